@@ -1,0 +1,2 @@
+//! The `avtrace` command.
+fn main() {}
