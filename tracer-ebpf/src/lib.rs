@@ -1,1 +1,274 @@
-//! Placeholder while the workspace is laid out.
+//! The ABI between the BPF programs and user space: record layouts, cookies, counters and settings. Integers
+//! only, no logic, no dependencies; both sides compile this file.
+//!
+//! Every record starts with a [`Header`]. All numbers are in the machine's byte order: both sides run on the
+//! same machine, and records are never stored as they are.
+
+#![no_std]
+
+use core::mem::{offset_of, size_of};
+
+/// Changes whenever a layout or a meaning below changes; user space refuses an object of another version.
+pub const ABI_VERSION: u32 = 1;
+
+/// How many return addresses a record carries, the innermost first; unused ones are 0.
+pub const FRAMES: usize = 6;
+
+/// What a record tells.
+#[repr(u16)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Kind {
+    /// A region was entered ([`RegionRecord`]).
+    Begin = 1,
+    /// A region was left ([`RegionRecord`]).
+    End = 2,
+    /// The innermost region was left, whatever its name ([`RegionRecord`]).
+    EndInnermost = 3,
+    /// A lock was taken ([`SyncRecord`], the object is its address).
+    Acquire = 4,
+    /// A lock is about to be let go of ([`SyncRecord`]).
+    Release = 5,
+    /// A lock's memory starts or ends its life ([`SyncRecord`]).
+    LockReset = 6,
+    /// A thread was joined ([`SyncRecord`], the object is its `pthread_t`).
+    Join = 7,
+    /// A thread was created ([`ThreadRecord`]); recorded before its first instruction.
+    Fork = 8,
+    /// A thread ends ([`ThreadRecord`]).
+    Exit = 9,
+    /// A child process was created ([`ThreadRecord`]).
+    ChildProcess = 10,
+    /// The process replaced its program ([`ThreadRecord`]).
+    Exec = 11,
+    /// A watched variable was accessed ([`AccessRecord`]).
+    Access = 12,
+    /// A variable was named as shared ([`RegistersRecord`]).
+    Shared = 13,
+}
+
+impl Kind {
+    /// The kind of this number, if there is one.
+    #[must_use]
+    pub const fn from_u16(number: u16) -> Option<Self> {
+        Some(match number {
+            1 => Self::Begin,
+            2 => Self::End,
+            3 => Self::EndInnermost,
+            4 => Self::Acquire,
+            5 => Self::Release,
+            6 => Self::LockReset,
+            7 => Self::Join,
+            8 => Self::Fork,
+            9 => Self::Exit,
+            10 => Self::ChildProcess,
+            11 => Self::Exec,
+            12 => Self::Access,
+            13 => Self::Shared,
+            _ => return None,
+        })
+    }
+}
+
+/// The start of every record.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Header {
+    /// A [`Kind`].
+    pub kind: u16,
+    /// 0; reserved.
+    pub flags: u16,
+    /// The acting thread, as its own PID namespace numbers it.
+    pub tid: u32,
+    /// Which probe point or watchpoint fired: the low half of its cookie.
+    pub site: u32,
+    /// How many events had been lost when this one was recorded, modulo 2³². A change since the record before
+    /// is a gap.
+    pub lost: u32,
+}
+
+/// A region's begin or end.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RegionRecord {
+    /// The header.
+    pub header: Header,
+    /// The stack pointer at the probe point.
+    pub sp: u64,
+}
+
+/// An operation on a synchronisation object.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SyncRecord {
+    /// The header.
+    pub header: Header,
+    /// The object: see [`Kind`].
+    pub object: u64,
+    /// The stack pointer in the caller.
+    pub sp: u64,
+    /// Return addresses: the first is exact, the others follow the chain of frame pointers unchecked.
+    pub frames: [u64; FRAMES],
+}
+
+/// A hit of a hardware watchpoint.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AccessRecord {
+    /// The header.
+    pub header: Header,
+    /// The memory after the access, zero-extended: at most 8 bytes.
+    pub value: u64,
+    /// The stack pointer.
+    pub sp: u64,
+    /// The instruction *after* the accessing one (x86 traps after the access), then return addresses that
+    /// follow the chain of frame pointers unchecked.
+    pub frames: [u64; FRAMES],
+}
+
+/// A thread's or process's start or end.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ThreadRecord {
+    /// The header; the acting thread is the parent at a fork.
+    pub header: Header,
+    /// Fork: the child's thread pointer, which is its `pthread_t` in glibc and musl.
+    pub pthread: u64,
+    /// Fork, child process: the child's id, as its own PID namespace numbers it.
+    pub child: u32,
+    /// 0; reserved.
+    pub reserved: u32,
+    /// The acting thread's name, padded with zeros.
+    pub comm: [u8; 16],
+}
+
+/// The attach cookie of a probe point: the site in the low half, the [`Kind`] to record in the high half.
+#[must_use]
+pub const fn cookie(kind: Kind, site: u32) -> u64 {
+    ((kind as u64) << 32) | site as u64
+}
+
+/// Classes of events, for the counters of lost ones.
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// Region begins and ends.
+    Region = 0,
+    /// Locks.
+    Lock = 1,
+    /// Threads.
+    Thread = 2,
+    /// Memory accesses.
+    Access = 3,
+}
+
+/// All classes, by their numbers.
+pub const CLASSES: [Class; 4] = [Class::Region, Class::Lock, Class::Thread, Class::Access];
+
+/// The registers at an `AVTRACE_SHARED` marker, from which user space computes the variable's address.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RegistersRecord {
+    /// The header.
+    pub header: Header,
+    /// The registers, in the order of [`REGISTERS`].
+    pub registers: [u64; REGISTERS.len()],
+}
+
+/// Names of the registers of a [`RegistersRecord`], in its order.
+pub const REGISTERS: [&str; 17] = [
+    "rax", "rbx", "rcx", "rdx", "rsi", "rdi", "rbp", "rsp", "r8", "r9", "r10", "r11", "r12", "r13",
+    "r14", "r15", "rip",
+];
+
+/// The process to trace. Written before the programs are loaded, constant afterwards, as all settings.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Target {
+    /// The traced process, as its own PID namespace numbers it.
+    pub tgid: u64,
+    /// Device of the PID namespace's file (`/proc/PID/ns/pid`), as `bpf_get_ns_current_pid_tgid` wants it.
+    pub pidns_dev: u64,
+    /// Inode of the PID namespace's file.
+    pub pidns_ino: u64,
+}
+
+/// Where the running kernel keeps what the programs read of it: byte offsets, from its BTF.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KernelLayout {
+    /// `tgid` in `struct task_struct`.
+    pub task_tgid: u32,
+    /// `thread_pid` in `struct task_struct`.
+    pub task_thread_pid: u32,
+    /// `thread.fsbase` in `struct task_struct`.
+    pub task_fsbase: u32,
+    /// `level` in `struct pid`.
+    pub pid_level: u32,
+    /// `numbers` in `struct pid`.
+    pub pid_numbers: u32,
+    /// Size of `struct upid`, the elements of `numbers`.
+    pub upid_size: u32,
+    /// `nr` in `struct upid`.
+    pub upid_nr: u32,
+    /// 0; reserved.
+    pub reserved: u32,
+}
+
+/// Names of the settings' symbols in the BPF object.
+pub mod symbols {
+    /// A [`Target`](super::Target).
+    pub const TARGET: &str = "TARGET";
+    /// A [`KernelLayout`](super::KernelLayout).
+    pub const KERNEL_LAYOUT: &str = "KERNEL_LAYOUT";
+    /// A `u32`: non-zero when the programs are to log what they do.
+    pub const DEBUG: &str = "DEBUG";
+    /// A `u32`: the [`ABI_VERSION`](super::ABI_VERSION) that the programs were built with. Only read.
+    pub const ABI: &str = "AVTRACE_ABI";
+    /// The ring buffer of records.
+    pub const EVENTS: &str = "EVENTS";
+    /// The per-CPU counters of lost events, by [`Class`](super::Class).
+    pub const LOST: &str = "LOST";
+}
+
+const _: () = {
+    assert!(size_of::<Header>() == 16);
+    assert!(offset_of!(Header, tid) == 4);
+    assert!(offset_of!(Header, site) == 8);
+    assert!(offset_of!(Header, lost) == 12);
+    assert!(size_of::<RegionRecord>() == 24);
+    assert!(size_of::<SyncRecord>() == 80);
+    assert!(offset_of!(SyncRecord, object) == 16);
+    assert!(offset_of!(SyncRecord, frames) == 32);
+    assert!(size_of::<AccessRecord>() == 80);
+    assert!(offset_of!(AccessRecord, value) == 16);
+    assert!(offset_of!(AccessRecord, frames) == 32);
+    assert!(size_of::<ThreadRecord>() == 48);
+    assert!(offset_of!(ThreadRecord, child) == 24);
+    assert!(offset_of!(ThreadRecord, comm) == 32);
+    assert!(size_of::<RegistersRecord>() == 152);
+    assert!(size_of::<Target>() == 24);
+    assert!(size_of::<KernelLayout>() == 32);
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_survive_the_round_trip() {
+        for number in 0..=u16::MAX {
+            if let Some(kind) = Kind::from_u16(number) {
+                assert_eq!(kind as u16, number);
+            }
+        }
+        assert!(Kind::from_u16(0).is_none());
+    }
+
+    #[test]
+    fn a_cookie_holds_kind_and_site() {
+        let cookie = cookie(Kind::Release, 0xffff_fffe);
+        assert_eq!(cookie as u32, 0xffff_fffe);
+        assert_eq!((cookie >> 32) as u16, Kind::Release as u16);
+    }
+}

@@ -1,1 +1,6 @@
-//! Placeholder while the workspace is laid out.
+//! The parts of the `avtrace` command, as a library for its own tests: the command line, capture, names and
+//! reports. Checking is in `checker`, the kernel side in `tracer-ebpf`.
+
+pub mod kernel;
+pub mod probes;
+pub mod sys;

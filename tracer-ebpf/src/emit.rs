@@ -1,0 +1,166 @@
+//! What every program shares: settings, the ring buffer, counting of what is lost, and reading the stack.
+
+use aya_ebpf::{
+    Global,
+    bindings::{BPF_RB_NO_WAKEUP, bpf_pidns_info},
+    helpers::{bpf_get_ns_current_pid_tgid, bpf_probe_read_user},
+    macros::map,
+    maps::{Array, PerCpuArray, RingBuf},
+};
+use tracer_ebpf::{ABI_VERSION, CLASSES, Class, FRAMES, Header, Kind, Target};
+
+/// The process to trace. The settings are constants for the verifier.
+#[unsafe(no_mangle)]
+static TARGET: Global<Target> = Global::new(Target { tgid: 0, pidns_dev: 0, pidns_ino: 0 });
+
+/// Whether to log; the verifier drops the logging code otherwise.
+#[unsafe(no_mangle)]
+static DEBUG: Global<u32> = Global::new(0);
+
+/// What user space checks before it loads anything.
+#[unsafe(no_mangle)]
+static AVTRACE_ABI: Global<u32> = Global::new(ABI_VERSION);
+
+/// All records, in the order of their reservation. The size is set when it is loaded.
+#[map]
+static EVENTS: RingBuf = RingBuf::with_byte_size(1 << 20, 0);
+
+/// Events that found no room, by [`Class`].
+#[map]
+static LOST: PerCpuArray<u64> = PerCpuArray::with_max_entries(CLASSES.len() as u32, 0);
+
+/// Events that found no room, over all CPUs and classes: a copy goes into each record, so that the reader sees
+/// where in the stream they are missing.
+#[map]
+static LOST_TOTAL: Array<u64> = Array::with_max_entries(1, 0);
+
+/// Whether user space asked for logging.
+pub fn debug() -> bool {
+    DEBUG.load() != 0
+}
+
+/// The current thread's id, if it is one of the traced process.
+///
+/// The probes are attached to that process alone where the kernel can (`uprobe_multi` from 6.10); the check is
+/// for tracepoints, older kernels, and children that still share its memory.
+pub fn traced_thread() -> Option<u32> {
+    let target = TARGET.load();
+    let mut info = bpf_pidns_info { pid: 0, tgid: 0 };
+    // SAFETY: the pointer and the size are those of `info`.
+    let status = unsafe {
+        bpf_get_ns_current_pid_tgid(
+            target.pidns_dev,
+            target.pidns_ino,
+            &raw mut info,
+            size_of::<bpf_pidns_info>() as u32,
+        )
+    };
+    (status == 0 && u64::from(info.tgid) == target.tgid).then_some(info.pid)
+}
+
+/// The header of a record made now.
+pub fn header(kind: Kind, tid: u32, site: u32) -> Header {
+    Header { kind: kind as u16, flags: 0, tid, site, lost: lost_total() }
+}
+
+/// An aligned load of 8 bytes is one instruction: it sees the counter before or after an increment, never between.
+fn lost_total() -> u32 {
+    // SAFETY: the element is 8 bytes, aligned, and lives as long as the map.
+    LOST_TOTAL.get_ptr(0).map_or(0, |total| unsafe { total.read_volatile() } as u32)
+}
+
+/// Writes a record, or counts it as lost.
+///
+/// The reader polls: a wake-up for each record would cost more than all the rest (5.5 µs).
+pub fn submit<T: Copy + 'static>(class: Class, record: T) {
+    if let Some(mut entry) = EVENTS.reserve::<T>(0) {
+        entry.write(record);
+        entry.submit(BPF_RB_NO_WAKEUP.into());
+    } else {
+        count_lost(class);
+    }
+}
+
+/// Counts an event that could not be recorded.
+pub fn count_lost(class: Class) {
+    if let Some(counter) = LOST.get_ptr_mut(class as u32) {
+        // SAFETY: the element is this CPU's own, and programs of one CPU do not interrupt each other here.
+        unsafe { *counter += 1 };
+    }
+    if let Some(total) = LOST_TOTAL.get_ptr_mut(0) {
+        // SAFETY: the element is 8 bytes, aligned, and lives as long as the map.
+        unsafe { atomic_increment(total) };
+    }
+}
+
+/// Adds 1 in one step, also against other CPUs. `core` offers no read-modify-write atomics for this target.
+///
+/// # Safety
+///
+/// `counter` is aligned and valid for writes.
+#[cfg(target_arch = "bpf")]
+unsafe fn atomic_increment(counter: *mut u64) {
+    // SAFETY: by the caller's promise; the instruction touches these 8 bytes alone.
+    unsafe {
+        core::arch::asm!(
+            "lock *(u64 *)({counter} + 0) += {one}",
+            counter = in(reg) counter,
+            one = in(reg) 1u64,
+        );
+    }
+}
+
+/// For clippy on the host.
+///
+/// # Safety
+///
+/// `counter` is aligned and valid for writes.
+#[cfg(not(target_arch = "bpf"))]
+unsafe fn atomic_increment(counter: *mut u64) {
+    // SAFETY: by the caller's promise.
+    unsafe { core::sync::atomic::AtomicU64::from_ptr(counter) }
+        .fetch_add(1, core::sync::atomic::Ordering::Relaxed);
+}
+
+/// How far above the stack pointer a saved frame pointer may be, in bytes.
+const MAX_FRAME: u64 = 1 << 20;
+
+/// Return addresses along the chain of frame pointers, after the given innermost address.
+///
+/// Code built without frame pointers keeps other things in `rbp`; what does not point a little way up this very
+/// stack ends the walk before memory is touched. User space checks the rest against the unwind tables.
+pub fn frames(innermost: u64, sp: u64, bp: u64) -> [u64; FRAMES] {
+    let mut frames = [0; FRAMES];
+    frames[0] = innermost;
+    let (mut low, mut fp) = (sp, bp);
+    for frame in &mut frames[1..] {
+        if fp < low || fp - low > MAX_FRAME || fp & 7 != 0 {
+            break;
+        }
+        // SAFETY: the helper checks the address; what is not mapped is an error.
+        let Ok([next, return_address]) = (unsafe { bpf_probe_read_user(fp as *const [u64; 2]) })
+        else {
+            break;
+        };
+        *frame = return_address;
+        low = fp + 16;
+        fp = next;
+    }
+    frames
+}
+
+/// The return address at the top of the stack, at a function's entry or at its `ret`.
+pub fn return_address(sp: u64) -> u64 {
+    // SAFETY: the helper checks the address.
+    unsafe { bpf_probe_read_user(sp as *const u64) }.unwrap_or(0)
+}
+
+/// Logs to user space, when it asked for it.
+#[macro_export]
+macro_rules! debug_log {
+    ($context:expr, $($message:tt)*) => {
+        if $crate::emit::debug() {
+            ::aya_log_ebpf::debug!($context, $($message)*);
+        }
+    };
+}

@@ -1,0 +1,419 @@
+//! The BPF programs in the kernel: loading them, attaching them, and what can be read of them. Where to attach is
+//! decided in `probes`, what records mean in `source`.
+
+pub mod btf;
+pub mod object;
+
+use std::{
+    collections::BTreeMap,
+    io,
+    os::fd::{AsFd as _, OwnedFd},
+    path::{Path, PathBuf},
+};
+
+use aya::{
+    Ebpf, EbpfLoader,
+    maps::{MapData, PerCpuArray, RingBuf},
+    programs::{
+        PerfEvent, Program, RawTracePoint, UProbe,
+        uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeScope},
+    },
+};
+use tracer_ebpf::{CLASSES, Class, Target, symbols};
+
+use crate::sys::{bpf, perf};
+
+/// Why the kernel side does not work. Each says what to do about it.
+#[derive(Debug, thiserror::Error)]
+pub enum KernelError {
+    /// The process may not load BPF programs.
+    #[error(
+        "no permission to load BPF programs: run avtrace as root (`sudo avtrace …`), or with the capabilities \
+         CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE"
+    )]
+    NotPermitted,
+    /// The kernel's type information is missing.
+    #[error(transparent)]
+    Btf(#[from] btf::BtfError),
+    /// The embedded object is not the one that this build knows.
+    #[error("the embedded BPF programs have ABI version {found}, this build knows {expected}: rebuild avtrace")]
+    Abi {
+        /// In the object.
+        found: u32,
+        /// In this build.
+        expected: u32,
+    },
+    /// The embedded object is damaged.
+    #[error("the embedded BPF object is damaged ({0}): rebuild avtrace")]
+    Object(String),
+    /// The kernel refuses the programs.
+    #[error(
+        "the kernel refuses the BPF programs ({0}): Linux 5.15 or newer with CONFIG_BPF_SYSCALL, CONFIG_UPROBES \
+         and CONFIG_BPF_EVENTS is needed"
+    )]
+    Refused(String),
+    /// A program cannot be attached.
+    #[error("cannot attach to {what}: {error}")]
+    Attach {
+        /// What to.
+        what: String,
+        /// The kernel's answer.
+        error: io::Error,
+    },
+}
+
+/// The programs that are attached to places in the traced program's code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ProbeProgram {
+    /// Markers of regions.
+    Region,
+    /// Markers of shared variables.
+    Shared,
+    /// Entries of functions that acquire or join.
+    CallEnter,
+    /// Returns of functions that acquire.
+    AcquireReturn,
+    /// `ret` instructions of functions that join.
+    JoinReturn,
+    /// Entries of functions that release.
+    Release,
+}
+
+impl ProbeProgram {
+    const ALL: [Self; 6] = [
+        Self::Region,
+        Self::Shared,
+        Self::CallEnter,
+        Self::AcquireReturn,
+        Self::JoinReturn,
+        Self::Release,
+    ];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Region => "region",
+            Self::Shared => "shared",
+            Self::CallEnter => "call_enter",
+            Self::AcquireReturn => "acquire_return",
+            Self::JoinReturn => "join_return",
+            Self::Release => "release",
+        }
+    }
+
+    const fn flags(self) -> u32 {
+        match self {
+            Self::AcquireReturn => bpf::UPROBE_MULTI_RETURN,
+            _ => 0,
+        }
+    }
+}
+
+/// A probe to attach.
+#[derive(Clone, Debug)]
+pub struct ProbePoint {
+    /// The program.
+    pub program: ProbeProgram,
+    /// The file, by a path that works in this process's mount namespace.
+    pub file: PathBuf,
+    /// Where in the file.
+    pub offset: u64,
+    /// What the program is told.
+    pub cookie: u64,
+}
+
+/// A probe that the kernel refused.
+#[derive(Debug)]
+pub struct Refusal {
+    /// Index of the point among those to attach.
+    pub index: usize,
+    /// Its answer.
+    pub error: io::Error,
+}
+
+/// How to load.
+#[derive(Clone, Copy, Debug)]
+pub struct LoadOptions {
+    /// The process to trace.
+    pub target: Target,
+    /// Size of the ring buffer in bytes: a power of two, and a multiple of the page size.
+    pub buffer_bytes: u32,
+    /// Whether the programs log what they do.
+    pub debug: bool,
+}
+
+/// The loaded programs and all that is attached. Dropping it detaches everything; so does the kernel when this
+/// process dies, since nothing is pinned.
+#[derive(Debug)]
+pub struct Kernel {
+    ebpf: Ebpf,
+    /// Programs for `uprobe_multi` links; `None` on kernels without.
+    multi: Option<BTreeMap<ProbeProgram, OwnedFd>>,
+    links: Vec<OwnedFd>,
+    target: Target,
+}
+
+impl Kernel {
+    /// Loads the programs. Nothing fires yet.
+    ///
+    /// # Errors
+    ///
+    /// See [`KernelError`].
+    pub fn load(options: &LoadOptions) -> Result<Self, KernelError> {
+        object::check_abi(object::BYTES)?;
+        let layout = btf::kernel_layout()?;
+        let (target, debug) = (bpf::Setting(options.target), u32::from(options.debug));
+        let layout = bpf::Setting(layout);
+        let mut loader = EbpfLoader::new();
+        loader
+            .override_global(symbols::TARGET, &target, true)
+            .override_global(symbols::KERNEL_LAYOUT, &layout, true)
+            .override_global(symbols::DEBUG, &debug, true)
+            .map_max_entries(symbols::EVENTS, options.buffer_bytes);
+        let ebpf = loader.load(object::BYTES).map_err(|error| refused(&error))?;
+        let mut kernel = Self { multi: None, links: Vec::new(), target: options.target, ebpf };
+        kernel.multi = kernel.load_for_uprobe_multi()?;
+        if kernel.multi.is_none() {
+            for program in ProbeProgram::ALL {
+                let program: &mut UProbe = kernel.program(program.name())?;
+                program.load().map_err(|error| refused(&error))?;
+            }
+        }
+        let access: &mut PerfEvent = kernel.program("access")?;
+        access.load().map_err(|error| refused(&error))?;
+        Ok(kernel)
+    }
+
+    /// Whether probes are attached through `uprobe_multi` links. Without (kernels before 6.6), each probe is a
+    /// perf event that fires in every process that maps the file, and takes a tenth of a second to detach.
+    #[must_use]
+    pub const fn has_uprobe_multi(&self) -> bool {
+        self.multi.is_some()
+    }
+
+    fn program<'this, P>(&'this mut self, name: &str) -> Result<&'this mut P, KernelError>
+    where
+        &'this mut P: TryFrom<&'this mut Program>,
+    {
+        let program = self.ebpf.program_mut(name);
+        program
+            .and_then(|program| program.try_into().ok())
+            .ok_or_else(|| KernelError::Object(format!("no program `{name}`")))
+    }
+
+    /// Loads the probe programs once more, from the same object and onto the same maps, for `uprobe_multi`.
+    fn load_for_uprobe_multi(
+        &self,
+    ) -> Result<Option<BTreeMap<ProbeProgram, OwnedFd>>, KernelError> {
+        let damaged = |error: &dyn std::fmt::Display| KernelError::Object(error.to_string());
+        let programs = object::relocated(&self.ebpf).map_err(|error| damaged(&error))?;
+        let mut loaded = BTreeMap::new();
+        for program in ProbeProgram::ALL {
+            let object::Relocated { instructions, license } = programs
+                .get(program.name())
+                .ok_or_else(|| KernelError::Object(format!("no program `{}`", program.name())))?;
+            match bpf::load_uprobe_multi(program.name(), instructions, license) {
+                Ok(fd) => drop(loaded.insert(program, fd)),
+                // An unknown attach type: a kernel before 6.6.
+                Err((error, log))
+                    if log.is_empty() && error.raw_os_error() == Some(libc::EINVAL) =>
+                {
+                    return Ok(None);
+                }
+                Err((error, _)) if error.raw_os_error() == Some(libc::EPERM) => {
+                    return Err(KernelError::NotPermitted);
+                }
+                Err((error, log)) => {
+                    let last = log.lines().rev().find(|line| !line.starts_with("processed"));
+                    let message = format!("{}: {error}: {}", program.name(), last.unwrap_or("no log"));
+                    return Err(KernelError::Refused(message));
+                }
+            }
+        }
+        Ok(Some(loaded))
+    }
+
+    /// Starts to record threads and processes.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel has no such tracepoint.
+    pub fn attach_threads(&mut self) -> Result<(), KernelError> {
+        for (name, tracepoint) in [
+            ("fork", "sched_process_fork"),
+            ("exit", "sched_process_exit"),
+            ("exec", "sched_process_exec"),
+        ] {
+            let program: &mut RawTracePoint = self.program(name)?;
+            program.load().map_err(|error| refused(&error))?;
+            program.attach(tracepoint).map_err(|error| KernelError::Attach {
+                what: format!("the tracepoint {tracepoint}"),
+                error: io::Error::other(error),
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Attaches probes. Those that the kernel refuses are left out and returned.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses for a reason that is not the place's.
+    pub fn attach_probes(&mut self, points: &[ProbePoint]) -> Result<Vec<Refusal>, KernelError> {
+        let mut groups: BTreeMap<(ProbeProgram, &Path), Vec<usize>> = BTreeMap::new();
+        for (index, point) in points.iter().enumerate() {
+            groups.entry((point.program, &point.file)).or_default().push(index);
+        }
+        let mut refusals = Vec::new();
+        for ((program, file), indices) in groups {
+            if self.multi.is_none() {
+                for index in indices {
+                    if let Err(error) = self.attach_single(&points[index]) {
+                        refusals.push(Refusal { index, error });
+                    }
+                }
+                continue;
+            }
+            match self.attach_multi(program, file, points, &indices) {
+                Ok(link) => self.links.push(link),
+                Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
+                    return Err(KernelError::NotPermitted);
+                }
+                // One bad place spoils a whole link: find it.
+                Err(_) => {
+                    for index in indices {
+                        match self.attach_multi(program, file, points, &[index]) {
+                            Ok(link) => self.links.push(link),
+                            Err(error) => refusals.push(Refusal { index, error }),
+                        }
+                    }
+                }
+            }
+        }
+        Ok(refusals)
+    }
+
+    fn attach_multi(
+        &self,
+        program: ProbeProgram,
+        file: &Path,
+        points: &[ProbePoint],
+        indices: &[usize],
+    ) -> io::Result<OwnedFd> {
+        let offsets: Vec<u64> = indices.iter().map(|&index| points[index].offset).collect();
+        let cookies: Vec<u64> = indices.iter().map(|&index| points[index].cookie).collect();
+        let loaded = self.multi.as_ref().and_then(|programs| programs.get(&program));
+        let loaded = loaded.ok_or_else(|| io::Error::other("the program is not loaded"))?;
+        // Before 6.10 the limit to a process meant one thread of it; the programs check the process themselves.
+        let process = (kernel_release() >= (6, 10)).then_some(self.target.tgid as u32);
+        bpf::attach_uprobe_multi(
+            loaded.as_fd(),
+            file,
+            &offsets,
+            &cookies,
+            program.flags(),
+            process,
+        )
+    }
+
+    fn attach_single(&mut self, point: &ProbePoint) -> io::Result<()> {
+        let program: &mut UProbe =
+            self.program(point.program.name()).map_err(io::Error::other)?;
+        let at = UProbeAttachPoint {
+            location: UProbeAttachLocation::AbsoluteOffset(point.offset),
+            cookie: Some(point.cookie),
+        };
+        program.attach(at, &point.file, UProbeScope::AllProcesses).map_err(io::Error::other)?;
+        Ok(())
+    }
+
+    /// Watches `length` bytes (1, 2, 4 or 8) at `address`, a multiple of it, in a thread and all that it will
+    /// create. Hits carry `site`.
+    ///
+    /// # Errors
+    ///
+    /// See [`perf::open_breakpoint`].
+    pub fn watch(&mut self, thread: u32, address: u64, length: u64, site: u32) -> io::Result<()> {
+        let event = perf::open_breakpoint(thread, address, length)?;
+        let program: &mut PerfEvent = self.program("access").map_err(io::Error::other)?;
+        let program = program.fd().map_err(io::Error::other)?.as_fd();
+        let link = bpf::attach_perf_event(program, event.as_fd(), u64::from(site))?;
+        self.links.extend([link, event]);
+        Ok(())
+    }
+
+    /// The stream of records; once.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be mapped.
+    pub fn take_events(&mut self) -> Result<RingBuf<MapData>, KernelError> {
+        let map = self.ebpf.take_map(symbols::EVENTS);
+        let map = map.ok_or_else(|| KernelError::Object("no map of events".to_owned()))?;
+        RingBuf::try_from(map).map_err(|error| KernelError::Refused(error.to_string()))
+    }
+
+    /// How many events of each class found no room so far.
+    #[must_use]
+    pub fn lost(&self) -> [(Class, u64); CLASSES.len()] {
+        let counters: Option<PerCpuArray<_, u64>> =
+            self.ebpf.map(symbols::LOST).and_then(|map| PerCpuArray::try_from(map).ok());
+        CLASSES.map(|class| {
+            let values = counters.as_ref().and_then(|counters| counters.get(&(class as u32), 0).ok());
+            (class, values.map_or(0, |values| values.iter().sum()))
+        })
+    }
+
+    /// The programs' log, when they were loaded with it.
+    ///
+    /// # Errors
+    ///
+    /// When the log cannot be read.
+    pub fn logger(
+        &mut self,
+    ) -> Result<aya_log::EbpfLogger<&'static dyn log::Log>, aya_log::Error> {
+        aya_log::EbpfLogger::init(&mut self.ebpf)
+    }
+}
+
+/// The running kernel's release: major and minor.
+#[must_use]
+pub fn kernel_release() -> (u32, u32) {
+    parse_release(&std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default())
+}
+
+fn parse_release(release: &str) -> (u32, u32) {
+    let mut numbers = release.split(|character: char| !character.is_ascii_digit());
+    let mut next = || numbers.next().and_then(|number| number.parse().ok()).unwrap_or(0);
+    (next(), next())
+}
+
+/// Finds the cause that a user can do something about.
+fn refused(error: &(dyn std::error::Error + 'static)) -> KernelError {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = cause {
+        let io_error = error.downcast_ref::<io::Error>();
+        if io_error.is_some_and(|error| error.kind() == io::ErrorKind::PermissionDenied) {
+            return KernelError::NotPermitted;
+        }
+        cause = error.source();
+    }
+    let mut message = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        message = format!("{message}: {error}");
+        source = error.source();
+    }
+    KernelError::Refused(message.lines().collect::<Vec<_>>().join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse_release;
+
+    #[test]
+    fn releases_are_read() {
+        assert_eq!(parse_release("6.18.44-fc-v657\n"), (6, 18));
+        assert_eq!(parse_release("6.1.0-38-amd64"), (6, 1));
+        assert_eq!(parse_release(""), (0, 0));
+    }
+}

@@ -1,0 +1,3 @@
+//! What to probe, and where in the code. Attaching is done by `kernel`.
+
+pub mod placement;

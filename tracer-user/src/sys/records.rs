@@ -1,0 +1,86 @@
+//! Reading the BPF programs' records out of bytes.
+
+use std::mem::size_of;
+
+use tracer_ebpf::{AccessRecord, Header, Kind, RegionRecord, RegistersRecord, SyncRecord, ThreadRecord};
+
+/// One record, decoded by its kind.
+#[derive(Clone, Copy, Debug)]
+#[expect(missing_docs, reason = "the names are those of `tracer_ebpf`")]
+pub enum Record {
+    Region(Kind, RegionRecord),
+    Sync(Kind, SyncRecord),
+    Thread(Kind, ThreadRecord),
+    Access(AccessRecord),
+    Registers(RegistersRecord),
+}
+
+impl Record {
+    /// Decodes the record at the start of `bytes`; `None` when they are no record of this ABI.
+    #[must_use]
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let kind = Kind::from_u16(u16::from_ne_bytes(*bytes.first_chunk()?))?;
+        Some(match kind {
+            Kind::Begin | Kind::End | Kind::EndInnermost => Self::Region(kind, read(bytes)?),
+            Kind::Acquire | Kind::Release | Kind::LockReset | Kind::Join => {
+                Self::Sync(kind, read(bytes)?)
+            }
+            Kind::Fork | Kind::Exit | Kind::ChildProcess | Kind::Exec => {
+                Self::Thread(kind, read(bytes)?)
+            }
+            Kind::Access => Self::Access(read(bytes)?),
+            Kind::Shared => Self::Registers(read(bytes)?),
+            _ => return None,
+        })
+    }
+
+    /// What all records have.
+    #[must_use]
+    pub const fn header(&self) -> &Header {
+        match self {
+            Self::Region(_, record) => &record.header,
+            Self::Sync(_, record) => &record.header,
+            Self::Thread(_, record) => &record.header,
+            Self::Access(record) => &record.header,
+            Self::Registers(record) => &record.header,
+        }
+    }
+}
+
+/// The records of the ABI: integers only, so that any bytes are a valid value.
+///
+/// # Safety
+///
+/// Every bit pattern of the type's size is a valid value of it.
+unsafe trait Plain: Copy {}
+// SAFETY: `repr(C)` structures of integers, without padding (asserted by their sizes in `tracer_ebpf`).
+unsafe impl Plain for RegionRecord {}
+// SAFETY: as above.
+unsafe impl Plain for SyncRecord {}
+// SAFETY: as above.
+unsafe impl Plain for ThreadRecord {}
+// SAFETY: as above.
+unsafe impl Plain for AccessRecord {}
+// SAFETY: as above.
+unsafe impl Plain for RegistersRecord {}
+
+fn read<T: Plain>(bytes: &[u8]) -> Option<T> {
+    let bytes = bytes.get(..size_of::<T>())?;
+    // SAFETY: the slice has the size of `T`, and any bytes are a `T`.
+    Some(unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_and_unknown_records_are_refused() {
+        assert!(Record::decode(&[]).is_none());
+        assert!(Record::decode(&[0xff; 80]).is_none());
+        let mut bytes = [0; 24];
+        bytes[0] = Kind::Begin as u8;
+        assert!(matches!(Record::decode(&bytes), Some(Record::Region(Kind::Begin, _))));
+        assert!(Record::decode(&bytes[..23]).is_none());
+    }
+}
