@@ -1,1 +1,3 @@
-//! Placeholder while the workspace is laid out.
+//! The parts of the `avtrace` command.
+
+pub mod report;
