@@ -3,4 +3,5 @@
 
 pub mod kernel;
 pub mod probes;
+pub mod report;
 pub mod sys;
