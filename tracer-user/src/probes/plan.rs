@@ -1,0 +1,269 @@
+//! Which probes a process gets: markers and functions of every loaded module, each with its place, its cost and
+//! its site number. Reads files and memory maps; attaches nothing.
+
+use std::{collections::HashSet, path::PathBuf};
+
+use tracer_ebpf::{Kind, cookie};
+
+use super::{
+    calls::{CALLS, CallSpec, Role},
+    markers::{Marker, Meaning, SharedVariable, markers},
+    placement::{self, Cost},
+};
+use crate::{
+    kernel::{ProbePoint, ProbeProgram},
+    symbolize::{ElfFile, LinkAddr, Module, ProcessAddr, Symbolizer},
+};
+
+/// What the records of a site number are about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Site {
+    /// The place in the process.
+    pub address: ProcessAddr,
+    /// What is there.
+    pub kind: SiteKind,
+}
+
+/// What a site is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SiteKind {
+    /// A marker.
+    Marker(Meaning),
+    /// A function of the C library.
+    Call(CallSpec),
+}
+
+/// A probe to attach, and what it costs.
+#[derive(Clone, Debug)]
+pub struct PlannedProbe {
+    /// For the kernel.
+    pub point: ProbePoint,
+    /// The same place in the process: there the breakpoint must appear.
+    pub address: ProcessAddr,
+    /// What a hit costs.
+    pub cost: Cost,
+    /// What it is for, for people.
+    pub what: String,
+}
+
+/// A probe that was wanted and cannot be placed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SkippedProbe {
+    /// What it was for.
+    pub what: String,
+    /// Why it cannot.
+    pub reason: String,
+}
+
+/// All probes for a process.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    /// What the site numbers mean: a site's number is its index.
+    pub sites: Vec<Site>,
+    /// What to attach.
+    pub probes: Vec<PlannedProbe>,
+    /// What cannot be attached.
+    pub skipped: Vec<SkippedProbe>,
+    /// Variables that the program names as worth watching, at places known before it runs.
+    pub shared: Vec<(ProcessAddr, SharedVariable)>,
+}
+
+impl Plan {
+    /// Whether any region can begin.
+    #[must_use]
+    pub fn has_regions(&self) -> bool {
+        self.sites.iter().any(|site| matches!(&site.kind, SiteKind::Marker(Meaning::Begin(_))))
+    }
+
+    /// Plans the probes of a process from its modules.
+    #[must_use]
+    pub fn of(symbolizer: &Symbolizer, pid: u32) -> Self {
+        let mut plan = Self::default();
+        for module in symbolizer.modules() {
+            match module.file() {
+                Ok(file) => {
+                    let mut planner = Planner { plan: &mut plan, module, file, pid };
+                    planner.markers();
+                    planner.calls();
+                }
+                Err(error) => plan.skipped.push(SkippedProbe {
+                    what: format!("everything in {}", module.name()),
+                    reason: error.to_string(),
+                }),
+            }
+        }
+        plan
+    }
+}
+
+/// Adds one module's probes to a plan.
+struct Planner<'plan, 'module> {
+    plan: &'plan mut Plan,
+    module: &'module Module,
+    file: &'module ElfFile,
+    pid: u32,
+}
+
+impl Planner<'_, '_> {
+    fn markers(&mut self) {
+        let (markers, misunderstood) = markers(self.file);
+        if misunderstood > 0 {
+            self.skip(
+                format!("{misunderstood} markers in {}", self.module.name()),
+                "their notes are malformed".to_owned(),
+            );
+        }
+        for marker in markers {
+            self.marker(marker);
+        }
+    }
+
+    fn marker(&mut self, marker: Marker) {
+        let (program, kind, what) = match &marker.meaning {
+            Meaning::Begin(name) => (ProbeProgram::Region, Kind::Begin, format!("begin of region `{name}`")),
+            Meaning::End(name) => (ProbeProgram::Region, Kind::End, format!("end of region `{name}`")),
+            Meaning::EndInnermost => {
+                (ProbeProgram::Region, Kind::EndInnermost, "end of the innermost region".to_owned())
+            }
+            Meaning::Shared(variable) => {
+                if let Some(address) = self.static_address(variable) {
+                    self.plan.shared.push((address, variable.clone()));
+                    return;
+                }
+                let what = format!("shared variable `{}`", variable.label);
+                if let super::markers::Operand::Symbol { name, .. } = &variable.operand {
+                    self.skip(what, format!("{} has no symbol `{name}`", self.module.name()));
+                    return;
+                }
+                (ProbeProgram::Shared, Kind::Shared, what)
+            }
+        };
+        let Some(address) = self.module.process_address(marker.address) else { return };
+        let site = self.add_site(address, SiteKind::Marker(marker.meaning));
+        self.add_probe(program, marker.address, cookie(kind, site), what);
+    }
+
+    /// The variable's address, when it is known before the program runs.
+    fn static_address(&self, variable: &SharedVariable) -> Option<ProcessAddr> {
+        let super::markers::Operand::Symbol { name, offset } = &variable.operand else {
+            return None;
+        };
+        let symbol = self.file.symbols_named(name).next()?;
+        self.module.process_address(LinkAddr(symbol.address.0.wrapping_add_signed(*offset)))
+    }
+
+    fn calls(&mut self) {
+        let file = self.file;
+        for call in CALLS {
+            // One function may have several names and versions: one probe is enough.
+            let addresses: HashSet<LinkAddr> = file
+                .symbols_named(call.name)
+                .filter(|symbol| symbol.kind.is_function())
+                .map(|symbol| symbol.address)
+                .collect();
+            for address in addresses {
+                self.call(*call, address);
+            }
+        }
+    }
+
+    fn call(&mut self, call: CallSpec, start: LinkAddr) {
+        /// More than any of these functions has, in bytes; where their size is unknown.
+        const WINDOW: usize = 4096;
+        let what = format!("{} in {}", call.name, self.module.name());
+        let extent = self.file.function_containing(start).filter(|extent| extent.start == start);
+        let length = extent.map_or(WINDOW, |extent| (extent.end.0 - start.0) as usize);
+        let (Some(code), Some(process)) =
+            (self.file.bytes_at(start, length), self.module.process_address(start))
+        else {
+            self.skip(what, "its code is not in the file".to_owned());
+            return;
+        };
+        let entry = placement::entry(code);
+        let at_entry = LinkAddr(start.0 + entry.offset);
+        // Returns first: an entry without its returns would be a call that never ends.
+        let returns = match call.role {
+            Role::Join => match self.returns(start) {
+                Ok(returns) => returns,
+                Err(error) => {
+                    self.skip(what, error.to_string());
+                    return;
+                }
+            },
+            _ => Vec::new(),
+        };
+        let site = self.add_site(process, SiteKind::Call(call));
+        let (program, kind) = call.role.at_entry();
+        self.add_probe(program, at_entry, cookie(kind, site), what.clone());
+        if matches!(call.role, Role::Acquire) {
+            self.add_probe(
+                ProbeProgram::AcquireReturn,
+                at_entry,
+                cookie(kind, site),
+                format!("return of {what}"),
+            );
+        }
+        for address in returns {
+            self.add_probe(
+                ProbeProgram::JoinReturn,
+                address,
+                cookie(kind, site),
+                format!("return of {what}"),
+            );
+        }
+    }
+
+    /// The `ret` instructions that end a call of the function at `start`.
+    fn returns(&self, start: LinkAddr) -> Result<Vec<LinkAddr>, placement::NoReturns> {
+        /// Tail jumps are followed this far, in bytes, in both directions.
+        const REACH: u64 = 1 << 20;
+        let segment = self.file.segments().iter().find(|segment| segment.contains(start));
+        let low = segment.map_or(start.0, |segment| segment.address.0).max(start.0.saturating_sub(REACH));
+        let length = (start.0 - low + REACH) as usize;
+        let code = self.file.bytes_at(LinkAddr(low), length).unwrap_or_default();
+        let returns = placement::returns(code, start.0 - low)?;
+        Ok(returns.into_iter().map(|offset| LinkAddr(low + offset)).collect())
+    }
+
+    fn add_site(&mut self, address: ProcessAddr, kind: SiteKind) -> u32 {
+        self.plan.sites.push(Site { address, kind });
+        (self.plan.sites.len() - 1) as u32
+    }
+
+    fn add_probe(&mut self, program: ProbeProgram, at: LinkAddr, cookie: u64, what: String) {
+        let (Some(offset), Some(address), Some(code)) = (
+            self.file.file_offset(at),
+            self.module.process_address(at),
+            self.file.bytes_at(at, 15),
+        ) else {
+            self.skip(what, "its code is not in the file".to_owned());
+            return;
+        };
+        let instruction =
+            iced_x86::Decoder::new(64, code, iced_x86::DecoderOptions::NONE).decode();
+        let Some(cost) = placement::probe_cost(&instruction) else {
+            self.skip(what, format!("the kernel refuses probes on `{:?}`", instruction.mnemonic()));
+            return;
+        };
+        let file = self.file_for_kernel();
+        self.plan.probes.push(PlannedProbe {
+            point: ProbePoint { program, file, offset: offset.0, cookie },
+            address,
+            cost,
+            what,
+        });
+    }
+
+    /// A path by which the kernel finds the very file that the process has mapped, whatever its mount namespace.
+    fn file_for_kernel(&self) -> PathBuf {
+        let mut path = PathBuf::from(format!("/proc/{}/root", self.pid));
+        path.extend(self.module.path().components().filter(|component| {
+            !matches!(component, std::path::Component::RootDir | std::path::Component::Prefix(_))
+        }));
+        path
+    }
+
+    fn skip(&mut self, what: String, reason: String) {
+        self.plan.skipped.push(SkippedProbe { what, reason });
+    }
+}
