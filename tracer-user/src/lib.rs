@@ -1,1 +1,4 @@
-//! Placeholder while the workspace is laid out.
+//! The parts of the avtrace command, as a library.
+
+pub mod symbolize;
+pub mod sys;
