@@ -4,4 +4,5 @@
 pub mod kernel;
 pub mod probes;
 pub mod report;
+pub mod symbolize;
 pub mod sys;

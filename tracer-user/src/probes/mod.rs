@@ -4,4 +4,3 @@ pub mod calls;
 pub mod markers;
 pub mod placement;
 pub mod plan;
-pub mod watch;

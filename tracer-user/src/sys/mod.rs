@@ -2,6 +2,7 @@
 //! in safe functions; no decisions are taken here.
 
 pub mod bpf;
+pub mod bytes;
 pub mod perf;
 pub mod records;
 pub mod tracee;

@@ -1,0 +1,367 @@
+//! One ELF file: its segments, sections, build id and symbols; nothing here knows where it is loaded.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use object::LittleEndian;
+use object::elf::{self, FileHeader64};
+use object::read::elf::{FileHeader as _, ProgramHeader as _, SectionHeader as _, SectionTable};
+
+use super::address::{FileOffset, LinkAddr};
+use super::debug_file::{self, DebugSearch};
+use super::error::Error;
+use super::extent::{Extents, FunctionExtent};
+use super::symbols::{Symbol, SymbolTable};
+use crate::sys::bytes::Bytes;
+
+/// Decompressed debug sections beyond this size are refused: no real one comes near it, and a damaged header
+/// could ask for all memory. In bytes.
+const MAX_DECOMPRESSED: u64 = 8 << 30;
+
+/// The most that zlib can expand its input, rounded up; zstd may do better, but not on debug information.
+const MAX_EXPANSION: u64 = 2048;
+
+type Elf = FileHeader64<LittleEndian>;
+pub(crate) const LE: LittleEndian = LittleEndian;
+
+/// One `PT_LOAD` program header: a part of the file that is mapped when the file is loaded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Segment {
+    /// Where the segment starts in the address space of the file.
+    pub address: LinkAddr,
+    /// Its size in memory, in bytes; what exceeds `file_size` is zeroed (`.bss`).
+    pub memory_size: u64,
+    /// Where its contents start in the file.
+    pub offset: FileOffset,
+    /// How much of it comes from the file, in bytes.
+    pub file_size: u64,
+    /// It holds code.
+    pub executable: bool,
+    /// It can be written.
+    pub writable: bool,
+}
+
+impl Segment {
+    /// Whether the segment covers `address` in memory.
+    #[must_use]
+    pub fn contains(&self, address: LinkAddr) -> bool {
+        address.0.checked_sub(self.address.0).is_some_and(|delta| delta < self.memory_size)
+    }
+}
+
+/// A section's place and contents.
+#[derive(Clone, Debug)]
+pub struct Section {
+    /// The section's address; 0 when it is not loaded, as debug sections are not.
+    pub address: LinkAddr,
+    /// The contents, decompressed; empty for `.bss` and for sections that a debug file only names.
+    pub data: Bytes,
+}
+
+/// An ELF file, mapped. Symbols and debug information are read on first use and kept.
+#[derive(Debug)]
+pub struct ElfFile {
+    path: PathBuf,
+    bytes: Bytes,
+    search: DebugSearch,
+    relocatable: bool,
+    entry: LinkAddr,
+    segments: Vec<Segment>,
+    build_id: Option<Vec<u8>>,
+    symbols: OnceLock<SymbolTable>,
+    extents: OnceLock<Extents>,
+    debug_file: OnceLock<Option<Arc<ElfFile>>>,
+}
+
+impl ElfFile {
+    /// Opens the file at `path` and reads its headers. Separate debug files are looked for in the system's
+    /// places; see [`open_with`](Self::open_with) for others.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when it cannot be mapped, [`Error::NotElf`] when it is not a 64-bit little-endian x86 ELF
+    /// file or its headers do not lie within it.
+    pub fn open(path: &Path) -> Result<Self, Error> {
+        Self::open_with(path, &DebugSearch::default())
+    }
+
+    /// Like [`open`](Self::open), with more places to look for separate debug files.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open).
+    pub fn open_with(path: &Path, search: &DebugSearch) -> Result<Self, Error> {
+        let bytes = Bytes::map_path(path).map_err(|source| Error::io(path, source))?;
+        Self::from_bytes(path, bytes, search)
+    }
+
+    /// Reads an ELF file whose contents are at hand. `path` says where it came from: it is shown to people, and
+    /// debug files are looked for next to it.
+    ///
+    /// # Errors
+    /// [`Error::NotElf`], as for [`open`](Self::open).
+    pub fn from_bytes(path: &Path, bytes: Bytes, search: &DebugSearch) -> Result<Self, Error> {
+        let not_elf = |reason: &str| Error::NotElf { path: path.into(), reason: reason.into() };
+        let header = Elf::parse(&*bytes).map_err(|error| not_elf(&error.to_string()))?;
+        if !header.is_little_endian() {
+            return Err(not_elf("it is big-endian"));
+        }
+        if header.e_machine(LE) != elf::EM_X86_64 {
+            return Err(not_elf(&format!("its machine type is {}", header.e_machine(LE).0)));
+        }
+        let headers =
+            header.program_headers(LE, &*bytes).map_err(|error| not_elf(&error.to_string()))?;
+        let segments = headers
+            .iter()
+            .filter(|header| header.p_type(LE) == elf::PT_LOAD)
+            .map(|header| Segment {
+                address: LinkAddr(header.p_vaddr(LE)),
+                memory_size: header.p_memsz(LE),
+                offset: FileOffset(header.p_offset(LE)),
+                file_size: header.p_filesz(LE),
+                executable: header.p_flags(LE).contains(elf::PF_X),
+                writable: header.p_flags(LE).contains(elf::PF_W),
+            })
+            .collect();
+        let relocatable = header.e_type(LE) != elf::ET_EXEC;
+        let entry = LinkAddr(header.e_entry(LE));
+        let build_id = find_build_id(header, &bytes);
+        Ok(Self {
+            path: path.into(),
+            bytes,
+            search: search.clone(),
+            relocatable,
+            entry,
+            segments,
+            build_id,
+            symbols: OnceLock::new(),
+            extents: OnceLock::new(),
+            debug_file: OnceLock::new(),
+        })
+    }
+
+    /// Where the file was found.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The whole file.
+    #[must_use]
+    pub fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+
+    /// Whether the loader chooses the address (`ET_DYN`: shared libraries and position-independent
+    /// executables) rather than the link editor (`ET_EXEC`).
+    #[must_use]
+    pub fn is_position_independent(&self) -> bool {
+        self.relocatable
+    }
+
+    /// The entry point, 0 when there is none.
+    #[must_use]
+    pub fn entry(&self) -> LinkAddr {
+        self.entry
+    }
+
+    /// The loaded parts, in the file's order.
+    #[must_use]
+    pub fn segments(&self) -> &[Segment] {
+        &self.segments
+    }
+
+    /// The build id, by which debug files are found and versions told apart.
+    #[must_use]
+    pub fn build_id(&self) -> Option<&[u8]> {
+        self.build_id.as_deref()
+    }
+
+    /// Where in the file the byte at `address` is. `None` outside all segments, and in `.bss`.
+    #[must_use]
+    pub fn file_offset(&self, address: LinkAddr) -> Option<FileOffset> {
+        self.segments.iter().find_map(|segment| {
+            let delta = address.0.checked_sub(segment.address.0)?;
+            (delta < segment.file_size).then_some(())?;
+            segment.offset.checked_add(delta)
+        })
+    }
+
+    /// The address at which the byte at `offset` is loaded: in an executable segment if one has it.
+    #[must_use]
+    pub fn link_address(&self, offset: FileOffset) -> Option<LinkAddr> {
+        let place = |segment: &Segment| {
+            let delta = offset.0.checked_sub(segment.offset.0)?;
+            (delta < segment.file_size).then_some(())?;
+            segment.address.checked_add(delta)
+        };
+        let (code, other): (Vec<&Segment>, Vec<&Segment>) =
+            self.segments.iter().partition(|segment| segment.executable);
+        code.into_iter().chain(other).find_map(place)
+    }
+
+    /// The bytes of the file from `address` up to `len`, fewer where the segment ends. `None` when `address`
+    /// is not backed by the file.
+    #[must_use]
+    pub fn bytes_at(&self, address: LinkAddr, len: usize) -> Option<&[u8]> {
+        let segment = self.segments.iter().find(|segment| {
+            address.0.checked_sub(segment.address.0).is_some_and(|delta| delta < segment.file_size)
+        })?;
+        let start = usize::try_from(self.file_offset(address)?.0).ok()?;
+        let left = segment.file_size - (address.0 - segment.address.0);
+        let len = len.min(usize::try_from(left).ok()?);
+        let rest = self.bytes.get(start..)?;
+        Some(&rest[..len.min(rest.len())])
+    }
+
+    /// The section called `name`, decompressed when need be. `Ok(None)` when there is none.
+    ///
+    /// # Errors
+    /// [`Error::Malformed`] when the section table or the section is damaged.
+    pub fn section(&self, name: &'static str) -> Result<Option<Section>, Error> {
+        self.read_section(name).map_err(|error| self.malformed(name, error))
+    }
+
+    /// All symbols that this file and its separate debug file define, read on first use. A damaged symbol table
+    /// counts as one that ends where the damage begins.
+    #[must_use]
+    pub fn symbols(&self) -> &SymbolTable {
+        self.symbols.get_or_init(|| SymbolTable::read(self, self.debug_file().map(|file| &**file)))
+    }
+
+    /// The symbols called `name` (as in the file: mangled, without version), several when a library keeps
+    /// versions of one. The default version comes first.
+    pub fn symbols_named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = Symbol<'a>> + 'a {
+        self.symbols().named(name)
+    }
+
+    /// The best symbol that covers `address`, and how far into it `address` is, in bytes.
+    #[must_use]
+    pub fn symbol_at(&self, address: LinkAddr) -> Option<(Symbol<'_>, u64)> {
+        self.symbols().at(address)
+    }
+
+    /// Where the function around `address` starts and ends: by its symbol, or, for code without symbols, by
+    /// the unwind information.
+    #[must_use]
+    pub fn function_containing(&self, address: LinkAddr) -> Option<FunctionExtent> {
+        self.extents().function_containing(self, address)
+    }
+
+    /// Whether a function that is stopped at `address` has its frame pointer set up, so that the caller's
+    /// frame pointer is at `[rbp]` and the return address at `[rbp+8]`. `false` when there is no unwind
+    /// information to say so.
+    #[must_use]
+    pub fn uses_frame_pointer_at(&self, address: LinkAddr) -> bool {
+        self.extents().uses_frame_pointer_at(address)
+    }
+
+    /// The separate debug file, if one is needed and found: by build id, then by `.gnu_debuglink`.
+    #[must_use]
+    pub fn debug_file(&self) -> Option<&Arc<ElfFile>> {
+        self.debug_file.get_or_init(|| debug_file::find(self, &self.search).map(Arc::new)).as_ref()
+    }
+
+    pub(crate) fn search(&self) -> &DebugSearch {
+        &self.search
+    }
+
+    fn extents(&self) -> &Extents {
+        self.extents.get_or_init(|| Extents::read(self))
+    }
+
+    /// Whether a section of this name exists and has contents.
+    pub(crate) fn has_contents(&self, name: &str) -> bool {
+        self.section_table().is_ok_and(|table| {
+            table
+                .section_by_name(LE, name.as_bytes())
+                .is_some_and(|(_, header)| header.file_range(LE).is_some_and(|(_, size)| size > 0))
+        })
+    }
+
+    pub(crate) fn section_table(&self) -> object::Result<SectionTable<'_, Elf>> {
+        Elf::parse(&*self.bytes)?.sections(LE, &*self.bytes)
+    }
+
+    pub(crate) fn malformed(&self, what: &'static str, error: impl ToString) -> Error {
+        Error::Malformed { path: self.path.clone(), what, reason: error.to_string() }
+    }
+
+    fn read_section(&self, name: &str) -> Result<Option<Section>, String> {
+        let text = |error: object::Error| error.to_string();
+        let table = self.section_table().map_err(text)?;
+        let old_name = name.strip_prefix(".debug_").map(|rest| format!(".zdebug_{rest}"));
+        let found = table.section_by_name(LE, name.as_bytes()).map(|found| (found.1, false));
+        let found = found.or_else(|| {
+            Some((table.section_by_name(LE, old_name.as_deref()?.as_bytes())?.1, true))
+        });
+        let Some((header, old_compression)) = found else { return Ok(None) };
+        let address = LinkAddr(header.sh_addr(LE));
+        let Some((offset, size)) = header.file_range(LE) else {
+            return Ok(Some(Section { address, data: Bytes::from(Vec::new()) }));
+        };
+        let raw = self.file_range(offset, size).ok_or("it does not lie within the file")?;
+        let data = if old_compression {
+            decompress_old(&raw)?
+        } else if let Some((compression, offset, size)) =
+            header.compression(LE, &*self.bytes).map_err(text)?
+        {
+            let format = match compression.ch_type.get(LE) {
+                elf::ELFCOMPRESS_ZLIB => object::CompressionFormat::Zlib,
+                elf::ELFCOMPRESS_ZSTD => object::CompressionFormat::Zstandard,
+                other => return Err(format!("unknown compression {}", other.0)),
+            };
+            let raw = self.file_range(offset, size).ok_or("it does not lie within the file")?;
+            decompress(format, &raw, compression.ch_size.get(LE))?
+        } else {
+            raw
+        };
+        Ok(Some(Section { address, data }))
+    }
+
+    fn file_range(&self, offset: u64, size: u64) -> Option<Bytes> {
+        let start = usize::try_from(offset).ok()?;
+        let end = usize::try_from(offset.checked_add(size)?).ok()?;
+        self.bytes.slice(start..end)
+    }
+}
+
+fn decompress(
+    format: object::CompressionFormat,
+    data: &[u8],
+    uncompressed_size: u64,
+) -> Result<Bytes, String> {
+    let most = (data.len() as u64).saturating_mul(MAX_EXPANSION).min(MAX_DECOMPRESSED);
+    if uncompressed_size > most {
+        return Err(format!("{} bytes cannot expand to {uncompressed_size}", data.len()));
+    }
+    let compressed = object::CompressedData { format, data, uncompressed_size };
+    let data = compressed.decompress().map_err(|error| error.to_string())?;
+    Ok(Bytes::from(data.into_owned()))
+}
+
+/// The format before `SHF_COMPRESSED`: `ZLIB`, the size as a big-endian number, a zlib stream.
+fn decompress_old(data: &[u8]) -> Result<Bytes, String> {
+    let (size, stream) = data
+        .strip_prefix(b"ZLIB")
+        .and_then(<[u8]>::split_first_chunk::<8>)
+        .ok_or("it has no compression header")?;
+    decompress(object::CompressionFormat::Zlib, stream, u64::from_be_bytes(*size))
+}
+
+fn find_build_id(header: &Elf, bytes: &Bytes) -> Option<Vec<u8>> {
+    let in_sections = || {
+        let table = header.sections(LE, &**bytes).ok()?;
+        table.iter().find_map(|section| build_id_note(section.notes(LE, &**bytes).ok()??))
+    };
+    let in_segments = || {
+        let segments = header.program_headers(LE, &**bytes).ok()?;
+        segments.iter().find_map(|segment| build_id_note(segment.notes(LE, &**bytes).ok()??))
+    };
+    in_sections().or_else(in_segments)
+}
+
+fn build_id_note(notes: object::read::elf::NoteIterator<'_, Elf>) -> Option<Vec<u8>> {
+    notes
+        .map_while(Result::ok)
+        .find(|note| note.name() == elf::ELF_NOTE_GNU && note.n_type(LE) == elf::NT_GNU_BUILD_ID)
+        .map(|note| note.desc().to_vec())
+}

@@ -1,0 +1,61 @@
+//! What can fail while symbols are read; a lookup that finds nothing is a [`Miss`](super::Miss), not one of these.
+
+use std::io;
+use std::path::PathBuf;
+
+/// A failure to read or understand a file.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file could not be opened, mapped or read.
+    #[error("failed to read `{}`: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// A file is not an ELF file that this tool handles.
+    #[error("`{}` is not a 64-bit x86 ELF file: {reason}", path.display())]
+    NotElf {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A part of an ELF file is damaged.
+    #[error("malformed {what} in `{}`: {reason}", path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// The part: a section's name, for instance.
+        what: &'static str,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Debug information is damaged.
+    #[error("malformed debug information in `{}`: {source}", path.display())]
+    Dwarf {
+        /// The file that holds the debug information.
+        path: PathBuf,
+        /// The parser's error.
+        source: gimli::Error,
+    },
+    /// A line of `/proc/PID/maps` is not of the kernel's form.
+    #[error("malformed line {line} in the memory map: `{text}`")]
+    Maps {
+        /// The line's number, from 1.
+        line: usize,
+        /// The line itself.
+        text: String,
+    },
+}
+
+impl Error {
+    pub(crate) fn io(path: impl Into<PathBuf>, source: io::Error) -> Self {
+        Self::Io { path: path.into(), source }
+    }
+
+    pub(crate) fn dwarf(path: impl Into<PathBuf>, source: gimli::Error) -> Self {
+        Self::Dwarf { path: path.into(), source }
+    }
+}

@@ -1,0 +1,122 @@
+//! Compiling the fixtures and running them.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use tracer_user::symbolize::ProcessAddr;
+
+/// A temporary directory with what was compiled into it.
+pub struct Workspace {
+    directory: tempfile::TempDir,
+}
+
+impl Workspace {
+    pub fn new() -> Self {
+        Self { directory: tempfile::tempdir().expect("a temporary directory") }
+    }
+
+    pub fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    pub fn join(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// Compiles the fixture `source` to the file `output`.
+    pub fn compile(&self, source: &str, output: &str, options: &[&str]) -> PathBuf {
+        let compiler = match Path::new(source).extension().and_then(|name| name.to_str()) {
+            Some("c") => "gcc",
+            Some("cpp") => "g++",
+            Some("rs") => "rustc",
+            other => panic!("no compiler for {other:?}"),
+        };
+        let output = self.join(output);
+        let mut command = Command::new(compiler);
+        command.current_dir(self.path()).arg(fixture(source)).arg("-o").arg(&output).args(options);
+        run(&mut command);
+        output
+    }
+
+    /// Runs a tool in the directory.
+    pub fn run(&self, program: &str, arguments: &[&str]) {
+        run(Command::new(program).current_dir(self.path()).args(arguments));
+    }
+}
+
+/// The path of a fixture's source.
+pub fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)
+}
+
+/// The number, from 1, of the one line of a fixture that contains `text`.
+pub fn line_of(name: &str, text: &str) -> u32 {
+    let source = std::fs::read_to_string(fixture(name)).expect("the fixture");
+    let mut lines = (1..).zip(source.lines()).filter(|(_, line)| line.contains(text));
+    let (number, _) = lines.next().unwrap_or_else(|| panic!("no line with `{text}` in {name}"));
+    assert!(lines.next().is_none(), "several lines with `{text}` in {name}");
+    number
+}
+
+fn run(command: &mut Command) {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    assert!(
+        output.status.success(),
+        "{command:?}: {}\n{}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+/// A fixture that was started with `wait`, and the addresses that it printed.
+pub struct Waiting {
+    child: Child,
+    addresses: Vec<(String, ProcessAddr)>,
+}
+
+impl Waiting {
+    /// Starts `program` and waits until it has printed `count` lines.
+    pub fn start(program: &Path, count: usize) -> Self {
+        let mut child = Command::new(program)
+            .arg("wait")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the fixture starts");
+        let output = BufReader::new(child.stdout.take().expect("piped"));
+        let addresses = output
+            .lines()
+            .take(count)
+            .map(|line| {
+                let line = line.expect("text");
+                let (name, address) = line.split_once(' ').expect("a name and an address");
+                let digits = address.trim_start_matches("0x");
+                let address = u64::from_str_radix(digits, 16).expect("a hexadecimal number");
+                (name.to_owned(), ProcessAddr(address))
+            })
+            .collect();
+        Self { child, addresses }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn address(&self, name: &str) -> ProcessAddr {
+        let found = self.addresses.iter().find(|(other, _)| other == name);
+        found.unwrap_or_else(|| panic!("the fixture printed no `{name}`")).1
+    }
+
+    /// Lets the program end, and waits for it.
+    pub fn finish(&mut self) {
+        drop(self.child.stdin.take());
+        self.child.wait().expect("the fixture ends");
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.finish();
+    }
+}
