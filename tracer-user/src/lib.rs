@@ -2,6 +2,7 @@
 //! reports. Checking is in `checker`, the kernel side in `tracer-ebpf`.
 
 pub mod kernel;
+pub mod live;
 pub mod probes;
 pub mod report;
 pub mod symbolize;

@@ -195,11 +195,22 @@ mod tests {
         };
         let (outer, field) = (name("pid"), name("level"));
         let types: Vec<u32> = vec![
-            outer, KIND_STRUCT << 24 | 1, 24, 0, 2, 64, // struct pid { struct {…} at byte 8 }
-            0, KIND_STRUCT << 24 | 1, 16, field, 0, 32, // struct { level at byte 4 }
+            outer,
+            KIND_STRUCT << 24 | 1,
+            24,
+            0,
+            2,
+            64, // struct pid { struct {…} at byte 8 }
+            0,
+            KIND_STRUCT << 24 | 1,
+            16,
+            field,
+            0,
+            32, // struct { level at byte 4 }
         ];
         let mut data: Vec<u8> = vec![0x9f, 0xeb, 1, 0];
-        for number in [24, 0, types.len() as u32 * 4, types.len() as u32 * 4, strings.len() as u32] {
+        for number in [24, 0, types.len() as u32 * 4, types.len() as u32 * 4, strings.len() as u32]
+        {
             data.extend(number.to_le_bytes());
         }
         data.extend(types.iter().flat_map(|number| number.to_le_bytes()));

@@ -36,7 +36,9 @@ pub enum KernelError {
     #[error(transparent)]
     Btf(#[from] btf::BtfError),
     /// The embedded object is not the one that this build knows.
-    #[error("the embedded BPF programs have ABI version {found}, this build knows {expected}: rebuild avtrace")]
+    #[error(
+        "the embedded BPF programs have ABI version {found}, this build knows {expected}: rebuild avtrace"
+    )]
     Abi {
         /// In the object.
         found: u32,
@@ -224,7 +226,8 @@ impl Kernel {
                 }
                 Err((error, log)) => {
                     let last = log.lines().rev().find(|line| !line.starts_with("processed"));
-                    let message = format!("{}: {error}: {}", program.name(), last.unwrap_or("no log"));
+                    let message =
+                        format!("{}: {error}: {}", program.name(), last.unwrap_or("no log"));
                     return Err(KernelError::Refused(message));
                 }
             }
@@ -305,19 +308,11 @@ impl Kernel {
         let loaded = loaded.ok_or_else(|| io::Error::other("the program is not loaded"))?;
         // Before 6.10 the limit to a process meant one thread of it; the programs check the process themselves.
         let process = (kernel_release() >= (6, 10)).then_some(self.target.tgid as u32);
-        bpf::attach_uprobe_multi(
-            loaded.as_fd(),
-            file,
-            &offsets,
-            &cookies,
-            program.flags(),
-            process,
-        )
+        bpf::attach_uprobe_multi(loaded.as_fd(), file, &offsets, &cookies, program.flags(), process)
     }
 
     fn attach_single(&mut self, point: &ProbePoint) -> io::Result<()> {
-        let program: &mut UProbe =
-            self.program(point.program.name()).map_err(io::Error::other)?;
+        let program: &mut UProbe = self.program(point.program.name()).map_err(io::Error::other)?;
         let at = UProbeAttachPoint {
             location: UProbeAttachLocation::AbsoluteOffset(point.offset),
             cookie: Some(point.cookie),
@@ -358,7 +353,8 @@ impl Kernel {
         let counters: Option<PerCpuArray<_, u64>> =
             self.ebpf.map(symbols::LOST).and_then(|map| PerCpuArray::try_from(map).ok());
         CLASSES.map(|class| {
-            let values = counters.as_ref().and_then(|counters| counters.get(&(class as u32), 0).ok());
+            let values =
+                counters.as_ref().and_then(|counters| counters.get(&(class as u32), 0).ok());
             (class, values.map_or(0, |values| values.iter().sum()))
         })
     }
@@ -368,9 +364,7 @@ impl Kernel {
     /// # Errors
     ///
     /// When the log cannot be read.
-    pub fn logger(
-        &mut self,
-    ) -> Result<aya_log::EbpfLogger<&'static dyn log::Log>, aya_log::Error> {
+    pub fn logger(&mut self) -> Result<aya_log::EbpfLogger<&'static dyn log::Log>, aya_log::Error> {
         aya_log::EbpfLogger::init(&mut self.ebpf)
     }
 }

@@ -78,7 +78,8 @@ pub fn markers(file: &ElfFile) -> (Vec<Marker>, u64) {
             break;
         };
         // A file that was relocated after linking (prelink) has its base section elsewhere than the note says.
-        let moved = base.filter(|_| note.base != 0).map_or(0, |base| base.0.wrapping_sub(note.base));
+        let moved =
+            base.filter(|_| note.base != 0).map_or(0, |base| base.0.wrapping_sub(note.base));
         let address = LinkAddr(note.address.wrapping_add(moved));
         if !in_code(address) {
             continue;
@@ -258,7 +259,8 @@ mod tests {
 
     #[test]
     fn what_is_not_understood_is_nothing() {
-        for text in ["", "8", "@x", "0@x(%rip)", "8@", "8@(%rax", "8@a+b(%rip)", "8@table(,%rax,8)"] {
+        for text in ["", "8", "@x", "0@x(%rip)", "8@", "8@(%rax", "8@a+b(%rip)", "8@table(,%rax,8)"]
+        {
             assert_eq!(parse_argument(text), None, "{text}");
         }
     }

@@ -4,3 +4,4 @@ pub mod calls;
 pub mod markers;
 pub mod placement;
 pub mod plan;
+pub mod watch;

@@ -7,8 +7,8 @@
 use std::collections::{BTreeSet, HashSet};
 
 use iced_x86::{
-    Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess,
-    Register,
+    Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic,
+    OpAccess, Register,
 };
 
 /// What a probe at an instruction costs.
@@ -154,9 +154,8 @@ mod tests {
     #[test]
     fn the_jump_after_reads_of_the_argument_is_taken() {
         // mov eax,[rdi+16]; mov edx,eax; and edx,0x17f; and eax,0x7c; jne +0x10
-        let code = [
-            0x8b, 0x47, 0x10, 0x89, 0xc2, 0x81, 0xe2, 0x7f, 1, 0, 0, 0x83, 0xe0, 0x7c, 0x75, 0x10,
-        ];
+        let code =
+            [0x8b, 0x47, 0x10, 0x89, 0xc2, 0x81, 0xe2, 0x7f, 1, 0, 0, 0x83, 0xe0, 0x7c, 0x75, 0x10];
         assert_eq!(entry(&code), Placement { offset: 14, cost: Cost::Emulated });
     }
 

@@ -120,8 +120,12 @@ impl Planner<'_, '_> {
 
     fn marker(&mut self, marker: Marker) {
         let (program, kind, what) = match &marker.meaning {
-            Meaning::Begin(name) => (ProbeProgram::Region, Kind::Begin, format!("begin of region `{name}`")),
-            Meaning::End(name) => (ProbeProgram::Region, Kind::End, format!("end of region `{name}`")),
+            Meaning::Begin(name) => {
+                (ProbeProgram::Region, Kind::Begin, format!("begin of region `{name}`"))
+            }
+            Meaning::End(name) => {
+                (ProbeProgram::Region, Kind::End, format!("end of region `{name}`"))
+            }
             Meaning::EndInnermost => {
                 (ProbeProgram::Region, Kind::EndInnermost, "end of the innermost region".to_owned())
             }
@@ -218,7 +222,8 @@ impl Planner<'_, '_> {
         /// Tail jumps are followed this far, in bytes, in both directions.
         const REACH: u64 = 1 << 20;
         let segment = self.file.segments().iter().find(|segment| segment.contains(start));
-        let low = segment.map_or(start.0, |segment| segment.address.0).max(start.0.saturating_sub(REACH));
+        let low =
+            segment.map_or(start.0, |segment| segment.address.0).max(start.0.saturating_sub(REACH));
         let length = (start.0 - low + REACH) as usize;
         let code = self.file.bytes_at(LinkAddr(low), length).unwrap_or_default();
         let returns = placement::returns(code, start.0 - low)?;
@@ -239,8 +244,7 @@ impl Planner<'_, '_> {
             self.skip(what, "its code is not in the file".to_owned());
             return;
         };
-        let instruction =
-            iced_x86::Decoder::new(64, code, iced_x86::DecoderOptions::NONE).decode();
+        let instruction = iced_x86::Decoder::new(64, code, iced_x86::DecoderOptions::NONE).decode();
         let Some(cost) = placement::probe_cost(&instruction) else {
             self.skip(what, format!("the kernel refuses probes on `{:?}`", instruction.mnemonic()));
             return;

@@ -2,7 +2,9 @@
 
 use std::mem::size_of;
 
-use tracer_ebpf::{AccessRecord, Header, Kind, RegionRecord, RegistersRecord, SyncRecord, ThreadRecord};
+use tracer_ebpf::{
+    AccessRecord, Header, Kind, RegionRecord, RegistersRecord, SyncRecord, ThreadRecord,
+};
 
 /// One record, decoded by its kind.
 #[derive(Clone, Copy, Debug)]

@@ -1,13 +1,7 @@
 //! Starting a program under ptrace, stopping it at its entry point, and letting it go. What is attached in
 //! between is decided elsewhere.
 
-use std::{
-    ffi::OsString,
-    io,
-    os::unix::process::CommandExt as _,
-    path::PathBuf,
-    process::Command,
-};
+use std::{ffi::OsString, io, os::unix::process::CommandExt as _, path::PathBuf, process::Command};
 
 use nix::{
     errno::Errno,
@@ -111,7 +105,9 @@ pub fn launch(launch: &Launch) -> io::Result<Held> {
             ptrace::setoptions(pid, Options::PTRACE_O_EXITKILL)?;
             Ok(held)
         }
-        status => Err(io::Error::other(format!("the program did not stop at its start: {status:?}"))),
+        status => {
+            Err(io::Error::other(format!("the program did not stop at its start: {status:?}")))
+        }
     }
 }
 

@@ -1,0 +1,174 @@
+//! The command line: options, their help, and nothing of what they do.
+
+use std::{ffi::OsString, path::PathBuf};
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::probes::watch::WatchSpec;
+
+/// Find atomicity violations in native programs, with a witness for each.
+///
+/// avtrace starts a program, watches its atomic regions, its locks and its threads from the kernel while it runs,
+/// and reports every region that another thread got into, with the source lines of the whole cycle.
+#[derive(Debug, Parser)]
+#[command(
+    name = "avtrace",
+    version,
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    after_help = EXAMPLES,
+    max_term_width = 100
+)]
+pub struct Cli {
+    /// What to do; to run a program is the default.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// Options of `run`.
+    #[command(flatten)]
+    pub run: RunArgs,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  sudo avtrace ./prog                     run ./prog and report what was not atomic
+  sudo avtrace --watch account.balance ./prog
+                                          also see the accesses to a variable
+  sudo avtrace --format json -o report.json -- ./prog --its-own-option
+  
+Regions are marked in the source, at the cost of a nop:
+  C, C++   #include \"avtrace.h\"           AVTRACE_REGION(\"transfer\");
+  Rust     avtrace = \"0.1\"                let _region = avtrace::region!(\"transfer\");
+
+Exit status: the program's own when nothing was found (128 + N when signal N killed it), 66 when something
+was, 1 when avtrace failed, 2 for bad usage, 3 when the program cannot be read.";
+
+/// What avtrace can do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a program and check it while it runs (the default).
+    Run(RunArgs),
+}
+
+/// Options of `run`.
+#[derive(Args, Debug)]
+pub struct RunArgs {
+    /// Watch a variable with a hardware watchpoint, and see every access to it.
+    ///
+    /// SYMBOL is a global or static variable, or a field of one (`account.balance`, `table[3].count`,
+    /// `bank::TOTAL`), or an address (`0x…`). OFFSET is in bytes; LEN is 1, 2, 4 or 8, by default the variable's
+    /// size. Repeatable: at most four ranges.
+    #[arg(long, value_name = "SYMBOL[+OFFSET][:LEN]")]
+    pub watch: Vec<WatchSpec>,
+
+    /// Which levels of nested regions are checked.
+    #[arg(long, value_enum, default_value_t = RegionsArg::Outermost)]
+    pub regions: RegionsArg,
+
+    /// The form of the report.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+
+    /// Write the report to FILE instead of standard error.
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+
+    /// Exit with N when something was found.
+    #[arg(long, value_name = "N", default_value_t = 66, value_parser = clap::value_parser!(u8))]
+    pub error_exitcode: u8,
+
+    /// Colour the report.
+    #[arg(long, value_enum, default_value_t = ColorArg::Auto)]
+    pub color: ColorArg,
+
+    /// Size of the ring buffer between kernel and checker, in MiB: a power of two.
+    #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = buffer_size)]
+    pub buffer: u32,
+
+    /// Under sudo, run the program as root and not as the user who called sudo.
+    #[arg(long)]
+    pub as_root: bool,
+
+    /// Print what the programs in the kernel do.
+    #[arg(long)]
+    pub debug_bpf: bool,
+
+    /// The program, and its arguments.
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "PROGRAM [ARGS]"
+    )]
+    pub program: Vec<OsString>,
+}
+
+/// Which levels of nested regions are checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum RegionsArg {
+    /// Only the outermost region of a nest.
+    Outermost,
+    /// Every region of a nest by itself.
+    All,
+}
+
+/// The form of a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people.
+    Text,
+    /// One document, `avtrace-report/1`.
+    Json,
+}
+
+/// When to colour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ColorArg {
+    /// On a terminal, unless `NO_COLOR` is set.
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+fn buffer_size(text: &str) -> Result<u32, String> {
+    match text.parse::<u32>() {
+        Ok(size) if size.is_power_of_two() && size <= 1024 => Ok(size),
+        _ => Err("a power of two from 1 to 1024 is needed".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    fn parse(arguments: &[&str]) -> Result<Cli, clap::Error> {
+        Cli::try_parse_from(std::iter::once("avtrace").chain(arguments.iter().copied()))
+    }
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn run_is_the_default() {
+        let cli = parse(&["--watch", "a.b:8", "./prog", "--format", "x"]).unwrap();
+        assert!(cli.command.is_none());
+        assert_eq!(cli.run.program, ["./prog", "--format", "x"]);
+        assert_eq!(cli.run.watch.len(), 1);
+        let cli = parse(&["run", "--", "-prog", "-v"]).unwrap();
+        let Some(Command::Run(run)) = cli.command else { panic!("`run` was not understood") };
+        assert_eq!(run.program, ["-prog", "-v"]);
+    }
+
+    #[test]
+    fn a_program_is_needed() {
+        assert!(parse(&[]).is_err());
+        assert!(parse(&["run"]).is_err());
+        assert!(parse(&["--buffer", "3", "x"]).is_err());
+        assert!(parse(&["--error-exitcode", "256", "x"]).is_err());
+        assert!(parse(&["--watch", "x:3", "x"]).is_err());
+    }
+}

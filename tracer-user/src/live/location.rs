@@ -1,0 +1,97 @@
+//! Code locations of live events: a call stack or a probe point, with dense ids. The stacks that the kernel side
+//! collected are cut to the part that the unwind tables confirm; names come later.
+
+use checker::event::LocationId;
+use rustc_hash::FxHashMap;
+use tracer_ebpf::FRAMES;
+
+use crate::symbolize::{ProcessAddr, Symbolizer};
+
+/// A code location.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Location {
+    /// At a probe point.
+    Site(u32),
+    /// A call: return addresses, the innermost first, 0 where the stack is not known further.
+    Call([u64; FRAMES]),
+    /// A memory access: the accessing instruction, then return addresses as in a call.
+    Access([u64; FRAMES]),
+}
+
+/// Gives locations their ids.
+#[derive(Debug, Default)]
+pub struct Locations {
+    locations: Vec<Location>,
+    ids: FxHashMap<Location, LocationId>,
+    /// Stacks as they were recorded, to skip the check of those seen before. Code without frame pointers leaves
+    /// all kinds of values there, so this is emptied when it has grown.
+    raw: FxHashMap<Location, LocationId>,
+    /// Whether the return address above a frame can be trusted.
+    trusted: FxHashMap<u64, bool>,
+}
+
+/// Entries of [`Locations::raw`] at most.
+const MAX_RAW: usize = 1 << 14;
+
+impl Locations {
+    /// The id of a probe point.
+    pub fn site(&mut self, site: u32) -> LocationId {
+        self.intern(Location::Site(site))
+    }
+
+    /// The id of a stack as it was recorded.
+    pub fn stack(&mut self, recorded: Location, symbolizer: &mut Symbolizer) -> LocationId {
+        if let Some(&id) = self.raw.get(&recorded) {
+            return id;
+        }
+        let checked = match recorded {
+            Location::Site(_) => recorded,
+            Location::Call(frames) => Location::Call(self.check(frames, symbolizer)),
+            Location::Access(frames) => Location::Access(self.check(frames, symbolizer)),
+        };
+        let id = self.intern(checked);
+        if self.raw.len() >= MAX_RAW {
+            self.raw.clear();
+        }
+        self.raw.insert(recorded, id);
+        id
+    }
+
+    /// What an id stands for.
+    #[must_use]
+    pub fn get(&self, id: LocationId) -> Option<Location> {
+        self.locations.get(id.index()).copied()
+    }
+
+    fn intern(&mut self, location: Location) -> LocationId {
+        *self.ids.entry(location).or_insert_with(|| {
+            self.locations.push(location);
+            LocationId((self.locations.len() - 1) as u32)
+        })
+    }
+
+    /// Keeps the frames up to the first one whose code does not keep its frame pointer in `rbp`: from there on
+    /// the chain skips callers or is no chain at all.
+    fn check(&mut self, mut frames: [u64; FRAMES], symbolizer: &mut Symbolizer) -> [u64; FRAMES] {
+        let known = (0..FRAMES - 1)
+            .find(|&index| frames[index] == 0 || !self.trusts(frames[index], symbolizer))
+            .map_or(FRAMES, |last| last + 1);
+        frames[known..].fill(0);
+        frames
+    }
+
+    fn trusts(&mut self, address: u64, symbolizer: &mut Symbolizer) -> bool {
+        *self.trusted.entry(address).or_insert_with(|| {
+            let address = ProcessAddr(address);
+            if symbolizer.module_at(address).is_none() {
+                // A library that was loaded later. When the process has gone, there is nothing to be read.
+                let _ = symbolizer.refresh();
+            }
+            symbolizer.module_at(address).is_some_and(|module| {
+                let file = module.file().ok();
+                let link = module.link_address(address);
+                file.zip(link).is_some_and(|(file, link)| file.uses_frame_pointer_at(link))
+            })
+        })
+    }
+}

@@ -1,0 +1,7 @@
+//! The live source of events: records of the BPF programs become the checker's events. One file a concern:
+//! reading the ring buffer, giving things dense ids, understanding watchpoint hits.
+
+pub mod access;
+pub mod location;
+pub mod reader;
+pub mod source;

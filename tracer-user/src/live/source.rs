@@ -1,0 +1,446 @@
+//! Turns records into the checker's events: objects, threads and locations get dense ids, what does not count is
+//! left out and counted. What the ids stand for can be asked afterwards.
+
+use std::collections::VecDeque;
+
+use checker::event::{Event, EventNumber, LocationId, LockId, Op, RegionId, ThreadId, VarId};
+use rustc_hash::FxHashMap;
+use tracer_ebpf::{
+    AccessRecord, FRAMES, Header, Kind, RegionRecord, RegistersRecord, SyncRecord, ThreadRecord,
+};
+
+use super::{
+    access::{self, AccessKind},
+    location::{Location, Locations},
+};
+use crate::{
+    probes::{
+        markers::Meaning,
+        plan::{Site, SiteKind},
+    },
+    symbolize::{ProcessAddr, Symbolizer},
+    sys::records::Record,
+};
+
+/// What comes out of the source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Item {
+    /// An event.
+    Event(Event),
+    /// Events were lost here.
+    Gap,
+}
+
+/// A watched range.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WatchedRange {
+    /// Its first byte.
+    pub address: ProcessAddr,
+    /// Its length in bytes: 1, 2, 4 or 8.
+    pub length: u64,
+    /// What the user or the program calls it.
+    pub label: String,
+}
+
+/// A thread that was seen.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SeenThread {
+    /// The operating system's id.
+    pub tid: u32,
+    /// Its name at its end, if that was seen.
+    pub name: Option<String>,
+    /// Regions that it has open.
+    depth: u32,
+}
+
+/// A child process that was not followed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChildProcess {
+    /// Its process id.
+    pub pid: u32,
+    /// Its parent's name at that time.
+    pub name: String,
+}
+
+/// What the source left out, and why.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Omissions {
+    /// Watchpoint hits whose instruction could not be decoded. They count as reads, which can only hide
+    /// dependencies.
+    pub undecoded_accesses: u64,
+    /// Joins of threads whose start was not seen.
+    pub unknown_joins: u64,
+    /// Child processes, at most [`MAX_CHILDREN`] of them.
+    pub child_processes: Vec<ChildProcess>,
+    /// All child processes.
+    pub child_process_count: u64,
+    /// Whether the process replaced its program; nothing is taken from the new one.
+    pub replaced: bool,
+    /// Records that are none of this ABI, or of a site that is not known.
+    pub foreign_records: u64,
+}
+
+/// Child processes that are listed at most.
+pub const MAX_CHILDREN: usize = 100;
+
+/// Observed values that are remembered at most: those of the latest accesses.
+const MAX_VALUES: usize = 1 << 16;
+
+/// The value of a watched range around an access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ObservedValue {
+    /// Before it, if an earlier access was seen.
+    pub before: Option<u64>,
+    /// After it.
+    pub after: u64,
+    /// Bytes that count.
+    pub length: u64,
+    /// Whether the access wrote.
+    pub written: bool,
+}
+
+/// The source; one for each traced process.
+#[derive(Debug)]
+pub struct Source {
+    sites: Vec<Site>,
+    /// What the symbols and files of the process tell.
+    pub symbolizer: Symbolizer,
+    /// Code locations.
+    pub locations: Locations,
+    watches: Vec<WatchedRange>,
+    last_values: Vec<Option<u64>>,
+    values: VecDeque<(EventNumber, ObservedValue)>,
+    threads: Vec<SeenThread>,
+    running: FxHashMap<u32, ThreadId>,
+    by_pthread: FxHashMap<u64, ThreadId>,
+    locks: Vec<(u64, LocationId)>,
+    lock_ids: FxHashMap<u64, LockId>,
+    regions: Vec<(String, LocationId)>,
+    region_ids: FxHashMap<String, RegionId>,
+    site_regions: FxHashMap<u32, RegionId>,
+    accesses: FxHashMap<u64, Option<access::Access>>,
+    lost: u32,
+    events: EventNumber,
+    omissions: Omissions,
+    exits: u64,
+    new_shared: Vec<(u32, RegistersRecord)>,
+}
+
+impl Source {
+    /// A source for a process whose probes have these sites.
+    #[must_use]
+    pub fn new(sites: Vec<Site>, symbolizer: Symbolizer, watches: Vec<WatchedRange>) -> Self {
+        Self {
+            sites,
+            symbolizer,
+            locations: Locations::default(),
+            last_values: vec![None; watches.len()],
+            watches,
+            values: VecDeque::new(),
+            threads: Vec::new(),
+            running: FxHashMap::default(),
+            by_pthread: FxHashMap::default(),
+            locks: Vec::new(),
+            lock_ids: FxHashMap::default(),
+            regions: Vec::new(),
+            region_ids: FxHashMap::default(),
+            site_regions: FxHashMap::default(),
+            accesses: FxHashMap::default(),
+            lost: 0,
+            events: 0,
+            omissions: Omissions::default(),
+            exits: 0,
+            new_shared: Vec::new(),
+        }
+    }
+
+    /// Passes on what a record means: nothing, an event, or several.
+    pub fn record(&mut self, record: &Record, sink: &mut impl FnMut(Item)) {
+        if self.omissions.replaced {
+            return;
+        }
+        let header = record.header();
+        if header.lost != self.lost {
+            self.lost = header.lost;
+            sink(Item::Gap);
+            for thread in &mut self.threads {
+                thread.depth = 0;
+            }
+        }
+        match record {
+            Record::Region(kind, record) => self.region(*kind, record, sink),
+            Record::Sync(kind, record) => self.sync(*kind, record, sink),
+            Record::Thread(kind, record) => self.thread_record(*kind, record, sink),
+            Record::Access(record) => self.access(record, sink),
+            Record::Registers(record) => self.new_shared.push((record.header.site, *record)),
+        }
+    }
+
+    fn emit(
+        &mut self,
+        thread: ThreadId,
+        op: Op,
+        location: LocationId,
+        sink: &mut impl FnMut(Item),
+    ) {
+        self.events += 1;
+        sink(Item::Event(Event { thread, op, location }));
+    }
+
+    fn region(&mut self, kind: Kind, record: &RegionRecord, sink: &mut impl FnMut(Item)) {
+        let thread = self.thread(record.header.tid);
+        let site = record.header.site;
+        let location = self.locations.site(site);
+        let depth = &mut self.threads[thread.index()].depth;
+        let op = match kind {
+            Kind::Begin => {
+                *depth += 1;
+                let Some(region) = self.region_of(site, location) else { return };
+                Op::Begin(region)
+            }
+            Kind::End => {
+                *depth = depth.saturating_sub(1);
+                let Some(region) = self.region_of(site, location) else { return };
+                Op::End(Some(region))
+            }
+            _ => {
+                *depth = depth.saturating_sub(1);
+                Op::End(None)
+            }
+        };
+        self.emit(thread, op, location, sink);
+    }
+
+    fn region_of(&mut self, site: u32, location: LocationId) -> Option<RegionId> {
+        if let Some(&region) = self.site_regions.get(&site) {
+            return Some(region);
+        }
+        let (SiteKind::Marker(Meaning::Begin(name)) | SiteKind::Marker(Meaning::End(name))) =
+            &self.sites.get(site as usize)?.kind
+        else {
+            self.omissions.foreign_records += 1;
+            return None;
+        };
+        let name = name.clone();
+        let region = *self.region_ids.entry(name.clone()).or_insert_with(|| {
+            self.regions.push((name, location));
+            RegionId((self.regions.len() - 1) as u32)
+        });
+        self.site_regions.insert(site, region);
+        Some(region)
+    }
+
+    fn sync(&mut self, kind: Kind, record: &SyncRecord, sink: &mut impl FnMut(Item)) {
+        if matches!(kind, Kind::LockReset) {
+            // A new lock at the same address is another lock: the old one's releases do not order it.
+            self.lock_ids.remove(&record.object);
+            return;
+        }
+        let thread = self.thread(record.header.tid);
+        let location = self.locations.stack(Location::Call(record.frames), &mut self.symbolizer);
+        let op = match kind {
+            Kind::Acquire => Op::Acquire(self.lock(record.object, location)),
+            Kind::Release => Op::Release(self.lock(record.object, location)),
+            _ => {
+                let Some(&joined) = self.by_pthread.get(&record.object) else {
+                    self.omissions.unknown_joins += 1;
+                    return;
+                };
+                Op::Join(joined)
+            }
+        };
+        self.emit(thread, op, location, sink);
+    }
+
+    fn lock(&mut self, address: u64, location: LocationId) -> LockId {
+        *self.lock_ids.entry(address).or_insert_with(|| {
+            self.locks.push((address, location));
+            LockId((self.locks.len() - 1) as u32)
+        })
+    }
+
+    fn thread_record(&mut self, kind: Kind, record: &ThreadRecord, sink: &mut impl FnMut(Item)) {
+        let thread = self.thread(record.header.tid);
+        match kind {
+            Kind::Fork => {
+                // An id that the system uses again is a new thread.
+                self.running.remove(&record.child);
+                let child = self.thread(record.child);
+                self.by_pthread.insert(record.pthread, child);
+                let location =
+                    self.locations.stack(Location::Call([0; FRAMES]), &mut self.symbolizer);
+                self.emit(thread, Op::Fork(child), location, sink);
+            }
+            Kind::Exit => {
+                self.exits += 1;
+                self.running.remove(&record.header.tid);
+                let seen = &mut self.threads[thread.index()];
+                seen.name = Some(comm(record));
+                // Regions that the thread did not leave end with it.
+                let depth = std::mem::take(&mut seen.depth);
+                let location =
+                    self.locations.stack(Location::Call([0; FRAMES]), &mut self.symbolizer);
+                for _ in 0..depth {
+                    self.emit(thread, Op::End(None), location, sink);
+                }
+            }
+            Kind::ChildProcess => {
+                self.omissions.child_process_count += 1;
+                if self.omissions.child_processes.len() < MAX_CHILDREN {
+                    let child = ChildProcess { pid: record.child, name: comm(record) };
+                    self.omissions.child_processes.push(child);
+                }
+            }
+            _ => self.omissions.replaced = true,
+        }
+    }
+
+    fn access(&mut self, record: &AccessRecord, sink: &mut impl FnMut(Item)) {
+        let Header { tid, site, .. } = record.header;
+        let Some(watch) = self.watches.get(site as usize) else {
+            self.omissions.foreign_records += 1;
+            return;
+        };
+        let length = watch.length;
+        let thread = self.thread(tid);
+        let next = record.frames[0];
+        let decoded = *self
+            .accesses
+            .entry(next)
+            .or_insert_with(|| access::before(&self.symbolizer, ProcessAddr(next)));
+        let mut frames = record.frames;
+        let kind = match decoded {
+            Some(access) => {
+                frames[0] = access.instruction.0;
+                access.kind
+            }
+            None => {
+                self.omissions.undecoded_accesses += 1;
+                AccessKind::Read
+            }
+        };
+        let location = self.locations.stack(Location::Access(frames), &mut self.symbolizer);
+        let variable = VarId(site);
+        let mask = if length >= 8 { u64::MAX } else { (1 << (8 * length)) - 1 };
+        let after = record.value & mask;
+        let before = self.last_values[site as usize].replace(after);
+        let written = kind != AccessKind::Read;
+        let value = ObservedValue { before, after, length, written };
+        match kind {
+            AccessKind::Read => self.emit_access(thread, Op::Read(variable), location, value, sink),
+            AccessKind::Write => {
+                self.emit_access(thread, Op::Write(variable), location, value, sink)
+            }
+            AccessKind::Update => {
+                self.emit_access(thread, Op::Update(variable), location, value, sink)
+            }
+            AccessKind::ReadThenWrite => {
+                let read =
+                    ObservedValue { after: before.unwrap_or(after), written: false, ..value };
+                self.emit_access(thread, Op::Read(variable), location, read, sink);
+                self.emit_access(thread, Op::Write(variable), location, value, sink);
+            }
+        }
+    }
+
+    fn emit_access(
+        &mut self,
+        thread: ThreadId,
+        op: Op,
+        location: LocationId,
+        value: ObservedValue,
+        sink: &mut impl FnMut(Item),
+    ) {
+        if self.values.len() == MAX_VALUES {
+            self.values.pop_front();
+        }
+        self.values.push_back((self.events, value));
+        self.emit(thread, op, location, sink);
+    }
+
+    /// The thread that runs under an id of the system now.
+    fn thread(&mut self, tid: u32) -> ThreadId {
+        *self.running.entry(tid).or_insert_with(|| {
+            self.threads.push(SeenThread { tid, ..SeenThread::default() });
+            ThreadId((self.threads.len() - 1) as u32)
+        })
+    }
+
+    /// Adds a range whose address became known while the process runs; returns its site.
+    pub fn add_watch(&mut self, range: WatchedRange) -> u32 {
+        self.watches.push(range);
+        self.last_values.push(None);
+        (self.watches.len() - 1) as u32
+    }
+
+    /// Markers of shared variables that were reached since the last call: site and registers.
+    pub fn take_shared(&mut self) -> Vec<(u32, RegistersRecord)> {
+        std::mem::take(&mut self.new_shared)
+    }
+
+    /// What a site is.
+    #[must_use]
+    pub fn site(&self, site: u32) -> Option<&Site> {
+        self.sites.get(site as usize)
+    }
+
+    /// The value that was observed at an event, if it is among the latest.
+    #[must_use]
+    pub fn value(&self, event: EventNumber) -> Option<ObservedValue> {
+        let index = self.values.binary_search_by_key(&event, |(event, _)| *event).ok()?;
+        self.values.get(index).map(|(_, value)| *value)
+    }
+
+    /// A region's name and the location of the first marker of it that was seen.
+    #[must_use]
+    pub fn region_name(&self, region: RegionId) -> Option<(&str, LocationId)> {
+        self.regions.get(region.index()).map(|(name, location)| (name.as_str(), *location))
+    }
+
+    /// How many regions were seen.
+    #[must_use]
+    pub fn region_count(&self) -> usize {
+        self.regions.len()
+    }
+
+    /// A lock's address and where it was first used.
+    #[must_use]
+    pub fn lock_info(&self, lock: LockId) -> Option<(u64, LocationId)> {
+        self.locks.get(lock.index()).copied()
+    }
+
+    /// A watched range.
+    #[must_use]
+    pub fn watch(&self, variable: VarId) -> Option<&WatchedRange> {
+        self.watches.get(variable.index())
+    }
+
+    /// How many ranges are watched.
+    #[must_use]
+    pub fn watch_count(&self) -> usize {
+        self.watches.len()
+    }
+
+    /// The threads that were seen, by their ids.
+    #[must_use]
+    pub fn threads(&self) -> &[SeenThread] {
+        &self.threads
+    }
+
+    /// What was left out.
+    #[must_use]
+    pub fn omissions(&self) -> &Omissions {
+        &self.omissions
+    }
+
+    /// Whether the end of any thread was seen: if not, the kernel side is deaf.
+    #[must_use]
+    pub fn saw_exit(&self) -> bool {
+        self.exits > 0
+    }
+}
+
+fn comm(record: &ThreadRecord) -> String {
+    let length = record.comm.iter().position(|&byte| byte == 0).unwrap_or(record.comm.len());
+    String::from_utf8_lossy(&record.comm[..length]).into_owned()
+}

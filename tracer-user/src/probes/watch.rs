@@ -1,0 +1,153 @@
+//! What the user asks to watch: `SYMBOL[+OFFSET][:LEN]` and addresses, and how a range is cut into what a hardware
+//! watchpoint can hold. Symbols are looked up elsewhere.
+
+use std::{fmt, num::ParseIntError, str::FromStr};
+
+use crate::symbolize::ProcessAddr;
+
+/// Ranges that the hardware can watch at a time (x86: debug registers 0 to 3).
+pub const MAX_WATCHPOINTS: usize = 4;
+
+/// A `--watch` argument.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WatchSpec {
+    /// What to watch.
+    pub place: Place,
+    /// Added to the place's address, in bytes.
+    pub offset: u64,
+    /// How many bytes; `None` takes the variable's size.
+    pub length: Option<u64>,
+}
+
+/// Where a watched range is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// A variable, by its name.
+    Symbol(String),
+    /// An address in the process, in hexadecimal with `0x`.
+    Address(u64),
+}
+
+/// A `--watch` argument that is not of the form.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadSpec {
+    /// There is no symbol.
+    #[error("a symbol is missing; the form is SYMBOL[+OFFSET][:LEN]")]
+    NoSymbol,
+    /// A number is none.
+    #[error("`{0}` is not a number: {1}")]
+    Number(String, ParseIntError),
+    /// A length that the hardware cannot watch.
+    #[error("a length of {0} bytes cannot be watched; lengths are 1, 2, 4 and 8")]
+    Length(u64),
+}
+
+impl FromStr for WatchSpec {
+    type Err = BadSpec;
+
+    fn from_str(text: &str) -> Result<Self, BadSpec> {
+        // C++ and Rust names hold double colons: only a single one is followed by a length.
+        let (rest, length) = match text.rsplit_once(':') {
+            Some((rest, length)) if !rest.ends_with(':') && !length.is_empty() => {
+                let length = parse_number(length)?;
+                if !matches!(length, 1 | 2 | 4 | 8) {
+                    return Err(BadSpec::Length(length));
+                }
+                (rest, Some(length))
+            }
+            _ => (text, None),
+        };
+        let (name, offset) = match rest.rsplit_once('+') {
+            Some((name, offset)) => (name, parse_number(offset)?),
+            None => (rest, 0),
+        };
+        let place = match name.strip_prefix("0x") {
+            Some(_) => Place::Address(parse_number(name)?),
+            None if name.is_empty() => return Err(BadSpec::NoSymbol),
+            None => Place::Symbol(name.to_owned()),
+        };
+        Ok(Self { place, offset, length })
+    }
+}
+
+impl fmt::Display for WatchSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.place {
+            Place::Symbol(name) => f.write_str(name)?,
+            Place::Address(address) => write!(f, "{address:#x}")?,
+        }
+        if self.offset != 0 {
+            write!(f, "+{}", self.offset)?;
+        }
+        self.length.map_or(Ok(()), |length| write!(f, ":{length}"))
+    }
+}
+
+fn parse_number(text: &str) -> Result<u64, BadSpec> {
+    let parsed = match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16),
+        None => text.parse(),
+    };
+    parsed.map_err(|error| BadSpec::Number(text.to_owned(), error))
+}
+
+/// Cuts a range into the fewest aligned pieces of 1, 2, 4 or 8 bytes, which is what hardware watches.
+#[must_use]
+pub fn pieces(address: ProcessAddr, length: u64) -> Vec<(ProcessAddr, u64)> {
+    let (mut at, end) = (address.0, address.0.saturating_add(length));
+    let mut pieces = Vec::new();
+    while at < end {
+        let size = [8, 4, 2, 1]
+            .into_iter()
+            .find(|size| at.is_multiple_of(*size) && *size <= end - at)
+            .unwrap_or(1);
+        pieces.push((ProcessAddr(at), size));
+        at += size;
+    }
+    pieces
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(text: &str) -> Result<WatchSpec, BadSpec> {
+        text.parse()
+    }
+
+    fn symbol(name: &str, offset: u64, length: Option<u64>) -> Result<WatchSpec, BadSpec> {
+        Ok(WatchSpec { place: Place::Symbol(name.to_owned()), offset, length })
+    }
+
+    #[test]
+    fn specs_are_parsed() {
+        assert_eq!(spec("balance"), symbol("balance", 0, None));
+        assert_eq!(spec("account.balance:8"), symbol("account.balance", 0, Some(8)));
+        assert_eq!(spec("account+40:4"), symbol("account", 40, Some(4)));
+        assert_eq!(spec("account+0x28"), symbol("account", 40, None));
+        assert_eq!(spec("bank::TOTAL"), symbol("bank::TOTAL", 0, None));
+        assert_eq!(spec("bank::TOTAL:4"), symbol("bank::TOTAL", 0, Some(4)));
+        let address = WatchSpec { place: Place::Address(0x1000), offset: 8, length: Some(2) };
+        assert_eq!(spec("0x1000+8:2"), Ok(address));
+    }
+
+    #[test]
+    fn bad_specs_say_why() {
+        assert_eq!(spec(""), Err(BadSpec::NoSymbol));
+        assert_eq!(spec("+8"), Err(BadSpec::NoSymbol));
+        assert_eq!(spec("x:3"), Err(BadSpec::Length(3)));
+        assert!(matches!(spec("x+y"), Err(BadSpec::Number(text, _)) if text == "y"));
+        assert!(matches!(spec("x:long"), Err(BadSpec::Number(text, _)) if text == "long"));
+    }
+
+    #[test]
+    fn ranges_are_cut_at_alignment() {
+        let cut = |address, length| -> Vec<(u64, u64)> {
+            pieces(ProcessAddr(address), length).iter().map(|piece| (piece.0.0, piece.1)).collect()
+        };
+        assert_eq!(cut(16, 8), [(16, 8)]);
+        assert_eq!(cut(20, 8), [(20, 4), (24, 4)]);
+        assert_eq!(cut(21, 4), [(21, 1), (22, 2), (24, 1)]);
+        assert_eq!(cut(16, 0), []);
+    }
+}

@@ -1,0 +1,345 @@
+//! One run: start the program, attach, let it go, check while it runs, report. Each step is in a file of its own;
+//! this one says in which order, and what is undone when a step fails.
+
+pub mod checking;
+pub mod names;
+pub mod privileges;
+pub mod program;
+pub mod watches;
+
+use std::{
+    ffi::OsString,
+    io,
+    path::PathBuf,
+    time::Instant,
+};
+
+use tracer_ebpf::Target;
+
+use self::{
+    checking::{Checking, Checked},
+    names::LiveNames,
+    program::ProgramError,
+    watches::{WatchError, Watches},
+};
+use crate::{
+    kernel::{Kernel, KernelError, LoadOptions},
+    live::{reader::Reader, source::Source},
+    probes::{
+        placement::Cost,
+        plan::{Plan, PlannedProbe, SkippedProbe},
+        watch::WatchSpec,
+    },
+    report::{
+        self, LostEvents, Missing, NotSeen, Process, Report, SkippedProbes, Subject, Summary,
+    },
+    symbolize::{ProcessAddr, Symbolizer},
+    sys::{
+        perf,
+        tracee::{self, Ending, Held, Launch, Start},
+    },
+};
+
+/// What to run, and how.
+#[derive(Clone, Debug)]
+pub struct RunOptions {
+    /// The program's name as the user wrote it, and its arguments.
+    pub command: Vec<OsString>,
+    /// What to watch.
+    pub watch: Vec<WatchSpec>,
+    /// Options of the checker.
+    pub checker: checker::Options,
+    /// Size of the ring buffer in bytes.
+    pub buffer_bytes: u32,
+    /// Keep root for the program under sudo.
+    pub as_root: bool,
+    /// Log what the programs in the kernel do.
+    pub debug_bpf: bool,
+}
+
+/// Why a run failed. Nothing is left behind then: no process, no probe.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The program cannot be traced.
+    #[error(transparent)]
+    Program(#[from] ProgramError),
+    /// What is to be watched cannot be.
+    #[error(transparent)]
+    Watch(#[from] WatchError),
+    /// The kernel side does not work.
+    #[error(transparent)]
+    Kernel(#[from] KernelError),
+    /// The program could not be started.
+    #[error("cannot start `{program}`: {error}")]
+    Start {
+        /// The program.
+        program: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// Its memory map or files could not be read.
+    #[error("cannot read the memory map of the program: {0}")]
+    Symbols(#[from] crate::symbolize::Error),
+    /// A system call failed that always works.
+    #[error("{what}: {error}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// Why it failed.
+        error: io::Error,
+    },
+}
+
+impl RunError {
+    fn system(what: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |error| Self::System { what, error }
+    }
+
+    /// The exit status of avtrace for it (`SPEC.md` §8).
+    #[must_use]
+    pub const fn exit_status(&self) -> u8 {
+        match self {
+            Self::Program(_) => 3,
+            Self::Watch(error) => error.exit_status(),
+            _ => 1,
+        }
+    }
+}
+
+/// How a run ended.
+#[derive(Debug)]
+pub struct Outcome {
+    /// How the program ended.
+    pub ending: Ending,
+    /// What was found.
+    pub report: Report,
+}
+
+/// Runs a program and checks it.
+///
+/// # Errors
+///
+/// See [`RunError`].
+pub fn run(options: &RunOptions) -> Result<Outcome, RunError> {
+    let name = options.command.first().cloned().unwrap_or_default();
+    let program = program::find(&name)?;
+    privileges::check()?;
+    let started = Instant::now();
+    let launch = Launch {
+        program: program.clone(),
+        arg0: name,
+        arguments: options.command.get(1..).unwrap_or_default().to_vec(),
+        user: if options.as_root { None } else { tracee::sudo_user() },
+    };
+    let start_error = |error| RunError::Start { program: program.clone(), error };
+    let held = tracee::launch(&launch).map_err(start_error)?;
+    let pid = held.pid();
+    let entry = privileges::entry_point(pid).map_err(start_error)?;
+    let subject = |ending| subject(pid, &options.command, ending);
+    let held = match held.run_to(entry).map_err(start_error)? {
+        Start::AtEntry(held) => held,
+        // The dynamic linker has told the user why.
+        Start::Ended(ending) => {
+            let notes = vec!["the program ended before it reached its entry point".to_owned()];
+            let context = report::Context {
+                not_seen: NotSeen { notes, ..NotSeen::default() },
+                ..report::Context::new(subject(ending))
+            };
+            let report = report::assemble(
+                &checker::finding::Findings::default(),
+                &mut names::NoNames,
+                context,
+            );
+            return Ok(Outcome { ending, report });
+        }
+    };
+    let prepared = prepare(options, &held)?;
+    let Prepared { kernel, events, source, skipped, summary, mut notes } = prepared;
+    let (reader, batches) = Reader::start(events).map_err(RunError::system("cannot start a thread"))?;
+    let checking = Checking::start(batches, source, kernel, options.checker, pid)
+        .map_err(RunError::system("cannot start a thread"))?;
+    let signals = privileges::forward_signals(pid)
+        .map_err(RunError::system("cannot install signal handlers"))?;
+    let running = held.release().map_err(RunError::system("cannot let the program go"))?;
+    let ending = running.wait().map_err(RunError::system("cannot wait for the program"))?;
+    signals.close();
+    let undecodable = reader.finish();
+    let Checked { findings, source, kernel, late_watch_notes, values } = checking.finish();
+    let lost = kernel.lost();
+    // Detaching takes time of its own; nobody waits for it.
+    drop(kernel);
+    notes.extend(late_watch_notes);
+    if undecodable > 0 {
+        notes.push(format!("{undecodable} records could not be decoded"));
+    }
+    if !source.saw_exit() {
+        notes.push(
+            "the kernel side saw nothing of the program, not even its end: do not trust this report".to_owned(),
+        );
+    }
+    let not_seen = not_seen(&source, &lost, skipped, notes);
+    let context = report::Context {
+        not_seen,
+        summary: summary.with_elapsed(started.elapsed()),
+        nesting: match options.checker.regions {
+            checker::Regions::Outermost => report::Nesting::Outermost,
+            checker::Regions::All => report::Nesting::All,
+        },
+        ..report::Context::new(subject(ending))
+    };
+    let mut names = LiveNames::new(source, values);
+    Ok(Outcome { ending, report: report::assemble(&findings, &mut names, context) })
+}
+
+/// Everything that is ready when the program is let go.
+struct Prepared {
+    kernel: Kernel,
+    events: aya::maps::RingBuf<aya::maps::MapData>,
+    source: Source,
+    skipped: Vec<SkippedProbe>,
+    summary: Summary,
+    notes: Vec<String>,
+}
+
+/// Plans and attaches everything while the program stands at its entry point.
+fn prepare(options: &RunOptions, held: &Held) -> Result<Prepared, RunError> {
+    let pid = held.pid();
+    let symbolizer = Symbolizer::from_pid(pid)?;
+    let plan = Plan::of(&symbolizer, pid);
+    let Plan { sites, probes, mut skipped, shared } = plan;
+    let watches = Watches::resolve(&options.watch, &shared, &symbolizer)?;
+    let (pidns_dev, pidns_ino, tgid) =
+        privileges::pid_namespace(pid).map_err(RunError::system("cannot read the PID namespace"))?;
+    let mut kernel = Kernel::load(&LoadOptions {
+        target: Target { tgid: tgid.into(), pidns_dev, pidns_ino },
+        buffer_bytes: options.buffer_bytes,
+        debug: options.debug_bpf,
+    })?;
+    let mut notes = watches.notes.clone();
+    if !kernel.has_uprobe_multi() {
+        let seconds = probes.len().div_ceil(9);
+        eprintln!(
+            "avtrace: warning: this kernel has no uprobe_multi links (Linux 6.6): {} probes will take about \
+             {seconds} s to detach, and slow other programs down meanwhile",
+            probes.len()
+        );
+    }
+    if options.debug_bpf {
+        privileges::print_log(&mut kernel)?;
+    }
+    kernel.attach_threads()?;
+    let points: Vec<_> = probes.iter().map(|probe| probe.point.clone()).collect();
+    let mut refused = vec![false; probes.len()];
+    for refusal in kernel.attach_probes(&points)? {
+        refused[refusal.index] = true;
+        skipped.push(SkippedProbe {
+            what: probes[refusal.index].what.clone(),
+            reason: format!("the kernel refuses it: {}", refusal.error),
+        });
+    }
+    let attached: Vec<&PlannedProbe> =
+        probes.iter().zip(&refused).filter(|(_, refused)| !**refused).map(|(probe, _)| probe).collect();
+    for probe in missing_breakpoints(pid, &attached) {
+        skipped.push(SkippedProbe {
+            what: probe.what.clone(),
+            reason: "it was attached, and no breakpoint appeared in the program's memory".to_owned(),
+        });
+    }
+    watches.attach(&mut kernel, pid)?;
+    let count = |cost| attached.iter().filter(|probe| probe.cost == cost).count() as u64;
+    let summary = Summary {
+        probes_emulated: Some(count(Cost::Emulated)),
+        probes_single_stepped: Some(count(Cost::SingleStepped)),
+        watchpoints: Some(watches.ranges.len() as u64),
+        ..Summary::default()
+    };
+    if !watches.ranges.is_empty() && !perf::breakpoints_work() {
+        notes.push("hardware watchpoints do not fire on this machine: no access was seen".to_owned());
+    }
+    let events = kernel.take_events()?;
+    let source = Source::new(sites, symbolizer, watches.ranges);
+    Ok(Prepared { kernel, events, source, skipped, summary, notes })
+}
+
+/// Self-test of the probes: each must show as a breakpoint instruction in the program's memory.
+fn missing_breakpoints<'probes>(
+    pid: u32,
+    probes: &[&'probes PlannedProbe],
+) -> Vec<&'probes PlannedProbe> {
+    use std::os::unix::fs::FileExt as _;
+    const INT3: u8 = 0xcc;
+    let Ok(memory) = std::fs::File::open(format!("/proc/{pid}/mem")) else { return Vec::new() };
+    let byte = |ProcessAddr(address)| {
+        let mut byte = [0];
+        memory.read_exact_at(&mut byte, address).ok().map(|()| byte[0])
+    };
+    probes.iter().filter(|probe| byte(probe.address) != Some(INT3)).copied().collect()
+}
+
+fn subject(pid: u32, command: &[OsString], ending: Ending) -> Subject {
+    let (exit_code, signal) = match ending {
+        Ending::Exited(status) => (Some(status), None),
+        Ending::Killed(signal) => (None, Some(signal)),
+    };
+    let argv = command.iter().map(|argument| argument.to_string_lossy().into_owned()).collect();
+    Subject::Process { pid, argv, exit_code, signal }
+}
+
+fn not_seen(
+    source: &Source,
+    lost: &[(tracer_ebpf::Class, u64)],
+    skipped: Vec<SkippedProbe>,
+    mut notes: Vec<String>,
+) -> NotSeen {
+    let omissions = source.omissions();
+    let mut skipped_probes: Vec<SkippedProbes> = Vec::new();
+    for SkippedProbe { what, reason } in skipped {
+        match skipped_probes.iter_mut().find(|known| known.what == what && known.reason == reason) {
+            Some(known) => known.count += 1,
+            None => skipped_probes.push(SkippedProbes { what, reason, count: 1 }),
+        }
+    }
+    if omissions.replaced {
+        notes.push("the program replaced itself (execve): what it did after that was not traced".to_owned());
+    }
+    if omissions.unknown_joins > 0 {
+        let joins = omissions.unknown_joins;
+        notes.push(format!("{joins} joins of threads whose start was not seen order nothing"));
+    }
+    if omissions.foreign_records > 0 {
+        notes.push(format!("{} records were of no known probe", omissions.foreign_records));
+    }
+    let listed = omissions.child_processes.len() as u64;
+    if omissions.child_process_count > listed {
+        let more = omissions.child_process_count - listed;
+        notes.push(format!("{more} more child processes were not traced"));
+    }
+    NotSeen {
+        lost_events: lost
+            .iter()
+            .filter(|(_, count)| *count > 0)
+            .map(|&(class, count)| LostEvents {
+                class: format!("{class:?}").to_lowercase(),
+                count,
+            })
+            .collect(),
+        skipped_probes,
+        unfollowed_processes: omissions
+            .child_processes
+            .iter()
+            .map(|child| Process { pid: child.pid, name: Some(child.name.clone()) })
+            .collect(),
+        unresolved_symbols: source
+            .symbolizer
+            .modules()
+            .filter_map(|module| {
+                let error = module.file().err()?;
+                Some(Missing { what: module.name(), reason: error.to_string() })
+            })
+            .collect(),
+        undecoded_accesses: omissions.undecoded_accesses,
+        notes,
+        ..NotSeen::default()
+    }
+}
+

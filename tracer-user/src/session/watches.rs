@@ -1,0 +1,282 @@
+//! Which ranges are watched: what the user asks for first, then what the program names. Resolves names, cuts
+//! ranges into what the hardware holds, and arms.
+
+use std::io;
+
+use tracer_ebpf::{REGISTERS, RegistersRecord};
+
+use super::RunError;
+use crate::{
+    kernel::Kernel,
+    live::source::{Source, WatchedRange},
+    probes::{
+        markers::{Meaning, Operand, SharedVariable},
+        plan::SiteKind,
+        watch::{MAX_WATCHPOINTS, Place, WatchSpec, pieces},
+    },
+    symbolize::{ProcessAddr, Symbolizer},
+};
+
+/// Why something cannot be watched.
+#[derive(Debug, thiserror::Error)]
+pub enum WatchError {
+    /// Its name does not tell an address.
+    #[error("cannot watch `{spec}`: {reason}{hint}")]
+    Name {
+        /// As the user wrote it.
+        spec: String,
+        /// Why.
+        reason: String,
+        /// Names that are near, or what else to do.
+        hint: String,
+    },
+    /// More than the hardware can hold.
+    #[error(
+        "{wanted} ranges are to be watched, and the hardware watches {MAX_WATCHPOINTS} at a time: leave out \
+         some `--watch` (a range that crosses an alignment boundary or is longer than 8 bytes counts more than once)"
+    )]
+    TooMany {
+        /// How many.
+        wanted: usize,
+    },
+    /// The kernel refuses.
+    #[error("cannot watch {length} bytes at {address:#x}: {error}{hint}")]
+    Refused {
+        /// The range.
+        address: u64,
+        /// Its length in bytes.
+        length: u64,
+        /// The kernel's answer.
+        error: io::Error,
+        /// What to do about it.
+        hint: &'static str,
+    },
+}
+
+impl WatchError {
+    /// The exit status for it: bad usage, or avtrace's own failure.
+    #[must_use]
+    pub const fn exit_status(&self) -> u8 {
+        match self {
+            Self::Name { .. } | Self::TooMany { .. } => 2,
+            Self::Refused { .. } => 1,
+        }
+    }
+}
+
+/// The ranges to watch from the start on.
+#[derive(Clone, Debug, Default)]
+pub struct Watches {
+    /// The ranges; their indices are their sites.
+    pub ranges: Vec<WatchedRange>,
+    /// About variables that the program names and that cannot be watched.
+    pub notes: Vec<String>,
+}
+
+impl Watches {
+    /// Finds what `--watch` and the program's own markers name.
+    ///
+    /// # Errors
+    ///
+    /// When a `--watch` names nothing, or there are too many.
+    pub fn resolve(
+        specs: &[WatchSpec],
+        shared: &[(ProcessAddr, SharedVariable)],
+        symbolizer: &Symbolizer,
+    ) -> Result<Self, WatchError> {
+        let mut watches = Self::default();
+        for spec in specs {
+            let (address, length) = resolve(spec, symbolizer)?;
+            watches.add(address, length, &spec.to_string());
+        }
+        if watches.ranges.len() > MAX_WATCHPOINTS {
+            return Err(WatchError::TooMany { wanted: watches.ranges.len() });
+        }
+        for (address, variable) in shared {
+            let before = watches.ranges.len();
+            watches.add(*address, variable.size, &variable.label);
+            if watches.ranges.len() > MAX_WATCHPOINTS {
+                watches.ranges.truncate(before);
+                watches.notes.push(no_room(&variable.label));
+            }
+        }
+        Ok(watches)
+    }
+
+    fn add(&mut self, address: ProcessAddr, length: u64, label: &str) {
+        for (address, length) in pieces(address, length) {
+            let known = |range: &WatchedRange| range.address == address && range.length == length;
+            if !self.ranges.iter().any(known) {
+                self.ranges.push(WatchedRange { address, length, label: label.to_owned() });
+            }
+        }
+    }
+
+    /// Arms them all in a process that stands still.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses one.
+    pub fn attach(&self, kernel: &mut Kernel, pid: u32) -> Result<(), RunError> {
+        for (site, range) in self.ranges.iter().enumerate() {
+            arm(kernel, pid, range, site as u32).map_err(|error| WatchError::Refused {
+                address: range.address.0,
+                length: range.length,
+                hint: remedy(&error),
+                error,
+            })?;
+        }
+        Ok(())
+    }
+}
+
+fn no_room(label: &str) -> String {
+    format!(
+        "the shared variable `{label}` was not watched: the hardware watches {MAX_WATCHPOINTS} ranges at a time"
+    )
+}
+
+fn remedy(error: &io::Error) -> &'static str {
+    match error.raw_os_error() {
+        Some(libc::ENOSPC) => " (another debugger or tracer holds the watchpoints of this process: end it)",
+        Some(libc::EACCES | libc::EPERM) => {
+            " (run as root, or lower /proc/sys/kernel/perf_event_paranoid)"
+        }
+        Some(libc::EOPNOTSUPP | libc::ENODEV | libc::ENOENT) => {
+            " (this machine has no hardware watchpoints; run without --watch)"
+        }
+        _ => "",
+    }
+}
+
+/// Arms a range in every thread that the process has; those to come inherit it.
+fn arm(kernel: &mut Kernel, pid: u32, range: &WatchedRange, site: u32) -> io::Result<()> {
+    let mut armed = Vec::new();
+    loop {
+        let mut new = false;
+        for entry in std::fs::read_dir(format!("/proc/{pid}/task"))? {
+            let Some(tid) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else {
+                continue;
+            };
+            if armed.contains(&tid) {
+                continue;
+            }
+            match kernel.watch(tid, range.address.0, range.length, site) {
+                Ok(()) => (),
+                // The thread has ended meanwhile.
+                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => continue,
+                Err(error) => return Err(error),
+            }
+            armed.push(tid);
+            new = true;
+        }
+        // A thread that another one created before it was armed itself has not inherited.
+        if !new {
+            return Ok(());
+        }
+    }
+}
+
+/// Arms a variable whose marker was reached while the process runs; returns a note when it cannot be watched.
+pub fn arm_late(
+    source: &mut Source,
+    kernel: &mut Kernel,
+    pid: u32,
+    site: u32,
+    registers: &RegistersRecord,
+) -> Option<String> {
+    let SiteKind::Marker(Meaning::Shared(variable)) = &source.site(site)?.kind else { return None };
+    let SharedVariable { label, size, operand } = variable.clone();
+    let Some(address) = operand_address(&operand, registers) else {
+        return Some(format!("the shared variable `{label}` was not watched: its address is not understood"));
+    };
+    for (address, length) in pieces(address, size) {
+        let count = source.watch_count();
+        let known = (0..count).any(|index| {
+            source
+                .watch(checker::event::VarId(index as u32))
+                .is_some_and(|range| range.address == address && range.length == length)
+        });
+        if known {
+            continue;
+        }
+        if count >= MAX_WATCHPOINTS {
+            return Some(no_room(&label));
+        }
+        let range = WatchedRange { address, length, label: label.clone() };
+        let site = source.add_watch(range.clone());
+        if let Err(error) = arm(kernel, pid, &range, site) {
+            return Some(format!("the shared variable `{label}` was not watched: {error}{}", remedy(&error)));
+        }
+    }
+    None
+}
+
+fn operand_address(operand: &Operand, record: &RegistersRecord) -> Option<ProcessAddr> {
+    let Operand::Registers { displacement, base, index } = operand else { return None };
+    let register = |name: &str| {
+        let position = REGISTERS.iter().position(|known| *known == name)?;
+        record.registers.get(position).copied()
+    };
+    let base = base.as_deref().map_or(Some(0), register)?;
+    let index = match index {
+        Some((name, scale)) => register(name)?.wrapping_mul(*scale),
+        None => 0,
+    };
+    Some(ProcessAddr(base.wrapping_add(index).wrapping_add_signed(*displacement)))
+}
+
+fn resolve(spec: &WatchSpec, symbolizer: &Symbolizer) -> Result<(ProcessAddr, u64), WatchError> {
+    let (start, size) = match &spec.place {
+        Place::Address(address) => (ProcessAddr(*address), None),
+        Place::Symbol(name) => {
+            let variable = symbolizer.variable(name).map_err(|miss| WatchError::Name {
+                spec: spec.to_string(),
+                reason: miss.to_string(),
+                hint: suggestions(name, symbolizer),
+            })?;
+            (variable.address, variable.size)
+        }
+    };
+    let address = ProcessAddr(start.0.wrapping_add(spec.offset));
+    let rest = size.map(|size| size.saturating_sub(spec.offset)).filter(|&rest| rest > 0);
+    let length = spec.length.or(rest).ok_or_else(|| WatchError::Name {
+        spec: spec.to_string(),
+        reason: "its size is not known".to_owned(),
+        hint: "; say how many bytes: `:1`, `:2`, `:4` or `:8`".to_owned(),
+    })?;
+    Ok((address, length))
+}
+
+fn suggestions(name: &str, symbolizer: &Symbolizer) -> String {
+    let near = symbolizer.near_variables(name, 3);
+    let quoted: Vec<String> = near.iter().map(|name| format!("`{name}`")).collect();
+    match quoted.as_slice() {
+        [] => String::new(),
+        [one] => format!("; did you mean {one}?"),
+        [rest @ .., last] => format!("; did you mean {} or {last}?", rest.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operands_are_computed_from_registers() {
+        let mut record = RegistersRecord::default();
+        for (index, register) in record.registers.iter_mut().enumerate() {
+            *register = 0x1000 * (index as u64 + 1);
+        }
+        let operand = |displacement, base: &str, index: Option<(&str, u64)>| Operand::Registers {
+            displacement,
+            base: (!base.is_empty()).then(|| base.to_owned()),
+            index: index.map(|(name, scale)| (name.to_owned(), scale)),
+        };
+        let address = |operand| operand_address(&operand, &record).map(|address| address.0);
+        assert_eq!(address(operand(-8, "rax", None)), Some(0xff8));
+        assert_eq!(address(operand(8, "rbx", Some(("rcx", 4)))), Some(0x2000 + 4 * 0x3000 + 8));
+        assert_eq!(address(operand(0, "", Some(("rdx", 8)))), Some(8 * 0x4000));
+        assert_eq!(address(operand(0, "xmm0", None)), None);
+    }
+}
