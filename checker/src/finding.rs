@@ -160,6 +160,10 @@ pub struct Counts {
     pub distinct_witnesses: u64,
     /// Gaps in the stream at which all active regions were abandoned.
     pub gaps: u64,
+    /// Events that did not fit (an unmatched release, a second fork) and were left out.
+    pub ignored_events: u64,
+    /// Violation instances whose witness is not shown, because as many distinct ones as asked for were kept.
+    pub unshown_violations: u64,
 }
 
 /// The result of a checker over one trace.

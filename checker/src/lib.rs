@@ -1,6 +1,30 @@
 //! Exact atomicity checking of event traces, with witnesses: events in by value, findings out. No I/O, no
 //! printing, no operating system.
-
+//!
+//! ```
+//! use checker::event::{Event, LocationId, Op, RegionId, ThreadId, VarId};
+//! use checker::{Checker, Davida, Options};
+//!
+//! let mut checker = Box::new(Davida::new(Options::default()));
+//! let x = VarId(0);
+//! let trace = [(0, Op::Begin(RegionId(0))), (0, Op::Read(x)), (1, Op::Write(x)), (0, Op::Write(x))];
+//! for (line, (thread, op)) in (0..).zip(trace) {
+//!     checker.event(&Event { thread: ThreadId(thread), op, location: LocationId(line) })?;
+//! }
+//! let findings = checker.finish();
+//! assert_eq!(findings.counts.violations, 1);
+//! assert_eq!(findings.violations[0].edges.len(), 2);
+//! # Ok::<(), checker::EventError>(())
+//! ```
 #![forbid(unsafe_code)]
+
+mod check;
+mod davida;
+mod error;
 pub mod event;
 pub mod finding;
+mod hb;
+
+pub use check::{Checker, Options, Regions, Relation};
+pub use davida::Davida;
+pub use error::{EventError, Misfit};

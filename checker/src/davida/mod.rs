@@ -1,0 +1,346 @@
+//! Davida: the transaction-level verdict with witnesses (Ma, Ashraf and Chan, "Davida: A Decentralization Approach
+//! to Localizing Transaction Sequences for Debugging Transactional Atomicity Violations"), in the form of
+//! `SPEC.md` §4. The trace-level verdict does not live here.
+//!
+//! For each active region and each thread the first event of that thread that the region's begin happens before is
+//! kept, with the dependency that brought it. A dependency whose source such an event is not later than, and whose
+//! sink is in that region, is a violation; the kept dependencies are its witness.
+//!
+//! Departures from the paper:
+//! - events are compared, not transactions: that is the test of the paper's Algorithm 2 in both its cases;
+//! - a region counts as having reached its own thread at its begin, which makes steps 2 and 3 one: on a dependency
+//!   from thread u to thread v, what has reached u in time and not v reaches v;
+//! - every level of a nest can be a region of its own;
+//! - the same runs on the data relation, whose trees are within those of the full relation.
+//!
+//! Invariants: a slot's bit is in `own` of one thread exactly while its region is active; the bits of a thread in
+//! the data forest are among those in the full forest; `oldest` is the first begin of an active region, so that no
+//! dependency from before it matters to anyone.
+
+mod forest;
+mod groups;
+mod mask;
+mod splits;
+
+use crate::check::{Checker, Options, Regions, Relation};
+use crate::error::EventError;
+use crate::event::{Event, EventNumber, LockId, RegionId, ThreadId};
+use crate::finding::{Counts, Evidence, Findings, Instance, Order, Tx, Violation};
+use crate::hb::{Access, Dependency, Engine, Visitor};
+use forest::{Forest, Step};
+use groups::Groups;
+use mask::{Mask, slots};
+use splits::Splits;
+
+/// How many events are looked ahead at to bring their objects into the cache.
+const AHEAD: usize = 32;
+
+/// The Davida checker.
+pub struct Davida {
+    engine: Engine,
+    regions: ActiveRegions,
+}
+
+impl Davida {
+    /// A checker at the start of a trace.
+    #[must_use]
+    pub fn new(options: Options) -> Self {
+        Self { engine: Engine::new(options.lenient), regions: ActiveRegions::new(options) }
+    }
+
+    /// The distinct violations so far, by first occurrence.
+    #[must_use]
+    pub fn violations(&self) -> &[Violation] {
+        self.regions.groups.violations()
+    }
+}
+
+impl Checker for Davida {
+    fn event(&mut self, event: &Event) -> Result<(), EventError> {
+        self.engine.step(event, &mut self.regions)
+    }
+
+    fn events(&mut self, events: &[Event]) -> Result<(), EventError> {
+        for events in events.chunks(AHEAD) {
+            self.engine.touch(events);
+            for event in events {
+                self.engine.step(event, &mut self.regions)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn gap(&mut self) {
+        self.engine.gap();
+        self.regions.abandon();
+    }
+
+    fn counts(&self) -> Counts {
+        self.regions.counts(self.engine.counts)
+    }
+
+    fn finish(self: Box<Self>) -> Findings {
+        let counts = self.counts();
+        let mut violations = self.regions.groups.into_violations();
+        violations.sort_by_key(|violation| violation.evidence);
+        let mut instances = self.regions.instances;
+        instances.sort_unstable();
+        Findings { counts, serializable: None, cycle: None, violations, instances }
+    }
+}
+
+/// What is kept of a thread beside its rows in the forests.
+#[derive(Default)]
+struct Thread {
+    /// The slots of its active regions as bits, and outermost first.
+    own: Mask,
+    slots: Vec<u32>,
+    splits: Splits,
+    /// Its transaction has been counted as violating.
+    violating: bool,
+}
+
+/// The region in a slot.
+#[derive(Clone, Copy)]
+struct Slot {
+    region: RegionId,
+    begin: Access,
+}
+
+struct ActiveRegions {
+    options: Options,
+    threads: Vec<Thread>,
+    slots: Vec<Slot>,
+    /// For each slot the number of its region's begin; `MAX` for a free slot.
+    begins: Vec<EventNumber>,
+    free: Vec<u32>,
+    oldest: EventNumber,
+    /// The relation that is asked for.
+    full: Forest,
+    /// Variables' dependencies only; not used when that is what is asked for.
+    data: Forest,
+    groups: Groups,
+    instances: Vec<Instance>,
+    violations: u64,
+    violating_transactions: u64,
+}
+
+impl ActiveRegions {
+    fn new(options: Options) -> Self {
+        Self {
+            options,
+            threads: Vec::new(),
+            slots: Vec::new(),
+            begins: Vec::new(),
+            free: Vec::new(),
+            oldest: EventNumber::MAX,
+            full: Forest::default(),
+            data: Forest::default(),
+            groups: Groups::new(options.witnesses),
+            instances: Vec::new(),
+            violations: 0,
+            violating_transactions: 0,
+        }
+    }
+
+    fn counts(&self, counts: Counts) -> Counts {
+        Counts {
+            violations: self.violations,
+            violating_transactions: self.violating_transactions,
+            distinct_witnesses: self.groups.violations().len() as u64,
+            unshown_violations: self.groups.unshown(),
+            ..counts
+        }
+    }
+
+    fn both(&self) -> bool {
+        self.options.relation == Relation::Full
+    }
+
+    /// Closes the innermost active region of the thread.
+    fn close(&mut self, thread: usize) {
+        let Some(slot) = self.threads[thread].slots.pop() else { return };
+        self.free.push(slot);
+        let slot = slot as usize;
+        self.threads[thread].own.remove(slot);
+        self.full.end(slot, thread);
+        if self.both() {
+            self.data.end(slot, thread);
+        }
+        let begin = std::mem::replace(&mut self.begins[slot], EventNumber::MAX);
+        if begin == self.oldest {
+            self.oldest = self.begins.iter().copied().min().unwrap_or(EventNumber::MAX);
+        }
+    }
+
+    /// Closes all active regions.
+    fn abandon(&mut self) {
+        for thread in 0..self.threads.len() {
+            while !self.threads[thread].slots.is_empty() {
+                self.close(thread);
+            }
+            self.threads[thread].splits.clear();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn violation(&mut self, slot: usize, dependency: &Dependency<'_>) {
+        let (u, event) = (dependency.source.thread().index(), dependency.source.event());
+        let (word, bit) = (slot / 64, 1 << (slot % 64));
+        let data = dependency.is_variable()
+            && (!self.both()
+                || self.data.reached(u, word) & bit != 0 && self.data.precedes(slot, u, event));
+        let evidence = if data { Evidence::Data } else { Evidence::Sync };
+        let forest = if data && self.both() { &self.data } else { &self.full };
+        let Slot { region, begin } = self.slots[slot];
+
+        self.violations += 1;
+        let thread = &mut self.threads[dependency.sink.thread().index()];
+        self.violating_transactions += u64::from(!thread.violating);
+        thread.violating = true;
+        if self.options.instances {
+            self.instances.push(Instance {
+                begin_event: begin.event(),
+                trigger_event: dependency.sink.event(),
+                source_event: event,
+            });
+        }
+
+        let closing = Step {
+            source: dependency.source,
+            sink: dependency.sink,
+            object: dependency.object,
+            order: dependency.order(),
+        };
+        let path = || std::iter::once(closing).chain(forest.path(slot, u));
+        let splits = &thread.splits;
+        self.groups.count(region, &begin, evidence, path(), || {
+            let mut edges: Vec<_> = path().map(|step| step.edge()).collect();
+            edges.reverse();
+            // A nested region is a transaction within the outermost one, whose ordinal it shares.
+            let transaction = Tx { region: Some(region), begin_event: begin.event(), ..begin.tx() };
+            let mut witness = vec![transaction];
+            for (index, edge) in edges.iter().enumerate() {
+                if index > 0 && witness.last() != Some(&edge.source.tx) {
+                    witness.push(edge.source.tx);
+                }
+                let last = index + 1 == edges.len();
+                witness.push(if last { transaction } else { edge.sink.tx });
+            }
+            let racy = edges.iter().any(|edge| edge.order == Order::Racy);
+            let first = edges.first().map_or(event, |edge| edge.source.event);
+            Violation {
+                region,
+                occurrences: 1,
+                evidence,
+                order: if racy { Order::Racy } else { Order::Synchronised },
+                transaction,
+                begin: begin.point(),
+                trigger_event: dependency.sink.event(),
+                source_event: event,
+                witness,
+                splits: splits.since(first),
+                edges,
+            }
+        });
+    }
+}
+
+impl Visitor for ActiveRegions {
+    fn started(&mut self, thread: ThreadId) {
+        let count = thread.index() + 1;
+        if count > self.threads.len() {
+            self.threads.resize_with(count, Thread::default);
+            self.full.grow(count);
+            self.data.grow(count);
+        }
+    }
+
+    #[inline]
+    fn dependency(&mut self, dependency: &Dependency<'_>) {
+        if dependency.source.event() < self.oldest {
+            return;
+        }
+        let variable = dependency.is_variable();
+        if !variable && !self.both() {
+            return;
+        }
+        let event = dependency.source.event();
+        let (u, v) = (dependency.source.thread().index(), dependency.sink.thread().index());
+        for word in 0..self.slots.len().div_ceil(64) {
+            let reached = self.full.reached(u, word);
+            if reached == 0 {
+                continue;
+            }
+            for slot in slots(word, reached & self.threads[v].own.word(word)) {
+                if self.full.precedes(slot, u, event) {
+                    self.violation(slot, dependency);
+                }
+            }
+            let fresh = reached & !self.full.reached(v, word);
+            if fresh != 0 {
+                self.full.extend(word, fresh, dependency);
+            }
+            if variable && self.both() {
+                let fresh = self.data.reached(u, word) & !self.data.reached(v, word);
+                if fresh != 0 {
+                    self.data.extend(word, fresh, dependency);
+                }
+            }
+        }
+    }
+
+    fn begin(&mut self, now: &Access, region: RegionId, depth: usize) {
+        let thread = &mut self.threads[now.thread().index()];
+        if depth == 0 {
+            thread.violating = false;
+            thread.splits.clear();
+        } else if self.options.regions == Regions::Outermost {
+            return;
+        }
+        let slot = match self.free.pop() {
+            Some(slot) => {
+                self.slots[slot as usize] = Slot { region, begin: *now };
+                self.begins[slot as usize] = now.event();
+                slot as usize
+            }
+            None => {
+                self.slots.push(Slot { region, begin: *now });
+                self.begins.push(now.event());
+                self.slots.len() - 1
+            }
+        };
+        thread.own.insert(slot);
+        thread.slots.push(slot as u32);
+        self.full.begin(slot, now);
+        if self.both() {
+            self.data.begin(slot, now);
+        }
+        self.oldest = self.oldest.min(now.event());
+    }
+
+    fn end(&mut self, thread: ThreadId, depth: usize) {
+        let open = match self.options.regions {
+            Regions::Outermost => depth.min(1),
+            Regions::All => depth,
+        };
+        while self.threads[thread.index()].slots.len() > open {
+            self.close(thread.index());
+        }
+    }
+
+    fn acquired(&mut self, lock: LockId, now: &Access) {
+        let thread = &mut self.threads[now.thread().index()];
+        if self.options.splits && !thread.slots.is_empty() {
+            thread.splits.acquired(lock, now);
+        }
+    }
+
+    fn released(&mut self, lock: LockId, now: &Access) {
+        let thread = &mut self.threads[now.thread().index()];
+        if self.options.splits && !thread.slots.is_empty() {
+            thread.splits.released(lock, now);
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! Why an event cannot be part of a well-formed trace. Reading and parsing errors do not live here.
+
+use crate::event::{EventNumber, LockId, RegionId, SyncId, ThreadId};
+use thiserror::Error;
+
+/// An event that does not fit what came before it. The checker has not consumed it, but has counted its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("event {number} of {thread:?}: {reason}")]
+pub struct EventError {
+    /// The event's position in the trace, counted from 0.
+    pub number: EventNumber,
+    /// The thread that did it.
+    pub thread: ThreadId,
+    /// What is wrong with it.
+    pub reason: Misfit,
+}
+
+/// What is wrong with an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum Misfit {
+    /// An `end` while no region is open.
+    #[error("end without begin")]
+    EndWithoutBegin,
+    /// A named `end` while no region of that name is open.
+    #[error("end of {0:?}, which is not open")]
+    RegionNotOpen(RegionId),
+    /// A named `end` while another region is open inside the named one.
+    #[error("end of {named:?} while {inner:?} is open inside it")]
+    RegionNotInnermost {
+        /// The region that the event closes.
+        named: RegionId,
+        /// The innermost open region.
+        inner: RegionId,
+    },
+    /// A release of a lock that the thread does not hold.
+    #[error("release of {0:?}, which the thread does not hold")]
+    ReleaseNotHeld(LockId),
+    /// A shared release of a lock that the thread does not hold shared.
+    #[error("shared release of {0:?}, which the thread does not hold shared")]
+    SharedReleaseNotHeld(LockId),
+    /// An event of a thread that was joined before.
+    #[error("the thread was joined before")]
+    ThreadJoined,
+    /// A fork of a thread that was forked before.
+    #[error("fork of {0:?}, which was forked before")]
+    ForkedTwice(ThreadId),
+    /// A fork of a thread that has acted before.
+    #[error("fork of {0:?}, which has acted before")]
+    ForkAfterAction(ThreadId),
+    /// A thread that forks itself.
+    #[error("the thread forks itself")]
+    ForkOfSelf,
+    /// A second join of a thread.
+    #[error("join of {0:?}, which was joined before")]
+    JoinedTwice(ThreadId),
+    /// A thread that joins itself.
+    #[error("the thread joins itself")]
+    JoinOfSelf,
+    /// A departure from a barrier without an arrival of that thread.
+    #[error("departure from {0:?} without arrival")]
+    DepartWithoutArrive(SyncId),
+    /// An id of `u32::MAX`, which is reserved.
+    #[error("an id of {}, which is reserved", u32::MAX)]
+    ReservedId,
+    /// More events than a checker can number: 2⁴⁸ − 1.
+    #[error("more than 2^48 - 1 events")]
+    TooManyEvents,
+}

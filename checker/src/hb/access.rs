@@ -1,0 +1,184 @@
+//! The packed form in which an event is remembered: 32 bytes, so that a variable's last write and last read share
+//! a cache line. What to remember is decided elsewhere.
+
+use crate::event::{EventNumber, LocationId, RegionId, ThreadId};
+use crate::finding::{Action, Point, Tx};
+
+/// Event numbers and transaction ordinals fit in 48 bits.
+pub(crate) const MAX_EVENTS: u64 = (1 << 48) - 1;
+
+/// The region of a unary transaction.
+const NO_REGION: u32 = u32::MAX;
+
+/// In the place of an action: no event is remembered.
+const NONE: u8 = 0;
+
+/// In the place of an action: see `Access::link`.
+const LINK: u8 = u8::MAX;
+
+const ACTIONS: [Action; 19] = [
+    Action::Begin,
+    Action::End,
+    Action::Read,
+    Action::Write,
+    Action::Update,
+    Action::Acquire,
+    Action::Release,
+    Action::AcquireShared,
+    Action::ReleaseShared,
+    Action::Fork,
+    Action::Start,
+    Action::Exit,
+    Action::Join,
+    Action::Signal,
+    Action::Wait,
+    Action::Arrive,
+    Action::Depart,
+    Action::Alloc,
+    Action::Free,
+];
+
+const fn code(action: Action) -> u8 {
+    action as u8 + 1
+}
+
+/// A remembered event with its transaction, or none.
+///
+/// Words, from the high bits down: event 48, action 16; first event of the transaction 48, ordinal's high 16;
+/// ordinal's low 32, thread 32; location 32, region 32.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Access([u64; 4]);
+
+impl Access {
+    pub(crate) const NONE: Self = Self([0; 4]);
+
+    /// Not an event but an index that stands in an event's place.
+    pub(crate) fn link(index: u32) -> Self {
+        Self([LINK as u64, 0, 0, u64::from(index)])
+    }
+
+    #[inline]
+    pub(crate) fn is_none(&self) -> bool {
+        self.kind() == NONE
+    }
+
+    #[inline]
+    pub(crate) fn is_some(&self) -> bool {
+        self.kind() != NONE
+    }
+
+    #[inline]
+    fn kind(&self) -> u8 {
+        self.0[0] as u8
+    }
+
+    /// The index, when this is a link.
+    #[inline]
+    pub(crate) fn linked(&self) -> Option<usize> {
+        (self.kind() == LINK).then_some(self.0[3] as usize)
+    }
+
+    /// Moves on to a new transaction; the event is set by `set_event`.
+    #[inline]
+    pub(crate) fn set_tx(
+        &mut self,
+        thread: ThreadId,
+        ordinal: u64,
+        region: Option<RegionId>,
+        begin: EventNumber,
+    ) {
+        self.0[1] = begin << 16 | (ordinal >> 32 & 0xffff);
+        self.0[2] = ordinal << 32 | u64::from(thread.0);
+        self.0[3] = u64::from(region.map_or(NO_REGION, |region| region.0));
+    }
+
+    /// Moves on to a new event of the same transaction.
+    #[inline]
+    pub(crate) fn set_event(&mut self, event: EventNumber, action: Action, location: LocationId) {
+        self.0[0] = event << 16 | u64::from(code(action));
+        self.0[3] = u64::from(location.0) << 32 | (self.0[3] & 0xffff_ffff);
+    }
+
+    #[inline]
+    pub(crate) fn event(&self) -> EventNumber {
+        self.0[0] >> 16
+    }
+
+    #[inline]
+    pub(crate) fn thread(&self) -> ThreadId {
+        ThreadId(self.0[2] as u32)
+    }
+
+    #[inline]
+    pub(crate) fn location(&self) -> LocationId {
+        LocationId((self.0[3] >> 32) as u32)
+    }
+
+    pub(crate) fn region(&self) -> Option<RegionId> {
+        let region = self.0[3] as u32;
+        (region != NO_REGION).then_some(RegionId(region))
+    }
+
+    pub(crate) fn action(&self) -> Action {
+        let index = usize::from(self.kind()).wrapping_sub(1);
+        ACTIONS.get(index).copied().unwrap_or(Action::End)
+    }
+
+    pub(crate) fn tx(&self) -> Tx {
+        Tx {
+            thread: self.thread(),
+            ordinal: (self.0[1] & 0xffff) << 32 | self.0[2] >> 32,
+            region: self.region(),
+            begin_event: self.0[1] >> 16,
+        }
+    }
+
+    pub(crate) fn point(&self) -> Point {
+        Point {
+            event: self.event(),
+            thread: self.thread(),
+            action: self.action(),
+            location: self.location(),
+            tx: self.tx(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_action_survives_packing() {
+        for (index, action) in ACTIONS.into_iter().enumerate() {
+            assert_eq!(index, action as usize);
+            let mut access = Access::NONE;
+            access.set_event(0, action, LocationId(0));
+            assert_eq!(access.action(), action);
+            assert!(access.is_some());
+        }
+    }
+
+    #[test]
+    fn the_largest_values_survive_packing() {
+        let mut access = Access::NONE;
+        let tx = Tx {
+            thread: ThreadId(u32::MAX - 1),
+            ordinal: MAX_EVENTS,
+            region: Some(RegionId(u32::MAX - 1)),
+            begin_event: MAX_EVENTS - 1,
+        };
+        access.set_tx(tx.thread, tx.ordinal, tx.region, tx.begin_event);
+        access.set_event(MAX_EVENTS, Action::Free, LocationId(u32::MAX));
+        let point = Point {
+            event: MAX_EVENTS,
+            thread: tx.thread,
+            action: Action::Free,
+            location: LocationId(u32::MAX),
+            tx,
+        };
+        assert_eq!(access.point(), point);
+        assert_eq!(access.linked(), None);
+        assert_eq!(Access::link(7).linked(), Some(7));
+    }
+}

@@ -1,0 +1,194 @@
+//! Random traces. Well-formed ones come from a list of choices, of which those that cannot be are left out, so that
+//! shrinking the list shrinks the trace.
+
+use checker::event::{Event, LocationId, LockId, Op, RegionId, SyncId, ThreadId, VarId};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+/// Barriers and other synchronisation objects do not share ids.
+const BARRIER: u32 = 2;
+
+#[derive(Default)]
+struct ThreadState {
+    open: Vec<RegionId>,
+    inside: bool,
+    acted: bool,
+    forked: bool,
+    joined: bool,
+}
+
+/// A machine that only lets well-formed events through.
+#[derive(Default)]
+struct Machine {
+    threads: Vec<ThreadState>,
+    /// Holders of each lock, exclusive and shared, with depths.
+    held: BTreeMap<(u32, u32, bool), u32>,
+}
+
+impl Machine {
+    fn allows(&self, thread: u32, op: Op) -> bool {
+        let state = &self.threads[thread as usize];
+        if state.joined {
+            return false;
+        }
+        let others = |lock: LockId, shared: bool| {
+            self.held.keys().any(|&(l, t, s)| l == lock.0 && s == shared && t != thread)
+        };
+        let mine = |lock: LockId, shared: bool| self.held.contains_key(&(lock.0, thread, shared));
+        match op {
+            Op::Begin(_) => state.open.len() < 4,
+            Op::End(Some(region)) => state.open.last() == Some(&region),
+            Op::End(None) => !state.open.is_empty(),
+            Op::Acquire(lock) => !others(lock, false) && !others(lock, true) && !mine(lock, true),
+            Op::AcquireShared(lock) => !others(lock, false) && !mine(lock, false),
+            Op::Release(lock) => mine(lock, false),
+            Op::ReleaseShared(lock) => mine(lock, true),
+            Op::Fork(child) => {
+                let state = &self.threads[child.index()];
+                child.0 != thread && !state.acted && !state.forked && !state.joined
+            }
+            Op::Join(child) => child.0 != thread && !self.threads[child.index()].joined,
+            Op::Arrive(_) => !state.inside,
+            Op::Depart(_) => state.inside,
+            _ => true,
+        }
+    }
+
+    /// Turns what closes something into what closes something of the thread's, where there is any.
+    fn fit(&self, thread: u32, op: Op) -> Op {
+        let held = |shared: bool, like: LockId| {
+            let mine = |&&(_, t, s): &&(u32, u32, bool)| t == thread && s == shared;
+            let count = self.held.keys().filter(mine).count().max(1);
+            let hold = self.held.keys().filter(mine).nth(like.index() % count);
+            hold.map_or(like, |&(lock, _, _)| LockId(lock))
+        };
+        match op {
+            Op::Release(lock) => Op::Release(held(false, lock)),
+            Op::ReleaseShared(lock) => Op::ReleaseShared(held(true, lock)),
+            Op::End(Some(_)) => Op::End(self.threads[thread as usize].open.last().copied()),
+            _ => op,
+        }
+    }
+
+    fn apply(&mut self, thread: u32, op: Op) {
+        let state = &mut self.threads[thread as usize];
+        state.acted = true;
+        match op {
+            Op::Begin(region) => state.open.push(region),
+            Op::End(_) => drop(state.open.pop()),
+            Op::Acquire(lock) => *self.held.entry((lock.0, thread, false)).or_default() += 1,
+            Op::AcquireShared(lock) => *self.held.entry((lock.0, thread, true)).or_default() += 1,
+            Op::Release(lock) => self.let_go((lock.0, thread, false)),
+            Op::ReleaseShared(lock) => self.let_go((lock.0, thread, true)),
+            Op::Fork(child) => self.threads[child.index()].forked = true,
+            Op::Join(child) => self.threads[child.index()].joined = true,
+            Op::Arrive(_) => state.inside = true,
+            Op::Depart(_) => state.inside = false,
+            _ => {}
+        }
+    }
+
+    fn let_go(&mut self, hold: (u32, u32, bool)) {
+        let depth = self.held.get_mut(&hold).expect("allowed");
+        *depth -= 1;
+        if *depth == 0 {
+            self.held.remove(&hold);
+        }
+    }
+}
+
+/// The operations, each a kind; `object` picks the object.
+fn op(kind: usize, object: u32, threads: u32) -> Op {
+    let variable = VarId(object % 2);
+    let lock = LockId(object % 2);
+    match kind {
+        0 => Op::Begin(RegionId(object % 3)),
+        1 => Op::End(None),
+        2 => Op::End(Some(RegionId(object % 3))),
+        3 => Op::Read(variable),
+        4 => Op::Write(variable),
+        5 => Op::Update(variable),
+        6 => Op::Acquire(lock),
+        7 => Op::Release(lock),
+        8 => Op::AcquireShared(lock),
+        9 => Op::ReleaseShared(lock),
+        10 => Op::Signal(SyncId(object % BARRIER)),
+        11 => Op::Wait(SyncId(object % BARRIER)),
+        12 => Op::Arrive(SyncId(BARRIER)),
+        13 => Op::Depart(SyncId(BARRIER)),
+        14 => Op::Fork(ThreadId(object % threads)),
+        15 => Op::Join(ThreadId(object % threads)),
+        16 => Op::Alloc(variable),
+        _ => Op::Free(variable),
+    }
+}
+
+const KINDS: usize = 18;
+
+/// How often each kind is tried; most traces are without some of them.
+fn weights() -> impl Strategy<Value = [u8; KINDS]> {
+    let weight = |most: u8| prop_oneof![1 => Just(0), 3 => 1..=most];
+    let accesses = (weight(16), weight(16), weight(4));
+    let syncs = (weight(12), weight(6), weight(6), weight(4));
+    let rare = (0..=1_u8, 0..=1_u8);
+    (accesses, syncs, rare).prop_map(
+        |((read, write, update), (lock, shared, signal, barrier), (thread, memory))| {
+            [
+                3, 2, 1, read, write, update, lock, lock, shared, shared, signal, signal, barrier,
+                barrier, thread, thread, memory, memory,
+            ]
+        },
+    )
+}
+
+/// The kind at a place of the line on which each kind is as long as its weight.
+fn kind(weights: &[u8], place: prop::sample::Index) -> usize {
+    let mut place = place.index(weights.iter().map(|&weight| usize::from(weight)).sum());
+    for (kind, &weight) in weights.iter().enumerate() {
+        match place.checked_sub(weight.into()) {
+            Some(rest) => place = rest,
+            None => return kind,
+        }
+    }
+    0
+}
+
+/// A well-formed trace. Each event has a location of its own.
+///
+/// The `crowd` is that many further threads that each open a region at the start and do nothing else.
+pub fn well_formed(max_events: usize) -> impl Strategy<Value = Vec<Event>> {
+    let crowd = prop_oneof![6 => Just(0_u32), 1 => 60..70_u32, 1 => Just(130_u32)];
+    let choice = (0..8_u32, any::<prop::sample::Index>(), any::<u8>());
+    let choices = prop::collection::vec(choice, 0..max_events);
+    (2..=8_u32, crowd, weights(), choices).prop_map(|(threads, crowd, weights, choices)| {
+        let mut machine = Machine::default();
+        machine.threads.resize_with((threads + crowd) as usize, ThreadState::default);
+        let idle = (threads..threads + crowd).map(|t| (t, Op::Begin(RegionId(0))));
+        let ops = idle.chain(choices.into_iter().map(|(thread, place, object)| {
+            (thread % threads, op(kind(&weights, place), object.into(), threads))
+        }));
+        let mut events: Vec<Event> = Vec::new();
+        for (thread, op) in ops {
+            let op = machine.fit(thread, op);
+            if machine.allows(thread, op) {
+                machine.apply(thread, op);
+                let location = LocationId(events.len() as u32);
+                events.push(Event { thread: ThreadId(thread), op, location });
+            }
+        }
+        events
+    })
+}
+
+/// Events that need not fit together at all.
+pub fn chaos(max_events: usize) -> impl Strategy<Value = Vec<Event>> {
+    let choice = (0..6_u32, 0..KINDS, any::<u8>(), 0..4_u32);
+    prop::collection::vec(choice, 0..max_events).prop_map(|choices| {
+        let event = |(thread, kind, object, location): (u32, usize, u8, u32)| Event {
+            thread: ThreadId(thread),
+            op: op(kind, object.into(), 6),
+            location: LocationId(location),
+        };
+        choices.into_iter().map(event).collect()
+    })
+}

@@ -1,0 +1,292 @@
+//! Known answers (`SPEC.md` §9), and what each operation must and must not order.
+
+use crate::text::{check, check_with, parse};
+use checker::finding::{Action, Object, Order};
+use checker::{Checker, Davida, Misfit, Options, Regions};
+
+#[test]
+fn davida_figure_2() {
+    check(
+        "t3 begin(m3); t3 end; t4 begin(m4); t2 begin(m2)
+         t4 w(a); t2 r(a); t2 w(b); t2 end; t2 begin(m6); t3 begin(m5)
+         t2 w(c); t3 r(c); t1 begin(m1); t1 w(d); t3 w(b); t2 w(d); t3 r(d); t3 w(e)
+         t4 r(b); t1 r(e)",
+        &["data: m4 m2 m6 m5 m4", "data: m1 m6 m5 m1"],
+    );
+}
+
+#[test]
+fn aerodrome_rho_1() {
+    check(
+        "t1 begin(a); t1 w(x); t2 begin(b); t2 r(x); t2 end
+         t3 begin(c); t3 w(z); t3 end; t1 r(z); t1 end",
+        &[],
+    );
+}
+
+#[test]
+fn aerodrome_rho_2() {
+    check(
+        "t1 begin(a); t2 begin(b); t1 w(x); t2 r(x); t2 w(y); t2 end; t1 r(y); t1 end",
+        &["data: a b a"],
+    );
+}
+
+#[test]
+fn aerodrome_rho_3() {
+    check("t1 begin(a); t2 begin(b); t1 w(x); t2 w(y); t1 r(y); t2 r(x); t1 end; t2 end", &[]);
+}
+
+#[test]
+fn aerodrome_rho_4() {
+    check(
+        "t1 begin(a); t1 w(x); t2 begin(b); t2 r(x); t2 w(y); t2 end
+         t3 begin(c); t3 w(z); t3 r(y); t3 end; t1 r(z); t1 end",
+        &[],
+    );
+}
+
+#[test]
+fn order_inherited_through_an_earlier_transaction() {
+    check(
+        "t1 begin(m); t1 w(a); t2 begin(p); t2 r(a); t2 end; t2 begin(q); t2 w(b); t2 end
+         t1 r(b); t1 end",
+        &["data: m p q m"],
+    );
+}
+
+#[test]
+fn lost_update() {
+    check("t1 begin(m); t1 r(x); t2 w(x); t1 w(x); t1 end", &["data: m t2 m"]);
+}
+
+#[test]
+fn a_read_does_not_hide_a_later_write_write_dependency() {
+    check("t3 r(x); t1 r(x); t1 begin(m); t1 r(x); t2 w(x); t1 w(x); t1 end", &["data: m t2 m"]);
+}
+
+#[test]
+fn a_region_that_calls_itself() {
+    let trace = "t1 begin(m); t1 begin(m); t1 w(x); t2 w(x); t1 w(x); t1 end; t2 w(x)
+                 t1 r(x); t1 end; t1 r(x)";
+    check(trace, &["data: m t2 m", "data: m t2 t2 m"]);
+    let all = Options { regions: Regions::All, ..Options::default() };
+    check_with(trace, all, &["data: m t2 m", "data: m t2 m", "data: m t2 t2 m"]);
+}
+
+#[test]
+fn an_inner_region_can_be_atomic_where_the_outer_is_not() {
+    let all = Options { regions: Regions::All, ..Options::default() };
+    let findings = check_with(
+        "t1 begin(out); t1 w(x); t2 w(x); t1 begin(in); t1 r(x); t1 end; t1 end",
+        all,
+        &["data: out t2 out"],
+    );
+    assert_eq!(findings.counts.violating_transactions, 1);
+}
+
+#[test]
+fn events_between_transactions_belong_to_none() {
+    let trace = "t1 begin(m); t1 r(x); t1 end; t2 w(x); t1 w(x); t1 begin(m); t1 r(x); t1 end";
+    let findings = check(trace, &[]);
+    assert_eq!(findings.counts.transactions, 4);
+    assert_eq!(findings.counts.unary_transactions, 2);
+}
+
+#[test]
+fn more_threads_than_a_word_has_bits() {
+    let count = 200;
+    let mut trace = String::new();
+    for thread in 0..count {
+        trace += &format!("t{thread} begin(m{thread}); t{thread} w(x{thread});");
+    }
+    for thread in 1..count {
+        trace += &format!("t{thread} r(x{});", thread - 1);
+    }
+    trace += &format!("t{0} w(y); t0 r(y); t0 end", count - 1);
+    let path: Vec<String> = (0..count).map(|thread| format!("m{thread}")).collect();
+    // Thread 1 reads before thread 2 does, but its write was earlier: only the last step closes a cycle.
+    let findings = check(&trace, &[]);
+    assert_eq!(findings.counts.threads, count);
+
+    let mut trace = String::new();
+    for thread in 0..count {
+        trace += &format!("t{thread} begin(m{thread});");
+    }
+    for thread in 1..count {
+        trace += &format!("t{} w(x{thread}); t{thread} r(x{thread});", thread - 1);
+    }
+    trace += &format!("t{0} w(y); t0 r(y); t0 end", count - 1);
+    check(&trace, &[&format!("data: {} m0", path.join(" "))]);
+}
+
+#[test]
+fn a_split_critical_section() {
+    let findings = check(
+        "t1 begin(m); t1 acq(l); t1 r(x); t1 rel(l); t2 acq(l); t2 r(x); t2 rel(l)
+         t1 acq(l); t1 r(x); t1 rel(l); t1 end",
+        &["sync: m t2 t2 m"],
+    );
+    let violation = &findings.violations[0];
+    assert_eq!(violation.splits.len(), 1);
+    assert_eq!(violation.splits[0].released.event, 3);
+    assert_eq!(violation.splits[0].reacquired.event, 7);
+    assert_eq!(violation.order, Order::Synchronised);
+    assert_eq!(violation.begin.event, 0);
+}
+
+#[test]
+fn data_evidence_comes_first() {
+    let findings = check(
+        "t1 begin(m); t1 acq(l); t1 r(x); t1 rel(l); t2 acq(l); t2 w(x); t2 rel(l)
+         t1 acq(l); t1 w(x); t1 rel(l); t1 end",
+        &["data: m t2 m", "sync: m t2 t2 m"],
+    );
+    assert_eq!(findings.violations[0].order, Order::Synchronised);
+    let objects: Vec<Object> =
+        findings.violations[0].edges.iter().map(|edge| edge.object).collect();
+    assert!(objects.iter().all(|object| matches!(object, Object::Variable(_))));
+}
+
+#[test]
+fn races_are_told_apart() {
+    let findings = check("t1 begin(m); t1 r(x); t2 w(x); t1 w(x); t1 end", &["data: m t2 m"]);
+    assert_eq!(findings.violations[0].order, Order::Racy);
+    let findings = check(
+        "t1 begin(m); t1 r(x); t1 signal(s); t2 wait(s); t2 w(x); t2 signal(s); t1 wait(s); t1 w(x)",
+        &["data: m t2 m", "sync: m t2 t2 m"],
+    );
+    assert_eq!(findings.violations[0].order, Order::Synchronised);
+}
+
+#[test]
+fn only_the_outermost_pair_of_a_lock_counts() {
+    check(
+        "t1 begin(m); t1 acq(l); t1 acq(l); t1 rel(l); t1 w(x); t1 rel(l); t1 end
+         t2 acq(l); t2 rel(l)",
+        &[],
+    );
+}
+
+#[test]
+fn shared_holders_do_not_conflict() {
+    check(
+        "t1 begin(m); t1 racq(l); t1 rrel(l); t2 racq(l); t2 rrel(l); t1 racq(l); t1 rrel(l)",
+        &[],
+    );
+    check(
+        "t1 begin(m); t1 racq(l); t1 rrel(l); t2 acq(l); t2 rel(l); t1 racq(l); t1 rrel(l)",
+        &["sync: m t2 t2 m"],
+    );
+    check(
+        "t1 begin(m); t1 acq(l); t1 rel(l); t2 racq(l); t2 rrel(l); t1 acq(l); t1 rel(l)",
+        &["sync: m t2 t2 m"],
+    );
+}
+
+#[test]
+fn fork_and_join() {
+    let findings =
+        check("t1 begin(m); t1 fork(t2); t2 r(x); t1 join(t2); t1 end", &["sync: m t2 m"]);
+    let edges = &findings.violations[0].edges;
+    assert_eq!((edges[0].source.action, edges[0].sink.action), (Action::Fork, Action::Start));
+    assert_eq!((edges[1].source.action, edges[1].sink.action), (Action::Exit, Action::Join));
+    check("t1 begin(m); t1 fork(t2); t1 join(t2); t1 end", &[]);
+}
+
+#[test]
+fn barrier_rounds_are_told_apart() {
+    check(
+        "t1 begin(m); t1 arrive(b); t2 arrive(b); t1 depart(b); t1 end
+         t1 begin(n); t1 arrive(b); t2 depart(b); t1 end; t2 arrive(b); t2 depart(b); t1 depart(b)",
+        &[],
+    );
+    check(
+        "t1 begin(m); t1 arrive(b); t2 arrive(b); t2 depart(b); t2 arrive(b); t1 depart(b)
+         t1 arrive(b); t1 depart(b); t1 end",
+        &["sync: m t2 t2 m"],
+    );
+}
+
+#[test]
+fn memory_that_was_freed_is_another_variable() {
+    check("t1 begin(m); t1 r(x); t1 free(x); t2 alloc(x); t2 w(x); t2 free(x); t1 w(x)", &[]);
+}
+
+#[test]
+fn a_gap_abandons_regions_and_keeps_the_order() {
+    let (events, _) = parse(
+        "t1 begin(m); t1 acq(l); t1 r(x); t2 w(x); t1 w(x); t1 rel(l); t1 end
+         t1 begin(m); t1 r(x); t2 w(x); t1 w(x); t1 end",
+    );
+    let mut checker = Box::new(Davida::new(Options::default()));
+    for (number, event) in events.iter().enumerate() {
+        if number == 3 {
+            checker.gap();
+        }
+        checker.event(event).expect("what the gap explains is no error");
+    }
+    let findings = checker.finish();
+    assert_eq!(findings.counts.gaps, 1);
+    assert_eq!(findings.counts.ignored_events, 2);
+    assert_eq!(findings.violations.len(), 1);
+    assert_eq!(findings.violations[0].begin.event, 7);
+    // The write of t2 at 9 depends on the read at 8; that at 3 on the read before the gap.
+    assert_eq!(findings.counts.dependencies, 4);
+}
+
+#[test]
+fn instances_with_one_static_witness_are_one_violation() {
+    let (mut events, _) = parse(&"t1 begin(m); t1 r(x); t2 w(x); t1 w(x); t1 end;".repeat(1000));
+    for (index, event) in events.iter_mut().enumerate() {
+        event.location.0 = index as u32 % 5;
+    }
+    let findings = crate::text::run(&events, Options::default());
+    assert_eq!(findings.counts.violations, 1000);
+    assert_eq!(findings.counts.violating_transactions, 1000);
+    assert_eq!(findings.counts.distinct_witnesses, 1);
+    assert_eq!(findings.violations[0].occurrences, 1000);
+    assert!(findings.instances.is_empty());
+}
+
+#[test]
+fn witnesses_beyond_the_limit_are_only_counted() {
+    let (events, _) = parse(&"t1 begin(m); t1 r(x); t2 w(x); t1 w(x); t1 end;".repeat(10));
+    let options = Options { witnesses: 3, ..Options::default() };
+    let findings = crate::text::run(&events, options);
+    assert_eq!(findings.violations.len(), 3);
+    assert_eq!(findings.counts.unshown_violations, 7);
+}
+
+/// The trace is refused at its last event, for that reason; a lenient checker leaves it out.
+#[track_caller]
+fn refused(trace: &str, reason: Misfit) {
+    let (events, _) = parse(trace);
+    let mut strict = Davida::new(Options::default());
+    let error = strict.events(&events).expect_err("the last event does not fit");
+    assert_eq!((error.number, error.reason), (events.len() as u64 - 1, reason));
+    let findings = crate::text::run(&events, Options::live());
+    assert_eq!(findings.counts.ignored_events, 1);
+}
+
+#[test]
+fn events_that_do_not_fit_are_refused() {
+    use checker::event::{LockId, RegionId, SyncId, ThreadId};
+    refused("t1 w(x); t1 end", Misfit::EndWithoutBegin);
+    refused("t1 begin(m); t1 end(n)", Misfit::RegionNotOpen(RegionId(1)));
+    refused("t1 w(x); t1 rel(l)", Misfit::ReleaseNotHeld(LockId(0)));
+    refused("t1 acq(l); t2 rel(l)", Misfit::ReleaseNotHeld(LockId(0)));
+    refused("t1 acq(l); t1 rrel(l)", Misfit::SharedReleaseNotHeld(LockId(0)));
+    refused("t1 w(x); t2 fork(t3); t2 fork(t3)", Misfit::ForkedTwice(ThreadId(1)));
+    refused("t1 w(x); t2 fork(t1)", Misfit::ForkAfterAction(ThreadId(0)));
+    refused("t1 fork(t1)", Misfit::ForkOfSelf);
+    refused("t1 join(t1)", Misfit::JoinOfSelf);
+    refused("t1 w(x); t2 join(t1); t3 join(t1)", Misfit::JoinedTwice(ThreadId(0)));
+    refused("t1 w(x); t2 join(t1); t1 w(x)", Misfit::ThreadJoined);
+    refused("t1 depart(b)", Misfit::DepartWithoutArrive(SyncId(0)));
+
+    let (named, inner) = (RegionId(0), RegionId(1));
+    let (events, _) = parse("t1 begin(m); t1 begin(n); t1 end(m)");
+    let error = Davida::new(Options::default()).events(&events).expect_err("n is still open");
+    assert_eq!(error.reason, Misfit::RegionNotInnermost { named, inner });
+}

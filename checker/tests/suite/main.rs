@@ -1,0 +1,7 @@
+//! The checker against its definitions: known answers as text traces, and properties against a brute-force oracle.
+
+mod generate;
+mod known;
+mod oracle;
+mod properties;
+mod text;

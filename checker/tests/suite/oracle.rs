@@ -1,0 +1,257 @@
+//! Dependencies, happens-before and violations by their definitions, by brute force over all pairs and triples of
+//! events. It shares nothing with the engine but the types of events and findings.
+
+use checker::event::{Event, Op, RegionId, ThreadId, VarId};
+use checker::finding::{Instance, Object, Tx};
+use checker::{Regions, Relation};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// One execution of a region, over event positions; `end` is that of its last event.
+pub struct Execution {
+    pub region: RegionId,
+    pub thread: ThreadId,
+    pub begin: usize,
+    pub end: usize,
+    pub depth: usize,
+}
+
+type Matrix = Vec<Vec<bool>>;
+
+pub struct Oracle {
+    pub events: Vec<Event>,
+    /// The transaction of each event.
+    pub tx: Vec<Tx>,
+    pub executions: Vec<Execution>,
+    pub dependencies: BTreeMap<(usize, usize), Object>,
+    /// Outermost acquires and releases.
+    pub outermost: Vec<bool>,
+    full: Matrix,
+    data: Matrix,
+    sync: Matrix,
+}
+
+impl Oracle {
+    pub fn new(events: &[Event]) -> Self {
+        let (tx, executions) = transactions(events);
+        let outermost = outermost(events);
+        let dependencies = dependencies(events, &outermost);
+        let is_variable = |object: &Object| matches!(object, Object::Variable(_));
+        let closed = |keep: &dyn Fn(&Object) -> bool| {
+            closure(events, dependencies.iter().filter(|(_, o)| keep(o)).map(|(&pair, _)| pair))
+        };
+        let full = closed(&|_| true);
+        let data = closed(&is_variable);
+        let sync = closed(&|object| !is_variable(object));
+        Self { events: events.to_vec(), tx, executions, outermost, full, data, sync, dependencies }
+    }
+
+    /// Whether the first event happens before the second, or is the second.
+    pub fn happens_before(&self, relation: Relation, first: usize, second: usize) -> bool {
+        match relation {
+            Relation::Full => self.full[first][second],
+            Relation::Data => self.data[first][second],
+        }
+    }
+
+    /// Whether synchronisation and program order alone order the two events.
+    pub fn synchronised(&self, first: usize, second: usize) -> bool {
+        self.sync[first][second]
+    }
+
+    pub fn instances(&self, relation: Relation, regions: Regions) -> BTreeSet<Instance> {
+        let mut instances = BTreeSet::new();
+        for (&(source, sink), object) in &self.dependencies {
+            if relation == Relation::Data && !matches!(object, Object::Variable(_)) {
+                continue;
+            }
+            for execution in &self.executions {
+                let checked = execution.depth == 0 || regions == Regions::All;
+                let inside = execution.thread == self.events[sink].thread
+                    && (execution.begin..=execution.end).contains(&sink);
+                if checked && inside && self.happens_before(relation, execution.begin, source) {
+                    instances.insert(Instance {
+                        begin_event: execution.begin as u64,
+                        trigger_event: sink as u64,
+                        source_event: source as u64,
+                    });
+                }
+            }
+        }
+        instances
+    }
+}
+
+fn transactions(events: &[Event]) -> (Vec<Tx>, Vec<Execution>) {
+    let mut executions = Vec::new();
+    let mut tx = vec![None; events.len()];
+    let threads: BTreeSet<ThreadId> = events.iter().map(|event| event.thread).collect();
+    for thread in threads {
+        let mut open: Vec<usize> = Vec::new();
+        let mut ordinal = 0;
+        let mut current = None;
+        for (index, event) in events.iter().enumerate().filter(|(_, e)| e.thread == thread) {
+            if open.is_empty() {
+                let region = if let Op::Begin(region) = event.op { Some(region) } else { None };
+                current = Some(Tx { thread, ordinal, region, begin_event: index as u64 });
+                ordinal += 1;
+            }
+            tx[index] = current;
+            match event.op {
+                Op::Begin(region) => {
+                    let depth = open.len();
+                    open.push(executions.len());
+                    let end = events.len() - 1;
+                    executions.push(Execution { region, thread, begin: index, end, depth });
+                }
+                Op::End(_) => executions[open.pop().expect("well-formed")].end = index,
+                _ => {}
+            }
+        }
+    }
+    (tx.into_iter().map(|tx| tx.expect("every event has a thread")).collect(), executions)
+}
+
+fn outermost(events: &[Event]) -> Vec<bool> {
+    let mut depth: BTreeMap<_, u32> = BTreeMap::new();
+    events
+        .iter()
+        .map(|event| match event.op {
+            Op::Acquire(lock) | Op::AcquireShared(lock) => {
+                let shared = matches!(event.op, Op::AcquireShared(_));
+                let depth = depth.entry((event.thread, lock, shared)).or_default();
+                *depth += 1;
+                *depth == 1
+            }
+            Op::Release(lock) | Op::ReleaseShared(lock) => {
+                let shared = matches!(event.op, Op::ReleaseShared(_));
+                let depth = depth.entry((event.thread, lock, shared)).or_default();
+                *depth -= 1;
+                *depth == 0
+            }
+            _ => false,
+        })
+        .collect()
+}
+
+/// What an event does to an object, as far as conflicts go.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Role {
+    Read,
+    Write,
+    Forget,
+    Acquire { shared: bool },
+    Release { shared: bool },
+    Signal,
+    Wait,
+    Arrive { round: u32 },
+    Depart { round: u32 },
+}
+
+fn roles(events: &[Event], outermost: &[bool]) -> BTreeMap<Object, Vec<(usize, Role)>> {
+    let mut roles: BTreeMap<Object, Vec<(usize, Role)>> = BTreeMap::new();
+    let mut rounds: BTreeMap<Object, (u32, BTreeMap<ThreadId, u32>)> = BTreeMap::new();
+    for (index, event) in events.iter().enumerate() {
+        let (object, role) = match event.op {
+            Op::Read(VarId(x)) => (Object::Variable(VarId(x)), Role::Read),
+            Op::Write(x) | Op::Update(x) => (Object::Variable(x), Role::Write),
+            Op::Alloc(x) | Op::Free(x) => (Object::Variable(x), Role::Forget),
+            Op::Acquire(lock) => (Object::Lock(lock), Role::Acquire { shared: false }),
+            Op::AcquireShared(lock) => (Object::Lock(lock), Role::Acquire { shared: true }),
+            Op::Release(lock) => (Object::Lock(lock), Role::Release { shared: false }),
+            Op::ReleaseShared(lock) => (Object::Lock(lock), Role::Release { shared: true }),
+            Op::Signal(sync) => (Object::Sync(sync), Role::Signal),
+            Op::Wait(sync) => (Object::Sync(sync), Role::Wait),
+            Op::Arrive(sync) => {
+                // A round later than every round that somebody has departed from.
+                let (next, arrived) = rounds.entry(Object::Sync(sync)).or_default();
+                arrived.insert(event.thread, *next);
+                (Object::Sync(sync), Role::Arrive { round: *next })
+            }
+            Op::Depart(sync) => {
+                let (next, arrived) = rounds.entry(Object::Sync(sync)).or_default();
+                let round = arrived[&event.thread];
+                *next = (*next).max(round + 1);
+                (Object::Sync(sync), Role::Depart { round })
+            }
+            Op::Begin(_) | Op::End(_) | Op::Fork(_) | Op::Join(_) => continue,
+        };
+        if matches!(object, Object::Lock(_)) && !outermost[index] {
+            continue;
+        }
+        roles.entry(object).or_default().push((index, role));
+    }
+    roles
+}
+
+fn dependencies(events: &[Event], outermost: &[bool]) -> BTreeMap<(usize, usize), Object> {
+    let mut dependencies = BTreeMap::new();
+    for (object, roles) in roles(events, outermost) {
+        // Whether the second conflicts with the first, for the purpose of coming between.
+        let conflict = |first: (usize, Role), second: (usize, Role)| {
+            events[first.0].thread == events[second.0].thread
+                || match (first.1, second.1) {
+                    (Role::Read, Role::Read) => false,
+                    (Role::Read | Role::Write, Role::Read | Role::Write) => true,
+                    (
+                        Role::Acquire { shared: a } | Role::Release { shared: a },
+                        Role::Acquire { shared: b } | Role::Release { shared: b },
+                    ) => !(a && b),
+                    (Role::Signal, Role::Wait) => true,
+                    (Role::Arrive { round: a }, Role::Depart { round: b }) => a == b,
+                    _ => false,
+                }
+        };
+        for (i, &first) in roles.iter().enumerate() {
+            for (j, &second) in roles.iter().enumerate().skip(i + 1) {
+                let directed = !matches!(
+                    (first.1, second.1),
+                    (Role::Acquire { .. }, _) | (_, Role::Release { .. }) | (Role::Forget, _)
+                );
+                let apart = events[first.0].thread != events[second.0].thread;
+                let between = roles[i + 1..j].iter().any(|&middle| match middle.1 {
+                    Role::Forget => true,
+                    _ => conflict(first, middle) && conflict(middle, second),
+                });
+                if directed && apart && conflict(first, second) && !between {
+                    dependencies.insert((first.0, second.0), object);
+                }
+            }
+        }
+    }
+    for (index, event) in events.iter().enumerate() {
+        let (child, mut of_child) = match event.op {
+            Op::Fork(child) | Op::Join(child) => (child, events.iter().enumerate()),
+            _ => continue,
+        };
+        if matches!(event.op, Op::Fork(_)) {
+            if let Some((first, _)) = of_child.find(|(_, e)| e.thread == child) {
+                dependencies.insert((index, first), Object::Thread(child));
+            }
+        } else if let Some((last, _)) = of_child.rfind(|&(i, e)| e.thread == child && i < index) {
+            dependencies.entry((last, index)).or_insert(Object::Thread(child));
+        }
+    }
+    dependencies
+}
+
+fn closure(events: &[Event], pairs: impl Iterator<Item = (usize, usize)>) -> Matrix {
+    let count = events.len();
+    let mut reach = vec![vec![false; count]; count];
+    for (i, row) in reach.iter_mut().enumerate() {
+        for (j, cell) in row.iter_mut().enumerate().skip(i) {
+            *cell = events[i].thread == events[j].thread;
+        }
+    }
+    for (source, sink) in pairs {
+        reach[source][sink] = true;
+    }
+    for middle in 0..count {
+        let from_middle = reach[middle].clone();
+        for row in reach.iter_mut().filter(|row| row[middle]) {
+            for (cell, &reached) in row.iter_mut().zip(&from_middle) {
+                *cell |= reached;
+            }
+        }
+    }
+    reach
+}

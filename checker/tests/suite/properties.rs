@@ -1,0 +1,205 @@
+//! Properties over random traces, against the oracle. `PROPTEST_CASES` sets how many cases each gets.
+
+use crate::generate::{chaos, well_formed};
+use crate::oracle::Oracle;
+use crate::text::run;
+use checker::event::{Event, LockId, Op};
+use checker::finding::{Evidence, Findings, Instance, Object, Order, Violation};
+use checker::{Checker, Davida, Options, Regions, Relation};
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+
+fn options(regions: Regions, relation: Relation) -> Options {
+    Options { regions, relation, instances: true, ..Options::default() }
+}
+
+fn set(findings: &Findings) -> BTreeSet<Instance> {
+    let set: BTreeSet<Instance> = findings.instances.iter().copied().collect();
+    assert_eq!(set.len(), findings.instances.len(), "an instance was reported twice");
+    set
+}
+
+/// The locks that the thread let go of and took again between two events, with the last time of each.
+fn splits(oracle: &Oracle, from: usize, to: usize) -> BTreeMap<LockId, (usize, usize)> {
+    let mut released = BTreeMap::new();
+    let mut splits = BTreeMap::new();
+    for index in from..=to {
+        let event = oracle.events[index];
+        if event.thread != oracle.events[from].thread || !oracle.outermost[index] {
+            continue;
+        }
+        match event.op {
+            Op::Release(lock) | Op::ReleaseShared(lock) => drop(released.insert(lock, index)),
+            Op::Acquire(lock) | Op::AcquireShared(lock) => {
+                if let Some(&released) = released.get(&lock) {
+                    splits.insert(lock, (released, index));
+                }
+            }
+            _ => {}
+        }
+    }
+    splits
+}
+
+fn check_witness(oracle: &Oracle, violation: &Violation, relation: Relation) {
+    let at = |number: u64| number as usize;
+    let edges = &violation.edges;
+    let (first, last) = (edges.first().expect("an edge"), edges.last().expect("an edge"));
+    let execution = (oracle.executions.iter())
+        .find(|execution| execution.begin as u64 == violation.begin.event)
+        .expect("the region was opened there");
+    assert_eq!(violation.region, execution.region);
+    assert_eq!(violation.transaction.region, Some(execution.region));
+    assert_eq!(violation.transaction.begin_event, execution.begin as u64);
+    assert_eq!(violation.transaction.ordinal, oracle.tx[execution.begin].ordinal);
+
+    // It leaves the region after its begin, and comes back into it.
+    assert_eq!(first.source.thread, execution.thread);
+    assert!(first.source.event >= violation.begin.event);
+    assert_eq!(last.sink.thread, execution.thread);
+    assert_eq!(last.sink.event, violation.trigger_event);
+    assert_eq!(last.source.event, violation.source_event);
+    assert!((execution.begin..=execution.end).contains(&at(last.sink.event)));
+
+    for edge in edges {
+        let (source, sink) = (at(edge.source.event), at(edge.sink.event));
+        assert_eq!(oracle.dependencies.get(&(source, sink)), Some(&edge.object));
+        assert_eq!(edge.source.tx, oracle.tx[source]);
+        assert_eq!(edge.sink.tx, oracle.tx[sink]);
+        assert_eq!(edge.source.location, oracle.events[source].location);
+        let synchronised = oracle.synchronised(source, sink);
+        assert_eq!(edge.order == Order::Synchronised, synchronised);
+    }
+    for pair in edges.windows(2) {
+        assert_eq!(pair[0].sink.thread, pair[1].source.thread);
+        assert!(pair[0].sink.event <= pair[1].source.event);
+    }
+
+    let mut witness = vec![violation.transaction];
+    for (index, edge) in edges.iter().enumerate() {
+        if index > 0 && edges[index - 1].sink.tx != edge.source.tx {
+            witness.push(edge.source.tx);
+        }
+        witness.push(edge.sink.tx);
+    }
+    *witness.last_mut().expect("two at least") = violation.transaction;
+    assert_eq!(violation.witness, witness);
+
+    let racy = edges.iter().any(|edge| edge.order == Order::Racy);
+    assert_eq!(violation.order == Order::Racy, racy);
+    let on_data = relation == Relation::Data || violation.evidence == Evidence::Data;
+    assert!(!on_data || edges.iter().all(|edge| matches!(edge.object, Object::Variable(_))));
+
+    let expected = splits(oracle, at(first.source.event), at(violation.trigger_event));
+    let found: BTreeMap<_, _> = (violation.splits.iter())
+        .map(|split| (split.lock, (at(split.released.event), at(split.reacquired.event))))
+        .collect();
+    assert_eq!(found, expected);
+}
+
+fn instance(violation: &Violation) -> Instance {
+    Instance {
+        begin_event: violation.begin.event,
+        trigger_event: violation.trigger_event,
+        source_event: violation.source_event,
+    }
+}
+
+/// Every verdict, witness and count on one trace.
+fn check_everything(events: &[Event]) {
+    let oracle = Oracle::new(events);
+    for regions in [Regions::Outermost, Regions::All] {
+        let in_data = oracle.instances(Relation::Data, regions);
+        for relation in [Relation::Full, Relation::Data] {
+            let expected = oracle.instances(relation, regions);
+            let findings = run(events, options(regions, relation));
+            assert_eq!(set(&findings), expected);
+
+            // Locations are unique, so every instance is a violation of its own.
+            let shown: BTreeSet<Instance> = findings.violations.iter().map(instance).collect();
+            assert_eq!(shown, expected);
+            for violation in &findings.violations {
+                check_witness(&oracle, violation, relation);
+                let data = in_data.contains(&instance(violation));
+                assert_eq!(violation.evidence == Evidence::Data, data);
+            }
+
+            let counts = findings.counts;
+            assert_eq!(counts.events, events.len() as u64);
+            assert_eq!(counts.dependencies, oracle.dependencies.len() as u64);
+            let txs: BTreeSet<_> = oracle.tx.iter().map(|tx| tx.begin_event).collect();
+            assert_eq!(counts.transactions, txs.len() as u64);
+            let unary: BTreeSet<_> = oracle
+                .tx
+                .iter()
+                .filter(|tx| tx.region.is_none())
+                .map(|tx| tx.begin_event)
+                .collect();
+            assert_eq!(counts.unary_transactions, unary.len() as u64);
+            let violating: BTreeSet<_> = (expected.iter())
+                .map(|instance| oracle.tx[instance.trigger_event as usize].begin_event)
+                .collect();
+            assert_eq!(counts.violating_transactions, violating.len() as u64);
+            assert_eq!(counts.ignored_events, 0);
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn davida_agrees_with_the_definition(events in well_formed(160)) {
+        check_everything(&events);
+    }
+
+    /// Whatever part of a trace is lost, what is reported of the rest is true of the whole.
+    #[test]
+    fn losing_events_reports_nothing_false(
+        events in well_formed(160),
+        from in any::<prop::sample::Index>(),
+        count in 0..30_usize,
+    ) {
+        let oracle = Oracle::new(&events);
+        let from = from.index(events.len() + 1);
+        let to = (from + count).min(events.len());
+        let kept: Vec<usize> = (0..from).chain(to..events.len()).collect();
+        let mut checker = Box::new(Davida::new(options(Regions::All, Relation::Full)));
+        for &index in &kept {
+            if index == to {
+                checker.gap();
+            }
+            checker.event(&events[index]).expect("what the gap explains is no error");
+        }
+        let index = |number: u64| kept[number as usize];
+        for instance in checker.finish().instances {
+            let begin = index(instance.begin_event);
+            let source = index(instance.source_event);
+            let trigger = index(instance.trigger_event);
+            let execution = oracle.executions.iter().find(|e| e.begin == begin).expect("a begin");
+            prop_assert!((begin..=execution.end).contains(&trigger));
+            prop_assert!(oracle.happens_before(Relation::Full, begin, source));
+            prop_assert!(oracle.happens_before(Relation::Full, source, trigger));
+        }
+    }
+
+    /// No event makes a lenient checker fail or a strict one panic, and a strict one that goes on after errors
+    /// finds what a lenient one does.
+    #[test]
+    fn any_events_at_all(events in chaos(200), gap in any::<prop::sample::Index>()) {
+        let options = options(Regions::All, Relation::Full);
+        let mut strict = Box::new(Davida::new(options));
+        let mut lenient = Box::new(Davida::new(Options { lenient: true, ..options }));
+        let mut errors = 0;
+        let nested = |event: &Event| matches!(event.op, Op::End(Some(_)));
+        for (index, event) in events.iter().filter(|event| !nested(event)).enumerate() {
+            if index == gap.index(4 * events.len() + 1) {
+                strict.gap();
+                lenient.gap();
+            }
+            errors += u64::from(strict.event(event).is_err());
+            prop_assert!(lenient.event(event).is_ok());
+        }
+        let (strict, lenient) = (strict.finish(), lenient.finish());
+        prop_assert_eq!(strict.instances, lenient.instances);
+        prop_assert_eq!(strict.counts.ignored_events + errors, lenient.counts.ignored_events);
+    }
+}
