@@ -1,8 +1,23 @@
 //! Reports: findings with names and source lines put on them, as data, as text and as JSON. What is found is
 //! decided in `checker`; how names are looked up, behind [`Names`].
+//!
+//! [`assemble`] makes a [`Report`]; [`text::render`] and [`json::render`] lay it out; [`write_output`] puts the
+//! bytes where the user wants them.
 
+mod assemble;
+mod escape;
+mod explain;
+pub mod json;
 mod model;
 mod names;
+mod output;
+pub mod text;
+mod warnings;
 
+pub use assemble::assemble;
+pub use escape::{printable, text_of_bytes};
 pub use model::*;
 pub use names::{Context, Names, RegionName, ThreadName};
+pub use output::{Destination, OutputError, write_output};
+pub use text::{ColorChoice, TextOptions, resolve_color};
+pub use warnings::{Warning, warnings};

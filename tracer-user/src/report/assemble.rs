@@ -1,0 +1,405 @@
+//! Turns findings into a report: puts names and source lines on ids, lays the steps of a witness out in time,
+//! and merges what is the same once ids have become source lines. Prose is in `explain`, layout in `text`.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use checker::event::{LocationId, RegionId, ThreadId};
+use checker::finding::{self, Findings, Point, Tx};
+
+use super::explain;
+use super::model::{
+    Action, Counts, Edge, Evidence, Instance, Location, Object, Region, Report, Role, SCHEMA,
+    SourceFrame, Split, Step, Thread, Tool, Transaction, Violation,
+};
+use super::names::{Context, Names, RegionName};
+
+/// Source lines are shown, not stored: what is longer than this many characters is cut.
+const MAX_SOURCE_CHARS: usize = 400;
+
+/// Puts names on findings.
+///
+/// Violations that have the same regions and source lines along their witness are merged into the first of
+/// them, their occurrences added up; then all are numbered `v1`, `v2`, …, data evidence first.
+pub fn assemble(findings: &Findings, names: &mut dyn Names, context: Context) -> Report {
+    let mut resolver = Resolver::new(names);
+    let mut violations = Vec::<Violation>::with_capacity(findings.violations.len());
+    let mut merged = HashMap::<Vec<Mark>, usize>::new();
+    for found in &findings.violations {
+        let violation = resolver.violation(found);
+        match merged.entry(resolver.static_witness(found)) {
+            std::collections::hash_map::Entry::Occupied(first) => {
+                violations[*first.get()].occurrences += found.occurrences;
+            }
+            std::collections::hash_map::Entry::Vacant(free) => {
+                free.insert(violations.len());
+                violations.push(violation);
+            }
+        }
+    }
+    let merged_away = (findings.violations.len() - violations.len()) as u64;
+    violations.sort_by_key(|violation| violation.evidence);
+    for (index, violation) in violations.iter_mut().enumerate() {
+        violation.id = format!("v{}", index + 1);
+        violation.hint = explain::hint(violation);
+    }
+
+    let cycle = findings
+        .cycle
+        .as_ref()
+        .map(|cycle| cycle.iter().map(|tx| resolver.transaction(tx)).collect::<Vec<_>>());
+    let serializable =
+        if cycle.is_some() || !violations.is_empty() { Some(false) } else { findings.serializable };
+    let mut not_seen = context.not_seen;
+    not_seen.gaps += findings.counts.gaps;
+    not_seen.unresolved_locations += resolver.unresolved;
+    let lost_events = not_seen.lost_events.iter().map(|lost| lost.count).sum();
+    let counts = &findings.counts;
+    Report {
+        schema: SCHEMA.to_owned(),
+        tool: Tool { name: "avtrace".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() },
+        algorithm: context.algorithm,
+        relation: context.relation,
+        nesting: context.nesting,
+        subject: context.subject,
+        counts: Counts {
+            events: counts.events,
+            threads: counts.threads,
+            transactions: counts.transactions,
+            unary_transactions: counts.unary_transactions,
+            dependencies: counts.dependencies,
+            violations: counts.violations,
+            violating_transactions: counts.violating_transactions,
+            distinct_witnesses: counts.distinct_witnesses.saturating_sub(merged_away),
+            lost_events,
+        },
+        serializable,
+        cycle,
+        violations,
+        instances: context.with_instances.then(|| {
+            let instance = |found: &finding::Instance| Instance {
+                begin_event: found.begin_event,
+                trigger_event: found.trigger_event,
+                source_event: found.source_event,
+            };
+            findings.instances.iter().map(instance).collect()
+        }),
+        threads: resolver.thread_table(),
+        regions: resolver.region_table(),
+        not_seen,
+        summary: context.summary,
+    }
+}
+
+/// A part of a static witness, to compare by.
+#[derive(PartialEq, Eq, Hash)]
+enum Mark {
+    Region(Option<String>),
+    Evidence(Evidence),
+    Line(String, u32),
+    Label(String),
+    Nowhere(LocationId),
+    Action(Action),
+}
+
+/// A code location with all that is known about it.
+#[derive(Clone)]
+struct Place {
+    location: Option<Location>,
+    label: String,
+    via: Vec<String>,
+    source_text: Option<String>,
+    frames: Vec<SourceFrame>,
+}
+
+/// Looks names up once and keeps them.
+struct Resolver<'a> {
+    names: &'a mut dyn Names,
+    places: HashMap<LocationId, Place>,
+    regions: BTreeMap<RegionId, (String, Place)>,
+    threads: BTreeSet<ThreadId>,
+    objects: HashMap<finding::Object, Object>,
+    unresolved: u64,
+}
+
+impl<'a> Resolver<'a> {
+    fn new(names: &'a mut dyn Names) -> Self {
+        Self {
+            names,
+            places: HashMap::new(),
+            regions: BTreeMap::new(),
+            threads: BTreeSet::new(),
+            objects: HashMap::new(),
+            unresolved: 0,
+        }
+    }
+
+    fn place(&mut self, id: LocationId) -> Place {
+        if let Some(place) = self.places.get(&id) {
+            return place.clone();
+        }
+        let frames = self.names.frames(id);
+        let place = self.place_of(frames);
+        self.unresolved += u64::from(place.is_unknown());
+        self.places.insert(id, place.clone());
+        place
+    }
+
+    fn place_of(&mut self, frames: Vec<SourceFrame>) -> Place {
+        let shown = frames.iter().position(|frame| !frame.is_wrapper).unwrap_or(0);
+        let Some(frame) = frames.get(shown) else {
+            return Place {
+                location: None,
+                label: "unknown location".to_owned(),
+                via: Vec::new(),
+                source_text: None,
+                frames,
+            };
+        };
+        let location = frame.file.clone().map(|file| Location {
+            file,
+            line: frame.line,
+            column: frame.column,
+            function: frame.function.clone(),
+        });
+        let source_text = match &location {
+            Some(Location { file, line: Some(line), .. }) => self.names.source_line(file, *line),
+            _ => None,
+        };
+        Place {
+            location,
+            label: label_of(frame),
+            via: frames[..shown].iter().rev().filter_map(|frame| frame.function.clone()).collect(),
+            source_text: source_text
+                .map(|text| text.trim().chars().take(MAX_SOURCE_CHARS).collect()),
+            frames,
+        }
+    }
+
+    fn region(&mut self, id: RegionId) -> (String, Place) {
+        if let Some(region) = self.regions.get(&id) {
+            return region.clone();
+        }
+        let RegionName { name, frames } = self.names.region(id);
+        let region = (name, self.place_of(frames));
+        self.regions.insert(id, region.clone());
+        region
+    }
+
+    fn object(&mut self, object: finding::Object) -> Object {
+        let names = &mut *self.names;
+        self.objects.entry(object).or_insert_with(|| names.object(object)).clone()
+    }
+
+    fn transaction(&mut self, tx: &Tx) -> Transaction {
+        self.threads.insert(tx.thread);
+        Transaction {
+            thread: tx.thread.0,
+            ordinal: tx.ordinal,
+            region: tx.region.map(|region| self.region(region).0),
+            begin_event: tx.begin_event,
+        }
+    }
+
+    fn violation(&mut self, found: &finding::Violation) -> Violation {
+        let (region, region_place) = self.region(found.region);
+        let mut begin = self.place(found.begin.location);
+        if begin.is_unknown() {
+            begin = region_place;
+        }
+        Violation {
+            id: String::new(),
+            region,
+            occurrences: found.occurrences,
+            evidence: found.evidence.into(),
+            order: found.order.into(),
+            transaction: self.transaction(&found.transaction),
+            trigger_event: found.trigger_event,
+            source_event: found.source_event,
+            witness: found.witness.iter().map(|tx| self.transaction(tx)).collect(),
+            edges: found.edges.iter().map(|edge| self.edge(edge)).collect(),
+            steps: self.steps(found, &begin),
+            begin: begin.location,
+            begin_label: begin.label,
+            splits: found.splits.iter().map(|split| self.split(split)).collect(),
+            hint: String::new(),
+        }
+    }
+
+    fn edge(&mut self, edge: &finding::Edge) -> Edge {
+        let (source, sink) = (self.place(edge.source.location), self.place(edge.sink.location));
+        Edge {
+            source_event: edge.source.event,
+            sink_event: edge.sink.event,
+            object: self.object(edge.object),
+            source: source.location,
+            sink: sink.location,
+            source_label: source.label,
+            sink_label: sink.label,
+            source_action: edge.source.action.into(),
+            sink_action: edge.sink.action.into(),
+            source_transaction: self.transaction(&edge.source.tx),
+            sink_transaction: self.transaction(&edge.sink.tx),
+            order: edge.order.into(),
+        }
+    }
+
+    fn split(&mut self, split: &finding::Split) -> Split {
+        let (released, reacquired) =
+            (self.place(split.released.location), self.place(split.reacquired.location));
+        Split {
+            lock: self.object(finding::Object::Lock(split.lock)),
+            released_event: split.released.event,
+            reacquired_event: split.reacquired.event,
+            released: released.location,
+            reacquired: reacquired.location,
+            released_label: released.label,
+            reacquired_label: reacquired.label,
+        }
+    }
+
+    /// The events that matter, in time order. An event may matter in several ways.
+    fn steps(&mut self, found: &finding::Violation, begin: &Place) -> Vec<Step> {
+        let mut steps = BTreeMap::<(u64, Action), Step>::new();
+        let (at, name) = (&found.begin, self.region(found.region).0);
+        let mut opening = begin.step(at.event, at.thread, Some(name), at.action.into());
+        opening.add_role(Role::Begin);
+        steps.insert((at.event, opening.action), opening);
+        for tx in &found.witness {
+            // A unary transaction is its one event; the violating one may be nested, and is there already.
+            let Some(region) = tx.region.filter(|_| *tx != found.transaction) else { continue };
+            let step = steps.entry((tx.begin_event, Action::Begin)).or_insert_with(|| {
+                let (name, place) = self.region(region);
+                place.step(tx.begin_event, tx.thread, Some(name), Action::Begin)
+            });
+            step.add_role(Role::Begin);
+        }
+        for edge in &found.edges {
+            let object = Some(self.object(edge.object));
+            self.add_step(&mut steps, &edge.source, object.clone(), Role::Source);
+            self.add_step(&mut steps, &edge.sink, object.clone(), Role::Sink);
+            if edge.sink.event == found.trigger_event {
+                self.add_step(&mut steps, &edge.sink, object, Role::Closes);
+            }
+        }
+        for split in &found.splits {
+            let lock = Some(self.object(finding::Object::Lock(split.lock)));
+            self.add_step(&mut steps, &split.released, lock.clone(), Role::Released);
+            self.add_step(&mut steps, &split.reacquired, lock, Role::Reacquired);
+        }
+        steps.into_values().collect()
+    }
+
+    fn add_step(
+        &mut self,
+        steps: &mut BTreeMap<(u64, Action), Step>,
+        point: &Point,
+        object: Option<Object>,
+        role: Role,
+    ) {
+        self.threads.insert(point.thread);
+        let action = Action::from(point.action);
+        let step = steps.entry((point.event, action)).or_insert_with(|| {
+            let region = point.tx.region.map(|region| self.region(region).0);
+            let mut step =
+                self.place(point.location).step(point.event, point.thread, region, action);
+            if matches!(action, Action::Read | Action::Write | Action::Update) {
+                step.value = self.names.value(point.event);
+            }
+            step
+        });
+        step.object = step.object.take().or(object);
+        step.add_role(role);
+    }
+
+    /// What makes two violations the same to a reader: evidence, regions, and the source lines of every event.
+    fn static_witness(&mut self, found: &finding::Violation) -> Vec<Mark> {
+        let mut marks = vec![
+            Mark::Region(Some(self.region(found.region).0)),
+            Mark::Evidence(found.evidence.into()),
+            self.mark(found.begin.location),
+        ];
+        for tx in &found.witness {
+            marks.push(Mark::Region(tx.region.map(|region| self.region(region).0)));
+        }
+        for point in found.edges.iter().flat_map(|edge| [&edge.source, &edge.sink]) {
+            marks.push(Mark::Action(point.action.into()));
+            marks.push(self.mark(point.location));
+        }
+        marks
+    }
+
+    fn mark(&mut self, id: LocationId) -> Mark {
+        let place = self.place(id);
+        match place.location {
+            Some(Location { file, line: Some(line), .. }) => Mark::Line(file, line),
+            _ if place.frames.is_empty() => Mark::Nowhere(id),
+            _ => Mark::Label(place.label),
+        }
+    }
+
+    fn thread_table(&mut self) -> Vec<Thread> {
+        let mut ids = std::mem::take(&mut self.threads);
+        ids.extend(self.names.threads());
+        let named = |id: ThreadId| {
+            let thread = self.names.thread(id);
+            Thread { id: id.0, name: thread.name, tid: thread.tid }
+        };
+        ids.into_iter().map(named).collect()
+    }
+
+    fn region_table(&mut self) -> Vec<Region> {
+        for id in self.names.regions() {
+            self.region(id);
+        }
+        let named = |(name, place): &(String, Place)| Region {
+            name: name.clone(),
+            location: place.location.clone(),
+        };
+        self.regions.values().map(named).collect()
+    }
+}
+
+impl Place {
+    fn is_unknown(&self) -> bool {
+        self.frames.iter().all(|frame| frame.function.is_none() && frame.file.is_none())
+    }
+
+    fn step(&self, event: u64, thread: ThreadId, region: Option<String>, action: Action) -> Step {
+        Step {
+            event,
+            thread: thread.0,
+            region,
+            action,
+            object: None,
+            roles: Vec::new(),
+            location: self.location.clone(),
+            label: self.label.clone(),
+            via: self.via.clone(),
+            source_text: self.source_text.clone(),
+            value: None,
+            frames: self.frames.clone(),
+        }
+    }
+}
+
+impl Step {
+    fn add_role(&mut self, role: Role) {
+        if let Err(at) = self.roles.binary_search(&role) {
+            self.roles.insert(at, role);
+        }
+    }
+}
+
+/// A place in a few words: `bank.c:45`, `transfer+0x1c (bank)`, or what else is known.
+fn label_of(frame: &SourceFrame) -> String {
+    let module = frame.module.as_deref().map(explain::file_name);
+    match (&frame.file, frame.line, &frame.function, module) {
+        (Some(file), Some(line), ..) => format!("{file}:{line}"),
+        (Some(file), None, Some(function), _) => format!("{function} ({file})"),
+        (Some(file), None, None, _) => file.clone(),
+        (None, _, Some(function), Some(module)) => format!("{function} ({module})"),
+        (None, _, Some(function), None) => function.clone(),
+        (None, _, None, Some(module)) => format!("unknown location in {module}"),
+        (None, _, None, None) => "unknown location".to_owned(),
+    }
+}

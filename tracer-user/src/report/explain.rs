@@ -1,0 +1,431 @@
+//! Says in plain words what a violation means and what would help. No layout lives here, and nothing is escaped:
+//! names go in as they are.
+
+use super::model::{
+    Action, Edge, Evidence, Location, Object, ObjectKind, Order, Report, Role, Split, Step,
+    Subject, Transaction, Violation,
+};
+
+/// Objects and places that a sentence lists before it stops with "and N more".
+const MAX_LISTED: usize = 3;
+
+/// The last component of a path.
+#[must_use]
+pub fn file_name(path: &str) -> &str {
+    path.rsplit('/').find(|part| !part.is_empty()).unwrap_or(path)
+}
+
+/// A place short enough for a sentence: `bank.c:45`.
+#[must_use]
+pub fn place(location: Option<&Location>, label: &str) -> String {
+    match location {
+        Some(Location { file, line: Some(line), .. }) => format!("{}:{line}", file_name(file)),
+        _ => label.to_owned(),
+    }
+}
+
+/// What people call such an object.
+fn kind_name(kind: ObjectKind) -> &'static str {
+    match kind {
+        ObjectKind::Variable => "variable",
+        ObjectKind::Lock => "lock",
+        ObjectKind::Mutex => "mutex",
+        ObjectKind::RwLock => "read-write lock",
+        ObjectKind::Spinlock => "spinlock",
+        ObjectKind::Condvar => "condition variable",
+        ObjectKind::Semaphore => "semaphore",
+        ObjectKind::Barrier => "barrier",
+        ObjectKind::Once => "once flag",
+        ObjectKind::Futex => "futex",
+        ObjectKind::Thread => "thread",
+        ObjectKind::Sync => "synchronisation object",
+    }
+}
+
+/// An object in a sentence: ``mutex `a.lock` ``, `mutex at 0x5581`, `a mutex`; a named variable is its name.
+#[must_use]
+pub fn object(object: &Object) -> String {
+    let kind = kind_name(object.kind);
+    match (&object.name, object.address) {
+        (Some(name), _) if object.kind == ObjectKind::Variable => format!("`{name}`"),
+        (Some(name), _) => format!("{kind} `{name}`"),
+        (None, Some(address)) => format!("{kind} at {address:#x}"),
+        (None, None) => format!("a {kind}"),
+    }
+}
+
+/// What a step did, as the end of a sentence that starts with its thread.
+#[must_use]
+pub fn deed(step: &Step) -> String {
+    let what = step.object.as_ref().map_or_else(|| "something".to_owned(), object);
+    let kind = step.object.as_ref().map(|object| object.kind);
+    let again = if step.roles.contains(&Role::Reacquired) { " again" } else { "" };
+    let value = step.value.as_ref();
+    let before = value.and_then(|value| value.before.as_deref());
+    let after = value.and_then(|value| value.after.as_deref());
+    match step.action {
+        Action::Start => "starts".to_owned(),
+        Action::Exit => "ends".to_owned(),
+        Action::Begin | Action::End => {
+            let verb = if step.action == Action::Begin { "begins" } else { "ends" };
+            step.region.as_ref().map_or_else(
+                || format!("{verb} a region"),
+                |region| format!("{verb} region `{region}`"),
+            )
+        }
+        Action::Read => match before.or(after) {
+            Some(value) => format!("reads {what} = {value}"),
+            None => format!("reads {what}"),
+        },
+        Action::Write | Action::Update => {
+            let verb = if step.action == Action::Write { "writes" } else { "atomically updates" };
+            match (before, after) {
+                (Some(before), Some(after)) => format!("{verb} {what}: {before} -> {after}"),
+                (None, Some(after)) => format!("{verb} {what} = {after}"),
+                (Some(before), None) => format!("{verb} {what}, which was {before}"),
+                (None, None) => format!("{verb} {what}"),
+            }
+        }
+        Action::Acquire => format!("takes {what}{again}"),
+        Action::AcquireShared => format!("takes {what}{again}, shared"),
+        Action::Release => format!("releases {what}"),
+        Action::ReleaseShared => format!("releases {what}, held shared"),
+        Action::Fork => format!("starts {what}"),
+        Action::Join => format!("has waited for the end of {what}"),
+        Action::Signal => match kind {
+            Some(ObjectKind::Semaphore) => format!("posts {what}"),
+            Some(ObjectKind::Once) => format!("completes {what}"),
+            Some(ObjectKind::Futex) => format!("wakes {what}"),
+            _ => format!("signals {what}"),
+        },
+        Action::Wait => match kind {
+            Some(ObjectKind::Once) => format!("passes {what}"),
+            _ => format!("is let through by {what}"),
+        },
+        Action::Arrive => format!("arrives at {what}"),
+        Action::Depart => format!("departs from {what}"),
+        Action::Alloc => format!("allocates {what}"),
+        Action::Free => format!("frees {what}"),
+    }
+}
+
+/// `one`, `one and two`, `one, two and three`, `one, two, three and 4 more`; empty for nothing.
+#[must_use]
+pub fn list(items: &[String]) -> String {
+    match items {
+        [] => String::new(),
+        [one] => one.clone(),
+        [head @ .., last] if items.len() <= MAX_LISTED => format!("{} and {last}", head.join(", ")),
+        _ => format!("{} and {} more", items[..MAX_LISTED].join(", "), items.len() - MAX_LISTED),
+    }
+}
+
+/// The items without those that came before.
+fn distinct(items: impl Iterator<Item = String>) -> Vec<String> {
+    let mut out = Vec::new();
+    for item in items {
+        if !out.contains(&item) {
+            out.push(item);
+        }
+    }
+    out
+}
+
+/// What would make the region atomic.
+#[must_use]
+pub fn hint(violation: &Violation) -> String {
+    let region = &violation.region;
+    if !violation.splits.is_empty() {
+        return split_hint(violation);
+    }
+    let Some(closing) = violation.edges.last() else {
+        return format!(
+            "hold one lock over the whole of `{region}`, and around whatever touches the same data"
+        );
+    };
+    let variables = distinct(variables_of(violation));
+    if !variables.is_empty() {
+        return data_hint(violation, &list(&variables));
+    }
+    let opening = violation.edges.first().unwrap_or(closing);
+    if is_lock(&opening.object) && is_lock(&closing.object) && opening.object != closing.object {
+        let (first, second) = (object(&opening.object), object(&closing.object));
+        return format!(
+            "take {second} before letting go of {first}, so that `{region}` takes all its locks before it \
+             releases any; or hold one lock over the whole of it"
+        );
+    }
+    if is_lock(&closing.object) {
+        return format!(
+            "hold {} over the whole of `{region}`, and around whatever it works with",
+            object(&closing.object)
+        );
+    }
+    format!(
+        "`{region}` waits for another thread halfway, through {} at {}, so it cannot be atomic: end the region \
+         before it waits, or begin it afterwards",
+        object(&closing.object),
+        place(closing.sink.as_ref(), &closing.sink_label)
+    )
+}
+
+fn is_lock(object: &Object) -> bool {
+    matches!(
+        object.kind,
+        ObjectKind::Lock
+            | ObjectKind::Mutex
+            | ObjectKind::RwLock
+            | ObjectKind::Spinlock
+            | ObjectKind::Futex
+    )
+}
+
+fn variables_of(violation: &Violation) -> impl Iterator<Item = String> {
+    let of_data = |edge: &&Edge| edge.object.kind == ObjectKind::Variable;
+    violation.edges.iter().filter(of_data).map(|edge| object(&edge.object))
+}
+
+fn split_hint(violation: &Violation) -> String {
+    let region = &violation.region;
+    // The locks that the witness is about matter more than others that were let go of on the way.
+    let on_witness = |split: &&Split| violation.edges.iter().any(|edge| edge.object == split.lock);
+    let mut splits: Vec<&Split> = violation.splits.iter().filter(on_witness).collect();
+    if splits.is_empty() {
+        splits = violation.splits.iter().collect();
+    }
+    let released = |split: &&Split| place(split.released.as_ref(), &split.released_label);
+    let reacquired = |split: &&Split| place(split.reacquired.as_ref(), &split.reacquired_label);
+    let locks = distinct(splits.iter().map(|split| object(&split.lock)));
+    // One call that lets go of a lock and takes it again is a wait on a condition variable.
+    let waits = |split: &&&Split| split.released.is_some() && split.released == split.reacquired;
+    let waits = distinct(splits.iter().filter(waits).map(released));
+    if !waits.is_empty() {
+        return format!(
+            "the wait at {} lets go of {} until it is woken: end `{region}` before the wait, or begin it \
+             afterwards and read again what it relies on",
+            list(&waits),
+            list(&locks)
+        );
+    }
+    let shared = violation.steps.iter().any(|step| {
+        step.action == Action::ReleaseShared
+            && splits.iter().any(|split| split.released_event == step.event)
+    });
+    if shared {
+        return format!(
+            "take {} once, exclusively, and hold it over the whole of `{region}`, instead of releasing it at {} \
+             and taking it again at {}",
+            list(&locks),
+            list(&distinct(splits.iter().map(released))),
+            list(&distinct(splits.iter().map(reacquired)))
+        );
+    }
+    format!(
+        "hold {} over the whole of `{region}`: do not release it at {}",
+        list(&locks),
+        list(&distinct(splits.iter().map(released)))
+    )
+}
+
+fn data_hint(violation: &Violation, variables: &str) -> String {
+    let region = &violation.region;
+    let atomics_only = violation
+        .edges
+        .iter()
+        .all(|edge| edge.source_action == Action::Update || edge.sink_action == Action::Update);
+    if atomics_only {
+        return format!(
+            "each access to {variables} is atomic, the steps of `{region}` together are not: make them one atomic \
+             operation (compare and exchange), or hold one lock over the whole region and around every other \
+             access"
+        );
+    }
+    let others = distinct(
+        violation.witness.iter().filter_map(|tx| tx.region.clone()).filter(|r| r != region),
+    );
+    let others: Vec<String> = others.iter().map(|other| format!("`{other}`")).collect();
+    let elsewhere = if others.is_empty() {
+        "wherever else it is used".to_owned()
+    } else {
+        format!("in {}", list(&others))
+    };
+    match violation.order {
+        Order::Racy => format!(
+            "protect {variables} by one lock: hold it over the whole of `{region}`, and take the same one {elsewhere}"
+        ),
+        Order::Synchronised => format!(
+            "hold the lock that protects {variables} from the first access in `{region}` to the last, and take the \
+             same one {elsewhere}"
+        ),
+    }
+}
+
+/// Why the witness is a cycle, in one sentence. `who` is the label of a thread, `number` that of an event's step.
+#[must_use]
+pub fn cycle(
+    violation: &Violation,
+    who: &dyn Fn(u32) -> String,
+    number: &dyn Fn(u64) -> Option<usize>,
+) -> Option<String> {
+    let [_, between @ .., _] = violation.witness.as_slice() else { return None };
+    let by = |tx: &Transaction| match &tx.region {
+        Some(region) if *region == violation.region => {
+            format!("{}'s run of `{region}`", who(tx.thread))
+        }
+        Some(region) => format!("{}'s `{region}`", who(tx.thread)),
+        None => unary(violation, tx, &who(tx.thread)),
+    };
+    let names = distinct(between.iter().map(by));
+    let each = match names.len() {
+        0 => return None,
+        1 => "",
+        _ => ", one ordered after the other,",
+    };
+    let mut sentence = format!(
+        "{}{each} got in between two parts of {}'s `{}`",
+        list(&names),
+        who(violation.transaction.thread),
+        violation.region
+    );
+    let ends = violation.edges.first().zip(violation.edges.last());
+    let numbers = ends
+        .and_then(|(first, last)| Some((number(first.source_event)?, number(last.sink_event)?)));
+    if let Some((first, last)) = numbers {
+        sentence.push_str(&format!(
+            ", after step {first} and before step {last}: it did not run as one piece"
+        ));
+    }
+    Some(sentence)
+}
+
+/// A transaction of one event, by what the event did.
+fn unary(violation: &Violation, tx: &Transaction, who: &str) -> String {
+    let step =
+        violation.steps.iter().find(|step| step.event == tx.begin_event && step.region.is_none());
+    match step {
+        Some(step) => {
+            let what = step.object.as_ref().map_or_else(|| "something".to_owned(), object);
+            let noun = match step.action {
+                Action::Read => "read of",
+                Action::Write => "write of",
+                Action::Update => "atomic update of",
+                _ => "operation on",
+            };
+            format!("{who}'s {noun} {what}, outside every region,")
+        }
+        None => format!("an event of {who} outside every region"),
+    }
+}
+
+/// Which locks were let go of in between, one sentence for each pair of places.
+#[must_use]
+pub fn split_notes(violation: &Violation) -> Vec<String> {
+    let note = |split: &Split| {
+        let lock = object(&split.lock);
+        let released = place(split.released.as_ref(), &split.released_label);
+        let reacquired = place(split.reacquired.as_ref(), &split.reacquired_label);
+        if released == reacquired && split.released.is_some() {
+            return format!(
+                "{lock} was let go of and taken again at {released}: other threads got in between"
+            );
+        }
+        format!(
+            "{lock} was released at {released} and taken again at {reacquired}: other threads got in between"
+        )
+    };
+    let notes = distinct(violation.splits.iter().map(note));
+    match notes.len().checked_sub(MAX_LISTED) {
+        None | Some(0) => notes,
+        Some(more) => {
+            let mut kept = notes[..MAX_LISTED].to_vec();
+            kept.push(format!(
+                "locks were released and taken again at {} more",
+                if more == 1 {
+                    "1 pair of places".to_owned()
+                } else {
+                    format!("{more} pairs of places")
+                }
+            ));
+            kept
+        }
+    }
+}
+
+/// What the violation rests on.
+#[must_use]
+pub fn evidence(violation: &Violation, subject: &Subject) -> String {
+    match violation.evidence {
+        Evidence::Data => {
+            let variables = distinct(variables_of(violation));
+            match variables.as_slice() {
+                [] => "data: the transactions were seen to meet on the same data".to_owned(),
+                _ => format!("data: the transactions were seen to meet on {}", list(&variables)),
+            }
+        }
+        Evidence::Sync => {
+            let live = match subject {
+                Subject::Process { .. } => ": name it with --watch to find out",
+                Subject::Trace { .. } => "",
+            };
+            format!(
+                "locks only: whether the transactions also met on the same data was not seen{live}"
+            )
+        }
+    }
+}
+
+/// How sure the order of the steps is. `number` is the number of a step as shown.
+#[must_use]
+pub fn order(violation: &Violation, number: &dyn Fn(u64) -> Option<usize>) -> String {
+    let racy: Vec<&Edge> =
+        violation.edges.iter().filter(|edge| edge.order == Order::Racy).collect();
+    if violation.order == Order::Synchronised && racy.is_empty() {
+        return "certain: synchronisation orders the steps that are linked".to_owned();
+    }
+    let pair = |edge: &&Edge| match (number(edge.source_event), number(edge.sink_event)) {
+        (Some(source), Some(sink)) => format!("{source} and {sink}"),
+        _ => "some steps".to_owned(),
+    };
+    let pairs = distinct(racy.iter().map(pair));
+    let between = match pairs.as_slice() {
+        [] => "some accesses".to_owned(),
+        [one] if one.starts_with("some") => one.clone(),
+        _ => format!("steps {}", pairs.join(", nor ")),
+    };
+    format!(
+        "racy: no lock orders {between}; they are shown as observed, and two accesses that nearly coincide may have \
+         happened the other way round"
+    )
+}
+
+/// `1 thread`, `2 threads`, `1,000 threads`.
+#[must_use]
+pub fn count(number: u64, one: &str) -> String {
+    let plural = match one.strip_suffix('y') {
+        _ if number == 1 => one.to_owned(),
+        Some(stem) if !one.ends_with("ay") => format!("{stem}ies"),
+        _ if one.ends_with('s') || one.ends_with("ch") => format!("{one}es"),
+        _ => format!("{one}s"),
+    };
+    format!("{} {plural}", grouped(number))
+}
+
+/// A number with commas between its thousands.
+#[must_use]
+pub fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// Whether what was seen lets a run be called clean: there was something to check.
+#[must_use]
+pub fn checked_anything(report: &Report) -> bool {
+    report.counts.transactions > report.counts.unary_transactions
+}

@@ -1,0 +1,125 @@
+//! The report for programs: one JSON document, `avtrace-report/1`, described by `docs/report.schema.json`. The
+//! shape is `model`'s; here it is written and read back.
+
+use std::io::{self, Write};
+
+use serde::{Deserialize, Serialize};
+use serde_json::ser::{CharEscape, Formatter, PrettyFormatter};
+
+use super::escape::is_unsafe;
+use super::model::{Report, SCHEMA};
+
+/// Lays a report out as JSON, keys in a fixed order, ending in a newline.
+///
+/// Characters that could act on a terminal are written as `\uXXXX`, which JSON readers turn back.
+///
+/// # Errors
+/// Fails only when `serde_json` does, for which a report gives no cause.
+pub fn render(report: &Report) -> Result<String, serde_json::Error> {
+    let mut bytes = Vec::new();
+    let mut serializer =
+        serde_json::Serializer::with_formatter(&mut bytes, SafeFormatter::default());
+    report.serialize(&mut serializer)?;
+    bytes.push(b'\n');
+    String::from_utf8(bytes).map_err(|error| serde::ser::Error::custom(error.to_string()))
+}
+
+/// Why a document is not a report.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// It is not JSON, or a key is missing or of the wrong type.
+    #[error("not a report: {0}")]
+    Malformed(#[from] serde_json::Error),
+    /// It is another kind of document, or a later version.
+    #[error("schema is `{found}`, expected `{SCHEMA}`")]
+    Schema {
+        /// The schema that it names.
+        found: String,
+    },
+}
+
+/// Reads a report back from JSON. Keys that this version does not know are skipped.
+///
+/// # Errors
+/// Fails when the document is not JSON, names another schema, or lacks a key.
+pub fn read(document: &[u8]) -> Result<Report, ReadError> {
+    #[derive(Deserialize)]
+    struct Head {
+        schema: String,
+    }
+    let Head { schema } = serde_json::from_slice(document)?;
+    if schema != SCHEMA {
+        return Err(ReadError::Schema { found: schema });
+    }
+    Ok(serde_json::from_slice(document)?)
+}
+
+/// Two blanks of indentation, and no character that could act on a terminal.
+#[derive(Default)]
+struct SafeFormatter<'a>(PrettyFormatter<'a>);
+
+impl Formatter for SafeFormatter<'_> {
+    fn write_string_fragment<W: ?Sized + Write>(
+        &mut self,
+        out: &mut W,
+        fragment: &str,
+    ) -> io::Result<()> {
+        let mut rest = fragment;
+        while let Some(at) = rest.find(is_unsafe) {
+            let (plain, tail) = rest.split_at(at);
+            out.write_all(plain.as_bytes())?;
+            let mut chars = tail.chars();
+            if let Some(c) = chars.next() {
+                for unit in c.encode_utf16(&mut [0; 2]) {
+                    write!(out, "\\u{unit:04x}")?;
+                }
+            }
+            rest = chars.as_str();
+        }
+        out.write_all(rest.as_bytes())
+    }
+
+    fn write_char_escape<W: ?Sized + Write>(
+        &mut self,
+        out: &mut W,
+        escape: CharEscape,
+    ) -> io::Result<()> {
+        self.0.write_char_escape(out, escape)
+    }
+
+    fn begin_array<W: ?Sized + Write>(&mut self, out: &mut W) -> io::Result<()> {
+        self.0.begin_array(out)
+    }
+
+    fn end_array<W: ?Sized + Write>(&mut self, out: &mut W) -> io::Result<()> {
+        self.0.end_array(out)
+    }
+
+    fn begin_array_value<W: ?Sized + Write>(&mut self, out: &mut W, first: bool) -> io::Result<()> {
+        self.0.begin_array_value(out, first)
+    }
+
+    fn end_array_value<W: ?Sized + Write>(&mut self, out: &mut W) -> io::Result<()> {
+        self.0.end_array_value(out)
+    }
+
+    fn begin_object<W: ?Sized + Write>(&mut self, out: &mut W) -> io::Result<()> {
+        self.0.begin_object(out)
+    }
+
+    fn end_object<W: ?Sized + Write>(&mut self, out: &mut W) -> io::Result<()> {
+        self.0.end_object(out)
+    }
+
+    fn begin_object_key<W: ?Sized + Write>(&mut self, out: &mut W, first: bool) -> io::Result<()> {
+        self.0.begin_object_key(out, first)
+    }
+
+    fn begin_object_value<W: ?Sized + Write>(&mut self, out: &mut W) -> io::Result<()> {
+        self.0.begin_object_value(out)
+    }
+
+    fn end_object_value<W: ?Sized + Write>(&mut self, out: &mut W) -> io::Result<()> {
+        self.0.end_object_value(out)
+    }
+}

@@ -1,0 +1,140 @@
+//! Puts a finished report where the user wants it, whole or not at all. What is in it does not matter here.
+
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
+use std::path::{Path, PathBuf};
+use std::process;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Where a report goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Destination {
+    /// Standard output.
+    Stdout,
+    /// Standard error.
+    Stderr,
+    /// A file. A regular one is replaced as a whole; pipes, terminals and `/dev/null` are written to.
+    File(PathBuf),
+}
+
+/// Why a report could not be written.
+#[derive(Debug, thiserror::Error)]
+#[error("failed to write the report to {target}: {source}")]
+pub struct OutputError {
+    /// Where it was to go.
+    pub target: String,
+    /// What went wrong.
+    pub source: io::Error,
+}
+
+/// Writes all of `bytes`.
+///
+/// A regular file, or one that does not exist yet, is written beside its final place and then renamed, so that a
+/// reader sees the old content or all of the new one. It keeps the permissions, and where possible the owner, of
+/// the file that it replaces; a new file gets what the umask leaves of `rw-rw-rw-`. Symbolic links are followed.
+/// Where the directory takes no new file, an existing one is written in place.
+///
+/// # Errors
+/// Fails when the destination cannot be opened or written to, a closed pipe included.
+pub fn write_output(destination: &Destination, bytes: &[u8]) -> Result<(), OutputError> {
+    let (target, result) = match destination {
+        Destination::Stdout => {
+            ("standard output".to_owned(), write_all(io::stdout().lock(), bytes))
+        }
+        Destination::Stderr => ("standard error".to_owned(), write_all(io::stderr().lock(), bytes)),
+        Destination::File(path) => (format!("`{}`", path.display()), write_file(path, bytes)),
+    };
+    result.map_err(|source| OutputError { target, source })
+}
+
+fn write_all(mut to: impl Write, bytes: &[u8]) -> io::Result<()> {
+    to.write_all(bytes)?;
+    to.flush()
+}
+
+fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    if is_own_descriptor(path) {
+        // What is behind it may be a regular file that a shell opened for us: it is neither replaced nor cut.
+        return write_all(OpenOptions::new().append(true).open(path)?, bytes);
+    }
+    let (place, old) = match fs::canonicalize(path) {
+        Ok(place) => {
+            let old = fs::metadata(&place)?;
+            (place, Some(old))
+        }
+        // A link to a file that does not exist yet: the file is made, the link stays.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => (dangling_target(path)?, None),
+        Err(error) => return Err(error),
+    };
+    if old.as_ref().is_some_and(|old| !old.is_file()) {
+        return write_all(OpenOptions::new().write(true).open(&place)?, bytes);
+    }
+    match replace(&place, old.as_ref(), bytes) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied && old.is_some() => {
+            write_all(OpenOptions::new().write(true).truncate(true).open(&place)?, bytes)
+        }
+        result => result,
+    }
+}
+
+/// Whether the path names one of our own open files.
+fn is_own_descriptor(path: &Path) -> bool {
+    ["/dev/stdout", "/dev/stderr"].iter().any(|own| path == Path::new(own))
+        || ["/dev/fd", "/proc/self/fd"].iter().any(|own| path.parent() == Some(Path::new(own)))
+}
+
+/// The file that a chain of links ends at, when there is none yet.
+fn dangling_target(path: &Path) -> io::Result<PathBuf> {
+    let mut place = path.to_owned();
+    for _ in 0..40 {
+        match fs::read_link(&place) {
+            Ok(next) => place = place.parent().unwrap_or(Path::new("")).join(next),
+            Err(_) => return Ok(place),
+        }
+    }
+    Err(io::Error::new(io::ErrorKind::NotFound, "too many levels of symbolic links"))
+}
+
+fn replace(place: &Path, old: Option<&fs::Metadata>, bytes: &[u8]) -> io::Result<()> {
+    let (file, draft) = create_beside(place, old.is_some())?;
+    let result = fill(file, old, bytes).and_then(|()| fs::rename(&draft, place));
+    if result.is_err() {
+        // The first error is the one to report.
+        let _ = fs::remove_file(&draft);
+    }
+    result
+}
+
+fn fill(mut file: File, old: Option<&fs::Metadata>, bytes: &[u8]) -> io::Result<()> {
+    file.write_all(bytes)?;
+    if let Some(old) = old {
+        // Under sudo the file stays its owner's. Without privilege only the same owner is possible.
+        let draft = file.metadata()?;
+        if (draft.uid(), draft.gid()) != (old.uid(), old.gid()) {
+            // Not being allowed to is no reason to lose the report.
+            let _ = fchown(&file, Some(old.uid()), Some(old.gid()));
+        }
+        file.set_permissions(Permissions::from_mode(old.mode() & 0o777))?;
+    }
+    file.sync_all()
+}
+
+/// A new file in the directory of `place`. Closed to others until its permissions are known, if it replaces one.
+fn create_beside(place: &Path, private: bool) -> io::Result<(File, PathBuf)> {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    if place.file_name().is_none() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a file name"));
+    }
+    loop {
+        // Not made from the file's own name, which may be as long as names can be.
+        let draft =
+            format!(".avtrace-{}-{}.tmp", process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let draft = place.with_file_name(draft);
+        let mode = if private { 0o600 } else { 0o666 };
+        match OpenOptions::new().write(true).create_new(true).mode(mode).open(&draft) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            result => return result.map(|file| (file, draft)),
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! The JSON document against its schema and its contract.

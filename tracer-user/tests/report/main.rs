@@ -1,0 +1,8 @@
+//! Reports as people and programs get them: text snapshots, JSON against its schema, and files on disk.
+
+mod assembling;
+mod fixtures;
+mod json;
+mod output;
+mod stories;
+mod text;
