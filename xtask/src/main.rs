@@ -1,2 +1,81 @@
-//! Project tasks.
-fn main() {}
+//! The project's tasks as `cargo xtask TASK`: the command line only, each task has a file of its
+//! own.
+
+mod bench;
+mod demo;
+mod process;
+mod setup;
+mod test;
+mod tidy;
+mod workspace;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// avtrace's project tasks.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", disable_help_subcommand = true)]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Find or install the BPF toolchain and the C and C++ compilers for the test programs
+    Setup,
+    /// Trace the bundled bank program and its repaired version, and show both outcomes
+    Demo,
+    /// Set up, check tidiness, build avtrace and run every test, the privileged ones as root
+    Test {
+        /// Arguments for `cargo test`, as in `-p checker` or `-- --nocapture`
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
+        arguments: Vec<String>,
+    },
+    /// Run a benchmark; without a name, list them
+    Bench {
+        /// Which one
+        name: Option<String>,
+        /// Arguments for it
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
+        arguments: Vec<String>,
+    },
+    /// Check the conventions that no compiler checks
+    Tidy,
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().task {
+        Task::Setup => setup::run().map(|_| ()),
+        Task::Demo => demo::run(),
+        Task::Test { arguments } => test::run(&arguments),
+        Task::Bench { name, arguments } => bench::run(name.as_deref(), &arguments),
+        Task::Tidy => tidy::run(),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn arguments_after_test_are_passed_on() {
+        let cli = Cli::try_parse_from(["xtask", "test", "-p", "checker", "--", "--nocapture"]);
+        let Task::Test { arguments } = cli.ok().unwrap().task else { panic!("another task") };
+        assert_eq!(arguments, ["-p", "checker", "--", "--nocapture"]);
+    }
+}

@@ -1,0 +1,82 @@
+//! `cargo xtask bench NAME`: the registry of benchmarks. Each is a file of its own below `bench/`
+//! and one line here.
+
+use anyhow::{Result, bail};
+
+use crate::setup;
+
+/// A benchmark.
+pub struct Bench {
+    /// What to call it on the command line.
+    pub name: &'static str,
+    /// What it measures, in one line.
+    pub about: &'static str,
+    /// Runs it with the arguments after its name; the toolchain is there. Prints what it measured,
+    /// with units.
+    pub run: fn(&[String]) -> Result<()>,
+}
+
+/// Every benchmark.
+const BENCHES: &[Bench] = &[];
+
+/// Runs the benchmark called `name`, or lists all.
+///
+/// # Errors
+/// When there is none of that name, or it fails.
+pub fn run(name: Option<&str>, arguments: &[String]) -> Result<()> {
+    let Some(name) = name else {
+        print!("{}", list(BENCHES));
+        return Ok(());
+    };
+    let bench = find(BENCHES, name)?;
+    setup::run()?;
+    (bench.run)(arguments)
+}
+
+/// The benchmark called `name`.
+fn find<'a>(benches: &'a [Bench], name: &str) -> Result<&'a Bench> {
+    match benches.iter().find(|bench| bench.name == name) {
+        Some(bench) => Ok(bench),
+        None if benches.is_empty() => bail!("no benchmark {name}: there are none so far"),
+        None => {
+            let names: Vec<_> = benches.iter().map(|bench| bench.name).collect();
+            bail!("no benchmark {name}; there are: {}", names.join(", "))
+        }
+    }
+}
+
+/// The list of benchmarks, one a line.
+fn list(benches: &[Bench]) -> String {
+    if benches.is_empty() {
+        return "There are no benchmarks so far.\n".to_owned();
+    }
+    let width = benches.iter().map(|bench| bench.name.len()).max().unwrap_or(0);
+    benches.iter().map(|bench| format!("{:width$}  {}\n", bench.name, bench.about)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SAMPLES: &[Bench] = &[
+        Bench { name: "short", about: "Says yes", run: |_| Ok(()) },
+        Bench { name: "longer-name", about: "Says no", run: |_| bail!("no") },
+    ];
+
+    #[test]
+    fn a_name_finds_its_benchmark() {
+        assert!((find(SAMPLES, "short").unwrap().run)(&[]).is_ok());
+        assert!((find(SAMPLES, "longer-name").unwrap().run)(&[]).is_err());
+    }
+
+    #[test]
+    fn a_wrong_name_is_told_the_right_ones() {
+        let error = find(SAMPLES, "shrot").err().unwrap().to_string();
+        assert_eq!(error, "no benchmark shrot; there are: short, longer-name");
+    }
+
+    #[test]
+    fn the_list_is_aligned() {
+        assert_eq!(list(SAMPLES), "short        Says yes\nlonger-name  Says no\n");
+    }
+}

@@ -1,0 +1,123 @@
+//! `cargo xtask setup`: finds what building and testing needs, installs what is missing where it
+//! can, and says what to do where it cannot. What counts as a toolchain is decided in `bpf-build`.
+
+mod apt;
+mod linker;
+mod rustup;
+
+use std::env;
+
+use anyhow::{Context as _, Result, bail};
+use bpf_build::{Missing, Survey, Toolchain};
+
+use apt::Apt;
+
+/// Compilers for the test programs: command and Debian package.
+const HOST_TOOLS: [(&str, &str); 2] = [("cc", "gcc"), ("c++", "g++")];
+
+/// Sees to it that everything is there. Prints one line when it was, each step otherwise.
+///
+/// # Errors
+/// When something is missing and cannot be installed; the message ends with the remedy.
+pub fn run() -> Result<Toolchain> {
+    let survey = Survey::take();
+    if let (Some(toolchain), []) = (survey.toolchain(), &*missing_host_tools()) {
+        println!("setup: all there: {toolchain}");
+        return Ok(toolchain);
+    }
+    refuse_named_tools(&survey)?;
+    let mut apt = Apt::detect();
+    host_tools(apt.as_mut())?;
+    compiler(&survey, apt.as_mut())?;
+    linker(apt.as_mut())?;
+    let toolchain = Toolchain::find().map_err(|missing| {
+        anyhow::anyhow!(
+            "everything was installed, and still there is no toolchain: {}",
+            missing.reason()
+        )
+    })?;
+    println!("setup: done: {toolchain}");
+    Ok(toolchain)
+}
+
+/// The host tools that are not on `PATH`.
+fn missing_host_tools() -> Vec<(&'static str, &'static str)> {
+    HOST_TOOLS.into_iter().filter(|(tool, _)| bpf_build::find_on_path(tool).is_none()).collect()
+}
+
+/// A tool that the user named is not replaced by another behind the user's back.
+fn refuse_named_tools(survey: &Survey) -> Result<()> {
+    let named = |variable: &str| env::var(variable).ok();
+    if let (Some(rustc), [rejected, ..]) =
+        (named(bpf_build::RUSTC_VARIABLE), &*survey.rejected_compilers)
+    {
+        let variable = bpf_build::RUSTC_VARIABLE;
+        bail!("{variable} names {rustc}, which {}; unset {variable}", rejected.why);
+    }
+    if let Some(linker) = named(bpf_build::LINKER_VARIABLE)
+        && survey.toolchain().is_none()
+        && !survey.compilers.is_empty()
+    {
+        let variable = bpf_build::LINKER_VARIABLE;
+        let reason = Missing(survey.clone()).reason();
+        bail!("{variable} names {linker}, which will not do: {reason}; unset {variable}");
+    }
+    Ok(())
+}
+
+/// Installs the C and C++ compilers if they are missing.
+fn host_tools(apt: Option<&mut Apt>) -> Result<()> {
+    let missing = missing_host_tools();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let tools = missing.iter().map(|(tool, _)| *tool).collect::<Vec<_>>().join(" and ");
+    println!("setup: {tools} not found: the test programs are written in C and C++");
+    let Some(apt) = apt else {
+        bail!("{tools} not found; install a C and a C++ compiler with your package manager");
+    };
+    let packages: Vec<_> = missing.iter().map(|(_, package)| *package).collect();
+    apt.install(&[&packages[..], &["libc6-dev", "binutils"]].concat())
+}
+
+/// Installs a compiler for BPF if there is none: Debian's where it is recent enough, else rustup's
+/// nightly with its source.
+fn compiler(survey: &Survey, apt: Option<&mut Apt>) -> Result<()> {
+    if let Some(compiler) = survey.compilers.first() {
+        println!("setup: compiler for BPF: {}", compiler.name);
+        return Ok(());
+    }
+    println!("setup: no Rust compiler here can compile for BPF:");
+    for rejected in &survey.rejected_compilers {
+        println!("setup:   {} {}", rejected.name, rejected.why);
+    }
+    if let Some(apt) = apt
+        && let Some(packages) = apt.rust_for_bpf()?
+    {
+        return apt.install_newest(&packages);
+    }
+    rustup::install_source()
+}
+
+/// Installs a linker if none fits a compiler that is there.
+fn linker(apt: Option<&mut Apt>) -> Result<()> {
+    let survey = Survey::take();
+    if survey.toolchain().is_some() {
+        return Ok(());
+    }
+    let compiler = survey.compilers.first().with_context(|| {
+        format!(
+            "the compiler was installed and is not usable: {}",
+            Missing(survey.clone()).reason()
+        )
+    })?;
+    println!("setup: no bpf-linker here reads the bitcode of LLVM {}:", compiler.version.llvm);
+    for rejected in &survey.rejected_linkers {
+        println!("setup:   {}", rejected.reason);
+    }
+    for linker in &survey.linkers {
+        let llvm = linker.llvm.map_or_else(|| "unknown".to_owned(), |llvm| llvm.to_string());
+        println!("setup:   {} has LLVM {llvm}", linker.path.display());
+    }
+    linker::install(compiler.version.llvm, apt)
+}

@@ -1,0 +1,144 @@
+//! `cargo xtask tidy`: the conventions that no compiler checks. This file walks the workspace and
+//! prints; the rules are in the files below it, one a concern.
+
+mod dependencies;
+mod links;
+mod manifests;
+mod rust;
+mod scan;
+mod text;
+
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::workspace;
+
+/// A rule broken at a line of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Problem {
+    /// The file, relative to the workspace.
+    path: PathBuf,
+    /// The line, from 1; `None` when it is about the whole file.
+    line: Option<usize>,
+    /// Which rule, in words.
+    what: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.path.display())?;
+        if let Some(line) = self.line {
+            write!(f, ":{line}")?;
+        }
+        write!(f, ": {}", self.what)
+    }
+}
+
+/// A file of the workspace that holds text.
+struct Source<'a> {
+    /// Relative to the workspace.
+    path: &'a Path,
+    text: &'a str,
+}
+
+impl Source<'_> {
+    /// Whether the file's name ends in one of `extensions`.
+    fn is(&self, extensions: &[&str]) -> bool {
+        self.path.extension().is_some_and(|own| extensions.iter().any(|e| own == *e))
+    }
+
+    /// A problem at a line, from 1.
+    fn at(&self, line: usize, what: impl Into<String>) -> Problem {
+        Problem { path: self.path.to_owned(), line: Some(line), what: what.into() }
+    }
+
+    /// A problem of the whole file.
+    fn whole(&self, what: impl Into<String>) -> Problem {
+        Problem { path: self.path.to_owned(), line: None, what: what.into() }
+    }
+}
+
+/// Checks the workspace, and prints every broken rule.
+///
+/// # Errors
+/// When a rule is broken or a file cannot be read.
+pub fn run() -> Result<()> {
+    let root = workspace::root();
+    let mut problems = Vec::new();
+    let files = files(root)?;
+    for path in &files {
+        let bytes = fs::read(root.join(path))
+            .with_context(|| format!("failed to read {}", path.display()))?;
+        // What is not text, such as a recorded trace, has no lines to check.
+        let Ok(text) = String::from_utf8(bytes) else { continue };
+        let source = Source { path, text: &text };
+        problems.extend(text::check(&source));
+        problems.extend(rust::check(&source));
+        problems.extend(manifests::check(&source));
+        problems.extend(links::check(&source, root));
+    }
+    problems.extend(manifests::check_licences(root));
+    problems.extend(dependencies::check()?);
+    for problem in &problems {
+        println!("{problem}");
+    }
+    match problems.len() {
+        0 => {
+            println!("tidy: {} files are in order", files.len());
+            Ok(())
+        }
+        1 => bail!("tidy: one rule is broken"),
+        n => bail!("tidy: rules are broken in {n} places"),
+    }
+}
+
+/// Every file below `root`, sorted, relative to it: without what builds leave and git keeps.
+fn files(root: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    let mut pending = vec![root.to_owned()];
+    while let Some(dir) = pending.pop() {
+        let entries =
+            fs::read_dir(&dir).with_context(|| format!("failed to list {}", dir.display()))?;
+        for entry in entries {
+            let entry = entry?;
+            let kind = entry.file_type()?;
+            if kind.is_dir() {
+                let name = entry.file_name();
+                if name != "target" && name != ".git" {
+                    pending.push(entry.path());
+                }
+            } else if kind.is_file() && entry.file_name() != ".git" {
+                files.push(entry.path().strip_prefix(root)?.to_owned());
+            }
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn build_output_is_left_out() {
+        let root = tempfile::tempdir().unwrap();
+        for dir in ["target/debug", "a/target", "a/b", ".ci"] {
+            fs::create_dir_all(root.path().join(dir)).unwrap();
+        }
+        for file in ["target/debug/x.rs", "a/target/x.rs", "a/b/x.rs", ".ci/run", ".git"] {
+            fs::write(root.path().join(file), "").unwrap();
+        }
+        assert_eq!(files(root.path()).unwrap(), [Path::new(".ci/run"), Path::new("a/b/x.rs")]);
+    }
+
+    #[test]
+    fn problems_print_like_a_compilers() {
+        let source = Source { path: Path::new("a/b.rs"), text: "" };
+        assert_eq!(source.at(3, "why").to_string(), "a/b.rs:3: why");
+        assert_eq!(source.whole("why").to_string(), "a/b.rs: why");
+    }
+}
