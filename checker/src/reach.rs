@@ -78,15 +78,34 @@ impl Row {
 }
 
 /// What each active transaction reaches in the transaction graph.
-#[derive(Default)]
 pub(crate) struct Reach {
     rows: Vec<Row>,
     /// For each slot the nodes of its transaction, at most one for each thread.
     trees: Vec<Vec<Node>>,
+    /// For each slot the earliest begin of a transaction that it reaches; `MAX` for a free slot.
+    earliest: Vec<EventNumber>,
+    /// The earliest of those.
+    oldest: EventNumber,
     free: Vec<u32>,
 }
 
 impl Reach {
+    pub(crate) fn new() -> Self {
+        Self {
+            rows: Vec::new(),
+            trees: Vec::new(),
+            earliest: Vec::new(),
+            oldest: EventNumber::MAX,
+            free: Vec::new(),
+        }
+    }
+
+    /// No transaction that began before this event is reached by an active one.
+    #[inline]
+    pub(crate) fn oldest(&self) -> EventNumber {
+        self.oldest
+    }
+
     pub(crate) fn grow(&mut self, rows: usize) {
         if rows > self.rows.len() {
             self.rows.resize_with(rows, Row::new);
@@ -97,10 +116,13 @@ impl Reach {
     pub(crate) fn begin(&mut self, row: usize, begin: EventNumber) {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.trees.push(Vec::new());
+            self.earliest.push(EventNumber::MAX);
             (self.trees.len() - 1) as u32
         });
         self.rows[row].own = slot;
         self.rows[row].reach(slot as usize, begin, NONE);
+        self.earliest[slot as usize] = begin;
+        self.oldest = self.oldest.min(begin);
     }
 
     /// The thread's outermost region was closed, if one was open.
@@ -115,6 +137,9 @@ impl Reach {
             self.rows[node.row as usize].reached.remove(slot);
         }
         self.free.push(own);
+        if std::mem::replace(&mut self.earliest[slot], EventNumber::MAX) == self.oldest {
+            self.oldest = self.earliest.iter().copied().min().unwrap_or(EventNumber::MAX);
+        }
     }
 
     /// Whether any active transaction reaches the thread.
@@ -171,6 +196,8 @@ impl Reach {
     fn put(&mut self, slot: usize, node: Node) {
         let (row, tree) = (&mut self.rows[node.row as usize], &mut self.trees[slot]);
         let begin = node.sink.tx_begin();
+        self.earliest[slot] = self.earliest[slot].min(begin);
+        self.oldest = self.oldest.min(begin);
         if row.reached.contains(slot) {
             row.first[slot] = begin;
             if let Some(place) = tree.get_mut(row.node[slot] as usize) {

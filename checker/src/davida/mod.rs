@@ -144,7 +144,7 @@ impl ActiveRegions {
             oldest: EventNumber::MAX,
             full: Forest::default(),
             data: Forest::default(),
-            reach: options.serializability.then(Reach::default),
+            reach: options.serializability.then(Reach::new),
             cycle: None,
             groups: Groups::new(options.witnesses),
             instances: Vec::new(),
@@ -283,12 +283,15 @@ impl Visitor for ActiveRegions {
         self.threads[row].violating = false;
     }
 
-    #[inline]
+    #[inline(always)]
+    fn cares(&self, source: &Access) -> bool {
+        source.event() >= self.oldest
+            || self.reach.as_ref().is_some_and(|reach| source.tx_begin() >= reach.oldest())
+    }
+
+    #[inline(never)]
     fn dependency(&mut self, dependency: &Dependency<'_>) {
         let event = dependency.source.event();
-        if event < self.oldest && self.reach.is_none() {
-            return;
-        }
         let variable = dependency.is_variable();
         if !variable && !self.both() {
             return;
@@ -299,9 +302,9 @@ impl Visitor for ActiveRegions {
             if self.cycle.is_some() {
                 self.reach = None;
             }
-            if event < self.oldest {
-                return;
-            }
+        }
+        if event < self.oldest {
+            return;
         }
         for word in 0..self.slots.len().div_ceil(64) {
             let reached = self.full.reached(u, word);

@@ -1,10 +1,13 @@
 //! The state of variables: last write and last reads since. A variable with one reader since its last write takes
 //! one cache line; further readers are kept apart.
 
-use crate::event::VarId;
+use crate::event::{ThreadId, VarId};
 use crate::hb::access::Access;
 use crate::hb::last::Last;
 use crate::hb::table::ThreadTable;
+
+/// How many variables a second-level cache is sure to hold.
+const CACHED: usize = 1 << 14;
 
 /// A variable that the last write and the last read of one thread describe, or that links to a list of reads.
 #[derive(Clone, Copy, Default)]
@@ -18,9 +21,48 @@ struct Variable {
 #[derive(Default)]
 pub(crate) struct Variables {
     table: Vec<Variable>,
-    /// For some variables the last read of each thread that has read since the last write.
-    readers: Vec<Last>,
-    free_readers: Vec<u32>,
+    lists: Lists,
+}
+
+/// For some variables the last read of each thread that has read since the last write.
+#[derive(Default)]
+struct Lists {
+    lists: Vec<Last>,
+    free: Vec<u32>,
+}
+
+impl Lists {
+    /// Adds a read by another thread than that of the only one so far, or to the list that `read` links to; tells
+    /// whether it is the first of its thread.
+    #[inline(never)]
+    fn add(&mut self, read: &mut Access, now: &Access, threads: &ThreadTable) -> bool {
+        if let Some(list) = read.linked() {
+            return self.lists[list].put(now, threads);
+        }
+        let list = self.free.pop().unwrap_or_else(|| {
+            self.lists.push(Last::default());
+            (self.lists.len() - 1) as u32
+        });
+        self.lists[list as usize].put(read, threads);
+        self.lists[list as usize].put(now, threads);
+        *read = Access::link(list);
+        true
+    }
+
+    /// Hands out the reads of other threads, and gives back the list; returns how many were dropped from it.
+    #[inline(never)]
+    fn take(&mut self, list: usize, thread: ThreadId, depends_on: impl FnMut(&Access)) -> u64 {
+        let reads = &self.lists[list];
+        reads.of_others(thread).for_each(depends_on);
+        let dropped = reads.dropped();
+        self.free(list);
+        dropped
+    }
+
+    fn free(&mut self, list: usize) {
+        self.lists[list].clear();
+        self.free.push(list as u32);
+    }
 }
 
 impl Variables {
@@ -30,45 +72,47 @@ impl Variables {
         self.table.get(variable.index()).map_or(0, |state| state.write.event())
     }
 
+    /// Whether the tables are too large to be found in a cache.
     #[inline]
-    fn ensure(&mut self, variable: VarId) {
+    pub(crate) fn are_many(&self) -> bool {
+        self.table.len() > CACHED
+    }
+
+    /// Makes room for the variable.
+    #[cold]
+    pub(crate) fn ensure(&mut self, variable: VarId) {
         if variable.index() >= self.table.len() {
             self.table.resize(variable.index() + 1, Variable::default());
         }
     }
 
-    /// A read: depends on the last write, if another thread's, unless this thread has read since.
     #[inline]
+    pub(crate) fn has(&self, variable: VarId) -> bool {
+        variable.index() < self.table.len()
+    }
+
+    /// A read: depends on the last write, if another thread's, unless this thread has read since. `now` is given
+    /// twice, as a value and where it is remembered: see `Access::advance`.
+    #[inline(always)]
     pub(crate) fn read(
         &mut self,
         variable: VarId,
-        now: &Access,
+        now: Access,
+        remembered: &Access,
         threads: &ThreadTable,
-        mut depends_on: impl FnMut(&Access),
+        depends_on: impl FnOnce(&Access),
     ) {
-        self.ensure(variable);
         let Some(state) = self.table.get_mut(variable.index()) else { return };
         let thread = now.thread();
         if state.read.is_none() {
-            state.read = *now;
-        } else if let Some(index) = state.read.linked() {
-            if !self.readers[index].put(now, threads) {
-                return;
-            }
-        } else if state.read.thread() == thread {
-            state.read = *now;
+            state.read = now;
+        } else if state.read.is_of(thread) {
+            state.read = now;
             return;
-        } else {
-            let index = self.free_readers.pop().unwrap_or_else(|| {
-                self.readers.push(Last::default());
-                (self.readers.len() - 1) as u32
-            });
-            let readers = &mut self.readers[index as usize];
-            readers.put(&state.read, threads);
-            readers.put(now, threads);
-            state.read = Access::link(index);
+        } else if !self.lists.add(&mut state.read, remembered, threads) {
+            return;
         }
-        if state.write.is_some() && state.write.thread() != thread {
+        if state.write.is_some() && !state.write.is_of(thread) {
             depends_on(&state.write);
         }
     }
@@ -76,33 +120,26 @@ impl Variables {
     /// A write, or an update: depends on the last read of every other thread since the last write; when no
     /// thread has read since, on that write, if another thread's. Returns how many more dependencies are on reads
     /// that do not matter any more.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn write(
         &mut self,
         variable: VarId,
-        now: &Access,
+        now: Access,
         mut depends_on: impl FnMut(&Access),
     ) -> u64 {
-        self.ensure(variable);
         let Some(state) = self.table.get_mut(variable.index()) else { return 0 };
         let thread = now.thread();
         let mut dropped = 0;
         if state.read.is_none() {
-            if state.write.is_some() && state.write.thread() != thread {
+            if state.write.is_some() && !state.write.is_of(thread) {
                 depends_on(&state.write);
             }
-        } else if let Some(index) = state.read.linked() {
-            let readers = &mut self.readers[index];
-            for read in readers.of_others(thread) {
-                depends_on(read);
-            }
-            dropped = readers.dropped();
-            readers.clear();
-            self.free_readers.push(index as u32);
-        } else if state.read.thread() != thread {
+        } else if let Some(list) = state.read.linked() {
+            dropped = self.lists.take(list, thread, depends_on);
+        } else if !state.read.is_of(thread) {
             depends_on(&state.read);
         }
-        state.write = *now;
+        state.write = now;
         state.read = Access::NONE;
         dropped
     }
@@ -110,9 +147,8 @@ impl Variables {
     /// The variable's memory starts or ends a life: what came before is forgotten.
     pub(crate) fn forget(&mut self, variable: VarId) {
         if let Some(state) = self.table.get_mut(variable.index()) {
-            if let Some(index) = state.read.linked() {
-                self.readers[index].clear();
-                self.free_readers.push(index as u32);
+            if let Some(list) = state.read.linked() {
+                self.lists.free(list);
             }
             *state = Variable::default();
         }
@@ -121,7 +157,7 @@ impl Variables {
     /// How many reads are kept in lists.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
-        self.readers.iter().map(Last::len).sum()
+        self.lists.lists.iter().map(Last::len).sum()
     }
 }
 
