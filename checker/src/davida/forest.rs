@@ -1,10 +1,10 @@
 //! The trees of all active regions in one relation: for each thread the first event that a region's begin happens
 //! before, and the dependency that brought it. Which dependencies are in the relation is decided elsewhere.
 
+use super::masks::{Masks, slots};
 use crate::event::EventNumber;
 use crate::finding::{Edge, Object, Order};
 use crate::hb::{Access, Dependency, edge};
-use crate::mask::{Mask, slots};
 
 /// The parent of a node that hangs from the region itself, and the node of a region's own thread.
 const ROOT: u32 = u32::MAX;
@@ -36,14 +36,12 @@ impl Step<'_> {
     }
 }
 
-/// What is known of one thread.
+/// What is known of one thread, for each slot whose region has reached it.
 #[derive(Default)]
 struct Row {
-    /// The regions that have reached the thread, its own active ones included.
-    reached: Mask,
-    /// For each slot in `reached`, the first event that the region's begin happens before (its begin, for an own
-    /// region), and the node that says why.
+    /// The first event that the region's begin happens before (its begin, for an own region).
     first: Vec<EventNumber>,
+    /// The node that says why.
     node: Vec<u32>,
 }
 
@@ -56,48 +54,42 @@ impl Row {
         }
         self.first[slot] = event;
         self.node[slot] = node;
-        self.reached.insert(slot);
     }
 }
 
 /// The trees of all active regions.
-#[derive(Default)]
 pub(super) struct Forest {
+    /// The column of the masks that tells which regions have reached which thread.
+    column: usize,
     rows: Vec<Row>,
     /// For each slot the nodes of its region's tree.
     trees: Vec<Vec<Node>>,
 }
 
 impl Forest {
+    pub(super) fn new(column: usize) -> Self {
+        Self { column, rows: Vec::new(), trees: Vec::new() }
+    }
+
     pub(super) fn grow(&mut self, rows: usize) {
         if rows > self.rows.len() {
             self.rows.resize_with(rows, Row::default);
         }
     }
 
-    pub(super) fn begin(&mut self, slot: usize, row: usize, begin: &Access) {
+    pub(super) fn begin(&mut self, slot: usize, row: usize, begin: &Access, masks: &mut Masks) {
         if slot >= self.trees.len() {
             self.trees.resize_with(slot + 1, Vec::new);
         }
         self.rows[row].reach(slot, begin.event(), ROOT);
+        masks.insert(row, slot, self.column);
     }
 
-    pub(super) fn end(&mut self, slot: usize, row: usize) {
-        self.rows[row].reached.remove(slot);
+    pub(super) fn end(&mut self, slot: usize, row: usize, masks: &mut Masks) {
+        masks.remove(row, slot, self.column);
         for node in self.trees[slot].drain(..) {
-            self.rows[node.row as usize].reached.remove(slot);
+            masks.remove(node.row as usize, slot, self.column);
         }
-    }
-
-    /// The regions among slots 64·`word` and up that have reached the thread.
-    #[inline]
-    pub(super) fn reached(&self, row: usize, word: usize) -> u64 {
-        self.rows[row].reached.word(word)
-    }
-
-    /// Whether any region has reached the thread.
-    pub(super) fn is_reached(&self, row: usize) -> bool {
-        !self.rows[row].reached.is_empty()
     }
 
     /// Whether the region's begin happens before the event of that thread. The region must have reached the
@@ -107,7 +99,8 @@ impl Forest {
         self.rows[row].first[slot] <= event
     }
 
-    /// Steps 2 and 3: the regions among `fresh` whose begin happens before the dependency's source reach its sink.
+    /// Steps 2 and 3: the regions among `fresh`, which have reached the source's thread and not the sink's, reach
+    /// the sink if their begin happens before the source.
     #[inline]
     pub(super) fn extend(
         &mut self,
@@ -115,6 +108,7 @@ impl Forest {
         fresh: u64,
         source_row: usize,
         dependency: &Dependency<'_>,
+        masks: &mut Masks,
     ) {
         let pair = [source_row, dependency.row];
         let Ok([from, to]) = self.rows.get_disjoint_mut(pair) else { return };
@@ -123,6 +117,7 @@ impl Forest {
             if from.first[slot] <= event {
                 let tree = &mut self.trees[slot];
                 to.reach(slot, dependency.sink.event(), tree.len() as u32);
+                masks.insert(dependency.row, slot, self.column);
                 tree.push(Node {
                     source: *dependency.source,
                     sink: *dependency.sink,

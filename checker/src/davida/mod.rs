@@ -21,6 +21,8 @@
 mod bounds;
 mod forest;
 mod groups;
+mod masks;
+mod reach;
 mod splits;
 
 use crate::check::{Checker, Options, Regions, Relation};
@@ -28,10 +30,10 @@ use crate::error::EventError;
 use crate::event::{Event, EventNumber, LockId, RegionId};
 use crate::finding::{Counts, Evidence, Findings, Instance, Order, Tx, Violation};
 use crate::hb::{Access, Dependency, Engine, Visitor};
-use crate::mask::{Mask, slots};
-use crate::reach::Reach;
 use forest::{Forest, Step};
 use groups::Groups;
+use masks::{Bits, DATA, FULL, Masks, OWN, REACH, slots};
+use reach::Reach;
 use splits::Splits;
 
 /// How many events are looked ahead at to bring their objects into the cache.
@@ -92,11 +94,10 @@ impl Checker for Davida {
     }
 }
 
-/// What is kept of a thread beside its rows in the forests.
+/// What is kept of a thread beside its rows in the masks and forests.
 #[derive(Default)]
 struct Thread {
-    /// The slots of its active regions as bits, and outermost first.
-    own: Mask,
+    /// The slots of its active regions, outermost first.
     slots: Vec<u32>,
     splits: Splits,
     /// Its transaction has been counted as violating.
@@ -120,6 +121,8 @@ struct ActiveRegions {
     begins: Vec<EventNumber>,
     free: Vec<u32>,
     oldest: EventNumber,
+    /// Which regions have reached which thread.
+    masks: Masks,
     /// The relation that is asked for.
     full: Forest,
     /// Variables' dependencies only; not used when that is what is asked for.
@@ -142,8 +145,9 @@ impl ActiveRegions {
             begins: Vec::new(),
             free: Vec::new(),
             oldest: EventNumber::MAX,
-            full: Forest::default(),
-            data: Forest::default(),
+            masks: Masks::default(),
+            full: Forest::new(FULL),
+            data: Forest::new(DATA),
             reach: options.serializability.then(Reach::new),
             cycle: None,
             groups: Groups::new(options.witnesses),
@@ -181,10 +185,13 @@ impl ActiveRegions {
         let Some(slot) = self.threads[row].slots.pop() else { return };
         self.free.push(slot);
         let slot = slot as usize;
-        self.threads[row].own.remove(slot);
-        self.full.end(slot, row);
+        self.masks.remove(row, slot, OWN);
+        self.full.end(slot, row, &mut self.masks);
         if self.both() {
-            self.data.end(slot, row);
+            self.data.end(slot, row, &mut self.masks);
+        }
+        if let Some(reach) = &mut self.reach {
+            reach.end(slot, row, &mut self.masks);
         }
         let begin = std::mem::replace(&mut self.begins[slot], EventNumber::MAX);
         if begin == self.oldest {
@@ -199,9 +206,39 @@ impl ActiveRegions {
                 self.close(row);
             }
             self.threads[row].splits.clear();
-            if let Some(reach) = &mut self.reach {
-                reach.end(row);
+        }
+    }
+
+    /// A dependency from a thread that regions have reached: those of the sink's thread among `closed` may be
+    /// violated by it, those among `fresh` may reach the sink's thread.
+    fn grow(
+        &mut self,
+        word: usize,
+        closed: u64,
+        fresh: Bits,
+        u: usize,
+        dependency: &Dependency<'_>,
+    ) {
+        if let Some(reach) = &mut self.reach {
+            let own = self.threads[dependency.row].slots.first().map(|&slot| slot as usize);
+            let closing = own.filter(|&own| self.masks.contains(u, own, REACH));
+            self.cycle = closing.and_then(|own| reach.cycle(own, u, dependency));
+            if self.cycle.is_some() {
+                self.reach = None;
+                self.masks.clear(REACH);
+            } else {
+                reach.extend(word, fresh[REACH], own, u, dependency, &mut self.masks);
             }
+        }
+        let event = dependency.source.event();
+        for slot in slots(word, closed) {
+            if self.masks.contains(u, slot, FULL) && self.full.precedes(slot, u, event) {
+                self.violation(slot, u, dependency);
+            }
+        }
+        self.full.extend(word, fresh[FULL], u, dependency, &mut self.masks);
+        if self.both() {
+            self.data.extend(word, fresh[DATA], u, dependency, &mut self.masks);
         }
     }
 
@@ -209,16 +246,16 @@ impl ActiveRegions {
     #[inline(never)]
     fn violation(&mut self, slot: usize, u: usize, dependency: &Dependency<'_>) {
         let event = dependency.source.event();
-        let (word, bit) = (slot / 64, 1 << (slot % 64));
-        let data = dependency.is_variable()
-            && (!self.both()
-                || self.data.reached(u, word) & bit != 0 && self.data.precedes(slot, u, event));
+        let in_data = || self.masks.contains(u, slot, DATA) && self.data.precedes(slot, u, event);
+        let data = dependency.is_variable() && (!self.both() || in_data());
         let evidence = if data { Evidence::Data } else { Evidence::Sync };
         let forest = if data && self.both() { &self.data } else { &self.full };
         let Slot { region, begin, .. } = self.slots[slot];
 
         self.violations += 1;
-        self.reach = None;
+        if self.reach.take().is_some() {
+            self.masks.clear(REACH);
+        }
         let thread = &mut self.threads[dependency.row];
         self.violating_transactions += u64::from(!thread.violating);
         thread.violating = true;
@@ -274,6 +311,7 @@ impl Visitor for ActiveRegions {
     fn started(&mut self, row: usize) {
         if row >= self.threads.len() {
             self.threads.resize_with(row + 1, Thread::default);
+            self.masks.grow(row + 1);
             self.full.grow(row + 1);
             self.data.grow(row + 1);
         }
@@ -291,40 +329,22 @@ impl Visitor for ActiveRegions {
 
     #[inline(never)]
     fn dependency(&mut self, dependency: &Dependency<'_>) {
-        let event = dependency.source.event();
         let variable = dependency.is_variable();
         if !variable && !self.both() {
             return;
         }
         let (Some(u), v) = (dependency.source_row(), dependency.row) else { return };
-        if let Some(reach) = &mut self.reach {
-            self.cycle = reach.dependency(u, dependency);
-            if self.cycle.is_some() {
-                self.reach = None;
-            }
-        }
-        if event < self.oldest {
-            return;
-        }
         for word in 0..self.slots.len().div_ceil(64) {
-            let reached = self.full.reached(u, word);
-            if reached == 0 {
-                continue;
-            }
-            for slot in slots(word, reached & self.threads[v].own.word(word)) {
-                if self.full.precedes(slot, u, event) {
-                    self.violation(slot, u, dependency);
-                }
-            }
-            let fresh = reached & !self.full.reached(v, word);
-            if fresh != 0 {
-                self.full.extend(word, fresh, u, dependency);
-            }
-            if variable && self.both() {
-                let fresh = self.data.reached(u, word) & !self.data.reached(v, word);
-                if fresh != 0 {
-                    self.data.extend(word, fresh, u, dependency);
-                }
+            let (from, to) = (self.masks.bits(u, word), self.masks.bits(v, word));
+            let fresh = [
+                0,
+                from[FULL] & !to[FULL],
+                if variable { from[DATA] & !to[DATA] } else { 0 },
+                from[REACH] & !to[REACH],
+            ];
+            let closed = (from[FULL] | from[REACH]) & to[OWN];
+            if closed | fresh[FULL] | fresh[DATA] | fresh[REACH] != 0 {
+                self.grow(word, closed, fresh, u, dependency);
             }
         }
     }
@@ -334,9 +354,6 @@ impl Visitor for ActiveRegions {
         if depth == 0 {
             thread.violating = false;
             thread.splits.clear();
-            if let Some(reach) = &mut self.reach {
-                reach.begin(row, now.event());
-            }
         } else if self.options.regions == Regions::Outermost {
             return;
         }
@@ -352,11 +369,14 @@ impl Visitor for ActiveRegions {
                 self.slots.len() - 1
             }
         };
-        thread.own.insert(slot);
         thread.slots.push(slot as u32);
-        self.full.begin(slot, row, now);
+        self.masks.insert(row, slot, OWN);
+        self.full.begin(slot, row, now, &mut self.masks);
         if self.both() {
-            self.data.begin(slot, row, now);
+            self.data.begin(slot, row, now, &mut self.masks);
+        }
+        if let Some(reach) = self.reach.as_mut().filter(|_| depth == 0) {
+            reach.begin(slot, row, now.event(), &mut self.masks);
         }
         self.oldest = self.oldest.min(now.event());
     }
@@ -369,9 +389,6 @@ impl Visitor for ActiveRegions {
         while self.threads[row].slots.len() > open {
             self.close(row);
         }
-        if let Some(reach) = self.reach.as_mut().filter(|_| depth == 0) {
-            reach.end(row);
-        }
     }
 
     /// A region whose begin precedes an event of the thread has reached the thread, and what comes to follow one of
@@ -379,9 +396,7 @@ impl Visitor for ActiveRegions {
     /// and still the order of events that the thread knows of can be asked for while a region is active that began
     /// before them.
     fn needs(&self, row: usize, last: &Access) -> bool {
-        self.full.is_reached(row)
-            || self.reach.as_ref().is_some_and(|reach| reach.is_reached(row))
-            || !self.both() && last.event() >= self.oldest
+        !self.masks.is_empty(row) || !self.both() && last.event() >= self.oldest
     }
 
     fn acquired(&mut self, row: usize, lock: LockId, now: &Access) {
