@@ -82,7 +82,7 @@ impl Forest {
             self.trees.resize_with(slot + 1, Vec::new);
         }
         self.rows[row].reach(slot, begin.event(), ROOT);
-        masks.insert(row, slot, self.column);
+        masks.insert_event(row, slot, self.column, begin.event());
     }
 
     pub(super) fn end(&mut self, slot: usize, row: usize, masks: &mut Masks) {
@@ -90,6 +90,12 @@ impl Forest {
         for node in self.trees[slot].drain(..) {
             masks.remove(node.row as usize, slot, self.column);
         }
+    }
+
+    /// The first event of that thread that the regions among `bits`, which have reached it, have reached.
+    pub(super) fn earliest(&self, row: usize, word: usize, bits: u64) -> EventNumber {
+        let first = &self.rows[row].first;
+        slots(word, bits).map(|slot| first[slot]).min().unwrap_or(EventNumber::MAX)
     }
 
     /// Whether the region's begin happens before the event of that thread. The region must have reached the
@@ -117,7 +123,7 @@ impl Forest {
             if from.first[slot] <= event {
                 let tree = &mut self.trees[slot];
                 to.reach(slot, dependency.sink.event(), tree.len() as u32);
-                masks.insert(dependency.row, slot, self.column);
+                masks.insert_event(dependency.row, slot, self.column, dependency.sink.event());
                 tree.push(Node {
                     source: *dependency.source,
                     sink: *dependency.sink,

@@ -32,7 +32,7 @@ use crate::finding::{Counts, Evidence, Findings, Instance, Order, Tx, Violation}
 use crate::hb::{Access, Dependency, Engine, Visitor};
 use forest::{Forest, Step};
 use groups::Groups;
-use masks::{Bits, DATA, FULL, Masks, OWN, REACH, slots};
+use masks::{Bits, DATA, FULL, Masks, OWN, REACH, Since, slots};
 use reach::Reach;
 use splits::Splits;
 
@@ -209,6 +209,20 @@ impl ActiveRegions {
         }
     }
 
+    /// The first event of the thread that any region has reached, and the first transaction.
+    fn since(&mut self, row: usize) -> Since {
+        let mut since = Since::NEVER;
+        for word in 0..self.slots.len().div_ceil(64) {
+            let bits = self.masks.bits(row, word);
+            since.event = since.event.min(self.full.earliest(row, word, bits[FULL]));
+            if let Some(reach) = &self.reach {
+                since.begin = since.begin.min(reach.first(row, word, bits[REACH]));
+            }
+        }
+        self.masks.set_since(row, since);
+        since
+    }
+
     /// A dependency from a thread that regions have reached: those of the sink's thread among `closed` may be
     /// violated by it, those among `fresh` may reach the sink's thread.
     fn grow(
@@ -334,6 +348,12 @@ impl Visitor for ActiveRegions {
             return;
         }
         let (Some(u), v) = (dependency.source_row(), dependency.row) else { return };
+        let (event, begin) = (dependency.source.event(), dependency.source.tx_begin());
+        let is_reached = |since: Since| event >= since.event || begin >= since.begin;
+        let (since, stale) = self.masks.since(u);
+        if !is_reached(since) || stale && !is_reached(self.since(u)) {
+            return;
+        }
         for word in 0..self.slots.len().div_ceil(64) {
             let (from, to) = (self.masks.bits(u, word), self.masks.bits(v, word));
             let fresh = [

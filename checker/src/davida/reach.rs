@@ -93,6 +93,12 @@ impl Reach {
         self.oldest
     }
 
+    /// The begin of the first transaction of that thread that those among `bits`, which reach it, reach.
+    pub(super) fn first(&self, row: usize, word: usize, bits: u64) -> EventNumber {
+        let first = &self.rows[row].first;
+        slots(word, bits).map(|slot| first[slot]).min().unwrap_or(EventNumber::MAX)
+    }
+
     /// An outermost region was opened.
     pub(super) fn begin(&mut self, slot: usize, row: usize, begin: EventNumber, masks: &mut Masks) {
         if slot >= self.trees.len() {
@@ -100,7 +106,7 @@ impl Reach {
             self.earliest.resize(slot + 1, EventNumber::MAX);
         }
         self.rows[row].reach(slot, begin, ROOT);
-        masks.insert(row, slot, REACH);
+        masks.insert_begin(row, slot, begin);
         self.earliest[slot] = begin;
         self.oldest = self.oldest.min(begin);
     }
@@ -182,10 +188,11 @@ impl Reach {
         let (reached, tree) = (&mut self.rows[row], &mut self.trees[slot]);
         let begin = node.sink.tx_begin();
         if !masks.contains(row, slot, REACH) {
-            masks.insert(row, slot, REACH);
+            masks.insert_begin(row, slot, begin);
             reached.reach(slot, begin, tree.len() as u32);
             tree.push(node);
         } else if begin < reached.first[slot] {
+            masks.insert_begin(row, slot, begin);
             reached.first[slot] = begin;
             if let Some(place) = tree.get_mut(reached.node[slot] as usize) {
                 *place = node;
