@@ -1,4 +1,5 @@
 //! How long Davida takes, next to a pass that only touches the state of each event's object.
+mod micro;
 mod null;
 mod workload;
 
@@ -14,6 +15,10 @@ fn time(mut f: impl FnMut() -> u64) -> Duration {
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
+    if args.first().is_some_and(|a| a == "micro") {
+        micro::run();
+        return;
+    }
     let events: usize = args.first().map_or(1_000_000, |a| a.parse().unwrap());
     if let Some(which) = args.get(1) {
         let p: Vec<u32> = which.split(',').map(|x| x.parse().unwrap()).collect();

@@ -21,19 +21,16 @@
 mod bounds;
 mod forest;
 mod groups;
-mod masks;
 mod reach;
 mod splits;
 
 use crate::check::{Checker, Options, Regions, Relation};
 use crate::error::EventError;
-use crate::event::{Event, EventNumber, LockId, RegionId};
+use crate::event::{Event, LockId, RegionId};
 use crate::finding::{Counts, Evidence, Findings, Instance, Order, Tx, Violation};
 use crate::hb::{Access, Dependency, Engine, Visitor};
-use forest::{Forest, Step};
+use forest::{Bits, DATA, FULL, Forest, Node, OWN, REACH, slots};
 use groups::Groups;
-use masks::{Bits, DATA, FULL, Masks, OWN, REACH, Since, slots};
-use reach::Reach;
 use splits::Splits;
 
 /// How many events are looked ahead at to bring their objects into the cache.
@@ -111,24 +108,18 @@ struct Slot {
     begin: Access,
     /// The row of its thread.
     row: usize,
+    active: bool,
 }
 
 struct ActiveRegions {
     options: Options,
     threads: Vec<Thread>,
     slots: Vec<Slot>,
-    /// For each slot the number of its region's begin; `MAX` for a free slot.
-    begins: Vec<EventNumber>,
     free: Vec<u32>,
-    oldest: EventNumber,
-    /// Which regions have reached which thread.
-    masks: Masks,
-    /// The relation that is asked for.
-    full: Forest,
-    /// Variables' dependencies only; not used when that is what is asked for.
-    data: Forest,
-    /// Until it is known that the trace is not serializable, if that is asked for.
-    reach: Option<Reach>,
+    forest: Forest,
+    /// The relations that are followed: full words in the forest's columns. Variables' dependencies are followed
+    /// apart unless they are what is asked for, transactions until it is known that the trace is not serializable.
+    columns: Bits,
     cycle: Option<Vec<Tx>>,
     groups: Groups,
     instances: Vec<Instance>,
@@ -138,17 +129,16 @@ struct ActiveRegions {
 
 impl ActiveRegions {
     fn new(options: Options) -> Self {
+        let mut columns = [u64::MAX; 4];
+        columns[DATA] *= u64::from(options.relation == Relation::Full);
+        columns[REACH] *= u64::from(options.serializability);
         Self {
             options,
             threads: Vec::new(),
             slots: Vec::new(),
-            begins: Vec::new(),
             free: Vec::new(),
-            oldest: EventNumber::MAX,
-            masks: Masks::default(),
-            full: Forest::new(FULL),
-            data: Forest::new(DATA),
-            reach: options.serializability.then(Reach::new),
+            forest: Forest::default(),
+            columns,
             cycle: None,
             groups: Groups::new(options.witnesses),
             instances: Vec::new(),
@@ -184,18 +174,14 @@ impl ActiveRegions {
     fn close(&mut self, row: usize) {
         let Some(slot) = self.threads[row].slots.pop() else { return };
         self.free.push(slot);
-        let slot = slot as usize;
-        self.masks.remove(row, slot, OWN);
-        self.full.end(slot, row, &mut self.masks);
-        if self.both() {
-            self.data.end(slot, row, &mut self.masks);
-        }
-        if let Some(reach) = &mut self.reach {
-            reach.end(slot, row, &mut self.masks);
-        }
-        let begin = std::mem::replace(&mut self.begins[slot], EventNumber::MAX);
-        if begin == self.oldest {
-            self.oldest = self.begins.iter().copied().min().unwrap_or(EventNumber::MAX);
+        self.slots[slot as usize].active = false;
+        self.forest.end(slot as usize, row);
+    }
+
+    /// It is known that the trace is not serializable.
+    fn decide(&mut self) {
+        if std::mem::take(&mut self.columns[REACH]) != 0 {
+            self.forest.forget(REACH);
         }
     }
 
@@ -209,20 +195,6 @@ impl ActiveRegions {
         }
     }
 
-    /// The first event of the thread that any region has reached, and the first transaction.
-    fn since(&mut self, row: usize) -> Since {
-        let mut since = Since::NEVER;
-        for word in 0..self.slots.len().div_ceil(64) {
-            let bits = self.masks.bits(row, word);
-            since.event = since.event.min(self.full.earliest(row, word, bits[FULL]));
-            if let Some(reach) = &self.reach {
-                since.begin = since.begin.min(reach.first(row, word, bits[REACH]));
-            }
-        }
-        self.masks.set_since(row, since);
-        since
-    }
-
     /// A dependency from a thread that regions have reached: those of the sink's thread among `closed` may be
     /// violated by it, those among `fresh` may reach the sink's thread.
     fn grow(
@@ -233,64 +205,60 @@ impl ActiveRegions {
         u: usize,
         dependency: &Dependency<'_>,
     ) {
-        if let Some(reach) = &mut self.reach {
+        let node = Node::new(u, dependency);
+        if self.columns[REACH] != 0 {
             let own = self.threads[dependency.row].slots.first().map(|&slot| slot as usize);
-            let closing = own.filter(|&own| self.masks.contains(u, own, REACH));
-            self.cycle = closing.and_then(|own| reach.cycle(own, u, dependency));
+            self.cycle = own.and_then(|own| reach::cycle(&self.forest, own, &node));
             if self.cycle.is_some() {
-                self.reach = None;
-                self.masks.clear(REACH);
+                self.decide();
             } else {
-                reach.extend(word, fresh[REACH], own, u, dependency, &mut self.masks);
+                reach::extend(&mut self.forest, (word, fresh[REACH]), own, &node);
             }
         }
         let event = dependency.source.event();
         for slot in slots(word, closed) {
-            if self.masks.contains(u, slot, FULL) && self.full.precedes(slot, u, event) {
-                self.violation(slot, u, dependency);
+            let reached = self.forest.contains(FULL, u, slot);
+            if reached && self.forest.first(FULL, u, slot) <= event {
+                self.violation(slot, &node, dependency.is_variable());
             }
         }
-        self.full.extend(word, fresh[FULL], u, dependency, &mut self.masks);
-        if self.both() {
-            self.data.extend(word, fresh[DATA], u, dependency, &mut self.masks);
+        for column in [FULL, DATA] {
+            for slot in slots(word, fresh[column]) {
+                if self.forest.first(column, u, slot) <= event {
+                    self.forest.reach(column, slot, dependency.sink.event(), node);
+                }
+            }
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn violation(&mut self, slot: usize, u: usize, dependency: &Dependency<'_>) {
-        let event = dependency.source.event();
-        let in_data = || self.masks.contains(u, slot, DATA) && self.data.precedes(slot, u, event);
-        let data = dependency.is_variable() && (!self.both() || in_data());
+    fn violation(&mut self, slot: usize, closing: &Node, variable: bool) {
+        let (u, event) = (closing.from(), closing.source.event());
+        let in_data =
+            || self.forest.contains(DATA, u, slot) && self.forest.first(DATA, u, slot) <= event;
+        let data = variable && (!self.both() || in_data());
         let evidence = if data { Evidence::Data } else { Evidence::Sync };
-        let forest = if data && self.both() { &self.data } else { &self.full };
+        let column = if data && self.both() { DATA } else { FULL };
         let Slot { region, begin, .. } = self.slots[slot];
 
+        self.decide();
         self.violations += 1;
-        if self.reach.take().is_some() {
-            self.masks.clear(REACH);
-        }
-        let thread = &mut self.threads[dependency.row];
+        let thread = &mut self.threads[closing.row()];
         self.violating_transactions += u64::from(!thread.violating);
         thread.violating = true;
         if self.options.instances {
             self.instances.push(Instance {
                 begin_event: begin.event(),
-                trigger_event: dependency.sink.event(),
+                trigger_event: closing.sink.event(),
                 source_event: event,
             });
         }
 
-        let closing = Step {
-            source: dependency.source,
-            sink: dependency.sink,
-            object: dependency.object,
-            order: dependency.order(),
-        };
-        let path = || std::iter::once(closing).chain(forest.path(slot, u));
+        let path = || std::iter::once(closing).chain(self.forest.path(column, slot, u));
         let splits = &thread.splits;
         self.groups.count(region, &begin, evidence, path(), || {
-            let mut edges: Vec<_> = path().map(|step| step.edge()).collect();
+            let mut edges: Vec<_> = path().map(Node::edge).collect();
             edges.reverse();
             // A nested region is a transaction within the outermost one, whose ordinal it shares.
             let transaction = Tx { region: Some(region), begin_event: begin.event(), ..begin.tx() };
@@ -311,7 +279,7 @@ impl ActiveRegions {
                 order: if racy { Order::Racy } else { Order::Synchronised },
                 transaction,
                 begin: begin.point(),
-                trigger_event: dependency.sink.event(),
+                trigger_event: closing.sink.event(),
                 source_event: event,
                 witness,
                 splits: splits.since(first),
@@ -325,20 +293,14 @@ impl Visitor for ActiveRegions {
     fn started(&mut self, row: usize) {
         if row >= self.threads.len() {
             self.threads.resize_with(row + 1, Thread::default);
-            self.masks.grow(row + 1);
-            self.full.grow(row + 1);
-            self.data.grow(row + 1);
-        }
-        if let Some(reach) = &mut self.reach {
-            reach.grow(row + 1);
+            self.forest.grow(row + 1);
         }
         self.threads[row].violating = false;
     }
 
     #[inline(always)]
-    fn cares(&self, source: &Access) -> bool {
-        source.event() >= self.oldest
-            || self.reach.as_ref().is_some_and(|reach| source.tx_begin() >= reach.oldest())
+    fn cares(&self, row: Option<usize>, source: &Access) -> bool {
+        self.forest.lower_bound(row).is_reached(source)
     }
 
     #[inline(never)]
@@ -348,20 +310,16 @@ impl Visitor for ActiveRegions {
             return;
         }
         let (Some(u), v) = (dependency.source_row(), dependency.row) else { return };
-        let (event, begin) = (dependency.source.event(), dependency.source.tx_begin());
-        let is_reached = |since: Since| event >= since.event || begin >= since.begin;
-        let (since, stale) = self.masks.since(u);
-        if !is_reached(since) || stale && !is_reached(self.since(u)) {
+        if !self.forest.is_reached(u, dependency.source) {
             return;
         }
         for word in 0..self.slots.len().div_ceil(64) {
-            let (from, to) = (self.masks.bits(u, word), self.masks.bits(v, word));
-            let fresh = [
-                0,
-                from[FULL] & !to[FULL],
-                if variable { from[DATA] & !to[DATA] } else { 0 },
-                from[REACH] & !to[REACH],
-            ];
+            let (from, to) = (self.forest.bits(u, word), self.forest.bits(v, word));
+            let mut fresh = from;
+            for (fresh, to) in fresh.iter_mut().zip(to) {
+                *fresh &= !to;
+            }
+            fresh[DATA] &= u64::from(variable).wrapping_neg();
             let closed = (from[FULL] | from[REACH]) & to[OWN];
             if closed | fresh[FULL] | fresh[DATA] | fresh[REACH] != 0 {
                 self.grow(word, closed, fresh, u, dependency);
@@ -377,28 +335,21 @@ impl Visitor for ActiveRegions {
         } else if self.options.regions == Regions::Outermost {
             return;
         }
+        let opened = Slot { region, begin: *now, row, active: true };
         let slot = match self.free.pop() {
             Some(slot) => {
-                self.slots[slot as usize] = Slot { region, begin: *now, row };
-                self.begins[slot as usize] = now.event();
+                self.slots[slot as usize] = opened;
                 slot as usize
             }
             None => {
-                self.slots.push(Slot { region, begin: *now, row });
-                self.begins.push(now.event());
+                self.slots.push(opened);
                 self.slots.len() - 1
             }
         };
         thread.slots.push(slot as u32);
-        self.masks.insert(row, slot, OWN);
-        self.full.begin(slot, row, now, &mut self.masks);
-        if self.both() {
-            self.data.begin(slot, row, now, &mut self.masks);
-        }
-        if let Some(reach) = self.reach.as_mut().filter(|_| depth == 0) {
-            reach.begin(slot, row, now.event(), &mut self.masks);
-        }
-        self.oldest = self.oldest.min(now.event());
+        let mut columns = self.columns;
+        columns[REACH] *= u64::from(depth == 0);
+        self.forest.begin(slot, row, now.event(), columns);
     }
 
     fn end(&mut self, row: usize, depth: usize) {
@@ -416,7 +367,9 @@ impl Visitor for ActiveRegions {
     /// and still the order of events that the thread knows of can be asked for while a region is active that began
     /// before them.
     fn needs(&self, row: usize, last: &Access) -> bool {
-        !self.masks.is_empty(row) || !self.both() && last.event() >= self.oldest
+        let mut active = self.slots.iter().filter(|slot| slot.active);
+        !self.forest.is_unreached(row)
+            || !self.both() && active.any(|slot| slot.begin.event() <= last.event())
     }
 
     fn acquired(&mut self, row: usize, lock: LockId, now: &Access) {
@@ -434,9 +387,8 @@ impl Visitor for ActiveRegions {
     }
 
     fn reset(&mut self, lock: LockId) {
-        let active = |&slot: &usize| self.begins[slot] != EventNumber::MAX;
-        for slot in (0..self.slots.len()).filter(active) {
-            self.threads[self.slots[slot].row].splits.forget(lock);
+        for slot in self.slots.iter().filter(|slot| slot.active) {
+            self.threads[slot.row].splits.forget(lock);
         }
     }
 }

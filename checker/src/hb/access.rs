@@ -46,11 +46,18 @@ const fn code(action: Action) -> u8 {
 ///
 /// Words, from the high bits down: event 48, action 16; first event of the transaction 48, ordinal's high 16;
 /// ordinal's low 32, thread 32; location 32, region 32.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 pub(crate) struct Access([u64; 4]);
 
+impl Default for Access {
+    fn default() -> Self {
+        Self::NONE
+    }
+}
+
 impl Access {
-    pub(crate) const NONE: Self = Self([0; 4]);
+    /// No event, of no thread.
+    pub(crate) const NONE: Self = Self([0, 0, u32::MAX as u64, 0]);
 
     /// Not an event but an index that stands in an event's place.
     pub(crate) fn link(index: u32) -> Self {
@@ -72,16 +79,29 @@ impl Access {
         self.0[0] as u8
     }
 
-    /// Whether this is an event of that thread; a link is nobody's, and none must not be asked.
+    /// Whether this is an event of that thread.
     #[inline]
     pub(crate) fn is_of(&self, thread: ThreadId) -> bool {
         self.thread() == thread
     }
 
+    #[inline]
+    pub(crate) fn is_link(&self) -> bool {
+        self.kind() == LINK
+    }
+
     /// The index, when this is a link.
     #[inline]
     pub(crate) fn linked(&self) -> Option<usize> {
-        (self.kind() == LINK).then_some(self.0[3] as usize)
+        self.is_link().then_some(self.0[3] as usize)
+    }
+
+    /// This when it is wanted, else that; without a jump.
+    #[inline(always)]
+    pub(crate) fn select(wanted: bool, this: &Self, that: &Self) -> Self {
+        let mask = u64::from(wanted).wrapping_neg();
+        let word = |index: usize| this.0[index] & mask | that.0[index] & !mask;
+        Self([word(0), word(1), word(2), word(3)])
     }
 
     /// Moves on to a new transaction; the event is set by `advance`.

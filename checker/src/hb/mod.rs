@@ -78,7 +78,7 @@ pub(crate) trait Visitor {
     /// The first event of the thread in that row.
     fn started(&mut self, row: usize);
     /// Whether a dependency on that event of another thread can matter: a quick look that may err on this side.
-    fn cares(&self, source: &Access) -> bool;
+    fn cares(&self, row: Option<usize>, source: &Access) -> bool;
     /// A dependency whose sink is the event under way.
     fn dependency(&mut self, dependency: &Dependency<'_>);
     /// A region was opened inside `depth` others.
@@ -154,11 +154,15 @@ impl Engine {
     ) -> Result<(), EventError> {
         let number = self.counts.events;
         self.counts.events += 1;
-        let done = match event.op {
-            Op::Read(variable) => self.access(number, event, variable, Action::Read, visitor),
-            Op::Write(variable) => self.access(number, event, variable, Action::Write, visitor),
-            Op::Update(variable) => self.access(number, event, variable, Action::Update, visitor),
-            _ => false,
+        let access = match event.op {
+            Op::Read(variable) => Some((variable, Action::Read)),
+            Op::Write(variable) => Some((variable, Action::Write)),
+            Op::Update(variable) => Some((variable, Action::Update)),
+            _ => None,
+        };
+        let done = match access {
+            Some((variable, action)) => self.access(number, event, variable, action, visitor),
+            None => false,
         };
         if done { Ok(()) } else { self.step_with_care(number, event, visitor) }
     }
@@ -200,21 +204,39 @@ impl Engine {
             counts.unary_transactions += 1;
         }
         let sink = &thread.now;
-        let mut dependencies = 0;
-        let report = |source: &Access| {
-            dependencies += 1;
-            if visitor.cares(source) {
-                let (object, clocks) = (Object::Variable(variable), Some(&*clocks));
+        let writes = action != Action::Read;
+        let (object, clocks) = (Object::Variable(variable), Some(&*clocks));
+        let done = variables.access(variable, now, writes, |source, applies| {
+            counts.dependencies += u64::from(applies);
+            if applies & visitor.cares(table.row(source.thread()), source) {
                 visitor.dependency(&Dependency { source, sink, object, row, table, clocks });
             }
-        };
-        if action == Action::Read {
-            variables.read(variable, now, sink, table, report);
-        } else {
-            counts.dependencies += variables.write(variable, now, report);
+        });
+        if !done {
+            self.access_with_lists(row, variable, writes, visitor);
         }
-        counts.dependencies += dependencies;
         true
+    }
+
+    #[inline(never)]
+    fn access_with_lists(
+        &mut self,
+        row: usize,
+        variable: VarId,
+        writes: bool,
+        visitor: &mut impl Visitor,
+    ) {
+        let Self { counts, threads: Threads { table, rows, .. }, clocks, variables, .. } = self;
+        let sink = &rows[row].now;
+        let (object, clocks) = (Object::Variable(variable), Some(&*clocks));
+        let mut dependencies = 0;
+        let dropped = variables.access_with_lists(variable, sink, writes, table, |source| {
+            dependencies += 1;
+            if visitor.cares(table.row(source.thread()), source) {
+                visitor.dependency(&Dependency { source, sink, object, row, table, clocks });
+            }
+        });
+        counts.dependencies += dependencies + dropped;
     }
 
     #[cold]

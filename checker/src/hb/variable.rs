@@ -91,57 +91,64 @@ impl Variables {
         variable.index() < self.table.len()
     }
 
-    /// A read: depends on the last write, if another thread's, unless this thread has read since. `now` is given
-    /// twice, as a value and where it is remembered: see `Access::advance`.
+    /// An access that depends on one event at most, by far the most frequent. A read depends on the last write, if
+    /// another thread's, unless this thread has read since. A write depends on the last read of every other thread
+    /// since the last write; when no thread has read since, on that write, if another thread's.
+    ///
+    /// `depends_on` is told of the event, and whether it is a dependency. Does nothing and returns `false` where
+    /// lists have to do with it.
+    ///
+    /// Which of the cases it is cannot be foretold, and a jump that was foretold wrongly costs more than to compute
+    /// all of them: hence no jumps.
     #[inline(always)]
-    pub(crate) fn read(
+    pub(crate) fn access(
         &mut self,
         variable: VarId,
         now: Access,
-        remembered: &Access,
-        threads: &ThreadTable,
-        depends_on: impl FnOnce(&Access),
-    ) {
-        let Some(state) = self.table.get_mut(variable.index()) else { return };
+        writes: bool,
+        depends_on: impl FnOnce(&Access, bool),
+    ) -> bool {
+        let Some(state) = self.table.get_mut(variable.index()) else { return false };
         let thread = now.thread();
-        if state.read.is_none() {
-            state.read = now;
-        } else if state.read.is_of(thread) {
-            state.read = now;
-            return;
-        } else if !self.lists.add(&mut state.read, remembered, threads) {
-            return;
+        let (unread, own) = (state.read.is_none(), state.read.is_of(thread));
+        if !writes & !unread & !own | writes & state.read.is_link() {
+            return false;
         }
-        if state.write.is_some() && !state.write.is_of(thread) {
-            depends_on(&state.write);
-        }
+        let source = if writes & !unread { &state.read } else { &state.write };
+        let applies = source.is_some() & !source.is_of(thread) & (writes | unread);
+        depends_on(source, applies);
+        state.write = Access::select(writes, &now, &state.write);
+        state.read = Access::select(writes, &Access::NONE, &now);
+        true
     }
 
-    /// A write, or an update: depends on the last read of every other thread since the last write; when no
-    /// thread has read since, on that write, if another thread's. Returns how many more dependencies are on reads
-    /// that do not matter any more.
-    #[inline(always)]
-    pub(crate) fn write(
+    /// Any access. Returns how many more dependencies are on reads that do not matter any more.
+    pub(crate) fn access_with_lists(
         &mut self,
         variable: VarId,
-        now: Access,
+        now: &Access,
+        writes: bool,
+        threads: &ThreadTable,
         mut depends_on: impl FnMut(&Access),
     ) -> u64 {
         let Some(state) = self.table.get_mut(variable.index()) else { return 0 };
         let thread = now.thread();
-        let mut dropped = 0;
-        if state.read.is_none() {
-            if state.write.is_some() && !state.write.is_of(thread) {
-                depends_on(&state.write);
-            }
-        } else if let Some(list) = state.read.linked() {
-            dropped = self.lists.take(list, thread, depends_on);
-        } else if !state.read.is_of(thread) {
-            depends_on(&state.read);
+        if writes {
+            let dropped = match state.read.linked() {
+                Some(list) => self.lists.take(list, thread, depends_on),
+                None => 0,
+            };
+            state.write = *now;
+            state.read = Access::NONE;
+            return dropped;
         }
-        state.write = now;
-        state.read = Access::NONE;
-        dropped
+        if self.lists.add(&mut state.read, now, threads)
+            && state.write.is_some()
+            && !state.write.is_of(thread)
+        {
+            depends_on(&state.write);
+        }
+        0
     }
 
     /// The variable's memory starts or ends a life: what came before is forgotten.
