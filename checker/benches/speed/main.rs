@@ -16,7 +16,7 @@ fn time(mut f: impl FnMut() -> u64) -> Duration {
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
     if args.first().is_some_and(|a| a == "micro") {
-        micro::run();
+        micro::run(args.get(1).map(String::as_str));
         return;
     }
     let events: usize = args.first().map_or(1_000_000, |a| a.parse().unwrap());

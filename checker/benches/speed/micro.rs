@@ -1,6 +1,6 @@
 use checker::event::*;
 use checker::{Checker, Davida, Options};
-pub fn run() {
+pub fn run(only: Option<&str>) {
     let n = 200_000u32;
     let ev = |t: u32, op: Op| Event { thread: ThreadId(t), op, location: LocationId(0) };
     let mut cases: Vec<(&str, Vec<Event>)> = vec![];
@@ -53,8 +53,11 @@ pub fn run() {
         .collect();
     cases.push(("begin acq rel end", v));
     for (name, trace) in cases {
+        if only.is_some_and(|o| o != name) {
+            continue;
+        }
         let mut best = f64::MAX;
-        for _ in 0..40 {
+        for _ in 0..if only.is_some() { 400 } else { 40 } {
             let s = std::time::Instant::now();
             let mut c = Box::new(Davida::new(Options::default()));
             c.events(&trace).unwrap();
