@@ -1,69 +1,62 @@
-use checker::event::*;
+//! Inner parts, timed by themselves; whole workloads are elsewhere.
+
+use crate::workload::Random;
+use checker::event::{Event, LocationId, LockId, Op, RegionId, ThreadId, VarId};
 use checker::{Checker, Davida, Options};
-pub fn run(only: Option<&str>) {
-    let n = 200_000u32;
-    let ev = |t: u32, op: Op| Event { thread: ThreadId(t), op, location: LocationId(0) };
-    let mut cases: Vec<(&str, Vec<Event>)> = vec![];
-    let mut v = vec![ev(0, Op::Begin(RegionId(0)))];
-    v.extend((0..n).map(|i| ev(0, Op::Read(VarId(i % 64)))));
-    cases.push(("read in region", v));
-    let mut v = vec![ev(0, Op::Begin(RegionId(0)))];
-    v.extend((0..n).map(|i| ev(0, Op::Write(VarId(i % 64)))));
-    cases.push(("write in region", v));
-    let v = (0..n).map(|i| ev(0, Op::Write(VarId(i % 64)))).collect();
-    cases.push(("unary write", v));
-    let mut v = vec![ev(0, Op::Begin(RegionId(0)))];
-    let mut r = crate::workload::Random::new(3);
-    v.extend((0..n).map(|_| {
-        ev(
-            0,
-            if r.below(3) == 0 {
-                Op::Write(VarId(r.below(64)))
-            } else {
-                Op::Read(VarId(r.below(64)))
-            },
-        )
-    }));
-    cases.push(("random r/w in region", v));
-    let v = (0..n)
-        .flat_map(|i| [ev(i % 4, Op::Begin(RegionId(0))), ev(i % 4, Op::End(None))])
-        .collect();
-    cases.push(("begin end", v));
-    let v = (0..n)
-        .flat_map(|i| [ev(0, Op::Acquire(LockId(i % 16))), ev(0, Op::Release(LockId(i % 16)))])
-        .collect();
-    cases.push(("acq rel", v));
-    let v = (0..n)
-        .flat_map(|i| [ev(i % 4, Op::Acquire(LockId(0))), ev(i % 4, Op::Release(LockId(0)))])
-        .collect();
-    cases.push(("acq rel 4 threads", v));
-    let v = (0..n).map(|i| ev(i % 4, Op::Write(VarId(i % 64)))).collect();
-    cases.push(("4 threads writes, no dep", v));
-    let v = (0..n).map(|i| ev(i % 4, Op::Write(VarId(i % 63)))).collect();
-    cases.push(("4 threads writes, dep", v));
-    let v = (0..n)
-        .flat_map(|i| {
-            [
-                ev(i % 4, Op::Begin(RegionId(0))),
-                ev(i % 4, Op::Acquire(LockId(0))),
-                ev(i % 4, Op::Release(LockId(0))),
-                ev(i % 4, Op::End(None)),
-            ]
-        })
-        .collect();
-    cases.push(("begin acq rel end", v));
-    for (name, trace) in cases {
-        if only.is_some_and(|o| o != name) {
-            continue;
-        }
-        let mut best = f64::MAX;
-        for _ in 0..if only.is_some() { 400 } else { 40 } {
-            let s = std::time::Instant::now();
-            let mut c = Box::new(Davida::new(Options::default()));
-            c.events(&trace).unwrap();
-            std::hint::black_box(c.counts());
-            best = best.min(s.elapsed().as_secs_f64() * 1e9 / trace.len() as f64);
-        }
-        println!("{name:30} {best:.2} ns");
+use std::time::{Duration, Instant};
+
+const TURNS: u32 = 100_000;
+const ROUNDS: usize = 20;
+
+/// So many turns of some events, each by the thread and with the operation that its number gives.
+fn turns<const N: usize>(turn: impl Fn(u32) -> [(u32, Op); N]) -> Vec<Event> {
+    let event = |(thread, op)| Event { thread: ThreadId(thread), op, location: LocationId(0) };
+    (0..TURNS).flat_map(turn).map(event).collect()
+}
+
+/// The same inside one region of thread 0.
+fn in_region(mut op: impl FnMut(u32) -> Op) -> Vec<Event> {
+    let ops = std::iter::once(Op::Begin(RegionId(0))).chain((0..TURNS).map(&mut op));
+    ops.map(|op| Event { thread: ThreadId(0), op, location: LocationId(0) }).collect()
+}
+
+fn cases() -> Vec<(&'static str, Vec<Event>)> {
+    let mut random = Random::new(3);
+    let (region, lock) = (RegionId(0), LockId(0));
+    vec![
+        ("read in a region", in_region(|i| Op::Read(VarId(i % 64)))),
+        ("write in a region", in_region(|i| Op::Write(VarId(i % 64)))),
+        (
+            "read or write at random",
+            in_region(|_| match random.below(3) {
+                0 => Op::Write(VarId(random.below(64))),
+                _ => Op::Read(VarId(random.below(64))),
+            }),
+        ),
+        ("write outside regions", turns(|i| [(0, Op::Write(VarId(i % 64)))])),
+        ("write after another thread's", turns(|i| [(i % 4, Op::Write(VarId(i % 63)))])),
+        ("begin, end", turns(|i| [(i % 4, Op::Begin(region)), (i % 4, Op::End(None))])),
+        ("acquire, release", turns(|_| [(0, Op::Acquire(lock)), (0, Op::Release(lock))])),
+        (
+            "acquire, release by turns",
+            turns(|i| [(i % 4, Op::Acquire(lock)), (i % 4, Op::Release(lock))]),
+        ),
+    ]
+}
+
+/// Prints the time of each, the best of several rounds.
+pub fn run() {
+    println!("{:30} {:>12}", "", "ns an event");
+    for (name, trace) in cases() {
+        let time = |_| {
+            let mut checker = Davida::new(Options::default());
+            let start = Instant::now();
+            checker.events(&trace).expect("well-formed");
+            std::hint::black_box(checker.counts());
+            start.elapsed()
+        };
+        let best: Option<Duration> = (0..ROUNDS).map(time).min();
+        let nanoseconds = best.unwrap_or_default().as_secs_f64() * 1e9 / trace.len() as f64;
+        println!("{name:30} {nanoseconds:>12.1}");
     }
 }
