@@ -127,13 +127,11 @@ impl Engine {
         if !self.variables.are_many() {
             return;
         }
-        let mut sum = 0_u64;
-        for event in events {
-            if let Op::Read(variable) | Op::Write(variable) | Op::Update(variable) = event.op {
-                sum = sum.wrapping_add(self.variables.touch(variable));
-            }
-        }
-        std::hint::black_box(sum);
+        let accessed = events.iter().filter_map(|event| match event.op {
+            Op::Read(variable) | Op::Write(variable) | Op::Update(variable) => Some(variable),
+            _ => None,
+        });
+        std::hint::black_box(self.variables.touch(accessed));
     }
 
     /// Events were lost: regions and locks held are forgotten, what orders events stays.

@@ -6,6 +6,9 @@ use crate::hb::access::Access;
 use crate::hb::last::Last;
 use crate::hb::table::ThreadTable;
 
+/// How many lists are brought into the cache at once.
+const AHEAD: usize = 32;
+
 /// How many variables a second-level cache is sure to hold.
 const CACHED: usize = 1 << 14;
 
@@ -66,10 +69,25 @@ impl Lists {
 }
 
 impl Variables {
-    /// Brings the variable into the cache; the value returned only keeps the load alive.
+    /// Brings the states of some variables into the cache, all at once; the value returned only keeps the loads
+    /// alive.
     #[inline]
-    pub(crate) fn touch(&self, variable: VarId) -> u64 {
-        self.table.get(variable.index()).map_or(0, |state| state.write.event())
+    pub(crate) fn touch(&self, variables: impl Iterator<Item = VarId>) -> u64 {
+        let mut sum = 0_u64;
+        let mut linked = [0; AHEAD];
+        let mut links = 0;
+        for variable in variables {
+            let Some(state) = self.table.get(variable.index()) else { continue };
+            sum = sum.wrapping_add(state.write.event());
+            if let (Some(list), Some(place)) = (state.read.linked(), linked.get_mut(links)) {
+                *place = list;
+                links += 1;
+            }
+        }
+        for &list in &linked[..links] {
+            sum = sum.wrapping_add(self.lists.lists[list].touch());
+        }
+        sum
     }
 
     /// Whether the tables are too large to be found in a cache.
