@@ -106,7 +106,7 @@ fn losses(report: &Report, out: &mut Vec<Warning>) {
     if unseen.undecoded_accesses > 0 {
         out.push(Warning::new(
             format!("{} could not be decoded", count(unseen.undecoded_accesses, "watchpoint hit")),
-            "those accesses are missing from the result",
+            "what was accessed there is missing from the result",
         ));
     }
     if !unseen.unfollowed_processes.is_empty() {
@@ -159,11 +159,13 @@ fn names(report: &Report, out: &mut Vec<Warning>) {
             .collect();
         out.push(Warning { message: format!("no symbols for {}", list(&named)), help: None });
     }
+    // The locations of a text trace are labels, and nothing is amiss about that.
+    let live = matches!(report.subject, Subject::Process { .. });
     let mut lineless: Vec<&str> = report
         .violations
         .iter()
         .flat_map(|violation| &violation.steps)
-        .filter(|step| step.location.is_none())
+        .filter(|step| live && step.location.is_none())
         .map(|step| step.label.as_str())
         .collect();
     lineless.sort_unstable();
@@ -181,7 +183,6 @@ fn names(report: &Report, out: &mut Vec<Warning>) {
             grouped(nameless)
         ),
     };
-    let live = matches!(report.subject, Subject::Process { .. });
     let help = "compile with -g, or install the debug symbols of the library in question";
     out.push(Warning { message, help: live.then(|| help.to_owned()) });
 }
