@@ -1,2 +1,81 @@
-//! The `avtrace` command.
-fn main() {}
+//! The `avtrace` command: parses the command line, runs, writes the report, exits.
+
+use std::{
+    io::{IsTerminal as _, stderr},
+    process::ExitCode,
+};
+
+use clap::Parser as _;
+use tracer_user::{
+    cli::{Cli, ColorArg, Command, Format, RegionsArg, RunArgs},
+    report::{self, ColorChoice, Destination, TextOptions},
+    session::{self, Outcome, RunOptions},
+};
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let arguments = match cli.command {
+        Some(Command::Run(arguments)) => arguments,
+        None => cli.run,
+    };
+    let status = run(&arguments).unwrap_or_else(|Failure { message, status }| {
+        eprintln!("avtrace: error: {}", report::printable(&message));
+        status
+    });
+    ExitCode::from(status)
+}
+
+/// What is printed in one line before avtrace exits.
+struct Failure {
+    message: String,
+    status: u8,
+}
+
+fn run(arguments: &RunArgs) -> Result<u8, Failure> {
+    let options = RunOptions {
+        command: arguments.program.clone(),
+        watch: arguments.watch.clone(),
+        checker: checker::Options {
+            regions: match arguments.regions {
+                RegionsArg::Outermost => checker::Regions::Outermost,
+                RegionsArg::All => checker::Regions::All,
+            },
+            ..checker::Options::live()
+        },
+        buffer_bytes: arguments.buffer << 20,
+        as_root: arguments.as_root,
+        debug_bpf: arguments.debug_bpf,
+    };
+    let Outcome { ending, report } = session::run(&options)
+        .map_err(|error| Failure { message: error.to_string(), status: error.exit_status() })?;
+    let destination = match &arguments.output {
+        Some(path) => Destination::File(path.clone()),
+        None => Destination::Stderr,
+    };
+    let internal = |message| Failure { message, status: 1 };
+    let bytes = match arguments.format {
+        Format::Text => report::text::render(&report, &text_options(arguments)),
+        Format::Json => report::json::render(&report).map_err(|error| internal(error.to_string()))?,
+    };
+    report::write_output(&destination, bytes.as_bytes())
+        .map_err(|error| internal(error.to_string()))?;
+    if report.has_findings() {
+        return Ok(arguments.error_exitcode);
+    }
+    // As a shell shows it: the low byte.
+    Ok(ending.shell_status() as u8)
+}
+
+fn text_options(arguments: &RunArgs) -> TextOptions {
+    let choice = match arguments.color {
+        ColorArg::Auto => ColorChoice::Auto,
+        ColorArg::Always => ColorChoice::Always,
+        ColorArg::Never => ColorChoice::Never,
+    };
+    let is_terminal = arguments.output.is_none() && stderr().is_terminal();
+    TextOptions {
+        color: report::resolve_color(choice, is_terminal, |name| std::env::var_os(name)),
+        base_dir: std::env::current_dir().ok(),
+        ..TextOptions::default()
+    }
+}

@@ -84,7 +84,7 @@ pub struct Omissions {
 pub const MAX_CHILDREN: usize = 100;
 
 /// Observed values that are remembered at most: those of the latest accesses.
-const MAX_VALUES: usize = 1 << 16;
+const MAX_VALUES: usize = 1 << 13;
 
 /// The value of a watched range around an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -389,6 +389,11 @@ impl Source {
     pub fn value(&self, event: EventNumber) -> Option<ObservedValue> {
         let index = self.values.binary_search_by_key(&event, |(event, _)| *event).ok()?;
         self.values.get(index).map(|(_, value)| *value)
+    }
+
+    /// The values that were observed at the latest accesses.
+    pub fn recent_values(&self) -> impl Iterator<Item = (EventNumber, ObservedValue)> {
+        self.values.iter().copied()
     }
 
     /// A region's name and the location of the first marker of it that was seen.

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, io, thread};
 
-use checker::{Checker, Options, davida::Davida, event::EventNumber, finding::Findings};
+use checker::{Checker, Davida, Options, event::EventNumber, finding::Findings};
 
 use super::watches;
 use crate::{

@@ -1,8 +1,10 @@
 //! Opening hardware breakpoints as perf events.
 
 use std::{
-    io,
+    fs::File,
+    io::{self, Read as _},
     os::fd::{FromRawFd as _, OwnedFd},
+    sync::atomic::{AtomicU64, Ordering},
 };
 
 use aya_obj::generated::{
@@ -50,4 +52,19 @@ pub fn open_breakpoint(thread: u32, address: u64, length: u64) -> io::Result<Own
     }
     // SAFETY: the kernel returned a new descriptor that nobody else knows.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+/// Whether hardware breakpoints fire on this machine: some virtual machines take them and stay silent. Tried on
+/// this very thread.
+#[must_use]
+pub fn breakpoints_work() -> bool {
+    let watched = AtomicU64::new(0);
+    // 0 is the calling thread.
+    let Ok(event) = open_breakpoint(0, watched.as_ptr() as u64, 8) else { return false };
+    for _ in 0..3 {
+        watched.store(1, Ordering::Relaxed);
+    }
+    // Without a read format, a read gives the count alone.
+    let mut count = [0; 8];
+    File::from(event).read_exact(&mut count).is_ok() && u64::from_ne_bytes(count) > 0
 }

@@ -1,0 +1,208 @@
+//! Names for a live run's findings: symbols, lines and variables of the traced process, looked up when the report
+//! asks for them.
+
+use std::{collections::BTreeMap, path::Path};
+
+use checker::{
+    event::{EventNumber, LocationId, RegionId, ThreadId, VarId},
+    finding,
+};
+use tracer_ebpf::FRAMES;
+
+use crate::{
+    live::{
+        location::Location,
+        source::{ObservedValue, Source},
+    },
+    report::{Names, Object, ObjectKind, RegionName, SourceFrame, ThreadName, Value},
+    symbolize::{Frame, ProcessAddr, Resolution, SourceCache, is_wrapper},
+};
+
+/// Names of a live run.
+#[derive(Debug)]
+pub struct LiveNames {
+    source: Source,
+    values: BTreeMap<EventNumber, ObservedValue>,
+    lines: SourceCache,
+}
+
+impl LiveNames {
+    /// Names for what a source has seen, and the values that were kept.
+    #[must_use]
+    pub fn new(source: Source, values: BTreeMap<EventNumber, ObservedValue>) -> Self {
+        Self { lines: source.symbolizer.source_cache(), source, values }
+    }
+
+    /// The frames of the code at an address: of the instruction there, or of the call before it.
+    fn resolve(&self, address: u64, is_return: bool) -> Vec<SourceFrame> {
+        let (symbolizer, address) = (&self.source.symbolizer, ProcessAddr(address));
+        let resolved = if is_return {
+            symbolizer.resolve_return_address(address)
+        } else {
+            symbolizer.resolve(address)
+        };
+        match resolved {
+            Ok(resolution) => frames(&resolution),
+            Err(_) => vec![SourceFrame {
+                function: Some(format!("{:#x}", address.0)),
+                ..SourceFrame::default()
+            }],
+        }
+    }
+
+    fn stack(&self, addresses: [u64; FRAMES], first_is_return: bool) -> Vec<SourceFrame> {
+        addresses
+            .into_iter()
+            .enumerate()
+            .take_while(|(_, address)| *address != 0)
+            .flat_map(|(index, address)| self.resolve(address, index > 0 || first_is_return))
+            .collect()
+    }
+
+    fn variable(&self, variable: VarId) -> Object {
+        let range = self.source.watch(variable);
+        Object {
+            kind: ObjectKind::Variable,
+            name: range.map(|range| {
+                let described = self.source.symbolizer.describe(range.address, range.length);
+                described.unwrap_or_else(|| range.label.clone())
+            }),
+            address: range.map(|range| range.address.0),
+        }
+    }
+}
+
+impl Names for LiveNames {
+    fn region(&mut self, region: RegionId) -> RegionName {
+        let Some((name, location)) = self.source.region_name(region) else {
+            return RegionName::default();
+        };
+        let name = name.to_owned();
+        RegionName { name, frames: self.frames(location) }
+    }
+
+    fn frames(&mut self, location: LocationId) -> Vec<SourceFrame> {
+        match self.source.locations.get(location) {
+            Some(Location::Site(site)) => {
+                self.source.site(site).map_or_else(Vec::new, |site| self.resolve(site.address.0, false))
+            }
+            Some(Location::Call(stack)) => self.stack(stack, true),
+            Some(Location::Access(stack)) => self.stack(stack, false),
+            None => Vec::new(),
+        }
+    }
+
+    fn object(&mut self, object: finding::Object) -> Object {
+        match object {
+            finding::Object::Variable(variable) => self.variable(variable),
+            finding::Object::Lock(lock) => {
+                let address = self.source.lock_info(lock).map(|(address, _)| address);
+                let name = address
+                    .and_then(|address| self.source.symbolizer.describe(ProcessAddr(address), 1));
+                Object { kind: ObjectKind::Mutex, name, address }
+            }
+            finding::Object::Sync(_) => Object { kind: ObjectKind::Sync, name: None, address: None },
+            finding::Object::Thread(thread) => {
+                let name = self.thread(thread).name;
+                Object { kind: ObjectKind::Thread, name, address: None }
+            }
+        }
+    }
+
+    fn thread(&mut self, thread: ThreadId) -> ThreadName {
+        let seen = self.source.threads().get(thread.index());
+        ThreadName {
+            name: seen.and_then(|seen| seen.name.clone()),
+            tid: seen.map(|seen| seen.tid),
+        }
+    }
+
+    fn source_line(&mut self, file: &str, line: u32) -> Option<String> {
+        self.lines.line(Path::new(file), line, None).map(|line| line.text)
+    }
+
+    fn value(&mut self, event: EventNumber) -> Option<Value> {
+        let value = self.values.get(&event).copied().or_else(|| self.source.value(event))?;
+        let show = |number: u64| Some(signed(number, value.length));
+        Some(if value.written {
+            Value { before: value.before.and_then(show), after: show(value.after) }
+        } else {
+            Value { before: show(value.after), after: None }
+        })
+    }
+
+    fn regions(&mut self) -> Vec<RegionId> {
+        (0..self.source.region_count() as u32).map(RegionId).collect()
+    }
+
+    fn threads(&mut self) -> Vec<ThreadId> {
+        (0..self.source.threads().len() as u32).map(ThreadId).collect()
+    }
+}
+
+/// Most integers in programs are signed, and small: show them so.
+fn signed(number: u64, length: u64) -> String {
+    let unused = 64 - 8 * length.clamp(1, 8);
+    (((number << unused) as i64) >> unused).to_string()
+}
+
+fn frames(resolution: &Resolution) -> Vec<SourceFrame> {
+    let module = resolution.module.file_name().unwrap_or(resolution.module.as_os_str());
+    let module = Some(module.to_string_lossy().into_owned());
+    if resolution.frames.iter().all(|frame| frame.file.is_none()) {
+        // `function+0x1c`: without lines the offset is what tells places in one function apart.
+        let function = match &resolution.function {
+            Some((name, offset)) => format!("{name}+{offset:#x}"),
+            None => format!("{}", resolution.address),
+        };
+        return vec![SourceFrame { function: Some(function), module, ..SourceFrame::default() }];
+    }
+    let frame = |frame: &Frame| SourceFrame {
+        function: frame.function.as_ref().map(ToString::to_string),
+        file: frame.file.as_ref().map(|file| file.to_string_lossy().into_owned()),
+        line: frame.line,
+        column: frame.column,
+        module: module.clone(),
+        is_wrapper: is_wrapper(frame),
+    };
+    resolution.frames.iter().map(frame).collect()
+}
+
+/// Names where nothing was seen.
+#[derive(Debug)]
+pub struct NoNames;
+
+impl Names for NoNames {
+    fn region(&mut self, _region: RegionId) -> RegionName {
+        RegionName::default()
+    }
+
+    fn frames(&mut self, _location: LocationId) -> Vec<SourceFrame> {
+        Vec::new()
+    }
+
+    fn object(&mut self, _object: finding::Object) -> Object {
+        Object { kind: ObjectKind::Sync, name: None, address: None }
+    }
+
+    fn thread(&mut self, _thread: ThreadId) -> ThreadName {
+        ThreadName::default()
+    }
+
+    fn source_line(&mut self, _file: &str, _line: u32) -> Option<String> {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::signed;
+
+    #[test]
+    fn values_are_shown_signed() {
+        assert_eq!(signed(0xffff_ffff, 4), "-1");
+        assert_eq!(signed(0xff, 2), "255");
+        assert_eq!(signed(u64::MAX, 8), "-1");
+        assert_eq!(signed(0x80, 1), "-128");
+    }
+}
