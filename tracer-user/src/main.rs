@@ -55,7 +55,9 @@ fn run(arguments: &RunArgs) -> Result<u8, Failure> {
     let internal = |message| Failure { message, status: 1 };
     let bytes = match arguments.format {
         Format::Text => report::text::render(&report, &text_options(arguments)),
-        Format::Json => report::json::render(&report).map_err(|error| internal(error.to_string()))?,
+        Format::Json => {
+            report::json::render(&report).map_err(|error| internal(error.to_string()))?
+        }
     };
     report::write_output(&destination, bytes.as_bytes())
         .map_err(|error| internal(error.to_string()))?;
@@ -75,7 +77,7 @@ fn text_options(arguments: &RunArgs) -> TextOptions {
     let is_terminal = arguments.output.is_none() && stderr().is_terminal();
     TextOptions {
         color: report::resolve_color(choice, is_terminal, |name| std::env::var_os(name)),
-        base_dir: std::env::current_dir().ok(),
+        base_dir: std::env::current_dir().ok().map(|path| path.to_string_lossy().into_owned()),
         ..TextOptions::default()
     }
 }

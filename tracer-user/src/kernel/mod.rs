@@ -19,6 +19,7 @@ use aya::{
         uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeScope},
     },
 };
+use aya_log::EbpfLogger;
 use tracer_ebpf::{CLASSES, Class, Target, symbols};
 
 use crate::sys::{bpf, perf};
@@ -359,13 +360,13 @@ impl Kernel {
         })
     }
 
-    /// The programs' log, when they were loaded with it.
+    /// The programs' log, when they were loaded with it, to be passed to `logger`.
     ///
     /// # Errors
     ///
     /// When the log cannot be read.
-    pub fn logger(&mut self) -> Result<aya_log::EbpfLogger<&'static dyn log::Log>, aya_log::Error> {
-        aya_log::EbpfLogger::init(&mut self.ebpf)
+    pub fn log_to<L: log::Log>(&mut self, logger: L) -> Result<EbpfLogger<L>, KernelError> {
+        EbpfLogger::init_with_logger(&mut self.ebpf, logger).map_err(|error| refused(&error))
     }
 }
 

@@ -95,8 +95,13 @@ fn check(
         }
         witnesses = found;
         for (site, registers) in source.take_shared() {
-            late_watch_notes
-                .extend(watches::arm_late(&mut source, &mut kernel, pid, site, &registers));
+            late_watch_notes.extend(watches::arm_late(
+                &mut source,
+                &mut kernel,
+                pid,
+                site,
+                &registers,
+            ));
         }
     });
     late_watch_notes.sort();

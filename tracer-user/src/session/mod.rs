@@ -7,17 +7,12 @@ pub mod privileges;
 pub mod program;
 pub mod watches;
 
-use std::{
-    ffi::OsString,
-    io,
-    path::PathBuf,
-    time::Instant,
-};
+use std::{ffi::OsString, io, path::PathBuf, time::Instant};
 
 use tracer_ebpf::Target;
 
 use self::{
-    checking::{Checking, Checked},
+    checking::{Checked, Checking},
     names::LiveNames,
     program::ProgramError,
     watches::{WatchError, Watches},
@@ -155,7 +150,8 @@ pub fn run(options: &RunOptions) -> Result<Outcome, RunError> {
     };
     let prepared = prepare(options, &held)?;
     let Prepared { kernel, events, source, skipped, summary, mut notes } = prepared;
-    let (reader, batches) = Reader::start(events).map_err(RunError::system("cannot start a thread"))?;
+    let (reader, batches) =
+        Reader::start(events).map_err(RunError::system("cannot start a thread"))?;
     let checking = Checking::start(batches, source, kernel, options.checker, pid)
         .map_err(RunError::system("cannot start a thread"))?;
     let signals = privileges::forward_signals(pid)
@@ -208,8 +204,8 @@ fn prepare(options: &RunOptions, held: &Held) -> Result<Prepared, RunError> {
     let plan = Plan::of(&symbolizer, pid);
     let Plan { sites, probes, mut skipped, shared } = plan;
     let watches = Watches::resolve(&options.watch, &shared, &symbolizer)?;
-    let (pidns_dev, pidns_ino, tgid) =
-        privileges::pid_namespace(pid).map_err(RunError::system("cannot read the PID namespace"))?;
+    let (pidns_dev, pidns_ino, tgid) = privileges::pid_namespace(pid)
+        .map_err(RunError::system("cannot read the PID namespace"))?;
     let mut kernel = Kernel::load(&LoadOptions {
         target: Target { tgid: tgid.into(), pidns_dev, pidns_ino },
         buffer_bytes: options.buffer_bytes,
@@ -237,12 +233,17 @@ fn prepare(options: &RunOptions, held: &Held) -> Result<Prepared, RunError> {
             reason: format!("the kernel refuses it: {}", refusal.error),
         });
     }
-    let attached: Vec<&PlannedProbe> =
-        probes.iter().zip(&refused).filter(|(_, refused)| !**refused).map(|(probe, _)| probe).collect();
+    let attached: Vec<&PlannedProbe> = probes
+        .iter()
+        .zip(&refused)
+        .filter(|(_, refused)| !**refused)
+        .map(|(probe, _)| probe)
+        .collect();
     for probe in missing_breakpoints(pid, &attached) {
         skipped.push(SkippedProbe {
             what: probe.what.clone(),
-            reason: "it was attached, and no breakpoint appeared in the program's memory".to_owned(),
+            reason: "it was attached, and no breakpoint appeared in the program's memory"
+                .to_owned(),
         });
     }
     watches.attach(&mut kernel, pid)?;
@@ -254,7 +255,9 @@ fn prepare(options: &RunOptions, held: &Held) -> Result<Prepared, RunError> {
         ..Summary::default()
     };
     if !watches.ranges.is_empty() && !perf::breakpoints_work() {
-        notes.push("hardware watchpoints do not fire on this machine: no access was seen".to_owned());
+        notes.push(
+            "hardware watchpoints do not fire on this machine: no access was seen".to_owned(),
+        );
     }
     let events = kernel.take_events()?;
     let source = Source::new(sites, symbolizer, watches.ranges);
@@ -300,7 +303,10 @@ fn not_seen(
         }
     }
     if omissions.replaced {
-        notes.push("the program replaced itself (execve): what it did after that was not traced".to_owned());
+        notes.push(
+            "the program replaced itself (execve): what it did after that was not traced"
+                .to_owned(),
+        );
     }
     if omissions.unknown_joins > 0 {
         let joins = omissions.unknown_joins;
@@ -318,10 +324,7 @@ fn not_seen(
         lost_events: lost
             .iter()
             .filter(|(_, count)| *count > 0)
-            .map(|&(class, count)| LostEvents {
-                class: format!("{class:?}").to_lowercase(),
-                count,
-            })
+            .map(|&(class, count)| LostEvents { class: format!("{class:?}").to_lowercase(), count })
             .collect(),
         skipped_probes,
         unfollowed_processes: omissions
@@ -342,4 +345,3 @@ fn not_seen(
         ..NotSeen::default()
     }
 }
-

@@ -83,9 +83,10 @@ impl Names for LiveNames {
 
     fn frames(&mut self, location: LocationId) -> Vec<SourceFrame> {
         match self.source.locations.get(location) {
-            Some(Location::Site(site)) => {
-                self.source.site(site).map_or_else(Vec::new, |site| self.resolve(site.address.0, false))
-            }
+            Some(Location::Site(site)) => self
+                .source
+                .site(site)
+                .map_or_else(Vec::new, |site| self.resolve(site.address.0, false)),
             Some(Location::Call(stack)) => self.stack(stack, true),
             Some(Location::Access(stack)) => self.stack(stack, false),
             None => Vec::new(),
@@ -101,7 +102,9 @@ impl Names for LiveNames {
                     .and_then(|address| self.source.symbolizer.describe(ProcessAddr(address), 1));
                 Object { kind: ObjectKind::Mutex, name, address }
             }
-            finding::Object::Sync(_) => Object { kind: ObjectKind::Sync, name: None, address: None },
+            finding::Object::Sync(_) => {
+                Object { kind: ObjectKind::Sync, name: None, address: None }
+            }
             finding::Object::Thread(thread) => {
                 let name = self.thread(thread).name;
                 Object { kind: ObjectKind::Thread, name, address: None }
@@ -111,10 +114,7 @@ impl Names for LiveNames {
 
     fn thread(&mut self, thread: ThreadId) -> ThreadName {
         let seen = self.source.threads().get(thread.index());
-        ThreadName {
-            name: seen.and_then(|seen| seen.name.clone()),
-            tid: seen.map(|seen| seen.tid),
-        }
+        ThreadName { name: seen.and_then(|seen| seen.name.clone()), tid: seen.map(|seen| seen.tid) }
     }
 
     fn source_line(&mut self, file: &str, line: u32) -> Option<String> {

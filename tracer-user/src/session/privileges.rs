@@ -116,9 +116,7 @@ pub fn forward_signals(pid: u32) -> io::Result<ForwardedSignals> {
 ///
 /// When the log cannot be read.
 pub fn print_log(kernel: &mut Kernel) -> Result<(), KernelError> {
-    static PRINTER: Printer = Printer;
-    let error = |error: &dyn std::fmt::Display| KernelError::Refused(error.to_string());
-    let mut logger = kernel.logger(&PRINTER).map_err(|failure| error(&failure))?;
+    let mut logger = kernel.log_to(Printer)?;
     let print = move || {
         loop {
             logger.flush();
@@ -131,7 +129,7 @@ pub fn print_log(kernel: &mut Kernel) -> Result<(), KernelError> {
     thread::Builder::new()
         .name("avtrace-log".to_owned())
         .spawn(print)
-        .map_err(|failure| error(&failure))?;
+        .map_err(|error| KernelError::Refused(error.to_string()))?;
     Ok(())
 }
 

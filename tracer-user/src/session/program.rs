@@ -80,10 +80,8 @@ pub fn find(name: &OsStr) -> Result<PathBuf, ProgramError> {
 
 fn locate(name: &OsStr, search: &OsStr) -> Result<PathBuf, ProgramError> {
     let path = Path::new(name);
-    let not_found = |hint: String| ProgramError::NotFound {
-        name: name.to_string_lossy().into_owned(),
-        hint,
-    };
+    let not_found =
+        |hint: String| ProgramError::NotFound { name: name.to_string_lossy().into_owned(), hint };
     if path.components().count() > 1 || name.as_encoded_bytes().contains(&b'/') {
         return match path.symlink_metadata() {
             Ok(_) => Ok(path.to_owned()),
@@ -119,8 +117,10 @@ fn check(path: &Path, head: &[u8]) -> Result<(), ProgramError> {
     if !head.starts_with(b"\x7fELF") {
         return Err(ProgramError::NotElf(path));
     }
-    let half = |at: usize| head.get(at..at + 2).map(|bytes| u16::from_le_bytes([bytes[0], bytes[1]]));
-    let wrong = |what: &str| Err(ProgramError::WrongElf { path: path.clone(), what: what.to_owned() });
+    let half =
+        |at: usize| head.get(at..at + 2).map(|bytes| u16::from_le_bytes([bytes[0], bytes[1]]));
+    let wrong =
+        |what: &str| Err(ProgramError::WrongElf { path: path.clone(), what: what.to_owned() });
     match (head.get(4), half(18), half(16)) {
         (Some(1), ..) => wrong("a 32-bit program"),
         (Some(2), Some(62), Some(2 | 3)) => Ok(()),
@@ -130,7 +130,6 @@ fn check(path: &Path, head: &[u8]) -> Result<(), ProgramError> {
         _ => wrong("a damaged ELF file"),
     }
 }
-
 
 #[cfg(test)]
 mod tests {
@@ -162,7 +161,10 @@ mod tests {
 
     #[test]
     fn programs_are_looked_for_in_path() {
-        assert_eq!(locate(OsStr::new("sh"), OsStr::new("/bin:/usr/bin")).unwrap(), Path::new("/bin/sh"));
+        assert_eq!(
+            locate(OsStr::new("sh"), OsStr::new("/bin:/usr/bin")).unwrap(),
+            Path::new("/bin/sh")
+        );
         let message = locate(OsStr::new("no-such-program"), OsStr::new("/bin")).unwrap_err();
         assert_eq!(message.to_string(), "there is no program `no-such-program` in PATH");
         let message = locate(OsStr::new("./no-such-program"), OsStr::new("/bin")).unwrap_err();

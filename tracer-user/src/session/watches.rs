@@ -138,7 +138,9 @@ fn no_room(label: &str) -> String {
 
 fn remedy(error: &io::Error) -> &'static str {
     match error.raw_os_error() {
-        Some(libc::ENOSPC) => " (another debugger or tracer holds the watchpoints of this process: end it)",
+        Some(libc::ENOSPC) => {
+            " (another debugger or tracer holds the watchpoints of this process: end it)"
+        }
         Some(libc::EACCES | libc::EPERM) => {
             " (run as root, or lower /proc/sys/kernel/perf_event_paranoid)"
         }
@@ -188,7 +190,9 @@ pub fn arm_late(
     let SiteKind::Marker(Meaning::Shared(variable)) = &source.site(site)?.kind else { return None };
     let SharedVariable { label, size, operand } = variable.clone();
     let Some(address) = operand_address(&operand, registers) else {
-        return Some(format!("the shared variable `{label}` was not watched: its address is not understood"));
+        return Some(format!(
+            "the shared variable `{label}` was not watched: its address is not understood"
+        ));
     };
     for (address, length) in pieces(address, size) {
         let count = source.watch_count();
@@ -206,7 +210,10 @@ pub fn arm_late(
         let range = WatchedRange { address, length, label: label.clone() };
         let site = source.add_watch(range.clone());
         if let Err(error) = arm(kernel, pid, &range, site) {
-            return Some(format!("the shared variable `{label}` was not watched: {error}{}", remedy(&error)));
+            return Some(format!(
+                "the shared variable `{label}` was not watched: {error}{}",
+                remedy(&error)
+            ));
         }
     }
     None

@@ -8,7 +8,9 @@ use object::elf::{self, FileHeader64};
 use object::read::elf::{FileHeader as _, ProgramHeader as _, SectionHeader as _, SectionTable};
 
 use super::address::{FileOffset, LinkAddr};
+use super::code::ends_with_call;
 use super::debug_file::{self, DebugSearch};
+use super::dwarf::DebugInfo;
 use super::error::Error;
 use super::extent::{Extents, FunctionExtent};
 use super::symbols::{Symbol, SymbolTable};
@@ -71,6 +73,7 @@ pub struct ElfFile {
     symbols: OnceLock<SymbolTable>,
     extents: OnceLock<Extents>,
     debug_file: OnceLock<Option<Arc<ElfFile>>>,
+    debug_info: OnceLock<Result<Option<DebugInfo>, Error>>,
 }
 
 impl ElfFile {
@@ -135,6 +138,7 @@ impl ElfFile {
             symbols: OnceLock::new(),
             extents: OnceLock::new(),
             debug_file: OnceLock::new(),
+            debug_info: OnceLock::new(),
         })
     }
 
@@ -254,10 +258,31 @@ impl ElfFile {
         self.extents().uses_frame_pointer_at(address)
     }
 
+    /// Whether the instruction before `address` is a call, as it is before every true return address. Bytes
+    /// that only look like a call are taken for one.
+    #[must_use]
+    pub fn follows_call(&self, address: LinkAddr) -> bool {
+        // As far back as the segment goes: the first call may be near its start.
+        (2..=16).rev().find_map(|len| self.code_before(address, len)).is_some_and(ends_with_call)
+    }
+
     /// The separate debug file, if one is needed and found: by build id, then by `.gnu_debuglink`.
     #[must_use]
     pub fn debug_file(&self) -> Option<&Arc<ElfFile>> {
         self.debug_file.get_or_init(|| debug_file::find(self, &self.search).map(Arc::new)).as_ref()
+    }
+
+    /// The debug information of this file or of its debug file. `Ok(None)` when there is none.
+    pub(crate) fn debug_info(&self) -> Result<Option<&DebugInfo>, &Error> {
+        self.debug_info.get_or_init(|| DebugInfo::load(self)).as_ref().map(Option::as_ref)
+    }
+
+    /// The `len` bytes before `address`, when they are code.
+    fn code_before(&self, address: LinkAddr, len: usize) -> Option<&[u8]> {
+        let start = address.checked_sub(len as u64)?;
+        let executable = |segment: &Segment| segment.executable && segment.contains(start);
+        self.segments.iter().any(executable).then_some(())?;
+        self.bytes_at(start, len).filter(|code| code.len() == len)
     }
 
     pub(crate) fn search(&self) -> &DebugSearch {

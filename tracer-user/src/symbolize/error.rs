@@ -32,14 +32,6 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
-    /// Debug information is damaged.
-    #[error("malformed debug information in `{}`: {source}", path.display())]
-    Dwarf {
-        /// The file that holds the debug information.
-        path: PathBuf,
-        /// The parser's error.
-        source: gimli::Error,
-    },
     /// A line of `/proc/PID/maps` is not of the kernel's form.
     #[error("malformed line {line} in the memory map: `{text}`")]
     Maps {
@@ -53,9 +45,5 @@ pub enum Error {
 impl Error {
     pub(crate) fn io(path: impl Into<PathBuf>, source: io::Error) -> Self {
         Self::Io { path: path.into(), source }
-    }
-
-    pub(crate) fn dwarf(path: impl Into<PathBuf>, source: gimli::Error) -> Self {
-        Self::Dwarf { path: path.into(), source }
     }
 }

@@ -2,10 +2,12 @@
 
 use std::path::Path;
 
-use super::address::ProcessAddr;
+use super::address::{LinkAddr, ProcessAddr};
 use super::debug_file::DebugSearch;
 use super::error::Error;
+use super::lines::{self, Resolution};
 use super::maps::Mapping;
+use super::miss::Miss;
 use super::module::{Module, Modules};
 
 /// Symbols, lines and variables of one process, or of one file before it runs.
@@ -82,5 +84,85 @@ impl Symbolizer {
     #[must_use]
     pub fn executable(&self) -> Option<&Module> {
         self.modules.executable()
+    }
+
+    /// The functions and lines at `address`, that of an instruction.
+    ///
+    /// # Errors
+    /// [`Miss::NotMapped`] and [`Miss::NoFile`]. When only the lines are missing,
+    /// [`Resolution::lines_missing`] says why.
+    pub fn resolve(&self, address: ProcessAddr) -> Result<Resolution, Miss> {
+        self.resolve_at(address, 0)
+    }
+
+    /// The functions and lines of the call that returns to `address`. The call is the instruction before, and
+    /// may be the last of its line, its scope, or even its function.
+    ///
+    /// # Errors
+    /// As for [`resolve`](Self::resolve).
+    pub fn resolve_return_address(&self, address: ProcessAddr) -> Result<Resolution, Miss> {
+        self.resolve_at(address, 1)
+    }
+
+    /// Whether a function that is stopped at `address` has its frame pointer set up; see
+    /// [`ElfFile::uses_frame_pointer_at`](super::ElfFile::uses_frame_pointer_at).
+    #[must_use]
+    pub fn uses_frame_pointer_at(&self, address: ProcessAddr) -> bool {
+        self.locate(address).is_ok_and(|(module, link)| {
+            module.file().is_ok_and(|file| file.uses_frame_pointer_at(link))
+        })
+    }
+
+    /// Whether the instruction before `address` is a call; see
+    /// [`ElfFile::follows_call`](super::ElfFile::follows_call).
+    #[must_use]
+    pub fn follows_call(&self, address: ProcessAddr) -> bool {
+        self.locate(address)
+            .is_ok_and(|(module, link)| module.file().is_ok_and(|file| file.follows_call(link)))
+    }
+
+    fn resolve_at(&self, address: ProcessAddr, back: u64) -> Result<Resolution, Miss> {
+        let before = address.checked_sub(back).ok_or(Miss::NotMapped)?;
+        let (module, lookup) = self.locate(before)?;
+        let file = module.file().map_err(|error| no_file(module, error))?;
+        // A call at the very end of a segment returns to an address outside of it.
+        let link = LinkAddr(lookup.0 + back);
+        Ok(lines::resolve(file, module.path(), link, lookup))
+    }
+
+    fn locate(&self, address: ProcessAddr) -> Result<(&Module, LinkAddr), Miss> {
+        let module = self.modules.at(address).ok_or(Miss::NotMapped)?;
+        module.file().map_err(|error| no_file(module, error))?;
+        Ok((module, module.link_address(address).ok_or(Miss::NotMapped)?))
+    }
+}
+
+fn no_file(module: &Module, error: &Error) -> Miss {
+    Miss::NoFile { module: module.path().display().to_string(), reason: error.to_string() }
+}
+
+pub struct TmpVar {
+    pub address: ProcessAddr,
+    pub size: Option<u64>,
+}
+impl Symbolizer {
+    pub fn source_cache(&self) -> super::SourceCache {
+        super::SourceCache::default()
+    }
+    pub fn describe(&self, a: ProcessAddr, _l: u64) -> Option<String> {
+        let m = self.module_at(a)?;
+        let f = m.file().ok()?;
+        let (s, o) = f.symbol_at(m.link_address(a)?)?;
+        Some(if o == 0 { s.name.to_owned() } else { format!("{}+{o:#x}", s.name) })
+    }
+    pub fn variable(&self, n: &str) -> Result<TmpVar, super::NameMiss> {
+        let m = self.executable().unwrap();
+        let f = m.file().unwrap();
+        let s =
+            f.symbols_named(n).next().ok_or(super::NameMiss::NotFound { name: n.to_owned() })?;
+        Ok(TmpVar { address: m.process_address(s.address).unwrap(), size: Some(s.size) })
+    }
+    pub fn near_variables(&self, _n: &str, _k: usize) -> Vec<String> {
+        vec![]
     }
 }

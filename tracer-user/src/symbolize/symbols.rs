@@ -10,7 +10,7 @@ use object::read::elf::{SectionHeader as _, Sym as _, VersionTable};
 use rustc_hash::FxHasher;
 
 use super::address::LinkAddr;
-use super::elf::{ElfFile, LE, Segment};
+use super::elf::{ElfFile, LE};
 use crate::sys::bytes::Bytes;
 
 /// How many symbols before an address are examined for one that covers it: nesting is shallow in real files,
@@ -90,7 +90,8 @@ pub struct SymbolTable {
     entries: Vec<Entry>,
     /// For each entry the highest end of it and all before it.
     highest_end: Vec<u64>,
-    segments: Vec<Segment>,
+    /// The loaded sections; the segments of a file without section headers. Start and end.
+    areas: Vec<(u64, u64)>,
     /// Hash of a name and index of its entry, sorted. Made when a name is first asked for.
     names: OnceLock<Vec<(u32, u32)>>,
 }
@@ -111,7 +112,7 @@ struct Entry {
 
 impl SymbolTable {
     pub(crate) fn read(file: &ElfFile, debug_file: Option<&ElfFile>) -> Self {
-        let mut table = Self { segments: file.segments().to_vec(), ..Self::default() };
+        let mut table = Self { areas: loaded_areas(file), ..Self::default() };
         // The dynamic table goes first: of two entries for one symbol the one with a version is kept.
         table.add(file, elf::SHT_DYNSYM);
         table.add(file, elf::SHT_SYMTAB);
@@ -156,7 +157,7 @@ impl SymbolTable {
     }
 
     /// The innermost symbol that covers `address`, and the offset of `address` in it, in bytes. A symbol
-    /// without a size counts up to the next symbol of its segment.
+    /// without a size counts up to the next symbol of its section.
     #[must_use]
     pub fn at(&self, address: LinkAddr) -> Option<(Symbol<'_>, u64)> {
         let address = address.0;
@@ -182,23 +183,12 @@ impl SymbolTable {
             }
         }
         let best =
-            best.or_else(|| unsized_symbol.filter(|entry| self.same_segment(entry, address)))?;
+            best.or_else(|| unsized_symbol.filter(|entry| self.same_area(entry.address, address)))?;
         Some((self.symbol(best), address - best.address))
     }
 
-    /// The first symbol after `address`.
-    pub(crate) fn next_after(&self, address: LinkAddr) -> Option<Symbol<'_>> {
-        let after = self.entries.partition_point(|entry| entry.address <= address.0);
-        self.entries[after..]
-            .iter()
-            .find(|entry| entry.kind != SymbolKind::ThreadLocal)
-            .map(|entry| self.symbol(entry))
-    }
-
-    fn same_segment(&self, entry: &Entry, address: u64) -> bool {
-        self.segments.iter().any(|segment| {
-            segment.contains(LinkAddr(entry.address)) && segment.contains(LinkAddr(address))
-        })
+    fn same_area(&self, first: u64, second: u64) -> bool {
+        self.areas.iter().any(|&(start, end)| start <= first && second < end && first <= second)
     }
 
     fn symbol(&self, entry: &Entry) -> Symbol<'_> {
@@ -359,6 +349,29 @@ impl SymbolTable {
             .collect();
         self.entries = kept;
     }
+}
+
+fn loaded_areas(file: &ElfFile) -> Vec<(u64, u64)> {
+    let sections = file.section_table().ok().map(|table| {
+        let loaded = table.iter().filter(|section| {
+            section.sh_flags(LE).contains(elf::SHF_ALLOC) && section.sh_addr(LE) != 0
+        });
+        loaded
+            .map(|section| {
+                let start = section.sh_addr(LE);
+                (start, start.saturating_add(section.sh_size(LE)))
+            })
+            .collect::<Vec<_>>()
+    });
+    sections.filter(|areas| !areas.is_empty()).unwrap_or_else(|| {
+        let segments = file.segments().iter();
+        segments
+            .map(|segment| {
+                let start = segment.address.0;
+                (start, start.saturating_add(segment.memory_size))
+            })
+            .collect()
+    })
 }
 
 fn string_at(strings: &[u8], offset: u32) -> Option<&str> {

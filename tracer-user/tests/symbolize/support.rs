@@ -29,7 +29,6 @@ impl Workspace {
         let compiler = match Path::new(source).extension().and_then(|name| name.to_str()) {
             Some("c") => "gcc",
             Some("cpp") => "g++",
-            Some("rs") => "rustc",
             other => panic!("no compiler for {other:?}"),
         };
         let output = self.join(output);
@@ -39,9 +38,35 @@ impl Workspace {
         output
     }
 
+    /// Compiles a Rust fixture with options that only a nightly compiler takes without being told so.
+    pub fn compile_rust(&self, source: &str, output: &str, options: &[&str]) -> PathBuf {
+        let output = self.join(output);
+        let mut command = Command::new("rustc");
+        command.env("RUSTC_BOOTSTRAP", "1").current_dir(self.path());
+        command.arg(fixture(source)).arg("-o").arg(&output).args(options);
+        run(&mut command);
+        output
+    }
+
+    /// Removes all files whose names end with `ending`.
+    pub fn remove_all(&self, ending: &str) {
+        for entry in std::fs::read_dir(self.path()).expect("a directory") {
+            let path = entry.expect("an entry").path();
+            if path.to_str().is_some_and(|path| path.ends_with(ending)) {
+                std::fs::remove_file(path).expect("remove");
+            }
+        }
+    }
+
+    /// Runs a tool in the directory and returns what it prints.
+    pub fn output(&self, program: &str, arguments: &[&str]) -> String {
+        let output = run(Command::new(program).current_dir(self.path()).args(arguments));
+        String::from_utf8(output).expect("text")
+    }
+
     /// Runs a tool in the directory.
     pub fn run(&self, program: &str, arguments: &[&str]) {
-        run(Command::new(program).current_dir(self.path()).args(arguments));
+        let _output = self.output(program, arguments);
     }
 }
 
@@ -59,7 +84,7 @@ pub fn line_of(name: &str, text: &str) -> u32 {
     number
 }
 
-fn run(command: &mut Command) {
+fn run(command: &mut Command) -> Vec<u8> {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     assert!(
         output.status.success(),
@@ -67,6 +92,7 @@ fn run(command: &mut Command) {
         output.status,
         String::from_utf8_lossy(&output.stderr)
     );
+    output.stdout
 }
 
 /// A fixture that was started with `wait`, and the addresses that it printed.
