@@ -96,7 +96,7 @@ fn compiler(survey: &Survey, apt: Option<&mut Apt>) -> Result<()> {
     {
         return apt.install_newest(&packages);
     }
-    rustup::install_source()
+    rustup::install_source(&survey.rejected_compilers)
 }
 
 /// Installs a linker if none fits a compiler that is there: for the first compiler whose LLVM, or

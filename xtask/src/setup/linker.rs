@@ -62,7 +62,7 @@ pub fn by_hand(llvm: LlvmMajor) -> String {
 pub fn install(llvm: &Llvm) -> Result<()> {
     println!("setup: building bpf-linker on LLVM {} in {}", llvm.major, llvm.prefix.display());
     process::run(&mut build(llvm)).map_err(|error| {
-        anyhow!("{error}; its messages above name what is missing, most often a library of LLVM")
+        anyhow!("{error}; the messages above say why, most often a library that is missing")
     })
 }
 
