@@ -8,6 +8,7 @@ use std::{
 use clap::Parser as _;
 use tracer_user::{
     cli::{Cli, ColorArg, Command, Format, RegionsArg, RunArgs},
+    probes::watch::WatchSpec,
     report::{self, ColorChoice, Destination, TextOptions},
     session::{self, Outcome, RunOptions},
 };
@@ -32,9 +33,20 @@ struct Failure {
 }
 
 fn run(arguments: &RunArgs) -> Result<u8, Failure> {
+    let watch = arguments
+        .watch
+        .iter()
+        .map(|spec| spec.parse())
+        .collect::<Result<Vec<WatchSpec>, _>>()
+        .map_err(|error| Failure { message: error.to_string(), status: 2 })?;
+    let destination = match &arguments.output {
+        Some(path) => Destination::File(path.clone()),
+        None => Destination::Stderr,
+    };
+    check_destination(&destination)?;
     let options = RunOptions {
         command: arguments.program.clone(),
-        watch: arguments.watch.clone(),
+        watch,
         checker: checker::Options {
             regions: match arguments.regions {
                 RegionsArg::Outermost => checker::Regions::Outermost,
@@ -48,10 +60,6 @@ fn run(arguments: &RunArgs) -> Result<u8, Failure> {
     };
     let Outcome { ending, report } = session::run(&options)
         .map_err(|error| Failure { message: error.to_string(), status: error.exit_status() })?;
-    let destination = match &arguments.output {
-        Some(path) => Destination::File(path.clone()),
-        None => Destination::Stderr,
-    };
     let internal = |message| Failure { message, status: 1 };
     let bytes = match arguments.format {
         Format::Text => report::text::render(&report, &text_options(arguments)),
@@ -59,13 +67,33 @@ fn run(arguments: &RunArgs) -> Result<u8, Failure> {
             report::json::render(&report).map_err(|error| internal(error.to_string()))?
         }
     };
-    report::write_output(&destination, bytes.as_bytes())
-        .map_err(|error| internal(error.to_string()))?;
+    if let Err(error) = report::write_output(&destination, bytes.as_bytes()) {
+        // Better in the wrong place than lost.
+        if destination != Destination::Stderr {
+            let _ = report::write_output(&Destination::Stderr, bytes.as_bytes());
+        }
+        return Err(internal(error.to_string()));
+    }
     if report.has_findings() {
         return Ok(arguments.error_exitcode);
     }
     // As a shell shows it: the low byte.
     Ok(ending.shell_status() as u8)
+}
+
+/// Refuses a place for the report that cannot work before the program has run for nothing.
+fn check_destination(destination: &Destination) -> Result<(), Failure> {
+    let Destination::File(path) = destination else { return Ok(()) };
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let problem = if path.is_dir() {
+        "it is a directory"
+    } else if parent.is_some_and(|parent| !parent.is_dir()) {
+        "its directory does not exist"
+    } else {
+        return Ok(());
+    };
+    let message = format!("cannot write the report to `{}`: {problem}", path.display());
+    Err(Failure { message, status: 1 })
 }
 
 fn text_options(arguments: &RunArgs) -> TextOptions {

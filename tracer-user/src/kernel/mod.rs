@@ -9,6 +9,7 @@ use std::{
     io,
     os::fd::{AsFd as _, OwnedFd},
     path::{Path, PathBuf},
+    thread,
 };
 
 use aya::{
@@ -358,6 +359,17 @@ impl Kernel {
                 counters.as_ref().and_then(|counters| counters.get(&(class as u32), 0).ok());
             (class, values.map_or(0, |values| values.iter().sum()))
         })
+    }
+
+    /// Detaches everything. The kernel waits for a grace period at each link, so they are closed side by side.
+    pub fn detach(self) {
+        let Self { ebpf, multi, links, target: _ } = self;
+        thread::scope(|scope| {
+            for link in links {
+                scope.spawn(move || drop(link));
+            }
+            scope.spawn(move || drop((ebpf, multi)));
+        });
     }
 
     /// The programs' log, when they were loaded with it, to be passed to `logger`.

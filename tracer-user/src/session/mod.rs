@@ -162,8 +162,6 @@ pub fn run(options: &RunOptions) -> Result<Outcome, RunError> {
     let undecodable = reader.finish();
     let Checked { findings, source, kernel, late_watch_notes, values } = checking.finish();
     let lost = kernel.lost();
-    // Detaching takes time of its own; nobody waits for it.
-    drop(kernel);
     notes.extend(late_watch_notes);
     if undecodable > 0 {
         notes.push(format!("{undecodable} records could not be decoded"));
@@ -184,7 +182,12 @@ pub fn run(options: &RunOptions) -> Result<Outcome, RunError> {
         ..report::Context::new(subject(ending))
     };
     let mut names = LiveNames::new(source, values);
-    Ok(Outcome { ending, report: report::assemble(&findings, &mut names, context) })
+    // The kernel waits for a grace period at each detach: names are looked up meanwhile.
+    let report = thread::scope(|scope| {
+        scope.spawn(|| kernel.detach());
+        report::assemble(&findings, &mut names, context)
+    });
+    Ok(Outcome { ending, report })
 }
 
 /// Everything that is ready when the program is let go.

@@ -35,8 +35,8 @@ pub enum ProgramError {
     },
     /// It is a script.
     #[error(
-        "`{path}` is a script, and scripts have no machine code to trace: name the program that it starts, or \
-         its interpreter (`avtrace {interpreter} {path}`)"
+        "`{path}` is a script, not an ELF program: name the program that it starts, or its interpreter \
+         (`avtrace {interpreter} {path}`)"
     )]
     Script {
         /// The file.

@@ -21,7 +21,7 @@ use crate::{
 #[derive(Debug, thiserror::Error)]
 pub enum WatchError {
     /// Its name does not tell an address.
-    #[error("cannot watch `{spec}`: {reason}{hint}")]
+    #[error("--watch {spec}: {reason}{hint}")]
     Name {
         /// As the user wrote it.
         spec: String,
@@ -245,6 +245,14 @@ fn resolve(spec: &WatchSpec, symbolizer: &Symbolizer) -> Result<(ProcessAddr, u6
             (variable.address, variable.size)
         }
     };
+    let end = spec.offset.saturating_add(spec.length.unwrap_or(1));
+    if let Some(size) = size.filter(|&size| end > size) {
+        return Err(WatchError::Name {
+            spec: spec.to_string(),
+            reason: format!("that is outside the variable, which has {size} bytes"),
+            hint: String::new(),
+        });
+    }
     let address = ProcessAddr(start.0.wrapping_add(spec.offset));
     let rest = size.map(|size| size.saturating_sub(spec.offset)).filter(|&rest| rest > 0);
     let length = spec.length.or(rest).ok_or_else(|| WatchError::Name {
