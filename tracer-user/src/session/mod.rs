@@ -7,7 +7,7 @@ pub mod privileges;
 pub mod program;
 pub mod watches;
 
-use std::{ffi::OsString, io, path::PathBuf, time::Instant};
+use std::{ffi::OsString, io, path::PathBuf, thread, time::Instant};
 
 use tracer_ebpf::Target;
 
