@@ -1,6 +1,8 @@
 //! `cargo xtask bench NAME`: the registry of benchmarks. Each is a file of its own below `bench/`
 //! and one line here.
 
+mod lock_pairs;
+
 use anyhow::{Result, bail};
 
 use crate::setup;
@@ -17,7 +19,11 @@ pub struct Bench {
 }
 
 /// Every benchmark.
-const BENCHES: &[Bench] = &[];
+const BENCHES: &[Bench] = &[Bench {
+    name: "lock-pairs",
+    about: "what recording lock operations costs, beside bpftrace counting the same calls",
+    run: lock_pairs::run,
+}];
 
 /// Runs the benchmark called `name`, or lists all.
 ///
