@@ -140,29 +140,3 @@ impl Symbolizer {
 fn no_file(module: &Module, error: &Error) -> Miss {
     Miss::NoFile { module: module.path().display().to_string(), reason: error.to_string() }
 }
-
-pub struct TmpVar {
-    pub address: ProcessAddr,
-    pub size: Option<u64>,
-}
-impl Symbolizer {
-    pub fn source_cache(&self) -> super::SourceCache {
-        super::SourceCache::default()
-    }
-    pub fn describe(&self, a: ProcessAddr, _l: u64) -> Option<String> {
-        let m = self.module_at(a)?;
-        let f = m.file().ok()?;
-        let (s, o) = f.symbol_at(m.link_address(a)?)?;
-        Some(if o == 0 { s.name.to_owned() } else { format!("{}+{o:#x}", s.name) })
-    }
-    pub fn variable(&self, n: &str) -> Result<TmpVar, super::NameMiss> {
-        let m = self.executable().unwrap();
-        let f = m.file().unwrap();
-        let s =
-            f.symbols_named(n).next().ok_or(super::NameMiss::NotFound { name: n.to_owned() })?;
-        Ok(TmpVar { address: m.process_address(s.address).unwrap(), size: Some(s.size) })
-    }
-    pub fn near_variables(&self, _n: &str, _k: usize) -> Vec<String> {
-        vec![]
-    }
-}
