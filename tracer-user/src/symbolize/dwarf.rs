@@ -266,12 +266,11 @@ fn main_name(id: SectionId) -> Option<&'static str> {
 
 /// A section for the parser, empty where there is none.
 fn load_section(file: &ElfFile, name: Option<&'static str>) -> Result<Reader, Error> {
-    let section = match name {
-        Some(name) => file.section(name)?,
+    let bytes = match name {
+        Some(name) => file.joined_sections(name)?,
         None => None,
     };
-    let bytes = section.map_or_else(|| Bytes::from(Vec::new()), |section| section.data);
-    Ok(Reader::new(bytes, LittleEndian))
+    Ok(Reader::new(bytes.unwrap_or_else(|| Bytes::from(Vec::new())), LittleEndian))
 }
 
 pub(crate) fn to_path(text: &Reader) -> Option<PathBuf> {

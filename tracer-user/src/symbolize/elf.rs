@@ -13,17 +13,12 @@ use super::debug_file::{self, DebugSearch};
 use super::dwarf::DebugInfo;
 use super::error::Error;
 use super::extent::{Extents, FunctionExtent};
+use super::sections::{self, Section};
 use super::symbols::{Symbol, SymbolTable};
+use super::variables::Definitions;
 use crate::sys::bytes::Bytes;
 
-/// Decompressed debug sections beyond this size are refused: no real one comes near it, and a damaged header
-/// could ask for all memory. In bytes.
-const MAX_DECOMPRESSED: u64 = 8 << 30;
-
-/// The most that zlib can expand its input, rounded up; zstd may do better, but not on debug information.
-const MAX_EXPANSION: u64 = 2048;
-
-type Elf = FileHeader64<LittleEndian>;
+pub(crate) type Header = FileHeader64<LittleEndian>;
 pub(crate) const LE: LittleEndian = LittleEndian;
 
 /// One `PT_LOAD` program header: a part of the file that is mapped when the file is loaded.
@@ -51,15 +46,6 @@ impl Segment {
     }
 }
 
-/// A section's place and contents.
-#[derive(Clone, Debug)]
-pub struct Section {
-    /// The section's address; 0 when it is not loaded, as debug sections are not.
-    pub address: LinkAddr,
-    /// The contents, decompressed; empty for `.bss` and for sections that a debug file only names.
-    pub data: Bytes,
-}
-
 /// An ELF file, mapped. Symbols and debug information are read on first use and kept.
 #[derive(Debug)]
 pub struct ElfFile {
@@ -74,6 +60,7 @@ pub struct ElfFile {
     extents: OnceLock<Extents>,
     debug_file: OnceLock<Option<Arc<ElfFile>>>,
     debug_info: OnceLock<Result<Option<DebugInfo>, Error>>,
+    definitions: OnceLock<Definitions>,
 }
 
 impl ElfFile {
@@ -103,7 +90,7 @@ impl ElfFile {
     /// [`Error::NotElf`], as for [`open`](Self::open).
     pub fn from_bytes(path: &Path, bytes: Bytes, search: &DebugSearch) -> Result<Self, Error> {
         let not_elf = |reason: &str| Error::NotElf { path: path.into(), reason: reason.into() };
-        let header = Elf::parse(&*bytes).map_err(|error| not_elf(&error.to_string()))?;
+        let header = Header::parse(&*bytes).map_err(|error| not_elf(&error.to_string()))?;
         if !header.is_little_endian() {
             return Err(not_elf("it is big-endian"));
         }
@@ -139,6 +126,7 @@ impl ElfFile {
             extents: OnceLock::new(),
             debug_file: OnceLock::new(),
             debug_info: OnceLock::new(),
+            definitions: OnceLock::new(),
         })
     }
 
@@ -221,7 +209,12 @@ impl ElfFile {
     /// # Errors
     /// [`Error::Malformed`] when the section table or the section is damaged.
     pub fn section(&self, name: &'static str) -> Result<Option<Section>, Error> {
-        self.read_section(name).map_err(|error| self.malformed(name, error))
+        sections::read(self, name).map_err(|error| self.malformed(name, error))
+    }
+
+    /// The sections called `name`, one after the other. A `.dwo` file has one for each type that it shares.
+    pub(crate) fn joined_sections(&self, name: &'static str) -> Result<Option<Bytes>, Error> {
+        sections::read_joined(self, name).map_err(|error| self.malformed(name, error))
     }
 
     /// All symbols that this file and its separate debug file define, read on first use. A damaged symbol table
@@ -277,6 +270,11 @@ impl ElfFile {
         self.debug_info.get_or_init(|| DebugInfo::load(self)).as_ref().map(Option::as_ref)
     }
 
+    /// The variables that `info`, this file's debug information, knows.
+    pub(crate) fn definitions(&self, info: &DebugInfo) -> &Definitions {
+        self.definitions.get_or_init(|| Definitions::new(info))
+    }
+
     /// The `len` bytes before `address`, when they are code.
     fn code_before(&self, address: LinkAddr, len: usize) -> Option<&[u8]> {
         let start = address.checked_sub(len as u64)?;
@@ -302,77 +300,16 @@ impl ElfFile {
         })
     }
 
-    pub(crate) fn section_table(&self) -> object::Result<SectionTable<'_, Elf>> {
-        Elf::parse(&*self.bytes)?.sections(LE, &*self.bytes)
+    pub(crate) fn section_table(&self) -> object::Result<SectionTable<'_, Header>> {
+        Header::parse(&*self.bytes)?.sections(LE, &*self.bytes)
     }
 
     pub(crate) fn malformed(&self, what: &'static str, error: impl ToString) -> Error {
         Error::Malformed { path: self.path.clone(), what, reason: error.to_string() }
     }
-
-    fn read_section(&self, name: &str) -> Result<Option<Section>, String> {
-        let text = |error: object::Error| error.to_string();
-        let table = self.section_table().map_err(text)?;
-        let old_name = name.strip_prefix(".debug_").map(|rest| format!(".zdebug_{rest}"));
-        let found = table.section_by_name(LE, name.as_bytes()).map(|found| (found.1, false));
-        let found = found.or_else(|| {
-            Some((table.section_by_name(LE, old_name.as_deref()?.as_bytes())?.1, true))
-        });
-        let Some((header, old_compression)) = found else { return Ok(None) };
-        let address = LinkAddr(header.sh_addr(LE));
-        let Some((offset, size)) = header.file_range(LE) else {
-            return Ok(Some(Section { address, data: Bytes::from(Vec::new()) }));
-        };
-        let raw = self.file_range(offset, size).ok_or("it does not lie within the file")?;
-        let data = if old_compression {
-            decompress_old(&raw)?
-        } else if let Some((compression, offset, size)) =
-            header.compression(LE, &*self.bytes).map_err(text)?
-        {
-            let format = match compression.ch_type.get(LE) {
-                elf::ELFCOMPRESS_ZLIB => object::CompressionFormat::Zlib,
-                elf::ELFCOMPRESS_ZSTD => object::CompressionFormat::Zstandard,
-                other => return Err(format!("unknown compression {}", other.0)),
-            };
-            let raw = self.file_range(offset, size).ok_or("it does not lie within the file")?;
-            decompress(format, &raw, compression.ch_size.get(LE))?
-        } else {
-            raw
-        };
-        Ok(Some(Section { address, data }))
-    }
-
-    fn file_range(&self, offset: u64, size: u64) -> Option<Bytes> {
-        let start = usize::try_from(offset).ok()?;
-        let end = usize::try_from(offset.checked_add(size)?).ok()?;
-        self.bytes.slice(start..end)
-    }
 }
 
-fn decompress(
-    format: object::CompressionFormat,
-    data: &[u8],
-    uncompressed_size: u64,
-) -> Result<Bytes, String> {
-    let most = (data.len() as u64).saturating_mul(MAX_EXPANSION).min(MAX_DECOMPRESSED);
-    if uncompressed_size > most {
-        return Err(format!("{} bytes cannot expand to {uncompressed_size}", data.len()));
-    }
-    let compressed = object::CompressedData { format, data, uncompressed_size };
-    let data = compressed.decompress().map_err(|error| error.to_string())?;
-    Ok(Bytes::from(data.into_owned()))
-}
-
-/// The format before `SHF_COMPRESSED`: `ZLIB`, the size as a big-endian number, a zlib stream.
-fn decompress_old(data: &[u8]) -> Result<Bytes, String> {
-    let (size, stream) = data
-        .strip_prefix(b"ZLIB")
-        .and_then(<[u8]>::split_first_chunk::<8>)
-        .ok_or("it has no compression header")?;
-    decompress(object::CompressionFormat::Zlib, stream, u64::from_be_bytes(*size))
-}
-
-fn find_build_id(header: &Elf, bytes: &Bytes) -> Option<Vec<u8>> {
+fn find_build_id(header: &Header, bytes: &Bytes) -> Option<Vec<u8>> {
     let in_sections = || {
         let table = header.sections(LE, &**bytes).ok()?;
         table.iter().find_map(|section| build_id_note(section.notes(LE, &**bytes).ok()??))
@@ -384,7 +321,7 @@ fn find_build_id(header: &Elf, bytes: &Bytes) -> Option<Vec<u8>> {
     in_sections().or_else(in_segments)
 }
 
-fn build_id_note(notes: object::read::elf::NoteIterator<'_, Elf>) -> Option<Vec<u8>> {
+fn build_id_note(notes: object::read::elf::NoteIterator<'_, Header>) -> Option<Vec<u8>> {
     notes
         .map_while(Result::ok)
         .find(|note| note.name() == elf::ELF_NOTE_GNU && note.n_type(LE) == elf::NT_GNU_BUILD_ID)

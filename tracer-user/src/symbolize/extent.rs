@@ -6,7 +6,8 @@ use gimli::{
 };
 
 use super::address::LinkAddr;
-use super::elf::{ElfFile, Section};
+use super::elf::ElfFile;
+use super::sections::Section;
 use crate::sys::bytes::Bytes;
 
 /// Checked access to DWARF in a mapped file.

@@ -7,8 +7,10 @@ use super::debug_file::DebugSearch;
 use super::error::Error;
 use super::lines::{self, Resolution};
 use super::maps::Mapping;
-use super::miss::Miss;
+use super::miss::{Miss, NameMiss};
 use super::module::{Module, Modules};
+use super::naming::{self, Described, Variable};
+use super::source::SourceCache;
 
 /// Symbols, lines and variables of one process, or of one file before it runs.
 ///
@@ -102,6 +104,60 @@ impl Symbolizer {
     /// As for [`resolve`](Self::resolve).
     pub fn resolve_return_address(&self, address: ProcessAddr) -> Result<Resolution, Miss> {
         self.resolve_at(address, 1)
+    }
+
+    /// The variable that holds the `len` bytes at `address`, down to the member or element.
+    ///
+    /// # Errors
+    /// [`Miss::NotMapped`], [`Miss::NoFile`], and [`Miss::NoSymbol`] when neither symbols nor debug information
+    /// know of a variable there.
+    pub fn describe(&self, address: ProcessAddr, len: u64) -> Result<Described, Miss> {
+        let (module, link) = self.locate(address)?;
+        let file = module.file().map_err(|error| no_file(module, error))?;
+        naming::describe(module, file, link, len)
+    }
+
+    /// Finds a variable by name: that of a global or static variable, in the program first and then in its
+    /// libraries, followed by members and constant indices where debug information tells them.
+    ///
+    /// The name may be mangled, or readable with the namespaces, classes, modules and functions around it, of
+    /// which the outer ones can be left out: `BALANCE`, `bank::BALANCE`, `Account::total`, `deposit::calls`. The
+    /// source file can stand in front, too: `bank.c::total`.
+    ///
+    /// # Errors
+    /// Why there is no such variable, or not just one. [`near_names`](Self::near_names) has suggestions.
+    pub fn lookup_variable(&self, expression: &str) -> Result<Variable, NameMiss> {
+        if !naming::is_well_formed(expression) {
+            return Err(NameMiss::Malformed { expression: expression.into() });
+        }
+        let program = self.modules.executable();
+        let libraries = self
+            .modules
+            .iter()
+            .filter(|module| program.is_none_or(|program| !std::ptr::eq(program, *module)));
+        for module in program.into_iter().chain(libraries) {
+            if let Ok(file) = module.file()
+                && naming::has_variables(module.path())
+                && let Some(variable) = naming::look_up(module, file, expression)?
+            {
+                return Ok(variable);
+            }
+        }
+        Err(NameMiss::NotFound { name: naming::leading_name(expression).into() })
+    }
+
+    /// At most `count` names of the program's variables that are close to `name`, the closest first.
+    #[must_use]
+    pub fn near_names(&self, name: &str, count: usize) -> Vec<String> {
+        let file = self.modules.executable().and_then(|module| module.file().ok());
+        let names = file.map(|file| naming::all_names(file)).unwrap_or_default();
+        naming::nearest(&names, naming::leading_name(name), count)
+    }
+
+    /// A cache for source lines that finds files as the process does.
+    #[must_use]
+    pub fn source_cache(&self) -> SourceCache {
+        SourceCache::new(self.modules.search())
     }
 
     /// Whether a function that is stopped at `address` has its frame pointer set up; see

@@ -4,3 +4,4 @@ mod elf;
 mod lines;
 mod process;
 mod support;
+mod variables;
