@@ -18,6 +18,9 @@ use crate::{
     symbolize::{Frame, ProcessAddr, Resolution, SourceCache, is_wrapper},
 };
 
+/// Size of a `pthread_mutex_t` in glibc on x86-64: a lock's name is that of the whole, not of its first field.
+const MUTEX_BYTES: u64 = 40;
+
 /// Names of a live run.
 #[derive(Debug)]
 pub struct LiveNames {
@@ -65,7 +68,7 @@ impl LiveNames {
             kind: ObjectKind::Variable,
             name: range.map(|range| {
                 let described = self.source.symbolizer.describe(range.address, range.length);
-                described.unwrap_or_else(|| range.label.clone())
+                described.map_or_else(|_| range.label.clone(), |described| described.to_string())
             }),
             address: range.map(|range| range.address.0),
         }
@@ -98,8 +101,11 @@ impl Names for LiveNames {
             finding::Object::Variable(variable) => self.variable(variable),
             finding::Object::Lock(lock) => {
                 let address = self.source.lock_info(lock).map(|(address, _)| address);
-                let name = address
-                    .and_then(|address| self.source.symbolizer.describe(ProcessAddr(address), 1));
+                let name = address.and_then(|address| {
+                    let described =
+                        self.source.symbolizer.describe(ProcessAddr(address), MUTEX_BYTES);
+                    described.ok().map(|described| described.to_string())
+                });
                 Object { kind: ObjectKind::Mutex, name, address }
             }
             finding::Object::Sync(_) => {

@@ -237,7 +237,7 @@ fn resolve(spec: &WatchSpec, symbolizer: &Symbolizer) -> Result<(ProcessAddr, u6
     let (start, size) = match &spec.place {
         Place::Address(address) => (ProcessAddr(*address), None),
         Place::Symbol(name) => {
-            let variable = symbolizer.variable(name).map_err(|miss| WatchError::Name {
+            let variable = symbolizer.lookup_variable(name).map_err(|miss| WatchError::Name {
                 spec: spec.to_string(),
                 reason: miss.to_string(),
                 hint: suggestions(name, symbolizer),
@@ -264,7 +264,7 @@ fn resolve(spec: &WatchSpec, symbolizer: &Symbolizer) -> Result<(ProcessAddr, u6
 }
 
 fn suggestions(name: &str, symbolizer: &Symbolizer) -> String {
-    let near = symbolizer.near_variables(name, 3);
+    let near = symbolizer.near_names(name, 3);
     let quoted: Vec<String> = near.iter().map(|name| format!("`{name}`")).collect();
     match quoted.as_slice() {
         [] => String::new(),
