@@ -80,7 +80,7 @@ pub struct Header {
     pub flags: u16,
     /// The acting thread, as its own PID namespace numbers it.
     pub tid: u32,
-    /// Which probe point or watchpoint fired: the low half of its cookie.
+    /// Which probe point fired: the low half of its cookie.
     pub site: u32,
     /// How many events had been lost when this one was recorded, modulo 2³². A change since the record before
     /// is a gap.
@@ -115,9 +115,12 @@ pub struct SyncRecord {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AccessRecord {
-    /// The header.
+    /// The header; its site is 0: the kernel gives threads that inherit a watchpoint no cookie
+    /// (`kernel/events/core.c`, `perf_event_alloc`).
     pub header: Header,
-    /// The memory after the access, zero-extended: at most 8 bytes.
+    /// The watched address, which tells the watchpoint.
+    pub address: u64,
+    /// The 8 bytes from the watched address on, after the access.
     pub value: u64,
     /// The stack pointer.
     pub sp: u64,
@@ -240,9 +243,9 @@ const _: () = {
     assert!(size_of::<SyncRecord>() == 80);
     assert!(offset_of!(SyncRecord, object) == 16);
     assert!(offset_of!(SyncRecord, frames) == 32);
-    assert!(size_of::<AccessRecord>() == 80);
-    assert!(offset_of!(AccessRecord, value) == 16);
-    assert!(offset_of!(AccessRecord, frames) == 32);
+    assert!(size_of::<AccessRecord>() == 88);
+    assert!(offset_of!(AccessRecord, value) == 24);
+    assert!(offset_of!(AccessRecord, frames) == 40);
     assert!(size_of::<ThreadRecord>() == 48);
     assert!(offset_of!(ThreadRecord, child) == 24);
     assert!(offset_of!(ThreadRecord, comm) == 32);

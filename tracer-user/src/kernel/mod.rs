@@ -324,16 +324,16 @@ impl Kernel {
     }
 
     /// Watches `length` bytes (1, 2, 4 or 8) at `address`, a multiple of it, in a thread and all that it will
-    /// create. Hits carry `site`.
+    /// create. Hits carry the address.
     ///
     /// # Errors
     ///
     /// See [`perf::open_breakpoint`].
-    pub fn watch(&mut self, thread: u32, address: u64, length: u64, site: u32) -> io::Result<()> {
+    pub fn watch(&mut self, thread: u32, address: u64, length: u64) -> io::Result<()> {
         let event = perf::open_breakpoint(thread, address, length)?;
         let program: &mut PerfEvent = self.program("access").map_err(io::Error::other)?;
         let program = program.fd().map_err(io::Error::other)?.as_fd();
-        let link = bpf::attach_perf_event(program, event.as_fd(), u64::from(site))?;
+        let link = bpf::attach_perf_event(program, event.as_fd())?;
         self.links.extend([link, event]);
         Ok(())
     }

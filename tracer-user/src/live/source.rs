@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use checker::event::{Event, EventNumber, LocationId, LockId, Op, RegionId, ThreadId, VarId};
 use rustc_hash::FxHashMap;
 use tracer_ebpf::{
-    AccessRecord, FRAMES, Header, Kind, RegionRecord, RegistersRecord, SyncRecord, ThreadRecord,
+    AccessRecord, FRAMES, Kind, RegionRecord, RegistersRecord, SyncRecord, ThreadRecord,
 };
 
 use super::{
@@ -296,13 +296,12 @@ impl Source {
     }
 
     fn access(&mut self, record: &AccessRecord, sink: &mut impl FnMut(Item)) {
-        let Header { tid, site, .. } = record.header;
-        let Some(watch) = self.watches.get(site as usize) else {
+        let Some(index) = self.watch_at(ProcessAddr(record.address)) else {
             self.omissions.foreign_records += 1;
             return;
         };
-        let length = watch.length;
-        let thread = self.thread(tid);
+        let length = self.watches[index].length;
+        let thread = self.thread(record.header.tid);
         let next = record.frames[0];
         let decoded = *self
             .accesses
@@ -320,10 +319,10 @@ impl Source {
             }
         };
         let location = self.locations.stack(Location::Access(frames), &mut self.symbolizer);
-        let variable = VarId(site);
+        let variable = VarId(index as u32);
         let mask = if length >= 8 { u64::MAX } else { (1 << (8 * length)) - 1 };
         let after = record.value & mask;
-        let before = self.last_values[site as usize].replace(after);
+        let before = self.last_values[index].replace(after);
         let written = kind != AccessKind::Read;
         let value = ObservedValue { before, after, length, written };
         match kind {
@@ -366,11 +365,16 @@ impl Source {
         })
     }
 
-    /// Adds a range whose address became known while the process runs; returns its site.
-    pub fn add_watch(&mut self, range: WatchedRange) -> u32 {
+    /// Adds a range whose address became known while the process runs.
+    pub fn add_watch(&mut self, range: WatchedRange) {
         self.watches.push(range);
         self.last_values.push(None);
-        (self.watches.len() - 1) as u32
+    }
+
+    /// The watched range that starts at an address, as an index.
+    #[must_use]
+    pub fn watch_at(&self, address: ProcessAddr) -> Option<usize> {
+        self.watches.iter().position(|range| range.address == address)
     }
 
     /// Markers of shared variables that were reached since the last call: site and registers.

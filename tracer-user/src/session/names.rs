@@ -104,7 +104,7 @@ impl Names for LiveNames {
                 let name = address.and_then(|address| {
                     let described =
                         self.source.symbolizer.describe(ProcessAddr(address), MUTEX_BYTES);
-                    described.ok().map(|described| described.to_string())
+                    described.ok().map(|described| without_internals(&described.to_string()))
                 });
                 Object { kind: ObjectKind::Mutex, name, address }
             }
@@ -144,6 +144,20 @@ impl Names for LiveNames {
     fn threads(&mut self) -> Vec<ThreadId> {
         (0..self.source.threads().len() as u32).map(ThreadId).collect()
     }
+}
+
+/// Cuts a name before the first member whose name is reserved for the implementation, such as `__data` of a
+/// `pthread_mutex_t` or `_M_mutex` of a `std::mutex`: the user knows the lock, not what is in it.
+fn without_internals(name: &str) -> String {
+    let reserved = |member: &&str| {
+        member.starts_with("__")
+            || (member.starts_with('_')
+                && member[1..].starts_with(|c: char| c.is_ascii_uppercase()))
+    };
+    let mut members = name.split('.');
+    let first = members.next().unwrap_or_default();
+    let known = members.take_while(|member| !reserved(member));
+    std::iter::once(first).chain(known).collect::<Vec<_>>().join(".")
 }
 
 /// Most integers in programs are signed, and small: show them so.
@@ -202,7 +216,15 @@ impl Names for NoNames {
 
 #[cfg(test)]
 mod tests {
-    use super::signed;
+    use super::{signed, without_internals};
+
+    #[test]
+    fn locks_are_named_by_what_the_user_declared() {
+        assert_eq!(without_internals("account.lock.__data"), "account.lock");
+        assert_eq!(without_internals("bank._M_mutex.__data.__lock"), "bank");
+        assert_eq!(without_internals("locks[3].__data"), "locks[3]");
+        assert_eq!(without_internals("_private.lock_+0x8"), "_private.lock_+0x8");
+    }
 
     #[test]
     fn values_are_shown_signed() {

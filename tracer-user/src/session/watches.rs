@@ -105,9 +105,12 @@ impl Watches {
 
     fn add(&mut self, address: ProcessAddr, length: u64, label: &str) {
         for (address, length) in pieces(address, length) {
-            let known = |range: &WatchedRange| range.address == address && range.length == length;
-            if !self.ranges.iter().any(known) {
-                self.ranges.push(WatchedRange { address, length, label: label.to_owned() });
+            // Hits tell the address alone: of two ranges that start together the longer one is watched.
+            match self.ranges.iter_mut().find(|range| range.address == address) {
+                Some(known) => known.length = known.length.max(length),
+                None => {
+                    self.ranges.push(WatchedRange { address, length, label: label.to_owned() });
+                }
             }
         }
     }
@@ -118,8 +121,8 @@ impl Watches {
     ///
     /// When the kernel refuses one.
     pub fn attach(&self, kernel: &mut Kernel, pid: u32) -> Result<(), RunError> {
-        for (site, range) in self.ranges.iter().enumerate() {
-            arm(kernel, pid, range, site as u32).map_err(|error| WatchError::Refused {
+        for range in &self.ranges {
+            arm(kernel, pid, range).map_err(|error| WatchError::Refused {
                 address: range.address.0,
                 length: range.length,
                 hint: remedy(&error),
@@ -152,7 +155,7 @@ fn remedy(error: &io::Error) -> &'static str {
 }
 
 /// Arms a range in every thread that the process has; those to come inherit it.
-fn arm(kernel: &mut Kernel, pid: u32, range: &WatchedRange, site: u32) -> io::Result<()> {
+fn arm(kernel: &mut Kernel, pid: u32, range: &WatchedRange) -> io::Result<()> {
     let mut armed = Vec::new();
     loop {
         let mut new = false;
@@ -163,7 +166,7 @@ fn arm(kernel: &mut Kernel, pid: u32, range: &WatchedRange, site: u32) -> io::Re
             if armed.contains(&tid) {
                 continue;
             }
-            match kernel.watch(tid, range.address.0, range.length, site) {
+            match kernel.watch(tid, range.address.0, range.length) {
                 Ok(()) => (),
                 // The thread has ended meanwhile.
                 Err(error) if error.raw_os_error() == Some(libc::ESRCH) => continue,
@@ -195,21 +198,15 @@ pub fn arm_late(
         ));
     };
     for (address, length) in pieces(address, size) {
-        let count = source.watch_count();
-        let known = (0..count).any(|index| {
-            source
-                .watch(checker::event::VarId(index as u32))
-                .is_some_and(|range| range.address == address && range.length == length)
-        });
-        if known {
+        if source.watch_at(address).is_some() {
             continue;
         }
-        if count >= MAX_WATCHPOINTS {
+        if source.watch_count() >= MAX_WATCHPOINTS {
             return Some(no_room(&label));
         }
         let range = WatchedRange { address, length, label: label.clone() };
-        let site = source.add_watch(range.clone());
-        if let Err(error) = arm(kernel, pid, &range, site) {
+        source.add_watch(range.clone());
+        if let Err(error) = arm(kernel, pid, &range) {
             return Some(format!(
                 "the shared variable `{label}` was not watched: {error}{}",
                 remedy(&error)

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::demangle::Name;
 use super::lines::Frame;
 
 /// Where systems and compilers keep headers and library sources.
@@ -20,8 +21,14 @@ const SYSTEM_PREFIXES: [&str; 6] = [
 /// line, which is that of the first frame that is none of these. A frame without a file is no wrapper.
 #[must_use]
 pub fn is_wrapper(frame: &Frame) -> bool {
+    let of_marker = |name: &Name| name.to_string().contains(REGION_GUARD);
     frame.file.as_deref().is_some_and(is_wrapper_file)
+        || frame.function.as_ref().is_some_and(of_marker)
 }
+
+/// What the name of the local class behind `AVTRACE_REGION` in C++ starts with (`markers/include/avtrace.h`): its
+/// constructor and destructor stand in the user's file, and are not the user's.
+const REGION_GUARD: &str = "avtrace_region_";
 
 fn is_wrapper_file(path: &Path) -> bool {
     let Some(text) = path.to_str() else { return false };
