@@ -85,6 +85,9 @@ pub enum Op {
     AcquireShared(LockId),
     /// Lets go of a reader-writer lock held shared.
     ReleaseShared(LockId),
+    /// The lock's memory starts or ends its life (`pthread_mutex_init`, `pthread_mutex_destroy`): earlier releases
+    /// order nothing any more, holds are forgotten, and the id stands for a lock never used before.
+    Reset(LockId),
     /// Starts a thread.
     Fork(ThreadId),
     /// Has waited for a thread's end.

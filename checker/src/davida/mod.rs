@@ -343,4 +343,10 @@ impl Visitor for ActiveRegions {
             thread.splits.released(lock, now);
         }
     }
+
+    fn reset(&mut self, lock: LockId) {
+        for thread in &mut self.threads {
+            thread.splits.forget(lock);
+        }
+    }
 }

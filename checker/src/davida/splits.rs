@@ -10,7 +10,7 @@ const FOLLOWED: usize = 16;
 
 struct Followed {
     lock: LockId,
-    /// The last release.
+    /// The last release; none when the lock became another one since.
     released: Access,
     /// The last time that the lock was released and taken again.
     split: Option<(Access, Access)>,
@@ -38,8 +38,16 @@ impl Splits {
     }
 
     pub(super) fn acquired(&mut self, lock: LockId, now: &Access) {
-        if let Some(followed) = self.0.iter_mut().find(|followed| followed.lock == lock) {
+        let found = self.0.iter_mut().find(|followed| followed.lock == lock);
+        if let Some(followed) = found.filter(|followed| followed.released.is_some()) {
             followed.split = Some((followed.released, *now));
+        }
+    }
+
+    /// The lock is another one from now on, which the transaction has not let go of.
+    pub(super) fn forget(&mut self, lock: LockId) {
+        if let Some(followed) = self.0.iter_mut().find(|followed| followed.lock == lock) {
+            followed.released = Access::NONE;
         }
     }
 

@@ -109,4 +109,11 @@ impl Locks {
             None => shared.releases.push(*now),
         }
     }
+
+    /// The lock's memory starts or ends a life: what came before is forgotten.
+    pub(crate) fn forget(&mut self, lock: LockId) {
+        if let Some(lock) = self.0.get_mut(lock.index()) {
+            *lock = Lock::default();
+        }
+    }
 }

@@ -67,6 +67,8 @@ pub(crate) trait Visitor {
     fn acquired(&mut self, _lock: LockId, _now: &Access) {}
     /// The outermost hold of a lock ended.
     fn released(&mut self, _lock: LockId, _now: &Access) {}
+    /// The lock is another one from now on.
+    fn reset(&mut self, _lock: LockId) {}
 }
 
 /// The state of everything that dependencies rest on.
@@ -169,7 +171,8 @@ impl Engine {
             Op::Write(_) => Action::Write,
             Op::Update(_) => Action::Update,
             Op::Alloc(_) => Action::Alloc,
-            Op::Free(_) => Action::Free,
+            // Nothing depends on a reset, so that no report shows what it is remembered as.
+            Op::Free(_) | Op::Reset(_) => Action::Free,
             Op::Begin(_) => Action::Begin,
             Op::Acquire(_) => Action::Acquire,
             Op::AcquireShared(_) => Action::AcquireShared,
@@ -282,6 +285,13 @@ impl Engine {
                     visitor.released(lock, &now);
                 }
             }
+            Op::Reset(lock) => {
+                locks.forget(lock);
+                for thread in threads.iter_mut() {
+                    thread.forget(lock);
+                }
+                visitor.reset(lock);
+            }
             Op::Signal(object) => syncs.signal(object, &now, clocks),
             Op::Wait(object) => {
                 syncs.wait(object, &now, clocks, report!(Object::Sync(object), None));
@@ -330,6 +340,7 @@ fn check_ids(event: &Event) -> Result<(), Misfit> {
         Op::Alloc(VarId(id)) | Op::Free(VarId(id)) => id,
         Op::Acquire(LockId(id)) | Op::Release(LockId(id)) => id,
         Op::AcquireShared(LockId(id)) | Op::ReleaseShared(LockId(id)) => id,
+        Op::Reset(LockId(id)) => id,
         Op::Fork(ThreadId(id)) | Op::Join(ThreadId(id)) => id,
         Op::Signal(SyncId(id)) | Op::Wait(SyncId(id)) => id,
         Op::Arrive(SyncId(id)) | Op::Depart(SyncId(id)) => id,

@@ -80,6 +80,11 @@ impl Thread {
         }
     }
 
+    /// The lock is another one from now on, which nobody holds.
+    pub(crate) fn forget(&mut self, lock: LockId) {
+        self.held.retain(|held| held.lock != lock);
+    }
+
     /// Takes a lock; tells whether this is the outermost hold.
     pub(crate) fn hold(&mut self, lock: LockId, mode: Mode) -> bool {
         match self.held(lock, mode) {

@@ -82,6 +82,7 @@ impl Machine {
             Op::ReleaseShared(lock) => self.let_go((lock.0, thread, true)),
             Op::Fork(child) => self.threads[child.index()].forked = true,
             Op::Join(child) => self.threads[child.index()].joined = true,
+            Op::Reset(lock) => self.held.retain(|&(held, _, _), _| held != lock.0),
             Op::Arrive(_) => state.inside = true,
             Op::Depart(_) => state.inside = false,
             _ => {}
@@ -119,11 +120,12 @@ fn op(kind: usize, object: u32, threads: u32) -> Op {
         14 => Op::Fork(ThreadId(object % threads)),
         15 => Op::Join(ThreadId(object % threads)),
         16 => Op::Alloc(variable),
-        _ => Op::Free(variable),
+        17 => Op::Free(variable),
+        _ => Op::Reset(lock),
     }
 }
 
-const KINDS: usize = 18;
+const KINDS: usize = 19;
 
 /// How often each kind is tried; most traces are without some of them.
 fn weights() -> impl Strategy<Value = [u8; KINDS]> {
@@ -135,7 +137,7 @@ fn weights() -> impl Strategy<Value = [u8; KINDS]> {
         |((read, write, update), (lock, shared, signal, barrier), (thread, memory))| {
             [
                 3, 2, 1, read, write, update, lock, lock, shared, shared, signal, signal, barrier,
-                barrier, thread, thread, memory, memory,
+                barrier, thread, thread, memory, memory, memory,
             ]
         },
     )

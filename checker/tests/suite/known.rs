@@ -185,6 +185,21 @@ fn shared_holders_do_not_conflict() {
 }
 
 #[test]
+fn a_lock_that_was_reset_is_another_lock() {
+    check(
+        "t1 begin(m); t1 acq(l); t1 rel(l); t1 reset(l); t2 acq(l); t2 rel(l); t2 reset(l)
+         t1 acq(l); t1 rel(l); t1 end",
+        &[],
+    );
+    let findings = check(
+        "t1 begin(m); t1 acq(k); t1 rel(k); t1 r(x); t2 reset(k); t1 acq(k); t2 w(x); t1 w(x)",
+        &["data: m t2 m"],
+    );
+    assert!(findings.violations[0].splits.is_empty());
+    refused("t1 acq(l); t2 reset(l); t1 rel(l)", Misfit::ReleaseNotHeld(checker::event::LockId(0)));
+}
+
+#[test]
 fn fork_and_join() {
     let findings =
         check("t1 begin(m); t1 fork(t2); t2 r(x); t1 join(t2); t1 end", &["sync: m t2 m"]);

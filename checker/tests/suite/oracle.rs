@@ -23,7 +23,7 @@ pub struct Oracle {
     pub tx: Vec<Tx>,
     pub executions: Vec<Execution>,
     pub dependencies: BTreeMap<(usize, usize), Object>,
-    /// Outermost acquires and releases.
+    /// Outermost acquires and releases, and resets.
     pub outermost: Vec<bool>,
     full: Matrix,
     data: Matrix,
@@ -128,6 +128,10 @@ fn outermost(events: &[Event]) -> Vec<bool> {
                 *depth -= 1;
                 *depth == 0
             }
+            Op::Reset(lock) => {
+                depth.retain(|&(_, held, _), _| held != lock);
+                true
+            }
             _ => false,
         })
         .collect()
@@ -159,6 +163,7 @@ fn roles(events: &[Event], outermost: &[bool]) -> BTreeMap<Object, Vec<(usize, R
             Op::AcquireShared(lock) => (Object::Lock(lock), Role::Acquire { shared: true }),
             Op::Release(lock) => (Object::Lock(lock), Role::Release { shared: false }),
             Op::ReleaseShared(lock) => (Object::Lock(lock), Role::Release { shared: true }),
+            Op::Reset(lock) => (Object::Lock(lock), Role::Forget),
             Op::Signal(sync) => (Object::Sync(sync), Role::Signal),
             Op::Wait(sync) => (Object::Sync(sync), Role::Wait),
             Op::Arrive(sync) => {

@@ -25,6 +25,9 @@ fn splits(oracle: &Oracle, from: usize, to: usize) -> BTreeMap<LockId, (usize, u
     let mut splits = BTreeMap::new();
     for index in from..=to {
         let event = oracle.events[index];
+        if let Op::Reset(lock) = event.op {
+            released.remove(&lock);
+        }
         if event.thread != oracle.events[from].thread || !oracle.outermost[index] {
             continue;
         }

@@ -50,6 +50,7 @@ pub fn parse(trace: &str) -> (Vec<Event>, Names) {
             "rel" => Op::Release(LockId(id('l'))),
             "racq" => Op::AcquireShared(LockId(id('l'))),
             "rrel" => Op::ReleaseShared(LockId(id('l'))),
+            "reset" => Op::Reset(LockId(id('l'))),
             "signal" => Op::Signal(SyncId(id('s'))),
             "wait" => Op::Wait(SyncId(id('s'))),
             "arrive" => Op::Arrive(SyncId(id('s'))),
