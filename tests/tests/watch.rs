@@ -99,7 +99,7 @@ fn the_balance_in_rust() {
         check_bank(
             &rust("bank", release),
             &rust("bank_fixed", release),
-            "bank::ACCOUNT+40:8",
+            "ACCOUNT+40:8",
             "ACCOUNT.balance",
         );
     }

@@ -231,9 +231,9 @@ impl Source {
     }
 
     fn sync(&mut self, kind: Kind, record: &SyncRecord, sink: &mut impl FnMut(Item)) {
-        if matches!(kind, Kind::LockReset) {
-            // A new lock at the same address is another lock: the old one's releases do not order it.
-            self.lock_ids.remove(&record.object);
+        // A new lock at the same address is another lock: the old one's releases do not order it. One that was
+        // never taken has none.
+        if kind == Kind::LockReset && !self.lock_ids.contains_key(&record.object) {
             return;
         }
         let thread = self.thread(record.header.tid);
@@ -241,6 +241,7 @@ impl Source {
         let op = match kind {
             Kind::Acquire => Op::Acquire(self.lock(record.object, location)),
             Kind::Release => Op::Release(self.lock(record.object, location)),
+            Kind::LockReset => Op::Reset(self.lock(record.object, location)),
             _ => {
                 let Some(&joined) = self.by_pthread.get(&record.object) else {
                     self.omissions.unknown_joins += 1;

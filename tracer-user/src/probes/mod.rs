@@ -1,6 +1,7 @@
 //! What to probe, and where in the code. Attaching is done by `kernel`.
 
 pub mod calls;
+pub mod constants;
 pub mod markers;
 pub mod placement;
 pub mod plan;

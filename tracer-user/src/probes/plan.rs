@@ -7,7 +7,8 @@ use tracer_ebpf::{Kind, cookie};
 
 use super::{
     calls::{CALLS, CallSpec, Role},
-    markers::{Marker, Meaning, SharedVariable, markers},
+    constants,
+    markers::{Marker, Meaning, Operand, SharedVariable, markers},
     placement::{self, Cost},
 };
 use crate::{
@@ -130,13 +131,18 @@ impl Planner<'_, '_> {
                 (ProbeProgram::Region, Kind::EndInnermost, "end of the innermost region".to_owned())
             }
             Meaning::Shared(variable) => {
-                if let Some(address) = self.static_address(variable) {
+                if let Some(address) = self.static_address(marker.address, variable) {
                     self.plan.shared.push((address, variable.clone()));
                     return;
                 }
                 let what = format!("shared variable `{}`", variable.label);
-                if let super::markers::Operand::Symbol { name, .. } = &variable.operand {
-                    self.skip(what, format!("{} has no symbol `{name}`", self.module.name()));
+                if let Operand::Symbol { name, .. } = &variable.operand {
+                    let reason = if name.starts_with("%fs:") {
+                        "it is thread-local: each thread has its own".to_owned()
+                    } else {
+                        format!("{} has no symbol `{name}`", self.module.name())
+                    };
+                    self.skip(what, reason);
                     return;
                 }
                 (ProbeProgram::Shared, Kind::Shared, what)
@@ -147,13 +153,24 @@ impl Planner<'_, '_> {
         self.add_probe(program, marker.address, cookie(kind, site), what);
     }
 
-    /// The variable's address, when it is known before the program runs.
-    fn static_address(&self, variable: &SharedVariable) -> Option<ProcessAddr> {
-        let super::markers::Operand::Symbol { name, offset } = &variable.operand else {
-            return None;
+    /// The variable's address, when it is known before the program runs: by its symbol, or by a constant that the
+    /// code loads before the marker.
+    fn static_address(&self, marker: LinkAddr, variable: &SharedVariable) -> Option<ProcessAddr> {
+        let address = match &variable.operand {
+            Operand::Symbol { name, offset } => {
+                let symbol = self.file.symbols_named(name).next()?;
+                symbol.address.0.wrapping_add_signed(*offset)
+            }
+            Operand::Registers { displacement, base: Some(base), index: None } => {
+                let extent = self.file.function_containing(marker)?;
+                let length = usize::try_from(extent.end.0.checked_sub(extent.start.0)?).ok()?;
+                let code = self.file.bytes_at(extent.start, length)?;
+                constants::register_at(code, extent.start.0, marker.0, base)?
+                    .wrapping_add_signed(*displacement)
+            }
+            Operand::Registers { .. } => return None,
         };
-        let symbol = self.file.symbols_named(name).next()?;
-        self.module.process_address(LinkAddr(symbol.address.0.wrapping_add_signed(*offset)))
+        self.module.process_address(LinkAddr(address))
     }
 
     fn calls(&mut self) {
@@ -208,6 +225,14 @@ impl Planner<'_, '_> {
             );
         }
         for address in returns {
+            // Functions that jump to one another's ends share them: what returns is told by the entry.
+            let known = |probe: &PlannedProbe| {
+                probe.point.program == ProbeProgram::JoinReturn
+                    && Some(probe.address) == self.module.process_address(address)
+            };
+            if self.plan.probes.iter().any(known) {
+                continue;
+            }
             self.add_probe(
                 ProbeProgram::JoinReturn,
                 address,
