@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
+use std::time::SystemTime;
 
 use object::LittleEndian;
 use object::elf::{self, FileHeader64};
@@ -56,6 +57,7 @@ pub struct ElfFile {
     entry: LinkAddr,
     segments: Vec<Segment>,
     build_id: Option<Vec<u8>>,
+    modified: Option<SystemTime>,
     symbols: OnceLock<SymbolTable>,
     extents: OnceLock<Extents>,
     debug_file: OnceLock<Option<Arc<ElfFile>>>,
@@ -79,8 +81,15 @@ impl ElfFile {
     /// # Errors
     /// As for [`open`](Self::open).
     pub fn open_with(path: &Path, search: &DebugSearch) -> Result<Self, Error> {
-        let bytes = Bytes::map_path(path).map_err(|source| Error::io(path, source))?;
-        Self::from_bytes(path, bytes, search)
+        Self::open_at(path, path, search)
+    }
+
+    /// Opens the file at `place` that is known as `path`.
+    pub(crate) fn open_at(place: &Path, path: &Path, search: &DebugSearch) -> Result<Self, Error> {
+        let bytes = Bytes::map_path(place).map_err(|source| Error::io(path, source))?;
+        let mut file = Self::from_bytes(path, bytes, search)?;
+        file.modified = std::fs::metadata(place).and_then(|metadata| metadata.modified()).ok();
+        Ok(file)
     }
 
     /// Reads an ELF file whose contents are at hand. `path` says where it came from: it is shown to people, and
@@ -122,6 +131,7 @@ impl ElfFile {
             entry,
             segments,
             build_id,
+            modified: None,
             symbols: OnceLock::new(),
             extents: OnceLock::new(),
             debug_file: OnceLock::new(),
@@ -165,6 +175,12 @@ impl ElfFile {
     #[must_use]
     pub fn build_id(&self) -> Option<&[u8]> {
         self.build_id.as_deref()
+    }
+
+    /// When the file was last written, for telling whether its sources are newer. `None` for the vDSO.
+    #[must_use]
+    pub fn modified(&self) -> Option<SystemTime> {
+        self.modified
     }
 
     /// Where in the file the byte at `address` is. `None` outside all segments, and in `.bss`.
@@ -226,7 +242,10 @@ impl ElfFile {
 
     /// The symbols called `name` (as in the file: mangled, without version), several when a library keeps
     /// versions of one. The default version comes first.
-    pub fn symbols_named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = Symbol<'a>> + 'a {
+    pub fn symbols_named<'a>(
+        &'a self,
+        name: &str,
+    ) -> impl ExactSizeIterator<Item = Symbol<'a>> + use<'a> {
         self.symbols().named(name)
     }
 
@@ -246,6 +265,9 @@ impl ElfFile {
     /// Whether a function that is stopped at `address` has its frame pointer set up, so that the caller's
     /// frame pointer is at `[rbp]` and the return address at `[rbp+8]`. `false` when there is no unwind
     /// information to say so.
+    ///
+    /// For a caller's frame `address` is the return address. After a call that never returns that is in the next
+    /// function, and the answer `false`.
     #[must_use]
     pub fn uses_frame_pointer_at(&self, address: LinkAddr) -> bool {
         self.extents().uses_frame_pointer_at(address)

@@ -30,7 +30,8 @@ pub struct Module {
 }
 
 impl Module {
-    /// The file as the process sees it, or a name in brackets such as `[vdso]`.
+    /// The file as the memory map names it: as the process sees it, unless that is in a root directory within this
+    /// process's own. Or a name in brackets such as `[vdso]`.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -278,13 +279,14 @@ impl Modules {
         // Open to root only, and exact: it goes by the mapping.
         let by_mapping =
             format!("/proc/{}/map_files/{:x}-{:x}", process.pid, mapping.start.0, mapping.end.0);
-        if let Ok(bytes) = Bytes::map_path(Path::new(&by_mapping)) {
-            return ElfFile::from_bytes(path, bytes, &self.search);
+        let by_mapping = Path::new(&by_mapping);
+        if std::fs::metadata(by_mapping).is_ok() {
+            return ElfFile::open_at(by_mapping, path, &self.search);
         }
         let root = PathBuf::from(format!("/proc/{}/root", process.pid));
         let by_name = join_absolute(&root, path);
-        let bytes = open_same(&by_name, mapping).map_err(|source| Error::io(path, source))?;
-        ElfFile::from_bytes(path, bytes, &self.search)
+        check_same(&by_name, mapping).map_err(|source| Error::io(path, source))?;
+        ElfFile::open_at(&by_name, path, &self.search)
     }
 
     /// The vDSO has no file; its pages are an ELF file all the same.
@@ -329,16 +331,16 @@ fn belongs(file: &ElfFile, mapping: &Mapping, bias: u64) -> bool {
     })
 }
 
-/// Maps the file at `path`, if it is still the one that was mapped.
-fn open_same(path: &Path, mapping: &Mapping) -> io::Result<Bytes> {
+/// Whether the file at `path` is still the one that was mapped.
+fn check_same(path: &Path, mapping: &Mapping) -> io::Result<()> {
     let metadata = std::fs::metadata(path)?;
     // Device numbers may differ on layered file systems, and inode numbers then say nothing.
-    let (major, minor) = (major(metadata.dev()), minor(metadata.dev()));
-    if (major, minor) == mapping.device && metadata.ino() != mapping.inode {
+    let device = (major(metadata.dev()), minor(metadata.dev()));
+    if device == mapping.device && metadata.ino() != mapping.inode {
         let message = "it has been replaced since the process mapped it";
         return Err(io::Error::new(io::ErrorKind::NotFound, message));
     }
-    Bytes::map_path(path)
+    Ok(())
 }
 
 /// The major number in a Linux `dev_t`.

@@ -55,8 +55,9 @@ pub(crate) fn describe(
 ) -> Result<Described, Miss> {
     let symbol = file.symbol_at(link).map(|(symbol, _)| symbol).filter(is_data);
     let definition = match &symbol {
-        Some(symbol) => definition_at(file, symbol.address),
-        None => definition_around(file, link),
+        Some(symbol) if symbol.size > 0 => definition_at(file, symbol.address),
+        // A label may stand at the start of the section only, and a `static` without a symbol after it.
+        _ => definition_around(file, link),
     };
     let (start, name) = match (&symbol, definition) {
         (_, Some(definition)) => (LinkAddr(definition.address), definition.name.clone()),

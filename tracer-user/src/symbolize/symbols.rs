@@ -141,7 +141,7 @@ impl SymbolTable {
     }
 
     /// The symbols of this name, the default version first, then global before weak before local ones.
-    pub fn named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = Symbol<'a>> + 'a {
+    pub fn named<'a>(&'a self, name: &str) -> impl ExactSizeIterator<Item = Symbol<'a>> + use<'a> {
         let names = self.names.get_or_init(|| self.index_names());
         let hash = hash_name(name);
         let start = names.partition_point(|&(other, _)| other < hash);

@@ -13,8 +13,8 @@ const MAX_DEPTH: usize = 64;
 /// The members of a record that are read. Generated tables are records of arrays, not of this many members.
 const MAX_MEMBERS: usize = 1 << 16;
 
-/// How many types one look-up may read: unions can multiply the ways to an offset.
-const MAX_STEPS: u32 = 20_000;
+/// How many types and members one look-up may read: unions can multiply the ways to an offset.
+const MAX_STEPS: usize = 200_000;
 
 /// Members of library types that only wrap a value; people speak of the value by the name of the whole. The first
 /// is how the name of the type starts.
@@ -89,7 +89,7 @@ struct Member {
 /// Reads types from debug information, as many as one look-up may.
 pub(crate) struct Types<'a> {
     info: &'a DebugInfo,
-    steps: u32,
+    steps: usize,
 }
 
 impl<'a> Types<'a> {
@@ -196,10 +196,9 @@ impl<'a> Types<'a> {
         let found = self.read(kind).filter(|_| depth < MAX_DEPTH)?;
         let Shape::Record(members) = &found.shape else { return None };
         for member in members {
-            if let Some(own) = member.name.as_deref() {
-                if plain_name(own) == name || own == name {
-                    return Some((member.offset, member.kind.clone()));
-                }
+            let own = member.name.as_deref();
+            if own.is_some_and(|own| plain_name(own) == name || own == name) {
+                return Some((member.offset, member.kind.clone()));
             }
             match found.visible(member) {
                 Some(own) => names.push(plain_name(own).to_owned()),
@@ -266,7 +265,9 @@ impl<'a> Types<'a> {
                         entry = next;
                         continue;
                     }
-                    Shape::Record(self.members(&entry))
+                    let members = self.members(&entry);
+                    self.steps = self.steps.saturating_sub(members.len());
+                    Shape::Record(members)
                 }
                 gimli::DW_TAG_array_type => {
                     let element = self.info.follow(unit, die.attr_value(gimli::DW_AT_type)?)?;
