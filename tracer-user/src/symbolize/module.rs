@@ -1,4 +1,5 @@
-//! ELF files as they are loaded in one process: the files kept open, and the conversions between address spaces.
+//! ELF files as they are loaded in one process: the files kept open, and the conversions between
+//! address spaces.
 
 use std::fs::File;
 use std::io;
@@ -30,8 +31,8 @@ pub struct Module {
 }
 
 impl Module {
-    /// The file as the memory map names it: as the process sees it, unless that is in a root directory within this
-    /// process's own. Or a name in brackets such as `[vdso]`.
+    /// The file as the memory map names it: as the process sees it, unless that is in a root
+    /// directory within this process's own. Or a name in brackets such as `[vdso]`.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -52,8 +53,8 @@ impl Module {
         self.file.as_ref()
     }
 
-    /// What is added, modulo 2⁶⁴, to a link-time address to get the address in the process. 0 for programs
-    /// that are not position-independent.
+    /// What is added, modulo 2⁶⁴, to a link-time address to get the address in the process. 0 for
+    /// programs that are not position-independent.
     #[must_use]
     pub fn load_bias(&self) -> u64 {
         self.load_bias
@@ -68,7 +69,8 @@ impl Module {
         }
     }
 
-    /// The link-time address of what is at `address` in the process. `None` outside the file's segments.
+    /// The link-time address of what is at `address` in the process. `None` outside the file's
+    /// segments.
     #[must_use]
     pub fn link_address(&self, address: ProcessAddr) -> Option<LinkAddr> {
         let link = LinkAddr(address.0.wrapping_sub(self.load_bias));
@@ -120,7 +122,8 @@ pub(crate) struct Modules {
 #[derive(Clone, Copy, Debug)]
 struct Process {
     pid: u32,
-    /// Inode of the program. Not the device: on some file systems the map shows another number than `stat`.
+    /// Inode of the program. Not the device: on some file systems the map shows another number than
+    /// `stat`.
     executable: Option<u64>,
 }
 
@@ -186,7 +189,8 @@ impl Modules {
         self.modules.len() - before
     }
 
-    /// The module at `address`. Where a library was unloaded and another took its place, the later one.
+    /// The module at `address`. Where a library was unloaded and another took its place, the later
+    /// one.
     pub(crate) fn at(&self, address: ProcessAddr) -> Option<&Module> {
         self.modules.iter().rev().find(|module| module.contains(address))
     }
@@ -234,7 +238,8 @@ impl Modules {
                 file
             }
         };
-        // Code that lies in no code segment was mapped by hand; only its place in the file is known then.
+        // Code that lies in no code segment was mapped by hand; only its place in the file is known
+        // then.
         let load_bias = file.as_ref().ok().and_then(|file| load_bias(file, mapping)).unwrap_or(0);
         let mappings: Vec<Mapping> = maps
             .iter()

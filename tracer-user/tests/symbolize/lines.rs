@@ -8,7 +8,8 @@ use tracer_user::symbolize::{
 
 use crate::support::{Workspace, exists, fixture, line_of};
 
-/// The addresses after all calls in the function `caller` to the function `callee`, as the disassembler sees it.
+/// The addresses after all calls in the function `caller` to the function `callee`, as the
+/// disassembler sees it.
 fn calls(workspace: &Workspace, program: &Path, caller: &str, callee: &str) -> Vec<ProcessAddr> {
     let option = format!("--disassemble={caller}");
     let arguments = [&option, "--no-show-raw-insn", program.to_str().expect("UTF-8")];

@@ -1,4 +1,5 @@
-//! Symbols, lines and variables of small programs that are compiled by the tests, and of processes that run them.
+//! Symbols, lines and variables of small programs that are compiled by the tests, and of processes
+//! that run them.
 
 mod damage;
 mod elf;

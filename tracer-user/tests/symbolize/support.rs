@@ -38,7 +38,8 @@ impl Workspace {
         output
     }
 
-    /// Compiles a Rust fixture with options that only a nightly compiler takes without being told so.
+    /// Compiles a Rust fixture with options that only a nightly compiler takes without being told
+    /// so.
     pub fn compile_rust(&self, source: &str, output: &str, options: &[&str]) -> PathBuf {
         let output = self.join(output);
         let mut command = Command::new("rustc");
