@@ -2,7 +2,8 @@
 
 use iced_x86::{Decoder, DecoderOptions, Mnemonic};
 
-/// The longest call that is looked for: padding prefixes, REX, opcode, ModRM, SIB, displacement. In bytes.
+/// The longest call that is looked for: padding prefixes, REX, opcode, ModRM, SIB, displacement. In
+/// bytes.
 const MAX_CALL: usize = 10;
 
 /// Whether `code`, up to its end, ends with a call instruction.

@@ -7,8 +7,8 @@ use cpp_demangle::DemangleOptions;
 /// Longer argument lists in angle brackets are left out of short names. In characters.
 const MAX_ARGUMENTS: usize = 24;
 
-/// A name that does not fit into this many bytes is shown mangled: substitutions can make a short symbol expand
-/// without end.
+/// A name that does not fit into this many bytes is shown mangled: substitutions can make a short
+/// symbol expand without end.
 const MAX_NAME: usize = 1 << 16;
 
 /// Suffixes that compilers add when they clone, split or rename a function or a `static`.
@@ -93,7 +93,8 @@ fn demangle_cpp(symbol: &str) -> Option<Name> {
     Some(Name { short: shorten(&without_scope_parameters(&unqualified)), full: write(&options)? })
 }
 
-/// The name without the parameters of functions that it is local to: `f(int)::calls` becomes `f::calls`.
+/// The name without the parameters of functions that it is local to: `f(int)::calls` becomes
+/// `f::calls`.
 fn without_scope_parameters(name: &str) -> String {
     let mut result = String::with_capacity(name.len());
     let mut rest = name;
@@ -135,8 +136,9 @@ fn write_bounded(arguments: fmt::Arguments<'_>) -> Option<String> {
     Some(text.0)
 }
 
-/// Replaces what stands between angle brackets, where that is long, by two dots. A bracket that opens the name
-/// or a path component holds a type and is part of the path, as in `<bank::Account as Clone>::clone`.
+/// Replaces what stands between angle brackets, where that is long, by two dots. A bracket that
+/// opens the name or a path component holds a type and is part of the path, as in `<bank::Account
+/// as Clone>::clone`.
 fn shorten(name: &str) -> String {
     let mut short = String::with_capacity(name.len());
     let mut rest = name;

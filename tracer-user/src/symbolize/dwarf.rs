@@ -1,4 +1,5 @@
-//! The debug information of one file: sections, units, and the files that split DWARF is spread over.
+//! The debug information of one file: sections, units, and the files that split DWARF is spread
+//! over.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -40,7 +41,8 @@ impl std::fmt::Debug for DebugInfo {
 }
 
 impl DebugInfo {
-    /// The debug information of `file` or of its separate debug file. `Ok(None)` when neither has any.
+    /// The debug information of `file` or of its separate debug file. `Ok(None)` when neither has
+    /// any.
     pub(crate) fn load(file: &ElfFile) -> Result<Option<Self>, Error> {
         let candidates = [Some(file), file.debug_file().map(|file| &**file)];
         let holder = candidates
@@ -91,7 +93,8 @@ impl DebugInfo {
         self.main.headers.len()
     }
 
-    /// The unit of that number. Of a skeleton the full unit, if its file is found. `None` when it is damaged.
+    /// The unit of that number. Of a skeleton the full unit, if its file is found. `None` when it
+    /// is damaged.
     pub(crate) fn unit(&self, index: usize) -> Option<Arc<Unit>> {
         let slot = self.main.units.get(index)?;
         slot.get_or_init(|| {
@@ -251,8 +254,9 @@ fn find_supplement(holder: &ElfFile, search: &DebugSearch) -> Option<ElfFile> {
     by_name.or_else(|| debug_file::by_build_id(build_id, search))
 }
 
-/// The name of a section in a file that is not split; `None` for those that nobody here reads, which would be
-/// decompressed for nothing. In a package they must be there: its index gives the place of each.
+/// The name of a section in a file that is not split; `None` for those that nobody here reads,
+/// which would be decompressed for nothing. In a package they must be there: its index gives the
+/// place of each.
 fn main_name(id: SectionId) -> Option<&'static str> {
     match id {
         SectionId::DebugLoc

@@ -1,7 +1,9 @@
-//! One ELF file: its segments, sections, build id and symbols; nothing here knows where it is loaded.
+//! One ELF file: its segments, sections, build id and symbols; nothing here knows where it is
+//! loaded.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
+use std::time::SystemTime;
 
 use object::LittleEndian;
 use object::elf::{self, FileHeader64};
@@ -56,6 +58,7 @@ pub struct ElfFile {
     entry: LinkAddr,
     segments: Vec<Segment>,
     build_id: Option<Vec<u8>>,
+    modified: Option<SystemTime>,
     symbols: OnceLock<SymbolTable>,
     extents: OnceLock<Extents>,
     debug_file: OnceLock<Option<Arc<ElfFile>>>,
@@ -64,12 +67,12 @@ pub struct ElfFile {
 }
 
 impl ElfFile {
-    /// Opens the file at `path` and reads its headers. Separate debug files are looked for in the system's
-    /// places; see [`open_with`](Self::open_with) for others.
+    /// Opens the file at `path` and reads its headers. Separate debug files are looked for in the
+    /// system's places; see [`open_with`](Self::open_with) for others.
     ///
     /// # Errors
-    /// [`Error::Io`] when it cannot be mapped, [`Error::NotElf`] when it is not a 64-bit little-endian x86 ELF
-    /// file or its headers do not lie within it.
+    /// [`Error::Io`] when it cannot be mapped, [`Error::NotElf`] when it is not a 64-bit
+    /// little-endian x86 ELF file or its headers do not lie within it.
     pub fn open(path: &Path) -> Result<Self, Error> {
         Self::open_with(path, &DebugSearch::default())
     }
@@ -79,12 +82,19 @@ impl ElfFile {
     /// # Errors
     /// As for [`open`](Self::open).
     pub fn open_with(path: &Path, search: &DebugSearch) -> Result<Self, Error> {
-        let bytes = Bytes::map_path(path).map_err(|source| Error::io(path, source))?;
-        Self::from_bytes(path, bytes, search)
+        Self::open_at(path, path, search)
     }
 
-    /// Reads an ELF file whose contents are at hand. `path` says where it came from: it is shown to people, and
-    /// debug files are looked for next to it.
+    /// Opens the file at `place` that is known as `path`.
+    pub(crate) fn open_at(place: &Path, path: &Path, search: &DebugSearch) -> Result<Self, Error> {
+        let bytes = Bytes::map_path(place).map_err(|source| Error::io(path, source))?;
+        let mut file = Self::from_bytes(path, bytes, search)?;
+        file.modified = std::fs::metadata(place).and_then(|metadata| metadata.modified()).ok();
+        Ok(file)
+    }
+
+    /// Reads an ELF file whose contents are at hand. `path` says where it came from: it is shown to
+    /// people, and debug files are looked for next to it.
     ///
     /// # Errors
     /// [`Error::NotElf`], as for [`open`](Self::open).
@@ -122,6 +132,7 @@ impl ElfFile {
             entry,
             segments,
             build_id,
+            modified: None,
             symbols: OnceLock::new(),
             extents: OnceLock::new(),
             debug_file: OnceLock::new(),
@@ -167,6 +178,13 @@ impl ElfFile {
         self.build_id.as_deref()
     }
 
+    /// When the file was last written, for telling whether its sources are newer. `None` for the
+    /// vDSO.
+    #[must_use]
+    pub fn modified(&self) -> Option<SystemTime> {
+        self.modified
+    }
+
     /// Where in the file the byte at `address` is. `None` outside all segments, and in `.bss`.
     #[must_use]
     pub fn file_offset(&self, address: LinkAddr) -> Option<FileOffset> {
@@ -190,8 +208,8 @@ impl ElfFile {
         code.into_iter().chain(other).find_map(place)
     }
 
-    /// The bytes of the file from `address` up to `len`, fewer where the segment ends. `None` when `address`
-    /// is not backed by the file.
+    /// The bytes of the file from `address` up to `len`, fewer where the segment ends. `None` when
+    /// `address` is not backed by the file.
     #[must_use]
     pub fn bytes_at(&self, address: LinkAddr, len: usize) -> Option<&[u8]> {
         let segment = self.segments.iter().find(|segment| {
@@ -212,21 +230,25 @@ impl ElfFile {
         sections::read(self, name).map_err(|error| self.malformed(name, error))
     }
 
-    /// The sections called `name`, one after the other. A `.dwo` file has one for each type that it shares.
+    /// The sections called `name`, one after the other. A `.dwo` file has one for each type that it
+    /// shares.
     pub(crate) fn joined_sections(&self, name: &'static str) -> Result<Option<Bytes>, Error> {
         sections::read_joined(self, name).map_err(|error| self.malformed(name, error))
     }
 
-    /// All symbols that this file and its separate debug file define, read on first use. A damaged symbol table
-    /// counts as one that ends where the damage begins.
+    /// All symbols that this file and its separate debug file define, read on first use. A damaged
+    /// symbol table counts as one that ends where the damage begins.
     #[must_use]
     pub fn symbols(&self) -> &SymbolTable {
         self.symbols.get_or_init(|| SymbolTable::read(self, self.debug_file().map(|file| &**file)))
     }
 
-    /// The symbols called `name` (as in the file: mangled, without version), several when a library keeps
-    /// versions of one. The default version comes first.
-    pub fn symbols_named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = Symbol<'a>> + 'a {
+    /// The symbols called `name` (as in the file: mangled, without version), several when a library
+    /// keeps versions of one. The default version comes first.
+    pub fn symbols_named<'a>(
+        &'a self,
+        name: &str,
+    ) -> impl ExactSizeIterator<Item = Symbol<'a>> + use<'a> {
         self.symbols().named(name)
     }
 
@@ -236,23 +258,26 @@ impl ElfFile {
         self.symbols().at(address)
     }
 
-    /// Where the function around `address` starts and ends: by its symbol, or, for code without symbols, by
-    /// the unwind information.
+    /// Where the function around `address` starts and ends: by its symbol, or, for code without
+    /// symbols, by the unwind information.
     #[must_use]
     pub fn function_containing(&self, address: LinkAddr) -> Option<FunctionExtent> {
         self.extents().function_containing(self, address)
     }
 
-    /// Whether a function that is stopped at `address` has its frame pointer set up, so that the caller's
-    /// frame pointer is at `[rbp]` and the return address at `[rbp+8]`. `false` when there is no unwind
-    /// information to say so.
+    /// Whether a function that is stopped at `address` has its frame pointer set up, so that the
+    /// caller's frame pointer is at `[rbp]` and the return address at `[rbp+8]`. `false` when there
+    /// is no unwind information to say so.
+    ///
+    /// For a caller's frame `address` is the return address. After a call that never returns that
+    /// is in the next function, and the answer `false`.
     #[must_use]
     pub fn uses_frame_pointer_at(&self, address: LinkAddr) -> bool {
         self.extents().uses_frame_pointer_at(address)
     }
 
-    /// Whether the instruction before `address` is a call, as it is before every true return address. Bytes
-    /// that only look like a call are taken for one.
+    /// Whether the instruction before `address` is a call, as it is before every true return
+    /// address. Bytes that only look like a call are taken for one.
     #[must_use]
     pub fn follows_call(&self, address: LinkAddr) -> bool {
         // As far back as the segment goes: the first call may be near its start.

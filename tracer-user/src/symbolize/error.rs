@@ -1,4 +1,5 @@
-//! What can fail while symbols are read; a lookup that finds nothing is a [`Miss`](super::Miss), not one of these.
+//! What can fail while symbols are read; a lookup that finds nothing is a [`Miss`](super::Miss),
+//! not one of these.
 
 use std::io;
 use std::path::PathBuf;

@@ -12,7 +12,8 @@ use super::elf::ElfFile;
 use super::extent::Reader;
 use super::miss::Miss;
 
-/// Inlined calls nest this deep at most in what is shown; damaged debug information could nest without end.
+/// Inlined calls nest this deep at most in what is shown; damaged debug information could nest
+/// without end.
 const MAX_INLINED: usize = 256;
 
 /// A function that was active at an address, and the line in it.
@@ -37,18 +38,19 @@ pub struct Resolution {
     pub module: PathBuf,
     /// The address in that file, as it was asked for.
     pub address: LinkAddr,
-    /// The function that the address is in, and the offset into it in bytes. From the symbol table, so not an
-    /// inlined one.
+    /// The function that the address is in, and the offset into it in bytes. From the symbol table,
+    /// so not an inlined one.
     pub function: Option<(Name, u64)>,
-    /// The active functions, the innermost inlined one first and the function itself last. Without debug
-    /// information there is at most one, that has only a name.
+    /// The active functions, the innermost inlined one first and the function itself last. Without
+    /// debug information there is at most one, that has only a name.
     pub frames: Vec<Frame>,
     /// Why the frames have no lines.
     pub lines_missing: Option<Miss>,
 }
 
 impl std::fmt::Display for Resolution {
-    /// `function+0x12 (program)`, or `program+0x1234` when no function is known. Offsets are in bytes.
+    /// `function+0x12 (program)`, or `program+0x1234` when no function is known. Offsets are in
+    /// bytes.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let module = self.module.file_name().unwrap_or(self.module.as_os_str()).to_string_lossy();
         match &self.function {
@@ -58,8 +60,8 @@ impl std::fmt::Display for Resolution {
     }
 }
 
-/// Resolves `address` in `file`. The lines looked up are those of `lookup`, which for a return address is the
-/// call before it.
+/// Resolves `address` in `file`. The lines looked up are those of `lookup`, which for a return
+/// address is the call before it.
 pub(crate) fn resolve(
     file: &ElfFile,
     module: &Path,
@@ -147,7 +149,8 @@ fn load_split(info: &DebugInfo, load: &addr2line::SplitDwarfLoad<Reader>) -> Opt
     info.load_split(load.dwo_id, load.comp_dir.as_ref(), load.path.as_ref())
 }
 
-/// The path without `.` and, unless that would lead elsewhere through a symbolic link, without `..`.
+/// The path without `.` and, unless that would lead elsewhere through a symbolic link, without
+/// `..`.
 fn tidy_path(path: &Path) -> PathBuf {
     let undotted: PathBuf = path.components().collect();
     if !undotted.components().any(|component| component == Component::ParentDir) {

@@ -52,7 +52,7 @@ pub enum NameMiss {
         name: String,
     },
     /// Several variables are called that.
-    #[error("`{name}` can be any of {}", .candidates.join(", "))]
+    #[error("`{name}` can be any of {}", some_of(.candidates))]
     Ambiguous {
         /// What was asked for.
         name: String,
@@ -99,4 +99,29 @@ pub enum NameMiss {
         /// What was asked for.
         expression: String,
     },
+}
+
+/// As many of the names as a line has room for.
+fn some_of(names: &[String]) -> String {
+    const ROOM: usize = 6;
+    match names.len().checked_sub(ROOM) {
+        None | Some(0) => names.join(", "),
+        Some(more) => format!("{} and {more} more", names[..ROOM].join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_candidates_are_counted() {
+        let text = |count| {
+            let candidates = (0..count).map(|index| format!("f{index}::n")).collect();
+            NameMiss::Ambiguous { name: "n".into(), candidates }.to_string()
+        };
+        assert_eq!(text(2), "`n` can be any of f0::n, f1::n");
+        assert!(text(6).ends_with("f4::n, f5::n"), "{}", text(6));
+        assert!(text(9).ends_with("f4::n, f5::n and 3 more"), "{}", text(9));
+    }
 }

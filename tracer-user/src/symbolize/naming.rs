@@ -55,8 +55,10 @@ pub(crate) fn describe(
 ) -> Result<Described, Miss> {
     let symbol = file.symbol_at(link).map(|(symbol, _)| symbol).filter(is_data);
     let definition = match &symbol {
-        Some(symbol) => definition_at(file, symbol.address),
-        None => definition_around(file, link),
+        Some(symbol) if symbol.size > 0 => definition_at(file, symbol.address),
+        // A label may stand at the start of the section only, and a `static` without a symbol after
+        // it.
+        _ => definition_around(file, link),
     };
     let (start, name) = match (&symbol, definition) {
         (_, Some(definition)) => (LinkAddr(definition.address), definition.name.clone()),
@@ -323,8 +325,8 @@ fn bases<'a>(file: &'a ElfFile, name: &str) -> Result<Vec<Base<'a>>, NameMiss> {
     Ok(bases)
 }
 
-/// The variables that are called `name` in the debug information, where the function or the source file can be
-/// given as well: `deposit::calls`, `bank.c::total`.
+/// The variables that are called `name` in the debug information, where the function or the source
+/// file can be given as well: `deposit::calls`, `bank.c::total`.
 fn defined<'a>(file: &'a ElfFile, name: &str) -> Vec<Base<'a>> {
     let Ok(Some(info)) = file.debug_info() else { return Vec::new() };
     let mut whole: Vec<&Definition> = Vec::new();
@@ -388,8 +390,8 @@ fn definition_around(file: &ElfFile, address: LinkAddr) -> Option<&Definition> {
     (address.0 - nearest.address < size).then_some(nearest)
 }
 
-/// Of `names` the `count` nearest to `name`, by the number of edits that lead from one to the other; those that
-/// have little in common with it are left out.
+/// Of `names` the `count` nearest to `name`, by the number of edits that lead from one to the
+/// other; those that have little in common with it are left out.
 pub(crate) fn nearest(names: &[String], name: &str, count: usize) -> Vec<String> {
     let wanted = name.to_lowercase();
     let allowed = (wanted.chars().count() / 3).max(1);

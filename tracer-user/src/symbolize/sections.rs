@@ -8,8 +8,8 @@ use super::address::LinkAddr;
 use super::elf::{ElfFile, LE};
 use crate::sys::bytes::Bytes;
 
-/// Decompressed sections beyond this size are refused: no real one comes near it, and a damaged header could ask
-/// for all memory. In bytes.
+/// Decompressed sections beyond this size are refused: no real one comes near it, and a damaged
+/// header could ask for all memory. In bytes.
 const MAX_DECOMPRESSED: u64 = 8 << 30;
 
 /// The most that zlib can expand its input is 1032 times.
@@ -24,8 +24,8 @@ pub struct Section {
     pub data: Bytes,
 }
 
-/// The first section called `name`, or, for debug sections, by its name in the old way to compress them. An
-/// error says what is wrong with the section.
+/// The first section called `name`, or, for debug sections, by its name in the old way to compress
+/// them. An error says what is wrong with the section.
 pub(crate) fn read(file: &ElfFile, name: &str) -> Result<Option<Section>, String> {
     let table = file.section_table().map_err(|error| error.to_string())?;
     if let Some((_, header)) = table.section_by_name(LE, name.as_bytes()) {
@@ -38,8 +38,8 @@ pub(crate) fn read(file: &ElfFile, name: &str) -> Result<Option<Section>, String
     Ok(Some(Section { data: decompress_old(&section.data)?, ..section }))
 }
 
-/// All sections called `name`, joined: those that are of no group first, for the unit that is looked for is in
-/// one of them, and readers take the first.
+/// All sections called `name`, joined: those that are of no group first, for the unit that is
+/// looked for is in one of them, and readers take the first.
 pub(crate) fn read_joined(file: &ElfFile, name: &str) -> Result<Option<Bytes>, String> {
     let table = file.section_table().map_err(|error| error.to_string())?;
     let mut headers: Vec<&SectionHeader64<LittleEndian>> = table

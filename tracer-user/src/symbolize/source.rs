@@ -35,14 +35,15 @@ struct SourceFile {
 }
 
 impl SourceCache {
-    /// A cache that looks for files as `search` says: below the traced process's root directory first.
+    /// A cache that looks for files as `search` says: below the traced process's root directory
+    /// first.
     #[must_use]
     pub fn new(search: &DebugSearch) -> Self {
         Self { search: search.clone(), files: FxHashMap::default() }
     }
 
-    /// Line `number`, from 1, of the file at `path`. `None` when the file cannot be read or is shorter. `built` is
-    /// when the program was last written, if that is known.
+    /// Line `number`, from 1, of the file at `path`. `None` when the file cannot be read or is
+    /// shorter. `built` is when the program was last written, if that is known.
     pub fn line(
         &mut self,
         path: &Path,
@@ -64,7 +65,8 @@ impl SourceCache {
 }
 
 fn read(path: &Path) -> io::Result<SourceFile> {
-    // The path is whatever the program's debug information says; a pipe or a device is not to be opened.
+    // The path is whatever the program's debug information says; a pipe or a device is not to be
+    // opened.
     if !std::fs::metadata(path)?.is_file() {
         return Err(io::ErrorKind::InvalidInput.into());
     }

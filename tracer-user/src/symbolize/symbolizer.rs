@@ -14,20 +14,20 @@ use super::source::SourceCache;
 
 /// Symbols, lines and variables of one process, or of one file before it runs.
 ///
-/// Files are opened as soon as their mappings are seen, so that they can still be read when the process has
-/// gone; what is in them is parsed when it is first asked for.
+/// Files are opened as soon as their mappings are seen, so that they can still be read when the
+/// process has gone; what is in them is parsed when it is first asked for.
 #[derive(Debug)]
 pub struct Symbolizer {
     modules: Modules,
 }
 
 impl Symbolizer {
-    /// For the process `pid`, which must be stopped or past its dynamic loader's start for its libraries to be
-    /// seen; see [`refresh`](Self::refresh).
+    /// For the process `pid`, which must be stopped or past its dynamic loader's start for its
+    /// libraries to be seen; see [`refresh`](Self::refresh).
     ///
     /// # Errors
-    /// [`Error::Io`] when there is no such process or its memory map may not be read. A module whose file
-    /// cannot be opened is no error; [`Module::file`] says why.
+    /// [`Error::Io`] when there is no such process or its memory map may not be read. A module
+    /// whose file cannot be opened is no error; [`Module::file`] says why.
     pub fn from_pid(pid: u32) -> Result<Self, Error> {
         Self::from_pid_with(pid, &DebugSearch::default())
     }
@@ -40,8 +40,8 @@ impl Symbolizer {
         Ok(Self { modules: Modules::of_process(pid, search)? })
     }
 
-    /// For a file that does not run, as if it were loaded at the addresses that it is linked for. Its
-    /// libraries are not looked at.
+    /// For a file that does not run, as if it were loaded at the addresses that it is linked for.
+    /// Its libraries are not looked at.
     ///
     /// # Errors
     /// Those of [`ElfFile::open`](super::ElfFile::open).
@@ -49,7 +49,8 @@ impl Symbolizer {
         Self::for_executable_with(path, &DebugSearch::default())
     }
 
-    /// Like [`for_executable`](Self::for_executable), with more places to look for separate debug files.
+    /// Like [`for_executable`](Self::for_executable), with more places to look for separate debug
+    /// files.
     ///
     /// # Errors
     /// As for [`for_executable`](Self::for_executable).
@@ -57,8 +58,8 @@ impl Symbolizer {
         Ok(Self { modules: Modules::of_file(path, search)? })
     }
 
-    /// Reads the memory map of the process again and adds the modules that appeared since. Modules that went
-    /// away are kept, for what was recorded in them. Returns the number of new ones.
+    /// Reads the memory map of the process again and adds the modules that appeared since. Modules
+    /// that went away are kept, for what was recorded in them. Returns the number of new ones.
     ///
     /// # Errors
     /// [`Error::Io`] when the process has gone. What is known already stays.
@@ -97,8 +98,8 @@ impl Symbolizer {
         self.resolve_at(address, 0)
     }
 
-    /// The functions and lines of the call that returns to `address`. The call is the instruction before, and
-    /// may be the last of its line, its scope, or even its function.
+    /// The functions and lines of the call that returns to `address`. The call is the instruction
+    /// before, and may be the last of its line, its scope, or even its function.
     ///
     /// # Errors
     /// As for [`resolve`](Self::resolve).
@@ -109,23 +110,26 @@ impl Symbolizer {
     /// The variable that holds the `len` bytes at `address`, down to the member or element.
     ///
     /// # Errors
-    /// [`Miss::NotMapped`], [`Miss::NoFile`], and [`Miss::NoSymbol`] when neither symbols nor debug information
-    /// know of a variable there.
+    /// [`Miss::NotMapped`], [`Miss::NoFile`], and [`Miss::NoSymbol`] when neither symbols nor debug
+    /// information know of a variable there.
     pub fn describe(&self, address: ProcessAddr, len: u64) -> Result<Described, Miss> {
         let (module, link) = self.locate(address)?;
         let file = module.file().map_err(|error| no_file(module, error))?;
         naming::describe(module, file, link, len)
     }
 
-    /// Finds a variable by name: that of a global or static variable, in the program first and then in its
-    /// libraries, followed by members and constant indices where debug information tells them.
+    /// Finds a variable by name: that of a global or static variable, in the program first and then
+    /// in its libraries, followed by members and constant indices where debug information tells
+    /// them.
     ///
-    /// The name may be mangled, or readable with the namespaces, classes, modules and functions around it, of
-    /// which the outer ones can be left out: `BALANCE`, `bank::BALANCE`, `Account::total`, `deposit::calls`. The
-    /// source file can stand in front, too: `bank.c::total`.
+    /// The name may be mangled, or readable with the namespaces, classes, modules and functions
+    /// around it, of which the outer ones can be left out: `BALANCE`, `bank::BALANCE`,
+    /// `Account::total`, `deposit::calls`. The source file can stand in front, too:
+    /// `bank.c::total`.
     ///
     /// # Errors
-    /// Why there is no such variable, or not just one. [`near_names`](Self::near_names) has suggestions.
+    /// Why there is no such variable, or not just one. [`near_names`](Self::near_names) has
+    /// suggestions.
     pub fn lookup_variable(&self, expression: &str) -> Result<Variable, NameMiss> {
         if !naming::is_well_formed(expression) {
             return Err(NameMiss::Malformed { expression: expression.into() });
@@ -146,7 +150,8 @@ impl Symbolizer {
         Err(NameMiss::NotFound { name: naming::leading_name(expression).into() })
     }
 
-    /// At most `count` names of the program's variables that are close to `name`, the closest first.
+    /// At most `count` names of the program's variables that are close to `name`, the closest
+    /// first.
     #[must_use]
     pub fn near_names(&self, name: &str, count: usize) -> Vec<String> {
         let file = self.modules.executable().and_then(|module| module.file().ok());

@@ -1,4 +1,5 @@
-//! The symbol table of a file: symbols by name and by address, with versions; names stay mangled here.
+//! The symbol table of a file: symbols by name and by address, with versions; names stay mangled
+//! here.
 
 use std::cmp::Reverse;
 use std::hash::{Hash, Hasher};
@@ -13,8 +14,8 @@ use super::address::LinkAddr;
 use super::elf::{ElfFile, LE};
 use crate::sys::bytes::Bytes;
 
-/// How many symbols before an address are examined for one that covers it: nesting is shallow in real files,
-/// and made-up ones must not turn each look-up into a scan of the whole table.
+/// How many symbols before an address are examined for one that covers it: nesting is shallow in
+/// real files, and made-up ones must not turn each look-up into a scan of the whole table.
 const MAX_NESTED: usize = 256;
 
 /// What a symbol stands for.
@@ -79,8 +80,8 @@ impl Symbol<'_> {
     }
 }
 
-/// All symbols that a file defines, from its symbol table, its dynamic symbol table, and the symbol table of its
-/// separate debug file.
+/// All symbols that a file defines, from its symbol table, its dynamic symbol table, and the symbol
+/// table of its separate debug file.
 #[derive(Debug, Default)]
 pub struct SymbolTable {
     /// The string tables that names are offsets into.
@@ -113,7 +114,8 @@ struct Entry {
 impl SymbolTable {
     pub(crate) fn read(file: &ElfFile, debug_file: Option<&ElfFile>) -> Self {
         let mut table = Self { areas: loaded_areas(file), ..Self::default() };
-        // The dynamic table goes first: of two entries for one symbol the one with a version is kept.
+        // The dynamic table goes first: of two entries for one symbol the one with a version is
+        // kept.
         table.add(file, elf::SHT_DYNSYM);
         table.add(file, elf::SHT_SYMTAB);
         if let Some(debug_file) = debug_file {
@@ -140,8 +142,9 @@ impl SymbolTable {
         self.entries.is_empty()
     }
 
-    /// The symbols of this name, the default version first, then global before weak before local ones.
-    pub fn named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = Symbol<'a>> + 'a {
+    /// The symbols of this name, the default version first, then global before weak before local
+    /// ones.
+    pub fn named<'a>(&'a self, name: &str) -> impl ExactSizeIterator<Item = Symbol<'a>> + use<'a> {
         let names = self.names.get_or_init(|| self.index_names());
         let hash = hash_name(name);
         let start = names.partition_point(|&(other, _)| other < hash);
@@ -156,8 +159,8 @@ impl SymbolTable {
         found.into_iter()
     }
 
-    /// The innermost symbol that covers `address`, and the offset of `address` in it, in bytes. A symbol
-    /// without a size counts up to the next symbol of its section.
+    /// The innermost symbol that covers `address`, and the offset of `address` in it, in bytes. A
+    /// symbol without a size counts up to the next symbol of its section.
     #[must_use]
     pub fn at(&self, address: LinkAddr) -> Option<(Symbol<'_>, u64)> {
         let address = address.0;
@@ -173,7 +176,8 @@ impl SymbolTable {
                 break;
             }
             if address - entry.address < entry.size {
-                // Of several at one address the first in order is wanted, and so the last that is met.
+                // Of several at one address the first in order is wanted, and so the last that is
+                // met.
                 best = Some(entry);
             } else if entry.size == 0 && index + 1 == after {
                 unsized_symbol = Some(entry);
@@ -227,8 +231,8 @@ impl SymbolTable {
         names
     }
 
-    /// Adds the symbols of one table of `file`. What cannot be read is left out: a damaged name costs its
-    /// symbol, a damaged table costs the table.
+    /// Adds the symbols of one table of `file`. What cannot be read is left out: a damaged name
+    /// costs its symbol, a damaged table costs the table.
     fn add(&mut self, file: &ElfFile, kind: elf::SectionType) {
         let Ok(sections) = file.section_table() else { return };
         let data = &**file.bytes();
@@ -321,7 +325,8 @@ impl SymbolTable {
 
     fn finish(&mut self) {
         let mut entries = std::mem::take(&mut self.entries);
-        // A stable sort, so that of equals the one from the dynamic table, with its version, stays first.
+        // A stable sort, so that of equals the one from the dynamic table, with its version, stays
+        // first.
         entries
             .sort_by_key(|entry| (entry.address, entry.kind, entry.binding, Reverse(entry.size)));
         let mut kept: Vec<Entry> = Vec::with_capacity(entries.len());

@@ -1,4 +1,5 @@
-//! Types of variables: which member or element lies at an offset, and at which offset a member or element lies.
+//! Types of variables: which member or element lies at an offset, and at which offset a member or
+//! element lies.
 
 use std::sync::Arc;
 
@@ -10,14 +11,15 @@ use super::extent::Reader;
 /// Typedefs and qualifiers before a type, nested members, bases: deeper is damage, or a loop.
 const MAX_DEPTH: usize = 64;
 
-/// The members of a record that are read. Generated tables are records of arrays, not of this many members.
+/// The members of a record that are read. Generated tables are records of arrays, not of this many
+/// members.
 const MAX_MEMBERS: usize = 1 << 16;
 
-/// How many types one look-up may read: unions can multiply the ways to an offset.
-const MAX_STEPS: u32 = 20_000;
+/// How many types and members one look-up may read: unions can multiply the ways to an offset.
+const MAX_STEPS: usize = 200_000;
 
-/// Members of library types that only wrap a value; people speak of the value by the name of the whole. The first
-/// is how the name of the type starts.
+/// Members of library types that only wrap a value; people speak of the value by the name of the
+/// whole. The first is how the name of the type starts.
 const TRANSPARENT: [(&str, &str); 16] = [
     // Rust's core and std, and crossbeam's padding.
     ("Atomic", "v"),
@@ -78,7 +80,8 @@ enum Shape {
 }
 
 struct Member {
-    /// `None` for an unnamed `struct` or `union`, and for a base class: their members count as the record's.
+    /// `None` for an unnamed `struct` or `union`, and for a base class: their members count as the
+    /// record's.
     name: Option<String>,
     offset: u64,
     /// First bit and number of bits, from the start of the record.
@@ -89,7 +92,7 @@ struct Member {
 /// Reads types from debug information, as many as one look-up may.
 pub(crate) struct Types<'a> {
     info: &'a DebugInfo,
-    steps: u32,
+    steps: usize,
 }
 
 impl<'a> Types<'a> {
@@ -105,7 +108,8 @@ impl<'a> Types<'a> {
         }
     }
 
-    /// The part of a variable of the type `kind` that holds the `len` bytes at `offset`, as small as possible.
+    /// The part of a variable of the type `kind` that holds the `len` bytes at `offset`, as small
+    /// as possible.
     pub(crate) fn at(&mut self, kind: &Entry, offset: u64, len: u64) -> Place {
         self.descend(kind, offset, len.max(1), 0)
     }
@@ -196,10 +200,9 @@ impl<'a> Types<'a> {
         let found = self.read(kind).filter(|_| depth < MAX_DEPTH)?;
         let Shape::Record(members) = &found.shape else { return None };
         for member in members {
-            if let Some(own) = member.name.as_deref() {
-                if plain_name(own) == name || own == name {
-                    return Some((member.offset, member.kind.clone()));
-                }
+            let own = member.name.as_deref();
+            if own.is_some_and(|own| plain_name(own) == name || own == name) {
+                return Some((member.offset, member.kind.clone()));
             }
             match found.visible(member) {
                 Some(own) => names.push(plain_name(own).to_owned()),
@@ -266,7 +269,9 @@ impl<'a> Types<'a> {
                         entry = next;
                         continue;
                     }
-                    Shape::Record(self.members(&entry))
+                    let members = self.members(&entry);
+                    self.steps = self.steps.saturating_sub(members.len());
+                    Shape::Record(members)
                 }
                 gimli::DW_TAG_array_type => {
                     let element = self.info.follow(unit, die.attr_value(gimli::DW_AT_type)?)?;
@@ -383,7 +388,8 @@ fn rows_size(counts: &[Option<u64>], stride: u64) -> Option<u64> {
     counts.iter().try_fold(stride, |size, count| size.checked_mul((*count)?))
 }
 
-/// The indices of the element that holds the `len` bytes at `offset`; `None` when they are of several.
+/// The indices of the element that holds the `len` bytes at `offset`; `None` when they are of
+/// several.
 fn indices(counts: &[Option<u64>], stride: u64, offset: u64, len: u64) -> Option<String> {
     if (offset % stride).checked_add(len)? > stride {
         return None;
@@ -402,7 +408,8 @@ fn indices(counts: &[Option<u64>], stride: u64, offset: u64, len: u64) -> Option
     Some(text)
 }
 
-/// The bit-fields of which the `len` bytes at `offset` hold a part. They share bytes, so it may be several.
+/// The bit-fields of which the `len` bytes at `offset` hold a part. They share bytes, so it may be
+/// several.
 fn bit_fields(members: &[Member], offset: u64, len: u64) -> Option<Place> {
     let end = offset.saturating_add(len);
     let touched = members.iter().filter(|member| {

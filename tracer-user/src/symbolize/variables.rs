@@ -1,4 +1,5 @@
-//! The variables with a fixed address that debug information knows, by address and by qualified name.
+//! The variables with a fixed address that debug information knows, by address and by qualified
+//! name.
 
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -16,7 +17,8 @@ const MAX_SCOPES: usize = 64;
 /// A variable of which the debug information gives the address.
 #[derive(Clone, Debug)]
 pub(crate) struct Definition {
-    /// The name with namespaces, classes and functions around it: `bank::Account::total`, `deposit::calls`.
+    /// The name with namespaces, classes and functions around it: `bank::Account::total`,
+    /// `deposit::calls`.
     pub(crate) name: String,
     /// The link-time address.
     pub(crate) address: u64,
@@ -60,9 +62,10 @@ impl Definitions {
     }
 }
 
-/// The units in which a variable at `address` can be defined, as far as a search for the bytes of the address
-/// tells. Nearly all compilers write an address out, either in the location or in the table of addresses; reading
-/// only the units that do is what makes a look-up in a large file quick.
+/// The units in which a variable at `address` can be defined, as far as a search for the bytes of
+/// the address tells. Nearly all compilers write an address out, either in the location or in the
+/// table of addresses; reading only the units that do is what makes a look-up in a large file
+/// quick.
 fn units_that_mention(info: &DebugInfo, address: u64) -> Vec<usize> {
     let bytes = address.to_le_bytes();
     let dwarf = info.dwarf();
@@ -113,8 +116,8 @@ struct Candidate {
 
 struct Walk {
     scopes: Vec<Scope>,
-    /// Scopes of functions and of variables that are only declared, by their offset: definitions elsewhere in the
-    /// unit refer to them.
+    /// Scopes of functions and of variables that are only declared, by their offset: definitions
+    /// elsewhere in the unit refer to them.
     scope_of: FxHashMap<usize, Option<usize>>,
     candidates: Vec<Candidate>,
 }
@@ -215,7 +218,8 @@ impl Walk {
         let mut scope = candidate.scope;
         let mut name = candidate.name.and_then(|name| unit.string(name));
         let mut kind = candidate.kind.and_then(|kind| info.follow(unit, kind));
-        // An inlined or cloned function's variable refers to the function's, and that to its declaration.
+        // An inlined or cloned function's variable refers to the function's, and that to its
+        // declaration.
         let mut declaration = candidate.declaration.and_then(|value| info.follow(unit, value));
         for _ in 0..MAX_SCOPES {
             let Some(entry) = declaration else { break };

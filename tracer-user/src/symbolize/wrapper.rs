@@ -16,9 +16,10 @@ const SYSTEM_PREFIXES: [&str; 6] = [
     "/rustc/",
 ];
 
-/// Whether the line of `frame` is in a header of the system, a compiler or the C++ standard library, in the source
-/// of Rust's standard library or of a crate from a registry, or in avtrace's own markers. Users look for their own
-/// line, which is that of the first frame that is none of these. A frame without a file is no wrapper.
+/// Whether the line of `frame` is in a header of the system, a compiler or the C++ standard
+/// library, in the source of Rust's standard library or of a crate from a registry, or in avtrace's
+/// own markers. Users look for their own line, which is that of the first frame that is none of
+/// these. A frame without a file is no wrapper.
 #[must_use]
 pub fn is_wrapper(frame: &Frame) -> bool {
     let of_marker = |name: &Name| name.to_string().contains(REGION_GUARD);

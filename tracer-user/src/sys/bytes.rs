@@ -11,11 +11,12 @@ use memmap2::Mmap;
 
 /// A shared, immutable run of bytes: a file mapping, a part of one, or a buffer.
 ///
-/// Cloning and slicing are cheap and copy nothing. A mapping outlives the descriptor and the name of its
-/// file, so what was opened while a process lived can still be read after it has gone.
+/// Cloning and slicing are cheap and copy nothing. A mapping outlives the descriptor and the name
+/// of its file, so what was opened while a process lived can still be read after it has gone.
 ///
-/// The file must not be truncated while it is mapped: reading past its new end raises `SIGBUS`, as with any
-/// mapping. Linkers and package managers replace files and do not cut them, so this is accepted.
+/// The file must not be truncated while it is mapped: reading past its new end raises `SIGBUS`, as
+/// with any mapping. Linkers and package managers replace files and do not cut them, so this is
+/// accepted.
 #[derive(Clone)]
 pub struct Bytes {
     backing: Arc<Backing>,
@@ -40,8 +41,8 @@ impl Bytes {
     /// Maps the whole regular file at `path`.
     ///
     /// # Errors
-    /// The error of `open` or `mmap`, or `InvalidInput` when `path` is no regular file (opening a pipe or a
-    /// device could block or have effects).
+    /// The error of `open` or `mmap`, or `InvalidInput` when `path` is no regular file (opening a
+    /// pipe or a device could block or have effects).
     pub fn map_path(path: &Path) -> io::Result<Self> {
         if !std::fs::metadata(path)?.is_file() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
@@ -57,9 +58,10 @@ impl Bytes {
         if file.metadata()?.len() == 0 {
             return Ok(Self::from(Vec::new()));
         }
-        // SAFETY: the mapping is private and read-only, and is only ever handed out as `&[u8]` bound to the
-        // life of the mapping. That nobody changes the file underneath cannot be enforced; see the type's
-        // documentation for why that is accepted. The contents are parsed by checked code only.
+        // SAFETY: the mapping is private and read-only, and is only ever handed out as `&[u8]`
+        // bound to the life of the mapping. That nobody changes the file underneath cannot be
+        // enforced; see the type's documentation for why that is accepted. The contents are parsed
+        // by checked code only.
         let map = unsafe { Mmap::map(file)? };
         let range = 0..map.len();
         Ok(Self { backing: Arc::new(Backing::Mapped(map)), range })
@@ -96,8 +98,8 @@ impl fmt::Debug for Bytes {
     }
 }
 
-// SAFETY: the bytes live behind the `Arc`, in a mapping or a vector that is never changed or moved, so their
-// address stays the same when the `Bytes` itself moves.
+// SAFETY: the bytes live behind the `Arc`, in a mapping or a vector that is never changed or moved,
+// so their address stays the same when the `Bytes` itself moves.
 unsafe impl gimli::StableDeref for Bytes {}
 // SAFETY: a clone shares the same `Arc`, and so dereferences to the same address.
 unsafe impl gimli::CloneStableDeref for Bytes {}

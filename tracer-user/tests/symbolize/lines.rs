@@ -6,9 +6,10 @@ use tracer_user::symbolize::{
     DebugSearch, ElfFile, Frame, LinkAddr, Miss, ProcessAddr, Resolution, Symbolizer, is_wrapper,
 };
 
-use crate::support::{Workspace, fixture, line_of};
+use crate::support::{Workspace, exists, fixture, line_of};
 
-/// The addresses after all calls in the function `caller` to the function `callee`, as the disassembler sees it.
+/// The addresses after all calls in the function `caller` to the function `callee`, as the
+/// disassembler sees it.
 fn calls(workspace: &Workspace, program: &Path, caller: &str, callee: &str) -> Vec<ProcessAddr> {
     let option = format!("--disassemble={caller}");
     let arguments = [&option, "--no-show-raw-insn", program.to_str().expect("UTF-8")];
@@ -56,7 +57,7 @@ fn inlined(symbolizer: &Symbolizer, function: &str) -> Vec<Resolution> {
     resolutions.filter(|found| found.frames.len() == 2).collect()
 }
 
-fn check_bank(symbolizer: &Symbolizer) {
+pub fn check_bank(symbolizer: &Symbolizer) {
     let found = inlined(symbolizer, "deposit");
     let expected = [
         ("add_fee", line_of("bank.c", "inlined line"), true),
@@ -96,8 +97,7 @@ fn every_kind_of_debug_information_gives_lines() {
 
 #[test]
 fn clangs_debug_information_gives_lines() {
-    if std::process::Command::new("clang").arg("--version").output().is_err() {
-        println!("skipped: there is no clang");
+    if !exists("clang") {
         return;
     }
     let workspace = Workspace::new();
@@ -115,11 +115,10 @@ fn packages_of_split_debug_information_are_read() {
     let workspace = Workspace::new();
     // That of binutils does not know version 5.
     for (version, tool) in [("-gdwarf-4", "dwp"), ("-gdwarf-5", "llvm-dwp")] {
-        if std::process::Command::new(tool).arg("--version").output().is_err() {
-            println!("{version} skipped: there is no {tool}");
+        println!("{version}");
+        if !exists(tool) {
             continue;
         }
-        println!("{version}");
         let program = workspace.compile("bank.c", "bank", &["-O2", "-g", "-gsplit-dwarf", version]);
         workspace.run(tool, &["-e", "bank", "-o", "bank.dwp"]);
         workspace.remove_all(".dwo");

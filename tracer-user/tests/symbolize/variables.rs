@@ -4,7 +4,8 @@ use std::path::Path;
 
 use tracer_user::symbolize::{DebugSearch, Miss, NameMiss, ProcessAddr, Symbolizer, Variable};
 
-use crate::support::{Waiting, Workspace, fixture};
+use crate::lines;
+use crate::support::{Waiting, Workspace, exists, fixture};
 
 fn open(program: &Path) -> Symbolizer {
     Symbolizer::for_executable(program).expect("opens")
@@ -103,8 +104,7 @@ fn members_and_elements_of_c_variables_are_found_and_named() {
 
 #[test]
 fn members_are_found_in_clangs_debug_information() {
-    if std::process::Command::new("clang").arg("--version").output().is_err() {
-        println!("skipped: there is no clang");
+    if !exists("clang") {
         return;
     }
     let workspace = Workspace::new();
@@ -130,6 +130,25 @@ fn members_are_found_in_separate_debug_files() {
     let search = DebugSearch::with_roots([workspace.join("root")]);
     let bank = Symbolizer::for_executable_with(&workspace.join("bank"), &search).expect("opens");
     check_bank(&bank);
+}
+
+#[test]
+fn debug_information_that_files_share_is_found() {
+    if !exists("dwz") {
+        return;
+    }
+    let workspace = Workspace::new();
+    for version in ["-gdwarf-4", "-gdwarf-5"] {
+        for name in ["bank", "other"] {
+            workspace.compile("bank.c", name, &["-O0", "-g", version]);
+        }
+        workspace.run("dwz", &["-m", "shared", "bank", "other"]);
+        let sections = workspace.output("readelf", &["-SW", "bank"]);
+        assert!(sections.contains(".gnu_debugaltlink"), "{sections}");
+        let bank = open(&workspace.join("bank"));
+        check_bank(&bank);
+        lines::check_bank(&bank);
+    }
 }
 
 #[test]
