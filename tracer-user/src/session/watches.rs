@@ -14,7 +14,7 @@ use crate::{
         plan::SiteKind,
         watch::{MAX_WATCHPOINTS, Place, WatchSpec, pieces},
     },
-    symbolize::{ProcessAddr, Symbolizer},
+    symbolize::{NameMiss, ProcessAddr, Symbolizer},
 };
 
 /// Why something cannot be watched.
@@ -237,7 +237,10 @@ fn resolve(spec: &WatchSpec, symbolizer: &Symbolizer) -> Result<(ProcessAddr, u6
             let variable = symbolizer.lookup_variable(name).map_err(|miss| WatchError::Name {
                 spec: spec.to_string(),
                 reason: miss.to_string(),
-                hint: suggestions(name, symbolizer),
+                hint: match miss {
+                    NameMiss::NotFound { .. } => suggestions(name, symbolizer),
+                    _ => String::new(),
+                },
             })?;
             (variable.address, variable.size)
         }

@@ -42,6 +42,17 @@ const TRANSPARENT: [(&str, &str); 16] = [
     ("__cxx_atomic_base_impl<", "__a_value"),
 ];
 
+/// Types that people know as a whole: who asks for all of one does not ask for its only member.
+const WHOLE: [&str; 7] = [
+    "pthread_mutex_t",
+    "pthread_rwlock_t",
+    "pthread_cond_t",
+    "pthread_barrier_t",
+    "pthread_spinlock_t",
+    "pthread_once_t",
+    "sem_t",
+];
+
 /// What lies at an offset in a variable.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Place {
@@ -71,6 +82,8 @@ struct Type {
     name: Option<String>,
     size: Option<u64>,
     shape: Shape,
+    /// It, or an alias of it on the way, is one of [`WHOLE`].
+    is_whole: bool,
 }
 
 enum Shape {
@@ -153,6 +166,9 @@ impl<'a> Types<'a> {
             return Place { rest: offset, ..Place::default() };
         };
         let whole = Place { path: String::new(), rest: offset, size: found.size };
+        if found.is_whole && offset == 0 && Some(len) == found.size {
+            return whole;
+        }
         match &found.shape {
             Shape::Scalar => whole,
             Shape::Array { element, counts, stride } => {
@@ -240,12 +256,14 @@ impl<'a> Types<'a> {
     /// Reads the type at `entry`, through typedefs and qualifiers.
     fn read(&mut self, entry: &Entry) -> Option<Type> {
         let mut entry = entry.clone();
+        let mut is_whole = false;
         for _ in 0..MAX_DEPTH {
             self.steps = self.steps.checked_sub(1)?;
             let unit = &entry.unit;
             let die = unit.unit.entry(entry.offset).ok()?;
             let size = number(&die, gimli::DW_AT_byte_size);
             let name = die.attr_value(gimli::DW_AT_name).and_then(|name| unit.string(name));
+            is_whole |= name.as_deref().is_some_and(|name| WHOLE.contains(&name));
             let shape = match die.tag() {
                 gimli::DW_TAG_typedef
                 | gimli::DW_TAG_const_type
@@ -280,23 +298,24 @@ impl<'a> Types<'a> {
                     let counts = counts(&entry);
                     let size = size.or_else(|| rows_size(&counts, stride));
                     if stride == 0 || counts.is_empty() {
-                        return Some(Type { name, size, shape: Shape::Scalar });
+                        return Some(Type { name, size, shape: Shape::Scalar, is_whole });
                     }
                     return Some(Type {
                         name,
                         size,
                         shape: Shape::Array { element, counts, stride },
+                        is_whole,
                     });
                 }
                 gimli::DW_TAG_pointer_type
                 | gimli::DW_TAG_reference_type
                 | gimli::DW_TAG_rvalue_reference_type => {
                     let size = size.or_else(|| Some(u64::from(unit.unit.address_size())));
-                    return Some(Type { name, size, shape: Shape::Scalar });
+                    return Some(Type { name, size, shape: Shape::Scalar, is_whole });
                 }
                 _ => Shape::Scalar,
             };
-            return Some(Type { name, size, shape });
+            return Some(Type { name, size, shape, is_whole });
         }
         None
     }
