@@ -13,6 +13,8 @@ const ROOT: u32 = u32::MAX;
 struct Node {
     source: Access,
     sink: Access,
+    /// The row of the sink's thread.
+    row: u32,
     object: Object,
     order: Order,
     /// The node of the source's thread.
@@ -67,43 +69,54 @@ pub(super) struct Forest {
 }
 
 impl Forest {
-    pub(super) fn grow(&mut self, threads: usize) {
-        if threads > self.rows.len() {
-            self.rows.resize_with(threads, Row::default);
+    pub(super) fn grow(&mut self, rows: usize) {
+        if rows > self.rows.len() {
+            self.rows.resize_with(rows, Row::default);
         }
     }
 
-    pub(super) fn begin(&mut self, slot: usize, begin: &Access) {
+    pub(super) fn begin(&mut self, slot: usize, row: usize, begin: &Access) {
         if slot >= self.trees.len() {
             self.trees.resize_with(slot + 1, Vec::new);
         }
-        self.rows[begin.thread().index()].reach(slot, begin.event(), ROOT);
+        self.rows[row].reach(slot, begin.event(), ROOT);
     }
 
-    pub(super) fn end(&mut self, slot: usize, thread: usize) {
-        self.rows[thread].reached.remove(slot);
+    pub(super) fn end(&mut self, slot: usize, row: usize) {
+        self.rows[row].reached.remove(slot);
         for node in self.trees[slot].drain(..) {
-            self.rows[node.sink.thread().index()].reached.remove(slot);
+            self.rows[node.row as usize].reached.remove(slot);
         }
     }
 
     /// The regions among slots 64·`word` and up that have reached the thread.
     #[inline]
-    pub(super) fn reached(&self, thread: usize, word: usize) -> u64 {
-        self.rows[thread].reached.word(word)
+    pub(super) fn reached(&self, row: usize, word: usize) -> u64 {
+        self.rows[row].reached.word(word)
+    }
+
+    /// Whether any region has reached the thread.
+    pub(super) fn is_reached(&self, row: usize) -> bool {
+        !self.rows[row].reached.is_empty()
     }
 
     /// Whether the region's begin happens before the event of that thread. The region must have reached the
     /// thread.
     #[inline]
-    pub(super) fn precedes(&self, slot: usize, thread: usize, event: EventNumber) -> bool {
-        self.rows[thread].first[slot] <= event
+    pub(super) fn precedes(&self, slot: usize, row: usize, event: EventNumber) -> bool {
+        self.rows[row].first[slot] <= event
     }
 
     /// Steps 2 and 3: the regions among `fresh` whose begin happens before the dependency's source reach its sink.
     #[inline]
-    pub(super) fn extend(&mut self, word: usize, fresh: u64, dependency: &Dependency<'_>) {
-        let pair = [dependency.source.thread().index(), dependency.sink.thread().index()];
+    pub(super) fn extend(
+        &mut self,
+        word: usize,
+        fresh: u64,
+        source_row: usize,
+        dependency: &Dependency<'_>,
+    ) {
+        let pair = [source_row, dependency.row];
         let Ok([from, to]) = self.rows.get_disjoint_mut(pair) else { return };
         let event = dependency.source.event();
         for slot in slots(word, fresh) {
@@ -113,6 +126,7 @@ impl Forest {
                 tree.push(Node {
                     source: *dependency.source,
                     sink: *dependency.sink,
+                    row: dependency.row as u32,
                     object: dependency.object,
                     order: dependency.order(),
                     parent: from.node[slot],
@@ -122,9 +136,9 @@ impl Forest {
     }
 
     /// The path from the region to that thread, last step first.
-    pub(super) fn path(&self, slot: usize, thread: usize) -> impl Iterator<Item = Step<'_>> {
+    pub(super) fn path(&self, slot: usize, row: usize) -> impl Iterator<Item = Step<'_>> {
         let tree = &self.trees[slot];
-        let mut next = self.rows[thread].node[slot];
+        let mut next = self.rows[row].node[slot];
         std::iter::from_fn(move || {
             let node = tree.get(next as usize)?;
             next = node.parent;

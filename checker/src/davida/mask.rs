@@ -17,6 +17,10 @@ impl Mask {
         }
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.low == 0 && self.high.iter().all(|&word| word == 0)
+    }
+
     #[inline]
     fn word_mut(&mut self, word: usize) -> &mut u64 {
         match word.checked_sub(1) {

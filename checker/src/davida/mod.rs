@@ -17,6 +17,8 @@
 //! the data forest are among those in the full forest; `oldest` is the first begin of an active region, so that no
 //! dependency from before it matters to anyone.
 
+#[cfg(test)]
+mod bounds;
 mod forest;
 mod groups;
 mod mask;
@@ -24,7 +26,7 @@ mod splits;
 
 use crate::check::{Checker, Options, Regions, Relation};
 use crate::error::EventError;
-use crate::event::{Event, EventNumber, LockId, RegionId, ThreadId};
+use crate::event::{Event, EventNumber, LockId, RegionId};
 use crate::finding::{Counts, Evidence, Findings, Instance, Order, Tx, Violation};
 use crate::hb::{Access, Dependency, Engine, Visitor};
 use forest::{Forest, Step};
@@ -105,6 +107,8 @@ struct Thread {
 struct Slot {
     region: RegionId,
     begin: Access,
+    /// The row of its thread.
+    row: usize,
 }
 
 struct ActiveRegions {
@@ -157,15 +161,15 @@ impl ActiveRegions {
         self.options.relation == Relation::Full
     }
 
-    /// Closes the innermost active region of the thread.
-    fn close(&mut self, thread: usize) {
-        let Some(slot) = self.threads[thread].slots.pop() else { return };
+    /// Closes the innermost active region of the thread in that row.
+    fn close(&mut self, row: usize) {
+        let Some(slot) = self.threads[row].slots.pop() else { return };
         self.free.push(slot);
         let slot = slot as usize;
-        self.threads[thread].own.remove(slot);
-        self.full.end(slot, thread);
+        self.threads[row].own.remove(slot);
+        self.full.end(slot, row);
         if self.both() {
-            self.data.end(slot, thread);
+            self.data.end(slot, row);
         }
         let begin = std::mem::replace(&mut self.begins[slot], EventNumber::MAX);
         if begin == self.oldest {
@@ -175,28 +179,28 @@ impl ActiveRegions {
 
     /// Closes all active regions.
     fn abandon(&mut self) {
-        for thread in 0..self.threads.len() {
-            while !self.threads[thread].slots.is_empty() {
-                self.close(thread);
+        for row in 0..self.threads.len() {
+            while !self.threads[row].slots.is_empty() {
+                self.close(row);
             }
-            self.threads[thread].splits.clear();
+            self.threads[row].splits.clear();
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn violation(&mut self, slot: usize, dependency: &Dependency<'_>) {
-        let (u, event) = (dependency.source.thread().index(), dependency.source.event());
+    fn violation(&mut self, slot: usize, u: usize, dependency: &Dependency<'_>) {
+        let event = dependency.source.event();
         let (word, bit) = (slot / 64, 1 << (slot % 64));
         let data = dependency.is_variable()
             && (!self.both()
                 || self.data.reached(u, word) & bit != 0 && self.data.precedes(slot, u, event));
         let evidence = if data { Evidence::Data } else { Evidence::Sync };
         let forest = if data && self.both() { &self.data } else { &self.full };
-        let Slot { region, begin } = self.slots[slot];
+        let Slot { region, begin, .. } = self.slots[slot];
 
         self.violations += 1;
-        let thread = &mut self.threads[dependency.sink.thread().index()];
+        let thread = &mut self.threads[dependency.row];
         self.violating_transactions += u64::from(!thread.violating);
         thread.violating = true;
         if self.options.instances {
@@ -248,13 +252,13 @@ impl ActiveRegions {
 }
 
 impl Visitor for ActiveRegions {
-    fn started(&mut self, thread: ThreadId) {
-        let count = thread.index() + 1;
-        if count > self.threads.len() {
-            self.threads.resize_with(count, Thread::default);
-            self.full.grow(count);
-            self.data.grow(count);
+    fn started(&mut self, row: usize) {
+        if row >= self.threads.len() {
+            self.threads.resize_with(row + 1, Thread::default);
+            self.full.grow(row + 1);
+            self.data.grow(row + 1);
         }
+        self.threads[row].violating = false;
     }
 
     #[inline]
@@ -267,7 +271,7 @@ impl Visitor for ActiveRegions {
             return;
         }
         let event = dependency.source.event();
-        let (u, v) = (dependency.source.thread().index(), dependency.sink.thread().index());
+        let (Some(u), v) = (dependency.source_row(), dependency.row) else { return };
         for word in 0..self.slots.len().div_ceil(64) {
             let reached = self.full.reached(u, word);
             if reached == 0 {
@@ -275,24 +279,24 @@ impl Visitor for ActiveRegions {
             }
             for slot in slots(word, reached & self.threads[v].own.word(word)) {
                 if self.full.precedes(slot, u, event) {
-                    self.violation(slot, dependency);
+                    self.violation(slot, u, dependency);
                 }
             }
             let fresh = reached & !self.full.reached(v, word);
             if fresh != 0 {
-                self.full.extend(word, fresh, dependency);
+                self.full.extend(word, fresh, u, dependency);
             }
             if variable && self.both() {
                 let fresh = self.data.reached(u, word) & !self.data.reached(v, word);
                 if fresh != 0 {
-                    self.data.extend(word, fresh, dependency);
+                    self.data.extend(word, fresh, u, dependency);
                 }
             }
         }
     }
 
-    fn begin(&mut self, now: &Access, region: RegionId, depth: usize) {
-        let thread = &mut self.threads[now.thread().index()];
+    fn begin(&mut self, row: usize, now: &Access, region: RegionId, depth: usize) {
+        let thread = &mut self.threads[row];
         if depth == 0 {
             thread.violating = false;
             thread.splits.clear();
@@ -301,52 +305,60 @@ impl Visitor for ActiveRegions {
         }
         let slot = match self.free.pop() {
             Some(slot) => {
-                self.slots[slot as usize] = Slot { region, begin: *now };
+                self.slots[slot as usize] = Slot { region, begin: *now, row };
                 self.begins[slot as usize] = now.event();
                 slot as usize
             }
             None => {
-                self.slots.push(Slot { region, begin: *now });
+                self.slots.push(Slot { region, begin: *now, row });
                 self.begins.push(now.event());
                 self.slots.len() - 1
             }
         };
         thread.own.insert(slot);
         thread.slots.push(slot as u32);
-        self.full.begin(slot, now);
+        self.full.begin(slot, row, now);
         if self.both() {
-            self.data.begin(slot, now);
+            self.data.begin(slot, row, now);
         }
         self.oldest = self.oldest.min(now.event());
     }
 
-    fn end(&mut self, thread: ThreadId, depth: usize) {
+    fn end(&mut self, row: usize, depth: usize) {
         let open = match self.options.regions {
             Regions::Outermost => depth.min(1),
             Regions::All => depth,
         };
-        while self.threads[thread.index()].slots.len() > open {
-            self.close(thread.index());
+        while self.threads[row].slots.len() > open {
+            self.close(row);
         }
     }
 
-    fn acquired(&mut self, lock: LockId, now: &Access) {
-        let thread = &mut self.threads[now.thread().index()];
+    /// A region that follows an event of the thread has reached the thread. In the data relation it need not have,
+    /// and still the order of events that the thread knows of can be asked for while a region is active that began
+    /// before them.
+    fn needs(&self, row: usize, last: &Access) -> bool {
+        self.full.is_reached(row) || !self.both() && last.event() >= self.oldest
+    }
+
+    fn acquired(&mut self, row: usize, lock: LockId, now: &Access) {
+        let thread = &mut self.threads[row];
         if self.options.splits && !thread.slots.is_empty() {
             thread.splits.acquired(lock, now);
         }
     }
 
-    fn released(&mut self, lock: LockId, now: &Access) {
-        let thread = &mut self.threads[now.thread().index()];
+    fn released(&mut self, row: usize, lock: LockId, now: &Access) {
+        let thread = &mut self.threads[row];
         if self.options.splits && !thread.slots.is_empty() {
             thread.splits.released(lock, now);
         }
     }
 
     fn reset(&mut self, lock: LockId) {
-        for thread in &mut self.threads {
-            thread.splits.forget(lock);
+        let active = |&slot: &usize| self.begins[slot] != EventNumber::MAX;
+        for slot in (0..self.slots.len()).filter(active) {
+            self.threads[self.slots[slot].row].splits.forget(lock);
         }
     }
 }

@@ -3,6 +3,8 @@
 
 use crate::event::VarId;
 use crate::hb::access::Access;
+use crate::hb::last::Last;
+use crate::hb::table::ThreadTable;
 
 /// A variable that the last write and the last read of one thread describe, or that links to a list of reads.
 #[derive(Clone, Copy, Default)]
@@ -12,19 +14,12 @@ struct Variable {
     read: Access,
 }
 
-/// The last read of each thread that has read since the last write.
-#[derive(Default)]
-struct Readers {
-    /// The threads of `reads`, apart so that the search for one of them touches little memory.
-    threads: Vec<u32>,
-    reads: Vec<Access>,
-}
-
 /// All variables.
 #[derive(Default)]
 pub(crate) struct Variables {
     table: Vec<Variable>,
-    readers: Vec<Readers>,
+    /// For some variables the last read of each thread that has read since the last write.
+    readers: Vec<Last>,
     free_readers: Vec<u32>,
 }
 
@@ -48,6 +43,7 @@ impl Variables {
         &mut self,
         variable: VarId,
         now: &Access,
+        threads: &ThreadTable,
         mut depends_on: impl FnMut(&Access),
     ) {
         self.ensure(variable);
@@ -56,24 +52,20 @@ impl Variables {
         if state.read.is_none() {
             state.read = *now;
         } else if let Some(index) = state.read.linked() {
-            let readers = &mut self.readers[index];
-            if let Some(place) = readers.threads.iter().position(|&reader| reader == thread.0) {
-                readers.reads[place] = *now;
+            if !self.readers[index].put(now, threads) {
                 return;
             }
-            readers.threads.push(thread.0);
-            readers.reads.push(*now);
         } else if state.read.thread() == thread {
             state.read = *now;
             return;
         } else {
             let index = self.free_readers.pop().unwrap_or_else(|| {
-                self.readers.push(Readers::default());
+                self.readers.push(Last::default());
                 (self.readers.len() - 1) as u32
             });
             let readers = &mut self.readers[index as usize];
-            readers.threads.extend([state.read.thread().0, thread.0]);
-            readers.reads.extend([state.read, *now]);
+            readers.put(&state.read, threads);
+            readers.put(now, threads);
             state.read = Access::link(index);
         }
         if state.write.is_some() && state.write.thread() != thread {
@@ -82,46 +74,54 @@ impl Variables {
     }
 
     /// A write, or an update: depends on the last read of every other thread since the last write; when no
-    /// thread has read since, on that write, if another thread's.
+    /// thread has read since, on that write, if another thread's. Returns how many more dependencies are on reads
+    /// that do not matter any more.
     #[inline]
     pub(crate) fn write(
         &mut self,
         variable: VarId,
         now: &Access,
         mut depends_on: impl FnMut(&Access),
-    ) {
+    ) -> u64 {
         self.ensure(variable);
-        let Some(state) = self.table.get_mut(variable.index()) else { return };
+        let Some(state) = self.table.get_mut(variable.index()) else { return 0 };
         let thread = now.thread();
+        let mut dropped = 0;
         if state.read.is_none() {
             if state.write.is_some() && state.write.thread() != thread {
                 depends_on(&state.write);
             }
         } else if let Some(index) = state.read.linked() {
             let readers = &mut self.readers[index];
-            for read in readers.reads.iter().filter(|read| read.thread() != thread) {
+            for read in readers.of_others(thread) {
                 depends_on(read);
             }
-            readers.threads.clear();
-            readers.reads.clear();
+            dropped = readers.dropped();
+            readers.clear();
             self.free_readers.push(index as u32);
         } else if state.read.thread() != thread {
             depends_on(&state.read);
         }
         state.write = *now;
         state.read = Access::NONE;
+        dropped
     }
 
     /// The variable's memory starts or ends a life: what came before is forgotten.
     pub(crate) fn forget(&mut self, variable: VarId) {
         if let Some(state) = self.table.get_mut(variable.index()) {
             if let Some(index) = state.read.linked() {
-                self.readers[index].threads.clear();
-                self.readers[index].reads.clear();
+                self.readers[index].clear();
                 self.free_readers.push(index as u32);
             }
             *state = Variable::default();
         }
+    }
+
+    /// How many reads are kept in lists.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.readers.iter().map(Last::len).sum()
     }
 }
 

@@ -14,6 +14,7 @@ struct ThreadState {
     inside: bool,
     acted: bool,
     forked: bool,
+    ended: bool,
     joined: bool,
 }
 
@@ -28,7 +29,7 @@ struct Machine {
 impl Machine {
     fn allows(&self, thread: u32, op: Op) -> bool {
         let state = &self.threads[thread as usize];
-        if state.joined {
+        if state.ended || state.joined {
             return false;
         }
         let others = |lock: LockId, shared: bool| {
@@ -45,7 +46,7 @@ impl Machine {
             Op::ReleaseShared(lock) => mine(lock, true),
             Op::Fork(child) => {
                 let state = &self.threads[child.index()];
-                child.0 != thread && !state.acted && !state.forked && !state.joined
+                child.0 != thread && !state.acted && !state.forked && !state.ended && !state.joined
             }
             Op::Join(child) => child.0 != thread && !self.threads[child.index()].joined,
             Op::Arrive(_) => !state.inside,
@@ -82,11 +83,22 @@ impl Machine {
             Op::ReleaseShared(lock) => self.let_go((lock.0, thread, true)),
             Op::Fork(child) => self.threads[child.index()].forked = true,
             Op::Join(child) => self.threads[child.index()].joined = true,
+            Op::Exit => state.ended = true,
             Op::Reset(lock) => self.held.retain(|&(held, _, _), _| held != lock.0),
             Op::Arrive(_) => state.inside = true,
             Op::Depart(_) => state.inside = false,
             _ => {}
         }
+    }
+
+    /// The thread in a seat; another one when the thread there has ended.
+    fn seated(&mut self, seats: &mut [u32], seat: usize) -> u32 {
+        let state = &self.threads[seats[seat] as usize];
+        if state.ended || state.joined {
+            seats[seat] = self.threads.len() as u32;
+            self.threads.push(ThreadState::default());
+        }
+        seats[seat]
     }
 
     fn let_go(&mut self, hold: (u32, u32, bool)) {
@@ -121,23 +133,24 @@ fn op(kind: usize, object: u32, threads: u32) -> Op {
         15 => Op::Join(ThreadId(object % threads)),
         16 => Op::Alloc(variable),
         17 => Op::Free(variable),
-        _ => Op::Reset(lock),
+        18 => Op::Reset(lock),
+        _ => Op::Exit,
     }
 }
 
-const KINDS: usize = 19;
+const KINDS: usize = 20;
 
 /// How often each kind is tried; most traces are without some of them.
 fn weights() -> impl Strategy<Value = [u8; KINDS]> {
     let weight = |most: u8| prop_oneof![1 => Just(0), 3 => 1..=most];
     let accesses = (weight(16), weight(16), weight(4));
     let syncs = (weight(12), weight(6), weight(6), weight(4));
-    let rare = (0..=1_u8, 0..=1_u8);
+    let rare = (0..=2_u8, 0..=1_u8);
     (accesses, syncs, rare).prop_map(
         |((read, write, update), (lock, shared, signal, barrier), (thread, memory))| {
             [
                 3, 2, 1, read, write, update, lock, lock, shared, shared, signal, signal, barrier,
-                barrier, thread, thread, memory, memory, memory,
+                barrier, thread, thread, memory, memory, memory, thread,
             ]
         },
     )
@@ -165,13 +178,20 @@ pub fn well_formed(max_events: usize) -> impl Strategy<Value = Vec<Event>> {
     (2..=8_u32, crowd, weights(), choices).prop_map(|(threads, crowd, weights, choices)| {
         let mut machine = Machine::default();
         machine.threads.resize_with((threads + crowd) as usize, ThreadState::default);
+        let mut seats: Vec<u32> = (0..threads + crowd).collect();
         let idle = (threads..threads + crowd).map(|t| (t, Op::Begin(RegionId(0))));
         let ops = idle.chain(choices.into_iter().map(|(thread, place, object)| {
             (thread % threads, op(kind(&weights, place), object.into(), threads))
         }));
         let mut events: Vec<Event> = Vec::new();
-        for (thread, op) in ops {
-            let op = machine.fit(thread, op);
+        for (seat, op) in ops {
+            let thread = machine.seated(&mut seats, seat as usize);
+            // The operations on threads name seats: a fork wants a thread that can still act.
+            let op = match op {
+                Op::Fork(child) => Op::Fork(ThreadId(machine.seated(&mut seats, child.index()))),
+                Op::Join(child) => Op::Join(ThreadId(seats[child.index()])),
+                op => machine.fit(thread, op),
+            };
             if machine.allows(thread, op) {
                 machine.apply(thread, op);
                 let location = LocationId(events.len() as u32);

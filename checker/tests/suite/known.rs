@@ -2,7 +2,7 @@
 
 use crate::text::{check, check_with, parse};
 use checker::finding::{Action, Object, Order};
-use checker::{Checker, Davida, Misfit, Options, Regions};
+use checker::{Checker, Davida, Misfit, Options, Regions, Relation};
 
 #[test]
 fn davida_figure_2() {
@@ -160,6 +160,18 @@ fn races_are_told_apart() {
 }
 
 #[test]
+fn what_an_ended_thread_knew_is_learnt_by_joining_it() {
+    let trace =
+        "t1 begin(m); t1 r(x); t1 signal(s); t3 wait(s); t3 exit; t2 join(t3); t2 w(x); t1 w(x)";
+    for relation in [Relation::Full, Relation::Data] {
+        let options = Options { relation, ..Options::default() };
+        let findings = check_with(trace, options, &["data: m t2 m"]);
+        let orders: Vec<Order> = findings.violations[0].edges.iter().map(|e| e.order).collect();
+        assert_eq!(orders, [Order::Synchronised, Order::Racy]);
+    }
+}
+
+#[test]
 fn only_the_outermost_pair_of_a_lock_counts() {
     check(
         "t1 begin(m); t1 acq(l); t1 acq(l); t1 rel(l); t1 w(x); t1 rel(l); t1 end
@@ -207,6 +219,15 @@ fn fork_and_join() {
     assert_eq!((edges[0].source.action, edges[0].sink.action), (Action::Fork, Action::Start));
     assert_eq!((edges[1].source.action, edges[1].sink.action), (Action::Exit, Action::Join));
     check("t1 begin(m); t1 fork(t2); t1 join(t2); t1 end", &[]);
+}
+
+#[test]
+fn a_thread_that_has_ended_can_be_joined() {
+    let findings =
+        check("t1 begin(m); t1 fork(t2); t2 r(x); t2 exit; t1 join(t2)", &["sync: m t2 t2 m"]);
+    assert_eq!(findings.violations[0].edges[1].source.event, 3);
+    refused("t1 exit; t1 w(x)", Misfit::ThreadEnded);
+    refused("t1 exit; t2 fork(t1)", Misfit::ForkAfterAction(checker::event::ThreadId(0)));
 }
 
 #[test]

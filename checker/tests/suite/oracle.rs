@@ -178,7 +178,7 @@ fn roles(events: &[Event], outermost: &[bool]) -> BTreeMap<Object, Vec<(usize, R
                 *next = (*next).max(round + 1);
                 (Object::Sync(sync), Role::Depart { round })
             }
-            Op::Begin(_) | Op::End(_) | Op::Fork(_) | Op::Join(_) => continue,
+            Op::Begin(_) | Op::End(_) | Op::Fork(_) | Op::Join(_) | Op::Exit => continue,
         };
         if matches!(object, Object::Lock(_)) && !outermost[index] {
             continue;

@@ -57,6 +57,7 @@ pub fn parse(trace: &str) -> (Vec<Event>, Names) {
             "depart" => Op::Depart(SyncId(id('s'))),
             "fork" => Op::Fork(ThreadId(id('t'))),
             "join" => Op::Join(ThreadId(id('t'))),
+            "exit" => Op::Exit,
             _ => panic!("no such operation: {item}"),
         };
         let thread = ThreadId(names.id('t', thread));
