@@ -49,8 +49,6 @@ pub struct SeenThread {
     pub tid: u32,
     /// Its name at its end, if that was seen.
     pub name: Option<String>,
-    /// Regions that it has open.
-    depth: u32,
 }
 
 /// A child process that was not followed.
@@ -163,9 +161,6 @@ impl Source {
         if header.lost != self.lost {
             self.lost = header.lost;
             sink(Item::Gap);
-            for thread in &mut self.threads {
-                thread.depth = 0;
-            }
         }
         match record {
             Record::Region(kind, record) => self.region(*kind, record, sink),
@@ -191,22 +186,16 @@ impl Source {
         let thread = self.thread(record.header.tid);
         let site = record.header.site;
         let location = self.locations.site(site);
-        let depth = &mut self.threads[thread.index()].depth;
         let op = match kind {
             Kind::Begin => {
-                *depth += 1;
                 let Some(region) = self.region_of(site, location) else { return };
                 Op::Begin(region)
             }
             Kind::End => {
-                *depth = depth.saturating_sub(1);
                 let Some(region) = self.region_of(site, location) else { return };
                 Op::End(Some(region))
             }
-            _ => {
-                *depth = depth.saturating_sub(1);
-                Op::End(None)
-            }
+            _ => Op::End(None),
         };
         self.emit(thread, op, location, sink);
     }
@@ -277,13 +266,9 @@ impl Source {
                 self.running.remove(&record.header.tid);
                 let seen = &mut self.threads[thread.index()];
                 seen.name = Some(comm(record));
-                // Regions that the thread did not leave end with it.
-                let depth = std::mem::take(&mut seen.depth);
                 let location =
                     self.locations.stack(Location::Call([0; FRAMES]), &mut self.symbolizer);
-                for _ in 0..depth {
-                    self.emit(thread, Op::End(None), location, sink);
-                }
+                self.emit(thread, Op::Exit, location, sink);
             }
             Kind::ChildProcess => {
                 self.omissions.child_process_count += 1;
