@@ -37,8 +37,8 @@ Regions are marked in the source, at the cost of a nop:
   C, C++   #include \"avtrace.h\"           AVTRACE_REGION(\"transfer\");
   Rust     avtrace = \"0.1\"                let _region = avtrace::region!(\"transfer\");
 
-Exit status: the program's own when nothing was found (128 + N when signal N killed it), 66 when something
-was, 1 when avtrace failed, 2 for bad usage, 3 when the program cannot be read.";
+Exit status: the program's own when nothing was found (128 + N when signal N killed it), 66 when
+something was, 1 when avtrace failed, 2 for bad usage, 3 when the program cannot be read.";
 
 /// What avtrace can do.
 #[derive(Debug, Subcommand)]
@@ -89,6 +89,10 @@ pub struct RunArgs {
     /// Print what the programs in the kernel do.
     #[arg(long)]
     pub debug_bpf: bool,
+
+    /// Attach each probe as a perf event, as on kernels before 6.6.
+    #[arg(long, hide = true)]
+    pub perf_probes: bool,
 
     /// The program, and its arguments.
     #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM [ARGS]")]

@@ -57,6 +57,7 @@ fn run(arguments: &RunArgs) -> Result<u8, Failure> {
         buffer_bytes: arguments.buffer << 20,
         as_root: arguments.as_root,
         debug_bpf: arguments.debug_bpf,
+        perf_probes: arguments.perf_probes,
     };
     let Outcome { ending, report } = session::run(&options)
         .map_err(|error| Failure { message: error.to_string(), status: error.exit_status() })?;

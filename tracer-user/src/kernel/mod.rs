@@ -143,6 +143,8 @@ pub struct LoadOptions {
     pub buffer_bytes: u32,
     /// Whether the programs log what they do.
     pub debug: bool,
+    /// Attach each probe as a perf event, as on kernels without `uprobe_multi`.
+    pub perf_probes: bool,
 }
 
 /// The loaded programs and all that is attached. Dropping it detaches everything; so does the kernel when this
@@ -175,7 +177,9 @@ impl Kernel {
             .map_max_entries(symbols::EVENTS, options.buffer_bytes);
         let ebpf = loader.load(object::BYTES).map_err(|error| refused(&error))?;
         let mut kernel = Self { multi: None, links: Vec::new(), target: options.target, ebpf };
-        kernel.multi = kernel.load_for_uprobe_multi()?;
+        if !options.perf_probes {
+            kernel.multi = kernel.load_for_uprobe_multi()?;
+        }
         if kernel.multi.is_none() {
             for program in ProbeProgram::ALL {
                 let program: &mut UProbe = kernel.program(program.name())?;

@@ -50,6 +50,8 @@ pub struct RunOptions {
     pub as_root: bool,
     /// Log what the programs in the kernel do.
     pub debug_bpf: bool,
+    /// Attach each probe as a perf event, as on kernels without `uprobe_multi`.
+    pub perf_probes: bool,
 }
 
 /// Why a run failed. Nothing is left behind then: no process, no probe.
@@ -213,13 +215,14 @@ fn prepare(options: &RunOptions, held: &Held) -> Result<Prepared, RunError> {
         target: Target { tgid: tgid.into(), pidns_dev, pidns_ino },
         buffer_bytes: options.buffer_bytes,
         debug: options.debug_bpf,
+        perf_probes: options.perf_probes,
     })?;
     let mut notes = watches.notes.clone();
     if !kernel.has_uprobe_multi() {
         let seconds = probes.len().div_ceil(9);
         eprintln!(
-            "avtrace: warning: this kernel has no uprobe_multi links (Linux 6.6): {} probes will take about \
-             {seconds} s to detach, and slow other programs down meanwhile",
+            "avtrace: warning: probes are attached one by one, without uprobe_multi links (Linux 6.6): {} of them \
+             may take {seconds} s to detach, and slow other programs down meanwhile",
             probes.len()
         );
     }
