@@ -312,12 +312,14 @@ impl Source {
         let written = kind != AccessKind::Read;
         let value = ObservedValue { before, after, length, written };
         match kind {
-            AccessKind::Read => self.emit_access(thread, Op::Read(variable), location, value, sink),
+            AccessKind::Read => {
+                self.emit_access(thread, Op::Read(variable), location, value, sink);
+            }
             AccessKind::Write => {
-                self.emit_access(thread, Op::Write(variable), location, value, sink)
+                self.emit_access(thread, Op::Write(variable), location, value, sink);
             }
             AccessKind::Update => {
-                self.emit_access(thread, Op::Update(variable), location, value, sink)
+                self.emit_access(thread, Op::Update(variable), location, value, sink);
             }
             AccessKind::ReadThenWrite => {
                 let read =
