@@ -76,6 +76,14 @@ impl Plan {
         self.sites.iter().any(|site| matches!(&site.kind, SiteKind::Marker(Meaning::Begin(_))))
     }
 
+    /// Whether any function that takes a lock was found.
+    #[must_use]
+    pub fn has_locks(&self) -> bool {
+        let acquires =
+            |site: &Site| matches!(&site.kind, SiteKind::Call(call) if call.role == Role::Acquire);
+        self.sites.iter().any(acquires)
+    }
+
     /// Plans the probes of a process from its modules.
     #[must_use]
     pub fn of(symbolizer: &Symbolizer, pid: u32) -> Self {

@@ -207,6 +207,7 @@ fn prepare(options: &RunOptions, held: &Held) -> Result<Prepared, RunError> {
     let pid = held.pid();
     let symbolizer = Symbolizer::from_pid(pid)?;
     let plan = Plan::of(&symbolizer, pid);
+    let has_locks = plan.has_locks();
     let Plan { sites, probes, mut skipped, shared } = plan;
     let watches = Watches::resolve(&options.watch, &shared, &symbolizer)?;
     let (pidns_dev, pidns_ino, tgid) = privileges::pid_namespace(pid)
@@ -218,6 +219,13 @@ fn prepare(options: &RunOptions, held: &Held) -> Result<Prepared, RunError> {
         perf_probes: options.perf_probes,
     })?;
     let mut notes = watches.notes.clone();
+    if !has_locks {
+        notes.push(
+            "no function that takes locks was found: a statically linked program that was stripped hides them, \
+             and violations that only locks show are missed"
+                .to_owned(),
+        );
+    }
     if !kernel.has_uprobe_multi() {
         let seconds = probes.len().div_ceil(9);
         eprintln!(
