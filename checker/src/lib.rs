@@ -24,8 +24,6 @@ mod error;
 pub mod event;
 pub mod finding;
 mod hb;
-mod mask;
-mod reach;
 
 pub use check::{Checker, Options, Regions, Relation};
 pub use davida::Davida;
