@@ -157,6 +157,8 @@ impl Source {
     /// Passes on what a record means: nothing, an event, or several.
     pub fn record(&mut self, record: &Record, sink: &mut impl FnMut(Item)) {
         if self.omissions.replaced {
+            // That the end is seen says that the kernel side works.
+            self.exits += u64::from(matches!(record, Record::Thread(Kind::Exit, _)));
             return;
         }
         let header = record.header();
@@ -327,12 +329,14 @@ impl Source {
         let written = kind != AccessKind::Read;
         let value = ObservedValue { before, after, length, written };
         match kind {
-            AccessKind::Read => self.emit_access(thread, Op::Read(variable), location, value, sink),
+            AccessKind::Read => {
+                self.emit_access(thread, Op::Read(variable), location, value, sink);
+            }
             AccessKind::Write => {
-                self.emit_access(thread, Op::Write(variable), location, value, sink)
+                self.emit_access(thread, Op::Write(variable), location, value, sink);
             }
             AccessKind::Update => {
-                self.emit_access(thread, Op::Update(variable), location, value, sink)
+                self.emit_access(thread, Op::Update(variable), location, value, sink);
             }
             AccessKind::ReadThenWrite => {
                 let read =
