@@ -9,7 +9,7 @@
 use core::mem::{offset_of, size_of};
 
 /// Changes whenever a layout or a meaning below changes; user space refuses an object of another version.
-pub const ABI_VERSION: u32 = 1;
+pub const ABI_VERSION: u32 = 2;
 
 /// How many return addresses a record carries, the innermost first; unused ones are 0.
 pub const FRAMES: usize = 6;
@@ -127,6 +127,8 @@ pub struct AccessRecord {
     /// The instruction *after* the accessing one (x86 traps after the access), then return addresses that
     /// follow the chain of frame pointers unchecked.
     pub frames: [u64; FRAMES],
+    /// The processor's flags after the accessing instruction: they tell whether a compare-and-exchange wrote.
+    pub flags: u64,
 }
 
 /// A thread's or process's start or end.
@@ -243,9 +245,10 @@ const _: () = {
     assert!(size_of::<SyncRecord>() == 80);
     assert!(offset_of!(SyncRecord, object) == 16);
     assert!(offset_of!(SyncRecord, frames) == 32);
-    assert!(size_of::<AccessRecord>() == 88);
+    assert!(size_of::<AccessRecord>() == 96);
     assert!(offset_of!(AccessRecord, value) == 24);
     assert!(offset_of!(AccessRecord, frames) == 40);
+    assert!(offset_of!(AccessRecord, flags) == 88);
     assert!(size_of::<ThreadRecord>() == 48);
     assert!(offset_of!(ThreadRecord, child) == 24);
     assert!(offset_of!(ThreadRecord, comm) == 32);

@@ -314,7 +314,7 @@ impl Source {
         let kind = match decoded {
             Some(access) => {
                 frames[0] = access.instruction.0;
-                access.kind
+                access.what.done(record.flags)
             }
             None => {
                 self.omissions.undecoded_accesses += 1;
@@ -326,7 +326,7 @@ impl Source {
         let mask = if length >= 8 { u64::MAX } else { (1 << (8 * length)) - 1 };
         let after = record.value & mask;
         let before = self.last_values[index].replace(after);
-        let written = kind != AccessKind::Read;
+        let written = kind.writes();
         let value = ObservedValue { before, after, length, written };
         match kind {
             AccessKind::Read => {
