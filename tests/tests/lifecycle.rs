@@ -49,6 +49,22 @@ fn threads_come_and_go() {
 }
 
 #[test]
+fn an_identity_that_is_used_again_is_another_thread() {
+    require_bpf!();
+    for level in ["-O0", "-O2"] {
+        let (ended, report) = Avtrace::on(&c("reused_identity", &["-g", level])).report();
+        assert_eq!(ended.stdout, "the same identity\n", "{}", ended.stderr);
+        assert_eq!(ended.code, Some(66), "{}", ended.stderr);
+        assert_eq!(report.only_violation().cycle(), ["owner", "intruder", "owner"]);
+        assert_eq!(
+            report.not_seen["notes"].as_array().map(Vec::len),
+            Some(0),
+            "every join is known"
+        );
+    }
+}
+
+#[test]
 fn a_child_process_is_another_one() {
     require_bpf!();
     let (ended, report) = Avtrace::on(&c("fork_exec", &["-g", "-O2"])).report();

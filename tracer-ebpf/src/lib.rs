@@ -45,6 +45,8 @@ pub enum Kind {
     Access = 12,
     /// A variable was named as shared ([`RegistersRecord`]).
     Shared = 13,
+    /// A thread is about to be joined ([`SyncRecord`], the object is its `pthread_t`, without frames).
+    JoinStart = 30,
 }
 
 impl Kind {
@@ -65,6 +67,7 @@ impl Kind {
             11 => Self::Exec,
             12 => Self::Access,
             13 => Self::Shared,
+            30 => Self::JoinStart,
             _ => return None,
         })
     }

@@ -77,6 +77,8 @@ pub enum ProbeProgram {
     CallEnter,
     /// Returns of functions that acquire.
     AcquireReturn,
+    /// Entries of functions that join, for whom they join.
+    JoinEnter,
     /// `ret` instructions of functions that join.
     JoinReturn,
     /// Entries of functions that release.
@@ -84,11 +86,12 @@ pub enum ProbeProgram {
 }
 
 impl ProbeProgram {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 7] = [
         Self::Region,
         Self::Shared,
         Self::CallEnter,
         Self::AcquireReturn,
+        Self::JoinEnter,
         Self::JoinReturn,
         Self::Release,
     ];
@@ -99,6 +102,7 @@ impl ProbeProgram {
             Self::Shared => "shared",
             Self::CallEnter => "call_enter",
             Self::AcquireReturn => "acquire_return",
+            Self::JoinEnter => "join_enter",
             Self::JoinReturn => "join_return",
             Self::Release => "release",
         }

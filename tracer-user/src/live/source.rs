@@ -51,6 +51,21 @@ pub struct SeenThread {
     pub name: Option<String>,
     /// Regions that it has open.
     depth: u32,
+    /// Its `pthread_t`; not known of the first thread.
+    pthread: Option<u64>,
+    /// The joins that it is in, outermost first.
+    joins: Vec<JoinUnderWay>,
+    /// Whether a join of it was seen.
+    is_joined: bool,
+}
+
+/// A join that has not returned yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct JoinUnderWay {
+    sp: u64,
+    pthread: u64,
+    /// Who had that identity when it began.
+    thread: Option<ThreadId>,
 }
 
 /// A child process that was not followed.
@@ -232,7 +247,33 @@ impl Source {
         Some(region)
     }
 
+    fn join_starts(&mut self, record: &SyncRecord) {
+        let thread = self.by_pthread.get(&record.object).copied();
+        let joiner = self.thread(record.header.tid);
+        let joins = &mut self.threads[joiner.index()].joins;
+        // Calls that were made from here or deeper have failed, or something unwound them.
+        joins.retain(|join| join.sp > record.sp);
+        joins.push(JoinUnderWay { sp: record.sp, pthread: record.object, thread });
+    }
+
+    /// Whom a join that returns has joined, if that was not told before.
+    fn joined(&mut self, joiner: ThreadId, pthread: u64) -> Option<ThreadId> {
+        let joins = &mut self.threads[joiner.index()].joins;
+        let place = joins.iter().rposition(|join| join.pthread == pthread);
+        let Some(thread) = place.and_then(|place| joins.drain(place..).next()?.thread) else {
+            self.omissions.unknown_joins += 1;
+            return None;
+        };
+        let was_joined = std::mem::replace(&mut self.threads[thread.index()].is_joined, true);
+        // A join may be made of another one.
+        (!was_joined).then_some(thread)
+    }
+
     fn sync(&mut self, kind: Kind, record: &SyncRecord, sink: &mut impl FnMut(Item)) {
+        if kind == Kind::JoinStart {
+            self.join_starts(record);
+            return;
+        }
         // A new lock at the same address is another lock: the old one's releases do not order it. One that was
         // never taken has none.
         if kind == Kind::LockReset && !self.lock_ids.contains_key(&record.object) {
@@ -245,10 +286,7 @@ impl Source {
             Kind::Release => Op::Release(self.lock(record.object, location)),
             Kind::LockReset => Op::Reset(self.lock(record.object, location)),
             _ => {
-                let Some(&joined) = self.by_pthread.get(&record.object) else {
-                    self.omissions.unknown_joins += 1;
-                    return;
-                };
+                let Some(joined) = self.joined(thread, record.object) else { return };
                 Op::Join(joined)
             }
         };
@@ -269,7 +307,11 @@ impl Source {
                 // An id that the system uses again is a new thread.
                 self.running.remove(&record.child);
                 let child = self.thread(record.child);
-                self.by_pthread.insert(record.pthread, child);
+                // A thread without an identity of its own (a bare `clone`) shows that of its parent.
+                if self.threads[thread.index()].pthread != Some(record.pthread) {
+                    self.threads[child.index()].pthread = Some(record.pthread);
+                    self.by_pthread.insert(record.pthread, child);
+                }
                 let location =
                     self.locations.stack(Location::Call([0; FRAMES]), &mut self.symbolizer);
                 self.emit(thread, Op::Fork(child), location, sink);

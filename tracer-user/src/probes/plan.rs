@@ -216,6 +216,10 @@ impl Planner<'_, '_> {
         let site = self.add_site(process, SiteKind::Call(call));
         let (program, kind) = call.role.at_entry();
         self.add_probe(program, at_entry, cookie(kind, site), what.clone());
+        if matches!(call.role, Role::Join) {
+            let program = ProbeProgram::JoinEnter;
+            self.add_probe(program, at_entry, cookie(Kind::JoinStart, site), what.clone());
+        }
         if matches!(call.role, Role::Acquire) {
             self.add_probe(
                 ProbeProgram::AcquireReturn,

@@ -24,7 +24,7 @@ impl Record {
         let kind = Kind::from_u16(u16::from_ne_bytes(*bytes.first_chunk()?))?;
         Some(match kind {
             Kind::Begin | Kind::End | Kind::EndInnermost => Self::Region(kind, read(bytes)?),
-            Kind::Acquire | Kind::Release | Kind::LockReset | Kind::Join => {
+            Kind::Acquire | Kind::Release | Kind::LockReset | Kind::JoinStart | Kind::Join => {
                 Self::Sync(kind, read(bytes)?)
             }
             Kind::Fork | Kind::Exit | Kind::ChildProcess | Kind::Exec => {
