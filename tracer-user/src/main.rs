@@ -1,7 +1,7 @@
 //! The `avtrace` command: parses the command line, runs, writes the report, exits.
 
 use std::{
-    io::{IsTerminal as _, stderr},
+    io::{IsTerminal as _, Write as _, stderr},
     process::ExitCode,
 };
 
@@ -20,7 +20,8 @@ fn main() -> ExitCode {
         None => cli.run,
     };
     let status = run(&arguments).unwrap_or_else(|Failure { message, status }| {
-        eprintln!("avtrace: error: {}", report::printable(&message));
+        // When nobody reads it there is nobody to tell.
+        let _ = writeln!(stderr(), "avtrace: error: {}", report::printable(&message));
         status
     });
     ExitCode::from(status)

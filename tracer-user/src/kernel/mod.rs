@@ -30,8 +30,8 @@ use crate::sys::{bpf, perf};
 pub enum KernelError {
     /// The process may not load BPF programs.
     #[error(
-        "no permission to load BPF programs: run avtrace as root (`sudo avtrace …`), or with the capabilities \
-         CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE"
+        "no permission to load BPF programs: run avtrace as root (`sudo avtrace …`), or give it the capabilities \
+         CAP_BPF and CAP_PERFMON (`sudo setcap cap_bpf,cap_perfmon+ep PATH_OF_AVTRACE`)"
     )]
     NotPermitted,
     /// The kernel's type information is missing.

@@ -7,7 +7,13 @@ pub mod privileges;
 pub mod program;
 pub mod watches;
 
-use std::{ffi::OsString, io, path::PathBuf, thread, time::Instant};
+use std::{
+    ffi::OsString,
+    io::{self, Write as _},
+    path::PathBuf,
+    thread,
+    time::Instant,
+};
 
 use tracer_ebpf::Target;
 
@@ -32,6 +38,7 @@ use crate::{
     sys::{
         perf,
         tracee::{self, Ending, Held, Launch, Start},
+        user,
     },
 };
 
@@ -66,13 +73,18 @@ pub enum RunError {
     /// The kernel side does not work.
     #[error(transparent)]
     Kernel(#[from] KernelError),
+    /// Something is amiss around this process.
+    #[error(transparent)]
+    Surroundings(#[from] privileges::SurroundingsError),
     /// The program could not be started.
-    #[error("cannot start `{program}`: {error}")]
+    #[error("cannot start `{program}`: {error}{hint}")]
     Start {
         /// The program.
         program: PathBuf,
         /// Why.
         error: io::Error,
+        /// What to do about it.
+        hint: String,
     },
     /// Its memory map or files could not be read.
     #[error("cannot read the memory map of the program: {0}")]
@@ -120,38 +132,38 @@ pub struct Outcome {
 pub fn run(options: &RunOptions) -> Result<Outcome, RunError> {
     let name = options.command.first().cloned().unwrap_or_default();
     let program = program::find(&name)?;
+    privileges::check_surroundings()?;
     privileges::check()?;
     let started = Instant::now();
+    let user = if options.as_root { None } else { user::sudo_user() };
+    let user_name = user.as_ref().map(user::Identity::name);
     let launch = Launch {
         program: program.clone(),
         arg0: name,
         arguments: options.command.get(1..).unwrap_or_default().to_vec(),
-        user: if options.as_root { None } else { tracee::sudo_user() },
+        user,
     };
-    let start_error = |error| RunError::Start { program: program.clone(), error };
-    let held = tracee::launch(&launch).map_err(start_error)?;
+    let start_error = |error: io::Error| {
+        let hint = match &user_name {
+            Some(user) if error.kind() == io::ErrorKind::PermissionDenied => {
+                format!(" for user {user}, who called sudo (`--as-root` runs it as root)")
+            }
+            _ => String::new(),
+        };
+        RunError::Start { program: program.clone(), error, hint }
+    };
+    let held = tracee::launch(launch).map_err(start_error)?;
     let pid = held.pid();
-    let entry = privileges::entry_point(pid).map_err(start_error)?;
     let subject = |ending| subject(pid, &options.command, ending);
-    let held = match held.run_to(entry).map_err(start_error)? {
+    let held = match held.run_to(privileges::entry_point).map_err(start_error)? {
         Start::AtEntry(held) => held,
-        // The dynamic linker has told the user why.
-        Start::Ended(ending) => {
-            let notes = vec!["the program ended before it reached its entry point".to_owned()];
-            let context = report::Context {
-                not_seen: NotSeen { notes, ..NotSeen::default() },
-                ..report::Context::new(subject(ending))
-            };
-            let report = report::assemble(
-                &checker::finding::Findings::default(),
-                &mut names::NoNames,
-                context,
-            );
-            return Ok(Outcome { ending, report });
-        }
+        Start::Ended(ending) => return Ok(ended_early(ending, subject(ending))),
     };
-    let prepared = prepare(options, &held)?;
-    let Prepared { kernel, events, source, skipped, summary, mut notes } = prepared;
+    let prepared = prepare(options, &held);
+    if let Some(ending) = held.ended() {
+        return Ok(ended_early(ending, subject(ending)));
+    }
+    let Prepared { kernel, events, source, skipped, summary, mut notes } = prepared?;
     let (reader, batches) =
         Reader::start(events).map_err(RunError::system("cannot start a thread"))?;
     let checking = Checking::start(batches, source, kernel, options.checker, pid)
@@ -159,7 +171,7 @@ pub fn run(options: &RunOptions) -> Result<Outcome, RunError> {
     let signals = privileges::forward_signals(pid)
         .map_err(RunError::system("cannot install signal handlers"))?;
     let running = held.release().map_err(RunError::system("cannot let the program go"))?;
-    let ending = running.wait().map_err(RunError::system("cannot wait for the program"))?;
+    let ending = running.await_end().map_err(RunError::system("cannot wait for the program"))?;
     signals.close();
     let undecodable = reader.finish();
     let Checked { findings, source, kernel, late_watch_notes, values } = checking.finish();
@@ -190,6 +202,18 @@ pub fn run(options: &RunOptions) -> Result<Outcome, RunError> {
         report::assemble(&findings, &mut names, context)
     });
     Ok(Outcome { ending, report })
+}
+
+/// The outcome for a program that ran nothing of its own. Where the dynamic linker refused it, that has told the user
+/// why.
+fn ended_early(ending: Ending, subject: Subject) -> Outcome {
+    let notes = vec!["the program ended before it reached its entry point".to_owned()];
+    let context = report::Context {
+        not_seen: NotSeen { notes, ..NotSeen::default() },
+        ..report::Context::new(subject)
+    };
+    let findings = checker::finding::Findings::default();
+    Outcome { ending, report: report::assemble(&findings, &mut names::NoNames, context) }
 }
 
 /// Everything that is ready when the program is let go.
@@ -228,7 +252,9 @@ fn prepare(options: &RunOptions, held: &Held) -> Result<Prepared, RunError> {
     }
     if !kernel.has_uprobe_multi() {
         let seconds = probes.len().div_ceil(9);
-        eprintln!(
+        // When nobody reads it there is nobody to tell.
+        let _ = writeln!(
+            io::stderr(),
             "avtrace: warning: probes are attached one by one, without uprobe_multi links (Linux 6.6): {} of them \
              may take {seconds} s to detach, and slow other programs down meanwhile",
             probes.len()

@@ -12,7 +12,7 @@ use crate::{
     probes::{
         markers::{Meaning, Operand, SharedVariable},
         plan::SiteKind,
-        watch::{MAX_WATCHPOINTS, Place, WatchSpec, pieces},
+        watch::{MAX_WATCHPOINTS, Place, WatchSpec, piece_count, pieces},
     },
     symbolize::{NameMiss, ProcessAddr, Symbolizer},
 };
@@ -37,7 +37,7 @@ pub enum WatchError {
     )]
     TooMany {
         /// How many.
-        wanted: usize,
+        wanted: u64,
     },
     /// The kernel refuses.
     #[error("cannot watch {length} bytes at {address:#x}: {error}{hint}")]
@@ -87,16 +87,23 @@ impl Watches {
         let mut watches = Self::default();
         for spec in specs {
             let (address, length) = resolve(spec, symbolizer)?;
+            let wanted = piece_count(address, length);
+            if wanted > MAX_WATCHPOINTS as u64 {
+                return Err(WatchError::TooMany { wanted });
+            }
             watches.add(address, length, &spec.to_string());
         }
         if watches.ranges.len() > MAX_WATCHPOINTS {
-            return Err(WatchError::TooMany { wanted: watches.ranges.len() });
+            return Err(WatchError::TooMany { wanted: watches.ranges.len() as u64 });
         }
         for (address, variable) in shared {
-            let before = watches.ranges.len();
-            watches.add(*address, variable.size, &variable.label);
-            if watches.ranges.len() > MAX_WATCHPOINTS {
-                watches.ranges.truncate(before);
+            let before = watches.ranges.clone();
+            let fits = piece_count(*address, variable.size) <= MAX_WATCHPOINTS as u64;
+            if fits {
+                watches.add(*address, variable.size, &variable.label);
+            }
+            if !fits || watches.ranges.len() > MAX_WATCHPOINTS {
+                watches.ranges = before;
                 watches.notes.push(no_room(&variable.label));
             }
         }
