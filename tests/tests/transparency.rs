@@ -169,7 +169,7 @@ fn the_surroundings_are_the_same() {
     // Descriptors, directory, environment (its names: values are nobody's business in a log), signals that are
     // blocked or ignored, privileges, limits.
     let script = "ls /proc/self/fd; pwd; env | cut -d= -f1 | grep -vx _ | sort; echo \"$PATH\" | cksum; \
-                  grep -E '^(Sig|ShdPnd|Uid|Gid|Groups|Cap|NoNewPrivs)' /proc/self/status; \
+                  grep -E '^(SigBlk|SigIgn|SigCgt|Uid|Gid|Groups|Cap|NoNewPrivs)' /proc/self/status; \
                   ulimit -a; umask";
     let alone = native("sh", ["-c", script], None);
     let traced = Avtrace::on_path("sh").arguments(["-c", script]).run();
