@@ -64,6 +64,9 @@ pub enum Kind {
     /// An object's memory starts its life with a number: a semaphore's value, or how many threads a barrier waits
     /// for ([`PairRecord`]).
     Init = 21,
+    /// A thread is about to be created ([`SyncRecord`], the object does not count): where in the code the next
+    /// [`Kind::Fork`] of the acting thread is from.
+    Create = 22,
 }
 
 impl Kind {
@@ -92,6 +95,7 @@ impl Kind {
             19 => Self::Arrive,
             20 => Self::Depart,
             21 => Self::Init,
+            22 => Self::Create,
             _ => return None,
         })
     }
@@ -196,6 +200,10 @@ impl Cookie {
     pub const INSIDE: u8 = 2;
     /// The third argument is recorded, not the second.
     pub const THIRD: u8 = 4;
+    /// The call counts whatever it returns.
+    pub const ANY_RESULT: u8 = 8;
+    /// The object is what the first argument points to.
+    pub const INDIRECT: u8 = 16;
 
     /// At a function's first instruction, or as if there.
     #[must_use]

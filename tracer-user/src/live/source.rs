@@ -54,6 +54,8 @@ pub struct SeenThread {
     pub name: Option<String>,
     /// Regions that it has open.
     depth: u32,
+    /// Where it creates a thread, or last did.
+    creates_at: Option<LocationId>,
 }
 
 /// A child process that was not followed.
@@ -261,6 +263,10 @@ impl Source {
         if kind != Kind::ConditionWake {
             self.acts_at(thread, record.sp, sink);
         }
+        if kind == Kind::Create {
+            self.threads[thread.index()].creates_at = Some(location);
+            return;
+        }
         if kind == Kind::Join {
             match self.by_pthread.get(&record.object) {
                 Some(&joined) => self.emit(thread, Op::Join(joined), location, sink),
@@ -316,8 +322,11 @@ impl Source {
                 self.running.remove(&record.child);
                 let child = self.thread(record.child);
                 self.by_pthread.insert(record.pthread, child);
+                // A thread that is created in another way than by the functions that are probed has no place.
+                let location = self.threads[thread.index()].creates_at.take();
+                let nowhere = Location::Call([0; FRAMES]);
                 let location =
-                    self.locations.stack(Location::Call([0; FRAMES]), &mut self.symbolizer);
+                    location.unwrap_or_else(|| self.locations.stack(nowhere, &mut self.symbolizer));
                 self.emit(thread, Op::Fork(child), location, sink);
             }
             Kind::Exit => {
