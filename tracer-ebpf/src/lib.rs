@@ -66,6 +66,9 @@ pub enum Kind {
     Init = 21,
     /// A thread is about to be joined ([`SyncRecord`], the object is its `pthread_t`, without frames).
     JoinStart = 30,
+    /// A thread is about to be created ([`SyncRecord`], the object does not count): where in the code the next
+    /// [`Kind::Fork`] of the acting thread is from.
+    Create = 22,
 }
 
 impl Kind {
@@ -95,6 +98,7 @@ impl Kind {
             20 => Self::Depart,
             21 => Self::Init,
             30 => Self::JoinStart,
+            22 => Self::Create,
             _ => return None,
         })
     }
@@ -201,6 +205,10 @@ impl Cookie {
     pub const INSIDE: u8 = 2;
     /// The third argument is recorded, not the second.
     pub const THIRD: u8 = 4;
+    /// The call counts whatever it returns.
+    pub const ANY_RESULT: u8 = 8;
+    /// The object is what the first argument points to.
+    pub const INDIRECT: u8 = 16;
 
     /// At a function's first instruction, or as if there.
     #[must_use]

@@ -58,6 +58,8 @@ pub struct SeenThread {
     joins: Vec<JoinUnderWay>,
     /// Whether a join of it was seen.
     is_joined: bool,
+    /// Where it creates a thread, or last did.
+    creates_at: Option<LocationId>,
 }
 
 /// A join that has not returned yet.
@@ -293,6 +295,10 @@ impl Source {
         if kind != Kind::ConditionWake {
             self.acts_at(thread, record.sp, sink);
         }
+        if kind == Kind::Create {
+            self.threads[thread.index()].creates_at = Some(location);
+            return;
+        }
         if kind == Kind::Join {
             if let Some(joined) = self.joined(thread, record.object) {
                 self.emit(thread, Op::Join(joined), location, sink);
@@ -351,8 +357,11 @@ impl Source {
                     self.threads[child.index()].pthread = Some(record.pthread);
                     self.by_pthread.insert(record.pthread, child);
                 }
+                // A thread that is created in another way than by the functions that are probed has no place.
+                let location = self.threads[thread.index()].creates_at.take();
+                let nowhere = Location::Call([0; FRAMES]);
                 let location =
-                    self.locations.stack(Location::Call([0; FRAMES]), &mut self.symbolizer);
+                    location.unwrap_or_else(|| self.locations.stack(nowhere, &mut self.symbolizer));
                 self.emit(thread, Op::Fork(child), location, sink);
             }
             Kind::Exit => {

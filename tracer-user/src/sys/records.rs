@@ -35,6 +35,7 @@ impl Record {
             | Kind::Arrive
             | Kind::Depart
             | Kind::JoinStart
+            | Kind::Create
             | Kind::Join => Self::Sync(kind, read(bytes)?),
             Kind::ConditionWait | Kind::Init => Self::Pair(kind, read(bytes)?),
             Kind::Fork | Kind::Exit | Kind::ChildProcess | Kind::Exec => {
