@@ -144,6 +144,7 @@ pub struct Source {
     events: EventNumber,
     omissions: Omissions,
     exits: u64,
+    hits: u64,
     new_shared: Vec<(u32, RegistersRecord)>,
 }
 
@@ -179,6 +180,7 @@ impl Source {
             events: 0,
             omissions: Omissions::default(),
             exits: 0,
+            hits: 0,
             new_shared: Vec::new(),
         }
     }
@@ -386,6 +388,7 @@ impl Source {
     }
 
     fn access(&mut self, record: &AccessRecord, sink: &mut impl FnMut(Item)) {
+        self.hits += 1;
         let Some(index) = self.watch_at(ProcessAddr(record.address)) else {
             self.omissions.foreign_records += 1;
             return;
@@ -523,12 +526,6 @@ impl Source {
         self.watches.get(variable.index())
     }
 
-    /// How many ranges are watched.
-    #[must_use]
-    pub fn watch_count(&self) -> usize {
-        self.watches.len()
-    }
-
     /// The threads that were seen, by their ids.
     #[must_use]
     pub fn threads(&self) -> &[SeenThread] {
@@ -539,6 +536,12 @@ impl Source {
     #[must_use]
     pub fn omissions(&self) -> &Omissions {
         &self.omissions
+    }
+
+    /// How many watchpoint hits were recorded.
+    #[must_use]
+    pub fn hits(&self) -> u64 {
+        self.hits
     }
 
     /// Whether the end of any thread was seen: if not, the kernel side is deaf.

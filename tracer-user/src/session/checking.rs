@@ -49,11 +49,10 @@ impl Checking {
         source: Source,
         kernel: Kernel,
         options: Options,
-        pid: u32,
     ) -> io::Result<Self> {
         let thread = thread::Builder::new()
             .name("avtrace-checker".to_owned())
-            .spawn(move || check(batches, source, kernel, options, pid))?;
+            .spawn(move || check(batches, source, kernel, options))?;
         Ok(Self { thread })
     }
 
@@ -71,13 +70,7 @@ impl Checking {
     }
 }
 
-fn check(
-    batches: Batches,
-    mut source: Source,
-    mut kernel: Kernel,
-    options: Options,
-    pid: u32,
-) -> Checked {
+fn check(batches: Batches, mut source: Source, mut kernel: Kernel, options: Options) -> Checked {
     let mut checker: Box<dyn Checker> = Box::new(Davida::new(options));
     let (mut late_watch_notes, mut values) = (Vec::new(), BTreeMap::new());
     let mut witnesses = 0;
@@ -95,13 +88,7 @@ fn check(
         }
         witnesses = found;
         for (site, registers) in source.take_shared() {
-            late_watch_notes.extend(watches::arm_late(
-                &mut source,
-                &mut kernel,
-                pid,
-                site,
-                &registers,
-            ));
+            late_watch_notes.extend(watches::arm_late(&mut source, &mut kernel, site, &registers));
         }
     });
     late_watch_notes.sort();

@@ -27,8 +27,9 @@ use crate::{
     kernel::{Kernel, KernelError, LoadOptions},
     live::{reader::Reader, source::Source},
     probes::{
+        markers::Meaning,
         placement::Cost,
-        plan::{Plan, PlannedProbe, SkippedProbe},
+        plan::{Plan, PlannedProbe, Site, SiteKind, SkippedProbe},
         watch::WatchSpec,
     },
     report::{
@@ -166,7 +167,7 @@ pub fn run(options: &RunOptions) -> Result<Outcome, RunError> {
     let Prepared { kernel, events, source, skipped, summary, mut notes } = prepared?;
     let (reader, batches) =
         Reader::start(events).map_err(RunError::system("cannot start a thread"))?;
-    let checking = Checking::start(batches, source, kernel, options.checker, pid)
+    let checking = Checking::start(batches, source, kernel, options.checker)
         .map_err(RunError::system("cannot start a thread"))?;
     let signals = privileges::forward_signals(pid)
         .map_err(RunError::system("cannot install signal handlers"))?;
@@ -176,6 +177,9 @@ pub fn run(options: &RunOptions) -> Result<Outcome, RunError> {
     let undecodable = reader.finish();
     let Checked { findings, source, kernel, late_watch_notes, values } = checking.finish();
     let lost = kernel.lost();
+    if let Some(unseen) = unseen_hits(&kernel, &source, &lost) {
+        notes.push(unseen);
+    }
     notes.extend(late_watch_notes);
     if undecodable > 0 {
         notes.push(format!("{undecodable} records could not be decoded"));
@@ -233,7 +237,7 @@ fn prepare(options: &RunOptions, held: &Held) -> Result<Prepared, RunError> {
     let plan = Plan::of(&symbolizer, pid);
     let has_locks = plan.has_locks();
     let Plan { sites, probes, mut skipped, shared } = plan;
-    let watches = Watches::resolve(&options.watch, &shared, &symbolizer)?;
+    let mut watches = Watches::resolve(&options.watch, &shared, &symbolizer)?;
     let (pidns_dev, pidns_ino, tgid) = privileges::pid_namespace(pid)
         .map_err(RunError::system("cannot read the PID namespace"))?;
     let mut kernel = Kernel::load(&LoadOptions {
@@ -242,7 +246,7 @@ fn prepare(options: &RunOptions, held: &Held) -> Result<Prepared, RunError> {
         debug: options.debug_bpf,
         perf_probes: options.perf_probes,
     })?;
-    let mut notes = watches.notes.clone();
+    let mut notes = Vec::new();
     if !has_locks {
         notes.push(
             "no function that takes locks was found: a statically linked program that was stripped hides them, \
@@ -286,7 +290,9 @@ fn prepare(options: &RunOptions, held: &Held) -> Result<Prepared, RunError> {
                 .to_owned(),
         });
     }
-    watches.attach(&mut kernel, pid)?;
+    let is_shared = |site: &Site| matches!(&site.kind, SiteKind::Marker(Meaning::Shared(_)));
+    watches.attach(&mut kernel, pid, sites.iter().any(is_shared))?;
+    notes.append(&mut watches.notes);
     let count = |cost| attached.iter().filter(|probe| probe.cost == cost).count() as u64;
     let summary = Summary {
         probes_emulated: Some(count(Cost::Emulated)),
@@ -317,6 +323,22 @@ fn missing_breakpoints<'probes>(
         memory.read_exact_at(&mut byte, address).ok().map(|()| byte[0])
     };
     probes.iter().filter(|probe| byte(probe.address) != Some(INT3)).copied().collect()
+}
+
+/// Self-test of the watchpoints: each hit has left a record, or was counted as lost.
+fn unseen_hits(
+    kernel: &Kernel,
+    source: &Source,
+    lost: &[(tracer_ebpf::Class, u64)],
+) -> Option<String> {
+    // After `execve` the addresses are those of another program.
+    if source.omissions().replaced {
+        return None;
+    }
+    let lost = lost.iter().find(|(class, _)| *class == tracer_ebpf::Class::Access);
+    let seen = source.hits() + lost.map_or(0, |(_, count)| *count);
+    let unseen = kernel.hits()?.checked_sub(seen).filter(|&unseen| unseen > 0)?;
+    Some(format!("{unseen} watchpoint hits left no record: what was accessed there is missing"))
 }
 
 fn subject(pid: u32, command: &[OsString], ending: Ending) -> Subject {
