@@ -237,6 +237,7 @@ pub fn describe(error: &EventError, names: &Names) -> String {
             format!("shared release of lock {lock}, which thread {thread} does not hold shared")
         }
         Misfit::ThreadJoined => format!("an event of thread {thread}, which was joined before"),
+        Misfit::ThreadEnded => format!("an event of thread {thread}, which has ended"),
         Misfit::ForkedTwice(child) => {
             format!("fork of thread {}, which was forked before", names.thread_label(child))
         }

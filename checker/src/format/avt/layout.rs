@@ -59,6 +59,8 @@ pub(super) mod op {
     pub(in crate::format::avt) const DEPART: u8 = 16;
     pub(in crate::format::avt) const ALLOC: u8 = 17;
     pub(in crate::format::avt) const FREE: u8 = 18;
+    pub(in crate::format::avt) const RESET: u8 = 19;
+    pub(in crate::format::avt) const EXIT: u8 = 20;
     /// Not an event: events were lost here.
     pub(in crate::format::avt) const GAP: u8 = 255;
 }

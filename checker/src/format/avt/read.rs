@@ -310,10 +310,11 @@ fn limits(names: &Names) -> Box<[u32; 256]> {
     let mut limits = Box::new([0; 256]);
     let Ids { threads, regions, variables, locks, syncs, .. } = Ids::of(names);
     limits[usize::from(op::END)] = u32::MAX;
+    limits[usize::from(op::EXIT)] = u32::MAX;
     for (ops, limit) in [
         (&[op::BEGIN, op::END_NAMED][..], regions),
         (&[op::READ, op::WRITE, op::UPDATE, op::ALLOC, op::FREE], variables),
-        (&[op::ACQUIRE, op::RELEASE, op::ACQUIRE_SHARED, op::RELEASE_SHARED], locks),
+        (&[op::ACQUIRE, op::RELEASE, op::ACQUIRE_SHARED, op::RELEASE_SHARED, op::RESET], locks),
         (&[op::FORK, op::JOIN], threads),
         (&[op::SIGNAL, op::WAIT, op::ARRIVE, op::DEPART], syncs),
     ] {

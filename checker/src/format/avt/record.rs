@@ -37,6 +37,8 @@ pub(super) fn encode(event: &Event) -> [u8; EVENT] {
         Op::Depart(id) => (op::DEPART, id.0),
         Op::Alloc(id) => (op::ALLOC, id.0),
         Op::Free(id) => (op::FREE, id.0),
+        Op::Reset(id) => (op::RESET, id.0),
+        Op::Exit => (op::EXIT, 0),
     };
     record(op, event.thread.0, object, event.location.0)
 }
@@ -69,6 +71,8 @@ pub(super) fn decode(record: &[u8; EVENT]) -> Option<Event> {
         op::DEPART => Op::Depart(SyncId(object)),
         op::ALLOC => Op::Alloc(VarId(object)),
         op::FREE => Op::Free(VarId(object)),
+        op::RESET => Op::Reset(LockId(object)),
+        op::EXIT => Op::Exit,
         _ => return None,
     };
     Some(Event { thread: ThreadId(thread), op, location: LocationId(location) })
@@ -125,6 +129,8 @@ mod tests {
             Op::Depart(SyncId(15)),
             Op::Alloc(VarId(16)),
             Op::Free(VarId(u32::MAX - 1)),
+            Op::Reset(LockId(17)),
+            Op::Exit,
         ];
         for (code, op) in (1..).zip(ops) {
             let event = Event { thread: ThreadId(77), op, location: LocationId(u32::MAX) };
@@ -132,7 +138,7 @@ mod tests {
             assert_eq!(record[0], code);
             assert_eq!(decode(&record), Some(event));
         }
-        for code in [0, 19, op::GAP] {
+        for code in [0, 21, op::GAP] {
             assert_eq!(decode(&record(code, 0, 0, 0)), None);
         }
         for lost in [None, Some(0), Some(u64::MAX - 1)] {

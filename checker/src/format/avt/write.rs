@@ -276,14 +276,16 @@ impl<W: Write> AvtWriter<W> {
             check("location", event.location.0, ids.locations)?;
         }
         match event.op {
-            Op::End(None) => Ok(()),
+            Op::End(None) | Op::Exit => Ok(()),
             Op::Begin(id) | Op::End(Some(id)) => check("region", id.0, ids.regions),
             Op::Read(id) | Op::Write(id) | Op::Update(id) | Op::Alloc(id) | Op::Free(id) => {
                 check("variable", id.0, ids.variables)
             }
-            Op::Acquire(id) | Op::Release(id) | Op::AcquireShared(id) | Op::ReleaseShared(id) => {
-                check("lock", id.0, ids.locks)
-            }
+            Op::Acquire(id)
+            | Op::Release(id)
+            | Op::AcquireShared(id)
+            | Op::ReleaseShared(id)
+            | Op::Reset(id) => check("lock", id.0, ids.locks),
             Op::Fork(id) | Op::Join(id) => check("thread", id.0, ids.threads),
             Op::Signal(id) | Op::Wait(id) | Op::Arrive(id) | Op::Depart(id) => {
                 check("synchronisation object", id.0, ids.syncs)

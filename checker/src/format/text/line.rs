@@ -123,6 +123,8 @@ impl Lines {
             Kind::Depart => Op::Depart(self.sync(key, name)?),
             Kind::Alloc => Op::Alloc(self.variable(key, name)?),
             Kind::Free => Op::Free(self.variable(key, name)?),
+            Kind::Reset => Op::Reset(self.lock(key, name)?),
+            Kind::Exit => Op::Exit,
         })
     }
 
@@ -161,7 +163,7 @@ impl Lines {
             }
             object = Some((Key::short(word, length)?, &text[at..at + length]));
             at += length + 2;
-        } else if !matches!(kind, Kind::Begin | Kind::End) {
+        } else if !matches!(kind, Kind::Begin | Kind::End | Kind::Exit) {
             return None;
         }
         if self.escapes {
@@ -195,6 +197,7 @@ impl Lines {
         let op = match (object, kind) {
             (Some((key, name)), kind) => self.op(kind, key, name)?,
             (None, Kind::Begin) => Op::Begin(self.region(Key::of(b""), b"")?),
+            (None, Kind::Exit) => Op::Exit,
             (None, _) => Op::End(None),
         };
         Some((Event { thread, op, location }, end))
@@ -236,6 +239,7 @@ impl Lines {
         let thread = self.thread(Key::of(&thread), &thread).ok_or_else(|| self.full())?;
         let op = match (object, kind) {
             (None, Kind::End) => Op::End(None),
+            (None, Kind::Exit) => Op::Exit,
             (None | Some(b""), Kind::Begin | Kind::End) => {
                 self.op(kind, Key::of(b""), b"").ok_or_else(|| self.full())?
             }

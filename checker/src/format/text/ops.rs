@@ -22,6 +22,8 @@ pub(super) enum Kind {
     Depart,
     Alloc,
     Free,
+    Reset,
+    Exit,
 }
 
 /// A word of up to eight bytes as a number, lowest byte first.
@@ -81,6 +83,8 @@ spellings! {
     DEPART "depart" => Depart,
     ALLOC "alloc" => Alloc,
     FREE "free" => Free,
+    RESET "reset" => Reset,
+    EXIT "exit" => Exit,
 }
 
 /// The operation that a word spells.
@@ -108,6 +112,8 @@ pub(super) const fn kind_of_op(op: Op) -> Kind {
         Op::Depart(_) => Kind::Depart,
         Op::Alloc(_) => Kind::Alloc,
         Op::Free(_) => Kind::Free,
+        Op::Reset(_) => Kind::Reset,
+        Op::Exit => Kind::Exit,
     }
 }
 

@@ -57,14 +57,16 @@ impl<W: Write> TextWriter<W> {
         let Self { threads, regions, variables, locks, syncs, locations, .. } = self;
         let mut special = threads.add(event.thread.0, || names.thread_label(event.thread).into());
         special |= match event.op {
-            Op::End(None) => false,
+            Op::End(None) | Op::Exit => false,
             Op::Begin(id) | Op::End(Some(id)) => regions.add(id.0, || region_name(names, id)),
             Op::Read(id) | Op::Write(id) | Op::Update(id) | Op::Alloc(id) | Op::Free(id) => {
                 variables.add(id.0, || names.variable_label(id).into())
             }
-            Op::Acquire(id) | Op::Release(id) | Op::AcquireShared(id) | Op::ReleaseShared(id) => {
-                locks.add(id.0, || names.lock_label(id).into())
-            }
+            Op::Acquire(id)
+            | Op::Release(id)
+            | Op::AcquireShared(id)
+            | Op::ReleaseShared(id)
+            | Op::Reset(id) => locks.add(id.0, || names.lock_label(id).into()),
             Op::Fork(id) | Op::Join(id) => threads.add(id.0, || names.thread_label(id).into()),
             Op::Signal(id) | Op::Wait(id) | Op::Arrive(id) | Op::Depart(id) => {
                 syncs.add(id.0, || names.sync_label(id).into())
@@ -93,15 +95,17 @@ impl<W: Write> TextWriter<W> {
             false => buffer.extend_from_slice(text.as_bytes()),
         };
         let object = match event.op {
-            Op::End(None) => None,
+            Op::End(None) | Op::Exit => None,
             Op::Begin(id) => Some(regions.get(id.0)).filter(|name| !name.is_empty()),
             Op::End(Some(id)) => Some(regions.get(id.0)),
             Op::Read(id) | Op::Write(id) | Op::Update(id) | Op::Alloc(id) | Op::Free(id) => {
                 Some(variables.get(id.0))
             }
-            Op::Acquire(id) | Op::Release(id) | Op::AcquireShared(id) | Op::ReleaseShared(id) => {
-                Some(locks.get(id.0))
-            }
+            Op::Acquire(id)
+            | Op::Release(id)
+            | Op::AcquireShared(id)
+            | Op::ReleaseShared(id)
+            | Op::Reset(id) => Some(locks.get(id.0)),
             Op::Fork(id) | Op::Join(id) => Some(threads.get(id.0)),
             Op::Signal(id) | Op::Wait(id) | Op::Arrive(id) | Op::Depart(id) => {
                 Some(syncs.get(id.0))
