@@ -1,10 +1,10 @@
 //! The trees of all active regions in one relation: for each thread the first event that a region's begin happens
 //! before, and the dependency that brought it. Which dependencies are in the relation is decided elsewhere.
 
-use super::mask::{Mask, slots};
 use crate::event::EventNumber;
 use crate::finding::{Edge, Object, Order};
 use crate::hb::{Access, Dependency, edge};
+use crate::mask::{Mask, slots};
 
 /// The parent of a node that hangs from the region itself, and the node of a region's own thread.
 const ROOT: u32 = u32::MAX;

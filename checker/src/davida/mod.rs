@@ -1,6 +1,6 @@
 //! Davida: the transaction-level verdict with witnesses (Ma, Ashraf and Chan, "Davida: A Decentralization Approach
 //! to Localizing Transaction Sequences for Debugging Transactional Atomicity Violations"), in the form of
-//! `SPEC.md` §4. The trace-level verdict does not live here.
+//! `SPEC.md` §4. The trace-level verdict is asked of `reach` in the same pass, until a violation or a cycle answers it.
 //!
 //! For each active region and each thread the first event of that thread that the region's begin happens before is
 //! kept, with the dependency that brought it. A dependency whose source such an event is not later than, and whose
@@ -21,7 +21,6 @@
 mod bounds;
 mod forest;
 mod groups;
-mod mask;
 mod splits;
 
 use crate::check::{Checker, Options, Regions, Relation};
@@ -29,9 +28,10 @@ use crate::error::EventError;
 use crate::event::{Event, EventNumber, LockId, RegionId};
 use crate::finding::{Counts, Evidence, Findings, Instance, Order, Tx, Violation};
 use crate::hb::{Access, Dependency, Engine, Visitor};
+use crate::mask::{Mask, slots};
+use crate::reach::Reach;
 use forest::{Forest, Step};
 use groups::Groups;
-use mask::{Mask, slots};
 use splits::Splits;
 
 /// How many events are looked ahead at to bring their objects into the cache.
@@ -81,13 +81,14 @@ impl Checker for Davida {
         self.regions.counts(self.engine.counts)
     }
 
-    fn finish(self: Box<Self>) -> Findings {
+    fn finish(mut self: Box<Self>) -> Findings {
         let counts = self.counts();
+        let (serializable, cycle) = self.regions.verdict();
         let mut violations = self.regions.groups.into_violations();
         violations.sort_by_key(|violation| violation.evidence);
         let mut instances = self.regions.instances;
         instances.sort_unstable();
-        Findings { counts, serializable: None, cycle: None, violations, instances }
+        Findings { counts, serializable, cycle, violations, instances }
     }
 }
 
@@ -123,6 +124,9 @@ struct ActiveRegions {
     full: Forest,
     /// Variables' dependencies only; not used when that is what is asked for.
     data: Forest,
+    /// Until it is known that the trace is not serializable, if that is asked for.
+    reach: Option<Reach>,
+    cycle: Option<Vec<Tx>>,
     groups: Groups,
     instances: Vec<Instance>,
     violations: u64,
@@ -140,6 +144,8 @@ impl ActiveRegions {
             oldest: EventNumber::MAX,
             full: Forest::default(),
             data: Forest::default(),
+            reach: options.serializability.then(Reach::default),
+            cycle: None,
             groups: Groups::new(options.witnesses),
             instances: Vec::new(),
             violations: 0,
@@ -155,6 +161,15 @@ impl ActiveRegions {
             unshown_violations: self.groups.unshown(),
             ..counts
         }
+    }
+
+    /// Whether the trace is serializable, and the cycle when no violation shows one.
+    fn verdict(&mut self) -> (Option<bool>, Option<Vec<Tx>>) {
+        if self.violations > 0 {
+            return (Some(false), None);
+        }
+        let cycle = self.cycle.take();
+        (self.options.serializability.then_some(cycle.is_none()), cycle)
     }
 
     fn both(&self) -> bool {
@@ -184,6 +199,9 @@ impl ActiveRegions {
                 self.close(row);
             }
             self.threads[row].splits.clear();
+            if let Some(reach) = &mut self.reach {
+                reach.end(row);
+            }
         }
     }
 
@@ -200,6 +218,7 @@ impl ActiveRegions {
         let Slot { region, begin, .. } = self.slots[slot];
 
         self.violations += 1;
+        self.reach = None;
         let thread = &mut self.threads[dependency.row];
         self.violating_transactions += u64::from(!thread.violating);
         thread.violating = true;
@@ -258,20 +277,32 @@ impl Visitor for ActiveRegions {
             self.full.grow(row + 1);
             self.data.grow(row + 1);
         }
+        if let Some(reach) = &mut self.reach {
+            reach.grow(row + 1);
+        }
         self.threads[row].violating = false;
     }
 
     #[inline]
     fn dependency(&mut self, dependency: &Dependency<'_>) {
-        if dependency.source.event() < self.oldest {
+        let event = dependency.source.event();
+        if event < self.oldest && self.reach.is_none() {
             return;
         }
         let variable = dependency.is_variable();
         if !variable && !self.both() {
             return;
         }
-        let event = dependency.source.event();
         let (Some(u), v) = (dependency.source_row(), dependency.row) else { return };
+        if let Some(reach) = &mut self.reach {
+            self.cycle = reach.dependency(u, dependency);
+            if self.cycle.is_some() {
+                self.reach = None;
+            }
+            if event < self.oldest {
+                return;
+            }
+        }
         for word in 0..self.slots.len().div_ceil(64) {
             let reached = self.full.reached(u, word);
             if reached == 0 {
@@ -300,6 +331,9 @@ impl Visitor for ActiveRegions {
         if depth == 0 {
             thread.violating = false;
             thread.splits.clear();
+            if let Some(reach) = &mut self.reach {
+                reach.begin(row, now.event());
+            }
         } else if self.options.regions == Regions::Outermost {
             return;
         }
@@ -332,13 +366,19 @@ impl Visitor for ActiveRegions {
         while self.threads[row].slots.len() > open {
             self.close(row);
         }
+        if let Some(reach) = self.reach.as_mut().filter(|_| depth == 0) {
+            reach.end(row);
+        }
     }
 
-    /// A region that follows an event of the thread has reached the thread. In the data relation it need not have,
+    /// A region whose begin precedes an event of the thread has reached the thread, and what comes to follow one of
+    /// its transactions only now does so by way of an active one that has. In the data relation it need not have,
     /// and still the order of events that the thread knows of can be asked for while a region is active that began
     /// before them.
     fn needs(&self, row: usize, last: &Access) -> bool {
-        self.full.is_reached(row) || !self.both() && last.event() >= self.oldest
+        self.full.is_reached(row)
+            || self.reach.as_ref().is_some_and(|reach| reach.is_reached(row))
+            || !self.both() && last.event() >= self.oldest
     }
 
     fn acquired(&mut self, row: usize, lock: LockId, now: &Access) {

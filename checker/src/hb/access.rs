@@ -104,6 +104,12 @@ impl Access {
         self.0[0] >> 16
     }
 
+    /// The first event of its transaction.
+    #[inline]
+    pub(crate) fn tx_begin(&self) -> EventNumber {
+        self.0[1] >> 16
+    }
+
     #[inline]
     pub(crate) fn thread(&self) -> ThreadId {
         ThreadId(self.0[2] as u32)
@@ -129,7 +135,7 @@ impl Access {
             thread: self.thread(),
             ordinal: (self.0[1] & 0xffff) << 32 | self.0[2] >> 32,
             region: self.region(),
-            begin_event: self.0[1] >> 16,
+            begin_event: self.tx_begin(),
         }
     }
 

@@ -21,6 +21,8 @@ struct ThreadState {
 /// A machine that only lets well-formed events through.
 #[derive(Default)]
 struct Machine {
+    /// How deep regions nest.
+    depth: usize,
     threads: Vec<ThreadState>,
     /// Holders of each lock, exclusive and shared, with depths.
     held: BTreeMap<(u32, u32, bool), u32>,
@@ -37,7 +39,7 @@ impl Machine {
         };
         let mine = |lock: LockId, shared: bool| self.held.contains_key(&(lock.0, thread, shared));
         match op {
-            Op::Begin(_) => state.open.len() < 4,
+            Op::Begin(_) => state.open.len() < self.depth,
             Op::End(Some(region)) => state.open.last() == Some(&region),
             Op::End(None) => !state.open.is_empty(),
             Op::Acquire(lock) => !others(lock, false) && !others(lock, true) && !mine(lock, true),
@@ -110,10 +112,19 @@ impl Machine {
     }
 }
 
+/// How many objects there are of each sort.
+#[derive(Clone, Copy, Debug)]
+struct Objects {
+    threads: u32,
+    variables: u32,
+    locks: u32,
+}
+
 /// The operations, each a kind; `object` picks the object.
-fn op(kind: usize, object: u32, threads: u32) -> Op {
-    let variable = VarId(object % 2);
-    let lock = LockId(object % 2);
+fn op(kind: usize, object: u32, objects: Objects) -> Op {
+    let variable = VarId(object % objects.variables);
+    let lock = LockId(object % objects.locks);
+    let threads = objects.threads;
     match kind {
         0 => Op::Begin(RegionId(object % 3)),
         1 => Op::End(None),
@@ -140,20 +151,33 @@ fn op(kind: usize, object: u32, threads: u32) -> Op {
 
 const KINDS: usize = 20;
 
-/// How often each kind is tried; most traces are without some of them.
-fn weights() -> impl Strategy<Value = [u8; KINDS]> {
+/// How often each kind is tried, and the length of the trace; most traces are without some kinds.
+fn weights(max_events: usize) -> impl Strategy<Value = ([u8; KINDS], usize)> {
+    // A few regions that touch several variables: the likeliest to form cycles that no single event path follows.
+    // In a long trace there nearly always is one that an event path does follow.
+    let mut plain = [0; KINDS];
+    plain[..5].copy_from_slice(&[4, 2, 0, 5, 5]);
+    prop_oneof![
+        2 => (mixed_weights(), Just(max_events)),
+        1 => (Just(plain), 8..=max_events / 3),
+    ]
+}
+
+fn mixed_weights() -> impl Strategy<Value = [u8; KINDS]> {
     let weight = |most: u8| prop_oneof![1 => Just(0), 3 => 1..=most];
+    let regions = (1..=8_u8, 1..=4_u8, 0..=2_u8);
     let accesses = (weight(16), weight(16), weight(4));
     let syncs = (weight(12), weight(6), weight(6), weight(4));
     let rare = (0..=2_u8, 0..=1_u8);
-    (accesses, syncs, rare).prop_map(
-        |((read, write, update), (lock, shared, signal, barrier), (thread, memory))| {
-            [
-                3, 2, 1, read, write, update, lock, lock, shared, shared, signal, signal, barrier,
-                barrier, thread, thread, memory, memory, memory, thread,
-            ]
-        },
-    )
+    (regions, accesses, syncs, rare).prop_map(|(regions, accesses, syncs, (thread, memory))| {
+        let (begin, end, named_end) = regions;
+        let (read, write, update) = accesses;
+        let (lock, shared, signal, barrier) = syncs;
+        [
+            begin, end, named_end, read, write, update, lock, lock, shared, shared, signal, signal,
+            barrier, barrier, thread, thread, memory, memory, memory, thread,
+        ]
+    })
 }
 
 /// The kind at a place of the line on which each kind is as long as its weight.
@@ -172,16 +196,22 @@ fn kind(weights: &[u8], place: prop::sample::Index) -> usize {
 ///
 /// The `crowd` is that many further threads that each open a region at the start and do nothing else.
 pub fn well_formed(max_events: usize) -> impl Strategy<Value = Vec<Event>> {
-    let crowd = prop_oneof![6 => Just(0_u32), 1 => 60..70_u32, 1 => Just(130_u32)];
+    let crowd = prop_oneof![14 => Just(0_u32), 1 => 60..70_u32, 1 => Just(130_u32)];
+    let objects = (2..=8_u32, 1..=6_u32, 1..=3_u32);
+    let objects =
+        objects.prop_map(|(threads, variables, locks)| Objects { threads, variables, locks });
     let choice = (0..8_u32, any::<prop::sample::Index>(), any::<u8>());
     let choices = prop::collection::vec(choice, 0..max_events);
-    (2..=8_u32, crowd, weights(), choices).prop_map(|(threads, crowd, weights, choices)| {
-        let mut machine = Machine::default();
+    let shape = (objects, 1..=4_usize, crowd, weights(max_events));
+    (shape, choices).prop_map(|((objects, depth, crowd, (weights, length)), mut choices)| {
+        choices.truncate(length);
+        let threads = objects.threads;
+        let mut machine = Machine { depth, ..Machine::default() };
         machine.threads.resize_with((threads + crowd) as usize, ThreadState::default);
         let mut seats: Vec<u32> = (0..threads + crowd).collect();
         let idle = (threads..threads + crowd).map(|t| (t, Op::Begin(RegionId(0))));
         let ops = idle.chain(choices.into_iter().map(|(thread, place, object)| {
-            (thread % threads, op(kind(&weights, place), object.into(), threads))
+            (thread % threads, op(kind(&weights, place), object.into(), objects))
         }));
         let mut events: Vec<Event> = Vec::new();
         for (seat, op) in ops {
@@ -208,7 +238,7 @@ pub fn chaos(max_events: usize) -> impl Strategy<Value = Vec<Event>> {
     prop::collection::vec(choice, 0..max_events).prop_map(|choices| {
         let event = |(thread, kind, object, location): (u32, usize, u8, u32)| Event {
             thread: ThreadId(thread),
-            op: op(kind, object.into(), 6),
+            op: op(kind, object.into(), Objects { threads: 6, variables: 2, locks: 2 }),
             location: LocationId(location),
         };
         choices.into_iter().map(event).collect()

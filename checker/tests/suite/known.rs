@@ -1,6 +1,6 @@
 //! Known answers (`SPEC.md` §9), and what each operation must and must not order.
 
-use crate::text::{check, check_with, parse};
+use crate::text::{check, check_cycle, check_with, parse};
 use checker::finding::{Action, Object, Order};
 use checker::{Checker, Davida, Misfit, Options, Regions, Relation};
 
@@ -17,33 +17,60 @@ fn davida_figure_2() {
 
 #[test]
 fn aerodrome_rho_1() {
-    check(
+    check_cycle(
         "t1 begin(a); t1 w(x); t2 begin(b); t2 r(x); t2 end
          t3 begin(c); t3 w(z); t3 end; t1 r(z); t1 end",
-        &[],
+        "",
     );
 }
 
 #[test]
 fn aerodrome_rho_2() {
-    check(
+    let findings = check(
         "t1 begin(a); t2 begin(b); t1 w(x); t2 r(x); t2 w(y); t2 end; t1 r(y); t1 end",
         &["data: a b a"],
     );
+    assert_eq!((findings.serializable, findings.cycle), (Some(false), None));
 }
 
 #[test]
 fn aerodrome_rho_3() {
-    check("t1 begin(a); t2 begin(b); t1 w(x); t2 w(y); t1 r(y); t2 r(x); t1 end; t2 end", &[]);
+    check_cycle(
+        "t1 begin(a); t2 begin(b); t1 w(x); t2 w(y); t1 r(y); t2 r(x); t1 end; t2 end",
+        "b a b",
+    );
 }
 
 #[test]
 fn aerodrome_rho_4() {
-    check(
+    check_cycle(
         "t1 begin(a); t1 w(x); t2 begin(b); t2 r(x); t2 w(y); t2 end
          t3 begin(c); t3 w(z); t3 r(y); t3 end; t1 r(z); t1 end",
-        &[],
+        "a b c a",
     );
+}
+
+#[test]
+fn a_cycle_through_a_thread_that_has_ended() {
+    check_cycle(
+        "t3 begin(j); t3 w(z); t2 r(z); t2 w(q); t1 begin(m); t1 w(y); t3 r(y); t3 end; t2 exit
+         t1 r(q); t1 end",
+        "m j t2 t2 m",
+    );
+}
+
+#[test]
+fn a_cycle_of_nested_regions_is_one_of_outermost_ones() {
+    let (events, _) = parse(
+        "t1 begin(a); t1 w(p); t1 begin(i); t1 w(x); t1 end; t2 begin(b); t2 w(y); t1 begin(i); t1 r(y)
+         t1 end; t2 r(x)",
+    );
+    let findings =
+        crate::text::run(&events, Options { regions: Regions::All, ..Options::default() });
+    assert!(findings.violations.is_empty());
+    let cycle = findings.cycle.expect("not serializable");
+    let begins: Vec<u64> = cycle.iter().map(|tx| tx.begin_event).collect();
+    assert_eq!(begins, [5, 0, 5]);
 }
 
 #[test]

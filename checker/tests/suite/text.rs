@@ -97,3 +97,18 @@ pub fn check_with(trace: &str, options: Options, expect: &[&str]) -> Findings {
     assert_eq!(found, expect);
     findings
 }
+
+/// Checks that a trace has no violation, and that the cycle of transactions that it has is that one, such as `m x m`;
+/// none is expected where `cycle` is empty.
+#[track_caller]
+pub fn check_cycle(trace: &str, cycle: &str) {
+    let (events, names) = parse(trace);
+    let findings = check(trace, &[]);
+    let found = findings.cycle.unwrap_or_default();
+    let found: Vec<&str> = found.iter().map(|&tx| names.tx(tx)).collect();
+    assert_eq!(found.join(" "), cycle);
+    assert_eq!(findings.serializable, Some(cycle.is_empty()));
+    let options = Options { serializability: false, ..Options::default() };
+    let findings = run(&events, options);
+    assert_eq!((findings.serializable, findings.cycle), (None, None));
+}

@@ -2,7 +2,7 @@
 
 /// The slots of active regions, as bits.
 #[derive(Clone, Default)]
-pub(super) struct Mask {
+pub(crate) struct Mask {
     low: u64,
     high: Vec<u64>,
 }
@@ -10,14 +10,19 @@ pub(super) struct Mask {
 impl Mask {
     /// The bits of slots 64·`word` and up.
     #[inline]
-    pub(super) fn word(&self, word: usize) -> u64 {
+    pub(crate) fn word(&self, word: usize) -> u64 {
         match word.checked_sub(1) {
             None => self.low,
             Some(index) => self.high.get(index).copied().unwrap_or(0),
         }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    #[inline]
+    pub(crate) fn contains(&self, slot: usize) -> bool {
+        self.word(slot / 64) >> (slot % 64) & 1 != 0
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
         self.low == 0 && self.high.iter().all(|&word| word == 0)
     }
 
@@ -35,18 +40,18 @@ impl Mask {
     }
 
     #[inline]
-    pub(super) fn insert(&mut self, slot: usize) {
+    pub(crate) fn insert(&mut self, slot: usize) {
         *self.word_mut(slot / 64) |= 1 << (slot % 64);
     }
 
     #[inline]
-    pub(super) fn remove(&mut self, slot: usize) {
+    pub(crate) fn remove(&mut self, slot: usize) {
         *self.word_mut(slot / 64) &= !(1 << (slot % 64));
     }
 }
 
 /// The slots of the bits of one word.
-pub(super) fn slots(word: usize, mut bits: u64) -> impl Iterator<Item = usize> {
+pub(crate) fn slots(word: usize, mut bits: u64) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
         if bits == 0 {
             return None;
