@@ -1,13 +1,16 @@
-//! One run: start the program, attach, let it go, check while it runs, report. Each step is in a file of its own;
+//! One run: start the program, attach, let it go, check or record while it runs, report. Each step is in a file of its own;
 //! this one says in which order, and what is undone when a step fails.
 
 pub mod checking;
 pub mod names;
 pub mod privileges;
 pub mod program;
+pub mod record;
 pub mod watches;
 
 use std::{ffi::OsString, io, path::PathBuf, thread, time::Instant};
+
+use checker::{event::EventNumber, format};
 
 use tracer_ebpf::Target;
 
@@ -15,6 +18,7 @@ use self::{
     checking::{Checked, Checking},
     names::LiveNames,
     program::ProgramError,
+    record::{RecordError, Recorder},
     watches::{WatchError, Watches},
 };
 use crate::{
@@ -42,8 +46,10 @@ pub struct RunOptions {
     pub command: Vec<OsString>,
     /// What to watch.
     pub watch: Vec<WatchSpec>,
-    /// Options of the checker.
-    pub checker: checker::Options,
+    /// Options of the checker; `None` to check nothing.
+    pub checker: Option<checker::Options>,
+    /// Record the events in this file.
+    pub record: Option<PathBuf>,
     /// Size of the ring buffer in bytes.
     pub buffer_bytes: u32,
     /// Keep root for the program under sudo.
@@ -58,6 +64,9 @@ pub enum RunError {
     /// The program cannot be traced.
     #[error(transparent)]
     Program(#[from] ProgramError),
+    /// The trace cannot be written.
+    #[error(transparent)]
+    Record(#[from] RecordError),
     /// What is to be watched cannot be.
     #[error(transparent)]
     Watch(#[from] WatchError),
@@ -106,8 +115,10 @@ impl RunError {
 pub struct Outcome {
     /// How the program ended.
     pub ending: Ending,
-    /// What was found.
+    /// What was found; no more than counts, and what was not seen, when nothing was checked.
     pub report: Report,
+    /// How many events were recorded, when they were to be.
+    pub recorded: Option<Result<EventNumber, RecordError>>,
 }
 
 /// Runs a program and checks it.
@@ -145,14 +156,18 @@ pub fn run(options: &RunOptions) -> Result<Outcome, RunError> {
                 &mut names::NoNames,
                 context,
             );
-            return Ok(Outcome { ending, report });
+            let process = recorded_process(pid, &options.command, Some(ending));
+            let recorded = start_recorder(options, pid)?
+                .map(|recorder| recorder.finish(None, &process, &report.not_seen));
+            return Ok(Outcome { ending, report, recorded });
         }
     };
     let prepared = prepare(options, &held)?;
+    let recorder = start_recorder(options, pid)?;
     let Prepared { kernel, events, source, skipped, summary, mut notes } = prepared;
     let (reader, batches) =
         Reader::start(events).map_err(RunError::system("cannot start a thread"))?;
-    let checking = Checking::start(batches, source, kernel, options.checker, pid)
+    let checking = Checking::start(batches, source, kernel, options.checker, recorder, pid)
         .map_err(RunError::system("cannot start a thread"))?;
     let signals = privileges::forward_signals(pid)
         .map_err(RunError::system("cannot install signal handlers"))?;
@@ -160,7 +175,8 @@ pub fn run(options: &RunOptions) -> Result<Outcome, RunError> {
     let ending = running.wait().map_err(RunError::system("cannot wait for the program"))?;
     signals.close();
     let undecodable = reader.finish();
-    let Checked { findings, source, kernel, late_watch_notes, values } = checking.finish();
+    let Checked { findings, recorder, source, kernel, late_watch_notes, values } =
+        checking.finish();
     let lost = kernel.lost();
     notes.extend(late_watch_notes);
     if undecodable > 0 {
@@ -175,19 +191,37 @@ pub fn run(options: &RunOptions) -> Result<Outcome, RunError> {
     let context = report::Context {
         not_seen,
         summary: summary.with_elapsed(started.elapsed()),
-        nesting: match options.checker.regions {
-            checker::Regions::Outermost => report::Nesting::Outermost,
-            checker::Regions::All => report::Nesting::All,
+        nesting: match options.checker.map(|options| options.regions) {
+            Some(checker::Regions::All) => report::Nesting::All,
+            Some(checker::Regions::Outermost) | None => report::Nesting::Outermost,
         },
         ..report::Context::new(subject(ending))
     };
     let mut names = LiveNames::new(source, values);
     // The kernel waits for a grace period at each detach: names are looked up meanwhile.
-    let report = thread::scope(|scope| {
+    let (report, recorded) = thread::scope(|scope| {
         scope.spawn(|| kernel.detach());
-        report::assemble(&findings, &mut names, context)
+        let report = report::assemble(&findings, &mut names, context);
+        let process = recorded_process(pid, &options.command, Some(ending));
+        let recorded =
+            recorder.map(|recorder| recorder.finish(Some(&mut names), &process, &report.not_seen));
+        (report, recorded)
     });
-    Ok(Outcome { ending, report })
+    Ok(Outcome { ending, report, recorded })
+}
+
+/// A recording that was there before is gone from here on, so nothing should fail any more that can fail early.
+fn start_recorder(options: &RunOptions, pid: u32) -> Result<Option<Recorder>, RecordError> {
+    let Some(path) = &options.record else { return Ok(None) };
+    let mut recorder = Recorder::create(path)?;
+    recorder.process(&recorded_process(pid, &options.command, None));
+    Ok(Some(recorder))
+}
+
+/// What a recording says of the process.
+fn recorded_process(pid: u32, command: &[OsString], ending: Option<Ending>) -> format::Process {
+    let (exit_code, signal) = ending.map_or((None, None), exit_code_and_signal);
+    format::Process { pid: Some(pid), argv: arguments(command), exit_code, signal }
 }
 
 /// Everything that is ready when the program is let go.
@@ -283,12 +317,19 @@ fn missing_breakpoints<'probes>(
 }
 
 fn subject(pid: u32, command: &[OsString], ending: Ending) -> Subject {
-    let (exit_code, signal) = match ending {
+    let (exit_code, signal) = exit_code_and_signal(ending);
+    Subject::Process { pid, argv: arguments(command), exit_code, signal }
+}
+
+fn exit_code_and_signal(ending: Ending) -> (Option<i32>, Option<i32>) {
+    match ending {
         Ending::Exited(status) => (Some(status), None),
         Ending::Killed(signal) => (None, Some(signal)),
-    };
-    let argv = command.iter().map(|argument| argument.to_string_lossy().into_owned()).collect();
-    Subject::Process { pid, argv, exit_code, signal }
+    }
+}
+
+fn arguments(command: &[OsString]) -> Vec<String> {
+    command.iter().map(|argument| argument.to_string_lossy().into_owned()).collect()
 }
 
 fn not_seen(
