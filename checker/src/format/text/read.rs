@@ -165,14 +165,17 @@ impl TextReader {
         let mut at = 0;
         while self.events.len() < BATCH {
             let rest = &window[at..];
-            if self.searched == 0
-                && !self.skipping
-                && let Some((event, length)) = self.lines.quick(rest)
-            {
-                self.push(event);
-                self.line += 1;
-                at += length;
-                continue;
+            if self.searched == 0 && !self.skipping {
+                let before = self.events.len();
+                let length = self.lines.quick(rest, &mut self.events, BATCH);
+                if length > 0 {
+                    self.note_line(before);
+                    let count = (self.events.len() - before) as u64;
+                    self.summary.events += count;
+                    self.line += count;
+                    at += length;
+                    continue;
+                }
             }
             if self.skipping {
                 let end = memchr::memchr(b'\n', rest);
@@ -215,16 +218,12 @@ impl TextReader {
         (at, Stop::Batch)
     }
 
-    /// Takes an event of the line that is being read.
-    #[inline]
-    fn push(&mut self, event: Event) {
-        let index = self.events.len();
+    /// Remembers that the event of this index stands in the line that is being read.
+    fn note_line(&mut self, index: usize) {
         let expected = self.jumps.last().map(|&(at, line)| line + (index - at) as u64);
         if expected != Some(self.line) {
             self.jumps.push((index, self.line));
         }
-        self.events.push(event);
-        self.summary.events += 1;
     }
 
     #[cold]
@@ -233,7 +232,9 @@ impl TextReader {
             self.directive(directive);
         } else if !line.starts_with(b"#") && !line.trim_ascii().is_empty() {
             let event = self.lines.event(line)?;
-            self.push(event);
+            self.note_line(self.events.len());
+            self.events.push(event);
+            self.summary.events += 1;
             self.lines.check_memory()?;
         }
         Ok(())
