@@ -102,6 +102,10 @@ fn names_may_take_so_much_memory_and_no_more() {
     };
     assert_eq!(read(text.as_bytes(), 1 << 20).unwrap().events, 2000);
     assert!(matches!(read(text.as_bytes(), 10_000), Err(Reason::TooManyNames { limit: 10_000 })));
+    let lenient = ReadOptions { lenient: true, ..options(10_000) };
+    let mut reader = TraceReader::from_bytes(text.as_bytes(), lenient).unwrap();
+    let mut checker = Davida::new(Options::live());
+    assert!(reader.check(&mut checker).is_err(), "too much is too much for a lenient reader, too");
     let mut writer = AvtWriter::new(Vec::new()).unwrap();
     let mut reader = TraceReader::from_bytes(text.as_bytes(), options(1 << 20)).unwrap();
     convert(&mut reader, &mut writer).unwrap();
@@ -146,6 +150,7 @@ fn failures_of_the_input_are_told() {
     assert!(matches!(reader.next_item(), Ok(Some(Item::Events(_)))));
     let error = reader.next_item().err().map(|error| error.to_string());
     assert_eq!(error.as_deref(), Some("t:2: failed to read: the cable is out"));
+    assert!(matches!(reader.next_item(), Ok(None)), "nothing is read past an error");
 }
 
 #[test]

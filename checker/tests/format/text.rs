@@ -246,6 +246,8 @@ fn directives_are_for_gaps_and_escapes() {
     let gaps = [(1, Gap { lost: Some(12) }), (1, Gap { lost: None })];
     assert_eq!(trace.gaps, gaps);
     assert_eq!(trace.summary.lost, 12);
+    let many = format!("#avtrace gap {0}\n#avtrace gap {0}\n", u64::MAX);
+    assert_eq!(Trace::of(many.as_bytes()).unwrap().summary.lost, u64::MAX);
     let name = |id| trace.names.variable(VarId(id)).unwrap().name.unwrap();
     assert_eq!([0, 2].map(name), ["a\\7c", "a)|b"]);
     assert_eq!(trace.names.thread_label(ThreadId(1)), "t|");
