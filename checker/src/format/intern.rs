@@ -16,6 +16,15 @@ impl Strings {
         self.text.get(start..end)
     }
 
+    /// Whether an id's name is this one.
+    #[inline(never)]
+    pub(super) fn is(&self, id: u32, name: &[u8]) -> bool {
+        let id = id as usize;
+        let Some(&end) = self.ends.get(id) else { return false };
+        let start = if id == 0 { 0 } else { self.ends[id - 1] as usize };
+        self.text.as_bytes().get(start..end as usize).is_some_and(|own| same(own, name))
+    }
+
     pub(super) fn len(&self) -> usize {
         self.ends.len()
     }
@@ -38,28 +47,42 @@ impl Strings {
 /// Ids from here on are not given to names: the upper half of the locations' ids are numbers.
 pub(super) const MAX_IDS: u32 = 1 << 31;
 
-/// Memory per name besides its bytes: its end and, at the worst, four slots of a table of ids.
-const PER_NAME: u64 = 4 + 4 * 16;
+/// Memory per name besides its bytes: its end and, at the worst, eight slots of a table of ids.
+const PER_NAME: u64 = 4 + 8 * 16;
 
 /// Names up to this long are compared within the table.
-pub(super) const SHORT: usize = 12;
+pub(super) const SHORT: usize = 11;
 
-/// The first byte of the key of a name that is not short. No name starts with it: names are UTF-8.
-const LONG: u128 = 0xff;
+/// What stands in the place of the length in the key of a name that is not short.
+const LONG: u32 = 0xff << 24;
 
-const KEY: u128 = (1 << 96) - 1;
+/// A name in the form in which it is looked up: a short one as its bytes, the first the lowest, and its length in
+/// the highest eight bits; any other as its hash. No key is all zeros.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Key {
+    low: u64,
+    high: u32,
+}
 
-/// A name in the form in which it is looked up: a short one as it is, any other by its hash.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Key(u128);
+/// For each length of a short name, which bits of two words are its bytes, and the length where it stands in a key.
+const PARTS: [(u64, u32, u32); 16] = {
+    let mut parts = [(0, 0, 0); 16];
+    let mut length = 1;
+    while length <= SHORT {
+        let mask = u128::MAX >> (128 - 8 * length);
+        parts[length] = (mask as u64, (mask >> 64) as u32, (length as u32) << 24);
+        length += 1;
+    }
+    parts
+};
 
 impl Key {
-    /// The key of a short name that stands at the start of `bytes`, lowest byte first, with `length` from 1 to
-    /// [`SHORT`]. `None` when the name ends in a zero byte and could be taken for a shorter one.
+    /// The key of a short name that stands at the start of `bytes`, with `length` from 1 to [`SHORT`].
     #[inline]
-    pub(super) fn short(bytes: u128, length: usize) -> Option<Self> {
-        let key = bytes & (u128::MAX >> (128 - 8 * length));
-        (key >> (8 * (length - 1)) != 0).then_some(Self(key))
+    pub(super) fn short(bytes: &[u8; 16], length: usize) -> Self {
+        let (low, high, length) = PARTS[length & 15];
+        let bytes = u128::from_le_bytes(*bytes);
+        Self { low: bytes as u64 & low, high: (bytes >> 64) as u32 & high | length }
     }
 
     #[inline]
@@ -69,30 +92,64 @@ impl Key {
         }
         let mut bytes = [0; 16];
         bytes[..name.len()].copy_from_slice(name);
-        Self::short(u128::from_le_bytes(bytes), name.len()).unwrap_or_else(|| Self::long(name))
-    }
-
-    fn long(name: &[u8]) -> Self {
-        let mut hash = mix(name.len() as u64 ^ 0x9e37_79b9_7f4a_7c15);
-        for chunk in name.chunks(8) {
-            let mut bytes = [0; 8];
-            bytes[..chunk.len()].copy_from_slice(chunk);
-            hash = mix(hash ^ u64::from_le_bytes(bytes)).wrapping_add(hash.rotate_left(23));
-        }
-        Self(LONG | u128::from(hash) << 8)
+        Self::short(&bytes, name.len())
     }
 
     #[inline]
-    fn is_long(self) -> bool {
-        self.0 & 0xff == LONG
+    fn long(name: &[u8]) -> Self {
+        let seed = name.len() as u64 ^ 0x9e37_79b9_7f4a_7c15;
+        let word = |bytes: &[u8; 8]| u64::from_le_bytes(*bytes);
+        let low = match (name.first_chunk(), name.last_chunk()) {
+            // The first and the last eight bytes, which may overlap, and whatever is in between.
+            (Some(first), Some(last)) => {
+                let mut hash = mix(seed ^ word(first)).wrapping_add(word(last));
+                if name.len() > 16 {
+                    for chunk in name[8..name.len() - 8].chunks(8) {
+                        hash = mix(hash).wrapping_add(load(chunk));
+                    }
+                }
+                mix(hash)
+            }
+            _ => mix(seed ^ load(name)),
+        };
+        Self { low, high: LONG }
+    }
+
+    #[inline]
+    pub(super) fn is_long(self) -> bool {
+        self.high >= LONG
     }
 
     #[inline]
     fn hash(self) -> u64 {
-        let low = self.0 as u64;
-        let high = (self.0 >> 64) as u64;
-        mix(low ^ high.wrapping_mul(0xd6e8_feb8_6659_fd93))
+        mix(self.low ^ u64::from(self.high).wrapping_mul(0xd6e8_feb8_6659_fd93))
     }
+}
+
+/// Whether two names are the same; quick for those that are not much longer than short ones.
+#[inline]
+fn same(left: &[u8], right: &[u8]) -> bool {
+    if left.len() != right.len() {
+        return false;
+    }
+    fn ends<const N: usize>(text: &[u8]) -> Option<(&[u8; N], &[u8; N])> {
+        text.first_chunk().zip(text.last_chunk())
+    }
+    match left.len() {
+        8..=16 => ends::<8>(left) == ends(right),
+        17..=32 => ends::<16>(left) == ends(right),
+        _ => left == right,
+    }
+}
+
+/// At most eight bytes, lowest first.
+#[inline]
+fn load(bytes: &[u8]) -> u64 {
+    let mut word = [0; 8];
+    for (to, from) in word.iter_mut().zip(bytes) {
+        *to = *from;
+    }
+    u64::from_le_bytes(word)
 }
 
 /// Spreads 64 bits over 64 bits; the upper ones are the better ones.
@@ -102,37 +159,81 @@ fn mix(value: u64) -> u64 {
     (product >> 64) as u64 ^ product as u64
 }
 
-/// Finds ids by names: open addressing, a slot of 16 bytes for each name. 0 is an empty slot; in others the low 96
-/// bits are the key and the high 32 the id.
+/// A key and its id; the default is an empty one.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(align(16))]
+struct Slot {
+    low: u64,
+    high: u32,
+    id: u32,
+}
+
+impl Slot {
+    #[inline]
+    fn has(&self, key: Key) -> bool {
+        (self.low ^ key.low) | u64::from(self.high ^ key.high) == 0
+    }
+
+    #[inline]
+    fn is_empty(&self) -> bool {
+        self.high == 0
+    }
+
+    fn key(&self) -> Key {
+        Key { low: self.low, high: self.high }
+    }
+}
+
+/// Finds ids by names: open addressing, a slot of 16 bytes for each name.
 #[derive(Debug)]
 pub(super) struct Index {
-    slots: Vec<u128>,
+    slots: Vec<Slot>,
     shift: u32,
     used: usize,
 }
 
 impl Default for Index {
     fn default() -> Self {
-        Self { slots: vec![0; 16], shift: 60, used: 0 }
+        Self { slots: vec![Slot::default(); 256], shift: 56, used: 0 }
     }
 }
 
+/// Tables up to this many slots are kept three quarters empty, others half: a second look costs more than memory
+/// while the table is in the cache.
+const SPARSE: usize = 1 << 16;
+
 impl Index {
-    /// The id of a name, if it has one. `name` is only looked at when it is not short.
+    /// The id of a name if it is where it is looked for first. Of a name that is not short, only the hash is known
+    /// to be the same.
     #[inline]
+    pub(super) fn first(&self, key: Key) -> Option<u32> {
+        let slot = self.slots.get((key.hash() >> self.shift) as usize)?;
+        slot.has(key).then_some(slot.id)
+    }
+
+    /// Whether looking something up is likely to wait for memory.
+    #[inline]
+    pub(super) fn is_large(&self) -> bool {
+        self.slots.len() > SPARSE / 4
+    }
+
+    /// Brings the place where a name is looked for first into the cache.
+    #[inline]
+    pub(super) fn touch(&self, key: Key) -> u64 {
+        self.slots.get((key.hash() >> self.shift) as usize).map_or(0, |slot| slot.low)
+    }
+
+    /// The id of a name, if it has one.
     pub(super) fn get(&self, key: Key, name: &[u8], names: &Strings) -> Option<u32> {
         let mask = self.slots.len() - 1;
         let mut at = (key.hash() >> self.shift) as usize;
         loop {
-            let slot = *self.slots.get(at & mask)?;
-            if slot == 0 {
+            let slot = self.slots.get(at & mask)?;
+            if slot.is_empty() {
                 return None;
             }
-            if slot & KEY == key.0 {
-                let id = (slot >> 96) as u32;
-                if !key.is_long() || names.get(id).is_some_and(|own| own.as_bytes() == name) {
-                    return Some(id);
-                }
+            if slot.has(key) && (!key.is_long() || names.is(slot.id, name)) {
+                return Some(slot.id);
             }
             at += 1;
         }
@@ -141,22 +242,23 @@ impl Index {
     /// Gives an id to a name that has none.
     #[cold]
     pub(super) fn insert(&mut self, key: Key, id: u32) {
-        if (self.used + 1) * 2 > self.slots.len() {
-            let slots = vec![0; self.slots.len() * 2];
+        let room = self.slots.len() / if self.slots.len() <= SPARSE { 4 } else { 2 };
+        if self.used >= room {
+            let slots = vec![Slot::default(); self.slots.len() * 2];
             let old = std::mem::replace(&mut self.slots, slots);
             self.shift -= 1;
-            for slot in old.into_iter().filter(|&slot| slot != 0) {
+            for slot in old.into_iter().filter(|slot| !slot.is_empty()) {
                 self.place(slot);
             }
         }
-        self.place(key.0 | u128::from(id) << 96);
+        self.place(Slot { low: key.low, high: key.high, id });
         self.used += 1;
     }
 
-    fn place(&mut self, slot: u128) {
+    fn place(&mut self, slot: Slot) {
         let mask = self.slots.len() - 1;
-        let mut at = (Key(slot & KEY).hash() >> self.shift) as usize & mask;
-        while self.slots[at] != 0 {
+        let mut at = (slot.key().hash() >> self.shift) as usize & mask;
+        while !self.slots[at].is_empty() {
             at = (at + 1) & mask;
         }
         self.slots[at] = slot;

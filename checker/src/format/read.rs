@@ -107,6 +107,8 @@ pub struct TraceReader<'a> {
     /// Bytes taken from a reader; bytes in memory are told by what is left of them.
     count: Option<Arc<AtomicU64>>,
     length: u64,
+    /// Nothing is read past an error.
+    failed: bool,
 }
 
 enum Formatted {
@@ -171,7 +173,7 @@ impl<'a> TraceReader<'a> {
         } else {
             Formatted::Text(Box::new(TextReader::new(options.lenient, options.memory_limit)))
         };
-        Ok(Self { options, input, format, compression, count, length })
+        Ok(Self { options, input, format, compression, count, length, failed: false })
     }
 
     /// The next part of the trace; `None` at its end.
@@ -180,7 +182,10 @@ impl<'a> TraceReader<'a> {
     /// When the trace cannot be read any further; there is no more after that. Everything before the place in
     /// question was passed on.
     pub fn next_item(&mut self) -> Result<Option<Item<'_>>, ReadError> {
-        let Self { options, input, format, .. } = self;
+        let Self { options, input, format, failed, .. } = self;
+        if *failed {
+            return Ok(None);
+        }
         let step = match format {
             Formatted::Text(reader) => reader.advance(input),
             Formatted::Avt(reader) => reader.advance(input),
@@ -192,7 +197,10 @@ impl<'a> TraceReader<'a> {
             }))),
             Ok(Step::Gap(gap)) => Ok(Some(Item::Gap(gap))),
             Ok(Step::End) => Ok(None),
-            Err((place, reason)) => Err(ReadError { file: options.file.clone(), place, reason }),
+            Err((place, reason)) => {
+                *failed = true;
+                Err(ReadError { file: options.file.clone(), place, reason })
+            }
         }
     }
 

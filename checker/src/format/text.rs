@@ -5,6 +5,8 @@ mod escape;
 mod line;
 mod ops;
 mod read;
+mod scan;
+mod split;
 mod unique;
 mod write;
 

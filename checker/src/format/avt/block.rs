@@ -51,7 +51,7 @@ pub(super) struct BlockHeader {
     pub(super) first_event: u64,
     /// The block's number, modulo 2³².
     pub(super) number: u32,
-    /// The checksum of the payload.
+    /// The checksum of the payload and of what aligns the next block.
     pub(super) checksum: u32,
 }
 

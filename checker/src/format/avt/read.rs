@@ -210,7 +210,7 @@ impl AvtReader {
             return Ok(());
         };
         let payload = &body[..header.length as usize];
-        let (found, expected) = (crc32fast::hash(payload), header.checksum);
+        let (found, expected) = (crc32fast::hash(body), header.checksum);
         if found != expected {
             return Err(BlockError::Checksum { found, expected }.into());
         }

@@ -392,18 +392,22 @@ impl<W: Write> AvtWriter<W> {
     }
 
     fn write_block(&mut self, kind: u16, records: u32, payload: &[u8]) -> Result<(), WriteError> {
+        let padding = &[0; ALIGN][..payload.len().next_multiple_of(ALIGN) - payload.len()];
+        let mut checksum = crc32fast::Hasher::new();
+        checksum.update(payload);
+        checksum.update(padding);
         let header = BlockHeader {
             kind,
             length: payload.len() as u32,
             records,
             first_event: self.first,
             number: self.counts.blocks as u32,
-            checksum: crc32fast::hash(payload),
+            checksum: checksum.finalize(),
         };
         let bytes = header.encode();
         self.out.write_all(&bytes)?;
         self.out.write_all(payload)?;
-        self.out.write_all(&[0; ALIGN][..header.padded() - payload.len()])?;
+        self.out.write_all(padding)?;
         if kind != block::FOOTER {
             self.headers.update(&bytes);
             self.counts.blocks += 1;

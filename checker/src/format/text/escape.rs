@@ -23,7 +23,8 @@ impl Field {
 
 /// Whether a name cannot stand in a line as it is. A backslash can, as long as there are no escapes.
 pub(super) fn needs_escapes(field: Field, name: &str) -> bool {
-    let breaks = |byte: u8| matches!(byte, b'\n' | b'\r');
+    // Besides line ends, a file with other control characters in it may be taken for one that is no text.
+    let breaks = |byte: u8| byte < b' ' && byte != b'\t';
     match field {
         Field::Thread => {
             name.starts_with(['#', '\u{feff}'])

@@ -1,17 +1,37 @@
 //! One line to one event, and names to ids. Lines are told apart elsewhere.
 //!
-//! A line is read twice at worst: `quick` takes lines of the usual shape by comparing sixteen bytes at a time, and
-//! leaves everything else, errors included, to `event`.
+//! A line is read twice at worst: `quick` takes lines of the usual shape, and leaves everything else, errors included,
+//! to `event`.
 
 use super::escape::{Field, unescape};
-use super::ops::{Kind, kind_of, kind_of_bytes, spelling};
-use crate::event::{Event, LocationId, LockId, Op, RegionId, SyncId, ThreadId, VarId};
+use super::ops::{Kind, SPACES, Space, Spelling, op, spelled, spelled_by, spelling};
+use super::split::{Part, Parts, ROOM, split};
+use crate::event::{Event, LocationId, Op, ThreadId};
 use crate::format::error::{LineError, Reason};
-use crate::format::intern::{Index, Key, SHORT};
-use crate::format::names::{Names, Table, label_number, numbered_location};
+use crate::format::intern::{Index, Key, Strings};
+use crate::format::names::{Names, label_number, numbered_location};
+use std::borrow::Cow;
 
 /// Characters of a line that an error shows.
 const SHOWN: usize = 60;
+
+/// How many lines are taken apart before names are looked up.
+const AHEAD: usize = 32;
+
+/// A line that was taken apart.
+#[derive(Clone, Copy, Default)]
+struct Line {
+    thread: Key,
+    object: Key,
+    label: Key,
+    /// The location, when it is a number.
+    location: Option<LocationId>,
+    spelling: Spelling,
+    thread_part: Part,
+    object_part: Part,
+    label_part: Part,
+    length: u32,
+}
 
 /// Names and their ids.
 #[derive(Debug)]
@@ -20,37 +40,9 @@ pub(super) struct Lines {
     /// Whether backslashes in names are escapes.
     pub(super) escapes: bool,
     memory_limit: u64,
-    threads: Index,
-    regions: Index,
-    variables: Index,
-    locks: Index,
-    syncs: Index,
-    locations: Index,
-}
-
-/// The name's id; a new one if need be.
-#[inline]
-fn intern<E: Clone + Default + PartialEq>(
-    (index, table): (&mut Index, &mut Table<E>),
-    key: Key,
-    name: &[u8],
-) -> Option<u32> {
-    match index.get(key, name, table.names()) {
-        Some(id) => Some(id),
-        None => add((index, table), key, name),
-    }
-}
-
-/// Gives an id to a name; `None` when that fails, which `Lines::refuse` then explains.
-#[cold]
-fn add<E: Clone + Default + PartialEq>(
-    (index, table): (&mut Index, &mut Table<E>),
-    key: Key,
-    name: &[u8],
-) -> Option<u32> {
-    let id = table.push(std::str::from_utf8(name).ok()?)?;
-    index.insert(key, id);
-    Some(id)
+    indexes: [Index; SPACES],
+    /// Whether lines may be long, as `split` has it.
+    long: bool,
 }
 
 impl Lines {
@@ -59,13 +51,53 @@ impl Lines {
             names: Names::default(),
             escapes: false,
             memory_limit,
-            threads: Index::default(),
-            regions: Index::default(),
-            variables: Index::default(),
-            locks: Index::default(),
-            syncs: Index::default(),
-            locations: Index::default(),
+            indexes: Default::default(),
+            long: false,
         }
+    }
+
+    /// The name's id; a new one if need be. `None` when the name is not UTF-8 or its table is full.
+    #[inline]
+    fn id(&mut self, space: Space, key: Key, name: &[u8]) -> Option<u32> {
+        match self.indexes[space as usize].first(key) {
+            Some(id) if !key.is_long() || self.strings(space).is(id, name) => Some(id),
+            _ => self.other_id(space, key, name),
+        }
+    }
+
+    #[inline]
+    fn strings(&self, space: Space) -> &Strings {
+        match space {
+            Space::Thread => self.names.threads.names(),
+            Space::Region => self.names.regions.names(),
+            Space::Variable => self.names.variables.names(),
+            Space::Lock => self.names.locks.names(),
+            Space::Sync => self.names.syncs.names(),
+            Space::Location => self.names.locations.names(),
+        }
+    }
+
+    #[inline(never)]
+    fn other_id(&mut self, space: Space, key: Key, name: &[u8]) -> Option<u32> {
+        match self.indexes[space as usize].get(key, name, self.strings(space)) {
+            Some(id) => Some(id),
+            None => self.new_id(space, key, name),
+        }
+    }
+
+    #[cold]
+    fn new_id(&mut self, space: Space, key: Key, name: &[u8]) -> Option<u32> {
+        let name = std::str::from_utf8(name).ok()?;
+        let id = match space {
+            Space::Thread => self.names.threads.push(name),
+            Space::Region => self.names.regions.push(name),
+            Space::Variable => self.names.variables.push(name),
+            Space::Lock => self.names.locks.push(name),
+            Space::Sync => self.names.syncs.push(name),
+            Space::Location => self.names.locations.push(name),
+        }?;
+        self.indexes[space as usize].insert(key, id);
+        Some(id)
     }
 
     /// Whether the names have grown too large.
@@ -73,134 +105,109 @@ impl Lines {
         self.names.check(self.memory_limit)
     }
 
+    /// Reads lines of the usual shape, one event each, for as long as they are; tells how many bytes they are.
     #[inline]
-    fn thread(&mut self, key: Key, name: &[u8]) -> Option<ThreadId> {
-        intern((&mut self.threads, &mut self.names.threads), key, name).map(ThreadId)
+    pub(super) fn quick(&mut self, text: &[u8], events: &mut Vec<Event>, limit: usize) -> usize {
+        let mut at = 0;
+        while events.len() < limit {
+            if self.indexes[Space::Variable as usize].is_large() {
+                return at + self.quick_ahead(&text[at..], events, limit);
+            }
+            let Some((line, rest)) = self.take_apart(text, at) else { break };
+            let Some(event) = self.put_together(&line, rest) else { break };
+            events.push(event);
+            at += line.length as usize;
+        }
+        at
     }
 
-    #[inline]
-    fn region(&mut self, key: Key, name: &[u8]) -> Option<RegionId> {
-        intern((&mut self.regions, &mut self.names.regions), key, name).map(RegionId)
+    /// The same for large tables: lines are taken apart some at a time before any name is looked up, so that what
+    /// look-ups wait for comes into the cache together.
+    #[inline(never)]
+    fn quick_ahead(&mut self, text: &[u8], events: &mut Vec<Event>, limit: usize) -> usize {
+        let mut lines = [Line::default(); AHEAD];
+        let mut at = 0;
+        loop {
+            let room = AHEAD.min(limit.saturating_sub(events.len()));
+            let (mut count, start) = (0, at);
+            while count < room
+                && let Some((line, _)) = self.take_apart(text, at)
+            {
+                lines[count] = line;
+                at += line.length as usize;
+                count += 1;
+            }
+            let taken = &lines[..count];
+            let touched: u64 = (taken.iter())
+                .map(|line| self.indexes[line.spelling.space as usize].touch(line.object))
+                .fold(0, u64::wrapping_add);
+            std::hint::black_box(touched);
+            at = start;
+            for line in taken {
+                let Some(rest) = text.get(at..).and_then(<[u8]>::first_chunk) else { return at };
+                let Some(event) = self.put_together(line, rest) else { return at };
+                events.push(event);
+                at += line.length as usize;
+            }
+            if count < AHEAD {
+                return at;
+            }
+        }
     }
 
+    /// Takes a line apart without looking anything up. `None` when it is unusual.
     #[inline]
-    fn variable(&mut self, key: Key, name: &[u8]) -> Option<VarId> {
-        intern((&mut self.variables, &mut self.names.variables), key, name).map(VarId)
-    }
-
-    #[inline]
-    fn lock(&mut self, key: Key, name: &[u8]) -> Option<LockId> {
-        intern((&mut self.locks, &mut self.names.locks), key, name).map(LockId)
-    }
-
-    #[inline]
-    fn sync(&mut self, key: Key, name: &[u8]) -> Option<SyncId> {
-        intern((&mut self.syncs, &mut self.names.syncs), key, name).map(SyncId)
-    }
-
-    #[inline]
-    fn location(&mut self, key: Key, label: &[u8]) -> Option<LocationId> {
-        intern((&mut self.locations, &mut self.names.locations), key, label).map(LocationId)
-    }
-
-    #[inline]
-    fn op(&mut self, kind: Kind, key: Key, name: &[u8]) -> Option<Op> {
-        Some(match kind {
-            Kind::Read => Op::Read(self.variable(key, name)?),
-            Kind::Write => Op::Write(self.variable(key, name)?),
-            Kind::Acquire => Op::Acquire(self.lock(key, name)?),
-            Kind::Release => Op::Release(self.lock(key, name)?),
-            Kind::Begin => Op::Begin(self.region(key, name)?),
-            Kind::End => Op::End(Some(self.region(key, name)?)),
-            Kind::Update => Op::Update(self.variable(key, name)?),
-            Kind::AcquireShared => Op::AcquireShared(self.lock(key, name)?),
-            Kind::ReleaseShared => Op::ReleaseShared(self.lock(key, name)?),
-            Kind::Fork => Op::Fork(self.thread(key, name)?),
-            Kind::Join => Op::Join(self.thread(key, name)?),
-            Kind::Signal => Op::Signal(self.sync(key, name)?),
-            Kind::Wait => Op::Wait(self.sync(key, name)?),
-            Kind::Arrive => Op::Arrive(self.sync(key, name)?),
-            Kind::Depart => Op::Depart(self.sync(key, name)?),
-            Kind::Alloc => Op::Alloc(self.variable(key, name)?),
-            Kind::Free => Op::Free(self.variable(key, name)?),
-            Kind::Reset => Op::Reset(self.lock(key, name)?),
-            Kind::Exit => Op::Exit,
-        })
-    }
-
-    /// The event in the first line of `text` and the line's length with its end, if it is of the usual shape.
-    #[inline]
-    pub(super) fn quick(&mut self, text: &[u8]) -> Option<(Event, usize)> {
-        let word = load(text, 0)?;
-        let length = find(word, b'|');
-        if text[0] == b'#' || !(1..=SHORT).contains(&length) {
+    fn take_apart<'t>(&mut self, text: &'t [u8], at: usize) -> Option<(Line, &'t [u8; ROOM])> {
+        let text = text.get(at..)?.first_chunk::<ROOM>()?;
+        let Parts { thread, word, object, label, length } = split(text, &mut self.long)?;
+        let spelling = spelled(word)?;
+        if object.length == 0 && spelling.kind != Kind::End
+            || self.escapes && text[..length].contains(&b'\\')
+        {
             return None;
         }
-        // Whatever a word holds past its end has to be left out of keys; a line's end is looked for at its end
-        // only, so names must not have one.
-        let (thread, mut suspicious) = (Key::short(word, length)?, find(word, b'\n') < length);
-        let thread_name = &text[..length];
-
-        let mut at = length + 1;
-        let word = load(text, at)?;
-        let (bar, open) = (find(word, b'|'), find(word, b'('));
-        let length = bar.min(open);
-        if length > 8 || length == 0 {
-            return None;
-        }
-        let kind = kind_of(word as u64 & (u64::MAX >> (64 - 8 * length)))?;
-        at += length + 1;
-        let mut object = None;
-        if open < bar {
-            let word = load(text, at)?;
-            let length = find(word, b')');
-            if !(1..=SHORT).contains(&length) || (word >> (8 * length + 8)) as u8 != b'|' {
+        let (location, label_key) = match label.number(text) {
+            Some(number) => (Some(numbered_location(number)?), Key::default()),
+            None if label.length == 0 => return None,
+            // It may be a longer number.
+            None if text[usize::from(label.start)].is_ascii_digit()
+                && label_number(label.of(text)).is_some() =>
+            {
                 return None;
             }
-            suspicious |= find(word, b'\n') < length;
-            if self.escapes {
-                suspicious |= find(word, b'\\') < length;
-            }
-            object = Some((Key::short(word, length)?, &text[at..at + length]));
-            at += length + 2;
-        } else if !matches!(kind, Kind::Begin | Kind::End | Kind::Exit) {
-            return None;
-        }
-        if self.escapes {
-            suspicious |= thread_name.contains(&b'\\');
-        }
+            None => (None, label.key(text)),
+        };
+        let line = Line {
+            thread: thread.key(text),
+            object: if object.length == 0 { Key::default() } else { object.key(text) },
+            label: label_key,
+            location,
+            spelling,
+            thread_part: thread,
+            object_part: object,
+            label_part: label,
+            length: length as u32,
+        };
+        Some((line, text))
+    }
 
-        let word = load(text, at)?;
-        let mut length = find(word, b'\n');
-        if suspicious || length > SHORT {
-            return None;
-        }
-        let end = at + length + 1;
-        if length > 0 && text[end - 2] == b'\r' {
-            length -= 1;
-        }
-        let location = match number(word, length) {
-            Some(number) => numbered_location(number)?,
-            None if length == 0 || self.escapes => return None,
-            None => {
-                let label = &text[at..at + length];
-                // The label may be a longer number.
-                if label[0].is_ascii_digit() && label_number(label).is_some() {
-                    return None;
-                }
-                self.location(Key::short(word, length)?, label)?
-            }
+    /// The event of a line, which `text` starts with. `None` when a name is not UTF-8 or a table is full.
+    ///
+    /// Names that stood before such a one have their ids then, which does no harm.
+    #[inline]
+    fn put_together(&mut self, line: &Line, text: &[u8; ROOM]) -> Option<Event> {
+        let thread = ThreadId(self.id(Space::Thread, line.thread, line.thread_part.of(text))?);
+        let op = if line.object_part.length > 0 {
+            let name = line.object_part.of(text);
+            op(line.spelling.kind, self.id(line.spelling.space, line.object, name)?)
+        } else {
+            Op::End(None)
         };
-        // Names get their ids in the order in which they stand in the line, but for the location's. Should one
-        // of them not be UTF-8, the line is refused as a whole, and the others' ids do no harm.
-        let thread = self.thread(thread, thread_name)?;
-        let op = match (object, kind) {
-            (Some((key, name)), kind) => self.op(kind, key, name)?,
-            (None, Kind::Begin) => Op::Begin(self.region(Key::of(b""), b"")?),
-            (None, Kind::Exit) => Op::Exit,
-            (None, _) => Op::End(None),
+        let location = match line.location {
+            Some(location) => location,
+            None => LocationId(self.id(Space::Location, line.label, line.label_part.of(text))?),
         };
-        Some((Event { thread, op, location }, end))
+        Some(Event { thread, op, location })
     }
 
     /// The event in a line, which comes without its end.
@@ -215,9 +222,10 @@ impl Lines {
         let (thread, rest) = (&line[..bar], &line[bar + 1..]);
         let length = memchr::memchr2(b'|', b'(', rest).unwrap_or(rest.len());
         let word = &rest[..length];
-        let kind =
-            kind_of_bytes(word).ok_or_else(|| LineError::UnknownOperation { op: shown(word) })?;
-        let op = || spelling(kind).to_owned();
+        let spelled =
+            spelled_by(word).ok_or_else(|| LineError::UnknownOperation { op: shown(word) })?;
+        let kind = spelled.kind;
+        let name = || spelling(kind).to_owned();
         let (object, label) = match rest.get(length) {
             None => return Err(not_three().into()),
             Some(b'|') => (None, &rest[length + 1..]),
@@ -228,93 +236,44 @@ impl Lines {
                     return Err(if closed {
                         not_three().into()
                     } else {
-                        LineError::Unclosed { op: op() }.into()
+                        LineError::Unclosed { op: name() }.into()
                     });
                 };
                 (Some(&object[..length]), &object[length + 2..])
             }
         };
 
-        let thread = self.plain(Field::Thread, thread)?;
-        let thread = self.thread(Key::of(&thread), &thread).ok_or_else(|| self.full())?;
+        let thread = ThreadId(self.named(Space::Thread, Field::Thread, thread)?);
         let op = match (object, kind) {
             (None, Kind::End) => Op::End(None),
             (None, Kind::Exit) => Op::Exit,
             (None | Some(b""), Kind::Begin | Kind::End) => {
-                self.op(kind, Key::of(b""), b"").ok_or_else(|| self.full())?
+                op(kind, self.named(Space::Region, Field::Object, b"")?)
             }
-            (None | Some(b""), _) => return Err(LineError::NoObject { op: op() }.into()),
-            (Some(object), _) => {
-                let object = self.plain(Field::Object, object)?;
-                self.op(kind, Key::of(&object), &object).ok_or_else(|| self.full())?
-            }
+            (None | Some(b""), _) => return Err(LineError::NoObject { op: name() }.into()),
+            (Some(object), _) => op(kind, self.named(spelled.space, Field::Object, object)?),
         };
-        let label = self.plain(Field::Location, label)?;
-        let location = match label_number(&label).and_then(numbered_location) {
+        let number = label_number(label).and_then(numbered_location);
+        let location = match number {
             Some(location) => location,
-            None => self.location(Key::of(&label), &label).ok_or_else(|| self.full())?,
+            None => LocationId(self.named(Space::Location, Field::Location, label)?),
         };
         Ok(Event { thread, op, location })
     }
 
-    /// A name without escapes, checked to be text.
-    fn plain<'a>(
-        &self,
-        field: Field,
-        name: &'a [u8],
-    ) -> Result<std::borrow::Cow<'a, [u8]>, LineError> {
-        let field_name = field.name();
+    /// The id of a name as it stands in a line.
+    fn named(&mut self, space: Space, field: Field, name: &[u8]) -> Result<u32, Reason> {
         let plain = if self.escapes {
-            unescape(name).ok_or(LineError::BadEscape { field: field_name })?
+            unescape(name).ok_or(LineError::BadEscape { field: field.name() })?
         } else {
-            name.into()
+            Cow::from(name)
         };
-        match std::str::from_utf8(&plain) {
-            Ok(_) => Ok(plain),
-            Err(_) => Err(LineError::NotUtf8 { field: field_name }),
+        if std::str::from_utf8(&plain).is_err() {
+            return Err(LineError::NotUtf8 { field: field.name() }.into());
         }
+        let full = Reason::TooManyNames { limit: self.memory_limit };
+        self.id(space, Key::of(&plain), &plain).ok_or(full)
     }
-
-    /// A table of names is full.
-    fn full(&self) -> Reason {
-        Reason::TooManyNames { limit: self.memory_limit }
-    }
-}
-
-/// Sixteen bytes, lowest first; `None` near the end.
-#[inline]
-fn load(text: &[u8], at: usize) -> Option<u128> {
-    text.get(at..at + 16)?.first_chunk().copied().map(u128::from_le_bytes)
-}
-
-/// Where in a word a byte is first, 16 if nowhere.
-#[inline]
-fn find(word: u128, byte: u8) -> usize {
-    const ONES: u128 = u128::MAX / 255;
-    let zeros = word ^ (ONES * u128::from(byte));
-    // The lowest zero byte gets its highest bit; bytes above it may get theirs too.
-    let marks = zeros.wrapping_sub(ONES) & !zeros & (ONES << 7);
-    (marks.trailing_zeros() / 8) as usize
-}
-
-/// The number that the lowest `length` bytes of a word are, if they are at most eight digits without a leading zero.
-#[inline]
-fn number(word: u128, length: usize) -> Option<u32> {
-    const ONES: u64 = u64::MAX / 255;
-    if length == 0 || length > 8 {
-        return None;
-    }
-    // Digits are moved up, so that zeros stand before them. In each step, neighbours are joined.
-    let digits = ((word as u64) ^ (ONES * 0x30)) << (64 - 8 * length);
-    if (digits | digits.wrapping_add(ONES * 6)) & (ONES * 0xf0) != 0 {
-        return None;
-    }
-    if length > 1 && word as u8 == b'0' {
-        return None;
-    }
-    let pairs = (digits.wrapping_mul(10 << 8 | 1) >> 8) & 0x00ff_00ff_00ff_00ff;
-    let fours = (pairs.wrapping_mul(100 << 16 | 1) >> 16) & 0x0000_ffff_0000_ffff;
-    Some((fours.wrapping_mul(10_000 << 32 | 1) >> 32) as u32)
 }
 
 fn shown(text: &[u8]) -> String {
@@ -329,34 +288,6 @@ fn shown(text: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn word(text: &[u8]) -> u128 {
-        let mut bytes = [b'x'; 16];
-        bytes[..text.len()].copy_from_slice(text);
-        u128::from_le_bytes(bytes)
-    }
-
-    #[test]
-    fn bytes_are_found_where_they_are_first() {
-        for at in 0..16 {
-            let mut bytes = [0x80_u8; 16];
-            bytes[at] = b'|';
-            bytes[15] = b'|';
-            assert_eq!(find(u128::from_le_bytes(bytes), b'|'), at);
-        }
-        assert_eq!(find(word(b"}{\x7b\x7d"), b'|'), 16);
-    }
-
-    #[test]
-    fn numbers_are_those_that_would_be_printed() {
-        for value in [0_u32, 1, 9, 10, 99, 345, 65_536, 9_999_999, 12_345_678, 99_999_999] {
-            let text = value.to_string();
-            assert_eq!(number(word(text.as_bytes()), text.len()), Some(value));
-        }
-        for text in ["", "01", "00", "1a", "a1", "-1", "1:2", "/", ":", "123456789", "1 "] {
-            assert_eq!(number(word(text.as_bytes()), text.len()), None, "{text}");
-        }
-    }
 
     #[test]
     fn the_quick_way_and_the_other_agree() {
@@ -402,18 +333,17 @@ mod tests {
         let (mut quick, mut slow) = (Lines::new(u64::MAX), Lines::new(u64::MAX));
         let mut taken = 0;
         for line in lines {
-            let text = format!("{line}\n{}", "|".repeat(16));
+            let text = format!("{line}\n{}", "|".repeat(ROOM));
             let expected = slow.event(line.trim_end_matches('\r').as_bytes()).unwrap();
-            match quick.quick(text.as_bytes()) {
-                Some((event, length)) => {
-                    assert_eq!(event, expected, "{line}");
-                    assert_eq!(length, line.len() + 1, "{line}");
-                    taken += 1;
-                }
-                None => {
-                    let line = line.trim_end_matches('\r').as_bytes();
-                    assert_eq!(quick.event(line).unwrap(), expected);
-                }
+            let mut events = Vec::new();
+            let length = quick.quick(text.as_bytes(), &mut events, 7);
+            if length > 0 {
+                assert_eq!(events, [expected], "{line}");
+                assert_eq!(length, line.len() + 1, "{line}");
+                taken += 1;
+            } else {
+                let line = line.trim_end_matches('\r').as_bytes();
+                assert_eq!(quick.event(line).unwrap(), expected);
             }
         }
         assert!(taken > 25, "{taken}");
@@ -434,7 +364,8 @@ mod tests {
         ] {
             let error = lines.event(line.as_bytes()).unwrap_err();
             assert_eq!(error.to_string(), reason);
-            assert!(lines.quick(format!("{line}\n{}", "|".repeat(16)).as_bytes()).is_none());
+            let (text, mut events) = (format!("{line}\n{}", "|".repeat(ROOM)), Vec::new());
+            assert_eq!(lines.quick(text.as_bytes(), &mut events, 1), 0);
         }
         for line in [&b"T\xff|r(x)|1"[..], b"T1|r(\xff)|1", b"T1|r(x)|\xff"] {
             let error = lines.event(line).unwrap_err();

@@ -1,6 +1,20 @@
-//! How operations are spelled. What stands around them in a line does not matter here.
+//! How operations are spelled, and what their objects are. What stands around them in a line does not matter here.
 
-use crate::event::Op;
+use crate::event::{LockId, Op, RegionId, SyncId, ThreadId, VarId};
+
+/// The spaces of names in a text trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Space {
+    Thread,
+    Region,
+    Variable,
+    Lock,
+    Sync,
+    Location,
+}
+
+/// How many spaces there are.
+pub(super) const SPACES: usize = 6;
 
 /// An operation without its object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +40,50 @@ pub(super) enum Kind {
     Exit,
 }
 
+/// What is known of a spelling.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Spelling {
+    /// The word, its first byte the lowest.
+    word: u64,
+    pub(super) kind: Kind,
+    /// What the object's name is looked up in.
+    pub(super) space: Space,
+}
+
+impl Default for Spelling {
+    fn default() -> Self {
+        spell("", Kind::End, Space::Region)
+    }
+}
+
+const SPELLINGS: [Spelling; 20] = [
+    spell("r", Kind::Read, Space::Variable),
+    spell("w", Kind::Write, Space::Variable),
+    spell("acq", Kind::Acquire, Space::Lock),
+    spell("rel", Kind::Release, Space::Lock),
+    spell("fork", Kind::Fork, Space::Thread),
+    spell("join", Kind::Join, Space::Thread),
+    spell("begin", Kind::Begin, Space::Region),
+    spell("end", Kind::End, Space::Region),
+    spell("u", Kind::Update, Space::Variable),
+    spell("rmw", Kind::Update, Space::Variable),
+    spell("racq", Kind::AcquireShared, Space::Lock),
+    spell("rrel", Kind::ReleaseShared, Space::Lock),
+    spell("signal", Kind::Signal, Space::Sync),
+    spell("wait", Kind::Wait, Space::Sync),
+    spell("arrive", Kind::Arrive, Space::Sync),
+    spell("depart", Kind::Depart, Space::Sync),
+    spell("alloc", Kind::Alloc, Space::Variable),
+    spell("free", Kind::Free, Space::Variable),
+    spell("reset", Kind::Reset, Space::Lock),
+    // Has no object.
+    spell("exit", Kind::Exit, Space::Thread),
+];
+
+const fn spell(text: &str, kind: Kind, space: Space) -> Spelling {
+    Spelling { word: word(text.as_bytes()), kind, space }
+}
+
 /// A word of up to eight bytes as a number, lowest byte first.
 const fn word(text: &[u8]) -> u64 {
     let mut word = 0;
@@ -37,59 +95,108 @@ const fn word(text: &[u8]) -> u64 {
     word
 }
 
-macro_rules! spellings {
-    ($($name:ident $spelling:literal $(or $other:ident $alias:literal)? => $kind:ident,)*) => {
-        $(
-            const $name: u64 = word($spelling.as_bytes());
-            $(const $other: u64 = word($alias.as_bytes());)?
-        )*
+/// The spellings, each at the place that its word multiplied by `SPREAD` gives: found without a branch for each.
+const TABLE: [Spelling; 64] = {
+    let mut table = [Spelling { word: 0, kind: Kind::End, space: Space::Region }; 64];
+    let mut at = 0;
+    while at < SPELLINGS.len() {
+        let place = place(SPELLINGS[at].word, SPREAD);
+        table[place] = SPELLINGS[at];
+        at += 1;
+    }
+    table
+};
 
-        /// The operation that a word of at most eight bytes spells, the word as a number.
-        #[inline]
-        pub(super) fn kind_of(word: u64) -> Option<Kind> {
-            match word {
-                $($name $(| $other)? => Some(Kind::$kind),)*
-                _ => None,
-            }
+/// A factor that gives every spelling a place of its own.
+const SPREAD: u64 = {
+    let mut spread = 0x9e37_79b9_7f4a_7c15_u64;
+    while !spreads(spread) {
+        spread = spread.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(2);
+    }
+    spread
+};
+
+const fn spreads(spread: u64) -> bool {
+    let mut taken = 0_u64;
+    let mut at = 0;
+    while at < SPELLINGS.len() {
+        let bit = 1 << place(SPELLINGS[at].word, spread);
+        if taken & bit != 0 {
+            return false;
         }
-
-        /// How a kind is written.
-        pub(super) const fn spelling(kind: Kind) -> &'static str {
-            match kind {
-                $(Kind::$kind => $spelling,)*
-            }
-        }
-
-        #[cfg(test)]
-        pub(super) const KINDS: &[Kind] = &[$(Kind::$kind,)*];
-    };
+        taken |= bit;
+        at += 1;
+    }
+    true
 }
 
-spellings! {
-    READ "r" => Read,
-    WRITE "w" => Write,
-    ACQUIRE "acq" => Acquire,
-    RELEASE "rel" => Release,
-    BEGIN "begin" => Begin,
-    END "end" => End,
-    FORK "fork" => Fork,
-    JOIN "join" => Join,
-    UPDATE "u" or RMW "rmw" => Update,
-    ACQUIRE_SHARED "racq" => AcquireShared,
-    RELEASE_SHARED "rrel" => ReleaseShared,
-    SIGNAL "signal" => Signal,
-    WAIT "wait" => Wait,
-    ARRIVE "arrive" => Arrive,
-    DEPART "depart" => Depart,
-    ALLOC "alloc" => Alloc,
-    FREE "free" => Free,
-    RESET "reset" => Reset,
-    EXIT "exit" => Exit,
+#[inline]
+const fn place(word: u64, spread: u64) -> usize {
+    (word.wrapping_mul(spread) >> 58) as usize
 }
 
-/// The operation that a word spells.
-pub(super) fn kind_of_bytes(text: &[u8]) -> Option<Kind> {
-    if text.len() > 8 || text.contains(&0) { None } else { kind_of(word(text)) }
+/// What a word of one to eight bytes spells, the word as a number.
+#[inline]
+pub(super) fn spelled(word: u64) -> Option<Spelling> {
+    let spelling = TABLE[place(word, SPREAD)];
+    (spelling.word == word && word != 0).then_some(spelling)
+}
+
+/// What a word spells.
+pub(super) fn spelled_by(text: &[u8]) -> Option<Spelling> {
+    if text.len() > 8 || text.contains(&0) { None } else { spelled(word(text)) }
+}
+
+/// How a kind is written.
+pub(super) const fn spelling(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Begin => "begin",
+        Kind::End => "end",
+        Kind::Read => "r",
+        Kind::Write => "w",
+        Kind::Update => "u",
+        Kind::Acquire => "acq",
+        Kind::Release => "rel",
+        Kind::AcquireShared => "racq",
+        Kind::ReleaseShared => "rrel",
+        Kind::Fork => "fork",
+        Kind::Join => "join",
+        Kind::Signal => "signal",
+        Kind::Wait => "wait",
+        Kind::Arrive => "arrive",
+        Kind::Depart => "depart",
+        Kind::Alloc => "alloc",
+        Kind::Free => "free",
+        Kind::Reset => "reset",
+        Kind::Exit => "exit",
+    }
+}
+
+/// The operation of a kind on an object. As a function of its own this becomes a look-up in a table; as a part of
+/// others a jump that no processor foresees.
+#[inline(never)]
+pub(super) const fn op(kind: Kind, object: u32) -> Op {
+    match kind {
+        Kind::Begin => Op::Begin(RegionId(object)),
+        Kind::End => Op::End(Some(RegionId(object))),
+        Kind::Read => Op::Read(VarId(object)),
+        Kind::Write => Op::Write(VarId(object)),
+        Kind::Update => Op::Update(VarId(object)),
+        Kind::Acquire => Op::Acquire(LockId(object)),
+        Kind::Release => Op::Release(LockId(object)),
+        Kind::AcquireShared => Op::AcquireShared(LockId(object)),
+        Kind::ReleaseShared => Op::ReleaseShared(LockId(object)),
+        Kind::Fork => Op::Fork(ThreadId(object)),
+        Kind::Join => Op::Join(ThreadId(object)),
+        Kind::Signal => Op::Signal(SyncId(object)),
+        Kind::Wait => Op::Wait(SyncId(object)),
+        Kind::Arrive => Op::Arrive(SyncId(object)),
+        Kind::Depart => Op::Depart(SyncId(object)),
+        Kind::Alloc => Op::Alloc(VarId(object)),
+        Kind::Free => Op::Free(VarId(object)),
+        Kind::Reset => Op::Reset(LockId(object)),
+        Kind::Exit => Op::Exit,
+    }
 }
 
 /// An event's operation without its object.
@@ -123,12 +230,16 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        for &kind in KINDS {
-            assert_eq!(kind_of_bytes(spelling(kind).as_bytes()), Some(kind));
+        for expected in SPELLINGS {
+            let text = spelling(expected.kind);
+            let found = spelled_by(text.as_bytes()).expect(text);
+            assert_eq!((found.kind, found.space), (expected.kind, expected.space));
+            assert_eq!(kind_of_op(op(expected.kind, 7)), expected.kind);
+            assert_eq!(spelled(expected.word).map(|found| found.kind), Some(expected.kind));
         }
-        assert_eq!(kind_of_bytes(b"rmw"), Some(Kind::Update));
-        for wrong in ["", "x", "R", "r\0", "acquire", "acquire_all"] {
-            assert_eq!(kind_of_bytes(wrong.as_bytes()), None, "{wrong:?}");
+        assert_eq!(spelled_by(b"rmw").map(|found| found.kind), Some(Kind::Update));
+        for wrong in ["", "\0", "x", "R", "r\0", "acquire", "acquire_all"] {
+            assert!(spelled_by(wrong.as_bytes()).is_none(), "{wrong:?}");
         }
     }
 }

@@ -31,8 +31,6 @@ pub(in crate::format) struct TextReader {
     skipping: bool,
     gap: Option<Gap>,
     started: bool,
-    /// Whether a line was malformed: with nothing skipped, nothing is read past it.
-    failed: bool,
 }
 
 /// Why lines were not read any further.
@@ -59,7 +57,6 @@ impl TextReader {
             skipping: false,
             gap: None,
             started: false,
-            failed: false,
         }
     }
 
@@ -100,9 +97,6 @@ impl TextReader {
         self.first += self.events.len() as EventNumber;
         self.events.clear();
         self.jumps.clear();
-        if self.failed {
-            return Ok(Step::End);
-        }
         if self.gap.is_none() {
             self.read_batch(input)?;
         }
@@ -111,7 +105,7 @@ impl TextReader {
         }
         let Some(gap) = self.gap.take() else { return Ok(Step::End) };
         self.summary.gaps += 1;
-        self.summary.lost += gap.lost.unwrap_or(0);
+        self.summary.lost = self.summary.lost.saturating_add(gap.lost.unwrap_or(0));
         Ok(Step::Gap(gap))
     }
 
@@ -119,33 +113,23 @@ impl TextReader {
     /// batch of its own; the error comes the next time.
     fn read_batch(&mut self, input: &mut Input<'_>) -> Result<(), Failure> {
         loop {
-            let least = self.searched + 1;
+            let least = if self.started { self.searched + 1 } else { MARK.len() };
             let here = Place::Line(self.line);
+            self.lines.check_memory().map_err(|reason| (here, reason))?;
             let window = input.window(least).map_err(|error| (here, Reason::Io(error)))?;
             let ended = window.len() < least;
-            if !self.started && window.len() < MARK.len() && !ended {
-                self.searched = window.len();
-                continue;
-            }
             let mark = if !self.started && window.starts_with(MARK) { MARK.len() } else { 0 };
             self.started = true;
             let (used, stop) = self.read_lines(&window[mark..], ended);
             input.skip(mark + used);
-            if let Err(reason) = self.lines.check_memory() {
-                self.failed = true;
-                return Err((Place::Line(self.line), reason));
-            }
+            let here = Place::Line(self.line);
             match stop {
                 Stop::Batch => return Ok(()),
                 // A batch is not held back when the rest of a line may be long in coming.
                 Stop::Window if ended || !self.events.is_empty() => return Ok(()),
                 Stop::Window => {}
-                Stop::Malformed(reason) if !self.lenient => {
-                    if self.events.is_empty() {
-                        self.failed = true;
-                        return Err((Place::Line(self.line), reason));
-                    }
-                    return Ok(());
+                Stop::Malformed(reason) if !self.lenient || !matches!(reason, Reason::Line(_)) => {
+                    return if self.events.is_empty() { Err((here, reason)) } else { Ok(()) };
                 }
                 Stop::Malformed(_) => {
                     // It may have been an end: regions must not be stretched over it.
@@ -165,14 +149,17 @@ impl TextReader {
         let mut at = 0;
         while self.events.len() < BATCH {
             let rest = &window[at..];
-            if self.searched == 0
-                && !self.skipping
-                && let Some((event, length)) = self.lines.quick(rest)
-            {
-                self.push(event);
-                self.line += 1;
-                at += length;
-                continue;
+            if self.searched == 0 && !self.skipping {
+                let before = self.events.len();
+                let length = self.lines.quick(rest, &mut self.events, BATCH);
+                if length > 0 {
+                    self.note_line(before);
+                    let count = (self.events.len() - before) as u64;
+                    self.summary.events += count;
+                    self.line += count;
+                    at += length;
+                    continue;
+                }
             }
             if self.skipping {
                 let end = memchr::memchr(b'\n', rest);
@@ -215,16 +202,12 @@ impl TextReader {
         (at, Stop::Batch)
     }
 
-    /// Takes an event of the line that is being read.
-    #[inline]
-    fn push(&mut self, event: Event) {
-        let index = self.events.len();
+    /// Remembers that the event of this index stands in the line that is being read.
+    fn note_line(&mut self, index: usize) {
         let expected = self.jumps.last().map(|&(at, line)| line + (index - at) as u64);
         if expected != Some(self.line) {
             self.jumps.push((index, self.line));
         }
-        self.events.push(event);
-        self.summary.events += 1;
     }
 
     #[cold]
@@ -233,7 +216,9 @@ impl TextReader {
             self.directive(directive);
         } else if !line.starts_with(b"#") && !line.trim_ascii().is_empty() {
             let event = self.lines.event(line)?;
-            self.push(event);
+            self.note_line(self.events.len());
+            self.events.push(event);
+            self.summary.events += 1;
             self.lines.check_memory()?;
         }
         Ok(())

@@ -122,8 +122,8 @@ mod tests {
     fn ids_may_be_of_any_size() {
         let mut texts = Texts::new(Field::Thread);
         for id in [0, 7, NEAR, u32::MAX] {
-            assert_eq!(texts.add(id, || format!("t{id}|")), true);
-            assert_eq!(texts.add(id, || "other".to_owned()), false);
+            assert!(texts.add(id, || format!("t{id}|")));
+            assert!(!texts.add(id, || "other".to_owned()));
             assert_eq!(texts.get(id), format!("t{id}|"));
         }
         assert_eq!(texts.get(8), "");
