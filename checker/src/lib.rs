@@ -25,8 +25,6 @@ pub mod event;
 pub mod finding;
 pub mod format;
 mod hb;
-mod mask;
-mod reach;
 
 pub use check::{Checker, Options, Regions, Relation};
 pub use davida::Davida;

@@ -60,7 +60,12 @@ pub fn traced_thread() -> Option<u32> {
 
 /// The header of a record made now.
 pub fn header(kind: Kind, tid: u32, site: u32) -> Header {
-    Header { kind: kind as u16, flags: 0, tid, site, lost: lost_total() }
+    call_header(kind as u16, 0, tid, site)
+}
+
+/// The header of a record made now of a call with this result; the kind by its number.
+pub fn call_header(kind: u16, result: u16, tid: u32, site: u32) -> Header {
+    Header { kind, result, tid, site, lost: lost_total() }
 }
 
 /// An aligned load of 8 bytes is one instruction: it sees the counter before or after an increment, never between.

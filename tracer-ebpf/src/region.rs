@@ -3,7 +3,7 @@
 use aya_ebpf::{
     EbpfContext as _, helpers::bpf_get_attach_cookie, macros::uprobe, programs::ProbeContext,
 };
-use tracer_ebpf::{Class, Kind, REGISTERS, RegionRecord, RegistersRecord};
+use tracer_ebpf::{Class, Cookie, Kind, REGISTERS, RegionRecord, RegistersRecord};
 
 use crate::{
     debug_log,
@@ -18,12 +18,12 @@ use crate::{
 pub fn region(ctx: ProbeContext) -> u32 {
     let Some(tid) = traced_thread() else { return 0 };
     // SAFETY: the context is this program's own.
-    let cookie = unsafe { bpf_get_attach_cookie(ctx.as_ptr()) };
-    let Some(kind) = Kind::from_u16((cookie >> 32) as u16) else { return 0 };
+    let cookie = Cookie(unsafe { bpf_get_attach_cookie(ctx.as_ptr()) });
+    let Some(kind) = Kind::from_u16(cookie.kind()) else { return 0 };
     // SAFETY: the kernel hands a valid `pt_regs`.
     let sp = unsafe { (*ctx.regs).rsp };
-    debug_log!(&ctx, "region: kind {} site {} tid {}", kind as u16, cookie as u32, tid);
-    submit(Class::Region, RegionRecord { header: header(kind, tid, cookie as u32), sp });
+    debug_log!(&ctx, "region: kind {} site {} tid {}", kind as u16, cookie.site(), tid);
+    submit(Class::Region, RegionRecord { header: header(kind, tid, cookie.site()), sp });
     0
 }
 

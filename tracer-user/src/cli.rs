@@ -111,6 +111,10 @@ pub struct CaptureArgs {
     /// Print what the programs in the kernel do.
     #[arg(long)]
     pub debug_bpf: bool,
+
+    /// Attach each probe as a perf event, as on kernels before 6.6.
+    #[arg(long, hide = true)]
+    pub perf_probes: bool,
 }
 
 /// What form a report has, where it goes, and what it means for the exit status.

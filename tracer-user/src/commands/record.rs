@@ -18,6 +18,7 @@ pub(super) fn run(arguments: RecordArgs) -> Result<u8, Failure> {
         buffer_bytes: arguments.capture.buffer << 20,
         as_root: arguments.capture.as_root,
         debug_bpf: arguments.capture.debug_bpf,
+        perf_probes: arguments.capture.perf_probes,
     };
     let Outcome { ending, report, recorded } = session::run(&options)
         .map_err(|error| Failure { message: error.to_string(), status: error.exit_status() })?;

@@ -73,24 +73,27 @@ pub enum ProbeProgram {
     Region,
     /// Markers of shared variables.
     Shared,
-    /// Entries of functions that acquire or join.
+    /// Entries of functions whose return counts.
     CallEnter,
-    /// Returns of functions that acquire.
-    AcquireReturn,
-    /// `ret` instructions of functions that join.
-    JoinReturn,
-    /// Entries of functions that release.
-    Release,
+    /// Returns of functions that nothing unwinds.
+    CallReturn,
+    /// `ret` instructions of functions that may be unwound, and places inside them.
+    CallEnd,
+    /// Entries of functions that count when they are called.
+    Call,
+    /// The same, where another argument counts as well.
+    CallPair,
 }
 
 impl ProbeProgram {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 7] = [
         Self::Region,
         Self::Shared,
         Self::CallEnter,
-        Self::AcquireReturn,
-        Self::JoinReturn,
-        Self::Release,
+        Self::CallReturn,
+        Self::CallEnd,
+        Self::Call,
+        Self::CallPair,
     ];
 
     const fn name(self) -> &'static str {
@@ -98,15 +101,16 @@ impl ProbeProgram {
             Self::Region => "region",
             Self::Shared => "shared",
             Self::CallEnter => "call_enter",
-            Self::AcquireReturn => "acquire_return",
-            Self::JoinReturn => "join_return",
-            Self::Release => "release",
+            Self::CallReturn => "call_return",
+            Self::CallEnd => "call_end",
+            Self::Call => "call",
+            Self::CallPair => "call_pair",
         }
     }
 
     const fn flags(self) -> u32 {
         match self {
-            Self::AcquireReturn => bpf::UPROBE_MULTI_RETURN,
+            Self::CallReturn => bpf::UPROBE_MULTI_RETURN,
             _ => 0,
         }
     }
@@ -143,6 +147,8 @@ pub struct LoadOptions {
     pub buffer_bytes: u32,
     /// Whether the programs log what they do.
     pub debug: bool,
+    /// Attach each probe as a perf event, as on kernels without `uprobe_multi`.
+    pub perf_probes: bool,
 }
 
 /// The loaded programs and all that is attached. Dropping it detaches everything; so does the kernel when this
@@ -175,7 +181,9 @@ impl Kernel {
             .map_max_entries(symbols::EVENTS, options.buffer_bytes);
         let ebpf = loader.load(object::BYTES).map_err(|error| refused(&error))?;
         let mut kernel = Self { multi: None, links: Vec::new(), target: options.target, ebpf };
-        kernel.multi = kernel.load_for_uprobe_multi()?;
+        if !options.perf_probes {
+            kernel.multi = kernel.load_for_uprobe_multi()?;
+        }
         if kernel.multi.is_none() {
             for program in ProbeProgram::ALL {
                 let program: &mut UProbe = kernel.program(program.name())?;

@@ -5,3 +5,4 @@ pub mod access;
 pub mod location;
 pub mod reader;
 pub mod source;
+pub mod sync;

@@ -3,7 +3,9 @@
 
 use std::collections::VecDeque;
 
-use checker::event::{Event, EventNumber, LocationId, LockId, Op, RegionId, ThreadId, VarId};
+use checker::event::{
+    Event, EventNumber, LocationId, LockId, Op, RegionId, SyncId, ThreadId, VarId,
+};
 use rustc_hash::FxHashMap;
 use tracer_ebpf::{
     AccessRecord, FRAMES, Kind, RegionRecord, RegistersRecord, SyncRecord, ThreadRecord,
@@ -12,6 +14,7 @@ use tracer_ebpf::{
 use super::{
     access::{self, AccessKind},
     location::{Location, Locations},
+    sync::{Call, Known, SyncObjects},
 };
 use crate::{
     probes::{
@@ -111,8 +114,11 @@ pub struct Source {
     threads: Vec<SeenThread>,
     running: FxHashMap<u32, ThreadId>,
     by_pthread: FxHashMap<u64, ThreadId>,
-    locks: Vec<(u64, LocationId)>,
-    lock_ids: FxHashMap<u64, LockId>,
+    syncs: SyncObjects,
+    /// The code of functions that are probed, from the first instruction to the last; and for each location
+    /// whether a call there is one of such a function.
+    probed: Vec<(u64, u64)>,
+    inside_probed: Vec<Option<bool>>,
     regions: Vec<(String, LocationId)>,
     region_ids: FxHashMap<String, RegionId>,
     site_regions: FxHashMap<u32, RegionId>,
@@ -128,6 +134,13 @@ impl Source {
     /// A source for a process whose probes have these sites.
     #[must_use]
     pub fn new(sites: Vec<Site>, symbolizer: Symbolizer, watches: Vec<WatchedRange>) -> Self {
+        let probed = sites
+            .iter()
+            .filter_map(|site| match site.kind {
+                SiteKind::Call { end, .. } => Some((site.address.0, end.0)),
+                SiteKind::Marker(_) => None,
+            })
+            .collect();
         Self {
             sites,
             symbolizer,
@@ -138,8 +151,9 @@ impl Source {
             threads: Vec::new(),
             running: FxHashMap::default(),
             by_pthread: FxHashMap::default(),
-            locks: Vec::new(),
-            lock_ids: FxHashMap::default(),
+            syncs: SyncObjects::default(),
+            probed,
+            inside_probed: Vec::new(),
             regions: Vec::new(),
             region_ids: FxHashMap::default(),
             site_regions: FxHashMap::default(),
@@ -161,10 +175,12 @@ impl Source {
         if header.lost != self.lost {
             self.lost = header.lost;
             sink(Item::Gap);
+            self.syncs.gap();
         }
         match record {
             Record::Region(kind, record) => self.region(*kind, record, sink),
-            Record::Sync(kind, record) => self.sync(*kind, record, sink),
+            Record::Sync(kind, record) => self.sync(*kind, record, 0, sink),
+            Record::Pair(kind, record) => self.sync(*kind, &record.call, record.second, sink),
             Record::Thread(kind, record) => self.thread_record(*kind, record, sink),
             Record::Access(record) => self.access(record, sink),
             Record::Registers(record) => self.new_shared.push((record.header.site, *record)),
@@ -184,6 +200,7 @@ impl Source {
 
     fn region(&mut self, kind: Kind, record: &RegionRecord, sink: &mut impl FnMut(Item)) {
         let thread = self.thread(record.header.tid);
+        self.acts_at(thread, record.sp, sink);
         let site = record.header.site;
         let location = self.locations.site(site);
         let op = match kind {
@@ -219,33 +236,64 @@ impl Source {
         Some(region)
     }
 
-    fn sync(&mut self, kind: Kind, record: &SyncRecord, sink: &mut impl FnMut(Item)) {
-        // A new lock at the same address is another lock: the old one's releases do not order it. One that was
-        // never taken has none.
-        if kind == Kind::LockReset && !self.lock_ids.contains_key(&record.object) {
+    fn sync(&mut self, kind: Kind, record: &SyncRecord, second: u64, sink: &mut impl FnMut(Item)) {
+        let site = self.sites.get(record.header.site as usize).map(|site| &site.kind);
+        let Some(&SiteKind::Call { spec, .. }) = site else {
+            self.omissions.foreign_records += 1;
             return;
-        }
+        };
         let thread = self.thread(record.header.tid);
         let location = self.locations.stack(Location::Call(record.frames), &mut self.symbolizer);
-        let op = match kind {
-            Kind::Acquire => Op::Acquire(self.lock(record.object, location)),
-            Kind::Release => Op::Release(self.lock(record.object, location)),
-            Kind::LockReset => Op::Reset(self.lock(record.object, location)),
-            _ => {
-                let Some(&joined) = self.by_pthread.get(&record.object) else {
-                    self.omissions.unknown_joins += 1;
-                    return;
-                };
-                Op::Join(joined)
+        if self.is_inside_probed(location, record.frames[0]) {
+            return;
+        }
+        if kind != Kind::ConditionWake {
+            self.acts_at(thread, record.sp, sink);
+        }
+        if kind == Kind::Join {
+            match self.by_pthread.get(&record.object) {
+                Some(&joined) => self.emit(thread, Op::Join(joined), location, sink),
+                None => self.omissions.unknown_joins += 1,
             }
+            return;
+        }
+        let call = Call {
+            thread,
+            kind,
+            object: spec.object,
+            address: record.object,
+            second,
+            result: record.header.result,
+            sp: record.sp,
+            location,
         };
-        self.emit(thread, op, location, sink);
+        let Self { syncs, events, .. } = self;
+        syncs.call(&call, &mut |op, location| {
+            *events += 1;
+            sink(Item::Event(Event { thread, op, location }));
+        });
     }
 
-    fn lock(&mut self, address: u64, location: LocationId) -> LockId {
-        *self.lock_ids.entry(address).or_insert_with(|| {
-            self.locks.push((address, location));
-            LockId((self.locks.len() - 1) as u32)
+    /// The thread does something while its stack pointer is `sp`.
+    #[inline]
+    fn acts_at(&mut self, thread: ThreadId, sp: u64, sink: &mut impl FnMut(Item)) {
+        let Self { syncs, events, .. } = self;
+        syncs.acts_at(thread, sp, &mut |op, location| {
+            *events += 1;
+            sink(Item::Event(Event { thread, op, location }));
+        });
+    }
+
+    /// Whether a call is a step of another one that is recorded as a whole: `mtx_lock` calls `pthread_mutex_lock`.
+    #[inline]
+    fn is_inside_probed(&mut self, location: LocationId, return_address: u64) -> bool {
+        let index = location.index();
+        if index >= self.inside_probed.len() {
+            self.inside_probed.resize(index + 1, None);
+        }
+        *self.inside_probed[index].get_or_insert_with(|| {
+            // What is returned to is behind the call, which may be the last instruction.
+            self.probed.iter().any(|&(start, end)| start < return_address && return_address <= end)
         })
     }
 
@@ -264,6 +312,7 @@ impl Source {
             Kind::Exit => {
                 self.exits += 1;
                 self.running.remove(&record.header.tid);
+                self.syncs.exits(thread);
                 let seen = &mut self.threads[thread.index()];
                 seen.name = Some(comm(record));
                 let location =
@@ -288,6 +337,7 @@ impl Source {
         };
         let length = self.watches[index].length;
         let thread = self.thread(record.header.tid);
+        self.acts_at(thread, record.sp, sink);
         let next = record.frames[0];
         let decoded = *self
             .accesses
@@ -312,12 +362,14 @@ impl Source {
         let written = kind != AccessKind::Read;
         let value = ObservedValue { before, after, length, written };
         match kind {
-            AccessKind::Read => self.emit_access(thread, Op::Read(variable), location, value, sink),
+            AccessKind::Read => {
+                self.emit_access(thread, Op::Read(variable), location, value, sink);
+            }
             AccessKind::Write => {
-                self.emit_access(thread, Op::Write(variable), location, value, sink)
+                self.emit_access(thread, Op::Write(variable), location, value, sink);
             }
             AccessKind::Update => {
-                self.emit_access(thread, Op::Update(variable), location, value, sink)
+                self.emit_access(thread, Op::Update(variable), location, value, sink);
             }
             AccessKind::ReadThenWrite => {
                 let read =
@@ -398,10 +450,16 @@ impl Source {
         self.regions.len()
     }
 
-    /// A lock's address and where it was first used.
+    /// A lock: what it is, its address, and where it was first used.
     #[must_use]
-    pub fn lock_info(&self, lock: LockId) -> Option<(u64, LocationId)> {
-        self.locks.get(lock.index()).copied()
+    pub fn lock_info(&self, lock: LockId) -> Option<Known> {
+        self.syncs.lock(lock).copied()
+    }
+
+    /// The same of an object that is not a lock.
+    #[must_use]
+    pub fn sync_info(&self, sync: SyncId) -> Option<Known> {
+        self.syncs.sync(sync).copied()
     }
 
     /// A watched range.

@@ -56,6 +56,8 @@ pub struct RunOptions {
     pub as_root: bool,
     /// Log what the programs in the kernel do.
     pub debug_bpf: bool,
+    /// Attach each probe as a perf event, as on kernels without `uprobe_multi`.
+    pub perf_probes: bool,
 }
 
 /// Why a run failed. Nothing is left behind then: no process, no probe.
@@ -239,6 +241,7 @@ fn prepare(options: &RunOptions, held: &Held) -> Result<Prepared, RunError> {
     let pid = held.pid();
     let symbolizer = Symbolizer::from_pid(pid)?;
     let plan = Plan::of(&symbolizer, pid);
+    let has_locks = plan.has_locks();
     let Plan { sites, probes, mut skipped, shared } = plan;
     let watches = Watches::resolve(&options.watch, &shared, &symbolizer)?;
     let (pidns_dev, pidns_ino, tgid) = privileges::pid_namespace(pid)
@@ -247,13 +250,21 @@ fn prepare(options: &RunOptions, held: &Held) -> Result<Prepared, RunError> {
         target: Target { tgid: tgid.into(), pidns_dev, pidns_ino },
         buffer_bytes: options.buffer_bytes,
         debug: options.debug_bpf,
+        perf_probes: options.perf_probes,
     })?;
     let mut notes = watches.notes.clone();
+    if !has_locks {
+        notes.push(
+            "no function that takes locks was found: a statically linked program that was stripped hides them, \
+             and violations that only locks show are missed"
+                .to_owned(),
+        );
+    }
     if !kernel.has_uprobe_multi() {
         let seconds = probes.len().div_ceil(9);
         eprintln!(
-            "avtrace: warning: this kernel has no uprobe_multi links (Linux 6.6): {} probes will take about \
-             {seconds} s to detach, and slow other programs down meanwhile",
+            "avtrace: warning: probes are attached one by one, without uprobe_multi links (Linux 6.6): {} of them \
+             may take {seconds} s to detach, and slow other programs down meanwhile",
             probes.len()
         );
     }

@@ -14,13 +14,12 @@ use crate::{
     live::{
         location::Location,
         source::{ObservedValue, Source},
+        sync::Known,
     },
+    probes::calls,
     report::{Names, Object, ObjectKind, RegionName, SourceFrame, ThreadName, Value},
     symbolize::{Frame, ProcessAddr, Resolution, SourceCache, is_wrapper},
 };
-
-/// Size of a `pthread_mutex_t` in glibc on x86-64: a lock's name is that of the whole, not of its first field.
-const MUTEX_BYTES: u64 = 40;
 
 /// Names of a live run.
 #[derive(Debug)]
@@ -94,6 +93,33 @@ impl LiveNames {
     }
 }
 
+impl LiveNames {
+    fn synchronisation(&self, known: Option<Known>, unknown: ObjectKind) -> Object {
+        let Some(Known { address, object, .. }) = known else {
+            return Object { kind: unknown, name: None, address: None };
+        };
+        let (kind, bytes) = kind_and_size(object);
+        let described = self.source.symbolizer.describe(ProcessAddr(address), bytes);
+        let name = described.ok().map(|described| without_internals(&described.to_string()));
+        Object { kind, name, address: Some(address) }
+    }
+}
+
+/// What reports call an object, and its size in bytes in glibc and musl on x86-64: its name is that of the whole, not
+/// of its first field.
+pub(super) const fn kind_and_size(object: calls::Object) -> (ObjectKind, u64) {
+    match object {
+        calls::Object::Mutex => (ObjectKind::Mutex, 40),
+        calls::Object::RwLock => (ObjectKind::RwLock, 56),
+        calls::Object::Spinlock => (ObjectKind::Spinlock, 4),
+        calls::Object::Condvar => (ObjectKind::Condvar, 48),
+        calls::Object::Semaphore => (ObjectKind::Semaphore, 32),
+        calls::Object::Barrier => (ObjectKind::Barrier, 32),
+        calls::Object::Once => (ObjectKind::Once, 4),
+        calls::Object::Thread => (ObjectKind::Thread, 8),
+    }
+}
+
 impl Names for LiveNames {
     fn region(&mut self, region: RegionId) -> RegionName {
         let Some((name, location)) = self.source.region_name(region) else {
@@ -119,16 +145,10 @@ impl Names for LiveNames {
         match object {
             finding::Object::Variable(variable) => self.variable(variable),
             finding::Object::Lock(lock) => {
-                let address = self.source.lock_info(lock).map(|(address, _)| address);
-                let name = address.and_then(|address| {
-                    let described =
-                        self.source.symbolizer.describe(ProcessAddr(address), MUTEX_BYTES);
-                    described.ok().map(|described| without_internals(&described.to_string()))
-                });
-                Object { kind: ObjectKind::Mutex, name, address }
+                self.synchronisation(self.source.lock_info(lock), ObjectKind::Lock)
             }
-            finding::Object::Sync(_) => {
-                Object { kind: ObjectKind::Sync, name: None, address: None }
+            finding::Object::Sync(sync) => {
+                self.synchronisation(self.source.sync_info(sync), ObjectKind::Sync)
             }
             finding::Object::Thread(thread) => {
                 let name = self.thread(thread).name;

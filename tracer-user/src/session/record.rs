@@ -8,7 +8,7 @@ use std::{
 };
 
 use checker::{
-    event::{EventNumber, LocationId, LockId, Op, RegionId, SyncId, ThreadId, VarId},
+    event::{EventNumber, LocationId, LockId, RegionId, SyncId, ThreadId, VarId},
     finding,
     format::{self, AvtWriter, CodeAddress, Frame, Gap, LocationKind, ModuleId, WriteError},
 };
@@ -17,10 +17,11 @@ use crate::{
     live::{
         location::Location,
         source::{Item, Source},
+        sync::Known,
     },
     offline::recording,
     report::{self, Names, NotSeen, SourceFrame},
-    session::names::LiveNames,
+    session::names::{LiveNames, kind_and_size},
     symbolize::{Module, ProcessAddr},
 };
 
@@ -151,7 +152,6 @@ impl Recorder {
                 }
             };
             let number = self.writer.events_written();
-            self.define_sync(event.op)?;
             while let Some((event, value)) = values.next_if(|(event, _)| *event <= number) {
                 self.writer.value(format::ObservedValue {
                     event,
@@ -184,14 +184,13 @@ impl Recorder {
             writer.region(RegionId(defined.regions), &region)?;
             defined.regions += 1;
         }
-        while let Some((address, location)) = source.lock_info(LockId(defined.locks)) {
-            let lock = format::Object {
-                address: Some(address),
-                location: Some(location),
-                ..format::Object::new(format::ObjectKind::Lock)
-            };
-            writer.lock(LockId(defined.locks), &lock)?;
+        while let Some(known) = source.lock_info(LockId(defined.locks)) {
+            writer.lock(LockId(defined.locks), &synchronisation(known, None))?;
             defined.locks += 1;
+        }
+        while let Some(known) = source.sync_info(SyncId(defined.syncs)) {
+            writer.sync(SyncId(defined.syncs), &synchronisation(known, None))?;
+            defined.syncs += 1;
         }
         while let Some(range) = source.watch(VarId(defined.variables)) {
             let variable = format::Object {
@@ -202,19 +201,6 @@ impl Recorder {
             };
             writer.variable(VarId(defined.variables), &variable)?;
             defined.variables += 1;
-        }
-        Ok(())
-    }
-
-    /// Of a synchronisation object nothing is known before it is named.
-    fn define_sync(&mut self, op: Op) -> Result<(), WriteError> {
-        let (Op::Signal(id) | Op::Wait(id) | Op::Arrive(id) | Op::Depart(id)) = op else {
-            return Ok(());
-        };
-        while self.defined.syncs <= id.0 {
-            let unknown = format::Object::new(format::ObjectKind::Sync);
-            self.writer.sync(SyncId(self.defined.syncs), &unknown)?;
-            self.defined.syncs += 1;
         }
         Ok(())
     }
@@ -272,17 +258,22 @@ impl Recorder {
             writer.thread(id, &format::Thread { name, tid })?;
         }
         for id in (0..defined.locks).map(LockId) {
-            let location = names.source().lock_info(id).map(|(_, location)| location);
-            let lock = names.object(finding::Object::Lock(id));
-            writer.lock(id, &object(lock, None, location))?;
-        }
-        for id in (0..defined.variables).map(VarId) {
-            let size = names.source().watch(id).map(|range| range.length);
-            let variable = names.object(finding::Object::Variable(id));
-            writer.variable(id, &object(variable, size, None))?;
+            let name = names.object(finding::Object::Lock(id)).name;
+            if let Some(known) = names.source().lock_info(id) {
+                writer.lock(id, &synchronisation(known, name))?;
+            }
         }
         for id in (0..defined.syncs).map(SyncId) {
-            writer.sync(id, &object(names.object(finding::Object::Sync(id)), None, None))?;
+            let name = names.object(finding::Object::Sync(id)).name;
+            if let Some(known) = names.source().sync_info(id) {
+                writer.sync(id, &synchronisation(known, name))?;
+            }
+        }
+        for id in (0..defined.variables).map(VarId) {
+            let report::Object { name, address, .. } = names.object(finding::Object::Variable(id));
+            let size = names.source().watch(id).map(|range| range.length);
+            let unnamed = format::Object::new(format::ObjectKind::Variable);
+            writer.variable(id, &format::Object { name, address, size, ..unnamed })?;
         }
         Ok(())
     }
@@ -305,12 +296,9 @@ fn frame(frame: &SourceFrame) -> Frame<'_> {
     }
 }
 
-fn object(
-    named: report::Object,
-    size: Option<u64>,
-    location: Option<LocationId>,
-) -> format::Object {
-    let report::Object { kind, name, address } = named;
+fn synchronisation(known: Known, name: Option<String>) -> format::Object {
+    let Known { address, object, first_used } = known;
+    let (kind, size) = kind_and_size(object);
     let kind = match kind {
         report::ObjectKind::Variable => format::ObjectKind::Variable,
         report::ObjectKind::Mutex => format::ObjectKind::Mutex,
@@ -324,5 +312,11 @@ fn object(
         report::ObjectKind::Futex => format::ObjectKind::Futex,
         report::ObjectKind::Sync | report::ObjectKind::Thread => format::ObjectKind::Sync,
     };
-    format::Object { kind, name, address, size, location }
+    format::Object {
+        kind,
+        name,
+        address: Some(address),
+        size: Some(size),
+        location: Some(first_used),
+    }
 }
