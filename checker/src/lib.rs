@@ -23,6 +23,7 @@ mod davida;
 mod error;
 pub mod event;
 pub mod finding;
+pub mod format;
 mod hb;
 
 pub use check::{Checker, Options, Regions, Relation};

@@ -1,10 +1,11 @@
-//! One run: start the program, attach, let it go, check while it runs, report. Each step is in a file of its own;
+//! One run: start the program, attach, let it go, check or record while it runs, report. Each step is in a file of its own;
 //! this one says in which order, and what is undone when a step fails.
 
 pub mod checking;
 pub mod names;
 pub mod privileges;
 pub mod program;
+pub mod record;
 pub mod watches;
 
 use std::{
@@ -15,12 +16,15 @@ use std::{
     time::Instant,
 };
 
+use checker::{event::EventNumber, format};
+
 use tracer_ebpf::Target;
 
 use self::{
     checking::{Checked, Checking},
     names::LiveNames,
     program::ProgramError,
+    record::{RecordError, Recorder},
     watches::{WatchError, Watches},
 };
 use crate::{
@@ -50,8 +54,10 @@ pub struct RunOptions {
     pub command: Vec<OsString>,
     /// What to watch.
     pub watch: Vec<WatchSpec>,
-    /// Options of the checker.
-    pub checker: checker::Options,
+    /// Options of the checker; `None` to check nothing.
+    pub checker: Option<checker::Options>,
+    /// Record the events in this file.
+    pub record: Option<PathBuf>,
     /// Size of the ring buffer in bytes.
     pub buffer_bytes: u32,
     /// Keep root for the program under sudo.
@@ -68,6 +74,9 @@ pub enum RunError {
     /// The program cannot be traced.
     #[error(transparent)]
     Program(#[from] ProgramError),
+    /// The trace cannot be written.
+    #[error(transparent)]
+    Record(#[from] RecordError),
     /// What is to be watched cannot be.
     #[error(transparent)]
     Watch(#[from] WatchError),
@@ -121,8 +130,10 @@ impl RunError {
 pub struct Outcome {
     /// How the program ended.
     pub ending: Ending,
-    /// What was found.
+    /// What was found; no more than counts, and what was not seen, when nothing was checked.
     pub report: Report,
+    /// How many events were recorded, when they were to be.
+    pub recorded: Option<Result<EventNumber, RecordError>>,
 }
 
 /// Runs a program and checks it.
@@ -158,16 +169,17 @@ pub fn run(options: &RunOptions) -> Result<Outcome, RunError> {
     let subject = |ending| subject(pid, &options.command, ending);
     let held = match held.run_to(privileges::entry_point).map_err(start_error)? {
         Start::AtEntry(held) => held,
-        Start::Ended(ending) => return Ok(ended_early(ending, subject(ending))),
+        Start::Ended(ending) => return ended_early(options, pid, ending),
     };
     let prepared = prepare(options, &held);
     if let Some(ending) = held.ended() {
-        return Ok(ended_early(ending, subject(ending)));
+        return ended_early(options, pid, ending);
     }
     let Prepared { kernel, events, source, skipped, summary, mut notes } = prepared?;
+    let recorder = start_recorder(options, pid)?;
     let (reader, batches) =
         Reader::start(events).map_err(RunError::system("cannot start a thread"))?;
-    let checking = Checking::start(batches, source, kernel, options.checker)
+    let checking = Checking::start(batches, source, kernel, options.checker, recorder)
         .map_err(RunError::system("cannot start a thread"))?;
     let signals = privileges::forward_signals(pid)
         .map_err(RunError::system("cannot install signal handlers"))?;
@@ -175,7 +187,8 @@ pub fn run(options: &RunOptions) -> Result<Outcome, RunError> {
     let ending = running.await_end().map_err(RunError::system("cannot wait for the program"))?;
     signals.close();
     let undecodable = reader.finish();
-    let Checked { findings, source, kernel, late_watch_notes, values } = checking.finish();
+    let Checked { findings, recorder, source, kernel, late_watch_notes, values } =
+        checking.finish();
     let lost = kernel.lost();
     if let Some(unseen) = unseen_hits(&kernel, &source, &lost) {
         notes.push(unseen);
@@ -193,31 +206,53 @@ pub fn run(options: &RunOptions) -> Result<Outcome, RunError> {
     let context = report::Context {
         not_seen,
         summary: summary.with_elapsed(started.elapsed()),
-        nesting: match options.checker.regions {
-            checker::Regions::Outermost => report::Nesting::Outermost,
-            checker::Regions::All => report::Nesting::All,
+        nesting: match options.checker.map(|options| options.regions) {
+            Some(checker::Regions::All) => report::Nesting::All,
+            Some(checker::Regions::Outermost) | None => report::Nesting::Outermost,
         },
         ..report::Context::new(subject(ending))
     };
     let mut names = LiveNames::new(source, values);
     // The kernel waits for a grace period at each detach: names are looked up meanwhile.
-    let report = thread::scope(|scope| {
+    let (report, recorded) = thread::scope(|scope| {
         scope.spawn(|| kernel.detach());
-        report::assemble(&findings, &mut names, context)
+        let report = report::assemble(&findings, &mut names, context);
+        let process = recorded_process(pid, &options.command, Some(ending));
+        let recorded =
+            recorder.map(|recorder| recorder.finish(Some(&mut names), &process, &report.not_seen));
+        (report, recorded)
     });
-    Ok(Outcome { ending, report })
+    Ok(Outcome { ending, report, recorded })
+}
+
+/// A recording that was there before is gone from here on, so nothing should fail any more that can fail early.
+fn start_recorder(options: &RunOptions, pid: u32) -> Result<Option<Recorder>, RecordError> {
+    let Some(path) = &options.record else { return Ok(None) };
+    let mut recorder = Recorder::create(path)?;
+    recorder.process(&recorded_process(pid, &options.command, None));
+    Ok(Some(recorder))
+}
+
+/// What a recording says of the process.
+fn recorded_process(pid: u32, command: &[OsString], ending: Option<Ending>) -> format::Process {
+    let (exit_code, signal) = ending.map_or((None, None), exit_code_and_signal);
+    format::Process { pid: Some(pid), argv: arguments(command), exit_code, signal }
 }
 
 /// The outcome for a program that ran nothing of its own. Where the dynamic linker refused it, that has told the user
 /// why.
-fn ended_early(ending: Ending, subject: Subject) -> Outcome {
+fn ended_early(options: &RunOptions, pid: u32, ending: Ending) -> Result<Outcome, RunError> {
     let notes = vec!["the program ended before it reached its entry point".to_owned()];
     let context = report::Context {
         not_seen: NotSeen { notes, ..NotSeen::default() },
-        ..report::Context::new(subject)
+        ..report::Context::new(subject(pid, &options.command, ending))
     };
     let findings = checker::finding::Findings::default();
-    Outcome { ending, report: report::assemble(&findings, &mut names::NoNames, context) }
+    let report = report::assemble(&findings, &mut names::NoNames, context);
+    let process = recorded_process(pid, &options.command, Some(ending));
+    let recorded = start_recorder(options, pid)?
+        .map(|recorder| recorder.finish(None, &process, &report.not_seen));
+    Ok(Outcome { ending, report, recorded })
 }
 
 /// Everything that is ready when the program is let go.
@@ -342,12 +377,19 @@ fn unseen_hits(
 }
 
 fn subject(pid: u32, command: &[OsString], ending: Ending) -> Subject {
-    let (exit_code, signal) = match ending {
+    let (exit_code, signal) = exit_code_and_signal(ending);
+    Subject::Process { pid, argv: arguments(command), exit_code, signal }
+}
+
+fn exit_code_and_signal(ending: Ending) -> (Option<i32>, Option<i32>) {
+    match ending {
         Ending::Exited(status) => (Some(status), None),
         Ending::Killed(signal) => (None, Some(signal)),
-    };
-    let argv = command.iter().map(|argument| argument.to_string_lossy().into_owned()).collect();
-    Subject::Process { pid, argv, exit_code, signal }
+    }
+}
+
+fn arguments(command: &[OsString]) -> Vec<String> {
+    command.iter().map(|argument| argument.to_string_lossy().into_owned()).collect()
 }
 
 fn not_seen(
