@@ -24,7 +24,11 @@ mod error;
 pub mod event;
 pub mod finding;
 mod hb;
+mod regiontrack;
+mod tally;
+mod vector;
 
 pub use check::{Checker, Options, Regions, Relation};
 pub use davida::Davida;
 pub use error::{EventError, Misfit};
+pub use regiontrack::RegionTrack;

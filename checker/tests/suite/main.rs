@@ -4,4 +4,5 @@ mod generate;
 mod known;
 mod oracle;
 mod properties;
+mod regiontrack;
 mod text;
