@@ -18,6 +18,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod aerodrome;
 mod check;
 mod davida;
 mod error;
@@ -28,6 +29,7 @@ mod regiontrack;
 mod tally;
 mod vector;
 
+pub use aerodrome::{AeroDrome, Detection};
 pub use check::{Checker, Options, Regions, Relation};
 pub use davida::Davida;
 pub use error::{EventError, Misfit};

@@ -41,6 +41,12 @@ impl Vector {
             }
         }
     }
+
+    /// Whether the other knows all that this one does.
+    pub(crate) fn is_within(&self, other: &Self) -> bool {
+        let theirs = other.0.iter().copied().chain(std::iter::repeat(0));
+        self.0.iter().zip(theirs).all(|(&mine, theirs)| mine <= theirs)
+    }
 }
 
 #[cfg(test)]
@@ -52,9 +58,11 @@ mod tests {
         let (mut short, mut long) = (Vector::default(), Vector::default());
         short.raise(0, 4);
         long.raise(2, 0);
+        assert!(!short.is_within(&long) && !long.is_within(&short));
+        assert!(Vector::default().is_within(&short));
         short.join_but(&long, 2);
         assert!(!short.knows(2, 0) && short.knows(0, 4) && !short.knows(0, 5));
         short.join(&long);
-        assert!(short.knows(2, 0));
+        assert!(short.knows(2, 0) && long.is_within(&short));
     }
 }

@@ -1,5 +1,6 @@
 //! The checker against its definitions: known answers as text traces, and properties against a brute-force oracle.
 
+mod aerodrome;
 mod generate;
 mod known;
 mod oracle;

@@ -1,9 +1,8 @@
 //! RegionTrack's test against Davida and the oracle.
 
-use crate::generate::{chaos, well_formed};
+use crate::generate::{chaos, short_lived, well_formed};
 use crate::oracle::Oracle;
 use crate::text::{parse, run, run_on};
-use checker::event::{Event, LocationId, Op, RegionId, ThreadId, VarId};
 use checker::finding::{Counts, Evidence, Findings, Instance};
 use checker::{Checker, Davida, Options, RegionTrack, Regions, Relation};
 use proptest::prelude::*;
@@ -136,27 +135,7 @@ proptest! {
 
     /// The two say the same of many short-lived threads, whose rows are used again.
     #[test]
-    fn regiontrack_agrees_with_davida_on_short_lived_threads(
-        choices in prop::collection::vec((0..4_u32, 0..5_u32, 0..3_u32), 0..400),
-    ) {
-        let mut threads = [0, 1, 2, 3];
-        let mut next = 4;
-        let mut events: Vec<Event> = Vec::new();
-        for (seat, kind, object) in choices {
-            let thread = ThreadId(threads[seat as usize]);
-            let op = match kind {
-                0 => Op::Begin(RegionId(object)),
-                1 => Op::Read(VarId(object)),
-                2 => Op::Write(VarId(object)),
-                3 => Op::Read(VarId(3 + object)),
-                _ => Op::Exit,
-            };
-            if op == Op::Exit {
-                threads[seat as usize] = next;
-                next += 1;
-            }
-            events.push(Event { thread, op, location: LocationId(events.len() as u32) });
-        }
+    fn regiontrack_agrees_with_davida_on_short_lived_threads(events in short_lived(400)) {
         for relation in [Relation::Full, Relation::Data] {
             let options = Options { relation, instances: true, ..Options::default() };
             let findings = run_on(RegionTrack::new(options), &events);
