@@ -28,9 +28,11 @@ mod hb;
 mod regiontrack;
 mod tally;
 mod vector;
+mod velodrome;
 
 pub use aerodrome::{AeroDrome, Detection};
 pub use check::{Checker, Options, Regions, Relation};
 pub use davida::Davida;
 pub use error::{EventError, Misfit};
 pub use regiontrack::RegionTrack;
+pub use velodrome::Velodrome;

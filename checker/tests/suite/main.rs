@@ -7,3 +7,4 @@ mod oracle;
 mod properties;
 mod regiontrack;
 mod text;
+mod velodrome;
