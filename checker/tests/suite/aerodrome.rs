@@ -110,6 +110,17 @@ fn the_end_of_a_transaction_reaches_every_kind_of_object() {
     }
 }
 
+/// x learns of t1's transaction only at the end of t2's, and of t3's only at the end of t1's.
+#[test]
+fn what_is_learnt_at_one_end_is_passed_on_at_the_next() {
+    check(
+        "t3 begin(c); t3 w(q); t1 begin(a); t1 w(a); t2 begin(b); t2 w(x); t2 r(a); t2 end
+         t1 r(q); t1 end; t3 r(x); t3 end",
+        false,
+        Some(10),
+    );
+}
+
 #[test]
 fn it_can_go_on() {
     let (events, _) = parse(&"t1 begin(m); t1 r(x); t2 w(x); t1 w(x); t1 end;".repeat(10));
