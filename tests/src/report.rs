@@ -116,12 +116,20 @@ impl Report {
     pub fn parse(document: &str) -> Self {
         let value: Value = serde_json::from_str(document)
             .unwrap_or_else(|error| panic!("the report is not JSON: {error}\n{document}"));
+        Self::check(&value);
+        serde_json::from_value(value).unwrap_or_else(|error| panic!("{error}\n{document}"))
+    }
+
+    /// Checks a report against the schema.
+    ///
+    /// # Panics
+    /// When it does not follow the one in `docs/report.schema.json`.
+    pub fn check(report: &Value) {
         let errors: Vec<String> = schema()
-            .iter_errors(&value)
+            .iter_errors(report)
             .map(|error| format!("{}: {error}", error.instance_path()))
             .collect();
         assert!(errors.is_empty(), "the report does not follow the schema:\n{}", errors.join("\n"));
-        serde_json::from_value(value).unwrap_or_else(|error| panic!("{error}\n{document}"))
     }
 
     /// The one violation that there has to be.
