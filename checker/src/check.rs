@@ -65,6 +65,8 @@ pub struct Options {
     pub lenient: bool,
     /// List every instance (24 bytes each) besides the distinct witnesses.
     pub instances: bool,
+    /// Decide whether the trace is serializable, and find a cycle when it is not and no violation shows it.
+    pub serializability: bool,
     /// Find the locks that a violating transaction let go of and took again.
     pub splits: bool,
     /// How many distinct witnesses are kept; instances of further ones are only counted.
@@ -78,6 +80,7 @@ impl Default for Options {
             relation: Relation::Full,
             lenient: false,
             instances: false,
+            serializability: true,
             splits: true,
             witnesses: 100_000,
         }

@@ -41,6 +41,9 @@ pub enum Misfit {
     /// An event of a thread that was joined before.
     #[error("the thread was joined before")]
     ThreadJoined,
+    /// An event of a thread that has ended.
+    #[error("the thread has ended")]
+    ThreadEnded,
     /// A fork of a thread that was forked before.
     #[error("fork of {0:?}, which was forked before")]
     ForkedTwice(ThreadId),

@@ -92,6 +92,9 @@ pub enum Op {
     Fork(ThreadId),
     /// Has waited for a thread's end.
     Join(ThreadId),
+    /// The thread ends. Sources may leave it out: a join says as much. It lets a checker forget threads that nobody
+    /// joins.
+    Exit,
     /// A post that later waits on the object may be let through by (condition variable, semaphore, once, futex).
     Signal(SyncId),
     /// Was let through by the posts so far.

@@ -171,9 +171,11 @@ pub struct Counts {
 pub struct Findings {
     /// Counts over the whole run.
     pub counts: Counts,
-    /// Whether the transaction graph is free of cycles; `None` when the checker does not decide it.
+    /// Whether the transaction graph of the events consumed is free of cycles; `None` when the checker does not
+    /// decide it.
     pub serializable: Option<bool>,
-    /// A cycle of transactions, when there is one that no violation shows.
+    /// A cycle of transactions, when there is one that no violation shows: each has a dependency to the next or
+    /// comes before it in program order, and the last is the first again.
     pub cycle: Option<Vec<Tx>>,
     /// Violations, data evidence first, then by first occurrence.
     pub violations: Vec<Violation>,

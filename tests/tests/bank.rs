@@ -325,3 +325,14 @@ fn json_goes_to_standard_error_without_a_file() {
     assert_eq!((ended.code, &*ended.stdout), (Some(66), "balance: 900\n"));
     assert_eq!(Report::parse(&ended.stderr).only_violation().region, "transfer");
 }
+
+/// What kernels before 6.6 get.
+#[test]
+fn with_probes_as_perf_events() {
+    require_bpf!();
+    let bank = c("bank", &["-g", "-O2"]);
+    let (ended, report) = Avtrace::on(&bank).options(["--perf-probes"]).report();
+    assert_eq!((ended.code, &*ended.stdout), (Some(66), "balance: 900\n"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("detach"), "the warning: {}", ended.stderr);
+    assert_eq!(report.only_violation().cycle(), ["transfer", "audit", "transfer"]);
+}

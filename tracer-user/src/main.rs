@@ -1,111 +1,14 @@
-//! The `avtrace` command: parses the command line, runs, writes the report, exits.
+//! The `avtrace` command: parses the command line, does what it says, exits.
 
-use std::{
-    io::{IsTerminal as _, stderr},
-    process::ExitCode,
-};
+use std::process::ExitCode;
 
 use clap::Parser as _;
-use tracer_user::{
-    cli::{Cli, ColorArg, Command, Format, RegionsArg, RunArgs},
-    probes::watch::WatchSpec,
-    report::{self, ColorChoice, Destination, TextOptions},
-    session::{self, Outcome, RunOptions},
-};
+use tracer_user::{cli::Cli, commands};
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
-    let arguments = match cli.command {
-        Some(Command::Run(arguments)) => arguments,
-        None => cli.run,
-    };
-    let status = run(&arguments).unwrap_or_else(|Failure { message, status }| {
-        eprintln!("avtrace: error: {}", report::printable(&message));
-        status
+    let status = commands::run(Cli::parse()).unwrap_or_else(|failure| {
+        commands::complain(&failure.message);
+        failure.status
     });
     ExitCode::from(status)
-}
-
-/// What is printed in one line before avtrace exits.
-struct Failure {
-    message: String,
-    status: u8,
-}
-
-fn run(arguments: &RunArgs) -> Result<u8, Failure> {
-    let watch = arguments
-        .watch
-        .iter()
-        .map(|spec| spec.parse())
-        .collect::<Result<Vec<WatchSpec>, _>>()
-        .map_err(|error| Failure { message: error.to_string(), status: 2 })?;
-    let destination = match &arguments.output {
-        Some(path) => Destination::File(path.clone()),
-        None => Destination::Stderr,
-    };
-    check_destination(&destination)?;
-    let options = RunOptions {
-        command: arguments.program.clone(),
-        watch,
-        checker: checker::Options {
-            regions: match arguments.regions {
-                RegionsArg::Outermost => checker::Regions::Outermost,
-                RegionsArg::All => checker::Regions::All,
-            },
-            ..checker::Options::live()
-        },
-        buffer_bytes: arguments.buffer << 20,
-        as_root: arguments.as_root,
-        debug_bpf: arguments.debug_bpf,
-    };
-    let Outcome { ending, report } = session::run(&options)
-        .map_err(|error| Failure { message: error.to_string(), status: error.exit_status() })?;
-    let internal = |message| Failure { message, status: 1 };
-    let bytes = match arguments.format {
-        Format::Text => report::text::render(&report, &text_options(arguments)),
-        Format::Json => {
-            report::json::render(&report).map_err(|error| internal(error.to_string()))?
-        }
-    };
-    if let Err(error) = report::write_output(&destination, bytes.as_bytes()) {
-        // Better in the wrong place than lost.
-        if destination != Destination::Stderr {
-            let _ = report::write_output(&Destination::Stderr, bytes.as_bytes());
-        }
-        return Err(internal(error.to_string()));
-    }
-    if report.has_findings() {
-        return Ok(arguments.error_exitcode);
-    }
-    // As a shell shows it: the low byte.
-    Ok(ending.shell_status() as u8)
-}
-
-/// Refuses a place for the report that cannot work before the program has run for nothing.
-fn check_destination(destination: &Destination) -> Result<(), Failure> {
-    let Destination::File(path) = destination else { return Ok(()) };
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let problem = if path.is_dir() {
-        "it is a directory"
-    } else if parent.is_some_and(|parent| !parent.is_dir()) {
-        "its directory does not exist"
-    } else {
-        return Ok(());
-    };
-    let message = format!("cannot write the report to `{}`: {problem}", path.display());
-    Err(Failure { message, status: 1 })
-}
-
-fn text_options(arguments: &RunArgs) -> TextOptions {
-    let choice = match arguments.color {
-        ColorArg::Auto => ColorChoice::Auto,
-        ColorArg::Always => ColorChoice::Always,
-        ColorArg::Never => ColorChoice::Never,
-    };
-    let is_terminal = arguments.output.is_none() && stderr().is_terminal();
-    TextOptions {
-        color: report::resolve_color(choice, is_terminal, |name| std::env::var_os(name)),
-        base_dir: std::env::current_dir().ok().map(|path| path.to_string_lossy().into_owned()),
-        ..TextOptions::default()
-    }
 }

@@ -1,6 +1,6 @@
 //! Davida: the transaction-level verdict with witnesses (Ma, Ashraf and Chan, "Davida: A Decentralization Approach
 //! to Localizing Transaction Sequences for Debugging Transactional Atomicity Violations"), in the form of
-//! `SPEC.md` §4. The trace-level verdict does not live here.
+//! `SPEC.md` §4. The trace-level verdict is asked of `reach` in the same pass, until a violation or a cycle answers it.
 //!
 //! For each active region and each thread the first event of that thread that the region's begin happens before is
 //! kept, with the dependency that brought it. A dependency whose source such an event is not later than, and whose
@@ -17,19 +17,20 @@
 //! the data forest are among those in the full forest; `oldest` is the first begin of an active region, so that no
 //! dependency from before it matters to anyone.
 
+#[cfg(test)]
+mod bounds;
 mod forest;
 mod groups;
-mod mask;
+mod reach;
 mod splits;
 
 use crate::check::{Checker, Options, Regions, Relation};
 use crate::error::EventError;
-use crate::event::{Event, EventNumber, LockId, RegionId, ThreadId};
+use crate::event::{Event, LockId, RegionId};
 use crate::finding::{Counts, Evidence, Findings, Instance, Order, Tx, Violation};
 use crate::hb::{Access, Dependency, Engine, Visitor};
-use forest::{Forest, Step};
+use forest::{Bits, DATA, FULL, Forest, Node, OWN, REACH, slots};
 use groups::Groups;
-use mask::{Mask, slots};
 use splits::Splits;
 
 /// How many events are looked ahead at to bring their objects into the cache.
@@ -79,21 +80,21 @@ impl Checker for Davida {
         self.regions.counts(self.engine.counts)
     }
 
-    fn finish(self: Box<Self>) -> Findings {
+    fn finish(mut self: Box<Self>) -> Findings {
         let counts = self.counts();
+        let (serializable, cycle) = self.regions.verdict();
         let mut violations = self.regions.groups.into_violations();
         violations.sort_by_key(|violation| violation.evidence);
         let mut instances = self.regions.instances;
         instances.sort_unstable();
-        Findings { counts, serializable: None, cycle: None, violations, instances }
+        Findings { counts, serializable, cycle, violations, instances }
     }
 }
 
-/// What is kept of a thread beside its rows in the forests.
+/// What is kept of a thread beside its rows in the masks and forests.
 #[derive(Default)]
 struct Thread {
-    /// The slots of its active regions as bits, and outermost first.
-    own: Mask,
+    /// The slots of its active regions, outermost first.
     slots: Vec<u32>,
     splits: Splits,
     /// Its transaction has been counted as violating.
@@ -105,20 +106,21 @@ struct Thread {
 struct Slot {
     region: RegionId,
     begin: Access,
+    /// The row of its thread.
+    row: usize,
+    active: bool,
 }
 
 struct ActiveRegions {
     options: Options,
     threads: Vec<Thread>,
     slots: Vec<Slot>,
-    /// For each slot the number of its region's begin; `MAX` for a free slot.
-    begins: Vec<EventNumber>,
     free: Vec<u32>,
-    oldest: EventNumber,
-    /// The relation that is asked for.
-    full: Forest,
-    /// Variables' dependencies only; not used when that is what is asked for.
-    data: Forest,
+    forest: Forest,
+    /// The relations that are followed: full words in the forest's columns. Variables' dependencies are followed
+    /// apart unless they are what is asked for, transactions until it is known that the trace is not serializable.
+    columns: Bits,
+    cycle: Option<Vec<Tx>>,
     groups: Groups,
     instances: Vec<Instance>,
     violations: u64,
@@ -127,15 +129,17 @@ struct ActiveRegions {
 
 impl ActiveRegions {
     fn new(options: Options) -> Self {
+        let mut columns = [u64::MAX; 4];
+        columns[DATA] *= u64::from(options.relation == Relation::Full);
+        columns[REACH] *= u64::from(options.serializability);
         Self {
             options,
             threads: Vec::new(),
             slots: Vec::new(),
-            begins: Vec::new(),
             free: Vec::new(),
-            oldest: EventNumber::MAX,
-            full: Forest::default(),
-            data: Forest::default(),
+            forest: Forest::default(),
+            columns,
+            cycle: None,
             groups: Groups::new(options.witnesses),
             instances: Vec::new(),
             violations: 0,
@@ -153,70 +157,108 @@ impl ActiveRegions {
         }
     }
 
+    /// Whether the trace is serializable, and the cycle when no violation shows one.
+    fn verdict(&mut self) -> (Option<bool>, Option<Vec<Tx>>) {
+        if self.violations > 0 {
+            return (Some(false), None);
+        }
+        let cycle = self.cycle.take();
+        (self.options.serializability.then_some(cycle.is_none()), cycle)
+    }
+
     fn both(&self) -> bool {
         self.options.relation == Relation::Full
     }
 
-    /// Closes the innermost active region of the thread.
-    fn close(&mut self, thread: usize) {
-        let Some(slot) = self.threads[thread].slots.pop() else { return };
+    /// Closes the innermost active region of the thread in that row.
+    fn close(&mut self, row: usize) {
+        let Some(slot) = self.threads[row].slots.pop() else { return };
         self.free.push(slot);
-        let slot = slot as usize;
-        self.threads[thread].own.remove(slot);
-        self.full.end(slot, thread);
-        if self.both() {
-            self.data.end(slot, thread);
-        }
-        let begin = std::mem::replace(&mut self.begins[slot], EventNumber::MAX);
-        if begin == self.oldest {
-            self.oldest = self.begins.iter().copied().min().unwrap_or(EventNumber::MAX);
+        self.slots[slot as usize].active = false;
+        self.forest.end(slot as usize, row);
+    }
+
+    /// It is known that the trace is not serializable.
+    fn decide(&mut self) {
+        if std::mem::take(&mut self.columns[REACH]) != 0 {
+            self.forest.forget(REACH);
         }
     }
 
     /// Closes all active regions.
     fn abandon(&mut self) {
-        for thread in 0..self.threads.len() {
-            while !self.threads[thread].slots.is_empty() {
-                self.close(thread);
+        for row in 0..self.threads.len() {
+            while !self.threads[row].slots.is_empty() {
+                self.close(row);
             }
-            self.threads[thread].splits.clear();
+            self.threads[row].splits.clear();
+        }
+    }
+
+    /// A dependency from a thread that regions have reached: those of the sink's thread among `closed` may be
+    /// violated by it, those among `fresh` may reach the sink's thread.
+    fn grow(
+        &mut self,
+        word: usize,
+        closed: u64,
+        fresh: Bits,
+        u: usize,
+        dependency: &Dependency<'_>,
+    ) {
+        let node = Node::new(u, dependency);
+        if self.columns[REACH] != 0 {
+            let own = self.threads[dependency.row].slots.first().map(|&slot| slot as usize);
+            self.cycle = own.and_then(|own| reach::cycle(&self.forest, own, &node));
+            if self.cycle.is_some() {
+                self.decide();
+            } else {
+                reach::extend(&mut self.forest, (word, fresh[REACH]), own, &node);
+            }
+        }
+        let event = dependency.source.event();
+        for slot in slots(word, closed) {
+            let reached = self.forest.contains(FULL, u, slot);
+            if reached && self.forest.first(FULL, u, slot) <= event {
+                self.violation(slot, &node, dependency.is_variable());
+            }
+        }
+        for column in [FULL, DATA] {
+            for slot in slots(word, fresh[column]) {
+                if self.forest.first(column, u, slot) <= event {
+                    self.forest.reach(column, slot, dependency.sink.event(), node);
+                }
+            }
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn violation(&mut self, slot: usize, dependency: &Dependency<'_>) {
-        let (u, event) = (dependency.source.thread().index(), dependency.source.event());
-        let (word, bit) = (slot / 64, 1 << (slot % 64));
-        let data = dependency.is_variable()
-            && (!self.both()
-                || self.data.reached(u, word) & bit != 0 && self.data.precedes(slot, u, event));
+    fn violation(&mut self, slot: usize, closing: &Node, variable: bool) {
+        let (u, event) = (closing.from(), closing.source.event());
+        let in_data =
+            || self.forest.contains(DATA, u, slot) && self.forest.first(DATA, u, slot) <= event;
+        let data = variable && (!self.both() || in_data());
         let evidence = if data { Evidence::Data } else { Evidence::Sync };
-        let forest = if data && self.both() { &self.data } else { &self.full };
-        let Slot { region, begin } = self.slots[slot];
+        let column = if data && self.both() { DATA } else { FULL };
+        let Slot { region, begin, .. } = self.slots[slot];
 
+        self.decide();
         self.violations += 1;
-        let thread = &mut self.threads[dependency.sink.thread().index()];
+        let thread = &mut self.threads[closing.row()];
         self.violating_transactions += u64::from(!thread.violating);
         thread.violating = true;
         if self.options.instances {
             self.instances.push(Instance {
                 begin_event: begin.event(),
-                trigger_event: dependency.sink.event(),
+                trigger_event: closing.sink.event(),
                 source_event: event,
             });
         }
 
-        let closing = Step {
-            source: dependency.source,
-            sink: dependency.sink,
-            object: dependency.object,
-            order: dependency.order(),
-        };
-        let path = || std::iter::once(closing).chain(forest.path(slot, u));
+        let path = || std::iter::once(closing).chain(self.forest.path(column, slot, u));
         let splits = &thread.splits;
         self.groups.count(region, &begin, evidence, path(), || {
-            let mut edges: Vec<_> = path().map(|step| step.edge()).collect();
+            let mut edges: Vec<_> = path().map(Node::edge).collect();
             edges.reverse();
             // A nested region is a transaction within the outermost one, whose ordinal it shares.
             let transaction = Tx { region: Some(region), begin_event: begin.event(), ..begin.tx() };
@@ -237,7 +279,7 @@ impl ActiveRegions {
                 order: if racy { Order::Racy } else { Order::Synchronised },
                 transaction,
                 begin: begin.point(),
-                trigger_event: dependency.sink.event(),
+                trigger_event: closing.sink.event(),
                 source_event: event,
                 witness,
                 splits: splits.since(first),
@@ -248,105 +290,105 @@ impl ActiveRegions {
 }
 
 impl Visitor for ActiveRegions {
-    fn started(&mut self, thread: ThreadId) {
-        let count = thread.index() + 1;
-        if count > self.threads.len() {
-            self.threads.resize_with(count, Thread::default);
-            self.full.grow(count);
-            self.data.grow(count);
+    fn started(&mut self, row: usize) {
+        if row >= self.threads.len() {
+            self.threads.resize_with(row + 1, Thread::default);
+            self.forest.grow(row + 1);
         }
+        self.threads[row].violating = false;
     }
 
-    #[inline]
+    #[inline(always)]
+    fn cares(&self, row: Option<usize>, source: &Access) -> bool {
+        self.forest.lower_bound(row).is_reached(source)
+    }
+
+    #[inline(never)]
     fn dependency(&mut self, dependency: &Dependency<'_>) {
-        if dependency.source.event() < self.oldest {
-            return;
-        }
         let variable = dependency.is_variable();
         if !variable && !self.both() {
             return;
         }
-        let event = dependency.source.event();
-        let (u, v) = (dependency.source.thread().index(), dependency.sink.thread().index());
+        let (Some(u), v) = (dependency.source_row(), dependency.row) else { return };
+        if !self.forest.is_reached(u, dependency.source) {
+            return;
+        }
         for word in 0..self.slots.len().div_ceil(64) {
-            let reached = self.full.reached(u, word);
-            if reached == 0 {
-                continue;
+            let (from, to) = (self.forest.bits(u, word), self.forest.bits(v, word));
+            let mut fresh = from;
+            for (fresh, to) in fresh.iter_mut().zip(to) {
+                *fresh &= !to;
             }
-            for slot in slots(word, reached & self.threads[v].own.word(word)) {
-                if self.full.precedes(slot, u, event) {
-                    self.violation(slot, dependency);
-                }
-            }
-            let fresh = reached & !self.full.reached(v, word);
-            if fresh != 0 {
-                self.full.extend(word, fresh, dependency);
-            }
-            if variable && self.both() {
-                let fresh = self.data.reached(u, word) & !self.data.reached(v, word);
-                if fresh != 0 {
-                    self.data.extend(word, fresh, dependency);
-                }
+            fresh[DATA] &= u64::from(variable).wrapping_neg();
+            let closed = (from[FULL] | from[REACH]) & to[OWN];
+            if closed | fresh[FULL] | fresh[DATA] | fresh[REACH] != 0 {
+                self.grow(word, closed, fresh, u, dependency);
             }
         }
     }
 
-    fn begin(&mut self, now: &Access, region: RegionId, depth: usize) {
-        let thread = &mut self.threads[now.thread().index()];
+    fn begin(&mut self, row: usize, now: &Access, region: RegionId, depth: usize) {
+        let thread = &mut self.threads[row];
         if depth == 0 {
             thread.violating = false;
             thread.splits.clear();
         } else if self.options.regions == Regions::Outermost {
             return;
         }
+        let opened = Slot { region, begin: *now, row, active: true };
         let slot = match self.free.pop() {
             Some(slot) => {
-                self.slots[slot as usize] = Slot { region, begin: *now };
-                self.begins[slot as usize] = now.event();
+                self.slots[slot as usize] = opened;
                 slot as usize
             }
             None => {
-                self.slots.push(Slot { region, begin: *now });
-                self.begins.push(now.event());
+                self.slots.push(opened);
                 self.slots.len() - 1
             }
         };
-        thread.own.insert(slot);
         thread.slots.push(slot as u32);
-        self.full.begin(slot, now);
-        if self.both() {
-            self.data.begin(slot, now);
-        }
-        self.oldest = self.oldest.min(now.event());
+        let mut columns = self.columns;
+        columns[REACH] *= u64::from(depth == 0);
+        self.forest.begin(slot, row, now.event(), columns);
     }
 
-    fn end(&mut self, thread: ThreadId, depth: usize) {
+    fn end(&mut self, row: usize, depth: usize) {
         let open = match self.options.regions {
             Regions::Outermost => depth.min(1),
             Regions::All => depth,
         };
-        while self.threads[thread.index()].slots.len() > open {
-            self.close(thread.index());
+        while self.threads[row].slots.len() > open {
+            self.close(row);
         }
     }
 
-    fn acquired(&mut self, lock: LockId, now: &Access) {
-        let thread = &mut self.threads[now.thread().index()];
+    /// A region whose begin precedes an event of the thread has reached the thread, and what comes to follow one of
+    /// its transactions only now does so by way of an active one that has. In the data relation it need not have,
+    /// and still the order of events that the thread knows of can be asked for while a region is active that began
+    /// before them.
+    fn needs(&self, row: usize, last: &Access) -> bool {
+        let mut active = self.slots.iter().filter(|slot| slot.active);
+        !self.forest.is_unreached(row)
+            || !self.both() && active.any(|slot| slot.begin.event() <= last.event())
+    }
+
+    fn acquired(&mut self, row: usize, lock: LockId, now: &Access) {
+        let thread = &mut self.threads[row];
         if self.options.splits && !thread.slots.is_empty() {
             thread.splits.acquired(lock, now);
         }
     }
 
-    fn released(&mut self, lock: LockId, now: &Access) {
-        let thread = &mut self.threads[now.thread().index()];
+    fn released(&mut self, row: usize, lock: LockId, now: &Access) {
+        let thread = &mut self.threads[row];
         if self.options.splits && !thread.slots.is_empty() {
             thread.splits.released(lock, now);
         }
     }
 
     fn reset(&mut self, lock: LockId) {
-        for thread in &mut self.threads {
-            thread.splits.forget(lock);
+        for slot in self.slots.iter().filter(|slot| slot.active) {
+            self.threads[slot.row].splits.forget(lock);
         }
     }
 }

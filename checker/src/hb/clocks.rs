@@ -2,27 +2,31 @@
 //! Dependencies themselves are found without clocks.
 //!
 //! A component is an event number plus one, so that a remembered event needs no epoch of its own (the test of
-//! FastTrack, with event numbers as epochs).
+//! FastTrack, with event numbers as epochs). Components belong to lanes, not to threads: a thread may have the lane
+//! of one that has ended, if it is known to start after that end, or if nobody will ask about that one any more.
+//! Event numbers grow, so that what is known of the former thread is never taken for an event of the new one.
 
-use crate::event::{EventNumber, ThreadId};
-use crate::finding::Order;
+use crate::event::EventNumber;
 use crate::hb::access::Access;
+use std::collections::VecDeque;
 
-/// For each thread the number, plus one, of its last event that is known; absent components are 0.
+/// How many idle lanes are looked at for a thread that starts.
+const LOOKED_AT: usize = 64;
+
+/// For each lane the number, plus one, of the last event that is known; absent components are 0.
 #[derive(Clone, Default)]
 pub(crate) struct Clock(Vec<u64>);
 
 impl Clock {
-    fn get(&self, thread: ThreadId) -> u64 {
-        self.0.get(thread.index()).copied().unwrap_or(0)
+    fn get(&self, lane: usize) -> u64 {
+        self.0.get(lane).copied().unwrap_or(0)
     }
 
-    fn raise(&mut self, thread: ThreadId, event: EventNumber) {
-        let index = thread.index();
-        if index >= self.0.len() {
-            self.0.resize(index + 1, 0);
+    fn raise(&mut self, lane: usize, event: EventNumber) {
+        if lane >= self.0.len() {
+            self.0.resize(lane + 1, 0);
         }
-        self.0[index] = self.0[index].max(event + 1);
+        self.0[lane] = self.0[lane].max(event + 1);
     }
 
     fn join(&mut self, other: &Self) {
@@ -39,64 +43,123 @@ impl Clock {
     }
 }
 
-/// The clocks of all threads.
+#[derive(Clone, Copy, Default)]
+struct Lane {
+    /// Rows that have it, those of ended threads included.
+    holders: u32,
+    /// The last event of the last thread that had it, which has ended.
+    last: Option<EventNumber>,
+}
+
 #[derive(Default)]
-pub(crate) struct Clocks(Vec<Clock>);
+struct Known {
+    lane: usize,
+    clock: Clock,
+}
+
+/// The clocks of all threads, by row.
+#[derive(Default)]
+pub(crate) struct Clocks {
+    known: Vec<Known>,
+    lanes: Vec<Lane>,
+    /// Lanes of ended threads alone.
+    idle: VecDeque<u32>,
+}
 
 impl Clocks {
-    /// Makes room for `count` threads.
-    pub(crate) fn grow(&mut self, count: usize) {
-        if count > self.0.len() {
-            self.0.resize_with(count, Clock::default);
+    /// A thread gets a row; `parent` is the row of the thread that forked it, when it was forked.
+    pub(crate) fn start(&mut self, row: usize, parent: Option<usize>) {
+        if row >= self.known.len() {
+            self.known.resize_with(row + 1, Known::default);
+        }
+        let forker = parent.map(|parent| &self.known[parent].clock);
+        let fits = |&lane: &u32| {
+            let Lane { holders, last } = self.lanes[lane as usize];
+            let known = forker.map_or(0, |forker| forker.get(lane as usize));
+            holders == 0 || last.is_some_and(|last| known > last)
+        };
+        let looked_at = self.idle.len().min(LOOKED_AT);
+        let lane = match self.idle.iter().take(looked_at).position(fits) {
+            Some(place) => self.idle.swap_remove_front(place),
+            None => {
+                // Those looked at in vain give way to others.
+                self.idle.rotate_left(looked_at);
+                None
+            }
+        };
+        let lane = lane.map_or(self.lanes.len(), |lane| lane as usize);
+        if lane == self.lanes.len() {
+            self.lanes.push(Lane::default());
+        }
+        self.lanes[lane].holders += 1;
+        self.lanes[lane].last = None;
+        self.known[row].lane = lane;
+        self.known[row].clock.clear();
+    }
+
+    /// The thread in that row has ended with that event; none when it never acted.
+    pub(crate) fn end(&mut self, row: usize, last: Option<EventNumber>) {
+        let lane = self.known[row].lane;
+        self.lanes[lane].last = last;
+        self.idle.push_front(lane as u32);
+    }
+
+    /// The row of a thread that has ended is given back: nobody will ask about that thread any more.
+    pub(crate) fn free(&mut self, row: usize) {
+        let Known { lane, clock } = &mut self.known[row];
+        self.lanes[*lane].holders -= 1;
+        clock.clear();
+    }
+
+    /// Whether the thread in the row knows that event of the thread in the row `of`.
+    pub(crate) fn knows(&self, row: usize, of: usize, event: EventNumber) -> bool {
+        self.known[row].clock.get(self.known[of].lane) > event
+    }
+
+    /// `clock` becomes what the thread in the row knows at `now`.
+    pub(crate) fn publish(&self, row: usize, now: &Access, clock: &mut Clock) {
+        let known = &self.known[row];
+        clock.0.clone_from(&known.clock.0);
+        clock.raise(known.lane, now.event());
+    }
+
+    /// `clock` also becomes what the thread in the row knows at `now`.
+    pub(crate) fn publish_more(&self, row: usize, now: &Access, clock: &mut Clock) {
+        let known = &self.known[row];
+        clock.join(&known.clock);
+        clock.raise(known.lane, now.event());
+    }
+
+    /// The thread in the row learns what `clock` holds, which the thread in the row `from` published at `event`;
+    /// nothing is done when it knows that already.
+    pub(crate) fn learn_from(
+        &mut self,
+        row: usize,
+        from: Option<usize>,
+        event: EventNumber,
+        clock: &Clock,
+    ) {
+        if !from.is_some_and(|from| self.knows(row, from, event)) {
+            self.learn(row, clock);
         }
     }
 
-    /// How the two ends of a dependency between variable accesses are ordered.
-    pub(crate) fn order(&self, source: &Access, sink: &Access) -> Order {
-        if self.knows(sink.thread(), source) { Order::Synchronised } else { Order::Racy }
+    /// The thread in the row learns what `clock` holds.
+    pub(crate) fn learn(&mut self, row: usize, clock: &Clock) {
+        self.known[row].clock.join(clock);
     }
 
-    fn knows(&self, thread: ThreadId, source: &Access) -> bool {
-        self.0.get(thread.index()).is_some_and(|clock| clock.get(source.thread()) > source.event())
-    }
-
-    /// `clock` becomes what the thread of `now` knows at `now`.
-    pub(crate) fn publish(&self, now: &Access, clock: &mut Clock) {
-        match self.0.get(now.thread().index()) {
-            Some(known) => clock.0.clone_from(&known.0),
-            None => clock.clear(),
-        }
-        clock.raise(now.thread(), now.event());
-    }
-
-    /// `clock` also becomes what the thread of `now` knows at `now`.
-    pub(crate) fn publish_more(&self, now: &Access, clock: &mut Clock) {
-        if let Some(known) = self.0.get(now.thread().index()) {
-            clock.join(known);
-        }
-        clock.raise(now.thread(), now.event());
-    }
-
-    /// `thread` learns what `clock` holds, which `source` published; nothing is done when it knows that already.
-    pub(crate) fn learn_from(&mut self, thread: ThreadId, source: &Access, clock: &Clock) {
-        if !self.knows(thread, source) {
-            self.learn(thread, clock);
+    /// The thread in the row learns all that the thread in the row `from` knows, up to its event `source`.
+    pub(crate) fn learn_all(&mut self, row: usize, from: usize, source: EventNumber) {
+        if let Ok([mine, theirs]) = self.known.get_disjoint_mut([row, from]) {
+            mine.clock.join(&theirs.clock);
+            mine.clock.raise(theirs.lane, source);
         }
     }
 
-    /// `thread` learns what `clock` holds.
-    pub(crate) fn learn(&mut self, thread: ThreadId, clock: &Clock) {
-        if let Some(known) = self.0.get_mut(thread.index()) {
-            known.join(clock);
-        }
-    }
-
-    /// `thread` learns all that the thread of `source` knows, up to `source`.
-    pub(crate) fn learn_all(&mut self, thread: ThreadId, source: &Access) {
-        let pair = [thread.index(), source.thread().index()];
-        if let Ok([mine, theirs]) = self.0.get_disjoint_mut(pair) {
-            mine.join(theirs);
-            mine.raise(source.thread(), source.event());
-        }
+    /// How many components a clock can have.
+    #[cfg(test)]
+    pub(crate) fn lanes(&self) -> usize {
+        self.lanes.len()
     }
 }

@@ -1,9 +1,11 @@
 //! The state of locks: last releases, exclusive and shared. Which acquire is the outermost one is decided by
 //! whoever calls.
 
-use crate::event::{LockId, ThreadId};
+use crate::event::LockId;
 use crate::hb::access::Access;
-use crate::hb::clocks::{Clock, Clocks};
+use crate::hb::clocks::Clock;
+use crate::hb::last::Last;
+use crate::hb::now::Now;
 
 #[derive(Default)]
 struct Lock {
@@ -13,15 +15,17 @@ struct Lock {
     clock: Clock,
     /// Allocated for reader-writer locks only.
     shared: Option<Box<Shared>>,
+    /// How often the lock became another one.
+    life: u32,
 }
 
 /// What happened in shared mode since the last exclusive release.
 #[derive(Default)]
 struct Shared {
-    /// Threads that have acquired.
-    acquired: Vec<ThreadId>,
+    /// The last acquire of each thread.
+    acquires: Last,
     /// The last release of each thread.
-    releases: Vec<Access>,
+    releases: Last,
     /// What their threads knew.
     clock: Clock,
 }
@@ -40,41 +44,47 @@ impl Locks {
         &mut self.0[index]
     }
 
+    /// Tells the lock from those that had its id before.
+    pub(crate) fn life(&self, lock: LockId) -> u32 {
+        self.0.get(lock.index()).map_or(0, |lock| lock.life)
+    }
+
     /// Depends on every other thread's last shared release since the last exclusive one; when there is none, on
-    /// that one, if another thread's, unless this thread has acquired shared since.
+    /// that one, if another thread's, unless this thread has acquired shared since. Returns how many dependencies
+    /// are on events that do not matter any more.
     pub(crate) fn acquire(
         &mut self,
         lock: LockId,
-        now: &Access,
-        clocks: &mut Clocks,
+        now: &mut Now<'_>,
         mut depends_on: impl FnMut(&Access),
-    ) {
+    ) -> u64 {
         let lock = self.at(lock);
-        let thread = now.thread();
+        let thread = now.event.thread();
         if let Some(shared) = &lock.shared {
             if !shared.releases.is_empty() {
-                clocks.learn(thread, &shared.clock);
-                for release in shared.releases.iter().filter(|release| release.thread() != thread) {
+                now.learn(&shared.clock);
+                for release in shared.releases.of_others(thread) {
                     depends_on(release);
                 }
-                return;
+                return shared.releases.dropped();
             }
-            if shared.acquired.contains(&thread) {
-                return;
+            if shared.acquires.contains(thread) {
+                return 0;
             }
         }
         if lock.release.is_some() && lock.release.thread() != thread {
-            clocks.learn_from(thread, &lock.release, &lock.clock);
+            now.learn_from(&lock.release, &lock.clock);
             depends_on(&lock.release);
         }
+        0
     }
 
-    pub(crate) fn release(&mut self, lock: LockId, now: &Access, clocks: &Clocks) {
+    pub(crate) fn release(&mut self, lock: LockId, now: &Now<'_>) {
         let lock = self.at(lock);
-        lock.release = *now;
-        clocks.publish(now, &mut lock.clock);
+        lock.release = *now.event;
+        now.publish(&mut lock.clock);
         if let Some(shared) = &mut lock.shared {
-            shared.acquired.clear();
+            shared.acquires.clear();
             shared.releases.clear();
             shared.clock.clear();
         }
@@ -84,36 +94,37 @@ impl Locks {
     pub(crate) fn acquire_shared(
         &mut self,
         lock: LockId,
-        now: &Access,
-        clocks: &mut Clocks,
+        now: &mut Now<'_>,
         mut depends_on: impl FnMut(&Access),
     ) {
         let lock = self.at(lock);
-        let thread = now.thread();
+        let thread = now.event.thread();
         let shared = lock.shared.get_or_insert_default();
-        if shared.acquired.contains(&thread) {
+        if !shared.acquires.put(now.event, now.table) {
             return;
         }
-        shared.acquired.push(thread);
         if lock.release.is_some() && lock.release.thread() != thread {
-            clocks.learn_from(thread, &lock.release, &lock.clock);
+            now.learn_from(&lock.release, &lock.clock);
             depends_on(&lock.release);
         }
     }
 
-    pub(crate) fn release_shared(&mut self, lock: LockId, now: &Access, clocks: &Clocks) {
+    pub(crate) fn release_shared(&mut self, lock: LockId, now: &Now<'_>) {
         let shared = self.at(lock).shared.get_or_insert_default();
-        clocks.publish_more(now, &mut shared.clock);
-        match shared.releases.iter_mut().find(|release| release.thread() == now.thread()) {
-            Some(release) => *release = *now,
-            None => shared.releases.push(*now),
-        }
+        now.publish_more(&mut shared.clock);
+        shared.releases.put(now.event, now.table);
     }
 
     /// The lock's memory starts or ends a life: what came before is forgotten.
     pub(crate) fn forget(&mut self, lock: LockId) {
-        if let Some(lock) = self.0.get_mut(lock.index()) {
-            *lock = Lock::default();
-        }
+        let lock = self.at(lock);
+        *lock = Lock { life: lock.life.wrapping_add(1), ..Lock::default() };
+    }
+
+    /// How many acquires and releases are kept in lists.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        let shared = self.0.iter().filter_map(|lock| lock.shared.as_ref());
+        shared.map(|shared| shared.acquires.len() + shared.releases.len()).sum()
     }
 }

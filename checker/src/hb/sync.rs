@@ -2,17 +2,27 @@
 
 use crate::event::{EventNumber, SyncId, ThreadId};
 use crate::hb::access::Access;
-use crate::hb::clocks::{Clock, Clocks};
+use crate::hb::clocks::Clock;
+use crate::hb::last::Last;
+use crate::hb::now::Now;
+use crate::hb::table::ThreadTable;
 
 #[derive(Default)]
 struct SyncObject {
     /// The last post of each thread.
-    signals: Vec<Access>,
+    signals: Last,
     /// The last wait of each thread.
-    waits: Vec<(ThreadId, EventNumber)>,
+    waits: Vec<Waited>,
     /// What the threads that posted knew.
     clock: Clock,
     barrier: Barrier,
+}
+
+struct Waited {
+    thread: ThreadId,
+    event: EventNumber,
+    /// Posts since then that do not matter any more.
+    dropped: u64,
 }
 
 /// A round is open until the first departure of a thread that arrived in it; later arrivals are the next round's.
@@ -30,24 +40,89 @@ struct Barrier {
 #[derive(Default)]
 struct Round {
     number: u64,
-    arrivals: Vec<Access>,
+    arrivals: Last,
     clock: Clock,
 }
 
+impl SyncObject {
+    fn signal(&mut self, now: &Now<'_>) {
+        let Self { signals, waits, clock, .. } = self;
+        now.publish_more(clock);
+        let mut swept = false;
+        signals.put_and_drop(now.event, now.table, |signal| {
+            if !swept {
+                forget_ended(waits, now.table);
+                swept = true;
+            }
+            for waited in waits.iter_mut().filter(|waited| signal.event() > waited.event) {
+                waited.dropped += 1;
+            }
+        });
+    }
+
+    fn wait(&mut self, now: &mut Now<'_>, mut depends_on: impl FnMut(&Access)) -> u64 {
+        now.learn(&self.clock);
+        let thread = now.event.thread();
+        let before = self.waits.iter_mut().find(|waited| waited.thread == thread);
+        let (event, dropped) = match before {
+            Some(Waited { event, dropped, .. }) => {
+                let event = std::mem::replace(event, now.event.event());
+                (Some(event), std::mem::take(dropped))
+            }
+            None => {
+                if self.waits.len() == self.waits.capacity() {
+                    forget_ended(&mut self.waits, now.table);
+                    self.waits.reserve(self.waits.len() + 1);
+                }
+                self.waits.push(Waited { thread, event: now.event.event(), dropped: 0 });
+                (None, self.signals.dropped())
+            }
+        };
+        for signal in self.signals.of_others(thread) {
+            if event.is_none_or(|event| signal.event() > event) {
+                depends_on(signal);
+            }
+        }
+        dropped
+    }
+}
+
+fn forget_ended(waits: &mut Vec<Waited>, table: &ThreadTable) {
+    waits.retain(|waited| table.row(waited.thread).is_some());
+}
+
 impl Barrier {
-    fn arrive(&mut self, now: &Access, clocks: &Clocks) {
-        self.leave(now.thread());
-        self.inside.push((now.thread(), self.open));
+    fn arrive(&mut self, now: &Now<'_>) {
+        let thread = now.event.thread();
+        self.leave(thread);
+        self.inside.push((thread, self.open));
         let index = self.round(self.open).unwrap_or_else(|| {
             self.rounds.push(Round { number: self.open, ..Round::default() });
             self.rounds.len() - 1
         });
         let round = &mut self.rounds[index];
-        clocks.publish_more(now, &mut round.clock);
-        match round.arrivals.iter_mut().find(|arrival| arrival.thread() == now.thread()) {
-            Some(arrival) => *arrival = *now,
-            None => round.arrivals.push(*now),
+        now.publish_more(&mut round.clock);
+        round.arrivals.put(now.event, now.table);
+    }
+
+    fn depart(&mut self, now: &mut Now<'_>, mut depends_on: impl FnMut(&Access)) -> u64 {
+        let thread = now.event.thread();
+        let Some(number) = self.leave(thread) else { return 0 };
+        let mut dropped = 0;
+        if let Some(index) = self.round(number) {
+            let round = &self.rounds[index];
+            now.learn(&round.clock);
+            for arrival in round.arrivals.of_others(thread) {
+                depends_on(arrival);
+            }
+            dropped = round.arrivals.dropped();
         }
+        if number == self.open || self.lossy {
+            self.close();
+        } else {
+            self.forget_empty_rounds();
+        }
+        dropped
     }
 
     fn round(&self, number: u64) -> Option<usize> {
@@ -87,75 +162,34 @@ impl SyncObjects {
         &mut self.0[index]
     }
 
-    pub(crate) fn signal(&mut self, object: SyncId, now: &Access, clocks: &Clocks) {
-        let object = self.at(object);
-        clocks.publish_more(now, &mut object.clock);
-        match object.signals.iter_mut().find(|signal| signal.thread() == now.thread()) {
-            Some(signal) => *signal = *now,
-            None => object.signals.push(*now),
-        }
+    pub(crate) fn signal(&mut self, object: SyncId, now: &Now<'_>) {
+        self.at(object).signal(now);
     }
 
-    /// Depends on every other thread's last post, unless this thread has waited since.
+    /// Depends on every other thread's last post, unless this thread has waited since. Returns how many more
+    /// dependencies are on events that do not matter any more.
     pub(crate) fn wait(
         &mut self,
         object: SyncId,
-        now: &Access,
-        clocks: &mut Clocks,
-        mut depends_on: impl FnMut(&Access),
-    ) {
-        let object = self.at(object);
-        let thread = now.thread();
-        clocks.learn(thread, &object.clock);
-        let before = match object.waits.iter_mut().find(|(waiter, _)| *waiter == thread) {
-            Some((_, event)) => Some(std::mem::replace(event, now.event())),
-            None => {
-                object.waits.push((thread, now.event()));
-                None
-            }
-        };
-        for signal in &object.signals {
-            let fresh = before.is_none_or(|before| signal.event() > before);
-            if fresh && signal.thread() != thread {
-                depends_on(signal);
-            }
-        }
+        now: &mut Now<'_>,
+        depends_on: impl FnMut(&Access),
+    ) -> u64 {
+        self.at(object).wait(now, depends_on)
     }
 
-    pub(crate) fn arrive(&mut self, object: SyncId, now: &Access, clocks: &Clocks) {
-        self.at(object).barrier.arrive(now, clocks);
+    pub(crate) fn arrive(&mut self, object: SyncId, now: &Now<'_>) {
+        self.at(object).barrier.arrive(now);
     }
 
-    /// Whether the thread has arrived and not departed.
-    pub(crate) fn is_inside(&self, object: SyncId, thread: ThreadId) -> bool {
-        self.0
-            .get(object.index())
-            .is_some_and(|object| object.barrier.inside.iter().any(|&(inside, _)| inside == thread))
-    }
-
-    /// Depends on every other thread's arrival in the round that this thread arrived in.
+    /// Depends on every other thread's arrival in the round that this thread arrived in. Returns how many more
+    /// dependencies are on events that do not matter any more.
     pub(crate) fn depart(
         &mut self,
         object: SyncId,
-        now: &Access,
-        clocks: &mut Clocks,
-        mut depends_on: impl FnMut(&Access),
-    ) {
-        let barrier = &mut self.at(object).barrier;
-        let thread = now.thread();
-        let Some(number) = barrier.leave(thread) else { return };
-        if let Some(index) = barrier.round(number) {
-            let round = &barrier.rounds[index];
-            clocks.learn(thread, &round.clock);
-            for arrival in round.arrivals.iter().filter(|arrival| arrival.thread() != thread) {
-                depends_on(arrival);
-            }
-        }
-        if number == barrier.open || barrier.lossy {
-            barrier.close();
-        } else {
-            barrier.forget_empty_rounds();
-        }
+        now: &mut Now<'_>,
+        depends_on: impl FnMut(&Access),
+    ) -> u64 {
+        self.at(object).barrier.depart(now, depends_on)
     }
 
     /// A departure whose arrival was not seen.
@@ -166,6 +200,13 @@ impl SyncObjects {
         }
     }
 
+    /// A thread that has arrived will not depart.
+    pub(crate) fn abandon(&mut self, object: SyncId, thread: ThreadId) {
+        let barrier = &mut self.at(object).barrier;
+        barrier.leave(thread);
+        barrier.forget_empty_rounds();
+    }
+
     /// Arrivals or departures were lost: rounds that are under way cannot be told apart.
     pub(crate) fn gap(&mut self) {
         for object in &mut self.0 {
@@ -173,5 +214,18 @@ impl SyncObjects {
             object.barrier.inside.clear();
             object.barrier.close();
         }
+    }
+
+    /// How many events and threads are kept.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        let inside = |barrier: &Barrier| {
+            let arrivals: usize = barrier.rounds.iter().map(|round| round.arrivals.len()).sum();
+            barrier.inside.len() + arrivals
+        };
+        let each = |object: &SyncObject| {
+            object.signals.len() + object.waits.len() + inside(&object.barrier)
+        };
+        self.0.iter().map(each).sum()
     }
 }

@@ -1,8 +1,11 @@
-//! The bookkeeping of one thread: its last event, open regions and locks held.
+//! The bookkeeping of one thread: its last event, open regions and locks held; and the rows of all threads that have
+//! not ended, or whose past still matters.
 
 use crate::error::Misfit;
-use crate::event::{LockId, RegionId};
+use crate::event::{Event, EventNumber, LockId, Op, RegionId, SyncId, ThreadId};
+use crate::finding::Action;
 use crate::hb::access::Access;
+use crate::hb::table::{Entry, ThreadTable};
 
 /// How a lock is held.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -14,31 +17,77 @@ pub(crate) enum Mode {
 #[derive(Clone, Copy)]
 struct Held {
     lock: LockId,
+    /// Which of the locks that had this id.
+    life: u32,
     mode: Mode,
     /// How many acquires have not been matched.
     depth: u64,
 }
 
-#[derive(Default)]
+/// Whether a thread can act.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum State {
+    Running,
+    Ended,
+    Joined,
+}
+
 pub(crate) struct Thread {
+    pub(crate) id: ThreadId,
     /// The last event; none until the thread acts.
     pub(crate) now: Access,
+    pub(crate) state: State,
+    /// It has acted and can act.
+    pub(crate) ready: bool,
     /// Transactions so far.
     pub(crate) transactions: u64,
     /// Open regions, outermost first.
     pub(crate) open: Vec<RegionId>,
     /// Locks held, a handful at most times.
     held: Vec<Held>,
+    /// Barriers that the thread has arrived at and not departed from.
+    pub(crate) inside: Vec<SyncId>,
     /// The event that forked this thread.
     pub(crate) fork: Access,
-    pub(crate) joined: bool,
 }
 
 impl Thread {
+    fn new(id: ThreadId) -> Self {
+        Self {
+            id,
+            now: Access::NONE,
+            state: State::Running,
+            ready: false,
+            transactions: 0,
+            open: Vec::new(),
+            held: Vec::new(),
+            inside: Vec::new(),
+            fork: Access::NONE,
+        }
+    }
+
+    /// Moves on to the next event, which is returned; tells whether it is a transaction of its own.
+    #[inline]
+    pub(crate) fn advance(
+        &mut self,
+        number: EventNumber,
+        action: Action,
+        event: &Event,
+    ) -> (Access, bool) {
+        let alone = self.open.is_empty();
+        if alone {
+            let region = if let Op::Begin(region) = event.op { Some(region) } else { None };
+            self.now.set_tx(event.thread, self.transactions, region, number);
+            self.transactions += 1;
+        }
+        (self.now.advance(number, action, event.location), alone)
+    }
+
     /// Forgets open regions and locks held.
     pub(crate) fn abandon(&mut self) {
         self.open.clear();
         self.held.clear();
+        self.inside.clear();
     }
 
     /// Whether an `end` can be. Closing a named region closes those inside it too, which only shortens them;
@@ -72,28 +121,30 @@ impl Thread {
         self.held.iter().rposition(|held| held.lock == lock && held.mode == mode)
     }
 
-    pub(crate) fn check_held(&self, lock: LockId, mode: Mode) -> Result<(), Misfit> {
-        match (self.held(lock, mode), mode) {
+    pub(crate) fn check_held(&self, lock: LockId, life: u32, mode: Mode) -> Result<(), Misfit> {
+        let held = self.held(lock, mode).filter(|&index| self.held[index].life == life);
+        match (held, mode) {
             (Some(_), _) => Ok(()),
             (None, Mode::Exclusive) => Err(Misfit::ReleaseNotHeld(lock)),
             (None, Mode::Shared) => Err(Misfit::SharedReleaseNotHeld(lock)),
         }
     }
 
-    /// The lock is another one from now on, which nobody holds.
-    pub(crate) fn forget(&mut self, lock: LockId) {
-        self.held.retain(|held| held.lock != lock);
-    }
-
     /// Takes a lock; tells whether this is the outermost hold.
-    pub(crate) fn hold(&mut self, lock: LockId, mode: Mode) -> bool {
+    pub(crate) fn hold(&mut self, lock: LockId, life: u32, mode: Mode) -> bool {
+        let hold = Held { lock, life, mode, depth: 1 };
         match self.held(lock, mode) {
-            Some(index) => {
+            Some(index) if self.held[index].life == life => {
                 self.held[index].depth += 1;
                 false
             }
+            // Another lock that had the id, which was never let go of.
+            Some(index) => {
+                self.held[index] = hold;
+                true
+            }
             None => {
-                self.held.push(Held { lock, mode, depth: 1 });
+                self.held.push(hold);
                 true
             }
         }
@@ -108,5 +159,61 @@ impl Thread {
             self.held.remove(index);
         }
         outermost
+    }
+}
+
+/// All threads that have a row.
+#[derive(Default)]
+pub(crate) struct Threads {
+    pub(crate) table: ThreadTable,
+    pub(crate) rows: Vec<Thread>,
+    free: Vec<u32>,
+    /// The rows of threads that have ended.
+    ended: Vec<u32>,
+    /// How many of those there can be before it is worth asking which of them still matter.
+    limit: usize,
+}
+
+impl Threads {
+    /// A row for a thread that has none.
+    pub(crate) fn add(&mut self, thread: ThreadId) -> usize {
+        let row = match self.free.pop() {
+            Some(row) => {
+                self.rows[row as usize] = Thread::new(thread);
+                row as usize
+            }
+            None => {
+                self.rows.push(Thread::new(thread));
+                self.rows.len() - 1
+            }
+        };
+        self.table.set(thread, Entry::Row(row));
+        row
+    }
+
+    /// The thread in that row has ended.
+    pub(crate) fn end(&mut self, row: usize) {
+        self.ended.push(row as u32);
+    }
+
+    /// Whether it is time to ask which of the ended threads still matter.
+    pub(crate) fn crowded(&self) -> bool {
+        self.ended.len() > self.limit
+    }
+
+    /// Gives back the rows of ended threads for which `give_back` says so.
+    pub(crate) fn sweep(&mut self, mut give_back: impl FnMut(usize, &Thread) -> bool) {
+        let Self { table, rows, free, ended, limit } = self;
+        ended.retain(|&row| {
+            let thread = &rows[row as usize];
+            let given_back = give_back(row as usize, thread);
+            if given_back {
+                let joined = thread.state == State::Joined;
+                table.set(thread.id, if joined { Entry::Joined } else { Entry::Ended });
+                free.push(row);
+            }
+            !given_back
+        });
+        *limit = 2 * ended.len();
     }
 }

@@ -14,12 +14,15 @@ struct ThreadState {
     inside: bool,
     acted: bool,
     forked: bool,
+    ended: bool,
     joined: bool,
 }
 
 /// A machine that only lets well-formed events through.
 #[derive(Default)]
 struct Machine {
+    /// How deep regions nest.
+    depth: usize,
     threads: Vec<ThreadState>,
     /// Holders of each lock, exclusive and shared, with depths.
     held: BTreeMap<(u32, u32, bool), u32>,
@@ -28,7 +31,7 @@ struct Machine {
 impl Machine {
     fn allows(&self, thread: u32, op: Op) -> bool {
         let state = &self.threads[thread as usize];
-        if state.joined {
+        if state.ended || state.joined {
             return false;
         }
         let others = |lock: LockId, shared: bool| {
@@ -36,7 +39,7 @@ impl Machine {
         };
         let mine = |lock: LockId, shared: bool| self.held.contains_key(&(lock.0, thread, shared));
         match op {
-            Op::Begin(_) => state.open.len() < 4,
+            Op::Begin(_) => state.open.len() < self.depth,
             Op::End(Some(region)) => state.open.last() == Some(&region),
             Op::End(None) => !state.open.is_empty(),
             Op::Acquire(lock) => !others(lock, false) && !others(lock, true) && !mine(lock, true),
@@ -45,7 +48,7 @@ impl Machine {
             Op::ReleaseShared(lock) => mine(lock, true),
             Op::Fork(child) => {
                 let state = &self.threads[child.index()];
-                child.0 != thread && !state.acted && !state.forked && !state.joined
+                child.0 != thread && !state.acted && !state.forked && !state.ended && !state.joined
             }
             Op::Join(child) => child.0 != thread && !self.threads[child.index()].joined,
             Op::Arrive(_) => !state.inside,
@@ -82,11 +85,22 @@ impl Machine {
             Op::ReleaseShared(lock) => self.let_go((lock.0, thread, true)),
             Op::Fork(child) => self.threads[child.index()].forked = true,
             Op::Join(child) => self.threads[child.index()].joined = true,
+            Op::Exit => state.ended = true,
             Op::Reset(lock) => self.held.retain(|&(held, _, _), _| held != lock.0),
             Op::Arrive(_) => state.inside = true,
             Op::Depart(_) => state.inside = false,
             _ => {}
         }
+    }
+
+    /// The thread in a seat; another one when the thread there has ended.
+    fn seated(&mut self, seats: &mut [u32], seat: usize) -> u32 {
+        let state = &self.threads[seats[seat] as usize];
+        if state.ended || state.joined {
+            seats[seat] = self.threads.len() as u32;
+            self.threads.push(ThreadState::default());
+        }
+        seats[seat]
     }
 
     fn let_go(&mut self, hold: (u32, u32, bool)) {
@@ -98,10 +112,19 @@ impl Machine {
     }
 }
 
+/// How many objects there are of each sort.
+#[derive(Clone, Copy, Debug)]
+struct Objects {
+    threads: u32,
+    variables: u32,
+    locks: u32,
+}
+
 /// The operations, each a kind; `object` picks the object.
-fn op(kind: usize, object: u32, threads: u32) -> Op {
-    let variable = VarId(object % 2);
-    let lock = LockId(object % 2);
+fn op(kind: usize, object: u32, objects: Objects) -> Op {
+    let variable = VarId(object % objects.variables);
+    let lock = LockId(object % objects.locks);
+    let threads = objects.threads;
     match kind {
         0 => Op::Begin(RegionId(object % 3)),
         1 => Op::End(None),
@@ -121,26 +144,40 @@ fn op(kind: usize, object: u32, threads: u32) -> Op {
         15 => Op::Join(ThreadId(object % threads)),
         16 => Op::Alloc(variable),
         17 => Op::Free(variable),
-        _ => Op::Reset(lock),
+        18 => Op::Reset(lock),
+        _ => Op::Exit,
     }
 }
 
-const KINDS: usize = 19;
+const KINDS: usize = 20;
 
-/// How often each kind is tried; most traces are without some of them.
-fn weights() -> impl Strategy<Value = [u8; KINDS]> {
+/// How often each kind is tried, and the length of the trace; most traces are without some kinds.
+fn weights(max_events: usize) -> impl Strategy<Value = ([u8; KINDS], usize)> {
+    // A few regions that touch several variables: the likeliest to form cycles that no single event path follows.
+    // In a long trace there nearly always is one that an event path does follow.
+    let mut plain = [0; KINDS];
+    plain[..5].copy_from_slice(&[4, 2, 0, 5, 5]);
+    prop_oneof![
+        2 => (mixed_weights(), Just(max_events)),
+        1 => (Just(plain), 8..=max_events / 3),
+    ]
+}
+
+fn mixed_weights() -> impl Strategy<Value = [u8; KINDS]> {
     let weight = |most: u8| prop_oneof![1 => Just(0), 3 => 1..=most];
+    let regions = (1..=8_u8, 1..=4_u8, 0..=2_u8);
     let accesses = (weight(16), weight(16), weight(4));
     let syncs = (weight(12), weight(6), weight(6), weight(4));
-    let rare = (0..=1_u8, 0..=1_u8);
-    (accesses, syncs, rare).prop_map(
-        |((read, write, update), (lock, shared, signal, barrier), (thread, memory))| {
-            [
-                3, 2, 1, read, write, update, lock, lock, shared, shared, signal, signal, barrier,
-                barrier, thread, thread, memory, memory, memory,
-            ]
-        },
-    )
+    let rare = (0..=2_u8, 0..=1_u8);
+    (regions, accesses, syncs, rare).prop_map(|(regions, accesses, syncs, (thread, memory))| {
+        let (begin, end, named_end) = regions;
+        let (read, write, update) = accesses;
+        let (lock, shared, signal, barrier) = syncs;
+        [
+            begin, end, named_end, read, write, update, lock, lock, shared, shared, signal, signal,
+            barrier, barrier, thread, thread, memory, memory, memory, thread,
+        ]
+    })
 }
 
 /// The kind at a place of the line on which each kind is as long as its weight.
@@ -159,19 +196,32 @@ fn kind(weights: &[u8], place: prop::sample::Index) -> usize {
 ///
 /// The `crowd` is that many further threads that each open a region at the start and do nothing else.
 pub fn well_formed(max_events: usize) -> impl Strategy<Value = Vec<Event>> {
-    let crowd = prop_oneof![6 => Just(0_u32), 1 => 60..70_u32, 1 => Just(130_u32)];
+    let crowd = prop_oneof![14 => Just(0_u32), 1 => 60..70_u32, 1 => Just(130_u32)];
+    let objects = (2..=8_u32, 1..=6_u32, 1..=3_u32);
+    let objects =
+        objects.prop_map(|(threads, variables, locks)| Objects { threads, variables, locks });
     let choice = (0..8_u32, any::<prop::sample::Index>(), any::<u8>());
     let choices = prop::collection::vec(choice, 0..max_events);
-    (2..=8_u32, crowd, weights(), choices).prop_map(|(threads, crowd, weights, choices)| {
-        let mut machine = Machine::default();
+    let shape = (objects, 1..=4_usize, crowd, weights(max_events));
+    (shape, choices).prop_map(|((objects, depth, crowd, (weights, length)), mut choices)| {
+        choices.truncate(length);
+        let threads = objects.threads;
+        let mut machine = Machine { depth, ..Machine::default() };
         machine.threads.resize_with((threads + crowd) as usize, ThreadState::default);
+        let mut seats: Vec<u32> = (0..threads + crowd).collect();
         let idle = (threads..threads + crowd).map(|t| (t, Op::Begin(RegionId(0))));
         let ops = idle.chain(choices.into_iter().map(|(thread, place, object)| {
-            (thread % threads, op(kind(&weights, place), object.into(), threads))
+            (thread % threads, op(kind(&weights, place), object.into(), objects))
         }));
         let mut events: Vec<Event> = Vec::new();
-        for (thread, op) in ops {
-            let op = machine.fit(thread, op);
+        for (seat, op) in ops {
+            let thread = machine.seated(&mut seats, seat as usize);
+            // The operations on threads name seats: a fork wants a thread that can still act.
+            let op = match op {
+                Op::Fork(child) => Op::Fork(ThreadId(machine.seated(&mut seats, child.index()))),
+                Op::Join(child) => Op::Join(ThreadId(seats[child.index()])),
+                op => machine.fit(thread, op),
+            };
             if machine.allows(thread, op) {
                 machine.apply(thread, op);
                 let location = LocationId(events.len() as u32);
@@ -188,9 +238,35 @@ pub fn chaos(max_events: usize) -> impl Strategy<Value = Vec<Event>> {
     prop::collection::vec(choice, 0..max_events).prop_map(|choices| {
         let event = |(thread, kind, object, location): (u32, usize, u8, u32)| Event {
             thread: ThreadId(thread),
-            op: op(kind, object.into(), 6),
+            op: op(kind, object.into(), Objects { threads: 6, variables: 2, locks: 2 }),
             location: LocationId(location),
         };
         choices.into_iter().map(event).collect()
+    })
+}
+
+/// Many threads of a few events each, four at a time. Each event has a location of its own.
+pub fn short_lived(max_events: usize) -> impl Strategy<Value = Vec<Event>> {
+    let choice = (0..4_usize, 0..6_u32, 0..4_u32);
+    prop::collection::vec(choice, 0..max_events).prop_map(|choices| {
+        let mut seats = [0, 1, 2, 3];
+        let mut next = 4;
+        let mut events: Vec<Event> = Vec::new();
+        for (seat, kind, object) in choices {
+            let thread = ThreadId(seats[seat]);
+            let op = match kind {
+                0 => Op::Begin(RegionId(object)),
+                1 | 2 => Op::Read(VarId(object)),
+                3 => Op::Write(VarId(object)),
+                4 => Op::Signal(SyncId(object)),
+                _ => Op::Exit,
+            };
+            if op == Op::Exit {
+                seats[seat] = next;
+                next += 1;
+            }
+            events.push(Event { thread, op, location: LocationId(events.len() as u32) });
+        }
+        events
     })
 }

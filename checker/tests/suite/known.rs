@@ -1,8 +1,8 @@
 //! Known answers (`SPEC.md` §9), and what each operation must and must not order.
 
-use crate::text::{check, check_with, parse};
+use crate::text::{check, check_cycle, check_with, parse};
 use checker::finding::{Action, Object, Order};
-use checker::{Checker, Davida, Misfit, Options, Regions};
+use checker::{Checker, Davida, Misfit, Options, Regions, Relation};
 
 #[test]
 fn davida_figure_2() {
@@ -17,33 +17,60 @@ fn davida_figure_2() {
 
 #[test]
 fn aerodrome_rho_1() {
-    check(
+    check_cycle(
         "t1 begin(a); t1 w(x); t2 begin(b); t2 r(x); t2 end
          t3 begin(c); t3 w(z); t3 end; t1 r(z); t1 end",
-        &[],
+        "",
     );
 }
 
 #[test]
 fn aerodrome_rho_2() {
-    check(
+    let findings = check(
         "t1 begin(a); t2 begin(b); t1 w(x); t2 r(x); t2 w(y); t2 end; t1 r(y); t1 end",
         &["data: a b a"],
     );
+    assert_eq!((findings.serializable, findings.cycle), (Some(false), None));
 }
 
 #[test]
 fn aerodrome_rho_3() {
-    check("t1 begin(a); t2 begin(b); t1 w(x); t2 w(y); t1 r(y); t2 r(x); t1 end; t2 end", &[]);
+    check_cycle(
+        "t1 begin(a); t2 begin(b); t1 w(x); t2 w(y); t1 r(y); t2 r(x); t1 end; t2 end",
+        "b a b",
+    );
 }
 
 #[test]
 fn aerodrome_rho_4() {
-    check(
+    check_cycle(
         "t1 begin(a); t1 w(x); t2 begin(b); t2 r(x); t2 w(y); t2 end
          t3 begin(c); t3 w(z); t3 r(y); t3 end; t1 r(z); t1 end",
-        &[],
+        "a b c a",
     );
+}
+
+#[test]
+fn a_cycle_through_a_thread_that_has_ended() {
+    check_cycle(
+        "t3 begin(j); t3 w(z); t2 r(z); t2 w(q); t1 begin(m); t1 w(y); t3 r(y); t3 end; t2 exit
+         t1 r(q); t1 end",
+        "m j t2 t2 m",
+    );
+}
+
+#[test]
+fn a_cycle_of_nested_regions_is_one_of_outermost_ones() {
+    let (events, _) = parse(
+        "t1 begin(a); t1 w(p); t1 begin(i); t1 w(x); t1 end; t2 begin(b); t2 w(y); t1 begin(i); t1 r(y)
+         t1 end; t2 r(x)",
+    );
+    let findings =
+        crate::text::run(&events, Options { regions: Regions::All, ..Options::default() });
+    assert!(findings.violations.is_empty());
+    let cycle = findings.cycle.expect("not serializable");
+    let begins: Vec<u64> = cycle.iter().map(|tx| tx.begin_event).collect();
+    assert_eq!(begins, [5, 0, 5]);
 }
 
 #[test]
@@ -160,6 +187,18 @@ fn races_are_told_apart() {
 }
 
 #[test]
+fn what_an_ended_thread_knew_is_learnt_by_joining_it() {
+    let trace =
+        "t1 begin(m); t1 r(x); t1 signal(s); t3 wait(s); t3 exit; t2 join(t3); t2 w(x); t1 w(x)";
+    for relation in [Relation::Full, Relation::Data] {
+        let options = Options { relation, ..Options::default() };
+        let findings = check_with(trace, options, &["data: m t2 m"]);
+        let orders: Vec<Order> = findings.violations[0].edges.iter().map(|e| e.order).collect();
+        assert_eq!(orders, [Order::Synchronised, Order::Racy]);
+    }
+}
+
+#[test]
 fn only_the_outermost_pair_of_a_lock_counts() {
     check(
         "t1 begin(m); t1 acq(l); t1 acq(l); t1 rel(l); t1 w(x); t1 rel(l); t1 end
@@ -207,6 +246,15 @@ fn fork_and_join() {
     assert_eq!((edges[0].source.action, edges[0].sink.action), (Action::Fork, Action::Start));
     assert_eq!((edges[1].source.action, edges[1].sink.action), (Action::Exit, Action::Join));
     check("t1 begin(m); t1 fork(t2); t1 join(t2); t1 end", &[]);
+}
+
+#[test]
+fn a_thread_that_has_ended_can_be_joined() {
+    let findings =
+        check("t1 begin(m); t1 fork(t2); t2 r(x); t2 exit; t1 join(t2)", &["sync: m t2 t2 m"]);
+    assert_eq!(findings.violations[0].edges[1].source.event, 3);
+    refused("t1 exit; t1 w(x)", Misfit::ThreadEnded);
+    refused("t1 exit; t2 fork(t1)", Misfit::ForkAfterAction(checker::event::ThreadId(0)));
 }
 
 #[test]

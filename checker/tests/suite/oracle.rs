@@ -58,10 +58,56 @@ impl Oracle {
         self.sync[first][second]
     }
 
+    fn in_relation(object: &Object, relation: Relation) -> bool {
+        relation == Relation::Full || matches!(object, Object::Variable(_))
+    }
+
+    /// Whether the second transaction follows the first at once: by a dependency or in program order.
+    pub fn is_edge(&self, relation: Relation, first: Tx, second: Tx) -> bool {
+        let program_order = first.thread == second.thread && first.ordinal < second.ordinal;
+        let mut dependencies =
+            self.dependencies.iter().filter(|(_, o)| Self::in_relation(o, relation));
+        program_order
+            || dependencies.any(|(&(a, b), _)| self.tx[a] == first && self.tx[b] == second)
+    }
+
+    /// Whether the graph of transactions has no cycle: whether they can be removed one by one, each time one that
+    /// follows no other.
+    pub fn serializable(&self, relation: Relation) -> bool {
+        let mut left: Vec<Tx> = Vec::new();
+        for &tx in &self.tx {
+            if !left.contains(&tx) {
+                left.push(tx);
+            }
+        }
+        let mut edges: BTreeSet<(u64, u64)> = BTreeSet::new();
+        for (&(a, b), object) in &self.dependencies {
+            if Self::in_relation(object, relation) {
+                edges.insert((self.tx[a].begin_event, self.tx[b].begin_event));
+            }
+        }
+        for first in &left {
+            for second in left.iter().filter(|tx| tx.thread == first.thread) {
+                if first.ordinal < second.ordinal {
+                    edges.insert((first.begin_event, second.begin_event));
+                }
+            }
+        }
+        loop {
+            let before = left.len();
+            let sinks: BTreeSet<u64> = edges.iter().map(|&(_, sink)| sink).collect();
+            left.retain(|tx| sinks.contains(&tx.begin_event));
+            edges.retain(|(source, _)| left.iter().any(|tx| tx.begin_event == *source));
+            if left.len() == before {
+                return left.is_empty();
+            }
+        }
+    }
+
     pub fn instances(&self, relation: Relation, regions: Regions) -> BTreeSet<Instance> {
         let mut instances = BTreeSet::new();
         for (&(source, sink), object) in &self.dependencies {
-            if relation == Relation::Data && !matches!(object, Object::Variable(_)) {
+            if !Self::in_relation(object, relation) {
                 continue;
             }
             for execution in &self.executions {
@@ -178,7 +224,7 @@ fn roles(events: &[Event], outermost: &[bool]) -> BTreeMap<Object, Vec<(usize, R
                 *next = (*next).max(round + 1);
                 (Object::Sync(sync), Role::Depart { round })
             }
-            Op::Begin(_) | Op::End(_) | Op::Fork(_) | Op::Join(_) => continue,
+            Op::Begin(_) | Op::End(_) | Op::Fork(_) | Op::Join(_) | Op::Exit => continue,
         };
         if matches!(object, Object::Lock(_)) && !outermost[index] {
             continue;

@@ -100,6 +100,23 @@ fn check_witness(oracle: &Oracle, violation: &Violation, relation: Relation) {
     assert_eq!(found, expected);
 }
 
+/// The verdict on the whole trace, and the cycle where only it shows that the trace is not serializable.
+fn check_verdict(oracle: &Oracle, findings: &Findings, relation: Relation) {
+    let serializable = oracle.serializable(relation);
+    assert_eq!(findings.serializable, Some(serializable));
+    assert!(findings.violations.is_empty() || !serializable);
+    let hidden = !serializable && findings.violations.is_empty();
+    assert_eq!(findings.cycle.is_some(), hidden);
+    let Some(cycle) = &findings.cycle else { return };
+    assert_eq!(cycle.first(), cycle.last());
+    let distinct: BTreeSet<u64> = cycle.iter().map(|tx| tx.begin_event).collect();
+    assert!(distinct.len() >= 2 && distinct.len() == cycle.len() - 1);
+    for pair in cycle.windows(2) {
+        assert_eq!(oracle.tx[pair[0].begin_event as usize], pair[0]);
+        assert!(oracle.is_edge(relation, pair[0], pair[1]));
+    }
+}
+
 fn instance(violation: &Violation) -> Instance {
     Instance {
         begin_event: violation.begin.event,
@@ -117,6 +134,7 @@ fn check_everything(events: &[Event]) {
             let expected = oracle.instances(relation, regions);
             let findings = run(events, options(regions, relation));
             assert_eq!(set(&findings), expected);
+            check_verdict(&oracle, &findings, relation);
 
             // Locations are unique, so every instance is a violation of its own.
             let shown: BTreeSet<Instance> = findings.violations.iter().map(instance).collect();
@@ -152,6 +170,19 @@ proptest! {
     #[test]
     fn davida_agrees_with_the_definition(events in well_formed(160)) {
         check_everything(&events);
+    }
+
+    /// A cycle is found as soon as it is there: before the first violation, if need be.
+    #[test]
+    fn cycles_that_no_violation_shows_are_found(events in well_formed(160)) {
+        for relation in [Relation::Full, Relation::Data] {
+            let options = options(Regions::Outermost, relation);
+            let findings = run(&events, options);
+            let first = findings.instances.iter().map(|instance| instance.trigger_event).min();
+            let Some(first) = first else { continue };
+            let events = &events[..first as usize];
+            check_verdict(&Oracle::new(events), &run(events, options), relation);
+        }
     }
 
     /// Whatever part of a trace is lost, what is reported of the rest is true of the whole.

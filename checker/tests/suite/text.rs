@@ -57,6 +57,7 @@ pub fn parse(trace: &str) -> (Vec<Event>, Names) {
             "depart" => Op::Depart(SyncId(id('s'))),
             "fork" => Op::Fork(ThreadId(id('t'))),
             "join" => Op::Join(ThreadId(id('t'))),
+            "exit" => Op::Exit,
             _ => panic!("no such operation: {item}"),
         };
         let thread = ThreadId(names.id('t', thread));
@@ -67,7 +68,11 @@ pub fn parse(trace: &str) -> (Vec<Event>, Names) {
 }
 
 pub fn run(events: &[Event], options: Options) -> Findings {
-    let mut checker = Box::new(Davida::new(options));
+    run_on(Davida::new(options), events)
+}
+
+pub fn run_on(checker: impl Checker, events: &[Event]) -> Findings {
+    let mut checker = Box::new(checker);
     checker.events(events).expect("well-formed");
     checker.finish()
 }
@@ -95,4 +100,19 @@ pub fn check_with(trace: &str, options: Options, expect: &[&str]) -> Findings {
         .collect();
     assert_eq!(found, expect);
     findings
+}
+
+/// Checks that a trace has no violation, and that the cycle of transactions that it has is that one, such as `m x m`;
+/// none is expected where `cycle` is empty.
+#[track_caller]
+pub fn check_cycle(trace: &str, cycle: &str) {
+    let (events, names) = parse(trace);
+    let findings = check(trace, &[]);
+    let found = findings.cycle.unwrap_or_default();
+    let found: Vec<&str> = found.iter().map(|&tx| names.tx(tx)).collect();
+    assert_eq!(found.join(" "), cycle);
+    assert_eq!(findings.serializable, Some(cycle.is_empty()));
+    let options = Options { serializability: false, ..Options::default() };
+    let findings = run(&events, options);
+    assert_eq!((findings.serializable, findings.cycle), (None, None));
 }

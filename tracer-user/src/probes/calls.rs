@@ -90,6 +90,8 @@ impl Role {
             Self::Signal => Some((ProbeProgram::Call, Kind::Signal)),
             Self::ConditionWait => Some((ProbeProgram::CallPair, Kind::ConditionWait)),
             Self::Barrier => Some((ProbeProgram::Call, Kind::Arrive)),
+            // Whom it joins is known from the identity at its start: that may be used again before it returns.
+            Self::Join => Some((ProbeProgram::Call, Kind::JoinStart)),
             Self::Create => Some((ProbeProgram::Call, Kind::Create)),
             _ => None,
         }

@@ -7,7 +7,7 @@ use tracer_ebpf::{Cookie, Kind};
 
 use super::{
     call_points::{CallPoint, call_points},
-    calls::{CALLS, CallSpec},
+    calls::{CALLS, CallSpec, Role},
     constants,
     markers::{Marker, Meaning, Operand, SharedVariable, markers},
     placement::{self, Cost},
@@ -80,6 +80,13 @@ impl Plan {
     #[must_use]
     pub fn has_regions(&self) -> bool {
         self.sites.iter().any(|site| matches!(&site.kind, SiteKind::Marker(Meaning::Begin(_))))
+    }
+
+    /// Whether any function that takes a lock was found.
+    #[must_use]
+    pub fn has_locks(&self) -> bool {
+        let acquires = |site: &Site| matches!(&site.kind, SiteKind::Call { spec, .. } if spec.role == Role::Acquire);
+        self.sites.iter().any(acquires)
     }
 
     /// Plans the probes of a process from its modules.

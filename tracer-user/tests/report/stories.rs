@@ -60,6 +60,16 @@ pub fn watched_split() -> Story {
     s
 }
 
+/// [`watched_split`] and [`lock_split`] in one report, as a run with a watched balance finds both.
+pub fn told_twice() -> Story {
+    let mut s = watched_split();
+    let by_locks = lock_split().findings.violations.remove(0);
+    s.findings.counts.violations += by_locks.occurrences;
+    s.findings.counts.distinct_witnesses += 1;
+    s.findings.violations.push(by_locks);
+    s
+}
+
 /// Atomic counters: each operation is whole, the region is not.
 pub fn atomics() -> Story {
     let mut s = racy_data();

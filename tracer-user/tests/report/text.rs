@@ -35,6 +35,11 @@ fn lock_split_with_the_data_watched() {
 }
 
 #[test]
+fn what_the_data_tells_is_not_told_again_by_the_locks() {
+    assert_snapshot!(text(&stories::told_twice().report()));
+}
+
+#[test]
 fn atomic_operations() {
     assert_snapshot!(text(&stories::atomics().report()));
 }

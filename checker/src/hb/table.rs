@@ -1,0 +1,121 @@
+//! What became of each thread id, in memory that does not grow with the ids of threads that have ended: pages in
+//! which every entry is the same take no space of their own.
+
+use crate::event::ThreadId;
+
+/// Ids in one page.
+const PAGE: usize = 256;
+
+/// Values that are not rows.
+const UNSEEN: u32 = u32::MAX;
+const ENDED: u32 = u32::MAX - 1;
+const JOINED: u32 = u32::MAX - 2;
+
+/// What is known of a thread id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Entry {
+    /// No event has named it.
+    Unseen,
+    /// It has a row among the threads.
+    Row(usize),
+    /// The thread has ended, and nothing that it did matters any more.
+    Ended,
+    /// It was joined, and nothing that it did matters any more.
+    Joined,
+}
+
+enum Page {
+    Same(u32),
+    Each(Box<[u32; PAGE]>),
+}
+
+/// The entries of all thread ids.
+#[derive(Default)]
+pub(crate) struct ThreadTable(Vec<Page>);
+
+impl ThreadTable {
+    #[inline]
+    fn value(&self, thread: ThreadId) -> u32 {
+        match self.0.get(thread.index() / PAGE) {
+            Some(Page::Each(entries)) => entries[thread.index() % PAGE],
+            Some(Page::Same(value)) => *value,
+            None => UNSEEN,
+        }
+    }
+
+    /// The thread's row, when it has one.
+    #[inline]
+    pub(crate) fn row(&self, thread: ThreadId) -> Option<usize> {
+        let value = self.value(thread);
+        (value < JOINED).then_some(value as usize)
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, thread: ThreadId) -> Entry {
+        match self.value(thread) {
+            UNSEEN => Entry::Unseen,
+            ENDED => Entry::Ended,
+            JOINED => Entry::Joined,
+            row => Entry::Row(row as usize),
+        }
+    }
+
+    pub(crate) fn set(&mut self, thread: ThreadId, entry: Entry) {
+        let value = match entry {
+            Entry::Unseen => UNSEEN,
+            Entry::Ended => ENDED,
+            Entry::Joined => JOINED,
+            Entry::Row(row) => row as u32,
+        };
+        let index = thread.index() / PAGE;
+        if index >= self.0.len() {
+            self.0.resize_with(index + 1, || Page::Same(UNSEEN));
+        }
+        let page = &mut self.0[index];
+        match page {
+            Page::Same(same) if *same == value => {}
+            Page::Same(same) => {
+                let mut entries = Box::new([*same; PAGE]);
+                entries[thread.index() % PAGE] = value;
+                *page = Page::Each(entries);
+            }
+            Page::Each(entries) => {
+                entries[thread.index() % PAGE] = value;
+                if value >= JOINED && entries.iter().all(|&other| other == value) {
+                    *page = Page::Same(value);
+                }
+            }
+        }
+    }
+
+    /// How many pages take space of their own.
+    #[cfg(test)]
+    pub(crate) fn pages(&self) -> usize {
+        self.0.iter().filter(|page| matches!(page, Page::Each(_))).count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_are_kept_apart_and_full_pages_of_ended_threads_cost_nothing() {
+        let mut table = ThreadTable::default();
+        assert_eq!(table.get(ThreadId(70_000)), Entry::Unseen);
+        for id in 0..1000 {
+            table.set(ThreadId(id), Entry::Row(id as usize % 7));
+            assert_eq!(table.get(ThreadId(id)), Entry::Row(id as usize % 7));
+            assert_eq!(table.row(ThreadId(id + 1)), None);
+            table.set(ThreadId(id), Entry::Joined);
+        }
+        assert_eq!(table.get(ThreadId(0)), Entry::Joined);
+        assert_eq!(table.get(ThreadId(999)), Entry::Joined);
+        assert_eq!(table.get(ThreadId(1000)), Entry::Unseen);
+        assert_eq!(table.pages(), 1);
+        table.set(ThreadId(3), Entry::Ended);
+        assert_eq!(table.get(ThreadId(3)), Entry::Ended);
+        assert_eq!(table.get(ThreadId(4)), Entry::Joined);
+        assert_eq!(table.pages(), 2);
+    }
+}
