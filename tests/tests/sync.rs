@@ -361,7 +361,8 @@ fn finds_thread(program: &Program, how: &str, create: Option<&'static str>, join
     for _ in 0..runs() {
         let report = run(program, &[how], "balance: 900\n");
         let violation = report.only_violation();
-        assert_eq!(violation.cycle(), ["work", "pay", "work"]);
+        // The thread's end is outside every region.
+        assert_eq!(violation.cycle(), ["work", "pay", "", "work"]);
         let [there, back] = &violation.edges[..] else { panic!("two edges: {violation:#?}") };
         for edge in [there, back] {
             assert_eq!((&*edge.object.kind, edge.name()), ("thread", "payer"));
