@@ -9,7 +9,7 @@
 use core::mem::{offset_of, size_of};
 
 /// Changes whenever a layout or a meaning below changes; user space refuses an object of another version.
-pub const ABI_VERSION: u32 = 1;
+pub const ABI_VERSION: u32 = 2;
 
 /// How many return addresses a record carries, the innermost first; unused ones are 0.
 pub const FRAMES: usize = 6;
@@ -76,7 +76,7 @@ impl Kind {
 pub struct Header {
     /// A [`Kind`].
     pub kind: u16,
-    /// 0; reserved.
+    /// The low half of `EFLAGS` in a [`RegionRecord`]: whether a conditional jump there is taken. Else 0.
     pub flags: u16,
     /// The acting thread, as its own PID namespace numbers it.
     pub tid: u32,

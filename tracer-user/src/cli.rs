@@ -2,7 +2,11 @@
 
 use std::{ffi::OsString, path::PathBuf};
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{
+    ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum,
+};
+
+use crate::probes::select::{Pattern, Rule, Rules};
 
 /// Find atomicity violations in native programs, with a witness for each.
 ///
@@ -58,6 +62,24 @@ pub struct RunArgs {
     #[arg(long, value_name = "SYMBOL[+OFFSET][:LEN]")]
     pub watch: Vec<String>,
 
+    /// Functions that are atomic regions, beside those that markers name.
+    ///
+    /// PATTERN is a name (`transfer`, `Account::deposit`, `bank::*`, `deposit(long)`), with `*`, `?` and `[…]`;
+    /// `re:REGEX`, a regular expression anywhere in the name; or `file:FILE.c:LINE`, the function around a line.
+    /// Functions of the program itself are meant, those of a library with `LIB.so!PATTERN`. Repeatable: of
+    /// `--atomic` and `--not-atomic` the last that matches a function decides. With neither, and without markers in
+    /// the program, its functions that take locks are regions; see `--list-regions`.
+    #[arg(long, value_name = "PATTERN")]
+    pub atomic: Vec<Pattern>,
+
+    /// Functions that are no regions; as for `--atomic`.
+    #[arg(long, value_name = "PATTERN")]
+    pub not_atomic: Vec<Pattern>,
+
+    /// The two above in the order of the command line; not an option itself.
+    #[arg(skip)]
+    pub rules: Rules,
+
     /// Which levels of nested regions are checked.
     #[arg(long, value_enum, default_value_t = RegionsArg::Outermost)]
     pub regions: RegionsArg,
@@ -99,6 +121,39 @@ pub struct RunArgs {
     pub program: Vec<OsString>,
 }
 
+impl Cli {
+    /// Parses a command line; prints what is wrong with it and exits, when something is.
+    #[must_use]
+    pub fn parse_in_order() -> Self {
+        let matches = Self::command().get_matches();
+        Self::from_matches(&matches).unwrap_or_else(|error| error.exit())
+    }
+
+    fn from_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let mut cli = Self::from_arg_matches(matches)?;
+        cli.run.rules = rules(matches);
+        if let (Some(Command::Run(run)), Some((_, matches))) =
+            (&mut cli.command, matches.subcommand())
+        {
+            run.rules = rules(matches);
+        }
+        Ok(cli)
+    }
+}
+
+/// The rules for regions, in the order of the command line.
+fn rules(matches: &ArgMatches) -> Rules {
+    let mut rules: Vec<(usize, Rule)> = Vec::new();
+    for (id, atomic) in [("atomic", true), ("not_atomic", false)] {
+        let patterns = matches.get_many::<Pattern>(id).into_iter().flatten();
+        for (index, pattern) in matches.indices_of(id).into_iter().flatten().zip(patterns) {
+            rules.push((index, Rule { pattern: pattern.clone(), atomic }));
+        }
+    }
+    rules.sort_by_key(|(index, _)| *index);
+    rules.into_iter().map(|(_, rule)| rule).collect()
+}
+
 /// Which levels of nested regions are checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum RegionsArg {
@@ -138,10 +193,24 @@ fn buffer_size(text: &str) -> Result<u32, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory as _;
 
     fn parse(arguments: &[&str]) -> Result<Cli, clap::Error> {
-        Cli::try_parse_from(std::iter::once("avtrace").chain(arguments.iter().copied()))
+        let arguments = std::iter::once("avtrace").chain(arguments.iter().copied());
+        Cli::from_matches(&Cli::command().try_get_matches_from(arguments)?)
+    }
+
+    #[test]
+    fn rules_keep_the_order_of_the_command_line() {
+        let options = ["--not-atomic", "a", "--atomic", "b", "--not-atomic=c", "./prog"];
+        let order = |rules: &[Rule]| -> Vec<(String, bool)> {
+            rules.iter().map(|rule| (rule.pattern.to_string(), rule.atomic)).collect()
+        };
+        let expected = [("a".to_owned(), false), ("b".to_owned(), true), ("c".to_owned(), false)];
+        assert_eq!(order(&parse(&options).unwrap().run.rules), expected);
+        let run: Vec<&str> = std::iter::once("run").chain(options).collect();
+        let Some(Command::Run(run)) = parse(&run).unwrap().command else { panic!("`run`") };
+        assert_eq!(order(&run.rules), expected);
+        assert!(parse(&["--atomic", "re:(", "./prog"]).is_err());
     }
 
     #[test]

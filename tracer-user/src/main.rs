@@ -5,7 +5,6 @@ use std::{
     process::ExitCode,
 };
 
-use clap::Parser as _;
 use tracer_user::{
     cli::{Cli, ColorArg, Command, Format, RegionsArg, RunArgs},
     probes::watch::WatchSpec,
@@ -14,7 +13,7 @@ use tracer_user::{
 };
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::parse_in_order();
     let arguments = match cli.command {
         Some(Command::Run(arguments)) => arguments,
         None => cli.run,
@@ -47,6 +46,7 @@ fn run(arguments: &RunArgs) -> Result<u8, Failure> {
     let options = RunOptions {
         command: arguments.program.clone(),
         watch,
+        rules: arguments.rules.clone(),
         checker: checker::Options {
             regions: match arguments.regions {
                 RegionsArg::Outermost => checker::Regions::Outermost,

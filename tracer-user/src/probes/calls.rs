@@ -46,6 +46,12 @@ pub const CALLS: &[CallSpec] = &[
 ];
 
 impl Role {
+    /// Whether a call takes a lock when it succeeds.
+    #[must_use]
+    pub const fn takes_lock(self) -> bool {
+        matches!(self, Self::Acquire)
+    }
+
     /// The program for the function's entry, and what it records.
     #[must_use]
     pub const fn at_entry(self) -> (ProbeProgram, Kind) {

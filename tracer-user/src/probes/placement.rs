@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, HashSet};
 
 use iced_x86::{
     Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic,
-    OpAccess, Register,
+    OpAccess, Register, UsedMemory,
 };
 
 /// What a probe at an instruction costs.
@@ -50,8 +50,53 @@ pub enum NoReturns {
 /// `code` is the whole function, from its first instruction on.
 #[must_use]
 pub fn entry(code: &[u8]) -> Placement {
-    let targets = branch_targets(code);
     let mut info = InstructionInfoFactory::new();
+    first_emulated(code, |instruction| {
+        !info.info(instruction).used_registers().iter().any(|used| {
+            matches!(used.register().full_register(), Register::RDI | Register::RSP)
+                && !matches!(used.access(), OpAccess::Read | OpAccess::CondRead | OpAccess::None)
+        })
+    })
+}
+
+/// The place for a probe where a function begins as a region, and how far the stack pointer is below its value at
+/// the function's first instruction there, in bytes.
+///
+/// As [`entry`], but arguments may have changed, the stack pointer may have been lowered by a constant, and what lies
+/// before must touch no memory that threads share: it would be left out of the region.
+#[must_use]
+pub fn frame_entry(code: &[u8]) -> (Placement, u64) {
+    let mut info = InstructionInfoFactory::new();
+    let mut lowered = 0;
+    let placement = first_emulated(code, |instruction| {
+        if matches!(instruction.code(), Code::Sub_rm64_imm8 | Code::Sub_rm64_imm32)
+            && instruction.op0_register() == Register::RSP
+        {
+            lowered += instruction.immediate(1);
+            return lowered < u64::from(u32::MAX);
+        }
+        let info = info.info(instruction);
+        let own = |memory: &UsedMemory| {
+            memory.access() == OpAccess::NoMemAccess
+                || memory.base() == Register::RSP
+                || memory.segment() == Register::FS
+        };
+        let moves_stack = info.used_registers().iter().any(|used| {
+            used.register().full_register() == Register::RSP
+                && !matches!(used.access(), OpAccess::Read | OpAccess::CondRead | OpAccess::None)
+        });
+        !moves_stack && info.used_memory().iter().all(own)
+    });
+    match placement.cost {
+        Cost::Emulated => (placement, lowered),
+        Cost::SingleStepped => (placement, 0),
+    }
+}
+
+/// The first emulated instruction in the straight line from the start on that only instructions precede of which
+/// `harmless` holds; where there is none, the start.
+fn first_emulated(code: &[u8], mut harmless: impl FnMut(&Instruction) -> bool) -> Placement {
+    let targets = branch_targets(code);
     for instruction in &mut Decoder::new(64, code, DecoderOptions::NONE) {
         let offset = instruction.ip();
         if instruction.is_invalid() || (offset != 0 && targets.contains(&offset)) {
@@ -60,11 +105,7 @@ pub fn entry(code: &[u8]) -> Placement {
         if let Some(cost @ Cost::Emulated) = probe_cost(&instruction) {
             return Placement { offset, cost };
         }
-        let changes_what_is_read = info.info(&instruction).used_registers().iter().any(|used| {
-            matches!(used.register().full_register(), Register::RDI | Register::RSP)
-                && !matches!(used.access(), OpAccess::Read | OpAccess::CondRead | OpAccess::None)
-        });
-        if changes_what_is_read || instruction.flow_control() != FlowControl::Next {
+        if !harmless(&instruction) || instruction.flow_control() != FlowControl::Next {
             break;
         }
     }
@@ -174,6 +215,28 @@ mod tests {
         assert_eq!(entry(&moved), Placement { offset: 0, cost: Cost::SingleStepped });
         // ret
         assert_eq!(entry(&[0xc3]), Placement { offset: 0, cost: Cost::SingleStepped });
+    }
+
+    #[test]
+    fn a_region_may_begin_where_the_frame_is_being_made() {
+        let at = |offset, cost| Placement { offset, cost };
+        // mov rdi,rsi; jmp
+        let changed = [0x48, 0x89, 0xf7, 0xeb, 0];
+        assert_eq!(frame_entry(&changed), (at(3, Cost::Emulated), 0));
+        // sub rsp,24; call
+        let lowered = [0x48, 0x83, 0xec, 24, 0xe8, 0, 0, 0, 0];
+        assert_eq!(frame_entry(&lowered), (at(4, Cost::Emulated), 24));
+        // sub rsp,24; mov rax,fs:[0x28]; mov [rsp+8],rax; call
+        let canary = [
+            0x48, 0x83, 0xec, 24, 0x64, 0x48, 0x8b, 4, 0x25, 0x28, 0, 0, 0, 0x48, 0x89, 0x44, 0x24,
+            8, 0xe8, 0, 0, 0, 0,
+        ];
+        assert_eq!(frame_entry(&canary), (at(18, Cost::Emulated), 24));
+        // mov eax,[rdi]; call: the read belongs to the region
+        let read = [0x8b, 7, 0xe8, 0, 0, 0, 0];
+        assert_eq!(frame_entry(&read), (at(0, Cost::SingleStepped), 0));
+        // sub rsp,24; ret
+        assert_eq!(frame_entry(&[0x48, 0x83, 0xec, 24, 0xc3]), (at(0, Cost::SingleStepped), 0));
     }
 
     #[test]

@@ -22,7 +22,8 @@ use crate::{
     live::{reader::Reader, source::Source},
     probes::{
         placement::Cost,
-        plan::{Plan, PlannedProbe, SkippedProbe},
+        plan::{Plan, PlannedProbe, SelectError, SkippedProbe},
+        select::Rules,
         watch::WatchSpec,
     },
     report::{
@@ -42,6 +43,8 @@ pub struct RunOptions {
     pub command: Vec<OsString>,
     /// What to watch.
     pub watch: Vec<WatchSpec>,
+    /// Which functions are regions.
+    pub rules: Rules,
     /// Options of the checker.
     pub checker: checker::Options,
     /// Size of the ring buffer in bytes.
@@ -63,6 +66,9 @@ pub enum RunError {
     /// What is to be watched cannot be.
     #[error(transparent)]
     Watch(#[from] WatchError),
+    /// What is to be a region cannot be.
+    #[error(transparent)]
+    Select(#[from] SelectError),
     /// The kernel side does not work.
     #[error(transparent)]
     Kernel(#[from] KernelError),
@@ -98,6 +104,7 @@ impl RunError {
         match self {
             Self::Program(_) => 3,
             Self::Watch(error) => error.exit_status(),
+            Self::Select(_) => 2,
             _ => 1,
         }
     }
@@ -206,9 +213,8 @@ struct Prepared {
 fn prepare(options: &RunOptions, held: &Held) -> Result<Prepared, RunError> {
     let pid = held.pid();
     let symbolizer = Symbolizer::from_pid(pid)?;
-    let plan = Plan::of(&symbolizer, pid);
-    let Plan { sites, probes, mut skipped, shared } = plan;
-    let watches = Watches::resolve(&options.watch, &shared, &symbolizer)?;
+    let mut plan = Plan::of(&symbolizer, pid, &options.rules)?;
+    let watches = Watches::resolve(&options.watch, &plan.shared, &symbolizer)?;
     let (pidns_dev, pidns_ino, tgid) = privileges::pid_namespace(pid)
         .map_err(RunError::system("cannot read the PID namespace"))?;
     let mut kernel = Kernel::load(&LoadOptions {
@@ -219,44 +225,46 @@ fn prepare(options: &RunOptions, held: &Held) -> Result<Prepared, RunError> {
     })?;
     let mut notes = watches.notes.clone();
     if !kernel.has_uprobe_multi() {
-        let seconds = probes.len().div_ceil(9);
+        let seconds = plan.probes.len().div_ceil(9);
         eprintln!(
             "avtrace: warning: probes are attached one by one, without uprobe_multi links (Linux 6.6): {} of them \
              may take {seconds} s to detach, and slow other programs down meanwhile",
-            probes.len()
+            plan.probes.len()
         );
     }
     if options.debug_bpf {
         privileges::print_log(&mut kernel)?;
     }
     kernel.attach_threads()?;
-    let points: Vec<_> = probes.iter().map(|probe| probe.point.clone()).collect();
-    let mut refused = vec![false; probes.len()];
+    let points: Vec<_> = plan.probes.iter().map(|probe| probe.point.clone()).collect();
+    let mut failed = vec![false; points.len()];
+    let mut skipped = Vec::new();
     for refusal in kernel.attach_probes(&points)? {
-        refused[refusal.index] = true;
+        failed[refusal.index] = true;
         skipped.push(SkippedProbe {
-            what: probes[refusal.index].what.clone(),
+            what: plan.probes[refusal.index].what.clone(),
             reason: format!("the kernel refuses it: {}", refusal.error),
         });
     }
-    let attached: Vec<&PlannedProbe> = probes
-        .iter()
-        .zip(&refused)
-        .filter(|(_, refused)| !**refused)
-        .map(|(probe, _)| probe)
-        .collect();
-    for probe in missing_breakpoints(pid, &attached) {
+    let attached: Vec<(usize, &PlannedProbe)> =
+        plan.probes.iter().enumerate().filter(|(index, _)| !failed[*index]).collect();
+    let count = |cost| attached.iter().filter(|(_, probe)| probe.cost == cost).count() as u64;
+    let (emulated, single_stepped) = (count(Cost::Emulated), count(Cost::SingleStepped));
+    for index in missing_breakpoints(pid, &attached) {
+        failed[index] = true;
         skipped.push(SkippedProbe {
-            what: probe.what.clone(),
+            what: plan.probes[index].what.clone(),
             reason: "it was attached, and no breakpoint appeared in the program's memory"
                 .to_owned(),
         });
     }
+    plan.without((0..failed.len()).filter(|&index| failed[index]));
+    let Plan { sites, skipped: unplanned, .. } = plan;
+    skipped.extend(unplanned);
     watches.attach(&mut kernel, pid)?;
-    let count = |cost| attached.iter().filter(|probe| probe.cost == cost).count() as u64;
     let summary = Summary {
-        probes_emulated: Some(count(Cost::Emulated)),
-        probes_single_stepped: Some(count(Cost::SingleStepped)),
+        probes_emulated: Some(emulated),
+        probes_single_stepped: Some(single_stepped),
         watchpoints: Some(watches.ranges.len() as u64),
         ..Summary::default()
     };
@@ -271,10 +279,7 @@ fn prepare(options: &RunOptions, held: &Held) -> Result<Prepared, RunError> {
 }
 
 /// Self-test of the probes: each must show as a breakpoint instruction in the program's memory.
-fn missing_breakpoints<'probes>(
-    pid: u32,
-    probes: &[&'probes PlannedProbe],
-) -> Vec<&'probes PlannedProbe> {
+fn missing_breakpoints(pid: u32, probes: &[(usize, &PlannedProbe)]) -> Vec<usize> {
     use std::os::unix::fs::FileExt as _;
     const INT3: u8 = 0xcc;
     let Ok(memory) = std::fs::File::open(format!("/proc/{pid}/mem")) else { return Vec::new() };
@@ -282,7 +287,11 @@ fn missing_breakpoints<'probes>(
         let mut byte = [0];
         memory.read_exact_at(&mut byte, address).ok().map(|()| byte[0])
     };
-    probes.iter().filter(|probe| byte(probe.address) != Some(INT3)).copied().collect()
+    probes
+        .iter()
+        .filter(|(_, probe)| byte(probe.address) != Some(INT3))
+        .map(|(index, _)| *index)
+        .collect()
 }
 
 fn subject(pid: u32, command: &[OsString], ending: Ending) -> Subject {
