@@ -49,6 +49,8 @@ something was, 1 when avtrace failed, 2 for bad usage, 3 when the program cannot
 pub enum Command {
     /// Run a program and check it while it runs (the default).
     Run(RunArgs),
+    /// List the probes that a program would get, with the cost of each, and do not run it.
+    Probes(RunArgs),
 }
 
 /// Options of `run`.
@@ -76,7 +78,17 @@ pub struct RunArgs {
     #[arg(long, value_name = "PATTERN")]
     pub not_atomic: Vec<Pattern>,
 
-    /// The two above in the order of the command line; not an option itself.
+    /// Read regions and watches from a TOML file with the lists `atomic`, `not_atomic` and `watch`.
+    ///
+    /// They come before those of the command line. Repeatable.
+    #[arg(long, value_name = "FILE")]
+    pub spec: Vec<PathBuf>,
+
+    /// List the regions that would be watched, and why, and do not run the program.
+    #[arg(long)]
+    pub list_regions: bool,
+
+    /// `--atomic` and `--not-atomic` in the order of the command line; no option itself.
     #[arg(skip)]
     pub rules: Rules,
 
@@ -132,7 +144,7 @@ impl Cli {
     fn from_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let mut cli = Self::from_arg_matches(matches)?;
         cli.run.rules = rules(matches);
-        if let (Some(Command::Run(run)), Some((_, matches))) =
+        if let (Some(Command::Run(run) | Command::Probes(run)), Some((_, matches))) =
             (&mut cli.command, matches.subcommand())
         {
             run.rules = rules(matches);

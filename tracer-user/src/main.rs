@@ -1,7 +1,7 @@
 //! The `avtrace` command: parses the command line, runs, writes the report, exits.
 
 use std::{
-    io::{IsTerminal as _, stderr},
+    io::{IsTerminal as _, Write as _, stderr},
     process::ExitCode,
 };
 
@@ -9,16 +9,17 @@ use tracer_user::{
     cli::{Cli, ColorArg, Command, Format, RegionsArg, RunArgs},
     probes::watch::WatchSpec,
     report::{self, ColorChoice, Destination, TextOptions},
-    session::{self, Outcome, RunOptions},
+    session::{self, Outcome, RunOptions, list::Listing, spec::Spec},
 };
 
 fn main() -> ExitCode {
     let cli = Cli::parse_in_order();
-    let arguments = match cli.command {
-        Some(Command::Run(arguments)) => arguments,
-        None => cli.run,
+    let result = match cli.command {
+        Some(Command::Run(arguments)) => run_or_list(&arguments),
+        Some(Command::Probes(arguments)) => list_probes(&arguments),
+        None => run_or_list(&cli.run),
     };
-    let status = run(&arguments).unwrap_or_else(|Failure { message, status }| {
+    let status = result.unwrap_or_else(|Failure { message, status }| {
         eprintln!("avtrace: error: {}", report::printable(&message));
         status
     });
@@ -31,22 +32,60 @@ struct Failure {
     status: u8,
 }
 
-fn run(arguments: &RunArgs) -> Result<u8, Failure> {
-    let watch = arguments
-        .watch
-        .iter()
-        .map(|spec| spec.parse())
-        .collect::<Result<Vec<WatchSpec>, _>>()
-        .map_err(|error| Failure { message: error.to_string(), status: 2 })?;
-    let destination = match &arguments.output {
-        Some(path) => Destination::File(path.clone()),
-        None => Destination::Stderr,
+fn run_or_list(arguments: &RunArgs) -> Result<u8, Failure> {
+    if arguments.list_regions {
+        let listing = inspect(arguments)?;
+        return print(arguments, &listing.regions());
+    }
+    run(arguments)
+}
+
+fn list_probes(arguments: &RunArgs) -> Result<u8, Failure> {
+    let listing = inspect(arguments)?;
+    let text = match arguments.format {
+        Format::Text => listing.probes(),
+        Format::Json => listing
+            .probes_as_json()
+            .map_err(|error| Failure { message: error.to_string(), status: 1 })?,
     };
-    check_destination(&destination)?;
-    let options = RunOptions {
+    print(arguments, &text)
+}
+
+fn inspect(arguments: &RunArgs) -> Result<Listing, Failure> {
+    session::inspect(&run_options(arguments)?)
+        .map_err(|error| Failure { message: error.to_string(), status: error.exit_status() })
+}
+
+/// Writes what was asked for instead of a run: to standard output, which no program uses.
+fn print(arguments: &RunArgs, text: &str) -> Result<u8, Failure> {
+    let written = match &arguments.output {
+        Some(path) => std::fs::write(path, text),
+        None => std::io::stdout().write_all(text.as_bytes()),
+    };
+    match written {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Failure { message: format!("cannot write the list: {error}"), status: 1 })
+        }
+        _ => Ok(0),
+    }
+}
+
+fn run_options(arguments: &RunArgs) -> Result<RunOptions, Failure> {
+    let usage = |message| Failure { message, status: 2 };
+    let (mut watch, mut rules) = (Vec::new(), Vec::new());
+    for path in &arguments.spec {
+        let spec = Spec::read(path).map_err(|error| usage(error.to_string()))?;
+        watch.extend(spec.watch);
+        rules.extend(spec.rules);
+    }
+    for spec in &arguments.watch {
+        watch.push(spec.parse::<WatchSpec>().map_err(|error| usage(error.to_string()))?);
+    }
+    rules.extend(arguments.rules.iter().cloned());
+    Ok(RunOptions {
         command: arguments.program.clone(),
         watch,
-        rules: arguments.rules.clone(),
+        rules,
         checker: checker::Options {
             regions: match arguments.regions {
                 RegionsArg::Outermost => checker::Regions::Outermost,
@@ -58,7 +97,16 @@ fn run(arguments: &RunArgs) -> Result<u8, Failure> {
         as_root: arguments.as_root,
         debug_bpf: arguments.debug_bpf,
         perf_probes: arguments.perf_probes,
+    })
+}
+
+fn run(arguments: &RunArgs) -> Result<u8, Failure> {
+    let options = run_options(arguments)?;
+    let destination = match &arguments.output {
+        Some(path) => Destination::File(path.clone()),
+        None => Destination::Stderr,
     };
+    check_destination(&destination)?;
     let Outcome { ending, report } = session::run(&options)
         .map_err(|error| Failure { message: error.to_string(), status: error.exit_status() })?;
     let internal = |message| Failure { message, status: 1 };

@@ -72,8 +72,8 @@ static __attribute__((noinline)) void settle(pthread_t first, pthread_t second)
     static pthread_mutex_t settling = PTHREAD_MUTEX_INITIALIZER;
 
     pthread_mutex_lock(&settling);
-    join(first);
-    join(second);
+    if (pthread_join(first, NULL) != 0 || pthread_join(second, NULL) != 0)
+        exit(1);
     pthread_mutex_unlock(&settling);
 }
 

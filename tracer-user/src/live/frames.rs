@@ -37,6 +37,8 @@ struct Open {
     location: LocationId,
     /// A function's; `None` for a region by markers, which ends by its own.
     frame: Option<Frame>,
+    /// It has jumped to a function that lets go of a lock, and ends with that.
+    leaving: bool,
 }
 
 #[derive(Debug, Default)]
@@ -80,16 +82,35 @@ impl Frames {
         *self.stack(thread) = Stack::default();
     }
 
-    /// A thread is at stack pointer `sp`: frames below are gone. 0 says nothing.
+    /// A thread is at stack pointer `sp`: frames below are gone. 0 says nothing of them.
     pub fn at(&mut self, thread: ThreadId, sp: u64) {
         if self.stack(thread).functions > 0 {
-            self.remove_while(thread, |frame| frame.sp < sp);
+            self.remove_while(thread, |open, frame| open.leaving || frame.sp < sp);
+        }
+    }
+
+    /// A thread lets go of a lock, by a call with the caller's stack pointer at `sp`. To be followed by
+    /// [`released`](Self::released): the call may be the last thing that a function did.
+    pub fn release(&mut self, thread: ThreadId, sp: u64) {
+        if self.stack(thread).functions > 0 {
+            // The jump left the return address where it was, and so the caller's stack pointer is above it.
+            let last = |open: &Open, frame: Frame| open.leaving && frame.sp + 8 == sp;
+            self.remove_while(thread, |open, frame| {
+                !last(open, frame) && (open.leaving || frame.sp < sp)
+            });
+        }
+    }
+
+    /// What [`release`](Self::release) told has happened.
+    pub fn released(&mut self, thread: ThreadId) {
+        if self.stack(thread).functions > 0 {
+            self.remove_while(thread, |open, _| open.leaving);
         }
     }
 
     /// A region by a marker begins.
     pub fn begin(&mut self, thread: ThreadId, region: RegionId, location: LocationId) {
-        self.push(thread, Open { region, location, frame: None });
+        self.push(thread, Open { region, location, frame: None, leaving: false });
     }
 
     /// A region by a marker ends: the innermost one, or the innermost of that name. Markers inside it end with it.
@@ -116,8 +137,8 @@ impl Frames {
         location: LocationId,
         frame: Frame,
     ) {
-        self.remove_while(thread, |open| open.sp <= frame.sp);
-        self.push(thread, Open { region, location, frame: Some(frame) });
+        self.remove_while(thread, |open, old| open.leaving || old.sp <= frame.sp);
+        self.push(thread, Open { region, location, frame: Some(frame), leaving: false });
     }
 
     /// A function's exit is reached, at stack pointer `sp`, with these flags.
@@ -125,13 +146,18 @@ impl Frames {
         self.at(thread, frame.sp);
         let here = |open: &Open| match (open.frame, leaves) {
             (Some(open), Leaves::WithoutFrame) => open == frame,
-            (Some(open), Leaves::Always) => open.function == frame.function,
+            (Some(open), Leaves::Always | Leaves::IntoRelease) => open.function == frame.function,
             (Some(open), Leaves::If(condition)) => {
                 open.function == frame.function && condition.holds(flags)
             }
             (None, _) => false,
         };
         if let Some(index) = self.stack(thread).open.iter().rposition(here) {
+            let open = &mut self.stack(thread).open[index];
+            if leaves == Leaves::IntoRelease && open.frame == Some(frame) {
+                open.leaving = true;
+                return;
+            }
             let location = self.stack(thread).open[index].location;
             self.remove(thread, index, location, |_| true);
         }
@@ -140,7 +166,7 @@ impl Frames {
     /// Control leaves an unknown number of frames: all functions end.
     pub fn leave_all(&mut self, thread: ThreadId) {
         self.stack(thread).suspended.clear();
-        self.remove_while(thread, |_| true);
+        self.remove_while(thread, |_, _| true);
     }
 
     /// A C++ exception is about to be raised, which a catch will tell.
@@ -156,14 +182,14 @@ impl Frames {
         }
         let functions = stack.open.iter().filter(|open| open.frame.is_some()).copied().collect();
         stack.suspended.push(functions);
-        self.remove_while(thread, |_| true);
+        self.remove_while(thread, |_, _| true);
     }
 
     /// A C++ exception is caught, in a frame with this stack pointer.
     pub fn catch(&mut self, thread: ThreadId, sp: u64) {
         self.at(thread, sp);
         let Some(suspended) = self.stack(thread).suspended.pop() else { return };
-        for open in suspended {
+        for open in suspended.into_iter().filter(|open| !open.leaving) {
             if open.frame.is_some_and(|frame| frame.sp >= sp) {
                 self.push(thread, open);
             }
@@ -177,10 +203,9 @@ impl Frames {
         self.changes.push(Change::Begin(open.region, open.location));
     }
 
-    fn remove_while(&mut self, thread: ThreadId, gone: impl Fn(Frame) -> bool) {
-        while let Some(index) =
-            self.stack(thread).open.iter().rposition(|open| open.frame.is_some_and(&gone))
-        {
+    fn remove_while(&mut self, thread: ThreadId, gone: impl Fn(&Open, Frame) -> bool) {
+        let of_gone = |open: &Open| open.frame.is_some_and(|frame| gone(open, frame));
+        while let Some(index) = self.stack(thread).open.iter().rposition(of_gone) {
             let location = self.stack(thread).open[index].location;
             self.remove(thread, index, location, |_| true);
         }
@@ -275,6 +300,25 @@ mod tests {
         enter(&mut frames, 1, 100);
         enter(&mut frames, 2, 100);
         assert_eq!(changes(&mut frames), "+1-+2", "the return address was written over");
+    }
+
+    #[test]
+    fn a_jump_to_a_release_ends_after_it() {
+        let mut frames = Frames::default();
+        enter(&mut frames, 1, 100);
+        frames.exit(T, frame(1, 100), Leaves::IntoRelease, 0);
+        frames.release(T, 108);
+        assert_eq!(changes(&mut frames), "+1");
+        frames.released(T);
+        assert_eq!(changes(&mut frames), "-");
+        enter(&mut frames, 1, 100);
+        frames.exit(T, frame(1, 100), Leaves::IntoRelease, 0);
+        frames.release(T, 80);
+        assert_eq!(changes(&mut frames), "+1-", "of a signal handler");
+        enter(&mut frames, 1, 100);
+        frames.exit(T, frame(1, 100), Leaves::IntoRelease, 0);
+        frames.at(T, 80);
+        assert_eq!(changes(&mut frames), "+1-");
     }
 
     #[test]

@@ -309,7 +309,12 @@ impl Source {
             return;
         }
         let thread = self.thread(record.header.tid);
-        self.at(thread, record.sp, sink);
+        if kind == Kind::Release {
+            self.frames.release(thread, record.sp);
+            self.emit_changes(thread, sink);
+        } else {
+            self.at(thread, record.sp, sink);
+        }
         let location = self.locations.stack(Location::Call(record.frames), &mut self.symbolizer);
         let op = match kind {
             Kind::Acquire => Op::Acquire(self.lock(record.object, location)),
@@ -324,6 +329,10 @@ impl Source {
             }
         };
         self.emit(thread, op, location, sink);
+        if kind == Kind::Release {
+            self.frames.released(thread);
+            self.emit_changes(thread, sink);
+        }
     }
 
     fn lock(&mut self, address: u64, location: LocationId) -> LockId {
@@ -335,6 +344,7 @@ impl Source {
 
     fn thread_record(&mut self, kind: Kind, record: &ThreadRecord, sink: &mut impl FnMut(Item)) {
         let thread = self.thread(record.header.tid);
+        self.at(thread, 0, sink);
         match kind {
             Kind::Fork => {
                 // An id that the system uses again is a new thread.

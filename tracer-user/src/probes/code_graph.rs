@@ -132,12 +132,14 @@ enum Slot {
 
 /// The slots through which functions of libraries are called.
 #[derive(Debug, Default)]
-struct Imports {
+pub struct Imports {
     slots: HashMap<u64, Slot>,
 }
 
 impl Imports {
-    fn of(file: &ElfFile) -> Self {
+    /// Reads them from the file's relocations.
+    #[must_use]
+    pub fn of(file: &ElfFile) -> Self {
         let mut slots = HashMap::new();
         let Ok(parsed) = object::File::parse(&**file.bytes()) else { return Self { slots } };
         let symbols = parsed.dynamic_symbol_table();
@@ -163,7 +165,8 @@ impl Imports {
     }
 
     /// The function that the linker's stub at an address jumps to.
-    fn behind(&self, file: &ElfFile, stub: LinkAddr) -> Option<String> {
+    #[must_use]
+    pub fn behind(&self, file: &ElfFile, stub: LinkAddr) -> Option<String> {
         let code = file.bytes_at(stub, 32)?;
         let mut decoder = Decoder::with_ip(64, code, stub.0, DecoderOptions::NONE);
         // An `endbr64` may come before the jump.

@@ -31,6 +31,8 @@ pub struct Exit {
     pub address: u64,
     /// When it does leave.
     pub leaves: Leaves,
+    /// Where a jump leads, if it tells.
+    pub target: Option<u64>,
 }
 
 /// When an instruction leaves the function.
@@ -43,6 +45,8 @@ pub enum Leaves {
     /// When the frame is gone already. That is so at a return; and it tells a tail call from a jump within the
     /// function where the target is not in the instruction.
     WithoutFrame,
+    /// Always: a jump to a function that lets go of a lock, which does so for this one.
+    IntoRelease,
 }
 
 /// A condition of the processor's flags, as it is encoded in instructions: 0 to 15.
@@ -115,7 +119,8 @@ pub fn exits(parts: &[Part<'_>], entry: u64) -> Result<Vec<Exit>, NoExits> {
                 if probe_cost(&instruction).is_none() {
                     return Err(NoExits::Refused(address));
                 }
-                exits.push(Exit { address, leaves });
+                let target = direct(&instruction).then(|| instruction.near_branch_target());
+                exits.push(Exit { address, leaves, target });
             }
             if direct(&instruction) {
                 jumps.push(instruction.near_branch_target());
@@ -225,7 +230,7 @@ mod tests {
         let parts = [Part { start: 0x1000, code: &hot }, Part { start: 0x2000, code: &cold }];
         assert_eq!(
             exits(&parts, 0x1000),
-            Ok(vec![Exit { address: 0x1006, leaves: Leaves::WithoutFrame }])
+            Ok(vec![Exit { address: 0x1006, leaves: Leaves::WithoutFrame, target: None }])
         );
         assert_eq!(found(&hot)[0], (0, Leaves::If(Condition(4))));
     }

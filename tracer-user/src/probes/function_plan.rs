@@ -7,9 +7,10 @@ use iced_x86::{Decoder, DecoderOptions};
 use tracer_ebpf::{Kind, cookie};
 
 use super::{
-    code_graph,
+    calls::{CALLS, CallSpec, Role},
+    code_graph::{self, Imports},
     defaults::{self, Candidate},
-    exits::{self, Exit},
+    exits::{self, Exit, Leaves},
     functions::{Function, Functions},
     leaving::{LEAVING, Leaving},
     placement::{self, Placement},
@@ -113,10 +114,23 @@ pub(super) fn add(
         }
     }
     for choice in &choices {
+        let imports = Imports::of(choice.file);
+        let releases = |target: u64| {
+            let target = LinkAddr(target);
+            let own =
+                choice.functions.starting_at(target).and_then(|own| choice.functions.get(own));
+            let name = match own {
+                Some(own) => Some(own.symbol.clone()),
+                None => imports.behind(choice.file, target),
+            };
+            let is_release =
+                |call: &CallSpec| call.role == Role::Release && Some(call.name) == name.as_deref();
+            CALLS.iter().any(is_release)
+        };
         let mut planner = Planner { plan, module: choice.module, file: choice.file, pid };
         for (&index, why) in &choice.chosen {
             if let Some(function) = choice.functions.get(index) {
-                planner.function(function, why);
+                planner.function(function, why, &releases);
             }
         }
     }
@@ -319,7 +333,7 @@ fn suggestion(near: &[String]) -> String {
 
 impl Planner<'_, '_> {
     /// Adds the probes of a function that is a region, all of them or none.
-    fn function(&mut self, function: &Function, why: &str) {
+    fn function(&mut self, function: &Function, why: &str, releases: &dyn Fn(u64) -> bool) {
         let name = function.name.short.clone();
         let what = format!("region `{name}`");
         let (placement, lowered, exits) = match self.places(function) {
@@ -344,7 +358,11 @@ impl Planner<'_, '_> {
             cookie(Kind::Begin, site),
             format!("begin of {what}"),
         );
-        for Exit { address, leaves } in exits {
+        for Exit { address, leaves, target } in exits {
+            let leaves = match leaves {
+                Leaves::Always if target.is_some_and(releases) => Leaves::IntoRelease,
+                other => other,
+            };
             let at = LinkAddr(address);
             let Some(place) = self.module.process_address(at) else { continue };
             let exit = FunctionPlace::Exit { function: number, leaves };

@@ -2,17 +2,26 @@
 //! this one says in which order, and what is undone when a step fails.
 
 pub mod checking;
+pub mod list;
 pub mod names;
 pub mod privileges;
 pub mod program;
+pub mod spec;
 pub mod watches;
 
-use std::{ffi::OsString, io, path::PathBuf, thread, time::Instant};
+use std::{
+    ffi::OsString,
+    io,
+    path::{Path, PathBuf},
+    thread,
+    time::Instant,
+};
 
 use tracer_ebpf::Target;
 
 use self::{
     checking::{Checked, Checking},
+    list::Listing,
     names::LiveNames,
     program::ProgramError,
     watches::{WatchError, Watches},
@@ -119,26 +128,52 @@ pub struct Outcome {
     pub report: Report,
 }
 
+/// Plans what would be probed in a program, and does not run it: it is started, held before its first instruction
+/// with its libraries loaded, and killed there.
+///
+/// # Errors
+///
+/// See [`RunError`].
+pub fn inspect(options: &RunOptions) -> Result<Listing, RunError> {
+    let program = program::find(options.command.first().unwrap_or(&OsString::new()))?;
+    let start_error = |error| RunError::Start { program: program.clone(), error };
+    let (held, entry) = hold(options, &program).map_err(start_error)?;
+    match held.run_to(entry).map_err(start_error)? {
+        Start::AtEntry(held) => {
+            let symbolizer = Symbolizer::from_pid(held.pid())?;
+            let plan = Plan::of(&symbolizer, held.pid(), &options.rules)?;
+            Ok(Listing { plan, symbolizer })
+        }
+        Start::Ended(_) => {
+            Err(start_error(io::Error::other("it ended before it reached its entry point")))
+        }
+    }
+}
+
+/// Starts the program and holds it at its first instruction; tells its entry point.
+fn hold(options: &RunOptions, program: &Path) -> io::Result<(Held, u64)> {
+    let held = tracee::launch(&Launch {
+        program: program.to_owned(),
+        arg0: options.command.first().cloned().unwrap_or_default(),
+        arguments: options.command.get(1..).unwrap_or_default().to_vec(),
+        user: if options.as_root { None } else { tracee::sudo_user() },
+    })?;
+    let entry = privileges::entry_point(held.pid())?;
+    Ok((held, entry))
+}
+
 /// Runs a program and checks it.
 ///
 /// # Errors
 ///
 /// See [`RunError`].
 pub fn run(options: &RunOptions) -> Result<Outcome, RunError> {
-    let name = options.command.first().cloned().unwrap_or_default();
-    let program = program::find(&name)?;
+    let program = program::find(options.command.first().unwrap_or(&OsString::new()))?;
     privileges::check()?;
     let started = Instant::now();
-    let launch = Launch {
-        program: program.clone(),
-        arg0: name,
-        arguments: options.command.get(1..).unwrap_or_default().to_vec(),
-        user: if options.as_root { None } else { tracee::sudo_user() },
-    };
     let start_error = |error| RunError::Start { program: program.clone(), error };
-    let held = tracee::launch(&launch).map_err(start_error)?;
+    let (held, entry) = hold(options, &program).map_err(start_error)?;
     let pid = held.pid();
-    let entry = privileges::entry_point(pid).map_err(start_error)?;
     let subject = |ending| subject(pid, &options.command, ending);
     let held = match held.run_to(entry).map_err(start_error)? {
         Start::AtEntry(held) => held,
