@@ -1,7 +1,7 @@
 /*
  * unmarked.c [fixed] - bank.c without markers: which functions are atomic is for avtrace to find or to be told.
  *
- * `transfer` and `audit` take the lock directly, and each is called by the function that a thread starts with. With
+ * `transfer` and `audit` take the lock, one directly and one through `take`, and each is called by the function that a thread starts with. With
  * `fixed` the transfer keeps the lock. `settle` waits for the threads while it holds a lock of its own, and
  * `take_ticket`, which takes a lock too, is inlined everywhere.
  */
@@ -44,9 +44,14 @@ static __attribute__((noinline)) void transfer(long amount)
     }
 }
 
+static __attribute__((noinline)) void take(pthread_mutex_t *mutex)
+{
+    pthread_mutex_lock(mutex);
+}
+
 static __attribute__((noinline)) void audit(void)
 {                                              /* @audit_begin */
-    pthread_mutex_lock(&lock);                 /* @audit_lock */
+    take(&lock);                               /* @audit_lock */
     balance -= 5;
     pthread_mutex_unlock(&lock);               /* @audit_unlock */
 }

@@ -52,6 +52,12 @@ impl Role {
         matches!(self, Self::Acquire)
     }
 
+    /// Whether a call lets go of a lock.
+    #[must_use]
+    pub const fn lets_go(self) -> bool {
+        matches!(self, Self::Release)
+    }
+
     /// The program for the function's entry, and what it records.
     #[must_use]
     pub const fn at_entry(self) -> (ProbeProgram, Kind) {

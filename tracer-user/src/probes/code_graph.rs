@@ -1,21 +1,30 @@
 //! What the functions of a file call and which addresses they take, from their machine code. What follows from that
 //! for regions is decided in `defaults`.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, rc::Rc};
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, OpKind};
 use object::{Object as _, ObjectSymbol as _, ObjectSymbolTable as _, RelocationTarget};
 
 use super::functions::Functions;
-use crate::symbolize::{ElfFile, LinkAddr};
+use crate::symbolize::{ElfFile, LinkAddr, Name};
 
 /// What a call leads to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Callee {
     /// A function of the file, by its number.
     Own(usize),
-    /// A function of a library, by its symbol.
-    Import(String),
+    /// A function of a library.
+    Import(Rc<Import>),
+}
+
+/// A function of a library that a file calls.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub struct Import {
+    /// Its symbol, mangled.
+    pub symbol: String,
+    /// Its name, short.
+    pub name: String,
 }
 
 /// A direct call.
@@ -78,11 +87,9 @@ fn note(
             if instruction.is_ip_rel_memory_operand() =>
         {
             let slot = instruction.ip_rel_memory_address();
-            imports.slots.get(&slot).map(|target| match target {
-                Slot::Import(name) => Callee::Import(name.clone()),
-                Slot::Own(address) => functions
-                    .starting_at(*address)
-                    .map_or_else(|| Callee::Import(String::new()), Callee::Own),
+            imports.slots.get(&slot).and_then(|target| match target {
+                Slot::Import(import) => Some(Callee::Import(Rc::clone(import))),
+                Slot::Own(address) => functions.starting_at(*address).map(Callee::Own),
             })
         }
         _ => None,
@@ -126,7 +133,7 @@ fn note(
 /// What the dynamic linker writes into a slot.
 #[derive(Debug)]
 enum Slot {
-    Import(String),
+    Import(Rc<Import>),
     Own(LinkAddr),
 }
 
@@ -157,7 +164,8 @@ impl Imports {
             let slot = if symbol.is_definition() && symbol.address() != 0 {
                 Slot::Own(LinkAddr(symbol.address()))
             } else {
-                Slot::Import(name.to_owned())
+                let short = Name::demangle(name).short;
+                Slot::Import(Rc::new(Import { symbol: name.to_owned(), name: short }))
             };
             slots.insert(offset, slot);
         }
@@ -166,7 +174,7 @@ impl Imports {
 
     /// The function that the linker's stub at an address jumps to.
     #[must_use]
-    pub fn behind(&self, file: &ElfFile, stub: LinkAddr) -> Option<String> {
+    pub fn behind(&self, file: &ElfFile, stub: LinkAddr) -> Option<Rc<Import>> {
         let code = file.bytes_at(stub, 32)?;
         let mut decoder = Decoder::with_ip(64, code, stub.0, DecoderOptions::NONE);
         // An `endbr64` may come before the jump.
@@ -178,7 +186,7 @@ impl Imports {
             return None;
         }
         match self.slots.get(&jump.ip_rel_memory_address())? {
-            Slot::Import(name) => Some(name.clone()),
+            Slot::Import(import) => Some(Rc::clone(import)),
             Slot::Own(_) => None,
         }
     }

@@ -1,5 +1,7 @@
 //! Which functions are regions when nothing else is said: those of the program itself that take a lock directly, and
 //! neither start a thread nor wait. Each answer has its reason. Decides from `code_graph`; places no probe.
+//!
+//! A function that takes a lock and lets go of none is a wrapper: its callers take the lock.
 
 use std::collections::HashSet;
 
@@ -20,6 +22,8 @@ pub enum Reason {
         /// The call.
         at: LinkAddr,
     },
+    /// It lets go of no lock: its callers take the lock that it takes.
+    Wrapper,
     /// It is where the program starts.
     Main,
     /// It is where a thread starts.
@@ -42,6 +46,7 @@ impl std::fmt::Display for Reason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::TakesLock { callee, .. } => write!(f, "it takes a lock: it calls {callee}"),
+            Self::Wrapper => f.write_str("it lets go of no lock: its callers count as taking it"),
             Self::Main => f.write_str("it is the program's main function"),
             Self::ThreadStart => f.write_str("a thread starts with it"),
             Self::MayStartThread { taken_by } => write!(
@@ -139,6 +144,15 @@ const SLOW_PATHS: [&str; 6] = [
     "parking_lot::raw_rwlock::RawRwLock::lock_exclusive_slow",
 ];
 
+/// Slow paths of letting go of such locks.
+const RELEASE_SLOW_PATHS: [&str; 5] = [
+    "::mutex::futex::Mutex::wake",
+    "::rwlock::futex::RwLock::wake_writer_or_readers",
+    "parking_lot::raw_mutex::RawMutex::unlock_slow",
+    "parking_lot::raw_rwlock::RawRwLock::unlock_shared_slow",
+    "parking_lot::raw_rwlock::RawRwLock::unlock_exclusive_slow",
+];
+
 /// Functions that create a thread.
 const CREATING: [&str; 3] = ["pthread_create", "thrd_create", "std::thread::_M_start_thread"];
 
@@ -164,13 +178,14 @@ fn is_library(name: &Name) -> bool {
     STARTS.iter().any(|start| bare.starts_with(start))
 }
 
-fn short(symbol: &str) -> String {
-    Name::demangle(symbol).short
-}
-
 fn takes_lock(name: &str) -> bool {
     CALLS.iter().any(|call| call.name == name && call.role.takes_lock())
         || SLOW_PATHS.iter().any(|slow| name.contains(slow))
+}
+
+fn lets_go(name: &str) -> bool {
+    CALLS.iter().any(|call| call.name == name && call.role.lets_go())
+        || RELEASE_SLOW_PATHS.iter().any(|slow| name.contains(slow))
 }
 
 fn waits(name: &str) -> bool {
@@ -206,8 +221,9 @@ pub fn candidates(
 struct Analysis<'facts> {
     functions: &'facts Functions,
     facts: &'facts [Facts],
-    /// For each library function what makes a call of it take a lock, wait, or create a thread.
+    /// What makes a call take a lock, let go of one, or wait.
     lock: Effect,
+    release: Effect,
     wait: Effect,
     /// Functions that create threads, also through others.
     creating: Vec<bool>,
@@ -223,7 +239,13 @@ struct Effect {
 }
 
 impl Effect {
-    fn of(import: fn(&str) -> bool, functions: &Functions, facts: &[Facts]) -> Self {
+    /// `passes_on` tells of functions what callers of them take over; library functions always do.
+    fn of(
+        import: fn(&str) -> bool,
+        functions: &Functions,
+        facts: &[Facts],
+        passes_on: impl Fn(usize) -> bool,
+    ) -> Self {
         let mut own: Vec<Option<String>> = functions
             .iter()
             .map(|function| {
@@ -231,15 +253,15 @@ impl Effect {
                 import(name).then(|| name.clone())
             })
             .collect();
-        let library: Vec<usize> = functions
+        let passing: Vec<usize> = functions
             .iter()
             .enumerate()
-            .filter(|(_, function)| is_library(&function.name))
+            .filter(|(index, function)| is_library(&function.name) || passes_on(*index))
             .map(|(index, _)| index)
             .collect();
         loop {
             let mut changed = false;
-            for &index in &library {
+            for &index in &passing {
                 if own[index].is_none()
                     && let Some((name, _)) = such_call(&facts[index], import, &own, true)
                 {
@@ -254,6 +276,13 @@ impl Effect {
     }
 }
 
+impl Effect {
+    /// Whether a function has it, be it by its last call.
+    fn has(&self, facts: &Facts) -> bool {
+        such_call(facts, self.import, &self.own, true).is_some()
+    }
+}
+
 /// A call with the property: what is called, and where.
 fn such_call(
     facts: &Facts,
@@ -264,9 +293,9 @@ fn such_call(
     facts.calls.iter().filter(|call| call.returns || tail_calls).find_map(|call| {
         let name = match &call.callee {
             Callee::Own(index) => own.get(*index)?.clone()?,
-            Callee::Import(symbol) => {
-                let name = short(symbol);
-                (import(symbol) || import(&name)).then_some(name)?
+            Callee::Import(callee) => {
+                let found = import(&callee.symbol) || import(&callee.name);
+                found.then(|| callee.name.clone())?
             }
         };
         Some((name, call.at))
@@ -287,11 +316,16 @@ impl<'facts> Analysis<'facts> {
                 Callee::Import(_) => None,
             })
             .collect();
+        let nobody = |_: usize| false;
+        let taking = Effect::of(takes_lock, functions, facts, nobody);
+        let release = Effect::of(lets_go, functions, facts, |index| !taking.has(&facts[index]));
+        let lock = Effect::of(takes_lock, functions, facts, |index| !release.has(&facts[index]));
         Self {
             functions,
             facts,
-            lock: Effect::of(takes_lock, functions, facts),
-            wait: Effect::of(waits, functions, facts),
+            lock,
+            release,
+            wait: Effect::of(waits, functions, facts, |_| false),
             creating: creating(functions, facts),
             starts: thread_starts(functions, facts, in_line),
             called,
@@ -310,6 +344,9 @@ impl<'facts> Analysis<'facts> {
         }
         if self.starts.contains(&function) {
             return Some(Reason::ThreadStart);
+        }
+        if !self.release.has(self.facts.get(function)?) {
+            return Some(Reason::Wrapper);
         }
         if let Some((callee, at)) = self.calls_such(function, &self.wait) {
             return Some(Reason::Waits { callee, at });
@@ -336,7 +373,7 @@ fn creating(functions: &Functions, facts: &[Facts]) -> Vec<bool> {
             }
             let creates = facts.calls.iter().any(|call| match &call.callee {
                 Callee::Own(callee) => creating[*callee],
-                Callee::Import(symbol) => creates(symbol) || creates(&short(symbol)),
+                Callee::Import(callee) => creates(&callee.symbol) || creates(&callee.name),
             });
             if creates {
                 creating[index] = true;

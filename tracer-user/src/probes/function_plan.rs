@@ -7,7 +7,7 @@ use iced_x86::{Decoder, DecoderOptions};
 use tracer_ebpf::{Kind, cookie};
 
 use super::{
-    calls::{CALLS, CallSpec, Role},
+    calls::{CALLS, CallSpec},
     code_graph::{self, Imports},
     defaults::{self, Candidate},
     exits::{self, Exit, Leaves},
@@ -121,10 +121,10 @@ pub(super) fn add(
                 choice.functions.starting_at(target).and_then(|own| choice.functions.get(own));
             let name = match own {
                 Some(own) => Some(own.symbol.clone()),
-                None => imports.behind(choice.file, target),
+                None => imports.behind(choice.file, target).map(|import| import.symbol.clone()),
             };
             let is_release =
-                |call: &CallSpec| call.role == Role::Release && Some(call.name) == name.as_deref();
+                |call: &CallSpec| call.role.lets_go() && Some(call.name) == name.as_deref();
             CALLS.iter().any(is_release)
         };
         let mut planner = Planner { plan, module: choice.module, file: choice.file, pid };
@@ -231,10 +231,14 @@ impl Choice<'_> {
                 .and_then(|address| symbolizer.resolve(address).ok())
                 .map(|resolution| resolution.frames)
                 .unwrap_or_default();
-            if frames.len() > 1 {
-                if start.line == line {
-                    inlined = frames.into_iter().next().and_then(|frame| frame.function);
+            if let [inner, _, ..] = &frames[..] {
+                if start.line == line && inner.line == Some(line) {
+                    inlined = inner.function.clone();
                 }
+                continue;
+            }
+            // Of several lines at one address the last counts; the others are often of what was inlined before.
+            if frames.first().is_none_or(|frame| frame.line != Some(start.line)) {
                 continue;
             }
             let span = spans.entry(function).or_insert((start.line, start.line));

@@ -52,8 +52,9 @@ impl FromStr for Pattern {
             return Err(bad("the library before `!` is missing".to_owned()));
         }
         let form = if let Some(expression) = rest.strip_prefix("re:") {
-            let regex = Regex::new(expression)
-                .map_err(|error| bad(format!("the regular expression is wrong: {error}")))?;
+            let regex = Regex::new(expression).map_err(|error| {
+                bad(format!("the regular expression is wrong: {}", last_line(&error)))
+            })?;
             Form::Regex(regex)
         } else if let Some(place) = rest.strip_prefix("file:") {
             let (file, line) = place
@@ -65,7 +66,7 @@ impl FromStr for Pattern {
         } else if rest.is_empty() {
             return Err(bad("a name is missing".to_owned()));
         } else {
-            let regex = Regex::new(&glob(rest)).map_err(|error| bad(error.to_string()))?;
+            let regex = Regex::new(&glob(rest)).map_err(|error| bad(last_line(&error)))?;
             Form::Glob(regex)
         };
         Ok(Self { text: text.to_owned(), library, form })
@@ -132,6 +133,13 @@ impl Pattern {
             Form::Line { .. } => false,
         }
     }
+}
+
+/// What is wrong with an expression, without a drawing of it.
+fn last_line(error: &regex::Error) -> String {
+    let text = error.to_string();
+    let line = text.lines().last().unwrap_or_default();
+    line.trim_start_matches("error: ").to_owned()
 }
 
 /// The name, and what is left of it without its outer namespaces and classes.

@@ -54,7 +54,7 @@ impl Listing {
     pub fn regions(&self) -> String {
         let mut text = String::new();
         let marked = self.plan.marked_regions();
-        let blind = |name: &str| {
+        let begins = |name: &str| {
             self.plan.sites.iter().any(|site| {
                 matches!(&site.kind, SiteKind::Function(FunctionPlace::Entry { name: known, .. })
                     if known == name)
@@ -69,7 +69,7 @@ impl Listing {
             .iter()
             .map(|name| [(*name).to_owned(), String::new(), "markers in the source".to_owned()])
             .collect();
-        rows.extend(self.plan.functions.iter().filter(|function| blind(&function.name)).map(
+        rows.extend(self.plan.functions.iter().filter(|function| begins(&function.name)).map(
             |function| [function.name.clone(), self.place(function.address), function.why.clone()],
         ));
         table(&mut text, &rows);

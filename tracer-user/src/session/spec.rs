@@ -81,9 +81,11 @@ impl Spec {
     }
 
     fn parse(text: &str, path: String) -> Result<Self, SpecError> {
-        let file: File = toml::from_str(text).map_err(|error| SpecError::Form {
-            path: path.clone(),
-            error: error.to_string().trim_end().replace('\n', " "),
+        let file: File = toml::from_str(text).map_err(|error| {
+            let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+            let line = before.matches('\n').count() + 1;
+            let message = error.message().trim_end().replace('\n', " ");
+            SpecError::Form { path: path.clone(), error: format!("line {line}: {message}") }
         })?;
         let patterns = file.atomic.iter().map(|text| (text, true));
         let rules = patterns
