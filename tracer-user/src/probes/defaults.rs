@@ -135,22 +135,23 @@ const WAITING_STARTS: [&str; 10] = [
 ];
 
 /// Slow paths of locks that are taken in line otherwise: a call of one tells that its caller takes the lock.
-const SLOW_PATHS: [&str; 6] = [
-    "::mutex::futex::Mutex::lock_contended",
-    "::rwlock::futex::RwLock::read_contended",
-    "::rwlock::futex::RwLock::write_contended",
-    "parking_lot::raw_mutex::RawMutex::lock_slow",
-    "parking_lot::raw_rwlock::RawRwLock::lock_shared_slow",
-    "parking_lot::raw_rwlock::RawRwLock::lock_exclusive_slow",
+/// A part of the name, and its end: types may stand in angle brackets.
+const SLOW_PATHS: [(&str, &str); 6] = [
+    ("sync::mutex::futex::Mutex", "::lock_contended"),
+    ("sync::rwlock::futex::RwLock", "::read_contended"),
+    ("sync::rwlock::futex::RwLock", "::write_contended"),
+    ("parking_lot::raw_mutex::RawMutex", "::lock_slow"),
+    ("parking_lot::raw_rwlock::RawRwLock", "::lock_shared_slow"),
+    ("parking_lot::raw_rwlock::RawRwLock", "::lock_exclusive_slow"),
 ];
 
 /// Slow paths of letting go of such locks.
-const RELEASE_SLOW_PATHS: [&str; 5] = [
-    "::mutex::futex::Mutex::wake",
-    "::rwlock::futex::RwLock::wake_writer_or_readers",
-    "parking_lot::raw_mutex::RawMutex::unlock_slow",
-    "parking_lot::raw_rwlock::RawRwLock::unlock_shared_slow",
-    "parking_lot::raw_rwlock::RawRwLock::unlock_exclusive_slow",
+const RELEASE_SLOW_PATHS: [(&str, &str); 5] = [
+    ("sync::mutex::futex::Mutex", "::wake"),
+    ("sync::rwlock::futex::RwLock", "::wake_writer_or_readers"),
+    ("parking_lot::raw_mutex::RawMutex", "::unlock_slow"),
+    ("parking_lot::raw_rwlock::RawRwLock", "::unlock_shared_slow"),
+    ("parking_lot::raw_rwlock::RawRwLock", "::unlock_exclusive_slow"),
 ];
 
 /// Functions that create a thread.
@@ -163,11 +164,12 @@ const THREAD_MAINS: [&str; 2] =
 /// Whether a function of the program is a part of its language's library: what it calls counts as called by its
 /// callers.
 fn is_library(name: &Name) -> bool {
-    const STARTS: [&str; 9] = [
+    const STARTS: [&str; 10] = [
         "std::",
         "core::",
         "alloc::",
         "__gnu_cxx::",
+        "__rustc::",
         "__gthread_",
         "__gthrw_",
         "lock_api::",
@@ -178,14 +180,27 @@ fn is_library(name: &Name) -> bool {
     STARTS.iter().any(|start| bare.starts_with(start))
 }
 
+/// Whether a library's function is about locks: others, such as those that print, take locks for themselves.
+fn is_lock_library(name: &Name) -> bool {
+    let about_locks = name.full.contains("utex") || name.full.contains("ock");
+    let for_itself = ["std::io", "std::panic", "std::thread", "std::backtrace"]
+        .iter()
+        .any(|module| name.short.trim_start_matches(['<', '&']).starts_with(module));
+    is_library(name) && about_locks && !for_itself
+}
+
+fn is_one_of(slow_paths: &[(&str, &str)], name: &str) -> bool {
+    slow_paths.iter().any(|(part, end)| name.ends_with(end) && name.contains(part))
+}
+
 fn takes_lock(name: &str) -> bool {
     CALLS.iter().any(|call| call.name == name && call.role.takes_lock())
-        || SLOW_PATHS.iter().any(|slow| name.contains(slow))
+        || is_one_of(&SLOW_PATHS, name)
 }
 
 fn lets_go(name: &str) -> bool {
     CALLS.iter().any(|call| call.name == name && call.role.lets_go())
-        || RELEASE_SLOW_PATHS.iter().any(|slow| name.contains(slow))
+        || is_one_of(&RELEASE_SLOW_PATHS, name)
 }
 
 fn waits(name: &str) -> bool {
@@ -239,12 +254,12 @@ struct Effect {
 }
 
 impl Effect {
-    /// `passes_on` tells of functions what callers of them take over; library functions always do.
+    /// `passes_on` tells whose property their callers take over.
     fn of(
         import: fn(&str) -> bool,
         functions: &Functions,
         facts: &[Facts],
-        passes_on: impl Fn(usize) -> bool,
+        passes_on: impl Fn(usize, &Name) -> bool,
     ) -> Self {
         let mut own: Vec<Option<String>> = functions
             .iter()
@@ -256,7 +271,7 @@ impl Effect {
         let passing: Vec<usize> = functions
             .iter()
             .enumerate()
-            .filter(|(index, function)| is_library(&function.name) || passes_on(*index))
+            .filter(|(index, function)| passes_on(*index, &function.name))
             .map(|(index, _)| index)
             .collect();
         loop {
@@ -316,16 +331,20 @@ impl<'facts> Analysis<'facts> {
                 Callee::Import(_) => None,
             })
             .collect();
-        let nobody = |_: usize| false;
-        let taking = Effect::of(takes_lock, functions, facts, nobody);
-        let release = Effect::of(lets_go, functions, facts, |index| !taking.has(&facts[index]));
-        let lock = Effect::of(takes_lock, functions, facts, |index| !release.has(&facts[index]));
+        let library = |_: usize, name: &Name| is_lock_library(name);
+        let taking = Effect::of(takes_lock, functions, facts, library);
+        let release = Effect::of(lets_go, functions, facts, |index, name| {
+            is_lock_library(name) || (!is_library(name) && !taking.has(&facts[index]))
+        });
+        let lock = Effect::of(takes_lock, functions, facts, |index, name| {
+            is_lock_library(name) || (!is_library(name) && !release.has(&facts[index]))
+        });
         Self {
             functions,
             facts,
             lock,
             release,
-            wait: Effect::of(waits, functions, facts, |_| false),
+            wait: Effect::of(waits, functions, facts, |_, name| is_library(name)),
             creating: creating(functions, facts),
             starts: thread_starts(functions, facts, in_line),
             called,
@@ -418,4 +437,29 @@ fn thread_starts(
         }
     }
     starts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slow_paths_are_known_in_both_manglings() {
+        assert!(takes_lock("std::sys::sync::mutex::futex::Mutex::lock_contended"));
+        assert!(takes_lock("<std::sys::sync::mutex::futex::Mutex>::lock_contended"));
+        assert!(lets_go("<std::sys::sync::mutex::futex::Mutex>::wake"));
+        assert!(takes_lock("pthread_mutex_lock") && lets_go("pthread_mutex_unlock"));
+        assert!(!takes_lock("bank::lock_contended") && !lets_go("bank::wake"));
+    }
+
+    #[test]
+    fn libraries_are_told_from_the_program() {
+        let library = |symbol: &str| is_library(&Name::demangle(symbol));
+        assert!(
+            library("_ZNSt5mutex4lockEv") && library("_ZL20__gthread_mutex_lockP15pthread_mutex_t")
+        );
+        let of_locks = |symbol: &str| is_lock_library(&Name::demangle(symbol));
+        assert!(of_locks("_ZNSt5mutex4lockEv") && !of_locks("_ZNSt6vectorIiSaIiEE9push_backEOi"));
+        assert!(!library("transfer") && !library("_ZN4bank7Account7depositEl"));
+    }
 }
