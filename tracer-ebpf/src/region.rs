@@ -4,7 +4,7 @@
 use aya_ebpf::{
     EbpfContext as _, helpers::bpf_get_attach_cookie, macros::uprobe, programs::ProbeContext,
 };
-use tracer_ebpf::{Class, Header, Kind, REGISTERS, RegionRecord, RegistersRecord};
+use tracer_ebpf::{Class, Cookie, Header, Kind, REGISTERS, RegionRecord, RegistersRecord};
 
 use crate::{
     debug_log,
@@ -19,13 +19,13 @@ use crate::{
 pub fn region(ctx: ProbeContext) -> u32 {
     let Some(tid) = traced_thread() else { return 0 };
     // SAFETY: the context is this program's own.
-    let cookie = unsafe { bpf_get_attach_cookie(ctx.as_ptr()) };
-    let Some(kind) = Kind::from_u16((cookie >> 32) as u16) else { return 0 };
+    let cookie = Cookie(unsafe { bpf_get_attach_cookie(ctx.as_ptr()) });
+    let Some(kind) = Kind::from_u16(cookie.kind()) else { return 0 };
     // SAFETY: the kernel hands a valid `pt_regs`.
     let (sp, flags) = unsafe { ((*ctx.regs).rsp, (*ctx.regs).eflags) };
-    debug_log!(&ctx, "region: kind {} site {} tid {}", kind as u16, cookie as u32, tid);
+    debug_log!(&ctx, "region: kind {} site {} tid {}", kind as u16, cookie.site(), tid);
     // The low half has all flags that conditional jumps look at.
-    let header = Header { flags: flags as u16, ..header(kind, tid, cookie as u32) };
+    let header = Header { detail: flags as u16, ..header(kind, tid, cookie.site()) };
     submit(Class::Region, RegionRecord { header, sp });
     0
 }

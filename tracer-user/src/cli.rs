@@ -1,5 +1,11 @@
 //! The command line: options, their help, and nothing of what they do.
 
+mod offline;
+mod record;
+
+pub use offline::{CheckArgs, ConvertArgs, RelationArg, ReportArgs, TraceFormatArg};
+pub use record::RecordArgs;
+
 use std::{ffi::OsString, path::PathBuf};
 
 use clap::{
@@ -36,13 +42,17 @@ Examples:
   sudo avtrace --watch account.balance ./prog
                                           also see the accesses to a variable
   sudo avtrace --format json -o report.json ./prog --its-own-option
+  sudo avtrace record -o t.avt ./prog     record now,
+  avtrace check t.avt                     check later, as often as wanted
 
 Regions are marked in the source, at the cost of a nop:
   C, C++   #include \"avtrace.h\"           AVTRACE_REGION(\"transfer\");
   Rust     avtrace = \"0.1\"                let _region = avtrace::region!(\"transfer\");
 
 Exit status: the program's own when nothing was found (128 + N when signal N killed it), 66 when
-something was, 1 when avtrace failed, 2 for bad usage, 3 when the program cannot be read.";
+something was, 1 when avtrace failed, 2 for bad usage, 3 when the program cannot be read.
+
+`avtrace COMMAND --help` tells more of each command.";
 
 /// What avtrace can do.
 #[derive(Debug, Subcommand)]
@@ -51,11 +61,47 @@ pub enum Command {
     Run(RunArgs),
     /// List the probes that a program would get, with the cost of each, and do not run it.
     Probes(RunArgs),
+    /// Run a program and record its events in a file, to be checked later.
+    Record(RecordArgs),
+    /// Check recorded traces.
+    Check(CheckArgs),
+    /// Turn a trace into text, or into avtrace's own format.
+    Convert(ConvertArgs),
+    /// Show JSON reports as text.
+    Report(ReportArgs),
 }
 
 /// Options of `run`.
 #[derive(Args, Debug)]
 pub struct RunArgs {
+    /// What is captured.
+    #[command(flatten)]
+    pub capture: CaptureArgs,
+
+    /// Which levels of nested regions are checked.
+    #[arg(long, value_enum, default_value_t = RegionsArg::Outermost)]
+    pub regions: RegionsArg,
+
+    /// List the regions that would be watched, and why, and do not run the program.
+    #[arg(long)]
+    pub list_regions: bool,
+
+    /// Also record the events in FILE, for `avtrace check`.
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
+
+    /// Where the report goes.
+    #[command(flatten)]
+    pub output: OutputArgs,
+
+    /// The program, and its arguments.
+    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM [ARGS]")]
+    pub program: Vec<OsString>,
+}
+
+/// What is captured of a program, and how.
+#[derive(Args, Debug)]
+pub struct CaptureArgs {
     /// Watch a variable with a hardware watchpoint, and see every access to it.
     ///
     /// SYMBOL is a global or static variable, or a field of one (`account.balance`, `table[3].count`,
@@ -84,33 +130,9 @@ pub struct RunArgs {
     #[arg(long, value_name = "FILE")]
     pub spec: Vec<PathBuf>,
 
-    /// List the regions that would be watched, and why, and do not run the program.
-    #[arg(long)]
-    pub list_regions: bool,
-
     /// `--atomic` and `--not-atomic` in the order of the command line; no option itself.
     #[arg(skip)]
     pub rules: Rules,
-
-    /// Which levels of nested regions are checked.
-    #[arg(long, value_enum, default_value_t = RegionsArg::Outermost)]
-    pub regions: RegionsArg,
-
-    /// The form of the report.
-    #[arg(long, value_enum, default_value_t = Format::Text)]
-    pub format: Format,
-
-    /// Write the report to FILE instead of standard error.
-    #[arg(short, long, value_name = "FILE")]
-    pub output: Option<PathBuf>,
-
-    /// Exit with N when something was found.
-    #[arg(long, value_name = "N", default_value_t = 66, value_parser = clap::value_parser!(u8))]
-    pub error_exitcode: u8,
-
-    /// Colour the report.
-    #[arg(long, value_enum, default_value_t = ColorArg::Auto)]
-    pub color: ColorArg,
 
     /// Size of the ring buffer between kernel and checker, in MiB: a power of two.
     #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = buffer_size)]
@@ -127,10 +149,26 @@ pub struct RunArgs {
     /// Attach each probe as a perf event, as on kernels before 6.6.
     #[arg(long, hide = true)]
     pub perf_probes: bool,
+}
 
-    /// The program, and its arguments.
-    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM [ARGS]")]
-    pub program: Vec<OsString>,
+/// What form a report has, where it goes, and what it means for the exit status.
+#[derive(Args, Debug)]
+pub struct OutputArgs {
+    /// The form of the report.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+
+    /// Write the report to FILE.
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+
+    /// Exit with N when something was found.
+    #[arg(long, value_name = "N", default_value_t = 66, value_parser = clap::value_parser!(u8))]
+    pub error_exitcode: u8,
+
+    /// Colour the report.
+    #[arg(long, value_enum, default_value_t = ColorArg::Auto)]
+    pub color: ColorArg,
 }
 
 impl Cli {
@@ -143,11 +181,12 @@ impl Cli {
 
     fn from_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let mut cli = Self::from_arg_matches(matches)?;
-        cli.run.rules = rules(matches);
-        if let (Some(Command::Run(run) | Command::Probes(run)), Some((_, matches))) =
-            (&mut cli.command, matches.subcommand())
-        {
-            run.rules = rules(matches);
+        cli.run.capture.rules = rules(matches);
+        let Some((_, matches)) = matches.subcommand() else { return Ok(cli) };
+        match &mut cli.command {
+            Some(Command::Run(run) | Command::Probes(run)) => run.capture.rules = rules(matches),
+            Some(Command::Record(record)) => record.capture.rules = rules(matches),
+            _ => {}
         }
         Ok(cli)
     }
@@ -218,10 +257,10 @@ mod tests {
             rules.iter().map(|rule| (rule.pattern.to_string(), rule.atomic)).collect()
         };
         let expected = [("a".to_owned(), false), ("b".to_owned(), true), ("c".to_owned(), false)];
-        assert_eq!(order(&parse(&options).unwrap().run.rules), expected);
+        assert_eq!(order(&parse(&options).unwrap().run.capture.rules), expected);
         let run: Vec<&str> = std::iter::once("run").chain(options).collect();
         let Some(Command::Run(run)) = parse(&run).unwrap().command else { panic!("`run`") };
-        assert_eq!(order(&run.rules), expected);
+        assert_eq!(order(&run.capture.rules), expected);
         assert!(parse(&["--atomic", "re:(", "./prog"]).is_err());
     }
 
@@ -235,7 +274,7 @@ mod tests {
         let cli = parse(&["--watch", "a.b:8", "./prog", "--format", "x"]).unwrap();
         assert!(cli.command.is_none());
         assert_eq!(cli.run.program, ["./prog", "--format", "x"]);
-        assert_eq!(cli.run.watch.len(), 1);
+        assert_eq!(cli.run.capture.watch.len(), 1);
         let cli = parse(&["run", "--", "-prog", "-v"]).unwrap();
         let Some(Command::Run(run)) = cli.command else { panic!("`run` was not understood") };
         assert_eq!(run.program, ["-prog", "-v"]);

@@ -1,153 +1,308 @@
-//! The trees of all active regions in one relation: for each thread the first event that a region's begin happens
-//! before, and the dependency that brought it. Which dependencies are in the relation is decided elsewhere.
+//! What each active region has reached: for each thread the first event, or the first transaction, that follows its
+//! begin, and the dependency that brought it, in each of three relations. When they grow is decided elsewhere.
+//!
+//! A region goes by its slot, a thread by its row. What is known of a thread lies together, whatever the relation,
+//! and a region reaches its own thread by its begin.
 
 use crate::event::EventNumber;
 use crate::finding::{Edge, Object, Order};
 use crate::hb::{Access, Dependency, edge};
-use crate::mask::{Mask, slots};
 
-/// The parent of a node that hangs from the region itself, and the node of a region's own thread.
+/// The regions of 64 slots, as bits: one word for each column.
+pub(super) type Bits = [u64; 4];
+
+/// Events that follow a region's begin in the relation that is asked for.
+pub(super) const FULL: usize = 0;
+/// Events that follow it by variables alone.
+pub(super) const DATA: usize = 1;
+/// Transactions that follow the region's transaction.
+pub(super) const REACH: usize = 2;
+/// Not a relation: the active regions of the thread itself.
+pub(super) const OWN: usize = 3;
+
+/// In the place of a node: the thread is the region's own.
 const ROOT: u32 = u32::MAX;
 
 /// A thread that a region has reached, by a dependency.
-struct Node {
-    source: Access,
-    sink: Access,
-    /// The row of the sink's thread.
-    row: u32,
-    object: Object,
-    order: Order,
-    /// The node of the source's thread.
-    parent: u32,
-}
-
-/// One step of a path.
 #[derive(Clone, Copy)]
-pub(super) struct Step<'a> {
-    pub(super) source: &'a Access,
-    pub(super) sink: &'a Access,
+pub(super) struct Node {
+    pub(super) source: Access,
+    pub(super) sink: Access,
     pub(super) object: Object,
     pub(super) order: Order,
+    from: u32,
+    row: u32,
 }
 
-impl Step<'_> {
-    pub(super) fn edge(&self) -> Edge {
-        edge(self.source, self.sink, self.object, self.order)
-    }
-}
-
-/// What is known of one thread.
-#[derive(Default)]
-struct Row {
-    /// The regions that have reached the thread, its own active ones included.
-    reached: Mask,
-    /// For each slot in `reached`, the first event that the region's begin happens before (its begin, for an own
-    /// region), and the node that says why.
-    first: Vec<EventNumber>,
-    node: Vec<u32>,
-}
-
-impl Row {
-    #[inline]
-    fn reach(&mut self, slot: usize, event: EventNumber, node: u32) {
-        if slot >= self.first.len() {
-            self.first.resize(slot + 1, 0);
-            self.node.resize(slot + 1, ROOT);
+impl Node {
+    pub(super) fn new(from: usize, dependency: &Dependency<'_>) -> Self {
+        Self {
+            source: *dependency.source,
+            sink: *dependency.sink,
+            object: dependency.object,
+            order: dependency.order(),
+            from: from as u32,
+            row: dependency.row as u32,
         }
-        self.first[slot] = event;
-        self.node[slot] = node;
-        self.reached.insert(slot);
+    }
+
+    /// The row of the sink's thread.
+    pub(super) fn row(&self) -> usize {
+        self.row as usize
+    }
+
+    /// The row of the source's thread.
+    pub(super) fn from(&self) -> usize {
+        self.from as usize
+    }
+
+    pub(super) fn edge(&self) -> Edge {
+        edge(&self.source, &self.sink, self.object, self.order)
     }
 }
 
-/// The trees of all active regions.
+/// How a region has reached a thread, for each relation: the first event (or the begin of the first transaction),
+/// and the node that says why.
+#[derive(Clone, Copy)]
+struct Entry {
+    first: [EventNumber; 3],
+    node: [u32; 3],
+}
+
+const NO_ENTRY: Entry = Entry { first: [0; 3], node: [ROOT; 3] };
+
+/// What is known of one thread: one cache line.
+#[derive(Clone)]
+#[repr(align(64))]
+struct Row {
+    /// The bits of the first 64 slots.
+    bits: Bits,
+    since: Since,
+    /// A region has gone: `since` may be too low.
+    stale: bool,
+}
+
+/// A lower bound: no region has reached an earlier event of the thread, or an earlier transaction, by its begin.
+#[derive(Clone, Copy)]
+pub(super) struct Since {
+    pub(super) event: EventNumber,
+    pub(super) begin: EventNumber,
+}
+
+impl Since {
+    const NEVER: Self = Self { event: EventNumber::MAX, begin: EventNumber::MAX };
+
+    /// Whether any region has reached that event or its transaction.
+    #[inline(always)]
+    pub(super) fn is_reached(self, event: &Access) -> bool {
+        (event.event() >= self.event) | (event.tx_begin() >= self.begin)
+    }
+}
+
+/// What all active regions have reached.
 #[derive(Default)]
 pub(super) struct Forest {
     rows: Vec<Row>,
-    /// For each slot the nodes of its region's tree.
-    trees: Vec<Vec<Node>>,
+    /// For each row the bits of the slots beyond the first 64, where there are any.
+    high: Vec<Vec<Bits>>,
+    /// For each row and slot.
+    entries: Vec<Vec<Entry>>,
+    /// For each slot the nodes, at most one for each thread.
+    trees: Vec<[Vec<Node>; 3]>,
 }
 
 impl Forest {
+    /// Makes room for so many threads.
     pub(super) fn grow(&mut self, rows: usize) {
         if rows > self.rows.len() {
-            self.rows.resize_with(rows, Row::default);
+            let row = Row { bits: Bits::default(), since: Since::NEVER, stale: false };
+            self.rows.resize(rows, row);
+            self.high.resize(rows, Vec::new());
+            self.entries.resize(rows, Vec::new());
         }
     }
 
-    pub(super) fn begin(&mut self, slot: usize, row: usize, begin: &Access) {
-        if slot >= self.trees.len() {
-            self.trees.resize_with(slot + 1, Vec::new);
-        }
-        self.rows[row].reach(slot, begin.event(), ROOT);
-    }
-
-    pub(super) fn end(&mut self, slot: usize, row: usize) {
-        self.rows[row].reached.remove(slot);
-        for node in self.trees[slot].drain(..) {
-            self.rows[node.row as usize].reached.remove(slot);
+    /// The bits of slots 64·`word` and up.
+    #[inline]
+    pub(super) fn bits(&self, row: usize, word: usize) -> Bits {
+        match word.checked_sub(1) {
+            None => self.rows[row].bits,
+            Some(index) => self.high[row].get(index).copied().unwrap_or_default(),
         }
     }
 
-    /// The regions among slots 64·`word` and up that have reached the thread.
     #[inline]
-    pub(super) fn reached(&self, row: usize, word: usize) -> u64 {
-        self.rows[row].reached.word(word)
-    }
-
-    /// Whether any region has reached the thread.
-    pub(super) fn is_reached(&self, row: usize) -> bool {
-        !self.rows[row].reached.is_empty()
-    }
-
-    /// Whether the region's begin happens before the event of that thread. The region must have reached the
-    /// thread.
-    #[inline]
-    pub(super) fn precedes(&self, slot: usize, row: usize, event: EventNumber) -> bool {
-        self.rows[row].first[slot] <= event
-    }
-
-    /// Steps 2 and 3: the regions among `fresh` whose begin happens before the dependency's source reach its sink.
-    #[inline]
-    pub(super) fn extend(
-        &mut self,
-        word: usize,
-        fresh: u64,
-        source_row: usize,
-        dependency: &Dependency<'_>,
-    ) {
-        let pair = [source_row, dependency.row];
-        let Ok([from, to]) = self.rows.get_disjoint_mut(pair) else { return };
-        let event = dependency.source.event();
-        for slot in slots(word, fresh) {
-            if from.first[slot] <= event {
-                let tree = &mut self.trees[slot];
-                to.reach(slot, dependency.sink.event(), tree.len() as u32);
-                tree.push(Node {
-                    source: *dependency.source,
-                    sink: *dependency.sink,
-                    row: dependency.row as u32,
-                    object: dependency.object,
-                    order: dependency.order(),
-                    parent: from.node[slot],
-                });
+    fn bits_mut(&mut self, row: usize, word: usize) -> &mut Bits {
+        match word.checked_sub(1) {
+            None => &mut self.rows[row].bits,
+            Some(index) => {
+                let high = &mut self.high[row];
+                if index >= high.len() {
+                    high.resize(index + 1, Bits::default());
+                }
+                &mut high[index]
             }
         }
     }
 
+    /// Whether the region has reached the thread.
+    #[inline]
+    pub(super) fn contains(&self, column: usize, row: usize, slot: usize) -> bool {
+        self.bits(row, slot / 64)[column] >> (slot % 64) & 1 != 0
+    }
+
+    /// The first event of the thread that the region has reached, or the begin of the first transaction. It must
+    /// have reached the thread.
+    #[inline]
+    pub(super) fn first(&self, column: usize, row: usize, slot: usize) -> EventNumber {
+        self.entries[row][slot].first[column]
+    }
+
+    fn entry(&mut self, row: usize, slot: usize) -> &mut Entry {
+        let entries = &mut self.entries[row];
+        if slot >= entries.len() {
+            entries.resize(slot + 1, NO_ENTRY);
+        }
+        &mut entries[slot]
+    }
+
+    /// A region was opened; `columns` are those that it takes part in, as words that are full or empty.
+    pub(super) fn begin(&mut self, slot: usize, row: usize, begin: EventNumber, columns: Bits) {
+        if slot >= self.trees.len() {
+            self.trees.resize_with(slot + 1, Default::default);
+        }
+        *self.entry(row, slot) = Entry { first: [begin; 3], node: [ROOT; 3] };
+        let bits = self.bits_mut(row, slot / 64);
+        for (word, column) in bits.iter_mut().zip(columns) {
+            *word |= column & 1 << (slot % 64);
+        }
+        let since = &mut self.rows[row].since;
+        since.event = since.event.min(begin);
+        since.begin = since.begin.min(begin);
+    }
+
+    /// The region in the slot was closed.
+    pub(super) fn end(&mut self, slot: usize, row: usize) {
+        for word in self.bits_mut(row, slot / 64) {
+            *word &= !(1 << (slot % 64));
+        }
+        self.rows[row].stale = true;
+        for column in [FULL, DATA, REACH] {
+            for index in 0..self.trees[slot][column].len() {
+                let reached = self.trees[slot][column][index].row();
+                self.bits_mut(reached, slot / 64)[column] &= !(1 << (slot % 64));
+                self.rows[reached].stale = true;
+            }
+            self.trees[slot][column].clear();
+        }
+    }
+
+    /// The region reaches that event, or transaction, of the node's thread, which it has not reached so far or only
+    /// later.
+    pub(super) fn reach(&mut self, column: usize, slot: usize, first: EventNumber, node: Node) {
+        let row = node.row();
+        let reached = self.contains(column, row, slot);
+        let next = self.trees[slot][column].len() as u32;
+        let entry = self.entry(row, slot);
+        entry.first[column] = first;
+        let old = std::mem::replace(&mut entry.node[column], next);
+        if reached {
+            entry.node[column] = old;
+            if let Some(place) = self.trees[slot][column].get_mut(old as usize) {
+                *place = node;
+            }
+        } else {
+            self.trees[slot][column].push(node);
+            self.bits_mut(row, slot / 64)[column] |= 1 << (slot % 64);
+        }
+        let since = &mut self.rows[row].since;
+        if column == REACH {
+            since.begin = since.begin.min(first);
+        } else {
+            since.event = since.event.min(first);
+        }
+    }
+
+    /// A node of the region's tree.
+    pub(super) fn node(&self, column: usize, slot: usize, index: usize) -> Option<&Node> {
+        self.trees[slot][column].get(index)
+    }
+
     /// The path from the region to that thread, last step first.
-    pub(super) fn path(&self, slot: usize, row: usize) -> impl Iterator<Item = Step<'_>> {
-        let tree = &self.trees[slot];
-        let mut next = self.rows[row].node[slot];
+    pub(super) fn path(
+        &self,
+        column: usize,
+        slot: usize,
+        row: usize,
+    ) -> impl Iterator<Item = &Node> {
+        let mut row = row;
         std::iter::from_fn(move || {
-            let node = tree.get(next as usize)?;
-            next = node.parent;
-            Some(Step {
-                source: &node.source,
-                sink: &node.sink,
-                object: node.object,
-                order: node.order,
-            })
+            let index = self.entries[row][slot].node[column];
+            let node = self.node(column, slot, index as usize)?;
+            row = node.from as usize;
+            Some(node)
         })
     }
+
+    /// The lower bound for a thread that may have no row.
+    #[inline(always)]
+    pub(super) fn lower_bound(&self, row: Option<usize>) -> Since {
+        self.rows.get(row.unwrap_or(usize::MAX)).map_or(Since::NEVER, |row| row.since)
+    }
+
+    /// Whether any region has reached that event of the thread, or its transaction.
+    pub(super) fn is_reached(&mut self, row: usize, event: &Access) -> bool {
+        let Row { since, stale, .. } = self.rows[row];
+        if !since.is_reached(event) || !stale {
+            return since.is_reached(event);
+        }
+        let mut since = Since::NEVER;
+        for word in 0..=self.high[row].len() {
+            let bits = self.bits(row, word);
+            for slot in slots(word, bits[FULL] | bits[REACH]) {
+                let first = &self.entries[row][slot].first;
+                if self.contains(FULL, row, slot) {
+                    since.event = since.event.min(first[FULL]);
+                }
+                if self.contains(REACH, row, slot) {
+                    since.begin = since.begin.min(first[REACH]);
+                }
+            }
+        }
+        self.rows[row].since = since;
+        self.rows[row].stale = false;
+        since.is_reached(event)
+    }
+
+    /// Whether no region has reached the thread.
+    pub(super) fn is_unreached(&self, row: usize) -> bool {
+        let none = |bits: &Bits| *bits == Bits::default();
+        none(&self.rows[row].bits) && self.high[row].iter().all(none)
+    }
+
+    /// Forgets one relation.
+    pub(super) fn forget(&mut self, column: usize) {
+        for row in &mut self.rows {
+            row.bits[column] = 0;
+            row.stale = true;
+        }
+        for bits in self.high.iter_mut().flatten() {
+            bits[column] = 0;
+        }
+        for trees in &mut self.trees {
+            trees[column].clear();
+        }
+    }
+}
+
+/// The slots of the bits of one word.
+pub(super) fn slots(word: usize, mut bits: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        if bits == 0 {
+            return None;
+        }
+        let slot = word * 64 + bits.trailing_zeros() as usize;
+        bits &= bits - 1;
+        Some(slot)
+    })
 }

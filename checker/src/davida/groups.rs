@@ -1,7 +1,7 @@
 //! Violations grouped by static witness: the region, where it was opened, and the regions and code locations along the path. Memory
 //! grows with the number of distinct witnesses kept, never with that of instances.
 
-use super::forest::Step;
+use super::forest::Node;
 use crate::event::RegionId;
 use crate::finding::{Evidence, Violation};
 use crate::hb::Access;
@@ -36,7 +36,7 @@ impl Groups {
         region: RegionId,
         begin: &Access,
         evidence: Evidence,
-        path: impl Iterator<Item = Step<'a>>,
+        path: impl Iterator<Item = &'a Node>,
         build: impl FnOnce() -> Violation,
     ) {
         self.key.clear();
@@ -45,9 +45,9 @@ impl Groups {
             let region = |access: &Access| access.region().map_or(NO_REGION, |id| id.0);
             self.key.extend([
                 step.source.location().0,
-                region(step.source),
+                region(&step.source),
                 step.sink.location().0,
-                region(step.sink),
+                region(&step.sink),
             ]);
         }
         if let Some(&index) = self.by_witness.get(&self.key[..]) {

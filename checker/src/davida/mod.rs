@@ -21,16 +21,15 @@
 mod bounds;
 mod forest;
 mod groups;
+mod reach;
 mod splits;
 
 use crate::check::{Checker, Options, Regions, Relation};
 use crate::error::EventError;
-use crate::event::{Event, EventNumber, LockId, RegionId};
+use crate::event::{Event, LockId, RegionId};
 use crate::finding::{Counts, Evidence, Findings, Instance, Order, Tx, Violation};
 use crate::hb::{Access, Dependency, Engine, Visitor};
-use crate::mask::{Mask, slots};
-use crate::reach::Reach;
-use forest::{Forest, Step};
+use forest::{Bits, DATA, FULL, Forest, Node, OWN, REACH, slots};
 use groups::Groups;
 use splits::Splits;
 
@@ -92,11 +91,10 @@ impl Checker for Davida {
     }
 }
 
-/// What is kept of a thread beside its rows in the forests.
+/// What is kept of a thread beside its rows in the masks and forests.
 #[derive(Default)]
 struct Thread {
-    /// The slots of its active regions as bits, and outermost first.
-    own: Mask,
+    /// The slots of its active regions, outermost first.
     slots: Vec<u32>,
     splits: Splits,
     /// Its transaction has been counted as violating.
@@ -110,22 +108,18 @@ struct Slot {
     begin: Access,
     /// The row of its thread.
     row: usize,
+    active: bool,
 }
 
 struct ActiveRegions {
     options: Options,
     threads: Vec<Thread>,
     slots: Vec<Slot>,
-    /// For each slot the number of its region's begin; `MAX` for a free slot.
-    begins: Vec<EventNumber>,
     free: Vec<u32>,
-    oldest: EventNumber,
-    /// The relation that is asked for.
-    full: Forest,
-    /// Variables' dependencies only; not used when that is what is asked for.
-    data: Forest,
-    /// Until it is known that the trace is not serializable, if that is asked for.
-    reach: Option<Reach>,
+    forest: Forest,
+    /// The relations that are followed: full words in the forest's columns. Variables' dependencies are followed
+    /// apart unless they are what is asked for, transactions until it is known that the trace is not serializable.
+    columns: Bits,
     cycle: Option<Vec<Tx>>,
     groups: Groups,
     instances: Vec<Instance>,
@@ -135,16 +129,16 @@ struct ActiveRegions {
 
 impl ActiveRegions {
     fn new(options: Options) -> Self {
+        let mut columns = [u64::MAX; 4];
+        columns[DATA] *= u64::from(options.relation == Relation::Full);
+        columns[REACH] *= u64::from(options.serializability);
         Self {
             options,
             threads: Vec::new(),
             slots: Vec::new(),
-            begins: Vec::new(),
             free: Vec::new(),
-            oldest: EventNumber::MAX,
-            full: Forest::default(),
-            data: Forest::default(),
-            reach: options.serializability.then(Reach::default),
+            forest: Forest::default(),
+            columns,
             cycle: None,
             groups: Groups::new(options.witnesses),
             instances: Vec::new(),
@@ -180,15 +174,14 @@ impl ActiveRegions {
     fn close(&mut self, row: usize) {
         let Some(slot) = self.threads[row].slots.pop() else { return };
         self.free.push(slot);
-        let slot = slot as usize;
-        self.threads[row].own.remove(slot);
-        self.full.end(slot, row);
-        if self.both() {
-            self.data.end(slot, row);
-        }
-        let begin = std::mem::replace(&mut self.begins[slot], EventNumber::MAX);
-        if begin == self.oldest {
-            self.oldest = self.begins.iter().copied().min().unwrap_or(EventNumber::MAX);
+        self.slots[slot as usize].active = false;
+        self.forest.end(slot as usize, row);
+    }
+
+    /// It is known that the trace is not serializable.
+    fn decide(&mut self) {
+        if std::mem::take(&mut self.columns[REACH]) != 0 {
+            self.forest.forget(REACH);
         }
     }
 
@@ -199,47 +192,73 @@ impl ActiveRegions {
                 self.close(row);
             }
             self.threads[row].splits.clear();
-            if let Some(reach) = &mut self.reach {
-                reach.end(row);
+        }
+    }
+
+    /// A dependency from a thread that regions have reached: those of the sink's thread among `closed` may be
+    /// violated by it, those among `fresh` may reach the sink's thread.
+    fn grow(
+        &mut self,
+        word: usize,
+        closed: u64,
+        fresh: Bits,
+        u: usize,
+        dependency: &Dependency<'_>,
+    ) {
+        let node = Node::new(u, dependency);
+        if self.columns[REACH] != 0 {
+            let own = self.threads[dependency.row].slots.first().map(|&slot| slot as usize);
+            self.cycle = own.and_then(|own| reach::cycle(&self.forest, own, &node));
+            if self.cycle.is_some() {
+                self.decide();
+            } else {
+                reach::extend(&mut self.forest, (word, fresh[REACH]), own, &node);
+            }
+        }
+        let event = dependency.source.event();
+        for slot in slots(word, closed) {
+            let reached = self.forest.contains(FULL, u, slot);
+            if reached && self.forest.first(FULL, u, slot) <= event {
+                self.violation(slot, &node, dependency.is_variable());
+            }
+        }
+        for column in [FULL, DATA] {
+            for slot in slots(word, fresh[column]) {
+                if self.forest.first(column, u, slot) <= event {
+                    self.forest.reach(column, slot, dependency.sink.event(), node);
+                }
             }
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn violation(&mut self, slot: usize, u: usize, dependency: &Dependency<'_>) {
-        let event = dependency.source.event();
-        let (word, bit) = (slot / 64, 1 << (slot % 64));
-        let data = dependency.is_variable()
-            && (!self.both()
-                || self.data.reached(u, word) & bit != 0 && self.data.precedes(slot, u, event));
+    fn violation(&mut self, slot: usize, closing: &Node, variable: bool) {
+        let (u, event) = (closing.from(), closing.source.event());
+        let in_data =
+            || self.forest.contains(DATA, u, slot) && self.forest.first(DATA, u, slot) <= event;
+        let data = variable && (!self.both() || in_data());
         let evidence = if data { Evidence::Data } else { Evidence::Sync };
-        let forest = if data && self.both() { &self.data } else { &self.full };
+        let column = if data && self.both() { DATA } else { FULL };
         let Slot { region, begin, .. } = self.slots[slot];
 
+        self.decide();
         self.violations += 1;
-        self.reach = None;
-        let thread = &mut self.threads[dependency.row];
+        let thread = &mut self.threads[closing.row()];
         self.violating_transactions += u64::from(!thread.violating);
         thread.violating = true;
         if self.options.instances {
             self.instances.push(Instance {
                 begin_event: begin.event(),
-                trigger_event: dependency.sink.event(),
+                trigger_event: closing.sink.event(),
                 source_event: event,
             });
         }
 
-        let closing = Step {
-            source: dependency.source,
-            sink: dependency.sink,
-            object: dependency.object,
-            order: dependency.order(),
-        };
-        let path = || std::iter::once(closing).chain(forest.path(slot, u));
+        let path = || std::iter::once(closing).chain(self.forest.path(column, slot, u));
         let splits = &thread.splits;
         self.groups.count(region, &begin, evidence, path(), || {
-            let mut edges: Vec<_> = path().map(|step| step.edge()).collect();
+            let mut edges: Vec<_> = path().map(Node::edge).collect();
             edges.reverse();
             // A nested region is a transaction within the outermost one, whose ordinal it shares.
             let transaction = Tx { region: Some(region), begin_event: begin.event(), ..begin.tx() };
@@ -260,7 +279,7 @@ impl ActiveRegions {
                 order: if racy { Order::Racy } else { Order::Synchronised },
                 transaction,
                 begin: begin.point(),
-                trigger_event: dependency.sink.event(),
+                trigger_event: closing.sink.event(),
                 source_event: event,
                 witness,
                 splits: splits.since(first),
@@ -274,54 +293,36 @@ impl Visitor for ActiveRegions {
     fn started(&mut self, row: usize) {
         if row >= self.threads.len() {
             self.threads.resize_with(row + 1, Thread::default);
-            self.full.grow(row + 1);
-            self.data.grow(row + 1);
-        }
-        if let Some(reach) = &mut self.reach {
-            reach.grow(row + 1);
+            self.forest.grow(row + 1);
         }
         self.threads[row].violating = false;
     }
 
-    #[inline]
+    #[inline(always)]
+    fn cares(&self, row: Option<usize>, source: &Access) -> bool {
+        self.forest.lower_bound(row).is_reached(source)
+    }
+
+    #[inline(never)]
     fn dependency(&mut self, dependency: &Dependency<'_>) {
-        let event = dependency.source.event();
-        if event < self.oldest && self.reach.is_none() {
-            return;
-        }
         let variable = dependency.is_variable();
         if !variable && !self.both() {
             return;
         }
         let (Some(u), v) = (dependency.source_row(), dependency.row) else { return };
-        if let Some(reach) = &mut self.reach {
-            self.cycle = reach.dependency(u, dependency);
-            if self.cycle.is_some() {
-                self.reach = None;
-            }
-            if event < self.oldest {
-                return;
-            }
+        if !self.forest.is_reached(u, dependency.source) {
+            return;
         }
         for word in 0..self.slots.len().div_ceil(64) {
-            let reached = self.full.reached(u, word);
-            if reached == 0 {
-                continue;
+            let (from, to) = (self.forest.bits(u, word), self.forest.bits(v, word));
+            let mut fresh = from;
+            for (fresh, to) in fresh.iter_mut().zip(to) {
+                *fresh &= !to;
             }
-            for slot in slots(word, reached & self.threads[v].own.word(word)) {
-                if self.full.precedes(slot, u, event) {
-                    self.violation(slot, u, dependency);
-                }
-            }
-            let fresh = reached & !self.full.reached(v, word);
-            if fresh != 0 {
-                self.full.extend(word, fresh, u, dependency);
-            }
-            if variable && self.both() {
-                let fresh = self.data.reached(u, word) & !self.data.reached(v, word);
-                if fresh != 0 {
-                    self.data.extend(word, fresh, u, dependency);
-                }
+            fresh[DATA] &= u64::from(variable).wrapping_neg();
+            let closed = (from[FULL] | from[REACH]) & to[OWN];
+            if closed | fresh[FULL] | fresh[DATA] | fresh[REACH] != 0 {
+                self.grow(word, closed, fresh, u, dependency);
             }
         }
     }
@@ -331,31 +332,24 @@ impl Visitor for ActiveRegions {
         if depth == 0 {
             thread.violating = false;
             thread.splits.clear();
-            if let Some(reach) = &mut self.reach {
-                reach.begin(row, now.event());
-            }
         } else if self.options.regions == Regions::Outermost {
             return;
         }
+        let opened = Slot { region, begin: *now, row, active: true };
         let slot = match self.free.pop() {
             Some(slot) => {
-                self.slots[slot as usize] = Slot { region, begin: *now, row };
-                self.begins[slot as usize] = now.event();
+                self.slots[slot as usize] = opened;
                 slot as usize
             }
             None => {
-                self.slots.push(Slot { region, begin: *now, row });
-                self.begins.push(now.event());
+                self.slots.push(opened);
                 self.slots.len() - 1
             }
         };
-        thread.own.insert(slot);
         thread.slots.push(slot as u32);
-        self.full.begin(slot, row, now);
-        if self.both() {
-            self.data.begin(slot, row, now);
-        }
-        self.oldest = self.oldest.min(now.event());
+        let mut columns = self.columns;
+        columns[REACH] *= u64::from(depth == 0);
+        self.forest.begin(slot, row, now.event(), columns);
     }
 
     fn end(&mut self, row: usize, depth: usize) {
@@ -366,9 +360,6 @@ impl Visitor for ActiveRegions {
         while self.threads[row].slots.len() > open {
             self.close(row);
         }
-        if let Some(reach) = self.reach.as_mut().filter(|_| depth == 0) {
-            reach.end(row);
-        }
     }
 
     /// A region whose begin precedes an event of the thread has reached the thread, and what comes to follow one of
@@ -376,9 +367,9 @@ impl Visitor for ActiveRegions {
     /// and still the order of events that the thread knows of can be asked for while a region is active that began
     /// before them.
     fn needs(&self, row: usize, last: &Access) -> bool {
-        self.full.is_reached(row)
-            || self.reach.as_ref().is_some_and(|reach| reach.is_reached(row))
-            || !self.both() && last.event() >= self.oldest
+        let mut active = self.slots.iter().filter(|slot| slot.active);
+        !self.forest.is_unreached(row)
+            || !self.both() && active.any(|slot| slot.begin.event() <= last.event())
     }
 
     fn acquired(&mut self, row: usize, lock: LockId, now: &Access) {
@@ -396,9 +387,8 @@ impl Visitor for ActiveRegions {
     }
 
     fn reset(&mut self, lock: LockId) {
-        let active = |&slot: &usize| self.begins[slot] != EventNumber::MAX;
-        for slot in (0..self.slots.len()).filter(active) {
-            self.threads[self.slots[slot].row].splits.forget(lock);
+        for slot in self.slots.iter().filter(|slot| slot.active) {
+            self.threads[slot.row].splits.forget(lock);
         }
     }
 }

@@ -46,15 +46,22 @@ const fn code(action: Action) -> u8 {
 ///
 /// Words, from the high bits down: event 48, action 16; first event of the transaction 48, ordinal's high 16;
 /// ordinal's low 32, thread 32; location 32, region 32.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 pub(crate) struct Access([u64; 4]);
 
+impl Default for Access {
+    fn default() -> Self {
+        Self::NONE
+    }
+}
+
 impl Access {
-    pub(crate) const NONE: Self = Self([0; 4]);
+    /// No event, of no thread.
+    pub(crate) const NONE: Self = Self([0, 0, u32::MAX as u64, 0]);
 
     /// Not an event but an index that stands in an event's place.
     pub(crate) fn link(index: u32) -> Self {
-        Self([LINK as u64, 0, 0, u64::from(index)])
+        Self([LINK as u64, 0, u64::from(u32::MAX), u64::from(index)])
     }
 
     #[inline]
@@ -72,13 +79,32 @@ impl Access {
         self.0[0] as u8
     }
 
+    /// Whether this is an event of that thread.
+    #[inline]
+    pub(crate) fn is_of(&self, thread: ThreadId) -> bool {
+        self.thread() == thread
+    }
+
+    #[inline]
+    pub(crate) fn is_link(&self) -> bool {
+        self.kind() == LINK
+    }
+
     /// The index, when this is a link.
     #[inline]
     pub(crate) fn linked(&self) -> Option<usize> {
-        (self.kind() == LINK).then_some(self.0[3] as usize)
+        self.is_link().then_some(self.0[3] as usize)
     }
 
-    /// Moves on to a new transaction; the event is set by `set_event`.
+    /// This when it is wanted, else that; without a jump.
+    #[inline(always)]
+    pub(crate) fn select(wanted: bool, this: &Self, that: &Self) -> Self {
+        let mask = u64::from(wanted).wrapping_neg();
+        let word = |index: usize| this.0[index] & mask | that.0[index] & !mask;
+        Self([word(0), word(1), word(2), word(3)])
+    }
+
+    /// Moves on to a new transaction; the event is set by `advance`.
     #[inline]
     pub(crate) fn set_tx(
         &mut self,
@@ -92,11 +118,22 @@ impl Access {
         self.0[3] = u64::from(region.map_or(NO_REGION, |region| region.0));
     }
 
-    /// Moves on to a new event of the same transaction.
+    /// Moves on to a new event of the same transaction, and returns it.
+    ///
+    /// The words are put together here and not read back from memory: to load what was just stored in smaller
+    /// parts would wait for the stores to leave the processor's buffer, at every event.
     #[inline]
-    pub(crate) fn set_event(&mut self, event: EventNumber, action: Action, location: LocationId) {
-        self.0[0] = event << 16 | u64::from(code(action));
-        self.0[3] = u64::from(location.0) << 32 | (self.0[3] & 0xffff_ffff);
+    pub(crate) fn advance(
+        &mut self,
+        event: EventNumber,
+        action: Action,
+        location: LocationId,
+    ) -> Self {
+        let first = event << 16 | u64::from(code(action));
+        let last = u64::from(location.0) << 32 | (self.0[3] & 0xffff_ffff);
+        self.0[0] = first;
+        self.0[3] = last;
+        Self([first, self.0[1], self.0[2], last])
     }
 
     #[inline]
@@ -159,7 +196,7 @@ mod tests {
         for (index, action) in ACTIONS.into_iter().enumerate() {
             assert_eq!(index, action as usize);
             let mut access = Access::NONE;
-            access.set_event(0, action, LocationId(0));
+            access.advance(0, action, LocationId(0));
             assert_eq!(access.action(), action);
             assert!(access.is_some());
         }
@@ -175,7 +212,7 @@ mod tests {
             begin_event: MAX_EVENTS - 1,
         };
         access.set_tx(tx.thread, tx.ordinal, tx.region, tx.begin_event);
-        access.set_event(MAX_EVENTS, Action::Free, LocationId(u32::MAX));
+        let access = access.advance(MAX_EVENTS, Action::Free, LocationId(u32::MAX));
         let point = Point {
             event: MAX_EVENTS,
             thread: tx.thread,

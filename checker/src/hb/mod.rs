@@ -14,7 +14,7 @@ mod variable;
 pub(crate) use access::Access;
 
 use crate::error::{EventError, Misfit};
-use crate::event::{Event, LockId, Op, RegionId, SyncId, ThreadId, VarId};
+use crate::event::{Event, EventNumber, LockId, Op, RegionId, SyncId, ThreadId, VarId};
 use crate::finding::{Action, Counts, Edge, Object, Order};
 use clocks::Clocks;
 use lock::Locks;
@@ -77,6 +77,8 @@ pub(crate) fn edge(source: &Access, sink: &Access, object: Object, order: Order)
 pub(crate) trait Visitor {
     /// The first event of the thread in that row.
     fn started(&mut self, row: usize);
+    /// Whether a dependency on that event of another thread can matter: a quick look that may err on this side.
+    fn cares(&self, row: Option<usize>, source: &Access) -> bool;
     /// A dependency whose sink is the event under way.
     fn dependency(&mut self, dependency: &Dependency<'_>);
     /// A region was opened inside `depth` others.
@@ -119,9 +121,12 @@ impl Engine {
         }
     }
 
-    /// Brings the states of the objects of some coming events into the cache, all at once.
+    /// Brings the states of the objects of some coming events into the cache, all at once, if they are many.
     #[inline]
     pub(crate) fn touch(&self, events: &[Event]) {
+        if !self.variables.are_many() {
+            return;
+        }
         let mut sum = 0_u64;
         for event in events {
             if let Op::Read(variable) | Op::Write(variable) | Op::Update(variable) = event.op {
@@ -129,6 +134,11 @@ impl Engine {
             }
         }
         std::hint::black_box(sum);
+    }
+
+    /// The row of a thread, when it has one.
+    pub(crate) fn row(&self, thread: ThreadId) -> Option<usize> {
+        self.threads.table.row(thread)
     }
 
     /// Events were lost: regions and locks held are forgotten, what orders events stays.
@@ -141,7 +151,7 @@ impl Engine {
     }
 
     /// Consumes an event and tells the visitor what follows from it.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn step(
         &mut self,
         event: &Event,
@@ -149,10 +159,89 @@ impl Engine {
     ) -> Result<(), EventError> {
         let number = self.counts.events;
         self.counts.events += 1;
+        let access = match event.op {
+            Op::Read(variable) => Some((variable, Action::Read)),
+            Op::Write(variable) => Some((variable, Action::Write)),
+            Op::Update(variable) => Some((variable, Action::Update)),
+            _ => None,
+        };
+        let done = match access {
+            Some((variable, action)) => self.access(number, event, variable, action, visitor),
+            None => false,
+        };
+        if done { Ok(()) } else { self.step_with_care(number, event, visitor) }
+    }
+
+    /// Consumes an event of any kind, the first of a thread or of an object too.
+    #[inline(never)]
+    fn step_with_care(
+        &mut self,
+        number: EventNumber,
+        event: &Event,
+        visitor: &mut impl Visitor,
+    ) -> Result<(), EventError> {
         match self.apply(number, event, visitor) {
             Ok(()) => Ok(()),
             Err(reason) => self.misfit(number, event, reason),
         }
+    }
+
+    /// A read or a write, by far the most frequent events. Does nothing and returns `false` where more care is
+    /// needed.
+    #[inline(always)]
+    fn access(
+        &mut self,
+        number: EventNumber,
+        event: &Event,
+        variable: VarId,
+        action: Action,
+        visitor: &mut impl Visitor,
+    ) -> bool {
+        let Self { counts, threads: Threads { table, rows, .. }, clocks, variables, .. } = self;
+        let Some(row) = table.row(event.thread) else { return false };
+        let Some(thread) = rows.get_mut(row) else { return false };
+        if !thread.ready || !variables.has(variable) || number > access::MAX_EVENTS {
+            return false;
+        }
+        let (now, alone) = thread.advance(number, action, event);
+        if alone {
+            counts.transactions += 1;
+            counts.unary_transactions += 1;
+        }
+        let sink = &thread.now;
+        let writes = action != Action::Read;
+        let (object, clocks) = (Object::Variable(variable), Some(&*clocks));
+        let done = variables.access(variable, now, writes, |source, applies| {
+            counts.dependencies += u64::from(applies);
+            if applies & visitor.cares(table.row(source.thread()), source) {
+                visitor.dependency(&Dependency { source, sink, object, row, table, clocks });
+            }
+        });
+        if !done {
+            self.access_with_lists(row, variable, writes, visitor);
+        }
+        true
+    }
+
+    #[inline(never)]
+    fn access_with_lists(
+        &mut self,
+        row: usize,
+        variable: VarId,
+        writes: bool,
+        visitor: &mut impl Visitor,
+    ) {
+        let Self { counts, threads: Threads { table, rows, .. }, clocks, variables, .. } = self;
+        let sink = &rows[row].now;
+        let (object, clocks) = (Object::Variable(variable), Some(&*clocks));
+        let mut dependencies = 0;
+        let dropped = variables.access_with_lists(variable, sink, writes, table, |source| {
+            dependencies += 1;
+            if visitor.cares(table.row(source.thread()), source) {
+                visitor.dependency(&Dependency { source, sink, object, row, table, clocks });
+            }
+        });
+        counts.dependencies += dependencies + dropped;
     }
 
     #[cold]
@@ -168,32 +257,37 @@ impl Engine {
         Ok(())
     }
 
-    #[inline]
+    /// The row of the event's thread, if the thread can act.
+    fn admit(&mut self, number: EventNumber, event: &Event) -> Result<usize, Misfit> {
+        if number > access::MAX_EVENTS {
+            return Err(Misfit::TooManyEvents);
+        }
+        check_ids(event)?;
+        let row = match self.threads.table.get(event.thread) {
+            Entry::Row(row) => row,
+            Entry::Unseen => self.add(event.thread, None),
+            Entry::Ended => return Err(Misfit::ThreadEnded),
+            Entry::Joined => return Err(Misfit::ThreadJoined),
+        };
+        match self.threads.rows[row].state {
+            State::Running => Ok(row),
+            State::Ended => Err(Misfit::ThreadEnded),
+            State::Joined => Err(Misfit::ThreadJoined),
+        }
+    }
+
+    /// An event of any kind.
     fn apply(
         &mut self,
         number: u64,
         event: &Event,
         visitor: &mut impl Visitor,
     ) -> Result<(), Misfit> {
-        if number > access::MAX_EVENTS {
-            return Err(Misfit::TooManyEvents);
-        }
-        check_ids(event)?;
+        let row = self.admit(number, event)?;
         let id = event.thread;
-        let row = match self.threads.table.get(id) {
-            Entry::Row(row) => row,
-            Entry::Unseen => self.add(id, None),
-            Entry::Ended => return Err(Misfit::ThreadEnded),
-            Entry::Joined => return Err(Misfit::ThreadJoined),
-        };
-        let Self { counts, threads, clocks, variables, locks, syncs, lenient } = self;
+        let Self { counts, threads, locks, lenient, .. } = self;
         let Threads { table, rows, .. } = threads;
         let thread = &rows[row];
-        match thread.state {
-            State::Running => {}
-            State::Ended => return Err(Misfit::ThreadEnded),
-            State::Joined => return Err(Misfit::ThreadJoined),
-        }
         let action = match event.op {
             Op::Read(_) => Action::Read,
             Op::Write(_) => Action::Write,
@@ -235,54 +329,40 @@ impl Engine {
                 Action::Join
             }
         };
-        let thread = &mut rows[row];
-
-        let first = thread.now.is_none();
-        let fork = if first { thread.fork } else { Access::NONE };
-        if thread.open.is_empty() {
-            let region = if let Op::Begin(region) = event.op { Some(region) } else { None };
-            counts.transactions += 1;
-            counts.unary_transactions += u64::from(region.is_none());
-            thread.now.set_tx(id, thread.transactions, region, number);
-            thread.transactions += 1;
-        }
-        thread.now.set_event(number, action, event.location);
-        let now = thread.now;
-
-        /// What tells the visitor of a dependency of the event under way.
-        macro_rules! report {
-            ($source:expr, $object:expr, $clocks:expr) => {{
-                counts.dependencies += 1;
-                let (object, clocks, table) = ($object, $clocks, &*table);
-                visitor.dependency(&Dependency {
-                    source: $source,
-                    sink: &now,
-                    object,
-                    row,
-                    table,
-                    clocks,
-                });
-            }};
-        }
-
+        let first = !std::mem::replace(&mut rows[row].ready, true);
         if first {
             counts.threads += 1;
             visitor.started(row);
-            if fork.is_some() {
-                report!(&fork, Object::Thread(id), None);
+        }
+        if let Op::Read(variable) | Op::Write(variable) | Op::Update(variable) = event.op {
+            self.variables.ensure(variable);
+            self.access(number, event, variable, action, visitor);
+            if first {
+                self.forked(row, visitor);
             }
+            return Ok(());
+        }
+        let (now, alone) = rows[row].advance(number, action, event);
+        counts.transactions += u64::from(alone);
+        let is_begin = matches!(event.op, Op::Begin(_));
+        counts.unary_transactions += u64::from(alone && !is_begin);
+        let fork = if first { self.forked(row, visitor) } else { Access::NONE };
+        let Self { counts, threads, clocks, variables, locks, syncs, .. } = self;
+        let Threads { table, rows, .. } = threads;
+        let thread = &mut rows[row];
+
+        /// What tells the visitor of a dependency of the event under way.
+        macro_rules! report {
+            ($source:expr, $object:expr) => {{
+                counts.dependencies += 1;
+                let (source, object, table) = ($source, $object, &*table);
+                let clocks = None;
+                visitor.dependency(&Dependency { source, sink: &now, object, row, table, clocks });
+            }};
         }
 
         match event.op {
-            Op::Read(variable) => variables.read(variable, &now, table, |source| {
-                report!(source, Object::Variable(variable), Some(&*clocks));
-            }),
-            Op::Write(variable) | Op::Update(variable) => {
-                let dropped = variables.write(variable, &now, |source| {
-                    report!(source, Object::Variable(variable), Some(&*clocks));
-                });
-                counts.dependencies += dropped;
-            }
+            Op::Read(_) | Op::Write(_) | Op::Update(_) => {}
             Op::Alloc(variable) | Op::Free(variable) => variables.forget(variable),
             Op::Begin(region) => {
                 visitor.begin(row, &now, region, thread.open.len());
@@ -297,7 +377,7 @@ impl Engine {
                     visitor.acquired(row, lock, &now);
                     let mut now = Now { event: &now, row, table, clocks };
                     let dropped = locks.acquire(lock, &mut now, |source| {
-                        report!(source, Object::Lock(lock), None);
+                        report!(source, Object::Lock(lock));
                     });
                     counts.dependencies += dropped;
                 }
@@ -307,7 +387,7 @@ impl Engine {
                     visitor.acquired(row, lock, &now);
                     let mut now = Now { event: &now, row, table, clocks };
                     locks.acquire_shared(lock, &mut now, |source| {
-                        report!(source, Object::Lock(lock), None);
+                        report!(source, Object::Lock(lock));
                     });
                 }
             }
@@ -331,7 +411,7 @@ impl Engine {
             Op::Wait(object) => {
                 let mut now = Now { event: &now, row, table, clocks };
                 let dropped = syncs.wait(object, &mut now, |source| {
-                    report!(source, Object::Sync(object), None);
+                    report!(source, Object::Sync(object));
                 });
                 counts.dependencies += dropped;
             }
@@ -345,7 +425,7 @@ impl Engine {
                 thread.inside.retain(|&inside| inside != object);
                 let mut now = Now { event: &now, row, table, clocks };
                 let dropped = syncs.depart(object, &mut now, |source| {
-                    report!(source, Object::Sync(object), None);
+                    report!(source, Object::Sync(object));
                 });
                 counts.dependencies += dropped;
             }
@@ -364,7 +444,7 @@ impl Engine {
                         clocks.learn_all(row, child_row, last.event());
                         // The child's last event may be the fork of this thread, which is a dependency already.
                         if fork.is_none() || fork.event() != last.event() {
-                            report!(&last, Object::Thread(child), None);
+                            report!(&last, Object::Thread(child));
                         }
                     }
                     self.retire(child_row, State::Joined, visitor);
@@ -390,6 +470,21 @@ impl Engine {
         [threads.rows.len(), clocks.lanes(), threads.table.pages(), listed]
     }
 
+    /// After the first event of a thread: it depends on the fork, which is returned.
+    #[cold]
+    fn forked(&mut self, row: usize, visitor: &mut impl Visitor) -> Access {
+        let Self { counts, threads: Threads { table, rows, .. }, .. } = self;
+        let Thread { id, now, fork, .. } = &rows[row];
+        if fork.is_some() {
+            counts.dependencies += 1;
+            let object = Object::Thread(*id);
+            let dependency =
+                Dependency { source: fork, sink: now, object, row, table, clocks: None };
+            visitor.dependency(&dependency);
+        }
+        *fork
+    }
+
     /// A row for a thread that has none, with the row of the thread that forked it.
     #[cold]
     fn add(&mut self, thread: ThreadId, parent: Option<usize>) -> usize {
@@ -404,6 +499,7 @@ impl Engine {
         let thread = &mut threads.rows[row];
         let running = thread.state == State::Running;
         thread.state = state;
+        thread.ready = false;
         if running {
             for &object in &thread.inside {
                 syncs.abandon(object, thread.id);

@@ -2,7 +2,8 @@
 //! not ended, or whose past still matters.
 
 use crate::error::Misfit;
-use crate::event::{LockId, RegionId, SyncId, ThreadId};
+use crate::event::{Event, EventNumber, LockId, Op, RegionId, SyncId, ThreadId};
+use crate::finding::Action;
 use crate::hb::access::Access;
 use crate::hb::table::{Entry, ThreadTable};
 
@@ -36,6 +37,8 @@ pub(crate) struct Thread {
     /// The last event; none until the thread acts.
     pub(crate) now: Access,
     pub(crate) state: State,
+    /// It has acted and can act.
+    pub(crate) ready: bool,
     /// Transactions so far.
     pub(crate) transactions: u64,
     /// Open regions, outermost first.
@@ -54,12 +57,30 @@ impl Thread {
             id,
             now: Access::NONE,
             state: State::Running,
+            ready: false,
             transactions: 0,
             open: Vec::new(),
             held: Vec::new(),
             inside: Vec::new(),
             fork: Access::NONE,
         }
+    }
+
+    /// Moves on to the next event, which is returned; tells whether it is a transaction of its own.
+    #[inline]
+    pub(crate) fn advance(
+        &mut self,
+        number: EventNumber,
+        action: Action,
+        event: &Event,
+    ) -> (Access, bool) {
+        let alone = self.open.is_empty();
+        if alone {
+            let region = if let Op::Begin(region) = event.op { Some(region) } else { None };
+            self.now.set_tx(event.thread, self.transactions, region, number);
+            self.transactions += 1;
+        }
+        (self.now.advance(number, action, event.location), alone)
     }
 
     /// Forgets open regions and locks held.

@@ -1,10 +1,13 @@
 //! The state of variables: last write and last reads since. A variable with one reader since its last write takes
 //! one cache line; further readers are kept apart.
 
-use crate::event::VarId;
+use crate::event::{ThreadId, VarId};
 use crate::hb::access::Access;
 use crate::hb::last::Last;
 use crate::hb::table::ThreadTable;
+
+/// How many variables a second-level cache is sure to hold.
+const CACHED: usize = 1 << 14;
 
 /// A variable that the last write and the last read of one thread describe, or that links to a list of reads.
 #[derive(Clone, Copy, Default)]
@@ -18,9 +21,48 @@ struct Variable {
 #[derive(Default)]
 pub(crate) struct Variables {
     table: Vec<Variable>,
-    /// For some variables the last read of each thread that has read since the last write.
-    readers: Vec<Last>,
-    free_readers: Vec<u32>,
+    lists: Lists,
+}
+
+/// For some variables the last read of each thread that has read since the last write.
+#[derive(Default)]
+struct Lists {
+    lists: Vec<Last>,
+    free: Vec<u32>,
+}
+
+impl Lists {
+    /// Adds a read by another thread than that of the only one so far, or to the list that `read` links to; tells
+    /// whether it is the first of its thread.
+    #[inline(never)]
+    fn add(&mut self, read: &mut Access, now: &Access, threads: &ThreadTable) -> bool {
+        if let Some(list) = read.linked() {
+            return self.lists[list].put(now, threads);
+        }
+        let list = self.free.pop().unwrap_or_else(|| {
+            self.lists.push(Last::default());
+            (self.lists.len() - 1) as u32
+        });
+        self.lists[list as usize].put(read, threads);
+        self.lists[list as usize].put(now, threads);
+        *read = Access::link(list);
+        true
+    }
+
+    /// Hands out the reads of other threads, and gives back the list; returns how many were dropped from it.
+    #[inline(never)]
+    fn take(&mut self, list: usize, thread: ThreadId, depends_on: impl FnMut(&Access)) -> u64 {
+        let reads = &self.lists[list];
+        reads.of_others(thread).for_each(depends_on);
+        let dropped = reads.dropped();
+        self.free(list);
+        dropped
+    }
+
+    fn free(&mut self, list: usize) {
+        self.lists[list].clear();
+        self.free.push(list as u32);
+    }
 }
 
 impl Variables {
@@ -30,89 +72,90 @@ impl Variables {
         self.table.get(variable.index()).map_or(0, |state| state.write.event())
     }
 
+    /// Whether the tables are too large to be found in a cache.
     #[inline]
-    fn ensure(&mut self, variable: VarId) {
+    pub(crate) fn are_many(&self) -> bool {
+        self.table.len() > CACHED
+    }
+
+    /// Makes room for the variable.
+    #[cold]
+    pub(crate) fn ensure(&mut self, variable: VarId) {
         if variable.index() >= self.table.len() {
             self.table.resize(variable.index() + 1, Variable::default());
         }
     }
 
-    /// A read: depends on the last write, if another thread's, unless this thread has read since.
     #[inline]
-    pub(crate) fn read(
-        &mut self,
-        variable: VarId,
-        now: &Access,
-        threads: &ThreadTable,
-        mut depends_on: impl FnMut(&Access),
-    ) {
-        self.ensure(variable);
-        let Some(state) = self.table.get_mut(variable.index()) else { return };
-        let thread = now.thread();
-        if state.read.is_none() {
-            state.read = *now;
-        } else if let Some(index) = state.read.linked() {
-            if !self.readers[index].put(now, threads) {
-                return;
-            }
-        } else if state.read.thread() == thread {
-            state.read = *now;
-            return;
-        } else {
-            let index = self.free_readers.pop().unwrap_or_else(|| {
-                self.readers.push(Last::default());
-                (self.readers.len() - 1) as u32
-            });
-            let readers = &mut self.readers[index as usize];
-            readers.put(&state.read, threads);
-            readers.put(now, threads);
-            state.read = Access::link(index);
-        }
-        if state.write.is_some() && state.write.thread() != thread {
-            depends_on(&state.write);
-        }
+    pub(crate) fn has(&self, variable: VarId) -> bool {
+        variable.index() < self.table.len()
     }
 
-    /// A write, or an update: depends on the last read of every other thread since the last write; when no
-    /// thread has read since, on that write, if another thread's. Returns how many more dependencies are on reads
-    /// that do not matter any more.
-    #[inline]
-    pub(crate) fn write(
+    /// An access that depends on one event at most, by far the most frequent. A read depends on the last write, if
+    /// another thread's, unless this thread has read since. A write depends on the last read of every other thread
+    /// since the last write; when no thread has read since, on that write, if another thread's.
+    ///
+    /// `depends_on` is told of the event, and whether it is a dependency. Does nothing and returns `false` where
+    /// lists have to do with it.
+    ///
+    /// Which of the cases it is cannot be foretold, and a jump that was foretold wrongly costs more than to compute
+    /// all of them: hence no jumps.
+    #[inline(always)]
+    pub(crate) fn access(
+        &mut self,
+        variable: VarId,
+        now: Access,
+        writes: bool,
+        depends_on: impl FnOnce(&Access, bool),
+    ) -> bool {
+        let Some(state) = self.table.get_mut(variable.index()) else { return false };
+        let thread = now.thread();
+        let (unread, own) = (state.read.is_none(), state.read.is_of(thread));
+        if !writes & !unread & !own | writes & state.read.is_link() {
+            return false;
+        }
+        let source = if writes & !unread { &state.read } else { &state.write };
+        let applies = source.is_some() & !source.is_of(thread) & (writes | unread);
+        depends_on(source, applies);
+        state.write = Access::select(writes, &now, &state.write);
+        state.read = Access::select(writes, &Access::NONE, &now);
+        true
+    }
+
+    /// Any access. Returns how many more dependencies are on reads that do not matter any more.
+    pub(crate) fn access_with_lists(
         &mut self,
         variable: VarId,
         now: &Access,
+        writes: bool,
+        threads: &ThreadTable,
         mut depends_on: impl FnMut(&Access),
     ) -> u64 {
-        self.ensure(variable);
         let Some(state) = self.table.get_mut(variable.index()) else { return 0 };
         let thread = now.thread();
-        let mut dropped = 0;
-        if state.read.is_none() {
-            if state.write.is_some() && state.write.thread() != thread {
-                depends_on(&state.write);
-            }
-        } else if let Some(index) = state.read.linked() {
-            let readers = &mut self.readers[index];
-            for read in readers.of_others(thread) {
-                depends_on(read);
-            }
-            dropped = readers.dropped();
-            readers.clear();
-            self.free_readers.push(index as u32);
-        } else if state.read.thread() != thread {
-            depends_on(&state.read);
+        if writes {
+            let dropped = match state.read.linked() {
+                Some(list) => self.lists.take(list, thread, depends_on),
+                None => 0,
+            };
+            state.write = *now;
+            state.read = Access::NONE;
+            return dropped;
         }
-        state.write = *now;
-        state.read = Access::NONE;
-        dropped
+        if self.lists.add(&mut state.read, now, threads)
+            && state.write.is_some()
+            && !state.write.is_of(thread)
+        {
+            depends_on(&state.write);
+        }
+        0
     }
 
     /// The variable's memory starts or ends a life: what came before is forgotten.
     pub(crate) fn forget(&mut self, variable: VarId) {
         if let Some(state) = self.table.get_mut(variable.index()) {
-            if let Some(index) = state.read.linked() {
-                self.readers[index].clear();
-                self.free_readers.push(index as u32);
+            if let Some(list) = state.read.linked() {
+                self.lists.free(list);
             }
             *state = Variable::default();
         }
@@ -121,7 +164,7 @@ impl Variables {
     /// How many reads are kept in lists.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
-        self.readers.iter().map(Last::len).sum()
+        self.lists.lists.iter().map(Last::len).sum()
     }
 }
 

@@ -6,3 +6,4 @@ pub mod frames;
 pub mod location;
 pub mod reader;
 pub mod source;
+pub mod sync;

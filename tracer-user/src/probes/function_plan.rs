@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use iced_x86::{Decoder, DecoderOptions};
-use tracer_ebpf::{Kind, cookie};
+use tracer_ebpf::{Cookie, Kind};
 
 use super::{
     calls::{CALLS, CallSpec},
@@ -340,7 +340,7 @@ impl Planner<'_, '_> {
     fn function(&mut self, function: &Function, why: &str, releases: &dyn Fn(u64) -> bool) {
         let name = function.name.short.clone();
         let what = format!("region `{name}`");
-        let (placement, lowered, exits) = match self.places(function) {
+        let (placement, exits) = match self.places(function) {
             Ok(places) => places,
             Err(reason) => return self.skip(what, reason),
         };
@@ -353,13 +353,14 @@ impl Planner<'_, '_> {
             address,
             why: why.to_owned(),
         });
-        let entry = FunctionPlace::Entry { function: number, name, lowered };
+        let entry =
+            FunctionPlace::Entry { function: number, name, lowered: placement.depth.into() };
         let site = self.add_site(address, SiteKind::Function(entry));
         let at = LinkAddr(function.start.0 + placement.offset);
         self.add_probe(
             ProbeProgram::Region,
             at,
-            cookie(Kind::Begin, site),
+            Cookie::new(Kind::Begin, site),
             format!("begin of {what}"),
         );
         for Exit { address, leaves, target } in exits {
@@ -372,12 +373,12 @@ impl Planner<'_, '_> {
             let exit = FunctionPlace::Exit { function: number, leaves };
             let site = self.add_site(place, SiteKind::Function(exit));
             let what = format!("end of {what}");
-            self.add_probe(ProbeProgram::Region, at, cookie(Kind::End, site), what);
+            self.add_probe(ProbeProgram::Region, at, Cookie::new(Kind::End, site), what);
         }
     }
 
     /// Where a function's probes go, or why they cannot.
-    fn places(&self, function: &Function) -> Result<(Placement, u64, Vec<Exit>), String> {
+    fn places(&self, function: &Function) -> Result<(Placement, Vec<Exit>), String> {
         if function.picked {
             return Err("it stands for one that is picked when the program starts".to_owned());
         }
@@ -386,11 +387,10 @@ impl Planner<'_, '_> {
         let code = parts.first().map_or(&[][..], |part| part.code);
         let is_exit =
             |offset: u64| exits.iter().any(|exit| exit.address == function.start.0 + offset);
-        let (mut placement, mut lowered) = placement::frame_entry(code);
+        let mut placement = placement::frame_entry(code);
         // Of two probes in one place it is not told which comes first.
         if is_exit(placement.offset) {
-            (placement, lowered) =
-                (Placement { offset: 0, cost: placement::Cost::SingleStepped }, 0);
+            placement = Placement { offset: 0, depth: 0, cost: placement::Cost::SingleStepped };
         }
         if is_exit(placement.offset) {
             return Err("it is left by its first instruction".to_owned());
@@ -398,7 +398,7 @@ impl Planner<'_, '_> {
         let at = code.get(placement.offset as usize..).unwrap_or_default();
         let first = Decoder::new(64, at, DecoderOptions::NONE).decode();
         match placement::probe_cost(&first) {
-            Some(_) => Ok((placement, lowered, exits)),
+            Some(_) => Ok((placement, exits)),
             None => Err(format!("the kernel refuses probes on `{:?}`", first.mnemonic())),
         }
     }
@@ -422,9 +422,9 @@ impl Planner<'_, '_> {
                     self.skip(what, "its code is not in the file".to_owned());
                     continue;
                 };
-                let (placement, lowered) = placement::frame_entry(code);
+                let placement = placement::frame_entry(code);
                 let leaving = match leaving {
-                    Leaving::Catch { .. } => Leaving::Catch { lowered },
+                    Leaving::Catch { .. } => Leaving::Catch { lowered: placement.depth.into() },
                     other => other,
                 };
                 let known =
@@ -437,7 +437,12 @@ impl Planner<'_, '_> {
                 }
                 let site = self.add_site(place, SiteKind::Leaving(leaving));
                 let at = LinkAddr(start.0 + placement.offset);
-                self.add_probe(ProbeProgram::Region, at, cookie(Kind::EndInnermost, site), what);
+                self.add_probe(
+                    ProbeProgram::Region,
+                    at,
+                    Cookie::new(Kind::EndInnermost, site),
+                    what,
+                );
             }
         }
     }

@@ -1,10 +1,12 @@
 //! What to probe, and where in the code. Attaching is done by `kernel`.
 
+pub mod call_points;
 pub mod calls;
 pub mod code_graph;
 pub mod constants;
 pub mod defaults;
 pub mod exits;
+pub mod flow;
 mod function_plan;
 pub mod functions;
 pub mod leaving;

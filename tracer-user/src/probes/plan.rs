@@ -3,11 +3,12 @@
 
 use std::{collections::HashSet, path::PathBuf};
 
-use tracer_ebpf::{Kind, cookie};
+use tracer_ebpf::{Cookie, Kind};
 
 pub use super::function_plan::SelectError;
 use super::{
-    calls::{CALLS, CallSpec, Role},
+    call_points::{CallPoint, call_points},
+    calls::{CALLS, CallSpec},
     constants,
     exits::Leaves,
     function_plan,
@@ -35,8 +36,13 @@ pub struct Site {
 pub enum SiteKind {
     /// A marker.
     Marker(Meaning),
-    /// A function of the C library.
-    Call(CallSpec),
+    /// A function that synchronises.
+    Call {
+        /// What it does.
+        spec: CallSpec,
+        /// The address after its last instruction; that of its first one where it is not known.
+        end: ProcessAddr,
+    },
     /// The entry or an exit of a function that is a region.
     Function(FunctionPlace),
     /// A function by which control leaves frames without their returns.
@@ -144,6 +150,13 @@ impl Plan {
         names
     }
 
+    /// Whether any function that takes a lock was found.
+    #[must_use]
+    pub fn has_locks(&self) -> bool {
+        let takes = |site: &Site| matches!(&site.kind, SiteKind::Call { spec, .. } if spec.role.takes_lock());
+        self.sites.iter().any(takes)
+    }
+
     /// Plans the probes of a process from its modules. `rules` say which functions are regions.
     ///
     /// # Errors
@@ -174,7 +187,7 @@ impl Plan {
         let mut blind = HashSet::new();
         for index in failed {
             let Some(probe) = self.probes.get(index) else { continue };
-            let site = self.sites.get(probe.point.cookie as u32 as usize);
+            let site = self.sites.get(Cookie(probe.point.cookie).site() as usize);
             if let Some(SiteKind::Function(FunctionPlace::Exit { function, .. })) =
                 site.map(|site| &site.kind)
             {
@@ -248,7 +261,7 @@ impl Planner<'_, '_> {
         };
         let Some(address) = self.module.process_address(marker.address) else { return };
         let site = self.add_site(address, SiteKind::Marker(marker.meaning));
-        self.add_probe(program, marker.address, cookie(kind, site), what);
+        self.add_probe(program, marker.address, Cookie::new(kind, site), what);
     }
 
     /// The variable's address, when it is known before the program runs: by its symbol, or by a constant that the
@@ -273,84 +286,59 @@ impl Planner<'_, '_> {
 
     fn calls(&mut self) {
         let file = self.file;
+        let mut calls: Vec<(CallSpec, LinkAddr)> = Vec::new();
         for call in CALLS {
-            // One function may have several names and versions: one probe is enough.
-            let addresses: HashSet<LinkAddr> = file
-                .symbols_named(call.name)
-                .filter(|symbol| symbol.kind.is_function())
-                .map(|symbol| symbol.address)
-                .collect();
-            for address in addresses {
-                self.call(*call, address);
+            // One function may have several names and versions: one set of probes is enough.
+            for symbol in file.symbols_named(call.name) {
+                let is_new = calls.iter().all(|(_, known)| *known != symbol.address);
+                if symbol.kind.is_function() && is_new {
+                    calls.push((*call, symbol.address));
+                }
             }
+        }
+        for (call, start) in &calls {
+            let others: Vec<LinkAddr> = calls
+                .iter()
+                .filter(|(other, _)| other.role == call.role)
+                .map(|(_, address)| *address)
+                .collect();
+            self.call(*call, *start, &others);
         }
     }
 
-    fn call(&mut self, call: CallSpec, start: LinkAddr) {
-        /// More than any of these functions has, in bytes; where their size is unknown.
-        const WINDOW: usize = 4096;
-        let what = format!("{} in {}", call.name, self.module.name());
-        let extent = self.file.function_containing(start).filter(|extent| extent.start == start);
-        let length = extent.map_or(WINDOW, |extent| (extent.end.0 - start.0) as usize);
-        let (Some(code), Some(process)) =
-            (self.file.bytes_at(start, length), self.module.process_address(start))
-        else {
-            self.skip(what, "its code is not in the file".to_owned());
-            return;
+    fn call(&mut self, spec: CallSpec, start: LinkAddr, others: &[LinkAddr]) {
+        let what = format!("{} in {}", spec.name, self.module.name());
+        let points = match call_points(self.file, spec, start, others) {
+            Ok(points) if points.is_empty() => return,
+            Ok(points) => points,
+            Err(error) => {
+                self.skip(what, error.to_string());
+                return;
+            }
         };
-        let entry = placement::entry(code);
-        let at_entry = LinkAddr(start.0 + entry.offset);
-        // Returns first: an entry without its returns would be a call that never ends.
-        let returns = match call.role {
-            Role::Join => match self.returns(start) {
-                Ok(returns) => returns,
-                Err(error) => {
-                    self.skip(what, error.to_string());
-                    return;
-                }
-            },
-            _ => Vec::new(),
-        };
-        let site = self.add_site(process, SiteKind::Call(call));
-        let (program, kind) = call.role.at_entry();
-        self.add_probe(program, at_entry, cookie(kind, site), what.clone());
-        if matches!(call.role, Role::Acquire) {
-            self.add_probe(
-                ProbeProgram::AcquireReturn,
-                at_entry,
-                cookie(kind, site),
-                format!("return of {what}"),
-            );
-        }
-        for address in returns {
-            // Functions that jump to one another's ends share them: what returns is told by the entry.
+        let Some(address) = self.module.process_address(start) else { return };
+        let end = self.file.function_containing(start).map_or(start, |extent| extent.end);
+        let end = self.module.process_address(end).unwrap_or(address);
+        let site = self.add_site(address, SiteKind::Call { spec, end });
+        for CallPoint { program, address, kind, flags, depth } in points {
+            // Functions that jump into one another share their ends: what returns is told by the entry.
+            let shared = program == ProbeProgram::CallEnd && flags & Cookie::LEAF == 0;
             let known = |probe: &PlannedProbe| {
-                probe.point.program == ProbeProgram::JoinReturn
+                probe.point.program == program
                     && Some(probe.address) == self.module.process_address(address)
             };
-            if self.plan.probes.iter().any(known) {
+            if shared && self.plan.probes.iter().any(known) {
                 continue;
             }
-            self.add_probe(
-                ProbeProgram::JoinReturn,
-                address,
-                cookie(kind, site),
-                format!("return of {what}"),
-            );
+            let what = match program {
+                ProbeProgram::CallEnd if flags & Cookie::INSIDE != 0 => {
+                    format!("routine of {what}")
+                }
+                ProbeProgram::CallReturn | ProbeProgram::CallEnd => format!("return of {what}"),
+                _ => what.clone(),
+            };
+            self.add_probe(program, address, Cookie::new(kind, site).with(flags).deep(depth), what);
         }
-    }
-
-    /// The `ret` instructions that end a call of the function at `start`.
-    fn returns(&self, start: LinkAddr) -> Result<Vec<LinkAddr>, placement::NoReturns> {
-        /// Tail jumps are followed this far, in bytes, in both directions.
-        const REACH: u64 = 1 << 20;
-        let segment = self.file.segments().iter().find(|segment| segment.contains(start));
-        let low =
-            segment.map_or(start.0, |segment| segment.address.0).max(start.0.saturating_sub(REACH));
-        let length = (start.0 - low + REACH) as usize;
-        let code = self.file.bytes_at(LinkAddr(low), length).unwrap_or_default();
-        let returns = placement::returns(code, start.0 - low)?;
-        Ok(returns.into_iter().map(|offset| LinkAddr(low + offset)).collect())
     }
 
     pub(super) fn add_site(&mut self, address: ProcessAddr, kind: SiteKind) -> u32 {
@@ -362,7 +350,7 @@ impl Planner<'_, '_> {
         &mut self,
         program: ProbeProgram,
         at: LinkAddr,
-        cookie: u64,
+        cookie: Cookie,
         what: String,
     ) {
         let (Some(offset), Some(address), Some(code)) = (
@@ -380,7 +368,7 @@ impl Planner<'_, '_> {
         };
         let file = self.file_for_kernel();
         self.plan.probes.push(PlannedProbe {
-            point: ProbePoint { program, file, offset: offset.0, cookie },
+            point: ProbePoint { program, file, offset: offset.0, cookie: cookie.0 },
             address,
             cost,
             what,

@@ -26,6 +26,14 @@ impl Warning {
 pub fn warnings(report: &Report) -> Vec<Warning> {
     let mut out = Vec::new();
     nothing_to_find(report, &mut out);
+    out.extend(capture_warnings(report));
+    out
+}
+
+/// Those of a report's warnings that are about capture: what limits a recording before anything is checked.
+#[must_use]
+pub fn capture_warnings(report: &Report) -> Vec<Warning> {
+    let mut out = Vec::new();
     losses(report, &mut out);
     probes(report, &mut out);
     names(report, &mut out);

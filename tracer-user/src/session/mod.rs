@@ -1,4 +1,4 @@
-//! One run: start the program, attach, let it go, check while it runs, report. Each step is in a file of its own;
+//! One run: start the program, attach, let it go, check or record while it runs, report. Each step is in a file of its own;
 //! this one says in which order, and what is undone when a step fails.
 
 pub mod checking;
@@ -6,16 +6,19 @@ pub mod list;
 pub mod names;
 pub mod privileges;
 pub mod program;
+pub mod record;
 pub mod spec;
 pub mod watches;
 
 use std::{
     ffi::OsString,
-    io,
+    io::{self, Write as _},
     path::{Path, PathBuf},
     thread,
     time::Instant,
 };
+
+use checker::{event::EventNumber, format};
 
 use tracer_ebpf::Target;
 
@@ -24,14 +27,16 @@ use self::{
     list::Listing,
     names::LiveNames,
     program::ProgramError,
+    record::{RecordError, Recorder},
     watches::{WatchError, Watches},
 };
 use crate::{
     kernel::{Kernel, KernelError, LoadOptions},
     live::{reader::Reader, source::Source},
     probes::{
+        markers::Meaning,
         placement::Cost,
-        plan::{Plan, PlannedProbe, SelectError, SkippedProbe},
+        plan::{Plan, PlannedProbe, SelectError, Site, SiteKind, SkippedProbe},
         select::Rules,
         watch::WatchSpec,
     },
@@ -42,6 +47,7 @@ use crate::{
     sys::{
         perf,
         tracee::{self, Ending, Held, Launch, Start},
+        user,
     },
 };
 
@@ -54,8 +60,10 @@ pub struct RunOptions {
     pub watch: Vec<WatchSpec>,
     /// Which functions are regions.
     pub rules: Rules,
-    /// Options of the checker.
-    pub checker: checker::Options,
+    /// Options of the checker; `None` to check nothing.
+    pub checker: Option<checker::Options>,
+    /// Record the events in this file.
+    pub record: Option<PathBuf>,
     /// Size of the ring buffer in bytes.
     pub buffer_bytes: u32,
     /// Keep root for the program under sudo.
@@ -72,6 +80,9 @@ pub enum RunError {
     /// The program cannot be traced.
     #[error(transparent)]
     Program(#[from] ProgramError),
+    /// The trace cannot be written.
+    #[error(transparent)]
+    Record(#[from] RecordError),
     /// What is to be watched cannot be.
     #[error(transparent)]
     Watch(#[from] WatchError),
@@ -81,13 +92,18 @@ pub enum RunError {
     /// The kernel side does not work.
     #[error(transparent)]
     Kernel(#[from] KernelError),
+    /// Something is amiss around this process.
+    #[error(transparent)]
+    Surroundings(#[from] privileges::SurroundingsError),
     /// The program could not be started.
-    #[error("cannot start `{program}`: {error}")]
+    #[error("cannot start `{program}`: {error}{hint}")]
     Start {
         /// The program.
         program: PathBuf,
         /// Why.
         error: io::Error,
+        /// What to do about it.
+        hint: String,
     },
     /// Its memory map or files could not be read.
     #[error("cannot read the memory map of the program: {0}")]
@@ -124,8 +140,10 @@ impl RunError {
 pub struct Outcome {
     /// How the program ended.
     pub ending: Ending,
-    /// What was found.
+    /// What was found; no more than counts, and what was not seen, when nothing was checked.
     pub report: Report,
+    /// How many events were recorded, when they were to be.
+    pub recorded: Option<Result<EventNumber, RecordError>>,
 }
 
 /// Plans what would be probed in a program, and does not run it: it is started, held before its first instruction
@@ -136,9 +154,10 @@ pub struct Outcome {
 /// See [`RunError`].
 pub fn inspect(options: &RunOptions) -> Result<Listing, RunError> {
     let program = program::find(options.command.first().unwrap_or(&OsString::new()))?;
-    let start_error = |error| RunError::Start { program: program.clone(), error };
-    let (held, entry) = hold(options, &program).map_err(start_error)?;
-    match held.run_to(entry).map_err(start_error)? {
+    privileges::check_surroundings()?;
+    let start_error = |error| start_error(options, &program, error);
+    let held = hold(options, &program).map_err(start_error)?;
+    match held.run_to(privileges::entry_point).map_err(start_error)? {
         Start::AtEntry(held) => {
             let symbolizer = Symbolizer::from_pid(held.pid())?;
             let plan = Plan::of(&symbolizer, held.pid(), &options.rules)?;
@@ -150,16 +169,29 @@ pub fn inspect(options: &RunOptions) -> Result<Listing, RunError> {
     }
 }
 
-/// Starts the program and holds it at its first instruction; tells its entry point.
-fn hold(options: &RunOptions, program: &Path) -> io::Result<(Held, u64)> {
-    let held = tracee::launch(&Launch {
+/// For whom the program runs, when that is not for root.
+fn user(options: &RunOptions) -> Option<user::Identity> {
+    if options.as_root { None } else { user::sudo_user() }
+}
+
+/// Starts the program and holds it at its first instruction.
+fn hold(options: &RunOptions, program: &Path) -> io::Result<Held> {
+    tracee::launch(Launch {
         program: program.to_owned(),
         arg0: options.command.first().cloned().unwrap_or_default(),
         arguments: options.command.get(1..).unwrap_or_default().to_vec(),
-        user: if options.as_root { None } else { tracee::sudo_user() },
-    })?;
-    let entry = privileges::entry_point(held.pid())?;
-    Ok((held, entry))
+        user: user(options),
+    })
+}
+
+fn start_error(options: &RunOptions, program: &Path, error: io::Error) -> RunError {
+    let hint = match user(options) {
+        Some(user) if error.kind() == io::ErrorKind::PermissionDenied => {
+            format!(" for user {}, who called sudo (`--as-root` runs it as root)", user.name())
+        }
+        _ => String::new(),
+    };
+    RunError::Start { program: program.to_owned(), error, hint }
 }
 
 /// Runs a program and checks it.
@@ -169,43 +201,39 @@ fn hold(options: &RunOptions, program: &Path) -> io::Result<(Held, u64)> {
 /// See [`RunError`].
 pub fn run(options: &RunOptions) -> Result<Outcome, RunError> {
     let program = program::find(options.command.first().unwrap_or(&OsString::new()))?;
+    privileges::check_surroundings()?;
     privileges::check()?;
     let started = Instant::now();
-    let start_error = |error| RunError::Start { program: program.clone(), error };
-    let (held, entry) = hold(options, &program).map_err(start_error)?;
+    let start_error = |error| start_error(options, &program, error);
+    let held = hold(options, &program).map_err(start_error)?;
     let pid = held.pid();
     let subject = |ending| subject(pid, &options.command, ending);
-    let held = match held.run_to(entry).map_err(start_error)? {
+    let held = match held.run_to(privileges::entry_point).map_err(start_error)? {
         Start::AtEntry(held) => held,
-        // The dynamic linker has told the user why.
-        Start::Ended(ending) => {
-            let notes = vec!["the program ended before it reached its entry point".to_owned()];
-            let context = report::Context {
-                not_seen: NotSeen { notes, ..NotSeen::default() },
-                ..report::Context::new(subject(ending))
-            };
-            let report = report::assemble(
-                &checker::finding::Findings::default(),
-                &mut names::NoNames,
-                context,
-            );
-            return Ok(Outcome { ending, report });
-        }
+        Start::Ended(ending) => return ended_early(options, pid, ending),
     };
-    let prepared = prepare(options, &held)?;
-    let Prepared { kernel, events, source, skipped, summary, mut notes } = prepared;
+    let prepared = prepare(options, &held);
+    if let Some(ending) = held.ended() {
+        return ended_early(options, pid, ending);
+    }
+    let Prepared { kernel, events, source, skipped, summary, mut notes } = prepared?;
+    let recorder = start_recorder(options, pid)?;
     let (reader, batches) =
         Reader::start(events).map_err(RunError::system("cannot start a thread"))?;
-    let checking = Checking::start(batches, source, kernel, options.checker, pid)
+    let checking = Checking::start(batches, source, kernel, options.checker, recorder)
         .map_err(RunError::system("cannot start a thread"))?;
     let signals = privileges::forward_signals(pid)
         .map_err(RunError::system("cannot install signal handlers"))?;
     let running = held.release().map_err(RunError::system("cannot let the program go"))?;
-    let ending = running.wait().map_err(RunError::system("cannot wait for the program"))?;
+    let ending = running.await_end().map_err(RunError::system("cannot wait for the program"))?;
     signals.close();
     let undecodable = reader.finish();
-    let Checked { findings, source, kernel, late_watch_notes, values } = checking.finish();
+    let Checked { findings, recorder, source, kernel, late_watch_notes, values } =
+        checking.finish();
     let lost = kernel.lost();
+    if let Some(unseen) = unseen_hits(&kernel, &source, &lost) {
+        notes.push(unseen);
+    }
     notes.extend(late_watch_notes);
     if undecodable > 0 {
         notes.push(format!("{undecodable} records could not be decoded"));
@@ -219,19 +247,53 @@ pub fn run(options: &RunOptions) -> Result<Outcome, RunError> {
     let context = report::Context {
         not_seen,
         summary: summary.with_elapsed(started.elapsed()),
-        nesting: match options.checker.regions {
-            checker::Regions::Outermost => report::Nesting::Outermost,
-            checker::Regions::All => report::Nesting::All,
+        nesting: match options.checker.map(|options| options.regions) {
+            Some(checker::Regions::All) => report::Nesting::All,
+            Some(checker::Regions::Outermost) | None => report::Nesting::Outermost,
         },
         ..report::Context::new(subject(ending))
     };
     let mut names = LiveNames::new(source, values);
     // The kernel waits for a grace period at each detach: names are looked up meanwhile.
-    let report = thread::scope(|scope| {
+    let (report, recorded) = thread::scope(|scope| {
         scope.spawn(|| kernel.detach());
-        report::assemble(&findings, &mut names, context)
+        let report = report::assemble(&findings, &mut names, context);
+        let process = recorded_process(pid, &options.command, Some(ending));
+        let recorded =
+            recorder.map(|recorder| recorder.finish(Some(&mut names), &process, &report.not_seen));
+        (report, recorded)
     });
-    Ok(Outcome { ending, report })
+    Ok(Outcome { ending, report, recorded })
+}
+
+/// A recording that was there before is gone from here on, so nothing should fail any more that can fail early.
+fn start_recorder(options: &RunOptions, pid: u32) -> Result<Option<Recorder>, RecordError> {
+    let Some(path) = &options.record else { return Ok(None) };
+    let mut recorder = Recorder::create(path)?;
+    recorder.process(&recorded_process(pid, &options.command, None));
+    Ok(Some(recorder))
+}
+
+/// What a recording says of the process.
+fn recorded_process(pid: u32, command: &[OsString], ending: Option<Ending>) -> format::Process {
+    let (exit_code, signal) = ending.map_or((None, None), exit_code_and_signal);
+    format::Process { pid: Some(pid), argv: arguments(command), exit_code, signal }
+}
+
+/// The outcome for a program that ran nothing of its own. Where the dynamic linker refused it, that has told the user
+/// why.
+fn ended_early(options: &RunOptions, pid: u32, ending: Ending) -> Result<Outcome, RunError> {
+    let notes = vec!["the program ended before it reached its entry point".to_owned()];
+    let context = report::Context {
+        not_seen: NotSeen { notes, ..NotSeen::default() },
+        ..report::Context::new(subject(pid, &options.command, ending))
+    };
+    let findings = checker::finding::Findings::default();
+    let report = report::assemble(&findings, &mut names::NoNames, context);
+    let process = recorded_process(pid, &options.command, Some(ending));
+    let recorded = start_recorder(options, pid)?
+        .map(|recorder| recorder.finish(None, &process, &report.not_seen));
+    Ok(Outcome { ending, report, recorded })
 }
 
 /// Everything that is ready when the program is let go.
@@ -249,7 +311,8 @@ fn prepare(options: &RunOptions, held: &Held) -> Result<Prepared, RunError> {
     let pid = held.pid();
     let symbolizer = Symbolizer::from_pid(pid)?;
     let mut plan = Plan::of(&symbolizer, pid, &options.rules)?;
-    let watches = Watches::resolve(&options.watch, &plan.shared, &symbolizer)?;
+    let has_locks = plan.has_locks();
+    let mut watches = Watches::resolve(&options.watch, &plan.shared, &symbolizer)?;
     let (pidns_dev, pidns_ino, tgid) = privileges::pid_namespace(pid)
         .map_err(RunError::system("cannot read the PID namespace"))?;
     let mut kernel = Kernel::load(&LoadOptions {
@@ -258,10 +321,19 @@ fn prepare(options: &RunOptions, held: &Held) -> Result<Prepared, RunError> {
         debug: options.debug_bpf,
         perf_probes: options.perf_probes,
     })?;
-    let mut notes = watches.notes.clone();
+    let mut notes = Vec::new();
+    if !has_locks {
+        notes.push(
+            "no function that takes locks was found: a statically linked program that was stripped hides them, \
+             and violations that only locks show are missed"
+                .to_owned(),
+        );
+    }
     if !kernel.has_uprobe_multi() {
         let seconds = plan.probes.len().div_ceil(9);
-        eprintln!(
+        // When nobody reads it there is nobody to tell.
+        let _ = writeln!(
+            io::stderr(),
             "avtrace: warning: probes are attached one by one, without uprobe_multi links (Linux 6.6): {} of them \
              may take {seconds} s to detach, and slow other programs down meanwhile",
             plan.probes.len()
@@ -296,7 +368,9 @@ fn prepare(options: &RunOptions, held: &Held) -> Result<Prepared, RunError> {
     plan.without((0..failed.len()).filter(|&index| failed[index]));
     let Plan { sites, skipped: unplanned, .. } = plan;
     skipped.extend(unplanned);
-    watches.attach(&mut kernel, pid)?;
+    let is_shared = |site: &Site| matches!(&site.kind, SiteKind::Marker(Meaning::Shared(_)));
+    watches.attach(&mut kernel, pid, sites.iter().any(is_shared))?;
+    notes.append(&mut watches.notes);
     let summary = Summary {
         probes_emulated: Some(emulated),
         probes_single_stepped: Some(single_stepped),
@@ -329,13 +403,36 @@ fn missing_breakpoints(pid: u32, probes: &[(usize, &PlannedProbe)]) -> Vec<usize
         .collect()
 }
 
+/// Self-test of the watchpoints: each hit has left a record, or was counted as lost.
+fn unseen_hits(
+    kernel: &Kernel,
+    source: &Source,
+    lost: &[(tracer_ebpf::Class, u64)],
+) -> Option<String> {
+    // After `execve` the addresses are those of another program.
+    if source.omissions().replaced {
+        return None;
+    }
+    let lost = lost.iter().find(|(class, _)| *class == tracer_ebpf::Class::Access);
+    let seen = source.hits() + lost.map_or(0, |(_, count)| *count);
+    let unseen = kernel.hits()?.checked_sub(seen).filter(|&unseen| unseen > 0)?;
+    Some(format!("{unseen} watchpoint hits left no record: what was accessed there is missing"))
+}
+
 fn subject(pid: u32, command: &[OsString], ending: Ending) -> Subject {
-    let (exit_code, signal) = match ending {
+    let (exit_code, signal) = exit_code_and_signal(ending);
+    Subject::Process { pid, argv: arguments(command), exit_code, signal }
+}
+
+fn exit_code_and_signal(ending: Ending) -> (Option<i32>, Option<i32>) {
+    match ending {
         Ending::Exited(status) => (Some(status), None),
         Ending::Killed(signal) => (None, Some(signal)),
-    };
-    let argv = command.iter().map(|argument| argument.to_string_lossy().into_owned()).collect();
-    Subject::Process { pid, argv, exit_code, signal }
+    }
+}
+
+fn arguments(command: &[OsString]) -> Vec<String> {
+    command.iter().map(|argument| argument.to_string_lossy().into_owned()).collect()
 }
 
 fn not_seen(

@@ -7,19 +7,19 @@ use checker::{
     event::{EventNumber, LocationId, RegionId, ThreadId, VarId},
     finding,
 };
+use rustc_hash::FxHashMap;
 use tracer_ebpf::FRAMES;
 
 use crate::{
     live::{
         location::Location,
         source::{ObservedValue, Source},
+        sync::Known,
     },
+    probes::calls,
     report::{Names, Object, ObjectKind, RegionName, SourceFrame, ThreadName, Value},
     symbolize::{Frame, ProcessAddr, Resolution, SourceCache, is_wrapper},
 };
-
-/// Size of a `pthread_mutex_t` in glibc on x86-64: a lock's name is that of the whole, not of its first field.
-const MUTEX_BYTES: u64 = 40;
 
 /// Names of a live run.
 #[derive(Debug)]
@@ -27,17 +27,35 @@ pub struct LiveNames {
     source: Source,
     values: BTreeMap<EventNumber, ObservedValue>,
     lines: SourceCache,
+    /// Frames of addresses that were looked up, with whether they are return addresses: many stacks share them.
+    resolved: FxHashMap<(u64, bool), Vec<SourceFrame>>,
 }
 
 impl LiveNames {
     /// Names for what a source has seen, and the values that were kept.
     #[must_use]
     pub fn new(source: Source, values: BTreeMap<EventNumber, ObservedValue>) -> Self {
-        Self { lines: source.symbolizer.source_cache(), source, values }
+        let lines = source.symbolizer.source_cache();
+        Self { lines, source, values, resolved: FxHashMap::default() }
+    }
+
+    /// What the ids stand for.
+    #[must_use]
+    pub fn source(&self) -> &Source {
+        &self.source
     }
 
     /// The frames of the code at an address: of the instruction there, or of the call before it.
-    fn resolve(&self, address: u64, is_return: bool) -> Vec<SourceFrame> {
+    fn resolve(&mut self, address: u64, is_return: bool) -> Vec<SourceFrame> {
+        if let Some(frames) = self.resolved.get(&(address, is_return)) {
+            return frames.clone();
+        }
+        let frames = self.look_up(address, is_return);
+        self.resolved.insert((address, is_return), frames.clone());
+        frames
+    }
+
+    fn look_up(&self, address: u64, is_return: bool) -> Vec<SourceFrame> {
         let (symbolizer, address) = (&self.source.symbolizer, ProcessAddr(address));
         let resolved = if is_return {
             symbolizer.resolve_return_address(address)
@@ -45,7 +63,7 @@ impl LiveNames {
             symbolizer.resolve(address)
         };
         match resolved {
-            Ok(resolution) => frames(&resolution),
+            Ok(resolution) => source_frames(&resolution),
             Err(_) => vec![SourceFrame {
                 function: Some(format!("{:#x}", address.0)),
                 ..SourceFrame::default()
@@ -53,7 +71,7 @@ impl LiveNames {
         }
     }
 
-    fn stack(&self, addresses: [u64; FRAMES], first_is_return: bool) -> Vec<SourceFrame> {
+    fn stack(&mut self, addresses: [u64; FRAMES], first_is_return: bool) -> Vec<SourceFrame> {
         addresses
             .into_iter()
             .enumerate()
@@ -75,6 +93,33 @@ impl LiveNames {
     }
 }
 
+impl LiveNames {
+    fn synchronisation(&self, known: Option<Known>, unknown: ObjectKind) -> Object {
+        let Some(Known { address, object, .. }) = known else {
+            return Object { kind: unknown, name: None, address: None };
+        };
+        let (kind, bytes) = kind_and_size(object);
+        let described = self.source.symbolizer.describe(ProcessAddr(address), bytes);
+        let name = described.ok().map(|described| without_internals(&described.to_string()));
+        Object { kind, name, address: Some(address) }
+    }
+}
+
+/// What reports call an object, and its size in bytes in glibc and musl on x86-64: its name is that of the whole, not
+/// of its first field.
+pub(super) const fn kind_and_size(object: calls::Object) -> (ObjectKind, u64) {
+    match object {
+        calls::Object::Mutex => (ObjectKind::Mutex, 40),
+        calls::Object::RwLock => (ObjectKind::RwLock, 56),
+        calls::Object::Spinlock => (ObjectKind::Spinlock, 4),
+        calls::Object::Condvar => (ObjectKind::Condvar, 48),
+        calls::Object::Semaphore => (ObjectKind::Semaphore, 32),
+        calls::Object::Barrier => (ObjectKind::Barrier, 32),
+        calls::Object::Once => (ObjectKind::Once, 4),
+        calls::Object::Thread => (ObjectKind::Thread, 8),
+    }
+}
+
 impl Names for LiveNames {
     fn region(&mut self, region: RegionId) -> RegionName {
         let Some((name, location)) = self.source.region_name(region) else {
@@ -86,10 +131,10 @@ impl Names for LiveNames {
 
     fn frames(&mut self, location: LocationId) -> Vec<SourceFrame> {
         match self.source.locations.get(location) {
-            Some(Location::Site(site)) => self
-                .source
-                .site(site)
-                .map_or_else(Vec::new, |site| self.resolve(site.address.0, false)),
+            Some(Location::Site(site)) => match self.source.site(site).map(|site| site.address.0) {
+                Some(address) => self.resolve(address, false),
+                None => Vec::new(),
+            },
             Some(Location::Call(stack)) => self.stack(stack, true),
             Some(Location::Access(stack)) => self.stack(stack, false),
             None => Vec::new(),
@@ -100,16 +145,10 @@ impl Names for LiveNames {
         match object {
             finding::Object::Variable(variable) => self.variable(variable),
             finding::Object::Lock(lock) => {
-                let address = self.source.lock_info(lock).map(|(address, _)| address);
-                let name = address.and_then(|address| {
-                    let described =
-                        self.source.symbolizer.describe(ProcessAddr(address), MUTEX_BYTES);
-                    described.ok().map(|described| without_internals(&described.to_string()))
-                });
-                Object { kind: ObjectKind::Mutex, name, address }
+                self.synchronisation(self.source.lock_info(lock), ObjectKind::Lock)
             }
-            finding::Object::Sync(_) => {
-                Object { kind: ObjectKind::Sync, name: None, address: None }
+            finding::Object::Sync(sync) => {
+                self.synchronisation(self.source.sync_info(sync), ObjectKind::Sync)
             }
             finding::Object::Thread(thread) => {
                 let name = self.thread(thread).name;
@@ -129,12 +168,7 @@ impl Names for LiveNames {
 
     fn value(&mut self, event: EventNumber) -> Option<Value> {
         let value = self.values.get(&event).copied().or_else(|| self.source.value(event))?;
-        let show = |number: u64| Some(signed(number, value.length));
-        Some(if value.written {
-            Value { before: value.before.and_then(show), after: show(value.after) }
-        } else {
-            Value { before: show(value.after), after: None }
-        })
+        Some(Value::observed(value.before, value.after, value.length, value.written))
     }
 
     fn regions(&mut self) -> Vec<RegionId> {
@@ -148,7 +182,7 @@ impl Names for LiveNames {
 
 /// Cuts a name before the first member whose name is reserved for the implementation, such as `__data` of a
 /// `pthread_mutex_t` or `_M_mutex` of a `std::mutex`: the user knows the lock, not what is in it.
-fn without_internals(name: &str) -> String {
+pub(crate) fn without_internals(name: &str) -> String {
     let reserved = |member: &&str| {
         member.starts_with("__")
             || (member.starts_with('_')
@@ -160,13 +194,8 @@ fn without_internals(name: &str) -> String {
     std::iter::once(first).chain(known).collect::<Vec<_>>().join(".")
 }
 
-/// Most integers in programs are signed, and small: show them so.
-fn signed(number: u64, length: u64) -> String {
-    let unused = 64 - 8 * length.clamp(1, 8);
-    (((number << unused) as i64) >> unused).to_string()
-}
-
-fn frames(resolution: &Resolution) -> Vec<SourceFrame> {
+/// The frames of an address, with the module that they are in.
+pub(crate) fn source_frames(resolution: &Resolution) -> Vec<SourceFrame> {
     let module = resolution.module.file_name().unwrap_or(resolution.module.as_os_str());
     let module = Some(module.to_string_lossy().into_owned());
     if resolution.frames.iter().all(|frame| frame.file.is_none()) {
@@ -216,7 +245,7 @@ impl Names for NoNames {
 
 #[cfg(test)]
 mod tests {
-    use super::{signed, without_internals};
+    use super::without_internals;
 
     #[test]
     fn locks_are_named_by_what_the_user_declared() {
@@ -224,13 +253,5 @@ mod tests {
         assert_eq!(without_internals("bank._M_mutex.__data.__lock"), "bank");
         assert_eq!(without_internals("locks[3].__data"), "locks[3]");
         assert_eq!(without_internals("_private.lock_+0x8"), "_private.lock_+0x8");
-    }
-
-    #[test]
-    fn values_are_shown_signed() {
-        assert_eq!(signed(0xffff_ffff, 4), "-1");
-        assert_eq!(signed(0xff, 2), "255");
-        assert_eq!(signed(u64::MAX, 8), "-1");
-        assert_eq!(signed(0x80, 1), "-128");
     }
 }

@@ -7,7 +7,7 @@ use std::ops::{Deref, Range};
 use std::path::Path;
 use std::sync::Arc;
 
-use memmap2::Mmap;
+use memmap2::{Mmap, UncheckedAdvice};
 
 /// A shared, immutable run of bytes: a file mapping, a part of one, or a buffer.
 ///
@@ -65,6 +65,20 @@ impl Bytes {
         let map = unsafe { Mmap::map(file)? };
         let range = 0..map.len();
         Ok(Self { backing: Arc::new(Backing::Mapped(map)), range })
+    }
+
+    /// Takes the first `count` bytes out of memory, where they are mapped. They can still be read: the kernel then
+    /// gets them from the file again.
+    pub fn release(&self, count: usize) {
+        let Backing::Mapped(map) = &*self.backing else { return };
+        let count = count.min(self.range.len());
+        // SAFETY: the mapping is private and was never written to, so its pages are those of the file, and so is
+        // what takes their place at the next access: no byte changes its value.
+        let released = unsafe {
+            map.unchecked_advise_range(UncheckedAdvice::DontNeed, self.range.start, count)
+        };
+        // Memory that stays taken is no failure.
+        drop(released);
     }
 
     /// The part `range` of these bytes, `None` when it does not lie within them.
@@ -128,6 +142,18 @@ mod tests {
         let bytes = Bytes::map_path(&path).expect("map");
         std::fs::remove_file(&path).expect("remove");
         assert_eq!(&bytes[..], b"contents");
+    }
+
+    #[test]
+    fn what_was_released_can_still_be_read() {
+        let mut file = tempfile::NamedTempFile::new().expect("temporary file");
+        let contents: Vec<u8> = (0..100_000_u32).map(|n| n as u8).collect();
+        std::io::Write::write_all(&mut file, &contents).expect("write");
+        let bytes = Bytes::map_path(file.path()).expect("map");
+        assert!(bytes[..] == contents[..]);
+        bytes.release(70_000);
+        bytes.slice(5000..100_000).expect("in range").release(usize::MAX);
+        assert!(bytes[..] == contents[..]);
     }
 
     #[test]

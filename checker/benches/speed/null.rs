@@ -1,0 +1,48 @@
+//! The floor: a pass that reads every event, touches the state of its object, and does nothing else.
+
+use checker::event::{Event, Op};
+
+/// As large as the state of a variable in a checker.
+#[derive(Clone, Copy, Default)]
+#[repr(align(64))]
+struct State {
+    last: u64,
+}
+
+/// The states of all objects.
+#[derive(Default)]
+pub struct Null {
+    number: u64,
+    variables: Vec<State>,
+    locks: Vec<State>,
+    threads: Vec<State>,
+}
+
+impl Null {
+    pub fn events(&mut self, events: &[Event]) {
+        for event in events {
+            self.number += 1;
+            let (table, index) = match event.op {
+                Op::Read(x) | Op::Write(x) | Op::Update(x) | Op::Alloc(x) | Op::Free(x) => {
+                    (&mut self.variables, x.index())
+                }
+                Op::Acquire(lock)
+                | Op::Release(lock)
+                | Op::AcquireShared(lock)
+                | Op::ReleaseShared(lock)
+                | Op::Reset(lock) => (&mut self.locks, lock.index()),
+                _ => (&mut self.threads, event.thread.index()),
+            };
+            if index >= table.len() {
+                table.resize(index + 1, State::default());
+            }
+            table[index].last = self.number;
+        }
+    }
+
+    /// So that no part of the pass can be left out.
+    pub fn sum(&self) -> u64 {
+        let tables = [&self.variables, &self.locks, &self.threads];
+        tables.into_iter().flatten().map(|state| state.last).fold(0, u64::wrapping_add)
+    }
+}
