@@ -63,9 +63,9 @@ pub fn header(kind: Kind, tid: u32, site: u32) -> Header {
     call_header(kind as u16, 0, tid, site)
 }
 
-/// The header of a record made now of a call with this result; the kind by its number.
-pub fn call_header(kind: u16, result: u16, tid: u32, site: u32) -> Header {
-    Header { kind, result, tid, site, lost: lost_total() }
+/// The header of a record made now with this detail; the kind by its number.
+pub fn call_header(kind: u16, detail: u16, tid: u32, site: u32) -> Header {
+    Header { kind, detail, tid, site, lost: lost_total() }
 }
 
 /// An aligned load of 8 bytes is one instruction: it sees the counter before or after an increment, never between.

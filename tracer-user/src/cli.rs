@@ -8,7 +8,11 @@ pub use record::RecordArgs;
 
 use std::{ffi::OsString, path::PathBuf};
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{
+    ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum,
+};
+
+use crate::probes::select::{Pattern, Rule, Rules};
 
 /// Find atomicity violations in native programs, with a witness for each.
 ///
@@ -55,6 +59,8 @@ something was, 1 when avtrace failed, 2 for bad usage, 3 when the program cannot
 pub enum Command {
     /// Run a program and check it while it runs (the default).
     Run(RunArgs),
+    /// List the probes that a program would get, with the cost of each, and do not run it.
+    Probes(RunArgs),
     /// Run a program and record its events in a file, to be checked later.
     Record(RecordArgs),
     /// Check recorded traces.
@@ -75,6 +81,10 @@ pub struct RunArgs {
     /// Which levels of nested regions are checked.
     #[arg(long, value_enum, default_value_t = RegionsArg::Outermost)]
     pub regions: RegionsArg,
+
+    /// List the regions that would be watched, and why, and do not run the program.
+    #[arg(long)]
+    pub list_regions: bool,
 
     /// Also record the events in FILE, for `avtrace check`.
     #[arg(long, value_name = "FILE")]
@@ -99,6 +109,30 @@ pub struct CaptureArgs {
     /// size. Repeatable: at most four ranges.
     #[arg(long, value_name = "SYMBOL[+OFFSET][:LEN]")]
     pub watch: Vec<String>,
+
+    /// Functions that are atomic regions, beside those that markers name.
+    ///
+    /// PATTERN is a name (`transfer`, `Account::deposit`, `bank::*`, `deposit(long)`), with `*`, `?` and `[…]`;
+    /// `re:REGEX`, a regular expression anywhere in the name; or `file:FILE.c:LINE`, the function around a line.
+    /// Functions of the program itself are meant, those of a library with `LIB.so!PATTERN`. Repeatable: of
+    /// `--atomic` and `--not-atomic` the last that matches a function decides. With neither, and without markers in
+    /// the program, its functions that take locks are regions; see `--list-regions`.
+    #[arg(long, value_name = "PATTERN")]
+    pub atomic: Vec<Pattern>,
+
+    /// Functions that are no regions; as for `--atomic`.
+    #[arg(long, value_name = "PATTERN")]
+    pub not_atomic: Vec<Pattern>,
+
+    /// Read regions and watches from a TOML file with the lists `atomic`, `not_atomic` and `watch`.
+    ///
+    /// They come before those of the command line. Repeatable.
+    #[arg(long, value_name = "FILE")]
+    pub spec: Vec<PathBuf>,
+
+    /// `--atomic` and `--not-atomic` in the order of the command line; no option itself.
+    #[arg(skip)]
+    pub rules: Rules,
 
     /// Size of the ring buffer between kernel and checker, in MiB: a power of two.
     #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = buffer_size)]
@@ -135,6 +169,40 @@ pub struct OutputArgs {
     /// Colour the report.
     #[arg(long, value_enum, default_value_t = ColorArg::Auto)]
     pub color: ColorArg,
+}
+
+impl Cli {
+    /// Parses a command line; prints what is wrong with it and exits, when something is.
+    #[must_use]
+    pub fn parse_in_order() -> Self {
+        let matches = Self::command().get_matches();
+        Self::from_matches(&matches).unwrap_or_else(|error| error.exit())
+    }
+
+    fn from_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let mut cli = Self::from_arg_matches(matches)?;
+        cli.run.capture.rules = rules(matches);
+        let Some((_, matches)) = matches.subcommand() else { return Ok(cli) };
+        match &mut cli.command {
+            Some(Command::Run(run) | Command::Probes(run)) => run.capture.rules = rules(matches),
+            Some(Command::Record(record)) => record.capture.rules = rules(matches),
+            _ => {}
+        }
+        Ok(cli)
+    }
+}
+
+/// The rules for regions, in the order of the command line.
+fn rules(matches: &ArgMatches) -> Rules {
+    let mut rules: Vec<(usize, Rule)> = Vec::new();
+    for (id, atomic) in [("atomic", true), ("not_atomic", false)] {
+        let patterns = matches.get_many::<Pattern>(id).into_iter().flatten();
+        for (index, pattern) in matches.indices_of(id).into_iter().flatten().zip(patterns) {
+            rules.push((index, Rule { pattern: pattern.clone(), atomic }));
+        }
+    }
+    rules.sort_by_key(|(index, _)| *index);
+    rules.into_iter().map(|(_, rule)| rule).collect()
 }
 
 /// Which levels of nested regions are checked.
@@ -176,10 +244,24 @@ fn buffer_size(text: &str) -> Result<u32, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory as _;
 
     fn parse(arguments: &[&str]) -> Result<Cli, clap::Error> {
-        Cli::try_parse_from(std::iter::once("avtrace").chain(arguments.iter().copied()))
+        let arguments = std::iter::once("avtrace").chain(arguments.iter().copied());
+        Cli::from_matches(&Cli::command().try_get_matches_from(arguments)?)
+    }
+
+    #[test]
+    fn rules_keep_the_order_of_the_command_line() {
+        let options = ["--not-atomic", "a", "--atomic", "b", "--not-atomic=c", "./prog"];
+        let order = |rules: &[Rule]| -> Vec<(String, bool)> {
+            rules.iter().map(|rule| (rule.pattern.to_string(), rule.atomic)).collect()
+        };
+        let expected = [("a".to_owned(), false), ("b".to_owned(), true), ("c".to_owned(), false)];
+        assert_eq!(order(&parse(&options).unwrap().run.capture.rules), expected);
+        let run: Vec<&str> = std::iter::once("run").chain(options).collect();
+        let Some(Command::Run(run)) = parse(&run).unwrap().command else { panic!("`run`") };
+        assert_eq!(order(&run.capture.rules), expected);
+        assert!(parse(&["--atomic", "re:(", "./prog"]).is_err());
     }
 
     #[test]

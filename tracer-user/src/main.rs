@@ -2,11 +2,10 @@
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
 use tracer_user::{cli::Cli, commands};
 
 fn main() -> ExitCode {
-    let status = commands::run(Cli::parse()).unwrap_or_else(|failure| {
+    let status = commands::run(Cli::parse_in_order()).unwrap_or_else(|failure| {
         commands::complain(&failure.message);
         failure.status
     });

@@ -3,6 +3,7 @@
 
 mod check;
 mod convert;
+mod list;
 mod output;
 mod record;
 mod report;
@@ -48,6 +49,7 @@ pub fn run(cli: Cli) -> Result<u8, Failure> {
     match cli.command {
         None => run::run(cli.run),
         Some(Command::Run(arguments)) => run::run(arguments),
+        Some(Command::Probes(arguments)) => list::probes(&arguments),
         Some(Command::Record(arguments)) => record::run(arguments),
         Some(Command::Check(arguments)) => check::run(&arguments),
         Some(Command::Convert(arguments)) => convert::run(&arguments),

@@ -1,6 +1,6 @@
 //! `avtrace record`: a program, recorded while it runs.
 
-use super::{Failure, output::check_file, run::watches};
+use super::{Failure, output::check_file, run::watches_and_rules};
 use crate::{
     cli::RecordArgs,
     report::{self, Warning},
@@ -8,11 +8,12 @@ use crate::{
 };
 
 pub(super) fn run(arguments: RecordArgs) -> Result<u8, Failure> {
-    let watch = watches(&arguments.capture)?;
+    let (watch, rules) = watches_and_rules(&arguments.capture)?;
     check_file("trace", &arguments.output)?;
     let options = RunOptions {
         command: arguments.program,
         watch,
+        rules,
         checker: None,
         record: Some(arguments.output.clone()),
         buffer_bytes: arguments.capture.buffer << 20,

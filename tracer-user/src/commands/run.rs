@@ -1,36 +1,26 @@
 //! `avtrace run`: a program, checked while it runs.
 
 use super::{
-    Failure,
+    Failure, list,
     output::{check_destination, check_file, destination, render},
 };
 use crate::{
     cli::{CaptureArgs, RegionsArg, RunArgs},
-    probes::watch::WatchSpec,
+    probes::{select::Rules, watch::WatchSpec},
     report::{self, Destination},
-    session::{self, Outcome, RunOptions},
+    session::{self, Outcome, RunOptions, spec::Spec},
 };
 
 pub(super) fn run(arguments: RunArgs) -> Result<u8, Failure> {
-    let watch = watches(&arguments.capture)?;
+    if arguments.list_regions {
+        return list::regions(&arguments);
+    }
+    let options = run_options(&arguments)?;
     let destination = destination(&arguments.output, Destination::Stderr);
     check_destination(&destination)?;
     if let Some(path) = &arguments.record {
         check_file("trace", path)?;
     }
-    let options = RunOptions {
-        command: arguments.program,
-        watch,
-        checker: Some(checker::Options {
-            regions: regions(arguments.regions),
-            ..checker::Options::live()
-        }),
-        record: arguments.record,
-        buffer_bytes: arguments.capture.buffer << 20,
-        as_root: arguments.capture.as_root,
-        debug_bpf: arguments.capture.debug_bpf,
-        perf_probes: arguments.capture.perf_probes,
-    };
     let Outcome { ending, report, recorded } = session::run(&options)
         .map_err(|error| Failure { message: error.to_string(), status: error.exit_status() })?;
     let bytes = render(&report, &arguments.output, &destination)?;
@@ -51,10 +41,40 @@ pub(super) fn run(arguments: RunArgs) -> Result<u8, Failure> {
     Ok(ending.shell_status() as u8)
 }
 
-/// What is to be watched.
-pub(super) fn watches(arguments: &CaptureArgs) -> Result<Vec<WatchSpec>, Failure> {
-    let watch = arguments.watch.iter().map(|spec| spec.parse());
-    watch.collect::<Result<_, _>>().map_err(Failure::usage)
+/// What a run is asked to do.
+pub(super) fn run_options(arguments: &RunArgs) -> Result<RunOptions, Failure> {
+    let (watch, rules) = watches_and_rules(&arguments.capture)?;
+    Ok(RunOptions {
+        command: arguments.program.clone(),
+        watch,
+        rules,
+        checker: Some(checker::Options {
+            regions: regions(arguments.regions),
+            ..checker::Options::live()
+        }),
+        record: arguments.record.clone(),
+        buffer_bytes: arguments.capture.buffer << 20,
+        as_root: arguments.capture.as_root,
+        debug_bpf: arguments.capture.debug_bpf,
+        perf_probes: arguments.capture.perf_probes,
+    })
+}
+
+/// What is to be watched, and which functions are regions: from files first, then from the command line.
+pub(super) fn watches_and_rules(
+    arguments: &CaptureArgs,
+) -> Result<(Vec<WatchSpec>, Rules), Failure> {
+    let (mut watch, mut rules) = (Vec::new(), Rules::new());
+    for path in &arguments.spec {
+        let spec = Spec::read(path).map_err(Failure::usage)?;
+        watch.extend(spec.watch);
+        rules.extend(spec.rules);
+    }
+    for spec in &arguments.watch {
+        watch.push(spec.parse().map_err(Failure::usage)?);
+    }
+    rules.extend(arguments.rules.iter().cloned());
+    Ok((watch, rules))
 }
 
 pub(super) fn regions(argument: RegionsArg) -> checker::Regions {

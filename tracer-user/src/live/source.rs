@@ -13,13 +13,15 @@ use tracer_ebpf::{
 
 use super::{
     access::{self, AccessKind},
+    frames::{Change, Frame, Frames},
     location::{Location, Locations},
     sync::{Call, Known, SyncObjects},
 };
 use crate::{
     probes::{
+        leaving::Leaving,
         markers::Meaning,
-        plan::{Site, SiteKind},
+        plan::{FunctionPlace, Site, SiteKind},
     },
     symbolize::{ProcessAddr, Symbolizer},
     sys::records::Record,
@@ -146,6 +148,7 @@ pub struct Source {
     exits: u64,
     hits: u64,
     new_shared: Vec<(u32, RegistersRecord)>,
+    frames: Frames,
 }
 
 impl Source {
@@ -156,7 +159,7 @@ impl Source {
             .iter()
             .filter_map(|site| match site.kind {
                 SiteKind::Call { end, .. } => Some((site.address.0, end.0)),
-                SiteKind::Marker(_) => None,
+                _ => None,
             })
             .collect();
         Self {
@@ -182,6 +185,7 @@ impl Source {
             exits: 0,
             hits: 0,
             new_shared: Vec::new(),
+            frames: Frames::default(),
         }
     }
 
@@ -195,6 +199,7 @@ impl Source {
         let header = record.header();
         if header.lost != self.lost {
             self.lost = header.lost;
+            self.frames.clear();
             sink(Item::Gap);
             self.syncs.gap();
         }
@@ -219,23 +224,94 @@ impl Source {
         sink(Item::Event(Event { thread, op, location }));
     }
 
+    /// The thread is at a stack pointer: regions whose frames are gone end.
+    fn at(&mut self, thread: ThreadId, sp: u64, sink: &mut impl FnMut(Item)) {
+        self.frames.at(thread, sp);
+        self.emit_changes(thread, sink);
+    }
+
+    fn emit_changes(&mut self, thread: ThreadId, sink: &mut impl FnMut(Item)) {
+        for change in self.frames.take_changes() {
+            match change {
+                Change::Begin(region, location) => {
+                    self.emit(thread, Op::Begin(region), location, sink);
+                }
+                Change::End(location) => self.emit(thread, Op::End(None), location, sink),
+            }
+        }
+    }
+
     fn region(&mut self, kind: Kind, record: &RegionRecord, sink: &mut impl FnMut(Item)) {
         let thread = self.thread(record.header.tid);
         self.acts_at(thread, record.sp, sink);
         let site = record.header.site;
         let location = self.locations.site(site);
-        let op = match kind {
-            Kind::Begin => {
-                let Some(region) = self.region_of(site, location) else { return };
-                Op::Begin(region)
+        match self.sites.get(site as usize).map(|site| &site.kind) {
+            Some(SiteKind::Function(place)) => {
+                let place = place.clone();
+                self.function(thread, location, &place, record);
             }
-            Kind::End => {
-                let Some(region) = self.region_of(site, location) else { return };
-                Op::End(Some(region))
+            Some(&SiteKind::Leaving(leaving)) => match leaving {
+                Leaving::All => self.frames.leave_all(thread),
+                Leaving::Throw => self.frames.throw(thread),
+                Leaving::Raise => self.frames.raise(thread),
+                // The catching function has called: its own stack pointer is above the return address.
+                Leaving::Catch { lowered } => self.frames.catch(thread, record.sp + lowered + 8),
+            },
+            Some(SiteKind::Unwatched) => {}
+            _ => {
+                self.frames.at(thread, record.sp);
+                self.marker(thread, kind, site, location, sink);
             }
-            _ => Op::End(None),
+        }
+        self.emit_changes(thread, sink);
+    }
+
+    fn function(
+        &mut self,
+        thread: ThreadId,
+        location: LocationId,
+        place: &FunctionPlace,
+        record: &RegionRecord,
+    ) {
+        match place {
+            FunctionPlace::Entry { function, name, lowered } => {
+                let region = self.region_named(name, location);
+                let frame = Frame { function: *function, sp: record.sp + lowered };
+                self.frames.enter(thread, region, location, frame);
+            }
+            FunctionPlace::Exit { function, leaves } => {
+                let frame = Frame { function: *function, sp: record.sp };
+                self.frames.exit(thread, frame, *leaves, record.header.detail);
+            }
+        }
+    }
+
+    fn marker(
+        &mut self,
+        thread: ThreadId,
+        kind: Kind,
+        site: u32,
+        location: LocationId,
+        sink: &mut impl FnMut(Item),
+    ) {
+        let named = match kind {
+            Kind::Begin | Kind::End => {
+                let Some(region) = self.region_of(site, location) else { return };
+                Some(region)
+            }
+            _ => None,
         };
-        self.emit(thread, op, location, sink);
+        match (kind, named) {
+            (Kind::Begin, Some(region)) => self.frames.begin(thread, region, location),
+            _ => {
+                if !self.frames.end(thread, named, location) {
+                    // An end without a begin, which the checker counts.
+                    self.emit_changes(thread, sink);
+                    self.emit(thread, Op::End(named), location, sink);
+                }
+            }
+        }
     }
 
     fn region_of(&mut self, site: u32, location: LocationId) -> Option<RegionId> {
@@ -249,12 +325,19 @@ impl Source {
             return None;
         };
         let name = name.clone();
-        let region = *self.region_ids.entry(name.clone()).or_insert_with(|| {
-            self.regions.push((name, location));
-            RegionId((self.regions.len() - 1) as u32)
-        });
+        let region = self.region_named(&name, location);
         self.site_regions.insert(site, region);
         Some(region)
+    }
+
+    fn region_named(&mut self, name: &str, location: LocationId) -> RegionId {
+        if let Some(&region) = self.region_ids.get(name) {
+            return region;
+        }
+        self.regions.push((name.to_owned(), location));
+        let region = RegionId((self.regions.len() - 1) as u32);
+        self.region_ids.insert(name.to_owned(), region);
+        region
     }
 
     fn join_starts(&mut self, record: &SyncRecord) {
@@ -281,6 +364,8 @@ impl Source {
 
     fn sync(&mut self, kind: Kind, record: &SyncRecord, second: u64, sink: &mut impl FnMut(Item)) {
         if kind == Kind::JoinStart {
+            let joiner = self.thread(record.header.tid);
+            self.at(joiner, record.sp, sink);
             self.join_starts(record);
             return;
         }
@@ -296,6 +381,12 @@ impl Source {
         }
         if kind != Kind::ConditionWake {
             self.acts_at(thread, record.sp, sink);
+        }
+        if kind == Kind::Release {
+            self.frames.release(thread, record.sp);
+            self.emit_changes(thread, sink);
+        } else {
+            self.at(thread, record.sp, sink);
         }
         if kind == Kind::Create {
             self.threads[thread.index()].creates_at = Some(location);
@@ -313,7 +404,7 @@ impl Source {
             object: spec.object,
             address: record.object,
             second,
-            result: record.header.result,
+            result: record.header.detail,
             sp: record.sp,
             location,
         };
@@ -322,6 +413,10 @@ impl Source {
             *events += 1;
             sink(Item::Event(Event { thread, op, location }));
         });
+        if kind == Kind::Release {
+            self.frames.released(thread);
+            self.emit_changes(thread, sink);
+        }
     }
 
     /// The thread does something while its stack pointer is `sp`.
@@ -349,6 +444,7 @@ impl Source {
 
     fn thread_record(&mut self, kind: Kind, record: &ThreadRecord, sink: &mut impl FnMut(Item)) {
         let thread = self.thread(record.header.tid);
+        self.at(thread, 0, sink);
         match kind {
             Kind::Fork => {
                 // An id that the system uses again is a new thread.
@@ -368,6 +464,7 @@ impl Source {
             }
             Kind::Exit => {
                 self.exits += 1;
+                self.frames.end_thread(thread);
                 self.running.remove(&record.header.tid);
                 self.syncs.exits(thread);
                 let seen = &mut self.threads[thread.index()];
@@ -396,6 +493,7 @@ impl Source {
         let length = self.watches[index].length;
         let thread = self.thread(record.header.tid);
         self.acts_at(thread, record.sp, sink);
+        self.at(thread, record.sp, sink);
         let next = record.frames[0];
         let decoded = *self
             .accesses

@@ -80,6 +80,18 @@ pub enum Ending {
 }
 
 impl Role {
+    /// Whether a call takes a lock when it succeeds.
+    #[must_use]
+    pub const fn takes_lock(self) -> bool {
+        matches!(self, Self::Acquire | Self::AcquireShared)
+    }
+
+    /// Whether a call lets go of a lock, and does not take it again.
+    #[must_use]
+    pub const fn lets_go(self) -> bool {
+        matches!(self, Self::Release)
+    }
+
     /// What is recorded when the function is called, and by which program.
     #[must_use]
     pub const fn at_entry(self) -> Option<(ProbeProgram, Kind)> {

@@ -7,7 +7,8 @@
 use std::collections::HashSet;
 
 use iced_x86::{
-    Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Register,
+    Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, OpAccess,
+    Register, UsedMemory,
 };
 
 use super::flow::writes;
@@ -77,6 +78,43 @@ pub fn entry(code: &[u8], needs: Needs) -> Option<Placement> {
         }
     }
     first
+}
+
+/// The place for a probe where a function begins as a region.
+///
+/// As [`entry`], but arguments may have changed, and what lies before must touch no memory that threads share: it
+/// would be left out of the region. Where there is no such place, the start.
+#[must_use]
+pub fn frame_entry(code: &[u8]) -> Placement {
+    let targets = branch_targets(code);
+    let mut info = InstructionInfoFactory::new();
+    let mut depth = 0_u16;
+    for instruction in &mut Decoder::new(64, code, DecoderOptions::NONE) {
+        let offset = instruction.ip();
+        if instruction.is_invalid() || targets.contains(&offset) {
+            break;
+        }
+        if probe_cost(&instruction) == Some(Cost::Emulated) {
+            return Placement { offset, depth, cost: Cost::Emulated };
+        }
+        let own = |memory: &UsedMemory| {
+            memory.access() == OpAccess::NoMemAccess
+                || memory.base() == Register::RSP
+                || memory.segment() == Register::FS
+        };
+        if !info.info(&instruction).used_memory().iter().all(own)
+            || instruction.flow_control() != FlowControl::Next
+        {
+            break;
+        }
+        if writes(&mut info, &instruction, &[Register::RSP]) {
+            let Some(sum) = reserved(&instruction).and_then(|more| depth.checked_add(more)) else {
+                break;
+            };
+            depth = sum;
+        }
+    }
+    Placement { offset: 0, depth: 0, cost: Cost::SingleStepped }
 }
 
 /// How many bytes of stack a `sub rsp, …` reserves.
@@ -158,6 +196,28 @@ mod tests {
         // and rsp,-16; jmp
         let unknown = [0x48, 0x83, 0xe4, 0xf0, 0xeb, 0];
         assert_eq!(entry(&unknown, Needs { stack: false, ..FIRST }), at(0, Cost::SingleStepped));
+    }
+
+    #[test]
+    fn a_region_may_begin_where_the_frame_is_being_made() {
+        let at = |offset, depth, cost| Placement { offset, depth, cost };
+        // mov rdi,rsi; jmp
+        let changed = [0x48, 0x89, 0xf7, 0xeb, 0];
+        assert_eq!(frame_entry(&changed), at(3, 0, Cost::Emulated));
+        // sub rsp,24; call
+        let lowered = [0x48, 0x83, 0xec, 24, 0xe8, 0, 0, 0, 0];
+        assert_eq!(frame_entry(&lowered), at(4, 24, Cost::Emulated));
+        // sub rsp,24; mov rax,fs:[0x28]; mov [rsp+8],rax; call
+        let canary = [
+            0x48, 0x83, 0xec, 24, 0x64, 0x48, 0x8b, 4, 0x25, 0x28, 0, 0, 0, 0x48, 0x89, 0x44, 0x24,
+            8, 0xe8, 0, 0, 0, 0,
+        ];
+        assert_eq!(frame_entry(&canary), at(18, 24, Cost::Emulated));
+        // mov eax,[rdi]; call: the read belongs to the region
+        let read = [0x8b, 7, 0xe8, 0, 0, 0, 0];
+        assert_eq!(frame_entry(&read), at(0, 0, Cost::SingleStepped));
+        // sub rsp,24; ret
+        assert_eq!(frame_entry(&[0x48, 0x83, 0xec, 24, 0xc3]), at(0, 0, Cost::SingleStepped));
     }
 
     #[test]

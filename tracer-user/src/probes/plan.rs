@@ -1,16 +1,21 @@
 //! Which probes a process gets: markers and functions of every loaded module, each with its place, its cost and
 //! its site number. Reads files and memory maps; attaches nothing.
 
-use std::path::PathBuf;
+use std::{collections::HashSet, path::PathBuf};
 
 use tracer_ebpf::{Cookie, Kind};
 
+pub use super::function_plan::SelectError;
 use super::{
     call_points::{CallPoint, call_points},
-    calls::{CALLS, CallSpec, Role},
+    calls::{CALLS, CallSpec},
     constants,
+    exits::Leaves,
+    function_plan,
+    leaving::Leaving,
     markers::{Marker, Meaning, Operand, SharedVariable, markers},
     placement::{self, Cost},
+    select::Rule,
 };
 use crate::{
     kernel::{ProbePoint, ProbeProgram},
@@ -38,6 +43,55 @@ pub enum SiteKind {
         /// The address after its last instruction; that of its first one where it is not known.
         end: ProcessAddr,
     },
+    /// The entry or an exit of a function that is a region.
+    Function(FunctionPlace),
+    /// A function by which control leaves frames without their returns.
+    Leaving(Leaving),
+    /// The entry of a function whose exits could not all be probed: its records count for nothing.
+    Unwatched,
+}
+
+/// A place in a function that is a region.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FunctionPlace {
+    /// Where it begins.
+    Entry {
+        /// The function's number.
+        function: u32,
+        /// The region's name.
+        name: String,
+        /// How far the stack pointer is below that at the function's first instruction, in bytes.
+        lowered: u64,
+    },
+    /// Where control may leave it.
+    Exit {
+        /// The function's number.
+        function: u32,
+        /// When it does.
+        leaves: Leaves,
+    },
+}
+
+/// A function that is a region.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WatchedFunction {
+    /// Its name, which is the region's.
+    pub name: String,
+    /// Its first instruction.
+    pub address: ProcessAddr,
+    /// Why it is one.
+    pub why: String,
+}
+
+/// A function that could be a region and is none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnwatchedFunction {
+    /// Its name.
+    pub name: String,
+    /// Its first instruction.
+    pub address: ProcessAddr,
+    /// Why it is none.
+    pub why: String,
 }
 
 /// A probe to attach, and what it costs.
@@ -73,25 +127,42 @@ pub struct Plan {
     pub skipped: Vec<SkippedProbe>,
     /// Variables that the program names as worth watching, at places known before it runs.
     pub shared: Vec<(ProcessAddr, SharedVariable)>,
+    /// The functions that are regions; a function's number is its index.
+    pub functions: Vec<WatchedFunction>,
+    /// Functions that take locks and are no regions.
+    pub unwatched: Vec<UnwatchedFunction>,
 }
 
 impl Plan {
-    /// Whether any region can begin.
+    /// The names of the regions that markers begin, sorted.
     #[must_use]
-    pub fn has_regions(&self) -> bool {
-        self.sites.iter().any(|site| matches!(&site.kind, SiteKind::Marker(Meaning::Begin(_))))
+    pub fn marked_regions(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = self
+            .sites
+            .iter()
+            .filter_map(|site| match &site.kind {
+                SiteKind::Marker(Meaning::Begin(name)) => Some(name.as_str()),
+                _ => None,
+            })
+            .collect();
+        names.sort_unstable();
+        names.dedup();
+        names
     }
 
     /// Whether any function that takes a lock was found.
     #[must_use]
     pub fn has_locks(&self) -> bool {
-        let acquires = |site: &Site| matches!(&site.kind, SiteKind::Call { spec, .. } if spec.role == Role::Acquire);
-        self.sites.iter().any(acquires)
+        let takes = |site: &Site| matches!(&site.kind, SiteKind::Call { spec, .. } if spec.role.takes_lock());
+        self.sites.iter().any(takes)
     }
 
-    /// Plans the probes of a process from its modules.
-    #[must_use]
-    pub fn of(symbolizer: &Symbolizer, pid: u32) -> Self {
+    /// Plans the probes of a process from its modules. `rules` say which functions are regions.
+    ///
+    /// # Errors
+    ///
+    /// When a rule matches nothing.
+    pub fn of(symbolizer: &Symbolizer, pid: u32, rules: &[Rule]) -> Result<Self, SelectError> {
         let mut plan = Self::default();
         for module in symbolizer.modules() {
             match module.file() {
@@ -106,16 +177,43 @@ impl Plan {
                 }),
             }
         }
-        plan
+        function_plan::add(&mut plan, symbolizer, pid, rules)?;
+        Ok(plan)
+    }
+
+    /// Tells that these probes do not work: functions whose exits are not all seen are no regions any more, since
+    /// a region without its end would be too long.
+    pub fn without(&mut self, failed: impl IntoIterator<Item = usize>) {
+        let mut blind = HashSet::new();
+        for index in failed {
+            let Some(probe) = self.probes.get(index) else { continue };
+            let site = self.sites.get(Cookie(probe.point.cookie).site() as usize);
+            if let Some(SiteKind::Function(FunctionPlace::Exit { function, .. })) =
+                site.map(|site| &site.kind)
+            {
+                blind.insert(*function);
+            }
+        }
+        for site in &mut self.sites {
+            if let SiteKind::Function(FunctionPlace::Entry { function, name, .. }) = &site.kind
+                && blind.contains(function)
+            {
+                self.skipped.push(SkippedProbe {
+                    what: format!("region `{name}`"),
+                    reason: "not all of its exits could be probed".to_owned(),
+                });
+                site.kind = SiteKind::Unwatched;
+            }
+        }
     }
 }
 
 /// Adds one module's probes to a plan.
-struct Planner<'plan, 'module> {
-    plan: &'plan mut Plan,
-    module: &'module Module,
-    file: &'module ElfFile,
-    pid: u32,
+pub(super) struct Planner<'plan, 'module> {
+    pub(super) plan: &'plan mut Plan,
+    pub(super) module: &'module Module,
+    pub(super) file: &'module ElfFile,
+    pub(super) pid: u32,
 }
 
 impl Planner<'_, '_> {
@@ -243,12 +341,18 @@ impl Planner<'_, '_> {
         }
     }
 
-    fn add_site(&mut self, address: ProcessAddr, kind: SiteKind) -> u32 {
+    pub(super) fn add_site(&mut self, address: ProcessAddr, kind: SiteKind) -> u32 {
         self.plan.sites.push(Site { address, kind });
         (self.plan.sites.len() - 1) as u32
     }
 
-    fn add_probe(&mut self, program: ProbeProgram, at: LinkAddr, cookie: Cookie, what: String) {
+    pub(super) fn add_probe(
+        &mut self,
+        program: ProbeProgram,
+        at: LinkAddr,
+        cookie: Cookie,
+        what: String,
+    ) {
         let (Some(offset), Some(address), Some(code)) = (
             self.file.file_offset(at),
             self.module.process_address(at),
@@ -280,7 +384,7 @@ impl Planner<'_, '_> {
         path
     }
 
-    fn skip(&mut self, what: String, reason: String) {
+    pub(super) fn skip(&mut self, what: String, reason: String) {
         self.plan.skipped.push(SkippedProbe { what, reason });
     }
 }

@@ -52,7 +52,8 @@ fn nothing_to_find(report: &Report, out: &mut Vec<Warning>) {
             (Subject::Process { .. }, _) => (
                 "no region ran, so there was nothing to check",
                 "mark one in the program with AVTRACE_BEGIN(name) and AVTRACE_END(name) of avtrace.h, or \
-                 avtrace::region!(\"name\") in Rust; when it is marked, make sure that the run reaches it",
+                 avtrace::region!(\"name\") in Rust, or name functions with --atomic; --list-regions shows what is \
+                 watched and why; make sure that the run reaches it",
             ),
             (Subject::Trace { .. }, 0) => {
                 ("the trace has no events", "make sure that it was recorded to its end")

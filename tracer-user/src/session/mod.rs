@@ -2,16 +2,18 @@
 //! this one says in which order, and what is undone when a step fails.
 
 pub mod checking;
+pub mod list;
 pub mod names;
 pub mod privileges;
 pub mod program;
 pub mod record;
+pub mod spec;
 pub mod watches;
 
 use std::{
     ffi::OsString,
     io::{self, Write as _},
-    path::PathBuf,
+    path::{Path, PathBuf},
     thread,
     time::Instant,
 };
@@ -22,6 +24,7 @@ use tracer_ebpf::Target;
 
 use self::{
     checking::{Checked, Checking},
+    list::Listing,
     names::LiveNames,
     program::ProgramError,
     record::{RecordError, Recorder},
@@ -33,7 +36,8 @@ use crate::{
     probes::{
         markers::Meaning,
         placement::Cost,
-        plan::{Plan, PlannedProbe, Site, SiteKind, SkippedProbe},
+        plan::{Plan, PlannedProbe, SelectError, Site, SiteKind, SkippedProbe},
+        select::Rules,
         watch::WatchSpec,
     },
     report::{
@@ -54,6 +58,8 @@ pub struct RunOptions {
     pub command: Vec<OsString>,
     /// What to watch.
     pub watch: Vec<WatchSpec>,
+    /// Which functions are regions.
+    pub rules: Rules,
     /// Options of the checker; `None` to check nothing.
     pub checker: Option<checker::Options>,
     /// Record the events in this file.
@@ -80,6 +86,9 @@ pub enum RunError {
     /// What is to be watched cannot be.
     #[error(transparent)]
     Watch(#[from] WatchError),
+    /// What is to be a region cannot be.
+    #[error(transparent)]
+    Select(#[from] SelectError),
     /// The kernel side does not work.
     #[error(transparent)]
     Kernel(#[from] KernelError),
@@ -120,6 +129,7 @@ impl RunError {
         match self {
             Self::Program(_) => 3,
             Self::Watch(error) => error.exit_status(),
+            Self::Select(_) => 2,
             _ => 1,
         }
     }
@@ -136,35 +146,66 @@ pub struct Outcome {
     pub recorded: Option<Result<EventNumber, RecordError>>,
 }
 
+/// Plans what would be probed in a program, and does not run it: it is started, held before its first instruction
+/// with its libraries loaded, and killed there.
+///
+/// # Errors
+///
+/// See [`RunError`].
+pub fn inspect(options: &RunOptions) -> Result<Listing, RunError> {
+    let program = program::find(options.command.first().unwrap_or(&OsString::new()))?;
+    privileges::check_surroundings()?;
+    let start_error = |error| start_error(options, &program, error);
+    let held = hold(options, &program).map_err(start_error)?;
+    match held.run_to(privileges::entry_point).map_err(start_error)? {
+        Start::AtEntry(held) => {
+            let symbolizer = Symbolizer::from_pid(held.pid())?;
+            let plan = Plan::of(&symbolizer, held.pid(), &options.rules)?;
+            Ok(Listing { plan, symbolizer })
+        }
+        Start::Ended(_) => {
+            Err(start_error(io::Error::other("it ended before it reached its entry point")))
+        }
+    }
+}
+
+/// For whom the program runs, when that is not for root.
+fn user(options: &RunOptions) -> Option<user::Identity> {
+    if options.as_root { None } else { user::sudo_user() }
+}
+
+/// Starts the program and holds it at its first instruction.
+fn hold(options: &RunOptions, program: &Path) -> io::Result<Held> {
+    tracee::launch(Launch {
+        program: program.to_owned(),
+        arg0: options.command.first().cloned().unwrap_or_default(),
+        arguments: options.command.get(1..).unwrap_or_default().to_vec(),
+        user: user(options),
+    })
+}
+
+fn start_error(options: &RunOptions, program: &Path, error: io::Error) -> RunError {
+    let hint = match user(options) {
+        Some(user) if error.kind() == io::ErrorKind::PermissionDenied => {
+            format!(" for user {}, who called sudo (`--as-root` runs it as root)", user.name())
+        }
+        _ => String::new(),
+    };
+    RunError::Start { program: program.to_owned(), error, hint }
+}
+
 /// Runs a program and checks it.
 ///
 /// # Errors
 ///
 /// See [`RunError`].
 pub fn run(options: &RunOptions) -> Result<Outcome, RunError> {
-    let name = options.command.first().cloned().unwrap_or_default();
-    let program = program::find(&name)?;
+    let program = program::find(options.command.first().unwrap_or(&OsString::new()))?;
     privileges::check_surroundings()?;
     privileges::check()?;
     let started = Instant::now();
-    let user = if options.as_root { None } else { user::sudo_user() };
-    let user_name = user.as_ref().map(user::Identity::name);
-    let launch = Launch {
-        program: program.clone(),
-        arg0: name,
-        arguments: options.command.get(1..).unwrap_or_default().to_vec(),
-        user,
-    };
-    let start_error = |error: io::Error| {
-        let hint = match &user_name {
-            Some(user) if error.kind() == io::ErrorKind::PermissionDenied => {
-                format!(" for user {user}, who called sudo (`--as-root` runs it as root)")
-            }
-            _ => String::new(),
-        };
-        RunError::Start { program: program.clone(), error, hint }
-    };
-    let held = tracee::launch(launch).map_err(start_error)?;
+    let start_error = |error| start_error(options, &program, error);
+    let held = hold(options, &program).map_err(start_error)?;
     let pid = held.pid();
     let subject = |ending| subject(pid, &options.command, ending);
     let held = match held.run_to(privileges::entry_point).map_err(start_error)? {
@@ -269,10 +310,9 @@ struct Prepared {
 fn prepare(options: &RunOptions, held: &Held) -> Result<Prepared, RunError> {
     let pid = held.pid();
     let symbolizer = Symbolizer::from_pid(pid)?;
-    let plan = Plan::of(&symbolizer, pid);
+    let mut plan = Plan::of(&symbolizer, pid, &options.rules)?;
     let has_locks = plan.has_locks();
-    let Plan { sites, probes, mut skipped, shared } = plan;
-    let mut watches = Watches::resolve(&options.watch, &shared, &symbolizer)?;
+    let mut watches = Watches::resolve(&options.watch, &plan.shared, &symbolizer)?;
     let (pidns_dev, pidns_ino, tgid) = privileges::pid_namespace(pid)
         .map_err(RunError::system("cannot read the PID namespace"))?;
     let mut kernel = Kernel::load(&LoadOptions {
@@ -290,48 +330,50 @@ fn prepare(options: &RunOptions, held: &Held) -> Result<Prepared, RunError> {
         );
     }
     if !kernel.has_uprobe_multi() {
-        let seconds = probes.len().div_ceil(9);
+        let seconds = plan.probes.len().div_ceil(9);
         // When nobody reads it there is nobody to tell.
         let _ = writeln!(
             io::stderr(),
             "avtrace: warning: probes are attached one by one, without uprobe_multi links (Linux 6.6): {} of them \
              may take {seconds} s to detach, and slow other programs down meanwhile",
-            probes.len()
+            plan.probes.len()
         );
     }
     if options.debug_bpf {
         privileges::print_log(&mut kernel)?;
     }
     kernel.attach_threads()?;
-    let points: Vec<_> = probes.iter().map(|probe| probe.point.clone()).collect();
-    let mut refused = vec![false; probes.len()];
+    let points: Vec<_> = plan.probes.iter().map(|probe| probe.point.clone()).collect();
+    let mut failed = vec![false; points.len()];
+    let mut skipped = Vec::new();
     for refusal in kernel.attach_probes(&points)? {
-        refused[refusal.index] = true;
+        failed[refusal.index] = true;
         skipped.push(SkippedProbe {
-            what: probes[refusal.index].what.clone(),
+            what: plan.probes[refusal.index].what.clone(),
             reason: format!("the kernel refuses it: {}", refusal.error),
         });
     }
-    let attached: Vec<&PlannedProbe> = probes
-        .iter()
-        .zip(&refused)
-        .filter(|(_, refused)| !**refused)
-        .map(|(probe, _)| probe)
-        .collect();
-    for probe in missing_breakpoints(pid, &attached) {
+    let attached: Vec<(usize, &PlannedProbe)> =
+        plan.probes.iter().enumerate().filter(|(index, _)| !failed[*index]).collect();
+    let count = |cost| attached.iter().filter(|(_, probe)| probe.cost == cost).count() as u64;
+    let (emulated, single_stepped) = (count(Cost::Emulated), count(Cost::SingleStepped));
+    for index in missing_breakpoints(pid, &attached) {
+        failed[index] = true;
         skipped.push(SkippedProbe {
-            what: probe.what.clone(),
+            what: plan.probes[index].what.clone(),
             reason: "it was attached, and no breakpoint appeared in the program's memory"
                 .to_owned(),
         });
     }
+    plan.without((0..failed.len()).filter(|&index| failed[index]));
+    let Plan { sites, skipped: unplanned, .. } = plan;
+    skipped.extend(unplanned);
     let is_shared = |site: &Site| matches!(&site.kind, SiteKind::Marker(Meaning::Shared(_)));
     watches.attach(&mut kernel, pid, sites.iter().any(is_shared))?;
     notes.append(&mut watches.notes);
-    let count = |cost| attached.iter().filter(|probe| probe.cost == cost).count() as u64;
     let summary = Summary {
-        probes_emulated: Some(count(Cost::Emulated)),
-        probes_single_stepped: Some(count(Cost::SingleStepped)),
+        probes_emulated: Some(emulated),
+        probes_single_stepped: Some(single_stepped),
         watchpoints: Some(watches.ranges.len() as u64),
         ..Summary::default()
     };
@@ -346,10 +388,7 @@ fn prepare(options: &RunOptions, held: &Held) -> Result<Prepared, RunError> {
 }
 
 /// Self-test of the probes: each must show as a breakpoint instruction in the program's memory.
-fn missing_breakpoints<'probes>(
-    pid: u32,
-    probes: &[&'probes PlannedProbe],
-) -> Vec<&'probes PlannedProbe> {
+fn missing_breakpoints(pid: u32, probes: &[(usize, &PlannedProbe)]) -> Vec<usize> {
     use std::os::unix::fs::FileExt as _;
     const INT3: u8 = 0xcc;
     let Ok(memory) = std::fs::File::open(format!("/proc/{pid}/mem")) else { return Vec::new() };
@@ -357,7 +396,11 @@ fn missing_breakpoints<'probes>(
         let mut byte = [0];
         memory.read_exact_at(&mut byte, address).ok().map(|()| byte[0])
     };
-    probes.iter().filter(|probe| byte(probe.address) != Some(INT3)).copied().collect()
+    probes
+        .iter()
+        .filter(|(_, probe)| byte(probe.address) != Some(INT3))
+        .map(|(index, _)| *index)
+        .collect()
 }
 
 /// Self-test of the watchpoints: each hit has left a record, or was counted as lost.
