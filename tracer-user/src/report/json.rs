@@ -63,8 +63,8 @@ pub fn read(document: &[u8]) -> Result<Report, ReadError> {
 /// # Errors
 /// As for [`read`], of the first that is none.
 pub fn read_all(documents: &[u8]) -> Result<Vec<Report>, ReadError> {
-    let heads = serde_json::Deserializer::from_slice(documents).into_iter::<Head>();
-    heads.map(|head| check_schema(&head?)).collect::<Result<(), _>>()?;
+    let mut heads = serde_json::Deserializer::from_slice(documents).into_iter::<Head>();
+    heads.try_for_each(|head| check_schema(&head?))?;
     let reports = serde_json::Deserializer::from_slice(documents).into_iter::<Report>();
     let reports = reports.collect::<Result<Vec<_>, _>>()?;
     // Nothing at all is no report: this says in serde_json's words that the end came too early.
