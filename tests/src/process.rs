@@ -1,8 +1,10 @@
 //! Running a process with a time limit, in a process group of its own, its output collected. No knowledge of
 //! avtrace.
 
+use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
@@ -186,6 +188,22 @@ impl Drop for Running {
 #[must_use]
 pub fn run(command: &mut Command) -> Ended {
     Running::start(command, None, TIME_LIMIT).wait()
+}
+
+/// The child of a process that runs this program.
+///
+/// # Panics
+/// When there is no `/proc`.
+#[must_use]
+pub fn child_of(parent: u32, program: &Path) -> Option<u32> {
+    let processes = fs::read_dir("/proc").expect("/proc").filter_map(|entry| {
+        entry.ok().and_then(|entry| entry.file_name().to_str().and_then(|name| name.parse().ok()))
+    });
+    processes.into_iter().find(|pid: &u32| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        status.lines().any(|line| line == format!("PPid:\t{parent}"))
+            && fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe == program)
+    })
 }
 
 /// The shell has `kill` built in, with process groups, where no package provides the program.

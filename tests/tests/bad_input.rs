@@ -77,6 +77,19 @@ fn what_a_watchpoint_cannot_be() {
 }
 
 #[test]
+fn a_variable_that_is_far_too_large() {
+    require_bpf!();
+    let program = c("large", &["-g"]);
+    let ended = Avtrace::on(&program).options(["--watch", "large"]).run();
+    check_one_line(&ended, 2, &["--watch", "134217728 ranges"]);
+    // The program names it as well: that is a remark, and no reason not to run.
+    let (ended, report) = Avtrace::on(&program).report();
+    assert_eq!((ended.code, &*ended.stdout), (Some(0), "1\n"), "{}", ended.stderr);
+    let notes = report.not_seen["notes"].to_string();
+    assert!(notes.contains("`large` was not watched"), "{notes}");
+}
+
+#[test]
 fn a_fifth_watchpoint() {
     require_bpf!();
     let program = c("watch_struct", &["-g", "-O2"]);

@@ -6,6 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use object::{Object, ObjectSection};
+use tests::process::child_of;
 use tests::{Avtrace, Program, c, machine, process, require_bpf};
 
 #[test]
@@ -48,6 +49,41 @@ fn threads_come_and_go() {
 }
 
 #[test]
+fn an_identity_that_is_used_again_is_another_thread() {
+    require_bpf!();
+    for level in ["-O0", "-O2"] {
+        let (ended, report) = Avtrace::on(&c("reused_identity", &["-g", level])).report();
+        assert_eq!(ended.stdout, "the same identity\n", "{}", ended.stderr);
+        assert_eq!(ended.code, Some(66), "{}", ended.stderr);
+        assert_eq!(report.only_violation().cycle(), ["owner", "intruder", "owner"]);
+        assert_eq!(
+            report.not_seen["notes"].as_array().map(Vec::len),
+            Some(0),
+            "every join is known"
+        );
+    }
+}
+
+#[test]
+fn a_process_outlives_its_main_thread() {
+    require_bpf!();
+    let (ended, report) = Avtrace::on(&c("leaderless", &["-g", "-O2"]))
+        .options(["--error-exitcode=70"])
+        .arguments(["watched"])
+        .report();
+    assert_eq!((ended.code, &*ended.stdout), (Some(70), "balance: 995\n"), "{}", ended.stderr);
+    assert_eq!(report.subject.exit_code, Some(3));
+    let mut evidence: Vec<&str> =
+        report.violations.iter().map(|violation| &*violation.evidence).collect();
+    evidence.sort_unstable();
+    evidence.dedup();
+    assert_eq!(evidence, ["data", "sync"], "locks and accesses: {:#?}", report.violations);
+    for violation in &report.violations {
+        assert_eq!(violation.cycle(), ["transfer", "audit", "transfer"]);
+    }
+}
+
+#[test]
 fn a_child_process_is_another_one() {
     require_bpf!();
     let (ended, report) = Avtrace::on(&c("fork_exec", &["-g", "-O2"])).report();
@@ -56,6 +92,16 @@ fn a_child_process_is_another_one() {
     assert!(report.violations.is_empty(), "{:#?}", report.violations);
     assert_eq!(report.counts.threads, 1, "the parent's");
     assert_eq!(report.counts.transactions - report.counts.unary_transactions, 1);
+}
+
+#[test]
+fn a_program_that_replaces_itself_is_followed_to_its_end() {
+    require_bpf!();
+    let (ended, report) = Avtrace::on_path("sh").arguments(["-c", "exec sh -c 'exit 5'"]).report();
+    assert_eq!(ended.code, Some(5), "{}", ended.stderr);
+    let notes = report.not_seen["notes"].to_string();
+    assert!(notes.contains("replaced itself"), "{notes}");
+    assert!(!notes.contains("do not trust"), "{notes}");
 }
 
 #[test]
@@ -110,18 +156,6 @@ fn begin_marker(program: &Program) -> u64 {
     // Before the provider stand three addresses: of the marker, of the base section, of no semaphore.
     let address = notes[provider - 24..][..8].try_into().expect("eight bytes");
     u64::from_le_bytes(address)
-}
-
-/// The child of a process that runs this program.
-fn child_of(parent: u32, program: &Path) -> Option<u32> {
-    let processes = fs::read_dir("/proc").expect("/proc").filter_map(|entry| {
-        entry.ok().and_then(|entry| entry.file_name().to_str().and_then(|name| name.parse().ok()))
-    });
-    processes.into_iter().find(|pid: &u32| {
-        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-        status.lines().any(|line| line == format!("PPid:\t{parent}"))
-            && fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe == program)
-    })
 }
 
 /// The byte of code that a running program has at this link-time address; `None` when it is gone.

@@ -96,6 +96,11 @@ fn small_programs() {
         assert_eq!(output(&build("shared_marker"), &[]), "left: 9\n");
         assert_eq!(output(&build("many_threads"), &[]), "count: 200\n");
         assert_eq!(output(&build("nomarkers"), &[]), "balance: 900\n");
+        assert_eq!(output(&build("shared_heap"), &[]), "left: 9\n");
+        assert_eq!(output(&build("reads_only"), &["repeat"]), "x: 5\n");
+        assert_eq!(output(&build("reads_only"), &["fail"]), "x: 5\n");
+        assert_eq!(output(&build("reads_only"), &["succeed"]), "x: 7\n");
+        assert_eq!(output(&build("reused_identity"), &[]), "the same identity\n");
         assert_eq!(output(&build("fork_exec"), &[]), "child\nparent: the child's status was 0\n");
         assert_eq!(output(&build("lockloop"), &["2", "1000"]), "");
         assert_eq!(output(&build("lockloop"), &["3", "1000", "bare"]), "");
@@ -116,6 +121,8 @@ fn small_programs() {
 fn programs_that_end_in_other_ways() {
     let aborted = native(&c("aborts", &["-g"]).path, NO_ARGUMENTS, None);
     assert_eq!((aborted.signal, &*aborted.stdout), (Some(6), "before the abort\n"));
+    let leaderless = native(&c("leaderless", &["-g"]).path, NO_ARGUMENTS, None);
+    assert_eq!((leaderless.code, &*leaderless.stdout), (Some(3), "balance: 995\n"));
     let over = native(&c("long_run", &["-g"]).path, ["0"], None);
     assert_eq!((over.code, &*over.stdout), (Some(7), "ready\ndone\n"));
 }

@@ -2,8 +2,9 @@
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
+use tests::process::{child_of, run};
 use tests::tracer::{avtrace_with, native};
 use tests::{Avtrace, c, machine, require_bpf};
 
@@ -70,6 +71,68 @@ fn an_interrupt_that_kills_the_program_is_passed_on() {
 }
 
 #[test]
+fn signals_without_a_name_are_passed_on() {
+    require_bpf!();
+    let script = "kill -s 37 $$";
+    assert_eq!(native("sh", ["-c", script], None).signal, Some(37), "a real-time signal");
+    let (ended, report) = Avtrace::on_path("sh").arguments(["-c", script]).report();
+    assert_eq!(ended.code, Some(128 + 37), "{}", ended.stderr);
+    assert_eq!((report.subject.exit_code, report.subject.signal), (None, Some(37)));
+}
+
+#[test]
+fn signals_to_avtrace_reach_the_program() {
+    require_bpf!();
+    for signal in ["TERM", "HUP", "USR1", "USR2"] {
+        let script = format!(
+            "trap 'kill $!; echo got {signal}; exit 3' {signal}; sleep 1000 & echo ready; wait"
+        );
+        let mut running = Avtrace::on_path("sh").arguments(["-c", &script]).start();
+        running.await_stdout("ready");
+        running.signal(signal);
+        let ended = running.wait();
+        assert_eq!(ended.code, Some(3), "{}", ended.stderr);
+        assert_eq!(ended.stdout, format!("ready\ngot {signal}\n"));
+    }
+}
+
+#[test]
+fn a_kill_at_any_time_is_the_programs_end() {
+    require_bpf!();
+    let program = c("long_run", &["-g", "-O2"]);
+    // First while it is held at its entry point, or as near to that as can be hit; then while it runs.
+    for is_ready in [false, true] {
+        let mut running = Avtrace::on(&program).arguments(["1000"]).start();
+        if is_ready {
+            running.await_stdout("ready");
+        }
+        running.await_that("the program is there", |pid| child_of(pid, &program.path).is_some());
+        let tracee = child_of(running.pid(), &program.path).expect("the program");
+        let killed =
+            run(Command::new("sh").args(["-c", "kill -KILL \"$1\"", "sh"]).arg(tracee.to_string()));
+        assert_eq!(killed.code, Some(0), "{}", killed.stderr);
+        let ended = running.wait();
+        assert_eq!(ended.code, Some(137), "{}", ended.stderr);
+        assert!(!ended.stderr.contains("error"), "{}", ended.stderr);
+        assert!(!ended.stderr.contains("do not trust"), "{}", ended.stderr);
+    }
+}
+
+#[test]
+fn nobody_reads_the_report() {
+    require_bpf!();
+    let status = |program: &str| {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let mut command = Avtrace::on_path(program).command();
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(writer);
+        command.status().expect("avtrace runs").code()
+    };
+    assert_eq!(status("./no/such/program"), Some(3), "and no panic");
+    assert_eq!(status("true"), Some(1), "the report was not written");
+}
+
+#[test]
 fn a_closed_pipe_ends_the_program() {
     require_bpf!();
     let mut child = Avtrace::on_path("yes")
@@ -106,7 +169,7 @@ fn the_surroundings_are_the_same() {
     // Descriptors, directory, environment (its names: values are nobody's business in a log), signals that are
     // blocked or ignored, privileges, limits.
     let script = "ls /proc/self/fd; pwd; env | cut -d= -f1 | grep -vx _ | sort; echo \"$PATH\" | cksum; \
-                  grep -E '^(Sig|ShdPnd|Uid|Gid|Groups|Cap|NoNewPrivs)' /proc/self/status; \
+                  grep -E '^(SigBlk|SigIgn|SigCgt|Uid|Gid|Groups|Cap|NoNewPrivs)' /proc/self/status; \
                   ulimit -a; umask";
     let alone = native("sh", ["-c", script], None);
     let traced = Avtrace::on_path("sh").arguments(["-c", script]).run();

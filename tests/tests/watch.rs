@@ -211,3 +211,48 @@ fn a_variable_that_the_program_names() {
         check_edge(back, &program, "stock.left", restock, ("write", &["sell_write"]));
     }
 }
+
+#[test]
+fn what_only_looks_like_a_write_is_a_read() {
+    require_bpf!();
+    for level in LEVELS {
+        let program = c("reads_only", &["-g", level]);
+        for how in ["repeat", "fail"] {
+            let (ended, report) =
+                Avtrace::on(&program).options(["--watch", "x"]).arguments([how]).report();
+            assert_eq!(
+                (ended.code, &*ended.stdout),
+                (Some(0), "x: 5\n"),
+                "{how}: {}",
+                ended.stderr
+            );
+            assert!(report.violations.is_empty(), "{how}: {:#?}", report.violations);
+            assert_eq!(report.counts.unary_transactions, report.counts.transactions - 2, "{how}");
+        }
+        let (ended, report) =
+            Avtrace::on(&program).options(["--watch", "x"]).arguments(["succeed"]).report();
+        assert_eq!((ended.code, &*ended.stdout), (Some(66), "x: 7\n"), "{}", ended.stderr);
+        let violation = report.only_violation();
+        assert_eq!(violation.cycle(), ["look", "glance", "look"]);
+        let actions: Vec<_> =
+            violation.edges.iter().map(|e| (&*e.source_action, &*e.sink_action)).collect();
+        assert_eq!(actions, [("read", "update"), ("update", "read")]);
+    }
+}
+
+#[test]
+fn a_variable_that_the_program_names_when_it_is_there() {
+    require_bpf!();
+    for level in LEVELS {
+        let program = c("shared_heap", &["-g", level]);
+        let (ended, report) = Avtrace::on(&program).arguments(["watched"]).report();
+        assert_eq!((ended.code, &*ended.stdout), (Some(66), "left: 9\n"), "{}", ended.stderr);
+        let violation = report.only_violation();
+        assert_eq!(violation.cycle(), ["sell", "restock", "sell"]);
+        let [there, back] = &violation.edges[..] else { panic!("two edges: {violation:#?}") };
+        let restock: (&str, &[&str]) = ("write", &["restock_write"]);
+        check_edge(there, &program, "stock->left", ("read", &["sell_read"]), restock);
+        check_edge(back, &program, "stock->left", restock, ("write", &["sell_write"]));
+        assert_eq!(report.not_seen["notes"].as_array().map(Vec::len), Some(0), "each hit is there");
+    }
+}

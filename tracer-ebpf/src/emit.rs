@@ -89,8 +89,10 @@ pub fn submit<T: Copy + 'static>(class: Class, record: T) {
 /// Counts an event that could not be recorded.
 pub fn count_lost(class: Class) {
     if let Some(counter) = LOST.get_ptr_mut(class as u32) {
-        // SAFETY: the element is this CPU's own, and programs of one CPU do not interrupt each other here.
-        unsafe { *counter += 1 };
+        // The element is this CPU's own, but a thread may be put off its CPU in the middle of a program, and another
+        // one counts there meanwhile.
+        // SAFETY: the element is 8 bytes, aligned, and lives as long as the map.
+        unsafe { atomic_increment(counter) };
     }
     if let Some(total) = LOST_TOTAL.get_ptr_mut(0) {
         // SAFETY: the element is 8 bytes, aligned, and lives as long as the map.

@@ -64,6 +64,11 @@ pub enum Kind {
     /// An object's memory starts its life with a number: a semaphore's value, or how many threads a barrier waits
     /// for ([`PairRecord`]).
     Init = 21,
+    /// A thread is about to be joined ([`SyncRecord`], the object is its `pthread_t`, without frames).
+    JoinStart = 30,
+    /// A thread is about to be created ([`SyncRecord`], the object does not count): where in the code the next
+    /// [`Kind::Fork`] of the acting thread is from.
+    Create = 22,
 }
 
 impl Kind {
@@ -92,6 +97,8 @@ impl Kind {
             19 => Self::Arrive,
             20 => Self::Depart,
             21 => Self::Init,
+            30 => Self::JoinStart,
+            22 => Self::Create,
             _ => return None,
         })
     }
@@ -164,6 +171,8 @@ pub struct AccessRecord {
     /// The instruction *after* the accessing one (x86 traps after the access), then return addresses that
     /// follow the chain of frame pointers unchecked.
     pub frames: [u64; FRAMES],
+    /// The processor's flags after the accessing instruction: they tell whether a compare-and-exchange wrote.
+    pub flags: u64,
 }
 
 /// A thread's or process's start or end.
@@ -196,6 +205,10 @@ impl Cookie {
     pub const INSIDE: u8 = 2;
     /// The third argument is recorded, not the second.
     pub const THIRD: u8 = 4;
+    /// The call counts whatever it returns.
+    pub const ANY_RESULT: u8 = 8;
+    /// The object is what the first argument points to.
+    pub const INDIRECT: u8 = 16;
 
     /// At a function's first instruction, or as if there.
     #[must_use]
@@ -334,9 +347,10 @@ const _: () = {
     assert!(offset_of!(SyncRecord, frames) == 32);
     assert!(size_of::<PairRecord>() == 88);
     assert!(offset_of!(PairRecord, second) == 80);
-    assert!(size_of::<AccessRecord>() == 88);
+    assert!(size_of::<AccessRecord>() == 96);
     assert!(offset_of!(AccessRecord, value) == 24);
     assert!(offset_of!(AccessRecord, frames) == 40);
+    assert!(offset_of!(AccessRecord, flags) == 88);
     assert!(size_of::<ThreadRecord>() == 48);
     assert!(offset_of!(ThreadRecord, child) == 24);
     assert!(offset_of!(ThreadRecord, comm) == 32);

@@ -3,7 +3,7 @@
 
 use aya_ebpf::{
     EbpfContext as _,
-    helpers::bpf_get_attach_cookie,
+    helpers::{bpf_get_attach_cookie, bpf_probe_read_user},
     macros::{map, uprobe, uretprobe},
     maps::HashMap,
     programs::{ProbeContext, RetProbeContext},
@@ -25,6 +25,8 @@ struct Pending {
     object: u64,
     /// The cookie of its entry.
     cookie: u64,
+    /// The caller's frame pointer.
+    bp: u64,
 }
 
 /// Calls that have not returned yet, by the stack pointer at their entry: unique among all threads of a process,
@@ -45,7 +47,12 @@ pub fn call_enter(ctx: ProbeContext) -> u32 {
     let cookie = Cookie(unsafe { bpf_get_attach_cookie(ctx.as_ptr()) });
     // SAFETY: the kernel hands a valid `pt_regs`.
     let regs = unsafe { &*ctx.regs };
-    let pending = Pending { object: regs.rdi, cookie: cookie.0 };
+    let mut object = regs.rdi;
+    if cookie.has(Cookie::INDIRECT) {
+        // SAFETY: the helper checks the address.
+        object = unsafe { bpf_probe_read_user(object as *const u64) }.unwrap_or(0);
+    }
+    let pending = Pending { object, cookie: cookie.0, bp: regs.rbp };
     if PENDING.insert(regs.rsp + cookie.depth(), pending, 0).is_err() {
         count_lost(Class::Lock);
     }
@@ -88,8 +95,8 @@ pub fn call_end(ctx: ProbeContext) -> u32 {
     if here.has(Cookie::INSIDE) {
         // SAFETY: no other program touches the entry of a stack pointer that this thread is using.
         let Some(&pending) = (unsafe { PENDING.get(sp) }) else { return 0 };
-        // `rbp` may be in use for something else here.
-        let caller = frames_of_caller(return_address(sp), sp + 8, 0);
+        // `rbp` may be in use for something else by now.
+        let caller = frames_of_caller(return_address(sp), sp + 8, pending.bp);
         submit_call(tid, here, 0, pending.object, &caller);
         return 0;
     }
@@ -167,23 +174,19 @@ fn take(entry_sp: u64) -> Option<Pending> {
     Some(pending)
 }
 
-/// Whether a call with this result did what it is for. A wait for a condition has let go of its mutex and taken it
-/// again however it went, and a barrier tells one of its threads that it was the one.
+/// Whether a call with this result did what it is for.
 #[inline(always)]
 fn counts(cookie: Cookie, result: i32) -> bool {
-    const ACQUIRE: u16 = Kind::Acquire as u16;
-    const CONDITION_WAKE: u16 = Kind::ConditionWake as u16;
-    const DEPART: u16 = Kind::Depart as u16;
-    match cookie.kind() {
-        CONDITION_WAKE | DEPART => true,
-        ACQUIRE => result == 0 || result == EOWNERDEAD,
-        _ => result == 0,
-    }
+    result == 0
+        || cookie.has(Cookie::ANY_RESULT)
+        || (result == EOWNERDEAD && cookie.kind() == Kind::Acquire as u16)
 }
 
 #[inline(always)]
 fn class(cookie: Cookie) -> Class {
-    if cookie.kind() == Kind::Join as u16 { Class::Thread } else { Class::Lock }
+    const CREATE: u16 = Kind::Create as u16;
+    const JOIN: u16 = Kind::Join as u16;
+    if matches!(cookie.kind(), CREATE | JOIN) { Class::Thread } else { Class::Lock }
 }
 
 #[inline(always)]

@@ -34,6 +34,7 @@ pub fn access(ctx: PerfEventContext) -> u32 {
             value,
             sp,
             frames: frames(ip, sp, bp),
+            flags: regs.eflags,
         },
     );
     0

@@ -1,3 +1,5 @@
+//! Inner parts, timed by themselves; whole workloads are elsewhere.
+
 use checker::event::*;
 use checker::{Checker, Davida, Options};
 pub fn run() {

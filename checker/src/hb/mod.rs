@@ -136,6 +136,11 @@ impl Engine {
         std::hint::black_box(sum);
     }
 
+    /// The row of a thread, when it has one.
+    pub(crate) fn row(&self, thread: ThreadId) -> Option<usize> {
+        self.threads.table.row(thread)
+    }
+
     /// Events were lost: regions and locks held are forgotten, what orders events stays.
     pub(crate) fn gap(&mut self) {
         self.counts.gaps += 1;

@@ -161,3 +161,13 @@ fn both_ways_of_reading_give_the_same() {
         assert_eq!(Trace::trickled(text.as_bytes(), at_once).unwrap().events, whole.events);
     }
 }
+
+#[cfg(not(feature = "compression"))]
+#[test]
+fn compressed_input_is_told_as_such() {
+    let error = |start: &[u8]| Trace::of(start).unwrap_err().to_string();
+    let gzip = "t: gzip input, which this build cannot decompress";
+    assert_eq!(error(&[0x1f, 0x8b, 8, 0]), gzip);
+    let zstd = "t: Zstandard input, which this build cannot decompress";
+    assert_eq!(error(&[0x28, 0xb5, 0x2f, 0xfd]), zstd);
+}

@@ -126,6 +126,8 @@ fn malformed_lines_are_named() {
     assert_eq!(error(b"t|jump(x)|1"), "t:1: no such operation: \"jump\"");
     assert_eq!(error(b"t|r(x)|1\nt|r|2\n"), "t:2: r without an object");
     assert_eq!(error(b"|r(x)|1\n"), "t:1: no thread before the first |");
+    let zeros = format!("t|r(x)|1\nt|w\0\0(x)|1\n{}", "t|r(x)|1\n".repeat(20));
+    assert_eq!(error(zeros.as_bytes()), "t:2: no such operation: \"w\\0\\0\"");
     assert_eq!(error(b"t|acq(l|1\n"), "t:1: the object of acq is not closed by )|");
     assert_eq!(error(b"# \xff\nt|r(x\xff)|1\n"), "t:2: the object is not UTF-8");
     assert_eq!(error(b"\xfft|r(x)|1\n"), "t:1: the thread is not UTF-8");

@@ -8,6 +8,8 @@ mod record;
 mod report;
 mod run;
 
+use std::io::Write as _;
+
 use std::fmt;
 
 use crate::cli::{Cli, Command};
@@ -55,7 +57,8 @@ pub fn run(cli: Cli) -> Result<u8, Failure> {
 
 /// Prints an error, in one line and without anything that could act on a terminal.
 pub fn complain(message: &str) {
-    eprintln!("avtrace: error: {}", crate::report::printable(message));
+    // When nobody reads it there is nobody to tell.
+    let _ = writeln!(std::io::stderr(), "avtrace: error: {}", crate::report::printable(message));
 }
 
 /// Which of two exit statuses is worse, when several inputs are dealt with in one go: avtrace's own failure, then

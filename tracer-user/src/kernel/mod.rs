@@ -30,8 +30,8 @@ use crate::sys::{bpf, perf};
 pub enum KernelError {
     /// The process may not load BPF programs.
     #[error(
-        "no permission to load BPF programs: run avtrace as root (`sudo avtrace …`), or with the capabilities \
-         CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE"
+        "no permission to load BPF programs: run avtrace as root (`sudo avtrace …`), or give it the capabilities \
+         CAP_BPF and CAP_PERFMON (`sudo setcap cap_bpf,cap_perfmon+ep PATH_OF_AVTRACE`)"
     )]
     NotPermitted,
     /// The kernel's type information is missing.
@@ -159,6 +159,11 @@ pub struct Kernel {
     /// Programs for `uprobe_multi` links; `None` on kernels without.
     multi: Option<BTreeMap<ProbeProgram, OwnedFd>>,
     links: Vec<OwnedFd>,
+    /// Watchpoints that were set.
+    watchpoints: Vec<OwnedFd>,
+    /// Watchpoints that are kept for ranges that become known later; each has one event for each thread that there
+    /// was then.
+    spare: Vec<Vec<OwnedFd>>,
     target: Target,
 }
 
@@ -180,7 +185,14 @@ impl Kernel {
             .override_global(symbols::DEBUG, &debug, true)
             .map_max_entries(symbols::EVENTS, options.buffer_bytes);
         let ebpf = loader.load(object::BYTES).map_err(|error| refused(&error))?;
-        let mut kernel = Self { multi: None, links: Vec::new(), target: options.target, ebpf };
+        let mut kernel = Self {
+            multi: None,
+            links: Vec::new(),
+            watchpoints: Vec::new(),
+            spare: Vec::new(),
+            target: options.target,
+            ebpf,
+        };
         if !options.perf_probes {
             kernel.multi = kernel.load_for_uprobe_multi()?;
         }
@@ -339,11 +351,62 @@ impl Kernel {
     /// See [`perf::open_breakpoint`].
     pub fn watch(&mut self, thread: u32, address: u64, length: u64) -> io::Result<()> {
         let event = perf::open_breakpoint(thread, address, length)?;
+        let link = self.link_access(&event)?;
+        self.links.push(link);
+        self.watchpoints.push(event);
+        Ok(())
+    }
+
+    /// Keeps a watchpoint in these threads, and in all that they will create, for [`watch_later`](Self::watch_later).
+    ///
+    /// # Errors
+    ///
+    /// See [`perf::reserve_breakpoint`].
+    pub fn keep_watchpoint(&mut self, threads: &[u32]) -> io::Result<()> {
+        let mut events = Vec::new();
+        for &thread in threads {
+            let event = perf::reserve_breakpoint(thread)?;
+            let link = self.link_access(&event)?;
+            self.links.push(link);
+            events.push(event);
+        }
+        self.spare.push(events);
+        Ok(())
+    }
+
+    /// Whether a watchpoint is left that was kept.
+    #[must_use]
+    pub fn can_watch_later(&self) -> bool {
+        !self.spare.is_empty()
+    }
+
+    /// Watches a range with a watchpoint that was kept. To open new ones in a process that runs would miss the threads
+    /// that start meanwhile, or watch them twice.
+    ///
+    /// # Errors
+    ///
+    /// See [`perf::move_breakpoint`]; `ENOSPC` when none is left.
+    pub fn watch_later(&mut self, address: u64, length: u64) -> io::Result<()> {
+        let events = self.spare.pop().ok_or_else(|| io::Error::from_raw_os_error(libc::ENOSPC))?;
+        let moved = events
+            .iter()
+            .try_for_each(|event| perf::move_breakpoint(event.as_fd(), address, length));
+        self.watchpoints.extend(events);
+        moved
+    }
+
+    fn link_access(&mut self, event: &OwnedFd) -> io::Result<OwnedFd> {
         let program: &mut PerfEvent = self.program("access").map_err(io::Error::other)?;
         let program = program.fd().map_err(io::Error::other)?.as_fd();
-        let link = bpf::attach_perf_event(program, event.as_fd())?;
-        self.links.extend([link, event]);
-        Ok(())
+        bpf::attach_perf_event(program, event.as_fd())
+    }
+
+    /// How often watchpoints were hit so far; `None` when the kernel does not say. Each hit should have left a record,
+    /// or be counted as lost, but the kernel may decide not to run a program, and counts nothing then
+    /// (`kernel/events/core.c`, `bpf_overflow_handler`).
+    #[must_use]
+    pub fn hits(&self) -> Option<u64> {
+        self.watchpoints.iter().map(|event| perf::hits(event.as_fd()).ok()).sum()
     }
 
     /// The stream of records; once.
@@ -371,12 +434,12 @@ impl Kernel {
 
     /// Detaches everything. The kernel waits for a grace period at each link, so they are closed side by side.
     pub fn detach(self) {
-        let Self { ebpf, multi, links, target: _ } = self;
+        let Self { ebpf, multi, links, watchpoints, spare, target: _ } = self;
         thread::scope(|scope| {
             for link in links {
                 scope.spawn(move || drop(link));
             }
-            scope.spawn(move || drop((ebpf, multi)));
+            scope.spawn(move || drop((ebpf, multi, watchpoints, spare)));
         });
     }
 

@@ -52,6 +52,23 @@ pub struct SeenThread {
     pub tid: u32,
     /// Its name at its end, if that was seen.
     pub name: Option<String>,
+    /// Its `pthread_t`; not known of the first thread.
+    pthread: Option<u64>,
+    /// The joins that it is in, outermost first.
+    joins: Vec<JoinUnderWay>,
+    /// Whether a join of it was seen.
+    is_joined: bool,
+    /// Where it creates a thread, or last did.
+    creates_at: Option<LocationId>,
+}
+
+/// A join that has not returned yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct JoinUnderWay {
+    sp: u64,
+    pthread: u64,
+    /// Who had that identity when it began.
+    thread: Option<ThreadId>,
 }
 
 /// A child process that was not followed.
@@ -127,6 +144,7 @@ pub struct Source {
     events: EventNumber,
     omissions: Omissions,
     exits: u64,
+    hits: u64,
     new_shared: Vec<(u32, RegistersRecord)>,
 }
 
@@ -162,6 +180,7 @@ impl Source {
             events: 0,
             omissions: Omissions::default(),
             exits: 0,
+            hits: 0,
             new_shared: Vec::new(),
         }
     }
@@ -169,6 +188,8 @@ impl Source {
     /// Passes on what a record means: nothing, an event, or several.
     pub fn record(&mut self, record: &Record, sink: &mut impl FnMut(Item)) {
         if self.omissions.replaced {
+            // That the end is seen says that the kernel side works.
+            self.exits += u64::from(matches!(record, Record::Thread(Kind::Exit, _)));
             return;
         }
         let header = record.header();
@@ -236,7 +257,33 @@ impl Source {
         Some(region)
     }
 
+    fn join_starts(&mut self, record: &SyncRecord) {
+        let thread = self.by_pthread.get(&record.object).copied();
+        let joiner = self.thread(record.header.tid);
+        let joins = &mut self.threads[joiner.index()].joins;
+        // Calls that were made from here or deeper have failed, or something unwound them.
+        joins.retain(|join| join.sp > record.sp);
+        joins.push(JoinUnderWay { sp: record.sp, pthread: record.object, thread });
+    }
+
+    /// Whom a join that returns has joined, if that was not told before.
+    fn joined(&mut self, joiner: ThreadId, pthread: u64) -> Option<ThreadId> {
+        let joins = &mut self.threads[joiner.index()].joins;
+        let place = joins.iter().rposition(|join| join.pthread == pthread);
+        let Some(thread) = place.and_then(|place| joins.drain(place..).next()?.thread) else {
+            self.omissions.unknown_joins += 1;
+            return None;
+        };
+        let was_joined = std::mem::replace(&mut self.threads[thread.index()].is_joined, true);
+        // A join may be made of another one.
+        (!was_joined).then_some(thread)
+    }
+
     fn sync(&mut self, kind: Kind, record: &SyncRecord, second: u64, sink: &mut impl FnMut(Item)) {
+        if kind == Kind::JoinStart {
+            self.join_starts(record);
+            return;
+        }
         let site = self.sites.get(record.header.site as usize).map(|site| &site.kind);
         let Some(&SiteKind::Call { spec, .. }) = site else {
             self.omissions.foreign_records += 1;
@@ -250,10 +297,13 @@ impl Source {
         if kind != Kind::ConditionWake {
             self.acts_at(thread, record.sp, sink);
         }
+        if kind == Kind::Create {
+            self.threads[thread.index()].creates_at = Some(location);
+            return;
+        }
         if kind == Kind::Join {
-            match self.by_pthread.get(&record.object) {
-                Some(&joined) => self.emit(thread, Op::Join(joined), location, sink),
-                None => self.omissions.unknown_joins += 1,
+            if let Some(joined) = self.joined(thread, record.object) {
+                self.emit(thread, Op::Join(joined), location, sink);
             }
             return;
         }
@@ -304,9 +354,16 @@ impl Source {
                 // An id that the system uses again is a new thread.
                 self.running.remove(&record.child);
                 let child = self.thread(record.child);
-                self.by_pthread.insert(record.pthread, child);
+                // A thread without an identity of its own (a bare `clone`) shows that of its parent.
+                if self.threads[thread.index()].pthread != Some(record.pthread) {
+                    self.threads[child.index()].pthread = Some(record.pthread);
+                    self.by_pthread.insert(record.pthread, child);
+                }
+                // A thread that is created in another way than by the functions that are probed has no place.
+                let location = self.threads[thread.index()].creates_at.take();
+                let nowhere = Location::Call([0; FRAMES]);
                 let location =
-                    self.locations.stack(Location::Call([0; FRAMES]), &mut self.symbolizer);
+                    location.unwrap_or_else(|| self.locations.stack(nowhere, &mut self.symbolizer));
                 self.emit(thread, Op::Fork(child), location, sink);
             }
             Kind::Exit => {
@@ -331,6 +388,7 @@ impl Source {
     }
 
     fn access(&mut self, record: &AccessRecord, sink: &mut impl FnMut(Item)) {
+        self.hits += 1;
         let Some(index) = self.watch_at(ProcessAddr(record.address)) else {
             self.omissions.foreign_records += 1;
             return;
@@ -347,7 +405,7 @@ impl Source {
         let kind = match decoded {
             Some(access) => {
                 frames[0] = access.instruction.0;
-                access.kind
+                access.what.done(record.flags)
             }
             None => {
                 self.omissions.undecoded_accesses += 1;
@@ -359,7 +417,7 @@ impl Source {
         let mask = if length >= 8 { u64::MAX } else { (1 << (8 * length)) - 1 };
         let after = record.value & mask;
         let before = self.last_values[index].replace(after);
-        let written = kind != AccessKind::Read;
+        let written = kind.writes();
         let value = ObservedValue { before, after, length, written };
         match kind {
             AccessKind::Read => {
@@ -468,12 +526,6 @@ impl Source {
         self.watches.get(variable.index())
     }
 
-    /// How many ranges are watched.
-    #[must_use]
-    pub fn watch_count(&self) -> usize {
-        self.watches.len()
-    }
-
     /// The threads that were seen, by their ids.
     #[must_use]
     pub fn threads(&self) -> &[SeenThread] {
@@ -484,6 +536,12 @@ impl Source {
     #[must_use]
     pub fn omissions(&self) -> &Omissions {
         &self.omissions
+    }
+
+    /// How many watchpoint hits were recorded.
+    #[must_use]
+    pub fn hits(&self) -> u64 {
+        self.hits
     }
 
     /// Whether the end of any thread was seen: if not, the kernel side is deaf.

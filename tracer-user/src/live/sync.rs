@@ -132,10 +132,13 @@ impl SyncObjects {
                 }
                 Op::AcquireShared(lock)
             }
-            Kind::Release => match self.release(call) {
-                Some(op) => op,
-                None => return,
-            },
+            Kind::Release => {
+                self.unwound_without_leaving(call, emit);
+                match self.release(call) {
+                    Some(op) => op,
+                    None => return,
+                }
+            }
             Kind::LockReset | Kind::Init => match self.reset(call) {
                 Some(op) => op,
                 None => return,
@@ -299,6 +302,17 @@ impl SyncObjects {
             && let Some(waiting) = self.stop_waiting(thread)
         {
             emit(Op::Acquire(waiting.mutex), waiting.location);
+        }
+    }
+
+    /// Clean-up handlers may be called on top of the wait that was cancelled (musl does that). Who lets go of the
+    /// mutex that it waits with has taken it again.
+    fn unwound_without_leaving(&mut self, call: &Call, emit: &mut impl FnMut(Op, LocationId)) {
+        let Some(Some(waiting)) = self.waiting.get(call.thread.index()) else { return };
+        let (mutex, location) = (waiting.mutex, waiting.location);
+        if self.lock_ids.get(&call.address) == Some(&mutex) {
+            self.stop_waiting(call.thread);
+            emit(Op::Acquire(mutex), location);
         }
     }
 

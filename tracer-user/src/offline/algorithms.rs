@@ -2,14 +2,31 @@
 
 use std::fmt;
 
-use checker::{Checker, Davida, Options};
+use checker::{AeroDrome, Checker, Davida, Options, RegionTrack, Velodrome};
 
 /// All of them; the first is the default.
-pub const ALGORITHMS: &[Algorithm] = &[Algorithm {
-    name: "davida",
-    about: "Violating transactions with witnesses, and whether the trace is serializable",
-    start: |options| Box::new(Davida::new(options)),
-}];
+pub const ALGORITHMS: &[Algorithm] = &[
+    Algorithm {
+        name: "davida",
+        about: "Violating transactions with witnesses, and whether the trace is serializable",
+        start: |options| Box::new(Davida::new(options)),
+    },
+    Algorithm {
+        name: "regiontrack",
+        about: "Violating transactions by event clocks alone, without witnesses",
+        start: |options| Box::new(RegionTrack::new(options)),
+    },
+    Algorithm {
+        name: "aerodrome",
+        about: "Whether the trace is serializable, by vector clocks; stops at the first cycle",
+        start: |options| Box::new(AeroDrome::new(options)),
+    },
+    Algorithm {
+        name: "velodrome",
+        about: "Whether the trace is serializable, by a graph of transactions, with the cycle",
+        start: |options| Box::new(Velodrome::new(options)),
+    },
+];
 
 /// An algorithm.
 pub struct Algorithm {

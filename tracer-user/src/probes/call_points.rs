@@ -84,8 +84,7 @@ pub fn call_points(
             return Ok(points);
         }
         let place = function.entry(spec.role, false)?;
-        let flags = if kind == Kind::Init { Cookie::THIRD } else { 0 };
-        points.push(function.point(program, place, kind, flags));
+        points.push(function.point(program, place, kind, spec.role.flags()));
     }
     match spec.role.at_return() {
         None => {}
@@ -95,8 +94,9 @@ pub fn call_points(
         Some((Ending::EachReturn, kind)) => {
             let flow = flow?;
             let place = function.entry(spec.role, false)?;
-            points.push(function.point(ProbeProgram::CallEnter, place, kind, 0));
-            points.extend(function.returns(&flow, kind, 0)?);
+            let flags = spec.role.flags();
+            points.push(function.point(ProbeProgram::CallEnter, place, kind, flags));
+            points.extend(function.returns(&flow, kind, flags)?);
             if spec.role == Role::Once {
                 points.push(function.routine(&flow)?);
             }

@@ -2,7 +2,7 @@
 //! probes go is decided in `call_points`.
 
 use crate::kernel::ProbeProgram;
-use tracer_ebpf::Kind;
+use tracer_ebpf::{Cookie, Kind};
 
 /// A function to probe, by its exported name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,8 +62,12 @@ pub enum Role {
     Barrier,
     /// Runs a routine the first time, and returns when it has run. Exceptions and cancellation may unwind it.
     Once,
+    /// Creates a thread. The object is not known yet.
+    Create,
     /// When it returns 0 the thread has been joined. Cancellation may unwind it.
     Join,
+    /// When it returns the thread that the object started with has been joined. Exceptions may unwind it.
+    JoinMember,
 }
 
 /// How the end of a call is seen.
@@ -86,6 +90,9 @@ impl Role {
             Self::Signal => Some((ProbeProgram::Call, Kind::Signal)),
             Self::ConditionWait => Some((ProbeProgram::CallPair, Kind::ConditionWait)),
             Self::Barrier => Some((ProbeProgram::Call, Kind::Arrive)),
+            // Whom it joins is known from the identity at its start: that may be used again before it returns.
+            Self::Join => Some((ProbeProgram::Call, Kind::JoinStart)),
+            Self::Create => Some((ProbeProgram::Call, Kind::Create)),
             _ => None,
         }
     }
@@ -100,8 +107,21 @@ impl Role {
             Self::Wait | Self::Once => Some((Ending::EachReturn, Kind::Wait)),
             Self::ConditionWait => Some((Ending::EachReturn, Kind::ConditionWake)),
             Self::Barrier => Some((Ending::EachReturn, Kind::Depart)),
-            Self::Join => Some((Ending::EachReturn, Kind::Join)),
+            Self::Join | Self::JoinMember => Some((Ending::EachReturn, Kind::Join)),
             _ => None,
+        }
+    }
+
+    /// Flags of the cookies at its entry and its returns.
+    #[must_use]
+    pub const fn flags(self) -> u8 {
+        match self {
+            Self::Init => Cookie::THIRD,
+            // A wait has let go of the mutex and taken it again however it went, and a barrier tells one of its
+            // threads that it was the one.
+            Self::ConditionWait | Self::Barrier => Cookie::ANY_RESULT,
+            Self::JoinMember => Cookie::INDIRECT | Cookie::ANY_RESULT,
+            _ => 0,
         }
     }
 }
@@ -154,6 +174,7 @@ pub const CALLS: &[CallSpec] = &[
     call("sem_init", Object::Semaphore, Role::Init),
     call("sem_destroy", Object::Semaphore, Role::Reset),
     call("pthread_once", Object::Once, Role::Once),
+    call("pthread_create", Object::Thread, Role::Create),
     call("pthread_join", Object::Thread, Role::Join),
     call("pthread_tryjoin_np", Object::Thread, Role::Join),
     call("pthread_timedjoin_np", Object::Thread, Role::Join),
@@ -172,5 +193,15 @@ pub const CALLS: &[CallSpec] = &[
     call("cnd_init", Object::Condvar, Role::Reset),
     call("cnd_destroy", Object::Condvar, Role::Reset),
     call("call_once", Object::Once, Role::Once),
+    call("thrd_create", Object::Thread, Role::Create),
     call("thrd_join", Object::Thread, Role::Join),
+    // C++, in libstdc++: `std::thread::_M_start_thread`, as it is and as it was until GCC 5, and `std::thread::join`.
+    call(START_THREAD, Object::Thread, Role::Create),
+    call(OLD_START_THREAD, Object::Thread, Role::Create),
+    call("_ZNSt6thread4joinEv", Object::Thread, Role::JoinMember),
 ];
+
+const START_THREAD: &str =
+    "_ZNSt6thread15_M_start_threadESt10unique_ptrINS_6_StateESt14default_deleteIS1_EEPFvvE";
+const OLD_START_THREAD: &str =
+    "_ZNSt6thread15_M_start_threadESt10shared_ptrINS_10_Impl_baseEEPFvvE";

@@ -106,19 +106,28 @@ fn parse_number(text: &str) -> Result<u64, Problem> {
 }
 
 /// Cuts a range into the fewest aligned pieces of 1, 2, 4 or 8 bytes, which is what hardware watches.
-#[must_use]
-pub fn pieces(address: ProcessAddr, length: u64) -> Vec<(ProcessAddr, u64)> {
+pub fn pieces(address: ProcessAddr, length: u64) -> impl Iterator<Item = (ProcessAddr, u64)> {
     let (mut at, end) = (address.0, address.0.saturating_add(length));
-    let mut pieces = Vec::new();
-    while at < end {
+    std::iter::from_fn(move || {
         let size = [8, 4, 2, 1]
             .into_iter()
-            .find(|size| at.is_multiple_of(*size) && *size <= end - at)
-            .unwrap_or(1);
-        pieces.push((ProcessAddr(at), size));
+            .find(|size| at.is_multiple_of(*size) && *size <= end.saturating_sub(at))?;
         at += size;
+        Some((ProcessAddr(at - size), size))
+    })
+}
+
+/// How many [`pieces`] there are; quick also where they are too many to be counted one by one.
+#[must_use]
+pub fn piece_count(address: ProcessAddr, length: u64) -> u64 {
+    let (start, end) = (address.0, address.0.saturating_add(length));
+    let (low, high) = (start.checked_next_multiple_of(8).unwrap_or(end), end / 8 * 8);
+    let count = |from: u64, to: u64| pieces(ProcessAddr(from), to - from).count() as u64;
+    if low < high {
+        count(start, low) + (high - low) / 8 + count(high, end)
+    } else {
+        count(start, end)
     }
-    pieces
 }
 
 #[cfg(test)]
@@ -157,11 +166,17 @@ mod tests {
     #[test]
     fn ranges_are_cut_at_alignment() {
         let cut = |address, length| -> Vec<(u64, u64)> {
-            pieces(ProcessAddr(address), length).iter().map(|piece| (piece.0.0, piece.1)).collect()
+            let pieces: Vec<_> =
+                pieces(ProcessAddr(address), length).map(|piece| (piece.0.0, piece.1)).collect();
+            assert_eq!(piece_count(ProcessAddr(address), length), pieces.len() as u64);
+            pieces
         };
         assert_eq!(cut(16, 8), [(16, 8)]);
         assert_eq!(cut(20, 8), [(20, 4), (24, 4)]);
         assert_eq!(cut(21, 4), [(21, 1), (22, 2), (24, 1)]);
         assert_eq!(cut(16, 0), []);
+        assert_eq!(cut(21, 12), [(21, 1), (22, 2), (24, 8), (32, 1)]);
+        assert_eq!(cut(u64::MAX - 2, 8), [(u64::MAX - 2, 1), (u64::MAX - 1, 1)]);
+        assert_eq!(piece_count(ProcessAddr(3), 1 << 60), 2 + (1 << 57) - 1 + 2);
     }
 }

@@ -52,11 +52,10 @@ impl Checking {
         kernel: Kernel,
         options: Option<Options>,
         recorder: Option<Recorder>,
-        pid: u32,
     ) -> io::Result<Self> {
         let thread = thread::Builder::new()
             .name("avtrace-checker".to_owned())
-            .spawn(move || check(batches, source, kernel, options, recorder, pid))?;
+            .spawn(move || check(batches, source, kernel, options, recorder))?;
         Ok(Self { thread })
     }
 
@@ -80,7 +79,6 @@ fn check(
     mut kernel: Kernel,
     options: Option<Options>,
     mut recorder: Option<Recorder>,
-    pid: u32,
 ) -> Checked {
     let mut checker = options.map(|options| Box::new(Davida::new(options)));
     let mut items = Vec::new();
@@ -110,13 +108,7 @@ fn check(
         }
         witnesses = found;
         for (site, registers) in source.take_shared() {
-            late_watch_notes.extend(watches::arm_late(
-                &mut source,
-                &mut kernel,
-                pid,
-                site,
-                &registers,
-            ));
+            late_watch_notes.extend(watches::arm_late(&mut source, &mut kernel, site, &registers));
         }
     });
     late_watch_notes.sort();

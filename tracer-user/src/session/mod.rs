@@ -8,7 +8,13 @@ pub mod program;
 pub mod record;
 pub mod watches;
 
-use std::{ffi::OsString, io, path::PathBuf, thread, time::Instant};
+use std::{
+    ffi::OsString,
+    io::{self, Write as _},
+    path::PathBuf,
+    thread,
+    time::Instant,
+};
 
 use checker::{event::EventNumber, format};
 
@@ -25,8 +31,9 @@ use crate::{
     kernel::{Kernel, KernelError, LoadOptions},
     live::{reader::Reader, source::Source},
     probes::{
+        markers::Meaning,
         placement::Cost,
-        plan::{Plan, PlannedProbe, SkippedProbe},
+        plan::{Plan, PlannedProbe, Site, SiteKind, SkippedProbe},
         watch::WatchSpec,
     },
     report::{
@@ -36,6 +43,7 @@ use crate::{
     sys::{
         perf,
         tracee::{self, Ending, Held, Launch, Start},
+        user,
     },
 };
 
@@ -75,13 +83,18 @@ pub enum RunError {
     /// The kernel side does not work.
     #[error(transparent)]
     Kernel(#[from] KernelError),
+    /// Something is amiss around this process.
+    #[error(transparent)]
+    Surroundings(#[from] privileges::SurroundingsError),
     /// The program could not be started.
-    #[error("cannot start `{program}`: {error}")]
+    #[error("cannot start `{program}`: {error}{hint}")]
     Start {
         /// The program.
         program: PathBuf,
         /// Why.
         error: io::Error,
+        /// What to do about it.
+        hint: String,
     },
     /// Its memory map or files could not be read.
     #[error("cannot read the memory map of the program: {0}")]
@@ -131,55 +144,55 @@ pub struct Outcome {
 pub fn run(options: &RunOptions) -> Result<Outcome, RunError> {
     let name = options.command.first().cloned().unwrap_or_default();
     let program = program::find(&name)?;
+    privileges::check_surroundings()?;
     privileges::check()?;
     let started = Instant::now();
+    let user = if options.as_root { None } else { user::sudo_user() };
+    let user_name = user.as_ref().map(user::Identity::name);
     let launch = Launch {
         program: program.clone(),
         arg0: name,
         arguments: options.command.get(1..).unwrap_or_default().to_vec(),
-        user: if options.as_root { None } else { tracee::sudo_user() },
+        user,
     };
-    let start_error = |error| RunError::Start { program: program.clone(), error };
-    let held = tracee::launch(&launch).map_err(start_error)?;
+    let start_error = |error: io::Error| {
+        let hint = match &user_name {
+            Some(user) if error.kind() == io::ErrorKind::PermissionDenied => {
+                format!(" for user {user}, who called sudo (`--as-root` runs it as root)")
+            }
+            _ => String::new(),
+        };
+        RunError::Start { program: program.clone(), error, hint }
+    };
+    let held = tracee::launch(launch).map_err(start_error)?;
     let pid = held.pid();
-    let entry = privileges::entry_point(pid).map_err(start_error)?;
     let subject = |ending| subject(pid, &options.command, ending);
-    let held = match held.run_to(entry).map_err(start_error)? {
+    let held = match held.run_to(privileges::entry_point).map_err(start_error)? {
         Start::AtEntry(held) => held,
-        // The dynamic linker has told the user why.
-        Start::Ended(ending) => {
-            let notes = vec!["the program ended before it reached its entry point".to_owned()];
-            let context = report::Context {
-                not_seen: NotSeen { notes, ..NotSeen::default() },
-                ..report::Context::new(subject(ending))
-            };
-            let report = report::assemble(
-                &checker::finding::Findings::default(),
-                &mut names::NoNames,
-                context,
-            );
-            let process = recorded_process(pid, &options.command, Some(ending));
-            let recorded = start_recorder(options, pid)?
-                .map(|recorder| recorder.finish(None, &process, &report.not_seen));
-            return Ok(Outcome { ending, report, recorded });
-        }
+        Start::Ended(ending) => return ended_early(options, pid, ending),
     };
-    let prepared = prepare(options, &held)?;
+    let prepared = prepare(options, &held);
+    if let Some(ending) = held.ended() {
+        return ended_early(options, pid, ending);
+    }
+    let Prepared { kernel, events, source, skipped, summary, mut notes } = prepared?;
     let recorder = start_recorder(options, pid)?;
-    let Prepared { kernel, events, source, skipped, summary, mut notes } = prepared;
     let (reader, batches) =
         Reader::start(events).map_err(RunError::system("cannot start a thread"))?;
-    let checking = Checking::start(batches, source, kernel, options.checker, recorder, pid)
+    let checking = Checking::start(batches, source, kernel, options.checker, recorder)
         .map_err(RunError::system("cannot start a thread"))?;
     let signals = privileges::forward_signals(pid)
         .map_err(RunError::system("cannot install signal handlers"))?;
     let running = held.release().map_err(RunError::system("cannot let the program go"))?;
-    let ending = running.wait().map_err(RunError::system("cannot wait for the program"))?;
+    let ending = running.await_end().map_err(RunError::system("cannot wait for the program"))?;
     signals.close();
     let undecodable = reader.finish();
     let Checked { findings, recorder, source, kernel, late_watch_notes, values } =
         checking.finish();
     let lost = kernel.lost();
+    if let Some(unseen) = unseen_hits(&kernel, &source, &lost) {
+        notes.push(unseen);
+    }
     notes.extend(late_watch_notes);
     if undecodable > 0 {
         notes.push(format!("{undecodable} records could not be decoded"));
@@ -226,6 +239,22 @@ fn recorded_process(pid: u32, command: &[OsString], ending: Option<Ending>) -> f
     format::Process { pid: Some(pid), argv: arguments(command), exit_code, signal }
 }
 
+/// The outcome for a program that ran nothing of its own. Where the dynamic linker refused it, that has told the user
+/// why.
+fn ended_early(options: &RunOptions, pid: u32, ending: Ending) -> Result<Outcome, RunError> {
+    let notes = vec!["the program ended before it reached its entry point".to_owned()];
+    let context = report::Context {
+        not_seen: NotSeen { notes, ..NotSeen::default() },
+        ..report::Context::new(subject(pid, &options.command, ending))
+    };
+    let findings = checker::finding::Findings::default();
+    let report = report::assemble(&findings, &mut names::NoNames, context);
+    let process = recorded_process(pid, &options.command, Some(ending));
+    let recorded = start_recorder(options, pid)?
+        .map(|recorder| recorder.finish(None, &process, &report.not_seen));
+    Ok(Outcome { ending, report, recorded })
+}
+
 /// Everything that is ready when the program is let go.
 struct Prepared {
     kernel: Kernel,
@@ -243,7 +272,7 @@ fn prepare(options: &RunOptions, held: &Held) -> Result<Prepared, RunError> {
     let plan = Plan::of(&symbolizer, pid);
     let has_locks = plan.has_locks();
     let Plan { sites, probes, mut skipped, shared } = plan;
-    let watches = Watches::resolve(&options.watch, &shared, &symbolizer)?;
+    let mut watches = Watches::resolve(&options.watch, &shared, &symbolizer)?;
     let (pidns_dev, pidns_ino, tgid) = privileges::pid_namespace(pid)
         .map_err(RunError::system("cannot read the PID namespace"))?;
     let mut kernel = Kernel::load(&LoadOptions {
@@ -252,7 +281,7 @@ fn prepare(options: &RunOptions, held: &Held) -> Result<Prepared, RunError> {
         debug: options.debug_bpf,
         perf_probes: options.perf_probes,
     })?;
-    let mut notes = watches.notes.clone();
+    let mut notes = Vec::new();
     if !has_locks {
         notes.push(
             "no function that takes locks was found: a statically linked program that was stripped hides them, \
@@ -262,7 +291,9 @@ fn prepare(options: &RunOptions, held: &Held) -> Result<Prepared, RunError> {
     }
     if !kernel.has_uprobe_multi() {
         let seconds = probes.len().div_ceil(9);
-        eprintln!(
+        // When nobody reads it there is nobody to tell.
+        let _ = writeln!(
+            io::stderr(),
             "avtrace: warning: probes are attached one by one, without uprobe_multi links (Linux 6.6): {} of them \
              may take {seconds} s to detach, and slow other programs down meanwhile",
             probes.len()
@@ -294,7 +325,9 @@ fn prepare(options: &RunOptions, held: &Held) -> Result<Prepared, RunError> {
                 .to_owned(),
         });
     }
-    watches.attach(&mut kernel, pid)?;
+    let is_shared = |site: &Site| matches!(&site.kind, SiteKind::Marker(Meaning::Shared(_)));
+    watches.attach(&mut kernel, pid, sites.iter().any(is_shared))?;
+    notes.append(&mut watches.notes);
     let count = |cost| attached.iter().filter(|probe| probe.cost == cost).count() as u64;
     let summary = Summary {
         probes_emulated: Some(count(Cost::Emulated)),
@@ -325,6 +358,22 @@ fn missing_breakpoints<'probes>(
         memory.read_exact_at(&mut byte, address).ok().map(|()| byte[0])
     };
     probes.iter().filter(|probe| byte(probe.address) != Some(INT3)).copied().collect()
+}
+
+/// Self-test of the watchpoints: each hit has left a record, or was counted as lost.
+fn unseen_hits(
+    kernel: &Kernel,
+    source: &Source,
+    lost: &[(tracer_ebpf::Class, u64)],
+) -> Option<String> {
+    // After `execve` the addresses are those of another program.
+    if source.omissions().replaced {
+        return None;
+    }
+    let lost = lost.iter().find(|(class, _)| *class == tracer_ebpf::Class::Access);
+    let seen = source.hits() + lost.map_or(0, |(_, count)| *count);
+    let unseen = kernel.hits()?.checked_sub(seen).filter(|&unseen| unseen > 0)?;
+    Some(format!("{unseen} watchpoint hits left no record: what was accessed there is missing"))
 }
 
 fn subject(pid: u32, command: &[OsString], ending: Ending) -> Subject {

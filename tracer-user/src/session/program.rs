@@ -4,9 +4,16 @@ use std::{
     ffi::OsStr,
     fs::File,
     io::{self, Read as _},
-    os::unix::fs::PermissionsExt as _,
+    os::unix::{ffi::OsStrExt as _, fs::PermissionsExt as _},
     path::{Path, PathBuf},
 };
+
+use object::{
+    Endianness,
+    read::elf::{ElfFile64, ProgramHeader as _},
+};
+
+use crate::sys::bytes::Bytes;
 
 /// Why a program cannot be traced. Each says what to do about it.
 #[derive(Debug, thiserror::Error)]
@@ -44,6 +51,17 @@ pub enum ProgramError {
         /// What its first line names.
         interpreter: String,
     },
+    /// The dynamic linker that it names is missing.
+    #[error(
+        "`{path}` needs the dynamic linker `{interpreter}`, which does not exist: install the C library that the \
+         program was built for, or link the program statically"
+    )]
+    NoInterpreter {
+        /// The file.
+        path: PathBuf,
+        /// The dynamic linker.
+        interpreter: PathBuf,
+    },
     /// It is no ELF file.
     #[error("`{0}` is not an ELF file: avtrace traces native Linux programs")]
     NotElf(PathBuf),
@@ -75,7 +93,25 @@ pub fn find(name: &OsStr) -> Result<PathBuf, ProgramError> {
     let mut head = Vec::with_capacity(256);
     File::open(&path).and_then(|file| file.take(256).read_to_end(&mut head)).map_err(unreadable)?;
     check(&path, &head)?;
-    Ok(path)
+    match interpreter(&path).map_err(unreadable)? {
+        // A broken link is as good as none; so is one that this process may not see, but the kernel says that better.
+        Some(interpreter) if interpreter.try_exists().is_ok_and(|exists| !exists) => {
+            Err(ProgramError::NoInterpreter { path, interpreter })
+        }
+        _ => Ok(path),
+    }
+}
+
+/// The dynamic linker that a program names, if it names one that can be read.
+fn interpreter(path: &Path) -> io::Result<Option<PathBuf>> {
+    let data = Bytes::map_path(path)?;
+    let Ok(file) = ElfFile64::<Endianness>::parse(&*data) else { return Ok(None) };
+    let endian = file.endian();
+    let named = file
+        .elf_program_headers()
+        .iter()
+        .find_map(|header| header.interpreter(endian, &*data).ok().flatten());
+    Ok(named.map(|name| PathBuf::from(OsStr::from_bytes(name))))
 }
 
 fn locate(name: &OsStr, search: &OsStr) -> Result<PathBuf, ProgramError> {

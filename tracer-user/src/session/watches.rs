@@ -12,7 +12,7 @@ use crate::{
     probes::{
         markers::{Meaning, Operand, SharedVariable},
         plan::SiteKind,
-        watch::{MAX_WATCHPOINTS, Place, WatchSpec, pieces},
+        watch::{MAX_WATCHPOINTS, Place, WatchSpec, piece_count, pieces},
     },
     symbolize::{NameMiss, ProcessAddr, Symbolizer},
 };
@@ -37,7 +37,7 @@ pub enum WatchError {
     )]
     TooMany {
         /// How many.
-        wanted: usize,
+        wanted: u64,
     },
     /// The kernel refuses.
     #[error("cannot watch {length} bytes at {address:#x}: {error}{hint}")]
@@ -87,16 +87,23 @@ impl Watches {
         let mut watches = Self::default();
         for spec in specs {
             let (address, length) = resolve(spec, symbolizer)?;
+            let wanted = piece_count(address, length);
+            if wanted > MAX_WATCHPOINTS as u64 {
+                return Err(WatchError::TooMany { wanted });
+            }
             watches.add(address, length, &spec.to_string());
         }
         if watches.ranges.len() > MAX_WATCHPOINTS {
-            return Err(WatchError::TooMany { wanted: watches.ranges.len() });
+            return Err(WatchError::TooMany { wanted: watches.ranges.len() as u64 });
         }
         for (address, variable) in shared {
-            let before = watches.ranges.len();
-            watches.add(*address, variable.size, &variable.label);
-            if watches.ranges.len() > MAX_WATCHPOINTS {
-                watches.ranges.truncate(before);
+            let before = watches.ranges.clone();
+            let fits = piece_count(*address, variable.size) <= MAX_WATCHPOINTS as u64;
+            if fits {
+                watches.add(*address, variable.size, &variable.label);
+            }
+            if !fits || watches.ranges.len() > MAX_WATCHPOINTS {
+                watches.ranges = before;
                 watches.notes.push(no_room(&variable.label));
             }
         }
@@ -115,22 +122,60 @@ impl Watches {
         }
     }
 
-    /// Arms them all in a process that stands still.
+    /// Arms them all in a process that stands still at its entry point; when `more` are expected, keeps the
+    /// watchpoints that are left for them.
     ///
     /// # Errors
     ///
     /// When the kernel refuses one.
-    pub fn attach(&self, kernel: &mut Kernel, pid: u32) -> Result<(), RunError> {
+    pub fn attach(&mut self, kernel: &mut Kernel, pid: u32, more: bool) -> Result<(), RunError> {
+        if self.ranges.is_empty() && !more {
+            return Ok(());
+        }
+        let list = || threads(pid).map_err(RunError::system("cannot list the program's threads"));
+        let threads = list()?;
         for range in &self.ranges {
-            arm(kernel, pid, range).map_err(|error| WatchError::Refused {
-                address: range.address.0,
-                length: range.length,
-                hint: remedy(&error),
-                error,
-            })?;
+            for &thread in &threads {
+                let armed = kernel.watch(thread, range.address.0, range.length);
+                armed.or_else(end_is_fine).map_err(|error| WatchError::Refused {
+                    address: range.address.0,
+                    length: range.length,
+                    hint: remedy(&error),
+                    error,
+                })?;
+            }
+        }
+        for _ in self.ranges.len()..if more { MAX_WATCHPOINTS } else { 0 } {
+            // What is missing is told when it is needed.
+            if kernel.keep_watchpoint(&threads).is_err() {
+                break;
+            }
+        }
+        // Threads that libraries have started run on. To set a watchpoint in one that may have inherited it would see
+        // accesses twice, which is worse than not at all.
+        let started = list()?.into_iter().filter(|thread| !threads.contains(thread)).count();
+        if started > 0 {
+            self.notes.push(format!(
+                "{started} threads started while watchpoints were set: not all of their accesses may have been seen"
+            ));
         }
         Ok(())
     }
+}
+
+fn threads(pid: u32) -> io::Result<Vec<u32>> {
+    std::fs::read_dir(format!("/proc/{pid}/task"))?
+        .filter_map(|entry| {
+            entry
+                .map(|entry| entry.file_name().to_str().and_then(|name| name.parse().ok()))
+                .transpose()
+        })
+        .collect()
+}
+
+/// A thread may end at any time.
+fn end_is_fine(error: io::Error) -> io::Result<()> {
+    if error.raw_os_error() == Some(libc::ESRCH) { Ok(()) } else { Err(error) }
 }
 
 fn no_room(label: &str) -> String {
@@ -154,39 +199,10 @@ fn remedy(error: &io::Error) -> &'static str {
     }
 }
 
-/// Arms a range in every thread that the process has; those to come inherit it.
-fn arm(kernel: &mut Kernel, pid: u32, range: &WatchedRange) -> io::Result<()> {
-    let mut armed = Vec::new();
-    loop {
-        let mut new = false;
-        for entry in std::fs::read_dir(format!("/proc/{pid}/task"))? {
-            let Some(tid) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else {
-                continue;
-            };
-            if armed.contains(&tid) {
-                continue;
-            }
-            match kernel.watch(tid, range.address.0, range.length) {
-                Ok(()) => (),
-                // The thread has ended meanwhile.
-                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => continue,
-                Err(error) => return Err(error),
-            }
-            armed.push(tid);
-            new = true;
-        }
-        // A thread that another one created before it was armed itself has not inherited.
-        if !new {
-            return Ok(());
-        }
-    }
-}
-
 /// Arms a variable whose marker was reached while the process runs; returns a note when it cannot be watched.
 pub fn arm_late(
     source: &mut Source,
     kernel: &mut Kernel,
-    pid: u32,
     site: u32,
     registers: &RegistersRecord,
 ) -> Option<String> {
@@ -201,12 +217,12 @@ pub fn arm_late(
         if source.watch_at(address).is_some() {
             continue;
         }
-        if source.watch_count() >= MAX_WATCHPOINTS {
+        if !kernel.can_watch_later() {
             return Some(no_room(&label));
         }
-        let range = WatchedRange { address, length, label: label.clone() };
-        source.add_watch(range.clone());
-        if let Err(error) = arm(kernel, pid, &range) {
+        // The records come when it is armed.
+        source.add_watch(WatchedRange { address, length, label: label.clone() });
+        if let Err(error) = kernel.watch_later(address.0, length) {
             return Some(format!(
                 "the shared variable `{label}` was not watched: {error}{}",
                 remedy(&error)

@@ -34,6 +34,8 @@ impl Record {
             | Kind::ConditionWake
             | Kind::Arrive
             | Kind::Depart
+            | Kind::JoinStart
+            | Kind::Create
             | Kind::Join => Self::Sync(kind, read(bytes)?),
             Kind::ConditionWait | Kind::Init => Self::Pair(kind, read(bytes)?),
             Kind::Fork | Kind::Exit | Kind::ChildProcess | Kind::Exec => {

@@ -161,7 +161,7 @@ impl Lines {
         let text = text.get(at..)?.first_chunk::<ROOM>()?;
         let Parts { thread, word, object, label, length } = split(text, &mut self.long)?;
         let spelling = spelled(word)?;
-        if object.length == 0 && spelling.kind != Kind::End
+        if object.length == 0 && !matches!(spelling.kind, Kind::Begin | Kind::End)
             || self.escapes && text[..length].contains(&b'\\')
         {
             return None;
@@ -200,8 +200,10 @@ impl Lines {
         let op = if line.object_part.length > 0 {
             let name = line.object_part.of(text);
             op(line.spelling.kind, self.id(line.spelling.space, line.object, name)?)
-        } else {
+        } else if line.spelling.kind == Kind::End {
             Op::End(None)
+        } else {
+            op(Kind::Begin, self.id(Space::Region, Key::of(b""), b"")?)
         };
         let location = match line.location {
             Some(location) => location,

@@ -70,6 +70,10 @@ pub(super) fn split(text: &[u8; ROOM], long: &mut bool) -> Option<Parts> {
     }
     let start = first as usize + 1;
     let word = load(text, start) & WORDS[length];
+    if word & !WORDS[length - 1] == 0 {
+        // It ends in a zero byte, and would be taken for a shorter one.
+        return None;
+    }
     let object = if open < second {
         // The bar that comes after a parenthesis closes the object; mostly that is the next bar.
         let (start, end) = (open as usize + 1, second as usize - 1);
@@ -201,6 +205,8 @@ mod tests {
             "T1|r()|1",
             "T1||1",
             "T1|(x)|1",
+            "T1|r\0(x)|1",
+            "T1|r\0\0\0\0\0\0\0(x)|1",
             "T1|w(a|b)|1",
             "T1|acquireall(x)|1",
             "T1|r(|1",

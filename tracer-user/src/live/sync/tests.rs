@@ -145,6 +145,16 @@ fn a_wait_that_was_unwound_has_taken_the_mutex_again() {
 }
 
 #[test]
+fn who_unlocks_the_mutex_that_it_waits_with_has_taken_it_again() {
+    let mut world = World::default();
+    world.wait(0);
+    assert_eq!(world.call(0, Kind::Release, Object::Mutex, 0x500), [Op::Release(LockId(1))]);
+    let unlock = world.call(0, Kind::Release, Object::Mutex, 0x100);
+    assert_eq!(unlock, [Op::Acquire(LOCK), Op::Release(LOCK)]);
+    assert_eq!(world.acts_at(0, SP), [], "it does not wait any more");
+}
+
+#[test]
 fn the_value_of_a_semaphore_lets_through_before_its_posts_do() {
     let mut world = World::default();
     let init = call(0, Kind::Init, Object::Semaphore, 0x300);
