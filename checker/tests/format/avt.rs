@@ -270,6 +270,36 @@ fn values_come_with_their_events() {
 }
 
 #[test]
+fn values_of_events_that_cannot_be_do_no_harm() {
+    // Two values, of the last events there could be; the checksums are right.
+    let record = |event: u64| [&event.to_le_bytes()[..], &[0; 16], &[8], &[0; 7]].concat();
+    for (events, expected) in [
+        ([u64::MAX - 1, u64::MAX], None),
+        ([u64::MAX, u64::MAX], Some("t: block 0 at byte 32: record 0: values out of order")),
+        ([u64::MAX, 0], Some("t: block 0 at byte 32: record 0: values out of order")),
+    ] {
+        let payload = events.map(record).concat();
+        let mut file = AvtWriter::new(Vec::new()).unwrap().into_inner();
+        let mut header = b"avtB\x03\0\0\0".to_vec();
+        header.extend((payload.len() as u32).to_le_bytes());
+        header.extend(2_u32.to_le_bytes());
+        header.extend([0; 16]);
+        header.extend(crc32fast::hash(&payload).to_le_bytes());
+        header.extend(crc32fast::hash(&header).to_le_bytes());
+        file.extend(header.iter().chain(&payload));
+        let read = Trace::of(&file).map(|trace| trace.values).map_err(|error| error.to_string());
+        match expected {
+            None => assert_eq!(read, Ok(Vec::new())),
+            Some(expected) => assert_eq!(read, Err(expected.to_owned())),
+        }
+    }
+    let mut writer = AvtWriter::new(Vec::new()).unwrap();
+    writer.value(ObservedValue { event: u64::MAX, ..VALUE }).unwrap();
+    let again = writer.value(ObservedValue { event: 0, ..VALUE });
+    assert!(matches!(again, Err(WriteError::ValueOrder { .. })));
+}
+
+#[test]
 fn definitions_that_are_too_long_are_refused() {
     let mut writer = AvtWriter::new(Vec::new()).unwrap();
     let thread = |length| Thread { name: Some("x".repeat(length)), tid: None };

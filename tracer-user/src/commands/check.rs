@@ -9,13 +9,14 @@ use super::{
     worse,
 };
 use crate::{
-    cli::{CheckArgs, Format, RelationArg},
-    offline::{self, Checked, Input, InputError, Progress, Request},
+    cli::{CheckArgs, Format, RegionsArg, RelationArg},
+    offline::{self, Checked, Input, InputError, Progress, Request, algorithms::Algorithm},
     report::{self, Destination},
 };
 
 pub(super) fn run(arguments: &CheckArgs) -> Result<u8, Failure> {
     at_most_once(Path::new("-"), &arguments.traces)?;
+    check_options(arguments)?;
     let destination = destination(&arguments.output, Destination::Stdout);
     check_destination(&destination)?;
     let request = Request {
@@ -74,6 +75,23 @@ pub(super) fn run(arguments: &CheckArgs) -> Result<u8, Failure> {
         write(&destination, &mut pending)?;
     }
     Ok(status)
+}
+
+/// Refuses what the algorithm would not heed.
+fn check_options(arguments: &CheckArgs) -> Result<(), Failure> {
+    let Algorithm { name, nested, instances, .. } = *arguments.algorithm;
+    let refuse = |option: &str| {
+        Err(Failure::usage(format!(
+            "{name} knows no {option}: leave it out, or use another --algorithm"
+        )))
+    };
+    if arguments.regions == RegionsArg::All && !nested {
+        return refuse("--regions all");
+    }
+    if arguments.instances && !instances {
+        return refuse("--instances");
+    }
+    Ok(())
 }
 
 fn check(path: &Path, request: &Request) -> Result<Checked, InputError> {

@@ -9,21 +9,29 @@ pub const ALGORITHMS: &[Algorithm] = &[
     Algorithm {
         name: "davida",
         about: "Violating transactions with witnesses, and whether the trace is serializable",
+        nested: true,
+        instances: true,
         start: |options| Box::new(Davida::new(options)),
     },
     Algorithm {
         name: "regiontrack",
         about: "Violating transactions by event clocks alone, without witnesses",
+        nested: true,
+        instances: true,
         start: |options| Box::new(RegionTrack::new(options)),
     },
     Algorithm {
         name: "aerodrome",
         about: "Whether the trace is serializable, by vector clocks; stops at the first cycle",
+        nested: false,
+        instances: false,
         start: |options| Box::new(AeroDrome::new(options)),
     },
     Algorithm {
         name: "velodrome",
         about: "Whether the trace is serializable, by a graph of transactions, with the cycle",
+        nested: false,
+        instances: true,
         start: |options| Box::new(Velodrome::new(options)),
     },
 ];
@@ -34,6 +42,10 @@ pub struct Algorithm {
     pub name: &'static str,
     /// What it finds, in a few words.
     pub about: &'static str,
+    /// Whether it can check every level of nested regions.
+    pub nested: bool,
+    /// Whether it lists instances of violations.
+    pub instances: bool,
     /// Makes a checker of it.
     pub start: fn(Options) -> Box<dyn Checker>,
 }

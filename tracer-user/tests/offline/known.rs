@@ -97,3 +97,39 @@ fn the_report_has_the_names_and_places_of_the_trace() {
     assert_eq!(instances.len() as u64, report["counts"]["violations"]);
     assert_eq!(instances[0]["begin_event"], 2);
 }
+
+#[test]
+fn the_algorithms_agree_as_far_as_each_goes() {
+    let folder = trace_path("");
+    let names = std::fs::read_dir(&folder).expect("the traces");
+    for name in names.map(|entry| entry.expect("an entry").file_name().into_string().unwrap()) {
+        let report = |algorithm: &str| {
+            let arguments = ["check", "--format", "json", "--algorithm", algorithm, &name];
+            let report = avtrace_in(&folder, arguments, b"").reports().remove(0);
+            assert_eq!(report["algorithm"], algorithm);
+            report
+        };
+        let davida = report("davida");
+        let same = ["violations", "violating_transactions", "events", "transactions"];
+        let regiontrack = report("regiontrack");
+        for count in same {
+            assert_eq!(regiontrack["counts"][count], davida["counts"][count], "{name}: {count}");
+        }
+        for algorithm in ["aerodrome", "velodrome"] {
+            assert_eq!(report(algorithm)["serializable"], davida["serializable"], "{name}");
+        }
+    }
+}
+
+#[test]
+fn options_that_an_algorithm_does_not_heed_are_refused() {
+    let folder = trace_path("");
+    for (algorithm, option) in [
+        ("aerodrome", &["--instances"][..]),
+        ("aerodrome", &["--regions", "all"]),
+        ("velodrome", &["--regions", "all"]),
+    ] {
+        let arguments = [&["check", "--algorithm", algorithm, "bank.std"], option].concat();
+        avtrace_in(&folder, arguments, b"").check_error(2, &[algorithm, option[0]]);
+    }
+}

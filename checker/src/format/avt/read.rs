@@ -248,8 +248,8 @@ impl AvtReader {
                 for record in records {
                     let value = record::decode_value(record)
                         .ok_or_else(|| malformed("a value of no length or more than 8 bytes"))?;
-                    let least = self.values.last().map_or(events, |last| last.event + 1);
-                    if value.event < least {
+                    let is_later = self.values.last().is_none_or(|last| value.event > last.event);
+                    if value.event < events || !is_later {
                         return Err(malformed("values out of order"));
                     }
                     self.values.push(value);

@@ -299,7 +299,7 @@ impl<W: Write> AvtWriter<W> {
     /// # Errors
     /// When the event is in a block that was written, or before that of the last value.
     pub fn value(&mut self, value: ObservedValue) -> Result<(), WriteError> {
-        let expected = self.values.last().map_or(self.first, |last| last.event + 1);
+        let expected = self.values.last().map_or(self.first, |last| last.event.saturating_add(1));
         if value.event < expected {
             return Err(WriteError::ValueOrder { event: value.event, expected });
         }
