@@ -71,7 +71,12 @@ fn a_process_outlives_its_main_thread() {
         .options(["--error-exitcode=70"])
         .arguments(["watched"])
         .report();
-    assert_eq!((ended.code, &*ended.stdout), (Some(70), "balance: 995\n"), "{}", ended.stderr);
+    assert_eq!(
+        (ended.code, &*ended.stdout),
+        (Some(70), "alone\nbalance: 995\n"),
+        "{}",
+        ended.stderr
+    );
     assert_eq!(report.subject.exit_code, Some(3));
     let mut evidence: Vec<&str> =
         report.violations.iter().map(|violation| &*violation.evidence).collect();
@@ -81,6 +86,28 @@ fn a_process_outlives_its_main_thread() {
     for violation in &report.violations {
         assert_eq!(violation.cycle(), ["transfer", "audit", "transfer"]);
     }
+}
+
+#[test]
+fn a_process_without_its_main_thread_keeps_its_probes_when_others_detach() {
+    require_bpf!();
+    let program = c("leaderless", &["-g", "-O2"]);
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("go-on");
+    let mut running = Avtrace::on(&program).arguments([&file]).start();
+    running.await_stdout("alone");
+    // The same probes of somebody else come and go.
+    let other = Avtrace::on(&program).run();
+    assert_eq!(other.code, Some(66), "{}", other.stderr);
+    File::create(&file).expect("a file");
+    let ended = running.wait();
+    assert_eq!(
+        (ended.code, &*ended.stdout),
+        (Some(66), "alone\nbalance: 995\n"),
+        "{}",
+        ended.stderr
+    );
+    assert!(ended.stderr.contains("mutex `lock`"), "{}", ended.stderr);
 }
 
 #[test]

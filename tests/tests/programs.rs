@@ -122,7 +122,7 @@ fn programs_that_end_in_other_ways() {
     let aborted = native(&c("aborts", &["-g"]).path, NO_ARGUMENTS, None);
     assert_eq!((aborted.signal, &*aborted.stdout), (Some(6), "before the abort\n"));
     let leaderless = native(&c("leaderless", &["-g"]).path, NO_ARGUMENTS, None);
-    assert_eq!((leaderless.code, &*leaderless.stdout), (Some(3), "balance: 995\n"));
+    assert_eq!((leaderless.code, &*leaderless.stdout), (Some(3), "alone\nbalance: 995\n"));
     let over = native(&c("long_run", &["-g"]).path, ["0"], None);
     assert_eq!((over.code, &*over.stdout), (Some(7), "ready\ndone\n"));
 }

@@ -3,7 +3,8 @@
 use std::fs;
 use std::sync::Mutex;
 
-use tests::{Avtrace, c, require_bpf};
+use tests::process::child_of;
+use tests::{Avtrace, Report, c, require_bpf};
 
 /// These runs take the machine for themselves.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -36,6 +37,47 @@ fn operations_outside_regions_are_counted_too() {
     assert_eq!((ended.code, report.counts.lost_events), (Some(0), 0), "{}", ended.stderr);
     assert!(report.counts.events >= 200_000, "{:?}", report.counts);
     assert_eq!(report.counts.transactions, report.counts.unary_transactions);
+}
+
+#[test]
+fn what_is_lost_is_counted_and_makes_nothing_up() {
+    require_bpf!();
+    let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let program = c("lockloop", &["-g", "-O2"]);
+    let arguments = ["2", "500000"];
+    let (ended, whole) = Avtrace::on(&program).arguments(arguments).report();
+    assert_eq!((ended.code, whole.counts.lost_events), (Some(0), 0), "{}", ended.stderr);
+
+    // With a small buffer, and nobody who reads it until the program has ended.
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("report.json");
+    let mut running = Avtrace::on(&program)
+        .options(["--buffer", "1", "--format", "json", "-o"])
+        .options([&file])
+        .arguments(arguments)
+        .start();
+    let status = |pid| fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let program_is = |parent, state: &str| {
+        child_of(parent, &program.path).is_some_and(|pid| status(pid).contains(state))
+    };
+    running.await_that("the program runs", |pid| program_is(pid, "Threads:\t3"));
+    let tracee = child_of(running.pid(), &program.path).expect("the program");
+    running.signal("STOP");
+    running.await_that("the program has ended", |_| status(tracee).contains("State:\tZ"));
+    running.signal("CONT");
+    let ended = running.wait();
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let report = Report::parse(&fs::read_to_string(&file).expect("a report"));
+    assert!(report.violations.is_empty(), "{:#?}", report.violations);
+    assert!(report.counts.lost_events > 0, "{:?}", report.counts);
+    // A few records, of threads, are not events one to one.
+    let accounted_for = report.counts.events + report.counts.lost_events;
+    assert!(
+        accounted_for.abs_diff(whole.counts.events) < 50,
+        "{:?}, {:?}",
+        report.counts,
+        whole.counts
+    );
 }
 
 #[test]

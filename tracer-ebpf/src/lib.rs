@@ -335,6 +335,8 @@ pub mod symbols {
     pub const EVENTS: &str = "EVENTS";
     /// The per-CPU counters of lost events, by [`Class`](super::Class).
     pub const LOST: &str = "LOST";
+    /// The number that goes into [`Header::lost`](super::Header::lost).
+    pub const LOST_TOTAL: &str = "LOST_TOTAL";
 }
 
 const _: () = {

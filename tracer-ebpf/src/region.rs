@@ -48,3 +48,11 @@ pub fn shared(ctx: ProbeContext) -> u32 {
     submit(Class::Access, RegistersRecord { header: header(Kind::Shared, tid, site), registers });
     0
 }
+
+/// Anywhere: a probe that keeps the breakpoint of others in place.
+///
+/// Kernel: 6.6 as `uprobe_multi`.
+#[uprobe]
+pub fn anchor(_ctx: ProbeContext) -> u32 {
+    0
+}

@@ -1,5 +1,5 @@
 /*
- * leaderless.c - the main thread ends before anything happens; the process goes on without it.
+ * leaderless.c [watched | FILE] - the main thread ends before anything happens; the process goes on without it.
  *
  *     first: region `transfer`       second: region `audit`
  *
@@ -7,8 +7,8 @@
  *                                    lock, write, unlock
  *     lock, write, unlock
  *
- * The variable is on the heap, and named as shared after the main thread's end. With an argument the threads wait until
- * it is watched, as in shared_heap.c. Exits with 3.
+ * The variable is on the heap, and named as shared after the main thread's end. With `watched` the threads wait until it
+ * is watched, as in shared_heap.c; with another argument, until there is a file of that name. Exits with 3.
  */
 #include <string.h>
 #include <time.h>
@@ -20,7 +20,7 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static volatile long *balance; /* guarded by lock */
 static turn_t firsts, seconds;
-static int waits;
+static const char *awaited = "";
 
 /* The state of a process in /proc is that of its main thread. */
 static int has_leader(void)
@@ -72,8 +72,15 @@ static void *first(void *unused)
     balance = malloc(sizeof *balance);
     *balance = 1000;
     AVTRACE_SHARED(*balance);
-    while (waits && !is_watched())
-        ;
+    puts("alone");
+    fflush(stdout);
+    if (strcmp(awaited, "watched") == 0) {
+        while (!is_watched())
+            ;
+    } else if (awaited[0] != '\0') {
+        while (access(awaited, F_OK) != 0)
+            usleep(1000);
+    }
 
     pthread_t other = start(second, NULL);
 
@@ -96,8 +103,8 @@ static void *first(void *unused)
 
 int main(int argc, char **argv)
 {
-    (void)argv;
-    waits = argc > 1;
+    if (argc > 1)
+        awaited = argv[1];
     make_turn(firsts);
     make_turn(seconds);
     start(first, NULL);

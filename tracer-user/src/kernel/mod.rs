@@ -5,16 +5,20 @@ pub mod btf;
 pub mod object;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
+    fs::File,
     io,
-    os::fd::{AsFd as _, OwnedFd},
+    os::{
+        fd::{AsFd as _, AsRawFd as _, OwnedFd},
+        unix::fs::OpenOptionsExt as _,
+    },
     path::{Path, PathBuf},
     thread,
 };
 
 use aya::{
     Ebpf, EbpfLoader,
-    maps::{MapData, PerCpuArray, RingBuf},
+    maps::{Array, MapData, PerCpuArray, RingBuf},
     programs::{
         PerfEvent, Program, RawTracePoint, UProbe,
         uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeScope},
@@ -83,10 +87,12 @@ pub enum ProbeProgram {
     Call,
     /// The same, where another argument counts as well.
     CallPair,
+    /// Anywhere: does nothing.
+    Anchor,
 }
 
 impl ProbeProgram {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Region,
         Self::Shared,
         Self::CallEnter,
@@ -94,6 +100,7 @@ impl ProbeProgram {
         Self::CallEnd,
         Self::Call,
         Self::CallPair,
+        Self::Anchor,
     ];
 
     const fn name(self) -> &'static str {
@@ -105,6 +112,7 @@ impl ProbeProgram {
             Self::CallEnd => "call_end",
             Self::Call => "call",
             Self::CallPair => "call_pair",
+            Self::Anchor => "anchor",
         }
     }
 
@@ -143,6 +151,8 @@ pub struct Refusal {
 pub struct LoadOptions {
     /// The process to trace.
     pub target: Target,
+    /// The same as this process's PID namespace numbers it.
+    pub process: u32,
     /// Size of the ring buffer in bytes: a power of two, and a multiple of the page size.
     pub buffer_bytes: u32,
     /// Whether the programs log what they do.
@@ -159,12 +169,18 @@ pub struct Kernel {
     /// Programs for `uprobe_multi` links; `None` on kernels without.
     multi: Option<BTreeMap<ProbeProgram, OwnedFd>>,
     links: Vec<OwnedFd>,
+    /// The links of the probes, and what they were asked for.
+    probes: Vec<OwnedFd>,
+    points: Vec<ProbePoint>,
+    /// The files that they are in.
+    files: BTreeMap<PathBuf, File>,
+    /// The process that the probes are limited to, as this one numbers it.
+    process: Option<u32>,
     /// Watchpoints that were set.
     watchpoints: Vec<OwnedFd>,
     /// Watchpoints that are kept for ranges that become known later; each has one event for each thread that there
     /// was then.
     spare: Vec<Vec<OwnedFd>>,
-    target: Target,
 }
 
 impl Kernel {
@@ -188,9 +204,14 @@ impl Kernel {
         let mut kernel = Self {
             multi: None,
             links: Vec::new(),
+            probes: Vec::new(),
+            points: Vec::new(),
+            files: BTreeMap::new(),
+            // Before 6.10 the limit to a process meant one thread of it, and before 6.12 it was lost with the main
+            // thread; the programs check the process themselves.
+            process: (kernel_release() >= (6, 12)).then_some(options.process),
             watchpoints: Vec::new(),
             spare: Vec::new(),
-            target: options.target,
             ebpf,
         };
         if !options.perf_probes {
@@ -283,7 +304,13 @@ impl Kernel {
     /// # Errors
     ///
     /// When the kernel refuses for a reason that is not the place's.
-    pub fn attach_probes(&mut self, points: &[ProbePoint]) -> Result<Vec<Refusal>, KernelError> {
+    pub fn attach_probes(&mut self, points: Vec<ProbePoint>) -> Result<Vec<Refusal>, KernelError> {
+        let refusals = self.attach_all(&points);
+        self.points = points;
+        refusals
+    }
+
+    fn attach_all(&mut self, points: &[ProbePoint]) -> Result<Vec<Refusal>, KernelError> {
         let mut groups: BTreeMap<(ProbeProgram, &Path), Vec<usize>> = BTreeMap::new();
         for (index, point) in points.iter().enumerate() {
             groups.entry((point.program, &point.file)).or_default().push(index);
@@ -298,19 +325,19 @@ impl Kernel {
                 }
                 continue;
             }
-            match self.attach_multi(program, file, points, &indices) {
-                Ok(link) => self.links.push(link),
-                Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
-                    return Err(KernelError::NotPermitted);
-                }
-                // One bad place spoils a whole link: find it.
-                Err(_) => {
-                    for index in indices {
-                        match self.attach_multi(program, file, points, &[index]) {
-                            Ok(link) => self.links.push(link),
-                            Err(error) => refusals.push(Refusal { index, error }),
-                        }
+            let mut stretches = vec![&indices[..]];
+            while let Some(stretch) = stretches.pop() {
+                match self.attach_multi(program, file, points, stretch) {
+                    Ok(link) => self.probes.push(link),
+                    Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
+                        return Err(KernelError::NotPermitted);
                     }
+                    // One bad place spoils a whole link: find it, with few links for the others.
+                    Err(error) => match *stretch {
+                        [] => {}
+                        [index] => refusals.push(Refusal { index, error }),
+                        _ => stretches.extend(<[_; 2]>::from(stretch.split_at(stretch.len() / 2))),
+                    },
                 }
             }
         }
@@ -318,7 +345,7 @@ impl Kernel {
     }
 
     fn attach_multi(
-        &self,
+        &mut self,
         program: ProbeProgram,
         file: &Path,
         points: &[ProbePoint],
@@ -326,11 +353,27 @@ impl Kernel {
     ) -> io::Result<OwnedFd> {
         let offsets: Vec<u64> = indices.iter().map(|&index| points[index].offset).collect();
         let cookies: Vec<u64> = indices.iter().map(|&index| points[index].cookie).collect();
+        self.link_probes(program, file, &offsets, &cookies)
+    }
+
+    fn link_probes(
+        &mut self,
+        program: ProbeProgram,
+        file: &Path,
+        offsets: &[u64],
+        cookies: &[u64],
+    ) -> io::Result<OwnedFd> {
+        // The very file, also when its name means another one later, or when the process that it was named by has
+        // no root directory any more.
+        if !self.files.contains_key(file) {
+            let opened = File::options().read(true).custom_flags(libc::O_PATH).open(file)?;
+            self.files.insert(file.to_owned(), opened);
+        }
+        let path = format!("/proc/self/fd/{}", self.files[file].as_raw_fd());
         let loaded = self.multi.as_ref().and_then(|programs| programs.get(&program));
-        let loaded = loaded.ok_or_else(|| io::Error::other("the program is not loaded"))?;
-        // Before 6.10 the limit to a process meant one thread of it; the programs check the process themselves.
-        let process = (kernel_release() >= (6, 10)).then_some(self.target.tgid as u32);
-        bpf::attach_uprobe_multi(loaded.as_fd(), file, &offsets, &cookies, program.flags(), process)
+        let loaded = loaded.ok_or_else(|| io::Error::other("the program is not loaded"))?.as_fd();
+        let (path, flags) = (Path::new(&path), program.flags());
+        bpf::attach_uprobe_multi(loaded, path, offsets, cookies, flags, self.process)
     }
 
     fn attach_single(&mut self, point: &ProbePoint) -> io::Result<()> {
@@ -341,6 +384,41 @@ impl Kernel {
         };
         program.attach(at, &point.file, UProbeScope::AllProcesses).map_err(io::Error::other)?;
         Ok(())
+    }
+
+    /// Keeps the probes of a process whose main thread has ended, by a program that does nothing, at the same places and
+    /// in every process that maps their files. The kernel takes a limit to a process to be one to its main thread's
+    /// memory: without this it removes the probes as soon as somebody else detaches from the same place
+    /// (`kernel/trace/bpf_trace.c`, `uprobe_multi_link_filter`; `kernel/events/uprobes.c`, `register_for_each_vma`).
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses.
+    pub fn anchor_probes(&mut self) -> io::Result<()> {
+        // Without a limit there is nothing to lose.
+        if self.multi.is_none() || self.process.take().is_none() {
+            return Ok(());
+        }
+        let points = std::mem::take(&mut self.points);
+        let mut places: BTreeMap<&Path, BTreeSet<u64>> = BTreeMap::new();
+        for point in &points {
+            places.entry(&point.file).or_default().insert(point.offset);
+        }
+        for (file, offsets) in places {
+            let offsets: Vec<u64> = offsets.into_iter().collect();
+            let cookies = vec![0; offsets.len()];
+            let link = self.link_probes(ProbeProgram::Anchor, file, &offsets, &cookies)?;
+            self.probes.push(link);
+        }
+        Ok(())
+    }
+
+    /// Makes a gap in the stream: the next record shows that something is missing before it.
+    pub fn mark_gap(&mut self) {
+        let total = self.ebpf.map_mut(symbols::LOST_TOTAL);
+        let total = total.and_then(|map| Array::<_, u64>::try_from(map).ok());
+        // The map is there and takes numbers: it is this build's own.
+        let _ = total.map(|mut total| total.set(0, total.get(&0, 0).unwrap_or(0) + 1, 0));
     }
 
     /// Watches `length` bytes (1, 2, 4 or 8) at `address`, a multiple of it, in a thread and all that it will
@@ -432,15 +510,14 @@ impl Kernel {
         })
     }
 
-    /// Detaches everything. The kernel waits for a grace period at each link, so they are closed side by side.
+    /// Detaches everything.
     pub fn detach(self) {
-        let Self { ebpf, multi, links, watchpoints, spare, target: _ } = self;
+        let Self { ebpf, multi, links, probes, watchpoints, spare, .. } = self;
         thread::scope(|scope| {
-            for link in links {
-                scope.spawn(move || drop(link));
-            }
-            scope.spawn(move || drop((ebpf, multi, watchpoints, spare)));
+            scope.spawn(move || drop((ebpf, multi)));
+            drop_side_by_side(links.into_iter().chain(probes).collect());
         });
+        drop((watchpoints, spare));
     }
 
     /// The programs' log, when they were loaded with it, to be passed to `logger`.
@@ -451,6 +528,21 @@ impl Kernel {
     pub fn log_to<L: log::Log>(&mut self, logger: L) -> Result<EbpfLogger<L>, KernelError> {
         EbpfLogger::init_with_logger(&mut self.ebpf, logger).map_err(|error| refused(&error))
     }
+}
+
+/// Closes descriptors. The kernel waits for a grace period at each link, and for all that wait at once together.
+fn drop_side_by_side(mut descriptors: Vec<OwnedFd>) {
+    /// Threads at once at most.
+    const SIDE_BY_SIDE: usize = 64;
+    thread::scope(|scope| {
+        let share = descriptors.len().div_ceil(SIDE_BY_SIDE).max(1);
+        while !descriptors.is_empty() {
+            let rest = descriptors.split_off(share.min(descriptors.len()));
+            let share = std::mem::replace(&mut descriptors, rest);
+            // Without a thread they are closed here, one after the other.
+            let _ = thread::Builder::new().spawn_scoped(scope, move || drop(share));
+        }
+    });
 }
 
 /// The running kernel's release: major and minor.

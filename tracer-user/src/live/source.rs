@@ -147,14 +147,21 @@ pub struct Source {
     omissions: Omissions,
     exits: u64,
     hits: u64,
+    /// The first thread, as its own PID namespace numbers it, and whether its end was seen.
+    leader: (u32, bool),
     new_shared: Vec<(u32, RegistersRecord)>,
     frames: Frames,
 }
 
 impl Source {
-    /// A source for a process whose probes have these sites.
+    /// A source for a process whose probes have these sites. `pid` is that of its own PID namespace.
     #[must_use]
-    pub fn new(sites: Vec<Site>, symbolizer: Symbolizer, watches: Vec<WatchedRange>) -> Self {
+    pub fn new(
+        sites: Vec<Site>,
+        symbolizer: Symbolizer,
+        watches: Vec<WatchedRange>,
+        pid: u32,
+    ) -> Self {
         let probed = sites
             .iter()
             .filter_map(|site| match site.kind {
@@ -184,6 +191,7 @@ impl Source {
             omissions: Omissions::default(),
             exits: 0,
             hits: 0,
+            leader: (pid, false),
             new_shared: Vec::new(),
             frames: Frames::default(),
         }
@@ -465,6 +473,7 @@ impl Source {
             Kind::Exit => {
                 self.exits += 1;
                 self.frames.end_thread(thread);
+                self.leader.1 |= record.header.tid == self.leader.0;
                 self.running.remove(&record.header.tid);
                 self.syncs.exits(thread);
                 let seen = &mut self.threads[thread.index()];
@@ -634,6 +643,12 @@ impl Source {
     #[must_use]
     pub fn omissions(&self) -> &Omissions {
         &self.omissions
+    }
+
+    /// Whether the main thread has ended, which is not the end of the process.
+    #[must_use]
+    pub fn has_lost_leader(&self) -> bool {
+        self.leader.1
     }
 
     /// How many watchpoint hits were recorded.

@@ -216,11 +216,11 @@ pub fn run(options: &RunOptions) -> Result<Outcome, RunError> {
     if let Some(ending) = held.ended() {
         return ended_early(options, pid, ending);
     }
-    let Prepared { kernel, events, source, skipped, summary, mut notes } = prepared?;
+    let Prepared { kernel, events, source, target, skipped, summary, mut notes } = prepared?;
     let recorder = start_recorder(options, pid)?;
     let (reader, batches) =
         Reader::start(events).map_err(RunError::system("cannot start a thread"))?;
-    let checking = Checking::start(batches, source, kernel, options.checker, recorder)
+    let checking = Checking::start(batches, source, kernel, options.checker, recorder, target)
         .map_err(RunError::system("cannot start a thread"))?;
     let signals = privileges::forward_signals(pid)
         .map_err(RunError::system("cannot install signal handlers"))?;
@@ -228,13 +228,13 @@ pub fn run(options: &RunOptions) -> Result<Outcome, RunError> {
     let ending = running.await_end().map_err(RunError::system("cannot wait for the program"))?;
     signals.close();
     let undecodable = reader.finish();
-    let Checked { findings, recorder, source, kernel, late_watch_notes, values } =
+    let Checked { findings, recorder, source, kernel, notes: later_notes, values } =
         checking.finish();
     let lost = kernel.lost();
     if let Some(unseen) = unseen_hits(&kernel, &source, &lost) {
         notes.push(unseen);
     }
-    notes.extend(late_watch_notes);
+    notes.extend(later_notes);
     if undecodable > 0 {
         notes.push(format!("{undecodable} records could not be decoded"));
     }
@@ -301,6 +301,7 @@ struct Prepared {
     kernel: Kernel,
     events: aya::maps::RingBuf<aya::maps::MapData>,
     source: Source,
+    target: checking::Target,
     skipped: Vec<SkippedProbe>,
     summary: Summary,
     notes: Vec<String>,
@@ -317,6 +318,7 @@ fn prepare(options: &RunOptions, held: &Held) -> Result<Prepared, RunError> {
         .map_err(RunError::system("cannot read the PID namespace"))?;
     let mut kernel = Kernel::load(&LoadOptions {
         target: Target { tgid: tgid.into(), pidns_dev, pidns_ino },
+        process: pid,
         buffer_bytes: options.buffer_bytes,
         debug: options.debug_bpf,
         perf_probes: options.perf_probes,
@@ -346,7 +348,7 @@ fn prepare(options: &RunOptions, held: &Held) -> Result<Prepared, RunError> {
     let points: Vec<_> = plan.probes.iter().map(|probe| probe.point.clone()).collect();
     let mut failed = vec![false; points.len()];
     let mut skipped = Vec::new();
-    for refusal in kernel.attach_probes(&points)? {
+    for refusal in kernel.attach_probes(points)? {
         failed[refusal.index] = true;
         skipped.push(SkippedProbe {
             what: plan.probes[refusal.index].what.clone(),
@@ -357,14 +359,21 @@ fn prepare(options: &RunOptions, held: &Held) -> Result<Prepared, RunError> {
         plan.probes.iter().enumerate().filter(|(index, _)| !failed[*index]).collect();
     let count = |cost| attached.iter().filter(|(_, probe)| probe.cost == cost).count() as u64;
     let (emulated, single_stepped) = (count(Cost::Emulated), count(Cost::SingleStepped));
-    for index in missing_breakpoints(pid, &attached) {
-        failed[index] = true;
-        skipped.push(SkippedProbe {
-            what: plan.probes[index].what.clone(),
-            reason: "it was attached, and no breakpoint appeared in the program's memory"
-                .to_owned(),
-        });
+    let mut places: Vec<ProcessAddr> = attached.iter().map(|(_, probe)| probe.address).collect();
+    // Self-test of the probes: each must show in the program's memory.
+    let are_there = breakpoints(pid, &places);
+    for ((index, probe), is_there) in attached.iter().zip(&are_there) {
+        if !is_there {
+            failed[*index] = true;
+            skipped.push(SkippedProbe {
+                what: probe.what.clone(),
+                reason: "it was attached, and no breakpoint appeared in the program's memory"
+                    .to_owned(),
+            });
+        }
     }
+    let mut are_there = are_there.into_iter();
+    places.retain(|_| are_there.next() == Some(true));
     plan.without((0..failed.len()).filter(|&index| failed[index]));
     let Plan { sites, skipped: unplanned, .. } = plan;
     skipped.extend(unplanned);
@@ -383,24 +392,24 @@ fn prepare(options: &RunOptions, held: &Held) -> Result<Prepared, RunError> {
         );
     }
     let events = kernel.take_events()?;
-    let source = Source::new(sites, symbolizer, watches.ranges);
-    Ok(Prepared { kernel, events, source, skipped, summary, notes })
+    let source = Source::new(sites, symbolizer, watches.ranges, tgid);
+    let target = checking::Target { pid, probes: places };
+    Ok(Prepared { kernel, events, source, target, skipped, summary, notes })
 }
 
-/// Self-test of the probes: each must show as a breakpoint instruction in the program's memory.
-fn missing_breakpoints(pid: u32, probes: &[(usize, &PlannedProbe)]) -> Vec<usize> {
+/// Which of these places in a thread's memory have a breakpoint instruction; all of them where the memory cannot be
+/// read, which says nothing about them.
+fn breakpoints(thread: u32, places: &[ProcessAddr]) -> Vec<bool> {
     use std::os::unix::fs::FileExt as _;
     const INT3: u8 = 0xcc;
-    let Ok(memory) = std::fs::File::open(format!("/proc/{pid}/mem")) else { return Vec::new() };
-    let byte = |ProcessAddr(address)| {
-        let mut byte = [0];
-        memory.read_exact_at(&mut byte, address).ok().map(|()| byte[0])
+    let Ok(memory) = std::fs::File::open(format!("/proc/{thread}/mem")) else {
+        return vec![true; places.len()];
     };
-    probes
-        .iter()
-        .filter(|(_, probe)| byte(probe.address) != Some(INT3))
-        .map(|(index, _)| *index)
-        .collect()
+    let is_there = |&ProcessAddr(address): &ProcessAddr| {
+        let mut byte = [0];
+        memory.read_exact_at(&mut byte, address).is_ok() && byte[0] == INT3
+    };
+    places.iter().map(is_there).collect()
 }
 
 /// Self-test of the watchpoints: each hit has left a record, or was counted as lost.
