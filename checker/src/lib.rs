@@ -18,13 +18,22 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod aerodrome;
 mod check;
 mod davida;
 mod error;
 pub mod event;
 pub mod finding;
+pub mod format;
 mod hb;
+mod regiontrack;
+mod tally;
+mod vector;
+mod velodrome;
 
+pub use aerodrome::{AeroDrome, Detection};
 pub use check::{Checker, Options, Regions, Relation};
 pub use davida::Davida;
 pub use error::{EventError, Misfit};
+pub use regiontrack::RegionTrack;
+pub use velodrome::Velodrome;

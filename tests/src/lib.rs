@@ -1,1 +1,38 @@
-//! Placeholder while the workspace is laid out.
+//! The harness of the end-to-end tests: builds the programs under `programs/`, runs avtrace on them, and reads
+//! its reports. The expectations are in the suites under `tests/`.
+//!
+//! Every run has a time limit. A run that passes it is killed with all of its process group, and fails.
+
+pub mod machine;
+pub mod process;
+pub mod programs;
+pub mod report;
+pub mod tracer;
+
+pub use process::{Ended, Running};
+pub use programs::{Program, c, cpp, rust};
+pub use report::{Edge, Location, Report, Violation};
+pub use tracer::Avtrace;
+
+use std::path::{Path, PathBuf};
+
+/// The root of the workspace.
+#[must_use]
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("the crate is in the workspace")
+        .to_owned()
+}
+
+/// Cargo's target directory, found from where the running test lies: `TARGET/PROFILE/deps/TEST`.
+#[must_use]
+pub fn target_dir() -> PathBuf {
+    profile_dir().parent().expect("a target directory").to_owned()
+}
+
+/// The directory of the profile that the running test was built with.
+pub(crate) fn profile_dir() -> PathBuf {
+    let test = std::env::current_exe().expect("the path of the running test");
+    test.ancestors().nth(2).expect("TARGET/PROFILE/deps/TEST").to_owned()
+}

@@ -60,7 +60,12 @@ pub fn traced_thread() -> Option<u32> {
 
 /// The header of a record made now.
 pub fn header(kind: Kind, tid: u32, site: u32) -> Header {
-    Header { kind: kind as u16, flags: 0, tid, site, lost: lost_total() }
+    call_header(kind as u16, 0, tid, site)
+}
+
+/// The header of a record made now with this detail; the kind by its number.
+pub fn call_header(kind: u16, detail: u16, tid: u32, site: u32) -> Header {
+    Header { kind, detail, tid, site, lost: lost_total() }
 }
 
 /// An aligned load of 8 bytes is one instruction: it sees the counter before or after an increment, never between.
@@ -84,8 +89,10 @@ pub fn submit<T: Copy + 'static>(class: Class, record: T) {
 /// Counts an event that could not be recorded.
 pub fn count_lost(class: Class) {
     if let Some(counter) = LOST.get_ptr_mut(class as u32) {
-        // SAFETY: the element is this CPU's own, and programs of one CPU do not interrupt each other here.
-        unsafe { *counter += 1 };
+        // The element is this CPU's own, but a thread may be put off its CPU in the middle of a program, and another
+        // one counts there meanwhile.
+        // SAFETY: the element is 8 bytes, aligned, and lives as long as the map.
+        unsafe { atomic_increment(counter) };
     }
     if let Some(total) = LOST_TOTAL.get_ptr_mut(0) {
         // SAFETY: the element is 8 bytes, aligned, and lives as long as the map.

@@ -9,7 +9,7 @@
 use core::mem::{offset_of, size_of};
 
 /// Changes whenever a layout or a meaning below changes; user space refuses an object of another version.
-pub const ABI_VERSION: u32 = 1;
+pub const ABI_VERSION: u32 = 3;
 
 /// How many return addresses a record carries, the innermost first; unused ones are 0.
 pub const FRAMES: usize = 6;
@@ -45,6 +45,30 @@ pub enum Kind {
     Access = 12,
     /// A variable was named as shared ([`RegistersRecord`]).
     Shared = 13,
+    /// A reader-writer lock was taken shared ([`SyncRecord`]).
+    AcquireShared = 14,
+    /// A condition variable is about to be signalled, a semaphore to be posted, or a once routine has run
+    /// ([`SyncRecord`]).
+    Signal = 15,
+    /// A semaphore or a once flag has let a thread through ([`SyncRecord`]).
+    Wait = 16,
+    /// A thread is about to wait for a condition ([`PairRecord`]: the condition variable and its mutex).
+    ConditionWait = 17,
+    /// A wait for a condition has returned, however it went ([`SyncRecord`], the object is the condition
+    /// variable).
+    ConditionWake = 18,
+    /// A thread arrives at a barrier ([`SyncRecord`]).
+    Arrive = 19,
+    /// A thread departs from a barrier ([`SyncRecord`]).
+    Depart = 20,
+    /// An object's memory starts its life with a number: a semaphore's value, or how many threads a barrier waits
+    /// for ([`PairRecord`]).
+    Init = 21,
+    /// A thread is about to be joined ([`SyncRecord`], the object is its `pthread_t`, without frames).
+    JoinStart = 30,
+    /// A thread is about to be created ([`SyncRecord`], the object does not count): where in the code the next
+    /// [`Kind::Fork`] of the acting thread is from.
+    Create = 22,
 }
 
 impl Kind {
@@ -65,6 +89,16 @@ impl Kind {
             11 => Self::Exec,
             12 => Self::Access,
             13 => Self::Shared,
+            14 => Self::AcquireShared,
+            15 => Self::Signal,
+            16 => Self::Wait,
+            17 => Self::ConditionWait,
+            18 => Self::ConditionWake,
+            19 => Self::Arrive,
+            20 => Self::Depart,
+            21 => Self::Init,
+            30 => Self::JoinStart,
+            22 => Self::Create,
             _ => return None,
         })
     }
@@ -76,11 +110,12 @@ impl Kind {
 pub struct Header {
     /// A [`Kind`].
     pub kind: u16,
-    /// 0; reserved.
-    pub flags: u16,
+    /// Of a call that has returned: the low half of its result, which is an error number or 0. In a [`RegionRecord`]: the
+    /// low half of `EFLAGS`, which tells whether a conditional jump there is taken. 0 otherwise.
+    pub detail: u16,
     /// The acting thread, as its own PID namespace numbers it.
     pub tid: u32,
-    /// Which probe point or watchpoint fired: the low half of its cookie.
+    /// Which probe point fired: the low half of its cookie.
     pub site: u32,
     /// How many events had been lost when this one was recorded, modulo 2³². A change since the record before
     /// is a gap.
@@ -111,19 +146,34 @@ pub struct SyncRecord {
     pub frames: [u64; FRAMES],
 }
 
+/// An operation on a synchronisation object, and what else it is about.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PairRecord {
+    /// The operation.
+    pub call: SyncRecord,
+    /// See [`Kind`].
+    pub second: u64,
+}
+
 /// A hit of a hardware watchpoint.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AccessRecord {
-    /// The header.
+    /// The header; its site is 0: the kernel gives threads that inherit a watchpoint no cookie
+    /// (`kernel/events/core.c`, `perf_event_alloc`).
     pub header: Header,
-    /// The memory after the access, zero-extended: at most 8 bytes.
+    /// The watched address, which tells the watchpoint.
+    pub address: u64,
+    /// The 8 bytes from the watched address on, after the access.
     pub value: u64,
     /// The stack pointer.
     pub sp: u64,
     /// The instruction *after* the accessing one (x86 traps after the access), then return addresses that
     /// follow the chain of frame pointers unchecked.
     pub frames: [u64; FRAMES],
+    /// The processor's flags after the accessing instruction: they tell whether a compare-and-exchange wrote.
+    pub flags: u64,
 }
 
 /// A thread's or process's start or end.
@@ -142,10 +192,66 @@ pub struct ThreadRecord {
     pub comm: [u8; 16],
 }
 
-/// The attach cookie of a probe point: the site in the low half, the [`Kind`] to record in the high half.
-#[must_use]
-pub const fn cookie(kind: Kind, site: u32) -> u64 {
-    ((kind as u64) << 32) | site as u64
+/// The attach cookie of a probe point, which tells the programs what to do there.
+///
+/// From the low end: the site (32 bits), the [`Kind`] to record (8), flags (8), and how many bytes the stack pointer
+/// is below what it was at the function's first instruction (16).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cookie(pub u64);
+
+impl Cookie {
+    /// At the `ret` of a function that has left its argument register alone: the object is still in it.
+    pub const LEAF: u8 = 1;
+    /// Inside a call, which goes on.
+    pub const INSIDE: u8 = 2;
+    /// The third argument is recorded, not the second.
+    pub const THIRD: u8 = 4;
+    /// The call counts whatever it returns.
+    pub const ANY_RESULT: u8 = 8;
+    /// The object is what the first argument points to.
+    pub const INDIRECT: u8 = 16;
+
+    /// At a function's first instruction, or as if there.
+    #[must_use]
+    pub const fn new(kind: Kind, site: u32) -> Self {
+        Self(((kind as u64) << 32) | site as u64)
+    }
+
+    /// The same with a flag.
+    #[must_use]
+    pub const fn with(self, flag: u8) -> Self {
+        Self(self.0 | ((flag as u64) << 40))
+    }
+
+    /// The same where the stack pointer is `bytes` lower than at the function's first instruction.
+    #[must_use]
+    pub const fn deep(self, bytes: u16) -> Self {
+        Self(self.0 | ((bytes as u64) << 48))
+    }
+
+    /// The number of the [`Kind`].
+    #[must_use]
+    pub const fn kind(self) -> u16 {
+        (self.0 >> 32) as u16 & 0xff
+    }
+
+    /// The site.
+    #[must_use]
+    pub const fn site(self) -> u32 {
+        self.0 as u32
+    }
+
+    /// Whether it has a flag.
+    #[must_use]
+    pub const fn has(self, flag: u8) -> bool {
+        (self.0 >> 40) as u8 & flag != 0
+    }
+
+    /// How many bytes the stack pointer is below that at the function's first instruction.
+    #[must_use]
+    pub const fn depth(self) -> u64 {
+        self.0 >> 48
+    }
 }
 
 /// Classes of events, for the counters of lost ones.
@@ -229,6 +335,8 @@ pub mod symbols {
     pub const EVENTS: &str = "EVENTS";
     /// The per-CPU counters of lost events, by [`Class`](super::Class).
     pub const LOST: &str = "LOST";
+    /// The number that goes into [`Header::lost`](super::Header::lost).
+    pub const LOST_TOTAL: &str = "LOST_TOTAL";
 }
 
 const _: () = {
@@ -240,9 +348,12 @@ const _: () = {
     assert!(size_of::<SyncRecord>() == 80);
     assert!(offset_of!(SyncRecord, object) == 16);
     assert!(offset_of!(SyncRecord, frames) == 32);
-    assert!(size_of::<AccessRecord>() == 80);
-    assert!(offset_of!(AccessRecord, value) == 16);
-    assert!(offset_of!(AccessRecord, frames) == 32);
+    assert!(size_of::<PairRecord>() == 88);
+    assert!(offset_of!(PairRecord, second) == 80);
+    assert!(size_of::<AccessRecord>() == 96);
+    assert!(offset_of!(AccessRecord, value) == 24);
+    assert!(offset_of!(AccessRecord, frames) == 40);
+    assert!(offset_of!(AccessRecord, flags) == 88);
     assert!(size_of::<ThreadRecord>() == 48);
     assert!(offset_of!(ThreadRecord, child) == 24);
     assert!(offset_of!(ThreadRecord, comm) == 32);
@@ -266,9 +377,13 @@ mod tests {
     }
 
     #[test]
-    fn a_cookie_holds_kind_and_site() {
-        let cookie = cookie(Kind::Release, 0xffff_fffe);
-        assert_eq!(cookie as u32, 0xffff_fffe);
-        assert_eq!((cookie >> 32) as u16, Kind::Release as u16);
+    fn a_cookie_holds_what_was_put_in() {
+        let cookie = Cookie::new(Kind::Release, 0xffff_fffe);
+        assert_eq!((cookie.site(), cookie.kind()), (0xffff_fffe, Kind::Release as u16));
+        assert_eq!((cookie.has(Cookie::LEAF), cookie.depth()), (false, 0));
+        let cookie = Cookie::new(Kind::Init, 7).with(Cookie::THIRD).deep(0xfff8);
+        assert_eq!((cookie.site(), cookie.kind()), (7, Kind::Init as u16));
+        assert!(cookie.has(Cookie::THIRD) && !cookie.has(Cookie::LEAF | Cookie::INSIDE));
+        assert_eq!(cookie.depth(), 0xfff8);
     }
 }

@@ -1,17 +1,18 @@
-//! Probes on functions that take and let go of locks, and on joins: calls that count only when they succeed.
+//! Probes on calls of functions that synchronise: at their entries, and at their returns for what counts only then.
+//! What a call means is in the probe's cookie, and which functions there are is decided in user space.
 
 use aya_ebpf::{
     EbpfContext as _,
-    helpers::bpf_get_attach_cookie,
+    helpers::{bpf_get_attach_cookie, bpf_probe_read_user},
     macros::{map, uprobe, uretprobe},
     maps::HashMap,
     programs::{ProbeContext, RetProbeContext},
 };
-use tracer_ebpf::{Class, Kind, SyncRecord};
+use tracer_ebpf::{Class, Cookie, FRAMES, Kind, PairRecord, SyncRecord};
 
 use crate::{
     debug_log,
-    emit::{count_lost, frames, header, return_address, submit, traced_thread},
+    emit::{call_header, count_lost, frames, return_address, submit, traced_thread},
 };
 
 /// `EOWNERDEAD`: a robust mutex was taken, its last owner died with it.
@@ -22,16 +23,19 @@ const EOWNERDEAD: i32 = 130;
 #[derive(Clone, Copy)]
 struct Pending {
     object: u64,
-    site: u64,
+    /// The cookie of its entry.
+    cookie: u64,
+    /// The caller's frame pointer.
+    bp: u64,
 }
 
 /// Calls that have not returned yet, by the stack pointer at their entry: unique among all threads of a process,
-/// also where a signal handler interrupts one call and makes another.
+/// also where a signal handler interrupts one call and makes another. A call that something unwound leaves its
+/// entry behind until another call takes the place.
 #[map]
 static PENDING: HashMap<u64, Pending> = HashMap::with_max_entries(1 << 16, 0);
 
-/// At a point in the entry of an acquiring or joining function where the argument register and the stack pointer
-/// are still those of the call.
+/// At the entry of a function whose return counts: where its arguments are still those of the call.
 ///
 /// Kernel: 5.15 (cookies), 6.6 as `uprobe_multi`.
 #[uprobe]
@@ -40,65 +44,120 @@ pub fn call_enter(ctx: ProbeContext) -> u32 {
         return 0;
     }
     // SAFETY: the context is this program's own.
-    let site = unsafe { bpf_get_attach_cookie(ctx.as_ptr()) };
+    let cookie = Cookie(unsafe { bpf_get_attach_cookie(ctx.as_ptr()) });
     // SAFETY: the kernel hands a valid `pt_regs`.
     let regs = unsafe { &*ctx.regs };
-    if PENDING.insert(regs.rsp, Pending { object: regs.rdi, site }, 0).is_err() {
+    let mut object = regs.rdi;
+    if cookie.has(Cookie::INDIRECT) {
+        // SAFETY: the helper checks the address.
+        object = unsafe { bpf_probe_read_user(object as *const u64) }.unwrap_or(0);
+    }
+    let pending = Pending { object, cookie: cookie.0, bp: regs.rbp };
+    if PENDING.insert(regs.rsp + cookie.depth(), pending, 0).is_err() {
         count_lost(Class::Lock);
     }
     0
 }
 
-/// When an acquiring function has returned.
+/// When a function has returned that nothing unwinds.
 ///
 /// The kernel takes the entry off the return stack before it calls this, so `ip` is the caller's again
 /// (`kernel/events/uprobes.c`, `uprobe_handle_trampoline`).
 ///
 /// Kernel: 5.15 (cookies), 6.6 as `uprobe_multi`.
 #[uretprobe]
-pub fn acquire_return(ctx: RetProbeContext) -> u32 {
+pub fn call_return(ctx: RetProbeContext) -> u32 {
     let Some(tid) = traced_thread() else { return 0 };
     // SAFETY: the kernel hands a valid `pt_regs`.
     let regs = unsafe { &*ctx.regs };
-    let caller = frames_of_caller(regs.rip, regs.rsp, regs.rbp);
-    returned(tid, regs.rsp - 8, regs.rax as i32, Kind::Acquire, Class::Lock, &caller);
+    let Some(pending) = take(regs.rsp - 8) else { return 0 };
+    let result = regs.rax as i32;
+    let cookie = Cookie(pending.cookie);
+    if counts(cookie, result) {
+        let caller = frames_of_caller(regs.rip, regs.rsp, regs.rbp);
+        submit_call(tid, cookie, result, pending.object, &caller);
+    }
     0
 }
 
-/// At a `ret` of a joining function. Those can be unwound by cancellation, so no return probe goes there.
+/// At a `ret` of a function that exceptions or cancellation may unwind, where no return probe may be; or inside it,
+/// at a place that tells more than the return does.
 ///
 /// Kernel: 5.15 (cookies), 6.6 as `uprobe_multi`.
 #[uprobe]
-pub fn join_return(ctx: ProbeContext) -> u32 {
-    let Some(tid) = traced_thread() else { return 0 };
-    // SAFETY: the kernel hands a valid `pt_regs`.
-    let regs = unsafe { &*ctx.regs };
-    let caller = frames_of_caller(return_address(regs.rsp), regs.rsp + 8, regs.rbp);
-    returned(tid, regs.rsp, regs.rax as i32, Kind::Join, Class::Thread, &caller);
-    0
-}
-
-/// At the entry of a function that lets go of a lock, or that starts or ends a lock's life.
-///
-/// Kernel: 5.15 (cookies), 6.6 as `uprobe_multi`.
-#[uprobe]
-pub fn release(ctx: ProbeContext) -> u32 {
+pub fn call_end(ctx: ProbeContext) -> u32 {
     let Some(tid) = traced_thread() else { return 0 };
     // SAFETY: the context is this program's own.
-    let cookie = unsafe { bpf_get_attach_cookie(ctx.as_ptr()) };
-    let Some(kind) = Kind::from_u16((cookie >> 32) as u16) else { return 0 };
+    let here = Cookie(unsafe { bpf_get_attach_cookie(ctx.as_ptr()) });
     // SAFETY: the kernel hands a valid `pt_regs`.
     let regs = unsafe { &*ctx.regs };
-    let caller = frames_of_caller(return_address(regs.rsp), regs.rsp + 8, regs.rbp);
-    debug_log!(&ctx, "release: object {:x} tid {}", regs.rdi, tid);
-    submit_call(tid, cookie as u32, kind, Class::Lock, regs.rdi, &caller);
+    let sp = regs.rsp + here.depth();
+    if here.has(Cookie::INSIDE) {
+        // SAFETY: no other program touches the entry of a stack pointer that this thread is using.
+        let Some(&pending) = (unsafe { PENDING.get(sp) }) else { return 0 };
+        // `rbp` may be in use for something else by now.
+        let caller = frames_of_caller(return_address(sp), sp + 8, pending.bp);
+        submit_call(tid, here, 0, pending.object, &caller);
+        return 0;
+    }
+    let (cookie, object) = if here.has(Cookie::LEAF) {
+        (here, regs.rdi)
+    } else {
+        // Functions share returns: the entry tells whose this one is.
+        let Some(pending) = take(sp) else { return 0 };
+        (Cookie(pending.cookie), pending.object)
+    };
+    let result = regs.rax as i32;
+    if counts(cookie, result) {
+        let caller = frames_of_caller(return_address(sp), sp + 8, regs.rbp);
+        submit_call(tid, cookie, result, object, &caller);
+    }
+    0
+}
+
+/// At the entry of a function that counts when it is called.
+///
+/// Kernel: 5.15 (cookies), 6.6 as `uprobe_multi`.
+#[uprobe]
+pub fn call(ctx: ProbeContext) -> u32 {
+    let Some(tid) = traced_thread() else { return 0 };
+    // SAFETY: the context is this program's own.
+    let cookie = Cookie(unsafe { bpf_get_attach_cookie(ctx.as_ptr()) });
+    // SAFETY: the kernel hands a valid `pt_regs`.
+    let regs = unsafe { &*ctx.regs };
+    let sp = regs.rsp + cookie.depth();
+    let caller = frames_of_caller(return_address(sp), sp + 8, regs.rbp);
+    debug_log!(&ctx, "call: kind {} object {:x} tid {}", cookie.kind(), regs.rdi, tid);
+    submit_call(tid, cookie, 0, regs.rdi, &caller);
+    0
+}
+
+/// As [`call`], where another argument counts as well.
+///
+/// Kernel: 5.15 (cookies), 6.6 as `uprobe_multi`.
+#[uprobe]
+pub fn call_pair(ctx: ProbeContext) -> u32 {
+    let Some(tid) = traced_thread() else { return 0 };
+    // SAFETY: the context is this program's own.
+    let cookie = Cookie(unsafe { bpf_get_attach_cookie(ctx.as_ptr()) });
+    // SAFETY: the kernel hands a valid `pt_regs`.
+    let regs = unsafe { &*ctx.regs };
+    let sp = regs.rsp + cookie.depth();
+    let caller = frames_of_caller(return_address(sp), sp + 8, regs.rbp);
+    // Both are read: the compiler must not choose an address in the context, which the verifier refuses.
+    // SAFETY: the kernel hands a valid `pt_regs`.
+    let (second, third) =
+        unsafe { ((&raw const regs.rsi).read_volatile(), (&raw const regs.rdx).read_volatile()) };
+    let second = if cookie.has(Cookie::THIRD) { third } else { second };
+    debug_log!(&ctx, "pair: kind {} object {:x} tid {}", cookie.kind(), regs.rdi, tid);
+    submit(class(cookie), PairRecord { call: record(tid, cookie, 0, regs.rdi, &caller), second });
     0
 }
 
 /// The caller's stack: its stack pointer after the return, and the return addresses from it on.
 struct Caller {
     sp: u64,
-    frames: [u64; tracer_ebpf::FRAMES],
+    frames: [u64; FRAMES],
 }
 
 #[inline(always)]
@@ -106,25 +165,41 @@ fn frames_of_caller(ip: u64, sp: u64, bp: u64) -> Caller {
     Caller { sp, frames: frames(ip, sp, bp) }
 }
 
+/// The call that was entered at a stack pointer, which is over now.
 #[inline(always)]
-fn returned(tid: u32, entry_sp: u64, result: i32, kind: Kind, class: Class, caller: &Caller) {
+fn take(entry_sp: u64) -> Option<Pending> {
     // SAFETY: no other program touches the entry of a stack pointer that this thread is using.
-    let Some(&pending) = (unsafe { PENDING.get(entry_sp) }) else { return };
+    let pending = unsafe { PENDING.get(entry_sp) }.copied()?;
     let _ = PENDING.remove(entry_sp);
-    if result == 0 || (result == EOWNERDEAD && matches!(kind, Kind::Acquire)) {
-        submit_call(tid, pending.site as u32, kind, class, pending.object, caller);
-    }
+    Some(pending)
+}
+
+/// Whether a call with this result did what it is for.
+#[inline(always)]
+fn counts(cookie: Cookie, result: i32) -> bool {
+    result == 0
+        || cookie.has(Cookie::ANY_RESULT)
+        || (result == EOWNERDEAD && cookie.kind() == Kind::Acquire as u16)
 }
 
 #[inline(always)]
-fn submit_call(tid: u32, site: u32, kind: Kind, class: Class, object: u64, caller: &Caller) {
-    submit(
-        class,
-        SyncRecord {
-            header: header(kind, tid, site),
-            object,
-            sp: caller.sp,
-            frames: caller.frames,
-        },
-    );
+fn class(cookie: Cookie) -> Class {
+    const CREATE: u16 = Kind::Create as u16;
+    const JOIN: u16 = Kind::Join as u16;
+    if matches!(cookie.kind(), CREATE | JOIN) { Class::Thread } else { Class::Lock }
+}
+
+#[inline(always)]
+fn submit_call(tid: u32, cookie: Cookie, result: i32, object: u64, caller: &Caller) {
+    submit(class(cookie), record(tid, cookie, result, object, caller));
+}
+
+#[inline(always)]
+fn record(tid: u32, cookie: Cookie, result: i32, object: u64, caller: &Caller) -> SyncRecord {
+    SyncRecord {
+        header: call_header(cookie.kind(), result as u16, tid, cookie.site()),
+        object,
+        sp: caller.sp,
+        frames: caller.frames,
+    }
 }

@@ -1,29 +1,32 @@
-//! Probes on markers: a region begins or ends, a variable is named as shared.
+//! Probes on markers and on the entries and exits of functions: a region begins or ends, a variable is named as
+//! shared.
 
 use aya_ebpf::{
     EbpfContext as _, helpers::bpf_get_attach_cookie, macros::uprobe, programs::ProbeContext,
 };
-use tracer_ebpf::{Class, Kind, REGISTERS, RegionRecord, RegistersRecord};
+use tracer_ebpf::{Class, Cookie, Header, Kind, REGISTERS, RegionRecord, RegistersRecord};
 
 use crate::{
     debug_log,
     emit::{header, submit, traced_thread},
 };
 
-/// At a begin or end marker's nop; the cookie tells which.
+/// At a begin or end marker's nop, or where a function begins or may end; the cookie tells which.
 ///
-/// Kernel: 5.15 (cookies), 6.6 as `uprobe_multi`. The nop is emulated, not single-stepped
+/// Kernel: 5.15 (cookies), 6.6 as `uprobe_multi`. A nop is emulated, not single-stepped
 /// (`arch/x86/kernel/uprobes.c`, `branch_setup_xol_insn`).
 #[uprobe]
 pub fn region(ctx: ProbeContext) -> u32 {
     let Some(tid) = traced_thread() else { return 0 };
     // SAFETY: the context is this program's own.
-    let cookie = unsafe { bpf_get_attach_cookie(ctx.as_ptr()) };
-    let Some(kind) = Kind::from_u16((cookie >> 32) as u16) else { return 0 };
+    let cookie = Cookie(unsafe { bpf_get_attach_cookie(ctx.as_ptr()) });
+    let Some(kind) = Kind::from_u16(cookie.kind()) else { return 0 };
     // SAFETY: the kernel hands a valid `pt_regs`.
-    let sp = unsafe { (*ctx.regs).rsp };
-    debug_log!(&ctx, "region: kind {} site {} tid {}", kind as u16, cookie as u32, tid);
-    submit(Class::Region, RegionRecord { header: header(kind, tid, cookie as u32), sp });
+    let (sp, flags) = unsafe { ((*ctx.regs).rsp, (*ctx.regs).eflags) };
+    debug_log!(&ctx, "region: kind {} site {} tid {}", kind as u16, cookie.site(), tid);
+    // The low half has all flags that conditional jumps look at.
+    let header = Header { detail: flags as u16, ..header(kind, tid, cookie.site()) };
+    submit(Class::Region, RegionRecord { header, sp });
     0
 }
 
@@ -43,5 +46,13 @@ pub fn shared(ctx: ProbeContext) -> u32 {
     ];
     debug_log!(&ctx, "shared: site {} tid {}", site, tid);
     submit(Class::Access, RegistersRecord { header: header(Kind::Shared, tid, site), registers });
+    0
+}
+
+/// Anywhere: a probe that keeps the breakpoint of others in place.
+///
+/// Kernel: 6.6 as `uprobe_multi`.
+#[uprobe]
+pub fn anchor(_ctx: ProbeContext) -> u32 {
     0
 }

@@ -1,12 +1,13 @@
-//! Tracepoints of the scheduler: threads and processes start and end, programs are replaced.
+//! Tracepoints of the scheduler: threads and processes start and end, programs are replaced. And whom a call is to
+//! join; that it has is in `lock`.
 
 use aya_ebpf::{
     EbpfContext as _, Global,
     helpers::{bpf_get_current_pid_tgid, bpf_probe_read_kernel},
-    macros::raw_tracepoint,
-    programs::RawTracePointContext,
+    macros::{raw_tracepoint, uprobe},
+    programs::{ProbeContext, RawTracePointContext},
 };
-use tracer_ebpf::{Class, KernelLayout, Kind, ThreadRecord};
+use tracer_ebpf::{Class, FRAMES, KernelLayout, Kind, SyncRecord, ThreadRecord};
 
 use crate::{
     debug_log,
@@ -68,6 +69,27 @@ pub fn exec(ctx: RawTracePointContext) -> i32 {
     let Some(tid) = traced_thread() else { return 0 };
     debug_log!(&ctx, "exec: tid {}", tid);
     submit_thread(&ctx, Kind::Exec, tid, 0, 0);
+    0
+}
+
+/// At the entry of a joining function. When it returns, the identity may have gone to another thread: this record
+/// comes while it still means the one that is joined.
+///
+/// Kernel: 6.6 as `uprobe_multi`.
+#[uprobe]
+pub fn join_enter(ctx: ProbeContext) -> u32 {
+    let Some(tid) = traced_thread() else { return 0 };
+    // SAFETY: the kernel hands a valid `pt_regs`.
+    let regs = unsafe { &*ctx.regs };
+    submit(
+        Class::Thread,
+        SyncRecord {
+            header: header(Kind::JoinStart, tid, 0),
+            object: regs.rdi,
+            sp: regs.rsp,
+            frames: [0; FRAMES],
+        },
+    );
     0
 }
 

@@ -1,10 +1,7 @@
 //! Hardware watchpoints: a watched variable was read or written.
 
 use aya_ebpf::{
-    EbpfContext as _,
-    bindings::bpf_perf_event_data,
-    helpers::{bpf_get_attach_cookie, bpf_probe_read_user},
-    macros::perf_event,
+    bindings::bpf_perf_event_data, helpers::bpf_probe_read_user, macros::perf_event,
     programs::PerfEventContext,
 };
 use tracer_ebpf::{AccessRecord, Class, Kind};
@@ -17,12 +14,10 @@ use crate::{
 /// After an instruction that touched a watched range, in the thread that did it
 /// (`kernel/events/hw_breakpoint.c`).
 ///
-/// Kernel: 5.15 (cookies of perf events).
+/// Kernel: 4.9, and 5.13 for watchpoints that threads inherit and child processes do not.
 #[perf_event]
 pub fn access(ctx: PerfEventContext) -> u32 {
     let Some(tid) = traced_thread() else { return 0 };
-    // SAFETY: the context is this program's own.
-    let site = unsafe { bpf_get_attach_cookie(ctx.as_ptr()) } as u32;
     // SAFETY: the kernel hands a valid `bpf_perf_event_data`.
     let bpf_perf_event_data { regs, addr, .. } = unsafe { &*ctx.ctx };
     let (address, ip, sp, bp) = (*addr, regs.rip, regs.rsp, regs.rbp);
@@ -30,14 +25,16 @@ pub fn access(ctx: PerfEventContext) -> u32 {
     // mapping the read fails, and the value is unknown.
     // SAFETY: the helper checks the address.
     let value = unsafe { bpf_probe_read_user(address as *const u64) }.unwrap_or(0);
-    debug_log!(&ctx, "access: site {} ip {:x} tid {}", site, ip, tid);
+    debug_log!(&ctx, "access: address {:x} ip {:x} tid {}", address, ip, tid);
     submit(
         Class::Access,
         AccessRecord {
-            header: header(Kind::Access, tid, site),
+            header: header(Kind::Access, tid, 0),
+            address,
             value,
             sp,
             frames: frames(ip, sp, bp),
+            flags: regs.eflags,
         },
     );
     0

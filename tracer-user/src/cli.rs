@@ -1,10 +1,18 @@
 //! The command line: options, their help, and nothing of what they do.
 
+mod offline;
+mod record;
+
+pub use offline::{CheckArgs, ConvertArgs, RelationArg, ReportArgs, TraceFormatArg};
+pub use record::RecordArgs;
+
 use std::{ffi::OsString, path::PathBuf};
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{
+    ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum,
+};
 
-use crate::probes::watch::WatchSpec;
+use crate::probes::select::{Pattern, Rule, Rules};
 
 /// Find atomicity violations in native programs, with a witness for each.
 ///
@@ -33,52 +41,98 @@ Examples:
   sudo avtrace ./prog                     run ./prog and report what was not atomic
   sudo avtrace --watch account.balance ./prog
                                           also see the accesses to a variable
-  sudo avtrace --format json -o report.json -- ./prog --its-own-option
-  
+  sudo avtrace --format json -o report.json ./prog --its-own-option
+  sudo avtrace record -o t.avt ./prog     record now,
+  avtrace check t.avt                     check later, as often as wanted
+
 Regions are marked in the source, at the cost of a nop:
   C, C++   #include \"avtrace.h\"           AVTRACE_REGION(\"transfer\");
   Rust     avtrace = \"0.1\"                let _region = avtrace::region!(\"transfer\");
 
-Exit status: the program's own when nothing was found (128 + N when signal N killed it), 66 when something
-was, 1 when avtrace failed, 2 for bad usage, 3 when the program cannot be read.";
+Exit status: the program's own when nothing was found (128 + N when signal N killed it), 66 when
+something was, 1 when avtrace failed, 2 for bad usage, 3 when the program cannot be read.
+
+`avtrace COMMAND --help` tells more of each command.";
 
 /// What avtrace can do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run a program and check it while it runs (the default).
     Run(RunArgs),
+    /// List the probes that a program would get, with the cost of each, and do not run it.
+    Probes(RunArgs),
+    /// Run a program and record its events in a file, to be checked later.
+    Record(RecordArgs),
+    /// Check recorded traces.
+    Check(CheckArgs),
+    /// Turn a trace into text, or into avtrace's own format.
+    Convert(ConvertArgs),
+    /// Show JSON reports as text.
+    Report(ReportArgs),
 }
 
 /// Options of `run`.
 #[derive(Args, Debug)]
 pub struct RunArgs {
+    /// What is captured.
+    #[command(flatten)]
+    pub capture: CaptureArgs,
+
+    /// Which levels of nested regions are checked.
+    #[arg(long, value_enum, default_value_t = RegionsArg::Outermost)]
+    pub regions: RegionsArg,
+
+    /// List the regions that would be watched, and why, and do not run the program.
+    #[arg(long)]
+    pub list_regions: bool,
+
+    /// Also record the events in FILE, for `avtrace check`.
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
+
+    /// Where the report goes.
+    #[command(flatten)]
+    pub output: OutputArgs,
+
+    /// The program, and its arguments.
+    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM [ARGS]")]
+    pub program: Vec<OsString>,
+}
+
+/// What is captured of a program, and how.
+#[derive(Args, Debug)]
+pub struct CaptureArgs {
     /// Watch a variable with a hardware watchpoint, and see every access to it.
     ///
     /// SYMBOL is a global or static variable, or a field of one (`account.balance`, `table[3].count`,
     /// `bank::TOTAL`), or an address (`0x…`). OFFSET is in bytes; LEN is 1, 2, 4 or 8, by default the variable's
     /// size. Repeatable: at most four ranges.
     #[arg(long, value_name = "SYMBOL[+OFFSET][:LEN]")]
-    pub watch: Vec<WatchSpec>,
+    pub watch: Vec<String>,
 
-    /// Which levels of nested regions are checked.
-    #[arg(long, value_enum, default_value_t = RegionsArg::Outermost)]
-    pub regions: RegionsArg,
+    /// Functions that are atomic regions, beside those that markers name.
+    ///
+    /// PATTERN is a name (`transfer`, `Account::deposit`, `bank::*`, `deposit(long)`), with `*`, `?` and `[…]`;
+    /// `re:REGEX`, a regular expression anywhere in the name; or `file:FILE.c:LINE`, the function around a line.
+    /// Functions of the program itself are meant, those of a library with `LIB.so!PATTERN`. Repeatable: of
+    /// `--atomic` and `--not-atomic` the last that matches a function decides. With neither, and without markers in
+    /// the program, its functions that take locks are regions; see `--list-regions`.
+    #[arg(long, value_name = "PATTERN")]
+    pub atomic: Vec<Pattern>,
 
-    /// The form of the report.
-    #[arg(long, value_enum, default_value_t = Format::Text)]
-    pub format: Format,
+    /// Functions that are no regions; as for `--atomic`.
+    #[arg(long, value_name = "PATTERN")]
+    pub not_atomic: Vec<Pattern>,
 
-    /// Write the report to FILE instead of standard error.
-    #[arg(short, long, value_name = "FILE")]
-    pub output: Option<PathBuf>,
+    /// Read regions and watches from a TOML file with the lists `atomic`, `not_atomic` and `watch`.
+    ///
+    /// They come before those of the command line. Repeatable.
+    #[arg(long, value_name = "FILE")]
+    pub spec: Vec<PathBuf>,
 
-    /// Exit with N when something was found.
-    #[arg(long, value_name = "N", default_value_t = 66, value_parser = clap::value_parser!(u8))]
-    pub error_exitcode: u8,
-
-    /// Colour the report.
-    #[arg(long, value_enum, default_value_t = ColorArg::Auto)]
-    pub color: ColorArg,
+    /// `--atomic` and `--not-atomic` in the order of the command line; no option itself.
+    #[arg(skip)]
+    pub rules: Rules,
 
     /// Size of the ring buffer between kernel and checker, in MiB: a power of two.
     #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = buffer_size)]
@@ -92,14 +146,63 @@ pub struct RunArgs {
     #[arg(long)]
     pub debug_bpf: bool,
 
-    /// The program, and its arguments.
-    #[arg(
-        required = true,
-        trailing_var_arg = true,
-        allow_hyphen_values = true,
-        value_name = "PROGRAM [ARGS]"
-    )]
-    pub program: Vec<OsString>,
+    /// Attach each probe as a perf event, as on kernels before 6.6.
+    #[arg(long, hide = true)]
+    pub perf_probes: bool,
+}
+
+/// What form a report has, where it goes, and what it means for the exit status.
+#[derive(Args, Debug)]
+pub struct OutputArgs {
+    /// The form of the report.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+
+    /// Write the report to FILE.
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+
+    /// Exit with N when something was found.
+    #[arg(long, value_name = "N", default_value_t = 66, value_parser = clap::value_parser!(u8))]
+    pub error_exitcode: u8,
+
+    /// Colour the report.
+    #[arg(long, value_enum, default_value_t = ColorArg::Auto)]
+    pub color: ColorArg,
+}
+
+impl Cli {
+    /// Parses a command line; prints what is wrong with it and exits, when something is.
+    #[must_use]
+    pub fn parse_in_order() -> Self {
+        let matches = Self::command().get_matches();
+        Self::from_matches(&matches).unwrap_or_else(|error| error.exit())
+    }
+
+    fn from_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let mut cli = Self::from_arg_matches(matches)?;
+        cli.run.capture.rules = rules(matches);
+        let Some((_, matches)) = matches.subcommand() else { return Ok(cli) };
+        match &mut cli.command {
+            Some(Command::Run(run) | Command::Probes(run)) => run.capture.rules = rules(matches),
+            Some(Command::Record(record)) => record.capture.rules = rules(matches),
+            _ => {}
+        }
+        Ok(cli)
+    }
+}
+
+/// The rules for regions, in the order of the command line.
+fn rules(matches: &ArgMatches) -> Rules {
+    let mut rules: Vec<(usize, Rule)> = Vec::new();
+    for (id, atomic) in [("atomic", true), ("not_atomic", false)] {
+        let patterns = matches.get_many::<Pattern>(id).into_iter().flatten();
+        for (index, pattern) in matches.indices_of(id).into_iter().flatten().zip(patterns) {
+            rules.push((index, Rule { pattern: pattern.clone(), atomic }));
+        }
+    }
+    rules.sort_by_key(|(index, _)| *index);
+    rules.into_iter().map(|(_, rule)| rule).collect()
 }
 
 /// Which levels of nested regions are checked.
@@ -141,10 +244,24 @@ fn buffer_size(text: &str) -> Result<u32, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory as _;
 
     fn parse(arguments: &[&str]) -> Result<Cli, clap::Error> {
-        Cli::try_parse_from(std::iter::once("avtrace").chain(arguments.iter().copied()))
+        let arguments = std::iter::once("avtrace").chain(arguments.iter().copied());
+        Cli::from_matches(&Cli::command().try_get_matches_from(arguments)?)
+    }
+
+    #[test]
+    fn rules_keep_the_order_of_the_command_line() {
+        let options = ["--not-atomic", "a", "--atomic", "b", "--not-atomic=c", "./prog"];
+        let order = |rules: &[Rule]| -> Vec<(String, bool)> {
+            rules.iter().map(|rule| (rule.pattern.to_string(), rule.atomic)).collect()
+        };
+        let expected = [("a".to_owned(), false), ("b".to_owned(), true), ("c".to_owned(), false)];
+        assert_eq!(order(&parse(&options).unwrap().run.capture.rules), expected);
+        let run: Vec<&str> = std::iter::once("run").chain(options).collect();
+        let Some(Command::Run(run)) = parse(&run).unwrap().command else { panic!("`run`") };
+        assert_eq!(order(&run.capture.rules), expected);
+        assert!(parse(&["--atomic", "re:(", "./prog"]).is_err());
     }
 
     #[test]
@@ -157,7 +274,7 @@ mod tests {
         let cli = parse(&["--watch", "a.b:8", "./prog", "--format", "x"]).unwrap();
         assert!(cli.command.is_none());
         assert_eq!(cli.run.program, ["./prog", "--format", "x"]);
-        assert_eq!(cli.run.watch.len(), 1);
+        assert_eq!(cli.run.capture.watch.len(), 1);
         let cli = parse(&["run", "--", "-prog", "-v"]).unwrap();
         let Some(Command::Run(run)) = cli.command else { panic!("`run` was not understood") };
         assert_eq!(run.program, ["-prog", "-v"]);
@@ -169,6 +286,6 @@ mod tests {
         assert!(parse(&["run"]).is_err());
         assert!(parse(&["--buffer", "3", "x"]).is_err());
         assert!(parse(&["--error-exitcode", "256", "x"]).is_err());
-        assert!(parse(&["--watch", "x:3", "x"]).is_err());
+        assert!(parse(&["--no-such-option", "x"]).is_err());
     }
 }

@@ -1,9 +1,13 @@
-//! The parts of the `avtrace` command, as a library for its own tests: the command line, capture, names and
-//! reports. Checking is in `checker`, the kernel side in `tracer-ebpf`.
+//! The parts of the `avtrace` command, as a library for its own tests: the command line, capture, recorded traces,
+//! names and reports. Checking and trace formats are in `checker`, the kernel side in `tracer-ebpf`.
 
+pub mod cli;
+pub mod commands;
 pub mod kernel;
 pub mod live;
+pub mod offline;
 pub mod probes;
 pub mod report;
+pub mod session;
 pub mod symbolize;
 pub mod sys;

@@ -1,2 +1,13 @@
-//! The `avtrace` command.
-fn main() {}
+//! The `avtrace` command: parses the command line, does what it says, exits.
+
+use std::process::ExitCode;
+
+use tracer_user::{cli::Cli, commands};
+
+fn main() -> ExitCode {
+    let status = commands::run(Cli::parse_in_order()).unwrap_or_else(|failure| {
+        commands::complain(&failure.message);
+        failure.status
+    });
+    ExitCode::from(status)
+}

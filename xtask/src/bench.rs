@@ -2,6 +2,7 @@
 //! and one line here.
 
 mod checker;
+mod lock_pairs;
 
 use anyhow::{Result, bail};
 
@@ -19,11 +20,18 @@ pub struct Bench {
 }
 
 /// Every benchmark.
-const BENCHES: &[Bench] = &[Bench {
-    name: "checker",
-    about: "what Davida costs, beside a pass that only touches the state of each event's object",
-    run: checker::run,
-}];
+const BENCHES: &[Bench] = &[
+    Bench {
+        name: "checker",
+        about: "what Davida costs, beside a pass that only touches the state of each event's object",
+        run: checker::run,
+    },
+    Bench {
+        name: "lock-pairs",
+        about: "what recording lock operations costs, beside bpftrace counting the same calls",
+        run: lock_pairs::run,
+    },
+];
 
 /// Runs the benchmark called `name`, or lists all.
 ///

@@ -7,7 +7,7 @@ mod rustup;
 
 use std::env;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 use bpf_build::{Missing, Survey, Toolchain};
 
 use apt::Apt;
@@ -96,22 +96,52 @@ fn compiler(survey: &Survey, apt: Option<&mut Apt>) -> Result<()> {
     {
         return apt.install_newest(&packages);
     }
-    rustup::install_source()
+    rustup::install_source(&survey.rejected_compilers)
 }
 
-/// Installs a linker if none fits a compiler that is there.
-fn linker(apt: Option<&mut Apt>) -> Result<()> {
-    let survey = Survey::take();
+/// Installs a linker if none fits a compiler that is there: for the first compiler whose LLVM, or
+/// a later one, can be had to build it on. Where that is none of them, Debian's compiler comes in
+/// question again, since its LLVM is a package.
+fn linker(mut apt: Option<&mut Apt>) -> Result<()> {
+    let mut survey = Survey::take();
     if survey.toolchain().is_some() {
         return Ok(());
     }
-    let compiler = survey.compilers.first().with_context(|| {
-        format!(
-            "the compiler was installed and is not usable: {}",
-            Missing(survey.clone()).reason()
-        )
-    })?;
-    println!("setup: no bpf-linker here reads the bitcode of LLVM {}:", compiler.version.llvm);
+    report_linkers(&survey);
+    let mut may_add_compiler = true;
+    loop {
+        for compiler in &survey.compilers {
+            let llvm = compiler.version.llvm;
+            if let Some(found) = linker::provide_llvm(llvm, apt.as_deref_mut())? {
+                return linker::install(&found);
+            }
+            println!("setup: no LLVM {llvm} to build one on, as {} has it", compiler.name);
+        }
+        let Some(apt) = apt.as_deref_mut().filter(|_| may_add_compiler) else { break };
+        may_add_compiler = false;
+        let Some(packages) = apt.rust_for_bpf()? else { break };
+        apt.install_newest(&packages)?;
+        survey = Survey::take();
+    }
+    match survey.compilers.first() {
+        Some(compiler) => bail!(
+            "there is no bpf-linker for {}; {}",
+            compiler.name,
+            linker::by_hand(compiler.version.llvm)
+        ),
+        None => bail!(
+            "the compiler was installed and is not usable: {}; report this",
+            Missing(survey).reason()
+        ),
+    }
+}
+
+/// Says why none of the linkers will do.
+fn report_linkers(survey: &Survey) {
+    println!("setup: no bpf-linker that reads the compiler's bitcode");
+    for compiler in &survey.compilers {
+        println!("setup:   {} has LLVM {}", compiler.name, compiler.version.llvm);
+    }
     for rejected in &survey.rejected_linkers {
         println!("setup:   {}", rejected.reason);
     }
@@ -119,5 +149,4 @@ fn linker(apt: Option<&mut Apt>) -> Result<()> {
         let llvm = linker.llvm.map_or_else(|| "unknown".to_owned(), |llvm| llvm.to_string());
         println!("setup:   {} has LLVM {llvm}", linker.path.display());
     }
-    linker::install(compiler.version.llvm, apt)
 }

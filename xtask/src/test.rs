@@ -1,6 +1,8 @@
 //! `cargo xtask test`: every test in stages, the first failing one ends it. Which tests need root,
 //! and what a skipped one says, is known to the test suites alone.
 
+use std::env;
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::Result;
@@ -24,14 +26,15 @@ pub fn run(arguments: &[String]) -> Result<()> {
     tidy::run()?;
     // The end-to-end tests run the command itself, which `cargo test` alone does not build.
     process::run(workspace::cargo().args(["build", "--package", "tracer-user"]))?;
-    for mut command in commands(arguments, Privilege::detect()) {
+    let avtrace = workspace::target_dir()?.join("debug/avtrace");
+    for mut command in commands(arguments, Privilege::detect(), &avtrace) {
         process::run(&mut command)?;
     }
     Ok(())
 }
 
 /// The test runs, in order.
-fn commands(arguments: &[String], privilege: Privilege) -> Vec<Command> {
+fn commands(arguments: &[String], privilege: Privilege, avtrace: &Path) -> Vec<Command> {
     let test = |words: &[&str]| {
         let mut command = workspace::cargo();
         command.arg("test").args(words).args(arguments);
@@ -44,7 +47,11 @@ fn commands(arguments: &[String], privilege: Privilege) -> Vec<Command> {
         return vec![test(&["--workspace"])];
     }
     let mut privileged = test(&["--package", PRIVILEGED]);
-    privileged.env(runner_variable(), "sudo -n -E");
+    // sudo puts a PATH of its own in place, on which the tests would find another toolchain or none.
+    let path = env::var("PATH").unwrap_or_default();
+    privileged.env(runner_variable(), format!("sudo -n -E env PATH={path}"));
+    // Built by root, it would leave files behind that we cannot replace.
+    privileged.env("AVTRACE", avtrace);
     vec![test(&["--workspace", "--exclude", PRIVILEGED]), privileged]
 }
 
@@ -59,7 +66,7 @@ fn names_packages(arguments: &[String]) -> bool {
 
 /// The variable that names what cargo runs test programs with on this machine.
 fn runner_variable() -> String {
-    let (arch, os) = (std::env::consts::ARCH, std::env::consts::OS);
+    let (arch, os) = (env::consts::ARCH, env::consts::OS);
     format!("CARGO_TARGET_{arch}_UNKNOWN_{os}_GNU_RUNNER").to_uppercase()
 }
 
@@ -73,7 +80,7 @@ mod tests {
             let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy()).collect();
             words.join(" ")
         };
-        commands(&arguments, privilege).iter().map(words).collect()
+        commands(&arguments, privilege, Path::new("/avtrace")).iter().map(words).collect()
     }
 
     #[test]
@@ -85,13 +92,15 @@ mod tests {
 
     #[test]
     fn sudo_is_for_the_privileged_suite_alone() {
-        let commands = commands(&[], Privilege::Sudo);
+        let commands = commands(&[], Privilege::Sudo, Path::new("/avtrace"));
         assert_eq!(
             shown(&[], Privilege::Sudo),
             ["test --workspace --exclude tests", "test --package tests"]
         );
         assert_eq!(commands[0].get_envs().count(), 0);
-        assert!(process::display(&commands[1]).contains("RUNNER='sudo -n -E'"));
+        let shown = process::display(&commands[1]);
+        assert!(shown.contains("AVTRACE=/avtrace"), "{shown}");
+        assert!(shown.contains("RUNNER='sudo -n -E env PATH="), "{shown}");
     }
 
     #[test]

@@ -134,6 +134,11 @@ impl Engine {
         std::hint::black_box(self.variables.touch(accessed));
     }
 
+    /// The row of a thread, when it has one.
+    pub(crate) fn row(&self, thread: ThreadId) -> Option<usize> {
+        self.threads.table.row(thread)
+    }
+
     /// Events were lost: regions and locks held are forgotten, what orders events stays.
     pub(crate) fn gap(&mut self) {
         self.counts.gaps += 1;

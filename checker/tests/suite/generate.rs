@@ -244,3 +244,29 @@ pub fn chaos(max_events: usize) -> impl Strategy<Value = Vec<Event>> {
         choices.into_iter().map(event).collect()
     })
 }
+
+/// Many threads of a few events each, four at a time. Each event has a location of its own.
+pub fn short_lived(max_events: usize) -> impl Strategy<Value = Vec<Event>> {
+    let choice = (0..4_usize, 0..6_u32, 0..4_u32);
+    prop::collection::vec(choice, 0..max_events).prop_map(|choices| {
+        let mut seats = [0, 1, 2, 3];
+        let mut next = 4;
+        let mut events: Vec<Event> = Vec::new();
+        for (seat, kind, object) in choices {
+            let thread = ThreadId(seats[seat]);
+            let op = match kind {
+                0 => Op::Begin(RegionId(object)),
+                1 | 2 => Op::Read(VarId(object)),
+                3 => Op::Write(VarId(object)),
+                4 => Op::Signal(SyncId(object)),
+                _ => Op::Exit,
+            };
+            if op == Op::Exit {
+                seats[seat] = next;
+                next += 1;
+            }
+            events.push(Event { thread, op, location: LocationId(events.len() as u32) });
+        }
+        events
+    })
+}

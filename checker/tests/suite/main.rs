@@ -1,7 +1,10 @@
 //! The checker against its definitions: known answers as text traces, and properties against a brute-force oracle.
 
+mod aerodrome;
 mod generate;
 mod known;
 mod oracle;
 mod properties;
+mod regiontrack;
 mod text;
+mod velodrome;

@@ -68,7 +68,11 @@ pub fn parse(trace: &str) -> (Vec<Event>, Names) {
 }
 
 pub fn run(events: &[Event], options: Options) -> Findings {
-    let mut checker = Box::new(Davida::new(options));
+    run_on(Davida::new(options), events)
+}
+
+pub fn run_on(checker: impl Checker, events: &[Event]) -> Findings {
+    let mut checker = Box::new(checker);
     checker.events(events).expect("well-formed");
     checker.finish()
 }

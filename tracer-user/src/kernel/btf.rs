@@ -14,7 +14,10 @@ pub const VMLINUX: &str = "/sys/kernel/btf/vmlinux";
 #[derive(Debug, thiserror::Error)]
 pub enum BtfError {
     /// The file cannot be read: the kernel was built without `CONFIG_DEBUG_INFO_BTF`, or the caller may not.
-    #[error("cannot read {VMLINUX}: {0}")]
+    #[error(
+        "cannot read the kernel's type information, {VMLINUX}: {0}: a kernel with CONFIG_DEBUG_INFO_BTF is needed, and \
+         sysfs mounted on /sys"
+    )]
     Read(#[from] std::io::Error),
     /// The data does not follow the format.
     #[error("malformed kernel type information at byte {0}")]

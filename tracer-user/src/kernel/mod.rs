@@ -5,20 +5,26 @@ pub mod btf;
 pub mod object;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
+    fs::File,
     io,
-    os::fd::{AsFd as _, OwnedFd},
+    os::{
+        fd::{AsFd as _, AsRawFd as _, OwnedFd},
+        unix::fs::OpenOptionsExt as _,
+    },
     path::{Path, PathBuf},
+    thread,
 };
 
 use aya::{
     Ebpf, EbpfLoader,
-    maps::{MapData, PerCpuArray, RingBuf},
+    maps::{Array, MapData, PerCpuArray, RingBuf},
     programs::{
         PerfEvent, Program, RawTracePoint, UProbe,
         uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeScope},
     },
 };
+use aya_log::EbpfLogger;
 use tracer_ebpf::{CLASSES, Class, Target, symbols};
 
 use crate::sys::{bpf, perf};
@@ -28,8 +34,8 @@ use crate::sys::{bpf, perf};
 pub enum KernelError {
     /// The process may not load BPF programs.
     #[error(
-        "no permission to load BPF programs: run avtrace as root (`sudo avtrace …`), or with the capabilities \
-         CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE"
+        "no permission to load BPF programs: run avtrace as root (`sudo avtrace …`), or give it the capabilities \
+         CAP_BPF and CAP_PERFMON (`sudo setcap cap_bpf,cap_perfmon+ep PATH_OF_AVTRACE`)"
     )]
     NotPermitted,
     /// The kernel's type information is missing.
@@ -71,24 +77,30 @@ pub enum ProbeProgram {
     Region,
     /// Markers of shared variables.
     Shared,
-    /// Entries of functions that acquire or join.
+    /// Entries of functions whose return counts.
     CallEnter,
-    /// Returns of functions that acquire.
-    AcquireReturn,
-    /// `ret` instructions of functions that join.
-    JoinReturn,
-    /// Entries of functions that release.
-    Release,
+    /// Returns of functions that nothing unwinds.
+    CallReturn,
+    /// `ret` instructions of functions that may be unwound, and places inside them.
+    CallEnd,
+    /// Entries of functions that count when they are called.
+    Call,
+    /// The same, where another argument counts as well.
+    CallPair,
+    /// Anywhere: does nothing.
+    Anchor,
 }
 
 impl ProbeProgram {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 8] = [
         Self::Region,
         Self::Shared,
         Self::CallEnter,
-        Self::AcquireReturn,
-        Self::JoinReturn,
-        Self::Release,
+        Self::CallReturn,
+        Self::CallEnd,
+        Self::Call,
+        Self::CallPair,
+        Self::Anchor,
     ];
 
     const fn name(self) -> &'static str {
@@ -96,15 +108,17 @@ impl ProbeProgram {
             Self::Region => "region",
             Self::Shared => "shared",
             Self::CallEnter => "call_enter",
-            Self::AcquireReturn => "acquire_return",
-            Self::JoinReturn => "join_return",
-            Self::Release => "release",
+            Self::CallReturn => "call_return",
+            Self::CallEnd => "call_end",
+            Self::Call => "call",
+            Self::CallPair => "call_pair",
+            Self::Anchor => "anchor",
         }
     }
 
     const fn flags(self) -> u32 {
         match self {
-            Self::AcquireReturn => bpf::UPROBE_MULTI_RETURN,
+            Self::CallReturn => bpf::UPROBE_MULTI_RETURN,
             _ => 0,
         }
     }
@@ -137,10 +151,14 @@ pub struct Refusal {
 pub struct LoadOptions {
     /// The process to trace.
     pub target: Target,
+    /// The same as this process's PID namespace numbers it.
+    pub process: u32,
     /// Size of the ring buffer in bytes: a power of two, and a multiple of the page size.
     pub buffer_bytes: u32,
     /// Whether the programs log what they do.
     pub debug: bool,
+    /// Attach each probe as a perf event, as on kernels without `uprobe_multi`.
+    pub perf_probes: bool,
 }
 
 /// The loaded programs and all that is attached. Dropping it detaches everything; so does the kernel when this
@@ -151,7 +169,18 @@ pub struct Kernel {
     /// Programs for `uprobe_multi` links; `None` on kernels without.
     multi: Option<BTreeMap<ProbeProgram, OwnedFd>>,
     links: Vec<OwnedFd>,
-    target: Target,
+    /// The links of the probes, and what they were asked for.
+    probes: Vec<OwnedFd>,
+    points: Vec<ProbePoint>,
+    /// The files that they are in.
+    files: BTreeMap<PathBuf, File>,
+    /// The process that the probes are limited to, as this one numbers it.
+    process: Option<u32>,
+    /// Watchpoints that were set.
+    watchpoints: Vec<OwnedFd>,
+    /// Watchpoints that are kept for ranges that become known later; each has one event for each thread that there
+    /// was then.
+    spare: Vec<Vec<OwnedFd>>,
 }
 
 impl Kernel {
@@ -172,8 +201,22 @@ impl Kernel {
             .override_global(symbols::DEBUG, &debug, true)
             .map_max_entries(symbols::EVENTS, options.buffer_bytes);
         let ebpf = loader.load(object::BYTES).map_err(|error| refused(&error))?;
-        let mut kernel = Self { multi: None, links: Vec::new(), target: options.target, ebpf };
-        kernel.multi = kernel.load_for_uprobe_multi()?;
+        let mut kernel = Self {
+            multi: None,
+            links: Vec::new(),
+            probes: Vec::new(),
+            points: Vec::new(),
+            files: BTreeMap::new(),
+            // Before 6.10 the limit to a process meant one thread of it, and before 6.12 it was lost with the main
+            // thread; the programs check the process themselves.
+            process: (kernel_release() >= (6, 12)).then_some(options.process),
+            watchpoints: Vec::new(),
+            spare: Vec::new(),
+            ebpf,
+        };
+        if !options.perf_probes {
+            kernel.multi = kernel.load_for_uprobe_multi()?;
+        }
         if kernel.multi.is_none() {
             for program in ProbeProgram::ALL {
                 let program: &mut UProbe = kernel.program(program.name())?;
@@ -261,7 +304,13 @@ impl Kernel {
     /// # Errors
     ///
     /// When the kernel refuses for a reason that is not the place's.
-    pub fn attach_probes(&mut self, points: &[ProbePoint]) -> Result<Vec<Refusal>, KernelError> {
+    pub fn attach_probes(&mut self, points: Vec<ProbePoint>) -> Result<Vec<Refusal>, KernelError> {
+        let refusals = self.attach_all(&points);
+        self.points = points;
+        refusals
+    }
+
+    fn attach_all(&mut self, points: &[ProbePoint]) -> Result<Vec<Refusal>, KernelError> {
         let mut groups: BTreeMap<(ProbeProgram, &Path), Vec<usize>> = BTreeMap::new();
         for (index, point) in points.iter().enumerate() {
             groups.entry((point.program, &point.file)).or_default().push(index);
@@ -276,19 +325,19 @@ impl Kernel {
                 }
                 continue;
             }
-            match self.attach_multi(program, file, points, &indices) {
-                Ok(link) => self.links.push(link),
-                Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
-                    return Err(KernelError::NotPermitted);
-                }
-                // One bad place spoils a whole link: find it.
-                Err(_) => {
-                    for index in indices {
-                        match self.attach_multi(program, file, points, &[index]) {
-                            Ok(link) => self.links.push(link),
-                            Err(error) => refusals.push(Refusal { index, error }),
-                        }
+            let mut stretches = vec![&indices[..]];
+            while let Some(stretch) = stretches.pop() {
+                match self.attach_multi(program, file, points, stretch) {
+                    Ok(link) => self.probes.push(link),
+                    Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
+                        return Err(KernelError::NotPermitted);
                     }
+                    // One bad place spoils a whole link: find it, with few links for the others.
+                    Err(error) => match *stretch {
+                        [] => {}
+                        [index] => refusals.push(Refusal { index, error }),
+                        _ => stretches.extend(<[_; 2]>::from(stretch.split_at(stretch.len() / 2))),
+                    },
                 }
             }
         }
@@ -296,7 +345,7 @@ impl Kernel {
     }
 
     fn attach_multi(
-        &self,
+        &mut self,
         program: ProbeProgram,
         file: &Path,
         points: &[ProbePoint],
@@ -304,11 +353,27 @@ impl Kernel {
     ) -> io::Result<OwnedFd> {
         let offsets: Vec<u64> = indices.iter().map(|&index| points[index].offset).collect();
         let cookies: Vec<u64> = indices.iter().map(|&index| points[index].cookie).collect();
+        self.link_probes(program, file, &offsets, &cookies)
+    }
+
+    fn link_probes(
+        &mut self,
+        program: ProbeProgram,
+        file: &Path,
+        offsets: &[u64],
+        cookies: &[u64],
+    ) -> io::Result<OwnedFd> {
+        // The very file, also when its name means another one later, or when the process that it was named by has
+        // no root directory any more.
+        if !self.files.contains_key(file) {
+            let opened = File::options().read(true).custom_flags(libc::O_PATH).open(file)?;
+            self.files.insert(file.to_owned(), opened);
+        }
+        let path = format!("/proc/self/fd/{}", self.files[file].as_raw_fd());
         let loaded = self.multi.as_ref().and_then(|programs| programs.get(&program));
-        let loaded = loaded.ok_or_else(|| io::Error::other("the program is not loaded"))?;
-        // Before 6.10 the limit to a process meant one thread of it; the programs check the process themselves.
-        let process = (kernel_release() >= (6, 10)).then_some(self.target.tgid as u32);
-        bpf::attach_uprobe_multi(loaded.as_fd(), file, &offsets, &cookies, program.flags(), process)
+        let loaded = loaded.ok_or_else(|| io::Error::other("the program is not loaded"))?.as_fd();
+        let (path, flags) = (Path::new(&path), program.flags());
+        bpf::attach_uprobe_multi(loaded, path, offsets, cookies, flags, self.process)
     }
 
     fn attach_single(&mut self, point: &ProbePoint) -> io::Result<()> {
@@ -321,19 +386,105 @@ impl Kernel {
         Ok(())
     }
 
+    /// Keeps the probes of a process whose main thread has ended, by a program that does nothing, at the same places and
+    /// in every process that maps their files. The kernel takes a limit to a process to be one to its main thread's
+    /// memory: without this it removes the probes as soon as somebody else detaches from the same place
+    /// (`kernel/trace/bpf_trace.c`, `uprobe_multi_link_filter`; `kernel/events/uprobes.c`, `register_for_each_vma`).
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses.
+    pub fn anchor_probes(&mut self) -> io::Result<()> {
+        // Without a limit there is nothing to lose.
+        if self.multi.is_none() || self.process.take().is_none() {
+            return Ok(());
+        }
+        let points = std::mem::take(&mut self.points);
+        let mut places: BTreeMap<&Path, BTreeSet<u64>> = BTreeMap::new();
+        for point in &points {
+            places.entry(&point.file).or_default().insert(point.offset);
+        }
+        for (file, offsets) in places {
+            let offsets: Vec<u64> = offsets.into_iter().collect();
+            let cookies = vec![0; offsets.len()];
+            let link = self.link_probes(ProbeProgram::Anchor, file, &offsets, &cookies)?;
+            self.probes.push(link);
+        }
+        Ok(())
+    }
+
+    /// Makes a gap in the stream: the next record shows that something is missing before it.
+    pub fn mark_gap(&mut self) {
+        let total = self.ebpf.map_mut(symbols::LOST_TOTAL);
+        let total = total.and_then(|map| Array::<_, u64>::try_from(map).ok());
+        // The map is there and takes numbers: it is this build's own.
+        let _ = total.map(|mut total| total.set(0, total.get(&0, 0).unwrap_or(0) + 1, 0));
+    }
+
     /// Watches `length` bytes (1, 2, 4 or 8) at `address`, a multiple of it, in a thread and all that it will
-    /// create. Hits carry `site`.
+    /// create. Hits carry the address.
     ///
     /// # Errors
     ///
     /// See [`perf::open_breakpoint`].
-    pub fn watch(&mut self, thread: u32, address: u64, length: u64, site: u32) -> io::Result<()> {
+    pub fn watch(&mut self, thread: u32, address: u64, length: u64) -> io::Result<()> {
         let event = perf::open_breakpoint(thread, address, length)?;
+        let link = self.link_access(&event)?;
+        self.links.push(link);
+        self.watchpoints.push(event);
+        Ok(())
+    }
+
+    /// Keeps a watchpoint in these threads, and in all that they will create, for [`watch_later`](Self::watch_later).
+    ///
+    /// # Errors
+    ///
+    /// See [`perf::reserve_breakpoint`].
+    pub fn keep_watchpoint(&mut self, threads: &[u32]) -> io::Result<()> {
+        let mut events = Vec::new();
+        for &thread in threads {
+            let event = perf::reserve_breakpoint(thread)?;
+            let link = self.link_access(&event)?;
+            self.links.push(link);
+            events.push(event);
+        }
+        self.spare.push(events);
+        Ok(())
+    }
+
+    /// Whether a watchpoint is left that was kept.
+    #[must_use]
+    pub fn can_watch_later(&self) -> bool {
+        !self.spare.is_empty()
+    }
+
+    /// Watches a range with a watchpoint that was kept. To open new ones in a process that runs would miss the threads
+    /// that start meanwhile, or watch them twice.
+    ///
+    /// # Errors
+    ///
+    /// See [`perf::move_breakpoint`]; `ENOSPC` when none is left.
+    pub fn watch_later(&mut self, address: u64, length: u64) -> io::Result<()> {
+        let events = self.spare.pop().ok_or_else(|| io::Error::from_raw_os_error(libc::ENOSPC))?;
+        let moved = events
+            .iter()
+            .try_for_each(|event| perf::move_breakpoint(event.as_fd(), address, length));
+        self.watchpoints.extend(events);
+        moved
+    }
+
+    fn link_access(&mut self, event: &OwnedFd) -> io::Result<OwnedFd> {
         let program: &mut PerfEvent = self.program("access").map_err(io::Error::other)?;
         let program = program.fd().map_err(io::Error::other)?.as_fd();
-        let link = bpf::attach_perf_event(program, event.as_fd(), u64::from(site))?;
-        self.links.extend([link, event]);
-        Ok(())
+        bpf::attach_perf_event(program, event.as_fd())
+    }
+
+    /// How often watchpoints were hit so far; `None` when the kernel does not say. Each hit should have left a record,
+    /// or be counted as lost, but the kernel may decide not to run a program, and counts nothing then
+    /// (`kernel/events/core.c`, `bpf_overflow_handler`).
+    #[must_use]
+    pub fn hits(&self) -> Option<u64> {
+        self.watchpoints.iter().map(|event| perf::hits(event.as_fd()).ok()).sum()
     }
 
     /// The stream of records; once.
@@ -359,14 +510,39 @@ impl Kernel {
         })
     }
 
-    /// The programs' log, when they were loaded with it.
+    /// Detaches everything.
+    pub fn detach(self) {
+        let Self { ebpf, multi, links, probes, watchpoints, spare, .. } = self;
+        thread::scope(|scope| {
+            scope.spawn(move || drop((ebpf, multi)));
+            drop_side_by_side(links.into_iter().chain(probes).collect());
+        });
+        drop((watchpoints, spare));
+    }
+
+    /// The programs' log, when they were loaded with it, to be passed to `logger`.
     ///
     /// # Errors
     ///
     /// When the log cannot be read.
-    pub fn logger(&mut self) -> Result<aya_log::EbpfLogger<&'static dyn log::Log>, aya_log::Error> {
-        aya_log::EbpfLogger::init(&mut self.ebpf)
+    pub fn log_to<L: log::Log>(&mut self, logger: L) -> Result<EbpfLogger<L>, KernelError> {
+        EbpfLogger::init_with_logger(&mut self.ebpf, logger).map_err(|error| refused(&error))
     }
+}
+
+/// Closes descriptors. The kernel waits for a grace period at each link, and for all that wait at once together.
+fn drop_side_by_side(mut descriptors: Vec<OwnedFd>) {
+    /// Threads at once at most.
+    const SIDE_BY_SIDE: usize = 64;
+    thread::scope(|scope| {
+        let share = descriptors.len().div_ceil(SIDE_BY_SIDE).max(1);
+        while !descriptors.is_empty() {
+            let rest = descriptors.split_off(share.min(descriptors.len()));
+            let share = std::mem::replace(&mut descriptors, rest);
+            // Without a thread they are closed here, one after the other.
+            let _ = thread::Builder::new().spawn_scoped(scope, move || drop(share));
+        }
+    });
 }
 
 /// The running kernel's release: major and minor.

@@ -2,8 +2,8 @@
 //! so the instruction is the one before the saved address.
 
 use iced_x86::{
-    Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, OpAccess,
-    Register,
+    Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic,
+    OpAccess, Register,
 };
 
 use crate::symbolize::{ElfFile, LinkAddr, ProcessAddr, Symbolizer};
@@ -21,13 +21,39 @@ pub enum AccessKind {
     Update,
 }
 
+impl AccessKind {
+    /// Whether it writes.
+    #[must_use]
+    pub const fn writes(self) -> bool {
+        !matches!(self, Self::Read)
+    }
+}
+
 /// A decoded access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
     /// The accessing instruction.
     pub instruction: ProcessAddr,
     /// What it does.
-    pub kind: AccessKind,
+    pub what: MemoryUse,
+}
+
+/// How an instruction uses memory, as far as its code tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryUse {
+    kind: AccessKind,
+    /// It is a compare-and-exchange: it has written only if it left the zero flag set.
+    compares: bool,
+}
+
+impl MemoryUse {
+    /// What it did, by the processor's flags after it.
+    #[must_use]
+    pub const fn done(self, flags: u64) -> AccessKind {
+        const ZERO_FLAG: u64 = 1 << 6;
+        // The processor writes back the old value where the comparison failed: nobody can tell.
+        if self.compares && flags & ZERO_FLAG == 0 { AccessKind::Read } else { self.kind }
+    }
 }
 
 /// Finds the instruction that accessed memory just before `next` was to be executed.
@@ -38,19 +64,36 @@ pub fn before(symbolizer: &Symbolizer, next: ProcessAddr) -> Option<Access> {
     let module = symbolizer.module_at(next)?;
     let file = module.file().ok()?;
     let next = module.link_address(next)?;
-    let (instruction, kind) = find(file, next)?;
-    Some(Access { instruction: module.process_address(LinkAddr(instruction.ip()))?, kind })
+    let (instruction, what) = find(file, next)?;
+    Some(Access { instruction: module.process_address(LinkAddr(instruction.ip()))?, what })
 }
 
-fn find(file: &ElfFile, next: LinkAddr) -> Option<(Instruction, AccessKind)> {
-    // A repeated string instruction traps after each round, with its own address saved.
-    if let Some(instruction) = decode_at(file, next)
-        && (instruction.has_rep_prefix() || instruction.has_repne_prefix())
-        && instruction.is_string_instruction()
-        && let Some(kind) = memory_use(&instruction)
-    {
-        return Some((instruction, kind));
+fn find(file: &ElfFile, next: LinkAddr) -> Option<(Instruction, MemoryUse)> {
+    choose(preceding(file, next), decode_at(file, next))
+}
+
+/// Decides between the instruction before the saved address and the one at it, which has the access when it is a
+/// repeated string instruction: that traps after a round with its own address saved.
+fn choose(
+    before: Option<Instruction>,
+    at: Option<Instruction>,
+) -> Option<(Instruction, MemoryUse)> {
+    let is_repeated = |instruction: &Instruction| {
+        (instruction.has_rep_prefix() || instruction.has_repne_prefix())
+            && instruction.is_string_instruction()
+    };
+    let with_use = |instruction: Instruction| Some((instruction, memory_use(&instruction)?));
+    let before = before.and_then(with_use);
+    match at.filter(is_repeated).and_then(with_use) {
+        None => before,
+        Some(at) if before.is_none() => Some(at),
+        // Either may have it. To take a write for a read hides something; the other way round would make it up.
+        Some(at) => [before, Some(at)].into_iter().flatten().find(|(_, what)| !what.kind.writes()),
     }
+}
+
+/// The instruction before an address.
+fn preceding(file: &ElfFile, next: LinkAddr) -> Option<Instruction> {
     let extent = file.function_containing(LinkAddr(next.0.checked_sub(1)?))?;
     let length = usize::try_from(next.0.checked_sub(extent.start.0)?).ok()?;
     let code = file.bytes_at(extent.start, length)?;
@@ -66,7 +109,7 @@ fn find(file: &ElfFile, next: LinkAddr) -> Option<(Instruction, AccessKind)> {
     ) {
         return None;
     }
-    Some((last, memory_use(&last)?))
+    Some(last)
 }
 
 fn decode_at(file: &ElfFile, address: LinkAddr) -> Option<Instruction> {
@@ -76,7 +119,7 @@ fn decode_at(file: &ElfFile, address: LinkAddr) -> Option<Instruction> {
 }
 
 /// How an instruction uses memory; `None` when it does not.
-fn memory_use(instruction: &Instruction) -> Option<AccessKind> {
+fn memory_use(instruction: &Instruction) -> Option<MemoryUse> {
     let (mut reads, mut writes) = (false, false);
     for memory in InstructionInfoFactory::new().info(instruction).used_memory() {
         // What a `push` or `call` puts on the stack is not what is watched.
@@ -96,23 +139,32 @@ fn memory_use(instruction: &Instruction) -> Option<AccessKind> {
             instruction.code(),
             Code::Xchg_rm8_r8 | Code::Xchg_rm16_r16 | Code::Xchg_rm32_r32 | Code::Xchg_rm64_r64
         );
-    match (reads, writes) {
-        (true, true) if locked => Some(AccessKind::Update),
+    let kind = match (reads, writes) {
+        (true, true) if locked => AccessKind::Update,
         // `movs` reads one place and writes another; which of them is watched is not known here.
-        (true, true) if instruction.is_string_instruction() => Some(AccessKind::Read),
-        (true, true) => Some(AccessKind::ReadThenWrite),
-        (true, false) => Some(AccessKind::Read),
-        (false, true) => Some(AccessKind::Write),
-        (false, false) => None,
-    }
+        (true, true) if instruction.is_string_instruction() => AccessKind::Read,
+        (true, true) => AccessKind::ReadThenWrite,
+        (true, false) => AccessKind::Read,
+        (false, true) => AccessKind::Write,
+        (false, false) => return None,
+    };
+    let compares = matches!(
+        instruction.mnemonic(),
+        Mnemonic::Cmpxchg | Mnemonic::Cmpxchg8b | Mnemonic::Cmpxchg16b
+    );
+    Some(MemoryUse { kind, compares })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn decode(code: &[u8]) -> Instruction {
+        Decoder::new(64, code, DecoderOptions::NONE).decode()
+    }
+
     fn kind(code: &[u8]) -> Option<AccessKind> {
-        memory_use(&Decoder::new(64, code, DecoderOptions::NONE).decode())
+        memory_use(&decode(code)).map(|what| what.kind)
     }
 
     #[test]
@@ -130,5 +182,36 @@ mod tests {
         assert_eq!(kind(&[0x48, 0x8d, 0x07]), None, "lea rax,[rdi]");
         assert_eq!(kind(&[0xff, 0x37]), Some(AccessKind::Read), "push [rdi]");
         assert_eq!(kind(&[0x8f, 0x07]), Some(AccessKind::Write), "pop [rdi]");
+    }
+
+    #[test]
+    fn a_comparison_that_failed_has_written_nothing() {
+        const EQUAL: u64 = 0x246;
+        const UNEQUAL: u64 = 0x206;
+        let locked = memory_use(&decode(&[0xf0, 0x48, 0x0f, 0xb1, 0x17])).unwrap();
+        assert_eq!(locked.done(EQUAL), AccessKind::Update, "lock cmpxchg [rdi],rdx");
+        assert_eq!(locked.done(UNEQUAL), AccessKind::Read);
+        let wide = memory_use(&decode(&[0xf0, 0x48, 0x0f, 0xc7, 0x0f])).unwrap();
+        assert_eq!(wide.done(UNEQUAL), AccessKind::Read, "lock cmpxchg16b [rdi]");
+        let add = memory_use(&decode(&[0xf0, 0x48, 0x83, 0x07, 1])).unwrap();
+        assert_eq!(add.done(UNEQUAL), AccessKind::Update, "lock add [rdi],1");
+    }
+
+    #[test]
+    fn before_a_repeated_instruction_nothing_is_made_up() {
+        let chosen = |before: &[u8], at: &[u8]| {
+            choose(Some(decode(before)), Some(decode(at)))
+                .map(|(instruction, what)| (instruction == decode(before), what.kind))
+        };
+        let (load, store, compute) = ([0x48, 0x8b, 0x03], [0x48, 0x89, 0x03], [0x31, 0xc0]);
+        let (fill, search) = ([0xf3, 0x48, 0xab], [0xf2, 0xae]);
+        let (before, at) = (true, false);
+        assert_eq!(chosen(&compute, &fill), Some((at, AccessKind::Write)));
+        assert_eq!(chosen(&load, &fill), Some((before, AccessKind::Read)));
+        assert_eq!(chosen(&store, &search), Some((at, AccessKind::Read)));
+        assert_eq!(chosen(&load, &search), Some((before, AccessKind::Read)));
+        assert_eq!(chosen(&store, &fill), None, "not known which: it counts as a read");
+        assert_eq!(chosen(&store, &compute), Some((before, AccessKind::Write)));
+        assert_eq!(chosen(&load, &[0x48, 0xab]), Some((before, AccessKind::Read)), "not repeated");
     }
 }

@@ -2,6 +2,8 @@
 //! reading the ring buffer, giving things dense ids, understanding watchpoint hits.
 
 pub mod access;
+pub mod frames;
 pub mod location;
 pub mod reader;
 pub mod source;
+pub mod sync;

@@ -3,20 +3,25 @@
 
 use std::collections::VecDeque;
 
-use checker::event::{Event, EventNumber, LocationId, LockId, Op, RegionId, ThreadId, VarId};
+use checker::event::{
+    Event, EventNumber, LocationId, LockId, Op, RegionId, SyncId, ThreadId, VarId,
+};
 use rustc_hash::FxHashMap;
 use tracer_ebpf::{
-    AccessRecord, FRAMES, Header, Kind, RegionRecord, RegistersRecord, SyncRecord, ThreadRecord,
+    AccessRecord, FRAMES, Kind, RegionRecord, RegistersRecord, SyncRecord, ThreadRecord,
 };
 
 use super::{
     access::{self, AccessKind},
+    frames::{Change, Frame, Frames},
     location::{Location, Locations},
+    sync::{Call, Known, SyncObjects},
 };
 use crate::{
     probes::{
+        leaving::Leaving,
         markers::Meaning,
-        plan::{Site, SiteKind},
+        plan::{FunctionPlace, Site, SiteKind},
     },
     symbolize::{ProcessAddr, Symbolizer},
     sys::records::Record,
@@ -49,8 +54,23 @@ pub struct SeenThread {
     pub tid: u32,
     /// Its name at its end, if that was seen.
     pub name: Option<String>,
-    /// Regions that it has open.
-    depth: u32,
+    /// Its `pthread_t`; not known of the first thread.
+    pthread: Option<u64>,
+    /// The joins that it is in, outermost first.
+    joins: Vec<JoinUnderWay>,
+    /// Whether a join of it was seen.
+    is_joined: bool,
+    /// Where it creates a thread, or last did.
+    creates_at: Option<LocationId>,
+}
+
+/// A join that has not returned yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct JoinUnderWay {
+    sp: u64,
+    pthread: u64,
+    /// Who had that identity when it began.
+    thread: Option<ThreadId>,
 }
 
 /// A child process that was not followed.
@@ -84,7 +104,7 @@ pub struct Omissions {
 pub const MAX_CHILDREN: usize = 100;
 
 /// Observed values that are remembered at most: those of the latest accesses.
-const MAX_VALUES: usize = 1 << 16;
+const MAX_VALUES: usize = 1 << 13;
 
 /// The value of a watched range around an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,8 +133,11 @@ pub struct Source {
     threads: Vec<SeenThread>,
     running: FxHashMap<u32, ThreadId>,
     by_pthread: FxHashMap<u64, ThreadId>,
-    locks: Vec<(u64, LocationId)>,
-    lock_ids: FxHashMap<u64, LockId>,
+    syncs: SyncObjects,
+    /// The code of functions that are probed, from the first instruction to the last; and for each location
+    /// whether a call there is one of such a function.
+    probed: Vec<(u64, u64)>,
+    inside_probed: Vec<Option<bool>>,
     regions: Vec<(String, LocationId)>,
     region_ids: FxHashMap<String, RegionId>,
     site_regions: FxHashMap<u32, RegionId>,
@@ -123,13 +146,29 @@ pub struct Source {
     events: EventNumber,
     omissions: Omissions,
     exits: u64,
+    hits: u64,
+    /// The first thread, as its own PID namespace numbers it, and whether its end was seen.
+    leader: (u32, bool),
     new_shared: Vec<(u32, RegistersRecord)>,
+    frames: Frames,
 }
 
 impl Source {
-    /// A source for a process whose probes have these sites.
+    /// A source for a process whose probes have these sites. `pid` is that of its own PID namespace.
     #[must_use]
-    pub fn new(sites: Vec<Site>, symbolizer: Symbolizer, watches: Vec<WatchedRange>) -> Self {
+    pub fn new(
+        sites: Vec<Site>,
+        symbolizer: Symbolizer,
+        watches: Vec<WatchedRange>,
+        pid: u32,
+    ) -> Self {
+        let probed = sites
+            .iter()
+            .filter_map(|site| match site.kind {
+                SiteKind::Call { end, .. } => Some((site.address.0, end.0)),
+                _ => None,
+            })
+            .collect();
         Self {
             sites,
             symbolizer,
@@ -140,8 +179,9 @@ impl Source {
             threads: Vec::new(),
             running: FxHashMap::default(),
             by_pthread: FxHashMap::default(),
-            locks: Vec::new(),
-            lock_ids: FxHashMap::default(),
+            syncs: SyncObjects::default(),
+            probed,
+            inside_probed: Vec::new(),
             regions: Vec::new(),
             region_ids: FxHashMap::default(),
             site_regions: FxHashMap::default(),
@@ -150,26 +190,31 @@ impl Source {
             events: 0,
             omissions: Omissions::default(),
             exits: 0,
+            hits: 0,
+            leader: (pid, false),
             new_shared: Vec::new(),
+            frames: Frames::default(),
         }
     }
 
     /// Passes on what a record means: nothing, an event, or several.
     pub fn record(&mut self, record: &Record, sink: &mut impl FnMut(Item)) {
         if self.omissions.replaced {
+            // That the end is seen says that the kernel side works.
+            self.exits += u64::from(matches!(record, Record::Thread(Kind::Exit, _)));
             return;
         }
         let header = record.header();
         if header.lost != self.lost {
             self.lost = header.lost;
+            self.frames.clear();
             sink(Item::Gap);
-            for thread in &mut self.threads {
-                thread.depth = 0;
-            }
+            self.syncs.gap();
         }
         match record {
             Record::Region(kind, record) => self.region(*kind, record, sink),
-            Record::Sync(kind, record) => self.sync(*kind, record, sink),
+            Record::Sync(kind, record) => self.sync(*kind, record, 0, sink),
+            Record::Pair(kind, record) => self.sync(*kind, &record.call, record.second, sink),
             Record::Thread(kind, record) => self.thread_record(*kind, record, sink),
             Record::Access(record) => self.access(record, sink),
             Record::Registers(record) => self.new_shared.push((record.header.site, *record)),
@@ -187,28 +232,94 @@ impl Source {
         sink(Item::Event(Event { thread, op, location }));
     }
 
+    /// The thread is at a stack pointer: regions whose frames are gone end.
+    fn at(&mut self, thread: ThreadId, sp: u64, sink: &mut impl FnMut(Item)) {
+        self.frames.at(thread, sp);
+        self.emit_changes(thread, sink);
+    }
+
+    fn emit_changes(&mut self, thread: ThreadId, sink: &mut impl FnMut(Item)) {
+        for change in self.frames.take_changes() {
+            match change {
+                Change::Begin(region, location) => {
+                    self.emit(thread, Op::Begin(region), location, sink);
+                }
+                Change::End(location) => self.emit(thread, Op::End(None), location, sink),
+            }
+        }
+    }
+
     fn region(&mut self, kind: Kind, record: &RegionRecord, sink: &mut impl FnMut(Item)) {
         let thread = self.thread(record.header.tid);
+        self.acts_at(thread, record.sp, sink);
         let site = record.header.site;
         let location = self.locations.site(site);
-        let depth = &mut self.threads[thread.index()].depth;
-        let op = match kind {
-            Kind::Begin => {
-                *depth += 1;
-                let Some(region) = self.region_of(site, location) else { return };
-                Op::Begin(region)
+        match self.sites.get(site as usize).map(|site| &site.kind) {
+            Some(SiteKind::Function(place)) => {
+                let place = place.clone();
+                self.function(thread, location, &place, record);
             }
-            Kind::End => {
-                *depth = depth.saturating_sub(1);
-                let Some(region) = self.region_of(site, location) else { return };
-                Op::End(Some(region))
-            }
+            Some(&SiteKind::Leaving(leaving)) => match leaving {
+                Leaving::All => self.frames.leave_all(thread),
+                Leaving::Throw => self.frames.throw(thread),
+                Leaving::Raise => self.frames.raise(thread),
+                // The catching function has called: its own stack pointer is above the return address.
+                Leaving::Catch { lowered } => self.frames.catch(thread, record.sp + lowered + 8),
+            },
+            Some(SiteKind::Unwatched) => {}
             _ => {
-                *depth = depth.saturating_sub(1);
-                Op::End(None)
+                self.frames.at(thread, record.sp);
+                self.marker(thread, kind, site, location, sink);
             }
+        }
+        self.emit_changes(thread, sink);
+    }
+
+    fn function(
+        &mut self,
+        thread: ThreadId,
+        location: LocationId,
+        place: &FunctionPlace,
+        record: &RegionRecord,
+    ) {
+        match place {
+            FunctionPlace::Entry { function, name, lowered } => {
+                let region = self.region_named(name, location);
+                let frame = Frame { function: *function, sp: record.sp + lowered };
+                self.frames.enter(thread, region, location, frame);
+            }
+            FunctionPlace::Exit { function, leaves } => {
+                let frame = Frame { function: *function, sp: record.sp };
+                self.frames.exit(thread, frame, *leaves, record.header.detail);
+            }
+        }
+    }
+
+    fn marker(
+        &mut self,
+        thread: ThreadId,
+        kind: Kind,
+        site: u32,
+        location: LocationId,
+        sink: &mut impl FnMut(Item),
+    ) {
+        let named = match kind {
+            Kind::Begin | Kind::End => {
+                let Some(region) = self.region_of(site, location) else { return };
+                Some(region)
+            }
+            _ => None,
         };
-        self.emit(thread, op, location, sink);
+        match (kind, named) {
+            (Kind::Begin, Some(region)) => self.frames.begin(thread, region, location),
+            _ => {
+                if !self.frames.end(thread, named, location) {
+                    // An end without a begin, which the checker counts.
+                    self.emit_changes(thread, sink);
+                    self.emit(thread, Op::End(named), location, sink);
+                }
+            }
+        }
     }
 
     fn region_of(&mut self, site: u32, location: LocationId) -> Option<RegionId> {
@@ -222,67 +333,154 @@ impl Source {
             return None;
         };
         let name = name.clone();
-        let region = *self.region_ids.entry(name.clone()).or_insert_with(|| {
-            self.regions.push((name, location));
-            RegionId((self.regions.len() - 1) as u32)
-        });
+        let region = self.region_named(&name, location);
         self.site_regions.insert(site, region);
         Some(region)
     }
 
-    fn sync(&mut self, kind: Kind, record: &SyncRecord, sink: &mut impl FnMut(Item)) {
-        if matches!(kind, Kind::LockReset) {
-            // A new lock at the same address is another lock: the old one's releases do not order it.
-            self.lock_ids.remove(&record.object);
-            return;
+    fn region_named(&mut self, name: &str, location: LocationId) -> RegionId {
+        if let Some(&region) = self.region_ids.get(name) {
+            return region;
         }
-        let thread = self.thread(record.header.tid);
-        let location = self.locations.stack(Location::Call(record.frames), &mut self.symbolizer);
-        let op = match kind {
-            Kind::Acquire => Op::Acquire(self.lock(record.object, location)),
-            Kind::Release => Op::Release(self.lock(record.object, location)),
-            _ => {
-                let Some(&joined) = self.by_pthread.get(&record.object) else {
-                    self.omissions.unknown_joins += 1;
-                    return;
-                };
-                Op::Join(joined)
-            }
-        };
-        self.emit(thread, op, location, sink);
+        self.regions.push((name.to_owned(), location));
+        let region = RegionId((self.regions.len() - 1) as u32);
+        self.region_ids.insert(name.to_owned(), region);
+        region
     }
 
-    fn lock(&mut self, address: u64, location: LocationId) -> LockId {
-        *self.lock_ids.entry(address).or_insert_with(|| {
-            self.locks.push((address, location));
-            LockId((self.locks.len() - 1) as u32)
+    fn join_starts(&mut self, record: &SyncRecord) {
+        let thread = self.by_pthread.get(&record.object).copied();
+        let joiner = self.thread(record.header.tid);
+        let joins = &mut self.threads[joiner.index()].joins;
+        // Calls that were made from here or deeper have failed, or something unwound them.
+        joins.retain(|join| join.sp > record.sp);
+        joins.push(JoinUnderWay { sp: record.sp, pthread: record.object, thread });
+    }
+
+    /// Whom a join that returns has joined, if that was not told before.
+    fn joined(&mut self, joiner: ThreadId, pthread: u64) -> Option<ThreadId> {
+        let joins = &mut self.threads[joiner.index()].joins;
+        let place = joins.iter().rposition(|join| join.pthread == pthread);
+        let Some(thread) = place.and_then(|place| joins.drain(place..).next()?.thread) else {
+            self.omissions.unknown_joins += 1;
+            return None;
+        };
+        let was_joined = std::mem::replace(&mut self.threads[thread.index()].is_joined, true);
+        // A join may be made of another one.
+        (!was_joined).then_some(thread)
+    }
+
+    fn sync(&mut self, kind: Kind, record: &SyncRecord, second: u64, sink: &mut impl FnMut(Item)) {
+        if kind == Kind::JoinStart {
+            let joiner = self.thread(record.header.tid);
+            self.at(joiner, record.sp, sink);
+            self.join_starts(record);
+            return;
+        }
+        let site = self.sites.get(record.header.site as usize).map(|site| &site.kind);
+        let Some(&SiteKind::Call { spec, .. }) = site else {
+            self.omissions.foreign_records += 1;
+            return;
+        };
+        let thread = self.thread(record.header.tid);
+        let location = self.locations.stack(Location::Call(record.frames), &mut self.symbolizer);
+        if self.is_inside_probed(location, record.frames[0]) {
+            return;
+        }
+        if kind != Kind::ConditionWake {
+            self.acts_at(thread, record.sp, sink);
+        }
+        if kind == Kind::Release {
+            self.frames.release(thread, record.sp);
+            self.emit_changes(thread, sink);
+        } else {
+            self.at(thread, record.sp, sink);
+        }
+        if kind == Kind::Create {
+            self.threads[thread.index()].creates_at = Some(location);
+            return;
+        }
+        if kind == Kind::Join {
+            if let Some(joined) = self.joined(thread, record.object) {
+                self.emit(thread, Op::Join(joined), location, sink);
+            }
+            return;
+        }
+        let call = Call {
+            thread,
+            kind,
+            object: spec.object,
+            address: record.object,
+            second,
+            result: record.header.detail,
+            sp: record.sp,
+            location,
+        };
+        let Self { syncs, events, .. } = self;
+        syncs.call(&call, &mut |op, location| {
+            *events += 1;
+            sink(Item::Event(Event { thread, op, location }));
+        });
+        if kind == Kind::Release {
+            self.frames.released(thread);
+            self.emit_changes(thread, sink);
+        }
+    }
+
+    /// The thread does something while its stack pointer is `sp`.
+    #[inline]
+    fn acts_at(&mut self, thread: ThreadId, sp: u64, sink: &mut impl FnMut(Item)) {
+        let Self { syncs, events, .. } = self;
+        syncs.acts_at(thread, sp, &mut |op, location| {
+            *events += 1;
+            sink(Item::Event(Event { thread, op, location }));
+        });
+    }
+
+    /// Whether a call is a step of another one that is recorded as a whole: `mtx_lock` calls `pthread_mutex_lock`.
+    #[inline]
+    fn is_inside_probed(&mut self, location: LocationId, return_address: u64) -> bool {
+        let index = location.index();
+        if index >= self.inside_probed.len() {
+            self.inside_probed.resize(index + 1, None);
+        }
+        *self.inside_probed[index].get_or_insert_with(|| {
+            // What is returned to is behind the call, which may be the last instruction.
+            self.probed.iter().any(|&(start, end)| start < return_address && return_address <= end)
         })
     }
 
     fn thread_record(&mut self, kind: Kind, record: &ThreadRecord, sink: &mut impl FnMut(Item)) {
         let thread = self.thread(record.header.tid);
+        self.at(thread, 0, sink);
         match kind {
             Kind::Fork => {
                 // An id that the system uses again is a new thread.
                 self.running.remove(&record.child);
                 let child = self.thread(record.child);
-                self.by_pthread.insert(record.pthread, child);
+                // A thread without an identity of its own (a bare `clone`) shows that of its parent.
+                if self.threads[thread.index()].pthread != Some(record.pthread) {
+                    self.threads[child.index()].pthread = Some(record.pthread);
+                    self.by_pthread.insert(record.pthread, child);
+                }
+                // A thread that is created in another way than by the functions that are probed has no place.
+                let location = self.threads[thread.index()].creates_at.take();
+                let nowhere = Location::Call([0; FRAMES]);
                 let location =
-                    self.locations.stack(Location::Call([0; FRAMES]), &mut self.symbolizer);
+                    location.unwrap_or_else(|| self.locations.stack(nowhere, &mut self.symbolizer));
                 self.emit(thread, Op::Fork(child), location, sink);
             }
             Kind::Exit => {
                 self.exits += 1;
+                self.frames.end_thread(thread);
+                self.leader.1 |= record.header.tid == self.leader.0;
                 self.running.remove(&record.header.tid);
+                self.syncs.exits(thread);
                 let seen = &mut self.threads[thread.index()];
                 seen.name = Some(comm(record));
-                // Regions that the thread did not leave end with it.
-                let depth = std::mem::take(&mut seen.depth);
                 let location =
                     self.locations.stack(Location::Call([0; FRAMES]), &mut self.symbolizer);
-                for _ in 0..depth {
-                    self.emit(thread, Op::End(None), location, sink);
-                }
+                self.emit(thread, Op::Exit, location, sink);
             }
             Kind::ChildProcess => {
                 self.omissions.child_process_count += 1;
@@ -296,13 +494,15 @@ impl Source {
     }
 
     fn access(&mut self, record: &AccessRecord, sink: &mut impl FnMut(Item)) {
-        let Header { tid, site, .. } = record.header;
-        let Some(watch) = self.watches.get(site as usize) else {
+        self.hits += 1;
+        let Some(index) = self.watch_at(ProcessAddr(record.address)) else {
             self.omissions.foreign_records += 1;
             return;
         };
-        let length = watch.length;
-        let thread = self.thread(tid);
+        let length = self.watches[index].length;
+        let thread = self.thread(record.header.tid);
+        self.acts_at(thread, record.sp, sink);
+        self.at(thread, record.sp, sink);
         let next = record.frames[0];
         let decoded = *self
             .accesses
@@ -312,7 +512,7 @@ impl Source {
         let kind = match decoded {
             Some(access) => {
                 frames[0] = access.instruction.0;
-                access.kind
+                access.what.done(record.flags)
             }
             None => {
                 self.omissions.undecoded_accesses += 1;
@@ -320,19 +520,21 @@ impl Source {
             }
         };
         let location = self.locations.stack(Location::Access(frames), &mut self.symbolizer);
-        let variable = VarId(site);
+        let variable = VarId(index as u32);
         let mask = if length >= 8 { u64::MAX } else { (1 << (8 * length)) - 1 };
         let after = record.value & mask;
-        let before = self.last_values[site as usize].replace(after);
-        let written = kind != AccessKind::Read;
+        let before = self.last_values[index].replace(after);
+        let written = kind.writes();
         let value = ObservedValue { before, after, length, written };
         match kind {
-            AccessKind::Read => self.emit_access(thread, Op::Read(variable), location, value, sink),
+            AccessKind::Read => {
+                self.emit_access(thread, Op::Read(variable), location, value, sink);
+            }
             AccessKind::Write => {
-                self.emit_access(thread, Op::Write(variable), location, value, sink)
+                self.emit_access(thread, Op::Write(variable), location, value, sink);
             }
             AccessKind::Update => {
-                self.emit_access(thread, Op::Update(variable), location, value, sink)
+                self.emit_access(thread, Op::Update(variable), location, value, sink);
             }
             AccessKind::ReadThenWrite => {
                 let read =
@@ -366,11 +568,16 @@ impl Source {
         })
     }
 
-    /// Adds a range whose address became known while the process runs; returns its site.
-    pub fn add_watch(&mut self, range: WatchedRange) -> u32 {
+    /// Adds a range whose address became known while the process runs.
+    pub fn add_watch(&mut self, range: WatchedRange) {
         self.watches.push(range);
         self.last_values.push(None);
-        (self.watches.len() - 1) as u32
+    }
+
+    /// The watched range that starts at an address, as an index.
+    #[must_use]
+    pub fn watch_at(&self, address: ProcessAddr) -> Option<usize> {
+        self.watches.iter().position(|range| range.address == address)
     }
 
     /// Markers of shared variables that were reached since the last call: site and registers.
@@ -391,6 +598,11 @@ impl Source {
         self.values.get(index).map(|(_, value)| *value)
     }
 
+    /// The values that were observed at the latest accesses.
+    pub fn recent_values(&self) -> impl Iterator<Item = (EventNumber, ObservedValue)> {
+        self.values.iter().copied()
+    }
+
     /// A region's name and the location of the first marker of it that was seen.
     #[must_use]
     pub fn region_name(&self, region: RegionId) -> Option<(&str, LocationId)> {
@@ -403,22 +615,22 @@ impl Source {
         self.regions.len()
     }
 
-    /// A lock's address and where it was first used.
+    /// A lock: what it is, its address, and where it was first used.
     #[must_use]
-    pub fn lock_info(&self, lock: LockId) -> Option<(u64, LocationId)> {
-        self.locks.get(lock.index()).copied()
+    pub fn lock_info(&self, lock: LockId) -> Option<Known> {
+        self.syncs.lock(lock).copied()
+    }
+
+    /// The same of an object that is not a lock.
+    #[must_use]
+    pub fn sync_info(&self, sync: SyncId) -> Option<Known> {
+        self.syncs.sync(sync).copied()
     }
 
     /// A watched range.
     #[must_use]
     pub fn watch(&self, variable: VarId) -> Option<&WatchedRange> {
         self.watches.get(variable.index())
-    }
-
-    /// How many ranges are watched.
-    #[must_use]
-    pub fn watch_count(&self) -> usize {
-        self.watches.len()
     }
 
     /// The threads that were seen, by their ids.
@@ -431,6 +643,18 @@ impl Source {
     #[must_use]
     pub fn omissions(&self) -> &Omissions {
         &self.omissions
+    }
+
+    /// Whether the main thread has ended, which is not the end of the process.
+    #[must_use]
+    pub fn has_lost_leader(&self) -> bool {
+        self.leader.1
+    }
+
+    /// How many watchpoint hits were recorded.
+    #[must_use]
+    pub fn hits(&self) -> u64 {
+        self.hits
     }
 
     /// Whether the end of any thread was seen: if not, the kernel side is deaf.

@@ -1,59 +1,219 @@
-//! The functions of the C library that take and let go of locks and join threads. New ones are a line here.
+//! The functions that synchronise: what each does, with which kind of object. A new one is a line here; where its
+//! probes go is decided in `call_points`.
 
 use crate::kernel::ProbeProgram;
-use tracer_ebpf::Kind;
+use tracer_ebpf::{Cookie, Kind};
 
 /// A function to probe, by its exported name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallSpec {
     /// Its name in the symbol table.
     pub name: &'static str,
-    /// What a call means.
+    /// What its first argument is.
+    pub object: Object,
+    /// What a call does with it.
     pub role: Role,
 }
 
-/// What a call of a function means. The object is the first argument.
+/// What a synchronisation object is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Object {
+    /// A mutex, of any type.
+    Mutex,
+    /// A reader-writer lock.
+    RwLock,
+    /// A spinlock.
+    Spinlock,
+    /// A condition variable.
+    Condvar,
+    /// A semaphore.
+    Semaphore,
+    /// A barrier.
+    Barrier,
+    /// What remembers that a routine has run once.
+    Once,
+    /// A thread.
+    Thread,
+}
+
+/// What a call of a function does. The object is the first argument, unless it says otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// When it returns 0 the lock has been taken.
     Acquire,
-    /// The lock is let go of.
+    /// When it returns 0 the lock has been taken, shared.
+    AcquireShared,
+    /// The lock is let go of, however it is held.
     Release,
-    /// The lock's memory starts or ends its life: what was known of it is forgotten.
-    LockReset,
-    /// When it returns 0 the thread has been joined.
+    /// The object's memory starts or ends its life: what was known of it is forgotten.
+    Reset,
+    /// The same, and the third argument is a number: see [`Kind::Init`].
+    Init,
+    /// A thread that waits, now or later, may be let through.
+    Signal,
+    /// When it returns 0 the thread has been let through. Cancellation may unwind it.
+    Wait,
+    /// The same, without waiting: nothing unwinds it.
+    TryWait,
+    /// Lets go of the mutex that is the second argument, waits for a signal, and takes the mutex again, whatever it
+    /// returns. Cancellation may unwind it.
+    ConditionWait,
+    /// Waits until enough threads have called it.
+    Barrier,
+    /// Runs a routine the first time, and returns when it has run. Exceptions and cancellation may unwind it.
+    Once,
+    /// Creates a thread. The object is not known yet.
+    Create,
+    /// When it returns 0 the thread has been joined. Cancellation may unwind it.
     Join,
+    /// When it returns the thread that the object started with has been joined. Exceptions may unwind it.
+    JoinMember,
 }
 
-const fn call(name: &'static str, role: Role) -> CallSpec {
-    CallSpec { name, role }
+/// How the end of a call is seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// By a return probe: nothing unwinds the function.
+    ReturnProbe,
+    /// At its `ret` instructions: a return probe would abort a program that unwinds it.
+    EachReturn,
 }
-
-/// All functions that are probed, in whatever module defines them.
-pub const CALLS: &[CallSpec] = &[
-    call("pthread_mutex_lock", Role::Acquire),
-    call("pthread_mutex_trylock", Role::Acquire),
-    call("pthread_mutex_timedlock", Role::Acquire),
-    call("pthread_mutex_clocklock", Role::Acquire),
-    call("pthread_mutex_unlock", Role::Release),
-    call("pthread_mutex_init", Role::LockReset),
-    call("pthread_mutex_destroy", Role::LockReset),
-    call("pthread_join", Role::Join),
-    call("pthread_tryjoin_np", Role::Join),
-    call("pthread_timedjoin_np", Role::Join),
-    call("pthread_clockjoin_np", Role::Join),
-    call("thrd_join", Role::Join),
-];
 
 impl Role {
-    /// The program for the function's entry, and what it records.
+    /// Whether a call takes a lock when it succeeds.
     #[must_use]
-    pub const fn at_entry(self) -> (ProbeProgram, Kind) {
+    pub const fn takes_lock(self) -> bool {
+        matches!(self, Self::Acquire | Self::AcquireShared)
+    }
+
+    /// Whether a call lets go of a lock, and does not take it again.
+    #[must_use]
+    pub const fn lets_go(self) -> bool {
+        matches!(self, Self::Release)
+    }
+
+    /// What is recorded when the function is called, and by which program.
+    #[must_use]
+    pub const fn at_entry(self) -> Option<(ProbeProgram, Kind)> {
         match self {
-            Self::Acquire => (ProbeProgram::CallEnter, Kind::Acquire),
-            Self::Join => (ProbeProgram::CallEnter, Kind::Join),
-            Self::Release => (ProbeProgram::Release, Kind::Release),
-            Self::LockReset => (ProbeProgram::Release, Kind::LockReset),
+            Self::Release => Some((ProbeProgram::Call, Kind::Release)),
+            Self::Reset => Some((ProbeProgram::Call, Kind::LockReset)),
+            Self::Init => Some((ProbeProgram::CallPair, Kind::Init)),
+            Self::Signal => Some((ProbeProgram::Call, Kind::Signal)),
+            Self::ConditionWait => Some((ProbeProgram::CallPair, Kind::ConditionWait)),
+            Self::Barrier => Some((ProbeProgram::Call, Kind::Arrive)),
+            // Whom it joins is known from the identity at its start: that may be used again before it returns.
+            Self::Join => Some((ProbeProgram::Call, Kind::JoinStart)),
+            Self::Create => Some((ProbeProgram::Call, Kind::Create)),
+            _ => None,
+        }
+    }
+
+    /// What is recorded when the function has returned, and how that is seen.
+    #[must_use]
+    pub const fn at_return(self) -> Option<(Ending, Kind)> {
+        match self {
+            Self::Acquire => Some((Ending::ReturnProbe, Kind::Acquire)),
+            Self::AcquireShared => Some((Ending::ReturnProbe, Kind::AcquireShared)),
+            Self::TryWait => Some((Ending::ReturnProbe, Kind::Wait)),
+            Self::Wait | Self::Once => Some((Ending::EachReturn, Kind::Wait)),
+            Self::ConditionWait => Some((Ending::EachReturn, Kind::ConditionWake)),
+            Self::Barrier => Some((Ending::EachReturn, Kind::Depart)),
+            Self::Join | Self::JoinMember => Some((Ending::EachReturn, Kind::Join)),
+            _ => None,
+        }
+    }
+
+    /// Flags of the cookies at its entry and its returns.
+    #[must_use]
+    pub const fn flags(self) -> u8 {
+        match self {
+            Self::Init => Cookie::THIRD,
+            // A wait has let go of the mutex and taken it again however it went, and a barrier tells one of its
+            // threads that it was the one.
+            Self::ConditionWait | Self::Barrier => Cookie::ANY_RESULT,
+            Self::JoinMember => Cookie::INDIRECT | Cookie::ANY_RESULT,
+            _ => 0,
         }
     }
 }
+
+const fn call(name: &'static str, object: Object, role: Role) -> CallSpec {
+    CallSpec { name, object, role }
+}
+
+/// All functions that are probed, in whatever module defines them. Where two are the same code the first one counts.
+pub const CALLS: &[CallSpec] = &[
+    call("pthread_mutex_lock", Object::Mutex, Role::Acquire),
+    call("pthread_mutex_trylock", Object::Mutex, Role::Acquire),
+    call("pthread_mutex_timedlock", Object::Mutex, Role::Acquire),
+    call("pthread_mutex_clocklock", Object::Mutex, Role::Acquire),
+    call("pthread_mutex_unlock", Object::Mutex, Role::Release),
+    call("pthread_mutex_init", Object::Mutex, Role::Reset),
+    call("pthread_mutex_destroy", Object::Mutex, Role::Reset),
+    call("pthread_rwlock_rdlock", Object::RwLock, Role::AcquireShared),
+    call("pthread_rwlock_tryrdlock", Object::RwLock, Role::AcquireShared),
+    call("pthread_rwlock_timedrdlock", Object::RwLock, Role::AcquireShared),
+    call("pthread_rwlock_clockrdlock", Object::RwLock, Role::AcquireShared),
+    call("pthread_rwlock_wrlock", Object::RwLock, Role::Acquire),
+    call("pthread_rwlock_trywrlock", Object::RwLock, Role::Acquire),
+    call("pthread_rwlock_timedwrlock", Object::RwLock, Role::Acquire),
+    call("pthread_rwlock_clockwrlock", Object::RwLock, Role::Acquire),
+    call("pthread_rwlock_unlock", Object::RwLock, Role::Release),
+    call("pthread_rwlock_init", Object::RwLock, Role::Reset),
+    call("pthread_rwlock_destroy", Object::RwLock, Role::Reset),
+    call("pthread_spin_lock", Object::Spinlock, Role::Acquire),
+    call("pthread_spin_trylock", Object::Spinlock, Role::Acquire),
+    // glibc has one code for `pthread_spin_init` and this: a release of what is not held is a start of life.
+    call("pthread_spin_unlock", Object::Spinlock, Role::Release),
+    call("pthread_spin_init", Object::Spinlock, Role::Reset),
+    call("pthread_spin_destroy", Object::Spinlock, Role::Reset),
+    call("pthread_cond_wait", Object::Condvar, Role::ConditionWait),
+    call("pthread_cond_timedwait", Object::Condvar, Role::ConditionWait),
+    call("pthread_cond_clockwait", Object::Condvar, Role::ConditionWait),
+    call("pthread_cond_signal", Object::Condvar, Role::Signal),
+    call("pthread_cond_broadcast", Object::Condvar, Role::Signal),
+    call("pthread_cond_init", Object::Condvar, Role::Reset),
+    call("pthread_cond_destroy", Object::Condvar, Role::Reset),
+    call("pthread_barrier_wait", Object::Barrier, Role::Barrier),
+    call("pthread_barrier_init", Object::Barrier, Role::Init),
+    call("pthread_barrier_destroy", Object::Barrier, Role::Reset),
+    call("sem_wait", Object::Semaphore, Role::Wait),
+    call("sem_timedwait", Object::Semaphore, Role::Wait),
+    call("sem_clockwait", Object::Semaphore, Role::Wait),
+    call("sem_trywait", Object::Semaphore, Role::TryWait),
+    call("sem_post", Object::Semaphore, Role::Signal),
+    call("sem_init", Object::Semaphore, Role::Init),
+    call("sem_destroy", Object::Semaphore, Role::Reset),
+    call("pthread_once", Object::Once, Role::Once),
+    call("pthread_create", Object::Thread, Role::Create),
+    call("pthread_join", Object::Thread, Role::Join),
+    call("pthread_tryjoin_np", Object::Thread, Role::Join),
+    call("pthread_timedjoin_np", Object::Thread, Role::Join),
+    call("pthread_clockjoin_np", Object::Thread, Role::Join),
+    // C11: calls of the above, whose callers are not in the user's code.
+    call("mtx_lock", Object::Mutex, Role::Acquire),
+    call("mtx_trylock", Object::Mutex, Role::Acquire),
+    call("mtx_timedlock", Object::Mutex, Role::Acquire),
+    call("mtx_unlock", Object::Mutex, Role::Release),
+    call("mtx_init", Object::Mutex, Role::Reset),
+    call("mtx_destroy", Object::Mutex, Role::Reset),
+    call("cnd_wait", Object::Condvar, Role::ConditionWait),
+    call("cnd_timedwait", Object::Condvar, Role::ConditionWait),
+    call("cnd_signal", Object::Condvar, Role::Signal),
+    call("cnd_broadcast", Object::Condvar, Role::Signal),
+    call("cnd_init", Object::Condvar, Role::Reset),
+    call("cnd_destroy", Object::Condvar, Role::Reset),
+    call("call_once", Object::Once, Role::Once),
+    call("thrd_create", Object::Thread, Role::Create),
+    call("thrd_join", Object::Thread, Role::Join),
+    // C++, in libstdc++: `std::thread::_M_start_thread`, as it is and as it was until GCC 5, and `std::thread::join`.
+    call(START_THREAD, Object::Thread, Role::Create),
+    call(OLD_START_THREAD, Object::Thread, Role::Create),
+    call("_ZNSt6thread4joinEv", Object::Thread, Role::JoinMember),
+];
+
+const START_THREAD: &str =
+    "_ZNSt6thread15_M_start_threadESt10unique_ptrINS_6_StateESt14default_deleteIS1_EEPFvvE";
+const OLD_START_THREAD: &str =
+    "_ZNSt6thread15_M_start_threadESt10shared_ptrINS_10_Impl_baseEEPFvvE";

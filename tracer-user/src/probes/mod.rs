@@ -1,7 +1,17 @@
 //! What to probe, and where in the code. Attaching is done by `kernel`.
 
+pub mod call_points;
 pub mod calls;
+pub mod code_graph;
+pub mod constants;
+pub mod defaults;
+pub mod exits;
+pub mod flow;
+mod function_plan;
+pub mod functions;
+pub mod leaving;
 pub mod markers;
 pub mod placement;
 pub mod plan;
+pub mod select;
 pub mod watch;

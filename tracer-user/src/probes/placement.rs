@@ -1,15 +1,17 @@
-//! Where in a function's machine code to put a probe: cheap instructions that the kernel emulates, the returns
-//! that control flow can reach. Reads bytes, knows nothing of files or processes.
+//! Where at a function's entry to put a probe: at a cheap instruction that the kernel emulates, if there is one.
+//! Reads bytes, knows nothing of files or processes.
 //!
 //! What the kernel emulates instead of single-stepping (x86-64): `arch/x86/kernel/uprobes.c`,
 //! `branch_setup_xol_insn` and `push_setup_xol_insn`.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 
 use iced_x86::{
-    Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic,
-    OpAccess, Register,
+    Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, OpAccess,
+    Register, UsedMemory,
 };
+
+use super::flow::writes;
 
 /// What a probe at an instruction costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -25,50 +27,102 @@ pub enum Cost {
 pub struct Placement {
     /// Offset from the start of the code that was given.
     pub offset: u64,
+    /// How many bytes the stack pointer is below what it is at the start.
+    pub depth: u16,
     /// What it costs.
     pub cost: Cost,
 }
 
-/// Why returns could not be found.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NoReturns {
-    /// Control goes where the code does not tell.
-    #[error("an indirect jump at +{0:#x} hides where it goes on")]
-    IndirectJump(u64),
-    /// Control leaves what could be read.
-    #[error("control leaves the function at +{0:#x}")]
-    LeavesCode(u64),
-    /// An instruction is not valid.
-    #[error("bytes at +{0:#x} are no instruction")]
-    Invalid(u64),
+/// What has to be there still at the place of a probe at a function's entry.
+#[derive(Clone, Copy, Debug)]
+pub struct Needs {
+    /// Argument registers.
+    pub arguments: &'static [Register],
+    /// The stack pointer: a return probe finds the return address by it.
+    pub stack: bool,
 }
 
 /// The place for a probe at a function's entry: the first instruction that the kernel emulates, in the straight
-/// line from the start on, before which neither the first argument register nor the stack pointer changes, and
-/// which is executed once a call. Where there is none, the start itself.
+/// line from the start on, before which nothing changes that is needed, and which is executed once a call. Where
+/// there is none, the first instruction that can be probed at all.
 ///
-/// `code` is the whole function, from its first instruction on.
+/// `code` is the whole function, from its first instruction on. `None` when every place is refused by the kernel, or
+/// executed more than once: the function jumps back to its start.
 #[must_use]
-pub fn entry(code: &[u8]) -> Placement {
+pub fn entry(code: &[u8], needs: Needs) -> Option<Placement> {
     let targets = branch_targets(code);
     let mut info = InstructionInfoFactory::new();
+    let (mut first, mut depth) = (None, 0_u16);
     for instruction in &mut Decoder::new(64, code, DecoderOptions::NONE) {
         let offset = instruction.ip();
-        if instruction.is_invalid() || (offset != 0 && targets.contains(&offset)) {
+        if instruction.is_invalid() || targets.contains(&offset) {
             break;
         }
-        if let Some(cost @ Cost::Emulated) = probe_cost(&instruction) {
-            return Placement { offset, cost };
+        if let Some(cost) = probe_cost(&instruction) {
+            let place = Placement { offset, depth, cost };
+            if cost == Cost::Emulated {
+                return Some(place);
+            }
+            first = first.or(Some(place));
         }
-        let changes_what_is_read = info.info(&instruction).used_registers().iter().any(|used| {
-            matches!(used.register().full_register(), Register::RDI | Register::RSP)
-                && !matches!(used.access(), OpAccess::Read | OpAccess::CondRead | OpAccess::None)
-        });
-        if changes_what_is_read || instruction.flow_control() != FlowControl::Next {
+        // The frame pointer leads to the callers.
+        let changes = writes(&mut info, &instruction, needs.arguments)
+            || writes(&mut info, &instruction, &[Register::RBP]);
+        if changes || instruction.flow_control() != FlowControl::Next {
             break;
+        }
+        if writes(&mut info, &instruction, &[Register::RSP]) {
+            let Some(deeper) = reserved(&instruction).filter(|_| !needs.stack) else { break };
+            let Some(sum) = depth.checked_add(deeper) else { break };
+            depth = sum;
         }
     }
-    Placement { offset: 0, cost: Cost::SingleStepped }
+    first
+}
+
+/// The place for a probe where a function begins as a region.
+///
+/// As [`entry`], but arguments may have changed, and what lies before must touch no memory that threads share: it
+/// would be left out of the region. Where there is no such place, the start.
+#[must_use]
+pub fn frame_entry(code: &[u8]) -> Placement {
+    let targets = branch_targets(code);
+    let mut info = InstructionInfoFactory::new();
+    let mut depth = 0_u16;
+    for instruction in &mut Decoder::new(64, code, DecoderOptions::NONE) {
+        let offset = instruction.ip();
+        if instruction.is_invalid() || targets.contains(&offset) {
+            break;
+        }
+        if probe_cost(&instruction) == Some(Cost::Emulated) {
+            return Placement { offset, depth, cost: Cost::Emulated };
+        }
+        let own = |memory: &UsedMemory| {
+            memory.access() == OpAccess::NoMemAccess
+                || memory.base() == Register::RSP
+                || memory.segment() == Register::FS
+        };
+        if !info.info(&instruction).used_memory().iter().all(own)
+            || instruction.flow_control() != FlowControl::Next
+        {
+            break;
+        }
+        if writes(&mut info, &instruction, &[Register::RSP]) {
+            let Some(sum) = reserved(&instruction).and_then(|more| depth.checked_add(more)) else {
+                break;
+            };
+            depth = sum;
+        }
+    }
+    Placement { offset: 0, depth: 0, cost: Cost::SingleStepped }
+}
+
+/// How many bytes of stack a `sub rsp, …` reserves.
+fn reserved(instruction: &Instruction) -> Option<u16> {
+    let is_sub = matches!(instruction.code(), Code::Sub_rm64_imm8 | Code::Sub_rm64_imm32);
+    let bytes = (is_sub && instruction.op0_register() == Register::RSP)
+        .then(|| instruction.immediate(1))?;
+    u16::try_from(bytes).ok()
 }
 
 /// What a probe at an instruction costs; `None` where the kernel refuses one.
@@ -96,91 +150,90 @@ fn branch_targets(code: &[u8]) -> HashSet<u64> {
         .collect()
 }
 
-/// The `ret` instructions that control flow from `start` reaches, following direct jumps and skipping calls.
-///
-/// `code` is a stretch of machine code around the function, `start` the offset of its first instruction in it:
-/// tail jumps into neighbours are followed as long as they stay inside.
-///
-/// # Errors
-///
-/// When control goes where the code does not tell, so that a return might be missed.
-pub fn returns(code: &[u8], start: u64) -> Result<Vec<u64>, NoReturns> {
-    let mut todo = vec![start];
-    let mut seen = HashSet::new();
-    let mut returns = BTreeSet::new();
-    while let Some(mut at) = todo.pop() {
-        while seen.insert(at) {
-            let rest = usize::try_from(at).ok().and_then(|at| code.get(at..)).unwrap_or_default();
-            if rest.is_empty() {
-                return Err(NoReturns::LeavesCode(at));
-            }
-            let instruction = Decoder::with_ip(64, rest, at, DecoderOptions::NONE).decode();
-            if instruction.is_invalid() {
-                return Err(NoReturns::Invalid(at));
-            }
-            match instruction.flow_control() {
-                FlowControl::Return => {
-                    returns.insert(at);
-                    break;
-                }
-                FlowControl::UnconditionalBranch => {
-                    at = instruction.near_branch_target();
-                    continue;
-                }
-                FlowControl::ConditionalBranch | FlowControl::XbeginXabortXend => {
-                    todo.push(instruction.near_branch_target());
-                }
-                FlowControl::IndirectBranch => return Err(NoReturns::IndirectJump(at)),
-                // `ud2`, `hlt`: control ends here.
-                FlowControl::Exception | FlowControl::Interrupt
-                    if instruction.mnemonic() != Mnemonic::Int3 =>
-                {
-                    break;
-                }
-                // A call that does not return is followed by other code or padding: what is found there is
-                // never executed, and a probe on it does no harm.
-                _ => {}
-            }
-            at = instruction.next_ip();
-        }
-    }
-    Ok(returns.into_iter().collect())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const FIRST: Needs = Needs { arguments: &[Register::RDI], stack: true };
+
+    const fn at(offset: u64, cost: Cost) -> Option<Placement> {
+        Some(Placement { offset, depth: 0, cost })
+    }
 
     #[test]
     fn the_jump_after_reads_of_the_argument_is_taken() {
         // mov eax,[rdi+16]; mov edx,eax; and edx,0x17f; and eax,0x7c; jne +0x10
         let code =
             [0x8b, 0x47, 0x10, 0x89, 0xc2, 0x81, 0xe2, 0x7f, 1, 0, 0, 0x83, 0xe0, 0x7c, 0x75, 0x10];
-        assert_eq!(entry(&code), Placement { offset: 14, cost: Cost::Emulated });
+        assert_eq!(entry(&code, FIRST), at(14, Cost::Emulated));
     }
 
     #[test]
     fn a_push_at_the_start_is_taken() {
-        assert_eq!(entry(&[0x41, 0x56, 0xc3]), Placement { offset: 0, cost: Cost::Emulated });
+        assert_eq!(entry(&[0x41, 0x56, 0xc3], FIRST), at(0, Cost::Emulated));
     }
 
     #[test]
-    fn a_changed_argument_or_stack_ends_the_search() {
+    fn what_is_needed_ends_the_search_where_it_changes() {
         // mov rdi,rsi; jmp
         let changed = [0x48, 0x89, 0xf7, 0xeb, 0];
-        assert_eq!(entry(&changed), Placement { offset: 0, cost: Cost::SingleStepped });
-        // sub rsp,8; jmp
-        let moved = [0x48, 0x83, 0xec, 8, 0xeb, 0];
-        assert_eq!(entry(&moved), Placement { offset: 0, cost: Cost::SingleStepped });
+        assert_eq!(entry(&changed, FIRST), at(0, Cost::SingleStepped));
+        let second = Needs { arguments: &[Register::RSI], stack: true };
+        assert_eq!(entry(&changed, second), at(3, Cost::Emulated));
+        // mov ebp,esi; jmp
+        assert_eq!(entry(&[0x89, 0xf5, 0xeb, 0], FIRST), at(0, Cost::SingleStepped));
         // ret
-        assert_eq!(entry(&[0xc3]), Placement { offset: 0, cost: Cost::SingleStepped });
+        assert_eq!(entry(&[0xc3], FIRST), at(0, Cost::SingleStepped));
+    }
+
+    #[test]
+    fn the_stack_may_be_deeper_where_only_the_depth_counts() {
+        // sub rsp,8; jmp
+        let code = [0x48, 0x83, 0xec, 8, 0xeb, 0];
+        assert_eq!(entry(&code, FIRST), at(0, Cost::SingleStepped));
+        let deeper = Some(Placement { offset: 4, depth: 8, cost: Cost::Emulated });
+        assert_eq!(entry(&code, Needs { stack: false, ..FIRST }), deeper);
+        // and rsp,-16; jmp
+        let unknown = [0x48, 0x83, 0xe4, 0xf0, 0xeb, 0];
+        assert_eq!(entry(&unknown, Needs { stack: false, ..FIRST }), at(0, Cost::SingleStepped));
+    }
+
+    #[test]
+    fn a_region_may_begin_where_the_frame_is_being_made() {
+        let at = |offset, depth, cost| Placement { offset, depth, cost };
+        // mov rdi,rsi; jmp
+        let changed = [0x48, 0x89, 0xf7, 0xeb, 0];
+        assert_eq!(frame_entry(&changed), at(3, 0, Cost::Emulated));
+        // sub rsp,24; call
+        let lowered = [0x48, 0x83, 0xec, 24, 0xe8, 0, 0, 0, 0];
+        assert_eq!(frame_entry(&lowered), at(4, 24, Cost::Emulated));
+        // sub rsp,24; mov rax,fs:[0x28]; mov [rsp+8],rax; call
+        let canary = [
+            0x48, 0x83, 0xec, 24, 0x64, 0x48, 0x8b, 4, 0x25, 0x28, 0, 0, 0, 0x48, 0x89, 0x44, 0x24,
+            8, 0xe8, 0, 0, 0, 0,
+        ];
+        assert_eq!(frame_entry(&canary), at(18, 24, Cost::Emulated));
+        // mov eax,[rdi]; call: the read belongs to the region
+        let read = [0x8b, 7, 0xe8, 0, 0, 0, 0];
+        assert_eq!(frame_entry(&read), at(0, 0, Cost::SingleStepped));
+        // sub rsp,24; ret
+        assert_eq!(frame_entry(&[0x48, 0x83, 0xec, 24, 0xc3]), at(0, 0, Cost::SingleStepped));
     }
 
     #[test]
     fn a_place_inside_a_loop_is_not_taken() {
         // mov eax,1; (loop:) push rbx; pop rbx; jmp loop
         let code = [0xb8, 1, 0, 0, 0, 0x53, 0x5b, 0xeb, 0xfc];
-        assert_eq!(entry(&code), Placement { offset: 0, cost: Cost::SingleStepped });
+        assert_eq!(entry(&code, FIRST), at(0, Cost::SingleStepped));
+        // (loop:) lock dec dword [rdi]; jne +3; xor eax,eax; ret; pause; jmp loop
+        let spin = [0xf0, 0xff, 0x0f, 0x75, 3, 0x31, 0xc0, 0xc3, 0xf3, 0x90, 0xeb, 0xf4];
+        assert_eq!(entry(&spin, FIRST), None);
+    }
+
+    #[test]
+    fn refused_instructions_are_passed_over() {
+        // lock inc dword [rdi]; ret
+        assert_eq!(entry(&[0xf0, 0xff, 0x07, 0xc3], FIRST), at(3, Cost::SingleStepped));
     }
 
     #[test]
@@ -192,20 +245,5 @@ mod tests {
         assert_eq!(cost(&[0xf3, 0x0f, 0x1e, 0xfa]), Some(Cost::SingleStepped), "endbr64");
         assert_eq!(cost(&[0xff, 0xe0]), Some(Cost::SingleStepped), "jmp rax");
         assert_eq!(cost(&[0xf0, 0x0f, 0xb1, 0x17]), None, "lock cmpxchg");
-    }
-
-    #[test]
-    fn returns_are_found_through_jumps_and_not_in_what_lies_between() {
-        // jmp +2; ret; nop; test eax,eax; je +1; ret; ret
-        let code = [0xeb, 2, 0xc3, 0x90, 0x85, 0xc0, 0x74, 1, 0xc3, 0xc3];
-        assert_eq!(returns(&code, 0), Ok(vec![8, 9]));
-    }
-
-    #[test]
-    fn hidden_control_flow_is_an_error() {
-        assert_eq!(returns(&[0xff, 0xe0], 0), Err(NoReturns::IndirectJump(0)));
-        assert_eq!(returns(&[0x90], 0), Err(NoReturns::LeavesCode(1)));
-        assert_eq!(returns(&[0x06], 0), Err(NoReturns::Invalid(0)));
-        assert_eq!(returns(&[0xeb, 0x7f], 0), Err(NoReturns::LeavesCode(0x81)));
     }
 }

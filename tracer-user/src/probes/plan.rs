@@ -3,12 +3,19 @@
 
 use std::{collections::HashSet, path::PathBuf};
 
-use tracer_ebpf::{Kind, cookie};
+use tracer_ebpf::{Cookie, Kind};
 
+pub use super::function_plan::SelectError;
 use super::{
-    calls::{CALLS, CallSpec, Role},
-    markers::{Marker, Meaning, SharedVariable, markers},
+    call_points::{CallPoint, call_points},
+    calls::{CALLS, CallSpec},
+    constants,
+    exits::Leaves,
+    function_plan,
+    leaving::Leaving,
+    markers::{Marker, Meaning, Operand, SharedVariable, markers},
     placement::{self, Cost},
+    select::Rule,
 };
 use crate::{
     kernel::{ProbePoint, ProbeProgram},
@@ -29,8 +36,62 @@ pub struct Site {
 pub enum SiteKind {
     /// A marker.
     Marker(Meaning),
-    /// A function of the C library.
-    Call(CallSpec),
+    /// A function that synchronises.
+    Call {
+        /// What it does.
+        spec: CallSpec,
+        /// The address after its last instruction; that of its first one where it is not known.
+        end: ProcessAddr,
+    },
+    /// The entry or an exit of a function that is a region.
+    Function(FunctionPlace),
+    /// A function by which control leaves frames without their returns.
+    Leaving(Leaving),
+    /// The entry of a function whose exits could not all be probed: its records count for nothing.
+    Unwatched,
+}
+
+/// A place in a function that is a region.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FunctionPlace {
+    /// Where it begins.
+    Entry {
+        /// The function's number.
+        function: u32,
+        /// The region's name.
+        name: String,
+        /// How far the stack pointer is below that at the function's first instruction, in bytes.
+        lowered: u64,
+    },
+    /// Where control may leave it.
+    Exit {
+        /// The function's number.
+        function: u32,
+        /// When it does.
+        leaves: Leaves,
+    },
+}
+
+/// A function that is a region.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WatchedFunction {
+    /// Its name, which is the region's.
+    pub name: String,
+    /// Its first instruction.
+    pub address: ProcessAddr,
+    /// Why it is one.
+    pub why: String,
+}
+
+/// A function that could be a region and is none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnwatchedFunction {
+    /// Its name.
+    pub name: String,
+    /// Its first instruction.
+    pub address: ProcessAddr,
+    /// Why it is none.
+    pub why: String,
 }
 
 /// A probe to attach, and what it costs.
@@ -66,18 +127,42 @@ pub struct Plan {
     pub skipped: Vec<SkippedProbe>,
     /// Variables that the program names as worth watching, at places known before it runs.
     pub shared: Vec<(ProcessAddr, SharedVariable)>,
+    /// The functions that are regions; a function's number is its index.
+    pub functions: Vec<WatchedFunction>,
+    /// Functions that take locks and are no regions.
+    pub unwatched: Vec<UnwatchedFunction>,
 }
 
 impl Plan {
-    /// Whether any region can begin.
+    /// The names of the regions that markers begin, sorted.
     #[must_use]
-    pub fn has_regions(&self) -> bool {
-        self.sites.iter().any(|site| matches!(&site.kind, SiteKind::Marker(Meaning::Begin(_))))
+    pub fn marked_regions(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = self
+            .sites
+            .iter()
+            .filter_map(|site| match &site.kind {
+                SiteKind::Marker(Meaning::Begin(name)) => Some(name.as_str()),
+                _ => None,
+            })
+            .collect();
+        names.sort_unstable();
+        names.dedup();
+        names
     }
 
-    /// Plans the probes of a process from its modules.
+    /// Whether any function that takes a lock was found.
     #[must_use]
-    pub fn of(symbolizer: &Symbolizer, pid: u32) -> Self {
+    pub fn has_locks(&self) -> bool {
+        let takes = |site: &Site| matches!(&site.kind, SiteKind::Call { spec, .. } if spec.role.takes_lock());
+        self.sites.iter().any(takes)
+    }
+
+    /// Plans the probes of a process from its modules. `rules` say which functions are regions.
+    ///
+    /// # Errors
+    ///
+    /// When a rule matches nothing.
+    pub fn of(symbolizer: &Symbolizer, pid: u32, rules: &[Rule]) -> Result<Self, SelectError> {
         let mut plan = Self::default();
         for module in symbolizer.modules() {
             match module.file() {
@@ -92,16 +177,43 @@ impl Plan {
                 }),
             }
         }
-        plan
+        function_plan::add(&mut plan, symbolizer, pid, rules)?;
+        Ok(plan)
+    }
+
+    /// Tells that these probes do not work: functions whose exits are not all seen are no regions any more, since
+    /// a region without its end would be too long.
+    pub fn without(&mut self, failed: impl IntoIterator<Item = usize>) {
+        let mut blind = HashSet::new();
+        for index in failed {
+            let Some(probe) = self.probes.get(index) else { continue };
+            let site = self.sites.get(Cookie(probe.point.cookie).site() as usize);
+            if let Some(SiteKind::Function(FunctionPlace::Exit { function, .. })) =
+                site.map(|site| &site.kind)
+            {
+                blind.insert(*function);
+            }
+        }
+        for site in &mut self.sites {
+            if let SiteKind::Function(FunctionPlace::Entry { function, name, .. }) = &site.kind
+                && blind.contains(function)
+            {
+                self.skipped.push(SkippedProbe {
+                    what: format!("region `{name}`"),
+                    reason: "not all of its exits could be probed".to_owned(),
+                });
+                site.kind = SiteKind::Unwatched;
+            }
+        }
     }
 }
 
 /// Adds one module's probes to a plan.
-struct Planner<'plan, 'module> {
-    plan: &'plan mut Plan,
-    module: &'module Module,
-    file: &'module ElfFile,
-    pid: u32,
+pub(super) struct Planner<'plan, 'module> {
+    pub(super) plan: &'plan mut Plan,
+    pub(super) module: &'module Module,
+    pub(super) file: &'module ElfFile,
+    pub(super) pid: u32,
 }
 
 impl Planner<'_, '_> {
@@ -130,13 +242,18 @@ impl Planner<'_, '_> {
                 (ProbeProgram::Region, Kind::EndInnermost, "end of the innermost region".to_owned())
             }
             Meaning::Shared(variable) => {
-                if let Some(address) = self.static_address(variable) {
+                if let Some(address) = self.static_address(marker.address, variable) {
                     self.plan.shared.push((address, variable.clone()));
                     return;
                 }
                 let what = format!("shared variable `{}`", variable.label);
-                if let super::markers::Operand::Symbol { name, .. } = &variable.operand {
-                    self.skip(what, format!("{} has no symbol `{name}`", self.module.name()));
+                if let Operand::Symbol { name, .. } = &variable.operand {
+                    let reason = if name.starts_with("%fs:") {
+                        "it is thread-local: each thread has its own".to_owned()
+                    } else {
+                        format!("{} has no symbol `{name}`", self.module.name())
+                    };
+                    self.skip(what, reason);
                     return;
                 }
                 (ProbeProgram::Shared, Kind::Shared, what)
@@ -144,98 +261,98 @@ impl Planner<'_, '_> {
         };
         let Some(address) = self.module.process_address(marker.address) else { return };
         let site = self.add_site(address, SiteKind::Marker(marker.meaning));
-        self.add_probe(program, marker.address, cookie(kind, site), what);
+        self.add_probe(program, marker.address, Cookie::new(kind, site), what);
     }
 
-    /// The variable's address, when it is known before the program runs.
-    fn static_address(&self, variable: &SharedVariable) -> Option<ProcessAddr> {
-        let super::markers::Operand::Symbol { name, offset } = &variable.operand else {
-            return None;
+    /// The variable's address, when it is known before the program runs: by its symbol, or by a constant that the
+    /// code loads before the marker.
+    fn static_address(&self, marker: LinkAddr, variable: &SharedVariable) -> Option<ProcessAddr> {
+        let address = match &variable.operand {
+            Operand::Symbol { name, offset } => {
+                let symbol = self.file.symbols_named(name).next()?;
+                symbol.address.0.wrapping_add_signed(*offset)
+            }
+            Operand::Registers { displacement, base: Some(base), index: None } => {
+                let extent = self.file.function_containing(marker)?;
+                let length = usize::try_from(extent.end.0.checked_sub(extent.start.0)?).ok()?;
+                let code = self.file.bytes_at(extent.start, length)?;
+                constants::register_at(code, extent.start.0, marker.0, base)?
+                    .wrapping_add_signed(*displacement)
+            }
+            Operand::Registers { .. } => return None,
         };
-        let symbol = self.file.symbols_named(name).next()?;
-        self.module.process_address(LinkAddr(symbol.address.0.wrapping_add_signed(*offset)))
+        self.module.process_address(LinkAddr(address))
     }
 
     fn calls(&mut self) {
         let file = self.file;
+        let mut calls: Vec<(CallSpec, LinkAddr)> = Vec::new();
         for call in CALLS {
-            // One function may have several names and versions: one probe is enough.
-            let addresses: HashSet<LinkAddr> = file
-                .symbols_named(call.name)
-                .filter(|symbol| symbol.kind.is_function())
-                .map(|symbol| symbol.address)
-                .collect();
-            for address in addresses {
-                self.call(*call, address);
+            // One function may have several names and versions: one set of probes is enough.
+            for symbol in file.symbols_named(call.name) {
+                let is_new = calls.iter().all(|(_, known)| *known != symbol.address);
+                if symbol.kind.is_function() && is_new {
+                    calls.push((*call, symbol.address));
+                }
             }
         }
+        for (call, start) in &calls {
+            let others: Vec<LinkAddr> = calls
+                .iter()
+                .filter(|(other, _)| other.role == call.role)
+                .map(|(_, address)| *address)
+                .collect();
+            self.call(*call, *start, &others);
+        }
     }
 
-    fn call(&mut self, call: CallSpec, start: LinkAddr) {
-        /// More than any of these functions has, in bytes; where their size is unknown.
-        const WINDOW: usize = 4096;
-        let what = format!("{} in {}", call.name, self.module.name());
-        let extent = self.file.function_containing(start).filter(|extent| extent.start == start);
-        let length = extent.map_or(WINDOW, |extent| (extent.end.0 - start.0) as usize);
-        let (Some(code), Some(process)) =
-            (self.file.bytes_at(start, length), self.module.process_address(start))
-        else {
-            self.skip(what, "its code is not in the file".to_owned());
-            return;
+    fn call(&mut self, spec: CallSpec, start: LinkAddr, others: &[LinkAddr]) {
+        let what = format!("{} in {}", spec.name, self.module.name());
+        let points = match call_points(self.file, spec, start, others) {
+            Ok(points) if points.is_empty() => return,
+            Ok(points) => points,
+            Err(error) => {
+                self.skip(what, error.to_string());
+                return;
+            }
         };
-        let entry = placement::entry(code);
-        let at_entry = LinkAddr(start.0 + entry.offset);
-        // Returns first: an entry without its returns would be a call that never ends.
-        let returns = match call.role {
-            Role::Join => match self.returns(start) {
-                Ok(returns) => returns,
-                Err(error) => {
-                    self.skip(what, error.to_string());
-                    return;
+        let Some(address) = self.module.process_address(start) else { return };
+        let end = self.file.function_containing(start).map_or(start, |extent| extent.end);
+        let end = self.module.process_address(end).unwrap_or(address);
+        let site = self.add_site(address, SiteKind::Call { spec, end });
+        for CallPoint { program, address, kind, flags, depth } in points {
+            // Functions that jump into one another share their ends: what returns is told by the entry.
+            let shared = program == ProbeProgram::CallEnd && flags & Cookie::LEAF == 0;
+            let known = |probe: &PlannedProbe| {
+                probe.point.program == program
+                    && Some(probe.address) == self.module.process_address(address)
+            };
+            if shared && self.plan.probes.iter().any(known) {
+                continue;
+            }
+            let what = match program {
+                ProbeProgram::CallEnd if flags & Cookie::INSIDE != 0 => {
+                    format!("routine of {what}")
                 }
-            },
-            _ => Vec::new(),
-        };
-        let site = self.add_site(process, SiteKind::Call(call));
-        let (program, kind) = call.role.at_entry();
-        self.add_probe(program, at_entry, cookie(kind, site), what.clone());
-        if matches!(call.role, Role::Acquire) {
-            self.add_probe(
-                ProbeProgram::AcquireReturn,
-                at_entry,
-                cookie(kind, site),
-                format!("return of {what}"),
-            );
-        }
-        for address in returns {
-            self.add_probe(
-                ProbeProgram::JoinReturn,
-                address,
-                cookie(kind, site),
-                format!("return of {what}"),
-            );
+                ProbeProgram::CallReturn | ProbeProgram::CallEnd => format!("return of {what}"),
+                _ => what.clone(),
+            };
+            self.add_probe(program, address, Cookie::new(kind, site).with(flags).deep(depth), what);
         }
     }
 
-    /// The `ret` instructions that end a call of the function at `start`.
-    fn returns(&self, start: LinkAddr) -> Result<Vec<LinkAddr>, placement::NoReturns> {
-        /// Tail jumps are followed this far, in bytes, in both directions.
-        const REACH: u64 = 1 << 20;
-        let segment = self.file.segments().iter().find(|segment| segment.contains(start));
-        let low =
-            segment.map_or(start.0, |segment| segment.address.0).max(start.0.saturating_sub(REACH));
-        let length = (start.0 - low + REACH) as usize;
-        let code = self.file.bytes_at(LinkAddr(low), length).unwrap_or_default();
-        let returns = placement::returns(code, start.0 - low)?;
-        Ok(returns.into_iter().map(|offset| LinkAddr(low + offset)).collect())
-    }
-
-    fn add_site(&mut self, address: ProcessAddr, kind: SiteKind) -> u32 {
+    pub(super) fn add_site(&mut self, address: ProcessAddr, kind: SiteKind) -> u32 {
         self.plan.sites.push(Site { address, kind });
         (self.plan.sites.len() - 1) as u32
     }
 
-    fn add_probe(&mut self, program: ProbeProgram, at: LinkAddr, cookie: u64, what: String) {
+    pub(super) fn add_probe(
+        &mut self,
+        program: ProbeProgram,
+        at: LinkAddr,
+        cookie: Cookie,
+        what: String,
+    ) {
         let (Some(offset), Some(address), Some(code)) = (
             self.file.file_offset(at),
             self.module.process_address(at),
@@ -251,7 +368,7 @@ impl Planner<'_, '_> {
         };
         let file = self.file_for_kernel();
         self.plan.probes.push(PlannedProbe {
-            point: ProbePoint { program, file, offset: offset.0, cookie },
+            point: ProbePoint { program, file, offset: offset.0, cookie: cookie.0 },
             address,
             cost,
             what,
@@ -267,7 +384,7 @@ impl Planner<'_, '_> {
         path
     }
 
-    fn skip(&mut self, what: String, reason: String) {
+    pub(super) fn skip(&mut self, what: String, reason: String) {
         self.plan.skipped.push(SkippedProbe { what, reason });
     }
 }

@@ -30,15 +30,25 @@ pub enum Place {
 
 /// A `--watch` argument that is not of the form.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BadSpec {
+#[error("--watch {spec}: {problem}; the form is SYMBOL[+OFFSET][:LEN]")]
+pub struct BadSpec {
+    /// As the user wrote it.
+    pub spec: String,
+    /// What is wrong with it.
+    pub problem: Problem,
+}
+
+/// What is wrong with a `--watch` argument.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Problem {
     /// There is no symbol.
-    #[error("a symbol is missing; the form is SYMBOL[+OFFSET][:LEN]")]
+    #[error("a symbol is missing")]
     NoSymbol,
     /// A number is none.
-    #[error("`{0}` is not a number: {1}")]
+    #[error("`{0}` is not a number ({1})")]
     Number(String, ParseIntError),
     /// A length that the hardware cannot watch.
-    #[error("a length of {0} bytes cannot be watched; lengths are 1, 2, 4 and 8")]
+    #[error("{0} bytes cannot be watched; lengths are 1, 2, 4 and 8")]
     Length(u64),
 }
 
@@ -46,28 +56,32 @@ impl FromStr for WatchSpec {
     type Err = BadSpec;
 
     fn from_str(text: &str) -> Result<Self, BadSpec> {
-        // C++ and Rust names hold double colons: only a single one is followed by a length.
-        let (rest, length) = match text.rsplit_once(':') {
-            Some((rest, length)) if !rest.ends_with(':') && !length.is_empty() => {
-                let length = parse_number(length)?;
-                if !matches!(length, 1 | 2 | 4 | 8) {
-                    return Err(BadSpec::Length(length));
-                }
-                (rest, Some(length))
-            }
-            _ => (text, None),
-        };
-        let (name, offset) = match rest.rsplit_once('+') {
-            Some((name, offset)) => (name, parse_number(offset)?),
-            None => (rest, 0),
-        };
-        let place = match name.strip_prefix("0x") {
-            Some(_) => Place::Address(parse_number(name)?),
-            None if name.is_empty() => return Err(BadSpec::NoSymbol),
-            None => Place::Symbol(name.to_owned()),
-        };
-        Ok(Self { place, offset, length })
+        parse(text).map_err(|problem| BadSpec { spec: text.to_owned(), problem })
     }
+}
+
+fn parse(text: &str) -> Result<WatchSpec, Problem> {
+    // C++ and Rust names hold double colons: only a single one is followed by a length.
+    let (rest, length) = match text.rsplit_once(':') {
+        Some((rest, length)) if !rest.ends_with(':') && !length.is_empty() => {
+            let length = parse_number(length)?;
+            if !matches!(length, 1 | 2 | 4 | 8) {
+                return Err(Problem::Length(length));
+            }
+            (rest, Some(length))
+        }
+        _ => (text, None),
+    };
+    let (name, offset) = match rest.rsplit_once('+') {
+        Some((name, offset)) => (name, parse_number(offset)?),
+        None => (rest, 0),
+    };
+    let place = match name.strip_prefix("0x") {
+        Some(_) => Place::Address(parse_number(name)?),
+        None if name.is_empty() => return Err(Problem::NoSymbol),
+        None => Place::Symbol(name.to_owned()),
+    };
+    Ok(WatchSpec { place, offset, length })
 }
 
 impl fmt::Display for WatchSpec {
@@ -83,39 +97,48 @@ impl fmt::Display for WatchSpec {
     }
 }
 
-fn parse_number(text: &str) -> Result<u64, BadSpec> {
+fn parse_number(text: &str) -> Result<u64, Problem> {
     let parsed = match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16),
         None => text.parse(),
     };
-    parsed.map_err(|error| BadSpec::Number(text.to_owned(), error))
+    parsed.map_err(|error| Problem::Number(text.to_owned(), error))
 }
 
 /// Cuts a range into the fewest aligned pieces of 1, 2, 4 or 8 bytes, which is what hardware watches.
-#[must_use]
-pub fn pieces(address: ProcessAddr, length: u64) -> Vec<(ProcessAddr, u64)> {
+pub fn pieces(address: ProcessAddr, length: u64) -> impl Iterator<Item = (ProcessAddr, u64)> {
     let (mut at, end) = (address.0, address.0.saturating_add(length));
-    let mut pieces = Vec::new();
-    while at < end {
+    std::iter::from_fn(move || {
         let size = [8, 4, 2, 1]
             .into_iter()
-            .find(|size| at.is_multiple_of(*size) && *size <= end - at)
-            .unwrap_or(1);
-        pieces.push((ProcessAddr(at), size));
+            .find(|size| at.is_multiple_of(*size) && *size <= end.saturating_sub(at))?;
         at += size;
+        Some((ProcessAddr(at - size), size))
+    })
+}
+
+/// How many [`pieces`] there are; quick also where they are too many to be counted one by one.
+#[must_use]
+pub fn piece_count(address: ProcessAddr, length: u64) -> u64 {
+    let (start, end) = (address.0, address.0.saturating_add(length));
+    let (low, high) = (start.checked_next_multiple_of(8).unwrap_or(end), end / 8 * 8);
+    let count = |from: u64, to: u64| pieces(ProcessAddr(from), to - from).count() as u64;
+    if low < high {
+        count(start, low) + (high - low) / 8 + count(high, end)
+    } else {
+        count(start, end)
     }
-    pieces
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn spec(text: &str) -> Result<WatchSpec, BadSpec> {
-        text.parse()
+    fn spec(text: &str) -> Result<WatchSpec, Problem> {
+        text.parse().map_err(|error: BadSpec| error.problem)
     }
 
-    fn symbol(name: &str, offset: u64, length: Option<u64>) -> Result<WatchSpec, BadSpec> {
+    fn symbol(name: &str, offset: u64, length: Option<u64>) -> Result<WatchSpec, Problem> {
         Ok(WatchSpec { place: Place::Symbol(name.to_owned()), offset, length })
     }
 
@@ -133,21 +156,27 @@ mod tests {
 
     #[test]
     fn bad_specs_say_why() {
-        assert_eq!(spec(""), Err(BadSpec::NoSymbol));
-        assert_eq!(spec("+8"), Err(BadSpec::NoSymbol));
-        assert_eq!(spec("x:3"), Err(BadSpec::Length(3)));
-        assert!(matches!(spec("x+y"), Err(BadSpec::Number(text, _)) if text == "y"));
-        assert!(matches!(spec("x:long"), Err(BadSpec::Number(text, _)) if text == "long"));
+        assert_eq!(spec(""), Err(Problem::NoSymbol));
+        assert_eq!(spec("+8"), Err(Problem::NoSymbol));
+        assert_eq!(spec("x:3"), Err(Problem::Length(3)));
+        assert!(matches!(spec("x+y"), Err(Problem::Number(text, _)) if text == "y"));
+        assert!(matches!(spec("x:long"), Err(Problem::Number(text, _)) if text == "long"));
     }
 
     #[test]
     fn ranges_are_cut_at_alignment() {
         let cut = |address, length| -> Vec<(u64, u64)> {
-            pieces(ProcessAddr(address), length).iter().map(|piece| (piece.0.0, piece.1)).collect()
+            let pieces: Vec<_> =
+                pieces(ProcessAddr(address), length).map(|piece| (piece.0.0, piece.1)).collect();
+            assert_eq!(piece_count(ProcessAddr(address), length), pieces.len() as u64);
+            pieces
         };
         assert_eq!(cut(16, 8), [(16, 8)]);
         assert_eq!(cut(20, 8), [(20, 4), (24, 4)]);
         assert_eq!(cut(21, 4), [(21, 1), (22, 2), (24, 1)]);
         assert_eq!(cut(16, 0), []);
+        assert_eq!(cut(21, 12), [(21, 1), (22, 2), (24, 8), (32, 1)]);
+        assert_eq!(cut(u64::MAX - 2, 8), [(u64::MAX - 2, 1), (u64::MAX - 1, 1)]);
+        assert_eq!(piece_count(ProcessAddr(3), 1 << 60), 2 + (1 << 57) - 1 + 2);
     }
 }

@@ -25,14 +25,13 @@ pub fn assemble(findings: &Findings, names: &mut dyn Names, context: Context) ->
     let mut violations = Vec::<Violation>::with_capacity(findings.violations.len());
     let mut merged = HashMap::<Vec<Mark>, usize>::new();
     for found in &findings.violations {
-        let violation = resolver.violation(found);
         match merged.entry(resolver.static_witness(found)) {
             std::collections::hash_map::Entry::Occupied(first) => {
                 violations[*first.get()].occurrences += found.occurrences;
             }
             std::collections::hash_map::Entry::Vacant(free) => {
                 free.insert(violations.len());
-                violations.push(violation);
+                violations.push(resolver.violation(found));
             }
         }
     }

@@ -229,10 +229,9 @@ fn split_hint(violation: &Violation) -> String {
 
 fn data_hint(violation: &Violation, variables: &str) -> String {
     let region = &violation.region;
-    let atomics_only = violation
-        .edges
-        .iter()
-        .all(|edge| edge.source_action == Action::Update || edge.sink_action == Action::Update);
+    // An atomic load or store looks like any other access, so only read-modify-writes are known to be atomic.
+    let points = || violation.edges.iter().flat_map(|edge| [edge.source_action, edge.sink_action]);
+    let atomics_only = points().all(|action| action == Action::Update);
     if atomics_only {
         return format!(
             "each access to {variables} is atomic, the steps of `{region}` together are not: make them one atomic \
@@ -292,7 +291,8 @@ pub fn cycle(
         .and_then(|(first, last)| Some((number(first.source_event)?, number(last.sink_event)?)));
     if let Some((first, last)) = numbers {
         sentence.push_str(&format!(
-            ", after step {first} and before step {last}: it did not run as one piece"
+            ", after step {first} and before step {last}, so `{}` did not run as one piece",
+            violation.region
         ));
     }
     Some(sentence)
@@ -367,8 +367,10 @@ pub fn evidence(violation: &Violation, subject: &Subject) -> String {
                 Subject::Process { .. } => ": name it with --watch to find out",
                 Subject::Trace { .. } => "",
             };
+            let locks = violation.edges.iter().all(|edge| is_lock(&edge.object));
+            let what = if locks { "locks" } else { "synchronisation" };
             format!(
-                "locks only: whether the transactions also met on the same data was not seen{live}"
+                "{what} only: whether the transactions also met on the same data was not seen{live}"
             )
         }
     }

@@ -4,7 +4,7 @@
 use std::io::{self, Write};
 
 use serde::{Deserialize, Serialize};
-use serde_json::ser::{CharEscape, Formatter, PrettyFormatter};
+use serde_json::ser::{CharEscape, CompactFormatter, Formatter, PrettyFormatter};
 
 use super::escape::is_unsafe;
 use super::model::{Report, SCHEMA};
@@ -16,9 +16,20 @@ use super::model::{Report, SCHEMA};
 /// # Errors
 /// Fails only when `serde_json` does, for which a report gives no cause.
 pub fn render(report: &Report) -> Result<String, serde_json::Error> {
+    render_with(report, PrettyFormatter::new())
+}
+
+/// Like [`render`], on one line: reports can follow one another so, and be told apart by their lines.
+///
+/// # Errors
+/// As for [`render`].
+pub fn render_line(report: &Report) -> Result<String, serde_json::Error> {
+    render_with(report, CompactFormatter)
+}
+
+fn render_with(report: &Report, layout: impl Formatter) -> Result<String, serde_json::Error> {
     let mut bytes = Vec::new();
-    let mut serializer =
-        serde_json::Serializer::with_formatter(&mut bytes, SafeFormatter::default());
+    let mut serializer = serde_json::Serializer::with_formatter(&mut bytes, SafeFormatter(layout));
     report.serialize(&mut serializer)?;
     bytes.push(b'\n');
     String::from_utf8(bytes).map_err(|error| serde::ser::Error::custom(error.to_string()))
@@ -43,22 +54,39 @@ pub enum ReadError {
 /// # Errors
 /// Fails when the document is not JSON, names another schema, or lacks a key.
 pub fn read(document: &[u8]) -> Result<Report, ReadError> {
-    #[derive(Deserialize)]
-    struct Head {
-        schema: String,
-    }
-    let Head { schema } = serde_json::from_slice(document)?;
-    if schema != SCHEMA {
-        return Err(ReadError::Schema { found: schema });
-    }
+    check_schema(&serde_json::from_slice(document)?)?;
     Ok(serde_json::from_slice(document)?)
 }
 
-/// Two blanks of indentation, and no character that could act on a terminal.
-#[derive(Default)]
-struct SafeFormatter<'a>(PrettyFormatter<'a>);
+/// Reads reports that follow one another, at least one.
+///
+/// # Errors
+/// As for [`read`], of the first that is none.
+pub fn read_all(documents: &[u8]) -> Result<Vec<Report>, ReadError> {
+    let mut heads = serde_json::Deserializer::from_slice(documents).into_iter::<Head>();
+    heads.try_for_each(|head| check_schema(&head?))?;
+    let reports = serde_json::Deserializer::from_slice(documents).into_iter::<Report>();
+    let reports = reports.collect::<Result<Vec<_>, _>>()?;
+    // Nothing at all is no report: this says in serde_json's words that the end came too early.
+    if reports.is_empty() { Ok(vec![read(documents)?]) } else { Ok(reports) }
+}
 
-impl Formatter for SafeFormatter<'_> {
+#[derive(Deserialize)]
+struct Head {
+    schema: String,
+}
+
+fn check_schema(head: &Head) -> Result<(), ReadError> {
+    if head.schema == SCHEMA {
+        return Ok(());
+    }
+    Err(ReadError::Schema { found: head.schema.clone() })
+}
+
+/// A layout with no character that could act on a terminal.
+struct SafeFormatter<F>(F);
+
+impl<F: Formatter> Formatter for SafeFormatter<F> {
     fn write_string_fragment<W: ?Sized + Write>(
         &mut self,
         out: &mut W,

@@ -15,9 +15,9 @@ pub mod text;
 mod warnings;
 
 pub use assemble::assemble;
-pub use escape::{printable, text_of_bytes};
+pub use escape::{cut_middle, printable, text_of_bytes};
 pub use model::*;
 pub use names::{Context, Names, RegionName, ThreadName};
-pub use output::{Destination, OutputError, write_output};
+pub use output::{Destination, OutputError, OutputFile, write_output};
 pub use text::{ColorChoice, TextOptions, resolve_color};
-pub use warnings::{Warning, warnings};
+pub use warnings::{Warning, capture_warnings, warnings};

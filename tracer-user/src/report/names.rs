@@ -95,6 +95,25 @@ impl Context {
     }
 }
 
+impl Value {
+    /// The value of `length` bytes before an access, where known, and after it. Most integers in programs are
+    /// signed, and small: they are shown so.
+    #[must_use]
+    pub fn observed(before: Option<u64>, after: u64, length: u64, written: bool) -> Self {
+        let show = |number: u64| Some(signed(number, length));
+        if written {
+            Self { before: before.and_then(show), after: show(after) }
+        } else {
+            Self { before: show(after), after: None }
+        }
+    }
+}
+
+fn signed(number: u64, length: u64) -> String {
+    let unused = 64 - 8 * length.clamp(1, 8);
+    (((number << unused) as i64) >> unused).to_string()
+}
+
 impl Summary {
     /// The same with the wall-clock time of the run.
     #[must_use]
@@ -135,5 +154,18 @@ impl SourceFrame {
             }
         }
         Self { function: Some(label.to_owned()), ..Self::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::signed;
+
+    #[test]
+    fn values_are_shown_signed() {
+        assert_eq!(signed(0xffff_ffff, 4), "-1");
+        assert_eq!(signed(0xff, 2), "255");
+        assert_eq!(signed(u64::MAX, 8), "-1");
+        assert_eq!(signed(0x80, 1), "-128");
     }
 }

@@ -54,27 +54,92 @@ fn write_all(mut to: impl Write, bytes: &[u8]) -> io::Result<()> {
 }
 
 fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    if is_own_descriptor(path) {
-        // What is behind it may be a regular file that a shell opened for us: it is neither replaced nor cut.
-        return write_all(OpenOptions::new().append(true).open(path)?, bytes);
-    }
-    let (place, old) = match fs::canonicalize(path) {
-        Ok(place) => {
-            let old = fs::metadata(&place)?;
-            (place, Some(old))
+    let mut file = OutputFile::create(path)?;
+    file.write_all(bytes)?;
+    file.commit()
+}
+
+/// A file that is being written, as [`write_output`] does it, piece by piece. Dropped before it is committed, it
+/// leaves what was there as it was, if that is possible at all.
+#[derive(Debug)]
+pub struct OutputFile {
+    file: File,
+    /// Where the file is while it is written, and its final place; `None` when it is written in place.
+    draft: Option<(PathBuf, PathBuf)>,
+    old: Option<fs::Metadata>,
+}
+
+impl OutputFile {
+    /// Opens the file at `path`.
+    ///
+    /// # Errors
+    /// Those of opening a file, of the directory or in it.
+    pub fn create(path: &Path) -> io::Result<Self> {
+        let in_place = |file| Self { file, draft: None, old: None };
+        if is_own_descriptor(path) {
+            // What is behind it may be a regular file that a shell opened for us: it is neither replaced nor cut.
+            return OpenOptions::new().append(true).open(path).map(in_place);
         }
-        // A link to a file that does not exist yet: the file is made, the link stays.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => (dangling_target(path)?, None),
-        Err(error) => return Err(error),
-    };
-    if old.as_ref().is_some_and(|old| !old.is_file()) {
-        return write_all(OpenOptions::new().write(true).open(&place)?, bytes);
-    }
-    match replace(&place, old.as_ref(), bytes) {
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied && old.is_some() => {
-            write_all(OpenOptions::new().write(true).truncate(true).open(&place)?, bytes)
+        let (place, old) = match fs::canonicalize(path) {
+            Ok(place) => {
+                let old = fs::metadata(&place)?;
+                (place, Some(old))
+            }
+            // A link to a file that does not exist yet: the file is made, the link stays.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => (dangling_target(path)?, None),
+            Err(error) => return Err(error),
+        };
+        if old.as_ref().is_some_and(|old| !old.is_file()) {
+            return OpenOptions::new().write(true).open(&place).map(in_place);
         }
-        result => result,
+        match create_beside(&place, old.is_some()) {
+            Ok((file, draft)) => Ok(Self { file, draft: Some((draft, place)), old }),
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied && old.is_some() => {
+                OpenOptions::new().write(true).truncate(true).open(&place).map(in_place)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Puts what was written into its place.
+    ///
+    /// # Errors
+    /// When it cannot be written to the disk, or not be put there.
+    pub fn commit(mut self) -> io::Result<()> {
+        self.file.flush()?;
+        let Some((draft, place)) = &self.draft else { return Ok(()) };
+        if let Some(old) = &self.old {
+            // Under sudo the file stays its owner's. Without privilege only the same owner is possible.
+            let new = self.file.metadata()?;
+            if (new.uid(), new.gid()) != (old.uid(), old.gid()) {
+                // Not being allowed to is no reason to lose the report.
+                let _ = fchown(&self.file, Some(old.uid()), Some(old.gid()));
+            }
+            self.file.set_permissions(Permissions::from_mode(old.mode() & 0o777))?;
+        }
+        self.file.sync_all()?;
+        fs::rename(draft, place)?;
+        self.draft = None;
+        Ok(())
+    }
+}
+
+impl Write for OutputFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl Drop for OutputFile {
+    fn drop(&mut self) {
+        if let Some((draft, _)) = &self.draft {
+            // The error that brought us here is the one to report.
+            let _ = fs::remove_file(draft);
+        }
     }
 }
 
@@ -94,30 +159,6 @@ fn dangling_target(path: &Path) -> io::Result<PathBuf> {
         }
     }
     Err(io::Error::new(io::ErrorKind::NotFound, "too many levels of symbolic links"))
-}
-
-fn replace(place: &Path, old: Option<&fs::Metadata>, bytes: &[u8]) -> io::Result<()> {
-    let (file, draft) = create_beside(place, old.is_some())?;
-    let result = fill(file, old, bytes).and_then(|()| fs::rename(&draft, place));
-    if result.is_err() {
-        // The first error is the one to report.
-        let _ = fs::remove_file(&draft);
-    }
-    result
-}
-
-fn fill(mut file: File, old: Option<&fs::Metadata>, bytes: &[u8]) -> io::Result<()> {
-    file.write_all(bytes)?;
-    if let Some(old) = old {
-        // Under sudo the file stays its owner's. Without privilege only the same owner is possible.
-        let draft = file.metadata()?;
-        if (draft.uid(), draft.gid()) != (old.uid(), old.gid()) {
-            // Not being allowed to is no reason to lose the report.
-            let _ = fchown(&file, Some(old.uid()), Some(old.gid()));
-        }
-        file.set_permissions(Permissions::from_mode(old.mode() & 0o777))?;
-    }
-    file.sync_all()
 }
 
 /// A new file in the directory of `place`. Closed to others until its permissions are known, if it replaces one.

@@ -26,6 +26,14 @@ impl Warning {
 pub fn warnings(report: &Report) -> Vec<Warning> {
     let mut out = Vec::new();
     nothing_to_find(report, &mut out);
+    out.extend(capture_warnings(report));
+    out
+}
+
+/// Those of a report's warnings that are about capture: what limits a recording before anything is checked.
+#[must_use]
+pub fn capture_warnings(report: &Report) -> Vec<Warning> {
+    let mut out = Vec::new();
     losses(report, &mut out);
     probes(report, &mut out);
     names(report, &mut out);
@@ -44,7 +52,8 @@ fn nothing_to_find(report: &Report, out: &mut Vec<Warning>) {
             (Subject::Process { .. }, _) => (
                 "no region ran, so there was nothing to check",
                 "mark one in the program with AVTRACE_BEGIN(name) and AVTRACE_END(name) of avtrace.h, or \
-                 avtrace::region!(\"name\") in Rust; when it is marked, make sure that the run reaches it",
+                 avtrace::region!(\"name\") in Rust, or name functions with --atomic; --list-regions shows what is \
+                 watched and why; make sure that the run reaches it",
             ),
             (Subject::Trace { .. }, 0) => {
                 ("the trace has no events", "make sure that it was recorded to its end")
@@ -106,7 +115,7 @@ fn losses(report: &Report, out: &mut Vec<Warning>) {
     if unseen.undecoded_accesses > 0 {
         out.push(Warning::new(
             format!("{} could not be decoded", count(unseen.undecoded_accesses, "watchpoint hit")),
-            "those accesses are missing from the result",
+            "what was accessed there is missing from the result",
         ));
     }
     if !unseen.unfollowed_processes.is_empty() {
@@ -159,11 +168,13 @@ fn names(report: &Report, out: &mut Vec<Warning>) {
             .collect();
         out.push(Warning { message: format!("no symbols for {}", list(&named)), help: None });
     }
+    // The locations of a text trace are labels, and nothing is amiss about that.
+    let live = matches!(report.subject, Subject::Process { .. });
     let mut lineless: Vec<&str> = report
         .violations
         .iter()
         .flat_map(|violation| &violation.steps)
-        .filter(|step| step.location.is_none())
+        .filter(|step| live && step.location.is_none())
         .map(|step| step.label.as_str())
         .collect();
     lineless.sort_unstable();
@@ -181,7 +192,6 @@ fn names(report: &Report, out: &mut Vec<Warning>) {
             grouped(nameless)
         ),
     };
-    let live = matches!(report.subject, Subject::Process { .. });
     let help = "compile with -g, or install the debug symbols of the library in question";
     out.push(Warning { message, help: live.then(|| help.to_owned()) });
 }

@@ -2,13 +2,14 @@
 //! side's log.
 
 use std::{
-    io,
+    io::{self, Write as _},
     os::{fd::AsFd as _, unix::fs::MetadataExt as _},
+    path::PathBuf,
     thread,
 };
 
 use signal_hook::{
-    consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM},
+    consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2},
     iterator::{Handle, Signals},
 };
 
@@ -20,6 +21,56 @@ use crate::{
 const CAP_SYS_ADMIN: u32 = 21;
 const CAP_PERFMON: u32 = 38;
 const CAP_BPF: u32 = 39;
+
+/// What is amiss around this process. Each says what to do about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SurroundingsError {
+    /// There is no `/proc`.
+    #[error("/proc is not mounted: run `mount -t proc proc /proc`")]
+    NoProc,
+    /// `/proc` numbers processes in another way than this process does.
+    #[error("/proc is that of another PID namespace: start this one with `unshare --mount-proc`")]
+    ForeignProc,
+    /// Threads and children of one process cannot be in two PID namespaces.
+    #[error(
+        "children of this process go to another PID namespace: start that with `unshare --fork`"
+    )]
+    ChildrenElsewhere,
+}
+
+/// Refuses early what would fail late, before any program is started.
+///
+/// # Errors
+///
+/// See [`SurroundingsError`].
+pub fn check_surroundings() -> Result<(), SurroundingsError> {
+    let link = |path: &str| std::fs::read_link(path).ok();
+    judge(
+        std::process::id(),
+        link("/proc/self").and_then(|target| target.to_str()?.parse().ok()),
+        link("/proc/self/ns/pid"),
+        // Unreadable until the first child is there, when children go elsewhere.
+        link("/proc/self/ns/pid_for_children"),
+    )
+}
+
+fn judge(
+    own: u32,
+    in_proc: Option<u32>,
+    namespace: Option<PathBuf>,
+    of_children: Option<PathBuf>,
+) -> Result<(), SurroundingsError> {
+    match in_proc {
+        None if namespace.is_none() => Err(SurroundingsError::NoProc),
+        Some(in_proc) if in_proc == own => {
+            if namespace.is_some() && namespace != of_children {
+                return Err(SurroundingsError::ChildrenElsewhere);
+            }
+            Ok(())
+        }
+        _ => Err(SurroundingsError::ForeignProc),
+    }
+}
 
 /// Refuses early what the kernel would refuse late, before any program is started.
 ///
@@ -92,17 +143,17 @@ impl ForwardedSignals {
 }
 
 /// Keeps this process alive until the program ends: what the terminal sends (`SIGINT`, `SIGQUIT`) reaches the
-/// program by itself, what is sent to this process alone (`SIGTERM`, `SIGHUP`) is passed on.
+/// program by itself, what is sent to this process alone (`SIGTERM`, `SIGHUP`, `SIGUSR1`, `SIGUSR2`) is passed on.
 ///
 /// # Errors
 ///
 /// When the handlers cannot be installed.
 pub fn forward_signals(pid: u32) -> io::Result<ForwardedSignals> {
-    let mut signals = Signals::new([SIGINT, SIGQUIT, SIGTERM, SIGHUP])?;
+    let mut signals = Signals::new([SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2])?;
     let handle = signals.handle();
     let thread = thread::Builder::new().name("avtrace-signals".to_owned()).spawn(move || {
         for signal in signals.forever() {
-            if matches!(signal, SIGTERM | SIGHUP) {
+            if !matches!(signal, SIGINT | SIGQUIT) {
                 tracee::send_signal(pid, signal);
             }
         }
@@ -116,9 +167,7 @@ pub fn forward_signals(pid: u32) -> io::Result<ForwardedSignals> {
 ///
 /// When the log cannot be read.
 pub fn print_log(kernel: &mut Kernel) -> Result<(), KernelError> {
-    static PRINTER: Printer = Printer;
-    let error = |error: &dyn std::fmt::Display| KernelError::Refused(error.to_string());
-    let mut logger = kernel.logger(&PRINTER).map_err(|failure| error(&failure))?;
+    let mut logger = kernel.log_to(Printer)?;
     let print = move || {
         loop {
             logger.flush();
@@ -131,7 +180,7 @@ pub fn print_log(kernel: &mut Kernel) -> Result<(), KernelError> {
     thread::Builder::new()
         .name("avtrace-log".to_owned())
         .spawn(print)
-        .map_err(|failure| error(&failure))?;
+        .map_err(|error| KernelError::Refused(error.to_string()))?;
     Ok(())
 }
 
@@ -143,7 +192,8 @@ impl log::Log for Printer {
     }
 
     fn log(&self, record: &log::Record<'_>) {
-        eprintln!("avtrace: bpf: {}", record.args());
+        // When nobody reads it there is nobody to tell.
+        let _ = writeln!(io::stderr(), "avtrace: bpf: {}", record.args());
     }
 
     fn flush(&self) {}
@@ -161,6 +211,26 @@ mod tests {
         assert!(!may_trace("CapEff:\t0000008000000000\n"), "CAP_BPF alone");
         assert!(!may_trace("CapEff:\t0000000000000000\n"));
         assert!(may_trace(""));
+    }
+
+    #[test]
+    fn namespaces_decide() {
+        let (one, other) = (Some(PathBuf::from("pid:[1]")), Some(PathBuf::from("pid:[2]")));
+        assert_eq!(judge(7, Some(7), one.clone(), one.clone()), Ok(()));
+        assert_eq!(judge(7, None, None, None), Err(SurroundingsError::NoProc));
+        assert_eq!(
+            judge(7, None, one.clone(), one.clone()),
+            Err(SurroundingsError::ForeignProc),
+            "a process that this /proc does not show"
+        );
+        assert_eq!(
+            judge(7, Some(8), one.clone(), one.clone()),
+            Err(SurroundingsError::ForeignProc)
+        );
+        let elsewhere = Err(SurroundingsError::ChildrenElsewhere);
+        assert_eq!(judge(7, Some(7), one.clone(), other), elsewhere);
+        assert_eq!(judge(7, Some(7), one, None), elsewhere);
+        assert_eq!(check_surroundings(), Ok(()));
     }
 
     #[test]

@@ -4,9 +4,16 @@ use std::{
     ffi::OsStr,
     fs::File,
     io::{self, Read as _},
-    os::unix::fs::PermissionsExt as _,
+    os::unix::{ffi::OsStrExt as _, fs::PermissionsExt as _},
     path::{Path, PathBuf},
 };
+
+use object::{
+    Endianness,
+    read::elf::{ElfFile64, ProgramHeader as _},
+};
+
+use crate::sys::bytes::Bytes;
 
 /// Why a program cannot be traced. Each says what to do about it.
 #[derive(Debug, thiserror::Error)]
@@ -35,14 +42,25 @@ pub enum ProgramError {
     },
     /// It is a script.
     #[error(
-        "`{path}` is a script, and scripts have no machine code to trace: name the program that it starts, or \
-         its interpreter (`avtrace {interpreter} {path}`)"
+        "`{path}` is a script, not an ELF program: name the program that it starts, or its interpreter \
+         (`avtrace {interpreter} {path}`)"
     )]
     Script {
         /// The file.
         path: PathBuf,
         /// What its first line names.
         interpreter: String,
+    },
+    /// The dynamic linker that it names is missing.
+    #[error(
+        "`{path}` needs the dynamic linker `{interpreter}`, which does not exist: install the C library that the \
+         program was built for, or link the program statically"
+    )]
+    NoInterpreter {
+        /// The file.
+        path: PathBuf,
+        /// The dynamic linker.
+        interpreter: PathBuf,
     },
     /// It is no ELF file.
     #[error("`{0}` is not an ELF file: avtrace traces native Linux programs")]
@@ -75,15 +93,31 @@ pub fn find(name: &OsStr) -> Result<PathBuf, ProgramError> {
     let mut head = Vec::with_capacity(256);
     File::open(&path).and_then(|file| file.take(256).read_to_end(&mut head)).map_err(unreadable)?;
     check(&path, &head)?;
-    Ok(path)
+    match interpreter(&path).map_err(unreadable)? {
+        // A broken link is as good as none; so is one that this process may not see, but the kernel says that better.
+        Some(interpreter) if interpreter.try_exists().is_ok_and(|exists| !exists) => {
+            Err(ProgramError::NoInterpreter { path, interpreter })
+        }
+        _ => Ok(path),
+    }
+}
+
+/// The dynamic linker that a program names, if it names one that can be read.
+fn interpreter(path: &Path) -> io::Result<Option<PathBuf>> {
+    let data = Bytes::map_path(path)?;
+    let Ok(file) = ElfFile64::<Endianness>::parse(&*data) else { return Ok(None) };
+    let endian = file.endian();
+    let named = file
+        .elf_program_headers()
+        .iter()
+        .find_map(|header| header.interpreter(endian, &*data).ok().flatten());
+    Ok(named.map(|name| PathBuf::from(OsStr::from_bytes(name))))
 }
 
 fn locate(name: &OsStr, search: &OsStr) -> Result<PathBuf, ProgramError> {
     let path = Path::new(name);
-    let not_found = |hint: String| ProgramError::NotFound {
-        name: name.to_string_lossy().into_owned(),
-        hint,
-    };
+    let not_found =
+        |hint: String| ProgramError::NotFound { name: name.to_string_lossy().into_owned(), hint };
     if path.components().count() > 1 || name.as_encoded_bytes().contains(&b'/') {
         return match path.symlink_metadata() {
             Ok(_) => Ok(path.to_owned()),
@@ -119,8 +153,10 @@ fn check(path: &Path, head: &[u8]) -> Result<(), ProgramError> {
     if !head.starts_with(b"\x7fELF") {
         return Err(ProgramError::NotElf(path));
     }
-    let half = |at: usize| head.get(at..at + 2).map(|bytes| u16::from_le_bytes([bytes[0], bytes[1]]));
-    let wrong = |what: &str| Err(ProgramError::WrongElf { path: path.clone(), what: what.to_owned() });
+    let half =
+        |at: usize| head.get(at..at + 2).map(|bytes| u16::from_le_bytes([bytes[0], bytes[1]]));
+    let wrong =
+        |what: &str| Err(ProgramError::WrongElf { path: path.clone(), what: what.to_owned() });
     match (head.get(4), half(18), half(16)) {
         (Some(1), ..) => wrong("a 32-bit program"),
         (Some(2), Some(62), Some(2 | 3)) => Ok(()),
@@ -130,7 +166,6 @@ fn check(path: &Path, head: &[u8]) -> Result<(), ProgramError> {
         _ => wrong("a damaged ELF file"),
     }
 }
-
 
 #[cfg(test)]
 mod tests {
@@ -162,7 +197,10 @@ mod tests {
 
     #[test]
     fn programs_are_looked_for_in_path() {
-        assert_eq!(locate(OsStr::new("sh"), OsStr::new("/bin:/usr/bin")).unwrap(), Path::new("/bin/sh"));
+        assert_eq!(
+            locate(OsStr::new("sh"), OsStr::new("/bin:/usr/bin")).unwrap(),
+            Path::new("/bin/sh")
+        );
         let message = locate(OsStr::new("no-such-program"), OsStr::new("/bin")).unwrap_err();
         assert_eq!(message.to_string(), "there is no program `no-such-program` in PATH");
         let message = locate(OsStr::new("./no-such-program"), OsStr::new("/bin")).unwrap_err();

@@ -12,16 +12,16 @@ use crate::{
     probes::{
         markers::{Meaning, Operand, SharedVariable},
         plan::SiteKind,
-        watch::{MAX_WATCHPOINTS, Place, WatchSpec, pieces},
+        watch::{MAX_WATCHPOINTS, Place, WatchSpec, piece_count, pieces},
     },
-    symbolize::{ProcessAddr, Symbolizer},
+    symbolize::{NameMiss, ProcessAddr, Symbolizer},
 };
 
 /// Why something cannot be watched.
 #[derive(Debug, thiserror::Error)]
 pub enum WatchError {
     /// Its name does not tell an address.
-    #[error("cannot watch `{spec}`: {reason}{hint}")]
+    #[error("--watch {spec}: {reason}{hint}")]
     Name {
         /// As the user wrote it.
         spec: String,
@@ -37,7 +37,7 @@ pub enum WatchError {
     )]
     TooMany {
         /// How many.
-        wanted: usize,
+        wanted: u64,
     },
     /// The kernel refuses.
     #[error("cannot watch {length} bytes at {address:#x}: {error}{hint}")]
@@ -87,16 +87,23 @@ impl Watches {
         let mut watches = Self::default();
         for spec in specs {
             let (address, length) = resolve(spec, symbolizer)?;
+            let wanted = piece_count(address, length);
+            if wanted > MAX_WATCHPOINTS as u64 {
+                return Err(WatchError::TooMany { wanted });
+            }
             watches.add(address, length, &spec.to_string());
         }
         if watches.ranges.len() > MAX_WATCHPOINTS {
-            return Err(WatchError::TooMany { wanted: watches.ranges.len() });
+            return Err(WatchError::TooMany { wanted: watches.ranges.len() as u64 });
         }
         for (address, variable) in shared {
-            let before = watches.ranges.len();
-            watches.add(*address, variable.size, &variable.label);
-            if watches.ranges.len() > MAX_WATCHPOINTS {
-                watches.ranges.truncate(before);
+            let before = watches.ranges.clone();
+            let fits = piece_count(*address, variable.size) <= MAX_WATCHPOINTS as u64;
+            if fits {
+                watches.add(*address, variable.size, &variable.label);
+            }
+            if !fits || watches.ranges.len() > MAX_WATCHPOINTS {
+                watches.ranges = before;
                 watches.notes.push(no_room(&variable.label));
             }
         }
@@ -105,29 +112,70 @@ impl Watches {
 
     fn add(&mut self, address: ProcessAddr, length: u64, label: &str) {
         for (address, length) in pieces(address, length) {
-            let known = |range: &WatchedRange| range.address == address && range.length == length;
-            if !self.ranges.iter().any(known) {
-                self.ranges.push(WatchedRange { address, length, label: label.to_owned() });
+            // Hits tell the address alone: of two ranges that start together the longer one is watched.
+            match self.ranges.iter_mut().find(|range| range.address == address) {
+                Some(known) => known.length = known.length.max(length),
+                None => {
+                    self.ranges.push(WatchedRange { address, length, label: label.to_owned() });
+                }
             }
         }
     }
 
-    /// Arms them all in a process that stands still.
+    /// Arms them all in a process that stands still at its entry point; when `more` are expected, keeps the
+    /// watchpoints that are left for them.
     ///
     /// # Errors
     ///
     /// When the kernel refuses one.
-    pub fn attach(&self, kernel: &mut Kernel, pid: u32) -> Result<(), RunError> {
-        for (site, range) in self.ranges.iter().enumerate() {
-            arm(kernel, pid, range, site as u32).map_err(|error| WatchError::Refused {
-                address: range.address.0,
-                length: range.length,
-                hint: remedy(&error),
-                error,
-            })?;
+    pub fn attach(&mut self, kernel: &mut Kernel, pid: u32, more: bool) -> Result<(), RunError> {
+        if self.ranges.is_empty() && !more {
+            return Ok(());
+        }
+        let list = || threads(pid).map_err(RunError::system("cannot list the program's threads"));
+        let threads = list()?;
+        for range in &self.ranges {
+            for &thread in &threads {
+                let armed = kernel.watch(thread, range.address.0, range.length);
+                armed.or_else(end_is_fine).map_err(|error| WatchError::Refused {
+                    address: range.address.0,
+                    length: range.length,
+                    hint: remedy(&error),
+                    error,
+                })?;
+            }
+        }
+        for _ in self.ranges.len()..if more { MAX_WATCHPOINTS } else { 0 } {
+            // What is missing is told when it is needed.
+            if kernel.keep_watchpoint(&threads).is_err() {
+                break;
+            }
+        }
+        // Threads that libraries have started run on. To set a watchpoint in one that may have inherited it would see
+        // accesses twice, which is worse than not at all.
+        let started = list()?.into_iter().filter(|thread| !threads.contains(thread)).count();
+        if started > 0 {
+            self.notes.push(format!(
+                "{started} threads started while watchpoints were set: not all of their accesses may have been seen"
+            ));
         }
         Ok(())
     }
+}
+
+fn threads(pid: u32) -> io::Result<Vec<u32>> {
+    std::fs::read_dir(format!("/proc/{pid}/task"))?
+        .filter_map(|entry| {
+            entry
+                .map(|entry| entry.file_name().to_str().and_then(|name| name.parse().ok()))
+                .transpose()
+        })
+        .collect()
+}
+
+/// A thread may end at any time.
+fn end_is_fine(error: io::Error) -> io::Result<()> {
+    if error.raw_os_error() == Some(libc::ESRCH) { Ok(()) } else { Err(error) }
 }
 
 fn no_room(label: &str) -> String {
@@ -138,7 +186,9 @@ fn no_room(label: &str) -> String {
 
 fn remedy(error: &io::Error) -> &'static str {
     match error.raw_os_error() {
-        Some(libc::ENOSPC) => " (another debugger or tracer holds the watchpoints of this process: end it)",
+        Some(libc::ENOSPC) => {
+            " (another debugger or tracer holds the watchpoints of this process: end it)"
+        }
         Some(libc::EACCES | libc::EPERM) => {
             " (run as root, or lower /proc/sys/kernel/perf_event_paranoid)"
         }
@@ -149,64 +199,34 @@ fn remedy(error: &io::Error) -> &'static str {
     }
 }
 
-/// Arms a range in every thread that the process has; those to come inherit it.
-fn arm(kernel: &mut Kernel, pid: u32, range: &WatchedRange, site: u32) -> io::Result<()> {
-    let mut armed = Vec::new();
-    loop {
-        let mut new = false;
-        for entry in std::fs::read_dir(format!("/proc/{pid}/task"))? {
-            let Some(tid) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else {
-                continue;
-            };
-            if armed.contains(&tid) {
-                continue;
-            }
-            match kernel.watch(tid, range.address.0, range.length, site) {
-                Ok(()) => (),
-                // The thread has ended meanwhile.
-                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => continue,
-                Err(error) => return Err(error),
-            }
-            armed.push(tid);
-            new = true;
-        }
-        // A thread that another one created before it was armed itself has not inherited.
-        if !new {
-            return Ok(());
-        }
-    }
-}
-
 /// Arms a variable whose marker was reached while the process runs; returns a note when it cannot be watched.
 pub fn arm_late(
     source: &mut Source,
     kernel: &mut Kernel,
-    pid: u32,
     site: u32,
     registers: &RegistersRecord,
 ) -> Option<String> {
     let SiteKind::Marker(Meaning::Shared(variable)) = &source.site(site)?.kind else { return None };
     let SharedVariable { label, size, operand } = variable.clone();
     let Some(address) = operand_address(&operand, registers) else {
-        return Some(format!("the shared variable `{label}` was not watched: its address is not understood"));
+        return Some(format!(
+            "the shared variable `{label}` was not watched: its address is not understood"
+        ));
     };
     for (address, length) in pieces(address, size) {
-        let count = source.watch_count();
-        let known = (0..count).any(|index| {
-            source
-                .watch(checker::event::VarId(index as u32))
-                .is_some_and(|range| range.address == address && range.length == length)
-        });
-        if known {
+        if source.watch_at(address).is_some() {
             continue;
         }
-        if count >= MAX_WATCHPOINTS {
+        if !kernel.can_watch_later() {
             return Some(no_room(&label));
         }
-        let range = WatchedRange { address, length, label: label.clone() };
-        let site = source.add_watch(range.clone());
-        if let Err(error) = arm(kernel, pid, &range, site) {
-            return Some(format!("the shared variable `{label}` was not watched: {error}{}", remedy(&error)));
+        // The records come when it is armed.
+        source.add_watch(WatchedRange { address, length, label: label.clone() });
+        if let Err(error) = kernel.watch_later(address.0, length) {
+            return Some(format!(
+                "the shared variable `{label}` was not watched: {error}{}",
+                remedy(&error)
+            ));
         }
     }
     None
@@ -230,14 +250,25 @@ fn resolve(spec: &WatchSpec, symbolizer: &Symbolizer) -> Result<(ProcessAddr, u6
     let (start, size) = match &spec.place {
         Place::Address(address) => (ProcessAddr(*address), None),
         Place::Symbol(name) => {
-            let variable = symbolizer.variable(name).map_err(|miss| WatchError::Name {
+            let variable = symbolizer.lookup_variable(name).map_err(|miss| WatchError::Name {
                 spec: spec.to_string(),
                 reason: miss.to_string(),
-                hint: suggestions(name, symbolizer),
+                hint: match miss {
+                    NameMiss::NotFound { .. } => suggestions(name, symbolizer),
+                    _ => String::new(),
+                },
             })?;
             (variable.address, variable.size)
         }
     };
+    let end = spec.offset.saturating_add(spec.length.unwrap_or(1));
+    if let Some(size) = size.filter(|&size| end > size) {
+        return Err(WatchError::Name {
+            spec: spec.to_string(),
+            reason: format!("that is outside the variable, which has {size} bytes"),
+            hint: String::new(),
+        });
+    }
     let address = ProcessAddr(start.0.wrapping_add(spec.offset));
     let rest = size.map(|size| size.saturating_sub(spec.offset)).filter(|&rest| rest > 0);
     let length = spec.length.or(rest).ok_or_else(|| WatchError::Name {
@@ -249,7 +280,7 @@ fn resolve(spec: &WatchSpec, symbolizer: &Symbolizer) -> Result<(ProcessAddr, u6
 }
 
 fn suggestions(name: &str, symbolizer: &Symbolizer) -> String {
-    let near = symbolizer.near_variables(name, 3);
+    let near = symbolizer.near_names(name, 3);
     let quoted: Vec<String> = near.iter().map(|name| format!("`{name}`")).collect();
     match quoted.as_slice() {
         [] => String::new(),

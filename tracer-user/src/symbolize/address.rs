@@ -1,4 +1,5 @@
-//! Addresses, each of which says the space it lives in; no conversions, which need a module or a file.
+//! Addresses, each of which says the space it lives in; no conversions, which need a module or a
+//! file.
 
 use std::fmt;
 
@@ -42,8 +43,8 @@ address! {
 }
 
 address! {
-    /// A virtual address as the link editor wrote it in an ELF file: what symbols, program headers and DWARF
-    /// speak of. It differs from the [`ProcessAddr`] by the load bias of the module.
+    /// A virtual address as the link editor wrote it in an ELF file: what symbols, program headers
+    /// and DWARF speak of. It differs from the [`ProcessAddr`] by the load bias of the module.
     LinkAddr
 }
 

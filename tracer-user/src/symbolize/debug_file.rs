@@ -15,8 +15,8 @@ const SYSTEM_ROOT: &str = "/usr/lib/debug";
 pub struct DebugSearch {
     /// Directories laid out like `/usr/lib/debug`, looked through before it.
     pub roots: Vec<PathBuf>,
-    /// The root directory of the traced process, such as `/proc/PID/root`, when it is not the tracer's own.
-    /// Paths are tried below it first.
+    /// The root directory of the traced process, such as `/proc/PID/root`, when it is not the
+    /// tracer's own. Paths are tried below it first.
     pub sysroot: Option<PathBuf>,
 }
 
@@ -69,7 +69,8 @@ pub(crate) fn by_build_id(build_id: &[u8], search: &DebugSearch) -> Option<ElfFi
     })
 }
 
-/// The file that `.gnu_debuglink` names: next to the program, in `.debug` there, or below a debug directory.
+/// The file that `.gnu_debuglink` names: next to the program, in `.debug` there, or below a debug
+/// directory.
 fn by_link(file: &ElfFile, search: &DebugSearch) -> Option<ElfFile> {
     let section = file.section(".gnu_debuglink").ok()??;
     let (name, checksum) = parse_link(&section.data)?;

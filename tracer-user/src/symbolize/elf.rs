@@ -1,27 +1,26 @@
-//! One ELF file: its segments, sections, build id and symbols; nothing here knows where it is loaded.
+//! One ELF file: its segments, sections, build id and symbols; nothing here knows where it is
+//! loaded.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
+use std::time::SystemTime;
 
 use object::LittleEndian;
 use object::elf::{self, FileHeader64};
 use object::read::elf::{FileHeader as _, ProgramHeader as _, SectionHeader as _, SectionTable};
 
 use super::address::{FileOffset, LinkAddr};
+use super::code::ends_with_call;
 use super::debug_file::{self, DebugSearch};
+use super::dwarf::DebugInfo;
 use super::error::Error;
 use super::extent::{Extents, FunctionExtent};
+use super::sections::{self, Section};
 use super::symbols::{Symbol, SymbolTable};
+use super::variables::Definitions;
 use crate::sys::bytes::Bytes;
 
-/// Decompressed debug sections beyond this size are refused: no real one comes near it, and a damaged header
-/// could ask for all memory. In bytes.
-const MAX_DECOMPRESSED: u64 = 8 << 30;
-
-/// The most that zlib can expand its input, rounded up; zstd may do better, but not on debug information.
-const MAX_EXPANSION: u64 = 2048;
-
-type Elf = FileHeader64<LittleEndian>;
+pub(crate) type Header = FileHeader64<LittleEndian>;
 pub(crate) const LE: LittleEndian = LittleEndian;
 
 /// One `PT_LOAD` program header: a part of the file that is mapped when the file is loaded.
@@ -49,15 +48,6 @@ impl Segment {
     }
 }
 
-/// A section's place and contents.
-#[derive(Clone, Debug)]
-pub struct Section {
-    /// The section's address; 0 when it is not loaded, as debug sections are not.
-    pub address: LinkAddr,
-    /// The contents, decompressed; empty for `.bss` and for sections that a debug file only names.
-    pub data: Bytes,
-}
-
 /// An ELF file, mapped. Symbols and debug information are read on first use and kept.
 #[derive(Debug)]
 pub struct ElfFile {
@@ -68,18 +58,21 @@ pub struct ElfFile {
     entry: LinkAddr,
     segments: Vec<Segment>,
     build_id: Option<Vec<u8>>,
+    modified: Option<SystemTime>,
     symbols: OnceLock<SymbolTable>,
     extents: OnceLock<Extents>,
     debug_file: OnceLock<Option<Arc<ElfFile>>>,
+    debug_info: OnceLock<Result<Option<DebugInfo>, Error>>,
+    definitions: OnceLock<Definitions>,
 }
 
 impl ElfFile {
-    /// Opens the file at `path` and reads its headers. Separate debug files are looked for in the system's
-    /// places; see [`open_with`](Self::open_with) for others.
+    /// Opens the file at `path` and reads its headers. Separate debug files are looked for in the
+    /// system's places; see [`open_with`](Self::open_with) for others.
     ///
     /// # Errors
-    /// [`Error::Io`] when it cannot be mapped, [`Error::NotElf`] when it is not a 64-bit little-endian x86 ELF
-    /// file or its headers do not lie within it.
+    /// [`Error::Io`] when it cannot be mapped, [`Error::NotElf`] when it is not a 64-bit
+    /// little-endian x86 ELF file or its headers do not lie within it.
     pub fn open(path: &Path) -> Result<Self, Error> {
         Self::open_with(path, &DebugSearch::default())
     }
@@ -89,18 +82,25 @@ impl ElfFile {
     /// # Errors
     /// As for [`open`](Self::open).
     pub fn open_with(path: &Path, search: &DebugSearch) -> Result<Self, Error> {
-        let bytes = Bytes::map_path(path).map_err(|source| Error::io(path, source))?;
-        Self::from_bytes(path, bytes, search)
+        Self::open_at(path, path, search)
     }
 
-    /// Reads an ELF file whose contents are at hand. `path` says where it came from: it is shown to people, and
-    /// debug files are looked for next to it.
+    /// Opens the file at `place` that is known as `path`.
+    pub(crate) fn open_at(place: &Path, path: &Path, search: &DebugSearch) -> Result<Self, Error> {
+        let bytes = Bytes::map_path(place).map_err(|source| Error::io(path, source))?;
+        let mut file = Self::from_bytes(path, bytes, search)?;
+        file.modified = std::fs::metadata(place).and_then(|metadata| metadata.modified()).ok();
+        Ok(file)
+    }
+
+    /// Reads an ELF file whose contents are at hand. `path` says where it came from: it is shown to
+    /// people, and debug files are looked for next to it.
     ///
     /// # Errors
     /// [`Error::NotElf`], as for [`open`](Self::open).
     pub fn from_bytes(path: &Path, bytes: Bytes, search: &DebugSearch) -> Result<Self, Error> {
         let not_elf = |reason: &str| Error::NotElf { path: path.into(), reason: reason.into() };
-        let header = Elf::parse(&*bytes).map_err(|error| not_elf(&error.to_string()))?;
+        let header = Header::parse(&*bytes).map_err(|error| not_elf(&error.to_string()))?;
         if !header.is_little_endian() {
             return Err(not_elf("it is big-endian"));
         }
@@ -132,9 +132,12 @@ impl ElfFile {
             entry,
             segments,
             build_id,
+            modified: None,
             symbols: OnceLock::new(),
             extents: OnceLock::new(),
             debug_file: OnceLock::new(),
+            debug_info: OnceLock::new(),
+            definitions: OnceLock::new(),
         })
     }
 
@@ -175,6 +178,13 @@ impl ElfFile {
         self.build_id.as_deref()
     }
 
+    /// When the file was last written, for telling whether its sources are newer. `None` for the
+    /// vDSO.
+    #[must_use]
+    pub fn modified(&self) -> Option<SystemTime> {
+        self.modified
+    }
+
     /// Where in the file the byte at `address` is. `None` outside all segments, and in `.bss`.
     #[must_use]
     pub fn file_offset(&self, address: LinkAddr) -> Option<FileOffset> {
@@ -198,8 +208,8 @@ impl ElfFile {
         code.into_iter().chain(other).find_map(place)
     }
 
-    /// The bytes of the file from `address` up to `len`, fewer where the segment ends. `None` when `address`
-    /// is not backed by the file.
+    /// The bytes of the file from `address` up to `len`, fewer where the segment ends. `None` when
+    /// `address` is not backed by the file.
     #[must_use]
     pub fn bytes_at(&self, address: LinkAddr, len: usize) -> Option<&[u8]> {
         let segment = self.segments.iter().find(|segment| {
@@ -217,19 +227,28 @@ impl ElfFile {
     /// # Errors
     /// [`Error::Malformed`] when the section table or the section is damaged.
     pub fn section(&self, name: &'static str) -> Result<Option<Section>, Error> {
-        self.read_section(name).map_err(|error| self.malformed(name, error))
+        sections::read(self, name).map_err(|error| self.malformed(name, error))
     }
 
-    /// All symbols that this file and its separate debug file define, read on first use. A damaged symbol table
-    /// counts as one that ends where the damage begins.
+    /// The sections called `name`, one after the other. A `.dwo` file has one for each type that it
+    /// shares.
+    pub(crate) fn joined_sections(&self, name: &'static str) -> Result<Option<Bytes>, Error> {
+        sections::read_joined(self, name).map_err(|error| self.malformed(name, error))
+    }
+
+    /// All symbols that this file and its separate debug file define, read on first use. A damaged
+    /// symbol table counts as one that ends where the damage begins.
     #[must_use]
     pub fn symbols(&self) -> &SymbolTable {
         self.symbols.get_or_init(|| SymbolTable::read(self, self.debug_file().map(|file| &**file)))
     }
 
-    /// The symbols called `name` (as in the file: mangled, without version), several when a library keeps
-    /// versions of one. The default version comes first.
-    pub fn symbols_named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = Symbol<'a>> + 'a {
+    /// The symbols called `name` (as in the file: mangled, without version), several when a library
+    /// keeps versions of one. The default version comes first.
+    pub fn symbols_named<'a>(
+        &'a self,
+        name: &str,
+    ) -> impl ExactSizeIterator<Item = Symbol<'a>> + use<'a> {
         self.symbols().named(name)
     }
 
@@ -239,25 +258,54 @@ impl ElfFile {
         self.symbols().at(address)
     }
 
-    /// Where the function around `address` starts and ends: by its symbol, or, for code without symbols, by
-    /// the unwind information.
+    /// Where the function around `address` starts and ends: by its symbol, or, for code without
+    /// symbols, by the unwind information.
     #[must_use]
     pub fn function_containing(&self, address: LinkAddr) -> Option<FunctionExtent> {
         self.extents().function_containing(self, address)
     }
 
-    /// Whether a function that is stopped at `address` has its frame pointer set up, so that the caller's
-    /// frame pointer is at `[rbp]` and the return address at `[rbp+8]`. `false` when there is no unwind
-    /// information to say so.
+    /// Whether a function that is stopped at `address` has its frame pointer set up, so that the
+    /// caller's frame pointer is at `[rbp]` and the return address at `[rbp+8]`. `false` when there
+    /// is no unwind information to say so.
+    ///
+    /// For a caller's frame `address` is the return address. After a call that never returns that
+    /// is in the next function, and the answer `false`.
     #[must_use]
     pub fn uses_frame_pointer_at(&self, address: LinkAddr) -> bool {
         self.extents().uses_frame_pointer_at(address)
+    }
+
+    /// Whether the instruction before `address` is a call, as it is before every true return
+    /// address. Bytes that only look like a call are taken for one.
+    #[must_use]
+    pub fn follows_call(&self, address: LinkAddr) -> bool {
+        // As far back as the segment goes: the first call may be near its start.
+        (2..=16).rev().find_map(|len| self.code_before(address, len)).is_some_and(ends_with_call)
     }
 
     /// The separate debug file, if one is needed and found: by build id, then by `.gnu_debuglink`.
     #[must_use]
     pub fn debug_file(&self) -> Option<&Arc<ElfFile>> {
         self.debug_file.get_or_init(|| debug_file::find(self, &self.search).map(Arc::new)).as_ref()
+    }
+
+    /// The debug information of this file or of its debug file. `Ok(None)` when there is none.
+    pub(crate) fn debug_info(&self) -> Result<Option<&DebugInfo>, &Error> {
+        self.debug_info.get_or_init(|| DebugInfo::load(self)).as_ref().map(Option::as_ref)
+    }
+
+    /// The variables that `info`, this file's debug information, knows.
+    pub(crate) fn definitions(&self, info: &DebugInfo) -> &Definitions {
+        self.definitions.get_or_init(|| Definitions::new(info))
+    }
+
+    /// The `len` bytes before `address`, when they are code.
+    fn code_before(&self, address: LinkAddr, len: usize) -> Option<&[u8]> {
+        let start = address.checked_sub(len as u64)?;
+        let executable = |segment: &Segment| segment.executable && segment.contains(start);
+        self.segments.iter().any(executable).then_some(())?;
+        self.bytes_at(start, len).filter(|code| code.len() == len)
     }
 
     pub(crate) fn search(&self) -> &DebugSearch {
@@ -277,77 +325,16 @@ impl ElfFile {
         })
     }
 
-    pub(crate) fn section_table(&self) -> object::Result<SectionTable<'_, Elf>> {
-        Elf::parse(&*self.bytes)?.sections(LE, &*self.bytes)
+    pub(crate) fn section_table(&self) -> object::Result<SectionTable<'_, Header>> {
+        Header::parse(&*self.bytes)?.sections(LE, &*self.bytes)
     }
 
     pub(crate) fn malformed(&self, what: &'static str, error: impl ToString) -> Error {
         Error::Malformed { path: self.path.clone(), what, reason: error.to_string() }
     }
-
-    fn read_section(&self, name: &str) -> Result<Option<Section>, String> {
-        let text = |error: object::Error| error.to_string();
-        let table = self.section_table().map_err(text)?;
-        let old_name = name.strip_prefix(".debug_").map(|rest| format!(".zdebug_{rest}"));
-        let found = table.section_by_name(LE, name.as_bytes()).map(|found| (found.1, false));
-        let found = found.or_else(|| {
-            Some((table.section_by_name(LE, old_name.as_deref()?.as_bytes())?.1, true))
-        });
-        let Some((header, old_compression)) = found else { return Ok(None) };
-        let address = LinkAddr(header.sh_addr(LE));
-        let Some((offset, size)) = header.file_range(LE) else {
-            return Ok(Some(Section { address, data: Bytes::from(Vec::new()) }));
-        };
-        let raw = self.file_range(offset, size).ok_or("it does not lie within the file")?;
-        let data = if old_compression {
-            decompress_old(&raw)?
-        } else if let Some((compression, offset, size)) =
-            header.compression(LE, &*self.bytes).map_err(text)?
-        {
-            let format = match compression.ch_type.get(LE) {
-                elf::ELFCOMPRESS_ZLIB => object::CompressionFormat::Zlib,
-                elf::ELFCOMPRESS_ZSTD => object::CompressionFormat::Zstandard,
-                other => return Err(format!("unknown compression {}", other.0)),
-            };
-            let raw = self.file_range(offset, size).ok_or("it does not lie within the file")?;
-            decompress(format, &raw, compression.ch_size.get(LE))?
-        } else {
-            raw
-        };
-        Ok(Some(Section { address, data }))
-    }
-
-    fn file_range(&self, offset: u64, size: u64) -> Option<Bytes> {
-        let start = usize::try_from(offset).ok()?;
-        let end = usize::try_from(offset.checked_add(size)?).ok()?;
-        self.bytes.slice(start..end)
-    }
 }
 
-fn decompress(
-    format: object::CompressionFormat,
-    data: &[u8],
-    uncompressed_size: u64,
-) -> Result<Bytes, String> {
-    let most = (data.len() as u64).saturating_mul(MAX_EXPANSION).min(MAX_DECOMPRESSED);
-    if uncompressed_size > most {
-        return Err(format!("{} bytes cannot expand to {uncompressed_size}", data.len()));
-    }
-    let compressed = object::CompressedData { format, data, uncompressed_size };
-    let data = compressed.decompress().map_err(|error| error.to_string())?;
-    Ok(Bytes::from(data.into_owned()))
-}
-
-/// The format before `SHF_COMPRESSED`: `ZLIB`, the size as a big-endian number, a zlib stream.
-fn decompress_old(data: &[u8]) -> Result<Bytes, String> {
-    let (size, stream) = data
-        .strip_prefix(b"ZLIB")
-        .and_then(<[u8]>::split_first_chunk::<8>)
-        .ok_or("it has no compression header")?;
-    decompress(object::CompressionFormat::Zlib, stream, u64::from_be_bytes(*size))
-}
-
-fn find_build_id(header: &Elf, bytes: &Bytes) -> Option<Vec<u8>> {
+fn find_build_id(header: &Header, bytes: &Bytes) -> Option<Vec<u8>> {
     let in_sections = || {
         let table = header.sections(LE, &**bytes).ok()?;
         table.iter().find_map(|section| build_id_note(section.notes(LE, &**bytes).ok()??))
@@ -359,7 +346,7 @@ fn find_build_id(header: &Elf, bytes: &Bytes) -> Option<Vec<u8>> {
     in_sections().or_else(in_segments)
 }
 
-fn build_id_note(notes: object::read::elf::NoteIterator<'_, Elf>) -> Option<Vec<u8>> {
+fn build_id_note(notes: object::read::elf::NoteIterator<'_, Header>) -> Option<Vec<u8>> {
     notes
         .map_while(Result::ok)
         .find(|note| note.name() == elf::ELF_NOTE_GNU && note.n_type(LE) == elf::NT_GNU_BUILD_ID)

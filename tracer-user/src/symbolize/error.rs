@@ -1,4 +1,5 @@
-//! What can fail while symbols are read; a lookup that finds nothing is a [`Miss`](super::Miss), not one of these.
+//! What can fail while symbols are read; a lookup that finds nothing is a [`Miss`](super::Miss),
+//! not one of these.
 
 use std::io;
 use std::path::PathBuf;
@@ -32,14 +33,6 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
-    /// Debug information is damaged.
-    #[error("malformed debug information in `{}`: {source}", path.display())]
-    Dwarf {
-        /// The file that holds the debug information.
-        path: PathBuf,
-        /// The parser's error.
-        source: gimli::Error,
-    },
     /// A line of `/proc/PID/maps` is not of the kernel's form.
     #[error("malformed line {line} in the memory map: `{text}`")]
     Maps {
@@ -53,9 +46,5 @@ pub enum Error {
 impl Error {
     pub(crate) fn io(path: impl Into<PathBuf>, source: io::Error) -> Self {
         Self::Io { path: path.into(), source }
-    }
-
-    pub(crate) fn dwarf(path: impl Into<PathBuf>, source: gimli::Error) -> Self {
-        Self::Dwarf { path: path.into(), source }
     }
 }

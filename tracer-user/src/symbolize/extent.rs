@@ -1,4 +1,5 @@
-//! Where functions start and end, and where a frame pointer can be trusted, from symbols and `.eh_frame`.
+//! Where functions start and end, and where a frame pointer can be trusted, from symbols and
+//! `.eh_frame`.
 
 use gimli::{
     BaseAddresses, CfaRule, EhFrame, FrameDescriptionEntry, LittleEndian, RegisterRule,
@@ -6,7 +7,8 @@ use gimli::{
 };
 
 use super::address::LinkAddr;
-use super::elf::{ElfFile, Section};
+use super::elf::ElfFile;
+use super::sections::Section;
 use crate::sys::bytes::Bytes;
 
 /// Checked access to DWARF in a mapped file.
@@ -134,11 +136,13 @@ impl Frames {
     }
 }
 
-/// Reads the sorted table of `.eh_frame_hdr`, in the one encoding that link editors write: 32-bit offsets from
-/// the start of the section. `None` for any other, or when it does not point into `.eh_frame`.
+/// Reads the sorted table of `.eh_frame_hdr`, in the one encoding that link editors write: 32-bit
+/// offsets from the start of the section. `None` for any other, or when it does not point into
+/// `.eh_frame`.
 fn read_search_table(header: &Section, frames: &Section) -> Option<Vec<(u64, usize)>> {
     let (encodings, rest) = header.data.split_first_chunk::<4>()?;
-    // Version 1; the pointer to `.eh_frame` is four bytes; the count is udata4; the table datarel | sdata4.
+    // Version 1; the pointer to `.eh_frame` is four bytes; the count is udata4; the table datarel |
+    // sdata4.
     let [1, 0x1b | 0x3b | 0x03, 0x03, 0x3b] = *encodings else { return None };
     let (_, rest) = rest.split_first_chunk::<4>()?;
     let (count, rest) = rest.split_first_chunk::<4>()?;

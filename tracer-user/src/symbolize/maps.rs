@@ -1,4 +1,5 @@
-//! The text of `/proc/PID/maps`, parsed line by line; what the mappings belong to is decided in `module`.
+//! The text of `/proc/PID/maps`, parsed line by line; what the mappings belong to is decided in
+//! `module`.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

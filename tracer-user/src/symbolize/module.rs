@@ -1,4 +1,5 @@
-//! ELF files as they are loaded in one process: the files kept open, and the conversions between address spaces.
+//! ELF files as they are loaded in one process: the files kept open, and the conversions between
+//! address spaces.
 
 use std::fs::File;
 use std::io;
@@ -30,7 +31,8 @@ pub struct Module {
 }
 
 impl Module {
-    /// The file as the process sees it, or a name in brackets such as `[vdso]`.
+    /// The file as the memory map names it: as the process sees it, unless that is in a root
+    /// directory within this process's own. Or a name in brackets such as `[vdso]`.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -51,8 +53,8 @@ impl Module {
         self.file.as_ref()
     }
 
-    /// What is added, modulo 2⁶⁴, to a link-time address to get the address in the process. 0 for programs
-    /// that are not position-independent.
+    /// What is added, modulo 2⁶⁴, to a link-time address to get the address in the process. 0 for
+    /// programs that are not position-independent.
     #[must_use]
     pub fn load_bias(&self) -> u64 {
         self.load_bias
@@ -67,7 +69,8 @@ impl Module {
         }
     }
 
-    /// The link-time address of what is at `address` in the process. `None` outside the file's segments.
+    /// The link-time address of what is at `address` in the process. `None` outside the file's
+    /// segments.
     #[must_use]
     pub fn link_address(&self, address: ProcessAddr) -> Option<LinkAddr> {
         let link = LinkAddr(address.0.wrapping_sub(self.load_bias));
@@ -119,7 +122,8 @@ pub(crate) struct Modules {
 #[derive(Clone, Copy, Debug)]
 struct Process {
     pid: u32,
-    /// Inode of the program. Not the device: on some file systems the map shows another number than `stat`.
+    /// Inode of the program. Not the device: on some file systems the map shows another number than
+    /// `stat`.
     executable: Option<u64>,
 }
 
@@ -185,7 +189,8 @@ impl Modules {
         self.modules.len() - before
     }
 
-    /// The module at `address`. Where a library was unloaded and another took its place, the later one.
+    /// The module at `address`. Where a library was unloaded and another took its place, the later
+    /// one.
     pub(crate) fn at(&self, address: ProcessAddr) -> Option<&Module> {
         self.modules.iter().rev().find(|module| module.contains(address))
     }
@@ -233,7 +238,8 @@ impl Modules {
                 file
             }
         };
-        // Code that lies in no code segment was mapped by hand; only its place in the file is known then.
+        // Code that lies in no code segment was mapped by hand; only its place in the file is known
+        // then.
         let load_bias = file.as_ref().ok().and_then(|file| load_bias(file, mapping)).unwrap_or(0);
         let mappings: Vec<Mapping> = maps
             .iter()
@@ -278,13 +284,14 @@ impl Modules {
         // Open to root only, and exact: it goes by the mapping.
         let by_mapping =
             format!("/proc/{}/map_files/{:x}-{:x}", process.pid, mapping.start.0, mapping.end.0);
-        if let Ok(bytes) = Bytes::map_path(Path::new(&by_mapping)) {
-            return ElfFile::from_bytes(path, bytes, &self.search);
+        let by_mapping = Path::new(&by_mapping);
+        if std::fs::metadata(by_mapping).is_ok() {
+            return ElfFile::open_at(by_mapping, path, &self.search);
         }
         let root = PathBuf::from(format!("/proc/{}/root", process.pid));
         let by_name = join_absolute(&root, path);
-        let bytes = open_same(&by_name, mapping).map_err(|source| Error::io(path, source))?;
-        ElfFile::from_bytes(path, bytes, &self.search)
+        check_same(&by_name, mapping).map_err(|source| Error::io(path, source))?;
+        ElfFile::open_at(&by_name, path, &self.search)
     }
 
     /// The vDSO has no file; its pages are an ELF file all the same.
@@ -329,16 +336,16 @@ fn belongs(file: &ElfFile, mapping: &Mapping, bias: u64) -> bool {
     })
 }
 
-/// Maps the file at `path`, if it is still the one that was mapped.
-fn open_same(path: &Path, mapping: &Mapping) -> io::Result<Bytes> {
+/// Whether the file at `path` is still the one that was mapped.
+fn check_same(path: &Path, mapping: &Mapping) -> io::Result<()> {
     let metadata = std::fs::metadata(path)?;
     // Device numbers may differ on layered file systems, and inode numbers then say nothing.
-    let (major, minor) = (major(metadata.dev()), minor(metadata.dev()));
-    if (major, minor) == mapping.device && metadata.ino() != mapping.inode {
+    let device = (major(metadata.dev()), minor(metadata.dev()));
+    if device == mapping.device && metadata.ino() != mapping.inode {
         let message = "it has been replaced since the process mapped it";
         return Err(io::Error::new(io::ErrorKind::NotFound, message));
     }
-    Bytes::map_path(path)
+    Ok(())
 }
 
 /// The major number in a Linux `dev_t`.

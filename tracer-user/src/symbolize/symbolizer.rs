@@ -2,28 +2,32 @@
 
 use std::path::Path;
 
-use super::address::ProcessAddr;
+use super::address::{LinkAddr, ProcessAddr};
 use super::debug_file::DebugSearch;
 use super::error::Error;
+use super::lines::{self, Resolution};
 use super::maps::Mapping;
+use super::miss::{Miss, NameMiss};
 use super::module::{Module, Modules};
+use super::naming::{self, Described, Variable};
+use super::source::SourceCache;
 
 /// Symbols, lines and variables of one process, or of one file before it runs.
 ///
-/// Files are opened as soon as their mappings are seen, so that they can still be read when the process has
-/// gone; what is in them is parsed when it is first asked for.
+/// Files are opened as soon as their mappings are seen, so that they can still be read when the
+/// process has gone; what is in them is parsed when it is first asked for.
 #[derive(Debug)]
 pub struct Symbolizer {
     modules: Modules,
 }
 
 impl Symbolizer {
-    /// For the process `pid`, which must be stopped or past its dynamic loader's start for its libraries to be
-    /// seen; see [`refresh`](Self::refresh).
+    /// For the process `pid`, which must be stopped or past its dynamic loader's start for its
+    /// libraries to be seen; see [`refresh`](Self::refresh).
     ///
     /// # Errors
-    /// [`Error::Io`] when there is no such process or its memory map may not be read. A module whose file
-    /// cannot be opened is no error; [`Module::file`] says why.
+    /// [`Error::Io`] when there is no such process or its memory map may not be read. A module
+    /// whose file cannot be opened is no error; [`Module::file`] says why.
     pub fn from_pid(pid: u32) -> Result<Self, Error> {
         Self::from_pid_with(pid, &DebugSearch::default())
     }
@@ -36,8 +40,8 @@ impl Symbolizer {
         Ok(Self { modules: Modules::of_process(pid, search)? })
     }
 
-    /// For a file that does not run, as if it were loaded at the addresses that it is linked for. Its
-    /// libraries are not looked at.
+    /// For a file that does not run, as if it were loaded at the addresses that it is linked for.
+    /// Its libraries are not looked at.
     ///
     /// # Errors
     /// Those of [`ElfFile::open`](super::ElfFile::open).
@@ -45,7 +49,8 @@ impl Symbolizer {
         Self::for_executable_with(path, &DebugSearch::default())
     }
 
-    /// Like [`for_executable`](Self::for_executable), with more places to look for separate debug files.
+    /// Like [`for_executable`](Self::for_executable), with more places to look for separate debug
+    /// files.
     ///
     /// # Errors
     /// As for [`for_executable`](Self::for_executable).
@@ -53,8 +58,8 @@ impl Symbolizer {
         Ok(Self { modules: Modules::of_file(path, search)? })
     }
 
-    /// Reads the memory map of the process again and adds the modules that appeared since. Modules that went
-    /// away are kept, for what was recorded in them. Returns the number of new ones.
+    /// Reads the memory map of the process again and adds the modules that appeared since. Modules
+    /// that went away are kept, for what was recorded in them. Returns the number of new ones.
     ///
     /// # Errors
     /// [`Error::Io`] when the process has gone. What is known already stays.
@@ -83,4 +88,116 @@ impl Symbolizer {
     pub fn executable(&self) -> Option<&Module> {
         self.modules.executable()
     }
+
+    /// The functions and lines at `address`, that of an instruction.
+    ///
+    /// # Errors
+    /// [`Miss::NotMapped`] and [`Miss::NoFile`]. When only the lines are missing,
+    /// [`Resolution::lines_missing`] says why.
+    pub fn resolve(&self, address: ProcessAddr) -> Result<Resolution, Miss> {
+        self.resolve_at(address, 0)
+    }
+
+    /// The functions and lines of the call that returns to `address`. The call is the instruction
+    /// before, and may be the last of its line, its scope, or even its function.
+    ///
+    /// # Errors
+    /// As for [`resolve`](Self::resolve).
+    pub fn resolve_return_address(&self, address: ProcessAddr) -> Result<Resolution, Miss> {
+        self.resolve_at(address, 1)
+    }
+
+    /// The variable that holds the `len` bytes at `address`, down to the member or element.
+    ///
+    /// # Errors
+    /// [`Miss::NotMapped`], [`Miss::NoFile`], and [`Miss::NoSymbol`] when neither symbols nor debug
+    /// information know of a variable there.
+    pub fn describe(&self, address: ProcessAddr, len: u64) -> Result<Described, Miss> {
+        let (module, link) = self.locate(address)?;
+        let file = module.file().map_err(|error| no_file(module, error))?;
+        naming::describe(module, file, link, len)
+    }
+
+    /// Finds a variable by name: that of a global or static variable, in the program first and then
+    /// in its libraries, followed by members and constant indices where debug information tells
+    /// them.
+    ///
+    /// The name may be mangled, or readable with the namespaces, classes, modules and functions
+    /// around it, of which the outer ones can be left out: `BALANCE`, `bank::BALANCE`,
+    /// `Account::total`, `deposit::calls`. The source file can stand in front, too:
+    /// `bank.c::total`.
+    ///
+    /// # Errors
+    /// Why there is no such variable, or not just one. [`near_names`](Self::near_names) has
+    /// suggestions.
+    pub fn lookup_variable(&self, expression: &str) -> Result<Variable, NameMiss> {
+        if !naming::is_well_formed(expression) {
+            return Err(NameMiss::Malformed { expression: expression.into() });
+        }
+        let program = self.modules.executable();
+        let libraries = self
+            .modules
+            .iter()
+            .filter(|module| program.is_none_or(|program| !std::ptr::eq(program, *module)));
+        for module in program.into_iter().chain(libraries) {
+            if let Ok(file) = module.file()
+                && naming::has_variables(module.path())
+                && let Some(variable) = naming::look_up(module, file, expression)?
+            {
+                return Ok(variable);
+            }
+        }
+        Err(NameMiss::NotFound { name: naming::leading_name(expression).into() })
+    }
+
+    /// At most `count` names of the program's variables that are close to `name`, the closest
+    /// first.
+    #[must_use]
+    pub fn near_names(&self, name: &str, count: usize) -> Vec<String> {
+        let file = self.modules.executable().and_then(|module| module.file().ok());
+        let names = file.map(|file| naming::all_names(file)).unwrap_or_default();
+        naming::nearest(&names, naming::leading_name(name), count)
+    }
+
+    /// A cache for source lines that finds files as the process does.
+    #[must_use]
+    pub fn source_cache(&self) -> SourceCache {
+        SourceCache::new(self.modules.search())
+    }
+
+    /// Whether a function that is stopped at `address` has its frame pointer set up; see
+    /// [`ElfFile::uses_frame_pointer_at`](super::ElfFile::uses_frame_pointer_at).
+    #[must_use]
+    pub fn uses_frame_pointer_at(&self, address: ProcessAddr) -> bool {
+        self.locate(address).is_ok_and(|(module, link)| {
+            module.file().is_ok_and(|file| file.uses_frame_pointer_at(link))
+        })
+    }
+
+    /// Whether the instruction before `address` is a call; see
+    /// [`ElfFile::follows_call`](super::ElfFile::follows_call).
+    #[must_use]
+    pub fn follows_call(&self, address: ProcessAddr) -> bool {
+        self.locate(address)
+            .is_ok_and(|(module, link)| module.file().is_ok_and(|file| file.follows_call(link)))
+    }
+
+    fn resolve_at(&self, address: ProcessAddr, back: u64) -> Result<Resolution, Miss> {
+        let before = address.checked_sub(back).ok_or(Miss::NotMapped)?;
+        let (module, lookup) = self.locate(before)?;
+        let file = module.file().map_err(|error| no_file(module, error))?;
+        // A call at the very end of a segment returns to an address outside of it.
+        let link = LinkAddr(lookup.0 + back);
+        Ok(lines::resolve(file, module.path(), link, lookup))
+    }
+
+    fn locate(&self, address: ProcessAddr) -> Result<(&Module, LinkAddr), Miss> {
+        let module = self.modules.at(address).ok_or(Miss::NotMapped)?;
+        module.file().map_err(|error| no_file(module, error))?;
+        Ok((module, module.link_address(address).ok_or(Miss::NotMapped)?))
+    }
+}
+
+fn no_file(module: &Module, error: &Error) -> Miss {
+    Miss::NoFile { module: module.path().display().to_string(), reason: error.to_string() }
 }

@@ -1,4 +1,5 @@
-//! The symbol table of a file: symbols by name and by address, with versions; names stay mangled here.
+//! The symbol table of a file: symbols by name and by address, with versions; names stay mangled
+//! here.
 
 use std::cmp::Reverse;
 use std::hash::{Hash, Hasher};
@@ -10,11 +11,11 @@ use object::read::elf::{SectionHeader as _, Sym as _, VersionTable};
 use rustc_hash::FxHasher;
 
 use super::address::LinkAddr;
-use super::elf::{ElfFile, LE, Segment};
+use super::elf::{ElfFile, LE};
 use crate::sys::bytes::Bytes;
 
-/// How many symbols before an address are examined for one that covers it: nesting is shallow in real files,
-/// and made-up ones must not turn each look-up into a scan of the whole table.
+/// How many symbols before an address are examined for one that covers it: nesting is shallow in
+/// real files, and made-up ones must not turn each look-up into a scan of the whole table.
 const MAX_NESTED: usize = 256;
 
 /// What a symbol stands for.
@@ -79,8 +80,8 @@ impl Symbol<'_> {
     }
 }
 
-/// All symbols that a file defines, from its symbol table, its dynamic symbol table, and the symbol table of its
-/// separate debug file.
+/// All symbols that a file defines, from its symbol table, its dynamic symbol table, and the symbol
+/// table of its separate debug file.
 #[derive(Debug, Default)]
 pub struct SymbolTable {
     /// The string tables that names are offsets into.
@@ -90,7 +91,8 @@ pub struct SymbolTable {
     entries: Vec<Entry>,
     /// For each entry the highest end of it and all before it.
     highest_end: Vec<u64>,
-    segments: Vec<Segment>,
+    /// The loaded sections; the segments of a file without section headers. Start and end.
+    areas: Vec<(u64, u64)>,
     /// Hash of a name and index of its entry, sorted. Made when a name is first asked for.
     names: OnceLock<Vec<(u32, u32)>>,
 }
@@ -111,8 +113,9 @@ struct Entry {
 
 impl SymbolTable {
     pub(crate) fn read(file: &ElfFile, debug_file: Option<&ElfFile>) -> Self {
-        let mut table = Self { segments: file.segments().to_vec(), ..Self::default() };
-        // The dynamic table goes first: of two entries for one symbol the one with a version is kept.
+        let mut table = Self { areas: loaded_areas(file), ..Self::default() };
+        // The dynamic table goes first: of two entries for one symbol the one with a version is
+        // kept.
         table.add(file, elf::SHT_DYNSYM);
         table.add(file, elf::SHT_SYMTAB);
         if let Some(debug_file) = debug_file {
@@ -139,8 +142,9 @@ impl SymbolTable {
         self.entries.is_empty()
     }
 
-    /// The symbols of this name, the default version first, then global before weak before local ones.
-    pub fn named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = Symbol<'a>> + 'a {
+    /// The symbols of this name, the default version first, then global before weak before local
+    /// ones.
+    pub fn named<'a>(&'a self, name: &str) -> impl ExactSizeIterator<Item = Symbol<'a>> + use<'a> {
         let names = self.names.get_or_init(|| self.index_names());
         let hash = hash_name(name);
         let start = names.partition_point(|&(other, _)| other < hash);
@@ -155,8 +159,8 @@ impl SymbolTable {
         found.into_iter()
     }
 
-    /// The innermost symbol that covers `address`, and the offset of `address` in it, in bytes. A symbol
-    /// without a size counts up to the next symbol of its segment.
+    /// The innermost symbol that covers `address`, and the offset of `address` in it, in bytes. A
+    /// symbol without a size counts up to the next symbol of its section.
     #[must_use]
     pub fn at(&self, address: LinkAddr) -> Option<(Symbol<'_>, u64)> {
         let address = address.0;
@@ -172,7 +176,8 @@ impl SymbolTable {
                 break;
             }
             if address - entry.address < entry.size {
-                // Of several at one address the first in order is wanted, and so the last that is met.
+                // Of several at one address the first in order is wanted, and so the last that is
+                // met.
                 best = Some(entry);
             } else if entry.size == 0 && index + 1 == after {
                 unsized_symbol = Some(entry);
@@ -182,23 +187,12 @@ impl SymbolTable {
             }
         }
         let best =
-            best.or_else(|| unsized_symbol.filter(|entry| self.same_segment(entry, address)))?;
+            best.or_else(|| unsized_symbol.filter(|entry| self.same_area(entry.address, address)))?;
         Some((self.symbol(best), address - best.address))
     }
 
-    /// The first symbol after `address`.
-    pub(crate) fn next_after(&self, address: LinkAddr) -> Option<Symbol<'_>> {
-        let after = self.entries.partition_point(|entry| entry.address <= address.0);
-        self.entries[after..]
-            .iter()
-            .find(|entry| entry.kind != SymbolKind::ThreadLocal)
-            .map(|entry| self.symbol(entry))
-    }
-
-    fn same_segment(&self, entry: &Entry, address: u64) -> bool {
-        self.segments.iter().any(|segment| {
-            segment.contains(LinkAddr(entry.address)) && segment.contains(LinkAddr(address))
-        })
+    fn same_area(&self, first: u64, second: u64) -> bool {
+        self.areas.iter().any(|&(start, end)| start <= first && second < end && first <= second)
     }
 
     fn symbol(&self, entry: &Entry) -> Symbol<'_> {
@@ -237,8 +231,8 @@ impl SymbolTable {
         names
     }
 
-    /// Adds the symbols of one table of `file`. What cannot be read is left out: a damaged name costs its
-    /// symbol, a damaged table costs the table.
+    /// Adds the symbols of one table of `file`. What cannot be read is left out: a damaged name
+    /// costs its symbol, a damaged table costs the table.
     fn add(&mut self, file: &ElfFile, kind: elf::SectionType) {
         let Ok(sections) = file.section_table() else { return };
         let data = &**file.bytes();
@@ -331,7 +325,8 @@ impl SymbolTable {
 
     fn finish(&mut self) {
         let mut entries = std::mem::take(&mut self.entries);
-        // A stable sort, so that of equals the one from the dynamic table, with its version, stays first.
+        // A stable sort, so that of equals the one from the dynamic table, with its version, stays
+        // first.
         entries
             .sort_by_key(|entry| (entry.address, entry.kind, entry.binding, Reverse(entry.size)));
         let mut kept: Vec<Entry> = Vec::with_capacity(entries.len());
@@ -359,6 +354,29 @@ impl SymbolTable {
             .collect();
         self.entries = kept;
     }
+}
+
+fn loaded_areas(file: &ElfFile) -> Vec<(u64, u64)> {
+    let sections = file.section_table().ok().map(|table| {
+        let loaded = table.iter().filter(|section| {
+            section.sh_flags(LE).contains(elf::SHF_ALLOC) && section.sh_addr(LE) != 0
+        });
+        loaded
+            .map(|section| {
+                let start = section.sh_addr(LE);
+                (start, start.saturating_add(section.sh_size(LE)))
+            })
+            .collect::<Vec<_>>()
+    });
+    sections.filter(|areas| !areas.is_empty()).unwrap_or_else(|| {
+        let segments = file.segments().iter();
+        segments
+            .map(|segment| {
+                let start = segment.address.0;
+                (start, start.saturating_add(segment.memory_size))
+            })
+            .collect()
+    })
 }
 
 fn string_at(strings: &[u8], offset: u32) -> Option<&str> {

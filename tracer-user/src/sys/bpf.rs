@@ -132,25 +132,19 @@ pub fn attach_uprobe_multi(
     bpf(bpf_cmd::BPF_LINK_CREATE, &mut attributes).map(owned)
 }
 
-/// Attaches a program to a perf event, with a cookie; dropping the descriptor detaches it.
+/// Attaches a program to a perf event; dropping the descriptor detaches it.
 ///
-/// Minimum kernel version: 5.15.
+/// Minimum kernel version: 5.15 (links of perf events).
 ///
 /// # Errors
 ///
 /// The kernel's.
-pub fn attach_perf_event(
-    program: BorrowedFd<'_>,
-    event: BorrowedFd<'_>,
-    cookie: u64,
-) -> io::Result<OwnedFd> {
+pub fn attach_perf_event(program: BorrowedFd<'_>, event: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let mut attributes = zeroed();
     // SAFETY: the structure for `BPF_LINK_CREATE`, all integers.
     let link = unsafe { &mut attributes.link_create };
     link.__bindgen_anon_1.prog_fd = program.as_raw_fd() as u32;
     link.__bindgen_anon_2.target_fd = event.as_raw_fd() as u32;
     link.attach_type = aya_obj::generated::bpf_attach_type::BPF_PERF_EVENT as u32;
-    // SAFETY: the member of the union for this type of link, all integers.
-    unsafe { &mut link.__bindgen_anon_3.perf_event }.bpf_cookie = cookie;
     bpf(bpf_cmd::BPF_LINK_CREATE, &mut attributes).map(owned)
 }

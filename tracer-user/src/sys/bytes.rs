@@ -7,15 +7,16 @@ use std::ops::{Deref, Range};
 use std::path::Path;
 use std::sync::Arc;
 
-use memmap2::Mmap;
+use memmap2::{Mmap, UncheckedAdvice};
 
 /// A shared, immutable run of bytes: a file mapping, a part of one, or a buffer.
 ///
-/// Cloning and slicing are cheap and copy nothing. A mapping outlives the descriptor and the name of its
-/// file, so what was opened while a process lived can still be read after it has gone.
+/// Cloning and slicing are cheap and copy nothing. A mapping outlives the descriptor and the name
+/// of its file, so what was opened while a process lived can still be read after it has gone.
 ///
-/// The file must not be truncated while it is mapped: reading past its new end raises `SIGBUS`, as with any
-/// mapping. Linkers and package managers replace files and do not cut them, so this is accepted.
+/// The file must not be truncated while it is mapped: reading past its new end raises `SIGBUS`, as
+/// with any mapping. Linkers and package managers replace files and do not cut them, so this is
+/// accepted.
 #[derive(Clone)]
 pub struct Bytes {
     backing: Arc<Backing>,
@@ -40,8 +41,8 @@ impl Bytes {
     /// Maps the whole regular file at `path`.
     ///
     /// # Errors
-    /// The error of `open` or `mmap`, or `InvalidInput` when `path` is no regular file (opening a pipe or a
-    /// device could block or have effects).
+    /// The error of `open` or `mmap`, or `InvalidInput` when `path` is no regular file (opening a
+    /// pipe or a device could block or have effects).
     pub fn map_path(path: &Path) -> io::Result<Self> {
         if !std::fs::metadata(path)?.is_file() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
@@ -57,12 +58,27 @@ impl Bytes {
         if file.metadata()?.len() == 0 {
             return Ok(Self::from(Vec::new()));
         }
-        // SAFETY: the mapping is private and read-only, and is only ever handed out as `&[u8]` bound to the
-        // life of the mapping. That nobody changes the file underneath cannot be enforced; see the type's
-        // documentation for why that is accepted. The contents are parsed by checked code only.
+        // SAFETY: the mapping is private and read-only, and is only ever handed out as `&[u8]`
+        // bound to the life of the mapping. That nobody changes the file underneath cannot be
+        // enforced; see the type's documentation for why that is accepted. The contents are parsed
+        // by checked code only.
         let map = unsafe { Mmap::map(file)? };
         let range = 0..map.len();
         Ok(Self { backing: Arc::new(Backing::Mapped(map)), range })
+    }
+
+    /// Takes the first `count` bytes out of memory, where they are mapped. They can still be read: the kernel then
+    /// gets them from the file again.
+    pub fn release(&self, count: usize) {
+        let Backing::Mapped(map) = &*self.backing else { return };
+        let count = count.min(self.range.len());
+        // SAFETY: the mapping is private and was never written to, so its pages are those of the file, and so is
+        // what takes their place at the next access: no byte changes its value.
+        let released = unsafe {
+            map.unchecked_advise_range(UncheckedAdvice::DontNeed, self.range.start, count)
+        };
+        // Memory that stays taken is no failure.
+        drop(released);
     }
 
     /// The part `range` of these bytes, `None` when it does not lie within them.
@@ -96,8 +112,8 @@ impl fmt::Debug for Bytes {
     }
 }
 
-// SAFETY: the bytes live behind the `Arc`, in a mapping or a vector that is never changed or moved, so their
-// address stays the same when the `Bytes` itself moves.
+// SAFETY: the bytes live behind the `Arc`, in a mapping or a vector that is never changed or moved,
+// so their address stays the same when the `Bytes` itself moves.
 unsafe impl gimli::StableDeref for Bytes {}
 // SAFETY: a clone shares the same `Arc`, and so dereferences to the same address.
 unsafe impl gimli::CloneStableDeref for Bytes {}
@@ -126,6 +142,18 @@ mod tests {
         let bytes = Bytes::map_path(&path).expect("map");
         std::fs::remove_file(&path).expect("remove");
         assert_eq!(&bytes[..], b"contents");
+    }
+
+    #[test]
+    fn what_was_released_can_still_be_read() {
+        let mut file = tempfile::NamedTempFile::new().expect("temporary file");
+        let contents: Vec<u8> = (0..100_000_u32).map(|n| n as u8).collect();
+        std::io::Write::write_all(&mut file, &contents).expect("write");
+        let bytes = Bytes::map_path(file.path()).expect("map");
+        assert!(bytes[..] == contents[..]);
+        bytes.release(70_000);
+        bytes.slice(5000..100_000).expect("in range").release(usize::MAX);
+        assert!(bytes[..] == contents[..]);
     }
 
     #[test]

@@ -5,4 +5,8 @@ pub mod bpf;
 pub mod bytes;
 pub mod perf;
 pub mod records;
+mod sigpipe;
+mod spawn;
+mod status;
 pub mod tracee;
+pub mod user;

@@ -1,8 +1,10 @@
 //! Opening hardware breakpoints as perf events.
 
 use std::{
-    io,
-    os::fd::{FromRawFd as _, OwnedFd},
+    fs::File,
+    io::{self, Read as _},
+    os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd},
+    sync::atomic::{AtomicU64, Ordering},
 };
 
 use aya_obj::generated::{
@@ -22,6 +24,53 @@ use aya_obj::generated::{
 /// The kernel's: `ENOSPC` when the thread has four already, `EINVAL` for a bad address or length, `EACCES`
 /// without privilege, `ENODEV`/`EOPNOTSUPP` on machines without breakpoints.
 pub fn open_breakpoint(thread: u32, address: u64, length: u64) -> io::Result<OwnedFd> {
+    open(thread, &attributes(address, length))
+}
+
+/// Opens a hardware breakpoint that does nothing until it is moved, in a thread and in every thread that it will
+/// create: a later range then takes effect in all of them at once, whenever they started.
+///
+/// # Errors
+///
+/// As [`open_breakpoint`].
+pub fn reserve_breakpoint(thread: u32) -> io::Result<OwnedFd> {
+    let mut attributes = attributes(0, 1);
+    attributes.set_disabled(1);
+    open(thread, &attributes)
+}
+
+/// Moves a breakpoint, and what threads have inherited of it, to another range, and lets it fire.
+///
+/// Minimum kernel version: 4.17 (`PERF_EVENT_IOC_MODIFY_ATTRIBUTES`; `kernel/events/core.c`,
+/// `perf_event_modify_attr`).
+///
+/// # Errors
+///
+/// `EINVAL` for a bad address or length.
+pub fn move_breakpoint(event: BorrowedFd<'_>, address: u64, length: u64) -> io::Result<()> {
+    // `_IOW('$', 11, struct perf_event_attr *)`.
+    const MODIFY_ATTRIBUTES: libc::Ioctl = 0x4008_240b;
+    let attributes = attributes(address, length);
+    // SAFETY: the request takes a pointer to attributes, which are initialised and outlive the call.
+    let result = unsafe {
+        libc::ioctl(event.as_raw_fd(), MODIFY_ATTRIBUTES, std::ptr::from_ref(&attributes))
+    };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// How often a breakpoint was hit so far, also in threads that inherited it and have ended.
+///
+/// # Errors
+///
+/// When the event cannot be read.
+pub fn hits(event: BorrowedFd<'_>) -> io::Result<u64> {
+    // Without a read format, a read gives the count alone.
+    let mut count = [0; 8];
+    File::from(event.try_clone_to_owned()?).read_exact(&mut count)?;
+    Ok(u64::from_ne_bytes(count))
+}
+
+fn attributes(address: u64, length: u64) -> perf_event_attr {
     // SAFETY: a structure of integers: zeros are valid.
     let mut attributes: perf_event_attr = unsafe { std::mem::zeroed() };
     attributes.type_ = PERF_TYPE_BREAKPOINT as u32;
@@ -34,11 +83,15 @@ pub fn open_breakpoint(thread: u32, address: u64, length: u64) -> io::Result<Own
     attributes.set_exclude_hv(1);
     attributes.set_inherit(1);
     attributes.set_inherit_thread(1);
+    attributes
+}
+
+fn open(thread: u32, attributes: &perf_event_attr) -> io::Result<OwnedFd> {
     // SAFETY: the attributes are initialised and outlive the call.
     let fd = unsafe {
         libc::syscall(
             libc::SYS_perf_event_open,
-            std::ptr::from_ref(&attributes),
+            std::ptr::from_ref(attributes),
             thread as libc::pid_t,
             -1 as libc::c_int,
             -1 as libc::c_int,
@@ -50,4 +103,60 @@ pub fn open_breakpoint(thread: u32, address: u64, length: u64) -> io::Result<Own
     }
     // SAFETY: the kernel returned a new descriptor that nobody else knows.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+/// Whether hardware breakpoints fire on this machine: some virtual machines take them and stay silent. Tried on
+/// this very thread.
+#[must_use]
+pub fn breakpoints_work() -> bool {
+    let watched = AtomicU64::new(0);
+    // 0 is the calling thread.
+    let Ok(event) = open_breakpoint(0, watched.as_ptr() as u64, 8) else { return false };
+    for _ in 0..3 {
+        watched.store(1, Ordering::Relaxed);
+    }
+    hits(event.as_fd()).is_ok_and(|hits| hits > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reserved_breakpoint_fires_where_it_was_moved() {
+        if !breakpoints_work() {
+            println!("skipped: no hardware breakpoints, or no permission");
+            return;
+        }
+        let reserved = reserve_breakpoint(0).unwrap();
+        let watched = AtomicU64::new(0);
+        watched.store(1, Ordering::Relaxed);
+        assert_eq!(hits(reserved.as_fd()).unwrap(), 0);
+        move_breakpoint(reserved.as_fd(), watched.as_ptr() as u64, 8).unwrap();
+        watched.store(2, Ordering::Relaxed);
+        watched.store(3, Ordering::Relaxed);
+        assert_eq!(hits(reserved.as_fd()).unwrap(), 2);
+        assert!(move_breakpoint(reserved.as_fd(), 1, 8).is_err(), "not aligned");
+    }
+
+    #[test]
+    fn threads_inherit_what_was_moved_later() {
+        if !breakpoints_work() {
+            println!("skipped: no hardware breakpoints, or no permission");
+            return;
+        }
+        let reserved = reserve_breakpoint(0).unwrap();
+        let (watched, turn) = (AtomicU64::new(0), std::sync::Barrier::new(2));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                turn.wait();
+                turn.wait();
+                watched.store(1, Ordering::Relaxed);
+            });
+            turn.wait();
+            move_breakpoint(reserved.as_fd(), watched.as_ptr() as u64, 8).unwrap();
+            turn.wait();
+        });
+        assert_eq!(hits(reserved.as_fd()).unwrap(), 1, "in the other thread, which has ended");
+    }
 }

@@ -3,7 +3,7 @@
 use std::mem::size_of;
 
 use tracer_ebpf::{
-    AccessRecord, Header, Kind, RegionRecord, RegistersRecord, SyncRecord, ThreadRecord,
+    AccessRecord, Header, Kind, PairRecord, RegionRecord, RegistersRecord, SyncRecord, ThreadRecord,
 };
 
 /// One record, decoded by its kind.
@@ -12,6 +12,7 @@ use tracer_ebpf::{
 pub enum Record {
     Region(Kind, RegionRecord),
     Sync(Kind, SyncRecord),
+    Pair(Kind, PairRecord),
     Thread(Kind, ThreadRecord),
     Access(AccessRecord),
     Registers(RegistersRecord),
@@ -24,9 +25,19 @@ impl Record {
         let kind = Kind::from_u16(u16::from_ne_bytes(*bytes.first_chunk()?))?;
         Some(match kind {
             Kind::Begin | Kind::End | Kind::EndInnermost => Self::Region(kind, read(bytes)?),
-            Kind::Acquire | Kind::Release | Kind::LockReset | Kind::Join => {
-                Self::Sync(kind, read(bytes)?)
-            }
+            Kind::Acquire
+            | Kind::AcquireShared
+            | Kind::Release
+            | Kind::LockReset
+            | Kind::Signal
+            | Kind::Wait
+            | Kind::ConditionWake
+            | Kind::Arrive
+            | Kind::Depart
+            | Kind::JoinStart
+            | Kind::Create
+            | Kind::Join => Self::Sync(kind, read(bytes)?),
+            Kind::ConditionWait | Kind::Init => Self::Pair(kind, read(bytes)?),
             Kind::Fork | Kind::Exit | Kind::ChildProcess | Kind::Exec => {
                 Self::Thread(kind, read(bytes)?)
             }
@@ -42,6 +53,7 @@ impl Record {
         match self {
             Self::Region(_, record) => &record.header,
             Self::Sync(_, record) => &record.header,
+            Self::Pair(_, record) => &record.call.header,
             Self::Thread(_, record) => &record.header,
             Self::Access(record) => &record.header,
             Self::Registers(record) => &record.header,
@@ -59,6 +71,8 @@ unsafe trait Plain: Copy {}
 unsafe impl Plain for RegionRecord {}
 // SAFETY: as above.
 unsafe impl Plain for SyncRecord {}
+// SAFETY: as above.
+unsafe impl Plain for PairRecord {}
 // SAFETY: as above.
 unsafe impl Plain for ThreadRecord {}
 // SAFETY: as above.

@@ -1,50 +1,22 @@
-//! Starting a program under ptrace, stopping it at its entry point, and letting it go. What is attached in
-//! between is decided elsewhere.
+//! A program under ptrace: from its start to its entry point, and until its end. What is attached in between is
+//! decided elsewhere.
 
-use std::{ffi::OsString, io, os::unix::process::CommandExt as _, path::PathBuf, process::Command};
+use std::io;
 
 use nix::{
     errno::Errno,
     sys::{
         ptrace::{self, Options},
         signal::Signal,
-        wait::{WaitStatus, waitpid},
     },
-    unistd::{Gid, Pid, Uid, User, initgroups, setgid, setuid},
+    unistd::Pid,
 };
 
-/// What to start, and as whom.
-#[derive(Debug)]
-pub struct Launch {
-    /// The file to execute.
-    pub program: PathBuf,
-    /// Its name as the program sees it.
-    pub arg0: OsString,
-    /// Its arguments.
-    pub arguments: Vec<OsString>,
-    /// The user to become; `None` keeps this process's.
-    pub user: Option<User>,
-}
-
-/// How a program ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
-    /// It exited with this status.
-    Exited(i32),
-    /// This signal killed it.
-    Killed(i32),
-}
-
-impl Ending {
-    /// The exit status that a shell would show.
-    #[must_use]
-    pub const fn shell_status(self) -> i32 {
-        match self {
-            Self::Exited(status) => status,
-            Self::Killed(signal) => 128 + signal,
-        }
-    }
-}
+use super::{
+    spawn,
+    status::{Patience, Status, peek_end, wait},
+};
+pub use super::{spawn::Launch, status::Ending};
 
 /// A program that was started and is held by ptrace: it is killed when this is dropped, or when this process
 /// dies, so that no half-started program is left behind.
@@ -55,7 +27,8 @@ pub struct Held {
     pid: Pid,
 }
 
-/// A program that runs on its own; still a child of this process.
+/// A program that runs on its own; still a child of this process. When it has ended it stays a zombie until this is
+/// dropped, so that its process id means nothing else.
 #[derive(Debug)]
 pub struct Running {
     pid: Pid,
@@ -75,54 +48,75 @@ pub enum Start {
 /// # Errors
 ///
 /// Those of `execve`, `fork`, and of becoming the user.
-pub fn launch(launch: &Launch) -> io::Result<Held> {
-    let mut command = Command::new(&launch.program);
-    command.arg0(&launch.arg0).args(&launch.arguments);
-    let mut identity = None;
-    if let Some(user) = &launch.user {
-        let name = std::ffi::CString::new(user.name.as_str())?;
-        command.env("HOME", &user.dir).env("USER", &user.name).env("LOGNAME", &user.name);
-        for variable in ["SUDO_COMMAND", "SUDO_USER", "SUDO_UID", "SUDO_GID"] {
-            command.env_remove(variable);
-        }
-        identity = Some((name, user.uid, user.gid));
-    }
-    let before_exec = move || {
-        if let Some((name, uid, gid)) = &identity {
-            become_user(name, *uid, *gid)?;
-        }
-        ptrace::traceme()?;
-        Ok(())
-    };
-    // SAFETY: between fork and exec only system calls are made; the memory that they use was allocated before.
-    // `initgroups` may look up groups, which a fork of a single-threaded process may do: no thread has been
-    // started yet.
-    unsafe { command.pre_exec(before_exec) };
-    let pid = Pid::from_raw(command.spawn()?.id() as i32);
-    let held = Held { pid };
-    match wait(pid)? {
-        WaitStatus::Stopped(_, Signal::SIGTRAP) => {
-            ptrace::setoptions(pid, Options::PTRACE_O_EXITKILL)?;
-            Ok(held)
-        }
-        status => {
-            Err(io::Error::other(format!("the program did not stop at its start: {status:?}")))
-        }
-    }
-}
-
-fn become_user(name: &std::ffi::CStr, uid: Uid, gid: Gid) -> nix::Result<()> {
-    initgroups(name, gid)?;
-    setgid(gid)?;
-    setuid(uid)
-}
-
-fn wait(pid: Pid) -> io::Result<WaitStatus> {
+pub fn launch(launch: Launch) -> io::Result<Held> {
+    let (pid, failure) = spawn::spawn(launch)?;
+    let held = Held { pid: Pid::from_raw(pid) };
+    let mut is_ready = false;
     loop {
-        match waitpid(pid, None) {
-            Err(Errno::EINTR) => {}
-            other => return Ok(other?),
+        match wait(pid)? {
+            // The child stops itself once. What it executes must not start before it is certain that it dies with
+            // this process.
+            Status::Stopped { signal: libc::SIGSTOP, .. } if !is_ready => {
+                let options = Options::PTRACE_O_EXITKILL
+                    | Options::PTRACE_O_TRACEEXEC
+                    | Options::PTRACE_O_TRACEFORK;
+                ptrace::setoptions(held.pid, options)?;
+                is_ready = true;
+                resume(held.pid, 0)?;
+            }
+            Status::Stopped { event: libc::PTRACE_EVENT_EXEC, .. } => return Ok(held),
+            Status::Stopped { signal, .. } => resume(held.pid, signal)?,
+            Status::Ended(ending) => {
+                std::mem::forget(held);
+                return Err(failure
+                    .reason()
+                    .unwrap_or_else(|| io::Error::other(format!("it ended at once: {ending:?}"))));
+            }
         }
+    }
+}
+
+/// Continues a stopped process with a signal, or with none. That it was killed meanwhile is told by the next wait.
+fn resume(pid: Pid, signal: i32) -> io::Result<()> {
+    // SAFETY: continuing a stopped process touches no memory of this one; the signal is passed by value.
+    let result = unsafe { libc::ptrace(libc::PTRACE_CONT, pid.as_raw(), 0, signal) };
+    if result < 0 { gone_is_fine(Errno::last()) } else { Ok(()) }
+}
+
+fn gone_is_fine(error: Errno) -> io::Result<()> {
+    if error == Errno::ESRCH { Ok(()) } else { Err(error.into()) }
+}
+
+/// A breakpoint at the program's entry point.
+struct Breakpoint {
+    address: u64,
+    original: i64,
+}
+
+impl Breakpoint {
+    const INSTRUCTION: i64 = 0xcc;
+
+    fn set(pid: Pid, address: u64) -> io::Result<Self> {
+        let original = ptrace::read(pid, address as ptrace::AddressType)?;
+        let breakpoint = (original & !0xff) | Self::INSTRUCTION;
+        ptrace::write(pid, address as ptrace::AddressType, breakpoint)?;
+        Ok(Self { address, original })
+    }
+
+    fn clear(&self, pid: Pid) -> io::Result<()> {
+        Ok(ptrace::write(pid, self.address as ptrace::AddressType, self.original)?)
+    }
+
+    /// Whether the process has just executed it; then it goes back.
+    fn was_hit(&self, pid: Pid) -> io::Result<bool> {
+        let mut registers = ptrace::getregs(pid)?;
+        // The breakpoint's own byte has been executed.
+        if registers.rip != self.address + 1 {
+            return Ok(false);
+        }
+        registers.rip = self.address;
+        ptrace::setregs(pid, registers)?;
+        Ok(true)
     }
 }
 
@@ -133,64 +127,102 @@ impl Held {
         self.pid.as_raw() as u32
     }
 
-    /// Runs it to an address, which must be that of an instruction in executable memory.
+    /// Runs it to its entry point, which `entry` tells, and which must be an instruction in executable memory.
     ///
-    /// Signals that come on the way are delivered.
+    /// Code of libraries runs before. Signals that come on the way are delivered; when that code replaces the program,
+    /// the entry point is that of the new one; children that it forks run on by themselves.
     ///
     /// # Errors
     ///
-    /// When its memory cannot be changed, or ptrace fails.
-    pub fn run_to(self, address: u64) -> io::Result<Start> {
-        const BREAKPOINT: i64 = 0xcc;
+    /// When there is no entry point, its memory cannot be changed, or ptrace fails.
+    pub fn run_to(self, entry: impl Fn(u32) -> io::Result<u64>) -> io::Result<Start> {
+        match self.run(entry) {
+            Ok(None) => Ok(Start::AtEntry(self)),
+            Ok(Some(ending)) => Ok(self.into_ended(ending)),
+            Err(error) => match self.ended() {
+                Some(ending) => Ok(Start::Ended(ending)),
+                None => Err(error),
+            },
+        }
+    }
+
+    fn into_ended(self, ending: Ending) -> Start {
+        // Its process id is free again.
+        std::mem::forget(self);
+        Start::Ended(ending)
+    }
+
+    /// Its end, if that came first.
+    fn run(&self, entry: impl Fn(u32) -> io::Result<u64>) -> io::Result<Option<Ending>> {
         let pid = self.pid;
-        let location = address as ptrace::AddressType;
-        let original = ptrace::read(pid, location)?;
-        ptrace::write(pid, location, (original & !0xff) | BREAKPOINT)?;
-        let mut signal = None;
+        let mut breakpoint = Breakpoint::set(pid, entry(self.pid())?)?;
+        let mut signal = 0;
         loop {
-            ptrace::cont(pid, signal)?;
-            match wait(pid)? {
-                WaitStatus::Stopped(_, Signal::SIGTRAP) => {
-                    let mut registers = ptrace::getregs(pid)?;
-                    // The breakpoint's own byte has been executed.
-                    if registers.rip == address + 1 {
-                        ptrace::write(pid, location, original)?;
-                        registers.rip = address;
-                        ptrace::setregs(pid, registers)?;
-                        return Ok(Start::AtEntry(self));
-                    }
-                    signal = Some(Signal::SIGTRAP);
+            resume(pid, signal)?;
+            signal = 0;
+            match wait(pid.as_raw())? {
+                Status::Ended(ending) => return Ok(Some(ending)),
+                Status::Stopped { event: libc::PTRACE_EVENT_EXEC, .. } => {
+                    breakpoint = Breakpoint::set(pid, entry(self.pid())?)?;
                 }
-                WaitStatus::Stopped(_, other) => signal = Some(other),
-                status => {
-                    if let Some(ending) = ending(status) {
-                        std::mem::forget(self);
-                        return Ok(Start::Ended(ending));
-                    }
-                    signal = None;
+                Status::Stopped { event: libc::PTRACE_EVENT_FORK, .. } => {
+                    let child = Pid::from_raw(ptrace::getevent(pid)? as i32);
+                    let_go_of_fork(child, &breakpoint)?;
                 }
+                Status::Stopped { signal: libc::SIGTRAP, .. } if breakpoint.was_hit(pid)? => {
+                    breakpoint.clear(pid)?;
+                    return Ok(None);
+                }
+                Status::Stopped { signal: other, .. } => signal = other,
             }
         }
     }
 
-    /// Lets it go.
+    /// Its end, if it was killed while it was held: anyone may do that at any time.
+    #[must_use]
+    pub fn ended(&self) -> Option<Ending> {
+        // A held process that answers no more is on its way out.
+        match ptrace::getregs(self.pid) {
+            Err(Errno::ESRCH) => peek_end(self.pid.as_raw(), Patience::Wait).ok().flatten(),
+            _ => None,
+        }
+    }
+
+    /// Lets it go. One that was killed meanwhile has ended then.
     ///
     /// # Errors
     ///
-    /// When it has been killed meanwhile.
+    /// When ptrace fails.
     pub fn release(self) -> io::Result<Running> {
         let pid = self.pid;
-        ptrace::detach(pid, None)?;
+        ptrace::detach(pid, None).or_else(gone_is_fine)?;
         std::mem::forget(self);
         Ok(Running { pid })
+    }
+}
+
+/// A child of the program is traced from its first instruction on, and has a copy of the breakpoint.
+fn let_go_of_fork(child: Pid, breakpoint: &Breakpoint) -> io::Result<()> {
+    match wait(child.as_raw())? {
+        // It stops with a `SIGSTOP` of ptrace's own, which must not reach it.
+        Status::Stopped { .. } => {
+            breakpoint.clear(child)?;
+            ptrace::detach(child, None).or_else(gone_is_fine)
+        }
+        Status::Ended(_) => Ok(()),
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
         let _ = nix::sys::signal::kill(self.pid, Signal::SIGKILL);
-        let _ = wait(self.pid);
+        reap(self.pid);
     }
+}
+
+fn reap(pid: Pid) {
+    // Stops that were not asked for yet come first.
+    while let Ok(Status::Stopped { .. }) = wait(pid.as_raw()) {}
 }
 
 impl Running {
@@ -205,38 +237,21 @@ impl Running {
     /// # Errors
     ///
     /// When it is not this process's child any more.
-    pub fn wait(self) -> io::Result<Ending> {
+    pub fn await_end(&self) -> io::Result<Ending> {
         loop {
-            if let Some(ending) = ending(wait(self.pid)?) {
+            if let Some(ending) = peek_end(self.pid.as_raw(), Patience::Wait)? {
                 return Ok(ending);
             }
         }
     }
 }
 
-const fn ending(status: WaitStatus) -> Option<Ending> {
-    match status {
-        WaitStatus::Exited(_, status) => Some(Ending::Exited(status)),
-        WaitStatus::Signaled(_, signal, _) => Some(Ending::Killed(signal as i32)),
-        _ => None,
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Ok(Some(_)) = peek_end(self.pid.as_raw(), Patience::Ask) {
+            reap(self.pid);
+        }
     }
-}
-
-/// Whether this process runs as root.
-#[must_use]
-pub fn is_root() -> bool {
-    Uid::effective().is_root()
-}
-
-/// The user who called sudo, if this process runs under it.
-#[must_use]
-pub fn sudo_user() -> Option<User> {
-    if !is_root() {
-        return None;
-    }
-    let uid = std::env::var("SUDO_UID").ok()?.parse().ok()?;
-    let user = User::from_uid(Uid::from_raw(uid)).ok()??;
-    (!user.uid.is_root()).then_some(user)
 }
 
 /// Sends a signal to a process; one that has ended is no error.
@@ -244,4 +259,10 @@ pub fn send_signal(pid: u32, signal: i32) {
     if let Ok(signal) = Signal::try_from(signal) {
         let _ = nix::sys::signal::kill(Pid::from_raw(pid as i32), signal);
     }
+}
+
+/// A device number as the kernel has it inside, from one that `stat` returned.
+#[must_use]
+pub fn kernel_device(device: u64) -> u64 {
+    (u64::from(libc::major(device)) << 20) | u64::from(libc::minor(device))
 }

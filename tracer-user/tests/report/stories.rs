@@ -1,9 +1,11 @@
 //! The runs that the tests report on.
 
+use checker::event::{RegionId, ThreadId};
 use checker::finding::Action::{Acquire, Read, Release, Signal, Update, Wait, Write};
-use checker::finding::{Object, Tx};
+use checker::finding::{Evidence, Object, Order, Tx};
 use tracer_user::report::{
-    LostEvents, Missing, ObjectKind, Process, SkippedProbes, SourceFrame, Subject,
+    LostEvents, Missing, ObjectKind, Process, RegionName, SkippedProbes, SourceFrame, Subject,
+    ThreadName,
 };
 
 use crate::fixtures::{Story, edge, point, racy, tx};
@@ -33,6 +35,52 @@ pub fn lock_split() -> Story {
     s.violation(transfer_at, &[t, a, t], edges, 50);
     s.split(lock, released, reacquired);
     s.counts(412, 101, 1, 98);
+    s
+}
+
+/// The same as [`lock_split`] with the balance watched: the data met, in the order of the locks.
+pub fn watched_split() -> Story {
+    let mut s = lock_split();
+    let balance = s.variable(0, "account.balance");
+    let take = s.place(BANK, 44, "transfer", "from->balance -= amount;");
+    let give = s.place(BANK, 49, "transfer", "to->balance += amount;");
+    let sum = s.place(BANK, 62, "audit", "total = a->balance + b->balance;");
+    let violation = &mut s.findings.violations[0];
+    let (t, a) = (violation.witness[0], violation.witness[1]);
+    violation.evidence = Evidence::Data;
+    violation.edges = vec![
+        edge(balance, point(t, 22, Write, take), point(a, 29, Read, sum)),
+        edge(balance, point(a, 29, Read, sum), point(t, 34, Write, give)),
+    ];
+    violation.trigger_event = 34;
+    violation.source_event = 29;
+    s.value(22, Some("100"), Some("60"));
+    s.value(29, Some("60"), None);
+    s.value(34, Some("60"), Some("100"));
+    s
+}
+
+/// [`watched_split`] and [`lock_split`] in one report, as a run with a watched balance finds both.
+pub fn told_twice() -> Story {
+    let mut s = watched_split();
+    let by_locks = lock_split().findings.violations.remove(0);
+    s.findings.counts.violations += by_locks.occurrences;
+    s.findings.counts.distinct_witnesses += 1;
+    s.findings.violations.push(by_locks);
+    s
+}
+
+/// Atomic counters: each operation is whole, the region is not.
+pub fn atomics() -> Story {
+    let mut s = racy_data();
+    let violation = &mut s.findings.violations[0];
+    for edge in &mut violation.edges {
+        edge.source.action = Update;
+        edge.sink.action = Update;
+        edge.order = Order::Synchronised;
+    }
+    violation.order = Order::Synchronised;
+    s.names.values.clear();
     s
 }
 
@@ -205,6 +253,29 @@ pub fn many(number: u32) -> Story {
     s
 }
 
+/// A text trace: threads named T1 and T2, locations that are labels.
+pub fn text_trace() -> Story {
+    let mut s = Story::new();
+    s.context.subject = Subject::Trace { path: "lost-update.std".to_owned() };
+    s.context.summary = Default::default();
+    s.names.threads =
+        ["T1", "T2"].map(|name| ThreadName { name: Some(name.to_owned()), tid: None }).to_vec();
+    s.names.regions = vec![RegionName { name: "add".to_owned(), frames: Vec::new() }];
+    let mut at = |label: &str| s.frames(vec![SourceFrame::from_label(label)]);
+    let (begin, read, other, write) = (at("l1"), at("adder.c:7"), at("31"), at("adder.c:9"));
+    let x = s.variable(0, "x");
+    s.names.objects.values_mut().for_each(|object| object.address = None);
+    let t = tx(ThreadId(0), 0, Some(RegionId(0)), 0);
+    let u = tx(ThreadId(1), 0, None, 2);
+    let edges = vec![
+        edge(x, point(t, 1, Read, read), point(u, 2, Write, other)),
+        edge(x, point(u, 2, Write, other), point(t, 3, Write, write)),
+    ];
+    s.violation(begin, &[t, u, t], edges, 1);
+    s.counts(5, 2, 1, 2);
+    s
+}
+
 /// Nothing found, and something was checked.
 pub fn clean() -> Story {
     let mut s = Story::new();
@@ -260,8 +331,8 @@ pub fn losses() -> Story {
 /// A cycle of transactions that no region alone accounts for.
 pub fn cycle_only() -> Story {
     let mut s = clean();
-    let (main, auditor) = (checker::event::ThreadId(0), checker::event::ThreadId(1));
-    let (transfer, audit) = (checker::event::RegionId(0), checker::event::RegionId(1));
+    let (main, auditor) = (ThreadId(0), ThreadId(1));
+    let (transfer, audit) = (RegionId(0), RegionId(1));
     let (t, a) = (tx(main, 4, Some(transfer), 70), tx(auditor, 2, Some(audit), 72));
     s.findings.serializable = Some(false);
     s.findings.cycle = Some(vec![t, a, t]);

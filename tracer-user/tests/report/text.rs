@@ -30,8 +30,43 @@ fn racy_data_with_values() {
 }
 
 #[test]
+fn lock_split_with_the_data_watched() {
+    assert_snapshot!(text(&stories::watched_split().report()));
+}
+
+#[test]
+fn what_the_data_tells_is_not_told_again_by_the_locks() {
+    assert_snapshot!(text(&stories::told_twice().report()));
+}
+
+#[test]
+fn atomic_operations() {
+    assert_snapshot!(text(&stories::atomics().report()));
+}
+
+#[test]
+fn three_threads_in_80_columns() {
+    let options = TextOptions { width: 80, ..TextOptions::default() };
+    assert_snapshot!(render(&stories::three_threads().report(), &options));
+}
+
+#[test]
 fn three_threads_and_wrappers() {
     assert_snapshot!(text(&stories::three_threads().report()));
+}
+
+#[test]
+fn text_trace() {
+    assert_snapshot!(text(&stories::text_trace().report()));
+}
+
+#[test]
+fn a_thread_that_is_called_like_a_label_is_not_mistaken_for_another() {
+    let mut story = stories::lock_split();
+    story.names.threads[0].name = Some("T1".to_owned());
+    let text = text(&story.report());
+    assert!(text.contains("#0 is thread `T1` (tid 4711)"), "{text}");
+    assert!(text.contains("#1 is thread `auditor` (tid 4712)"), "{text}");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use tracer_user::symbolize::{
 
 use crate::support::Workspace;
 
-fn one<'a>(file: &'a ElfFile, name: &'a str) -> tracer_user::symbolize::Symbol<'a> {
+fn one<'a>(file: &'a ElfFile, name: &str) -> tracer_user::symbolize::Symbol<'a> {
     let found: Vec<_> = file.symbols_named(name).collect();
     assert_eq!(found.len(), 1, "{name}: {found:?}");
     found[0]

@@ -1,5 +1,9 @@
-//! Symbols, lines and variables of small programs that are compiled by the tests, and of processes that run them.
+//! Symbols, lines and variables of small programs that are compiled by the tests, and of processes
+//! that run them.
 
+mod damage;
 mod elf;
+mod lines;
 mod process;
 mod support;
+mod variables;

@@ -1,8 +1,8 @@
 //! Compiling the fixtures and running them.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 
 use tracer_user::symbolize::ProcessAddr;
 
@@ -29,7 +29,6 @@ impl Workspace {
         let compiler = match Path::new(source).extension().and_then(|name| name.to_str()) {
             Some("c") => "gcc",
             Some("cpp") => "g++",
-            Some("rs") => "rustc",
             other => panic!("no compiler for {other:?}"),
         };
         let output = self.join(output);
@@ -39,10 +38,46 @@ impl Workspace {
         output
     }
 
+    /// Compiles a Rust fixture with options that only a nightly compiler takes without being told
+    /// so.
+    pub fn compile_rust(&self, source: &str, output: &str, options: &[&str]) -> PathBuf {
+        let output = self.join(output);
+        let mut command = Command::new("rustc");
+        command.env("RUSTC_BOOTSTRAP", "1").current_dir(self.path());
+        command.arg(fixture(source)).arg("-o").arg(&output).args(options);
+        run(&mut command);
+        output
+    }
+
+    /// Removes all files whose names end with `ending`.
+    pub fn remove_all(&self, ending: &str) {
+        for entry in std::fs::read_dir(self.path()).expect("a directory") {
+            let path = entry.expect("an entry").path();
+            if path.to_str().is_some_and(|path| path.ends_with(ending)) {
+                std::fs::remove_file(path).expect("remove");
+            }
+        }
+    }
+
+    /// Runs a tool in the directory and returns what it prints.
+    pub fn output(&self, program: &str, arguments: &[&str]) -> String {
+        let output = run(Command::new(program).current_dir(self.path()).args(arguments));
+        String::from_utf8(output).expect("text")
+    }
+
     /// Runs a tool in the directory.
     pub fn run(&self, program: &str, arguments: &[&str]) {
-        run(Command::new(program).current_dir(self.path()).args(arguments));
+        let _output = self.output(program, arguments);
     }
+}
+
+/// Whether `tool` can be run. Says so when it cannot, for the test to be left out.
+pub fn exists(tool: &str) -> bool {
+    let found = Command::new(tool).arg("--version").output().is_ok();
+    if !found {
+        println!("skipped: there is no {tool}");
+    }
+    found
 }
 
 /// The path of a fixture's source.
@@ -59,7 +94,7 @@ pub fn line_of(name: &str, text: &str) -> u32 {
     number
 }
 
-fn run(command: &mut Command) {
+fn run(command: &mut Command) -> Vec<u8> {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     assert!(
         output.status.success(),
@@ -67,36 +102,48 @@ fn run(command: &mut Command) {
         output.status,
         String::from_utf8_lossy(&output.stderr)
     );
+    output.stdout
 }
 
 /// A fixture that was started with `wait`, and the addresses that it printed.
 pub struct Waiting {
     child: Child,
+    output: BufReader<ChildStdout>,
     addresses: Vec<(String, ProcessAddr)>,
 }
 
 impl Waiting {
     /// Starts `program` and waits until it has printed `count` lines.
     pub fn start(program: &Path, count: usize) -> Self {
-        let mut child = Command::new(program)
-            .arg("wait")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("the fixture starts");
+        Self::start_command(Command::new(program).arg("wait"), count)
+    }
+
+    /// Starts a program by `command` and waits until it has printed `count` lines.
+    pub fn start_command(command: &mut Command, count: usize) -> Self {
+        let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
         let output = BufReader::new(child.stdout.take().expect("piped"));
-        let addresses = output
-            .lines()
-            .take(count)
-            .map(|line| {
-                let line = line.expect("text");
-                let (name, address) = line.split_once(' ').expect("a name and an address");
-                let digits = address.trim_start_matches("0x");
-                let address = u64::from_str_radix(digits, 16).expect("a hexadecimal number");
-                (name.to_owned(), ProcessAddr(address))
-            })
-            .collect();
-        Self { child, addresses }
+        let mut waiting = Self { child, output, addresses: Vec::new() };
+        waiting.read(count);
+        waiting
+    }
+
+    /// Lets the program go on to its next `count` lines.
+    pub fn go_on(&mut self, count: usize) {
+        let input = self.child.stdin.as_mut().expect("piped");
+        input.write_all(b"\n").expect("the fixture reads");
+        self.read(count);
+    }
+
+    fn read(&mut self, count: usize) {
+        for _ in 0..count {
+            let mut line = String::new();
+            self.output.read_line(&mut line).expect("text");
+            let (name, address) = line.trim().split_once(' ').expect("a name and an address");
+            let digits = address.trim_start_matches("0x");
+            let address = u64::from_str_radix(digits, 16).expect("a hexadecimal number");
+            self.addresses.push((name.to_owned(), ProcessAddr(address)));
+        }
     }
 
     pub fn pid(&self) -> u32 {

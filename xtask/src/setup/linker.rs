@@ -17,56 +17,58 @@ const BUILDS_ON: std::ops::RangeInclusive<u32> = 21..=23;
 /// How many major versions later than the compiler's an LLVM is looked for; it reads older bitcode.
 const LATER: u32 = 2;
 
-/// Builds and installs a linker that reads the bitcode of `llvm`, with an LLVM that is here or that
-/// packages can provide.
+/// An LLVM to build the linker on: its major version and where it is installed.
+pub struct Llvm {
+    major: LlvmMajor,
+    prefix: PathBuf,
+}
+
+/// Finds an LLVM that reads the bitcode of `llvm`: the nearest one that packages can provide, and
+/// installs what is missing of it; else one that is here, whoever installed it.
 ///
 /// # Errors
-/// When there is no LLVM to build on, or building fails; the message has the remedy.
-pub fn install(llvm: LlvmMajor, apt: Option<&mut Apt>) -> Result<()> {
-    let (major, prefix) = match apt {
-        Some(apt) => from_packages(llvm, apt)?,
-        None => here(llvm)?,
-    };
-    println!("setup: building bpf-linker on LLVM {major} in {}", prefix.display());
-    process::run(&mut build(major, &prefix)).map_err(|error| {
-        anyhow!("{error}; its messages above name what is missing, most often a library of LLVM")
+/// When the packages there are cannot be installed.
+pub fn provide_llvm(llvm: LlvmMajor, apt: Option<&mut Apt>) -> Result<Option<Llvm>> {
+    if let Some(apt) = apt {
+        for major in readers(llvm) {
+            let (dev, polly) = (format!("llvm-{major}-dev"), format!("libpolly-{major}-dev"));
+            if apt.candidate(&dev)?.is_none() {
+                continue;
+            }
+            let others = ["libzstd-dev", "zlib1g-dev", "g++", "libc6-dev", "binutils"];
+            apt.install(&[&[dev.as_str(), &polly], &others[..]].concat())?;
+            if let Some(prefix) = prefix(major) {
+                return Ok(Some(Llvm { major, prefix }));
+            }
+            bail!("{dev} is installed, and its llvm-config is not to be found; reinstall {dev}");
+        }
+    }
+    Ok(readers(llvm).find_map(|major| Some(Llvm { major, prefix: prefix(major)? })))
+}
+
+/// What to do where there is no LLVM to build on.
+pub fn by_hand(llvm: LlvmMajor) -> String {
+    format!(
+        "install LLVM {llvm} or later with its development files (`llvm-config` on PATH), a C++ \
+         compiler and the development files of zlib and zstd, and run `cargo xtask setup` again; \
+         or install a ready-made bpf-linker of such an LLVM: cargo binstall bpf-linker"
+    )
+}
+
+/// Builds and installs the linker.
+///
+/// # Errors
+/// When building fails.
+pub fn install(llvm: &Llvm) -> Result<()> {
+    println!("setup: building bpf-linker on LLVM {} in {}", llvm.major, llvm.prefix.display());
+    process::run(&mut build(llvm)).map_err(|error| {
+        anyhow!("{error}; the messages above say why, most often a library that is missing")
     })
 }
 
 /// The major versions that read the bitcode of `llvm`, the nearest first.
 fn readers(llvm: LlvmMajor) -> impl Iterator<Item = LlvmMajor> {
     (llvm.0..=llvm.0 + LATER).map(LlvmMajor)
-}
-
-/// An LLVM from Debian's packages, installed if it is not there.
-fn from_packages(llvm: LlvmMajor, apt: &mut Apt) -> Result<(LlvmMajor, PathBuf)> {
-    for major in readers(llvm) {
-        let (dev, polly) = (format!("llvm-{major}-dev"), format!("libpolly-{major}-dev"));
-        if apt.candidate(&dev)?.is_none() {
-            continue;
-        }
-        apt.install(&[&dev, &polly, "libzstd-dev", "zlib1g-dev", "g++", "libc6-dev", "binutils"])?;
-        if let Some(prefix) = prefix(major) {
-            return Ok((major, prefix));
-        }
-        bail!(
-            "{dev} is installed, and llvm-config-{major} is not to be found; reinstall llvm-{major}"
-        );
-    }
-    here(llvm)
-}
-
-/// An LLVM that is here already, whoever installed it.
-fn here(llvm: LlvmMajor) -> Result<(LlvmMajor, PathBuf)> {
-    if let Some(found) = readers(llvm).find_map(|major| Some((major, prefix(major)?))) {
-        return Ok(found);
-    }
-    bail!(
-        "bpf-linker has to be built on LLVM {llvm} or later, and there is none; either install \
-         LLVM's development files (with `llvm-config` on PATH), a C++ compiler and the development \
-         files of zlib and zstd, and run `cargo xtask setup` again, or install a ready-made \
-         bpf-linker of that LLVM: cargo binstall bpf-linker"
-    )
 }
 
 /// Where the LLVM of a major version is installed, development files and all.
@@ -94,7 +96,8 @@ fn prefix(major: LlvmMajor) -> Option<PathBuf> {
 }
 
 /// The command that builds and installs the linker.
-fn build(major: LlvmMajor, prefix: &std::path::Path) -> Command {
+fn build(llvm: &Llvm) -> Command {
+    let Llvm { major, prefix } = llvm;
     let mut command = workspace::cargo();
     command.args(["install", "bpf-linker", "--locked", "--force"]);
     if BUILDS_ON.contains(&major.0) {
@@ -115,11 +118,14 @@ fn build(major: LlvmMajor, prefix: &std::path::Path) -> Command {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::Path;
+
+    fn llvm(major: u32) -> Llvm {
+        Llvm { major: LlvmMajor(major), prefix: "/opt/llvm".into() }
+    }
 
     #[test]
     fn the_command_names_feature_and_prefix() {
-        let shown = process::display(&build(LlvmMajor(22), Path::new("/opt/llvm")));
+        let shown = process::display(&build(&llvm(22)));
         assert!(
             shown.contains("LLVM_PREFIX=/opt/llvm LLVM_SYS_221_PREFIX=/opt/llvm ")
                 && shown.ends_with("--version 0.13.0 --no-default-features --features llvm-22"),
@@ -129,7 +135,7 @@ mod tests {
 
     #[test]
     fn an_llvm_beyond_the_tried_release_takes_the_newest() {
-        let shown = process::display(&build(LlvmMajor(24), Path::new("/opt/llvm")));
+        let shown = process::display(&build(&llvm(24)));
         assert!(!shown.contains("--version") && shown.contains("llvm-24"), "{shown}");
     }
 

@@ -56,12 +56,22 @@ pub fn render(report: &Report, options: &TextOptions) -> String {
         ..options.clone()
     };
     let mut page = Page::new(options.color, options.width);
-    let full = report.violations.len().min(options.max_violations);
-    for violation in &report.violations[..full] {
+    let (stories, echoes): (Vec<&Violation>, Vec<&Violation>) =
+        report.violations.iter().partition(|violation| told_by(report, violation).is_none());
+    let full = stories.len().min(options.max_violations);
+    for violation in &stories[..full] {
         witness::write(&mut page, report, violation, &options);
         page.end();
     }
-    more_violations(&mut page, report, full, &options);
+    more_violations(&mut page, report, &stories[full..], &options);
+    for violation in echoes {
+        if let Some(story) = told_by(report, violation) {
+            remark(&mut page, STRONG, "note", &echo(violation, story));
+        }
+    }
+    if stories.len() < report.violations.len() {
+        page.end();
+    }
     if report.violations.is_empty() {
         if report.has_findings() {
             non_serializable(&mut page, report);
@@ -90,9 +100,44 @@ fn remark(page: &mut Page, style: anstyle::Style, kind: &str, text: &str) {
     });
 }
 
+/// The violation with data evidence that tells the same story as this one: the data met in the very transaction
+/// whose locks show that it was split.
+fn told_by<'report>(report: &'report Report, violation: &Violation) -> Option<&'report Violation> {
+    if violation.evidence == Evidence::Data {
+        return None;
+    }
+    report.violations.iter().find(|other| {
+        other.evidence == Evidence::Data
+            && other.region == violation.region
+            && other.transaction == violation.transaction
+            && other.witness == violation.witness
+    })
+}
+
+fn echo(violation: &Violation, story: &Violation) -> String {
+    let locks: Vec<String> = violation
+        .splits
+        .iter()
+        .map(|split| {
+            format!(
+                "`{}`, released at {} and taken again at {}",
+                split.lock.name.as_deref().unwrap_or("without a name"),
+                super::explain::place(split.released.as_ref(), &split.released_label),
+                super::explain::place(split.reacquired.as_ref(), &split.reacquired_label)
+            )
+        })
+        .collect();
+    let by = if locks.is_empty() { String::new() } else { format!(": {}", locks.join("; ")) };
+    format!(
+        "{} is {} once more, seen by its locks alone{by} (seen {})",
+        violation.id,
+        story.id,
+        times(violation.occurrences)
+    )
+}
+
 /// The violations that are not shown in full, one line each, and a count of those that get none.
-fn more_violations(page: &mut Page, report: &Report, full: usize, options: &TextOptions) {
-    let rest = &report.violations[full..];
+fn more_violations(page: &mut Page, report: &Report, rest: &[&Violation], options: &TextOptions) {
     if !rest.is_empty() {
         let are = if rest.len() == 1 { "is" } else { "are" };
         let message = format!(

@@ -14,8 +14,6 @@ const NAME_COLUMNS: usize = 60;
 const HEADLINE_COLUMNS: usize = 40;
 /// Threads that the legend names.
 const MAX_LEGEND: usize = 12;
-/// Longest place beside a source line, in columns.
-const PLACE_COLUMNS: usize = 32;
 
 /// Columns that a source line needs beside its place; with fewer it gets a line of its own.
 const MIN_SOURCE_COLUMNS: usize = 24;
@@ -88,7 +86,11 @@ impl<'a> View<'a> {
             .collect();
         let arrows = arrows(violation);
         let mut shortened = BTreeMap::new();
-        let places = steps.iter().map(|step| short_place(step, options, &mut shortened)).collect();
+        let place_columns = (width * 2 / 5).min(48);
+        let places = steps
+            .iter()
+            .map(|step| short_place(step, place_columns, options, &mut shortened))
+            .collect();
         Self {
             report,
             violation,
@@ -404,6 +406,7 @@ fn labels(report: &Report, threads: &[u32]) -> BTreeMap<u32, String> {
 /// The place of a step, cut to fit beside its source line; notes in `shortened` what a cut path stands for.
 fn short_place(
     step: &Step,
+    columns: usize,
     options: &TextOptions,
     shortened: &mut BTreeMap<String, String>,
 ) -> String {
@@ -412,7 +415,7 @@ fn short_place(
     };
     let line = line.map_or_else(String::new, |line| format!(":{line}"));
     let whole = escape::printable(options.relative(file)).into_owned();
-    let short = escape::cut_path(&whole, PLACE_COLUMNS.saturating_sub(line.len())).into_owned();
+    let short = escape::cut_path(&whole, columns.saturating_sub(line.len())).into_owned();
     if short != whole {
         shortened.insert(short.clone(), whole);
     }

@@ -1,0 +1,44 @@
+//! Trace formats: readers and writers of text and `.avt` traces, and the names that go with them. Bytes come from and
+//! go to the caller's readers and writers; no file is opened here, and nothing is checked.
+//!
+//! [`TraceReader`] reads everything. What it is given may be text or `.avt`, compressed with gzip or Zstandard or
+//! not, a slice of memory or a pipe:
+//!
+//! ```
+//! use checker::format::{ReadOptions, TraceReader};
+//! use checker::{Checker, Davida, Options};
+//!
+//! let text = b"T1|begin(add)|1\nT1|r(x)|2\nT2|w(x)|9\nT1|w(x)|3\nT1|end|4\n";
+//! let mut checker = Box::new(Davida::new(Options::default()));
+//! let mut reader = TraceReader::from_reader(&text[..], ReadOptions::new("add.std"))?;
+//! reader.check(&mut *checker)?;
+//! let findings = checker.finish();
+//! let violation = &findings.violations[0];
+//! assert_eq!(reader.names().region_label(violation.region), "add");
+//! # Ok::<(), checker::format::ReadError>(())
+//! ```
+//!
+//! [`convert`] turns one format into the other; [`AvtWriter`] is also what a recorder writes to.
+
+mod avt;
+mod batch;
+mod compression;
+mod convert;
+mod error;
+mod input;
+mod intern;
+mod names;
+mod read;
+mod text;
+
+pub use avt::AvtWriter;
+pub use batch::{Batch, Gap, Item, ObservedValue};
+pub use compression::Compression;
+pub use convert::{ConvertError, TraceWriter, WriteError, convert};
+pub use error::{BlockError, LineError, Place, ReadError, Reason, describe};
+pub use names::{
+    CodeAddress, Frame, Location, LocationKind, Lost, Module, ModuleId, NO_LOCATION, Names, Object,
+    ObjectKind, Process, Property, Region, Space, Thread, location_number, numbered_location,
+};
+pub use read::{Format, ReadOptions, Summary, TraceReader};
+pub use text::{MAX_LINE, TextWriter};

@@ -1,0 +1,294 @@
+//! Definitions: what is said of ids before they are used, as bytes and back. Blocks and events live elsewhere.
+
+use super::fields::{Fields, Put};
+use super::layout::{NONE, definition};
+use crate::event::LocationId;
+use crate::format::names::{
+    CodeAddress, Frame, Location, LocationKind, Lost, Module, ModuleId, Names, Object, ObjectExtra,
+    ObjectKind, Process, Property, Region, Space, StoredFrame, Thread,
+};
+
+/// Bits of an object's definition that say which fields are there.
+const ADDRESS: u8 = 1;
+const SIZE: u8 = 2;
+const LOCATION: u8 = 4;
+
+/// Bits of a process's definition that say which fields hold something.
+const PID: u8 = 1;
+const EXIT_CODE: u8 = 2;
+const SIGNAL: u8 = 4;
+
+/// Bits of a frame.
+const INLINED: u8 = 1;
+const WRAPPER: u8 = 2;
+
+/// Adds a definition to a buffer.
+fn put(kind: u16, out: &mut Vec<u8>, fields: impl FnOnce(&mut Vec<u8>)) {
+    out.u16(kind);
+    out.u16(0);
+    let length = out.len();
+    out.u32(0);
+    fields(out);
+    let payload = u32::try_from(out.len() - length - 4).unwrap_or(u32::MAX);
+    out[length..length + 4].copy_from_slice(&payload.to_le_bytes());
+}
+
+pub(super) fn put_string(text: &str, out: &mut Vec<u8>) {
+    put(definition::STRING, out, |out| out.counted(text.as_bytes()));
+}
+
+pub(super) fn put_thread(id: u32, thread: &Thread, out: &mut Vec<u8>) {
+    put(definition::THREAD, out, |out| {
+        out.u32(id);
+        out.u32(thread.tid.unwrap_or(NONE));
+        out.counted(thread.name.as_deref().unwrap_or_default().as_bytes());
+    });
+}
+
+pub(super) fn put_region(id: u32, region: &Region, out: &mut Vec<u8>) {
+    put(definition::REGION, out, |out| {
+        out.u32(id);
+        out.u32(region.location.map_or(NONE, |location| location.0));
+        out.counted(region.name.as_bytes());
+    });
+}
+
+pub(super) fn put_object(space: Space, id: u32, object: &Object, out: &mut Vec<u8>) {
+    let kind = match space {
+        Space::Variable => definition::VARIABLE,
+        Space::Lock => definition::LOCK,
+        Space::Sync => definition::SYNC,
+    };
+    put(kind, out, |out| {
+        let flag = |flag: u8, is: bool| if is { flag } else { 0 };
+        out.u32(id);
+        out.u8(object.kind.code());
+        out.u8(flag(ADDRESS, object.address.is_some())
+            | flag(SIZE, object.size.is_some())
+            | flag(LOCATION, object.location.is_some()));
+        out.u16(0);
+        out.counted(object.name.as_deref().unwrap_or_default().as_bytes());
+        if let Some(address) = object.address {
+            out.u64(address);
+        }
+        if let Some(size) = object.size {
+            out.u64(size);
+        }
+        if let Some(location) = object.location {
+            out.u32(location.0);
+        }
+    });
+}
+
+pub(super) fn put_module(module: &Module, out: &mut Vec<u8>) {
+    put(definition::MODULE, out, |out| {
+        out.u64(module.load_bias);
+        out.counted(module.path.as_bytes());
+        out.counted(&module.build_id);
+    });
+}
+
+pub(super) fn put_location(id: u32, location: &Location, out: &mut Vec<u8>) {
+    put(definition::LOCATION, out, |out| {
+        out.u32(id);
+        out.u8(location.kind.code());
+        out.u8(0);
+        out.u16(0);
+        out.counted(location.label.as_deref().unwrap_or_default().as_bytes());
+        out.u32(location.stack.len() as u32);
+        for at in &location.stack {
+            out.u32(at.module.map_or(NONE, |module| module.0));
+            out.u32(0);
+            out.u64(at.address);
+        }
+    });
+}
+
+/// `string` gives the ids of the frames' strings.
+pub(super) fn put_frames(
+    id: u32,
+    frames: &[Frame<'_>],
+    mut string: impl FnMut(&str) -> u32,
+    out: &mut Vec<u8>,
+) {
+    put(definition::FRAMES, out, |out| {
+        out.u32(id);
+        out.u32(frames.len() as u32);
+        for frame in frames {
+            for text in [frame.function, frame.file, frame.module] {
+                out.u32(text.map_or(NONE, &mut string));
+            }
+            out.u32(frame.line.unwrap_or(0));
+            out.u32(frame.column.unwrap_or(0));
+            let inlined = if frame.is_inlined { INLINED } else { 0 };
+            out.u8(inlined | if frame.is_wrapper { WRAPPER } else { 0 });
+            out.u8(0);
+            out.u16(0);
+        }
+    });
+}
+
+pub(super) fn put_process(process: &Process, out: &mut Vec<u8>) {
+    put(definition::PROCESS, out, |out| {
+        let flag = |flag: u8, is: bool| if is { flag } else { 0 };
+        out.u8(flag(PID, process.pid.is_some())
+            | flag(EXIT_CODE, process.exit_code.is_some())
+            | flag(SIGNAL, process.signal.is_some()));
+        out.u8(0);
+        out.u16(0);
+        out.u32(process.pid.unwrap_or(0));
+        out.u32(process.exit_code.unwrap_or(0).cast_unsigned());
+        out.u32(process.signal.unwrap_or(0).cast_unsigned());
+        out.u32(process.argv.len() as u32);
+        for argument in &process.argv {
+            out.counted(argument.as_bytes());
+        }
+    });
+}
+
+pub(super) fn put_lost(lost: &Lost, out: &mut Vec<u8>) {
+    put(definition::LOST, out, |out| {
+        out.u64(lost.count);
+        out.counted(lost.class.as_bytes());
+    });
+}
+
+pub(super) fn put_property(property: &Property, out: &mut Vec<u8>) {
+    put(definition::PROPERTY, out, |out| {
+        out.counted(property.key.as_bytes());
+        out.counted(property.value.as_bytes());
+    });
+}
+
+/// Takes the first definition off a payload and adds it to the names.
+///
+/// # Errors
+/// What is wrong with it.
+pub(super) fn take(payload: &mut Fields<'_>, names: &mut Names) -> Result<(), &'static str> {
+    const CUT: &str = "a definition that goes past its block";
+    let kind = payload.u16().ok_or(CUT)?;
+    payload.u16().ok_or(CUT)?;
+    let fields = Fields(payload.counted().ok_or(CUT)?);
+    let defined = match kind {
+        definition::STRING => string(fields, names),
+        definition::THREAD => thread(fields, names),
+        definition::REGION => region(fields, names),
+        definition::VARIABLE => object(Space::Variable, fields, names),
+        definition::LOCK => object(Space::Lock, fields, names),
+        definition::SYNC => object(Space::Sync, fields, names),
+        definition::MODULE => module(fields, names),
+        definition::LOCATION => location(fields, names),
+        definition::FRAMES => frames(fields, names),
+        definition::PROCESS => process(fields, names),
+        definition::LOST => lost(fields, names),
+        definition::PROPERTY => property(fields, names),
+        // Of a later minor version.
+        _ => Some(true),
+    };
+    match defined {
+        Some(true) => Ok(()),
+        Some(false) => Err("a definition out of turn, or of something that is not defined"),
+        None => Err("a definition with a field that is cut or not UTF-8"),
+    }
+}
+
+// Each of these: `None` when a field cannot be read, `false` when the definition cannot be.
+
+fn string(mut fields: Fields<'_>, names: &mut Names) -> Option<bool> {
+    Some(names.define_string(fields.text()?))
+}
+
+fn thread(mut fields: Fields<'_>, names: &mut Names) -> Option<bool> {
+    let (id, tid, name) = (fields.u32()?, fields.u32()?, fields.text()?);
+    Some(names.define_thread(id, name, Some(tid).filter(|&tid| tid != NONE)))
+}
+
+fn region(mut fields: Fields<'_>, names: &mut Names) -> Option<bool> {
+    let (id, location, name) = (fields.u32()?, fields.u32()?, fields.text()?);
+    let location = Some(LocationId(location)).filter(|location| location.0 != NONE);
+    Some(names.define_region(id, name, location))
+}
+
+fn object(space: Space, mut fields: Fields<'_>, names: &mut Names) -> Option<bool> {
+    let (id, kind, flags) = (fields.u32()?, fields.u8()?, fields.u8()?);
+    fields.u16()?;
+    let name = fields.text()?;
+    let mut object = Object::new(ObjectKind::from_code(kind).unwrap_or(ObjectKind::unknown(space)));
+    if flags & ADDRESS != 0 {
+        object.address = Some(fields.u64()?);
+    }
+    if flags & SIZE != 0 {
+        object.size = Some(fields.u64()?);
+    }
+    if flags & LOCATION != 0 {
+        object.location = Some(LocationId(fields.u32()?));
+    }
+    Some(names.define_object(space, id, name, ObjectExtra::of(&object, space)))
+}
+
+fn module(mut fields: Fields<'_>, names: &mut Names) -> Option<bool> {
+    let (load_bias, path) = (fields.u64()?, fields.text()?.to_owned());
+    let build_id = fields.counted()?.to_vec();
+    names.define_module(Module { path, build_id, load_bias });
+    Some(true)
+}
+
+fn location(mut fields: Fields<'_>, names: &mut Names) -> Option<bool> {
+    let (id, kind) = (fields.u32()?, fields.u8()?);
+    fields.bytes(3)?;
+    let label = fields.text()?;
+    let count = fields.u32()?;
+    let mut addresses = Fields(fields.bytes((count as usize).checked_mul(16)?)?);
+    let mut stack = Vec::with_capacity(count as usize);
+    for _ in 0..count {
+        let (module, _, address) = (addresses.u32()?, addresses.u32()?, addresses.u64()?);
+        let module = Some(ModuleId(module)).filter(|module| module.0 != NONE);
+        stack.push(CodeAddress { module, address });
+    }
+    let kind = LocationKind::from_code(kind).unwrap_or_default();
+    Some(names.define_location(id, label, kind, stack))
+}
+
+fn frames(mut fields: Fields<'_>, names: &mut Names) -> Option<bool> {
+    let (id, count) = (fields.u32()?, fields.u32()?);
+    let mut records = Fields(fields.bytes((count as usize).checked_mul(24)?)?);
+    let mut frames = Vec::with_capacity(count as usize);
+    for _ in 0..count {
+        let (function, file, module) = (records.u32()?, records.u32()?, records.u32()?);
+        let (line, column, flags) = (records.u32()?, records.u32()?, records.u8()?);
+        records.bytes(3)?;
+        let (is_inlined, is_wrapper) = (flags & INLINED != 0, flags & WRAPPER != 0);
+        frames.push(StoredFrame { function, file, module, line, column, is_inlined, is_wrapper });
+    }
+    Some(names.define_frames(id, frames))
+}
+
+fn process(mut fields: Fields<'_>, names: &mut Names) -> Option<bool> {
+    let flags = fields.u8()?;
+    fields.bytes(3)?;
+    let (pid, exit_code, signal) = (fields.u32()?, fields.u32()?, fields.u32()?);
+    let count = fields.u32()?;
+    let mut argv = Vec::new();
+    for _ in 0..count {
+        argv.push(fields.text()?.to_owned());
+    }
+    names.define_process(Process {
+        pid: (flags & PID != 0).then_some(pid),
+        argv,
+        exit_code: (flags & EXIT_CODE != 0).then_some(exit_code.cast_signed()),
+        signal: (flags & SIGNAL != 0).then_some(signal.cast_signed()),
+    });
+    Some(true)
+}
+
+fn lost(mut fields: Fields<'_>, names: &mut Names) -> Option<bool> {
+    let (count, class) = (fields.u64()?, fields.text()?.to_owned());
+    names.define_lost(Lost { class, count });
+    Some(true)
+}
+
+fn property(mut fields: Fields<'_>, names: &mut Names) -> Option<bool> {
+    let (key, value) = (fields.text()?.to_owned(), fields.text()?.to_owned());
+    names.define_property(Property { key, value });
+    Some(true)
+}

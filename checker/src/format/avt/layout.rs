@@ -1,0 +1,88 @@
+//! The numbers of the format: magic bytes, sizes, codes and limits. What they are used for lives elsewhere.
+
+/// The first bytes of a file. The first is no text, and the line ends show whether something changed them.
+pub(in crate::format) const MAGIC: [u8; 8] = *b"\x89AVT\r\n\x1a\n";
+
+/// Readers refuse other major versions; they skip what a later minor version added.
+pub(super) const MAJOR: u16 = 1;
+pub(super) const MINOR: u16 = 0;
+
+/// The size of the file's header, in bytes.
+pub(in crate::format) const HEADER: usize = 32;
+
+/// The first bytes of a block.
+pub(super) const BLOCK_MAGIC: [u8; 4] = *b"avtB";
+
+/// The size of a block's header, in bytes.
+pub(super) const BLOCK_HEADER: usize = 40;
+
+/// Blocks start at multiples of this many bytes.
+pub(super) const ALIGN: usize = 8;
+
+/// The longest payload of a block, in bytes.
+pub(super) const MAX_PAYLOAD: usize = 16 << 20;
+
+/// Kinds of blocks. Readers skip those that they do not know.
+pub(super) mod block {
+    pub(in crate::format::avt) const DEFINITIONS: u16 = 1;
+    pub(in crate::format::avt) const EVENTS: u16 = 2;
+    pub(in crate::format::avt) const VALUES: u16 = 3;
+    pub(in crate::format::avt) const FOOTER: u16 = 4;
+}
+
+/// The size of an event record, in bytes.
+pub(super) const EVENT: usize = 16;
+
+/// The size of a value record, in bytes.
+pub(super) const VALUE: usize = 32;
+
+/// The size of the footer's payload, in bytes.
+pub(super) const FOOTER: usize = 88;
+
+/// Operations of event records.
+pub(super) mod op {
+    pub(in crate::format::avt) const BEGIN: u8 = 1;
+    pub(in crate::format::avt) const END: u8 = 2;
+    pub(in crate::format::avt) const END_NAMED: u8 = 3;
+    pub(in crate::format::avt) const READ: u8 = 4;
+    pub(in crate::format::avt) const WRITE: u8 = 5;
+    pub(in crate::format::avt) const UPDATE: u8 = 6;
+    pub(in crate::format::avt) const ACQUIRE: u8 = 7;
+    pub(in crate::format::avt) const RELEASE: u8 = 8;
+    pub(in crate::format::avt) const ACQUIRE_SHARED: u8 = 9;
+    pub(in crate::format::avt) const RELEASE_SHARED: u8 = 10;
+    pub(in crate::format::avt) const FORK: u8 = 11;
+    pub(in crate::format::avt) const JOIN: u8 = 12;
+    pub(in crate::format::avt) const SIGNAL: u8 = 13;
+    pub(in crate::format::avt) const WAIT: u8 = 14;
+    pub(in crate::format::avt) const ARRIVE: u8 = 15;
+    pub(in crate::format::avt) const DEPART: u8 = 16;
+    pub(in crate::format::avt) const ALLOC: u8 = 17;
+    pub(in crate::format::avt) const FREE: u8 = 18;
+    pub(in crate::format::avt) const RESET: u8 = 19;
+    pub(in crate::format::avt) const EXIT: u8 = 20;
+    /// Not an event: events were lost here.
+    pub(in crate::format::avt) const GAP: u8 = 255;
+}
+
+/// Kinds of definitions. Readers skip those that they do not know, and fields at the end of those that they do.
+pub(super) mod definition {
+    pub(in crate::format::avt) const STRING: u16 = 1;
+    pub(in crate::format::avt) const THREAD: u16 = 2;
+    pub(in crate::format::avt) const REGION: u16 = 3;
+    pub(in crate::format::avt) const VARIABLE: u16 = 4;
+    pub(in crate::format::avt) const LOCK: u16 = 5;
+    pub(in crate::format::avt) const SYNC: u16 = 6;
+    pub(in crate::format::avt) const MODULE: u16 = 7;
+    pub(in crate::format::avt) const LOCATION: u16 = 8;
+    pub(in crate::format::avt) const FRAMES: u16 = 9;
+    pub(in crate::format::avt) const PROCESS: u16 = 10;
+    pub(in crate::format::avt) const LOST: u16 = 11;
+    pub(in crate::format::avt) const PROPERTY: u16 = 12;
+}
+
+/// In the place of an id: there is none.
+pub(super) const NONE: u32 = u32::MAX;
+
+/// In the place of a number of lost events: it is not known.
+pub(super) const UNKNOWN: u64 = u64::MAX;

@@ -1,0 +1,346 @@
+//! The reader of binary traces: blocks out of bytes, batches of events out of blocks. Single records and definitions
+//! live elsewhere.
+
+use super::block::{BlockHeader, check_file_header};
+use super::definition;
+use super::fields::Fields;
+use super::footer::{Footer, Ids};
+use super::layout::{BLOCK_HEADER, EVENT, HEADER, VALUE, block, op};
+use super::record;
+use crate::event::{Event, EventNumber, LocationId};
+use crate::format::batch::{BATCH, Batch, Gap, ObservedValue};
+use crate::format::error::{BlockError, Place, Reason};
+use crate::format::input::Input;
+use crate::format::names::{NO_LOCATION, Names, location_number};
+use crate::format::read::{Failure, Step, Summary};
+use std::io;
+
+/// The reader's state.
+#[derive(Debug)]
+pub(in crate::format) struct AvtReader {
+    memory_limit: u64,
+    names: Names,
+    events: Vec<Event>,
+    values: Vec<ObservedValue>,
+    first: EventNumber,
+    summary: Summary,
+    /// What the footer should say of the blocks so far, but for ids and the checksum.
+    counts: Footer,
+    headers: crc32fast::Hasher,
+    /// Where the window starts in the file, in bytes.
+    offset: u64,
+    /// The block that is being read.
+    block: Place,
+    /// Records of it, those of them that are left, and the bytes after them that align the next block.
+    block_records: usize,
+    records: usize,
+    padding: usize,
+    /// Ids from these on are not defined, by the operations' codes; fixed while a block of events is read.
+    limits: Box<[u32; 256]>,
+    gap: Option<Gap>,
+    ended: bool,
+}
+
+impl AvtReader {
+    /// Reads the file's header.
+    pub(in crate::format) fn start(
+        input: &mut Input<'_>,
+        memory_limit: u64,
+    ) -> Result<Self, Failure> {
+        let header = window(input, HEADER).map_err(|reason| (Place::Whole, reason))?;
+        let length = check_file_header(header).map_err(|error| (Place::Whole, error.into()))?;
+        let header = window(input, length).map_err(|reason| (Place::Whole, reason))?;
+        if header.len() < length {
+            let error = BlockError::HeaderCut { found: header.len(), expected: length };
+            return Err((Place::Whole, error.into()));
+        }
+        input.skip(length);
+        Ok(Self {
+            memory_limit,
+            names: Names::default(),
+            events: Vec::with_capacity(BATCH),
+            values: Vec::new(),
+            first: 0,
+            summary: Summary::default(),
+            counts: Footer::default(),
+            headers: crc32fast::Hasher::new(),
+            offset: length as u64,
+            block: Place::Whole,
+            block_records: 0,
+            records: 0,
+            padding: 0,
+            limits: Box::new([0; 256]),
+            gap: None,
+            ended: false,
+        })
+    }
+
+    pub(in crate::format) fn names(&self) -> &Names {
+        &self.names
+    }
+
+    pub(in crate::format) fn into_names(self) -> Names {
+        self.names
+    }
+
+    pub(in crate::format) fn summary(&self) -> Summary {
+        self.summary
+    }
+
+    /// The place of an event of the batch that was read last.
+    pub(in crate::format) fn place(&self, event: EventNumber) -> Place {
+        let index = event.checked_sub(self.first);
+        match self.block {
+            Place::Block { block, offset }
+                if index.is_some_and(|index| index < self.events.len() as u64) =>
+            {
+                Place::Event { event, block, offset }
+            }
+            _ => Place::Whole,
+        }
+    }
+
+    /// The events that were read last.
+    pub(in crate::format) fn batch(&self) -> Batch<'_> {
+        let end = self.first + self.events.len() as u64;
+        let from = self.values.partition_point(|value| value.event < self.first);
+        let to = self.values.partition_point(|value| value.event < end);
+        let values = self.values.get(from..to).unwrap_or_default();
+        Batch { first: self.first, events: &self.events, values, names: &self.names }
+    }
+
+    /// Reads the next batch, or comes upon a gap or the end.
+    pub(in crate::format) fn advance(&mut self, input: &mut Input<'_>) -> Result<Step, Failure> {
+        self.first += self.events.len() as EventNumber;
+        self.events.clear();
+        loop {
+            if let Some(gap) = self.gap.take() {
+                let lost = gap.lost.unwrap_or(0);
+                self.summary.gaps += 1;
+                self.summary.lost = self.summary.lost.saturating_add(lost);
+                return Ok(Step::Gap(gap));
+            }
+            if self.ended {
+                return Ok(Step::End);
+            }
+            if self.records == 0 {
+                let padding = std::mem::take(&mut self.padding);
+                self.skip(input, padding);
+                if let Err(reason) = self.next_block(input) {
+                    self.ended = true;
+                    return Err((self.block, reason));
+                }
+                continue;
+            }
+            if let Err(error) = self.read_events(input) {
+                self.ended = true;
+                return Err((self.block, error));
+            }
+            if !self.events.is_empty() {
+                self.summary.events += self.events.len() as u64;
+                return Ok(Step::Events);
+            }
+        }
+    }
+
+    fn skip(&mut self, input: &mut Input<'_>, count: usize) {
+        input.skip(count);
+        self.offset += count as u64;
+    }
+
+    /// Reads events up to a full batch, a gap, or the block's end.
+    fn read_events(&mut self, input: &mut Input<'_>) -> Result<(), Reason> {
+        let wanted = self.records.min(BATCH);
+        let bytes = window(input, wanted * EVENT)?;
+        let (records, _) = bytes.as_chunks::<EVENT>();
+        let records = records.get(..wanted).unwrap_or(records);
+        let threads = self.names.thread_count() as u32;
+        let locations = self.names.location_count() as u32;
+        let mut refused = None;
+        for (index, record) in records.iter().enumerate() {
+            let (code, thread, object, location) = record::fields(record);
+            let known = location < locations || is_free(LocationId(location));
+            if !known || thread >= threads || object >= self.limits[usize::from(code)] {
+                refused = Some(index);
+                break;
+            }
+            match record::decode(record) {
+                Some(event) => self.events.push(event),
+                None => {
+                    refused = Some(index);
+                    break;
+                }
+            }
+        }
+        let mut used = records.len();
+        if let Some(index) = refused {
+            let record = &records[index];
+            used = index;
+            if record[0] == op::GAP {
+                self.gap = Some(record::decode_gap(record));
+                used = index + 1;
+            } else if index == 0 {
+                let what = refusal(record, threads, self.limits[usize::from(record[0])]);
+                let record = (self.block_records - self.records) as u64;
+                return Err(BlockError::BadRecord { record, what }.into());
+            }
+        }
+        if used == 0 {
+            return Err(Reason::Io(io::ErrorKind::UnexpectedEof.into()));
+        }
+        self.records -= used;
+        self.skip(input, used * EVENT);
+        Ok(())
+    }
+
+    /// Goes on to the next block, and takes in all of it but events.
+    fn next_block(&mut self, input: &mut Input<'_>) -> Result<(), Reason> {
+        let offset = self.offset;
+        self.block = Place::Block { block: self.counts.blocks, offset };
+        let start = window(input, BLOCK_HEADER)?;
+        let Some(bytes) = start.first_chunk::<BLOCK_HEADER>().copied() else {
+            self.cut();
+            return Ok(());
+        };
+        let header = BlockHeader::decode(&bytes).ok_or(BlockError::BlockHeader)?;
+        let whole = BLOCK_HEADER + header.padded();
+        let bytes_left = window(input, whole)?;
+        let Some(body) = bytes_left.get(BLOCK_HEADER..whole) else {
+            self.cut();
+            return Ok(());
+        };
+        let payload = &body[..header.length as usize];
+        let (found, expected) = (crc32fast::hash(body), header.checksum);
+        if found != expected {
+            return Err(BlockError::Checksum { found, expected }.into());
+        }
+        let events = self.summary.events;
+        if header.first_event != events || header.number != self.counts.blocks as u32 {
+            let found = header.first_event;
+            return Err(BlockError::Sequence { found, expected: events }.into());
+        }
+        match header.kind {
+            block::EVENTS => {
+                if payload.len() != header.records as usize * EVENT {
+                    return Err(malformed("the block's length is not that of its records"));
+                }
+                self.records = header.records as usize;
+                self.block_records = self.records;
+                self.padding = whole - BLOCK_HEADER - payload.len();
+                self.limits = limits(&self.names);
+            }
+            block::DEFINITIONS => {
+                let mut fields = Fields(payload);
+                for record in 0..u64::from(header.records) {
+                    definition::take(&mut fields, &mut self.names)
+                        .map_err(|what| BlockError::BadRecord { record, what })?;
+                }
+                self.counts.definitions += u64::from(header.records);
+                self.names.check(self.memory_limit)?;
+            }
+            block::VALUES => {
+                let (records, rest) = payload.as_chunks::<VALUE>();
+                if records.len() != header.records as usize || !rest.is_empty() {
+                    return Err(malformed("the block's length is not that of its records"));
+                }
+                self.values.clear();
+                self.values.reserve_exact(records.len());
+                for record in records {
+                    let value = record::decode_value(record)
+                        .ok_or_else(|| malformed("a value of no length or more than 8 bytes"))?;
+                    let is_later = self.values.last().is_none_or(|last| value.event > last.event);
+                    if value.event < events || !is_later {
+                        return Err(malformed("values out of order"));
+                    }
+                    self.values.push(value);
+                }
+                self.counts.values += u64::from(header.records);
+            }
+            block::FOOTER => {
+                let footer = Footer::decode(payload)
+                    .ok_or_else(|| malformed("a footer that is too short"))?;
+                footer.compare(&Footer {
+                    events,
+                    gaps: self.summary.gaps,
+                    lost: self.summary.lost,
+                    ids: Ids::of(&self.names),
+                    checksum: self.headers.clone().finalize(),
+                    ..self.counts
+                })?;
+                self.ended = true;
+                self.skip(input, whole);
+                if !window(input, 1)?.is_empty() {
+                    self.block =
+                        Place::Block { block: self.counts.blocks + 1, offset: self.offset };
+                    return Err(BlockError::AfterFooter.into());
+                }
+                return Ok(());
+            }
+            // Of a later minor version.
+            _ => {}
+        }
+        self.headers.update(&bytes);
+        self.counts.blocks += 1;
+        self.skip(input, if header.kind == block::EVENTS { BLOCK_HEADER } else { whole });
+        Ok(())
+    }
+
+    /// The file ends without a footer, or inside a block.
+    fn cut(&mut self) {
+        self.ended = true;
+        self.summary.truncated = Some(self.offset);
+    }
+}
+
+fn malformed(what: &'static str) -> Reason {
+    BlockError::BadRecord { record: 0, what }.into()
+}
+
+/// At least `least` bytes, and fewer only where the input ends. Compressed data that was cut ends there too.
+fn window<'i>(input: &'i mut Input<'_>, least: usize) -> Result<&'i [u8], Reason> {
+    match input.window(least) {
+        Ok(_) => Ok(input.at_hand()),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(input.at_hand()),
+        Err(error) => Err(Reason::Io(error)),
+    }
+}
+
+/// For each operation, the least object that is not defined. 0 refuses all.
+fn limits(names: &Names) -> Box<[u32; 256]> {
+    let mut limits = Box::new([0; 256]);
+    let Ids { threads, regions, variables, locks, syncs, .. } = Ids::of(names);
+    limits[usize::from(op::END)] = u32::MAX;
+    limits[usize::from(op::EXIT)] = u32::MAX;
+    for (ops, limit) in [
+        (&[op::BEGIN, op::END_NAMED][..], regions),
+        (&[op::READ, op::WRITE, op::UPDATE, op::ALLOC, op::FREE], variables),
+        (&[op::ACQUIRE, op::RELEASE, op::ACQUIRE_SHARED, op::RELEASE_SHARED, op::RESET], locks),
+        (&[op::FORK, op::JOIN], threads),
+        (&[op::SIGNAL, op::WAIT, op::ARRIVE, op::DEPART], syncs),
+    ] {
+        for &op in ops {
+            limits[usize::from(op)] = limit;
+        }
+    }
+    limits
+}
+
+/// Whether a location needs no definition.
+fn is_free(location: LocationId) -> bool {
+    location == NO_LOCATION || location_number(location).is_some()
+}
+
+/// What is wrong with a record.
+#[cold]
+fn refusal(record: &[u8; EVENT], threads: u32, limit: u32) -> &'static str {
+    let (_, thread, object, _) = record::fields(record);
+    if limit == 0 {
+        "an operation that does not exist, or of objects of which none are defined"
+    } else if thread >= threads {
+        "a thread that is not defined"
+    } else if object >= limit {
+        "an object that is not defined"
+    } else {
+        "a location that is not defined"
+    }
+}

@@ -1,0 +1,165 @@
+//! Event and value records: sixteen and thirty-two bytes each. Blocks and definitions live elsewhere.
+
+use super::fields::Fields;
+use super::layout::{EVENT, UNKNOWN, VALUE, op};
+use crate::event::{Event, LocationId, LockId, Op, RegionId, SyncId, ThreadId, VarId};
+use crate::format::batch::{Gap, ObservedValue};
+
+/// A record's fields as they stand in it.
+pub(super) fn fields(record: &[u8; EVENT]) -> (u8, u32, u32, u32) {
+    let word = u128::from_le_bytes(*record);
+    (word as u8, (word >> 32) as u32, (word >> 64) as u32, (word >> 96) as u32)
+}
+
+fn record(op: u8, thread: u32, object: u32, location: u32) -> [u8; EVENT] {
+    let low = u64::from(thread) << 32 | u64::from(op);
+    let high = u64::from(location) << 32 | u64::from(object);
+    (u128::from(high) << 64 | u128::from(low)).to_le_bytes()
+}
+
+pub(super) fn encode(event: &Event) -> [u8; EVENT] {
+    let (op, object) = match event.op {
+        Op::Begin(id) => (op::BEGIN, id.0),
+        Op::End(None) => (op::END, 0),
+        Op::End(Some(id)) => (op::END_NAMED, id.0),
+        Op::Read(id) => (op::READ, id.0),
+        Op::Write(id) => (op::WRITE, id.0),
+        Op::Update(id) => (op::UPDATE, id.0),
+        Op::Acquire(id) => (op::ACQUIRE, id.0),
+        Op::Release(id) => (op::RELEASE, id.0),
+        Op::AcquireShared(id) => (op::ACQUIRE_SHARED, id.0),
+        Op::ReleaseShared(id) => (op::RELEASE_SHARED, id.0),
+        Op::Fork(id) => (op::FORK, id.0),
+        Op::Join(id) => (op::JOIN, id.0),
+        Op::Signal(id) => (op::SIGNAL, id.0),
+        Op::Wait(id) => (op::WAIT, id.0),
+        Op::Arrive(id) => (op::ARRIVE, id.0),
+        Op::Depart(id) => (op::DEPART, id.0),
+        Op::Alloc(id) => (op::ALLOC, id.0),
+        Op::Free(id) => (op::FREE, id.0),
+        Op::Reset(id) => (op::RESET, id.0),
+        Op::Exit => (op::EXIT, 0),
+    };
+    record(op, event.thread.0, object, event.location.0)
+}
+
+pub(super) fn encode_gap(gap: Gap) -> [u8; EVENT] {
+    let lost = gap.lost.unwrap_or(UNKNOWN);
+    record(op::GAP, 0, lost as u32, (lost >> 32) as u32)
+}
+
+/// The event in a record whose ids were checked; `None` for operations that are none.
+#[inline]
+pub(super) fn decode(record: &[u8; EVENT]) -> Option<Event> {
+    let (op, thread, object, location) = fields(record);
+    let op = match op {
+        op::BEGIN => Op::Begin(RegionId(object)),
+        op::END => Op::End(None),
+        op::END_NAMED => Op::End(Some(RegionId(object))),
+        op::READ => Op::Read(VarId(object)),
+        op::WRITE => Op::Write(VarId(object)),
+        op::UPDATE => Op::Update(VarId(object)),
+        op::ACQUIRE => Op::Acquire(LockId(object)),
+        op::RELEASE => Op::Release(LockId(object)),
+        op::ACQUIRE_SHARED => Op::AcquireShared(LockId(object)),
+        op::RELEASE_SHARED => Op::ReleaseShared(LockId(object)),
+        op::FORK => Op::Fork(ThreadId(object)),
+        op::JOIN => Op::Join(ThreadId(object)),
+        op::SIGNAL => Op::Signal(SyncId(object)),
+        op::WAIT => Op::Wait(SyncId(object)),
+        op::ARRIVE => Op::Arrive(SyncId(object)),
+        op::DEPART => Op::Depart(SyncId(object)),
+        op::ALLOC => Op::Alloc(VarId(object)),
+        op::FREE => Op::Free(VarId(object)),
+        op::RESET => Op::Reset(LockId(object)),
+        op::EXIT => Op::Exit,
+        _ => return None,
+    };
+    Some(Event { thread: ThreadId(thread), op, location: LocationId(location) })
+}
+
+/// The gap in a record of one.
+pub(super) fn decode_gap(record: &[u8; EVENT]) -> Gap {
+    let (_, _, low, high) = fields(record);
+    let lost = u64::from(high) << 32 | u64::from(low);
+    Gap { lost: Some(lost).filter(|&lost| lost != UNKNOWN) }
+}
+
+pub(super) fn encode_value(value: &ObservedValue) -> [u8; VALUE] {
+    let flags = u8::from(value.written) | u8::from(value.before.is_some()) << 1;
+    let mut record = [0; VALUE];
+    record[..8].copy_from_slice(&value.event.to_le_bytes());
+    record[8..16].copy_from_slice(&value.before.unwrap_or(0).to_le_bytes());
+    record[16..24].copy_from_slice(&value.after.to_le_bytes());
+    record[24..26].copy_from_slice(&[value.length, flags]);
+    record
+}
+
+/// `None` when the length cannot be.
+pub(super) fn decode_value(record: &[u8; VALUE]) -> Option<ObservedValue> {
+    let mut fields = Fields(record);
+    let (event, before, after) = (fields.u64()?, fields.u64()?, fields.u64()?);
+    let (length, flags) = (fields.u8()?, fields.u8()?);
+    let (written, before) = (flags & 1 != 0, (flags & 2 != 0).then_some(before));
+    (1..=8).contains(&length).then_some(ObservedValue { event, before, after, length, written })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_survive_the_round_trip() {
+        let ops = [
+            Op::Begin(RegionId(1)),
+            Op::End(None),
+            Op::End(Some(RegionId(2))),
+            Op::Read(VarId(3)),
+            Op::Write(VarId(4)),
+            Op::Update(VarId(5)),
+            Op::Acquire(LockId(6)),
+            Op::Release(LockId(7)),
+            Op::AcquireShared(LockId(8)),
+            Op::ReleaseShared(LockId(9)),
+            Op::Fork(ThreadId(10)),
+            Op::Join(ThreadId(11)),
+            Op::Signal(SyncId(12)),
+            Op::Wait(SyncId(13)),
+            Op::Arrive(SyncId(14)),
+            Op::Depart(SyncId(15)),
+            Op::Alloc(VarId(16)),
+            Op::Free(VarId(u32::MAX - 1)),
+            Op::Reset(LockId(17)),
+            Op::Exit,
+        ];
+        for (code, op) in (1..).zip(ops) {
+            let event = Event { thread: ThreadId(77), op, location: LocationId(u32::MAX) };
+            let record = encode(&event);
+            assert_eq!(record[0], code);
+            assert_eq!(decode(&record), Some(event));
+        }
+        for code in [0, 21, op::GAP] {
+            assert_eq!(decode(&record(code, 0, 0, 0)), None);
+        }
+        for lost in [None, Some(0), Some(u64::MAX - 1)] {
+            assert_eq!(decode_gap(&encode_gap(Gap { lost })), Gap { lost });
+        }
+    }
+
+    #[test]
+    fn values_survive_the_round_trip() {
+        let value = ObservedValue {
+            event: 1 << 40,
+            before: Some(7),
+            after: u64::MAX,
+            length: 4,
+            written: true,
+        };
+        for value in [value, ObservedValue { before: None, written: false, ..value }] {
+            assert_eq!(decode_value(&encode_value(&value)), Some(value));
+        }
+        for length in [0, 9] {
+            assert_eq!(decode_value(&encode_value(&ObservedValue { length, ..value })), None);
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! What can go wrong with a trace that is read: which file, where in it, and why. Events that do not fit one another
+//! are described here with the names of the trace.
+
+use super::names::Names;
+use crate::error::{EventError, Misfit};
+use std::fmt;
+use thiserror::Error;
+
+/// A trace that cannot be read, or not be read further.
+///
+/// Prints as one line: `bank.std:17: release of lock m, which thread T1 does not hold`.
+#[derive(Debug, Error)]
+#[error("{file}{}{reason}", Separated(*place))]
+pub struct ReadError {
+    /// What the caller calls the trace.
+    pub file: String,
+    /// Where in it.
+    pub place: Place,
+    /// What is wrong.
+    #[source]
+    pub reason: Reason,
+}
+
+/// A place in a trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// The trace as a whole.
+    Whole,
+    /// A line of a text trace, counted from 1.
+    Line(u64),
+    /// A block of a binary trace.
+    Block {
+        /// The block's number, from 0.
+        block: u64,
+        /// Where it starts, in bytes from the start of the (decompressed) file.
+        offset: u64,
+    },
+    /// An event of a binary trace, counted from 0.
+    Event {
+        /// The event's number, from 0.
+        event: u64,
+        /// The number of its block, from 0.
+        block: u64,
+        /// Where the block starts, in bytes from the start of the (decompressed) file.
+        offset: u64,
+    },
+}
+
+/// A place as it stands between the file's name and the reason.
+struct Separated(Place);
+
+impl fmt::Display for Separated {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Place::Whole => write!(f, ": "),
+            Place::Line(line) => write!(f, ":{line}: "),
+            Place::Block { block, offset } => write!(f, ": block {block} at byte {offset}: "),
+            Place::Event { event, block, offset } => {
+                write!(f, ": event {event} (block {block} at byte {offset}): ")
+            }
+        }
+    }
+}
+
+/// Why a trace cannot be read.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum Reason {
+    /// The input could not be read, or not be decompressed.
+    #[error("failed to read: {0}")]
+    Io(std::io::Error),
+    /// The input is compressed, and this build does not decompress.
+    #[error("{0} input, which this build cannot decompress")]
+    Compressed(&'static str),
+    /// Neither of the formats.
+    #[error("neither a text trace nor an .avt file")]
+    UnknownFormat,
+    /// The names of the trace's threads, objects and places take more memory than allowed.
+    #[error("the names of threads, objects and locations take more than {limit} bytes")]
+    TooManyNames {
+        /// The limit, in bytes.
+        limit: u64,
+    },
+    /// A line of a text trace is not an event.
+    #[error(transparent)]
+    Line(#[from] LineError),
+    /// A binary trace is damaged, or written by something else.
+    #[error(transparent)]
+    Block(#[from] BlockError),
+    /// An event does not fit what came before it.
+    #[error("{text}")]
+    Misfit {
+        /// The reason in words, with the names of the trace.
+        text: String,
+        /// The checker's error, in ids.
+        #[source]
+        error: EventError,
+    },
+}
+
+/// Why a line is not an event.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum LineError {
+    /// Longer than any line may be.
+    #[error("the line is longer than {limit} bytes")]
+    TooLong {
+        /// The limit, in bytes.
+        limit: usize,
+    },
+    /// Not text.
+    #[error("the {field} is not UTF-8")]
+    NotUtf8 {
+        /// Which part of the line.
+        field: &'static str,
+    },
+    /// Fewer than three parts.
+    #[error("expected THREAD|OP(OBJECT)|LOCATION, found {line:?}")]
+    NotThreeParts {
+        /// The line, cut when it is long.
+        line: String,
+    },
+    /// Nothing before the first bar.
+    #[error("no thread before the first |")]
+    NoThread,
+    /// An operation that needs an object, and has none.
+    #[error("{op} without an object")]
+    NoObject {
+        /// The operation.
+        op: String,
+    },
+    /// An operation that does not exist.
+    #[error("no such operation: {op:?}")]
+    UnknownOperation {
+        /// What stands in its place, cut when it is long.
+        op: String,
+    },
+    /// No closing parenthesis before the last bar.
+    #[error("the object of {op} is not closed by )|")]
+    Unclosed {
+        /// The operation.
+        op: String,
+    },
+    /// After `#avtrace escapes`, a backslash without two hexadecimal digits.
+    #[error("a backslash without two hexadecimal digits in the {field}")]
+    BadEscape {
+        /// Which part of the line.
+        field: &'static str,
+    },
+}
+
+/// What is wrong with a binary trace.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum BlockError {
+    /// The file starts like a binary trace that was altered.
+    #[error("a damaged .avt header")]
+    BadHeader,
+    /// The file ends inside the header.
+    #[error("the file ends inside its header, after {found} of {expected} bytes")]
+    HeaderCut {
+        /// Bytes that are there.
+        found: usize,
+        /// Bytes of a header.
+        expected: usize,
+    },
+    /// A version of the format that this build does not read.
+    #[error("format version {found}, but this build reads version {supported}")]
+    Version {
+        /// The file's major version.
+        found: u16,
+        /// The major version that is read.
+        supported: u16,
+    },
+    /// The bytes of a block's header do not add up to its checksum, or it does not start like one.
+    #[error("the block's header is damaged")]
+    BlockHeader,
+    /// The bytes of a block do not add up to its checksum.
+    #[error("the block is damaged: checksum {found:#010x} instead of {expected:#010x}")]
+    Checksum {
+        /// The checksum of the bytes that are there.
+        found: u32,
+        /// The checksum that was written.
+        expected: u32,
+    },
+    /// Blocks are missing, doubled or in another order.
+    #[error("the block starts with event {found}, but event {expected} is next")]
+    Sequence {
+        /// The block's first event.
+        found: u64,
+        /// The next event.
+        expected: u64,
+    },
+    /// The footer does not agree with what was read.
+    #[error("the footer says {footer} {what}, but there are {found}")]
+    Footer {
+        /// What was counted.
+        what: &'static str,
+        /// The footer's count.
+        footer: u64,
+        /// The count of what was read.
+        found: u64,
+    },
+    /// Something after the footer.
+    #[error("the file goes on after its footer")]
+    AfterFooter,
+    /// A record that cannot be: the checksum is right, so it was written so.
+    #[error("record {record}: {what}")]
+    BadRecord {
+        /// The record's number in its block, from 0.
+        record: u64,
+        /// What is wrong with it.
+        what: &'static str,
+    },
+}
+
+/// Says in words why an event does not fit, with the names of the trace.
+#[must_use]
+pub fn describe(error: &EventError, names: &Names) -> String {
+    let thread = names.thread_label(error.thread);
+    match error.reason {
+        Misfit::EndWithoutBegin => format!("end of a region, but thread {thread} has none open"),
+        Misfit::RegionNotOpen(region) => {
+            let region = names.region_label(region);
+            format!("end of region {region}, which thread {thread} has not open")
+        }
+        Misfit::RegionNotInnermost { named, inner } => {
+            let (named, inner) = (names.region_label(named), names.region_label(inner));
+            format!("end of region {named} while region {inner} is open inside it")
+        }
+        Misfit::ReleaseNotHeld(lock) => {
+            let lock = names.lock_label(lock);
+            format!("release of lock {lock}, which thread {thread} does not hold")
+        }
+        Misfit::SharedReleaseNotHeld(lock) => {
+            let lock = names.lock_label(lock);
+            format!("shared release of lock {lock}, which thread {thread} does not hold shared")
+        }
+        Misfit::ThreadJoined => format!("an event of thread {thread}, which was joined before"),
+        Misfit::ThreadEnded => format!("an event of thread {thread}, which has ended"),
+        Misfit::ForkedTwice(child) => {
+            format!("fork of thread {}, which was forked before", names.thread_label(child))
+        }
+        Misfit::ForkAfterAction(child) => {
+            format!("fork of thread {}, which has acted before", names.thread_label(child))
+        }
+        Misfit::ForkOfSelf => format!("thread {thread} forks itself"),
+        Misfit::JoinedTwice(child) => {
+            format!("join of thread {}, which was joined before", names.thread_label(child))
+        }
+        Misfit::JoinOfSelf => format!("thread {thread} joins itself"),
+        Misfit::DepartWithoutArrive(sync) => {
+            let sync = names.sync_label(sync);
+            format!("thread {thread} departs from {sync} without having arrived")
+        }
+        Misfit::ReservedId | Misfit::TooManyEvents => error.reason.to_string(),
+    }
+}

@@ -1,0 +1,324 @@
+//! The one reader for every format: it tells them apart by their first bytes, and passes on events in batches. How
+//! each is read lives in a file of its own.
+
+use super::avt::{self, AvtReader};
+use super::batch::{Batch, Gap, Item};
+use super::compression::{self, Compression};
+use super::error::{BlockError, Place, ReadError, Reason, describe};
+use super::input::{Counted, Input};
+use super::names::Names;
+use super::text::TextReader;
+use crate::check::Checker;
+use crate::error::EventError;
+use crate::event::EventNumber;
+use std::fmt;
+use std::io::Read;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A place and what is wrong there; the file's name is added by the reader.
+pub(super) type Failure = (Place, Reason);
+
+/// What a reader came upon.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Step {
+    /// A batch, to be asked for.
+    Events,
+    Gap(Gap),
+    End,
+}
+
+/// How a trace is read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReadOptions {
+    /// What to call the trace in errors, such as the file's path.
+    pub file: String,
+    /// Skip lines of text traces that are no events. Each leaves a gap: it may have been the end of a region.
+    pub lenient: bool,
+    /// How many bytes the names of threads, objects and locations may take.
+    pub memory_limit: u64,
+}
+
+impl ReadOptions {
+    /// A trace of this name, read strictly, with names of at most 4 GiB.
+    #[must_use]
+    pub fn new(file: impl Into<String>) -> Self {
+        Self { file: file.into(), lenient: false, memory_limit: 4 << 30 }
+    }
+
+    /// The same, with lines skipped that are no events.
+    #[must_use]
+    pub fn lenient(mut self) -> Self {
+        self.lenient = true;
+        self
+    }
+}
+
+/// The formats of traces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// Text (STD).
+    Text,
+    /// Binary, `.avt`.
+    Avt,
+}
+
+/// What was read so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Summary {
+    /// Events.
+    pub events: u64,
+    /// Gaps.
+    pub gaps: u64,
+    /// Events that were lost in gaps, as far as known.
+    pub lost: u64,
+    /// Lines that are no events and were skipped.
+    pub skipped_lines: u64,
+    /// The first of them, counted from 1.
+    pub first_skipped_line: Option<u64>,
+    /// A binary trace that ends before its footer, as after a crash: where its last whole block ends, in bytes
+    /// from the start of the (decompressed) file. Known at the end.
+    pub truncated: Option<u64>,
+}
+
+/// Reads a trace in any format: text or `.avt`, as it is or compressed with gzip or Zstandard.
+///
+/// Memory is constant but for the names of threads, objects and locations.
+///
+/// ```
+/// use checker::format::{Item, ReadOptions, TraceReader};
+///
+/// let text = b"T1|begin(transfer)|1\nT1|r(balance)|2\nT1|end|3\n";
+/// let mut reader = TraceReader::from_bytes(text, ReadOptions::new("bank.std"))?;
+/// while let Some(item) = reader.next_item()? {
+///     if let Item::Events(batch) = item {
+///         assert_eq!(batch.events.len(), 3);
+///     }
+/// }
+/// assert_eq!(reader.names().region_label(checker::event::RegionId(0)), "transfer");
+/// # Ok::<(), checker::format::ReadError>(())
+/// ```
+pub struct TraceReader<'a> {
+    options: ReadOptions,
+    input: Input<'a>,
+    format: Formatted,
+    compression: Compression,
+    /// Bytes taken from a reader; bytes in memory are told by what is left of them.
+    count: Option<Arc<AtomicU64>>,
+    length: u64,
+    /// Nothing is read past an error.
+    failed: bool,
+}
+
+enum Formatted {
+    Text(Box<TextReader>),
+    Avt(Box<AvtReader>),
+}
+
+impl<'a> TraceReader<'a> {
+    /// Reads a trace that is in memory, or mapped into it. Nothing is copied but names.
+    ///
+    /// # Errors
+    /// When the bytes are none of the formats.
+    pub fn from_bytes(bytes: &'a [u8], options: ReadOptions) -> Result<Self, ReadError> {
+        if compression::of(bytes) == Compression::None {
+            return Self::new(Input::Bytes(bytes), bytes.len() as u64, None, options);
+        }
+        Self::from_reader(bytes, options)
+    }
+
+    /// Reads a trace as it arrives.
+    ///
+    /// # Errors
+    /// When nothing can be read, or what is read is none of the formats.
+    pub fn from_reader(
+        reader: impl Read + Send + 'a,
+        options: ReadOptions,
+    ) -> Result<Self, ReadError> {
+        let (reader, count) = Counted::new(reader);
+        Self::new(Input::stream(reader), 0, Some(count), options)
+    }
+
+    fn new(
+        mut input: Input<'a>,
+        length: u64,
+        count: Option<Arc<AtomicU64>>,
+        options: ReadOptions,
+    ) -> Result<Self, ReadError> {
+        let fail =
+            |reason: Reason| ReadError { file: options.file.clone(), place: Place::Whole, reason };
+        let start = input.window(compression::MAGIC).map_err(|error| fail(Reason::Io(error)))?;
+        let compression = compression::of(start);
+        let mut input = compression::decompress(compression, input).map_err(fail)?;
+        let start = input.window(avt::MAGIC.len()).map_err(|error| fail(Reason::Io(error)))?;
+        let format = if start.starts_with(&avt::MAGIC) {
+            let reader = AvtReader::start(&mut input, options.memory_limit);
+            Formatted::Avt(Box::new(reader.map_err(|(place, reason)| ReadError {
+                file: options.file.clone(),
+                place,
+                reason,
+            })?))
+        } else if start.first() == Some(&avt::MAGIC[0]) {
+            // What is left of a header after an editor or a transfer as text.
+            let cut = avt::MAGIC.starts_with(start);
+            let (found, expected) = (start.len(), avt::HEADER);
+            return Err(fail(if cut {
+                BlockError::HeaderCut { found, expected }.into()
+            } else {
+                BlockError::BadHeader.into()
+            }));
+        } else if start[..start.len().min(avt::MAGIC.len())].contains(&0) {
+            return Err(fail(Reason::UnknownFormat));
+        } else {
+            Formatted::Text(Box::new(TextReader::new(options.lenient, options.memory_limit)))
+        };
+        Ok(Self { options, input, format, compression, count, length, failed: false })
+    }
+
+    /// The next part of the trace; `None` at its end.
+    ///
+    /// # Errors
+    /// When the trace cannot be read any further; there is no more after that. Everything before the place in
+    /// question was passed on.
+    pub fn next_item(&mut self) -> Result<Option<Item<'_>>, ReadError> {
+        let Self { options, input, format, failed, .. } = self;
+        if *failed {
+            return Ok(None);
+        }
+        let step = match format {
+            Formatted::Text(reader) => reader.advance(input),
+            Formatted::Avt(reader) => reader.advance(input),
+        };
+        match step {
+            Ok(Step::Events) => Ok(Some(Item::Events(match format {
+                Formatted::Text(reader) => reader.batch(),
+                Formatted::Avt(reader) => reader.batch(),
+            }))),
+            Ok(Step::Gap(gap)) => Ok(Some(Item::Gap(gap))),
+            Ok(Step::End) => Ok(None),
+            Err((place, reason)) => {
+                *failed = true;
+                Err(ReadError { file: options.file.clone(), place, reason })
+            }
+        }
+    }
+
+    /// Passes everything that is left of the trace to a consumer, which may end it early.
+    ///
+    /// # Errors
+    /// The consumer's, or [`next_item`](Self::next_item)'s.
+    pub fn try_for_each<E: From<ReadError>>(
+        &mut self,
+        mut consume: impl FnMut(Item<'_>) -> Result<(), E>,
+    ) -> Result<Summary, E> {
+        while let Some(item) = self.next_item()? {
+            consume(item)?;
+        }
+        Ok(self.summary())
+    }
+
+    /// Passes everything that is left of the trace to a checker.
+    ///
+    /// # Errors
+    /// When the trace cannot be read any further, or when the checker is strict and an event does not fit what
+    /// came before it. Everything before that was checked.
+    pub fn check(&mut self, checker: &mut dyn Checker) -> Result<Summary, ReadError> {
+        while let Some(item) = self.next_item()? {
+            match item {
+                Item::Events(Batch { events, .. }) => {
+                    let checked = checker.events(events);
+                    checked.map_err(|error| self.misfit(error))?;
+                }
+                Item::Gap(_) => checker.gap(),
+            }
+        }
+        Ok(self.summary())
+    }
+
+    /// What a checker said of an event of the batch that was read last, with its place and the trace's names.
+    #[must_use]
+    pub fn misfit(&self, error: EventError) -> ReadError {
+        let text = describe(&error, self.names());
+        let file = self.options.file.clone();
+        ReadError { file, place: self.place(error.number), reason: Reason::Misfit { text, error } }
+    }
+
+    /// Where an event of the batch that was read last stands; [`Place::Whole`] for others.
+    #[must_use]
+    pub fn place(&self, event: EventNumber) -> Place {
+        match &self.format {
+            Formatted::Text(reader) => reader.place(event),
+            Formatted::Avt(reader) => reader.place(event),
+        }
+    }
+
+    /// What the ids of the events so far stand for.
+    #[must_use]
+    pub fn names(&self) -> &Names {
+        match &self.format {
+            Formatted::Text(reader) => reader.names(),
+            Formatted::Avt(reader) => reader.names(),
+        }
+    }
+
+    /// What the ids stand for, to keep.
+    #[must_use]
+    pub fn into_names(self) -> Names {
+        match self.format {
+            Formatted::Text(reader) => reader.into_names(),
+            Formatted::Avt(reader) => reader.into_names(),
+        }
+    }
+
+    /// What was read so far.
+    #[must_use]
+    pub fn summary(&self) -> Summary {
+        match &self.format {
+            Formatted::Text(reader) => reader.summary(),
+            Formatted::Avt(reader) => reader.summary(),
+        }
+    }
+
+    /// What the caller calls the trace.
+    #[must_use]
+    pub fn file(&self) -> &str {
+        &self.options.file
+    }
+
+    /// The trace's format.
+    #[must_use]
+    pub fn format(&self) -> Format {
+        match self.format {
+            Formatted::Text(_) => Format::Text,
+            Formatted::Avt(_) => Format::Avt,
+        }
+    }
+
+    /// How the trace is compressed.
+    #[must_use]
+    pub fn compression(&self) -> Compression {
+        self.compression
+    }
+
+    /// How far reading has got, in bytes of the input as it was given: compressed ones if it is compressed.
+    #[must_use]
+    pub fn position(&self) -> u64 {
+        match (&self.count, &self.input) {
+            (Some(count), _) => count.load(Ordering::Relaxed),
+            (None, Input::Bytes(rest)) => self.length - rest.len() as u64,
+            (None, Input::Stream(_)) => 0,
+        }
+    }
+}
+
+impl fmt::Debug for TraceReader<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TraceReader")
+            .field("file", &self.options.file)
+            .field("format", &self.format())
+            .field("compression", &self.compression)
+            .field("summary", &self.summary())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,245 @@
+//! How operations are spelled, and what their objects are. What stands around them in a line does not matter here.
+
+use crate::event::{LockId, Op, RegionId, SyncId, ThreadId, VarId};
+
+/// The spaces of names in a text trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Space {
+    Thread,
+    Region,
+    Variable,
+    Lock,
+    Sync,
+    Location,
+}
+
+/// How many spaces there are.
+pub(super) const SPACES: usize = 6;
+
+/// An operation without its object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Begin,
+    End,
+    Read,
+    Write,
+    Update,
+    Acquire,
+    Release,
+    AcquireShared,
+    ReleaseShared,
+    Fork,
+    Join,
+    Signal,
+    Wait,
+    Arrive,
+    Depart,
+    Alloc,
+    Free,
+    Reset,
+    Exit,
+}
+
+/// What is known of a spelling.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Spelling {
+    /// The word, its first byte the lowest.
+    word: u64,
+    pub(super) kind: Kind,
+    /// What the object's name is looked up in.
+    pub(super) space: Space,
+}
+
+impl Default for Spelling {
+    fn default() -> Self {
+        spell("", Kind::End, Space::Region)
+    }
+}
+
+const SPELLINGS: [Spelling; 20] = [
+    spell("r", Kind::Read, Space::Variable),
+    spell("w", Kind::Write, Space::Variable),
+    spell("acq", Kind::Acquire, Space::Lock),
+    spell("rel", Kind::Release, Space::Lock),
+    spell("fork", Kind::Fork, Space::Thread),
+    spell("join", Kind::Join, Space::Thread),
+    spell("begin", Kind::Begin, Space::Region),
+    spell("end", Kind::End, Space::Region),
+    spell("u", Kind::Update, Space::Variable),
+    spell("rmw", Kind::Update, Space::Variable),
+    spell("racq", Kind::AcquireShared, Space::Lock),
+    spell("rrel", Kind::ReleaseShared, Space::Lock),
+    spell("signal", Kind::Signal, Space::Sync),
+    spell("wait", Kind::Wait, Space::Sync),
+    spell("arrive", Kind::Arrive, Space::Sync),
+    spell("depart", Kind::Depart, Space::Sync),
+    spell("alloc", Kind::Alloc, Space::Variable),
+    spell("free", Kind::Free, Space::Variable),
+    spell("reset", Kind::Reset, Space::Lock),
+    // Has no object.
+    spell("exit", Kind::Exit, Space::Thread),
+];
+
+const fn spell(text: &str, kind: Kind, space: Space) -> Spelling {
+    Spelling { word: word(text.as_bytes()), kind, space }
+}
+
+/// A word of up to eight bytes as a number, lowest byte first.
+const fn word(text: &[u8]) -> u64 {
+    let mut word = 0;
+    let mut at = text.len();
+    while at > 0 {
+        at -= 1;
+        word = word << 8 | text[at] as u64;
+    }
+    word
+}
+
+/// The spellings, each at the place that its word multiplied by `SPREAD` gives: found without a branch for each.
+const TABLE: [Spelling; 64] = {
+    let mut table = [Spelling { word: 0, kind: Kind::End, space: Space::Region }; 64];
+    let mut at = 0;
+    while at < SPELLINGS.len() {
+        let place = place(SPELLINGS[at].word, SPREAD);
+        table[place] = SPELLINGS[at];
+        at += 1;
+    }
+    table
+};
+
+/// A factor that gives every spelling a place of its own.
+const SPREAD: u64 = {
+    let mut spread = 0x9e37_79b9_7f4a_7c15_u64;
+    while !spreads(spread) {
+        spread = spread.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(2);
+    }
+    spread
+};
+
+const fn spreads(spread: u64) -> bool {
+    let mut taken = 0_u64;
+    let mut at = 0;
+    while at < SPELLINGS.len() {
+        let bit = 1 << place(SPELLINGS[at].word, spread);
+        if taken & bit != 0 {
+            return false;
+        }
+        taken |= bit;
+        at += 1;
+    }
+    true
+}
+
+#[inline]
+const fn place(word: u64, spread: u64) -> usize {
+    (word.wrapping_mul(spread) >> 58) as usize
+}
+
+/// What a word of one to eight bytes spells, the word as a number.
+#[inline]
+pub(super) fn spelled(word: u64) -> Option<Spelling> {
+    let spelling = TABLE[place(word, SPREAD)];
+    (spelling.word == word && word != 0).then_some(spelling)
+}
+
+/// What a word spells.
+pub(super) fn spelled_by(text: &[u8]) -> Option<Spelling> {
+    if text.len() > 8 || text.contains(&0) { None } else { spelled(word(text)) }
+}
+
+/// How a kind is written.
+pub(super) const fn spelling(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Begin => "begin",
+        Kind::End => "end",
+        Kind::Read => "r",
+        Kind::Write => "w",
+        Kind::Update => "u",
+        Kind::Acquire => "acq",
+        Kind::Release => "rel",
+        Kind::AcquireShared => "racq",
+        Kind::ReleaseShared => "rrel",
+        Kind::Fork => "fork",
+        Kind::Join => "join",
+        Kind::Signal => "signal",
+        Kind::Wait => "wait",
+        Kind::Arrive => "arrive",
+        Kind::Depart => "depart",
+        Kind::Alloc => "alloc",
+        Kind::Free => "free",
+        Kind::Reset => "reset",
+        Kind::Exit => "exit",
+    }
+}
+
+/// The operation of a kind on an object. As a function of its own this becomes a look-up in a table; as a part of
+/// others a jump that no processor foresees.
+#[inline(never)]
+pub(super) const fn op(kind: Kind, object: u32) -> Op {
+    match kind {
+        Kind::Begin => Op::Begin(RegionId(object)),
+        Kind::End => Op::End(Some(RegionId(object))),
+        Kind::Read => Op::Read(VarId(object)),
+        Kind::Write => Op::Write(VarId(object)),
+        Kind::Update => Op::Update(VarId(object)),
+        Kind::Acquire => Op::Acquire(LockId(object)),
+        Kind::Release => Op::Release(LockId(object)),
+        Kind::AcquireShared => Op::AcquireShared(LockId(object)),
+        Kind::ReleaseShared => Op::ReleaseShared(LockId(object)),
+        Kind::Fork => Op::Fork(ThreadId(object)),
+        Kind::Join => Op::Join(ThreadId(object)),
+        Kind::Signal => Op::Signal(SyncId(object)),
+        Kind::Wait => Op::Wait(SyncId(object)),
+        Kind::Arrive => Op::Arrive(SyncId(object)),
+        Kind::Depart => Op::Depart(SyncId(object)),
+        Kind::Alloc => Op::Alloc(VarId(object)),
+        Kind::Free => Op::Free(VarId(object)),
+        Kind::Reset => Op::Reset(LockId(object)),
+        Kind::Exit => Op::Exit,
+    }
+}
+
+/// An event's operation without its object.
+pub(super) const fn kind_of_op(op: Op) -> Kind {
+    match op {
+        Op::Begin(_) => Kind::Begin,
+        Op::End(_) => Kind::End,
+        Op::Read(_) => Kind::Read,
+        Op::Write(_) => Kind::Write,
+        Op::Update(_) => Kind::Update,
+        Op::Acquire(_) => Kind::Acquire,
+        Op::Release(_) => Kind::Release,
+        Op::AcquireShared(_) => Kind::AcquireShared,
+        Op::ReleaseShared(_) => Kind::ReleaseShared,
+        Op::Fork(_) => Kind::Fork,
+        Op::Join(_) => Kind::Join,
+        Op::Signal(_) => Kind::Signal,
+        Op::Wait(_) => Kind::Wait,
+        Op::Arrive(_) => Kind::Arrive,
+        Op::Depart(_) => Kind::Depart,
+        Op::Alloc(_) => Kind::Alloc,
+        Op::Free(_) => Kind::Free,
+        Op::Reset(_) => Kind::Reset,
+        Op::Exit => Kind::Exit,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        for expected in SPELLINGS {
+            let text = spelling(expected.kind);
+            let found = spelled_by(text.as_bytes()).expect(text);
+            assert_eq!((found.kind, found.space), (expected.kind, expected.space));
+            assert_eq!(kind_of_op(op(expected.kind, 7)), expected.kind);
+            assert_eq!(spelled(expected.word).map(|found| found.kind), Some(expected.kind));
+        }
+        assert_eq!(spelled_by(b"rmw").map(|found| found.kind), Some(Kind::Update));
+        for wrong in ["", "\0", "x", "R", "r\0", "acquire", "acquire_all"] {
+            assert!(spelled_by(wrong.as_bytes()).is_none(), "{wrong:?}");
+        }
+    }
+}

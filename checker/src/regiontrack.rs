@@ -1,0 +1,346 @@
+//! RegionTrack's test: the transaction-level verdict by event clocks alone, without witnesses (Ma, Wu, Pobe, Mei,
+//! Zhang, Jiang and Chan, "RegionTrack: A Trace-Based Sound and Complete Checker to Debug Transactional Atomicity
+//! Violations and Non-Serializable Traces", as the paper on Davida describes it). It is what Davida is checked
+//! against: the two share the dependencies and nothing else.
+//!
+//! Each thread has a vector clock that says, of every thread, which of its events happen before. A dependency
+//! e_a → e_b with e_b in a region r of thread v violates r when the clock of e_a knows r's begin. Then the thread of
+//! e_b learns that clock, and e_a.
+//!
+//! Departures from the paper:
+//! - clocks are kept for threads, not for variables and locks. A thread's clock changes only at the dependencies
+//!   that end in it, so that the clock of an earlier event of the thread is one of its earlier clocks;
+//! - earlier clocks that no active region can tell apart are forgotten;
+//! - the own component is left out: it is the event itself;
+//! - the trace-level verdict is left to the other checkers.
+//!
+//! Invariants: of each thread the clocks are in the order of events, each holds all that the former does, but for
+//! what is known of regions that are closed. After a sweep there are at most as many of them as active regions, and
+//! one more. Nothing that happens after an active region's begin has an event number below `oldest`.
+
+use crate::check::{Checker, Options, Regions, Relation};
+use crate::error::EventError;
+use crate::event::{Event, EventNumber, RegionId};
+use crate::finding::{Counts, Evidence, Findings, Instance, Tx, Violation};
+use crate::hb::{Access, Dependency, Engine, Visitor};
+use crate::tally::Tally;
+use crate::vector::Vector;
+
+/// The relation that is asked for.
+const ASKED: usize = 0;
+/// Variables alone, where that is not the one asked for.
+const DATA: usize = 1;
+
+/// How many clocks a thread can have before it is worth looking for those that can be forgotten.
+const FEW: usize = 8;
+
+/// RegionTrack's test as a checker: which transactions are violated, at which events, and nothing of the way there.
+///
+/// Violations have no witness, edges or splits; those with the same region and code locations are one. `order` is
+/// that of the dependency that closes the cycle. The trace is called not serializable when there is a violation;
+/// when there is none, nothing is said of it. `Options::serializability` and `Options::splits` have no effect.
+///
+/// Memory: a clock for each thread and active region at most, whatever the number of variables and the length of
+/// the trace. Time: O(threads) for a dependency that tells its thread something new.
+///
+/// ```
+/// use checker::event::{Event, LocationId, Op, RegionId, ThreadId, VarId};
+/// use checker::{Checker, Options, RegionTrack};
+///
+/// let mut checker = Box::new(RegionTrack::new(Options::default()));
+/// let x = VarId(0);
+/// for (thread, op) in [(0, Op::Begin(RegionId(0))), (0, Op::Read(x)), (1, Op::Write(x)), (0, Op::Write(x))] {
+///     checker.event(&Event { thread: ThreadId(thread), op, location: LocationId(0) })?;
+/// }
+/// let findings = checker.finish();
+/// assert_eq!(findings.counts.violations, 1);
+/// assert!(findings.violations[0].witness.is_empty());
+/// # Ok::<(), checker::EventError>(())
+/// ```
+pub struct RegionTrack {
+    engine: Engine,
+    state: State,
+}
+
+impl RegionTrack {
+    /// A checker at the start of a trace.
+    #[must_use]
+    pub fn new(options: Options) -> Self {
+        Self { engine: Engine::new(options.lenient), state: State::new(options) }
+    }
+}
+
+impl Checker for RegionTrack {
+    fn event(&mut self, event: &Event) -> Result<(), EventError> {
+        self.engine.step(event, &mut self.state)
+    }
+
+    fn gap(&mut self) {
+        self.engine.gap();
+        for thread in &mut self.state.threads {
+            thread.active.clear();
+        }
+        self.state.find_oldest();
+    }
+
+    fn counts(&self) -> Counts {
+        let State { tally, violations, violating_transactions, .. } = &self.state;
+        Counts {
+            violations: *violations,
+            violating_transactions: *violating_transactions,
+            distinct_witnesses: tally.violations.len() as u64,
+            unshown_violations: tally.unshown,
+            ..self.engine.counts
+        }
+    }
+
+    fn finish(self: Box<Self>) -> Findings {
+        let counts = self.counts();
+        let State { tally, mut instances, violations, .. } = self.state;
+        instances.sort_unstable();
+        let serializable = (violations > 0).then_some(false);
+        Findings {
+            counts,
+            serializable,
+            cycle: None,
+            violations: tally.into_violations(),
+            instances,
+        }
+    }
+}
+
+/// An active region.
+#[derive(Clone, Copy)]
+struct Active {
+    region: RegionId,
+    begin: Access,
+}
+
+/// What happens before the events of a thread from `since` on, up to the next version.
+struct Version {
+    since: EventNumber,
+    clock: Vector,
+}
+
+/// The clocks of a thread in one relation, by event.
+#[derive(Default)]
+struct History {
+    versions: Vec<Version>,
+    /// The length at which to look for those that can be forgotten.
+    limit: usize,
+}
+
+impl History {
+    /// The clock of an event; none when it knows nothing.
+    fn at(&self, event: EventNumber) -> Option<&Vector> {
+        let later = self.versions.partition_point(|version| version.since <= event);
+        later.checked_sub(1).map(|index| &self.versions[index].clock)
+    }
+
+    fn knows(&self, at: EventNumber, row: usize, event: EventNumber) -> bool {
+        self.at(at).is_some_and(|clock| clock.knows(row, event))
+    }
+
+    /// The last clock, which is that of the event `now`.
+    fn now(&mut self, now: EventNumber) -> &mut Vector {
+        let last = self.versions.last();
+        if last.is_none_or(|version| version.since < now) {
+            let clock = last.map(|version| version.clock.clone()).unwrap_or_default();
+            self.versions.push(Version { since: now, clock });
+        }
+        let index = self.versions.len() - 1;
+        &mut self.versions[index].clock
+    }
+
+    /// Forgets all clocks but the last that know of no more active regions than the one before them.
+    fn sweep(&mut self, active: &[(usize, EventNumber)]) {
+        let last = self.versions.last().map(|version| version.since);
+        let mut before = 0;
+        self.versions.retain(|version| {
+            let known = active.iter().filter(|&&(row, begin)| version.clock.knows(row, begin));
+            let known = known.count();
+            let keep = known > before || Some(version.since) == last;
+            before = known.max(before);
+            keep
+        });
+        self.limit = 2 * self.versions.len();
+    }
+}
+
+/// What is kept of a thread.
+#[derive(Default)]
+struct Thread {
+    /// Its active regions, outermost first.
+    active: Vec<Active>,
+    histories: [History; 2],
+    /// Its transaction has been counted as violating.
+    violating: bool,
+}
+
+/// What instances have in common that are one violation.
+#[derive(PartialEq, Eq, Hash)]
+struct Key {
+    region: RegionId,
+    evidence: Evidence,
+    /// Locations of the begin, the source and the trigger.
+    locations: [u32; 3],
+}
+
+struct State {
+    options: Options,
+    threads: Vec<Thread>,
+    /// The first begin of an active region.
+    oldest: EventNumber,
+    tally: Tally<Key>,
+    instances: Vec<Instance>,
+    violations: u64,
+    violating_transactions: u64,
+}
+
+impl State {
+    fn new(options: Options) -> Self {
+        Self {
+            options,
+            threads: Vec::new(),
+            oldest: EventNumber::MAX,
+            tally: Tally::new(options.witnesses),
+            instances: Vec::new(),
+            violations: 0,
+            violating_transactions: 0,
+        }
+    }
+
+    fn both(&self) -> bool {
+        self.options.relation == Relation::Full
+    }
+
+    /// All active regions, by row and begin.
+    fn active(&self) -> impl Iterator<Item = (usize, EventNumber)> {
+        let rows = self.threads.iter().enumerate();
+        rows.flat_map(|(row, thread)| thread.active.iter().map(move |a| (row, a.begin.event())))
+    }
+
+    fn find_oldest(&mut self) {
+        let begins = self.active().map(|(_, begin)| begin);
+        self.oldest = begins.min().unwrap_or(EventNumber::MAX);
+    }
+
+    /// The thread in row `v` learns what the source knows, and the source.
+    fn learn(&mut self, column: usize, u: usize, v: usize, dependency: &Dependency<'_>) {
+        let (source, now) = (dependency.source.event(), dependency.sink.event());
+        if self.threads[v].histories[column].knows(now, u, source) {
+            return;
+        }
+        let Ok([from, to]) = self.threads.get_disjoint_mut([u, v]) else { return };
+        let clock = to.histories[column].now(now);
+        if let Some(known) = from.histories[column].at(source) {
+            clock.join(known);
+        }
+        clock.raise(u, source);
+        let History { versions, limit } = &to.histories[column];
+        if versions.len() > (*limit).max(FEW) {
+            let active: Vec<_> = self.active().collect();
+            self.threads[v].histories[column].sweep(&active);
+        }
+    }
+
+    #[cold]
+    fn violation(&mut self, active: Active, u: usize, dependency: &Dependency<'_>) {
+        let Active { region, begin } = active;
+        let (v, source, sink) = (dependency.row, dependency.source, dependency.sink);
+        let in_data = || self.threads[u].histories[DATA].knows(source.event(), v, begin.event());
+        let data = dependency.is_variable() && (!self.both() || in_data());
+        let evidence = if data { Evidence::Data } else { Evidence::Sync };
+
+        self.violations += 1;
+        let violating = std::mem::replace(&mut self.threads[v].violating, true);
+        self.violating_transactions += u64::from(!violating);
+        if self.options.instances {
+            self.instances.push(Instance {
+                begin_event: begin.event(),
+                trigger_event: sink.event(),
+                source_event: source.event(),
+            });
+        }
+        let locations = [&begin, source, sink].map(|access| access.location().0);
+        self.tally.count(Key { region, evidence, locations }, || Violation {
+            region,
+            occurrences: 1,
+            evidence,
+            order: dependency.order(),
+            // A nested region is a transaction within the outermost one, whose ordinal it shares.
+            transaction: Tx { region: Some(region), begin_event: begin.event(), ..begin.tx() },
+            begin: begin.point(),
+            trigger_event: sink.event(),
+            source_event: source.event(),
+            witness: Vec::new(),
+            edges: Vec::new(),
+            splits: Vec::new(),
+        });
+    }
+}
+
+impl Visitor for State {
+    fn started(&mut self, row: usize) {
+        if row >= self.threads.len() {
+            self.threads.resize_with(row + 1, Thread::default);
+        }
+        self.threads[row] = Thread::default();
+    }
+
+    fn cares(&self, _row: Option<usize>, source: &Access) -> bool {
+        source.event() >= self.oldest
+    }
+
+    fn dependency(&mut self, dependency: &Dependency<'_>) {
+        let variable = dependency.is_variable();
+        if !variable && !self.both() || dependency.source.event() < self.oldest {
+            return;
+        }
+        let (Some(u), v) = (dependency.source_row(), dependency.row) else { return };
+        for index in 0..self.threads[v].active.len() {
+            let active = self.threads[v].active[index];
+            let source = dependency.source.event();
+            if self.threads[u].histories[ASKED].knows(source, v, active.begin.event()) {
+                self.violation(active, u, dependency);
+            }
+        }
+        self.learn(ASKED, u, v, dependency);
+        if variable && self.both() {
+            self.learn(DATA, u, v, dependency);
+        }
+    }
+
+    fn begin(&mut self, row: usize, now: &Access, region: RegionId, depth: usize) {
+        let thread = &mut self.threads[row];
+        if depth == 0 {
+            thread.violating = false;
+        } else if self.options.regions == Regions::Outermost {
+            return;
+        }
+        thread.active.push(Active { region, begin: *now });
+        self.oldest = self.oldest.min(now.event());
+    }
+
+    fn end(&mut self, row: usize, depth: usize) {
+        let open = match self.options.regions {
+            Regions::Outermost => depth.min(1),
+            Regions::All => depth,
+        };
+        let active = &mut self.threads[row].active;
+        let Some(first) = active.get(open).map(|active| active.begin.event()) else { return };
+        active.truncate(open);
+        if first == self.oldest {
+            self.find_oldest();
+        }
+    }
+
+    /// An event of the thread can only matter if it knows the begin of an active region. In the data relation it
+    /// need not, and still the order of events that the thread knows of can be asked for.
+    fn needs(&self, row: usize, last: &Access) -> bool {
+        let history = &self.threads[row].histories[ASKED];
+        self.active().any(|(of, begin)| {
+            history.knows(last.event(), of, begin) || !self.both() && begin <= last.event()
+        })
+    }
+}

@@ -1,0 +1,291 @@
+//! Velodrome: the graph of transactions with timestamps (Flanagan, Freund and Yi, "Velodrome: A Sound and Complete
+//! Dynamic Atomicity Checker for Multithreaded Programs", as the papers on DoubleChecker, section 2, and Davida
+//! describe it).
+//!
+//! Transactions are nodes, dependencies and program order are edges. A dependency that would close a cycle shows that
+//! the trace is not serializable. The transaction that it ends in is blamed when the cycle found is increasing: when
+//! no dependency of it leaves a transaction at an event before that at which the one before it came in.
+//!
+//! It is complete for the trace, and not for transactions, as the original is not: of the dependencies between the
+//! same two transactions only the first is kept, one path is found where there may be several, and what that does not
+//! blame is not looked at again.
+//!
+//! Garbage collection: a transaction that has ended gets no more incoming edges; one that has none either can be on no
+//! cycle and is forgotten, which may leave others with none. A unary transaction with no edge but the one of program
+//! order is not added: its events belong to the transaction before it, which comes to the same, since whatever leads
+//! to the one leads through the other.
+//!
+//! Departures from the paper:
+//! - the timestamps are event numbers;
+//! - a dependency that would close a cycle is left out, so that the graph stays free of cycles and collectable;
+//! - what the sources leave open, the order of the search, is: dependencies as they came, then program order.
+//!
+//! Invariants: the graph has no cycle; a live transaction's followers in its thread are live; a transaction that is
+//! not live is on no cycle, now or later.
+
+mod graph;
+
+use crate::check::{Checker, Options, Relation};
+use crate::error::EventError;
+use crate::event::{Event, RegionId};
+use crate::finding::{Counts, Edge, Evidence, Findings, Instance, Order, Tx, Violation};
+use crate::hb::{Access, Dependency, Engine, Visitor, edge};
+use crate::tally::Tally;
+use graph::{Graph, Link, Node};
+
+/// No region, in a key.
+const NO_REGION: u32 = u32::MAX;
+
+/// Velodrome as a checker: whether the trace is serializable, and some of the violating transactions, each with a
+/// cycle as its witness.
+///
+/// Every violation is one that Davida finds too, of the same trigger and source, though not all of Davida's are found.
+/// Its evidence is `Data` when all edges of its witness are on variables. When the trace is not serializable and nothing
+/// is blamed, `Findings::cycle` is the first cycle. Only outermost regions are transactions: `Options::regions` has no
+/// effect, nor have `Options::serializability` and `Options::splits`.
+///
+/// Memory: the live transactions and their edges, which an old active transaction can make as many as there are. Time:
+/// O(live edges) for a dependency whose sink's transaction has outgoing edges.
+///
+/// ```
+/// use checker::event::{Event, LocationId, Op, RegionId, ThreadId, VarId};
+/// use checker::{Checker, Options, Velodrome};
+///
+/// let mut checker = Box::new(Velodrome::new(Options::default()));
+/// let x = VarId(0);
+/// for (thread, op) in [(0, Op::Begin(RegionId(0))), (0, Op::Read(x)), (1, Op::Write(x)), (0, Op::Write(x))] {
+///     checker.event(&Event { thread: ThreadId(thread), op, location: LocationId(0) })?;
+/// }
+/// let findings = checker.finish();
+/// assert_eq!(findings.serializable, Some(false));
+/// assert_eq!(findings.violations[0].edges.len(), 2);
+/// # Ok::<(), checker::EventError>(())
+/// ```
+pub struct Velodrome {
+    engine: Engine,
+    state: State,
+}
+
+impl Velodrome {
+    /// A checker at the start of a trace.
+    #[must_use]
+    pub fn new(options: Options) -> Self {
+        Self { engine: Engine::new(options.lenient), state: State::new(options) }
+    }
+
+    /// How many transactions are in the graph.
+    #[must_use]
+    pub fn live_transactions(&self) -> usize {
+        self.state.graph.len()
+    }
+}
+
+impl Checker for Velodrome {
+    fn event(&mut self, event: &Event) -> Result<(), EventError> {
+        let result = self.engine.step(event, &mut self.state);
+        if let Some(unary) = self.state.unary.take() {
+            self.state.graph.end(unary);
+        }
+        result
+    }
+
+    fn gap(&mut self) {
+        self.engine.gap();
+        for row in 0..self.state.threads.len() {
+            self.state.end_transaction(row);
+        }
+    }
+
+    fn counts(&self) -> Counts {
+        let State { tally, violations, violating_transactions, .. } = &self.state;
+        Counts {
+            violations: *violations,
+            violating_transactions: *violating_transactions,
+            distinct_witnesses: tally.violations.len() as u64,
+            unshown_violations: tally.unshown,
+            ..self.engine.counts
+        }
+    }
+
+    fn finish(self: Box<Self>) -> Findings {
+        let counts = self.counts();
+        let State { tally, mut instances, cycle, violations, .. } = self.state;
+        instances.sort_unstable();
+        Findings {
+            counts,
+            serializable: Some(cycle.is_none()),
+            cycle: cycle.filter(|_| violations == 0),
+            violations: tally.into_violations(),
+            instances,
+        }
+    }
+}
+
+/// What is kept of a thread beside its transactions.
+#[derive(Default)]
+struct Thread {
+    /// Its active transaction, and that one's first event.
+    active: Option<(Node, Access)>,
+    /// It has been counted as violating.
+    violating: bool,
+}
+
+struct State {
+    options: Options,
+    threads: Vec<Thread>,
+    graph: Graph,
+    /// The transaction that the event under way is.
+    unary: Option<Node>,
+    /// The first cycle.
+    cycle: Option<Vec<Tx>>,
+    tally: Tally<Box<[u32]>>,
+    instances: Vec<Instance>,
+    violations: u64,
+    violating_transactions: u64,
+}
+
+impl State {
+    fn new(options: Options) -> Self {
+        Self {
+            options,
+            threads: Vec::new(),
+            graph: Graph::default(),
+            unary: None,
+            cycle: None,
+            tally: Tally::new(options.witnesses),
+            instances: Vec::new(),
+            violations: 0,
+            violating_transactions: 0,
+        }
+    }
+
+    fn end_transaction(&mut self, row: usize) {
+        let thread = self.threads.get_mut(row);
+        if let Some((node, _)) = thread.and_then(|thread| thread.active.take()) {
+            self.graph.end(node);
+        }
+    }
+
+    /// The transaction in that row is on the cycle of these dependencies, of which the last ends in it.
+    fn found(&mut self, row: usize, cycle: &[Link]) {
+        let Some(closing) = cycle.last() else { return };
+        if self.cycle.is_none() {
+            self.cycle = Some(transactions(cycle));
+        }
+        let increasing =
+            cycle.windows(2).all(|pair| pair[0].sink.event() <= pair[1].source.event());
+        if let Some((_, begin)) = self.threads[row].active.filter(|_| increasing) {
+            self.blame(row, begin, closing, cycle);
+        }
+    }
+
+    #[cold]
+    fn blame(&mut self, row: usize, begin: Access, closing: &Link, cycle: &[Link]) {
+        self.violations += 1;
+        let violating = std::mem::replace(&mut self.threads[row].violating, true);
+        self.violating_transactions += u64::from(!violating);
+        let (trigger_event, source_event) = (closing.sink.event(), closing.source.event());
+        if self.options.instances {
+            let begin_event = begin.event();
+            self.instances.push(Instance { begin_event, trigger_event, source_event });
+        }
+        let edges = || cycle.iter().map(|l| edge(&l.source, &l.sink, l.object, l.order));
+        let on_variables =
+            edges().all(|edge| matches!(edge.object, crate::finding::Object::Variable(_)));
+        let evidence = if on_variables { Evidence::Data } else { Evidence::Sync };
+        let ends = cycle.iter().flat_map(|link| [&link.source, &link.sink]);
+        let key = std::iter::once(&begin).chain(ends).flat_map(|access| {
+            [access.location().0, access.region().map_or(NO_REGION, |region| region.0)]
+        });
+        self.tally.count(key.collect(), || {
+            let edges: Vec<Edge> = edges().collect();
+            let racy = edges.iter().any(|edge| edge.order == Order::Racy);
+            Violation {
+                region: begin.region().unwrap_or(RegionId(NO_REGION)),
+                occurrences: 1,
+                evidence,
+                order: if racy { Order::Racy } else { Order::Synchronised },
+                transaction: begin.tx(),
+                begin: begin.point(),
+                trigger_event,
+                source_event,
+                witness: transactions(cycle),
+                splits: Vec::new(),
+                edges,
+            }
+        });
+    }
+}
+
+/// The transactions that these dependencies and program order lead through.
+fn transactions(cycle: &[Link]) -> Vec<Tx> {
+    let mut transactions: Vec<Tx> = Vec::new();
+    for tx in cycle.iter().flat_map(|link| [link.source.tx(), link.sink.tx()]) {
+        if transactions.last() != Some(&tx) {
+            transactions.push(tx);
+        }
+    }
+    transactions
+}
+
+impl Visitor for State {
+    fn started(&mut self, row: usize) {
+        if row >= self.threads.len() {
+            self.threads.resize_with(row + 1, Thread::default);
+            self.graph.grow(row + 1);
+        }
+        self.threads[row] = Thread::default();
+    }
+
+    fn cares(&self, row: Option<usize>, source: &Access) -> bool {
+        let first = row.and_then(|row| self.graph.first(row));
+        first.is_some_and(|first| first <= source.tx_begin())
+    }
+
+    fn dependency(&mut self, dependency: &Dependency<'_>) {
+        if self.options.relation == Relation::Data && !dependency.is_variable() {
+            return;
+        }
+        let (source, sink, row) = (dependency.source, dependency.sink, dependency.row);
+        let Some(from) = dependency.source_row().and_then(|u| self.graph.find(u, source)) else {
+            return;
+        };
+        let to = self.graph.current(row, sink);
+        if sink.region().is_none() {
+            self.unary = Some(to);
+        }
+        if self.graph.has_edge(from, to) {
+            return;
+        }
+        let order = dependency.order();
+        let link = Link { source: *source, sink: *sink, object: dependency.object, order };
+        match self.graph.path(to, from) {
+            Some(mut cycle) => {
+                cycle.push(link);
+                self.found(row, &cycle);
+            }
+            None => self.graph.add_edge(from, to, link),
+        }
+    }
+
+    fn begin(&mut self, row: usize, now: &Access, _region: RegionId, depth: usize) {
+        if depth == 0 {
+            let node = self.graph.current(row, now);
+            self.threads[row] = Thread { active: Some((node, *now)), violating: false };
+        }
+    }
+
+    fn end(&mut self, row: usize, depth: usize) {
+        if depth == 0 {
+            self.end_transaction(row);
+        }
+    }
+
+    /// An event of the thread can only matter if its transaction is live. In the data relation it need not be, and
+    /// still the order of events that the thread knows of can be asked for.
+    fn needs(&self, row: usize, last: &Access) -> bool {
+        let data = self.options.relation == Relation::Data;
+        self.graph.first(row).is_some()
+            || data && self.graph.oldest().is_some_and(|oldest| oldest <= last.event())
+    }
+}

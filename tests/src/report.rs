@@ -1,0 +1,193 @@
+//! Reading a JSON report: the keys that the suites look at. Every document is checked against the schema that the
+//! repository keeps.
+
+#![expect(missing_docs, reason = "the schema describes the keys")]
+
+use std::fs;
+use std::sync::OnceLock;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::root;
+
+/// A report of the schema `avtrace-report/1`.
+#[derive(Debug, Deserialize)]
+pub struct Report {
+    pub schema: String,
+    pub algorithm: String,
+    pub subject: Subject,
+    pub counts: Counts,
+    pub serializable: Option<bool>,
+    pub violations: Vec<Violation>,
+    pub not_seen: Value,
+}
+
+/// The process that was traced.
+#[derive(Debug, Deserialize)]
+pub struct Subject {
+    pub kind: String,
+    pub pid: u32,
+    pub argv: Vec<String>,
+    pub exit_code: Option<i32>,
+    pub signal: Option<i32>,
+}
+
+/// Counts over the whole run.
+#[derive(Debug, Deserialize)]
+pub struct Counts {
+    pub events: u64,
+    pub threads: u64,
+    pub transactions: u64,
+    pub unary_transactions: u64,
+    pub dependencies: u64,
+    pub violations: u64,
+    pub violating_transactions: u64,
+    pub distinct_witnesses: u64,
+    pub lost_events: u64,
+}
+
+/// An atomicity violation.
+#[derive(Debug, Deserialize)]
+pub struct Violation {
+    pub region: String,
+    pub occurrences: u64,
+    pub evidence: String,
+    pub order: String,
+    pub transaction: Transaction,
+    pub witness: Vec<Transaction>,
+    pub edges: Vec<Edge>,
+    pub begin: Option<Location>,
+    pub splits: Vec<Split>,
+}
+
+/// An execution of a region.
+#[derive(Debug, Deserialize, PartialEq, Eq)]
+pub struct Transaction {
+    pub thread: u32,
+    pub ordinal: u64,
+    pub region: Option<String>,
+    pub begin_event: u64,
+}
+
+/// A dependency.
+#[derive(Debug, Deserialize)]
+pub struct Edge {
+    pub object: Object,
+    pub source: Option<Location>,
+    pub sink: Option<Location>,
+    pub source_label: String,
+    pub sink_label: String,
+    pub source_action: String,
+    pub sink_action: String,
+    pub order: String,
+}
+
+/// What a dependency is about.
+#[derive(Debug, Deserialize)]
+pub struct Object {
+    pub kind: String,
+    pub name: Option<String>,
+    pub address: Option<String>,
+}
+
+/// A place in the source.
+#[derive(Debug, Deserialize)]
+pub struct Location {
+    pub file: String,
+    pub line: Option<u32>,
+    pub function: Option<String>,
+}
+
+/// A lock that the violating transaction let go of and took again.
+#[derive(Debug, Deserialize)]
+pub struct Split {
+    pub lock: Object,
+    pub released: Option<Location>,
+    pub reacquired: Option<Location>,
+}
+
+impl Report {
+    /// Reads a report.
+    ///
+    /// # Panics
+    /// When it is not a JSON document of the schema in `docs/report.schema.json`.
+    #[must_use]
+    pub fn parse(document: &str) -> Self {
+        let value: Value = serde_json::from_str(document)
+            .unwrap_or_else(|error| panic!("the report is not JSON: {error}\n{document}"));
+        Self::check(&value);
+        serde_json::from_value(value).unwrap_or_else(|error| panic!("{error}\n{document}"))
+    }
+
+    /// Checks a report against the schema.
+    ///
+    /// # Panics
+    /// When it does not follow the one in `docs/report.schema.json`.
+    pub fn check(report: &Value) {
+        let errors: Vec<String> = schema()
+            .iter_errors(report)
+            .map(|error| format!("{}: {error}", error.instance_path()))
+            .collect();
+        assert!(errors.is_empty(), "the report does not follow the schema:\n{}", errors.join("\n"));
+    }
+
+    /// The one violation that there has to be.
+    ///
+    /// # Panics
+    /// When there is none, or more than one.
+    #[must_use]
+    pub fn only_violation(&self) -> &Violation {
+        match &self.violations[..] {
+            [violation] => violation,
+            others => panic!("one violation expected, {} found: {others:#?}", others.len()),
+        }
+    }
+}
+
+impl Violation {
+    /// The regions around the cycle.
+    #[must_use]
+    pub fn cycle(&self) -> Vec<&str> {
+        self.witness.iter().map(|tx| tx.region.as_deref().unwrap_or("")).collect()
+    }
+
+    /// Everything about the violation that is the same in each run.
+    #[must_use]
+    pub fn fingerprint(&self) -> String {
+        let edges: Vec<String> = self
+            .edges
+            .iter()
+            .map(|edge| {
+                let name = edge.object.name.as_deref();
+                format!(
+                    "{} {name:?} {} -> {}",
+                    edge.object.kind, edge.source_label, edge.sink_label
+                )
+            })
+            .collect();
+        format!("{} {} {} {:?} {edges:?}", self.region, self.evidence, self.order, self.cycle())
+    }
+}
+
+impl Edge {
+    /// The object's name.
+    ///
+    /// # Panics
+    /// When it has none.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.object.name.as_deref().unwrap_or_else(|| panic!("an object with a name: {self:?}"))
+    }
+}
+
+fn schema() -> &'static jsonschema::Validator {
+    static SCHEMA: OnceLock<jsonschema::Validator> = OnceLock::new();
+    SCHEMA.get_or_init(|| {
+        let path = root().join("docs/report.schema.json");
+        let text = fs::read_to_string(&path)
+            .unwrap_or_else(|error| panic!("cannot read {}: {error}", path.display()));
+        let schema = serde_json::from_str(&text).expect("the schema is JSON");
+        jsonschema::validator_for(&schema).expect("the schema is a JSON Schema")
+    })
+}

@@ -1,0 +1,193 @@
+//! Running avtrace: building its binary once, its options, its report.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::process::{Ended, Running, TIME_LIMIT};
+use crate::programs::{Program, cargo, succeed};
+use crate::report::Report;
+use crate::{profile_dir, root, target_dir};
+
+/// A run of avtrace on a program.
+#[derive(Debug)]
+pub struct Avtrace {
+    options: Vec<OsString>,
+    program: OsString,
+    arguments: Vec<OsString>,
+    environment: Vec<(String, String)>,
+    input: Option<Vec<u8>>,
+    limit: Duration,
+}
+
+impl Avtrace {
+    /// On a program that was built.
+    #[must_use]
+    pub fn on(program: &Program) -> Self {
+        Self::on_path(&program.path)
+    }
+
+    /// On a program of the system or at a path.
+    #[must_use]
+    pub fn on_path(program: impl AsRef<OsStr>) -> Self {
+        Self {
+            options: Vec::new(),
+            program: program.as_ref().to_owned(),
+            arguments: Vec::new(),
+            environment: Vec::new(),
+            input: None,
+            limit: TIME_LIMIT,
+        }
+    }
+
+    /// Adds options for avtrace.
+    #[must_use]
+    pub fn options<S: AsRef<OsStr>>(mut self, options: impl IntoIterator<Item = S>) -> Self {
+        self.options.extend(options.into_iter().map(|option| option.as_ref().to_owned()));
+        self
+    }
+
+    /// Adds arguments for the program.
+    #[must_use]
+    pub fn arguments<S: AsRef<OsStr>>(mut self, arguments: impl IntoIterator<Item = S>) -> Self {
+        self.arguments.extend(arguments.into_iter().map(|argument| argument.as_ref().to_owned()));
+        self
+    }
+
+    /// Sets an environment variable.
+    #[must_use]
+    pub fn environment(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Gives the program standard input.
+    #[must_use]
+    pub fn input(mut self, input: impl Into<Vec<u8>>) -> Self {
+        self.input = Some(input.into());
+        self
+    }
+
+    /// Starts it: `avtrace OPTIONS -- PROGRAM ARGUMENTS`.
+    #[must_use]
+    pub fn start(self) -> Running {
+        let mut command = self.command();
+        Running::start(&mut command, self.input, self.limit)
+    }
+
+    /// Runs it to its end.
+    #[must_use]
+    pub fn run(self) -> Ended {
+        self.start().wait()
+    }
+
+    /// Runs it to its end with a JSON report in a file, and reads that.
+    ///
+    /// # Panics
+    /// When there is no report, or it does not follow the schema.
+    #[must_use]
+    pub fn report(self) -> (Ended, Report) {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let file = folder.path().join("report.json");
+        let ended = self.options(["--format", "json", "-o"]).options([&file]).run();
+        let document = std::fs::read_to_string(&file)
+            .unwrap_or_else(|error| panic!("no report ({error}): {ended:#?}"));
+        (ended, Report::parse(&document))
+    }
+
+    /// The command, for those who run it in a way of their own.
+    #[must_use]
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(avtrace());
+        command.args(&self.options).arg("--").arg(&self.program).args(&self.arguments);
+        without_sudo(&mut command);
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
+        command
+    }
+}
+
+/// Runs avtrace with exactly these arguments.
+#[must_use]
+pub fn avtrace_with<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Ended {
+    let mut command = Command::new(avtrace());
+    command.args(arguments);
+    without_sudo(&mut command);
+    crate::process::run(&mut command)
+}
+
+/// Runs a program without avtrace.
+#[must_use]
+pub fn native<S: AsRef<OsStr>>(
+    program: impl AsRef<OsStr>,
+    arguments: impl IntoIterator<Item = S>,
+    input: Option<Vec<u8>>,
+) -> Ended {
+    let mut command = Command::new(program);
+    command.args(arguments);
+    without_sudo(&mut command);
+    Running::start(&mut command, input, TIME_LIMIT).wait()
+}
+
+/// The tests may run under sudo. What avtrace makes of that has a test of its own.
+fn without_sudo(command: &mut Command) {
+    for variable in ["SUDO_UID", "SUDO_GID", "SUDO_USER", "SUDO_COMMAND", "NO_COLOR"] {
+        command.env_remove(variable);
+    }
+}
+
+/// The path of avtrace's binary: what `AVTRACE` names, or else what cargo builds now, in the profile and the
+/// target folder of the running test.
+///
+/// # Panics
+/// When it cannot be built.
+#[must_use]
+pub fn avtrace() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(|| {
+        if let Some(path) = std::env::var_os("AVTRACE") {
+            return path.into();
+        }
+        let profile = profile_dir();
+        let profile = match profile.file_name().and_then(OsStr::to_str).expect("a profile") {
+            "debug" => "dev",
+            other => other,
+        };
+        let messages = succeed(
+            Command::new(cargo())
+                .current_dir(root())
+                .args(["build", "--quiet", "--package", "tracer-user", "--bin", "avtrace"])
+                .args(["--message-format", "json-render-diagnostics", "--profile", profile])
+                .arg("--target-dir")
+                .arg(target_dir()),
+        );
+        built_binary(&messages).unwrap_or_else(|| panic!("cargo built no binary:\n{messages}"))
+    })
+}
+
+/// Finds the executable in what cargo says about a build, one JSON document a line.
+fn built_binary(messages: &str) -> Option<PathBuf> {
+    messages
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+        .filter(|message| message["target"]["name"] == "avtrace")
+        .find_map(|message| message["executable"].as_str().map(PathBuf::from))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_binary_is_found_among_the_messages() {
+        let messages = r#"{"reason":"compiler-artifact","target":{"name":"checker"},"executable":null}
+{"reason":"compiler-artifact","target":{"name":"avtrace"},"executable":null}
+{"reason":"compiler-artifact","target":{"name":"avtrace"},"executable":"/t/debug/avtrace"}
+{"reason":"build-finished","success":true}"#;
+        assert_eq!(built_binary(messages), Some(PathBuf::from("/t/debug/avtrace")));
+        assert_eq!(built_binary("{}"), None);
+    }
+}

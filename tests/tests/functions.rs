@@ -1,0 +1,255 @@
+//! Regions that are functions: by default, by pattern, and however they are left; the lists of regions and probes.
+
+use tests::tracer::avtrace_with;
+use tests::{Avtrace, Program, c, cpp, require_bpf, rust};
+
+/// Levels of optimisation: with and without tail calls, inlining and frame pointers.
+const LEVELS: [&str; 2] = ["-O0", "-O2"];
+
+/// Runs in which the outcome has to be the same.
+const RUNS: usize = 3;
+
+/// Runs the program with these options of avtrace and checks what is found.
+#[track_caller]
+fn check(program: &Program, options: &[&str], arguments: &[&str], cycle: Option<&[&str]>) {
+    for _ in 0..RUNS {
+        let (ended, report) = Avtrace::on(program).options(options).arguments(arguments).report();
+        assert_eq!(report.counts.lost_events, 0);
+        let Some(cycle) = cycle else {
+            assert_eq!(ended.code, Some(0), "{arguments:?}: {:#?}", report.violations);
+            continue;
+        };
+        assert_eq!(ended.code, Some(66), "{arguments:?}: {}", ended.stderr);
+        assert_eq!(report.only_violation().cycle(), cycle, "{arguments:?}");
+    }
+}
+
+fn unmarked(level: &str) -> Program {
+    c("unmarked", &["-g", level])
+}
+
+const BANK: &[&str] = &["transfer", "audit", "transfer"];
+
+#[test]
+fn functions_that_take_locks_are_regions_by_default() {
+    require_bpf!();
+    for level in LEVELS {
+        let bank = unmarked(level);
+        check(&bank, &[], &[], Some(BANK));
+        check(&bank, &[], &["fixed"], None);
+        let (_, report) = Avtrace::on(&bank).report();
+        let violation = report.only_violation();
+        let begin = violation.begin.as_ref().expect("a place");
+        assert_eq!(begin.function.as_deref(), Some("transfer"));
+        let line = bank.line("transfer_begin");
+        assert!([Some(line), Some(line - 1)].contains(&begin.line), "{begin:?}");
+        let [split] = &violation.splits[..] else { panic!("one split: {violation:#?}") };
+        let place = |mark| Some(bank.line(mark));
+        assert_eq!(split.released.as_ref().and_then(|at| at.line), place("transfer_unlock"));
+        assert_eq!(split.reacquired.as_ref().and_then(|at| at.line), place("transfer_relock"));
+        assert_eq!(split.lock.name.as_deref(), Some("lock"));
+    }
+}
+
+#[test]
+fn patterns_say_which_functions_are_regions() {
+    require_bpf!();
+    for level in LEVELS {
+        let bank = unmarked(level);
+        let line = format!("file:unmarked.c:{}", bank.line("transfer_unlock"));
+        let transfer_alone = Some(&["transfer", "", "", "transfer"][..]);
+        check(&bank, &["--atomic", "transfer", "--atomic", "audit"], &[], Some(BANK));
+        check(&bank, &["--atomic", "re:^(transfer|audit)$"], &[], Some(BANK));
+        check(&bank, &["--atomic", "tr*fer", "--atomic=aud?t"], &[], Some(BANK));
+        check(&bank, &["--atomic", "transfer"], &[], transfer_alone);
+        check(&bank, &["--atomic", &line], &[], transfer_alone);
+        check(&bank, &["--not-atomic", "audit"], &[], transfer_alone);
+        check(&bank, &["--not-atomic", "transfer"], &[], None);
+        // The last that matches decides.
+        check(&bank, &["--not-atomic", "transfer", "--atomic", "transfer"], &[], transfer_alone);
+        check(&bank, &["--atomic", "*", "--not-atomic", "*", "--atomic", "audit"], &[], None);
+    }
+}
+
+#[test]
+fn a_file_says_which_functions_are_regions() {
+    require_bpf!();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let spec = folder.path().join("avtrace.toml");
+    let contents = "atomic = ['transfer', 'audit']\nwatch = ['balance']\n";
+    std::fs::write(&spec, contents).expect("the file");
+    let spec = spec.to_str().expect("text");
+    let bank = unmarked("-O2");
+    let (ended, report) = Avtrace::on(&bank).options(["--spec", spec]).report();
+    assert_eq!(ended.code, Some(66), "{}", ended.stderr);
+    assert_eq!(report.violations[0].cycle(), BANK);
+    assert_eq!(report.violations[0].evidence, "data", "`balance` was watched");
+    check(&bank, &["--spec", spec, "--not-atomic", "transfer"], &[], None);
+}
+
+#[test]
+fn a_function_of_a_library_can_be_a_region() {
+    require_bpf!();
+    for level in LEVELS {
+        let program = c("library", &["-g", level]);
+        let options = ["--atomic", "libc.so.6!lfind"];
+        check(&program, &options, &[], Some(&["lfind", "", "", "lfind"]));
+        check(&program, &options, &["fixed"], None);
+    }
+}
+
+#[test]
+fn a_function_that_was_left_is_no_region_any_more() {
+    require_bpf!();
+    let options = ["--atomic", "step", "--atomic", "other"];
+    let cycle = Some(&["step", "other", "step"][..]);
+    for level in LEVELS {
+        let program = c("leaving", &["-g", level]);
+        for how in ["return", "jump", "exit", "recurse"] {
+            check(&program, &options, &[how], None);
+            check(&program, &options, &[how, "stay"], cycle);
+        }
+        // Without optimisation it is an ordinary call, and what it does a part of the region.
+        check(&program, &options, &["tail"], if level == "-O0" { cycle } else { None });
+        check(&program, &options, &["tail", "stay"], cycle);
+    }
+}
+
+#[test]
+fn an_exception_ends_the_regions_that_it_leaves() {
+    require_bpf!();
+    let options = ["--atomic", "step", "--atomic", "other"];
+    for level in LEVELS {
+        let program = cpp("throwing", &["-g", level]);
+        check(&program, &options, &[], None);
+        check(&program, &options, &["stay"], Some(&["step", "other", "step"]));
+        let options = ["--atomic", "step", "--atomic", "throw_once"];
+        let (ended, report) = Avtrace::on(&program).options(options).arguments(["many"]).report();
+        assert_eq!((ended.code, &*ended.stdout), (Some(0), "caught 10000\n"), "{}", ended.stderr);
+        assert_eq!(report.counts.lost_events, 0);
+        assert_eq!(report.counts.transactions - report.counts.unary_transactions, 10_000);
+    }
+}
+
+#[test]
+fn a_panic_ends_the_regions_that_it_leaves() {
+    require_bpf!();
+    let options = ["--atomic", "step", "--atomic", "other"];
+    for release in [false, true] {
+        let program = rust("panicking", release);
+        for (arguments, code) in [(&[][..], 0), (&["stay"], 66), (&["many"], 0)] {
+            let native = tests::tracer::native(&program.path, arguments, None);
+            let (ended, report) =
+                Avtrace::on(&program).options(options).arguments(arguments).report();
+            assert_eq!((ended.code, &ended.stdout), (Some(code), &native.stdout), "{report:#?}");
+            assert_eq!(report.counts.lost_events, 0);
+            let regions = report.counts.transactions - report.counts.unary_transactions;
+            assert_eq!(regions, if arguments == ["many"] { 10_000 } else { 2 });
+        }
+    }
+}
+
+#[test]
+fn a_part_that_was_split_off_belongs_to_its_region() {
+    require_bpf!();
+    let options = ["--atomic", "transfer", "--atomic", "audit"];
+    for level in LEVELS {
+        let program = c("cold", &["-g", level]);
+        check(&program, &options, &[], Some(BANK));
+        check(&program, &options, &["fixed"], None);
+    }
+    let symbols = std::fs::read(&c("cold", &["-g", "-O2"]).path).expect("the program");
+    let split = symbols.windows(14).any(|bytes| bytes == b"transfer.cold\0");
+    assert!(split, "the compiler has split it, or this tests nothing");
+}
+
+#[test]
+fn what_would_be_watched_is_listed_with_the_reasons() {
+    for level in LEVELS {
+        let bank = unmarked(level);
+        let path = bank.path.to_str().expect("text");
+        let ended = avtrace_with(["--list-regions", path]);
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        let (regions, others) =
+            ended.stdout.split_once("would not be:").expect("both kinds of functions");
+        let line = |text: &str, name: &str, why: &str| {
+            text.lines().any(|line| line.trim().starts_with(name) && line.contains(why))
+        };
+        for name in ["transfer ", "audit "] {
+            assert!(line(regions, name, "pthread_mutex_lock"), "{}", ended.stdout);
+        }
+        for (name, why) in [
+            ("run_transfer ", "thread"),
+            ("run_audit ", "thread"),
+            ("main ", "main function"),
+            ("settle ", "waits: it calls pthread_join"),
+        ] {
+            assert!(line(others, name, why), "{name} in {}", ended.stdout);
+        }
+        // Optimised it is a jump to the function that takes the lock.
+        assert!(level == "-O2" || line(others, "take ", "its callers"), "{}", ended.stdout);
+        assert!(!ended.stdout.contains("balance:"), "it does not run");
+    }
+}
+
+#[test]
+fn probes_are_listed_with_their_costs() {
+    let bank = unmarked("-O2");
+    let path = bank.path.to_str().expect("text");
+    let text = avtrace_with(["probes", path]);
+    assert_eq!(text.code, Some(0), "{}", text.stderr);
+    for part in [
+        "begin of region `transfer`",
+        "end of region `transfer`",
+        "emulated",
+        "pthread_mutex_lock in",
+    ] {
+        assert!(text.stdout.contains(part), "{part} in {}", text.stdout);
+    }
+    let json = avtrace_with(["probes", "--format", "json", path]);
+    let document: serde_json::Value = serde_json::from_str(&json.stdout).expect("JSON");
+    let probes = document["probes"].as_array().expect("probes");
+    let of_cost = |cost: &str| probes.iter().filter(|probe| probe["cost"] == cost).count() as u64;
+    assert_eq!(document["emulated"], of_cost("emulated"));
+    assert_eq!(document["single_stepped"], of_cost("single-stepped"));
+    assert_eq!(of_cost("emulated") + of_cost("single-stepped"), probes.len() as u64);
+    let summary = text.stdout.lines().last().expect("a summary");
+    assert!(summary.starts_with(&format!("{} probes:", probes.len())), "{summary}");
+}
+
+#[test]
+fn what_matches_nothing_is_an_error_with_near_names() {
+    require_bpf!();
+    let bank = unmarked("-O2");
+    let path = bank.path.to_str().expect("text");
+    for (option, pattern, hint) in [
+        ("--atomic", "trasnfer", "`transfer`"),
+        ("--not-atomic", "trasnfer", "`transfer`"),
+        ("--atomic", "re:^nothing$", "no function"),
+        ("--atomic", "pthread_mutex_lock", "libc.so.6!pthread_mutex_lock"),
+        ("--atomic", "libc.so!pthread_mutex_lok", "`pthread_mutex_lock`"),
+        ("--atomic", "libnone.so!f", "no library `libnone.so`"),
+        ("--atomic", "file:unmarked.c:9999", "in no function"),
+        ("--atomic", "file:none.c:1", "no lines of `none.c`"),
+        ("--atomic", "re:(", "regular expression"),
+    ] {
+        let ended = avtrace_with([option, pattern, path]);
+        assert_eq!((ended.code, &*ended.stdout), (Some(2), ""), "{pattern}: {}", ended.stderr);
+        assert!(ended.stderr.contains(hint), "{pattern}: {}", ended.stderr);
+    }
+}
+
+#[test]
+fn a_function_that_was_inlined_away_is_named() {
+    require_bpf!();
+    let bank = unmarked("-O2");
+    let line = format!("file:unmarked.c:{}", bank.line("take_ticket"));
+    let ended = avtrace_with(["--atomic", &line, bank.path.to_str().expect("text")]);
+    assert_eq!(ended.code, Some(2));
+    assert!(ended.stderr.contains("`take_ticket`, of which every call was inlined"), "{ended:?}");
+
+    let options = ["--atomic", "take_ticket", "--atomic", "transfer"];
+    let (_, report) = Avtrace::on(&bank).options(options).report();
+    let skipped = report.not_seen["skipped_probes"].to_string();
+    assert!(skipped.contains("take_ticket") && skipped.contains("inlined"), "{skipped}");
+}

@@ -1,0 +1,210 @@
+//! Threads, locks and processes over their lives: locks taken twice or not got, many threads, children, and the
+//! end of avtrace itself.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use object::{Object, ObjectSection};
+use tests::process::child_of;
+use tests::{Avtrace, Program, c, machine, process, require_bpf};
+
+#[test]
+fn an_inner_unlock_is_no_release_and_a_failed_try_no_acquire() {
+    require_bpf!();
+    for level in ["-O0", "-O2"] {
+        let (ended, report) = Avtrace::on(&c("recursive", &["-g", level])).report();
+        let expected = "trylock: busy\ntimedlock: timed out\nclocklock: timed out\n";
+        assert_eq!((ended.code, &*ended.stdout), (Some(0), expected), "{}", ended.stderr);
+        assert!(report.violations.is_empty(), "{:#?}", report.violations);
+        assert!(report.counts.dependencies > 0, "they met at `meeting`");
+    }
+}
+
+#[test]
+fn an_outer_unlock_is_a_release_and_a_try_that_succeeds_an_acquire() {
+    require_bpf!();
+    let program = c("recursive", &["-g", "-O2"]);
+    let (ended, report) = Avtrace::on(&program).arguments(["split"]).report();
+    assert_eq!(ended.stdout, "trylock: got\ntimedlock: got\nclocklock: got\n");
+    assert_eq!(ended.code, Some(66), "{}", ended.stderr);
+    let violation = &report.violations[0];
+    assert_eq!(violation.cycle(), ["owner", "prober", "owner"]);
+    let [there, back] = &violation.edges[..] else { panic!("two edges: {violation:#?}") };
+    assert_eq!((there.name(), back.name()), ("recursive", "recursive"));
+    let line = |place: &Option<tests::Location>| place.as_ref().and_then(|place| place.line);
+    assert_eq!(line(&there.source), Some(program.line("owner_unlock")));
+    assert_eq!(line(&there.sink), Some(program.line("prober_trylock")));
+    assert_eq!(line(&back.sink), Some(program.line("owner_relock")));
+}
+
+#[test]
+fn threads_come_and_go() {
+    require_bpf!();
+    let (ended, report) = Avtrace::on(&c("many_threads", &["-g", "-O2"])).report();
+    assert_eq!((ended.code, &*ended.stdout), (Some(0), "count: 200\n"), "{}", ended.stderr);
+    assert_eq!((report.counts.threads, report.counts.lost_events), (201, 0));
+    assert_eq!(report.counts.transactions - report.counts.unary_transactions, 200);
+    assert!(report.violations.is_empty(), "{:#?}", report.violations);
+}
+
+#[test]
+fn an_identity_that_is_used_again_is_another_thread() {
+    require_bpf!();
+    for level in ["-O0", "-O2"] {
+        let (ended, report) = Avtrace::on(&c("reused_identity", &["-g", level])).report();
+        assert_eq!(ended.stdout, "the same identity\n", "{}", ended.stderr);
+        assert_eq!(ended.code, Some(66), "{}", ended.stderr);
+        assert_eq!(report.only_violation().cycle(), ["owner", "intruder", "owner"]);
+        assert_eq!(
+            report.not_seen["notes"].as_array().map(Vec::len),
+            Some(0),
+            "every join is known"
+        );
+    }
+}
+
+#[test]
+fn a_process_outlives_its_main_thread() {
+    require_bpf!();
+    let (ended, report) = Avtrace::on(&c("leaderless", &["-g", "-O2"]))
+        .options(["--error-exitcode=70"])
+        .arguments(["watched"])
+        .report();
+    assert_eq!(
+        (ended.code, &*ended.stdout),
+        (Some(70), "alone\nbalance: 995\n"),
+        "{}",
+        ended.stderr
+    );
+    assert_eq!(report.subject.exit_code, Some(3));
+    let mut evidence: Vec<&str> =
+        report.violations.iter().map(|violation| &*violation.evidence).collect();
+    evidence.sort_unstable();
+    evidence.dedup();
+    assert_eq!(evidence, ["data", "sync"], "locks and accesses: {:#?}", report.violations);
+    for violation in &report.violations {
+        assert_eq!(violation.cycle(), ["transfer", "audit", "transfer"]);
+    }
+}
+
+#[test]
+fn a_process_without_its_main_thread_keeps_its_probes_when_others_detach() {
+    require_bpf!();
+    let program = c("leaderless", &["-g", "-O2"]);
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("go-on");
+    let mut running = Avtrace::on(&program).arguments([&file]).start();
+    running.await_stdout("alone");
+    // The same probes of somebody else come and go.
+    let other = Avtrace::on(&program).run();
+    assert_eq!(other.code, Some(66), "{}", other.stderr);
+    File::create(&file).expect("a file");
+    let ended = running.wait();
+    assert_eq!(
+        (ended.code, &*ended.stdout),
+        (Some(66), "alone\nbalance: 995\n"),
+        "{}",
+        ended.stderr
+    );
+    assert!(ended.stderr.contains("mutex `lock`"), "{}", ended.stderr);
+}
+
+#[test]
+fn a_child_process_is_another_one() {
+    require_bpf!();
+    let (ended, report) = Avtrace::on(&c("fork_exec", &["-g", "-O2"])).report();
+    let expected = "child\nparent: the child's status was 0\n";
+    assert_eq!((ended.code, &*ended.stdout), (Some(0), expected), "{}", ended.stderr);
+    assert!(report.violations.is_empty(), "{:#?}", report.violations);
+    assert_eq!(report.counts.threads, 1, "the parent's");
+    assert_eq!(report.counts.transactions - report.counts.unary_transactions, 1);
+}
+
+#[test]
+fn a_program_that_replaces_itself_is_followed_to_its_end() {
+    require_bpf!();
+    let (ended, report) = Avtrace::on_path("sh").arguments(["-c", "exec sh -c 'exit 5'"]).report();
+    assert_eq!(ended.code, Some(5), "{}", ended.stderr);
+    let notes = report.not_seen["notes"].to_string();
+    assert!(notes.contains("replaced itself"), "{notes}");
+    assert!(!notes.contains("do not trust"), "{notes}");
+}
+
+#[test]
+fn a_program_without_regions_has_nothing_to_check() {
+    require_bpf!();
+    let program = c("nomarkers", &["-g", "-O2"]);
+    let ended = Avtrace::on(&program).run();
+    assert_eq!((ended.code, &*ended.stdout), (Some(0), "balance: 900\n"));
+    assert!(ended.stderr.contains("no region"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("AVTRACE_BEGIN"), "the remedy: {}", ended.stderr);
+}
+
+#[test]
+fn killing_avtrace_leaves_the_program_alone() {
+    require_bpf!();
+    let program = c("long_run", &["-g", "-O2"]);
+    let nop = begin_marker(&program);
+    let mut running = Avtrace::on(&program).arguments(["3"]).start();
+    running.await_stdout("ready");
+    let tracee = child_of(running.pid(), &program.path).expect("the program runs");
+    assert_eq!(code_byte(tracee, &program.path, nop), Some(0xcc), "the uprobe's breakpoint");
+
+    running.signal("KILL");
+    running.await_end(|_| {});
+    running.await_that("the probes are gone", |_| {
+        code_byte(tracee, &program.path, nop).is_none_or(|byte| byte == 0x90)
+    });
+    assert_eq!(
+        code_byte(tracee, &program.path, nop),
+        Some(0x90),
+        "gone, and the program still runs"
+    );
+    check_no_link(&program.path);
+    assert_eq!(running.await_closed_stdout(), "ready\ndone\n", "its normal end");
+}
+
+#[test]
+fn a_run_leaves_no_link_behind() {
+    require_bpf!();
+    let program = c("bank", &["-g", "-O1"]);
+    assert_eq!(Avtrace::on(&program).run().code, Some(66));
+    check_no_link(&program.path);
+}
+
+/// The link-time address of the program's first region begin.
+fn begin_marker(program: &Program) -> u64 {
+    let data = fs::read(&program.path).expect("the program");
+    let file = object::File::parse(&*data).expect("an ELF file");
+    let notes = file.section_by_name(".note.stapsdt").expect("markers").data().expect("its data");
+    let text = b"avtrace_begin\0";
+    let provider = notes.windows(text.len()).position(|at| at == text).expect("a region begin");
+    // Before the provider stand three addresses: of the marker, of the base section, of no semaphore.
+    let address = notes[provider - 24..][..8].try_into().expect("eight bytes");
+    u64::from_le_bytes(address)
+}
+
+/// The byte of code that a running program has at this link-time address; `None` when it is gone.
+fn code_byte(pid: u32, program: &Path, address: u64) -> Option<u8> {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
+    let first = maps.lines().find(|line| line.ends_with(program.to_str().expect("text")))?;
+    let start = u64::from_str_radix(first.split('-').next()?, 16).ok()?;
+    let mut byte = [0];
+    // The program is position-independent: linked at 0 and loaded at its first mapping.
+    let memory = File::open(format!("/proc/{pid}/mem")).ok()?;
+    memory.read_exact_at(&mut byte, start + address).ok()?;
+    Some(byte[0])
+}
+
+/// Checks that the kernel has no BPF link on this program, where there is a tool to ask it.
+fn check_no_link(program: &Path) {
+    if !machine::have("bpftool") {
+        eprintln!("not checked: bpftool is not installed");
+        return;
+    }
+    let ended =
+        process::run(std::process::Command::new("bpftool").args(["--json", "link", "show"]));
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert!(!ended.stdout.contains(program.to_str().expect("text")), "{}", ended.stdout);
+}

@@ -1,0 +1,221 @@
+//! The way to a program's entry point, while it is under ptrace: whatever libraries do before it, the program behaves as
+//! it does alone and is traced from its entry point on; and as whom it runs.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+use tests::process::{child_of, run};
+use tests::tracer::{avtrace, native};
+use tests::{Avtrace, Program, c, machine, require_bpf};
+
+/// The program, with the library that acts before it.
+fn early() -> Program {
+    let library = c("early", &["-g", "-shared", "-fPIC"]);
+    let path = library.path.to_str().expect("text");
+    c("early_main", &["-g", "-Wl,--no-as-needed", path])
+}
+
+/// Runs the program alone and traced; the same has to come out. Returns how many regions were seen.
+#[track_caller]
+fn check_same(what: &str) -> u64 {
+    let program = early();
+    let alone = native(&program.path, [what], None);
+    let status = alone.signal.map_or(alone.code, |signal| Some(128 + signal));
+    let (traced, report) = Avtrace::on(&program).arguments([what]).report();
+    assert_eq!((traced.code, &traced.stdout), (status, &alone.stdout), "{what}: {}", traced.stderr);
+    assert_eq!(report.subject.exit_code, alone.code, "{what}");
+    assert_eq!(report.subject.signal, alone.signal, "{what}");
+    report.counts.transactions - report.counts.unary_transactions
+}
+
+#[test]
+fn a_child_that_was_forked_before_the_entry_point_runs_on() {
+    require_bpf!();
+    assert_eq!(check_same("fork"), 1, "the parent's");
+}
+
+#[test]
+fn a_program_that_replaces_itself_before_the_entry_point_is_traced() {
+    require_bpf!();
+    assert_eq!(check_same("exec"), 1);
+}
+
+#[test]
+fn signals_before_the_entry_point_are_delivered() {
+    require_bpf!();
+    for what in ["signal", "trap"] {
+        assert_eq!(check_same(what), 1, "{what}");
+    }
+}
+
+#[test]
+fn threads_from_before_the_entry_point_are_no_obstacle() {
+    require_bpf!();
+    assert_eq!(check_same("thread"), 1);
+}
+
+#[test]
+fn an_end_before_the_entry_point_is_the_programs() {
+    require_bpf!();
+    for what in ["exit", "die"] {
+        assert_eq!(check_same(what), 0, "{what}");
+    }
+}
+
+#[test]
+fn a_program_that_stops_itself_is_stopped_and_can_be_continued() {
+    require_bpf!();
+    let program = early();
+    let mut running = Avtrace::on(&program).arguments(["stop"]).start();
+    let tracee = |parent| child_of(parent, &program.path);
+    let is_stopped = |pid: u32| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        status.contains("State:\tT (stopped)") && status.contains("TracerPid:\t0")
+    };
+    running.await_that("the program is stopped, and by nobody", |parent| {
+        tracee(parent).is_some_and(is_stopped)
+    });
+    let pid = tracee(running.pid()).expect("the program");
+    let continued =
+        run(Command::new("sh").args(["-c", "kill -CONT \"$1\"", "sh", &pid.to_string()]));
+    assert_eq!(continued.code, Some(0), "{}", continued.stderr);
+    let ended = running.wait();
+    assert_eq!((ended.code, &*ended.stdout), (Some(7), "main: stop\n"), "{}", ended.stderr);
+}
+
+#[test]
+fn a_program_that_the_dynamic_linker_refuses() {
+    require_bpf!();
+    let program = early();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("early_main");
+    let library = c("early", &["-g", "-shared", "-fPIC"]).path;
+    let library = library.to_str().expect("text").as_bytes();
+    // The name of a library that is not there, as long as that of the one that is.
+    let mut data = fs::read(&program.path).expect("the program");
+    let at = data.windows(library.len()).position(|name| name == library).expect("its name");
+    data[at + 1] = b'?';
+    fs::write(&path, data).expect("a file");
+    fs::set_permissions(&path, Permissions::from_mode(0o755)).expect("its mode");
+    let ended = Avtrace::on_path(&path).run();
+    assert_eq!(ended.code, Some(127), "{}", ended.stderr);
+    assert!(ended.stderr.contains("cannot open shared object file"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("before it reached its entry point"), "{}", ended.stderr);
+}
+
+#[test]
+fn a_missing_dynamic_linker_is_named() {
+    require_bpf!();
+    let program = c("identity", &["-Wl,--dynamic-linker=/no/such/ld.so"]);
+    let ended = Avtrace::on(&program).run();
+    assert_eq!(ended.code, Some(3), "{}", ended.stderr);
+    assert_eq!(ended.stderr.lines().count(), 1, "{}", ended.stderr);
+    assert!(ended.stderr.contains("`/no/such/ld.so`"), "{}", ended.stderr);
+}
+
+/// Runs `identity` with these settings of sudo's.
+fn identity_under_sudo(program: &Program, uid: &str, gid: &str) -> String {
+    let ended =
+        Avtrace::on(program).environment("SUDO_UID", uid).environment("SUDO_GID", gid).run();
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    ended.stdout
+}
+
+#[test]
+fn a_user_without_an_account_is_a_user_too() {
+    require_bpf!();
+    if !machine::is_root() {
+        machine::skip("not root");
+        return;
+    }
+    let program = c("identity", &[]);
+    assert_eq!(
+        identity_under_sudo(&program, "400042", "400043"),
+        "400042 400042 400043 400043: 400043\n"
+    );
+}
+
+#[test]
+fn a_set_user_id_program_keeps_its_privileges() {
+    require_bpf!();
+    if !machine::is_root() || !machine::have("setpriv") {
+        machine::skip("not root, or setpriv is not installed");
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).expect("its mode");
+    let mut program = c("identity", &[]);
+    let copy = folder.path().join("identity");
+    fs::copy(&program.path, &copy).expect("a copy");
+    fs::set_permissions(&copy, Permissions::from_mode(0o4755)).expect("its mode");
+    program.path = copy;
+    let user = ["--reuid=65534", "--regid=65534", "--clear-groups"];
+    let alone = run(Command::new("setpriv").args(user).arg(&program.path)).stdout;
+    if !alone.starts_with("65534 0 ") {
+        machine::skip("set-user-ID does not work where temporary files are");
+        return;
+    }
+    assert!(identity_under_sudo(&program, "65534", "65534").starts_with("65534 0 "));
+}
+
+#[test]
+fn a_pipe_signal_that_is_ignored_stays_ignored() {
+    require_bpf!();
+    let ignored = |script: &str| {
+        let ended = run(Command::new("sh").args(["-c", script, "sh"]).arg(avtrace()));
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        ended.stdout
+    };
+    let alone = ignored("trap '' PIPE; grep SigIgn /proc/self/status");
+    assert_eq!(ignored("trap '' PIPE; \"$1\" grep SigIgn /proc/self/status"), alone);
+    assert_ne!(ignored("\"$1\" grep SigIgn /proc/self/status"), alone);
+}
+
+#[test]
+fn capabilities_are_enough() {
+    require_bpf!();
+    if !machine::is_root() || !machine::have("setpriv") {
+        machine::skip("not root, or setpriv is not installed");
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).expect("its mode");
+    let copy = |from: &std::path::Path, name: &str| {
+        let to = folder.path().join(name);
+        fs::copy(from, &to).expect("a copy");
+        to
+    };
+    let tracer = copy(avtrace(), "avtrace");
+    let bank = copy(&c("bank", &["-g", "-O2"]).path, "bank");
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+    for set in ["inh-caps", "ambient-caps", "bounding-set"] {
+        command.arg(format!("--{set}=-all,+bpf,+perfmon"));
+    }
+    let ended = run(command.arg(&tracer).args(["--watch", "account+40:8"]).arg(&bank));
+    assert_eq!((ended.code, &*ended.stdout), (Some(66), "balance: 900\n"), "{}", ended.stderr);
+}
+
+#[test]
+fn a_pid_namespace_of_its_own() {
+    require_bpf!();
+    if !machine::is_root() || !machine::have("unshare") {
+        machine::skip("not root, or unshare is not installed");
+        return;
+    }
+    let bank = c("bank", &["-g", "-O2"]);
+    let inside = |options: &[&str]| {
+        let mut command = Command::new("unshare");
+        command.args(options).arg(avtrace()).args(["--watch", "account+40:8"]).arg(&bank.path);
+        run(&mut command)
+    };
+    let ended = inside(&["--pid", "--fork", "--mount-proc"]);
+    assert_eq!((ended.code, &*ended.stdout), (Some(66), "balance: 900\n"), "{}", ended.stderr);
+    for (options, remedy) in [(&["--pid", "--fork"][..], "--mount-proc"), (&["--pid"], "--fork")] {
+        let ended = inside(options);
+        assert_eq!((ended.code, &*ended.stdout), (Some(1), ""), "{}", ended.stderr);
+        assert_eq!(ended.stderr.lines().count(), 1, "{}", ended.stderr);
+        assert!(ended.stderr.contains(remedy), "{}", ended.stderr);
+    }
+}

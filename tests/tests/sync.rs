@@ -1,0 +1,430 @@
+//! Locks and other synchronisation by function calls, and threads: each in a program that is not atomic, found with
+//! the right object, its name and the right lines, and in forms where nothing is to be found.
+
+use tests::{Avtrace, Edge, Program, Report, Violation, c, cpp, machine, require_bpf};
+
+/// How many runs have to have the same outcome: 2, or what `AVTRACE_RUNS` says.
+fn runs() -> usize {
+    let wanted = std::env::var("AVTRACE_RUNS").ok();
+    wanted.map_or(2, |wanted| wanted.parse().expect("AVTRACE_RUNS is a number"))
+}
+
+const LEVELS: [&str; 2] = ["-O0", "-O2"];
+
+/// One end of an edge: what was done, and the mark of the line.
+type End = (&'static str, &'static str);
+
+/// An edge: the object's kind and name, and both ends.
+type Step = (&'static str, &'static str, End, End);
+
+fn in_c(name: &str) -> [Program; 2] {
+    LEVELS.map(|level| c(name, &["-g", level]))
+}
+
+fn in_cpp(name: &str) -> [Program; 2] {
+    LEVELS.map(|level| cpp(name, &["-g", "-std=c++20", level]))
+}
+
+fn run(program: &Program, arguments: &[&str], stdout: &str) -> Report {
+    let (ended, report) = Avtrace::on(program).arguments(arguments).report();
+    assert_eq!(ended.stdout, stdout, "{arguments:?}: {}", ended.stderr);
+    assert_eq!(report.subject.exit_code, Some(0), "{arguments:?}: {}", ended.stderr);
+    assert_eq!(report.counts.lost_events, 0, "{arguments:?}");
+    let skipped = &report.not_seen["skipped_probes"];
+    assert!(skipped.as_array().is_some_and(Vec::is_empty), "{skipped:#}");
+    report
+}
+
+fn check_end(program: &Program, edge: &Edge, (action, mark): End, is_source: bool) {
+    let (found, place) = if is_source {
+        (&edge.source_action, &edge.source)
+    } else {
+        (&edge.sink_action, &edge.sink)
+    };
+    assert_eq!(found, action, "{edge:#?}");
+    let place = place.as_ref().unwrap_or_else(|| panic!("a place for @{mark}: {edge:#?}"));
+    let file = program.source.file_name().expect("a file name").to_str().expect("text");
+    assert!(place.file.ends_with(file), "@{mark}: {edge:#?}");
+    assert_eq!(place.line, Some(program.line(mark)), "@{mark}: {edge:#?}");
+}
+
+/// Whether a violation has these kinds of objects on its edges, with these actions.
+fn is_like(violation: &Violation, steps: &[Step]) -> bool {
+    violation.edges.len() == steps.len()
+        && violation.edges.iter().zip(steps).all(|(edge, (kind, _, source, sink))| {
+            edge.object.kind == *kind
+                && (&*edge.source_action, &*edge.sink_action) == (source.0, sink.0)
+        })
+}
+
+/// Checks that the first region of the cycle is not atomic, by each of these series of steps, and that no other region
+/// is found wanting.
+fn finds_each(
+    program: &Program,
+    arguments: &[&str],
+    stdout: &str,
+    cycle: &[&str],
+    series: &[&[Step]],
+) {
+    for _ in 0..runs() {
+        let report = run(program, arguments, stdout);
+        let violations = &report.violations;
+        let all = || format!("{arguments:?}: {violations:#?}");
+        assert!(violations.iter().all(|violation| violation.region == cycle[0]), "{}", all());
+        for steps in series {
+            let found = violations.iter().find(|violation| is_like(violation, steps));
+            let violation = found.unwrap_or_else(|| panic!("such a cycle: {}", all()));
+            assert_eq!(violation.cycle(), cycle, "{}", all());
+            assert_eq!((&*violation.evidence, &*violation.order), ("sync", "synchronised"));
+            for (edge, (_, name, source, sink)) in violation.edges.iter().zip(*steps) {
+                assert_eq!(edge.name(), *name, "{arguments:?}: {edge:#?}");
+                check_end(program, edge, *source, true);
+                check_end(program, edge, *sink, false);
+            }
+        }
+    }
+}
+
+fn finds(program: &Program, arguments: &[&str], stdout: &str, cycle: &[&str], steps: &[Step]) {
+    finds_each(program, arguments, stdout, cycle, &[steps]);
+}
+
+fn finds_nothing(program: &Program, arguments: &[&str], stdout: &str) {
+    for _ in 0..runs() {
+        let report = run(program, arguments, stdout);
+        assert!(report.violations.is_empty(), "{arguments:?}: {:#?}", report.violations);
+        assert!(report.counts.dependencies > 0, "{arguments:?}: {:?}", report.counts);
+    }
+}
+
+const TRANSFER: &[&str] = &["transfer", "audit", "transfer"];
+
+#[test]
+fn reader_writer_locks() {
+    require_bpf!();
+    for program in in_c("rwlock") {
+        for (how, mark) in [
+            ("plain", "plain_write"),
+            ("try", "try_write"),
+            ("timed", "timed_write"),
+            ("clock", "clock_write"),
+        ] {
+            let there = (("release_shared", "read_unlock"), ("acquire", "audit_lock"));
+            let back = (("release", "audit_unlock"), ("acquire", mark));
+            let steps =
+                [("rw_lock", "lock", there.0, there.1), ("rw_lock", "lock", back.0, back.1)];
+            finds(&program, &[how], "balance: 900\n", TRANSFER, &steps);
+        }
+    }
+}
+
+#[test]
+fn reader_writer_locks_that_are_held_right_or_not_got() {
+    require_bpf!();
+    for program in in_c("rwlock") {
+        finds_nothing(&program, &["whole"], "balance: 895\n");
+        finds_nothing(&program, &["readers"], "balance: 1000\n");
+        finds_nothing(&program, &["busy"], "failed: 6\nbalance: 1000\n");
+    }
+}
+
+#[test]
+fn spinlocks() {
+    require_bpf!();
+    for program in in_c("spinlock") {
+        for mark in ["lock", "try"] {
+            let there = (("release", "unlock"), ("acquire", "audit_lock"));
+            let back = (("release", "audit_unlock"), ("acquire", mark));
+            let steps =
+                [("spinlock", "lock", there.0, there.1), ("spinlock", "lock", back.0, back.1)];
+            finds(&program, &[mark], "balance: 900\n", TRANSFER, &steps);
+        }
+        finds_nothing(&program, &["whole"], "balance: 895\n");
+        finds_nothing(&program, &["busy"], "balance: 1000\n");
+        finds_nothing(&program, &["reborn"], "balance: 900\n");
+    }
+}
+
+#[test]
+fn semaphores() {
+    require_bpf!();
+    for program in in_c("semaphore") {
+        for mark in ["wait", "try", "timed", "clock"] {
+            let there = (("signal", "post"), ("wait", "audit_wait"));
+            let back = (("signal", "audit_post"), ("wait", mark));
+            let steps = [
+                ("semaphore", "semaphore", there.0, there.1),
+                ("semaphore", "semaphore", back.0, back.1),
+            ];
+            finds(&program, &[mark], "balance: 900\n", TRANSFER, &steps);
+        }
+        finds_nothing(&program, &["whole"], "balance: 895\n");
+        finds_nothing(&program, &["pool"], "balance: 900\n");
+        finds_nothing(&program, &["busy"], "failed: 3\nbalance: 1000\n");
+    }
+}
+
+/// The two cycles of a wait inside a region: by the signal that lets it through, and by the mutex.
+fn finds_wait(
+    program: &Program,
+    how: &str,
+    stdout: &str,
+    cycle: &[&str],
+    marks: [&'static str; 4],
+) {
+    let [wait, lock, signal, unlock] = marks;
+    let there = ("mutex", "mutex", ("release", wait), ("acquire", lock));
+    let by_signal = ("condvar", "condition", ("signal", signal), ("wait", wait));
+    let by_mutex = ("mutex", "mutex", ("release", unlock), ("acquire", wait));
+    finds_each(program, &[how], stdout, cycle, &[&[there, by_signal], &[there, by_mutex]]);
+}
+
+const TAKE: &[&str] = &["take", "put", "take"];
+
+#[test]
+fn condition_variables() {
+    require_bpf!();
+    for program in in_c("condvar") {
+        for mark in ["wait", "timed", "clock"] {
+            let marks = [mark, "put_lock", "signal", "put_unlock"];
+            finds_wait(&program, mark, "full: 0\n", TAKE, marks);
+        }
+        finds_nothing(&program, &["whole"], "full: 0\n");
+    }
+}
+
+#[test]
+fn a_wait_that_times_out_has_let_go_of_the_mutex_and_nothing_let_it_through() {
+    require_bpf!();
+    for program in in_c("condvar") {
+        let there = ("mutex", "mutex", ("release", "timeout"), ("acquire", "peek_lock"));
+        let back = ("mutex", "mutex", ("release", "peek_unlock"), ("acquire", "timeout"));
+        let cycle = ["take", "peek", "take"];
+        finds(&program, &["timeout"], "wait: timed out\nfull: 0\n", &cycle, &[there, back]);
+        finds_nothing(&program, &["late"], "wait: timed out\nfull: 1\n");
+    }
+}
+
+#[test]
+fn a_wait_that_is_cancelled_has_taken_the_mutex_again() {
+    require_bpf!();
+    for program in in_c("condvar") {
+        let stdout = "the waiter was cancelled\n";
+        for _ in 0..runs() {
+            let report = run(&program, &["cancel"], stdout);
+            let steps = [
+                ("mutex", "mutex", ("release", ""), ("acquire", "")),
+                ("mutex", "mutex", ("release", ""), ("acquire", "")),
+            ];
+            let found = report.violations.iter().find(|violation| is_like(violation, &steps));
+            let violation =
+                found.unwrap_or_else(|| panic!("by the mutex: {:#?}", report.violations));
+            // What the waiter does is outside every region: each event is a transaction of its own.
+            assert_eq!(violation.cycle(), ["interrupt", "", "", "interrupt"]);
+            let [there, back] = &violation.edges[..] else { panic!("two edges: {violation:#?}") };
+            check_end(&program, there, ("release", "interrupt_unlock"), true);
+            check_end(&program, there, ("acquire", "cancelled"), false);
+            check_end(&program, back, ("acquire", "interrupt_relock"), false);
+        }
+    }
+}
+
+#[test]
+fn cancellation_is_as_without_us() {
+    require_bpf!();
+    for program in in_c("cancelled") {
+        let native = tests::tracer::native(&program.path, [""; 0], None);
+        assert!(native.stdout.starts_with("semaphore: 1000\nthread: 1000\n"), "{native:?}");
+        finds_nothing(&program, &[], &native.stdout);
+    }
+}
+
+#[test]
+fn barriers() {
+    require_bpf!();
+    for program in in_c("barrier") {
+        let there = ("barrier", "barrier", ("arrive", "first"), ("depart", "first"));
+        let back = ("barrier", "barrier", ("arrive", "second"), ("depart", "second"));
+        finds(&program, &["split"], "", &["step", "step", "step"], &[there, back]);
+        finds_nothing(&program, &["whole"], "");
+    }
+}
+
+#[test]
+fn once_routines() {
+    require_bpf!();
+    for program in in_c("once") {
+        let there = ("once", "once", ("signal", "run"), ("wait", "pass"));
+        let back = ("mutex", "mutex", ("release", "use_unlock"), ("acquire", "prepare_lock"));
+        finds(&program, &["split"], "runs: 1\n", &["prepare", "use", "prepare"], &[there, back]);
+        finds_nothing(&program, &["whole"], "runs: 1\n");
+    }
+}
+
+#[test]
+fn threads_of_c11() {
+    require_bpf!();
+    for program in in_c("c11") {
+        for mark in ["lock", "try", "timed"] {
+            let there = ("mutex", "mutex", ("release", "unlock"), ("acquire", "audit_lock"));
+            let back = ("mutex", "mutex", ("release", "audit_unlock"), ("acquire", mark));
+            finds(&program, &[mark], "balance: 895\n", TRANSFER, &[there, back]);
+        }
+        let marks = ["wait", "audit_lock", "signal", "audit_unlock"];
+        finds_wait(&program, "condition", "balance: 995\n", TRANSFER, marks);
+        let there = ("once", "once", ("signal", "run"), ("wait", "pass"));
+        let back = ("mutex", "mutex", ("release", "audit_unlock"), ("acquire", "lock"));
+        finds(&program, &["once"], "balance: 896\n", TRANSFER, &[there, back]);
+        finds_nothing(&program, &["whole"], "balance: 995\n");
+    }
+}
+
+#[test]
+fn mutexes_of_cpp() {
+    require_bpf!();
+    for program in in_cpp("mutexes") {
+        for (kind, object, release, name, [unlock, lock]) in [
+            ("mutex", "mutex", "release", "plain", ["mutex_unlock", "mutex_lock"]),
+            ("recursive", "mutex", "release", "recursive", ["recursive_unlock", "recursive_lock"]),
+            ("timed", "mutex", "release", "timed", ["timed_unlock", "timed_lock"]),
+            (
+                "recursive_timed",
+                "mutex",
+                "release",
+                "recursive_timed",
+                ["recursive_timed_unlock", "recursive_timed_lock"],
+            ),
+            ("shared", "rw_lock", "release_shared", "shared", ["shared_unlock", "shared_lock"]),
+            (
+                "shared_timed",
+                "rw_lock",
+                "release_shared",
+                "shared_timed",
+                ["shared_timed_unlock", "shared_timed_lock"],
+            ),
+        ] {
+            let there = (object, name, (release, unlock), ("acquire", "audit_lock"));
+            let back = (object, name, ("release", "audit_unlock"), ("acquire", lock));
+            finds(&program, &[kind], "balance: 900\n", TRANSFER, &[there, back]);
+            finds_nothing(&program, &[kind, "whole"], "balance: 895\n");
+        }
+    }
+}
+
+#[test]
+fn several_mutexes_at_once_in_cpp() {
+    require_bpf!();
+    for program in in_cpp("mutexes") {
+        let report = run(&program, &["scoped"], "balance: 900\n");
+        let names: Vec<&str> =
+            report.violations.iter().flat_map(|found| &found.edges).map(Edge::name).collect();
+        for name in ["plain", "other"] {
+            assert!(names.contains(&name), "{name}: {:#?}", report.violations);
+        }
+        finds_nothing(&program, &["scoped", "whole"], "balance: 895\n");
+    }
+}
+
+#[test]
+fn condition_variables_of_cpp() {
+    require_bpf!();
+    for program in in_cpp("condition") {
+        for mark in ["wait", "timed"] {
+            let marks = [mark, "put_lock", "notify", "put_unlock"];
+            finds_wait(&program, mark, "full: 0\n", TAKE, marks);
+        }
+        finds_nothing(&program, &["whole"], "full: 0\n");
+    }
+}
+
+#[test]
+fn once_routines_of_cpp() {
+    require_bpf!();
+    for program in in_cpp("once") {
+        let there = ("once", "once", ("signal", "run"), ("wait", "pass"));
+        let back = ("mutex", "mutex", ("release", "use_unlock"), ("acquire", "prepare_lock"));
+        finds(&program, &["split"], "runs: 1\n", &["prepare", "use", "prepare"], &[there, back]);
+        finds_nothing(&program, &["whole"], "runs: 1\n");
+    }
+}
+
+#[test]
+fn once_routines_that_throw() {
+    require_bpf!();
+    for program in in_cpp("once") {
+        finds_nothing(&program, &["throws"], "failed: 10000\nruns: 1\n");
+    }
+}
+
+/// Checks a region that starts a thread and waits for its end.
+fn finds_thread(program: &Program, how: &str, create: Option<&'static str>, join: &'static str) {
+    for _ in 0..runs() {
+        let report = run(program, &[how], "balance: 900\n");
+        let violation = report.only_violation();
+        // The thread's end is outside every region.
+        assert_eq!(violation.cycle(), ["work", "pay", "", "work"]);
+        let [there, back] = &violation.edges[..] else { panic!("two edges: {violation:#?}") };
+        for edge in [there, back] {
+            assert_eq!((&*edge.object.kind, edge.name()), ("thread", "payer"));
+        }
+        if let Some(create) = create {
+            check_end(program, there, ("fork", create), true);
+        }
+        check_end(program, back, ("join", join), false);
+    }
+}
+
+#[test]
+fn threads() {
+    require_bpf!();
+    for program in in_c("threads") {
+        for mark in ["join", "tryjoin", "timedjoin", "clockjoin"] {
+            finds_thread(&program, mark, Some("create"), mark);
+        }
+        finds_nothing(&program, &["whole"], "balance: 900\n");
+        finds_nothing(&program, &["detach"], "balance: 900\n");
+    }
+}
+
+#[test]
+fn threads_of_cpp() {
+    require_bpf!();
+    for (program, level) in in_cpp("threads").into_iter().zip(LEVELS) {
+        // Optimised, the constructor may stand alone, and does not tell who has called it.
+        let known = |mark| (level == "-O0").then_some(mark);
+        finds_thread(&program, "thread", known("create"), "join");
+        finds_thread(&program, "jthread", known("jthread_create"), "jthread_join");
+        finds_nothing(&program, &["whole"], "balance: 900\n");
+    }
+}
+
+/// The cycle of the bank programs.
+fn bank() -> [Step; 2] {
+    [
+        ("mutex", "lock", ("release", "unlock"), ("acquire", "audit_lock")),
+        ("mutex", "lock", ("release", "audit_unlock"), ("acquire", "relock")),
+    ]
+}
+
+#[test]
+fn threads_of_the_bare_system_call() {
+    require_bpf!();
+    for program in in_c("clone") {
+        finds(&program, &[], "balance: 900\n", TRANSFER, &bank());
+        finds_nothing(&program, &["whole"], "balance: 895\n");
+    }
+}
+
+#[test]
+fn an_id_that_is_used_again_is_another_thread() {
+    require_bpf!();
+    for program in in_c("reused") {
+        let native = tests::tracer::native(&program.path, [""; 0], None);
+        if native.stdout == "ids cannot be chosen\n" {
+            machine::skip("ids of threads cannot be chosen");
+            return;
+        }
+        finds(&program, &[], "balance: 900\n", TRANSFER, &bank());
+        finds_nothing(&program, &["whole"], "balance: 895\n");
+    }
+}

@@ -1,0 +1,106 @@
+//! Many events: none lost, and memory that does not grow with them.
+
+use std::fs;
+use std::sync::Mutex;
+
+use tests::process::child_of;
+use tests::{Avtrace, Report, c, require_bpf};
+
+/// These runs take the machine for themselves.
+static ALONE: Mutex<()> = Mutex::new(());
+
+#[test]
+fn a_million_lock_operations_lose_no_event() {
+    require_bpf!();
+    let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let program = c("lockloop", &["-g", "-O2"]);
+    let pairs_each = 250_000;
+    let (ended, report) = Avtrace::on(&program).arguments(["2", &pairs_each.to_string()]).report();
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert_eq!(report.counts.lost_events, 0, "{:#}", report.not_seen);
+    assert!(report.violations.is_empty(), "{:#?}", report.violations);
+    let regions = 2 * pairs_each;
+    assert_eq!(report.counts.transactions - report.counts.unary_transactions, regions);
+    assert!(
+        report.counts.events >= 4 * regions,
+        "begin, acquire, release, end: {:?}",
+        report.counts
+    );
+}
+
+#[test]
+fn operations_outside_regions_are_counted_too() {
+    require_bpf!();
+    let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let program = c("lockloop", &["-g", "-O2"]);
+    let (ended, report) = Avtrace::on(&program).arguments(["2", "50000", "bare"]).report();
+    assert_eq!((ended.code, report.counts.lost_events), (Some(0), 0), "{}", ended.stderr);
+    assert!(report.counts.events >= 200_000, "{:?}", report.counts);
+    assert_eq!(report.counts.transactions, report.counts.unary_transactions);
+}
+
+#[test]
+fn what_is_lost_is_counted_and_makes_nothing_up() {
+    require_bpf!();
+    let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let program = c("lockloop", &["-g", "-O2"]);
+    let arguments = ["2", "500000"];
+    let (ended, whole) = Avtrace::on(&program).arguments(arguments).report();
+    assert_eq!((ended.code, whole.counts.lost_events), (Some(0), 0), "{}", ended.stderr);
+
+    // With a small buffer, and nobody who reads it until the program has ended.
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("report.json");
+    let mut running = Avtrace::on(&program)
+        .options(["--buffer", "1", "--format", "json", "-o"])
+        .options([&file])
+        .arguments(arguments)
+        .start();
+    let status = |pid| fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let program_is = |parent, state: &str| {
+        child_of(parent, &program.path).is_some_and(|pid| status(pid).contains(state))
+    };
+    running.await_that("the program runs", |pid| program_is(pid, "Threads:\t3"));
+    let tracee = child_of(running.pid(), &program.path).expect("the program");
+    running.signal("STOP");
+    running.await_that("the program has ended", |_| status(tracee).contains("State:\tZ"));
+    running.signal("CONT");
+    let ended = running.wait();
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let report = Report::parse(&fs::read_to_string(&file).expect("a report"));
+    assert!(report.violations.is_empty(), "{:#?}", report.violations);
+    assert!(report.counts.lost_events > 0, "{:?}", report.counts);
+    // A few records, of threads, are not events one to one.
+    let accounted_for = report.counts.events + report.counts.lost_events;
+    assert!(
+        accounted_for.abs_diff(whole.counts.events) < 50,
+        "{:?}, {:?}",
+        report.counts,
+        whole.counts
+    );
+}
+
+#[test]
+fn memory_stays_flat() {
+    require_bpf!();
+    let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let program = c("lockloop", &["-g", "-O2"]);
+    let peak = |pairs: u64| {
+        let mut running = Avtrace::on(&program).arguments(["2", &pairs.to_string()]).start();
+        let mut peak = 0;
+        let status = running.await_end(|pid| peak = peak.max(resident_kib(pid).unwrap_or(0)));
+        assert_eq!(status.code(), Some(0), "{}", running.stderr());
+        assert!(peak > 0, "its memory was seen");
+        peak
+    };
+    let (tenth, whole) = (peak(25_000), peak(250_000));
+    eprintln!("peak resident memory: {tenth} KiB at a tenth, {whole} KiB at the whole");
+    assert!(whole < tenth + tenth / 4 + 4096, "{tenth} KiB, then {whole} KiB");
+}
+
+/// The highest resident memory of a process so far, in KiB; `None` when it has ended.
+fn resident_kib(pid: u32) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    line.trim().strip_suffix(" kB")?.trim().parse().ok()
+}

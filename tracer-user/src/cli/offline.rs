@@ -1,0 +1,147 @@
+//! The command lines of what works on files alone: `check`, `convert`, `report`.
+
+use std::path::PathBuf;
+
+use clap::{
+    Args, ValueEnum,
+    builder::{PossibleValue, PossibleValuesParser, TypedValueParser},
+};
+
+use super::{OutputArgs, RegionsArg};
+use crate::offline::algorithms::{self, ALGORITHMS, Algorithm};
+
+const CHECK: &str = "\
+Traces are text, one event a line (`THREAD|OP(OBJECT)|LOCATION`), or avtrace's own format (`avtrace record`, \
+`avtrace convert`). Either may be compressed with gzip or Zstandard. Which of these a file is, is told by its first \
+bytes. However long a trace is, memory is taken for its objects only.
+
+Several traces are checked one after the other. As text their reports follow one another; as JSON, each is a \
+document on a line of its own.
+
+Examples:
+  avtrace check bank.std
+  avtrace check --format json *.avt | jq .counts.violations
+  zcat big.std.gz | avtrace check --stats -
+
+Exit status, the worst of all traces: 0 when nothing was found, 66 when something was, 3 when a trace is unreadable, \
+malformed, or cut short with nothing found in what is left, 2 for bad usage, 1 when avtrace failed.";
+
+/// Options of `check`.
+#[derive(Args, Debug)]
+#[command(after_help = CHECK)]
+pub struct CheckArgs {
+    /// How to check.
+    #[arg(long, value_name = "NAME", default_value = ALGORITHMS[0].name, value_parser = algorithm())]
+    pub algorithm: &'static Algorithm,
+
+    /// Which dependencies count.
+    #[arg(long, value_enum, default_value_t = RelationArg::Full)]
+    pub relation: RelationArg,
+
+    /// Which levels of nested regions are checked.
+    #[arg(long, value_enum, default_value_t = RegionsArg::Outermost)]
+    pub regions: RegionsArg,
+
+    /// List every violation instance, not only one for each distinct witness (in JSON).
+    #[arg(long)]
+    pub instances: bool,
+
+    /// Leave out lines that are no events, and events that do not fit, instead of refusing the trace.
+    ///
+    /// What was left out is told. A damaged trace is checked up to the damage.
+    #[arg(long)]
+    pub lenient: bool,
+
+    /// Say on standard error what the trace is made of, and what checking it took.
+    #[arg(long)]
+    pub stats: bool,
+
+    /// Where the report goes.
+    #[command(flatten)]
+    pub output: OutputArgs,
+
+    /// The traces; `-` is standard input.
+    #[arg(required = true, value_name = "TRACE")]
+    pub traces: Vec<PathBuf>,
+}
+
+/// Which dependencies count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum RelationArg {
+    /// All of them: variables, locks, other synchronisation, threads.
+    Full,
+    /// Those of variables alone.
+    Data,
+}
+
+fn algorithm() -> impl TypedValueParser<Value = &'static Algorithm> {
+    let values =
+        ALGORITHMS.iter().map(|algorithm| PossibleValue::new(algorithm.name).help(algorithm.about));
+    PossibleValuesParser::new(values).try_map(|name| algorithms::find(&name).ok_or("not known"))
+}
+
+const CONVERT: &str = "\
+Text holds what a checker sees: the events, the gaps between them, and the names of objects and places. Call stacks, \
+addresses, values and what is known of the recorded process are in avtrace's own format only.
+
+Examples:
+  avtrace convert t.avt t.std
+  avtrace convert t.avt - | less
+  avtrace convert bank.std.gz bank.avt
+
+Exit status: 0, 3 when the trace is unreadable, malformed or cut short, 2 for bad usage, 1 when avtrace failed.";
+
+/// Options of `convert`.
+#[derive(Args, Debug)]
+#[command(after_help = CONVERT)]
+pub struct ConvertArgs {
+    /// What to turn it into; by default avtrace's own format when OUT ends in `.avt`, and text otherwise.
+    #[arg(long, value_enum)]
+    pub to: Option<TraceFormatArg>,
+
+    /// Leave out lines that are no events, instead of refusing the trace. Each leaves a gap.
+    #[arg(long)]
+    pub lenient: bool,
+
+    /// The trace, in either format, compressed or not; `-` is standard input.
+    #[arg(value_name = "IN")]
+    pub input: PathBuf,
+
+    /// Where it goes; `-` is standard output. A file is replaced when all is written.
+    #[arg(value_name = "OUT", required_unless_present = "output_option")]
+    pub output: Option<PathBuf>,
+
+    /// The same as OUT.
+    #[arg(short = 'o', long = "output", value_name = "OUT", conflicts_with = "output")]
+    pub output_option: Option<PathBuf>,
+}
+
+/// The formats of traces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum TraceFormatArg {
+    /// One event a line, `THREAD|OP(OBJECT)|LOCATION`.
+    Text,
+    /// avtrace's own.
+    Avt,
+}
+
+const REPORT: &str = "\
+Examples:
+  avtrace report report.json
+  avtrace check --format json *.avt > all.json; avtrace report all.json
+
+Exit status: 0 when nothing was found, 66 when something was, 3 when a file is no report, 2 for bad usage, 1 when \
+avtrace failed.";
+
+/// Options of `report`.
+#[derive(Args, Debug)]
+#[command(after_help = REPORT)]
+pub struct ReportArgs {
+    /// Where the report goes.
+    #[command(flatten)]
+    pub output: OutputArgs,
+
+    /// Files of reports in JSON, one or several in each; `-` is standard input.
+    #[arg(required = true, value_name = "REPORT")]
+    pub reports: Vec<PathBuf>,
+}

@@ -1,0 +1,37 @@
+//! The command line of `record`.
+
+use std::{ffi::OsString, path::PathBuf};
+
+use clap::Args;
+
+use super::CaptureArgs;
+
+const EXAMPLES: &str = "\
+Examples:
+  sudo avtrace record -o t.avt ./prog     run ./prog and record its events
+  avtrace check t.avt                     find what was not atomic
+  avtrace convert t.avt t.std             read the events as text
+
+The trace holds the events with their names and source lines, so that it can be checked elsewhere. While the program \
+runs it grows by whole blocks: should avtrace be killed, what was written so far can be checked. \
+`avtrace run --record t.avt ./prog` records and checks in one run.
+
+Exit status: the program's own (128 + N when signal N killed it), 1 when avtrace failed, 2 for bad usage, 3 when the \
+program cannot be read.";
+
+/// Options of `record`.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct RecordArgs {
+    /// The file for the trace, in avtrace's own format. It is written over.
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
+
+    /// What is captured.
+    #[command(flatten)]
+    pub capture: CaptureArgs,
+
+    /// The program, and its arguments.
+    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM [ARGS]")]
+    pub program: Vec<OsString>,
+}

@@ -1,0 +1,117 @@
+//! `avtrace check`: traces, one after the other, a report on each.
+
+use std::path::{Path, PathBuf};
+
+use super::{
+    Failure, complain,
+    output::{check_destination, destination, text_options},
+    run::regions,
+    worse,
+};
+use crate::{
+    cli::{CheckArgs, Format, RegionsArg, RelationArg},
+    offline::{self, Checked, Input, InputError, Progress, Request, algorithms::Algorithm},
+    report::{self, Destination},
+};
+
+pub(super) fn run(arguments: &CheckArgs) -> Result<u8, Failure> {
+    at_most_once(Path::new("-"), &arguments.traces)?;
+    check_options(arguments)?;
+    let destination = destination(&arguments.output, Destination::Stdout);
+    check_destination(&destination)?;
+    let request = Request {
+        algorithm: arguments.algorithm,
+        options: checker::Options {
+            regions: regions(arguments.regions),
+            relation: match arguments.relation {
+                RelationArg::Full => checker::Relation::Full,
+                RelationArg::Data => checker::Relation::Data,
+            },
+            lenient: arguments.lenient,
+            instances: arguments.instances,
+            ..checker::Options::default()
+        },
+    };
+    let mut status = 0;
+    // A file is written as a whole, whatever goes wrong; elsewhere each report comes when it is ready.
+    let mut pending = String::new();
+    for (index, path) in arguments.traces.iter().enumerate() {
+        let Checked { report, incomplete, stats } = match check(path, &request) {
+            Ok(checked) => checked,
+            Err(error) => {
+                complain(&error.to_string());
+                status = worse(status, 3);
+                continue;
+            }
+        };
+        if let Some(why) = &incomplete {
+            complain(why);
+        }
+        if arguments.stats {
+            eprintln!("{}:\n{stats}", report::printable(&path.to_string_lossy()));
+        }
+        match arguments.output.format {
+            Format::Json => {
+                pending += &report::json::render_line(&report).map_err(Failure::internal)?;
+            }
+            Format::Text => {
+                if arguments.traces.len() > 1 {
+                    let gap = if index > 0 { "\n" } else { "" };
+                    pending += &format!("{gap}{}:\n", report::printable(&path.to_string_lossy()));
+                }
+                pending +=
+                    &report::text::render(&report, &text_options(&arguments.output, &destination));
+            }
+        }
+        if !matches!(destination, Destination::File(_)) {
+            write(&destination, &mut pending)?;
+        }
+        let found = if report.has_findings() { arguments.output.error_exitcode } else { 0 };
+        // Findings are true whatever is missing; without them, the missing part is what counts.
+        let missing = if incomplete.is_some() && !report.has_findings() { 3 } else { 0 };
+        status = worse(status, worse(found, missing));
+    }
+    if matches!(destination, Destination::File(_)) && !pending.is_empty() {
+        write(&destination, &mut pending)?;
+    }
+    Ok(status)
+}
+
+/// Refuses what the algorithm would not heed.
+fn check_options(arguments: &CheckArgs) -> Result<(), Failure> {
+    let Algorithm { name, nested, instances, .. } = *arguments.algorithm;
+    let refuse = |option: &str| {
+        Err(Failure::usage(format!(
+            "{name} knows no {option}: leave it out, or use another --algorithm"
+        )))
+    };
+    if arguments.regions == RegionsArg::All && !nested {
+        return refuse("--regions all");
+    }
+    if arguments.instances && !instances {
+        return refuse("--instances");
+    }
+    Ok(())
+}
+
+fn check(path: &Path, request: &Request) -> Result<Checked, InputError> {
+    let input = Input::open(path)?;
+    let mut progress = Progress::on_terminal(input.shown(), input.length());
+    let checked = offline::check(&input, request, &mut progress);
+    progress.finish();
+    checked
+}
+
+fn write(destination: &Destination, pending: &mut String) -> Result<(), Failure> {
+    report::write_output(destination, pending.as_bytes()).map_err(Failure::internal)?;
+    pending.clear();
+    Ok(())
+}
+
+/// Standard input can be read once.
+pub(super) fn at_most_once(stdin: &Path, paths: &[PathBuf]) -> Result<(), Failure> {
+    if paths.iter().filter(|path| *path == stdin).count() > 1 {
+        return Err(Failure::usage("standard input (`-`) is named more than once"));
+    }
+    Ok(())
+}

@@ -1,0 +1,50 @@
+//! `avtrace probes` and `--list-regions`: what would be watched, without a run.
+
+use std::io::{self, Write as _};
+
+use super::{
+    Failure,
+    output::{check_destination, destination},
+    run::run_options,
+};
+use crate::{
+    cli::{Format, RunArgs},
+    report::Destination,
+    session::{self, list::Listing},
+};
+
+pub(super) fn regions(arguments: &RunArgs) -> Result<u8, Failure> {
+    print(arguments, &inspect(arguments)?.regions())
+}
+
+pub(super) fn probes(arguments: &RunArgs) -> Result<u8, Failure> {
+    if arguments.list_regions {
+        return regions(arguments);
+    }
+    let listing = inspect(arguments)?;
+    let text = match arguments.output.format {
+        Format::Text => listing.probes(),
+        Format::Json => listing.probes_as_json().map_err(Failure::internal)?,
+    };
+    print(arguments, &text)
+}
+
+fn inspect(arguments: &RunArgs) -> Result<Listing, Failure> {
+    check_destination(&destination(&arguments.output, Destination::Stderr))?;
+    session::inspect(&run_options(arguments)?)
+        .map_err(|error| Failure { message: error.to_string(), status: error.exit_status() })
+}
+
+/// Writes what was asked for instead of a run: to standard output, which no program uses.
+fn print(arguments: &RunArgs, text: &str) -> Result<u8, Failure> {
+    let written = match &arguments.output.output {
+        Some(path) => std::fs::write(path, text),
+        None => io::stdout().write_all(text.as_bytes()),
+    };
+    match written {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure::internal(format!("cannot write the list: {error}")))
+        }
+        _ => Ok(0),
+    }
+}

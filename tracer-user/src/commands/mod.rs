@@ -1,0 +1,91 @@
+//! From a command line to an exit status, one file a command. What is captured, checked and written is decided
+//! elsewhere.
+
+mod check;
+mod convert;
+mod list;
+mod output;
+mod record;
+mod report;
+mod run;
+
+use std::io::Write as _;
+
+use std::fmt;
+
+use crate::cli::{Cli, Command};
+
+/// What is printed in one line before avtrace exits.
+#[derive(Debug)]
+pub struct Failure {
+    /// What went wrong, and what to do about it.
+    pub message: String,
+    /// The exit status (`SPEC.md` §8).
+    pub status: u8,
+}
+
+impl Failure {
+    /// avtrace itself has failed.
+    fn internal(error: impl fmt::Display) -> Self {
+        Self { message: error.to_string(), status: 1 }
+    }
+
+    /// What was asked for makes no sense.
+    fn usage(error: impl fmt::Display) -> Self {
+        Self { message: error.to_string(), status: 2 }
+    }
+
+    /// What was to be read is not what it should be.
+    fn input(error: impl fmt::Display) -> Self {
+        Self { message: error.to_string(), status: 3 }
+    }
+}
+
+/// Does what the command line says, and returns the exit status.
+///
+/// # Errors
+/// When that fails. Nothing was printed of it yet.
+pub fn run(cli: Cli) -> Result<u8, Failure> {
+    match cli.command {
+        None => run::run(cli.run),
+        Some(Command::Run(arguments)) => run::run(arguments),
+        Some(Command::Probes(arguments)) => list::probes(&arguments),
+        Some(Command::Record(arguments)) => record::run(arguments),
+        Some(Command::Check(arguments)) => check::run(&arguments),
+        Some(Command::Convert(arguments)) => convert::run(&arguments),
+        Some(Command::Report(arguments)) => report::run(&arguments),
+    }
+}
+
+/// Prints an error, in one line and without anything that could act on a terminal.
+pub fn complain(message: &str) {
+    // When nobody reads it there is nobody to tell.
+    let _ = writeln!(std::io::stderr(), "avtrace: error: {}", crate::report::printable(message));
+}
+
+/// Which of two exit statuses is worse, when several inputs are dealt with in one go: avtrace's own failure, then
+/// input that cannot be read, then findings.
+fn worse(one: u8, other: u8) -> u8 {
+    let rank = |status| match status {
+        0 => 0,
+        3 => 2,
+        1 => 3,
+        _ => 1,
+    };
+    if rank(other) > rank(one) { other } else { one }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::worse;
+
+    #[test]
+    fn the_worst_status_is_that_of_all() {
+        let worst = |all: &[u8]| all.iter().copied().fold(0, worse);
+        assert_eq!(worst(&[]), 0);
+        assert_eq!(worst(&[0, 66, 0]), 66);
+        assert_eq!(worst(&[66, 3, 66]), 3);
+        assert_eq!(worst(&[3, 1, 66]), 1);
+        assert_eq!(worst(&[0, 9, 0]), 9);
+    }
+}

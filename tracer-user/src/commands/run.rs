@@ -1,0 +1,85 @@
+//! `avtrace run`: a program, checked while it runs.
+
+use super::{
+    Failure, list,
+    output::{check_destination, check_file, destination, render},
+};
+use crate::{
+    cli::{CaptureArgs, RegionsArg, RunArgs},
+    probes::{select::Rules, watch::WatchSpec},
+    report::{self, Destination},
+    session::{self, Outcome, RunOptions, spec::Spec},
+};
+
+pub(super) fn run(arguments: RunArgs) -> Result<u8, Failure> {
+    if arguments.list_regions {
+        return list::regions(&arguments);
+    }
+    let options = run_options(&arguments)?;
+    let destination = destination(&arguments.output, Destination::Stderr);
+    check_destination(&destination)?;
+    if let Some(path) = &arguments.record {
+        check_file("trace", path)?;
+    }
+    let Outcome { ending, report, recorded } = session::run(&options)
+        .map_err(|error| Failure { message: error.to_string(), status: error.exit_status() })?;
+    let bytes = render(&report, &arguments.output, &destination)?;
+    if let Err(error) = report::write_output(&destination, bytes.as_bytes()) {
+        // Better in the wrong place than lost.
+        if destination != Destination::Stderr {
+            let _ = report::write_output(&Destination::Stderr, bytes.as_bytes());
+        }
+        return Err(Failure::internal(error));
+    }
+    if let Some(Err(error)) = recorded {
+        return Err(Failure::internal(error));
+    }
+    if report.has_findings() {
+        return Ok(arguments.output.error_exitcode);
+    }
+    // As a shell shows it: the low byte.
+    Ok(ending.shell_status() as u8)
+}
+
+/// What a run is asked to do.
+pub(super) fn run_options(arguments: &RunArgs) -> Result<RunOptions, Failure> {
+    let (watch, rules) = watches_and_rules(&arguments.capture)?;
+    Ok(RunOptions {
+        command: arguments.program.clone(),
+        watch,
+        rules,
+        checker: Some(checker::Options {
+            regions: regions(arguments.regions),
+            ..checker::Options::live()
+        }),
+        record: arguments.record.clone(),
+        buffer_bytes: arguments.capture.buffer << 20,
+        as_root: arguments.capture.as_root,
+        debug_bpf: arguments.capture.debug_bpf,
+        perf_probes: arguments.capture.perf_probes,
+    })
+}
+
+/// What is to be watched, and which functions are regions: from files first, then from the command line.
+pub(super) fn watches_and_rules(
+    arguments: &CaptureArgs,
+) -> Result<(Vec<WatchSpec>, Rules), Failure> {
+    let (mut watch, mut rules) = (Vec::new(), Rules::new());
+    for path in &arguments.spec {
+        let spec = Spec::read(path).map_err(Failure::usage)?;
+        watch.extend(spec.watch);
+        rules.extend(spec.rules);
+    }
+    for spec in &arguments.watch {
+        watch.push(spec.parse().map_err(Failure::usage)?);
+    }
+    rules.extend(arguments.rules.iter().cloned());
+    Ok((watch, rules))
+}
+
+pub(super) fn regions(argument: RegionsArg) -> checker::Regions {
+    match argument {
+        RegionsArg::Outermost => checker::Regions::Outermost,
+        RegionsArg::All => checker::Regions::All,
+    }
+}

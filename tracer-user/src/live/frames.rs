@@ -1,0 +1,369 @@
+//! Which regions each thread has open, and which of them a change of the stack ends: the stack-pointer rule. Knows
+//! stack pointers and numbers; what they are of is decided in `source`.
+//!
+//! A region that is a function ends at the latest when its frame is gone. The frame's entry stack pointer is the
+//! address of its return address: an event at a higher stack pointer is of a caller, and a function that is entered
+//! there has written over the return address.
+//!
+//! Where control leaves frames without their returns, ending a region too early is harmless, since it only hides
+//! violations. So a throw suspends all of them, and the catch begins those again whose frames are still there.
+
+use checker::event::{LocationId, RegionId, ThreadId};
+
+use crate::probes::exits::Leaves;
+
+/// A change of a thread's open regions, for the checker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// A region begins.
+    Begin(RegionId, LocationId),
+    /// The innermost region ends.
+    End(LocationId),
+}
+
+/// A function's frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// The function's number in the plan.
+    pub function: u32,
+    /// The stack pointer at its first instruction.
+    pub sp: u64,
+}
+
+/// An open region.
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    region: RegionId,
+    location: LocationId,
+    /// A function's; `None` for a region by markers, which ends by its own.
+    frame: Option<Frame>,
+    /// It has jumped to a function that lets go of a lock, and ends with that.
+    leaving: bool,
+}
+
+#[derive(Debug, Default)]
+struct Stack {
+    /// The outermost first.
+    open: Vec<Open>,
+    /// How many of them are functions.
+    functions: usize,
+    /// For each exception in flight the regions that were open at its throw.
+    suspended: Vec<Vec<Open>>,
+    throwing: bool,
+}
+
+/// The open regions of all threads.
+#[derive(Debug, Default)]
+pub struct Frames {
+    threads: Vec<Stack>,
+    changes: Vec<Change>,
+}
+
+impl Frames {
+    fn stack(&mut self, thread: ThreadId) -> &mut Stack {
+        if self.threads.len() <= thread.index() {
+            self.threads.resize_with(thread.index() + 1, Stack::default);
+        }
+        &mut self.threads[thread.index()]
+    }
+
+    /// What has changed since the last call, in order.
+    pub fn take_changes(&mut self) -> impl Iterator<Item = Change> + use<> {
+        std::mem::take(&mut self.changes).into_iter()
+    }
+
+    /// Everything is forgotten, as the checker does after a gap.
+    pub fn clear(&mut self) {
+        self.threads.clear();
+    }
+
+    /// The thread has ended.
+    pub fn end_thread(&mut self, thread: ThreadId) {
+        *self.stack(thread) = Stack::default();
+    }
+
+    /// A thread is at stack pointer `sp`: frames below are gone. 0 says nothing of them.
+    pub fn at(&mut self, thread: ThreadId, sp: u64) {
+        if self.stack(thread).functions > 0 {
+            self.remove_while(thread, |open, frame| open.leaving || frame.sp < sp);
+        }
+    }
+
+    /// A thread lets go of a lock, by a call with the caller's stack pointer at `sp`. To be followed by
+    /// [`released`](Self::released): the call may be the last thing that a function did.
+    pub fn release(&mut self, thread: ThreadId, sp: u64) {
+        if self.stack(thread).functions > 0 {
+            // The jump left the return address where it was, and so the caller's stack pointer is above it.
+            let last = |open: &Open, frame: Frame| open.leaving && frame.sp + 8 == sp;
+            self.remove_while(thread, |open, frame| {
+                !last(open, frame) && (open.leaving || frame.sp < sp)
+            });
+        }
+    }
+
+    /// What [`release`](Self::release) told has happened.
+    pub fn released(&mut self, thread: ThreadId) {
+        if self.stack(thread).functions > 0 {
+            self.remove_while(thread, |open, _| open.leaving);
+        }
+    }
+
+    /// A region by a marker begins.
+    pub fn begin(&mut self, thread: ThreadId, region: RegionId, location: LocationId) {
+        self.push(thread, Open { region, location, frame: None, leaving: false });
+    }
+
+    /// A region by a marker ends: the innermost one, or the innermost of that name. Markers inside it end with it.
+    /// Returns whether there is one.
+    pub fn end(
+        &mut self,
+        thread: ThreadId,
+        region: Option<RegionId>,
+        location: LocationId,
+    ) -> bool {
+        let stack = self.stack(thread);
+        let matching =
+            |open: &Open| open.frame.is_none() && region.is_none_or(|region| open.region == region);
+        let Some(index) = stack.open.iter().rposition(matching) else { return false };
+        self.remove(thread, index, location, |open| open.frame.is_some());
+        true
+    }
+
+    /// A function is entered.
+    pub fn enter(
+        &mut self,
+        thread: ThreadId,
+        region: RegionId,
+        location: LocationId,
+        frame: Frame,
+    ) {
+        self.remove_while(thread, |open, old| open.leaving || old.sp <= frame.sp);
+        self.push(thread, Open { region, location, frame: Some(frame), leaving: false });
+    }
+
+    /// A function's exit is reached, at stack pointer `sp`, with these flags.
+    pub fn exit(&mut self, thread: ThreadId, frame: Frame, leaves: Leaves, flags: u16) {
+        self.at(thread, frame.sp);
+        let here = |open: &Open| match (open.frame, leaves) {
+            (Some(open), Leaves::WithoutFrame) => open == frame,
+            (Some(open), Leaves::Always | Leaves::IntoRelease) => open.function == frame.function,
+            (Some(open), Leaves::If(condition)) => {
+                open.function == frame.function && condition.holds(flags)
+            }
+            (None, _) => false,
+        };
+        if let Some(index) = self.stack(thread).open.iter().rposition(here) {
+            let open = &mut self.stack(thread).open[index];
+            if leaves == Leaves::IntoRelease && open.frame == Some(frame) {
+                open.leaving = true;
+                return;
+            }
+            let location = self.stack(thread).open[index].location;
+            self.remove(thread, index, location, |_| true);
+        }
+    }
+
+    /// Control leaves an unknown number of frames: all functions end.
+    pub fn leave_all(&mut self, thread: ThreadId) {
+        self.stack(thread).suspended.clear();
+        self.remove_while(thread, |_, _| true);
+    }
+
+    /// A C++ exception is about to be raised, which a catch will tell.
+    pub fn throw(&mut self, thread: ThreadId) {
+        self.stack(thread).throwing = true;
+    }
+
+    /// An exception is raised.
+    pub fn raise(&mut self, thread: ThreadId) {
+        let stack = self.stack(thread);
+        if !std::mem::take(&mut stack.throwing) {
+            return self.leave_all(thread);
+        }
+        let functions = stack.open.iter().filter(|open| open.frame.is_some()).copied().collect();
+        stack.suspended.push(functions);
+        self.remove_while(thread, |_, _| true);
+    }
+
+    /// A C++ exception is caught, in a frame with this stack pointer.
+    pub fn catch(&mut self, thread: ThreadId, sp: u64) {
+        self.at(thread, sp);
+        let Some(suspended) = self.stack(thread).suspended.pop() else { return };
+        for open in suspended.into_iter().filter(|open| !open.leaving) {
+            if open.frame.is_some_and(|frame| frame.sp >= sp) {
+                self.push(thread, open);
+            }
+        }
+    }
+
+    fn push(&mut self, thread: ThreadId, open: Open) {
+        let stack = self.stack(thread);
+        stack.functions += usize::from(open.frame.is_some());
+        stack.open.push(open);
+        self.changes.push(Change::Begin(open.region, open.location));
+    }
+
+    fn remove_while(&mut self, thread: ThreadId, gone: impl Fn(&Open, Frame) -> bool) {
+        let of_gone = |open: &Open| open.frame.is_some_and(|frame| gone(open, frame));
+        while let Some(index) = self.stack(thread).open.iter().rposition(of_gone) {
+            let location = self.stack(thread).open[index].location;
+            self.remove(thread, index, location, |_| true);
+        }
+    }
+
+    /// Ends the region at `index` and all inside it; of those inside, the ones to keep begin anew.
+    fn remove(
+        &mut self,
+        thread: ThreadId,
+        index: usize,
+        location: LocationId,
+        keep: impl Fn(&Open) -> bool,
+    ) {
+        let stack = self.stack(thread);
+        let ended = stack.open.split_off(index);
+        stack.functions -= ended.iter().filter(|open| open.frame.is_some()).count();
+        self.changes.extend(ended.iter().map(|_| Change::End(location)));
+        for open in ended.into_iter().skip(1).filter(keep) {
+            self.push(thread, open);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const T: ThreadId = ThreadId(0);
+    const L: LocationId = LocationId(0);
+
+    fn frame(function: u32, sp: u64) -> Frame {
+        Frame { function, sp }
+    }
+
+    fn enter(frames: &mut Frames, function: u32, sp: u64) {
+        frames.enter(T, RegionId(function), L, frame(function, sp));
+    }
+
+    /// `+1` for the begin of region 1, `-` for an end.
+    fn changes(frames: &mut Frames) -> String {
+        frames
+            .take_changes()
+            .map(|change| match change {
+                Change::Begin(region, _) => format!("+{}", region.0),
+                Change::End(_) => "-".to_owned(),
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_function_ends_at_its_return() {
+        let mut frames = Frames::default();
+        enter(&mut frames, 1, 100);
+        frames.at(T, 80);
+        frames.at(T, 100);
+        assert_eq!(changes(&mut frames), "+1");
+        frames.exit(T, frame(1, 100), Leaves::WithoutFrame, 0);
+        assert_eq!(changes(&mut frames), "-");
+        frames.exit(T, frame(1, 100), Leaves::WithoutFrame, 0);
+        assert_eq!(changes(&mut frames), "");
+    }
+
+    #[test]
+    fn calls_of_itself_nest() {
+        let mut frames = Frames::default();
+        enter(&mut frames, 1, 100);
+        enter(&mut frames, 1, 60);
+        frames.exit(T, frame(1, 60), Leaves::WithoutFrame, 0);
+        frames.exit(T, frame(1, 100), Leaves::WithoutFrame, 0);
+        assert_eq!(changes(&mut frames), "+1+1--");
+    }
+
+    #[test]
+    fn a_return_of_another_frame_is_none_of_this() {
+        let mut frames = Frames::default();
+        enter(&mut frames, 1, 100);
+        frames.exit(T, frame(1, 60), Leaves::WithoutFrame, 0);
+        assert_eq!(changes(&mut frames), "+1", "a jump by a table");
+        frames.exit(T, frame(1, 60), Leaves::Always, 0);
+        assert_eq!(changes(&mut frames), "-", "a jump to unknown code: too early is harmless");
+    }
+
+    #[test]
+    fn a_higher_stack_pointer_ends_what_was_left() {
+        let mut frames = Frames::default();
+        enter(&mut frames, 1, 100);
+        enter(&mut frames, 2, 60);
+        frames.at(T, 80);
+        assert_eq!(changes(&mut frames), "+1+2-");
+        frames.at(T, 108);
+        assert_eq!(changes(&mut frames), "-");
+        enter(&mut frames, 1, 100);
+        enter(&mut frames, 2, 100);
+        assert_eq!(changes(&mut frames), "+1-+2", "the return address was written over");
+    }
+
+    #[test]
+    fn a_jump_to_a_release_ends_after_it() {
+        let mut frames = Frames::default();
+        enter(&mut frames, 1, 100);
+        frames.exit(T, frame(1, 100), Leaves::IntoRelease, 0);
+        frames.release(T, 108);
+        assert_eq!(changes(&mut frames), "+1");
+        frames.released(T);
+        assert_eq!(changes(&mut frames), "-");
+        enter(&mut frames, 1, 100);
+        frames.exit(T, frame(1, 100), Leaves::IntoRelease, 0);
+        frames.release(T, 80);
+        assert_eq!(changes(&mut frames), "+1-", "of a signal handler");
+        enter(&mut frames, 1, 100);
+        frames.exit(T, frame(1, 100), Leaves::IntoRelease, 0);
+        frames.at(T, 80);
+        assert_eq!(changes(&mut frames), "+1-");
+    }
+
+    #[test]
+    fn markers_end_by_themselves() {
+        let mut frames = Frames::default();
+        enter(&mut frames, 1, 100);
+        frames.begin(T, RegionId(7), L);
+        frames.exit(T, frame(1, 100), Leaves::WithoutFrame, 0);
+        assert_eq!(changes(&mut frames), "+1+7--+7", "the marker's region goes on");
+        frames.at(T, 1000);
+        assert_eq!(changes(&mut frames), "");
+        assert!(frames.end(T, Some(RegionId(7)), L));
+        assert!(!frames.end(T, Some(RegionId(7)), L));
+        assert_eq!(changes(&mut frames), "-");
+    }
+
+    #[test]
+    fn a_catch_begins_again_what_was_not_left() {
+        let mut frames = Frames::default();
+        enter(&mut frames, 1, 100);
+        enter(&mut frames, 2, 60);
+        frames.throw(T);
+        frames.raise(T);
+        assert_eq!(changes(&mut frames), "+1+2--");
+        frames.catch(T, 70);
+        assert_eq!(changes(&mut frames), "+1");
+        // A panic says nothing about its catch.
+        frames.raise(T);
+        frames.catch(T, 70);
+        assert_eq!(changes(&mut frames), "-");
+    }
+
+    #[test]
+    fn a_conditional_jump_leaves_when_it_is_taken() {
+        let je = crate::probes::exits::exits(
+            &[crate::probes::exits::Part { start: 0, code: &[0x0f, 0x84, 0, 1, 0, 0, 0xc3] }],
+            0,
+        )
+        .unwrap()[0]
+            .leaves;
+        let mut frames = Frames::default();
+        enter(&mut frames, 1, 100);
+        frames.exit(T, frame(1, 100), je, 0);
+        assert_eq!(changes(&mut frames), "+1");
+        frames.exit(T, frame(1, 100), je, 1 << 6);
+        assert_eq!(changes(&mut frames), "-");
+    }
+}

@@ -1,0 +1,359 @@
+//! What calls of synchronisation functions mean for the checker: which operations, on which ids. Keeps what the
+//! calls themselves do not tell: who holds a lock how, which post lets which thread through, the rounds of barriers.
+//! Threads and locations have their ids already; records and symbols are not known here.
+
+mod barrier;
+mod semaphore;
+
+use checker::event::{LocationId, LockId, Op, SyncId, ThreadId};
+use rustc_hash::FxHashMap;
+use tracer_ebpf::Kind;
+
+use self::{barrier::Barrier, semaphore::Semaphore};
+use crate::probes::calls::Object;
+
+/// A synchronisation object that was seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// Its process address.
+    pub address: u64,
+    /// What it is.
+    pub object: Object,
+    /// Where it was first used.
+    pub first_used: LocationId,
+}
+
+/// A call that counts, or its return.
+#[derive(Clone, Copy, Debug)]
+pub struct Call {
+    /// Who.
+    pub thread: ThreadId,
+    /// What happened.
+    pub kind: Kind,
+    /// What the object is.
+    pub object: Object,
+    /// Its process address.
+    pub address: u64,
+    /// What else the call is about: see [`Kind`].
+    pub second: u64,
+    /// The result, at a return.
+    pub result: u16,
+    /// The stack pointer in the caller.
+    pub sp: u64,
+    /// Where in the code.
+    pub location: LocationId,
+}
+
+/// A thread that waits for a condition.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    condition: u64,
+    mutex: LockId,
+    /// The stack pointer in the caller.
+    sp: u64,
+    location: LocationId,
+    /// Signals that there had been of any condition variable when it began.
+    since: u64,
+}
+
+/// A condition variable.
+#[derive(Debug, Default)]
+struct Condition {
+    waiters: u64,
+    /// For each thread that has signalled it: the object that stands for these signals, and when the last one was.
+    signals: Vec<(ThreadId, SyncId, u64)>,
+}
+
+/// A once flag: the thread that last ran the routine, and the object that stands for that.
+#[derive(Clone, Copy, Debug)]
+struct Once {
+    runner: ThreadId,
+    id: SyncId,
+}
+
+/// Results of a wait for a condition, in Linux's numbers.
+mod result {
+    pub const SUCCESS: u16 = 0;
+    /// The thread does not own the mutex.
+    pub const EPERM: u16 = 1;
+    /// The mutex was taken; its last owner died with it.
+    pub const EOWNERDEAD: u16 = 130;
+    /// The mutex cannot be taken any more.
+    pub const ENOTRECOVERABLE: u16 = 131;
+}
+
+/// All synchronisation objects of a process.
+#[derive(Debug, Default)]
+pub struct SyncObjects {
+    locks: Vec<Known>,
+    lock_ids: FxHashMap<u64, LockId>,
+    syncs: Vec<Known>,
+    /// Who holds a reader-writer lock or a spinlock exclusively.
+    owners: FxHashMap<LockId, ThreadId>,
+    /// By thread.
+    waiting: Vec<Option<Waiting>>,
+    conditions: FxHashMap<u64, Condition>,
+    /// Signals of condition variables so far.
+    signals: u64,
+    semaphores: FxHashMap<u64, Semaphore>,
+    barriers: FxHashMap<u64, Barrier>,
+    onces: FxHashMap<u64, Once>,
+    once_ids: FxHashMap<(u64, ThreadId), SyncId>,
+}
+
+impl SyncObjects {
+    /// A lock.
+    #[must_use]
+    pub fn lock(&self, lock: LockId) -> Option<&Known> {
+        self.locks.get(lock.index())
+    }
+
+    /// An object that is not a lock.
+    #[must_use]
+    pub fn sync(&self, sync: SyncId) -> Option<&Known> {
+        self.syncs.get(sync.index())
+    }
+
+    /// Passes on what a call means: nothing, an operation, or several.
+    pub fn call(&mut self, call: &Call, emit: &mut impl FnMut(Op, LocationId)) {
+        let Call { thread, kind, object, address, location, .. } = *call;
+        let op = match kind {
+            Kind::Acquire => {
+                let lock = self.lock_at(call);
+                if object != Object::Mutex {
+                    self.owners.insert(lock, thread);
+                }
+                Op::Acquire(lock)
+            }
+            Kind::AcquireShared => {
+                let lock = self.lock_at(call);
+                if self.owners.get(&lock) == Some(&thread) {
+                    self.owners.remove(&lock);
+                }
+                Op::AcquireShared(lock)
+            }
+            Kind::Release => {
+                self.unwound_without_leaving(call, emit);
+                match self.release(call) {
+                    Some(op) => op,
+                    None => return,
+                }
+            }
+            Kind::LockReset | Kind::Init => match self.reset(call) {
+                Some(op) => op,
+                None => return,
+            },
+            Kind::ConditionWait => return self.condition_wait(call, emit),
+            Kind::ConditionWake => return self.condition_wake(call, emit),
+            Kind::Signal => match object {
+                Object::Semaphore => {
+                    let ids = (&mut self.syncs, known(call));
+                    Op::Signal(self.semaphores.entry(address).or_default().post(thread, ids))
+                }
+                Object::Once => Op::Signal(self.ran(call)),
+                _ => match self.condition_signal(call) {
+                    Some(id) => Op::Signal(id),
+                    None => return,
+                },
+            },
+            Kind::Wait => match self.let_through(call) {
+                Some(id) => Op::Wait(id),
+                None => return,
+            },
+            Kind::Arrive => {
+                let ids = (&mut self.syncs, known(call));
+                Op::Arrive(self.barriers.entry(address).or_default().arrive(thread, ids))
+            }
+            Kind::Depart => match self.barriers.entry(address).or_default().depart(thread) {
+                Some(id) => Op::Depart(id),
+                None => return,
+            },
+            _ => return,
+        };
+        emit(op, location);
+    }
+
+    /// The lock at an address. Another kind of lock there is another lock.
+    fn lock_at(&mut self, call: &Call) -> LockId {
+        if let Some(&lock) = self.lock_ids.get(&call.address)
+            && self.locks[lock.index()].object == call.object
+        {
+            return lock;
+        }
+        self.locks.push(known(call));
+        let lock = LockId((self.locks.len() - 1) as u32);
+        self.lock_ids.insert(call.address, lock);
+        lock
+    }
+
+    fn release(&mut self, call: &Call) -> Option<Op> {
+        if call.object == Object::Mutex {
+            return Some(Op::Release(self.lock_at(call)));
+        }
+        let is_known = self.lock_ids.contains_key(&call.address);
+        let lock = self.lock_at(call);
+        if self.owners.get(&lock) == Some(&call.thread) {
+            self.owners.remove(&lock);
+            return Some(Op::Release(lock));
+        }
+        match call.object {
+            // `pthread_spin_init`, which is the same code in glibc.
+            Object::Spinlock => {
+                self.owners.remove(&lock);
+                is_known.then_some(Op::Reset(lock))
+            }
+            _ => Some(Op::ReleaseShared(lock)),
+        }
+    }
+
+    /// The object is another one from now on: what was known of it orders nothing any more.
+    fn reset(&mut self, call: &Call) -> Option<Op> {
+        let address = call.address;
+        match call.object {
+            Object::Mutex | Object::RwLock | Object::Spinlock => {
+                let lock = *self.lock_ids.get(&address)?;
+                self.owners.remove(&lock);
+                return Some(Op::Reset(lock));
+            }
+            Object::Condvar => {
+                if let Some(condition) = self.conditions.get_mut(&address) {
+                    condition.waiters = 0;
+                }
+            }
+            Object::Semaphore => {
+                let value = if call.kind == Kind::Init { call.second & 0xffff_ffff } else { 0 };
+                self.semaphores.entry(address).or_default().reset(value);
+            }
+            Object::Barrier => {
+                let threads = (call.kind == Kind::Init).then_some(call.second & 0xffff_ffff);
+                self.barriers.entry(address).or_default().reset(threads);
+            }
+            Object::Once | Object::Thread => {}
+        }
+        None
+    }
+
+    fn condition_wait(&mut self, call: &Call, emit: &mut impl FnMut(Op, LocationId)) {
+        let mutex = self.lock_at(&Call { object: Object::Mutex, address: call.second, ..*call });
+        let index = call.thread.index();
+        if index >= self.waiting.len() {
+            self.waiting.resize(index + 1, None);
+        }
+        self.conditions.entry(call.address).or_default().waiters += 1;
+        self.waiting[index] = Some(Waiting {
+            condition: call.address,
+            mutex,
+            sp: call.sp,
+            location: call.location,
+            since: self.signals,
+        });
+        emit(Op::Release(mutex), call.location);
+    }
+
+    /// A signal when nobody waits is lost.
+    fn condition_signal(&mut self, call: &Call) -> Option<SyncId> {
+        let condition = self.conditions.get_mut(&call.address).filter(|known| known.waiters > 0)?;
+        self.signals += 1;
+        let signals = &mut condition.signals;
+        if let Some((_, id, last)) = signals.iter_mut().find(|(thread, ..)| *thread == call.thread)
+        {
+            *last = self.signals;
+            return Some(*id);
+        }
+        let id = new_id(&mut self.syncs, known(call));
+        signals.push((call.thread, id, self.signals));
+        Some(id)
+    }
+
+    fn condition_wake(&mut self, call: &Call, emit: &mut impl FnMut(Op, LocationId)) {
+        let Some(waiting) = self.stop_waiting(call.thread) else { return };
+        if matches!(call.result, result::SUCCESS | result::EOWNERDEAD)
+            && let Some(condition) = self.conditions.get(&waiting.condition)
+        {
+            // Of all that were given since it began; which one it was nobody can tell.
+            for (thread, id, last) in &condition.signals {
+                if *last > waiting.since && *thread != call.thread {
+                    emit(Op::Wait(*id), call.location);
+                }
+            }
+        }
+        if !matches!(call.result, result::EPERM | result::ENOTRECOVERABLE) {
+            emit(Op::Acquire(waiting.mutex), call.location);
+        }
+    }
+
+    fn stop_waiting(&mut self, thread: ThreadId) -> Option<Waiting> {
+        let waiting = self.waiting.get_mut(thread.index())?.take()?;
+        if let Some(condition) = self.conditions.get_mut(&waiting.condition) {
+            condition.waiters = condition.waiters.saturating_sub(1);
+        }
+        Some(waiting)
+    }
+
+    /// The thread does something with this stack pointer. If it was waiting for a condition further down, then
+    /// cancellation has unwound the wait, which takes the mutex again before anything else.
+    #[inline]
+    pub fn acts_at(&mut self, thread: ThreadId, sp: u64, emit: &mut impl FnMut(Op, LocationId)) {
+        /// No further up than a stack is large, in bytes: a signal handler may have a stack of its own.
+        const STACK: u64 = 8 << 20;
+        let Some(Some(waiting)) = self.waiting.get(thread.index()) else { return };
+        if sp >= waiting.sp
+            && sp - waiting.sp < STACK
+            && let Some(waiting) = self.stop_waiting(thread)
+        {
+            emit(Op::Acquire(waiting.mutex), waiting.location);
+        }
+    }
+
+    /// Clean-up handlers may be called on top of the wait that was cancelled (musl does that). Who lets go of the
+    /// mutex that it waits with has taken it again.
+    fn unwound_without_leaving(&mut self, call: &Call, emit: &mut impl FnMut(Op, LocationId)) {
+        let Some(Some(waiting)) = self.waiting.get(call.thread.index()) else { return };
+        let (mutex, location) = (waiting.mutex, waiting.location);
+        if self.lock_ids.get(&call.address) == Some(&mutex) {
+            self.stop_waiting(call.thread);
+            emit(Op::Acquire(mutex), location);
+        }
+    }
+
+    /// The thread has ended.
+    pub fn exits(&mut self, thread: ThreadId) {
+        self.stop_waiting(thread);
+    }
+
+    fn ran(&mut self, call: &Call) -> SyncId {
+        let key = (call.address, call.thread);
+        let id = *self.once_ids.entry(key).or_insert_with(|| new_id(&mut self.syncs, known(call)));
+        self.onces.insert(call.address, Once { runner: call.thread, id });
+        id
+    }
+
+    fn let_through(&mut self, call: &Call) -> Option<SyncId> {
+        if call.object == Object::Semaphore {
+            return self.semaphores.entry(call.address).or_default().wait();
+        }
+        let once = self.onces.get(&call.address)?;
+        (once.runner != call.thread).then_some(once.id)
+    }
+
+    /// Events were lost: who holds, waits or has been let through is not known any more.
+    pub fn gap(&mut self) {
+        self.owners.clear();
+        self.waiting.fill(None);
+        self.conditions.values_mut().for_each(|condition| condition.waiters = 0);
+        self.semaphores.values_mut().for_each(|semaphore| semaphore.reset(0));
+        self.barriers.values_mut().for_each(Barrier::gap);
+    }
+}
+
+fn known(call: &Call) -> Known {
+    Known { address: call.address, object: call.object, first_used: call.location }
+}
+
+fn new_id(syncs: &mut Vec<Known>, known: Known) -> SyncId {
+    syncs.push(known);
+    SyncId((syncs.len() - 1) as u32)
+}
+
+#[cfg(test)]
+mod tests;

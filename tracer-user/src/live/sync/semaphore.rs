@@ -1,0 +1,83 @@
+//! Which post lets which wait through a semaphore: the oldest one that has let nobody through yet, after the value
+//! that the semaphore started with. No events are made here.
+
+use std::collections::VecDeque;
+
+use checker::event::{SyncId, ThreadId};
+
+use super::{Known, new_id};
+
+/// Ids for the posts of one thread that have let nobody through yet, at most. Further posts share them: a wait then
+/// depends on a later post of the same thread than the one that let it through.
+const MAX_IDS: usize = 64;
+
+/// Posts that are remembered at most: of those that have let nobody through, the latest.
+const MAX_POSTS: usize = 1 << 16;
+
+/// A semaphore.
+#[derive(Debug, Default)]
+pub(super) struct Semaphore {
+    /// What is left of the value that it started with, as far as that is known.
+    initial: u64,
+    /// Posts that have let nobody through yet, oldest first: the thread's place in `posters`, and the id.
+    posts: VecDeque<(usize, SyncId)>,
+    posters: Vec<Poster>,
+}
+
+/// A thread that posts. Its ids stand for its posts in turn.
+#[derive(Debug)]
+struct Poster {
+    thread: ThreadId,
+    ids: Vec<SyncId>,
+    next: usize,
+    /// How many of its posts have let nobody through yet.
+    open: usize,
+}
+
+impl Semaphore {
+    pub(super) fn post(
+        &mut self,
+        thread: ThreadId,
+        (syncs, known): (&mut Vec<Known>, Known),
+    ) -> SyncId {
+        if self.posts.len() >= MAX_POSTS {
+            self.take();
+        }
+        let place = self.posters.iter().position(|poster| poster.thread == thread);
+        let place = place.unwrap_or_else(|| {
+            self.posters.push(Poster { thread, ids: Vec::new(), next: 0, open: 0 });
+            self.posters.len() - 1
+        });
+        let poster = &mut self.posters[place];
+        if poster.open >= poster.ids.len() && poster.ids.len() < MAX_IDS {
+            // Before the oldest one, which is the next in turn.
+            poster.ids.insert(poster.next, new_id(syncs, known));
+        }
+        let id = poster.ids[poster.next];
+        poster.next = (poster.next + 1) % poster.ids.len();
+        poster.open += 1;
+        self.posts.push_back((place, id));
+        id
+    }
+
+    /// The post that lets a wait through; none when that is the starting value.
+    pub(super) fn wait(&mut self) -> Option<SyncId> {
+        if self.initial > 0 {
+            self.initial -= 1;
+            return None;
+        }
+        self.take()
+    }
+
+    fn take(&mut self) -> Option<SyncId> {
+        let (place, id) = self.posts.pop_front()?;
+        self.posters[place].open -= 1;
+        Some(id)
+    }
+
+    pub(super) fn reset(&mut self, value: u64) {
+        self.initial = value;
+        self.posts.clear();
+        self.posters.iter_mut().for_each(|poster| poster.open = 0);
+    }
+}

@@ -1,0 +1,279 @@
+//! Calls in the order in which they are recorded, and what the checker is told.
+
+use super::*;
+
+const SP: u64 = 0x7fff_0000;
+
+#[derive(Default)]
+struct World {
+    syncs: SyncObjects,
+    told: Vec<(u32, Op)>,
+}
+
+impl World {
+    fn call(&mut self, thread: u32, kind: Kind, object: Object, address: u64) -> Vec<Op> {
+        self.with(Call { second: 0, ..call(thread, kind, object, address) })
+    }
+
+    fn with(&mut self, call: Call) -> Vec<Op> {
+        let mut ops = Vec::new();
+        self.syncs.call(&call, &mut |op, _| ops.push(op));
+        self.told.extend(ops.iter().map(|op| (call.thread.0, *op)));
+        ops
+    }
+
+    fn acts_at(&mut self, thread: u32, sp: u64) -> Vec<Op> {
+        let mut ops = Vec::new();
+        self.syncs.acts_at(ThreadId(thread), sp, &mut |op, _| ops.push(op));
+        ops
+    }
+
+    fn wait(&mut self, thread: u32) -> Vec<Op> {
+        let begin = call(thread, Kind::ConditionWait, Object::Condvar, 0x200);
+        self.with(Call { second: 0x100, ..begin })
+    }
+
+    fn wake(&mut self, thread: u32, result: u16) -> Vec<Op> {
+        self.with(Call { result, ..call(thread, Kind::ConditionWake, Object::Condvar, 0x200) })
+    }
+
+    fn signal(&mut self, thread: u32) -> Vec<Op> {
+        self.call(thread, Kind::Signal, Object::Condvar, 0x200)
+    }
+}
+
+fn call(thread: u32, kind: Kind, object: Object, address: u64) -> Call {
+    Call {
+        thread: ThreadId(thread),
+        kind,
+        object,
+        address,
+        second: 0,
+        result: 0,
+        sp: SP,
+        location: LocationId(0),
+    }
+}
+
+const LOCK: LockId = LockId(0);
+
+#[test]
+fn an_unlock_of_a_reader_writer_lock_is_what_the_thread_holds() {
+    let mut world = World::default();
+    let mut step = |thread, kind| world.call(thread, kind, Object::RwLock, 0x100);
+    assert_eq!(step(0, Kind::AcquireShared), [Op::AcquireShared(LOCK)]);
+    assert_eq!(step(1, Kind::AcquireShared), [Op::AcquireShared(LOCK)]);
+    assert_eq!(step(0, Kind::Release), [Op::ReleaseShared(LOCK)]);
+    assert_eq!(step(1, Kind::Release), [Op::ReleaseShared(LOCK)]);
+    assert_eq!(step(1, Kind::Acquire), [Op::Acquire(LOCK)]);
+    assert_eq!(step(1, Kind::Release), [Op::Release(LOCK)]);
+    assert_eq!(step(1, Kind::AcquireShared), [Op::AcquireShared(LOCK)]);
+    assert_eq!(step(1, Kind::Release), [Op::ReleaseShared(LOCK)]);
+}
+
+#[test]
+fn an_unlock_of_a_spinlock_that_is_not_held_is_its_start_of_life() {
+    let mut world = World::default();
+    let mut step = |thread, kind| world.call(thread, kind, Object::Spinlock, 0x100);
+    assert_eq!(step(0, Kind::Release), [], "a lock that nobody knows");
+    assert_eq!(step(0, Kind::Acquire), [Op::Acquire(LOCK)]);
+    assert_eq!(step(0, Kind::Release), [Op::Release(LOCK)]);
+    assert_eq!(step(1, Kind::Release), [Op::Reset(LOCK)]);
+}
+
+#[test]
+fn another_kind_of_lock_at_an_address_is_another_lock() {
+    let mut world = World::default();
+    assert_eq!(world.call(0, Kind::Acquire, Object::Mutex, 0x100), [Op::Acquire(LOCK)]);
+    assert_eq!(world.call(0, Kind::Acquire, Object::Spinlock, 0x100), [Op::Acquire(LockId(1))]);
+    let known = |lock| world.syncs.lock(lock).map(|known| (known.address, known.object));
+    assert_eq!(known(LOCK), Some((0x100, Object::Mutex)));
+    assert_eq!(known(LockId(1)), Some((0x100, Object::Spinlock)));
+}
+
+#[test]
+fn a_lock_that_nobody_took_has_nothing_to_forget() {
+    let mut world = World::default();
+    assert_eq!(world.call(0, Kind::LockReset, Object::Mutex, 0x100), []);
+    world.call(0, Kind::Acquire, Object::Mutex, 0x100);
+    assert_eq!(world.call(0, Kind::LockReset, Object::Mutex, 0x100), [Op::Reset(LOCK)]);
+}
+
+#[test]
+fn a_wait_for_a_condition_lets_go_of_the_mutex_and_takes_it_again() {
+    let mut world = World::default();
+    world.call(0, Kind::Acquire, Object::Mutex, 0x100);
+    assert_eq!(world.wait(0), [Op::Release(LOCK)]);
+    assert_eq!(world.signal(1), [Op::Signal(SyncId(0))]);
+    assert_eq!(world.wake(0, 0), [Op::Wait(SyncId(0)), Op::Acquire(LOCK)]);
+    assert_eq!(world.wake(0, 0), [], "it does not wait any more");
+}
+
+#[test]
+fn a_timeout_takes_the_mutex_and_nothing_lets_it_through() {
+    let mut world = World::default();
+    world.wait(0);
+    world.signal(1);
+    assert_eq!(world.wake(0, libc::ETIMEDOUT as u16), [Op::Acquire(LOCK)]);
+    world.wait(0);
+    assert_eq!(world.wake(0, libc::EPERM as u16), [], "the mutex was another's");
+}
+
+#[test]
+fn signals_that_nobody_waits_for_and_those_from_before_let_nobody_through() {
+    let mut world = World::default();
+    assert_eq!(world.signal(1), [], "nobody waits");
+    world.wait(0);
+    world.signal(1);
+    world.wait(2);
+    assert_eq!(world.signal(3), [Op::Signal(SyncId(1))]);
+    assert_eq!(world.wake(2, 0), [Op::Wait(SyncId(1)), Op::Acquire(LOCK)]);
+    assert_eq!(world.wake(0, 0), [Op::Wait(SyncId(0)), Op::Wait(SyncId(1)), Op::Acquire(LOCK)]);
+    assert_eq!(world.wait(0), [Op::Release(LOCK)]);
+    assert_eq!(world.wake(0, 0), [Op::Acquire(LOCK)], "spurious");
+}
+
+#[test]
+fn a_wait_that_was_unwound_has_taken_the_mutex_again() {
+    let mut world = World::default();
+    world.wait(0);
+    assert_eq!(world.acts_at(0, SP - 64), [], "a signal handler's");
+    assert_eq!(world.acts_at(0, SP + (1 << 30)), [], "a handler's on another stack");
+    assert_eq!(world.acts_at(0, SP), [Op::Acquire(LOCK)]);
+    assert_eq!(world.acts_at(0, SP), []);
+    assert_eq!(world.signal(1), [], "nobody waits any more");
+}
+
+#[test]
+fn who_unlocks_the_mutex_that_it_waits_with_has_taken_it_again() {
+    let mut world = World::default();
+    world.wait(0);
+    assert_eq!(world.call(0, Kind::Release, Object::Mutex, 0x500), [Op::Release(LockId(1))]);
+    let unlock = world.call(0, Kind::Release, Object::Mutex, 0x100);
+    assert_eq!(unlock, [Op::Acquire(LOCK), Op::Release(LOCK)]);
+    assert_eq!(world.acts_at(0, SP), [], "it does not wait any more");
+}
+
+#[test]
+fn the_value_of_a_semaphore_lets_through_before_its_posts_do() {
+    let mut world = World::default();
+    let init = call(0, Kind::Init, Object::Semaphore, 0x300);
+    // The high half of the register is not part of the argument.
+    assert_eq!(world.with(Call { second: 0xdead_0000_0000_0002, ..init }), []);
+    let mut step = |thread, kind| world.call(thread, kind, Object::Semaphore, 0x300);
+    assert_eq!(step(0, Kind::Wait), []);
+    assert_eq!(step(0, Kind::Signal), [Op::Signal(SyncId(0))]);
+    assert_eq!(step(1, Kind::Wait), [], "the second of the two that it started with");
+    assert_eq!(step(1, Kind::Wait), [Op::Wait(SyncId(0))]);
+}
+
+#[test]
+fn each_post_lets_one_wait_through_in_turn() {
+    let mut world = World::default();
+    let mut step = |thread, kind| world.call(thread, kind, Object::Semaphore, 0x300);
+    assert_eq!(step(0, Kind::Signal), [Op::Signal(SyncId(0))]);
+    assert_eq!(step(1, Kind::Signal), [Op::Signal(SyncId(1))]);
+    assert_eq!(step(0, Kind::Signal), [Op::Signal(SyncId(2))]);
+    assert_eq!(step(2, Kind::Wait), [Op::Wait(SyncId(0))]);
+    assert_eq!(step(0, Kind::Signal), [Op::Signal(SyncId(0))], "it stands for nothing now");
+    assert_eq!(step(2, Kind::Wait), [Op::Wait(SyncId(1))]);
+    assert_eq!(step(2, Kind::Wait), [Op::Wait(SyncId(2))]);
+    assert_eq!(step(2, Kind::Wait), [Op::Wait(SyncId(0))]);
+    assert_eq!(step(2, Kind::Wait), [], "its value was not known");
+}
+
+#[test]
+fn posts_that_nobody_waits_for_take_no_more_ids_than_a_few() {
+    let mut world = World::default();
+    for _ in 0..1000 {
+        world.call(0, Kind::Signal, Object::Semaphore, 0x300);
+    }
+    assert!(world.syncs.syncs.len() <= 64);
+    for _ in 0..1000 {
+        assert_eq!(world.call(1, Kind::Wait, Object::Semaphore, 0x300).len(), 1);
+    }
+    assert_eq!(world.call(1, Kind::Wait, Object::Semaphore, 0x300), []);
+}
+
+/// Arrivals and departures at a barrier for two, by the round.
+fn rounds(threads: Option<u64>, steps: &[(u32, Kind)]) -> Vec<Option<u32>> {
+    let mut world = World::default();
+    if let Some(threads) = threads {
+        world.with(Call { second: threads, ..call(0, Kind::Init, Object::Barrier, 0x400) });
+    }
+    let mut round = |&(thread, kind): &(u32, Kind)| match world.call(
+        thread,
+        kind,
+        Object::Barrier,
+        0x400,
+    )[..]
+    {
+        [Op::Arrive(SyncId(id))] if kind == Kind::Arrive => Some(id),
+        [Op::Depart(SyncId(id))] if kind == Kind::Depart => Some(id),
+        [] => None,
+        ref others => panic!("{others:?}"),
+    };
+    steps.iter().map(&mut round).collect()
+}
+
+#[test]
+fn rounds_of_a_barrier_are_told_apart_by_how_many_it_waits_for() {
+    use Kind::{Arrive, Depart};
+    // The third thread arrives for the second round before any has left the first.
+    let steps =
+        [(0, Arrive), (1, Arrive), (2, Arrive), (0, Depart), (0, Arrive), (2, Depart), (1, Depart)];
+    let first = [0, 0, 1, 0, 1, 1, 0].map(Some);
+    assert_eq!(rounds(Some(2), &steps), first);
+    // The first round is over: its id is free.
+    let more = [(0, Depart), (3, Arrive)];
+    let all: Vec<_> = steps.iter().chain(&more).copied().collect();
+    assert_eq!(rounds(Some(2), &all)[7..], [Some(1), Some(0)]);
+}
+
+#[test]
+fn without_its_number_a_round_ends_with_the_first_departure() {
+    use Kind::{Arrive, Depart};
+    let steps = [(0, Arrive), (1, Arrive), (1, Depart), (1, Arrive), (0, Depart), (0, Arrive)];
+    assert_eq!(rounds(None, &steps), [0, 0, 0, 1, 0, 1].map(Some));
+    // An arrival was not seen: what is open must not go on.
+    let steps = [(0, Arrive), (1, Depart), (2, Arrive), (0, Depart)];
+    assert_eq!(rounds(None, &steps), [Some(0), None, Some(1), Some(0)]);
+}
+
+#[test]
+fn a_round_that_a_thread_was_unwound_in_is_not_used_again() {
+    use Kind::{Arrive, Depart};
+    let steps = [(0, Arrive), (1, Arrive), (1, Depart), (0, Arrive), (1, Arrive)];
+    assert_eq!(rounds(Some(2), &steps), [0, 0, 0, 1, 1].map(Some));
+}
+
+#[test]
+fn whoever_ran_the_routine_lets_the_others_through() {
+    let mut world = World::default();
+    let mut step = |thread, kind| world.call(thread, kind, Object::Once, 0x500);
+    assert_eq!(step(0, Kind::Wait), [], "it ran before we looked");
+    assert_eq!(step(1, Kind::Signal), [Op::Signal(SyncId(0))]);
+    assert_eq!(step(1, Kind::Wait), [], "its own");
+    assert_eq!(step(0, Kind::Wait), [Op::Wait(SyncId(0))]);
+    assert_eq!(step(2, Kind::Signal), [Op::Signal(SyncId(1))], "a new flag at the address");
+    assert_eq!(step(0, Kind::Wait), [Op::Wait(SyncId(1))]);
+}
+
+#[test]
+fn after_a_gap_nothing_is_taken_for_granted() {
+    let mut world = World::default();
+    world.call(0, Kind::Acquire, Object::RwLock, 0x600);
+    world.call(0, Kind::Signal, Object::Semaphore, 0x300);
+    world.call(0, Kind::Arrive, Object::Barrier, 0x400);
+    world.wait(1);
+    world.syncs.gap();
+    assert_eq!(
+        world.call(0, Kind::Release, Object::RwLock, 0x600),
+        [Op::ReleaseShared(LOCK)],
+        "which the checker leaves out"
+    );
+    assert_eq!(world.call(1, Kind::Wait, Object::Semaphore, 0x300), []);
+    assert_eq!(world.call(0, Kind::Depart, Object::Barrier, 0x400), []);
+    assert_eq!(world.signal(0), []);
+    assert_eq!(world.wake(1, 0), []);
+}

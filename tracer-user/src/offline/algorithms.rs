@@ -1,0 +1,63 @@
+//! The algorithms that `avtrace check` offers, one entry each. What they do is in `checker`.
+
+use std::fmt;
+
+use checker::{AeroDrome, Checker, Davida, Options, RegionTrack, Velodrome};
+
+/// All of them; the first is the default.
+pub const ALGORITHMS: &[Algorithm] = &[
+    Algorithm {
+        name: "davida",
+        about: "Violating transactions with witnesses, and whether the trace is serializable",
+        nested: true,
+        instances: true,
+        start: |options| Box::new(Davida::new(options)),
+    },
+    Algorithm {
+        name: "regiontrack",
+        about: "Violating transactions by event clocks alone, without witnesses",
+        nested: true,
+        instances: true,
+        start: |options| Box::new(RegionTrack::new(options)),
+    },
+    Algorithm {
+        name: "aerodrome",
+        about: "Whether the trace is serializable, by vector clocks; stops at the first cycle",
+        nested: false,
+        instances: false,
+        start: |options| Box::new(AeroDrome::new(options)),
+    },
+    Algorithm {
+        name: "velodrome",
+        about: "Whether the trace is serializable, by a graph of transactions, with the cycle",
+        nested: false,
+        instances: true,
+        start: |options| Box::new(Velodrome::new(options)),
+    },
+];
+
+/// An algorithm.
+pub struct Algorithm {
+    /// What users and reports call it.
+    pub name: &'static str,
+    /// What it finds, in a few words.
+    pub about: &'static str,
+    /// Whether it can check every level of nested regions.
+    pub nested: bool,
+    /// Whether it lists instances of violations.
+    pub instances: bool,
+    /// Makes a checker of it.
+    pub start: fn(Options) -> Box<dyn Checker>,
+}
+
+impl fmt::Debug for Algorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+/// The algorithm of a name.
+#[must_use]
+pub fn find(name: &str) -> Option<&'static Algorithm> {
+    ALGORITHMS.iter().find(|algorithm| algorithm.name == name)
+}

@@ -1,0 +1,223 @@
+//! Checking one trace: its events to a checker, what is found to a report. Which algorithm that is, and how the
+//! trace is read, is decided elsewhere.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Instant;
+
+use checker::Checker;
+use checker::event::{EventNumber, LocationId, Op};
+use checker::finding::Findings;
+use checker::format::{Batch, Gap, Names, ObservedValue, TraceReader};
+
+use super::algorithms::Algorithm;
+use super::input::{Input, InputError};
+use super::names::TraceNames;
+use super::progress::Progress;
+use super::read::{self, Consumer, Stopped};
+use super::recording;
+use super::stats::Stats;
+use crate::report::{self, Nesting, NotSeen, Relation, Report, Subject};
+
+/// How to check.
+#[derive(Clone, Copy, Debug)]
+pub struct Request {
+    /// By which algorithm.
+    pub algorithm: &'static Algorithm,
+    /// The checker's options. A recording of a running program is checked leniently in any case, as it was or would
+    /// have been while the program ran.
+    pub options: checker::Options,
+}
+
+/// What came of a check.
+#[derive(Debug)]
+pub struct Checked {
+    /// What was found.
+    pub report: Report,
+    /// Why what was checked is not all of the trace.
+    pub incomplete: Option<String>,
+    /// Figures.
+    pub stats: Stats,
+}
+
+/// Observed values that are remembered at most: those of the latest accesses.
+const MAX_VALUES: usize = 1 << 13;
+/// Observed values that are kept for the report at most.
+const MAX_KEPT_VALUES: usize = 1 << 20;
+
+/// Checks a trace.
+///
+/// # Errors
+/// When the trace cannot be read, or an event does not fit and the request is not lenient. What was found before is
+/// not told then.
+pub fn check(
+    input: &Input,
+    request: &Request,
+    progress: &mut Progress,
+) -> Result<Checked, InputError> {
+    let started = Instant::now();
+    let lenient = request.options.lenient;
+    let mut reader = input.reader(lenient)?;
+    let mut run = Run { request, checker: None, values: Values::default(), begins: Vec::new() };
+    let incomplete =
+        read::to_end(input, &mut reader, lenient, progress, &mut run).map_err(|stopped| {
+            match stopped {
+                Stopped::Read(error) => error,
+                Stopped::Consumer(error) => reader.misfit(error),
+            }
+        })?;
+    if reader.summary().events == 0
+        && incomplete.is_none()
+        && let Some(error) = input.without_events(&reader)
+    {
+        return Err(error);
+    }
+    run.checker(reader.names());
+    let Run { checker, values, begins, .. } = run;
+    let findings = checker.map(Checker::finish).unwrap_or_default();
+    let stats = stats(&reader, &findings, started);
+    let mut not_seen = recording::read_not_seen(reader.names());
+    not_seen.notes.extend(notes(&stats, incomplete.as_deref(), lenient));
+    let names = TraceNames::new(reader.into_names(), values.kept, begins);
+    let report = report(input, request, &findings, not_seen, names);
+    Ok(Checked { report, incomplete, stats })
+}
+
+/// A check under way.
+struct Run<'request> {
+    request: &'request Request,
+    /// Made when the first part of the trace was read: what the trace says of itself decides how.
+    checker: Option<Box<dyn Checker>>,
+    values: Values,
+    /// Where each region was seen to begin first.
+    begins: Vec<Option<LocationId>>,
+}
+
+impl Run<'_> {
+    fn checker(&mut self, names: &Names) -> &mut dyn Checker {
+        let Request { algorithm, mut options } = *self.request;
+        let checker = self.checker.get_or_insert_with(|| {
+            options.lenient |= recording::is_live(names);
+            (algorithm.start)(options)
+        });
+        &mut **checker
+    }
+
+    /// Where new regions begin: they are in the events that were read with them.
+    fn find_begins(&mut self, batch: &Batch<'_>) {
+        let known = self.begins.len();
+        if batch.names.region_count() == known {
+            return;
+        }
+        self.begins.resize(batch.names.region_count(), None);
+        for event in batch.events {
+            if let Op::Begin(region) = event.op
+                && region.index() >= known
+                && let Some(begin) = self.begins.get_mut(region.index())
+            {
+                begin.get_or_insert(event.location);
+            }
+        }
+    }
+}
+
+impl Consumer for Run<'_> {
+    type Error = checker::EventError;
+
+    const DONE: &'static str = "checked";
+
+    fn events(&mut self, batch: &Batch<'_>) -> Result<(), Self::Error> {
+        self.find_begins(batch);
+        let checker = self.checker(batch.names);
+        checker.events(batch.events)?;
+        let found = checker.counts().distinct_witnesses;
+        self.values.add(batch.values, found);
+        Ok(())
+    }
+
+    fn gap(&mut self, _gap: Gap, names: &Names) -> Result<(), Self::Error> {
+        self.checker(names).gap();
+        Ok(())
+    }
+}
+
+/// The values around accesses: those of the latest, and those that may be of findings.
+#[derive(Default)]
+struct Values {
+    recent: VecDeque<ObservedValue>,
+    kept: BTreeMap<EventNumber, ObservedValue>,
+    witnesses: u64,
+}
+
+impl Values {
+    fn add(&mut self, values: &[ObservedValue], witnesses: u64) {
+        self.recent.extend(values);
+        let surplus = self.recent.len().saturating_sub(MAX_VALUES);
+        self.recent.drain(..surplus);
+        if witnesses != self.witnesses && self.kept.len() < MAX_KEPT_VALUES {
+            self.kept.extend(self.recent.drain(..).map(|value| (value.event, value)));
+        }
+        self.witnesses = witnesses;
+    }
+}
+
+fn stats(reader: &TraceReader<'_>, findings: &Findings, started: Instant) -> Stats {
+    let names = reader.names();
+    Stats {
+        format: reader.format(),
+        compression: reader.compression(),
+        bytes: reader.position(),
+        read: reader.summary(),
+        counts: findings.counts,
+        names: [
+            names.region_count(),
+            names.variable_count(),
+            names.lock_count(),
+            names.sync_count(),
+            names.location_count(),
+        ],
+        elapsed: started.elapsed(),
+    }
+}
+
+/// What the report says of the trace itself.
+fn notes(stats: &Stats, incomplete: Option<&str>, lenient: bool) -> Vec<String> {
+    let mut notes: Vec<String> =
+        incomplete.map(|why| format!("the trace is incomplete: {why}")).into_iter().collect();
+    if let Some(first) = stats.read.first_skipped_line {
+        let count = stats.read.skipped_lines;
+        notes.push(format!("{count} lines are no events and were left out, line {first} first"));
+    }
+    // In a recording of a running program that is nothing to wonder at.
+    if lenient && stats.counts.ignored_events > 0 {
+        notes.push(format!(
+            "{} events did not fit what came before them and were left out",
+            stats.counts.ignored_events
+        ));
+    }
+    notes
+}
+
+fn report(
+    input: &Input,
+    request: &Request,
+    findings: &Findings,
+    not_seen: NotSeen,
+    mut names: TraceNames,
+) -> Report {
+    let subject = Subject::Trace { path: input.name().to_owned() };
+    let context = report::Context {
+        algorithm: request.algorithm.name.to_owned(),
+        relation: match request.options.relation {
+            checker::Relation::Full => Relation::Full,
+            checker::Relation::Data => Relation::Data,
+        },
+        nesting: match request.options.regions {
+            checker::Regions::Outermost => Nesting::Outermost,
+            checker::Regions::All => Nesting::All,
+        },
+        with_instances: request.options.instances,
+        not_seen,
+        ..report::Context::new(subject)
+    };
+    report::assemble(findings, &mut names, context)
+}

@@ -1,0 +1,71 @@
+//! Code and data without recorded names, looked up in the files that they belong to: that is what is left for a
+//! recording that was cut short. Only files whose build id is the recorded one are used.
+
+use std::path::Path;
+
+use checker::format::{CodeAddress, Location, LocationKind, ModuleId, Names};
+use rustc_hash::FxHashMap;
+
+use crate::report::SourceFrame;
+use crate::session::names::source_frames;
+use crate::symbolize::{ProcessAddr, Symbolizer};
+
+/// The files that were looked at; `None` for one that is not there, or is another one by now.
+#[derive(Debug, Default)]
+pub(super) struct Code {
+    files: FxHashMap<ModuleId, Option<Symbolizer>>,
+}
+
+impl Code {
+    /// The frames of a location, as far as its addresses tell.
+    pub(super) fn frames(&mut self, names: &Names, location: &Location) -> Vec<SourceFrame> {
+        let first_is_return = location.kind == LocationKind::Call;
+        let mut frames = Vec::new();
+        for (index, at) in location.stack.iter().enumerate() {
+            frames.extend(self.resolve(names, *at, index > 0 || first_is_return));
+        }
+        frames
+    }
+
+    fn resolve(&mut self, names: &Names, at: CodeAddress, is_return: bool) -> Vec<SourceFrame> {
+        let address = ProcessAddr(at.address);
+        let resolved = at.module.and_then(|module| {
+            let file = self.file(names, module)?;
+            if is_return { file.resolve_return_address(address) } else { file.resolve(address) }
+                .ok()
+        });
+        if let Some(resolved) = resolved {
+            return source_frames(&resolved);
+        }
+        let module = at.module.and_then(|module| names.module(module));
+        let path = module.map(|module| Path::new(&module.path));
+        vec![SourceFrame {
+            function: Some(format!("{:#x}", at.address)),
+            module: path
+                .map(|path| path.file_name().unwrap_or(path.as_os_str()))
+                .map(|name| name.to_string_lossy().into_owned()),
+            ..SourceFrame::default()
+        }]
+    }
+
+    /// The variable at a process address.
+    pub(super) fn variable(&mut self, names: &Names, address: u64, size: u64) -> Option<String> {
+        (0..names.modules().len() as u32).map(ModuleId).find_map(|id| {
+            let link = address.wrapping_sub(names.module(id)?.load_bias);
+            let described = self.file(names, id)?.describe(ProcessAddr(link), size).ok()?;
+            Some(described.to_string())
+        })
+    }
+
+    /// The file of a module; link-time addresses stand for process addresses in it.
+    fn file(&mut self, names: &Names, id: ModuleId) -> Option<&Symbolizer> {
+        let module = names.module(id)?;
+        let open = || {
+            let symbolizer = Symbolizer::for_executable(Path::new(&module.path)).ok()?;
+            let file = symbolizer.executable()?.file().ok()?;
+            let is_same = file.build_id().is_some_and(|found| found == module.build_id);
+            is_same.then_some(symbolizer)
+        };
+        self.files.entry(id).or_insert_with(open).as_ref()
+    }
+}

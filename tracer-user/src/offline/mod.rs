@@ -1,0 +1,20 @@
+//! Traces in files: opening, checking and converting them, and names for what is found. How a trace is read and
+//! what is found in it is decided in `checker`; nothing here needs the kernel side.
+
+pub mod algorithms;
+mod check;
+mod code;
+mod convert;
+mod input;
+mod names;
+mod progress;
+mod read;
+pub mod recording;
+mod stats;
+
+pub use check::{Checked, Request, check};
+pub use convert::{ConvertFailure, Converted, convert};
+pub use input::{Input, InputError};
+pub use names::TraceNames;
+pub use progress::Progress;
+pub use stats::Stats;

@@ -1,0 +1,141 @@
+//! Names for what is found in a recorded trace: those that the trace has, and source lines from the files that it
+//! names. Names are made in `checker`'s readers, or where the trace was recorded.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use checker::event::{EventNumber, LocationId, RegionId, ThreadId};
+use checker::finding;
+use checker::format::{self, Frame, ObservedValue};
+
+use super::code::Code;
+use crate::report::{Names, Object, ObjectKind, RegionName, SourceFrame, ThreadName, Value};
+use crate::session::names::without_internals;
+use crate::symbolize::SourceCache;
+
+/// What the region of a `begin` without a name is called.
+const UNNAMED: &str = "(unnamed)";
+
+/// Names of a trace.
+#[derive(Debug)]
+pub struct TraceNames {
+    names: format::Names,
+    values: BTreeMap<EventNumber, ObservedValue>,
+    begins: Vec<Option<LocationId>>,
+    code: Code,
+    lines: SourceCache,
+}
+
+impl TraceNames {
+    /// From the names of a trace that was read to its end, the values that were kept, and where each region was
+    /// seen to begin.
+    #[must_use]
+    pub fn new(
+        names: format::Names,
+        values: BTreeMap<EventNumber, ObservedValue>,
+        begins: Vec<Option<LocationId>>,
+    ) -> Self {
+        Self { names, values, begins, code: Code::default(), lines: SourceCache::default() }
+    }
+
+    fn named(&mut self, object: Option<format::Object>, unknown: ObjectKind) -> Object {
+        let Some(format::Object { kind, name, address, size, .. }) = object else {
+            return Object { kind: unknown, name: None, address: None };
+        };
+        let name = name.or_else(|| {
+            let name = self.code.variable(&self.names, address?, size.unwrap_or(1))?;
+            Some(if unknown == ObjectKind::Variable { name } else { without_internals(&name) })
+        });
+        Object { kind: kind_from(kind, unknown), name, address }
+    }
+}
+
+impl Names for TraceNames {
+    fn region(&mut self, region: RegionId) -> RegionName {
+        let Some(known) = self.names.region(region) else { return RegionName::default() };
+        if known.name.is_empty() {
+            // All regions without a name are one, and each begins somewhere else.
+            return RegionName { name: UNNAMED.to_owned(), frames: Vec::new() };
+        }
+        let location = known.location.or_else(|| *self.begins.get(region.index())?);
+        let frames = location.map_or_else(Vec::new, |location| self.frames(location));
+        RegionName { name: known.name, frames }
+    }
+
+    fn frames(&mut self, location: LocationId) -> Vec<SourceFrame> {
+        let frames: Vec<_> = self.names.frames(location).map(source_frame).collect();
+        if !frames.is_empty() {
+            return frames;
+        }
+        if let Some(label) = self.names.label(location) {
+            return vec![SourceFrame::from_label(&label)];
+        }
+        let recorded = self.names.location(location);
+        recorded.map_or_else(Vec::new, |location| self.code.frames(&self.names, &location))
+    }
+
+    fn object(&mut self, object: finding::Object) -> Object {
+        match object {
+            finding::Object::Variable(id) => {
+                self.named(self.names.variable(id), ObjectKind::Variable)
+            }
+            finding::Object::Lock(id) => self.named(self.names.lock(id), ObjectKind::Lock),
+            finding::Object::Sync(id) => self.named(self.names.sync(id), ObjectKind::Sync),
+            finding::Object::Thread(id) => {
+                let name = self.thread(id).name;
+                Object { kind: ObjectKind::Thread, name, address: None }
+            }
+        }
+    }
+
+    fn thread(&mut self, thread: ThreadId) -> ThreadName {
+        let format::Thread { name, tid } = self.names.thread(thread).unwrap_or_default();
+        ThreadName { name, tid }
+    }
+
+    fn source_line(&mut self, file: &str, line: u32) -> Option<String> {
+        self.lines.line(Path::new(file), line, None).map(|line| line.text)
+    }
+
+    fn value(&mut self, event: EventNumber) -> Option<Value> {
+        let &ObservedValue { before, after, length, written, .. } = self.values.get(&event)?;
+        Some(Value::observed(before, after, length.into(), written))
+    }
+
+    fn regions(&mut self) -> Vec<RegionId> {
+        (0..self.names.region_count() as u32).map(RegionId).collect()
+    }
+
+    fn threads(&mut self) -> Vec<ThreadId> {
+        (0..self.names.thread_count() as u32).map(ThreadId).collect()
+    }
+}
+
+fn source_frame(frame: Frame<'_>) -> SourceFrame {
+    SourceFrame {
+        function: frame.function.map(str::to_owned),
+        file: frame.file.map(str::to_owned),
+        line: frame.line,
+        column: frame.column,
+        module: frame.module.map(str::to_owned),
+        is_wrapper: frame.is_wrapper,
+    }
+}
+
+/// The report's kind for a trace's; those of later versions are not known here.
+fn kind_from(kind: format::ObjectKind, unknown: ObjectKind) -> ObjectKind {
+    match kind {
+        format::ObjectKind::Variable => ObjectKind::Variable,
+        format::ObjectKind::Lock => ObjectKind::Lock,
+        format::ObjectKind::Mutex => ObjectKind::Mutex,
+        format::ObjectKind::RwLock => ObjectKind::RwLock,
+        format::ObjectKind::Spinlock => ObjectKind::Spinlock,
+        format::ObjectKind::Sync => ObjectKind::Sync,
+        format::ObjectKind::Condvar => ObjectKind::Condvar,
+        format::ObjectKind::Semaphore => ObjectKind::Semaphore,
+        format::ObjectKind::Barrier => ObjectKind::Barrier,
+        format::ObjectKind::Once => ObjectKind::Once,
+        format::ObjectKind::Futex => ObjectKind::Futex,
+        _ => unknown,
+    }
+}

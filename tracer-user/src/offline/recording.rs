@@ -1,0 +1,61 @@
+//! What avtrace's recordings say of a run besides its events and names: the keys of a trace's properties, and what
+//! stands in them. Written when a run is recorded, read when the recording is checked.
+
+use checker::format::{Lost, Names, Property};
+
+use crate::report::{LostEvents, NotSeen};
+
+/// Says that a trace was recorded from a running program. Such a trace may begin in the middle of things: events
+/// that do not fit are no fault of it.
+const RECORDED_BY: &str = "avtrace.recorded-by";
+
+/// All that the run could not see, as JSON.
+const NOT_SEEN: &str = "avtrace.not-seen";
+
+/// What stands at the beginning of a recording.
+#[must_use]
+pub fn mark() -> Property {
+    let version = concat!("avtrace ", env!("CARGO_PKG_VERSION"));
+    Property { key: RECORDED_BY.to_owned(), value: version.to_owned() }
+}
+
+/// Whether a trace was recorded from a running program.
+#[must_use]
+pub fn is_live(names: &Names) -> bool {
+    names.properties().iter().any(|property| property.key == RECORDED_BY)
+}
+
+/// What a recording says of what was not seen. Gaps are left out: they are in the trace itself.
+///
+/// # Errors
+/// Those of `serde_json`, for which there is no cause.
+pub fn not_seen(seen: &NotSeen) -> Result<(Vec<Lost>, Property), serde_json::Error> {
+    let lost = seen.lost_events.iter();
+    let lost =
+        lost.map(|lost| Lost { class: lost.class.clone(), count: lost.count }).collect::<Vec<_>>();
+    let rest =
+        NotSeen { lost_events: Vec::new(), gaps: 0, unresolved_locations: 0, ..seen.clone() };
+    let value = serde_json::to_string(&rest)?;
+    Ok((lost, Property { key: NOT_SEEN.to_owned(), value }))
+}
+
+/// What the run that was recorded could not see.
+#[must_use]
+pub fn read_not_seen(names: &Names) -> NotSeen {
+    let property = names.properties().iter().rev().find(|property| property.key == NOT_SEEN);
+    let mut seen: NotSeen = match property.map(|property| serde_json::from_str(&property.value)) {
+        Some(Ok(seen)) => seen,
+        Some(Err(error)) => NotSeen {
+            notes: vec![format!("what the recording could not see is not readable: {error}")],
+            ..NotSeen::default()
+        },
+        None => NotSeen::default(),
+    };
+    (seen.gaps, seen.unresolved_locations) = (0, 0);
+    seen.lost_events = names
+        .lost()
+        .iter()
+        .map(|lost| LostEvents { class: lost.class.clone(), count: lost.count })
+        .collect();
+    seen
+}

@@ -1,0 +1,82 @@
+//! What a trace is made of, and what checking it took, for `--stats`. Counted where it is checked.
+
+use std::fmt;
+use std::fs;
+use std::time::Duration;
+
+use checker::finding::Counts;
+use checker::format::{Compression, Format, Summary};
+
+/// Figures of one check.
+#[derive(Clone, Debug)]
+pub struct Stats {
+    /// The trace's format.
+    pub format: Format,
+    /// How it is compressed.
+    pub compression: Compression,
+    /// Its size in bytes, compressed if it is.
+    pub bytes: u64,
+    /// What was read.
+    pub read: Summary,
+    /// What was counted.
+    pub counts: Counts,
+    /// How many regions, variables, locks, other synchronisation objects and code locations there are.
+    pub names: [usize; 5],
+    /// From the first byte read to the last finding, without the look-up of names.
+    pub elapsed: Duration,
+}
+
+impl fmt::Display for Stats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let format = match self.format {
+            Format::Text => "text",
+            Format::Avt => "binary (.avt)",
+        };
+        let compression = match self.compression {
+            Compression::None => "",
+            Compression::Gzip => ", gzip",
+            Compression::Zstd => ", Zstandard",
+        };
+        writeln!(f, "  format        {format}{compression}, {} bytes", self.bytes)?;
+        let Counts { events, threads, transactions, unary_transactions, .. } = self.counts;
+        writeln!(f, "  events        {events}, of {threads} threads")?;
+        writeln!(
+            f,
+            "  transactions  {transactions}, {unary_transactions} of them single events outside of every region"
+        )?;
+        let Counts { dependencies, violations, violating_transactions, .. } = self.counts;
+        writeln!(f, "  dependencies  {dependencies}")?;
+        writeln!(
+            f,
+            "  violations    {violations} instances, {} distinct, in {violating_transactions} transactions",
+            self.counts.distinct_witnesses
+        )?;
+        let [regions, variables, locks, syncs, locations] = self.names;
+        writeln!(
+            f,
+            "  objects       {regions} regions, {variables} variables, {locks} locks, {syncs} others, {locations} \
+             locations"
+        )?;
+        let Summary { gaps, skipped_lines, .. } = self.read;
+        writeln!(
+            f,
+            "  left out      {skipped_lines} lines, {} events; {gaps} gaps",
+            self.counts.ignored_events
+        )?;
+        let seconds = self.elapsed.as_secs_f64();
+        let rate = events as f64 / seconds.max(1e-9) / 1e6;
+        write!(f, "  time          {seconds:.3} s, {rate:.1} million events a second")?;
+        if let Some(peak) = peak_memory() {
+            write!(f, "\n  memory        {} MiB at most so far", peak >> 20)?;
+        }
+        Ok(())
+    }
+}
+
+/// The most memory that this process has had, in bytes.
+fn peak_memory() -> Option<u64> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kib: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+    Some(kib << 10)
+}

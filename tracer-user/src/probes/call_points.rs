@@ -1,0 +1,195 @@
+//! Where the probes of a function that synchronises go: at its entry and its returns, by its machine code. Which
+//! functions there are is decided in `calls`.
+
+use iced_x86::Register;
+use tracer_ebpf::{Cookie, Kind};
+
+use super::{
+    calls::{CallSpec, Ending, Role},
+    flow::{Code64, Flow, Hidden},
+    placement::{self, Cost, Needs, Placement},
+};
+use crate::{
+    kernel::ProbeProgram,
+    symbolize::{ElfFile, LinkAddr},
+};
+
+/// A place to probe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallPoint {
+    /// By which program.
+    pub program: ProbeProgram,
+    /// Where.
+    pub address: LinkAddr,
+    /// What to record.
+    pub kind: Kind,
+    /// Flags of the cookie.
+    pub flags: u8,
+    /// How many bytes the stack pointer is below what it is at the function's first instruction.
+    pub depth: u16,
+}
+
+/// Why a function cannot be probed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoPoints {
+    /// Its code is not there.
+    #[error("its code is not in the file")]
+    NoCode,
+    /// Its returns cannot be found.
+    #[error(transparent)]
+    Hidden(#[from] Hidden),
+    /// It has no returns, as far as one can see.
+    #[error("it has no return")]
+    NoReturn,
+    /// No instruction of its entry is executed once a call.
+    #[error("its first instruction is executed more than once a call, or cannot be probed")]
+    NoEntry,
+    /// The call of the once routine was not found.
+    #[error("the place where it calls the routine is not found")]
+    NoRoutine,
+}
+
+/// A function's code in its file.
+struct Function<'file> {
+    file: &'file ElfFile,
+    start: LinkAddr,
+    /// From its first instruction to its last.
+    code: &'file [u8],
+}
+
+/// The places to probe for a function at `start`. None when all that it does is done by another one of `others`, the
+/// starts of functions with the same role, which it jumps to.
+///
+/// # Errors
+///
+/// When there is no place that is right whatever the function does.
+pub fn call_points(
+    file: &ElfFile,
+    spec: CallSpec,
+    start: LinkAddr,
+    others: &[LinkAddr],
+) -> Result<Vec<CallPoint>, NoPoints> {
+    /// More than any of these functions has, in bytes; where their size is unknown.
+    const WINDOW: usize = 4096;
+    let extent = file.function_containing(start).filter(|extent| extent.start == start);
+    let length = extent.map_or(WINDOW, |extent| (extent.end.0 - start.0) as usize);
+    let code = file.bytes_at(start, length).ok_or(NoPoints::NoCode)?;
+    let function = Function { file, start, code };
+    let flow = function.flow();
+    let mut points = Vec::new();
+    if let Some((program, kind)) = spec.role.at_entry() {
+        // A second record of the same call would be a second release, or a second arrival.
+        let tail_calls = |flow: &Flow| others.iter().any(|other| function.reaches(flow, *other));
+        if flow.as_ref().is_ok_and(tail_calls) {
+            return Ok(points);
+        }
+        let place = function.entry(spec.role, false)?;
+        points.push(function.point(program, place, kind, spec.role.flags()));
+    }
+    match spec.role.at_return() {
+        None => {}
+        Some((Ending::ReturnProbe, kind)) => {
+            points.extend(function.with_return_probe(spec.role, kind, flow)?);
+        }
+        Some((Ending::EachReturn, kind)) => {
+            let flow = flow?;
+            let place = function.entry(spec.role, false)?;
+            let flags = spec.role.flags();
+            points.push(function.point(ProbeProgram::CallEnter, place, kind, flags));
+            points.extend(function.returns(&flow, kind, flags)?);
+            if spec.role == Role::Once {
+                points.push(function.routine(&flow)?);
+            }
+        }
+    }
+    Ok(points)
+}
+
+/// Tail jumps are followed this far, in bytes, in both directions.
+const REACH: u64 = 1 << 20;
+
+impl Function<'_> {
+    /// Where the code that control flow may reach starts.
+    fn low(&self) -> u64 {
+        let segment = self.file.segments().iter().find(|segment| segment.contains(self.start));
+        let segment = segment.map_or(self.start.0, |segment| segment.address.0);
+        segment.max(self.start.0.saturating_sub(REACH))
+    }
+
+    fn flow(&self) -> Result<Flow, Hidden> {
+        let low = self.low();
+        let length = (self.start.0 - low + REACH) as usize;
+        let bytes = self.file.bytes_at(LinkAddr(low), length).unwrap_or_default();
+        let function_at = |offset: u64| {
+            let extent = self.file.function_containing(LinkAddr(low + offset))?;
+            Some((extent.start.0.checked_sub(low)?, extent.end.0.checked_sub(low)?))
+        };
+        Flow::from(&Code64 { bytes, function_at: &function_at }, self.start.0 - low)
+    }
+
+    fn reaches(&self, flow: &Flow, other: LinkAddr) -> bool {
+        other != self.start
+            && other.0.checked_sub(self.low()).is_some_and(|offset| flow.reaches(offset))
+    }
+
+    fn entry(&self, role: Role, stack: bool) -> Result<Placement, NoPoints> {
+        let arguments: &[Register] = match role {
+            Role::ConditionWait => &[Register::RDI, Register::RSI],
+            Role::Init => &[Register::RDI, Register::RDX],
+            _ => &[Register::RDI],
+        };
+        placement::entry(self.code, Needs { arguments, stack }).ok_or(NoPoints::NoEntry)
+    }
+
+    fn point(&self, program: ProbeProgram, place: Placement, kind: Kind, flags: u8) -> CallPoint {
+        let address = LinkAddr(self.start.0 + place.offset);
+        CallPoint { program, address, kind, flags, depth: place.depth }
+    }
+
+    /// For a function that nothing unwinds.
+    fn with_return_probe(
+        &self,
+        role: Role,
+        kind: Kind,
+        flow: Result<Flow, Hidden>,
+    ) -> Result<Vec<CallPoint>, NoPoints> {
+        let entry = self.entry(role, true);
+        let is_cheap = entry.as_ref().is_ok_and(|place| place.cost == Cost::Emulated);
+        match flow {
+            // One dear probe is better than two, and than none where the entry is a loop's.
+            Ok(flow) if !is_cheap && flow.keeps_first_argument() => {
+                self.returns(&flow, kind, Cookie::LEAF)
+            }
+            _ => {
+                let place = entry?;
+                let programs = [ProbeProgram::CallEnter, ProbeProgram::CallReturn];
+                Ok(programs.map(|program| self.point(program, place, kind, 0)).into())
+            }
+        }
+    }
+
+    fn returns(&self, flow: &Flow, kind: Kind, flags: u8) -> Result<Vec<CallPoint>, NoPoints> {
+        let low = self.low();
+        let point = |offset| CallPoint {
+            program: ProbeProgram::CallEnd,
+            address: LinkAddr(low + offset),
+            kind,
+            flags,
+            depth: 0,
+        };
+        let points: Vec<CallPoint> = flow.returns().into_iter().map(point).collect();
+        if points.is_empty() { Err(NoPoints::NoReturn) } else { Ok(points) }
+    }
+
+    /// Where the routine of a once function has just returned. Threads that wait for it are let through after that.
+    fn routine(&self, flow: &Flow) -> Result<CallPoint, NoPoints> {
+        let (offset, depth) = flow.after_call_of_second_argument().ok_or(NoPoints::NoRoutine)?;
+        Ok(CallPoint {
+            program: ProbeProgram::CallEnd,
+            address: LinkAddr(self.low() + offset),
+            kind: Kind::Signal,
+            flags: Cookie::INSIDE,
+            depth: u16::try_from(depth).map_err(|_| NoPoints::NoRoutine)?,
+        })
+    }
+}

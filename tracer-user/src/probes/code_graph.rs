@@ -1,0 +1,193 @@
+//! What the functions of a file call and which addresses they take, from their machine code. What follows from that
+//! for regions is decided in `defaults`.
+
+use std::{collections::HashMap, rc::Rc};
+
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, OpKind};
+use object::{Object as _, ObjectSymbol as _, ObjectSymbolTable as _, RelocationTarget};
+
+use super::functions::Functions;
+use crate::symbolize::{ElfFile, LinkAddr, Name};
+
+/// What a call leads to.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Callee {
+    /// A function of the file, by its number.
+    Own(usize),
+    /// A function of a library.
+    Import(Rc<Import>),
+}
+
+/// A function of a library that a file calls.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub struct Import {
+    /// Its symbol, mangled.
+    pub symbol: String,
+    /// Its name, short.
+    pub name: String,
+}
+
+/// A direct call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// The calling instruction.
+    pub at: LinkAddr,
+    /// What is called.
+    pub callee: Callee,
+    /// Whether it returns here: a tail call does not.
+    pub returns: bool,
+}
+
+/// What one function does.
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    /// Its direct calls, through tables of the linker too.
+    pub calls: Vec<Call>,
+    /// The functions whose addresses it takes.
+    pub takes: Vec<usize>,
+}
+
+/// What all functions of a file do; by their numbers.
+#[must_use]
+pub fn facts(file: &ElfFile, functions: &Functions) -> Vec<Facts> {
+    let imports = Imports::of(file);
+    functions
+        .iter()
+        .enumerate()
+        .map(|(index, function)| {
+            let mut facts = Facts::default();
+            for part in function.parts(file).unwrap_or_default() {
+                let decoder = Decoder::with_ip(64, part.code, part.start, DecoderOptions::NONE);
+                for instruction in decoder {
+                    note(&instruction, index, functions, file, &imports, &mut facts);
+                }
+            }
+            facts
+        })
+        .collect()
+}
+
+fn note(
+    instruction: &Instruction,
+    index: usize,
+    functions: &Functions,
+    file: &ElfFile,
+    imports: &Imports,
+    facts: &mut Facts,
+) {
+    let callee = match instruction.flow_control() {
+        FlowControl::Call | FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch => {
+            let target = LinkAddr(instruction.near_branch_target());
+            match functions.starting_at(target) {
+                Some(own) => Some(Callee::Own(own)),
+                None => imports.behind(file, target).map(Callee::Import),
+            }
+        }
+        FlowControl::IndirectCall | FlowControl::IndirectBranch
+            if instruction.is_ip_rel_memory_operand() =>
+        {
+            let slot = instruction.ip_rel_memory_address();
+            imports.slots.get(&slot).and_then(|target| match target {
+                Slot::Import(import) => Some(Callee::Import(Rc::clone(import))),
+                Slot::Own(address) => functions.starting_at(*address).map(Callee::Own),
+            })
+        }
+        _ => None,
+    };
+    if let Some(callee) = callee {
+        let returns =
+            matches!(instruction.flow_control(), FlowControl::Call | FlowControl::IndirectCall);
+        // A jump to the own start is a loop or a call of itself, and no news.
+        if returns || callee != Callee::Own(index) {
+            facts.calls.push(Call { at: LinkAddr(instruction.ip()), callee, returns });
+        }
+        return;
+    }
+    if instruction.flow_control() != FlowControl::Next {
+        return;
+    }
+    let taken = if instruction.is_ip_rel_memory_operand() {
+        let address = instruction.ip_rel_memory_address();
+        match imports.slots.get(&address) {
+            Some(Slot::Own(own)) => Some(*own),
+            Some(Slot::Import(_)) => None,
+            None => Some(LinkAddr(address)),
+        }
+    } else {
+        // Code at fixed addresses has them as constants.
+        (0..instruction.op_count())
+            .filter(|&operand| {
+                matches!(
+                    instruction.op_kind(operand),
+                    OpKind::Immediate32 | OpKind::Immediate64 | OpKind::Immediate32to64
+                )
+            })
+            .map(|operand| LinkAddr(instruction.immediate(operand)))
+            .next()
+    };
+    if let Some(own) = taken.and_then(|address| functions.starting_at(address)) {
+        facts.takes.push(own);
+    }
+}
+
+/// What the dynamic linker writes into a slot.
+#[derive(Debug)]
+enum Slot {
+    Import(Rc<Import>),
+    Own(LinkAddr),
+}
+
+/// The slots through which functions of libraries are called.
+#[derive(Debug, Default)]
+pub struct Imports {
+    slots: HashMap<u64, Slot>,
+}
+
+impl Imports {
+    /// Reads them from the file's relocations.
+    #[must_use]
+    pub fn of(file: &ElfFile) -> Self {
+        let mut slots = HashMap::new();
+        let Ok(parsed) = object::File::parse(&**file.bytes()) else { return Self { slots } };
+        let symbols = parsed.dynamic_symbol_table();
+        for (offset, relocation) in parsed.dynamic_relocations().into_iter().flatten() {
+            let RelocationTarget::Symbol(index) = relocation.target() else {
+                if relocation.target() == RelocationTarget::Absolute {
+                    let own = LinkAddr(relocation.addend().cast_unsigned());
+                    slots.insert(offset, Slot::Own(own));
+                }
+                continue;
+            };
+            let symbol = symbols.as_ref().and_then(|table| table.symbol_by_index(index).ok());
+            let Some(symbol) = symbol else { continue };
+            let Ok(name) = symbol.name() else { continue };
+            let slot = if symbol.is_definition() && symbol.address() != 0 {
+                Slot::Own(LinkAddr(symbol.address()))
+            } else {
+                let short = Name::demangle(name).short;
+                Slot::Import(Rc::new(Import { symbol: name.to_owned(), name: short }))
+            };
+            slots.insert(offset, slot);
+        }
+        Self { slots }
+    }
+
+    /// The function that the linker's stub at an address jumps to.
+    #[must_use]
+    pub fn behind(&self, file: &ElfFile, stub: LinkAddr) -> Option<Rc<Import>> {
+        let code = file.bytes_at(stub, 32)?;
+        let mut decoder = Decoder::with_ip(64, code, stub.0, DecoderOptions::NONE);
+        // An `endbr64` may come before the jump.
+        let jump = decoder
+            .iter()
+            .take(2)
+            .find(|instruction| instruction.flow_control() == FlowControl::IndirectBranch)?;
+        if !jump.is_ip_rel_memory_operand() {
+            return None;
+        }
+        match self.slots.get(&jump.ip_rel_memory_address())? {
+            Slot::Import(import) => Some(Rc::clone(import)),
+            Slot::Own(_) => None,
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! The instructions by which control can leave a function: returns and tail jumps, in all parts that a compiler has
+//! made of it. Reads machine code, knows nothing of files or processes.
+
+use std::collections::HashSet;
+
+use iced_x86::{
+    Code, ConditionCode, Decoder, DecoderOptions, FlowControl, Instruction, OpKind, Register,
+};
+
+use super::placement::probe_cost;
+
+/// A stretch of a function's code.
+#[derive(Clone, Copy, Debug)]
+pub struct Part<'code> {
+    /// The link-time address of its first byte.
+    pub start: u64,
+    /// Its bytes.
+    pub code: &'code [u8],
+}
+
+impl Part<'_> {
+    fn contains(&self, address: u64) -> bool {
+        address.checked_sub(self.start).is_some_and(|offset| offset < self.code.len() as u64)
+    }
+}
+
+/// An instruction by which control may leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exit {
+    /// Its link-time address.
+    pub address: u64,
+    /// When it does leave.
+    pub leaves: Leaves,
+    /// Where a jump leads, if it tells.
+    pub target: Option<u64>,
+}
+
+/// When an instruction leaves the function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leaves {
+    /// Always: a jump to other code.
+    Always,
+    /// When the flags say so: a conditional jump to other code.
+    If(Condition),
+    /// When the frame is gone already. That is so at a return; and it tells a tail call from a jump within the
+    /// function where the target is not in the instruction.
+    WithoutFrame,
+    /// Always: a jump to a function that lets go of a lock, which does so for this one.
+    IntoRelease,
+}
+
+/// A condition of the processor's flags, as it is encoded in instructions: 0 to 15.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Condition(u8);
+
+impl Condition {
+    fn of(code: ConditionCode) -> Option<Self> {
+        // `iced` numbers them as the processor does, after `None`.
+        (code as u8).checked_sub(1).map(Self)
+    }
+
+    /// Whether it holds of the low half of `EFLAGS`.
+    #[must_use]
+    pub fn holds(self, flags: u16) -> bool {
+        let flag = |bit: u16| flags & (1 << bit) != 0;
+        let (carry, parity, zero, sign, overflow) = (flag(0), flag(2), flag(6), flag(7), flag(11));
+        let positive = match self.0 >> 1 {
+            0 => overflow,
+            1 => carry,
+            2 => zero,
+            3 => carry || zero,
+            4 => sign,
+            5 => parity,
+            6 => sign != overflow,
+            _ => zero || sign != overflow,
+        };
+        positive != (self.0 & 1 != 0)
+    }
+}
+
+/// Why the exits of a function cannot be known, or not be probed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoExits {
+    /// Its bytes are no instructions.
+    #[error("the bytes at {0:#x} are no instruction")]
+    Invalid(u64),
+    /// Its instructions overlap, or one crosses the function's end: what is data in it is not known.
+    #[error("its code cannot be told from data: a jump leads into an instruction at {0:#x}")]
+    Overlapping(u64),
+    /// The kernel puts no probe there.
+    #[error("the kernel refuses probes on the instruction at {0:#x}, by which it can be left")]
+    Refused(u64),
+}
+
+/// How far before an indirect jump the load from a table may be, in instructions.
+const TABLE_DISTANCE: usize = 12;
+
+/// Finds the exits of a function, by address, from all of its parts.
+///
+/// All bytes are taken for instructions, one after the other, so that what only a jump table reaches is found too.
+/// Jumps between the parts are none that leave; one to the function's own start is a call of itself.
+///
+/// # Errors
+///
+/// When the code cannot be taken apart for certain: a probe in the middle of an instruction would change it.
+pub fn exits(parts: &[Part<'_>], entry: u64) -> Result<Vec<Exit>, NoExits> {
+    let mut starts = HashSet::new();
+    let mut jumps = Vec::new();
+    let mut exits = Vec::new();
+    for part in parts {
+        let mut before: Vec<Instruction> = Vec::new();
+        for instruction in &mut Decoder::with_ip(64, part.code, part.start, DecoderOptions::NONE) {
+            let address = instruction.ip();
+            if instruction.is_invalid() {
+                return Err(NoExits::Invalid(address));
+            }
+            starts.insert(address);
+            if let Some(leaves) = leaves(&instruction, &before, parts, entry) {
+                if probe_cost(&instruction).is_none() {
+                    return Err(NoExits::Refused(address));
+                }
+                let target = direct(&instruction).then(|| instruction.near_branch_target());
+                exits.push(Exit { address, leaves, target });
+            }
+            if direct(&instruction) {
+                jumps.push(instruction.near_branch_target());
+            }
+            before.push(instruction);
+        }
+    }
+    let inside = |&target: &u64| parts.iter().any(|part| part.contains(target));
+    if let Some(target) = jumps.into_iter().filter(inside).find(|target| !starts.contains(target)) {
+        return Err(NoExits::Overlapping(target));
+    }
+    exits.sort_by_key(|exit| exit.address);
+    exits.dedup_by_key(|exit| exit.address);
+    Ok(exits)
+}
+
+fn direct(instruction: &Instruction) -> bool {
+    matches!(
+        instruction.op0_kind(),
+        OpKind::NearBranch16 | OpKind::NearBranch32 | OpKind::NearBranch64
+    ) && matches!(
+        instruction.flow_control(),
+        FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch
+    )
+}
+
+fn leaves(
+    instruction: &Instruction,
+    before: &[Instruction],
+    parts: &[Part<'_>],
+    entry: u64,
+) -> Option<Leaves> {
+    match instruction.flow_control() {
+        FlowControl::Return => Some(Leaves::WithoutFrame),
+        FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch
+            if direct(instruction) =>
+        {
+            let target = instruction.near_branch_target();
+            if target != entry && parts.iter().any(|part| part.contains(target)) {
+                return None;
+            }
+            match Condition::of(instruction.condition_code()) {
+                Some(condition) if instruction.is_jcc_short_or_near() => {
+                    Some(Leaves::If(condition))
+                }
+                _ => Some(Leaves::Always),
+            }
+        }
+        FlowControl::IndirectBranch if is_table_jump(instruction, before) => None,
+        // A far jump or a system return is as good as unknown.
+        FlowControl::IndirectBranch | FlowControl::UnconditionalBranch => {
+            Some(Leaves::WithoutFrame)
+        }
+        _ => None,
+    }
+}
+
+/// Whether an indirect jump takes its target from a table: straight from memory by an index, or after an offset from
+/// one was added to the table's address a little before.
+fn is_table_jump(jump: &Instruction, before: &[Instruction]) -> bool {
+    let indexed = |instruction: &Instruction| {
+        instruction.memory_index() != Register::None && instruction.memory_index_scale() >= 4
+    };
+    if jump.op0_kind() == OpKind::Memory {
+        return indexed(jump) && jump.memory_index_scale() == 8;
+    }
+    before.iter().rev().take(TABLE_DISTANCE).any(|instruction| {
+        instruction.code() == Code::Movsxd_r64_rm32
+            && instruction.op1_kind() == OpKind::Memory
+            && indexed(instruction)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(code: &[u8]) -> Vec<(u64, Leaves)> {
+        let part = Part { start: 0x1000, code };
+        let exits = exits(&[part], 0x1000).unwrap();
+        exits.into_iter().map(|exit| (exit.address - 0x1000, exit.leaves)).collect()
+    }
+
+    #[test]
+    fn returns_and_jumps_to_other_code_leave() {
+        // test edi,edi; je +1; ret; jmp +0x100
+        let code = [0x85, 0xff, 0x74, 1, 0xc3, 0xe9, 0, 1, 0, 0];
+        assert_eq!(found(&code), [(4, Leaves::WithoutFrame), (5, Leaves::Always)]);
+        // jne +0x100; ret
+        let code = [0x0f, 0x85, 0, 1, 0, 0, 0xc3];
+        assert_eq!(found(&code), [(0, Leaves::If(Condition(5))), (6, Leaves::WithoutFrame)]);
+    }
+
+    #[test]
+    fn a_jump_to_the_own_start_is_a_call() {
+        // nop; jmp -3
+        assert_eq!(found(&[0x90, 0xeb, 0xfd]), [(1, Leaves::Always)]);
+        // nop; nop; jmp -3: a loop
+        assert_eq!(found(&[0x90, 0x90, 0xeb, 0xfd]), []);
+    }
+
+    #[test]
+    fn a_part_elsewhere_belongs_to_the_function() {
+        // je to 0x2000; ret   and   0x2000: jmp to 0x1006
+        let hot = [0x0f, 0x84, 0xfa, 0xf, 0, 0, 0xc3];
+        let cold = [0xe9, 0x01, 0xf0, 0xff, 0xff];
+        let parts = [Part { start: 0x1000, code: &hot }, Part { start: 0x2000, code: &cold }];
+        assert_eq!(
+            exits(&parts, 0x1000),
+            Ok(vec![Exit { address: 0x1006, leaves: Leaves::WithoutFrame, target: None }])
+        );
+        assert_eq!(found(&hot)[0], (0, Leaves::If(Condition(4))));
+    }
+
+    #[test]
+    fn jump_tables_stay_inside_and_other_indirect_jumps_may_leave() {
+        // movsxd rax,[rdx+rax*4]; add rax,rdx; jmp rax
+        let table = [0x48, 0x63, 4, 0x82, 0x48, 1, 0xd0, 0xff, 0xe0];
+        assert_eq!(found(&table), []);
+        // jmp [rax*8+0x404000]
+        assert_eq!(found(&[0xff, 0x24, 0xc5, 0, 0x40, 0x40, 0]), []);
+        assert_eq!(found(&[0xff, 0xe0]), [(0, Leaves::WithoutFrame)], "jmp rax");
+        let through_got = [0xff, 0x25, 0, 0, 0, 0];
+        assert_eq!(found(&through_got), [(0, Leaves::WithoutFrame)]);
+    }
+
+    #[test]
+    fn code_that_may_be_data_is_refused() {
+        let refused = |code: &[u8]| exits(&[Part { start: 0, code }], 0).unwrap_err();
+        assert_eq!(refused(&[0x90, 0x06]), NoExits::Invalid(1));
+        // jmp into the immediate of mov eax,0
+        assert_eq!(refused(&[0xeb, 1, 0xb8, 0, 0, 0, 0, 0xc3]), NoExits::Overlapping(3));
+    }
+
+    #[test]
+    fn conditions_follow_the_flags() {
+        let (carry, zero, sign, overflow) = (1, 1 << 6, 1 << 7, 1 << 11);
+        let je = Condition::of(ConditionCode::e).unwrap();
+        assert!(je.holds(zero) && !je.holds(carry));
+        let jne = Condition::of(ConditionCode::ne).unwrap();
+        assert!(!jne.holds(zero) && jne.holds(0));
+        let jl = Condition::of(ConditionCode::l).unwrap();
+        assert!(jl.holds(sign) && jl.holds(overflow) && !jl.holds(sign | overflow));
+        let jg = Condition::of(ConditionCode::g).unwrap();
+        assert!(jg.holds(0) && !jg.holds(zero) && !jg.holds(sign));
+        let ja = Condition::of(ConditionCode::a).unwrap();
+        assert!(ja.holds(0) && !ja.holds(carry) && !ja.holds(zero));
+    }
+}

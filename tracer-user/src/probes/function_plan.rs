@@ -1,0 +1,449 @@
+//! Regions that are functions, in a plan: which functions the rules or the default name, and the probes on their
+//! entries and exits. Patterns are in `select`, the default in `defaults`, machine code in `exits` and `placement`.
+
+use std::collections::{BTreeMap, HashSet};
+
+use iced_x86::{Decoder, DecoderOptions};
+use tracer_ebpf::{Cookie, Kind};
+
+use super::{
+    calls::{CALLS, CallSpec},
+    code_graph::{self, Imports},
+    defaults::{self, Candidate},
+    exits::{self, Exit, Leaves},
+    functions::{Function, Functions},
+    leaving::{LEAVING, Leaving},
+    placement::{self, Placement},
+    plan::{
+        FunctionPlace, Plan, Planner, SiteKind, SkippedProbe, UnwatchedFunction, WatchedFunction,
+    },
+    select::{Pattern, Rule},
+};
+use crate::{
+    kernel::ProbeProgram,
+    symbolize::{ElfFile, LinkAddr, Module, Symbolizer, nearest},
+};
+
+/// Why what the user says about regions cannot be done.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SelectError {
+    /// A pattern matches no function.
+    #[error("{option} {pattern}: no function of {place} is called that{hint}")]
+    NoFunction {
+        /// The option.
+        option: &'static str,
+        /// The pattern.
+        pattern: String,
+        /// Where it was looked for.
+        place: String,
+        /// Names that are near, or what else to do.
+        hint: String,
+    },
+    /// A pattern names a library that is not there.
+    #[error(
+        "{option} {pattern}: the program has no library `{library}` when it starts{hint}; libraries that are \
+         loaded later are not seen"
+    )]
+    NoLibrary {
+        /// The option.
+        option: &'static str,
+        /// The pattern.
+        pattern: String,
+        /// The library.
+        library: String,
+        /// Names that are near.
+        hint: String,
+    },
+    /// A source line is in no function.
+    #[error("{option} {pattern}: {problem}")]
+    NoLine {
+        /// The option.
+        option: &'static str,
+        /// The pattern.
+        pattern: String,
+        /// Why.
+        problem: String,
+    },
+}
+
+/// One module, and which of its functions are regions.
+struct Choice<'module> {
+    module: &'module Module,
+    file: &'module ElfFile,
+    functions: Functions,
+    /// By number; the reason.
+    chosen: BTreeMap<usize, String>,
+    is_program: bool,
+}
+
+/// Adds the regions that are functions to a plan that has its markers already.
+pub(super) fn add(
+    plan: &mut Plan,
+    symbolizer: &Symbolizer,
+    pid: u32,
+    rules: &[Rule],
+) -> Result<(), SelectError> {
+    let by_default = !rules.iter().any(|rule| rule.atomic) && plan.marked_regions().is_empty();
+    if rules.is_empty() && !by_default {
+        return Ok(());
+    }
+    let program = symbolizer.executable();
+    let mut choices: Vec<Choice<'_>> = Vec::new();
+    for module in symbolizer.modules() {
+        let is_program = program.is_some_and(|program| std::ptr::eq(program, module));
+        let wanted = |rule: &Rule| rule.pattern.is_about(&module.name(), is_program);
+        if !(is_program || rules.iter().any(wanted)) {
+            continue;
+        }
+        let Ok(file) = module.file() else { continue };
+        let functions = Functions::of(file);
+        choices.push(Choice { module, file, functions, chosen: BTreeMap::new(), is_program });
+    }
+    if by_default && let Some(choice) = choices.iter_mut().find(|choice| choice.is_program) {
+        choice.by_default(plan, symbolizer);
+    }
+    for rule in rules {
+        let mut matched = false;
+        for choice in &mut choices {
+            if rule.pattern.is_about(&choice.module.name(), choice.is_program) {
+                matched |= choice.apply(rule, plan, symbolizer)?;
+            }
+        }
+        if !matched && !inlined_away(rule, &choices, plan) {
+            return Err(unmatched(rule, &choices, symbolizer));
+        }
+    }
+    for choice in &choices {
+        let imports = Imports::of(choice.file);
+        let releases = |target: u64| {
+            let target = LinkAddr(target);
+            let own =
+                choice.functions.starting_at(target).and_then(|own| choice.functions.get(own));
+            let name = match own {
+                Some(own) => Some(own.symbol.clone()),
+                None => imports.behind(choice.file, target).map(|import| import.symbol.clone()),
+            };
+            let is_release =
+                |call: &CallSpec| call.role.lets_go() && Some(call.name) == name.as_deref();
+            CALLS.iter().any(is_release)
+        };
+        let mut planner = Planner { plan, module: choice.module, file: choice.file, pid };
+        for (&index, why) in &choice.chosen {
+            if let Some(function) = choice.functions.get(index) {
+                planner.function(function, why, &releases);
+            }
+        }
+    }
+    if !plan.functions.is_empty() {
+        for module in symbolizer.modules() {
+            let Ok(file) = module.file() else { continue };
+            Planner { plan, module, file, pid }.leaving();
+        }
+    }
+    Ok(())
+}
+
+impl Choice<'_> {
+    fn by_default(&mut self, plan: &mut Plan, symbolizer: &Symbolizer) {
+        let facts = code_graph::facts(self.file, &self.functions);
+        // Code of the program that was inlined into a library's function, such as a closure.
+        let in_line = |address: LinkAddr| {
+            let address = self.module.process_address(address)?;
+            symbolizer.resolve(address).ok()?.frames.into_iter().next()?.function
+        };
+        for Candidate { function, takes, excluded } in
+            defaults::candidates(&self.functions, &facts, in_line)
+        {
+            let Some(own) = self.functions.get(function) else { continue };
+            let Some(address) = self.module.process_address(own.start) else { continue };
+            match excluded {
+                None => {
+                    self.chosen.insert(function, takes.to_string());
+                }
+                Some(reason) => plan.unwatched.push(UnwatchedFunction {
+                    name: own.name.short.clone(),
+                    address,
+                    why: reason.to_string(),
+                }),
+            }
+        }
+    }
+
+    /// Applies a rule to the module's functions; returns whether it matches any.
+    fn apply(
+        &mut self,
+        rule: &Rule,
+        plan: &mut Plan,
+        symbolizer: &Symbolizer,
+    ) -> Result<bool, SelectError> {
+        let matching: Vec<usize> = match rule.pattern.line() {
+            Some((file, line)) => vec![self.around(rule, file, line, symbolizer)?],
+            None => (0..)
+                .zip(self.functions.iter())
+                .filter(|(_, own)| !own.is_startup())
+                .filter(|(_, own)| rule.pattern.matches(&own.symbol, &own.name))
+                .map(|(index, _)| index)
+                .collect(),
+        };
+        for &index in &matching {
+            let Some(own) = self.functions.get(index) else { continue };
+            let why = format!("{} {}", rule.option(), rule.pattern);
+            if rule.atomic {
+                self.chosen.insert(index, why);
+            } else if self.chosen.remove(&index).is_some()
+                && let Some(address) = self.module.process_address(own.start)
+            {
+                let name = own.name.short.clone();
+                plan.unwatched.push(UnwatchedFunction { name, address, why });
+            }
+        }
+        Ok(!matching.is_empty())
+    }
+
+    /// The function around a source line.
+    fn around(
+        &self,
+        rule: &Rule,
+        file: &str,
+        line: u32,
+        symbolizer: &Symbolizer,
+    ) -> Result<usize, SelectError> {
+        let problem = |problem: String| SelectError::NoLine {
+            option: rule.option(),
+            pattern: rule.pattern.to_string(),
+            problem,
+        };
+        let starts = self.file.lines_of(file);
+        if starts.is_empty() {
+            return Err(problem(format!(
+                "the debug information of {} has no lines of `{file}` (build with -g)",
+                self.module.name()
+            )));
+        }
+        // For each function the lines of its own, without those that were inlined into it.
+        let mut spans: BTreeMap<usize, (u32, u32)> = BTreeMap::new();
+        let mut inlined = None;
+        for start in starts {
+            let Some(function) = self.functions.containing(start.address) else { continue };
+            let frames = self
+                .module
+                .process_address(start.address)
+                .and_then(|address| symbolizer.resolve(address).ok())
+                .map(|resolution| resolution.frames)
+                .unwrap_or_default();
+            if let [inner, _, ..] = &frames[..] {
+                if start.line == line && inner.line == Some(line) {
+                    inlined = inner.function.clone();
+                }
+                continue;
+            }
+            // Of several lines at one address the last counts; the others are often of what was inlined before.
+            if frames.first().is_none_or(|frame| frame.line != Some(start.line)) {
+                continue;
+            }
+            let span = spans.entry(function).or_insert((start.line, start.line));
+            *span = (span.0.min(start.line), span.1.max(start.line));
+        }
+        let around = spans
+            .into_iter()
+            .filter(|(_, (first, last))| (*first..=*last).contains(&line))
+            .min_by_key(|(_, (first, last))| last - first);
+        match (around, inlined) {
+            (Some((function, _)), _) => Ok(function),
+            (None, Some(name)) => Err(problem(format!(
+                "the line is in `{name}`, of which every call was inlined: name its caller, or mark the region in \
+                 the source"
+            ))),
+            (None, None) => Err(problem("the line is in no function".to_owned())),
+        }
+    }
+}
+
+/// Whether a name is that of a function that is only there inlined: that is told in the report.
+fn inlined_away(rule: &Rule, choices: &[Choice<'_>], plan: &mut Plan) -> bool {
+    let Some(name) = rule.pattern.plain_name() else { return false };
+    let about =
+        |choice: &&Choice<'_>| rule.pattern.is_about(&choice.module.name(), choice.is_program);
+    let inlined = choices.iter().filter(about).any(|choice| choice.file.inlines(name));
+    if inlined && rule.atomic {
+        plan.skipped.push(SkippedProbe {
+            what: format!("region `{name}`"),
+            reason: "every call of it was inlined: mark the region in its source, or build with \
+                     -fno-inline"
+                .to_owned(),
+        });
+    }
+    inlined
+}
+
+fn unmatched(rule: &Rule, choices: &[Choice<'_>], symbolizer: &Symbolizer) -> SelectError {
+    let (option, pattern) = (rule.option(), rule.pattern.to_string());
+    let about: Vec<&Choice<'_>> = choices
+        .iter()
+        .filter(|choice| rule.pattern.is_about(&choice.module.name(), choice.is_program))
+        .collect();
+    if let (Some(library), true) = (rule.pattern.library(), about.is_empty()) {
+        let names: Vec<String> = symbolizer.modules().map(Module::name).collect();
+        let hint = suggestion(&nearest(&names, library, 3));
+        return SelectError::NoLibrary { option, pattern, library: library.to_owned(), hint };
+    }
+    let place = match rule.pattern.library() {
+        Some(library) => format!("`{library}`"),
+        None => "the program itself".to_owned(),
+    };
+    let mut names: Vec<String> = about
+        .iter()
+        .flat_map(|choice| choice.functions.iter())
+        .map(|function| function.name.short.clone())
+        .collect();
+    names.sort_unstable();
+    names.dedup();
+    let hint = if names.is_empty() {
+        " (it has no symbols: it was stripped)".to_owned()
+    } else {
+        let name = rule.pattern.plain_name();
+        let near = name.map(|name| nearest(&names, name, 3)).unwrap_or_default();
+        match suggestion(&near) {
+            hint if hint.is_empty() => elsewhere(&rule.pattern, symbolizer),
+            hint => hint,
+        }
+    };
+    SelectError::NoFunction { option, pattern, place, hint }
+}
+
+/// Libraries that have what the program has not.
+fn elsewhere(pattern: &Pattern, symbolizer: &Symbolizer) -> String {
+    let Some(name) = pattern.plain_name().filter(|_| pattern.library().is_none()) else {
+        return String::new();
+    };
+    let library = symbolizer.modules().find(|module| {
+        module
+            .file()
+            .is_ok_and(|file| file.symbols_named(name).any(|symbol| symbol.kind.is_function()))
+    });
+    library.map_or_else(String::new, |library| {
+        format!("; a library has it: did you mean `{}!{name}`?", library.name())
+    })
+}
+
+fn suggestion(near: &[String]) -> String {
+    let quoted: Vec<String> = near.iter().map(|name| format!("`{name}`")).collect();
+    match quoted.as_slice() {
+        [] => String::new(),
+        [one] => format!("; did you mean {one}?"),
+        [rest @ .., last] => format!("; did you mean {} or {last}?", rest.join(", ")),
+    }
+}
+
+impl Planner<'_, '_> {
+    /// Adds the probes of a function that is a region, all of them or none.
+    fn function(&mut self, function: &Function, why: &str, releases: &dyn Fn(u64) -> bool) {
+        let name = function.name.short.clone();
+        let what = format!("region `{name}`");
+        let (placement, exits) = match self.places(function) {
+            Ok(places) => places,
+            Err(reason) => return self.skip(what, reason),
+        };
+        let Some(address) = self.module.process_address(function.start) else {
+            return self.skip(what, "its code is not in the file".to_owned());
+        };
+        let number = self.plan.functions.len() as u32;
+        self.plan.functions.push(WatchedFunction {
+            name: name.clone(),
+            address,
+            why: why.to_owned(),
+        });
+        let entry =
+            FunctionPlace::Entry { function: number, name, lowered: placement.depth.into() };
+        let site = self.add_site(address, SiteKind::Function(entry));
+        let at = LinkAddr(function.start.0 + placement.offset);
+        self.add_probe(
+            ProbeProgram::Region,
+            at,
+            Cookie::new(Kind::Begin, site),
+            format!("begin of {what}"),
+        );
+        for Exit { address, leaves, target } in exits {
+            let leaves = match leaves {
+                Leaves::Always if target.is_some_and(releases) => Leaves::IntoRelease,
+                other => other,
+            };
+            let at = LinkAddr(address);
+            let Some(place) = self.module.process_address(at) else { continue };
+            let exit = FunctionPlace::Exit { function: number, leaves };
+            let site = self.add_site(place, SiteKind::Function(exit));
+            let what = format!("end of {what}");
+            self.add_probe(ProbeProgram::Region, at, Cookie::new(Kind::End, site), what);
+        }
+    }
+
+    /// Where a function's probes go, or why they cannot.
+    fn places(&self, function: &Function) -> Result<(Placement, Vec<Exit>), String> {
+        if function.picked {
+            return Err("it stands for one that is picked when the program starts".to_owned());
+        }
+        let parts = function.parts(self.file).ok_or("its code is not in the file")?;
+        let exits = exits::exits(&parts, function.start.0).map_err(|error| error.to_string())?;
+        let code = parts.first().map_or(&[][..], |part| part.code);
+        let is_exit =
+            |offset: u64| exits.iter().any(|exit| exit.address == function.start.0 + offset);
+        let mut placement = placement::frame_entry(code);
+        // Of two probes in one place it is not told which comes first.
+        if is_exit(placement.offset) {
+            placement = Placement { offset: 0, depth: 0, cost: placement::Cost::SingleStepped };
+        }
+        if is_exit(placement.offset) {
+            return Err("it is left by its first instruction".to_owned());
+        }
+        let at = code.get(placement.offset as usize..).unwrap_or_default();
+        let first = Decoder::new(64, at, DecoderOptions::NONE).decode();
+        match placement::probe_cost(&first) {
+            Some(_) => Ok((placement, exits)),
+            None => Err(format!("the kernel refuses probes on `{:?}`", first.mnemonic())),
+        }
+    }
+
+    /// Adds the probes that tell when frames are left without their returns.
+    fn leaving(&mut self) {
+        for &(name, leaving) in LEAVING {
+            let file = self.file;
+            let addresses: HashSet<LinkAddr> = file
+                .symbols_named(name)
+                .filter(|symbol| symbol.kind.is_function())
+                .map(|symbol| symbol.address)
+                .collect();
+            for start in addresses {
+                /// An entry is no longer, in bytes.
+                const WINDOW: usize = 256;
+                let what = format!("{name} in {}", self.module.name());
+                let (Some(code), Some(place)) =
+                    (file.bytes_at(start, WINDOW), self.module.process_address(start))
+                else {
+                    self.skip(what, "its code is not in the file".to_owned());
+                    continue;
+                };
+                let placement = placement::frame_entry(code);
+                let leaving = match leaving {
+                    Leaving::Catch { .. } => Leaving::Catch { lowered: placement.depth.into() },
+                    other => other,
+                };
+                let known =
+                    self.plan.sites.iter().any(|site| {
+                        site.address == place && matches!(site.kind, SiteKind::Leaving(_))
+                    });
+                // `longjmp` has several names.
+                if known {
+                    continue;
+                }
+                let site = self.add_site(place, SiteKind::Leaving(leaving));
+                let at = LinkAddr(start.0 + placement.offset);
+                self.add_probe(
+                    ProbeProgram::Region,
+                    at,
+                    Cookie::new(Kind::EndInnermost, site),
+                    what,
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! Names for a live run's findings: symbols, lines and variables of the traced process, looked up when the report
+//! asks for them.
+
+use std::{collections::BTreeMap, path::Path};
+
+use checker::{
+    event::{EventNumber, LocationId, RegionId, ThreadId, VarId},
+    finding,
+};
+use rustc_hash::FxHashMap;
+use tracer_ebpf::FRAMES;
+
+use crate::{
+    live::{
+        location::Location,
+        source::{ObservedValue, Source},
+        sync::Known,
+    },
+    probes::calls,
+    report::{Names, Object, ObjectKind, RegionName, SourceFrame, ThreadName, Value},
+    symbolize::{Frame, ProcessAddr, Resolution, SourceCache, is_wrapper},
+};
+
+/// Names of a live run.
+#[derive(Debug)]
+pub struct LiveNames {
+    source: Source,
+    values: BTreeMap<EventNumber, ObservedValue>,
+    lines: SourceCache,
+    /// Frames of addresses that were looked up, with whether they are return addresses: many stacks share them.
+    resolved: FxHashMap<(u64, bool), Vec<SourceFrame>>,
+}
+
+impl LiveNames {
+    /// Names for what a source has seen, and the values that were kept.
+    #[must_use]
+    pub fn new(source: Source, values: BTreeMap<EventNumber, ObservedValue>) -> Self {
+        let lines = source.symbolizer.source_cache();
+        Self { lines, source, values, resolved: FxHashMap::default() }
+    }
+
+    /// What the ids stand for.
+    #[must_use]
+    pub fn source(&self) -> &Source {
+        &self.source
+    }
+
+    /// The frames of the code at an address: of the instruction there, or of the call before it.
+    fn resolve(&mut self, address: u64, is_return: bool) -> Vec<SourceFrame> {
+        if let Some(frames) = self.resolved.get(&(address, is_return)) {
+            return frames.clone();
+        }
+        let frames = self.look_up(address, is_return);
+        self.resolved.insert((address, is_return), frames.clone());
+        frames
+    }
+
+    fn look_up(&self, address: u64, is_return: bool) -> Vec<SourceFrame> {
+        let (symbolizer, address) = (&self.source.symbolizer, ProcessAddr(address));
+        let resolved = if is_return {
+            symbolizer.resolve_return_address(address)
+        } else {
+            symbolizer.resolve(address)
+        };
+        match resolved {
+            Ok(resolution) => source_frames(&resolution),
+            Err(_) => vec![SourceFrame {
+                function: Some(format!("{:#x}", address.0)),
+                ..SourceFrame::default()
+            }],
+        }
+    }
+
+    fn stack(&mut self, addresses: [u64; FRAMES], first_is_return: bool) -> Vec<SourceFrame> {
+        addresses
+            .into_iter()
+            .enumerate()
+            .take_while(|(_, address)| *address != 0)
+            .flat_map(|(index, address)| self.resolve(address, index > 0 || first_is_return))
+            .collect()
+    }
+
+    fn variable(&self, variable: VarId) -> Object {
+        let range = self.source.watch(variable);
+        Object {
+            kind: ObjectKind::Variable,
+            name: range.map(|range| {
+                let described = self.source.symbolizer.describe(range.address, range.length);
+                described.map_or_else(|_| range.label.clone(), |described| described.to_string())
+            }),
+            address: range.map(|range| range.address.0),
+        }
+    }
+}
+
+impl LiveNames {
+    fn synchronisation(&self, known: Option<Known>, unknown: ObjectKind) -> Object {
+        let Some(Known { address, object, .. }) = known else {
+            return Object { kind: unknown, name: None, address: None };
+        };
+        let (kind, bytes) = kind_and_size(object);
+        let described = self.source.symbolizer.describe(ProcessAddr(address), bytes);
+        let name = described.ok().map(|described| without_internals(&described.to_string()));
+        Object { kind, name, address: Some(address) }
+    }
+}
+
+/// What reports call an object, and its size in bytes in glibc and musl on x86-64: its name is that of the whole, not
+/// of its first field.
+pub(super) const fn kind_and_size(object: calls::Object) -> (ObjectKind, u64) {
+    match object {
+        calls::Object::Mutex => (ObjectKind::Mutex, 40),
+        calls::Object::RwLock => (ObjectKind::RwLock, 56),
+        calls::Object::Spinlock => (ObjectKind::Spinlock, 4),
+        calls::Object::Condvar => (ObjectKind::Condvar, 48),
+        calls::Object::Semaphore => (ObjectKind::Semaphore, 32),
+        calls::Object::Barrier => (ObjectKind::Barrier, 32),
+        calls::Object::Once => (ObjectKind::Once, 4),
+        calls::Object::Thread => (ObjectKind::Thread, 8),
+    }
+}
+
+impl Names for LiveNames {
+    fn region(&mut self, region: RegionId) -> RegionName {
+        let Some((name, location)) = self.source.region_name(region) else {
+            return RegionName::default();
+        };
+        let name = name.to_owned();
+        RegionName { name, frames: self.frames(location) }
+    }
+
+    fn frames(&mut self, location: LocationId) -> Vec<SourceFrame> {
+        match self.source.locations.get(location) {
+            Some(Location::Site(site)) => match self.source.site(site).map(|site| site.address.0) {
+                Some(address) => self.resolve(address, false),
+                None => Vec::new(),
+            },
+            Some(Location::Call(stack)) => self.stack(stack, true),
+            Some(Location::Access(stack)) => self.stack(stack, false),
+            None => Vec::new(),
+        }
+    }
+
+    fn object(&mut self, object: finding::Object) -> Object {
+        match object {
+            finding::Object::Variable(variable) => self.variable(variable),
+            finding::Object::Lock(lock) => {
+                self.synchronisation(self.source.lock_info(lock), ObjectKind::Lock)
+            }
+            finding::Object::Sync(sync) => {
+                self.synchronisation(self.source.sync_info(sync), ObjectKind::Sync)
+            }
+            finding::Object::Thread(thread) => {
+                let name = self.thread(thread).name;
+                Object { kind: ObjectKind::Thread, name, address: None }
+            }
+        }
+    }
+
+    fn thread(&mut self, thread: ThreadId) -> ThreadName {
+        let seen = self.source.threads().get(thread.index());
+        ThreadName { name: seen.and_then(|seen| seen.name.clone()), tid: seen.map(|seen| seen.tid) }
+    }
+
+    fn source_line(&mut self, file: &str, line: u32) -> Option<String> {
+        self.lines.line(Path::new(file), line, None).map(|line| line.text)
+    }
+
+    fn value(&mut self, event: EventNumber) -> Option<Value> {
+        let value = self.values.get(&event).copied().or_else(|| self.source.value(event))?;
+        Some(Value::observed(value.before, value.after, value.length, value.written))
+    }
+
+    fn regions(&mut self) -> Vec<RegionId> {
+        (0..self.source.region_count() as u32).map(RegionId).collect()
+    }
+
+    fn threads(&mut self) -> Vec<ThreadId> {
+        (0..self.source.threads().len() as u32).map(ThreadId).collect()
+    }
+}
+
+/// Cuts a name before the first member whose name is reserved for the implementation, such as `__data` of a
+/// `pthread_mutex_t` or `_M_mutex` of a `std::mutex`: the user knows the lock, not what is in it.
+pub(crate) fn without_internals(name: &str) -> String {
+    let reserved = |member: &&str| {
+        member.starts_with("__")
+            || (member.starts_with('_')
+                && member[1..].starts_with(|c: char| c.is_ascii_uppercase()))
+    };
+    let mut members = name.split('.');
+    let first = members.next().unwrap_or_default();
+    let known = members.take_while(|member| !reserved(member));
+    std::iter::once(first).chain(known).collect::<Vec<_>>().join(".")
+}
+
+/// The frames of an address, with the module that they are in.
+pub(crate) fn source_frames(resolution: &Resolution) -> Vec<SourceFrame> {
+    let module = resolution.module.file_name().unwrap_or(resolution.module.as_os_str());
+    let module = Some(module.to_string_lossy().into_owned());
+    if resolution.frames.iter().all(|frame| frame.file.is_none()) {
+        // `function+0x1c`: without lines the offset is what tells places in one function apart.
+        let function = match &resolution.function {
+            Some((name, offset)) => format!("{name}+{offset:#x}"),
+            None => format!("{}", resolution.address),
+        };
+        return vec![SourceFrame { function: Some(function), module, ..SourceFrame::default() }];
+    }
+    let frame = |frame: &Frame| SourceFrame {
+        function: frame.function.as_ref().map(ToString::to_string),
+        file: frame.file.as_ref().map(|file| file.to_string_lossy().into_owned()),
+        line: frame.line,
+        column: frame.column,
+        module: module.clone(),
+        is_wrapper: is_wrapper(frame),
+    };
+    resolution.frames.iter().map(frame).collect()
+}
+
+/// Names where nothing was seen.
+#[derive(Debug)]
+pub struct NoNames;
+
+impl Names for NoNames {
+    fn region(&mut self, _region: RegionId) -> RegionName {
+        RegionName::default()
+    }
+
+    fn frames(&mut self, _location: LocationId) -> Vec<SourceFrame> {
+        Vec::new()
+    }
+
+    fn object(&mut self, _object: finding::Object) -> Object {
+        Object { kind: ObjectKind::Sync, name: None, address: None }
+    }
+
+    fn thread(&mut self, _thread: ThreadId) -> ThreadName {
+        ThreadName::default()
+    }
+
+    fn source_line(&mut self, _file: &str, _line: u32) -> Option<String> {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_internals;
+
+    #[test]
+    fn locks_are_named_by_what_the_user_declared() {
+        assert_eq!(without_internals("account.lock.__data"), "account.lock");
+        assert_eq!(without_internals("bank._M_mutex.__data.__lock"), "bank");
+        assert_eq!(without_internals("locks[3].__data"), "locks[3]");
+        assert_eq!(without_internals("_private.lock_+0x8"), "_private.lock_+0x8");
+    }
+}

@@ -1,0 +1,322 @@
+//! Recording a run: its events go to a file as they come, with what is known of their objects by then; names and
+//! source lines follow when the run has ended. What the file looks like is decided in `checker`.
+
+use std::{
+    fs::File,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use checker::{
+    event::{EventNumber, LocationId, LockId, RegionId, SyncId, ThreadId, VarId},
+    finding,
+    format::{self, AvtWriter, CodeAddress, Frame, Gap, LocationKind, ModuleId, WriteError},
+};
+
+use crate::{
+    live::{
+        location::Location,
+        source::{Item, Source},
+        sync::Known,
+    },
+    offline::recording,
+    report::{self, Names, NotSeen, SourceFrame},
+    session::names::{LiveNames, kind_and_size},
+    symbolize::{Module, ProcessAddr},
+};
+
+/// What was recorded is written at least this often, as long as events come.
+const FLUSH: Duration = Duration::from_millis(500);
+
+/// Why a recording failed.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write the trace to `{path}`: {error}")]
+pub struct RecordError {
+    /// The file.
+    pub path: PathBuf,
+    /// What went wrong.
+    pub error: WriteError,
+}
+
+/// A recording under way.
+#[derive(Debug)]
+pub struct Recorder {
+    path: PathBuf,
+    writer: AvtWriter<File>,
+    /// What went wrong first; nothing is written after that.
+    failed: Option<WriteError>,
+    defined: Defined,
+    gaps: u64,
+    flushed: Instant,
+}
+
+/// How many of each kind of id have been defined.
+#[derive(Debug, Default)]
+struct Defined {
+    modules: usize,
+    locations: u32,
+    threads: u32,
+    regions: u32,
+    locks: u32,
+    variables: u32,
+    syncs: u32,
+}
+
+impl Recorder {
+    /// Creates the file, or empties it.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn create(path: &Path) -> Result<Self, RecordError> {
+        let failed = |error| RecordError { path: path.to_owned(), error };
+        let file = File::create(path).map_err(|error| failed(error.into()))?;
+        let mut writer = AvtWriter::new(file).map_err(failed)?;
+        writer.property(&recording::mark()).map_err(failed)?;
+        Ok(Self {
+            path: path.to_owned(),
+            writer,
+            failed: None,
+            defined: Defined::default(),
+            gaps: 0,
+            flushed: Instant::now(),
+        })
+    }
+
+    /// Says which process this is, as far as that is known.
+    pub fn process(&mut self, process: &format::Process) {
+        self.attempt(|recorder| recorder.writer.process(process));
+    }
+
+    /// What was recorded so far, in the counts of a run in which nothing was checked.
+    #[must_use]
+    pub fn counts(&self) -> finding::Counts {
+        finding::Counts {
+            events: self.writer.events_written(),
+            threads: self.defined.threads.into(),
+            gaps: self.gaps,
+            ..finding::Counts::default()
+        }
+    }
+
+    /// Records what came out of the source just now.
+    pub fn record(&mut self, source: &Source, items: &[Item]) {
+        self.attempt(|recorder| recorder.try_record(source, items));
+    }
+
+    /// Adds names and source lines, and what else is known now that the run has ended.
+    ///
+    /// # Errors
+    /// When something could not be written, now or before.
+    pub fn finish(
+        mut self,
+        names: Option<&mut LiveNames>,
+        process: &format::Process,
+        not_seen: &NotSeen,
+    ) -> Result<EventNumber, RecordError> {
+        self.attempt(|recorder| match names {
+            Some(names) => recorder.name(names),
+            None => Ok(()),
+        });
+        self.attempt(|recorder| {
+            recorder.writer.process(process)?;
+            let (lost, property) =
+                recording::not_seen(not_seen).map_err(|error| WriteError::Io(error.into()))?;
+            lost.iter().try_for_each(|lost| recorder.writer.lost(lost))?;
+            recorder.writer.property(&property)
+        });
+        let Self { path, writer, failed, .. } = self;
+        let events = writer.events_written();
+        match failed.map_or_else(|| writer.finish().map(drop), Err) {
+            Ok(()) => Ok(events),
+            Err(error) => Err(RecordError { path, error }),
+        }
+    }
+
+    fn attempt(&mut self, write: impl FnOnce(&mut Self) -> Result<(), WriteError>) {
+        if self.failed.is_none() {
+            self.failed = write(self).err();
+        }
+    }
+
+    fn try_record(&mut self, source: &Source, items: &[Item]) -> Result<(), WriteError> {
+        self.define(source)?;
+        let first = self.writer.events_written();
+        let mut values = source.recent_values().skip_while(|(event, _)| *event < first).peekable();
+        for item in items {
+            let event = match item {
+                Item::Event(event) => event,
+                Item::Gap => {
+                    self.gaps += 1;
+                    self.writer.gap(Gap::default())?;
+                    continue;
+                }
+            };
+            let number = self.writer.events_written();
+            while let Some((event, value)) = values.next_if(|(event, _)| *event <= number) {
+                self.writer.value(format::ObservedValue {
+                    event,
+                    before: value.before,
+                    after: value.after,
+                    length: value.length as u8,
+                    written: value.written,
+                })?;
+            }
+            self.writer.event(event)?;
+        }
+        if self.flushed.elapsed() >= FLUSH {
+            self.writer.flush()?;
+            self.flushed = Instant::now();
+        }
+        Ok(())
+    }
+
+    /// Defines the ids that are new, as far as their meaning is known while the program runs.
+    fn define(&mut self, source: &Source) -> Result<(), WriteError> {
+        self.define_locations(source)?;
+        let Self { writer, defined, .. } = self;
+        for thread in source.threads().iter().skip(defined.threads as usize) {
+            let thread = format::Thread { name: thread.name.clone(), tid: Some(thread.tid) };
+            writer.thread(ThreadId(defined.threads), &thread)?;
+            defined.threads += 1;
+        }
+        while let Some((name, location)) = source.region_name(RegionId(defined.regions)) {
+            let region = format::Region { name: name.to_owned(), location: Some(location) };
+            writer.region(RegionId(defined.regions), &region)?;
+            defined.regions += 1;
+        }
+        while let Some(known) = source.lock_info(LockId(defined.locks)) {
+            writer.lock(LockId(defined.locks), &synchronisation(known, None))?;
+            defined.locks += 1;
+        }
+        while let Some(known) = source.sync_info(SyncId(defined.syncs)) {
+            writer.sync(SyncId(defined.syncs), &synchronisation(known, None))?;
+            defined.syncs += 1;
+        }
+        while let Some(range) = source.watch(VarId(defined.variables)) {
+            let variable = format::Object {
+                name: Some(range.label.clone()),
+                address: Some(range.address.0),
+                size: Some(range.length),
+                ..format::Object::new(format::ObjectKind::Variable)
+            };
+            writer.variable(VarId(defined.variables), &variable)?;
+            defined.variables += 1;
+        }
+        Ok(())
+    }
+
+    fn define_locations(&mut self, source: &Source) -> Result<(), WriteError> {
+        let Self { writer, defined, .. } = self;
+        if source.locations.get(LocationId(defined.locations)).is_none() {
+            return Ok(());
+        }
+        let modules: Vec<&Module> = source.symbolizer.modules().collect();
+        for module in &modules[defined.modules.min(modules.len())..] {
+            let build_id = module.file().ok().and_then(|file| file.build_id());
+            writer.module(&format::Module {
+                path: module.path().to_string_lossy().into_owned(),
+                build_id: build_id.unwrap_or_default().to_owned(),
+                load_bias: module.load_bias(),
+            })?;
+            defined.modules += 1;
+        }
+        let at = |address: u64| {
+            let found = modules.iter().enumerate().rev().find_map(|(index, module)| {
+                let link = module.link_address(ProcessAddr(address))?;
+                Some(CodeAddress { module: Some(ModuleId(index as u32)), address: link.0 })
+            });
+            found.unwrap_or(CodeAddress { module: None, address })
+        };
+        while let Some(location) = source.locations.get(LocationId(defined.locations)) {
+            let (kind, stack) = match location {
+                Location::Site(site) => {
+                    let address = source.site(site).map(|site| site.address.0);
+                    (LocationKind::Probe, address.into_iter().map(at).collect())
+                }
+                Location::Call(stack) => (LocationKind::Call, known(&stack).map(at).collect()),
+                Location::Access(stack) => (LocationKind::Access, known(&stack).map(at).collect()),
+            };
+            let location = format::Location { label: None, kind, stack };
+            writer.location(LocationId(defined.locations), &location)?;
+            defined.locations += 1;
+        }
+        Ok(())
+    }
+
+    /// Names what was recorded, as a report would.
+    fn name(&mut self, names: &mut LiveNames) -> Result<(), WriteError> {
+        self.define(names.source())?;
+        let Self { writer, defined, .. } = self;
+        for id in (0..defined.locations).map(LocationId) {
+            let frames = names.frames(id);
+            if !frames.is_empty() {
+                writer.frames(id, &frames.iter().map(frame).collect::<Vec<_>>())?;
+            }
+        }
+        for id in (0..defined.threads).map(ThreadId) {
+            let report::ThreadName { name, tid } = names.thread(id);
+            writer.thread(id, &format::Thread { name, tid })?;
+        }
+        for id in (0..defined.locks).map(LockId) {
+            let name = names.object(finding::Object::Lock(id)).name;
+            if let Some(known) = names.source().lock_info(id) {
+                writer.lock(id, &synchronisation(known, name))?;
+            }
+        }
+        for id in (0..defined.syncs).map(SyncId) {
+            let name = names.object(finding::Object::Sync(id)).name;
+            if let Some(known) = names.source().sync_info(id) {
+                writer.sync(id, &synchronisation(known, name))?;
+            }
+        }
+        for id in (0..defined.variables).map(VarId) {
+            let report::Object { name, address, .. } = names.object(finding::Object::Variable(id));
+            let size = names.source().watch(id).map(|range| range.length);
+            let unnamed = format::Object::new(format::ObjectKind::Variable);
+            writer.variable(id, &format::Object { name, address, size, ..unnamed })?;
+        }
+        Ok(())
+    }
+}
+
+/// The addresses of a stack, up to where it is not known further.
+fn known(stack: &[u64]) -> impl Iterator<Item = u64> {
+    stack.iter().copied().take_while(|&address| address != 0)
+}
+
+fn frame(frame: &SourceFrame) -> Frame<'_> {
+    Frame {
+        function: frame.function.as_deref(),
+        file: frame.file.as_deref(),
+        line: frame.line,
+        column: frame.column,
+        module: frame.module.as_deref(),
+        is_inlined: false,
+        is_wrapper: frame.is_wrapper,
+    }
+}
+
+fn synchronisation(known: Known, name: Option<String>) -> format::Object {
+    let Known { address, object, first_used } = known;
+    let (kind, size) = kind_and_size(object);
+    let kind = match kind {
+        report::ObjectKind::Variable => format::ObjectKind::Variable,
+        report::ObjectKind::Mutex => format::ObjectKind::Mutex,
+        report::ObjectKind::RwLock => format::ObjectKind::RwLock,
+        report::ObjectKind::Spinlock => format::ObjectKind::Spinlock,
+        report::ObjectKind::Lock => format::ObjectKind::Lock,
+        report::ObjectKind::Condvar => format::ObjectKind::Condvar,
+        report::ObjectKind::Semaphore => format::ObjectKind::Semaphore,
+        report::ObjectKind::Barrier => format::ObjectKind::Barrier,
+        report::ObjectKind::Once => format::ObjectKind::Once,
+        report::ObjectKind::Futex => format::ObjectKind::Futex,
+        report::ObjectKind::Sync | report::ObjectKind::Thread => format::ObjectKind::Sync,
+    };
+    format::Object {
+        kind,
+        name,
+        address: Some(address),
+        size: Some(size),
+        location: Some(first_used),
+    }
+}

@@ -1,0 +1,139 @@
+//! What `--spec FILE` says: regions and watches of a program, checked in beside its code. The file's form and
+//! nothing of what follows from it.
+
+use std::{io, path::Path};
+
+use serde::Deserialize;
+
+use crate::probes::{
+    select::{BadPattern, Pattern, Rule, Rules},
+    watch::{BadSpec, WatchSpec},
+};
+
+/// The contents of a file.
+#[derive(Clone, Debug, Default)]
+pub struct Spec {
+    /// Its rules: those that take functions out come last.
+    pub rules: Rules,
+    /// Its watches.
+    pub watch: Vec<WatchSpec>,
+}
+
+/// Why a file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum SpecError {
+    /// It cannot be read.
+    #[error("cannot read the spec `{path}`: {error}")]
+    Unreadable {
+        /// The file.
+        path: String,
+        /// Why.
+        error: io::Error,
+    },
+    /// It is not TOML, or has keys that are not known.
+    #[error(
+        "the spec `{path}` is wrong: {error}; its keys are `atomic`, `not_atomic` and `watch`, lists of strings"
+    )]
+    Form {
+        /// The file.
+        path: String,
+        /// What is wrong, and where.
+        error: String,
+    },
+    /// A pattern is none.
+    #[error("the spec `{path}` is wrong: {error}")]
+    Pattern {
+        /// The file.
+        path: String,
+        /// What is wrong.
+        error: BadPattern,
+    },
+    /// A watch is none.
+    #[error("the spec `{path}` is wrong: {error}")]
+    Watch {
+        /// The file.
+        path: String,
+        /// What is wrong.
+        error: BadSpec,
+    },
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct File {
+    atomic: Vec<String>,
+    not_atomic: Vec<String>,
+    watch: Vec<String>,
+}
+
+impl Spec {
+    /// Reads a file.
+    ///
+    /// # Errors
+    ///
+    /// See [`SpecError`].
+    pub fn read(path: &Path) -> Result<Self, SpecError> {
+        let name = path.display().to_string();
+        match std::fs::read_to_string(path) {
+            Ok(text) => Self::parse(&text, name),
+            Err(error) => Err(SpecError::Unreadable { path: name, error }),
+        }
+    }
+
+    fn parse(text: &str, path: String) -> Result<Self, SpecError> {
+        let file: File = toml::from_str(text).map_err(|error| {
+            let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+            let line = before.matches('\n').count() + 1;
+            let message = error.message().trim_end().replace('\n', " ");
+            SpecError::Form { path: path.clone(), error: format!("line {line}: {message}") }
+        })?;
+        let patterns = file.atomic.iter().map(|text| (text, true));
+        let rules = patterns
+            .chain(file.not_atomic.iter().map(|text| (text, false)))
+            .map(|(text, atomic)| Ok(Rule { pattern: text.parse::<Pattern>()?, atomic }))
+            .collect::<Result<Rules, _>>()
+            .map_err(|error| SpecError::Pattern { path: path.clone(), error })?;
+        let watch = file
+            .watch
+            .iter()
+            .map(|text| text.parse())
+            .collect::<Result<_, _>>()
+            .map_err(|error| SpecError::Watch { path, error })?;
+        Ok(Self { rules, watch })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Spec, SpecError> {
+        Spec::parse(text, "avtrace.toml".to_owned())
+    }
+
+    #[test]
+    fn lists_become_rules_and_watches() {
+        let spec = parse(
+            "atomic = ['bank::*', 'transfer']\nnot_atomic = ['bank::log']\nwatch = ['account.balance:8']\n",
+        )
+        .unwrap();
+        let rules: Vec<_> =
+            spec.rules.iter().map(|rule| (rule.pattern.to_string(), rule.atomic)).collect();
+        let rule = |name: &str, atomic| (name.to_owned(), atomic);
+        assert_eq!(
+            rules,
+            [rule("bank::*", true), rule("transfer", true), rule("bank::log", false)]
+        );
+        assert_eq!(spec.watch[0].to_string(), "account.balance:8");
+        assert!(parse("").unwrap().rules.is_empty());
+    }
+
+    #[test]
+    fn mistakes_name_the_file() {
+        for text in ["atomic = 'one'", "atomicc = []", "atomic = ['re:(']", "watch = ['x:3']", "="]
+        {
+            let message = parse(text).unwrap_err().to_string();
+            assert!(message.contains("avtrace.toml") && !message.contains('\n'), "{message}");
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Telling a program's own source from the headers of libraries that its code is inlined from.
+
+use std::path::Path;
+
+use super::demangle::Name;
+use super::lines::Frame;
+
+/// Where systems and compilers keep headers and library sources.
+const SYSTEM_PREFIXES: [&str; 6] = [
+    "/usr/include/",
+    "/usr/local/include/",
+    "/usr/lib/gcc/",
+    "/usr/lib/llvm-",
+    "/usr/lib/clang/",
+    // Rust's standard library, as its distributed builds name it.
+    "/rustc/",
+];
+
+/// Whether the line of `frame` is in a header of the system, a compiler or the C++ standard
+/// library, in the source of Rust's standard library or of a crate from a registry, or in avtrace's
+/// own markers. Users look for their own line, which is that of the first frame that is none of
+/// these. A frame without a file is no wrapper.
+#[must_use]
+pub fn is_wrapper(frame: &Frame) -> bool {
+    let of_marker = |name: &Name| name.to_string().contains(REGION_GUARD);
+    frame.file.as_deref().is_some_and(is_wrapper_file)
+        || frame.function.as_ref().is_some_and(of_marker)
+}
+
+/// What the name of the local class behind `AVTRACE_REGION` in C++ starts with (`markers/include/avtrace.h`): its
+/// constructor and destructor stand in the user's file, and are not the user's.
+const REGION_GUARD: &str = "avtrace_region_";
+
+fn is_wrapper_file(path: &Path) -> bool {
+    let Some(text) = path.to_str() else { return false };
+    SYSTEM_PREFIXES.iter().any(|prefix| text.starts_with(prefix))
+        // Copied next to the program or included from a checkout, it is always called this.
+        || path.file_name().is_some_and(|name| name == "avtrace.h")
+        || text.contains("/.cargo/registry/src/")
+        || text.contains("/.cargo/git/checkouts/")
+        // Toolchains with sources: rustup's, and distributions'.
+        || text.contains("/lib/rustlib/src/rust/library/")
+        // A GCC that was built by hand: PREFIX/include/c++/12/….
+        || text.contains("/include/c++/")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(file: &str) -> Frame {
+        Frame { file: Some(file.into()), ..Frame::default() }
+    }
+
+    #[test]
+    fn libraries_are_wrappers() {
+        for file in [
+            "/usr/include/c++/12/bits/std_mutex.h",
+            "/usr/include/x86_64-linux-gnu/c++/12/bits/gthr-default.h",
+            "/usr/lib/gcc/x86_64-linux-gnu/12/include/stdatomic.h",
+            "/opt/gcc/include/c++/14/mutex",
+            "/rustc/59807616e1fa2540724bfbac14d7976d7e4a3860/library/std/src/sync/mutex.rs",
+            "/home/user/.cargo/registry/src/index-1949cf8c6b5b557f/libc-0.2.1/src/lib.rs",
+            "/home/user/.rustup/toolchains/stable/lib/rustlib/src/rust/library/core/src/cell.rs",
+            "/home/user/project/vendor/avtrace.h",
+        ] {
+            assert!(is_wrapper(&frame(file)), "{file}");
+        }
+    }
+
+    #[test]
+    fn the_programs_own_files_are_not() {
+        for file in
+            ["/home/user/bank.c", "/home/user/include/bank.h", "bank.c", "/src/usr/include/x"]
+        {
+            assert!(!is_wrapper(&frame(file)), "{file}");
+        }
+        assert!(!is_wrapper(&Frame::default()));
+    }
+}

@@ -1,0 +1,141 @@
+//! Forking a child that executes a program under ptrace. What happens to it then is in `tracee`.
+
+use std::{
+    ffi::{CStr, CString, OsString},
+    io::{self, PipeReader, Read as _, Write as _},
+    os::unix::ffi::OsStringExt as _,
+    path::PathBuf,
+};
+
+use super::{sigpipe, user::Identity};
+
+/// What to start, and as whom.
+#[derive(Debug)]
+pub struct Launch {
+    /// The file to execute.
+    pub program: PathBuf,
+    /// Its name as the program sees it.
+    pub arg0: OsString,
+    /// Its arguments.
+    pub arguments: Vec<OsString>,
+    /// The user to become; `None` keeps this process's.
+    pub user: Option<Identity>,
+}
+
+/// What the child failed at, as it is told through the pipe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+enum Step {
+    Trace = 1,
+    User = 2,
+    Execute = 3,
+}
+
+/// Reads why a child ended before it executed its program.
+#[derive(Debug)]
+pub(super) struct Failure {
+    pipe: PipeReader,
+    user: Option<String>,
+}
+
+impl Failure {
+    /// Why; `None` when the child did not say. To be asked after the child's end only.
+    pub(super) fn reason(mut self) -> Option<io::Error> {
+        let mut told = [0; 5];
+        self.pipe.read_exact(&mut told).ok()?;
+        let [step, number @ ..] = told;
+        let error = io::Error::from_raw_os_error(i32::from_ne_bytes(number));
+        Some(match step {
+            step if step == Step::Trace as u8 => {
+                io::Error::other(format!("it cannot be traced with ptrace: {error}"))
+            }
+            step if step == Step::User as u8 => {
+                let user = self.user.unwrap_or_default();
+                io::Error::other(format!("cannot become user {user}: {error}"))
+            }
+            _ => error,
+        })
+    }
+}
+
+/// Forks a child that stops itself with `SIGSTOP` and then executes the program. It is traced by the calling thread.
+///
+/// The child asks to be traced while it still has this process's privileges, so that a set-user-ID program gets its
+/// own even when the user has none (`kernel/ptrace.c`, `ptrace_link`; `security/commoncap.c`).
+///
+/// This process must be single-threaded: the child looks up groups before it executes.
+pub(super) fn spawn(launch: Launch) -> io::Result<(i32, Failure)> {
+    let Launch { program, arg0, arguments, user } = launch;
+    let path = c_string(program.into_os_string())?;
+    let arguments: Vec<CString> =
+        std::iter::once(arg0).chain(arguments).map(c_string).collect::<io::Result<_>>()?;
+    let environment = environment(user.as_ref())?;
+    let (argv, envp) = (pointers(&arguments), pointers(&environment));
+    let (pipe, mut telling) = io::pipe()?;
+    // SAFETY: this process is single-threaded, so that the child may do what it likes.
+    let pid = unsafe { libc::fork() };
+    match pid {
+        -1 => Err(io::Error::last_os_error()),
+        0 => {
+            let execute = || -> Result<(), (Step, io::Error)> {
+                nix::sys::ptrace::traceme().map_err(|error| (Step::Trace, error.into()))?;
+                if let Some(user) = &user {
+                    user.assume().map_err(|error| (Step::User, error))?;
+                }
+                sigpipe::restore();
+                // SAFETY: no memory is involved; the tracer continues it.
+                unsafe { libc::raise(libc::SIGSTOP) };
+                // SAFETY: strings that end with a zero, in arrays that end with a null pointer.
+                unsafe { libc::execve(path.as_ptr(), argv.as_ptr(), envp.as_ptr()) };
+                Err((Step::Execute, io::Error::last_os_error()))
+            };
+            if let Err((step, error)) = execute() {
+                let mut told = [step as u8; 5];
+                told[1..].copy_from_slice(&error.raw_os_error().unwrap_or(0).to_ne_bytes());
+                // There is nobody else to tell.
+                let _ = telling.write_all(&told);
+            }
+            // SAFETY: ends the child without running what the parent has registered for its exit.
+            unsafe { libc::_exit(127) }
+        }
+        pid => Ok((pid, Failure { pipe, user: user.map(|user| user.name()) })),
+    }
+}
+
+fn c_string(text: OsString) -> io::Result<CString> {
+    Ok(CString::new(text.into_vec())?)
+}
+
+/// This process's environment as it is, also where it is malformed, with what is another for that user.
+fn environment(user: Option<&Identity>) -> io::Result<Vec<CString>> {
+    unsafe extern "C" {
+        static environ: *const *const libc::c_char;
+    }
+    let changes = user.map(Identity::environment).unwrap_or_default();
+    let mut variables = Vec::new();
+    // SAFETY: no other thread changes the environment: there is none.
+    let mut next = unsafe { environ };
+    // SAFETY: a null pointer, or an array of strings that ends with a null pointer.
+    while let Some(&variable) = unsafe { next.as_ref() }.filter(|variable| !variable.is_null()) {
+        // SAFETY: a string of this process's environment.
+        let variable = unsafe { CStr::from_ptr(variable) }.to_owned();
+        let name = variable.to_bytes().split(|&byte| byte == b'=').next().unwrap_or_default();
+        if !changes.iter().any(|(changed, _)| changed.as_bytes() == name) {
+            variables.push(variable);
+        }
+        // SAFETY: within the array, as the null pointer has not been reached.
+        next = unsafe { next.add(1) };
+    }
+    for (name, value) in changes {
+        let Some(value) = value else { continue };
+        let mut variable = OsString::from(name);
+        variable.push("=");
+        variable.push(value);
+        variables.push(c_string(variable)?);
+    }
+    Ok(variables)
+}
+
+fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
+    strings.iter().map(|text| text.as_ptr()).chain([std::ptr::null()]).collect()
+}

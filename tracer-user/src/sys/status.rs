@@ -1,0 +1,123 @@
+//! Waiting for a child's stops and its end, with signals as plain numbers: programs are stopped and killed by
+//! real-time signals too, which have no names.
+
+use std::io;
+
+/// How a program ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// It exited with this status.
+    Exited(i32),
+    /// This signal killed it.
+    Killed(i32),
+}
+
+impl Ending {
+    /// The exit status that a shell would show.
+    #[must_use]
+    pub const fn shell_status(self) -> i32 {
+        match self {
+            Self::Exited(status) => status,
+            Self::Killed(signal) => 128 + signal,
+        }
+    }
+}
+
+/// What a wait returned with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Status {
+    /// It is stopped under ptrace, on its way to receive a signal or, with `event`, because of what it did.
+    Stopped { signal: i32, event: i32 },
+    /// It has ended, and its process id is free again.
+    Ended(Ending),
+}
+
+impl Status {
+    const fn of(raw: i32) -> Option<Self> {
+        if libc::WIFSTOPPED(raw) {
+            Some(Self::Stopped { signal: libc::WSTOPSIG(raw), event: raw >> 16 })
+        } else if libc::WIFEXITED(raw) {
+            Some(Self::Ended(Ending::Exited(libc::WEXITSTATUS(raw))))
+        } else if libc::WIFSIGNALED(raw) {
+            Some(Self::Ended(Ending::Killed(libc::WTERMSIG(raw))))
+        } else {
+            None
+        }
+    }
+}
+
+/// Waits until the process stops or ends. It must be a child of this process, or traced by this thread.
+pub(super) fn wait(pid: i32) -> io::Result<Status> {
+    loop {
+        let mut raw = 0;
+        // SAFETY: the pointer is that of a local variable.
+        if unsafe { libc::waitpid(pid, &raw mut raw, libc::__WALL) } < 0 {
+            let error = io::Error::last_os_error();
+            if error.kind() != io::ErrorKind::Interrupted {
+                return Err(error);
+            }
+        } else if let Some(status) = Status::of(raw) {
+            return Ok(status);
+        }
+    }
+}
+
+/// Whether to wait for what has not happened yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Patience {
+    Wait,
+    Ask,
+}
+
+/// The child's end, if it has ended. It stays a zombie, so that its process id keeps meaning it.
+pub(super) fn peek_end(pid: i32, patience: Patience) -> io::Result<Option<Ending>> {
+    let flags = match patience {
+        Patience::Wait => 0,
+        Patience::Ask => libc::WNOHANG,
+    };
+    loop {
+        // SAFETY: a structure of integers and pointers: zeros are valid.
+        let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+        // SAFETY: the pointer is that of a local variable.
+        let result = unsafe {
+            libc::waitid(
+                libc::P_PID,
+                pid as libc::id_t,
+                &raw mut info,
+                libc::WEXITED | libc::WNOWAIT | flags,
+            )
+        };
+        if result < 0 {
+            let error = io::Error::last_os_error();
+            if error.kind() != io::ErrorKind::Interrupted {
+                return Err(error);
+            }
+            continue;
+        }
+        // SAFETY: `waitid` has filled in the fields of a child's state, or left zeros.
+        let (child, status) = unsafe { (info.si_pid(), info.si_status()) };
+        return Ok(match info.si_code {
+            _ if child == 0 => None,
+            libc::CLD_EXITED => Some(Ending::Exited(status)),
+            _ => Some(Ending::Killed(status)),
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statuses_are_told_apart() {
+        assert_eq!(Status::of(0x0700), Some(Status::Ended(Ending::Exited(7))));
+        assert_eq!(Status::of(0x0025), Some(Status::Ended(Ending::Killed(37))), "real-time");
+        assert_eq!(Status::of(0x0086), Some(Status::Ended(Ending::Killed(6))), "with a core");
+        assert_eq!(Status::of(0x257f), Some(Status::Stopped { signal: 37, event: 0 }));
+        assert_eq!(
+            Status::of((libc::PTRACE_EVENT_EXEC << 16) | 0x057f),
+            Some(Status::Stopped { signal: libc::SIGTRAP, event: libc::PTRACE_EVENT_EXEC })
+        );
+        assert_eq!(Status::of(0xffff), None, "continued");
+    }
+}

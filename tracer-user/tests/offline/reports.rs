@@ -1,0 +1,89 @@
+//! Several traces, places for reports, exit statuses, and reports that are read back.
+
+use crate::support::{Folder, trace};
+
+fn folder() -> Folder {
+    let folder = Folder::new();
+    folder.write("bad.std", trace("bank.std"));
+    folder.write("good.std", trace("aerodrome-rho-1.std"));
+    folder.write("broken.std", "T1|end|1\n");
+    folder
+}
+
+#[test]
+fn each_trace_has_its_report_and_the_worst_is_the_status() {
+    let folder = folder();
+    let code = |arguments: &[&str]| folder.run(&[&["check"], arguments].concat()).code;
+    assert_eq!(code(&["good.std"]), Some(0));
+    assert_eq!(code(&["good.std", "bad.std", "good.std"]), Some(66));
+    assert_eq!(code(&["good.std", "broken.std", "bad.std"]), Some(3));
+    assert_eq!(code(&["--error-exitcode", "7", "bad.std"]), Some(7));
+    assert_eq!(code(&["--error-exitcode", "0", "bad.std"]), Some(0));
+    assert_eq!(code(&["--algorithm", "no-such", "bad.std"]), Some(2));
+    assert_eq!(code(&["-", "-"]), Some(2));
+    assert_eq!(code(&[]), Some(2));
+
+    let ended = folder.run(&["check", "--format", "json", "good.std", "broken.std", "bad.std"]);
+    let reports = ended.reports();
+    let paths: Vec<_> = reports.iter().map(|report| &report["subject"]["path"]).collect();
+    assert_eq!(paths, ["good.std", "bad.std"], "the broken one has an error instead");
+    ended.check_error(3, &["broken.std:1: "]);
+
+    let text = folder.run(&["check", "good.std", "bad.std"]).stdout;
+    assert!(text.starts_with("good.std:\n"), "{text}");
+    let (good, bad) = text.split_once("\nbad.std:\n").expect("two reports");
+    assert!(good.contains("no atomicity violation found"));
+    assert!(bad.contains("region `transfer` is not atomic"));
+}
+
+#[test]
+fn a_report_can_go_to_a_file() {
+    let folder = folder();
+    let ended = folder.run(&["check", "-o", "report.txt", "bad.std"]);
+    assert_eq!((ended.code, &*ended.stdout, &*ended.stderr), (Some(66), "", ""));
+    assert_eq!(folder.read("report.txt"), folder.run(&["check", "bad.std"]).stdout.as_bytes());
+    folder.run(&["check", "-o", "no/such/file", "bad.std"]).check_error(1, &["no/such/file"]);
+}
+
+#[test]
+fn figures_are_told_on_standard_error() {
+    let folder = folder();
+    let plain = folder.run(&["check", "bad.std"]);
+    let ended = folder.run(&["check", "--stats", "bad.std"]);
+    assert_eq!((ended.code, &ended.stdout), (Some(66), &plain.stdout));
+    for part in ["bad.std:", "text", "20, of 3 threads", "2 regions, 1 variables, 1 locks"] {
+        assert!(ended.stderr.contains(part), "{part} in {}", ended.stderr);
+    }
+}
+
+#[test]
+fn reports_are_read_back() {
+    let folder = folder();
+    let text = folder.run(&["check", "bad.std"]).stdout;
+    assert_eq!(
+        folder.run(&["check", "--format", "json", "-o", "all.json", "bad.std", "good.std"]).code,
+        Some(66)
+    );
+    let ended = folder.run(&["report", "all.json"]);
+    assert_eq!((ended.code, &*ended.stderr), (Some(66), ""));
+    assert!(ended.stdout.starts_with(&text), "{}", ended.stdout);
+    assert!(ended.stdout.contains("no atomicity violation found"));
+    // Pretty or not, it is the same report.
+    let pretty = folder.run(&["report", "--format", "json", "all.json"]).stdout;
+    assert_eq!(folder.run_with(&["report", "-"], pretty.as_bytes()).stdout, ended.stdout);
+    folder.run(&["report", "good.std"]).check_error(3, &["good.std: ", "not a report"]);
+    folder.run_with(&["report", "-"], b"").check_error(3, &["not a report"]);
+    let other = br#"{"schema": "something/2"}"#;
+    folder.run_with(&["report", "-"], other).check_error(3, &["something/2"]);
+}
+
+#[test]
+fn each_command_has_its_help() {
+    let folder = Folder::new();
+    for command in ["run", "record", "check", "convert", "report"] {
+        let ended = folder.run(&[command, "--help"]);
+        assert_eq!(ended.code, Some(0), "{command}");
+        assert!(ended.stdout.contains("Usage: avtrace "), "{}", ended.stdout);
+        assert!(ended.stdout.lines().all(|line| line.chars().count() <= 100), "{}", ended.stdout);
+    }
+}
