@@ -6,15 +6,13 @@ mod lock_pairs;
 
 use anyhow::{Result, bail};
 
-use crate::setup;
-
 /// A benchmark.
 pub struct Bench {
     /// What to call it on the command line.
     pub name: &'static str,
     /// What it measures, in one line.
     pub about: &'static str,
-    /// Runs it with the arguments after its name; the toolchain is there. Prints what it measured,
+    /// Runs it with the arguments after its name, and sees to what it needs. Prints what it measured,
     /// with units.
     pub run: fn(&[String]) -> Result<()>,
 }
@@ -43,7 +41,6 @@ pub fn run(name: Option<&str>, arguments: &[String]) -> Result<()> {
         return Ok(());
     };
     let bench = find(BENCHES, name)?;
-    setup::run()?;
     (bench.run)(arguments)
 }
 

@@ -1,156 +1,265 @@
-//! How long Davida takes, next to a pass that reads the same events and touches the state of each event's object.
-//! Run by `cargo xtask bench checker`; `cargo bench -p checker --bench speed -- parts` times inner parts instead.
+//! What checking costs, beside the least that could be done with the same traces. Run by `cargo xtask bench checker`.
+//! Inner parts are timed in `parts`.
 //!
-//! Both passes run in turn in each round, and the best of each counts, so that what else the machine does weighs on
-//! neither alone. A ratio beyond its goal is printed as missed.
+//! What is compared runs in turn in each of several rounds; a ratio is the median of those of the rounds. Times are
+//! those that the thread had a processor.
 
-mod micro;
+mod measure;
 mod null;
+mod passes;
 mod workload;
 
-use checker::event::Event;
-use checker::{Checker, Davida, Options};
-use null::Null;
-use std::time::Instant;
+use measure::{Goals, Samples, time};
+use std::path::{Path, PathBuf};
+use std::process::{Command, exit};
 use workload::{Kind, Workload};
 
-const SIZES: [usize; 2] = [1_000_000, 10_000_000];
-const VARIABLES: [u32; 2] = [100, 1_000_000];
-const LOCKS: [u32; 2] = [1, 16];
+const USAGE: &str = "usage: cargo xtask bench checker [--quick] [--events N] [--rounds N]";
+
 const THREADS: [u32; 3] = [4, 16, 64];
 
-/// Nanoseconds for an event.
-#[derive(Clone, Copy)]
-struct Times {
-    null: f64,
-    davida: f64,
+/// How much is measured.
+struct Plan {
+    /// Events of the short and the long traces.
+    sizes: [usize; 2],
+    variables: Vec<u32>,
+    locks: Vec<u32>,
+    rounds: usize,
 }
 
-impl Times {
-    fn ratio(self) -> f64 {
-        self.davida / self.null
-    }
-}
+impl Plan {
+    const FULL: usize = 10_000_000;
+    const QUICK: usize = 1_000_000;
 
-/// The events of a workload: where they are read from a file instead, only this changes, and the passes that take
-/// the slice.
-fn trace(workload: &Workload) -> Vec<Event> {
-    workload.generate()
-}
-
-fn null(events: &[Event]) -> u64 {
-    let mut null = Null::default();
-    null.events(events);
-    null.sum()
-}
-
-fn davida(events: &[Event]) -> u64 {
-    let mut checker = Box::new(Davida::new(Options::default()));
-    checker.events(events).expect("well-formed");
-    checker.finish().counts.violations
-}
-
-fn measure(workload: &Workload, rounds: usize) -> (Times, u64) {
-    let events = trace(workload);
-    let mut best = Times { null: f64::MAX, davida: f64::MAX };
-    let mut violations = 0;
-    for _ in 0..rounds {
-        let time = |pass: &mut dyn FnMut()| {
-            let start = Instant::now();
-            pass();
-            start.elapsed().as_secs_f64() * 1e9 / events.len() as f64
+    fn new(arguments: &[String]) -> Option<Self> {
+        let mut plan = Self {
+            sizes: [Self::FULL / 10, Self::FULL],
+            variables: vec![100, 1_000_000],
+            locks: vec![1, 16],
+            rounds: 5,
         };
-        best.null = best.null.min(time(&mut || {
-            std::hint::black_box(null(&events));
-        }));
-        best.davida = best.davida.min(time(&mut || violations = davida(&events)));
+        let mut arguments = arguments.iter();
+        while let Some(argument) = arguments.next() {
+            let mut number = || arguments.next()?.parse().ok().filter(|&number| number > 0);
+            match argument.as_str() {
+                // What `cargo bench` adds.
+                "--bench" => {}
+                "--quick" => {
+                    plan.sizes = [Self::QUICK / 10, Self::QUICK];
+                    plan.variables = vec![100];
+                    plan.rounds = 3;
+                }
+                "--events" => {
+                    let events: usize = number()?;
+                    plan.sizes = [events.div_ceil(10), events];
+                }
+                "--rounds" => plan.rounds = number()?,
+                _ => return None,
+            }
+        }
+        Some(plan)
     }
-    (best, violations)
-}
-
-fn verdict(value: f64, goal: f64) -> String {
-    let verdict = if value <= goal { "met" } else { "missed" };
-    format!("{value:>6.2} {goal:>6.1}  {verdict}")
 }
 
 fn main() {
-    // `cargo bench` adds an argument of its own.
-    let mut arguments = std::env::args().skip(1).filter(|argument| argument != "--bench");
-    let rounds = match arguments.next() {
-        Some(argument) if argument == "parts" => return micro::run(),
-        Some(argument) => match argument.parse() {
-            Ok(rounds) if rounds > 0 => rounds,
-            _ => {
-                eprintln!("{argument} is neither a number of rounds nor `parts`");
-                std::process::exit(2);
-            }
-        },
-        None => 3,
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    // A process of its own for each peak of memory.
+    if let [command, file] = &arguments[..]
+        && command == "peak"
+    {
+        passes::davida_of_file(Path::new(file));
+        println!("{}", passes::peak().unwrap_or(0));
+        return;
+    }
+    // `cargo test --benches` only wants to see that it runs.
+    let tested = !arguments.iter().any(|argument| argument == "--bench");
+    let plan =
+        if tested { Plan::new(&["--events".into(), "2000".into()]) } else { Plan::new(&arguments) };
+    let Some(plan) = plan else {
+        eprintln!("{USAGE}");
+        exit(2);
     };
+    let mut goals = Goals::default();
+    let rounds = plan.rounds;
     println!(
-        "Serializable traces, transactions of ten events, events in memory; nanoseconds for an event,\n\
-         the best of {rounds} rounds. `growth` is Davida's time for an event against that of the short trace.\n"
+        "Nanoseconds for an event, medians of {rounds} rounds. The null pass reads the same .avt and touches the state of\n\
+         each event's object; growth is Davida's time for an event of the long trace beside that of the short one.\n"
     );
+    println!("Serializable traces, transactions of ten events:");
     println!(
-        "{:>8} {:>9} {:>5} {:>10} {:>7} {:>7} {:>7} {:>6}  {:6} {:>7} {:>6}",
-        "threads",
-        "variables",
-        "locks",
-        "events",
-        "null",
-        "Davida",
-        "ratio",
-        "goal",
-        "",
-        "growth",
-        "goal"
+        "{:>7} {:>9} {:>5} {:>9} {:>7} {:>7} {:>7}{:<13} {:>7}",
+        "threads", "variables", "locks", "events", "null", "Davida", "ratio", "  goal", "growth"
     );
     for threads in THREADS {
-        for variables in VARIABLES {
-            for locks in LOCKS {
-                serializable(threads, variables, locks, rounds);
+        for &variables in &plan.variables {
+            for &locks in &plan.locks {
+                serializable(
+                    &plan,
+                    &mut goals,
+                    Workload { events: 0, threads, variables, kind: Kind::Locked { locks } },
+                );
             }
         }
     }
-    println!("\nThe same trace with and without a violation at every tenth event:\n");
-    println!(
-        "{:>8} {:>10} {:>10} {:>8} {:>8} {:>7} {:>6}",
-        "threads", "events", "violations", "without", "with", "ratio", "goal"
-    );
+    println!("\nThe same trace with and without a violation at every tenth event:");
+    println!("{:>7} {:>10} {:>8} {:>8} {:>7}", "threads", "violations", "without", "with", "ratio");
     for threads in THREADS {
-        violating(threads, rounds);
+        violating(&plan, &mut goals, threads);
     }
+    println!("\nReading text, beside counting lines: in memory, and of a file line by line:");
+    println!(
+        "{:>7} {:>9} {:>7} {:>7} {:>7}{:<13} {:>7} {:>7} {:>7}",
+        "threads", "variables", "lines", "read", "ratio", "  goal", "lines", "read", "ratio"
+    );
+    let directory = scratch();
+    for &variables in &plan.variables {
+        text(
+            &plan,
+            &mut goals,
+            &directory,
+            Workload {
+                events: plan.sizes[1],
+                threads: 16,
+                variables,
+                kind: Kind::Locked { locks: 16 },
+            },
+        );
+    }
+    println!("\nPeak memory of a process that checks a file as it reads it, in MiB:");
+    println!("{:>7} {:>9} {:>9} {:>9} {:>7}", "threads", "variables", "short", "long", "ratio");
+    for &variables in &plan.variables {
+        memory(
+            &plan,
+            &mut goals,
+            &directory,
+            Workload { events: 0, threads: 16, variables, kind: Kind::Locked { locks: 16 } },
+        );
+    }
+    std::fs::remove_dir_all(&directory).expect("the directory is there");
+    println!("\n{goals}");
 }
 
-fn serializable(threads: u32, variables: u32, locks: u32, rounds: usize) {
+/// Two traces, one ten times as long as the other: one line each.
+fn serializable(plan: &Plan, goals: &mut Goals, workload: Workload) {
+    let Workload { threads, variables, kind, .. } = workload;
+    let Kind::Locked { locks } = kind else { return };
+    let traces = plan.sizes.map(|events| Workload { events, ..workload }.avt());
+    let mut growth = Samples::default();
+    let mut null: [Samples; 2] = Default::default();
+    let mut davida: [Samples; 2] = Default::default();
+    let mut ratio: [Samples; 2] = Default::default();
+    for _ in 0..plan.rounds {
+        let mut times = [0.0; 2];
+        for (index, (trace, events)) in traces.iter().zip(plan.sizes).enumerate() {
+            let floor = time(events, || passes::null(trace));
+            times[index] = time(events, || {
+                let violations = passes::davida(trace);
+                assert_eq!(violations, 0, "the workload is serializable");
+                violations
+            });
+            null[index].add(floor);
+            davida[index].add(times[index]);
+            ratio[index].add(times[index] / floor);
+        }
+        growth.add(times[1] / times[0]);
+    }
     let goal = if threads > 16 { 4.0 } else { 2.5 };
-    let mut short = None;
-    for events in SIZES {
-        let workload = Workload { events, threads, variables, kind: Kind::Locked { locks } };
-        let (times, violations) = measure(&workload, rounds);
-        assert_eq!(violations, 0, "the workload is serializable");
-        let growth = short.map_or_else(String::new, |short| verdict(times.davida / short, 1.2));
-        short.get_or_insert(times.davida);
+    for index in 0..2 {
         println!(
-            "{threads:>8} {variables:>9} {locks:>5} {events:>10} {:>7.1} {:>7.1} {:<22} {growth}",
-            times.null,
-            times.davida,
-            format!(" {}", verdict(times.ratio(), goal)),
+            "{threads:>7} {variables:>9} {locks:>5} {:>9} {:>7.1} {:>7.1} {} {}",
+            plan.sizes[index],
+            null[index].median(),
+            davida[index].median(),
+            goals.verdict(ratio[index].median(), goal),
+            if index == 1 { goals.verdict(growth.median(), 1.2) } else { String::new() },
         );
     }
 }
 
-fn violating(threads: u32, rounds: usize) {
-    let events = SIZES[0];
-    let [(without, none), (with, violations)] = [false, true].map(|violating| {
+/// A trace full of violations, and the same without.
+fn violating(plan: &Plan, goals: &mut Goals, threads: u32) {
+    let events = plan.sizes[0];
+    let traces = [false, true].map(|violating| {
         let kind = Kind::Intruded { violating };
-        measure(&Workload { events, threads, variables: 4096, kind }, rounds)
+        Workload { events, threads, variables: 4096, kind }.avt()
     });
-    assert_eq!(none, 0, "the workload without violations has none");
+    let mut violations = [0; 2];
+    let (mut without, mut with, mut ratio) =
+        (Samples::default(), Samples::default(), Samples::default());
+    for _ in 0..plan.rounds {
+        let mut times = [0.0; 2];
+        for index in 0..2 {
+            times[index] = time(events, || {
+                violations[index] = passes::davida(&traces[index]);
+                violations[index]
+            });
+        }
+        without.add(times[0]);
+        with.add(times[1]);
+        ratio.add(times[1] / times[0]);
+    }
+    assert_eq!(violations[0], 0, "the workload without violations has none");
     println!(
-        "{threads:>8} {events:>10} {violations:>10} {:>8.1} {:>8.1} {}",
-        without.davida,
-        with.davida,
-        verdict(with.davida / without.davida, 2.0),
+        "{threads:>7} {:>10} {:>8.1} {:>8.1} {}",
+        violations[1],
+        without.median(),
+        with.median(),
+        goals.verdict(ratio.median(), 2.0),
     );
+}
+
+/// A text trace: read, and only its lines counted.
+fn text(plan: &Plan, goals: &mut Goals, directory: &Path, workload: Workload) {
+    let Workload { events, threads, variables, .. } = workload;
+    let text = Workload::text(&workload.avt());
+    let path = directory.join("trace.std");
+    std::fs::write(&path, &text).expect("there is room for the file");
+    let mut samples: [Samples; 6] = Default::default();
+    for _ in 0..plan.rounds {
+        let times = [
+            time(events, || passes::lines(&text)),
+            time(events, || passes::read(&text)),
+            time(events, || passes::lines_of_file(&path)),
+            time(events, || passes::read_file(&path)),
+        ];
+        let ratios = [times[1] / times[0], times[3] / times[2]];
+        for (samples, value) in samples.iter_mut().zip(times.into_iter().chain(ratios)) {
+            samples.add(value);
+        }
+    }
+    let [lines, read, file_lines, file_read, ratio, file_ratio] =
+        samples.each_mut().map(Samples::median);
+    println!(
+        "{threads:>7} {variables:>9} {lines:>7.1} {read:>7.1} {} {file_lines:>7.1} {file_read:>7.1} {}",
+        goals.verdict(ratio, 3.0),
+        goals.verdict(file_ratio, 3.0),
+    );
+}
+
+/// The memory that checking a short and a long file takes.
+fn memory(plan: &Plan, goals: &mut Goals, directory: &Path, workload: Workload) {
+    let Workload { threads, variables, .. } = workload;
+    let path = directory.join("trace.avt");
+    let [short, long] = plan.sizes.map(|events| {
+        let trace = Workload { events, ..workload }.avt();
+        std::fs::write(&path, trace).expect("there is room for the file");
+        peak(&path).unwrap_or(f64::NAN)
+    });
+    let verdict = goals.verdict(long / short, 1.1);
+    println!("{threads:>7} {variables:>9} {short:>9.1} {long:>9.1} {verdict}");
+}
+
+/// The peak of another process that checks the file, in MiB.
+fn peak(path: &Path) -> Option<f64> {
+    let own = std::env::current_exe().ok()?;
+    let output = Command::new(own).arg("peak").arg(path).output().ok()?;
+    let kibibytes: f64 = String::from_utf8(output.stdout).ok()?.trim().parse().ok()?;
+    (kibibytes > 0.0).then_some(kibibytes / 1024.0)
+}
+
+fn scratch() -> PathBuf {
+    let name = format!("avtrace-speed-{}", std::process::id());
+    let directory = std::env::temp_dir().join(name);
+    std::fs::create_dir_all(&directory).expect("there is room for files");
+    directory
 }
