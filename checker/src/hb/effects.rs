@@ -42,13 +42,13 @@ impl Engine {
             }
         });
         if !done {
-            self.access_with_lists(row, variable, writes, visitor);
+            self.access_with_more(row, variable, writes, visitor);
         }
         true
     }
 
     #[inline(never)]
-    fn access_with_lists(
+    fn access_with_more(
         &mut self,
         row: usize,
         variable: VarId,
@@ -59,7 +59,7 @@ impl Engine {
         let sink = &rows[row].now;
         let (object, clocks) = (Object::Variable(variable), Some(&*clocks));
         let mut dependencies = 0;
-        let dropped = variables.access_with_lists(variable, sink, writes, table, |source| {
+        let dropped = variables.access_with_more(variable, sink, writes, table, |source| {
             dependencies += 1;
             if visitor.cares(table.row(source.thread()), source) {
                 visitor.dependency(&Dependency { source, sink, object, row, table, clocks });

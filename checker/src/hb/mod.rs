@@ -19,6 +19,7 @@ use crate::event::{Event, EventNumber, LockId, Op, RegionId, SyncId, ThreadId, V
 use crate::finding::{Action, Counts, Edge, Object, Order};
 use clocks::Clocks;
 use lock::Locks;
+use std::hint::select_unpredictable;
 use sync::SyncObjects;
 use table::{Entry, ThreadTable};
 use thread::{State, Thread, Threads};
@@ -158,9 +159,14 @@ impl Engine {
         let number = self.counts.events;
         self.counts.events += 1;
         let done = match event.op {
-            Op::Read(variable) => self.access(number, event, variable, Action::Read, visitor),
-            Op::Write(variable) => self.access(number, event, variable, Action::Write, visitor),
-            Op::Update(variable) => self.access(number, event, variable, Action::Update, visitor),
+            // Which of these it is cannot be foretold, and must not be asked by a jump.
+            Op::Read(variable) | Op::Write(variable) | Op::Update(variable) => {
+                let (reads, updates) =
+                    (matches!(event.op, Op::Read(_)), matches!(event.op, Op::Update(_)));
+                let writing = select_unpredictable(updates, Action::Update, Action::Write);
+                let action = select_unpredictable(reads, Action::Read, writing);
+                self.access(number, event, variable, action, visitor)
+            }
             _ => self.frequent(number, event, visitor),
         };
         if done { Ok(()) } else { self.step_with_care(number, event, visitor) }
