@@ -5,6 +5,7 @@ use crate::event::{ThreadId, VarId};
 use crate::hb::access::Access;
 use crate::hb::last::Last;
 use crate::hb::table::ThreadTable;
+use std::hint::select_unpredictable;
 
 /// How many lists are brought into the cache at once.
 const AHEAD: usize = 32;
@@ -139,16 +140,14 @@ impl Variables {
         let Variable { write, reads } = state;
         let thread = now.thread();
         let own = reads.each_ref().map(|read| read.is_of(thread));
-        let [free, more, third] = reads.each_ref().map(Access::is_none);
-        let usable = [own[0] | free | writes, own[1] | more, own[2] | third];
-        let place = usable.iter().rev().fold(0, |mask, &usable| mask << 1 | u32::from(usable));
-        let Some(read) = reads.get_mut(place.trailing_zeros() as usize) else { return false };
-        if writes & !more {
-            return false;
-        }
+        let none = reads.each_ref().map(Access::is_none);
+        // A read takes its thread's place or the first free one; a write clears the first if no other is taken.
+        let places =
+            (0..FEW).fold(0, |mask, place| mask | u32::from(own[place] | none[place]) << place);
+        let places = select_unpredictable(writes, u32::from(none[1]), places);
+        let Some(read) = reads.get_mut(places.trailing_zeros() as usize) else { return false };
         let unread = !(own[0] | own[1] | own[2]);
-        // Where it matters, the place of a write is that of the only read.
-        let source = if writes & !free { &*read } else { &*write };
+        let source = select_unpredictable(writes & !none[0], &*read, &*write);
         let applies = source.is_some() & !source.is_of(thread) & (writes | unread);
         depends_on(source, applies);
         *write = Access::select(writes, &now, write);
