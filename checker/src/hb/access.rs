@@ -74,6 +74,12 @@ impl Access {
         self.kind() != NONE
     }
 
+    /// Whether this is neither none nor a link.
+    #[inline]
+    pub(crate) fn is_event(&self) -> bool {
+        self.is_some() & !self.is_link()
+    }
+
     #[inline]
     fn kind(&self) -> u8 {
         self.0[0] as u8

@@ -31,6 +31,14 @@ impl Variable {
     }
 }
 
+/// Who is told of the dependencies of an event.
+pub(crate) trait Sink {
+    /// Whether a dependency on that event can matter.
+    fn matters(&self, source: &Access) -> bool;
+    /// Takes a dependency that can.
+    fn depends_on(&mut self, source: &Access);
+}
+
 /// All variables.
 #[derive(Default)]
 pub(crate) struct Variables {
@@ -63,7 +71,7 @@ impl Lists {
         true
     }
 
-    /// Hands out the reads of other threads, and gives back the list; returns how many were dropped from it.
+    /// Hands out the reads of other threads, and gives back the list; returns how many of them were dropped before.
     fn take(&mut self, list: usize, thread: ThreadId, depends_on: impl FnMut(&Access)) -> u64 {
         let reads = &self.lists[list];
         reads.of_others(thread).for_each(depends_on);
@@ -158,14 +166,15 @@ impl Variables {
         true
     }
 
-    /// Any access. Returns how many more dependencies are on reads that do not matter any more.
+    /// Any access. `sink` is told of the dependencies that can matter. Returns how many there are, with those on
+    /// reads that do not matter any more.
     pub(crate) fn access_with_more(
         &mut self,
         variable: VarId,
         now: &Access,
         writes: bool,
         threads: &ThreadTable,
-        mut depends_on: impl FnMut(&Access),
+        sink: &mut impl Sink,
     ) -> u64 {
         let Some(Variable([write, reads @ ..])) = self.table.get_mut(variable.index()) else {
             return 0;
@@ -174,21 +183,38 @@ impl Variables {
         if !writes {
             let [.., last] = reads;
             let first = self.lists.add(last, now, threads);
-            if first && write.is_some() && !write.is_of(thread) {
-                depends_on(write);
+            let applies = first & write.is_some() & !write.is_of(thread);
+            if applies & sink.matters(write) {
+                sink.depends_on(write);
             }
-            return 0;
+            return u64::from(applies);
         }
-        let mut dropped = 0;
-        for read in reads.iter().filter(|read| read.is_some() && !read.is_of(thread)) {
-            match read.linked() {
-                Some(list) => dropped = self.lists.take(list, thread, &mut depends_on),
-                None => depends_on(read),
-            }
+        // Few of the reads matter, but any can be there or not: no jumps before that is known of all.
+        let (mut dependencies, mut mattering) = (0, 0);
+        for (place, read) in reads.iter().enumerate() {
+            let applies = read.is_event() & !read.is_of(thread);
+            dependencies += u64::from(applies);
+            mattering |= u32::from(applies & sink.matters(read)) << place;
+        }
+        if mattering != 0 {
+            let place = |&(place, _): &(usize, _)| mattering >> place & 1 != 0;
+            reads.iter().enumerate().filter(place).for_each(|(_, read)| sink.depends_on(read));
+        }
+        if let [.., last] = reads
+            && let Some(list) = last.linked()
+        {
+            let mut listed = 0;
+            let dropped = self.lists.take(list, thread, |read| {
+                listed += 1;
+                if sink.matters(read) {
+                    sink.depends_on(read);
+                }
+            });
+            dependencies += listed + dropped;
         }
         *write = *now;
         reads.fill(Access::NONE);
-        dropped
+        dependencies
     }
 
     /// The variable's memory starts or ends a life: what came before is forgotten.
