@@ -8,7 +8,7 @@ use crate::hb::table::ThreadTable;
 use std::hint::select_unpredictable;
 
 /// How many lists are brought into the cache at once.
-const AHEAD: usize = 32;
+const AHEAD: usize = 64;
 
 /// How many variables a second-level cache is sure to hold.
 const CACHED: usize = 1 << 13;
