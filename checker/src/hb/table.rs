@@ -1,5 +1,5 @@
-//! What became of each thread id, in memory that does not grow with the ids of threads that have ended: pages in
-//! which every entry is the same take no space of their own.
+//! What became of each thread id, in memory that does not grow with the ids of threads that have ended: beyond the first
+//! few thousand, pages in which every entry is the same take no space of their own.
 
 use crate::event::ThreadId;
 
@@ -24,30 +24,39 @@ pub(crate) enum Entry {
     Joined,
 }
 
-/// Pages that are the same for all of their entries; the others follow them.
-const SAME: [u32; 3] = [UNSEEN, ENDED, JOINED];
+/// The ids below this have their entries in one table: 16 KiB at most, and no page to look for.
+const DIRECT: usize = 4096;
 
-/// The entries of all thread ids.
-pub(crate) struct ThreadTable {
-    /// Which of `entries` is the page of each range of ids.
-    pages: Vec<u32>,
-    entries: Vec<[u32; PAGE]>,
-    /// Those of `entries` that no range has.
-    free: Vec<u32>,
+enum Page {
+    Same(u32),
+    Each(Box<[u32; PAGE]>),
 }
 
-impl Default for ThreadTable {
-    fn default() -> Self {
-        let entries = SAME.iter().map(|&value| [value; PAGE]).collect();
-        Self { pages: Vec::new(), entries, free: Vec::new() }
-    }
+/// The entries of all thread ids.
+#[derive(Default)]
+pub(crate) struct ThreadTable {
+    direct: Vec<u32>,
+    /// Those of all further ids.
+    pages: Vec<Page>,
 }
 
 impl ThreadTable {
     #[inline]
     fn value(&self, thread: ThreadId) -> u32 {
-        let page = self.pages.get(thread.index() / PAGE).map_or(0, |&page| page as usize);
-        self.entries.get(page).map_or(UNSEEN, |entries| entries[thread.index() % PAGE])
+        match self.direct.get(thread.index()) {
+            Some(&value) => value,
+            None => self.paged(thread),
+        }
+    }
+
+    #[inline(never)]
+    fn paged(&self, thread: ThreadId) -> u32 {
+        let Some(index) = thread.index().checked_sub(DIRECT) else { return UNSEEN };
+        match self.pages.get(index / PAGE) {
+            Some(Page::Each(entries)) => entries[index % PAGE],
+            Some(Page::Same(value)) => *value,
+            None => UNSEEN,
+        }
     }
 
     /// The thread's row, when it has one.
@@ -74,40 +83,39 @@ impl ThreadTable {
             Entry::Joined => JOINED,
             Entry::Row(row) => row as u32,
         };
-        let index = thread.index() / PAGE;
-        if index >= self.pages.len() {
-            self.pages.resize(index + 1, 0);
-        }
-        let page = &mut self.pages[index];
-        if let Some(&same) = SAME.get(*page as usize) {
-            if same == value {
-                return;
+        let Some(index) = thread.index().checked_sub(DIRECT) else {
+            let index = thread.index();
+            if index >= self.direct.len() {
+                self.direct.resize(index + 1, UNSEEN);
             }
-            let entries = [same; PAGE];
-            *page = match self.free.pop() {
-                Some(page) => {
-                    self.entries[page as usize] = entries;
-                    page
-                }
-                None => {
-                    self.entries.push(entries);
-                    (self.entries.len() - 1) as u32
-                }
-            };
+            self.direct[index] = value;
+            return;
+        };
+        let (page, index) = (index / PAGE, index % PAGE);
+        if page >= self.pages.len() {
+            self.pages.resize_with(page + 1, || Page::Same(UNSEEN));
         }
-        let entries = &mut self.entries[*page as usize];
-        entries[thread.index() % PAGE] = value;
-        if let Some(same) = SAME.iter().position(|&same| same == value)
-            && entries.iter().all(|&other| other == value)
-        {
-            self.free.push(std::mem::replace(page, same as u32));
+        let page = &mut self.pages[page];
+        match page {
+            Page::Same(same) if *same == value => {}
+            Page::Same(same) => {
+                let mut entries = Box::new([*same; PAGE]);
+                entries[index] = value;
+                *page = Page::Each(entries);
+            }
+            Page::Each(entries) => {
+                entries[index] = value;
+                if value >= JOINED && entries.iter().all(|&other| other == value) {
+                    *page = Page::Same(value);
+                }
+            }
         }
     }
 
     /// How many pages take space of their own.
     #[cfg(test)]
     pub(crate) fn pages(&self) -> usize {
-        self.entries.len() - SAME.len() - self.free.len()
+        self.pages.iter().filter(|page| matches!(page, Page::Each(_))).count()
     }
 }
 
@@ -117,21 +125,34 @@ mod tests {
 
     #[test]
     fn entries_are_kept_apart_and_full_pages_of_ended_threads_cost_nothing() {
-        let mut table = ThreadTable::default();
-        assert_eq!(table.get(ThreadId(70_000)), Entry::Unseen);
-        for id in 0..1000 {
-            table.set(ThreadId(id), Entry::Row(id as usize % 7));
-            assert_eq!(table.get(ThreadId(id)), Entry::Row(id as usize % 7));
-            assert_eq!(table.row(ThreadId(id + 1)), None);
-            table.set(ThreadId(id), Entry::Joined);
+        for first in [0, DIRECT as u32] {
+            let mut table = ThreadTable::default();
+            assert_eq!(table.get(ThreadId(70_000)), Entry::Unseen);
+            for id in first..first + 1000 {
+                table.set(ThreadId(id), Entry::Row(id as usize % 7));
+                assert_eq!(table.get(ThreadId(id)), Entry::Row(id as usize % 7));
+                assert_eq!(table.row(ThreadId(id + 1)), None);
+                table.set(ThreadId(id), Entry::Joined);
+            }
+            let paged = usize::from(first > 0);
+            assert_eq!(table.get(ThreadId(first)), Entry::Joined);
+            assert_eq!(table.get(ThreadId(first + 999)), Entry::Joined);
+            assert_eq!(table.get(ThreadId(first + 1000)), Entry::Unseen);
+            assert_eq!(table.pages(), paged);
+            table.set(ThreadId(first + 3), Entry::Ended);
+            assert_eq!(table.get(ThreadId(first + 3)), Entry::Ended);
+            assert_eq!(table.get(ThreadId(first + 4)), Entry::Joined);
+            assert_eq!(table.pages(), 2 * paged);
         }
-        assert_eq!(table.get(ThreadId(0)), Entry::Joined);
-        assert_eq!(table.get(ThreadId(999)), Entry::Joined);
-        assert_eq!(table.get(ThreadId(1000)), Entry::Unseen);
-        assert_eq!(table.pages(), 1);
-        table.set(ThreadId(3), Entry::Ended);
-        assert_eq!(table.get(ThreadId(3)), Entry::Ended);
-        assert_eq!(table.get(ThreadId(4)), Entry::Joined);
-        assert_eq!(table.pages(), 2);
+    }
+
+    #[test]
+    fn the_first_paged_id_follows_the_last_one_that_is_not() {
+        let mut table = ThreadTable::default();
+        let (last, first) = (ThreadId(DIRECT as u32 - 1), ThreadId(DIRECT as u32));
+        table.set(first, Entry::Row(1));
+        assert_eq!(table.get(last), Entry::Unseen);
+        table.set(last, Entry::Row(2));
+        assert_eq!((table.row(last), table.row(first)), (Some(2), Some(1)));
     }
 }
