@@ -42,7 +42,7 @@ pub struct CheckArgs {
     #[arg(long, value_enum, default_value_t = RegionsArg::Outermost)]
     pub regions: RegionsArg,
 
-    /// List every violation instance, not only one for each distinct witness (in JSON).
+    /// List every violation instance by its event numbers, not only one for each distinct witness.
     #[arg(long)]
     pub instances: bool,
 
