@@ -10,7 +10,7 @@ pub mod report;
 pub mod tracer;
 
 pub use process::{Ended, Running};
-pub use programs::{Program, c, cpp, rust};
+pub use programs::{Program, c, c_by, cpp, rust};
 pub use report::{Edge, Location, Report, Violation};
 pub use tracer::Avtrace;
 
