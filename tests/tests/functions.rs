@@ -240,16 +240,41 @@ fn what_matches_nothing_is_an_error_with_near_names() {
 }
 
 #[test]
-fn a_function_that_was_inlined_away_is_named() {
+fn a_line_in_a_function_that_was_inlined_is_refused() {
     require_bpf!();
     let bank = unmarked("-O2");
     let line = format!("file:unmarked.c:{}", bank.line("take_ticket"));
     let ended = avtrace_with(["--atomic", &line, bank.path.to_str().expect("text")]);
     assert_eq!(ended.code, Some(2));
     assert!(ended.stderr.contains("`take_ticket`, of which every call was inlined"), "{ended:?}");
+}
 
-    let options = ["--atomic", "take_ticket", "--atomic", "transfer"];
-    let (_, report) = Avtrace::on(&bank).options(options).report();
-    let skipped = report.not_seen["skipped_probes"].to_string();
-    assert!(skipped.contains("take_ticket") && skipped.contains("inlined"), "{skipped}");
+#[test]
+fn a_function_that_was_inlined_is_a_region_where_its_code_is() {
+    require_bpf!();
+    let options = ["--atomic", "transfer", "--atomic", "audit"];
+    for level in ["-O0", "-O1", "-O2", "-O3", "-Os"] {
+        for format in ["-gdwarf-4", "-gdwarf-5"] {
+            let bank = c("inlined", &[format, level]);
+            for _ in 0..RUNS {
+                let (ended, report) = Avtrace::on(&bank).options(options).report();
+                let skipped = &report.not_seen["skipped_probes"];
+                assert!(skipped.as_array().is_some_and(Vec::is_empty), "{level}: {skipped:#}");
+                assert_eq!(ended.code, Some(66), "{level}: {}", ended.stderr);
+                let violation = report.only_violation();
+                assert_eq!(violation.cycle(), BANK, "{level}");
+                let [split] = &violation.splits[..] else { panic!("one split: {violation:#?}") };
+                let place = |mark| Some(bank.line(mark));
+                assert_eq!(
+                    split.released.as_ref().and_then(|at| at.line),
+                    place("transfer_unlock")
+                );
+                assert_eq!(
+                    split.reacquired.as_ref().and_then(|at| at.line),
+                    place("transfer_relock")
+                );
+            }
+            check(&bank, &options, &["fixed"], None);
+        }
+    }
 }

@@ -19,9 +19,10 @@ use super::{
 };
 use crate::{
     probes::{
+        exits::Leaves,
         leaving::Leaving,
         markers::Meaning,
-        plan::{FunctionPlace, Site, SiteKind},
+        plan::{FunctionPlace, InlinedSite, Site, SiteKind},
     },
     symbolize::{ProcessAddr, Symbolizer},
     sys::records::Record,
@@ -269,6 +270,10 @@ impl Source {
                 // The catching function has called: its own stack pointer is above the return address.
                 Leaving::Catch { lowered } => self.frames.catch(thread, record.sp + lowered + 8),
             },
+            Some(SiteKind::Inlined(inlined)) => {
+                let inlined = inlined.clone();
+                self.inlined(thread, location, &inlined, record.sp);
+            }
             Some(SiteKind::Unwatched) => {}
             _ => {
                 self.frames.at(thread, record.sp);
@@ -296,6 +301,16 @@ impl Source {
                 let frame = Frame { function: *function, sp: record.sp };
                 self.frames.exit(thread, frame, *leaves, record.header.detail);
             }
+        }
+    }
+
+    fn inlined(&mut self, thread: ThreadId, location: LocationId, site: &InlinedSite, sp: u64) {
+        for &function in &site.ends {
+            self.frames.exit(thread, Frame { function, sp }, Leaves::Always, 0);
+        }
+        for (function, name) in &site.begins {
+            let region = self.region_named(name, location);
+            self.frames.enter_inlined(thread, region, location, Frame { function: *function, sp });
         }
     }
 

@@ -100,14 +100,25 @@ pub(super) fn add(
     if by_default && let Some(choice) = choices.iter_mut().find(|choice| choice.is_program) {
         choice.by_default(plan, symbolizer);
     }
-    for rule in rules {
-        let mut matched = false;
+    let mut matched = vec![false; rules.len()];
+    for (rule, matched) in rules.iter().zip(&mut matched) {
         for choice in &mut choices {
-            if rule.pattern.is_about(&choice.module.name(), choice.is_program) {
-                matched |= choice.apply(rule, plan, symbolizer)?;
+            if choice.is_named_by(rule) {
+                *matched |= choice.apply(rule, plan, symbolizer)?;
             }
         }
-        if !matched && !inlined_away(rule, &choices, plan) {
+    }
+    for choice in choices.iter().filter(|_| rules.iter().any(|rule| rule.atomic)) {
+        let (numbers, about): (Vec<usize>, Vec<&Rule>) =
+            rules.iter().enumerate().filter(|(_, rule)| choice.is_named_by(rule)).unzip();
+        let mut planner = Planner { plan, module: choice.module, file: choice.file, pid };
+        for (number, inlined) in numbers.into_iter().zip(planner.inlined(&about, &choice.functions))
+        {
+            matched[number] |= inlined;
+        }
+    }
+    for (rule, _) in rules.iter().zip(&matched).filter(|(_, matched)| !**matched) {
+        if !inlined_away(rule, &choices, plan) {
             return Err(unmatched(rule, &choices, symbolizer));
         }
     }
@@ -142,6 +153,10 @@ pub(super) fn add(
 }
 
 impl Choice<'_> {
+    fn is_named_by(&self, rule: &Rule) -> bool {
+        rule.pattern.is_about(&self.module.name(), self.is_program)
+    }
+
     fn by_default(&mut self, plan: &mut Plan, symbolizer: &Symbolizer) {
         let facts = code_graph::facts(self.file, &self.functions);
         // Code of the program that was inlined into a library's function, such as a closure.
