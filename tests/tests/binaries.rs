@@ -5,19 +5,13 @@
 use std::fs;
 use std::process::Command;
 
-use tests::{Avtrace, Program, c, c_by, process, require_bpf, target_dir};
-
-/// How many runs have to have the same outcome: 2, or what `AVTRACE_RUNS` says.
-fn runs() -> usize {
-    let wanted = std::env::var("AVTRACE_RUNS").ok();
-    wanted.map_or(2, |wanted| wanted.parse().expect("AVTRACE_RUNS is a number"))
-}
+use tests::{Avtrace, Program, c, c_by, process, require_bpf, runs, target_dir};
 
 /// Checks both bank programs, built in the same way.
 #[track_caller]
 fn check(build: impl Fn(&str) -> Program) {
     let (bank, fixed) = (build("bank"), build("bank_fixed"));
-    for _ in 0..runs() {
+    for _ in 0..runs(2) {
         let (ended, report) = Avtrace::on(&bank).report();
         assert_eq!((ended.code, &*ended.stdout), (Some(66), "balance: 900\n"), "{}", ended.stderr);
         let violation = report.only_violation();
@@ -44,7 +38,7 @@ fn check(build: impl Fn(&str) -> Program) {
             ]
         );
     }
-    for _ in 0..runs() {
+    for _ in 0..runs(2) {
         let (ended, report) = Avtrace::on(&fixed).report();
         assert_eq!((ended.code, &*ended.stdout), (Some(0), "balance: 895\n"), "{}", ended.stderr);
         assert!(report.violations.is_empty(), "{:#?}", report.violations);

@@ -1,18 +1,15 @@
 //! Regions that are functions: by default, by pattern, and however they are left; the lists of regions and probes.
 
 use tests::tracer::avtrace_with;
-use tests::{Avtrace, Program, c, cpp, require_bpf, rust};
+use tests::{Avtrace, Program, c, cpp, require_bpf, runs, rust};
 
 /// Levels of optimisation: with and without tail calls, inlining and frame pointers.
 const LEVELS: [&str; 2] = ["-O0", "-O2"];
 
-/// Runs in which the outcome has to be the same.
-const RUNS: usize = 3;
-
 /// Runs the program with these options of avtrace and checks what is found.
 #[track_caller]
 fn check(program: &Program, options: &[&str], arguments: &[&str], cycle: Option<&[&str]>) {
-    for _ in 0..RUNS {
+    for _ in 0..runs(3) {
         let (ended, report) = Avtrace::on(program).options(options).arguments(arguments).report();
         assert_eq!(report.counts.lost_events, 0);
         let Some(cycle) = cycle else {
@@ -256,7 +253,7 @@ fn a_function_that_was_inlined_is_a_region_where_its_code_is() {
     for level in ["-O0", "-O1", "-O2", "-O3", "-Os"] {
         for format in ["-gdwarf-4", "-gdwarf-5"] {
             let bank = c("inlined", &[format, level]);
-            for _ in 0..RUNS {
+            for _ in 0..runs(3) {
                 let (ended, report) = Avtrace::on(&bank).options(options).report();
                 let skipped = &report.not_seen["skipped_probes"];
                 assert!(skipped.as_array().is_some_and(Vec::is_empty), "{level}: {skipped:#}");
