@@ -10,7 +10,7 @@ pub mod flow;
 mod function_plan;
 pub mod functions;
 pub mod inlined_code;
-mod inlined_plan;
+mod inlined_regions;
 pub mod leaving;
 pub mod markers;
 pub mod placement;
