@@ -9,7 +9,7 @@
 use core::mem::{offset_of, size_of};
 
 /// Changes whenever a layout or a meaning below changes; user space refuses an object of another version.
-pub const ABI_VERSION: u32 = 3;
+pub const ABI_VERSION: u32 = 4;
 
 /// How many return addresses a record carries, the innermost first; unused ones are 0.
 pub const FRAMES: usize = 6;
@@ -66,6 +66,9 @@ pub enum Kind {
     Init = 21,
     /// A thread is about to be joined ([`SyncRecord`], the object is its `pthread_t`, without frames).
     JoinStart = 30,
+    /// The thread leaves functions without returning from them ([`RegionRecord`], with the stack pointer that it goes
+    /// to; 0 when that is not known).
+    Jump = 31,
     /// A thread is about to be created ([`SyncRecord`], the object does not count): where in the code the next
     /// [`Kind::Fork`] of the acting thread is from.
     Create = 22,
@@ -98,6 +101,7 @@ impl Kind {
             20 => Self::Depart,
             21 => Self::Init,
             30 => Self::JoinStart,
+            31 => Self::Jump,
             22 => Self::Create,
             _ => return None,
         })

@@ -36,13 +36,13 @@ impl Null {
             if index >= table.len() {
                 table.resize(index + 1, State::default());
             }
-            table[index].last = self.number;
+            table[index].last ^= self.number;
         }
     }
 
     /// So that no part of the pass can be left out.
     pub fn sum(&self) -> u64 {
         let tables = [&self.variables, &self.locks, &self.threads];
-        tables.into_iter().flatten().map(|state| state.last).fold(0, u64::wrapping_add)
+        tables.into_iter().flatten().map(|state| state.last).fold(0, |sum, last| sum ^ last)
     }
 }

@@ -107,8 +107,8 @@ pub(super) struct Forest {
     high: Vec<Vec<Bits>>,
     /// For each row and slot.
     entries: Vec<Vec<Entry>>,
-    /// For each slot the nodes, at most one for each thread.
-    trees: Vec<[Vec<Node>; 3]>,
+    /// For each slot the nodes: for each thread at most one for each relation, and often one for all.
+    trees: Vec<Vec<Node>>,
 }
 
 impl Forest {
@@ -187,45 +187,93 @@ impl Forest {
             *word &= !(1 << (slot % 64));
         }
         self.rows[row].stale = true;
-        for column in [FULL, DATA, REACH] {
-            for index in 0..self.trees[slot][column].len() {
-                let reached = self.trees[slot][column][index].row();
-                self.bits_mut(reached, slot / 64)[column] &= !(1 << (slot % 64));
-                self.rows[reached].stale = true;
+        let mut tree = std::mem::take(&mut self.trees[slot]);
+        for node in tree.drain(..) {
+            for word in self.bits_mut(node.row(), slot / 64) {
+                *word &= !(1 << (slot % 64));
             }
-            self.trees[slot][column].clear();
+            self.rows[node.row()].stale = true;
+        }
+        self.trees[slot] = tree;
+    }
+
+    /// The regions among `fresh`, which have reached the thread of the node's source and not that of its sink, reach
+    /// its sink, if they reached the source in time. `own` is the slot of the sink's transaction when it is that of
+    /// an active region: who reaches it reaches all that it reaches.
+    pub(super) fn extend(&mut self, word: usize, fresh: Bits, own: Option<usize>, node: &Node) {
+        let (from, row) = (node.from(), node.row());
+        let (event, begin) = (node.source.event(), node.source.tx_begin());
+        let reached = [node.sink.event(), node.sink.event(), node.sink.tx_begin()];
+        for slot in slots(word, fresh[FULL] | fresh[DATA] | fresh[REACH]) {
+            let first = self.entries[from][slot].first;
+            let in_time = [first[FULL] <= event, first[DATA] <= event, first[REACH] <= begin];
+            let bit = 1 << (slot % 64);
+            let mut hits = [0; 3];
+            for column in [FULL, DATA, REACH] {
+                hits[column] = fresh[column] & bit & u64::from(in_time[column]).wrapping_neg();
+            }
+            if hits == [0; 3] {
+                continue;
+            }
+            let index = self.trees[slot].len() as u32;
+            self.trees[slot].push(*node);
+            let entry = self.entry(row, slot);
+            for column in [FULL, DATA, REACH] {
+                if hits[column] != 0 {
+                    entry.first[column] = reached[column];
+                    entry.node[column] = index;
+                }
+            }
+            let bits = self.bits_mut(row, slot / 64);
+            for column in [FULL, DATA, REACH] {
+                bits[column] |= hits[column];
+            }
+            let since = &mut self.rows[row].since;
+            if hits[FULL] | hits[DATA] != 0 {
+                since.event = since.event.min(reached[FULL]);
+            }
+            if hits[REACH] != 0 {
+                since.begin = since.begin.min(reached[REACH]);
+                if let Some(own) = own {
+                    self.inherit(slot, own);
+                }
+            }
         }
     }
 
-    /// The region reaches that event, or transaction, of the node's thread, which it has not reached so far or only
-    /// later.
-    pub(super) fn reach(&mut self, column: usize, slot: usize, first: EventNumber, node: Node) {
-        let row = node.row();
-        let reached = self.contains(column, row, slot);
-        let next = self.trees[slot][column].len() as u32;
+    /// The transaction in the slot reaches all that the one in the slot `own` reaches.
+    fn inherit(&mut self, slot: usize, own: usize) {
+        for index in 0..self.trees[own].len() {
+            let node = self.trees[own][index];
+            let row = node.row();
+            if self.contains(REACH, row, own) && self.entries[row][own].node[REACH] == index as u32
+            {
+                self.reach_transaction(slot, node);
+            }
+        }
+    }
+
+    /// The transaction in the slot reaches what the node says, unless it reaches an earlier one of that thread.
+    fn reach_transaction(&mut self, slot: usize, node: Node) {
+        let (row, begin) = (node.row(), node.sink.tx_begin());
+        let reached = self.contains(REACH, row, slot);
+        if reached && begin >= self.first(REACH, row, slot) {
+            return;
+        }
+        let next = self.trees[slot].len();
         let entry = self.entry(row, slot);
-        entry.first[column] = first;
-        let old = std::mem::replace(&mut entry.node[column], next);
-        if reached {
-            entry.node[column] = old;
-            if let Some(place) = self.trees[slot][column].get_mut(old as usize) {
-                *place = node;
-            }
-        } else {
-            self.trees[slot][column].push(node);
-            self.bits_mut(row, slot / 64)[column] |= 1 << (slot % 64);
+        entry.first[REACH] = begin;
+        let old = entry.node[REACH];
+        // A node that this was the only relation to use gives way, so that there are never more than a few.
+        let replaced = reached && old != entry.node[FULL] && old != entry.node[DATA];
+        entry.node[REACH] = if replaced { old } else { next as u32 };
+        match self.trees[slot].get_mut(old as usize).filter(|_| replaced) {
+            Some(place) => *place = node,
+            None => self.trees[slot].push(node),
         }
+        self.bits_mut(row, slot / 64)[REACH] |= 1 << (slot % 64);
         let since = &mut self.rows[row].since;
-        if column == REACH {
-            since.begin = since.begin.min(first);
-        } else {
-            since.event = since.event.min(first);
-        }
-    }
-
-    /// A node of the region's tree.
-    pub(super) fn node(&self, column: usize, slot: usize, index: usize) -> Option<&Node> {
-        self.trees[slot][column].get(index)
+        since.begin = since.begin.min(begin);
     }
 
     /// The path from the region to that thread, last step first.
@@ -238,7 +286,7 @@ impl Forest {
         let mut row = row;
         std::iter::from_fn(move || {
             let index = self.entries[row][slot].node[column];
-            let node = self.node(column, slot, index as usize)?;
+            let node = self.trees[slot].get(index as usize)?;
             row = node.from as usize;
             Some(node)
         })
@@ -288,9 +336,6 @@ impl Forest {
         }
         for bits in self.high.iter_mut().flatten() {
             bits[column] = 0;
-        }
-        for trees in &mut self.trees {
-            trees[column].clear();
         }
     }
 }

@@ -201,32 +201,39 @@ impl ActiveRegions {
         &mut self,
         word: usize,
         closed: u64,
-        fresh: Bits,
+        mut fresh: Bits,
         u: usize,
         dependency: &Dependency<'_>,
     ) {
         let node = Node::new(u, dependency);
+        let own = self.threads[dependency.row].slots.first().map(|&slot| slot as usize);
+        if closed != 0 {
+            self.close_cycles(word, closed, own, &node, dependency.is_variable());
+            fresh[REACH] &= self.columns[REACH];
+        }
+        self.forest.extend(word, fresh, own, &node);
+    }
+
+    /// A dependency on a thread that regions of the sink's thread have reached, those among `closed`.
+    fn close_cycles(
+        &mut self,
+        word: usize,
+        closed: u64,
+        own: Option<usize>,
+        node: &Node,
+        variable: bool,
+    ) {
         if self.columns[REACH] != 0 {
-            let own = self.threads[dependency.row].slots.first().map(|&slot| slot as usize);
-            self.cycle = own.and_then(|own| reach::cycle(&self.forest, own, &node));
+            self.cycle = own.and_then(|own| reach::cycle(&self.forest, own, node));
             if self.cycle.is_some() {
                 self.decide();
-            } else {
-                reach::extend(&mut self.forest, (word, fresh[REACH]), own, &node);
             }
         }
-        let event = dependency.source.event();
+        let (u, event) = (node.from(), node.source.event());
         for slot in slots(word, closed) {
             let reached = self.forest.contains(FULL, u, slot);
             if reached && self.forest.first(FULL, u, slot) <= event {
-                self.violation(slot, &node, dependency.is_variable());
-            }
-        }
-        for column in [FULL, DATA] {
-            for slot in slots(word, fresh[column]) {
-                if self.forest.first(column, u, slot) <= event {
-                    self.forest.reach(column, slot, dependency.sink.event(), node);
-                }
+                self.violation(slot, node, variable);
             }
         }
     }

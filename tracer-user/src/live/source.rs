@@ -19,9 +19,10 @@ use super::{
 };
 use crate::{
     probes::{
+        exits::Leaves,
         leaving::Leaving,
         markers::Meaning,
-        plan::{FunctionPlace, Site, SiteKind},
+        plan::{FunctionPlace, InlinedSite, Site, SiteKind},
     },
     symbolize::{ProcessAddr, Symbolizer},
     sys::records::Record,
@@ -90,6 +91,8 @@ pub struct Omissions {
     pub undecoded_accesses: u64,
     /// Joins of threads whose start was not seen.
     pub unknown_joins: u64,
+    /// Regions by markers that were taken to end where control left their function: by an exception or a long jump.
+    pub left_regions: u64,
     /// Child processes, at most [`MAX_CHILDREN`] of them.
     pub child_processes: Vec<ChildProcess>,
     /// All child processes.
@@ -261,17 +264,23 @@ impl Source {
             }
             Some(&SiteKind::Leaving(leaving)) => match leaving {
                 Leaving::All => self.frames.leave_all(thread),
+                Leaving::Jump => self.frames.jump(thread, record.sp),
                 Leaving::Throw => self.frames.throw(thread),
                 Leaving::Raise => self.frames.raise(thread),
                 // The catching function has called: its own stack pointer is above the return address.
                 Leaving::Catch { lowered } => self.frames.catch(thread, record.sp + lowered + 8),
             },
+            Some(SiteKind::Inlined(inlined)) => {
+                let inlined = inlined.clone();
+                self.inlined(thread, location, &inlined, record.sp);
+            }
             Some(SiteKind::Unwatched) => {}
             _ => {
                 self.frames.at(thread, record.sp);
-                self.marker(thread, kind, site, location, sink);
+                self.marker(thread, kind, site, record.sp, location, sink);
             }
         }
+        self.omissions.left_regions = self.frames.left_markers();
         self.emit_changes(thread, sink);
     }
 
@@ -295,11 +304,22 @@ impl Source {
         }
     }
 
+    fn inlined(&mut self, thread: ThreadId, location: LocationId, site: &InlinedSite, sp: u64) {
+        for &function in &site.ends {
+            self.frames.exit(thread, Frame { function, sp }, Leaves::Always, 0);
+        }
+        for (function, name) in &site.begins {
+            let region = self.region_named(name, location);
+            self.frames.enter_inlined(thread, region, location, Frame { function: *function, sp });
+        }
+    }
+
     fn marker(
         &mut self,
         thread: ThreadId,
         kind: Kind,
         site: u32,
+        sp: u64,
         location: LocationId,
         sink: &mut impl FnMut(Item),
     ) {
@@ -311,7 +331,7 @@ impl Source {
             _ => None,
         };
         match (kind, named) {
-            (Kind::Begin, Some(region)) => self.frames.begin(thread, region, location),
+            (Kind::Begin, Some(region)) => self.frames.begin(thread, region, location, sp),
             _ => {
                 if !self.frames.end(thread, named, location) {
                     // An end without a begin, which the checker counts.

@@ -9,6 +9,8 @@ pub mod exits;
 pub mod flow;
 mod function_plan;
 pub mod functions;
+pub mod inlined_code;
+mod inlined_regions;
 pub mod leaving;
 pub mod markers;
 pub mod placement;

@@ -45,6 +45,8 @@ pub enum SiteKind {
     },
     /// The entry or an exit of a function that is a region.
     Function(FunctionPlace),
+    /// Where functions that were inlined begin and end.
+    Inlined(InlinedSite),
     /// A function by which control leaves frames without their returns.
     Leaving(Leaving),
     /// The entry of a function whose exits could not all be probed: its records count for nothing.
@@ -70,6 +72,15 @@ pub enum FunctionPlace {
         /// When it does.
         leaves: Leaves,
     },
+}
+
+/// A place where functions end that were inlined, and then others begin: one may follow another at once.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct InlinedSite {
+    /// Numbers of the functions that have ended when control comes here.
+    pub ends: Vec<u32>,
+    /// Numbers of the functions that begin here, the outermost first, and the names of the regions.
+    pub begins: Vec<(u32, String)>,
 }
 
 /// A function that is a region.
@@ -188,13 +199,26 @@ impl Plan {
         for index in failed {
             let Some(probe) = self.probes.get(index) else { continue };
             let site = self.sites.get(Cookie(probe.point.cookie).site() as usize);
-            if let Some(SiteKind::Function(FunctionPlace::Exit { function, .. })) =
-                site.map(|site| &site.kind)
-            {
-                blind.insert(*function);
+            match site.map(|site| &site.kind) {
+                Some(SiteKind::Function(FunctionPlace::Exit { function, .. })) => {
+                    blind.insert(*function);
+                }
+                Some(SiteKind::Inlined(inlined)) => blind.extend(&inlined.ends),
+                _ => {}
             }
         }
         for site in &mut self.sites {
+            if let SiteKind::Inlined(InlinedSite { begins, .. }) = &mut site.kind {
+                begins.retain(|(function, name)| {
+                    if blind.contains(function) {
+                        self.skipped.push(SkippedProbe {
+                            what: format!("region `{name}`, inlined"),
+                            reason: "not all of its ends could be probed".to_owned(),
+                        });
+                    }
+                    !blind.contains(function)
+                });
+            }
             if let SiteKind::Function(FunctionPlace::Entry { function, name, .. }) = &site.kind
                 && blind.contains(function)
             {
