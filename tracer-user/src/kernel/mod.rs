@@ -87,12 +87,14 @@ pub enum ProbeProgram {
     Call,
     /// The same, where another argument counts as well.
     CallPair,
+    /// Places where a lock is taken or let go of in line.
+    Inlined,
     /// Anywhere: does nothing.
     Anchor,
 }
 
 impl ProbeProgram {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Region,
         Self::Shared,
         Self::CallEnter,
@@ -100,6 +102,7 @@ impl ProbeProgram {
         Self::CallEnd,
         Self::Call,
         Self::CallPair,
+        Self::Inlined,
         Self::Anchor,
     ];
 
@@ -112,6 +115,7 @@ impl ProbeProgram {
             Self::CallEnd => "call_end",
             Self::Call => "call",
             Self::CallPair => "call_pair",
+            Self::Inlined => "inlined",
             Self::Anchor => "anchor",
         }
     }
