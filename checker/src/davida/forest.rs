@@ -197,47 +197,52 @@ impl Forest {
         self.trees[slot] = tree;
     }
 
-    /// The regions among `fresh`, which have reached the thread of the node's source and not that of its sink, reach
-    /// its sink, if they reached the source in time. `own` is the slot of the sink's transaction when it is that of
-    /// an active region: who reaches it reaches all that it reaches.
-    pub(super) fn extend(&mut self, word: usize, fresh: Bits, own: Option<usize>, node: &Node) {
-        let (from, row) = (node.from(), node.row());
-        let (event, begin) = (node.source.event(), node.source.tx_begin());
-        let reached = [node.sink.event(), node.sink.event(), node.sink.tx_begin()];
-        for slot in slots(word, fresh[FULL] | fresh[DATA] | fresh[REACH]) {
-            let first = self.entries[from][slot].first;
-            let in_time = [first[FULL] <= event, first[DATA] <= event, first[REACH] <= begin];
-            let bit = 1 << (slot % 64);
-            let mut hits = [0; 3];
+    /// Those of the regions, which have reached the thread in that row, that reached that event of it, or its
+    /// transaction.
+    pub(super) fn in_time(&self, word: usize, regions: Bits, row: usize, event: &Access) -> Bits {
+        let latest = [event.event(), event.event(), event.tx_begin()];
+        let mut in_time = [0; 4];
+        for slot in slots(word, regions[FULL] | regions[DATA] | regions[REACH]) {
+            let first = &self.entries[row][slot].first;
             for column in [FULL, DATA, REACH] {
-                hits[column] = fresh[column] & bit & u64::from(in_time[column]).wrapping_neg();
+                in_time[column] |= u64::from(first[column] <= latest[column]) << (slot % 64);
             }
-            if hits == [0; 3] {
-                continue;
-            }
+        }
+        std::array::from_fn(|column| regions[column] & in_time[column])
+    }
+
+    /// The regions, which have reached the node's source in time and not yet the thread of its sink, reach its sink.
+    /// `own` is the slot of the sink's transaction when it is that of an active region: who reaches it reaches all
+    /// that it reaches.
+    pub(super) fn extend(&mut self, word: usize, regions: Bits, own: Option<usize>, node: &Node) {
+        let row = node.row();
+        let (event, begin) = (node.sink.event(), node.sink.tx_begin());
+        for slot in slots(word, regions[FULL] | regions[DATA] | regions[REACH]) {
             let index = self.trees[slot].len() as u32;
             self.trees[slot].push(*node);
             let entry = self.entry(row, slot);
-            for column in [FULL, DATA, REACH] {
-                if hits[column] != 0 {
-                    entry.first[column] = reached[column];
+            for (column, first) in [(FULL, event), (DATA, event), (REACH, begin)] {
+                if regions[column] >> (slot % 64) & 1 != 0 {
+                    entry.first[column] = first;
                     entry.node[column] = index;
                 }
             }
-            let bits = self.bits_mut(row, slot / 64);
-            for column in [FULL, DATA, REACH] {
-                bits[column] |= hits[column];
+            if let Some(own) = own
+                && regions[REACH] >> (slot % 64) & 1 != 0
+            {
+                self.inherit(slot, own);
             }
-            let since = &mut self.rows[row].since;
-            if hits[FULL] | hits[DATA] != 0 {
-                since.event = since.event.min(reached[FULL]);
-            }
-            if hits[REACH] != 0 {
-                since.begin = since.begin.min(reached[REACH]);
-                if let Some(own) = own {
-                    self.inherit(slot, own);
-                }
-            }
+        }
+        let bits = self.bits_mut(row, word);
+        for column in [FULL, DATA, REACH] {
+            bits[column] |= regions[column];
+        }
+        let since = &mut self.rows[row].since;
+        if regions[FULL] | regions[DATA] != 0 {
+            since.event = since.event.min(event);
+        }
+        if regions[REACH] != 0 {
+            since.begin = since.begin.min(begin);
         }
     }
 

@@ -201,10 +201,14 @@ impl ActiveRegions {
         &mut self,
         word: usize,
         closed: u64,
-        mut fresh: Bits,
+        fresh: Bits,
         u: usize,
         dependency: &Dependency<'_>,
     ) {
+        let mut fresh = self.forest.in_time(word, fresh, u, dependency.source);
+        if closed | fresh[FULL] | fresh[DATA] | fresh[REACH] == 0 {
+            return;
+        }
         let node = Node::new(u, dependency);
         let own = self.threads[dependency.row].slots.first().map(|&slot| slot as usize);
         if closed != 0 {
@@ -317,7 +321,8 @@ impl Visitor for ActiveRegions {
             return;
         }
         let (Some(u), v) = (dependency.source_row(), dependency.row) else { return };
-        if !self.forest.is_reached(u, dependency.source) {
+        // Of variables' dependencies many come from before all that regions have reached.
+        if variable && !self.forest.is_reached(u, dependency.source) {
             return;
         }
         for word in 0..self.slots.len().div_ceil(64) {

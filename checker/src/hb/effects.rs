@@ -1,9 +1,11 @@
 //! What each event does to the state of its object, and the dependencies that it has.
 
-use super::access;
+use super::access::{self, Access};
+use super::clocks::Clocks;
 use super::now::Now;
 use super::table::{Entry, ThreadTable};
 use super::thread::{Mode, State, Thread, Threads};
+use super::variable::Sink;
 use super::{Dependency, Engine, Visitor};
 use crate::error::Misfit;
 use crate::event::{Event, EventNumber, Op, ThreadId, VarId};
@@ -56,16 +58,10 @@ impl Engine {
         visitor: &mut impl Visitor,
     ) {
         let Self { counts, threads: Threads { table, rows, .. }, clocks, variables, .. } = self;
-        let sink = &rows[row].now;
+        let now = &rows[row].now;
         let (object, clocks) = (Object::Variable(variable), Some(&*clocks));
-        let mut dependencies = 0;
-        let dropped = variables.access_with_more(variable, sink, writes, table, |source| {
-            dependencies += 1;
-            if visitor.cares(table.row(source.thread()), source) {
-                visitor.dependency(&Dependency { source, sink, object, row, table, clocks });
-            }
-        });
-        counts.dependencies += dependencies + dropped;
+        let mut sink = Accessed { visitor, now, object, row, table, clocks };
+        counts.dependencies += variables.access_with_more(variable, now, writes, table, &mut sink);
     }
 
     /// An event of any kind.
@@ -329,6 +325,29 @@ impl Engine {
             | Op::Acquire(_)
             | Op::Release(_) => {}
         }
+    }
+}
+
+/// An access that tells a visitor of its dependencies.
+struct Accessed<'a, V> {
+    visitor: &'a mut V,
+    now: &'a Access,
+    object: Object,
+    row: usize,
+    table: &'a ThreadTable,
+    clocks: Option<&'a Clocks>,
+}
+
+impl<V: Visitor> Sink for Accessed<'_, V> {
+    #[inline]
+    fn matters(&self, source: &Access) -> bool {
+        self.visitor.cares(self.table.row(source.thread()), source)
+    }
+
+    fn depends_on(&mut self, source: &Access) {
+        let &mut Self { now: sink, object, row, table, clocks, .. } = self;
+        let dependency = Dependency { source, sink, object, row, table, clocks };
+        self.visitor.dependency(&dependency);
     }
 }
 

@@ -13,22 +13,30 @@ const AHEAD: usize = 32;
 /// How many variables a second-level cache is sure to hold.
 const CACHED: usize = 1 << 13;
 
-/// How many readers have their place with the variable.
-const FEW: usize = 3;
+/// The place of the last write.
+const WRITE: usize = 0;
+/// The first place of reads.
+const READS: usize = 1;
 
 /// The last write of a variable, and the last read of each thread that has read since. The places of reads are taken
 /// from the first on; the last one may link to a list, of the read that was there and all further ones.
 #[derive(Clone, Copy, Default)]
 #[repr(align(128))]
-struct Variable {
-    write: Access,
-    reads: [Access; FEW],
-}
+struct Variable([Access; 4]);
 
 impl Variable {
     fn list(&self) -> Option<usize> {
-        self.reads[FEW - 1].linked()
+        let [.., last] = &self.0;
+        last.linked()
     }
+}
+
+/// Who is told of the dependencies of an event.
+pub(crate) trait Sink {
+    /// Whether a dependency on that event can matter.
+    fn matters(&self, source: &Access) -> bool;
+    /// Takes a dependency that can.
+    fn depends_on(&mut self, source: &Access);
 }
 
 /// All variables.
@@ -63,7 +71,7 @@ impl Lists {
         true
     }
 
-    /// Hands out the reads of other threads, and gives back the list; returns how many were dropped from it.
+    /// Hands out the reads of other threads, and gives back the list; returns how many of them were dropped before.
     fn take(&mut self, list: usize, thread: ThreadId, depends_on: impl FnMut(&Access)) -> u64 {
         let reads = &self.lists[list];
         reads.of_others(thread).for_each(depends_on);
@@ -88,7 +96,7 @@ impl Variables {
         let mut links = 0;
         for variable in variables {
             let Some(state) = self.table.get(variable.index()) else { continue };
-            sum = sum.wrapping_add(state.write.event());
+            sum = sum.wrapping_add(state.0[WRITE].event());
             if let (Some(list), Some(place)) = (state.list(), linked.get_mut(links)) {
                 *place = list;
                 links += 1;
@@ -136,56 +144,77 @@ impl Variables {
         writes: bool,
         depends_on: impl FnOnce(&Access, bool),
     ) -> bool {
-        let Some(state) = self.table.get_mut(variable.index()) else { return false };
-        let Variable { write, reads } = state;
+        let Some(Variable(last)) = self.table.get_mut(variable.index()) else { return false };
         let thread = now.thread();
-        let own = reads.each_ref().map(|read| read.is_of(thread));
-        let none = reads.each_ref().map(Access::is_none);
-        // A read takes its thread's place or the first free one; a write clears the first if no other is taken.
-        let places =
-            (0..FEW).fold(0, |mask, place| mask | u32::from(own[place] | none[place]) << place);
-        let places = select_unpredictable(writes, u32::from(none[1]), places);
-        let Some(read) = reads.get_mut(places.trailing_zeros() as usize) else { return false };
+        let [_, first, second, third] = &*last;
+        let own = [first, second, third].map(|read| read.is_of(thread));
+        let none = [first, second, third].map(Access::is_none);
+        // A write takes its place if there is one read at most, a read its thread's or the first that is free.
+        let place = |place: usize| u32::from(own[place] | none[place]) << place;
+        let reading = (place(0) | place(1) | place(2)) << READS;
+        let places = select_unpredictable(writes, u32::from(none[1]), reading);
+        let place = places.trailing_zeros() as usize;
+        if place >= last.len() {
+            return false;
+        }
         let unread = !(own[0] | own[1] | own[2]);
-        let source = select_unpredictable(writes & !none[0], &*read, &*write);
+        let source = &last[usize::from(writes & !none[0])];
         let applies = source.is_some() & !source.is_of(thread) & (writes | unread);
         depends_on(source, applies);
-        *write = Access::select(writes, &now, write);
-        *read = Access::select(writes, &Access::NONE, &now);
+        last[place] = now;
+        last[READS].clear(writes);
         true
     }
 
-    /// Any access. Returns how many more dependencies are on reads that do not matter any more.
+    /// Any access. `sink` is told of the dependencies that can matter. Returns how many there are, with those on
+    /// reads that do not matter any more.
     pub(crate) fn access_with_more(
         &mut self,
         variable: VarId,
         now: &Access,
         writes: bool,
         threads: &ThreadTable,
-        mut depends_on: impl FnMut(&Access),
+        sink: &mut impl Sink,
     ) -> u64 {
-        let Some(Variable { write, reads }) = self.table.get_mut(variable.index()) else {
+        let Some(Variable([write, reads @ ..])) = self.table.get_mut(variable.index()) else {
             return 0;
         };
         let thread = now.thread();
         if !writes {
             let [.., last] = reads;
             let first = self.lists.add(last, now, threads);
-            if first && write.is_some() && !write.is_of(thread) {
-                depends_on(write);
+            let applies = first & write.is_some() & !write.is_of(thread);
+            if applies & sink.matters(write) {
+                sink.depends_on(write);
             }
-            return 0;
+            return u64::from(applies);
         }
-        let mut dropped = 0;
-        for read in reads.iter().filter(|read| read.is_some() && !read.is_of(thread)) {
-            match read.linked() {
-                Some(list) => dropped = self.lists.take(list, thread, &mut depends_on),
-                None => depends_on(read),
-            }
+        // Few of the reads matter, but any can be there or not: no jumps before that is known of all.
+        let (mut dependencies, mut mattering) = (0, 0);
+        for (place, read) in reads.iter().enumerate() {
+            let applies = read.is_event() & !read.is_of(thread);
+            dependencies += u64::from(applies);
+            mattering |= u32::from(applies & sink.matters(read)) << place;
+        }
+        if mattering != 0 {
+            let place = |&(place, _): &(usize, _)| mattering >> place & 1 != 0;
+            reads.iter().enumerate().filter(place).for_each(|(_, read)| sink.depends_on(read));
+        }
+        if let [.., last] = reads
+            && let Some(list) = last.linked()
+        {
+            let mut listed = 0;
+            let dropped = self.lists.take(list, thread, |read| {
+                listed += 1;
+                if sink.matters(read) {
+                    sink.depends_on(read);
+                }
+            });
+            dependencies += listed + dropped;
         }
         *write = *now;
-        *reads = [Access::NONE; FEW];
-        dropped
+        reads.fill(Access::NONE);
+        dependencies
     }
 
     /// The variable's memory starts or ends a life: what came before is forgotten.

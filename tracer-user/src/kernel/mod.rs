@@ -89,12 +89,14 @@ pub enum ProbeProgram {
     CallPair,
     /// Entries of functions that jump.
     Jump,
+    /// Places where a lock is taken or let go of in line.
+    Inlined,
     /// Anywhere: does nothing.
     Anchor,
 }
 
 impl ProbeProgram {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::Region,
         Self::Shared,
         Self::CallEnter,
@@ -103,6 +105,7 @@ impl ProbeProgram {
         Self::Call,
         Self::CallPair,
         Self::Jump,
+        Self::Inlined,
         Self::Anchor,
     ];
 
@@ -116,6 +119,7 @@ impl ProbeProgram {
             Self::Call => "call",
             Self::CallPair => "call_pair",
             Self::Jump => "jump",
+            Self::Inlined => "inlined",
             Self::Anchor => "anchor",
         }
     }

@@ -112,7 +112,8 @@ pub(super) fn add(
         let (numbers, about): (Vec<usize>, Vec<&Rule>) =
             rules.iter().enumerate().filter(|(_, rule)| choice.is_named_by(rule)).unzip();
         let mut planner = Planner { plan, module: choice.module, file: choice.file, pid };
-        for (number, inlined) in numbers.into_iter().zip(planner.inlined(&about, &choice.functions))
+        for (number, inlined) in
+            numbers.into_iter().zip(planner.inlined_regions(&about, &choice.functions))
         {
             matched[number] |= inlined;
         }

@@ -11,7 +11,7 @@ use tracer_ebpf::{Cookie, Kind};
 use super::{
     functions::Functions,
     inlined_code::{self, InlinedPlaces},
-    plan::{InlinedSite, Planner, SiteKind, WatchedFunction},
+    plan::{InlinedRegions, Planner, SiteKind, WatchedFunction},
     select::Rule,
 };
 use crate::{
@@ -21,7 +21,7 @@ use crate::{
 
 impl Planner<'_, '_> {
     /// Adds the inlined calls of the functions that the rules name. Returns which of the rules matched any.
-    pub(super) fn inlined(&mut self, rules: &[&Rule], functions: &Functions) -> Vec<bool> {
+    pub(super) fn inlined_regions(&mut self, rules: &[&Rule], functions: &Functions) -> Vec<bool> {
         let matched = RefCell::new(vec![false; rules.len()]);
         let known: RefCell<HashMap<String, Option<usize>>> = RefCell::default();
         // The last rule that matches says whether a function is a region.
@@ -43,7 +43,7 @@ impl Planner<'_, '_> {
         };
         let calls = self.file.inlined_calls(&|symbol| chosen_by(symbol).is_some());
         // By place: several may begin or end at one.
-        let mut sites: BTreeMap<u64, InlinedSite> = BTreeMap::new();
+        let mut sites: BTreeMap<u64, InlinedRegions> = BTreeMap::new();
         for call in calls {
             let Some(rule) = chosen_by(&call.symbol).map(|index| rules[index]) else { continue };
             self.inlined_call(&call, rule, functions, &mut sites);
@@ -52,7 +52,7 @@ impl Planner<'_, '_> {
             let (at, what) = (LinkAddr(at), self.what(&inlined));
             let Some(address) = self.module.process_address(at) else { continue };
             let kind = if inlined.begins.is_empty() { Kind::End } else { Kind::Begin };
-            let site = self.add_site(address, SiteKind::Inlined(inlined));
+            let site = self.add_site(address, SiteKind::InlinedRegions(inlined));
             self.add_probe(ProbeProgram::Region, at, Cookie::new(kind, site), what);
         }
         matched.into_inner()
@@ -63,7 +63,7 @@ impl Planner<'_, '_> {
         call: &InlinedCall,
         rule: &Rule,
         functions: &Functions,
-        sites: &mut BTreeMap<u64, InlinedSite>,
+        sites: &mut BTreeMap<u64, InlinedRegions>,
     ) {
         let name = Name::demangle(&call.symbol).short;
         let around = functions.containing(call.entry).and_then(|index| functions.get(index));
@@ -96,7 +96,7 @@ impl Planner<'_, '_> {
     }
 
     /// What a probe there is for, for people.
-    fn what(&self, site: &InlinedSite) -> String {
+    fn what(&self, site: &InlinedRegions) -> String {
         let ends = site.ends.iter().filter_map(|&number| self.plan.functions.get(number as usize));
         let parts: Vec<String> = ends
             .map(|function| format!("end of region `{}`, inlined", function.name))

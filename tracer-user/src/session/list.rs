@@ -57,7 +57,9 @@ impl Listing {
         let begins = |name: &str| {
             self.plan.sites.iter().any(|site| match &site.kind {
                 SiteKind::Function(FunctionPlace::Entry { name: known, .. }) => known == name,
-                SiteKind::Inlined(inlined) => inlined.begins.iter().any(|(_, known)| known == name),
+                SiteKind::InlinedRegions(inlined) => {
+                    inlined.begins.iter().any(|(_, known)| known == name)
+                }
                 _ => false,
             })
         };
