@@ -2,7 +2,7 @@
 
 use checker::event::{Event, Op};
 
-/// As large as the state of a variable in a checker.
+/// One cache line, the least that the state of an object takes. (Davida's states of variables take two.)
 #[derive(Clone, Copy, Default)]
 #[repr(align(64))]
 struct State {

@@ -34,7 +34,7 @@ use groups::Groups;
 use splits::Splits;
 
 /// How many events are looked ahead at to bring their objects into the cache.
-const AHEAD: usize = 32;
+const AHEAD: usize = 64;
 
 /// The Davida checker.
 pub struct Davida {

@@ -8,7 +8,7 @@ use crate::hb::table::ThreadTable;
 use std::hint::select_unpredictable;
 
 /// How many lists are brought into the cache at once.
-const AHEAD: usize = 32;
+const AHEAD: usize = 64;
 
 /// How many variables a second-level cache is sure to hold.
 const CACHED: usize = 1 << 13;
@@ -39,10 +39,30 @@ pub(crate) trait Sink {
     fn depends_on(&mut self, source: &Access);
 }
 
+/// Variables that get their memory at once: 64 KiB.
+const PAGE: usize = 512;
+
+/// The table of variables, by pages: a single allocation would be copied whenever it grows, and take half as much
+/// again meanwhile.
+#[derive(Default)]
+struct Table(Vec<Box<[Variable; PAGE]>>);
+
+impl Table {
+    #[inline]
+    fn get(&self, variable: VarId) -> Option<&Variable> {
+        self.0.get(variable.index() / PAGE).map(|page| &page[variable.index() % PAGE])
+    }
+
+    #[inline]
+    fn get_mut(&mut self, variable: VarId) -> Option<&mut Variable> {
+        self.0.get_mut(variable.index() / PAGE).map(|page| &mut page[variable.index() % PAGE])
+    }
+}
+
 /// All variables.
 #[derive(Default)]
 pub(crate) struct Variables {
-    table: Vec<Variable>,
+    table: Table,
     lists: Lists,
 }
 
@@ -95,7 +115,7 @@ impl Variables {
         let mut linked = [0; AHEAD];
         let mut links = 0;
         for variable in variables {
-            let Some(state) = self.table.get(variable.index()) else { continue };
+            let Some(state) = self.table.get(variable) else { continue };
             sum = sum.wrapping_add(state.0[WRITE].event());
             if let (Some(list), Some(place)) = (state.list(), linked.get_mut(links)) {
                 *place = list;
@@ -111,20 +131,20 @@ impl Variables {
     /// Whether the tables are too large to be found in a cache.
     #[inline]
     pub(crate) fn are_many(&self) -> bool {
-        self.table.len() > CACHED
+        self.table.0.len() > CACHED / PAGE
     }
 
     /// Makes room for the variable.
     #[cold]
     pub(crate) fn ensure(&mut self, variable: VarId) {
-        if variable.index() >= self.table.len() {
-            self.table.resize(variable.index() + 1, Variable::default());
+        while !self.has(variable) {
+            self.table.0.push(Box::new([Variable::default(); PAGE]));
         }
     }
 
     #[inline]
     pub(crate) fn has(&self, variable: VarId) -> bool {
-        variable.index() < self.table.len()
+        variable.index() / PAGE < self.table.0.len()
     }
 
     /// An access. A read depends on the last write, if another thread's, unless this thread has read since. A write
@@ -144,7 +164,7 @@ impl Variables {
         writes: bool,
         depends_on: impl FnOnce(&Access, bool),
     ) -> bool {
-        let Some(Variable(last)) = self.table.get_mut(variable.index()) else { return false };
+        let Some(Variable(last)) = self.table.get_mut(variable) else { return false };
         let thread = now.thread();
         let [_, first, second, third] = &*last;
         let own = [first, second, third].map(|read| read.is_of(thread));
@@ -176,7 +196,7 @@ impl Variables {
         threads: &ThreadTable,
         sink: &mut impl Sink,
     ) -> u64 {
-        let Some(Variable([write, reads @ ..])) = self.table.get_mut(variable.index()) else {
+        let Some(Variable([write, reads @ ..])) = self.table.get_mut(variable) else {
             return 0;
         };
         let thread = now.thread();
@@ -219,7 +239,7 @@ impl Variables {
 
     /// The variable's memory starts or ends a life: what came before is forgotten.
     pub(crate) fn forget(&mut self, variable: VarId) {
-        if let Some(state) = self.table.get_mut(variable.index()) {
+        if let Some(state) = self.table.get_mut(variable) {
             if let Some(list) = state.list() {
                 self.lists.free(list);
             }
