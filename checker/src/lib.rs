@@ -17,7 +17,9 @@
 //! # Ok::<(), checker::EventError>(())
 //! ```
 //!
-//! A trace in a file, text or binary, is read by [`format::TraceReader`]:
+//! Traces in files are read by [`format::TraceReader`], which hands them to any checker. [`Davida`] is the one to begin
+//! with; [`RegionTrack`], [`AeroDrome`] and [`Velodrome`] answer a part of its questions in other ways, so that all can
+//! be compared on one trace.
 //!
 //! ```
 //! use checker::format::{ReadOptions, TraceReader};
@@ -33,11 +35,11 @@
 //! # Ok::<(), checker::format::ReadError>(())
 //! ```
 //!
-//! # What there is
+//! # What it needs
 //!
-//! [`Davida`] reports each violation of a transaction with a witness, and says of the trace as a whole whether it is
-//! serializable. [`RegionTrack`] finds the same violations by clocks alone, [`AeroDrome`] and [`Velodrome`] decide as
-//! in their papers. All take the same events and share one happens-before engine.
+//! The standard library, on any system: the readers and writers of traces take `std::io` streams, and all tables are
+//! `std`'s. There is no `no_std` version, as it would cost a second hash table and a second set of readers. Without the
+//! default feature `compression`, compressed traces are refused.
 //!
 //! # What callers see to
 //!

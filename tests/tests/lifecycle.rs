@@ -91,7 +91,8 @@ fn a_process_outlives_its_main_thread() {
 #[test]
 fn a_process_without_its_main_thread_keeps_its_probes_when_others_detach() {
     require_bpf!();
-    let program = c("leaderless", &["-g", "-O2"]);
+    // Not the same file as that of another test: its probes go when that one detaches.
+    let program = c("leaderless", &["-g", "-O1"]);
     let folder = tempfile::tempdir().expect("a temporary folder");
     let file = folder.path().join("go-on");
     let mut running = Avtrace::on(&program).arguments([&file]).start();
@@ -108,6 +109,28 @@ fn a_process_without_its_main_thread_keeps_its_probes_when_others_detach() {
         ended.stderr
     );
     assert!(ended.stderr.contains("mutex `lock`"), "{}", ended.stderr);
+}
+
+#[test]
+fn a_region_that_is_left_by_longjmp_has_ended() {
+    require_bpf!();
+    for flags in [
+        &["-g", "-O0"][..],
+        &["-g", "-O2"],
+        &["-g", "-O2", "-static"],
+        &["-g", "-O2", "-D_FORTIFY_SOURCE=2"],
+    ] {
+        let program = c("jumps", flags);
+        let (ended, report) = Avtrace::on(&program).report();
+        assert_eq!((ended.code, &*ended.stdout), (Some(0), "jumped\n"), "{}", ended.stderr);
+        assert!(report.violations.is_empty(), "{flags:?}: {:#?}", report.violations);
+        let notes = report.not_seen["notes"].to_string();
+        assert!(notes.contains("taken to end at a `longjmp`"), "{flags:?}: {notes}");
+
+        let (ended, report) = Avtrace::on(&program).arguments(["returns"]).report();
+        assert_eq!((ended.code, &*ended.stdout), (Some(66), "returned\n"), "{}", ended.stderr);
+        assert_eq!(report.only_violation().region, "left");
+    }
 }
 
 #[test]

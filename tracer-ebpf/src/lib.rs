@@ -9,7 +9,7 @@
 use core::mem::{offset_of, size_of};
 
 /// Changes whenever a layout or a meaning below changes; user space refuses an object of another version.
-pub const ABI_VERSION: u32 = 3;
+pub const ABI_VERSION: u32 = 4;
 
 /// How many return addresses a record carries, the innermost first; unused ones are 0.
 pub const FRAMES: usize = 6;
@@ -66,6 +66,9 @@ pub enum Kind {
     Init = 21,
     /// A thread is about to be joined ([`SyncRecord`], the object is its `pthread_t`, without frames).
     JoinStart = 30,
+    /// The thread leaves functions without returning from them ([`RegionRecord`], with the stack pointer that it goes
+    /// to; 0 when that is not known).
+    Jump = 31,
     /// A thread is about to be created ([`SyncRecord`], the object does not count): where in the code the next
     /// [`Kind::Fork`] of the acting thread is from.
     Create = 22,
@@ -98,6 +101,7 @@ impl Kind {
             20 => Self::Depart,
             21 => Self::Init,
             30 => Self::JoinStart,
+            31 => Self::Jump,
             22 => Self::Create,
             _ => return None,
         })
@@ -208,8 +212,12 @@ impl Cookie {
     pub const THIRD: u8 = 4;
     /// The call counts whatever it returns.
     pub const ANY_RESULT: u8 = 8;
-    /// The object is what the first argument points to.
+    /// The object is what the first argument points to; of an [`Operand`], what is at the address.
     pub const INDIRECT: u8 = 16;
+    /// The call counts when its result, a `bool`, is true.
+    pub const IF_TRUE: u8 = 32;
+    /// Where a lock is taken or let go of in line: only when the condition of the [`Operand`] holds.
+    pub const CONDITIONAL: u8 = 64;
 
     /// At a function's first instruction, or as if there.
     #[must_use]
@@ -251,6 +259,69 @@ impl Cookie {
     #[must_use]
     pub const fn depth(self) -> u64 {
         self.0 >> 48
+    }
+}
+
+/// Where a lock is that is taken or let go of in line, and when that counts: in the upper 16 bits of the cookie, in
+/// place of the depth of the stack.
+///
+/// From the low end: the base register (5 bits), the index register (5) and the binary logarithm of its scale (2), and
+/// a condition of the processor's flags as it is encoded in instructions (4). Registers have the processor's numbers;
+/// [`NONE`](Self::NONE) stands for 0. With [`Cookie::INDIRECT`], the index and its scale are a number instead: how many
+/// times 8 bytes above the base the address of the lock is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Operand(pub u16);
+
+impl Operand {
+    /// No register.
+    pub const NONE: u16 = 31;
+
+    /// `base + index * 2^scale`.
+    #[must_use]
+    pub const fn new(base: u16, index: u16, scale: u16) -> Self {
+        Self((base & 31) | (index & 31) << 5 | (scale & 3) << 10)
+    }
+
+    /// What is kept `words` times 8 bytes above `base`; at most 127.
+    #[must_use]
+    pub const fn kept(base: u16, words: u16) -> Self {
+        Self((base & 31) | (words & 127) << 5)
+    }
+
+    /// The same, when a condition holds.
+    #[must_use]
+    pub const fn when(self, condition: u8) -> Self {
+        Self(self.0 & 0xfff | (condition as u16 & 15) << 12)
+    }
+
+    /// The base register.
+    #[must_use]
+    pub const fn base(self) -> u16 {
+        self.0 & 31
+    }
+
+    /// The index register.
+    #[must_use]
+    pub const fn index(self) -> u16 {
+        self.0 >> 5 & 31
+    }
+
+    /// The binary logarithm of the scale.
+    #[must_use]
+    pub const fn scale(self) -> u16 {
+        self.0 >> 10 & 3
+    }
+
+    /// How far above the base the address is kept, in bytes.
+    #[must_use]
+    pub const fn offset(self) -> u64 {
+        (self.0 >> 5 & 127) as u64 * 8
+    }
+
+    /// The condition.
+    #[must_use]
+    pub const fn condition(self) -> u8 {
+        (self.0 >> 12) as u8
     }
 }
 
@@ -385,5 +456,14 @@ mod tests {
         assert_eq!((cookie.site(), cookie.kind()), (7, Kind::Init as u16));
         assert!(cookie.has(Cookie::THIRD) && !cookie.has(Cookie::LEAF | Cookie::INSIDE));
         assert_eq!(cookie.depth(), 0xfff8);
+    }
+
+    #[test]
+    fn an_operand_holds_what_was_put_in() {
+        let operand = Operand::new(13, Operand::NONE, 3).when(5);
+        assert_eq!((operand.base(), operand.index(), operand.scale()), (13, Operand::NONE, 3));
+        assert_eq!(operand.condition(), 5);
+        let operand = Operand::kept(4, 100).when(15);
+        assert_eq!((operand.base(), operand.offset(), operand.condition()), (4, 800, 15));
     }
 }

@@ -93,6 +93,11 @@ pub fn join_enter(ctx: ProbeContext) -> u32 {
     0
 }
 
+/// The thread pointer of a task, as it was set by the system call for it.
+pub fn thread_pointer(task: *const u8) -> u64 {
+    read(task, KERNEL_LAYOUT.load().task_fsbase)
+}
+
 fn submit_thread(ctx: &RawTracePointContext, kind: Kind, tid: u32, child: u32, pthread: u64) {
     submit(
         Class::Thread,

@@ -87,12 +87,16 @@ pub enum ProbeProgram {
     Call,
     /// The same, where another argument counts as well.
     CallPair,
+    /// Entries of functions that jump.
+    Jump,
+    /// Places where a lock is taken or let go of in line.
+    Inlined,
     /// Anywhere: does nothing.
     Anchor,
 }
 
 impl ProbeProgram {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 10] = [
         Self::Region,
         Self::Shared,
         Self::CallEnter,
@@ -100,6 +104,8 @@ impl ProbeProgram {
         Self::CallEnd,
         Self::Call,
         Self::CallPair,
+        Self::Jump,
+        Self::Inlined,
         Self::Anchor,
     ];
 
@@ -112,6 +118,8 @@ impl ProbeProgram {
             Self::CallEnd => "call_end",
             Self::Call => "call",
             Self::CallPair => "call_pair",
+            Self::Jump => "jump",
+            Self::Inlined => "inlined",
             Self::Anchor => "anchor",
         }
     }

@@ -19,9 +19,12 @@ use super::{
 };
 use crate::{
     probes::{
+        calls::Role,
+        exits::Leaves,
         leaving::Leaving,
         markers::Meaning,
-        plan::{FunctionPlace, Site, SiteKind},
+        plan::{FunctionPlace, InlinedPlace, InlinedRegions, Site, SiteKind},
+        slow_paths::Fast,
     },
     symbolize::{ProcessAddr, Symbolizer},
     sys::records::Record,
@@ -90,6 +93,8 @@ pub struct Omissions {
     pub undecoded_accesses: u64,
     /// Joins of threads whose start was not seen.
     pub unknown_joins: u64,
+    /// Regions by markers that were taken to end where control left their function: by an exception or a long jump.
+    pub left_regions: u64,
     /// Child processes, at most [`MAX_CHILDREN`] of them.
     pub child_processes: Vec<ChildProcess>,
     /// All child processes.
@@ -165,7 +170,9 @@ impl Source {
         let probed = sites
             .iter()
             .filter_map(|site| match site.kind {
-                SiteKind::Call { end, .. } => Some((site.address.0, end.0)),
+                SiteKind::Call { end, .. } | SiteKind::Ignored { end } => {
+                    Some((site.address.0, end.0))
+                }
                 _ => None,
             })
             .collect();
@@ -261,17 +268,23 @@ impl Source {
             }
             Some(&SiteKind::Leaving(leaving)) => match leaving {
                 Leaving::All => self.frames.leave_all(thread),
+                Leaving::Jump => self.frames.jump(thread, record.sp),
                 Leaving::Throw => self.frames.throw(thread),
                 Leaving::Raise => self.frames.raise(thread),
                 // The catching function has called: its own stack pointer is above the return address.
                 Leaving::Catch { lowered } => self.frames.catch(thread, record.sp + lowered + 8),
             },
+            Some(SiteKind::InlinedRegions(inlined)) => {
+                let inlined = inlined.clone();
+                self.inlined_regions(thread, location, &inlined, record.sp);
+            }
             Some(SiteKind::Unwatched) => {}
             _ => {
                 self.frames.at(thread, record.sp);
-                self.marker(thread, kind, site, location, sink);
+                self.marker(thread, kind, site, record.sp, location, sink);
             }
         }
+        self.omissions.left_regions = self.frames.left_markers();
         self.emit_changes(thread, sink);
     }
 
@@ -295,11 +308,28 @@ impl Source {
         }
     }
 
+    fn inlined_regions(
+        &mut self,
+        thread: ThreadId,
+        location: LocationId,
+        site: &InlinedRegions,
+        sp: u64,
+    ) {
+        for &function in &site.ends {
+            self.frames.exit(thread, Frame { function, sp }, Leaves::Always, 0);
+        }
+        for (function, name) in &site.begins {
+            let region = self.region_named(name, location);
+            self.frames.enter_inlined(thread, region, location, Frame { function: *function, sp });
+        }
+    }
+
     fn marker(
         &mut self,
         thread: ThreadId,
         kind: Kind,
         site: u32,
+        sp: u64,
         location: LocationId,
         sink: &mut impl FnMut(Item),
     ) {
@@ -311,7 +341,7 @@ impl Source {
             _ => None,
         };
         match (kind, named) {
-            (Kind::Begin, Some(region)) => self.frames.begin(thread, region, location),
+            (Kind::Begin, Some(region)) => self.frames.begin(thread, region, location, sp),
             _ => {
                 if !self.frames.end(thread, named, location) {
                     // An end without a begin, which the checker counts.
@@ -378,12 +408,23 @@ impl Source {
             return;
         }
         let site = self.sites.get(record.header.site as usize).map(|site| &site.kind);
-        let Some(&SiteKind::Call { spec, .. }) = site else {
-            self.omissions.foreign_records += 1;
-            return;
+        let (spec, fast, address, stack) = match site {
+            Some(&SiteKind::Call { spec, .. }) => {
+                (spec, in_line(spec.role), record.object, Location::Call(record.frames))
+            }
+            Some(&SiteKind::Inlined(InlinedPlace { spec, fast, at, plus })) => {
+                let mut frames = record.frames;
+                frames[0] = at.0;
+                let address = record.object.wrapping_add(plus);
+                (spec, Some(fast), address, Location::Access(frames))
+            }
+            _ => {
+                self.omissions.foreign_records += 1;
+                return;
+            }
         };
         let thread = self.thread(record.header.tid);
-        let location = self.locations.stack(Location::Call(record.frames), &mut self.symbolizer);
+        let location = self.locations.stack(stack, &mut self.symbolizer);
         if self.is_inside_probed(location, record.frames[0]) {
             return;
         }
@@ -410,9 +451,10 @@ impl Source {
             thread,
             kind,
             object: spec.object,
-            address: record.object,
+            fast,
+            address,
             second,
-            result: record.header.detail,
+            result: result(spec.role, record.header.detail),
             sp: record.sp,
             location,
         };
@@ -645,6 +687,12 @@ impl Source {
         &self.omissions
     }
 
+    /// Releases of locks taken in line that did not count, since how they were taken was not seen.
+    #[must_use]
+    pub const fn unseen_holds(&self) -> u64 {
+        self.syncs.unseen_holds()
+    }
+
     /// Whether the main thread has ended, which is not the end of the process.
     #[must_use]
     pub fn has_lost_leader(&self) -> bool {
@@ -661,6 +709,28 @@ impl Source {
     #[must_use]
     pub fn saw_exit(&self) -> bool {
         self.exits > 0
+    }
+}
+
+/// What a function does to locks that are taken in line otherwise.
+const fn in_line(role: Role) -> Option<Fast> {
+    match role {
+        Role::Taken | Role::TakenIfTrue => Some(Fast::Take),
+        Role::TakenShared | Role::TakenSharedIfTrue => Some(Fast::TakeShared),
+        Role::ConditionWaitAlways | Role::ConditionWaitIfTrue => Some(Fast::Nothing),
+        _ => None,
+    }
+}
+
+/// The result of a call, in the numbers of the C library.
+fn result(role: Role, detail: u16) -> u16 {
+    /// `ETIMEDOUT` on Linux.
+    const TIMED_OUT: u16 = 110;
+    match role {
+        Role::ConditionWaitAlways => 0,
+        Role::ConditionWaitIfTrue if detail & 0xff == 0 => TIMED_OUT,
+        Role::ConditionWaitIfTrue => 0,
+        _ => detail,
     }
 }
 

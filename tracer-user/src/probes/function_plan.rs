@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use iced_x86::{Decoder, DecoderOptions};
+use iced_x86::{Decoder, DecoderOptions, Register};
 use tracer_ebpf::{Cookie, Kind};
 
 use super::{
@@ -13,7 +13,7 @@ use super::{
     exits::{self, Exit, Leaves},
     functions::{Function, Functions},
     leaving::{LEAVING, Leaving},
-    placement::{self, Placement},
+    placement::{self, Needs, Placement},
     plan::{
         FunctionPlace, Plan, Planner, SiteKind, SkippedProbe, UnwatchedFunction, WatchedFunction,
     },
@@ -83,16 +83,14 @@ pub(super) fn add(
     pid: u32,
     rules: &[Rule],
 ) -> Result<(), SelectError> {
-    let by_default = !rules.iter().any(|rule| rule.atomic) && plan.marked_regions().is_empty();
-    if rules.is_empty() && !by_default {
-        return Ok(());
-    }
+    let has_markers = !plan.marked_regions().is_empty();
+    let by_default = !rules.iter().any(|rule| rule.atomic) && !has_markers;
     let program = symbolizer.executable();
     let mut choices: Vec<Choice<'_>> = Vec::new();
     for module in symbolizer.modules() {
         let is_program = program.is_some_and(|program| std::ptr::eq(program, module));
         let wanted = |rule: &Rule| rule.pattern.is_about(&module.name(), is_program);
-        if !(is_program || rules.iter().any(wanted)) {
+        if !(is_program && by_default || rules.iter().any(wanted)) {
             continue;
         }
         let Ok(file) = module.file() else { continue };
@@ -102,14 +100,26 @@ pub(super) fn add(
     if by_default && let Some(choice) = choices.iter_mut().find(|choice| choice.is_program) {
         choice.by_default(plan, symbolizer);
     }
-    for rule in rules {
-        let mut matched = false;
+    let mut matched = vec![false; rules.len()];
+    for (rule, matched) in rules.iter().zip(&mut matched) {
         for choice in &mut choices {
-            if rule.pattern.is_about(&choice.module.name(), choice.is_program) {
-                matched |= choice.apply(rule, plan, symbolizer)?;
+            if choice.is_named_by(rule) {
+                *matched |= choice.apply(rule, plan, symbolizer)?;
             }
         }
-        if !matched && !inlined_away(rule, &choices, plan) {
+    }
+    for choice in choices.iter().filter(|_| rules.iter().any(|rule| rule.atomic)) {
+        let (numbers, about): (Vec<usize>, Vec<&Rule>) =
+            rules.iter().enumerate().filter(|(_, rule)| choice.is_named_by(rule)).unzip();
+        let mut planner = Planner { plan, module: choice.module, file: choice.file, pid };
+        for (number, inlined) in
+            numbers.into_iter().zip(planner.inlined_regions(&about, &choice.functions))
+        {
+            matched[number] |= inlined;
+        }
+    }
+    for (rule, _) in rules.iter().zip(&matched).filter(|(_, matched)| !**matched) {
+        if !inlined_away(rule, &choices, plan) {
             return Err(unmatched(rule, &choices, symbolizer));
         }
     }
@@ -134,7 +144,7 @@ pub(super) fn add(
             }
         }
     }
-    if !plan.functions.is_empty() {
+    if has_markers || !plan.functions.is_empty() {
         for module in symbolizer.modules() {
             let Ok(file) = module.file() else { continue };
             Planner { plan, module, file, pid }.leaving();
@@ -144,6 +154,10 @@ pub(super) fn add(
 }
 
 impl Choice<'_> {
+    fn is_named_by(&self, rule: &Rule) -> bool {
+        rule.pattern.is_about(&self.module.name(), self.is_program)
+    }
+
     fn by_default(&mut self, plan: &mut Plan, symbolizer: &Symbolizer) {
         let facts = code_graph::facts(self.file, &self.functions);
         // Code of the program that was inlined into a library's function, such as a closure.
@@ -422,7 +436,14 @@ impl Planner<'_, '_> {
                     self.skip(what, "its code is not in the file".to_owned());
                     continue;
                 };
-                let placement = placement::frame_entry(code);
+                let placement = match leaving {
+                    Leaving::Jump => {
+                        let needs = Needs { arguments: &[Register::RDI], stack: true };
+                        placement::entry(code, needs)
+                            .unwrap_or_else(|| placement::frame_entry(code))
+                    }
+                    _ => placement::frame_entry(code),
+                };
                 let leaving = match leaving {
                     Leaving::Catch { .. } => Leaving::Catch { lowered: placement.depth.into() },
                     other => other,
@@ -437,12 +458,11 @@ impl Planner<'_, '_> {
                 }
                 let site = self.add_site(place, SiteKind::Leaving(leaving));
                 let at = LinkAddr(start.0 + placement.offset);
-                self.add_probe(
-                    ProbeProgram::Region,
-                    at,
-                    Cookie::new(Kind::EndInnermost, site),
-                    what,
-                );
+                let (program, kind) = match leaving {
+                    Leaving::Jump => (ProbeProgram::Jump, Kind::Jump),
+                    _ => (ProbeProgram::Region, Kind::EndInnermost),
+                };
+                self.add_probe(program, at, Cookie::new(kind, site), what);
             }
         }
     }

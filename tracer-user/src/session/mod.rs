@@ -468,6 +468,19 @@ fn not_seen(
         let joins = omissions.unknown_joins;
         notes.push(format!("{joins} joins of threads whose start was not seen order nothing"));
     }
+    if omissions.left_regions > 0 {
+        notes.push(format!(
+            "regions that were taken to end at a `longjmp` or an exception, which left them: {}",
+            omissions.left_regions
+        ));
+    }
+    if source.unseen_holds() > 0 {
+        notes.push(format!(
+            "{} releases of locks do not count, since how they were taken was not seen: a `try_lock` that the \
+             compiler put in line cannot be told from any compare-and-exchange",
+            source.unseen_holds()
+        ));
+    }
     if omissions.foreign_records > 0 {
         notes.push(format!("{} records were of no known probe", omissions.foreign_records));
     }

@@ -24,7 +24,9 @@ impl Record {
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let kind = Kind::from_u16(u16::from_ne_bytes(*bytes.first_chunk()?))?;
         Some(match kind {
-            Kind::Begin | Kind::End | Kind::EndInnermost => Self::Region(kind, read(bytes)?),
+            Kind::Begin | Kind::End | Kind::EndInnermost | Kind::Jump => {
+                Self::Region(kind, read(bytes)?)
+            }
             Kind::Acquire
             | Kind::AcquireShared
             | Kind::Release
