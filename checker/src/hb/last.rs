@@ -21,6 +21,11 @@ pub(crate) struct Last {
     rest: Option<Box<Rest>>,
 }
 
+/// What long lists had that are short again.
+#[derive(Default)]
+#[expect(clippy::vec_box, reason = "lists hold boxes, which are moved without their contents")]
+pub(crate) struct Spare(Vec<Box<Rest>>);
+
 #[derive(Default)]
 struct Rest {
     /// The threads of `events`, apart so that the search for one of them touches little memory.
@@ -78,6 +83,25 @@ impl Last {
     /// How many threads there were whose events do not matter any more.
     pub(crate) fn dropped(&self) -> u64 {
         self.rest.as_ref().map_or(0, |rest| rest.dropped)
+    }
+
+    /// As `put`, with room from `spare` when there is no more of its own.
+    pub(crate) fn put_with(
+        &mut self,
+        event: &Access,
+        table: &ThreadTable,
+        spare: &mut Spare,
+    ) -> bool {
+        if self.len == FEW && self.rest.is_none() {
+            self.rest = spare.0.pop();
+        }
+        self.put(event, table)
+    }
+
+    /// As `clear`, and gives room back to `spare`: else every list would come to have what only a few need at a time.
+    pub(crate) fn clear_into(&mut self, spare: &mut Spare) {
+        self.clear();
+        spare.0.extend(self.rest.take());
     }
 
     pub(crate) fn is_empty(&self) -> bool {

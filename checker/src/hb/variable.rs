@@ -3,7 +3,7 @@
 
 use crate::event::{ThreadId, VarId};
 use crate::hb::access::Access;
-use crate::hb::last::Last;
+use crate::hb::last::{Last, Spare};
 use crate::hb::table::ThreadTable;
 use std::hint::select_unpredictable;
 
@@ -71,6 +71,7 @@ pub(crate) struct Variables {
 struct Lists {
     lists: Vec<Last>,
     free: Vec<u32>,
+    spare: Spare,
 }
 
 impl Lists {
@@ -79,7 +80,7 @@ impl Lists {
     #[inline(never)]
     fn add(&mut self, read: &mut Access, now: &Access, threads: &ThreadTable) -> bool {
         if let Some(list) = read.linked() {
-            return self.lists[list].put(now, threads);
+            return self.lists[list].put_with(now, threads, &mut self.spare);
         }
         let list = self.free.pop().unwrap_or_else(|| {
             self.lists.push(Last::default());
@@ -101,7 +102,7 @@ impl Lists {
     }
 
     fn free(&mut self, list: usize) {
-        self.lists[list].clear();
+        self.lists[list].clear_into(&mut self.spare);
         self.free.push(list as u32);
     }
 }
