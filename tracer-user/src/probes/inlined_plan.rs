@@ -153,13 +153,14 @@ impl Planner<'_, '_> {
         };
         let mut known = HashSet::new();
         // What is seen as a whole is not looked into.
-        let inside: Vec<&Function> =
-            functions.iter().filter(|function| !whole.contains(&function.start.0)).collect();
+        let (own, inside): (Vec<&Function>, Vec<&Function>) = functions
+            .iter()
+            .filter(|function| !whole.contains(&function.start.0))
+            .partition(|function| slow_paths::locks_for_itself(&function.name));
+        for function in own.iter().filter(|function| slow.are_in(function)) {
+            self.ignore(function);
+        }
         for function in inside.iter().filter(|function| slow.are_in(function)) {
-            if slow_paths::locks_for_itself(&function.name) {
-                self.ignore(function);
-                continue;
-            }
             let name = &function.name.short;
             let parts = function.parts(file).unwrap_or_default();
             let Some(found) = inlined::inlined_locks(&parts, &surroundings) else {
