@@ -14,8 +14,8 @@
 //! - the same runs on the data relation, whose trees are within those of the full relation.
 //!
 //! Invariants: a slot's bit is in `own` of one thread exactly while its region is active; the bits of a thread in
-//! the data forest are among those in the full forest; `oldest` is the first begin of an active region, so that no
-//! dependency from before it matters to anyone.
+//! the data relation are among those in the full relation; a thread's `since` is no later than anything of it that a
+//! region has reached, so that no dependency on what came before matters to anyone.
 
 #[cfg(test)]
 mod bounds;
