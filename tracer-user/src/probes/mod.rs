@@ -12,6 +12,7 @@ pub mod functions;
 pub mod inlined;
 mod inlined_plan;
 pub mod leaving;
+pub mod locks_spec;
 pub mod markers;
 pub mod placement;
 pub mod plan;
