@@ -1,9 +1,11 @@
-//! Locks that are taken in line, without a call into the C library: those of Rust's standard library and of
-//! parking_lot, in optimised and unoptimised builds.
+//! Locks that are taken without a call into the C library: in line, those of Rust's standard library and of
+//! parking_lot, in optimised and unoptimised builds; and by functions that the user names.
 
 use std::{ffi::OsStr, fmt::Write as _};
 
-use tests::{Avtrace, Edge, Program, Report, Violation, require_bpf, rust, tracer::avtrace_with};
+use tests::{
+    Avtrace, Edge, Program, Report, Violation, c, require_bpf, rust, tracer::avtrace_with,
+};
 
 /// How many runs have to have the same outcome: 2, or what `AVTRACE_RUNS` says.
 fn runs() -> usize {
@@ -124,6 +126,50 @@ fn reader_writer_locks_of_parking_lot() {
 fn succeeds<'a>(arguments: impl IntoIterator<Item = &'a OsStr>) {
     let ended = avtrace_with(arguments);
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+}
+
+/// Runs avtrace and tells it the lock's functions.
+fn homemade(program: &Program, how: &str, stdout: &str) -> Report {
+    let lock = "acquire=latch_take,try=latch_try,release=latch_give,arg=2";
+    let avtrace = Avtrace::on(program).options(["--lock", lock]).arguments([how]);
+    let (ended, report) = avtrace.report();
+    assert_eq!((&*ended.stdout, report.subject.exit_code), (stdout, Some(0)), "{}", ended.stderr);
+    let skipped = &report.not_seen["skipped_probes"];
+    assert!(skipped.as_array().is_some_and(Vec::is_empty), "{skipped:#}");
+    report
+}
+
+#[test]
+fn locks_of_ones_own_that_are_named() {
+    require_bpf!();
+    for level in ["-O0", "-O2"] {
+        let program = c("homemade", &["-g", level]);
+        for mark in ["lock", "try"] {
+            let report = homemade(&program, mark, "balance: 900\n");
+            let there = (("release", "give"), ("acquire", "audit_take"));
+            let back = (("release", "audit_give"), ("acquire", mark));
+            let steps = [("lock", "latch", there.0, there.1), ("lock", "latch", back.0, back.1)];
+            let [violation] = &report.violations[..] else { panic!("{:#?}", report.violations) };
+            assert_eq!(violation.cycle(), TRANSFER);
+            assert!(is_like(&program, violation, &steps, true), "{level} {mark}: {violation:#?}");
+        }
+        for (how, stdout) in [("whole", "balance: 895\n"), ("busy", "balance: 900\n")] {
+            let report = homemade(&program, how, stdout);
+            assert!(report.violations.is_empty(), "{:#?}", report.violations);
+        }
+    }
+}
+
+#[test]
+fn a_lock_without_such_a_function_is_an_error_with_near_names() {
+    let program = c("homemade", &["-g", "-O0"]);
+    let lock = "acquire=latch_tak,release=latch_give";
+    let ended = Avtrace::on(&program).options(["--lock", lock, "--list-regions"]).run();
+    assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+    assert!(ended.stderr.contains("did you mean `latch_take`"), "{}", ended.stderr);
+    let ended = Avtrace::on(&program).options(["--lock", "acquire=latch_take"]).run();
+    assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+    assert!(ended.stderr.contains("acquire=PATTERN,release=PATTERN"), "{}", ended.stderr);
 }
 
 /// How often each thread's lock operations are in a trace, by their text.

@@ -204,11 +204,12 @@ pub struct ThreadRecord {
 pub struct Cookie(pub u64);
 
 impl Cookie {
-    /// At the `ret` of a function that has left its argument register alone: the object is still in it.
+    /// At the `ret` of a function that has left its argument register alone: the object is in it
+    /// still.
     pub const LEAF: u8 = 1;
     /// Inside a call, which goes on.
     pub const INSIDE: u8 = 2;
-    /// The third argument is recorded, not the second.
+    /// The third argument is recorded, not the second; where one argument is recorded only, not the first.
     pub const THIRD: u8 = 4;
     /// The call counts whatever it returns.
     pub const ANY_RESULT: u8 = 8;
@@ -218,6 +219,8 @@ impl Cookie {
     pub const IF_TRUE: u8 = 32;
     /// Where a lock is taken or let go of in line: only when the condition of the [`Operand`] holds.
     pub const CONDITIONAL: u8 = 64;
+    /// Where one argument is recorded only: the second, and with [`THIRD`](Self::THIRD) the fourth.
+    pub const SECOND: u8 = 128;
 
     /// At a function's first instruction, or as if there.
     #[must_use]

@@ -3,6 +3,7 @@
 
 use aya_ebpf::{
     EbpfContext as _,
+    bindings::pt_regs,
     helpers::{bpf_get_attach_cookie, bpf_probe_read_user},
     macros::{map, uprobe, uretprobe},
     maps::HashMap,
@@ -47,7 +48,7 @@ pub fn call_enter(ctx: ProbeContext) -> u32 {
     let cookie = Cookie(unsafe { bpf_get_attach_cookie(ctx.as_ptr()) });
     // SAFETY: the kernel hands a valid `pt_regs`.
     let regs = unsafe { &*ctx.regs };
-    let mut object = regs.rdi;
+    let mut object = argument(cookie, regs);
     if cookie.has(Cookie::INDIRECT) {
         // SAFETY: the helper checks the address.
         object = unsafe { bpf_probe_read_user(object as *const u64) }.unwrap_or(0);
@@ -101,7 +102,7 @@ pub fn call_end(ctx: ProbeContext) -> u32 {
         return 0;
     }
     let (cookie, object) = if here.has(Cookie::LEAF) {
-        (here, regs.rdi)
+        (here, argument(here, regs))
     } else {
         // Functions share returns: the entry tells whose this one is.
         let Some(pending) = take(sp) else { return 0 };
@@ -127,9 +128,31 @@ pub fn call(ctx: ProbeContext) -> u32 {
     let regs = unsafe { &*ctx.regs };
     let sp = regs.rsp + cookie.depth();
     let caller = frames_of_caller(return_address(sp), sp + 8, regs.rbp);
-    debug_log!(&ctx, "call: kind {} object {:x} tid {}", cookie.kind(), regs.rdi, tid);
-    submit_call(tid, cookie, 0, regs.rdi, &caller);
+    let object = argument(cookie, regs);
+    debug_log!(&ctx, "call: kind {} object {:x} tid {}", cookie.kind(), object, tid);
+    submit_call(tid, cookie, 0, object, &caller);
     0
+}
+
+/// The argument that is the object.
+#[inline(always)]
+fn argument(cookie: Cookie, regs: &pt_regs) -> u64 {
+    // All are read: the compiler must not choose an address in the context, which the verifier refuses.
+    // SAFETY: the kernel hands a valid `pt_regs`.
+    let (first, second, third, fourth) = unsafe {
+        (
+            (&raw const regs.rdi).read_volatile(),
+            (&raw const regs.rsi).read_volatile(),
+            (&raw const regs.rdx).read_volatile(),
+            (&raw const regs.rcx).read_volatile(),
+        )
+    };
+    match (cookie.has(Cookie::SECOND), cookie.has(Cookie::THIRD)) {
+        (false, false) => first,
+        (true, false) => second,
+        (false, true) => third,
+        (true, true) => fourth,
+    }
 }
 
 /// As [`call`], where another argument counts as well.

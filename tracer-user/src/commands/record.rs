@@ -8,12 +8,13 @@ use crate::{
 };
 
 pub(super) fn run(arguments: RecordArgs) -> Result<u8, Failure> {
-    let (watch, rules) = watches_and_rules(&arguments.capture)?;
+    let (watch, rules, locks) = watches_and_rules(&arguments.capture)?;
     check_file("trace", &arguments.output)?;
     let options = RunOptions {
         command: arguments.program,
         watch,
         rules,
+        locks,
         checker: None,
         record: Some(arguments.output.clone()),
         buffer_bytes: arguments.capture.buffer << 20,

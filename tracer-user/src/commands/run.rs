@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     cli::{CaptureArgs, RegionsArg, RunArgs},
-    probes::{select::Rules, watch::WatchSpec},
+    probes::{locks_spec::LockRule, select::Rules, watch::WatchSpec},
     report::{self, Destination},
     session::{self, Outcome, RunOptions, spec::Spec},
 };
@@ -43,11 +43,12 @@ pub(super) fn run(arguments: RunArgs) -> Result<u8, Failure> {
 
 /// What a run is asked to do.
 pub(super) fn run_options(arguments: &RunArgs) -> Result<RunOptions, Failure> {
-    let (watch, rules) = watches_and_rules(&arguments.capture)?;
+    let (watch, rules, locks) = watches_and_rules(&arguments.capture)?;
     Ok(RunOptions {
         command: arguments.program.clone(),
         watch,
         rules,
+        locks,
         checker: Some(checker::Options {
             regions: regions(arguments.regions),
             ..checker::Options::live()
@@ -60,21 +61,23 @@ pub(super) fn run_options(arguments: &RunArgs) -> Result<RunOptions, Failure> {
     })
 }
 
-/// What is to be watched, and which functions are regions: from files first, then from the command line.
+/// What is to be watched, and which functions are regions or those of locks: from files first, then from the command line.
 pub(super) fn watches_and_rules(
     arguments: &CaptureArgs,
-) -> Result<(Vec<WatchSpec>, Rules), Failure> {
-    let (mut watch, mut rules) = (Vec::new(), Rules::new());
+) -> Result<(Vec<WatchSpec>, Rules, Vec<LockRule>), Failure> {
+    let (mut watch, mut rules, mut locks) = (Vec::new(), Rules::new(), Vec::new());
     for path in &arguments.spec {
         let spec = Spec::read(path).map_err(Failure::usage)?;
         watch.extend(spec.watch);
         rules.extend(spec.rules);
+        locks.extend(spec.locks);
     }
     for spec in &arguments.watch {
         watch.push(spec.parse().map_err(Failure::usage)?);
     }
     rules.extend(arguments.rules.iter().cloned());
-    Ok((watch, rules))
+    locks.extend(arguments.lock.iter().cloned());
+    Ok((watch, rules, locks))
 }
 
 pub(super) fn regions(argument: RegionsArg) -> checker::Regions {

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     probes::{
-        calls::Role,
+        calls::{CallSpec, Object, Role},
         exits::Leaves,
         leaving::Leaving,
         markers::Meaning,
@@ -410,7 +410,7 @@ impl Source {
         let site = self.sites.get(record.header.site as usize).map(|site| &site.kind);
         let (spec, fast, address, stack) = match site {
             Some(&SiteKind::Call { spec, .. }) => {
-                (spec, in_line(spec.role), record.object, Location::Call(record.frames))
+                (spec, in_line(spec), record.object, Location::Call(record.frames))
             }
             Some(&SiteKind::Inlined(InlinedPlace { spec, fast, at, plus })) => {
                 let mut frames = record.frames;
@@ -713,8 +713,9 @@ impl Source {
 }
 
 /// What a function does to locks that are taken in line otherwise.
-const fn in_line(role: Role) -> Option<Fast> {
-    match role {
+const fn in_line(spec: CallSpec) -> Option<Fast> {
+    match spec.role {
+        _ if matches!(spec.object, Object::Lock) => None,
         Role::Taken | Role::TakenIfTrue => Some(Fast::Take),
         Role::TakenShared | Role::TakenSharedIfTrue => Some(Fast::TakeShared),
         Role::ConditionWaitAlways | Role::ConditionWaitIfTrue => Some(Fast::Nothing),

@@ -67,13 +67,13 @@ pub enum SelectError {
 }
 
 /// One module, and which of its functions are regions.
-struct Choice<'module> {
-    module: &'module Module,
-    file: &'module ElfFile,
-    functions: Functions,
+pub(super) struct Choice<'module> {
+    pub(super) module: &'module Module,
+    pub(super) file: &'module ElfFile,
+    pub(super) functions: Functions,
     /// By number; the reason.
-    chosen: BTreeMap<usize, String>,
-    is_program: bool,
+    pub(super) chosen: BTreeMap<usize, String>,
+    pub(super) is_program: bool,
 }
 
 /// Adds the regions that are functions to a plan that has its markers already.
@@ -120,7 +120,7 @@ pub(super) fn add(
     }
     for (rule, _) in rules.iter().zip(&matched).filter(|(_, matched)| !**matched) {
         if !inlined_away(rule, &choices, plan) {
-            return Err(unmatched(rule, &choices, symbolizer));
+            return Err(unmatched(rule.option(), &rule.pattern, &choices, symbolizer));
         }
     }
     for choice in &choices {
@@ -290,18 +290,24 @@ fn inlined_away(rule: &Rule, choices: &[Choice<'_>], plan: &mut Plan) -> bool {
     inlined
 }
 
-fn unmatched(rule: &Rule, choices: &[Choice<'_>], symbolizer: &Symbolizer) -> SelectError {
-    let (option, pattern) = (rule.option(), rule.pattern.to_string());
+/// Why a pattern is wrong that matches no function.
+pub(super) fn unmatched(
+    option: &'static str,
+    wanted: &Pattern,
+    choices: &[Choice<'_>],
+    symbolizer: &Symbolizer,
+) -> SelectError {
+    let pattern = wanted.to_string();
     let about: Vec<&Choice<'_>> = choices
         .iter()
-        .filter(|choice| rule.pattern.is_about(&choice.module.name(), choice.is_program))
+        .filter(|choice| wanted.is_about(&choice.module.name(), choice.is_program))
         .collect();
-    if let (Some(library), true) = (rule.pattern.library(), about.is_empty()) {
+    if let (Some(library), true) = (wanted.library(), about.is_empty()) {
         let names: Vec<String> = symbolizer.modules().map(Module::name).collect();
         let hint = suggestion(&nearest(&names, library, 3));
         return SelectError::NoLibrary { option, pattern, library: library.to_owned(), hint };
     }
-    let place = match rule.pattern.library() {
+    let place = match wanted.library() {
         Some(library) => format!("`{library}`"),
         None => "the program itself".to_owned(),
     };
@@ -315,10 +321,10 @@ fn unmatched(rule: &Rule, choices: &[Choice<'_>], symbolizer: &Symbolizer) -> Se
     let hint = if names.is_empty() {
         " (it has no symbols: it was stripped)".to_owned()
     } else {
-        let name = rule.pattern.plain_name();
+        let name = wanted.plain_name();
         let near = name.map(|name| nearest(&names, name, 3)).unwrap_or_default();
         match suggestion(&near) {
-            hint if hint.is_empty() => elsewhere(&rule.pattern, symbolizer),
+            hint if hint.is_empty() => elsewhere(wanted, symbolizer),
             hint => hint,
         }
     };

@@ -688,3 +688,6 @@ fn locate(state: &State, address: Value) -> Option<LockAddress> {
     let scale = u16::try_from(scale.trailing_zeros()).ok()?;
     Some(direct(Operand::new(base, index.into(), scale), plus, address.base.is_none()))
 }
+
+#[cfg(test)]
+mod tests;

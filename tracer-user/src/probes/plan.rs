@@ -13,6 +13,7 @@ use super::{
     exits::Leaves,
     function_plan,
     leaving::Leaving,
+    locks_spec::{self, LockRule},
     markers::{Marker, Meaning, Operand, SharedVariable, markers},
     placement::{self, Cost},
     select::Rule,
@@ -193,12 +194,18 @@ impl Plan {
         self.sites.iter().any(takes)
     }
 
-    /// Plans the probes of a process from its modules. `rules` say which functions are regions.
+    /// Plans the probes of a process from its modules. `rules` say which functions are regions, `locks` which take
+    /// locks and let go of them.
     ///
     /// # Errors
     ///
-    /// When a rule matches nothing.
-    pub fn of(symbolizer: &Symbolizer, pid: u32, rules: &[Rule]) -> Result<Self, SelectError> {
+    /// When a rule of either kind matches nothing.
+    pub fn of(
+        symbolizer: &Symbolizer,
+        pid: u32,
+        rules: &[Rule],
+        locks: &[LockRule],
+    ) -> Result<Self, SelectError> {
         let mut plan = Self::default();
         for module in symbolizer.modules() {
             match module.file() {
@@ -214,6 +221,7 @@ impl Plan {
                 }),
             }
         }
+        locks_spec::add(&mut plan, symbolizer, pid, locks)?;
         function_plan::add(&mut plan, symbolizer, pid, rules)?;
         Ok(plan)
     }
@@ -359,6 +367,17 @@ impl Planner<'_, '_> {
     /// Adds the probes of a function that synchronises; returns whether there are any.
     pub(super) fn call(&mut self, spec: CallSpec, start: LinkAddr, others: &[LinkAddr]) -> bool {
         let what = format!("{} in {}", spec.name, self.module.name());
+        self.call_named(spec, what, start, others)
+    }
+
+    /// As [`call`](Self::call), of a function that goes by this name.
+    pub(super) fn call_named(
+        &mut self,
+        spec: CallSpec,
+        what: String,
+        start: LinkAddr,
+        others: &[LinkAddr],
+    ) -> bool {
         let points = match call_points(self.file, spec, start, others) {
             Ok(points) if points.is_empty() => return false,
             Ok(points) => points,

@@ -55,7 +55,7 @@ const fn slow(
     role: Role,
     fast: Fast,
 ) -> SlowPath {
-    SlowPath { root, end, call: CallSpec { name, object, role }, fast }
+    SlowPath { root, end, call: CallSpec { name, object, role, argument: 1 }, fast }
 }
 
 /// All of them.

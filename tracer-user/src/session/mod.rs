@@ -34,6 +34,7 @@ use crate::{
     kernel::{Kernel, KernelError, LoadOptions},
     live::{reader::Reader, source::Source},
     probes::{
+        locks_spec::LockRule,
         markers::Meaning,
         placement::Cost,
         plan::{Plan, PlannedProbe, SelectError, Site, SiteKind, SkippedProbe},
@@ -60,6 +61,8 @@ pub struct RunOptions {
     pub watch: Vec<WatchSpec>,
     /// Which functions are regions.
     pub rules: Rules,
+    /// Which functions take locks and let go of them.
+    pub locks: Vec<LockRule>,
     /// Options of the checker; `None` to check nothing.
     pub checker: Option<checker::Options>,
     /// Record the events in this file.
@@ -160,7 +163,7 @@ pub fn inspect(options: &RunOptions) -> Result<Listing, RunError> {
     match held.run_to(privileges::entry_point).map_err(start_error)? {
         Start::AtEntry(held) => {
             let symbolizer = Symbolizer::from_pid(held.pid())?;
-            let plan = Plan::of(&symbolizer, held.pid(), &options.rules)?;
+            let plan = Plan::of(&symbolizer, held.pid(), &options.rules, &options.locks)?;
             Ok(Listing { plan, symbolizer })
         }
         Start::Ended(_) => {
@@ -311,7 +314,7 @@ struct Prepared {
 fn prepare(options: &RunOptions, held: &Held) -> Result<Prepared, RunError> {
     let pid = held.pid();
     let symbolizer = Symbolizer::from_pid(pid)?;
-    let mut plan = Plan::of(&symbolizer, pid, &options.rules)?;
+    let mut plan = Plan::of(&symbolizer, pid, &options.rules, &options.locks)?;
     let has_locks = plan.has_locks();
     let mut watches = Watches::resolve(&options.watch, &plan.shared, &symbolizer)?;
     let (pidns_dev, pidns_ino, tgid) = privileges::pid_namespace(pid)

@@ -126,6 +126,7 @@ pub(super) const fn kind_and_size(object: calls::Object) -> (ObjectKind, u64) {
         calls::Object::Mutex => (ObjectKind::Mutex, 40),
         calls::Object::RwLock => (ObjectKind::RwLock, 56),
         calls::Object::Spinlock => (ObjectKind::Spinlock, 4),
+        calls::Object::Lock => (ObjectKind::Lock, 8),
         calls::Object::Condvar => (ObjectKind::Condvar, 48),
         calls::Object::Semaphore => (ObjectKind::Semaphore, 32),
         calls::Object::Barrier => (ObjectKind::Barrier, 32),
