@@ -7,6 +7,7 @@ mod emit;
 mod jump;
 mod lock;
 mod region;
+mod stop;
 mod thread;
 mod watch;
 

@@ -1,7 +1,7 @@
 //! Turns records into the checker's events: objects, threads and locations get dense ids, what does not count is
 //! left out and counted. What the ids stand for can be asked afterwards.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, ops::Range};
 
 use checker::event::{
     Event, EventNumber, LocationId, LockId, Op, RegionId, SyncId, ThreadId, VarId,
@@ -96,8 +96,6 @@ pub struct Omissions {
     pub child_processes: Vec<ChildProcess>,
     /// All child processes.
     pub child_process_count: u64,
-    /// Whether the process replaced its program; nothing is taken from the new one.
-    pub replaced: bool,
     /// Records that are none of this ABI, or of a site that is not known.
     pub foreign_records: u64,
 }
@@ -140,6 +138,7 @@ pub struct Source {
     /// whether a call there is one of such a function.
     probed: Vec<(u64, u64)>,
     inside_probed: Vec<Option<bool>>,
+    known_sites: usize,
     regions: Vec<(String, LocationId)>,
     region_ids: FxHashMap<String, RegionId>,
     site_regions: FxHashMap<u32, RegionId>,
@@ -149,6 +148,8 @@ pub struct Source {
     omissions: Omissions,
     exits: u64,
     hits: u64,
+    /// Indices of watched ranges whose memory is gone.
+    unloaded_watches: Vec<usize>,
     /// The first thread, as its own PID namespace numbers it, and whether its end was seen.
     leader: (u32, bool),
     new_shared: Vec<(u32, RegistersRecord)>,
@@ -164,17 +165,14 @@ impl Source {
         watches: Vec<WatchedRange>,
         pid: u32,
     ) -> Self {
-        let probed = sites
-            .iter()
-            .filter_map(|site| match site.kind {
-                SiteKind::Call { end, .. } => Some((site.address.0, end.0)),
-                _ => None,
-            })
-            .collect();
+        let mut locations = Locations::default();
+        locations.modules_changed(symbolizer.modules().len(), false);
         Self {
+            probed: probed(&sites),
+            known_sites: sites.len(),
             sites,
             symbolizer,
-            locations: Locations::default(),
+            locations,
             last_values: vec![None; watches.len()],
             watches,
             values: VecDeque::new(),
@@ -182,8 +180,8 @@ impl Source {
             running: FxHashMap::default(),
             by_pthread: FxHashMap::default(),
             syncs: SyncObjects::default(),
-            probed,
             inside_probed: Vec::new(),
+            unloaded_watches: Vec::new(),
             regions: Vec::new(),
             region_ids: FxHashMap::default(),
             site_regions: FxHashMap::default(),
@@ -201,11 +199,6 @@ impl Source {
 
     /// Passes on what a record means: nothing, an event, or several.
     pub fn record(&mut self, record: &Record, sink: &mut impl FnMut(Item)) {
-        if self.omissions.replaced {
-            // That the end is seen says that the kernel side works.
-            self.exits += u64::from(matches!(record, Record::Thread(Kind::Exit, _)));
-            return;
-        }
         let header = record.header();
         if header.lost != self.lost {
             self.lost = header.lost;
@@ -221,6 +214,48 @@ impl Source {
             Record::Access(record) => self.access(record, sink),
             Record::Registers(record) => self.new_shared.push((record.header.site, *record)),
         }
+    }
+
+    /// The sites, to be added to and given back.
+    pub fn take_sites(&mut self) -> Vec<Site> {
+        std::mem::take(&mut self.sites)
+    }
+
+    /// All sites: those that were taken, and new ones.
+    pub fn set_sites(&mut self, sites: Vec<Site>) {
+        self.probed.extend(probed(&sites[self.known_sites.min(sites.len())..]));
+        self.known_sites = sites.len();
+        self.sites = sites;
+        self.locations.modules_changed(self.symbolizer.modules().len(), false);
+    }
+
+    /// A library was unloaded that took these addresses: what was there is no more, and they may be something else's.
+    pub fn unload(&mut self, range: &Range<ProcessAddr>, sink: &mut impl FnMut(Item)) {
+        let is_in = |address: u64| range.contains(&ProcessAddr(address));
+        self.probed.retain(|(start, _)| !is_in(*start));
+        self.accesses.retain(|address, _| !is_in(*address));
+        for site in self.sites.iter_mut().filter(|site| is_in(site.address.0)) {
+            site.kind = SiteKind::Unwatched;
+        }
+        self.locations.modules_changed(self.symbolizer.modules().len(), true);
+        self.syncs.unload(&(range.start.0..range.end.0));
+        let Some(thread) = self.threads.len().checked_sub(1).map(|last| ThreadId(last as u32))
+        else {
+            return;
+        };
+        let nowhere = self.locations.stack(Location::Call([0; FRAMES]), &mut self.symbolizer);
+        for index in 0..self.watches.len() {
+            if is_in(self.watches[index].address.0) && !self.unloaded_watches.contains(&index) {
+                self.unloaded_watches.push(index);
+                self.emit(thread, Op::Free(VarId(index as u32)), nowhere, sink);
+            }
+        }
+    }
+
+    /// The source for a child of this process, that `fork` has just made: the same code, nothing seen yet.
+    #[must_use]
+    pub fn of_child(&self, pid: u32, tgid: u32) -> Self {
+        Self::new(self.sites.clone(), self.symbolizer.of_child(pid), Vec::new(), tgid)
     }
 
     fn emit(
@@ -487,6 +522,8 @@ impl Source {
                     self.locations.stack(Location::Call([0; FRAMES]), &mut self.symbolizer);
                 self.emit(thread, Op::Exit, location, sink);
             }
+            // One that is followed has a report of its own.
+            Kind::ChildProcess if record.header.detail != 0 => {}
             Kind::ChildProcess => {
                 self.omissions.child_process_count += 1;
                 if self.omissions.child_processes.len() < MAX_CHILDREN {
@@ -494,7 +531,8 @@ impl Source {
                     self.omissions.child_processes.push(child);
                 }
             }
-            _ => self.omissions.replaced = true,
+            // What these mean is not of this program.
+            _ => {}
         }
     }
 
@@ -582,7 +620,11 @@ impl Source {
     /// The watched range that starts at an address, as an index.
     #[must_use]
     pub fn watch_at(&self, address: ProcessAddr) -> Option<usize> {
-        self.watches.iter().position(|range| range.address == address)
+        let mut watches = self.watches.iter().enumerate();
+        let found = watches.find(|(index, range)| {
+            range.address == address && !self.unloaded_watches.contains(index)
+        });
+        found.map(|(index, _)| index)
     }
 
     /// Markers of shared variables that were reached since the last call: site and registers.
@@ -667,6 +709,15 @@ impl Source {
     pub fn saw_exit(&self) -> bool {
         self.exits > 0
     }
+}
+
+/// The code of the functions that are probed.
+fn probed(sites: &[Site]) -> Vec<(u64, u64)> {
+    let code = |site: &Site| match site.kind {
+        SiteKind::Call { end, .. } => Some((site.address.0, end.0)),
+        _ => None,
+    };
+    sites.iter().filter_map(code).collect()
 }
 
 fn comm(record: &ThreadRecord) -> String {

@@ -40,10 +40,7 @@ pub enum SelectError {
         hint: String,
     },
     /// A pattern names a library that is not there.
-    #[error(
-        "{option} {pattern}: the program has no library `{library}` when it starts{hint}; libraries that are \
-         loaded later are not seen"
-    )]
+    #[error("{option} {pattern}: the program has no library `{library}` when it starts{hint}")]
     NoLibrary {
         /// The option.
         option: &'static str,
@@ -76,18 +73,22 @@ struct Choice<'module> {
     is_program: bool,
 }
 
-/// Adds the regions that are functions to a plan that has its markers already.
+/// Adds the regions that are functions to a plan that has the markers already, in modules with these indices. Only
+/// `first` are all of them, with the program.
 pub(super) fn add(
     plan: &mut Plan,
     symbolizer: &Symbolizer,
     pid: u32,
     rules: &[Rule],
-) -> Result<(), SelectError> {
+    which: &[usize],
+    first: bool,
+) {
+    let had_regions = !first && plan.has_regions;
     let has_markers = !plan.marked_regions().is_empty();
-    let by_default = !rules.iter().any(|rule| rule.atomic) && !has_markers;
+    let by_default = first && !rules.iter().any(|rule| rule.atomic) && !has_markers;
     let program = symbolizer.executable();
     let mut choices: Vec<Choice<'_>> = Vec::new();
-    for module in symbolizer.modules() {
+    for module in which.iter().filter_map(|&index| symbolizer.modules().nth(index)) {
         let is_program = program.is_some_and(|program| std::ptr::eq(program, module));
         let wanted = |rule: &Rule| rule.pattern.is_about(&module.name(), is_program);
         if !(is_program && by_default || rules.iter().any(wanted)) {
@@ -100,15 +101,27 @@ pub(super) fn add(
     if by_default && let Some(choice) = choices.iter_mut().find(|choice| choice.is_program) {
         choice.by_default(plan, symbolizer);
     }
-    for rule in rules {
-        let mut matched = false;
+    for (index, rule) in rules.iter().enumerate() {
+        let (mut matched, mut problem) = (false, None);
         for choice in &mut choices {
             if rule.pattern.is_about(&choice.module.name(), choice.is_program) {
-                matched |= choice.apply(rule, plan, symbolizer)?;
+                match choice.apply(rule, plan, symbolizer) {
+                    Ok(found) => matched |= found,
+                    Err(error) => problem = Some(error),
+                }
             }
         }
-        if !matched && !inlined_away(rule, &choices, plan) {
-            return Err(unmatched(rule, &choices, symbolizer));
+        let about =
+            |choice: &Choice<'_>| rule.pattern.is_about(&choice.module.name(), choice.is_program);
+        if matched || inlined_away(rule, &choices, plan) {
+            plan.unmatched.retain(|(other, _)| *other != index);
+        } else if first {
+            let error = problem.unwrap_or_else(|| unmatched(rule, &choices, symbolizer));
+            plan.unmatched.push((index, error));
+        } else if choices.iter().any(about)
+            && let Some((_, error)) = plan.unmatched.iter_mut().find(|(other, _)| *other == index)
+        {
+            *error = problem.unwrap_or_else(|| unmatched(rule, &choices, symbolizer));
         }
     }
     for choice in &choices {
@@ -132,13 +145,17 @@ pub(super) fn add(
             }
         }
     }
-    if has_markers || !plan.functions.is_empty() {
-        for module in symbolizer.modules() {
+    plan.has_regions = has_markers || !plan.functions.is_empty();
+    if plan.has_regions {
+        for (index, module) in symbolizer.modules().enumerate() {
+            // When these are the first regions, libraries that were there before have had none of these probes.
+            let is_due = if had_regions { which.contains(&index) } else { !module.is_gone() };
             let Ok(file) = module.file() else { continue };
-            Planner { plan, module, file, pid }.leaving();
+            if is_due {
+                Planner { plan, module, file, pid }.leaving();
+            }
         }
     }
-    Ok(())
 }
 
 impl Choice<'_> {
