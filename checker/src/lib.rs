@@ -16,6 +16,16 @@
 //! assert_eq!(findings.violations[0].edges.len(), 2);
 //! # Ok::<(), checker::EventError>(())
 //! ```
+//!
+//! Traces in files are read by [`format::TraceReader`], which hands them to any checker. [`Davida`] is the one to begin
+//! with; [`RegionTrack`], [`AeroDrome`] and [`Velodrome`] answer a part of its questions in other ways, so that all can
+//! be compared on one trace.
+//!
+//! # What it needs
+//!
+//! The standard library, on any system: the readers and writers of traces take `std::io` streams, and all tables are
+//! `std`'s. There is no `no_std` version, as it would cost a second hash table and a second set of readers. Without the
+//! default feature `compression`, compressed traces are refused.
 #![forbid(unsafe_code)]
 
 mod aerodrome;

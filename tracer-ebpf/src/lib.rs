@@ -222,8 +222,12 @@ impl Cookie {
     pub const THIRD: u8 = 4;
     /// The call counts whatever it returns.
     pub const ANY_RESULT: u8 = 8;
-    /// The object is what the first argument points to.
+    /// The object is what the first argument points to; of an [`Operand`], what is at the address.
     pub const INDIRECT: u8 = 16;
+    /// The call counts when its result, a `bool`, is true.
+    pub const IF_TRUE: u8 = 32;
+    /// Where a lock is taken or let go of in line: only when the condition of the [`Operand`] holds.
+    pub const CONDITIONAL: u8 = 64;
 
     /// At a function's first instruction, or as if there.
     #[must_use]
@@ -283,6 +287,69 @@ pub const PLANS: u32 = 1 << (32 - SITE_BITS);
 
 /// How far up the cookie of the probe on the dynamic linker has its plan; below is the address of its `r_debug`.
 pub const LINKER_PLAN_SHIFT: u32 = 48;
+
+/// Where a lock is that is taken or let go of in line, and when that counts: in the upper 16 bits of the cookie, in
+/// place of the depth of the stack.
+///
+/// From the low end: the base register (5 bits), the index register (5) and the binary logarithm of its scale (2), and
+/// a condition of the processor's flags as it is encoded in instructions (4). Registers have the processor's numbers;
+/// [`NONE`](Self::NONE) stands for 0. With [`Cookie::INDIRECT`], the index and its scale are a number instead: how many
+/// times 8 bytes above the base the address of the lock is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Operand(pub u16);
+
+impl Operand {
+    /// No register.
+    pub const NONE: u16 = 31;
+
+    /// `base + index * 2^scale`.
+    #[must_use]
+    pub const fn new(base: u16, index: u16, scale: u16) -> Self {
+        Self((base & 31) | (index & 31) << 5 | (scale & 3) << 10)
+    }
+
+    /// What is kept `words` times 8 bytes above `base`; at most 127.
+    #[must_use]
+    pub const fn kept(base: u16, words: u16) -> Self {
+        Self((base & 31) | (words & 127) << 5)
+    }
+
+    /// The same, when a condition holds.
+    #[must_use]
+    pub const fn when(self, condition: u8) -> Self {
+        Self(self.0 & 0xfff | (condition as u16 & 15) << 12)
+    }
+
+    /// The base register.
+    #[must_use]
+    pub const fn base(self) -> u16 {
+        self.0 & 31
+    }
+
+    /// The index register.
+    #[must_use]
+    pub const fn index(self) -> u16 {
+        self.0 >> 5 & 31
+    }
+
+    /// The binary logarithm of the scale.
+    #[must_use]
+    pub const fn scale(self) -> u16 {
+        self.0 >> 10 & 3
+    }
+
+    /// How far above the base the address is kept, in bytes.
+    #[must_use]
+    pub const fn offset(self) -> u64 {
+        (self.0 >> 5 & 127) as u64 * 8
+    }
+
+    /// The condition.
+    #[must_use]
+    pub const fn condition(self) -> u8 {
+        (self.0 >> 12) as u8
+    }
+}
 
 /// Classes of events, for the counters of lost ones.
 #[repr(u32)]
@@ -434,5 +501,14 @@ mod tests {
         let planned = Cookie::new(Kind::Init, 7).with(Cookie::THIRD).of_plan(3);
         assert_eq!((planned.site() >> SITE_BITS, planned.site() & 0xf_ffff), (3, 7));
         assert_eq!((planned.kind(), planned.depth()), (Kind::Init as u16, 0));
+    }
+
+    #[test]
+    fn an_operand_holds_what_was_put_in() {
+        let operand = Operand::new(13, Operand::NONE, 3).when(5);
+        assert_eq!((operand.base(), operand.index(), operand.scale()), (13, Operand::NONE, 3));
+        assert_eq!(operand.condition(), 5);
+        let operand = Operand::kept(4, 100).when(15);
+        assert_eq!((operand.base(), operand.offset(), operand.condition()), (4, 800, 15));
     }
 }

@@ -197,6 +197,9 @@ fn take(entry_sp: u64) -> Option<Pending> {
 /// Whether a call with this result did what it is for.
 #[inline(always)]
 fn counts(cookie: Cookie, result: i32) -> bool {
+    if cookie.has(Cookie::IF_TRUE) {
+        return result & 0xff != 0;
+    }
     result == 0
         || cookie.has(Cookie::ANY_RESULT)
         || (result == EOWNERDEAD && cookie.kind() == Kind::Acquire as u16)

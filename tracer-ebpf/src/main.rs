@@ -4,6 +4,7 @@
 #![cfg_attr(target_arch = "bpf", no_std, no_main, feature(asm_experimental_arch))]
 
 mod emit;
+mod inlined;
 mod jump;
 mod lock;
 mod region;

@@ -24,23 +24,30 @@ pub(crate) enum Entry {
     Joined,
 }
 
-enum Page {
-    Same(u32),
-    Each(Box<[u32; PAGE]>),
-}
+/// Pages that are the same for all of their entries; the others follow them.
+const SAME: [u32; 3] = [UNSEEN, ENDED, JOINED];
 
 /// The entries of all thread ids.
-#[derive(Default)]
-pub(crate) struct ThreadTable(Vec<Page>);
+pub(crate) struct ThreadTable {
+    /// Which of `entries` is the page of each range of ids.
+    pages: Vec<u32>,
+    entries: Vec<[u32; PAGE]>,
+    /// Those of `entries` that no range has.
+    free: Vec<u32>,
+}
+
+impl Default for ThreadTable {
+    fn default() -> Self {
+        let entries = SAME.iter().map(|&value| [value; PAGE]).collect();
+        Self { pages: Vec::new(), entries, free: Vec::new() }
+    }
+}
 
 impl ThreadTable {
     #[inline]
     fn value(&self, thread: ThreadId) -> u32 {
-        match self.0.get(thread.index() / PAGE) {
-            Some(Page::Each(entries)) => entries[thread.index() % PAGE],
-            Some(Page::Same(value)) => *value,
-            None => UNSEEN,
-        }
+        let page = self.pages.get(thread.index() / PAGE).map_or(0, |&page| page as usize);
+        self.entries.get(page).map_or(UNSEEN, |entries| entries[thread.index() % PAGE])
     }
 
     /// The thread's row, when it has one.
@@ -68,30 +75,39 @@ impl ThreadTable {
             Entry::Row(row) => row as u32,
         };
         let index = thread.index() / PAGE;
-        if index >= self.0.len() {
-            self.0.resize_with(index + 1, || Page::Same(UNSEEN));
+        if index >= self.pages.len() {
+            self.pages.resize(index + 1, 0);
         }
-        let page = &mut self.0[index];
-        match page {
-            Page::Same(same) if *same == value => {}
-            Page::Same(same) => {
-                let mut entries = Box::new([*same; PAGE]);
-                entries[thread.index() % PAGE] = value;
-                *page = Page::Each(entries);
+        let page = &mut self.pages[index];
+        if let Some(&same) = SAME.get(*page as usize) {
+            if same == value {
+                return;
             }
-            Page::Each(entries) => {
-                entries[thread.index() % PAGE] = value;
-                if value >= JOINED && entries.iter().all(|&other| other == value) {
-                    *page = Page::Same(value);
+            let entries = [same; PAGE];
+            *page = match self.free.pop() {
+                Some(page) => {
+                    self.entries[page as usize] = entries;
+                    page
                 }
-            }
+                None => {
+                    self.entries.push(entries);
+                    (self.entries.len() - 1) as u32
+                }
+            };
+        }
+        let entries = &mut self.entries[*page as usize];
+        entries[thread.index() % PAGE] = value;
+        if let Some(same) = SAME.iter().position(|&same| same == value)
+            && entries.iter().all(|&other| other == value)
+        {
+            self.free.push(std::mem::replace(page, same as u32));
         }
     }
 
     /// How many pages take space of their own.
     #[cfg(test)]
     pub(crate) fn pages(&self) -> usize {
-        self.0.iter().filter(|page| matches!(page, Page::Each(_))).count()
+        self.entries.len() - SAME.len() - self.free.len()
     }
 }
 

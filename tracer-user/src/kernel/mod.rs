@@ -90,6 +90,8 @@ pub enum ProbeProgram {
     CallPair,
     /// Entries of functions that jump.
     Jump,
+    /// Places where a lock is taken or let go of in line.
+    Inlined,
     /// Where the process is to be stopped that the cookie names.
     Halt,
     /// Where the dynamic linker tells debuggers of changes.
@@ -99,7 +101,7 @@ pub enum ProbeProgram {
 }
 
 impl ProbeProgram {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 12] = [
         Self::Region,
         Self::Shared,
         Self::CallEnter,
@@ -108,6 +110,7 @@ impl ProbeProgram {
         Self::Call,
         Self::CallPair,
         Self::Jump,
+        Self::Inlined,
         Self::Halt,
         Self::Libraries,
         Self::Anchor,
@@ -123,6 +126,7 @@ impl ProbeProgram {
             Self::Call => "call",
             Self::CallPair => "call_pair",
             Self::Jump => "jump",
+            Self::Inlined => "inlined",
             Self::Halt => "halt",
             Self::Libraries => "libraries",
             Self::Anchor => "anchor",

@@ -39,8 +39,17 @@ struct Open {
     frame: Option<Frame>,
     /// The stack pointer where it began.
     sp: u64,
+    /// It was inlined: it has no frame of its own.
+    inlined: bool,
     /// It has jumped to a function that lets go of a lock, and ends with that.
     leaving: bool,
+}
+
+impl Open {
+    const fn of(region: RegionId, location: LocationId, frame: Frame) -> Self {
+        let sp = frame.sp;
+        Self { region, location, frame: Some(frame), sp, inlined: false, leaving: false }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -119,7 +128,10 @@ impl Frames {
 
     /// A region by a marker begins.
     pub fn begin(&mut self, thread: ThreadId, region: RegionId, location: LocationId, sp: u64) {
-        self.push(thread, Open { region, location, frame: None, sp, leaving: false });
+        self.push(
+            thread,
+            Open { region, location, frame: None, sp, inlined: false, leaving: false },
+        );
     }
 
     /// A region by a marker ends: the innermost one, or the innermost of that name. Markers inside it end with it.
@@ -147,10 +159,20 @@ impl Frames {
         frame: Frame,
     ) {
         self.remove_while(thread, |open, old| open.leaving || old.sp <= frame.sp);
-        self.push(
-            thread,
-            Open { region, location, frame: Some(frame), sp: frame.sp, leaving: false },
-        );
+        self.push(thread, Open::of(region, location, frame));
+    }
+
+    /// A function that was inlined begins; its frame is that of the function around it.
+    pub fn enter_inlined(
+        &mut self,
+        thread: ThreadId,
+        region: RegionId,
+        location: LocationId,
+        frame: Frame,
+    ) {
+        let again = |old: Frame| old.function == frame.function && old.sp <= frame.sp;
+        self.remove_while(thread, |open, old| open.leaving || old.sp < frame.sp || again(old));
+        self.push(thread, Open { inlined: true, ..Open::of(region, location, frame) });
     }
 
     /// A function's exit is reached, at stack pointer `sp`, with these flags.
@@ -211,7 +233,9 @@ impl Frames {
         if !std::mem::take(&mut stack.throwing) {
             return self.leave_all(thread);
         }
-        let functions = stack.open.iter().filter(|open| open.frame.is_some()).copied().collect();
+        // Where the catch is tells nothing about what was inlined into the function that catches.
+        let stays = |open: &&Open| open.frame.is_some() && !open.inlined;
+        let functions = stack.open.iter().filter(stays).copied().collect();
         stack.suspended.push(functions);
         self.remove_while(thread, |_, _| true);
     }
@@ -299,6 +323,26 @@ mod tests {
         assert_eq!(changes(&mut frames), "-");
         frames.exit(T, frame(1, 100), Leaves::WithoutFrame, 0);
         assert_eq!(changes(&mut frames), "");
+    }
+
+    #[test]
+    fn inlined_functions_share_the_frame_around_them() {
+        let mut frames = Frames::default();
+        enter(&mut frames, 1, 100);
+        frames.enter_inlined(T, RegionId(2), L, frame(2, 80));
+        frames.enter_inlined(T, RegionId(3), L, frame(3, 80));
+        assert_eq!(changes(&mut frames), "+1+2+3");
+        frames.exit(T, frame(3, 80), Leaves::Always, 0);
+        frames.enter_inlined(T, RegionId(3), L, frame(3, 80));
+        frames.enter_inlined(T, RegionId(3), L, frame(3, 80));
+        assert_eq!(changes(&mut frames), "-+3-+3", "its end was not seen");
+        frames.at(T, 100);
+        assert_eq!(changes(&mut frames), "--", "the frame is gone");
+        frames.enter_inlined(T, RegionId(2), L, frame(2, 80));
+        frames.throw(T);
+        frames.raise(T);
+        frames.catch(T, 60);
+        assert_eq!(changes(&mut frames), "+2--+1", "it may have been left");
     }
 
     #[test]

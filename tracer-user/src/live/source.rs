@@ -1,7 +1,9 @@
 //! Turns records into the checker's events: objects, threads and locations get dense ids, what does not count is
 //! left out and counted. What the ids stand for can be asked afterwards.
 
-use std::{collections::VecDeque, ops::Range};
+mod modules;
+
+use std::collections::VecDeque;
 
 use checker::event::{
     Event, EventNumber, LocationId, LockId, Op, RegionId, SyncId, ThreadId, VarId,
@@ -19,9 +21,12 @@ use super::{
 };
 use crate::{
     probes::{
+        calls::Role,
+        exits::Leaves,
         leaving::Leaving,
         markers::Meaning,
-        plan::{FunctionPlace, Site, SiteKind},
+        plan::{FunctionPlace, InlinedPlace, InlinedRegions, Site, SiteKind},
+        slow_paths::Fast,
     },
     symbolize::{ProcessAddr, Symbolizer},
     sys::records::Record,
@@ -216,48 +221,6 @@ impl Source {
         }
     }
 
-    /// The sites, to be added to and given back.
-    pub fn take_sites(&mut self) -> Vec<Site> {
-        std::mem::take(&mut self.sites)
-    }
-
-    /// All sites: those that were taken, and new ones.
-    pub fn set_sites(&mut self, sites: Vec<Site>) {
-        self.probed.extend(probed(&sites[self.known_sites.min(sites.len())..]));
-        self.known_sites = sites.len();
-        self.sites = sites;
-        self.locations.modules_changed(self.symbolizer.modules().len(), false);
-    }
-
-    /// A library was unloaded that took these addresses: what was there is no more, and they may be something else's.
-    pub fn unload(&mut self, range: &Range<ProcessAddr>, sink: &mut impl FnMut(Item)) {
-        let is_in = |address: u64| range.contains(&ProcessAddr(address));
-        self.probed.retain(|(start, _)| !is_in(*start));
-        self.accesses.retain(|address, _| !is_in(*address));
-        for site in self.sites.iter_mut().filter(|site| is_in(site.address.0)) {
-            site.kind = SiteKind::Unwatched;
-        }
-        self.locations.modules_changed(self.symbolizer.modules().len(), true);
-        self.syncs.unload(&(range.start.0..range.end.0));
-        let Some(thread) = self.threads.len().checked_sub(1).map(|last| ThreadId(last as u32))
-        else {
-            return;
-        };
-        let nowhere = self.locations.stack(Location::Call([0; FRAMES]), &mut self.symbolizer);
-        for index in 0..self.watches.len() {
-            if is_in(self.watches[index].address.0) && !self.unloaded_watches.contains(&index) {
-                self.unloaded_watches.push(index);
-                self.emit(thread, Op::Free(VarId(index as u32)), nowhere, sink);
-            }
-        }
-    }
-
-    /// The source for a child of this process, that `fork` has just made: the same code, nothing seen yet.
-    #[must_use]
-    pub fn of_child(&self, pid: u32, tgid: u32) -> Self {
-        Self::new(self.sites.clone(), self.symbolizer.of_child(pid), Vec::new(), tgid)
-    }
-
     fn emit(
         &mut self,
         thread: ThreadId,
@@ -304,6 +267,10 @@ impl Source {
                 // The catching function has called: its own stack pointer is above the return address.
                 Leaving::Catch { lowered } => self.frames.catch(thread, record.sp + lowered + 8),
             },
+            Some(SiteKind::InlinedRegions(inlined)) => {
+                let inlined = inlined.clone();
+                self.inlined_regions(thread, location, &inlined, record.sp);
+            }
             Some(SiteKind::Unwatched) => {}
             _ => {
                 self.frames.at(thread, record.sp);
@@ -331,6 +298,22 @@ impl Source {
                 let frame = Frame { function: *function, sp: record.sp };
                 self.frames.exit(thread, frame, *leaves, record.header.detail);
             }
+        }
+    }
+
+    fn inlined_regions(
+        &mut self,
+        thread: ThreadId,
+        location: LocationId,
+        site: &InlinedRegions,
+        sp: u64,
+    ) {
+        for &function in &site.ends {
+            self.frames.exit(thread, Frame { function, sp }, Leaves::Always, 0);
+        }
+        for (function, name) in &site.begins {
+            let region = self.region_named(name, location);
+            self.frames.enter_inlined(thread, region, location, Frame { function: *function, sp });
         }
     }
 
@@ -418,12 +401,23 @@ impl Source {
             return;
         }
         let site = self.sites.get(record.header.site as usize).map(|site| &site.kind);
-        let Some(&SiteKind::Call { spec, .. }) = site else {
-            self.omissions.foreign_records += 1;
-            return;
+        let (spec, fast, address, stack) = match site {
+            Some(&SiteKind::Call { spec, .. }) => {
+                (spec, in_line(spec.role), record.object, Location::Call(record.frames))
+            }
+            Some(&SiteKind::Inlined(InlinedPlace { spec, fast, at, plus })) => {
+                let mut frames = record.frames;
+                frames[0] = at.0;
+                let address = record.object.wrapping_add(plus);
+                (spec, Some(fast), address, Location::Access(frames))
+            }
+            _ => {
+                self.omissions.foreign_records += 1;
+                return;
+            }
         };
         let thread = self.thread(record.header.tid);
-        let location = self.locations.stack(Location::Call(record.frames), &mut self.symbolizer);
+        let location = self.locations.stack(stack, &mut self.symbolizer);
         if self.is_inside_probed(location, record.frames[0]) {
             return;
         }
@@ -450,9 +444,10 @@ impl Source {
             thread,
             kind,
             object: spec.object,
-            address: record.object,
+            fast,
+            address,
             second,
-            result: record.header.detail,
+            result: result(spec.role, record.header.detail),
             sp: record.sp,
             location,
         };
@@ -692,6 +687,12 @@ impl Source {
         &self.omissions
     }
 
+    /// Releases of locks taken in line that did not count, since how they were taken was not seen.
+    #[must_use]
+    pub const fn unseen_holds(&self) -> u64 {
+        self.syncs.unseen_holds()
+    }
+
     /// Whether the main thread has ended, which is not the end of the process.
     #[must_use]
     pub fn has_lost_leader(&self) -> bool {
@@ -714,10 +715,32 @@ impl Source {
 /// The code of the functions that are probed.
 fn probed(sites: &[Site]) -> Vec<(u64, u64)> {
     let code = |site: &Site| match site.kind {
-        SiteKind::Call { end, .. } => Some((site.address.0, end.0)),
+        SiteKind::Call { end, .. } | SiteKind::Ignored { end } => Some((site.address.0, end.0)),
         _ => None,
     };
     sites.iter().filter_map(code).collect()
+}
+
+/// What a function does to locks that are taken in line otherwise.
+const fn in_line(role: Role) -> Option<Fast> {
+    match role {
+        Role::Taken | Role::TakenIfTrue => Some(Fast::Take),
+        Role::TakenShared | Role::TakenSharedIfTrue => Some(Fast::TakeShared),
+        Role::ConditionWaitAlways | Role::ConditionWaitIfTrue => Some(Fast::Nothing),
+        _ => None,
+    }
+}
+
+/// The result of a call, in the numbers of the C library.
+fn result(role: Role, detail: u16) -> u16 {
+    /// `ETIMEDOUT` on Linux.
+    const TIMED_OUT: u16 = 110;
+    match role {
+        Role::ConditionWaitAlways => 0,
+        Role::ConditionWaitIfTrue if detail & 0xff == 0 => TIMED_OUT,
+        Role::ConditionWaitIfTrue => 0,
+        _ => detail,
+    }
 }
 
 fn comm(record: &ThreadRecord) -> String {

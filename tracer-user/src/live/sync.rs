@@ -3,14 +3,15 @@
 //! Threads and locations have their ids already; records and symbols are not known here.
 
 mod barrier;
+mod inline;
 mod semaphore;
 
 use checker::event::{LocationId, LockId, Op, SyncId, ThreadId};
 use rustc_hash::FxHashMap;
 use tracer_ebpf::Kind;
 
-use self::{barrier::Barrier, semaphore::Semaphore};
-use crate::probes::calls::Object;
+use self::{barrier::Barrier, inline::InlineLocks, semaphore::Semaphore};
+use crate::probes::{calls::Object, slow_paths::Fast};
 
 /// A synchronisation object that was seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +33,8 @@ pub struct Call {
     pub kind: Kind,
     /// What the object is.
     pub object: Object,
+    /// What is done in line, where that is how such objects are used.
+    pub fast: Option<Fast>,
     /// Its process address.
     pub address: u64,
     /// What else the call is about: see [`Kind`].
@@ -49,6 +52,8 @@ pub struct Call {
 struct Waiting {
     condition: u64,
     mutex: LockId,
+    /// Whether the mutex is taken in line otherwise.
+    in_line: bool,
     /// The stack pointer in the caller.
     sp: u64,
     location: LocationId,
@@ -99,6 +104,7 @@ pub struct SyncObjects {
     barriers: FxHashMap<u64, Barrier>,
     onces: FxHashMap<u64, Once>,
     once_ids: FxHashMap<(u64, ThreadId), SyncId>,
+    inline: InlineLocks,
 }
 
 impl SyncObjects {
@@ -117,6 +123,13 @@ impl SyncObjects {
     /// Passes on what a call means: nothing, an operation, or several.
     pub fn call(&mut self, call: &Call, emit: &mut impl FnMut(Op, LocationId)) {
         let Call { thread, kind, object, address, location, .. } = *call;
+        if let Some(fast) = call.fast.filter(|&fast| fast != Fast::Nothing) {
+            let lock = self.lock_at(call);
+            if kind == Kind::Release {
+                self.unwound_without_leaving(call, emit);
+            }
+            return self.in_line(fast, lock, thread, location, emit);
+        }
         let op = match kind {
             Kind::Acquire => {
                 let lock = self.lock_at(call);
@@ -171,6 +184,42 @@ impl SyncObjects {
             _ => return,
         };
         emit(op, location);
+    }
+
+    /// Something is done to a lock that is taken in line.
+    fn in_line(
+        &mut self,
+        fast: Fast,
+        lock: LockId,
+        thread: ThreadId,
+        location: LocationId,
+        emit: &mut impl FnMut(Op, LocationId),
+    ) {
+        let (first, second) = self.inline.does(fast, lock, thread);
+        for op in first.into_iter().chain(second) {
+            emit(op, location);
+        }
+    }
+
+    /// Releases of locks taken in line that did not count, since how they were taken was not seen.
+    #[must_use]
+    pub const fn unseen_holds(&self) -> u64 {
+        self.inline.unseen()
+    }
+
+    /// The mutex of a wait is taken again.
+    fn take_again(
+        &mut self,
+        waiting: &Waiting,
+        thread: ThreadId,
+        location: LocationId,
+        emit: &mut impl FnMut(Op, LocationId),
+    ) {
+        if waiting.in_line {
+            self.in_line(Fast::Take, waiting.mutex, thread, location, emit);
+        } else {
+            emit(Op::Acquire(waiting.mutex), location);
+        }
     }
 
     /// The lock at an address. Another kind of lock there is another lock.
@@ -243,11 +292,16 @@ impl SyncObjects {
         self.waiting[index] = Some(Waiting {
             condition: call.address,
             mutex,
+            in_line: call.fast.is_some(),
             sp: call.sp,
             location: call.location,
             since: self.signals,
         });
-        emit(Op::Release(mutex), call.location);
+        if call.fast.is_some() {
+            self.in_line(Fast::LetGo, mutex, call.thread, call.location, emit);
+        } else {
+            emit(Op::Release(mutex), call.location);
+        }
     }
 
     /// A signal when nobody waits is lost.
@@ -278,7 +332,7 @@ impl SyncObjects {
             }
         }
         if !matches!(call.result, result::EPERM | result::ENOTRECOVERABLE) {
-            emit(Op::Acquire(waiting.mutex), call.location);
+            self.take_again(&waiting, call.thread, call.location, emit);
         }
     }
 
@@ -301,18 +355,17 @@ impl SyncObjects {
             && sp - waiting.sp < STACK
             && let Some(waiting) = self.stop_waiting(thread)
         {
-            emit(Op::Acquire(waiting.mutex), waiting.location);
+            self.take_again(&waiting, thread, waiting.location, emit);
         }
     }
 
     /// Clean-up handlers may be called on top of the wait that was cancelled (musl does that). Who lets go of the
     /// mutex that it waits with has taken it again.
     fn unwound_without_leaving(&mut self, call: &Call, emit: &mut impl FnMut(Op, LocationId)) {
-        let Some(Some(waiting)) = self.waiting.get(call.thread.index()) else { return };
-        let (mutex, location) = (waiting.mutex, waiting.location);
-        if self.lock_ids.get(&call.address) == Some(&mutex) {
+        let Some(&Some(waiting)) = self.waiting.get(call.thread.index()) else { return };
+        if self.lock_ids.get(&call.address) == Some(&waiting.mutex) {
             self.stop_waiting(call.thread);
-            emit(Op::Acquire(mutex), location);
+            self.take_again(&waiting, call.thread, waiting.location, emit);
         }
     }
 
@@ -349,6 +402,7 @@ impl SyncObjects {
     /// Events were lost: who holds, waits or has been let through is not known any more.
     pub fn gap(&mut self) {
         self.owners.clear();
+        self.inline.gap();
         self.waiting.fill(None);
         self.conditions.values_mut().for_each(|condition| condition.waiters = 0);
         self.semaphores.values_mut().for_each(|semaphore| semaphore.reset(0));

@@ -134,7 +134,9 @@ impl Function<'_> {
 
     fn entry(&self, role: Role, stack: bool) -> Result<Placement, NoPoints> {
         let arguments: &[Register] = match role {
-            Role::ConditionWait => &[Register::RDI, Register::RSI],
+            Role::ConditionWait | Role::ConditionWaitAlways | Role::ConditionWaitIfTrue => {
+                &[Register::RDI, Register::RSI]
+            }
             Role::Init => &[Register::RDI, Register::RDX],
             _ => &[Register::RDI],
         };

@@ -68,6 +68,20 @@ pub enum Role {
     Join,
     /// When it returns the thread that the object started with has been joined. Exceptions may unwind it.
     JoinMember,
+    /// When it returns the lock has been taken. Anything may unwind it, as the following ones.
+    Taken,
+    /// The same, shared.
+    TakenShared,
+    /// When it returns true the lock has been taken.
+    TakenIfTrue,
+    /// The same, shared.
+    TakenSharedIfTrue,
+    /// As [`ConditionWait`](Self::ConditionWait), and whenever it returns it was signalled.
+    ConditionWaitAlways,
+    /// As [`ConditionWait`](Self::ConditionWait), and when it returns true it was signalled.
+    ConditionWaitIfTrue,
+    /// A step of something that is seen without it.
+    Inner,
 }
 
 /// How the end of a call is seen.
@@ -83,7 +97,15 @@ impl Role {
     /// Whether a call takes a lock when it succeeds.
     #[must_use]
     pub const fn takes_lock(self) -> bool {
-        matches!(self, Self::Acquire | Self::AcquireShared)
+        matches!(
+            self,
+            Self::Acquire
+                | Self::AcquireShared
+                | Self::Taken
+                | Self::TakenShared
+                | Self::TakenIfTrue
+                | Self::TakenSharedIfTrue
+        )
     }
 
     /// Whether a call lets go of a lock, and does not take it again.
@@ -100,7 +122,9 @@ impl Role {
             Self::Reset => Some((ProbeProgram::Call, Kind::LockReset)),
             Self::Init => Some((ProbeProgram::CallPair, Kind::Init)),
             Self::Signal => Some((ProbeProgram::Call, Kind::Signal)),
-            Self::ConditionWait => Some((ProbeProgram::CallPair, Kind::ConditionWait)),
+            Self::ConditionWait | Self::ConditionWaitAlways | Self::ConditionWaitIfTrue => {
+                Some((ProbeProgram::CallPair, Kind::ConditionWait))
+            }
             Self::Barrier => Some((ProbeProgram::Call, Kind::Arrive)),
             // Whom it joins is known from the identity at its start: that may be used again before it returns.
             Self::Join => Some((ProbeProgram::Call, Kind::JoinStart)),
@@ -117,7 +141,13 @@ impl Role {
             Self::AcquireShared => Some((Ending::ReturnProbe, Kind::AcquireShared)),
             Self::TryWait => Some((Ending::ReturnProbe, Kind::Wait)),
             Self::Wait | Self::Once => Some((Ending::EachReturn, Kind::Wait)),
-            Self::ConditionWait => Some((Ending::EachReturn, Kind::ConditionWake)),
+            Self::ConditionWait | Self::ConditionWaitAlways | Self::ConditionWaitIfTrue => {
+                Some((Ending::EachReturn, Kind::ConditionWake))
+            }
+            Self::Taken | Self::TakenIfTrue => Some((Ending::EachReturn, Kind::Acquire)),
+            Self::TakenShared | Self::TakenSharedIfTrue => {
+                Some((Ending::EachReturn, Kind::AcquireShared))
+            }
             Self::Barrier => Some((Ending::EachReturn, Kind::Depart)),
             Self::Join | Self::JoinMember => Some((Ending::EachReturn, Kind::Join)),
             _ => None,
@@ -131,7 +161,13 @@ impl Role {
             Self::Init => Cookie::THIRD,
             // A wait has let go of the mutex and taken it again however it went, and a barrier tells one of its
             // threads that it was the one.
-            Self::ConditionWait | Self::Barrier => Cookie::ANY_RESULT,
+            Self::ConditionWait
+            | Self::ConditionWaitAlways
+            | Self::ConditionWaitIfTrue
+            | Self::Barrier
+            | Self::Taken
+            | Self::TakenShared => Cookie::ANY_RESULT,
+            Self::TakenIfTrue | Self::TakenSharedIfTrue => Cookie::IF_TRUE,
             Self::JoinMember => Cookie::INDIRECT | Cookie::ANY_RESULT,
             _ => 0,
         }

@@ -172,6 +172,23 @@ impl Imports {
         Self { slots }
     }
 
+    /// The slots of functions of libraries.
+    pub fn imports(&self) -> impl Iterator<Item = (u64, &Import)> {
+        self.slots.iter().filter_map(|(&slot, target)| match target {
+            Slot::Import(import) => Some((slot, &**import)),
+            Slot::Own(_) => None,
+        })
+    }
+
+    /// The function of the file itself that a slot holds the address of, if it is one.
+    #[must_use]
+    pub fn own_at(&self, slot: u64) -> Option<LinkAddr> {
+        match self.slots.get(&slot)? {
+            Slot::Own(address) => Some(*address),
+            Slot::Import(_) => None,
+        }
+    }
+
     /// The function that the linker's stub at an address jumps to.
     #[must_use]
     pub fn behind(&self, file: &ElfFile, stub: LinkAddr) -> Option<Rc<Import>> {

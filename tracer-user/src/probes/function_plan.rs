@@ -101,27 +101,40 @@ pub(super) fn add(
     if by_default && let Some(choice) = choices.iter_mut().find(|choice| choice.is_program) {
         choice.by_default(plan, symbolizer);
     }
+    let mut matched = vec![false; rules.len()];
+    let mut problems: Vec<Option<SelectError>> = vec![None; rules.len()];
     for (index, rule) in rules.iter().enumerate() {
-        let (mut matched, mut problem) = (false, None);
         for choice in &mut choices {
-            if rule.pattern.is_about(&choice.module.name(), choice.is_program) {
+            if choice.is_named_by(rule) {
                 match choice.apply(rule, plan, symbolizer) {
-                    Ok(found) => matched |= found,
-                    Err(error) => problem = Some(error),
+                    Ok(found) => matched[index] |= found,
+                    Err(problem) => problems[index] = Some(problem),
                 }
             }
         }
-        let about =
-            |choice: &Choice<'_>| rule.pattern.is_about(&choice.module.name(), choice.is_program);
-        if matched || inlined_away(rule, &choices, plan) {
+    }
+    for choice in choices.iter().filter(|_| rules.iter().any(|rule| rule.atomic)) {
+        let (numbers, about): (Vec<usize>, Vec<&Rule>) =
+            rules.iter().enumerate().filter(|(_, rule)| choice.is_named_by(rule)).unzip();
+        let mut planner = Planner { plan, module: choice.module, file: choice.file, pid };
+        for (number, inlined) in
+            numbers.into_iter().zip(planner.inlined_regions(&about, &choice.functions))
+        {
+            matched[number] |= inlined;
+        }
+    }
+    for (index, (rule, problem)) in rules.iter().zip(problems).enumerate() {
+        let known = plan.unmatched.iter().position(|(other, _)| *other == index);
+        if matched[index] || inlined_away(rule, &choices, plan) {
             plan.unmatched.retain(|(other, _)| *other != index);
-        } else if first {
+            continue;
+        }
+        // A library that comes late tells more of the rules that are about it, and nothing of others.
+        let is_told = first || choices.iter().any(|choice| choice.is_named_by(rule));
+        if is_told && (first || known.is_some()) {
+            plan.unmatched.retain(|(other, _)| *other != index);
             let error = problem.unwrap_or_else(|| unmatched(rule, &choices, symbolizer));
             plan.unmatched.push((index, error));
-        } else if choices.iter().any(about)
-            && let Some((_, error)) = plan.unmatched.iter_mut().find(|(other, _)| *other == index)
-        {
-            *error = problem.unwrap_or_else(|| unmatched(rule, &choices, symbolizer));
         }
     }
     for choice in &choices {
@@ -159,6 +172,10 @@ pub(super) fn add(
 }
 
 impl Choice<'_> {
+    fn is_named_by(&self, rule: &Rule) -> bool {
+        rule.pattern.is_about(&self.module.name(), self.is_program)
+    }
+
     fn by_default(&mut self, plan: &mut Plan, symbolizer: &Symbolizer) {
         let facts = code_graph::facts(self.file, &self.functions);
         // Code of the program that was inlined into a library's function, such as a closure.

@@ -16,6 +16,7 @@ use super::{
     markers::{Marker, Meaning, Operand, SharedVariable, markers},
     placement::{self, Cost},
     select::Rule,
+    slow_paths::Fast,
 };
 use crate::{
     kernel::{ProbePoint, ProbeProgram},
@@ -43,12 +44,34 @@ pub enum SiteKind {
         /// The address after its last instruction; that of its first one where it is not known.
         end: ProcessAddr,
     },
+    /// Where a lock is taken or let go of in line.
+    Inlined(InlinedPlace),
+    /// The start of code that uses locks for itself: what it calls does not count.
+    Ignored {
+        /// The address after its last instruction.
+        end: ProcessAddr,
+    },
     /// The entry or an exit of a function that is a region.
     Function(FunctionPlace),
+    /// Where functions that were inlined begin and end.
+    InlinedRegions(InlinedRegions),
     /// A function by which control leaves frames without their returns.
     Leaving(Leaving),
     /// The entry of a function whose exits could not all be probed: its records count for nothing.
     Unwatched,
+}
+
+/// A place where a lock is taken or let go of in line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InlinedPlace {
+    /// Whose lock it is.
+    pub spec: CallSpec,
+    /// What is done.
+    pub fast: Fast,
+    /// The instruction that does it.
+    pub at: ProcessAddr,
+    /// What is to be added to the object that is recorded.
+    pub plus: u64,
 }
 
 /// A place in a function that is a region.
@@ -70,6 +93,15 @@ pub enum FunctionPlace {
         /// When it does.
         leaves: Leaves,
     },
+}
+
+/// A place where functions end that were inlined, and then others begin: one may follow another at once.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct InlinedRegions {
+    /// Numbers of the functions that have ended when control comes here.
+    pub ends: Vec<u32>,
+    /// Numbers of the functions that begin here, the outermost first, and the names of the regions.
+    pub begins: Vec<(u32, String)>,
 }
 
 /// A function that is a region.
@@ -157,7 +189,11 @@ impl Plan {
     /// Whether any function that takes a lock was found.
     #[must_use]
     pub fn has_locks(&self) -> bool {
-        let takes = |site: &Site| matches!(&site.kind, SiteKind::Call { spec, .. } if spec.role.takes_lock());
+        let takes = |site: &Site| match &site.kind {
+            SiteKind::Call { spec, .. } => spec.role.takes_lock(),
+            SiteKind::Inlined(place) => place.fast.takes(),
+            _ => false,
+        };
         self.sites.iter().any(takes)
     }
 
@@ -184,6 +220,7 @@ impl Plan {
                     let mut planner = Planner { plan: self, module, file, pid };
                     planner.markers();
                     planner.calls();
+                    planner.inlined_locks();
                 }
                 Err(error) => self.skipped.push(SkippedProbe {
                     what: format!("everything in {}", module.name()),
@@ -200,13 +237,26 @@ impl Plan {
         for index in failed {
             let Some(probe) = self.probes.get(index) else { continue };
             let site = self.sites.get(Cookie(probe.point.cookie).site() as usize);
-            if let Some(SiteKind::Function(FunctionPlace::Exit { function, .. })) =
-                site.map(|site| &site.kind)
-            {
-                blind.insert(*function);
+            match site.map(|site| &site.kind) {
+                Some(SiteKind::Function(FunctionPlace::Exit { function, .. })) => {
+                    blind.insert(*function);
+                }
+                Some(SiteKind::InlinedRegions(inlined)) => blind.extend(&inlined.ends),
+                _ => {}
             }
         }
         for site in &mut self.sites {
+            if let SiteKind::InlinedRegions(InlinedRegions { begins, .. }) = &mut site.kind {
+                begins.retain(|(function, name)| {
+                    if blind.contains(function) {
+                        self.skipped.push(SkippedProbe {
+                            what: format!("region `{name}`, inlined"),
+                            reason: "not all of its ends could be probed".to_owned(),
+                        });
+                    }
+                    !blind.contains(function)
+                });
+            }
             if let SiteKind::Function(FunctionPlace::Entry { function, name, .. }) = &site.kind
                 && blind.contains(function)
             {
@@ -318,17 +368,18 @@ impl Planner<'_, '_> {
         }
     }
 
-    fn call(&mut self, spec: CallSpec, start: LinkAddr, others: &[LinkAddr]) {
+    /// Adds the probes of a function that synchronises; returns whether there are any.
+    pub(super) fn call(&mut self, spec: CallSpec, start: LinkAddr, others: &[LinkAddr]) -> bool {
         let what = format!("{} in {}", spec.name, self.module.name());
         let points = match call_points(self.file, spec, start, others) {
-            Ok(points) if points.is_empty() => return,
+            Ok(points) if points.is_empty() => return false,
             Ok(points) => points,
             Err(error) => {
                 self.skip(what, error.to_string());
-                return;
+                return false;
             }
         };
-        let Some(address) = self.module.process_address(start) else { return };
+        let Some(address) = self.module.process_address(start) else { return false };
         let end = self.file.function_containing(start).map_or(start, |extent| extent.end);
         let end = self.module.process_address(end).unwrap_or(address);
         let site = self.add_site(address, SiteKind::Call { spec, end });
@@ -351,6 +402,7 @@ impl Planner<'_, '_> {
             };
             self.add_probe(program, address, Cookie::new(kind, site).with(flags).deep(depth), what);
         }
+        true
     }
 
     pub(super) fn add_site(&mut self, address: ProcessAddr, kind: SiteKind) -> u32 {

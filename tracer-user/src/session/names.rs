@@ -18,7 +18,7 @@ use crate::{
     },
     probes::calls,
     report::{Names, Object, ObjectKind, RegionName, SourceFrame, ThreadName, Value},
-    symbolize::{Frame, ProcessAddr, Resolution, SourceCache, is_wrapper},
+    symbolize::{Frame, ProcessAddr, Resolution, SourceCache, Symbolizer, is_wrapper},
 };
 
 /// Names of a live run.
@@ -102,10 +102,25 @@ impl LiveNames {
         };
         let (kind, bytes) = kind_and_size(object);
         let modules = self.source.locations.modules_known(first_used);
-        let described = self.source.symbolizer.describe_of(ProcessAddr(address), bytes, modules);
-        let name = described.ok().map(|described| without_internals(&described.to_string()));
+        let described = describe(&self.source.symbolizer, ProcessAddr(address), bytes, modules);
+        let name = described.map(|described| without_internals(&described));
         Object { kind, name, address: Some(address) }
     }
+}
+
+/// The name of what is at an address: of the whole of at most this many bytes. Objects that are not the C library's may
+/// be smaller.
+pub(super) fn describe(
+    symbolizer: &Symbolizer,
+    address: ProcessAddr,
+    bytes: u64,
+    modules: usize,
+) -> Option<String> {
+    const SMALLER: [u64; 7] = [32, 24, 16, 12, 8, 4, 1];
+    std::iter::once(bytes)
+        .chain(SMALLER.into_iter().filter(|&smaller| smaller < bytes))
+        .find_map(|bytes| symbolizer.describe_of(address, bytes, modules).ok())
+        .map(|described| described.to_string())
 }
 
 /// What reports call an object, and its size in bytes in glibc and musl on x86-64: its name is that of the whole, not

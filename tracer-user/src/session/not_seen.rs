@@ -43,6 +43,13 @@ pub(super) fn not_seen(
             omissions.left_regions
         ));
     }
+    if source.unseen_holds() > 0 {
+        notes.push(format!(
+            "{} releases of locks do not count, since how they were taken was not seen: a `try_lock` that the \
+             compiler put in line cannot be told from any compare-and-exchange",
+            source.unseen_holds()
+        ));
+    }
     if omissions.foreign_records > 0 {
         notes.push(format!("{} records were of no known probe", omissions.foreign_records));
     }

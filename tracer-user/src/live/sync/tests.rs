@@ -47,6 +47,7 @@ fn call(thread: u32, kind: Kind, object: Object, address: u64) -> Call {
         thread: ThreadId(thread),
         kind,
         object,
+        fast: None,
         address,
         second: 0,
         result: 0,

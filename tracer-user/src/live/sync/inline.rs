@@ -1,0 +1,125 @@
+//! Locks that are taken and let go of in line, without a function that would know all of it: who holds which, so that
+//! a release counts only after an acquire that was seen, and the other way round.
+
+use checker::event::{LockId, Op, ThreadId};
+use rustc_hash::FxHashMap;
+
+use crate::probes::slow_paths::Fast;
+
+/// How a thread holds a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hold {
+    Exclusive,
+    /// So many times.
+    Shared(u32),
+}
+
+/// All such locks.
+#[derive(Debug, Default)]
+pub(super) struct InlineLocks {
+    holds: FxHashMap<(LockId, ThreadId), Hold>,
+    /// Releases of what was not seen taken.
+    unseen: u64,
+}
+
+/// One or two operations.
+pub(super) type Ops = (Option<Op>, Option<Op>);
+
+impl InlineLocks {
+    /// What it means that a thread does this to a lock.
+    pub(super) fn does(&mut self, fast: Fast, lock: LockId, thread: ThreadId) -> Ops {
+        let key = (lock, thread);
+        let held = self.holds.remove(&key);
+        match (fast, held) {
+            (Fast::Take, None) => {
+                self.holds.insert(key, Hold::Exclusive);
+                (Some(Op::Acquire(lock)), None)
+            }
+            // It has let go of it in between, which was not seen.
+            (Fast::Take, Some(Hold::Exclusive)) => {
+                self.holds.insert(key, Hold::Exclusive);
+                (Some(Op::Release(lock)), Some(Op::Acquire(lock)))
+            }
+            (Fast::Take, Some(Hold::Shared(_))) => {
+                self.holds.insert(key, Hold::Exclusive);
+                (Some(Op::ReleaseShared(lock)), Some(Op::Acquire(lock)))
+            }
+            (Fast::TakeShared, Some(Hold::Shared(times))) => {
+                self.holds.insert(key, Hold::Shared(times + 1));
+                (None, None)
+            }
+            (Fast::TakeShared, held) => {
+                self.holds.insert(key, Hold::Shared(1));
+                (held.map(|_| Op::Release(lock)), Some(Op::AcquireShared(lock)))
+            }
+            (Fast::LetGo | Fast::LetGoEither, Some(Hold::Exclusive)) => {
+                (Some(Op::Release(lock)), None)
+            }
+            (Fast::LetGoShared | Fast::LetGoEither, Some(Hold::Shared(times))) => {
+                if times > 1 {
+                    self.holds.insert(key, Hold::Shared(times - 1));
+                    return (None, None);
+                }
+                (Some(Op::ReleaseShared(lock)), None)
+            }
+            (Fast::Downgrade, Some(Hold::Exclusive)) => {
+                self.holds.insert(key, Hold::Shared(1));
+                (Some(Op::Release(lock)), Some(Op::AcquireShared(lock)))
+            }
+            // How it came to be held so was not seen, and so not what that orders.
+            _ => {
+                self.unseen += 1;
+                (None, None)
+            }
+        }
+    }
+
+    /// Releases that did not count.
+    pub(super) const fn unseen(&self) -> u64 {
+        self.unseen
+    }
+
+    /// Events were lost.
+    pub(super) fn gap(&mut self) {
+        self.holds.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOCK: LockId = LockId(3);
+    const THREAD: ThreadId = ThreadId(1);
+
+    fn ops(steps: &[Fast]) -> (Vec<Op>, u64) {
+        let mut locks = InlineLocks::default();
+        let mut ops = Vec::new();
+        for &step in steps {
+            let (first, second) = locks.does(step, LOCK, THREAD);
+            ops.extend(first.into_iter().chain(second));
+        }
+        (ops, locks.unseen())
+    }
+
+    #[test]
+    fn what_is_taken_is_let_go_of() {
+        let (acquire, release) = (Op::Acquire(LOCK), Op::Release(LOCK));
+        let (shared, unshared) = (Op::AcquireShared(LOCK), Op::ReleaseShared(LOCK));
+        assert_eq!(ops(&[Fast::Take, Fast::LetGo]), (vec![acquire, release], 0));
+        assert_eq!(ops(&[Fast::TakeShared, Fast::LetGoEither]), (vec![shared, unshared], 0));
+        let nested = [Fast::TakeShared, Fast::TakeShared, Fast::LetGoShared, Fast::LetGoShared];
+        assert_eq!(ops(&nested), (vec![shared, unshared], 0));
+        let downgraded = [Fast::Take, Fast::Downgrade, Fast::LetGoShared];
+        assert_eq!(ops(&downgraded), (vec![acquire, release, shared, unshared], 0));
+    }
+
+    #[test]
+    fn a_release_of_what_was_not_seen_taken_does_not_count() {
+        assert_eq!(ops(&[Fast::LetGo]), (vec![], 1));
+        // A downgrade was not seen.
+        assert_eq!(ops(&[Fast::Take, Fast::LetGoShared, Fast::LetGoShared]).1, 2);
+        let again = [Op::Acquire(LOCK), Op::Release(LOCK), Op::Acquire(LOCK)];
+        assert_eq!(ops(&[Fast::Take, Fast::Take]).0, again);
+    }
+}

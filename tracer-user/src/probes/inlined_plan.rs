@@ -1,0 +1,289 @@
+//! Locks that are taken in line, in a plan: the slow paths of a module, the functions that come to them, and the
+//! probes for both. Names are in `slow_paths`, machine code in `inlined`.
+
+use std::{
+    cell::RefCell,
+    collections::{HashMap, HashSet},
+};
+
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Mnemonic};
+use tracer_ebpf::{Cookie, Kind};
+
+use super::{
+    code_graph::Imports,
+    functions::{Function, Functions},
+    inlined::{self, Helper, InlinedPoint, InlinedSite, Surroundings},
+    plan::{InlinedPlace, Planner, SiteKind},
+    slow_paths::{self, Fast, SlowPath},
+};
+use crate::{
+    kernel::ProbeProgram,
+    symbolize::{ElfFile, LinkAddr, Name},
+};
+
+/// The slow paths that a file has or imports.
+struct SlowPaths<'file> {
+    file: &'file ElfFile,
+    imports: Imports,
+    /// All of them.
+    list: Vec<&'static SlowPath>,
+    /// By the address where they start.
+    own: HashMap<u64, usize>,
+    /// By the slot that the dynamic linker fills in.
+    slots: HashMap<u64, usize>,
+    /// What jumps to an address lead to, as far as it was looked up.
+    stubs: RefCell<HashMap<u64, Option<usize>>>,
+}
+
+/// Stands for a function of another file, by the number of its slow path: no file has code there.
+const ELSEWHERE: u64 = 1 << 63;
+
+impl<'file> SlowPaths<'file> {
+    fn of(file: &'file ElfFile) -> Self {
+        let mut list = Vec::new();
+        let mut own = HashMap::new();
+        for symbol in file.symbols().iter().filter(|symbol| symbol.kind.is_function()) {
+            if let Some(path) = slow_paths::slow_path(symbol.name)
+                && !own.contains_key(&symbol.address.0)
+            {
+                own.insert(symbol.address.0, list.len());
+                list.push(path);
+            }
+        }
+        let imports = Imports::of(file);
+        let mut slots = HashMap::new();
+        for (slot, import) in imports.imports() {
+            if let Some(path) = slow_paths::slow_path(&import.symbol) {
+                slots.insert(slot, list.len());
+                list.push(path);
+            }
+        }
+        let stubs = RefCell::default();
+        Self { file, imports, list, own, slots, stubs }
+    }
+
+    fn at(&self, address: u64) -> Option<usize> {
+        if address >= ELSEWHERE {
+            return usize::try_from(address - ELSEWHERE).ok();
+        }
+        if let Some(&own) = self.own.get(&address) {
+            return Some(own);
+        }
+        if self.slots.is_empty() {
+            return None;
+        }
+        *self.stubs.borrow_mut().entry(address).or_insert_with(|| {
+            let import = self.imports.behind(self.file, LinkAddr(address))?;
+            let path = slow_paths::slow_path(&import.symbol)?;
+            self.list.iter().position(|known| std::ptr::eq(*known, path))
+        })
+    }
+
+    /// The function that a slot holds.
+    fn in_slot(&self, slot: u64) -> Option<u64> {
+        if let Some(&import) = self.slots.get(&slot) {
+            return Some(ELSEWHERE + import as u64);
+        }
+        if let Some(own) = self.imports.own_at(slot) {
+            return Some(own.0);
+        }
+        // A program at a fixed address has it filled in already.
+        let bytes = self.file.bytes_at(LinkAddr(slot), 8)?.first_chunk()?;
+        let address = u64::from_le_bytes(*bytes);
+        self.own.contains_key(&address).then_some(address)
+    }
+
+    /// Whether a function's code mentions any of them.
+    fn are_in(&self, function: &Function) -> bool {
+        let is_one = |address: u64| self.at(address).is_some();
+        function.parts(self.file).unwrap_or_default().iter().any(|part| {
+            Decoder::with_ip(64, part.code, part.start, DecoderOptions::NONE).iter().any(
+                |instruction| match instruction.flow_control() {
+                    FlowControl::Call
+                    | FlowControl::UnconditionalBranch
+                    | FlowControl::ConditionalBranch => is_one(instruction.near_branch_target()),
+                    _ if instruction.is_ip_rel_memory_operand() => {
+                        let address = instruction.ip_rel_memory_address();
+                        is_one(address) || self.in_slot(address).is_some_and(is_one)
+                    }
+                    _ => false,
+                },
+            )
+        })
+    }
+}
+
+impl Planner<'_, '_> {
+    /// Adds the probes for locks that are taken in line.
+    pub(super) fn inlined_locks(&mut self) {
+        let file = self.file;
+        let slow = SlowPaths::of(file);
+        if slow.list.is_empty() {
+            return;
+        }
+        let mut whole = HashSet::new();
+        let mut starts: Vec<(u64, usize)> =
+            slow.own.iter().map(|(&at, &path)| (at, path)).collect();
+        starts.sort_unstable();
+        for &(start, path) in &starts {
+            let call = slow.list[path].call;
+            let same = |&&(_, other): &&(u64, usize)| slow.list[other].call.role == call.role;
+            let others: Vec<LinkAddr> =
+                starts.iter().filter(same).map(|&(start, _)| LinkAddr(start)).collect();
+            if self.call(call, LinkAddr(start), &others) {
+                whole.insert(start);
+            }
+        }
+        let functions = Functions::of(file);
+        let helpers: HashMap<u64, Helper> = functions
+            .iter()
+            .filter_map(|function| Some((function.start.0, helper(&function.name)?)))
+            .collect();
+        let statics: RefCell<HashMap<u64, (usize, Fast)>> = RefCell::default();
+        let slow_path_at = |address| slow.at(address).map(|path| (path, slow.list[path].fast));
+        let surroundings = Surroundings {
+            slow_path_at: &slow_path_at,
+            in_slot: &|slot| slow.in_slot(slot),
+            word_at: &|address| {
+                let bytes = file.bytes_at(LinkAddr(address), 4)?.first_chunk()?;
+                Some(u32::from_le_bytes(*bytes))
+            },
+            helper_at: &|address| helpers.get(&address).copied(),
+            static_lock: &|address| statics.borrow().get(&address).copied(),
+        };
+        let mut known = HashSet::new();
+        // What is seen as a whole is not looked into.
+        let inside: Vec<&Function> =
+            functions.iter().filter(|function| !whole.contains(&function.start.0)).collect();
+        for function in inside.iter().filter(|function| slow.are_in(function)) {
+            if slow_paths::locks_for_itself(&function.name) {
+                self.ignore(function);
+                continue;
+            }
+            let name = &function.name.short;
+            let parts = function.parts(file).unwrap_or_default();
+            let Some(found) = inlined::inlined_locks(&parts, &surroundings) else {
+                self.skip(
+                    format!("locks in `{name}`"),
+                    "its code cannot be taken apart".to_owned(),
+                );
+                continue;
+            };
+            for site in found.sites {
+                let lock = site.points.first().map(|point| point.lock);
+                if let Some(lock) = lock.filter(|lock| lock.is_static && !site.fast.takes()) {
+                    let place = lock.plus.cast_unsigned();
+                    statics.borrow_mut().insert(place, (site.slow_path, site.fast));
+                }
+                if known.insert(site.at) {
+                    self.inlined(slow.list[site.slow_path], &site);
+                }
+            }
+            for unrecognised in found.unrecognised {
+                let path = slow.list[unrecognised.slow_path];
+                self.skip(
+                    format!("{} of {} in line in `{name}`", action(path.fast), path.call.name),
+                    unrecognised.reason.to_owned(),
+                );
+            }
+        }
+        let is_static = |address: u64| statics.borrow().contains_key(&address);
+        for function in inside.iter().filter(|function| exchanges(function, file, &is_static)) {
+            let parts = function.parts(file).unwrap_or_default();
+            let found = inlined::inlined_locks(&parts, &surroundings).unwrap_or_default();
+            for site in found.sites {
+                if site.fast.takes() && known.insert(site.at) {
+                    self.inlined(slow.list[site.slow_path], &site);
+                }
+            }
+        }
+    }
+
+    /// Calls from this function do not count.
+    fn ignore(&mut self, function: &Function) {
+        for (start, end) in
+            std::iter::once((function.start, function.end)).chain(function.cold.iter().copied())
+        {
+            let (Some(start), Some(end)) =
+                (self.module.process_address(start), self.module.process_address(end))
+            else {
+                continue;
+            };
+            self.add_site(start, SiteKind::Ignored { end });
+        }
+    }
+
+    fn inlined(&mut self, path: &SlowPath, site: &InlinedSite) {
+        let Some(at) = self.module.process_address(LinkAddr(site.at)) else { return };
+        let kind = match site.fast {
+            Fast::Take => Kind::Acquire,
+            Fast::TakeShared => Kind::AcquireShared,
+            _ => Kind::Release,
+        };
+        let what = format!(
+            "{} of {} in line in {}",
+            action(site.fast),
+            path.call.name,
+            self.module.name()
+        );
+        for &InlinedPoint { address, lock, condition } in &site.points {
+            let Some(place) = self.module.process_address(LinkAddr(address)) else { continue };
+            let bias = if lock.is_static { self.module.load_bias() } else { 0 };
+            let plus = bias.wrapping_add_signed(lock.plus);
+            let inlined = InlinedPlace { spec: path.call, fast: site.fast, at, plus };
+            let site = self.add_site(place, SiteKind::Inlined(inlined));
+            let mut operand = lock.operand;
+            let mut cookie = Cookie::new(kind, site);
+            if let Some(condition) = condition {
+                operand = operand.when(condition);
+                cookie = cookie.with(Cookie::CONDITIONAL);
+            }
+            if lock.indirect {
+                cookie = cookie.with(Cookie::INDIRECT);
+            }
+            let cookie = cookie.deep(operand.0);
+            self.add_probe(ProbeProgram::Inlined, LinkAddr(address), cookie, what.clone());
+        }
+    }
+}
+
+const fn action(fast: Fast) -> &'static str {
+    match fast {
+        Fast::Take | Fast::TakeShared => "taking",
+        Fast::Downgrade => "downgrade",
+        _ => "letting go",
+    }
+}
+
+/// Whether a function compares and exchanges at one of these addresses.
+fn exchanges(function: &Function, file: &ElfFile, is_one: &dyn Fn(u64) -> bool) -> bool {
+    function.parts(file).unwrap_or_default().iter().any(|part| {
+        Decoder::with_ip(64, part.code, part.start, DecoderOptions::NONE).iter().any(
+            |instruction| {
+                instruction.mnemonic() == Mnemonic::Cmpxchg
+                    && instruction.is_ip_rel_memory_operand()
+                    && is_one(instruction.ip_rel_memory_address())
+            },
+        )
+    })
+}
+
+/// What a function of Rust's `core` is, or one around it, that is in line in all but unoptimised code.
+fn helper(name: &Name) -> Option<Helper> {
+    let bare = name.short.trim_start_matches('<');
+    let is_atomic = bare.starts_with("core::sync::atomic::");
+    let last = bare.rsplit("::").next().unwrap_or_default();
+    if is_atomic && last.contains("compare_exchange") {
+        Some(Helper::CompareExchange)
+    } else if is_atomic
+        && ["fetch_", "swap", "atomic_", "elision_fetch"]
+            .iter()
+            .any(|start| last.starts_with(start))
+    {
+        Some(Helper::Atomic)
+    } else if bare.starts_with("core::result::Result") && last.starts_with("is_") {
+        Some(Helper::Other)
+    } else {
+        None
+    }
+}

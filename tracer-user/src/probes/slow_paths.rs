@@ -1,0 +1,251 @@
+//! The out-of-line parts of locks that are taken and let go of in line otherwise: Rust's `std::sync` and the crate
+//! parking_lot. Names and what they mean; where the in-line parts are is found in `inlined`.
+
+use super::calls::{CallSpec, Object, Role};
+use crate::symbolize::Name;
+
+/// An out-of-line part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlowPath {
+    /// What starts the names of the crates and modules that have it.
+    root: &'static str,
+    /// What ends its name.
+    end: &'static str,
+    /// What a call of it is.
+    pub call: CallSpec,
+    /// What the in-line part is that comes before a call.
+    pub fast: Fast,
+}
+
+/// What is done in line, with the lock at the address that the slow path gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fast {
+    /// Taken, when a compare-and-exchange succeeds.
+    Take,
+    /// The same, shared.
+    TakeShared,
+    /// Let go of by an atomic instruction.
+    LetGo,
+    /// The same, shared.
+    LetGoShared,
+    /// The same, however it is held.
+    LetGoEither,
+    /// Held exclusively before, shared after it.
+    Downgrade,
+    /// Nothing: it is the whole.
+    Nothing,
+}
+
+impl Fast {
+    /// Whether it takes a lock.
+    #[must_use]
+    pub const fn takes(self) -> bool {
+        matches!(self, Self::Take | Self::TakeShared)
+    }
+}
+
+const STD: &str = "std::sys";
+const PARKING_LOT: &str = "parking_lot::";
+
+const fn slow(
+    root: &'static str,
+    end: &'static str,
+    name: &'static str,
+    object: Object,
+    role: Role,
+    fast: Fast,
+) -> SlowPath {
+    SlowPath { root, end, call: CallSpec { name, object, role }, fast }
+}
+
+/// All of them.
+const SLOW_PATHS: [SlowPath; 16] = [
+    slow(STD, "Mutex::lock_contended", "std::sync::Mutex", Object::Mutex, Role::Taken, Fast::Take),
+    slow(STD, "Mutex::wake", "std::sync::Mutex", Object::Mutex, Role::Inner, Fast::LetGo),
+    slow(
+        STD,
+        "RwLock::read_contended",
+        "std::sync::RwLock",
+        Object::RwLock,
+        Role::TakenShared,
+        Fast::TakeShared,
+    ),
+    slow(
+        STD,
+        "RwLock::write_contended",
+        "std::sync::RwLock",
+        Object::RwLock,
+        Role::Taken,
+        Fast::Take,
+    ),
+    slow(
+        STD,
+        "RwLock::wake_writer_or_readers",
+        "std::sync::RwLock",
+        Object::RwLock,
+        Role::Inner,
+        Fast::LetGoEither,
+    ),
+    slow(
+        STD,
+        "Condvar::wait",
+        "std::sync::Condvar::wait",
+        Object::Condvar,
+        Role::ConditionWaitAlways,
+        Fast::Nothing,
+    ),
+    slow(
+        STD,
+        "Condvar::wait_optional_timeout",
+        "std::sync::Condvar::wait_timeout",
+        Object::Condvar,
+        Role::ConditionWaitIfTrue,
+        Fast::Nothing,
+    ),
+    slow(
+        "std::sync::",
+        "Condvar::notify_one",
+        "std::sync::Condvar::notify_one",
+        Object::Condvar,
+        Role::Signal,
+        Fast::Nothing,
+    ),
+    slow(
+        "std::sync::",
+        "Condvar::notify_all",
+        "std::sync::Condvar::notify_all",
+        Object::Condvar,
+        Role::Signal,
+        Fast::Nothing,
+    ),
+    slow(
+        PARKING_LOT,
+        "RawMutex::lock_slow",
+        "parking_lot::Mutex",
+        Object::Mutex,
+        Role::TakenIfTrue,
+        Fast::Take,
+    ),
+    slow(
+        PARKING_LOT,
+        "RawMutex::unlock_slow",
+        "parking_lot::Mutex",
+        Object::Mutex,
+        Role::Inner,
+        Fast::LetGo,
+    ),
+    slow(
+        PARKING_LOT,
+        "RawRwLock::lock_exclusive_slow",
+        "parking_lot::RwLock",
+        Object::RwLock,
+        Role::TakenIfTrue,
+        Fast::Take,
+    ),
+    slow(
+        PARKING_LOT,
+        "RawRwLock::unlock_exclusive_slow",
+        "parking_lot::RwLock",
+        Object::RwLock,
+        Role::Inner,
+        Fast::LetGo,
+    ),
+    slow(
+        PARKING_LOT,
+        "RawRwLock::lock_shared_slow",
+        "parking_lot::RwLock",
+        Object::RwLock,
+        Role::TakenSharedIfTrue,
+        Fast::TakeShared,
+    ),
+    slow(
+        PARKING_LOT,
+        "RawRwLock::unlock_shared_slow",
+        "parking_lot::RwLock",
+        Object::RwLock,
+        Role::Inner,
+        Fast::LetGoShared,
+    ),
+    slow(
+        PARKING_LOT,
+        "RawRwLock::downgrade_slow",
+        "parking_lot::RwLock",
+        Object::RwLock,
+        Role::Inner,
+        Fast::Downgrade,
+    ),
+];
+
+/// Parts of mangled names of which each slow path has one: most symbols need not be demangled.
+const HINTS: [&str; 7] =
+    ["_contended", "4wake", "wake_writer", "_slow", "Condvar", "notify_", "optional_timeout"];
+
+/// The slow path of this symbol.
+#[must_use]
+pub fn slow_path(symbol: &str) -> Option<&'static SlowPath> {
+    if !HINTS.iter().any(|hint| symbol.contains(hint)) {
+        return None;
+    }
+    let name = Name::demangle(symbol).short.replace(['<', '>'], "");
+    SLOW_PATHS.iter().find(|path| name.starts_with(path.root) && name.ends_with(path.end))
+}
+
+/// Whether a function takes locks for itself, and not for those who call it: what is printed is in order without
+/// their doing, and is not their data.
+#[must_use]
+pub fn locks_for_itself(name: &Name) -> bool {
+    const MODULES: [&str; 7] = [
+        "std::io::",
+        "std::panic",
+        "std::backtrace",
+        "std::sys::backtrace",
+        "std::thread::",
+        "std::rt::",
+        "parking_lot_core::",
+    ];
+    let bare = name.short.trim_start_matches(['<', '&']);
+    MODULES.iter().any(|module| bare.starts_with(module)) || name.full.contains("ReentrantLock")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(symbol: &str) -> Option<(&'static str, Fast)> {
+        slow_path(symbol).map(|path| (path.call.name, path.fast))
+    }
+
+    #[test]
+    fn names_are_known_in_both_manglings_and_of_older_compilers() {
+        let v0 = "_RNvMNtNtNtNtCsjrHSEGnQ3l9_3std3sys4sync5mutex5futexNtB2_5Mutex14lock_contended";
+        assert_eq!(found(v0), Some(("std::sync::Mutex", Fast::Take)));
+        let wake = "_RNvMNtNtNtNtCsjrHSEGnQ3l9_3std3sys4sync5mutex5futexNtB2_5Mutex4wake";
+        assert_eq!(found(wake), Some(("std::sync::Mutex", Fast::LetGo)));
+        let legacy =
+            "_ZN3std3sys4sync6rwlock5futex6RwLock22wake_writer_or_readers17h0123456789abcdefE";
+        assert_eq!(found(legacy), Some(("std::sync::RwLock", Fast::LetGoEither)));
+        let old = "_ZN3std3sys4unix5locks11futex_mutex5Mutex14lock_contended17h0123456789abcdefE";
+        assert_eq!(found(old), Some(("std::sync::Mutex", Fast::Take)));
+        let parking = "_ZN11parking_lot9raw_mutex8RawMutex9lock_slow17h0123456789abcdefE";
+        assert_eq!(found(parking), Some(("parking_lot::Mutex", Fast::Take)));
+    }
+
+    #[test]
+    fn other_names_are_not() {
+        for symbol in [
+            "wake",
+            "lock_slow",
+            "_ZN4bank5Mutex4wake17h0123456789abcdefE",
+            "_ZN4bank8RawMutex9lock_slow17h0123456789abcdefE",
+        ] {
+            assert_eq!(found(symbol), None, "{symbol}");
+        }
+    }
+
+    #[test]
+    fn what_prints_locks_for_itself() {
+        let name = |symbol: &str| Name::demangle(symbol);
+        assert!(locks_for_itself(&name("_ZN3std2io5stdio6_print17h0123456789abcdefE")));
+        assert!(!locks_for_itself(&name("_ZN4bank8transfer17h0123456789abcdefE")));
+    }
+}

@@ -1,0 +1,740 @@
+//! What registers and places on the stack hold at each instruction of a function, as far as its code tells: enough to
+//! see that two expressions are one address, and which function a register points to. Reads machine code, knows
+//! nothing of files or locks.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use iced_x86::{
+    Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic,
+    OpAccess, OpKind, Register,
+};
+
+use super::exits::Part;
+
+/// A register, by the processor's number, or a place on the stack, by its distance from the stack pointer at the
+/// function's start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Place {
+    /// A register.
+    Register(u8),
+    /// Eight bytes on the stack.
+    Stack(i64),
+}
+
+/// Where a value that is not a constant comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Origin {
+    /// It was there when the function was entered.
+    Entry(u8),
+    /// The instruction at this address has put it there.
+    Defined(u64, Place),
+    /// Several paths meet at this address, and bring different values for this place.
+    Merged(u64, Place),
+    /// It was loaded from this constant address, which the dynamic linker fills in.
+    Slot(u64),
+}
+
+/// A value: `base + index * scale + plus`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Value {
+    /// What is added to; a constant without.
+    pub base: Option<Origin>,
+    /// What is multiplied, and by how much.
+    pub index: Option<(Origin, u8)>,
+    /// The constant part.
+    pub plus: i64,
+}
+
+impl Value {
+    const fn origin(origin: Origin) -> Self {
+        Self { base: Some(origin), index: None, plus: 0 }
+    }
+
+    const fn constant(plus: i64) -> Self {
+        Self { base: None, index: None, plus }
+    }
+
+    /// The number, where it is one.
+    #[must_use]
+    pub const fn as_constant(self) -> Option<u64> {
+        match self {
+            Self { base: None, index: None, plus } => Some(plus.cast_unsigned()),
+            _ => None,
+        }
+    }
+
+    /// What is to be added to another value to get this one, when that is a constant.
+    #[must_use]
+    pub fn distance_from(self, other: Self) -> Option<i64> {
+        (self.base == other.base && self.index == other.index)
+            .then(|| self.plus.wrapping_sub(other.plus))
+    }
+
+    fn add(self, plus: i64) -> Self {
+        Self { plus: self.plus.wrapping_add(plus), ..self }
+    }
+
+    /// The place on the stack that this is the address of.
+    fn on_stack(self) -> Option<i64> {
+        let is_stack = self.base == Some(Origin::Entry(RSP)) && self.index.is_none();
+        is_stack.then_some(self.plus)
+    }
+
+    fn is_made_by(self, address: u64) -> bool {
+        let by = |origin: Origin| matches!(origin, Origin::Defined(at, _) if at == address);
+        self.base.is_some_and(by) || self.index.is_some_and(|(origin, _)| by(origin))
+    }
+}
+
+const RAX: u8 = 0;
+const RSP: u8 = 4;
+const RBP: u8 = 5;
+
+/// Registers that a call leaves as they are: `rbx`, `rsp`, `rbp`, `r12` to `r15`.
+const KEPT_BY_CALLS: [u8; 7] = [3, RSP, RBP, 12, 13, 14, 15];
+
+/// The processor's number of a general register.
+#[must_use]
+pub fn number(register: Register) -> Option<u8> {
+    let full = register.full_register();
+    (full.is_gpr64()).then(|| full.number() as u8)
+}
+
+/// What all places hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct State {
+    registers: [Value; 16],
+    stack: BTreeMap<i64, Value>,
+}
+
+impl State {
+    fn at_entry() -> Self {
+        let registers =
+            std::array::from_fn(|register| Value::origin(Origin::Entry(register as u8)));
+        Self { registers, stack: BTreeMap::new() }
+    }
+
+    /// What a register holds.
+    #[must_use]
+    pub fn register(&self, register: u8) -> Value {
+        self.registers[usize::from(register & 15)]
+    }
+
+    /// The known places on the stack: how far each is above the stack pointer, and what it holds.
+    pub fn stack(&self) -> impl Iterator<Item = (i64, Value)> {
+        let sp = self.register(RSP).on_stack();
+        self.stack.iter().filter_map(move |(&place, &value)| Some((place.wrapping_sub(sp?), value)))
+    }
+
+    /// What a place holds.
+    #[must_use]
+    pub fn get(&self, place: Place) -> Option<Value> {
+        match place {
+            Place::Register(register) => Some(self.register(register)),
+            Place::Stack(offset) => self.stack.get(&offset).copied(),
+        }
+    }
+
+    fn set(&mut self, register: u8, value: Value) {
+        self.registers[usize::from(register & 15)] = value;
+    }
+
+    /// Takes in what another path brings to an address; returns whether anything changed.
+    fn merge(&mut self, other: &Self, at: u64) -> bool {
+        let mut changed = false;
+        for (number, (mine, &theirs)) in
+            (0_u8..).zip(self.registers.iter_mut().zip(&other.registers))
+        {
+            let merged = Value::origin(Origin::Merged(at, Place::Register(number)));
+            if *mine != theirs && *mine != merged {
+                *mine = merged;
+                changed = true;
+            }
+        }
+        self.stack.retain(|&offset, mine| {
+            let Some(theirs) = other.stack.get(&offset) else {
+                changed = true;
+                return false;
+            };
+            let merged = Value::origin(Origin::Merged(at, Place::Stack(offset)));
+            if mine != theirs && *mine != merged {
+                *mine = merged;
+                changed = true;
+            }
+            true
+        });
+        changed
+    }
+
+    /// The address that an instruction's memory operand is at; `None` in another segment, or where the form is not
+    /// one of [`Value`]'s.
+    #[must_use]
+    pub fn address(&self, instruction: &Instruction) -> Option<Value> {
+        if matches!(instruction.segment_prefix(), Register::FS | Register::GS) {
+            return None;
+        }
+        let displacement = instruction.memory_displacement64().cast_signed();
+        if instruction.is_ip_rel_memory_operand() {
+            return Some(Value::constant(displacement));
+        }
+        let mut address = match instruction.memory_base() {
+            Register::None => Value::constant(0),
+            base => self.register(number(base)?),
+        };
+        if instruction.memory_index() != Register::None {
+            let index = self.register(number(instruction.memory_index())?);
+            let scale = instruction.memory_index_scale() as u8;
+            match (address.index, index) {
+                (_, Value { base: None, index: None, .. }) => {}
+                (None, Value { base: Some(origin), index: None, .. }) => {
+                    address.index = Some((origin, scale));
+                }
+                _ => return None,
+            }
+            address = address.add(index.plus.wrapping_mul(scale.into()));
+        }
+        Some(address.add(displacement))
+    }
+
+    /// Where a call or jump leads, as far as that is a value.
+    #[must_use]
+    pub fn target(
+        &self,
+        instruction: &Instruction,
+        is_slot: &dyn Fn(u64) -> bool,
+    ) -> Option<Value> {
+        match instruction.op0_kind() {
+            OpKind::NearBranch16 | OpKind::NearBranch32 | OpKind::NearBranch64 => {
+                Some(Value::constant(instruction.near_branch_target().cast_signed()))
+            }
+            OpKind::Register => Some(self.register(number(instruction.op0_register())?)),
+            OpKind::Memory => self.load(self.address(instruction)?, is_slot),
+            _ => None,
+        }
+    }
+
+    fn load(&self, address: Value, is_slot: &dyn Fn(u64) -> bool) -> Option<Value> {
+        if let Some(offset) = address.on_stack() {
+            return self.stack.get(&offset).copied();
+        }
+        let slot = address.as_constant().filter(|&slot| is_slot(slot))?;
+        Some(Value::origin(Origin::Slot(slot)))
+    }
+
+    /// What an instruction changes.
+    fn step(&mut self, instruction: &Instruction, is_slot: &dyn Fn(u64) -> bool) {
+        let at = instruction.ip();
+        // What this instruction made the last time is not what it makes now.
+        for number in 0..16 {
+            if self.register(number).is_made_by(at) {
+                self.set(number, Value::origin(Origin::Merged(at, Place::Register(number))));
+            }
+        }
+        for (&offset, value) in &mut self.stack {
+            if value.is_made_by(at) {
+                *value = Value::origin(Origin::Merged(at, Place::Stack(offset)));
+            }
+        }
+        let first = number_of_operand(instruction);
+        let known = match (instruction.code(), first) {
+            (Code::Mov_r64_rm64 | Code::Mov_rm64_r64, Some(to)) => {
+                if instruction.op1_kind() == OpKind::Memory {
+                    self.address(instruction)
+                        .and_then(|address| self.load(address, is_slot))
+                        .map(|value| (to, value))
+                } else {
+                    number(instruction.op1_register()).map(|from| (to, self.register(from)))
+                }
+            }
+            (Code::Mov_r32_imm32 | Code::Mov_r64_imm64 | Code::Mov_rm64_imm32, Some(to)) => {
+                Some((to, Value::constant(instruction.immediate(1).cast_signed())))
+            }
+            (Code::Xor_rm32_r32 | Code::Xor_r32_rm32, Some(to))
+                if instruction.op1_kind() == OpKind::Register
+                    && instruction.op0_register() == instruction.op1_register() =>
+            {
+                Some((to, Value::constant(0)))
+            }
+            (Code::Lea_r64_m, Some(to)) => self.address(instruction).map(|value| (to, value)),
+            (Code::Add_rm64_imm8 | Code::Add_rm64_imm32, Some(to)) => {
+                Some((to, self.register(to).add(instruction.immediate(1).cast_signed())))
+            }
+            (Code::Sub_rm64_imm8 | Code::Sub_rm64_imm32, Some(to)) => {
+                let less = instruction.immediate(1).cast_signed().wrapping_neg();
+                Some((to, self.register(to).add(less)))
+            }
+            _ => None,
+        };
+        if let Some((to, value)) = known {
+            self.set(to, value);
+            return;
+        }
+        match (instruction.flow_control(), instruction.code()) {
+            (FlowControl::Call | FlowControl::IndirectCall, _) => {
+                for number in (0..16).filter(|number| !KEPT_BY_CALLS.contains(number)) {
+                    self.define(number, at);
+                }
+            }
+            (_, Code::Push_r64) => {
+                let value = number(instruction.op0_register()).map(|from| self.register(from));
+                self.lower(-8);
+                self.store(self.register(RSP), value, at);
+            }
+            (_, Code::Pop_r64) => {
+                let value = self.load(self.register(RSP), is_slot);
+                self.lower(8);
+                if let Some(to) = first {
+                    self.define(to, at);
+                    if let Some(value) = value {
+                        self.set(to, value);
+                    }
+                }
+            }
+            (_, Code::Leaveq) => {
+                let frame = self.register(RBP);
+                let value = self.load(frame, is_slot);
+                self.set(RSP, frame.add(8));
+                self.define(RBP, at);
+                if let Some(value) = value {
+                    self.set(RBP, value);
+                }
+            }
+            (_, Code::Mov_rm64_r64) if instruction.op0_kind() == OpKind::Memory => {
+                let value = number(instruction.op1_register()).map(|from| self.register(from));
+                if let Some(address) = self.address(instruction) {
+                    self.store(address, value, at);
+                }
+            }
+            _ => self.other(instruction),
+        }
+    }
+
+    /// An instruction of which no more is known than what it writes to.
+    fn other(&mut self, instruction: &Instruction) {
+        let at = instruction.ip();
+        let mut info = InstructionInfoFactory::new();
+        let info = info.info(instruction);
+        let writes = |access: OpAccess| {
+            !matches!(access, OpAccess::Read | OpAccess::CondRead | OpAccess::None)
+        };
+        let pointer = instruction.stack_pointer_increment();
+        for used in info.used_registers() {
+            let Some(written) = number(used.register()).filter(|_| writes(used.access())) else {
+                continue;
+            };
+            if !(written == RSP && pointer != 0) {
+                self.define(written, at);
+            }
+        }
+        let wrote = info.used_memory().iter().any(|memory| writes(memory.access()));
+        self.lower(pointer.into());
+        if wrote && let Some(address) = self.address(instruction) {
+            self.store(address, None, at);
+        }
+    }
+
+    fn define(&mut self, register: u8, at: u64) {
+        self.set(register, Value::origin(Origin::Defined(at, Place::Register(register))));
+    }
+
+    fn lower(&mut self, by: i64) {
+        self.set(RSP, self.register(RSP).add(by));
+    }
+
+    fn store(&mut self, address: Value, value: Option<Value>, at: u64) {
+        let Some(offset) = address.on_stack() else { return };
+        // What overlaps is not what it was.
+        self.stack.retain(|&other, _| (other - offset).abs() >= 8);
+        let made = Value::origin(Origin::Defined(at, Place::Stack(offset)));
+        self.stack.insert(offset, value.unwrap_or(made));
+    }
+}
+
+fn number_of_operand(instruction: &Instruction) -> Option<u8> {
+    let is_register = instruction.op_count() > 0 && instruction.op0_kind() == OpKind::Register;
+    is_register.then(|| number(instruction.op0_register())).flatten()
+}
+
+/// A function's instructions, how control goes from one to the next, and what is known at each.
+#[derive(Debug)]
+pub struct Values {
+    instructions: Vec<Instruction>,
+    by_address: HashMap<u64, usize>,
+    /// Where jumps through tables lead, by the jump.
+    tables: HashMap<usize, Vec<usize>>,
+    predecessors: Vec<Vec<usize>>,
+    /// What is known where a block begins.
+    blocks: BTreeMap<usize, State>,
+}
+
+/// Functions of more instructions are not looked into.
+const MAX_INSTRUCTIONS: usize = 1 << 16;
+
+/// How far before an indirect jump the load from a table may be, in instructions.
+const TABLE_DISTANCE: usize = 12;
+
+/// How often blocks are gone through, at most, for each block that there is.
+const MAX_ROUNDS: usize = 64;
+
+impl Values {
+    /// Looks into a function, from all of its parts; `is_slot` tells the addresses that the dynamic linker fills in
+    /// with functions, and `word_at` the four bytes of the file that are loaded to an address. `None` where its code is
+    /// none, or too much of it, or where it cannot be told where a jump leads.
+    #[must_use]
+    pub fn of(
+        parts: &[Part<'_>],
+        is_slot: &dyn Fn(u64) -> bool,
+        word_at: &dyn Fn(u64) -> Option<u32>,
+    ) -> Option<Self> {
+        let mut instructions: Vec<Instruction> = Vec::new();
+        for part in parts {
+            instructions.extend(Decoder::with_ip(64, part.code, part.start, DecoderOptions::NONE));
+        }
+        let valid = instructions.iter().all(|instruction| !instruction.is_invalid());
+        if instructions.is_empty() || !valid || instructions.len() > MAX_INSTRUCTIONS {
+            return None;
+        }
+        let by_address: HashMap<u64, usize> =
+            instructions.iter().enumerate().map(|(index, one)| (one.ip(), index)).collect();
+        let mut values = Self {
+            predecessors: vec![Vec::new(); instructions.len()],
+            instructions,
+            by_address,
+            tables: HashMap::new(),
+            blocks: BTreeMap::new(),
+        };
+        values.tables = values.find_tables(word_at)?;
+        for index in 0..values.instructions.len() {
+            for next in values.successors(index) {
+                values.predecessors[next].push(index);
+            }
+        }
+        values.analyse(is_slot)?;
+        Some(values)
+    }
+
+    /// The instructions.
+    #[must_use]
+    pub fn instructions(&self) -> &[Instruction] {
+        &self.instructions
+    }
+
+    /// The number of the instruction at an address.
+    #[must_use]
+    pub fn at(&self, address: u64) -> Option<usize> {
+        self.by_address.get(&address).copied()
+    }
+
+    /// Where control comes from, as far as the code tells.
+    #[must_use]
+    pub fn predecessors(&self, index: usize) -> &[usize] {
+        &self.predecessors[index]
+    }
+
+    /// Where control goes to inside the function: first on, then by a jump.
+    #[must_use]
+    pub fn successors(&self, index: usize) -> Vec<usize> {
+        let instruction = &self.instructions[index];
+        let next = self.at(instruction.next_ip());
+        let target = || self.at(instruction.near_branch_target());
+        match instruction.flow_control() {
+            FlowControl::Return => Vec::new(),
+            FlowControl::IndirectBranch => self.tables.get(&index).cloned().unwrap_or_default(),
+            FlowControl::Exception | FlowControl::Interrupt
+                if instruction.mnemonic() != Mnemonic::Int3 =>
+            {
+                Vec::new()
+            }
+            FlowControl::UnconditionalBranch => target().into_iter().collect(),
+            FlowControl::ConditionalBranch | FlowControl::XbeginXabortXend => {
+                next.into_iter().chain(target()).collect()
+            }
+            _ => next.into_iter().collect(),
+        }
+    }
+
+    /// Where jumps through tables lead; `None` where a table is not found.
+    fn find_tables(
+        &self,
+        word_at: &dyn Fn(u64) -> Option<u32>,
+    ) -> Option<HashMap<usize, Vec<usize>>> {
+        let mut tables = HashMap::new();
+        for (index, jump) in self.instructions.iter().enumerate() {
+            let is_indirect = jump.flow_control() == FlowControl::IndirectBranch;
+            if !is_indirect || jump.is_ip_rel_memory_operand() {
+                continue;
+            }
+            let targets: Vec<usize> = if jump.op0_kind() == OpKind::Memory {
+                if jump.memory_index_scale() != 8 || jump.memory_base() != Register::None {
+                    continue;
+                }
+                let table = jump.memory_displacement64();
+                let entry = |number: u64| word_at(table + 8 * number).map(u64::from);
+                self.entries(self.bound(index), entry)
+            } else {
+                // An offset from the table's address is loaded from the table, and added to it.
+                let before = &self.instructions[index.saturating_sub(TABLE_DISTANCE)..index];
+                let Some(load) = before.iter().rev().find(|load| {
+                    load.code() == Code::Movsxd_r64_rm32
+                        && load.op1_kind() == OpKind::Memory
+                        && load.memory_index_scale() == 4
+                }) else {
+                    continue;
+                };
+                let table = self.instructions[..index].iter().rev().find(|lea| {
+                    lea.code() == Code::Lea_r64_m
+                        && lea.op0_register() == load.memory_base()
+                        && lea.is_ip_rel_memory_operand()
+                })?;
+                let table = table.ip_rel_memory_address();
+                self.entries(self.bound(index), |number| {
+                    let offset = word_at(table + 4 * number)?.cast_signed();
+                    table.checked_add_signed(offset.into())
+                })
+            };
+            if targets.is_empty() {
+                return None;
+            }
+            tables.insert(index, targets);
+        }
+        Some(tables)
+    }
+
+    /// How many entries a table has at most, by the comparison before the jump.
+    fn bound(&self, jump: usize) -> u64 {
+        const MAX_ENTRIES: u64 = 1 << 12;
+        let before = &self.instructions[jump.saturating_sub(TABLE_DISTANCE)..jump];
+        before
+            .windows(2)
+            .rev()
+            .find(|pair| {
+                pair[0].mnemonic() == Mnemonic::Cmp
+                    && pair[0].op_count() == 2
+                    && pair[0].op1_kind() != OpKind::Register
+                    && pair[0].op1_kind() != OpKind::Memory
+                    && pair[1].mnemonic() == Mnemonic::Ja
+            })
+            .map_or(MAX_ENTRIES, |pair| pair[0].immediate(1).saturating_add(1).min(MAX_ENTRIES))
+    }
+
+    /// The instructions that a table names, up to the first entry that is none. Where its end is not known, what follows
+    /// may look like more of it: too many only make less known.
+    fn entries(&self, bound: u64, entry: impl Fn(u64) -> Option<u64>) -> Vec<usize> {
+        let mut targets: Vec<usize> =
+            (0..bound).map_while(|number| self.at(entry(number)?)).collect();
+        targets.sort_unstable();
+        targets.dedup();
+        targets
+    }
+
+    /// Whether a block begins at an instruction.
+    fn is_leader(&self, index: usize) -> bool {
+        match self.predecessors[index].as_slice() {
+            [one] => *one + 1 != index || self.ends_block(*one),
+            _ => true,
+        }
+    }
+
+    fn ends_block(&self, index: usize) -> bool {
+        !matches!(
+            self.instructions[index].flow_control(),
+            FlowControl::Next
+                | FlowControl::Call
+                | FlowControl::IndirectCall
+                | FlowControl::Interrupt
+        )
+    }
+
+    fn analyse(&mut self, is_slot: &dyn Fn(u64) -> bool) -> Option<()> {
+        let leaders: Vec<usize> =
+            (0..self.instructions.len()).filter(|&index| self.is_leader(index)).collect();
+        // An exception that unwinds may lead to those that nothing else leads to, but for what fills gaps.
+        let is_padding = |index: usize| {
+            matches!(self.instructions[index].mnemonic(), Mnemonic::Nop | Mnemonic::Int3)
+        };
+        let orphans: Vec<usize> = leaders
+            .iter()
+            .copied()
+            .filter(|&leader| leader != 0 && self.predecessors[leader].is_empty())
+            .filter(|&leader| !is_padding(leader))
+            .collect();
+        let mut blocks = BTreeMap::from([(0, State::at_entry())]);
+        let mut elsewhere: Option<State> = None;
+        let mut todo = BTreeSet::from([0]);
+        let mut rounds = leaders.len().saturating_mul(MAX_ROUNDS);
+        while let Some(leader) = todo.pop_first() {
+            rounds = rounds.checked_sub(1)?;
+            let mut state = blocks.get(&leader)?.clone();
+            let mut index = leader;
+            loop {
+                let instruction = &self.instructions[index];
+                let hidden = matches!(
+                    instruction.flow_control(),
+                    FlowControl::Call | FlowControl::IndirectCall
+                );
+                state.step(instruction, is_slot);
+                if hidden {
+                    let mut after = state.clone();
+                    for number in (0..16).filter(|number| !KEPT_BY_CALLS.contains(number)) {
+                        let place = Place::Register(number);
+                        after.set(number, Value::origin(Origin::Merged(u64::MAX, place)));
+                    }
+                    let changed = match &mut elsewhere {
+                        Some(known) => known.merge(&after, u64::MAX),
+                        none => none.replace(after).is_none(),
+                    };
+                    if changed && let Some(known) = &elsewhere {
+                        for &orphan in &orphans {
+                            self.flow(known, orphan, &mut blocks, &mut todo);
+                        }
+                    }
+                }
+                let successors = self.successors(index);
+                match successors.as_slice() {
+                    [next] if *next == index + 1 && !self.is_leader(*next) => index = *next,
+                    _ => {
+                        for next in successors {
+                            self.flow(&state, next, &mut blocks, &mut todo);
+                        }
+                        break;
+                    }
+                }
+            }
+        }
+        self.blocks = blocks;
+        Some(())
+    }
+
+    fn flow(
+        &self,
+        state: &State,
+        to: usize,
+        blocks: &mut BTreeMap<usize, State>,
+        todo: &mut BTreeSet<usize>,
+    ) {
+        let changed = match blocks.get_mut(&to) {
+            Some(known) => known.merge(state, self.instructions[to].ip()),
+            None => blocks.insert(to, state.clone()).is_none(),
+        };
+        if changed {
+            todo.insert(to);
+        }
+    }
+
+    /// What is known before an instruction is executed; `None` where control never comes.
+    #[must_use]
+    pub fn before(&self, index: usize, is_slot: &dyn Fn(u64) -> bool) -> Option<State> {
+        let (&leader, state) = self.blocks.range(..=index).next_back()?;
+        let mut state = state.clone();
+        for instruction in &self.instructions[leader..index] {
+            state.step(instruction, is_slot);
+        }
+        let straight = (leader + 1..=index).all(|index| !self.is_leader(index));
+        straight.then_some(state)
+    }
+
+    /// The place that a value was merged in where paths meet at an instruction, when it was merged there.
+    #[must_use]
+    pub fn merged_at(&self, value: Value, index: usize) -> Option<Place> {
+        match value.base? {
+            Origin::Merged(at, place) if at == self.instructions[index].ip() => Some(place),
+            _ => None,
+        }
+    }
+}
+
+/// The register in which functions return numbers.
+pub const RESULT: u8 = RAX;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn values(code: &[u8]) -> Values {
+        Values::of(&[Part { start: 0x1000, code }], &|_| false, &|_| None).unwrap()
+    }
+
+    fn before(values: &Values, offset: u64) -> State {
+        values.before(values.at(0x1000 + offset).unwrap(), &|_| false).unwrap()
+    }
+
+    #[test]
+    fn copies_and_sums_are_followed() {
+        // lea rbx,[rdi+rsi*8+16]; mov r12,rbx; add r12,8; call …; ret
+        let code = [
+            0x48, 0x8d, 0x5c, 0xf7, 16, 0x49, 0x89, 0xdc, 0x49, 0x83, 0xc4, 8, 0xe8, 0, 0, 0, 0,
+            0xc3,
+        ];
+        let values = values(&code);
+        let state = before(&values, 17);
+        assert_eq!(state.register(12).distance_from(state.register(3)), Some(8));
+        let sum =
+            Value { base: Some(Origin::Entry(7)), index: Some((Origin::Entry(6), 8)), plus: 16 };
+        assert_eq!(state.register(3), sum, "it outlives the call");
+        assert_ne!(state.register(7), Value::origin(Origin::Entry(7)), "this does not");
+    }
+
+    #[test]
+    fn the_stack_keeps_values() {
+        // push rdi; sub rsp,16; mov [rsp+8],rsi; call …; mov rcx,[rsp+8]; add rsp,16; pop rdx; ret
+        let code = [
+            0x57, 0x48, 0x83, 0xec, 16, 0x48, 0x89, 0x74, 0x24, 8, 0xe8, 0, 0, 0, 0, 0x48, 0x8b,
+            0x4c, 0x24, 8, 0x48, 0x83, 0xc4, 16, 0x5a, 0xc3,
+        ];
+        let values = values(&code);
+        let state = before(&values, 25);
+        assert_eq!(state.register(1), Value::origin(Origin::Entry(6)));
+        assert_eq!(state.register(2), Value::origin(Origin::Entry(7)));
+        assert_eq!(state.register(4), Value::origin(Origin::Entry(4)));
+        let inside = before(&values, 15);
+        assert!(inside.stack().any(|place| place == (8, Value::origin(Origin::Entry(6)))));
+    }
+
+    #[test]
+    fn paths_that_disagree_are_merged() {
+        // mov ecx,1; test edi,edi; je +5; mov ecx,2; (label:) ret
+        let code = [0xb9, 1, 0, 0, 0, 0x85, 0xff, 0x74, 5, 0xb9, 2, 0, 0, 0, 0xc3];
+        let values = values(&code);
+        let state = before(&values, 14);
+        let merged = Origin::Merged(0x100e, Place::Register(1));
+        assert_eq!(state.register(1), Value::origin(merged));
+        assert_eq!(before(&values, 9).register(1).as_constant(), Some(1));
+        assert_eq!(
+            values.merged_at(state.register(1), values.at(0x100e).unwrap()),
+            Some(Place::Register(1))
+        );
+    }
+
+    #[test]
+    fn tables_are_followed() {
+        // lea rcx,[rip+0x100]; movsxd rax,[rcx+rdi*4]; add rax,rcx; jmp rax; ud2; (case:) ret; (case:) ret
+        let code = [
+            0x48, 0x8d, 0x0d, 0, 1, 0, 0, 0x48, 0x63, 4, 0xb9, 0x48, 1, 0xc8, 0xff, 0xe0, 0x0f,
+            0x0b, 0xc3, 0xc3,
+        ];
+        let table = 0x1107_u64;
+        let word_at = |address: u64| {
+            let offsets = [0x1012 - 0x1107, 0x1013 - 0x1107, 0x7000];
+            let index = usize::try_from((address - table) / 4).ok()?;
+            offsets.get(index).map(|offset: &i32| offset.cast_unsigned())
+        };
+        let values =
+            Values::of(&[Part { start: 0x1000, code: &code }], &|_| false, &word_at).unwrap();
+        let jump = values.at(0x100e).unwrap();
+        let targets = [0x1012, 0x1013].map(|address| values.at(address).unwrap());
+        assert_eq!(values.successors(jump), targets);
+        assert_eq!(before(&values, 0x13).register(7), Value::origin(Origin::Entry(7)));
+        assert!(
+            Values::of(&[Part { start: 0x1000, code: &code }], &|_| false, &|_| None).is_none()
+        );
+    }
+
+    #[test]
+    fn what_a_loop_makes_anew_is_not_what_it_made_before() {
+        // (loop:) mov rcx,rax; mov rax,[rdi]; test rax,rax; jne loop; ret
+        let code = [0x48, 0x89, 0xc1, 0x48, 0x8b, 7, 0x48, 0x85, 0xc0, 0x75, 0xf5, 0xc3];
+        let values = values(&code);
+        let state = before(&values, 11);
+        assert_ne!(state.register(0), state.register(1));
+    }
+}
