@@ -225,7 +225,6 @@ fn what_matches_nothing_is_an_error_with_near_names() {
         ("--atomic", "re:^nothing$", "no function"),
         ("--atomic", "pthread_mutex_lock", "libc.so.6!pthread_mutex_lock"),
         ("--atomic", "libc.so!pthread_mutex_lok", "`pthread_mutex_lock`"),
-        ("--atomic", "libnone.so!f", "no library `libnone.so`"),
         ("--atomic", "file:unmarked.c:9999", "in no function"),
         ("--atomic", "file:none.c:1", "no lines of `none.c`"),
         ("--atomic", "re:(", "regular expression"),

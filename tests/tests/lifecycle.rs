@@ -147,11 +147,18 @@ fn a_child_process_is_another_one() {
 #[test]
 fn a_program_that_replaces_itself_is_followed_to_its_end() {
     require_bpf!();
-    let (ended, report) = Avtrace::on_path("sh").arguments(["-c", "exec sh -c 'exit 5'"]).report();
+    let (ended, reports) =
+        Avtrace::on_path("sh").arguments(["-c", "exec sh -c 'exit 5'"]).reports();
     assert_eq!(ended.code, Some(5), "{}", ended.stderr);
-    let notes = report.not_seen["notes"].to_string();
-    assert!(notes.contains("replaced itself"), "{notes}");
-    assert!(!notes.contains("do not trust"), "{notes}");
+    let [first, second] = &reports[..] else { panic!("two reports: {reports:#?}") };
+    assert_eq!((first.subject.program, first.subject.replaced), (1, true));
+    assert_eq!((first.subject.exit_code, first.subject.signal), (None, None));
+    assert_eq!((second.subject.program, second.subject.replaced), (2, false));
+    assert_eq!((second.subject.exit_code, second.subject.pid), (Some(5), first.subject.pid));
+    assert_eq!(second.subject.argv, ["sh", "-c", "exit 5"]);
+    for report in &reports {
+        assert_eq!(report.not_seen["notes"].as_array().map(Vec::len), Some(0), "{report:#?}");
+    }
 }
 
 #[test]

@@ -10,7 +10,7 @@ use tracer_ebpf::{Class, Kind, RegionRecord};
 
 use crate::{
     debug_log,
-    emit::{header, submit, traced_thread},
+    emit::{header, submit, traced_at},
     thread,
 };
 
@@ -25,9 +25,9 @@ const POINTER_GUARD: u64 = 0x30;
 /// Kernel: 6.6 as `uprobe_multi`.
 #[uprobe]
 pub fn jump(ctx: ProbeContext) -> u32 {
-    let Some(tid) = traced_thread() else { return 0 };
     // SAFETY: the context is this program's own.
     let site = unsafe { bpf_get_attach_cookie(ctx.as_ptr()) } as u32;
+    let Some(tid) = traced_at(site) else { return 0 };
     // SAFETY: the kernel hands a valid `pt_regs`.
     let regs = unsafe { &*ctx.regs };
     let sp = target(regs.rdi, regs.rsp).unwrap_or(0);

@@ -8,6 +8,7 @@ mod inlined;
 mod jump;
 mod lock;
 mod region;
+mod stop;
 mod thread;
 mod watch;
 

@@ -12,7 +12,10 @@ use clap::{
     ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum,
 };
 
-use crate::probes::select::{Pattern, Rule, Rules};
+use crate::probes::{
+    locks_spec::LockRule,
+    select::{Pattern, Rule, Rules},
+};
 
 /// Find atomicity violations in native programs, with a witness for each.
 ///
@@ -124,7 +127,15 @@ pub struct CaptureArgs {
     #[arg(long, value_name = "PATTERN")]
     pub not_atomic: Vec<Pattern>,
 
-    /// Read regions and watches from a TOML file with the lists `atomic`, `not_atomic` and `watch`.
+    /// Functions of a lock of your own: `acquire=PATTERN,release=PATTERN[,try=PATTERN][,arg=N]`.
+    ///
+    /// The lock is held when a function of `acquire` has returned, or one of `try` with a result that is not 0, until
+    /// one of `release` is called. It is the one that argument N points to, from 1 to 4, by default 1. Patterns are
+    /// those of `--atomic`. Repeatable.
+    #[arg(long, value_name = "acquire=PATTERN,release=PATTERN")]
+    pub lock: Vec<LockRule>,
+
+    /// Read regions, watches and locks from a TOML file with the lists `atomic`, `not_atomic`, `watch` and `lock`.
     ///
     /// They come before those of the command line. Repeatable.
     #[arg(long, value_name = "FILE")]
@@ -141,6 +152,15 @@ pub struct CaptureArgs {
     /// Under sudo, run the program as root and not as the user who called sudo.
     #[arg(long)]
     pub as_root: bool,
+
+    /// Trace child processes as well, each with a report of its own, and wait for their ends.
+    ///
+    /// Without it children run untouched and are counted. With it, other processes that run the same code (such as
+    /// the C library's) meet the probes too, and are slower meanwhile; and patterns that match nothing are told in the
+    /// reports only. A process that replaces its program (execve) is followed in any case, with a report for each
+    /// program.
+    #[arg(long)]
+    pub follow_forks: bool,
 
     /// Print what the programs in the kernel do.
     #[arg(long)]

@@ -1,6 +1,8 @@
 //! Turns records into the checker's events: objects, threads and locations get dense ids, what does not count is
 //! left out and counted. What the ids stand for can be asked afterwards.
 
+mod modules;
+
 use std::collections::VecDeque;
 
 use checker::event::{
@@ -19,7 +21,7 @@ use super::{
 };
 use crate::{
     probes::{
-        calls::Role,
+        calls::{CallSpec, Object, Role},
         exits::Leaves,
         leaving::Leaving,
         markers::Meaning,
@@ -99,8 +101,6 @@ pub struct Omissions {
     pub child_processes: Vec<ChildProcess>,
     /// All child processes.
     pub child_process_count: u64,
-    /// Whether the process replaced its program; nothing is taken from the new one.
-    pub replaced: bool,
     /// Records that are none of this ABI, or of a site that is not known.
     pub foreign_records: u64,
 }
@@ -143,6 +143,7 @@ pub struct Source {
     /// whether a call there is one of such a function.
     probed: Vec<(u64, u64)>,
     inside_probed: Vec<Option<bool>>,
+    known_sites: usize,
     regions: Vec<(String, LocationId)>,
     region_ids: FxHashMap<String, RegionId>,
     site_regions: FxHashMap<u32, RegionId>,
@@ -152,6 +153,8 @@ pub struct Source {
     omissions: Omissions,
     exits: u64,
     hits: u64,
+    /// Indices of watched ranges whose memory is gone.
+    unloaded_watches: Vec<usize>,
     /// The first thread, as its own PID namespace numbers it, and whether its end was seen.
     leader: (u32, bool),
     new_shared: Vec<(u32, RegistersRecord)>,
@@ -167,19 +170,14 @@ impl Source {
         watches: Vec<WatchedRange>,
         pid: u32,
     ) -> Self {
-        let probed = sites
-            .iter()
-            .filter_map(|site| match site.kind {
-                SiteKind::Call { end, .. } | SiteKind::Ignored { end } => {
-                    Some((site.address.0, end.0))
-                }
-                _ => None,
-            })
-            .collect();
+        let mut locations = Locations::default();
+        locations.modules_changed(symbolizer.modules().len(), false);
         Self {
+            probed: probed(&sites),
+            known_sites: sites.len(),
             sites,
             symbolizer,
-            locations: Locations::default(),
+            locations,
             last_values: vec![None; watches.len()],
             watches,
             values: VecDeque::new(),
@@ -187,8 +185,8 @@ impl Source {
             running: FxHashMap::default(),
             by_pthread: FxHashMap::default(),
             syncs: SyncObjects::default(),
-            probed,
             inside_probed: Vec::new(),
+            unloaded_watches: Vec::new(),
             regions: Vec::new(),
             region_ids: FxHashMap::default(),
             site_regions: FxHashMap::default(),
@@ -206,11 +204,6 @@ impl Source {
 
     /// Passes on what a record means: nothing, an event, or several.
     pub fn record(&mut self, record: &Record, sink: &mut impl FnMut(Item)) {
-        if self.omissions.replaced {
-            // That the end is seen says that the kernel side works.
-            self.exits += u64::from(matches!(record, Record::Thread(Kind::Exit, _)));
-            return;
-        }
         let header = record.header();
         if header.lost != self.lost {
             self.lost = header.lost;
@@ -410,7 +403,7 @@ impl Source {
         let site = self.sites.get(record.header.site as usize).map(|site| &site.kind);
         let (spec, fast, address, stack) = match site {
             Some(&SiteKind::Call { spec, .. }) => {
-                (spec, in_line(spec.role), record.object, Location::Call(record.frames))
+                (spec, in_line(spec), record.object, Location::Call(record.frames))
             }
             Some(&SiteKind::Inlined(InlinedPlace { spec, fast, at, plus })) => {
                 let mut frames = record.frames;
@@ -524,6 +517,8 @@ impl Source {
                     self.locations.stack(Location::Call([0; FRAMES]), &mut self.symbolizer);
                 self.emit(thread, Op::Exit, location, sink);
             }
+            // One that is followed has a report of its own.
+            Kind::ChildProcess if record.header.detail != 0 => {}
             Kind::ChildProcess => {
                 self.omissions.child_process_count += 1;
                 if self.omissions.child_processes.len() < MAX_CHILDREN {
@@ -531,7 +526,8 @@ impl Source {
                     self.omissions.child_processes.push(child);
                 }
             }
-            _ => self.omissions.replaced = true,
+            // What these mean is not of this program.
+            _ => {}
         }
     }
 
@@ -619,7 +615,11 @@ impl Source {
     /// The watched range that starts at an address, as an index.
     #[must_use]
     pub fn watch_at(&self, address: ProcessAddr) -> Option<usize> {
-        self.watches.iter().position(|range| range.address == address)
+        let mut watches = self.watches.iter().enumerate();
+        let found = watches.find(|(index, range)| {
+            range.address == address && !self.unloaded_watches.contains(index)
+        });
+        found.map(|(index, _)| index)
     }
 
     /// Markers of shared variables that were reached since the last call: site and registers.
@@ -712,9 +712,19 @@ impl Source {
     }
 }
 
+/// The code of the functions that are probed.
+fn probed(sites: &[Site]) -> Vec<(u64, u64)> {
+    let code = |site: &Site| match site.kind {
+        SiteKind::Call { end, .. } | SiteKind::Ignored { end } => Some((site.address.0, end.0)),
+        _ => None,
+    };
+    sites.iter().filter_map(code).collect()
+}
+
 /// What a function does to locks that are taken in line otherwise.
-const fn in_line(role: Role) -> Option<Fast> {
-    match role {
+const fn in_line(spec: CallSpec) -> Option<Fast> {
+    match spec.role {
+        _ if matches!(spec.object, Object::Lock) => None,
         Role::Taken | Role::TakenIfTrue => Some(Fast::Take),
         Role::TakenShared | Role::TakenSharedIfTrue => Some(Fast::TakeShared),
         Role::ConditionWaitAlways | Role::ConditionWaitIfTrue => Some(Fast::Nothing),

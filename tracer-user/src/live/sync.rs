@@ -133,7 +133,7 @@ impl SyncObjects {
         let op = match kind {
             Kind::Acquire => {
                 let lock = self.lock_at(call);
-                if object != Object::Mutex {
+                if !matches!(object, Object::Mutex | Object::Lock) {
                     self.owners.insert(lock, thread);
                 }
                 Op::Acquire(lock)
@@ -236,7 +236,7 @@ impl SyncObjects {
     }
 
     fn release(&mut self, call: &Call) -> Option<Op> {
-        if call.object == Object::Mutex {
+        if matches!(call.object, Object::Mutex | Object::Lock) {
             return Some(Op::Release(self.lock_at(call)));
         }
         let is_known = self.lock_ids.contains_key(&call.address);
@@ -259,7 +259,7 @@ impl SyncObjects {
     fn reset(&mut self, call: &Call) -> Option<Op> {
         let address = call.address;
         match call.object {
-            Object::Mutex | Object::RwLock | Object::Spinlock => {
+            Object::Mutex | Object::RwLock | Object::Spinlock | Object::Lock => {
                 let lock = *self.lock_ids.get(&address)?;
                 self.owners.remove(&lock);
                 return Some(Op::Reset(lock));
@@ -387,6 +387,16 @@ impl SyncObjects {
         }
         let once = self.onces.get(&call.address)?;
         (once.runner != call.thread).then_some(once.id)
+    }
+
+    /// A library was unloaded that took these addresses: objects there are others from now on.
+    pub fn unload(&mut self, range: &std::ops::Range<u64>) {
+        self.lock_ids.retain(|address, _| !range.contains(address));
+        self.conditions.retain(|address, _| !range.contains(address));
+        self.semaphores.retain(|address, _| !range.contains(address));
+        self.barriers.retain(|address, _| !range.contains(address));
+        self.onces.retain(|address, _| !range.contains(address));
+        self.once_ids.retain(|(address, _), _| !range.contains(address));
     }
 
     /// Events were lost: who holds, waits or has been let through is not known any more.

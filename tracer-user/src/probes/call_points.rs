@@ -83,20 +83,27 @@ pub fn call_points(
         if flow.as_ref().is_ok_and(tail_calls) {
             return Ok(points);
         }
-        let place = function.entry(spec.role, false)?;
-        points.push(function.point(program, place, kind, spec.role.flags()));
+        let place = function.entry(spec, false)?;
+        points.push(function.point(program, place, kind, spec.flags()));
     }
     match spec.role.at_return() {
         None => {}
         Some((Ending::ReturnProbe, kind)) => {
-            points.extend(function.with_return_probe(spec.role, kind, flow)?);
+            points.extend(function.with_return_probe(spec, kind, flow)?);
         }
         Some((Ending::EachReturn, kind)) => {
             let flow = flow?;
-            let place = function.entry(spec.role, false)?;
-            let flags = spec.role.flags();
-            points.push(function.point(ProbeProgram::CallEnter, place, kind, flags));
-            points.extend(function.returns(&flow, kind, flags)?);
+            let flags = spec.flags();
+            match function.entry(spec, false) {
+                // A function that begins with a loop may still know at its end what it was about.
+                Err(NoPoints::NoEntry) if flow.keeps_argument(spec.register()) => {
+                    points.extend(function.returns(&flow, kind, flags | Cookie::LEAF)?);
+                }
+                place => {
+                    points.push(function.point(ProbeProgram::CallEnter, place?, kind, flags));
+                    points.extend(function.returns(&flow, kind, flags)?);
+                }
+            }
             if spec.role == Role::Once {
                 points.push(function.routine(&flow)?);
             }
@@ -132,13 +139,13 @@ impl Function<'_> {
             && other.0.checked_sub(self.low()).is_some_and(|offset| flow.reaches(offset))
     }
 
-    fn entry(&self, role: Role, stack: bool) -> Result<Placement, NoPoints> {
-        let arguments: &[Register] = match role {
+    fn entry(&self, spec: CallSpec, stack: bool) -> Result<Placement, NoPoints> {
+        let arguments: &[Register] = match spec.role {
             Role::ConditionWait | Role::ConditionWaitAlways | Role::ConditionWaitIfTrue => {
                 &[Register::RDI, Register::RSI]
             }
             Role::Init => &[Register::RDI, Register::RDX],
-            _ => &[Register::RDI],
+            _ => spec.registers(),
         };
         placement::entry(self.code, Needs { arguments, stack }).ok_or(NoPoints::NoEntry)
     }
@@ -151,15 +158,15 @@ impl Function<'_> {
     /// For a function that nothing unwinds.
     fn with_return_probe(
         &self,
-        role: Role,
+        spec: CallSpec,
         kind: Kind,
         flow: Result<Flow, Hidden>,
     ) -> Result<Vec<CallPoint>, NoPoints> {
-        let entry = self.entry(role, true);
+        let entry = self.entry(spec, true);
         let is_cheap = entry.as_ref().is_ok_and(|place| place.cost == Cost::Emulated);
         match flow {
             // One dear probe is better than two, and than none where the entry is a loop's.
-            Ok(flow) if !is_cheap && flow.keeps_first_argument() => {
+            Ok(flow) if !is_cheap && flow.keeps_argument(Register::RDI) => {
                 self.returns(&flow, kind, Cookie::LEAF)
             }
             _ => {

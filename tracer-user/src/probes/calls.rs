@@ -1,6 +1,8 @@
 //! The functions that synchronise: what each does, with which kind of object. A new one is a line here; where its
 //! probes go is decided in `call_points`.
 
+use iced_x86::Register;
+
 use crate::kernel::ProbeProgram;
 use tracer_ebpf::{Cookie, Kind};
 
@@ -9,10 +11,43 @@ use tracer_ebpf::{Cookie, Kind};
 pub struct CallSpec {
     /// Its name in the symbol table.
     pub name: &'static str,
-    /// What its first argument is.
+    /// What its first argument is, or the one that is named.
     pub object: Object,
     /// What a call does with it.
     pub role: Role,
+    /// Which argument the object is, from 1; at most 4.
+    pub argument: u8,
+}
+
+impl CallSpec {
+    /// Flags of the cookies at its entry and its returns.
+    #[must_use]
+    pub const fn flags(self) -> u8 {
+        let argument = match self.argument {
+            2 => Cookie::SECOND,
+            3 => Cookie::THIRD,
+            4 => Cookie::SECOND | Cookie::THIRD,
+            _ => 0,
+        };
+        self.role.flags() | argument
+    }
+
+    /// The register of the argument that the object is, alone.
+    #[must_use]
+    pub const fn registers(self) -> &'static [Register] {
+        match self.argument {
+            2 => &[Register::RSI],
+            3 => &[Register::RDX],
+            4 => &[Register::RCX],
+            _ => &[Register::RDI],
+        }
+    }
+
+    /// The register of the argument that the object is.
+    #[must_use]
+    pub const fn register(self) -> Register {
+        self.registers()[0]
+    }
 }
 
 /// What a synchronisation object is.
@@ -24,6 +59,8 @@ pub enum Object {
     RwLock,
     /// A spinlock.
     Spinlock,
+    /// A lock of another kind.
+    Lock,
     /// A condition variable.
     Condvar,
     /// A semaphore.
@@ -175,7 +212,7 @@ impl Role {
 }
 
 const fn call(name: &'static str, object: Object, role: Role) -> CallSpec {
-    CallSpec { name, object, role }
+    CallSpec { name, object, role, argument: 1 }
 }
 
 /// All functions that are probed, in whatever module defines them. Where two are the same code the first one counts.

@@ -180,6 +180,14 @@ impl Imports {
         })
     }
 
+    /// The slots that hold addresses of the file itself.
+    pub fn own(&self) -> impl Iterator<Item = (u64, LinkAddr)> {
+        self.slots.iter().filter_map(|(&slot, target)| match target {
+            Slot::Own(address) => Some((slot, *address)),
+            Slot::Import(_) => None,
+        })
+    }
+
     /// The function of the file itself that a slot holds the address of, if it is one.
     #[must_use]
     pub fn own_at(&self, slot: u64) -> Option<LinkAddr> {

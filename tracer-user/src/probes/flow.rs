@@ -133,16 +133,16 @@ impl Flow {
         self.instructions().filter(returns).map(|reached| reached.instruction.ip()).collect()
     }
 
-    /// Whether the first argument is still in its register at every return: nothing writes it, nothing is called.
+    /// Whether an argument is still in its register at every return: nothing writes it, nothing is called.
     #[must_use]
-    pub fn keeps_first_argument(&self) -> bool {
+    pub fn keeps_argument(&self, register: Register) -> bool {
         let mut info = InstructionInfoFactory::new();
         self.instructions().all(|Reached { instruction, .. }| {
             let calls = matches!(
                 instruction.flow_control(),
                 FlowControl::Call | FlowControl::IndirectCall | FlowControl::Interrupt
             );
-            !calls && !writes(&mut info, instruction, &[Register::RDI])
+            !calls && !writes(&mut info, instruction, &[register])
         })
     }
 
@@ -415,10 +415,10 @@ mod tests {
     fn a_leaf_keeps_its_argument() {
         // lock dec dword [rdi]; jne +3; xor eax,eax; ret; pause; jmp -9
         let spin = [0xf0, 0xff, 0x0f, 0x75, 3, 0x31, 0xc0, 0xc3, 0xf3, 0x90, 0xeb, 0xf4];
-        assert!(flow(&spin, &[]).unwrap().keeps_first_argument());
+        assert!(flow(&spin, &[]).unwrap().keeps_argument(Register::RDI));
         // mov edi,eax; ret
-        assert!(!flow(&[0x89, 0xc7, 0xc3], &[]).unwrap().keeps_first_argument());
+        assert!(!flow(&[0x89, 0xc7, 0xc3], &[]).unwrap().keeps_argument(Register::RDI));
         // call …; ret
-        assert!(!flow(&[0xe8, 0, 0, 0, 0, 0xc3], &[]).unwrap().keeps_first_argument());
+        assert!(!flow(&[0xe8, 0, 0, 0, 0, 0xc3], &[]).unwrap().keeps_argument(Register::RDI));
     }
 }

@@ -40,10 +40,7 @@ pub enum SelectError {
         hint: String,
     },
     /// A pattern names a library that is not there.
-    #[error(
-        "{option} {pattern}: the program has no library `{library}` when it starts{hint}; libraries that are \
-         loaded later are not seen"
-    )]
+    #[error("{option} {pattern}: the program has no library `{library}` when it starts{hint}")]
     NoLibrary {
         /// The option.
         option: &'static str,
@@ -67,27 +64,31 @@ pub enum SelectError {
 }
 
 /// One module, and which of its functions are regions.
-struct Choice<'module> {
-    module: &'module Module,
-    file: &'module ElfFile,
-    functions: Functions,
+pub(super) struct Choice<'module> {
+    pub(super) module: &'module Module,
+    pub(super) file: &'module ElfFile,
+    pub(super) functions: Functions,
     /// By number; the reason.
-    chosen: BTreeMap<usize, String>,
-    is_program: bool,
+    pub(super) chosen: BTreeMap<usize, String>,
+    pub(super) is_program: bool,
 }
 
-/// Adds the regions that are functions to a plan that has its markers already.
+/// Adds the regions that are functions to a plan that has the markers already, in modules with these indices. Only
+/// `first` are all of them, with the program.
 pub(super) fn add(
     plan: &mut Plan,
     symbolizer: &Symbolizer,
     pid: u32,
     rules: &[Rule],
-) -> Result<(), SelectError> {
+    which: &[usize],
+    first: bool,
+) {
+    let had_regions = !first && plan.has_regions;
     let has_markers = !plan.marked_regions().is_empty();
-    let by_default = !rules.iter().any(|rule| rule.atomic) && !has_markers;
+    let by_default = first && !rules.iter().any(|rule| rule.atomic) && !has_markers;
     let program = symbolizer.executable();
     let mut choices: Vec<Choice<'_>> = Vec::new();
-    for module in symbolizer.modules() {
+    for module in which.iter().filter_map(|&index| symbolizer.modules().nth(index)) {
         let is_program = program.is_some_and(|program| std::ptr::eq(program, module));
         let wanted = |rule: &Rule| rule.pattern.is_about(&module.name(), is_program);
         if !(is_program && by_default || rules.iter().any(wanted)) {
@@ -101,10 +102,14 @@ pub(super) fn add(
         choice.by_default(plan, symbolizer);
     }
     let mut matched = vec![false; rules.len()];
-    for (rule, matched) in rules.iter().zip(&mut matched) {
+    let mut problems: Vec<Option<SelectError>> = vec![None; rules.len()];
+    for (index, rule) in rules.iter().enumerate() {
         for choice in &mut choices {
             if choice.is_named_by(rule) {
-                *matched |= choice.apply(rule, plan, symbolizer)?;
+                match choice.apply(rule, plan, symbolizer) {
+                    Ok(found) => matched[index] |= found,
+                    Err(problem) => problems[index] = Some(problem),
+                }
             }
         }
     }
@@ -118,9 +123,19 @@ pub(super) fn add(
             matched[number] |= inlined;
         }
     }
-    for (rule, _) in rules.iter().zip(&matched).filter(|(_, matched)| !**matched) {
-        if !inlined_away(rule, &choices, plan) {
-            return Err(unmatched(rule, &choices, symbolizer));
+    for (index, (rule, problem)) in rules.iter().zip(problems).enumerate() {
+        let known = plan.unmatched.iter().position(|(other, _)| *other == index);
+        if matched[index] || inlined_away(rule, &choices, plan) {
+            plan.unmatched.retain(|(other, _)| *other != index);
+            continue;
+        }
+        // A library that comes late tells more of the rules that are about it, and nothing of others.
+        let is_told = first || choices.iter().any(|choice| choice.is_named_by(rule));
+        if is_told && (first || known.is_some()) {
+            plan.unmatched.retain(|(other, _)| *other != index);
+            let error = problem
+                .unwrap_or_else(|| unmatched(rule.option(), &rule.pattern, &choices, symbolizer));
+            plan.unmatched.push((index, error));
         }
     }
     for choice in &choices {
@@ -144,13 +159,17 @@ pub(super) fn add(
             }
         }
     }
-    if has_markers || !plan.functions.is_empty() {
-        for module in symbolizer.modules() {
+    plan.has_regions = has_markers || !plan.functions.is_empty();
+    if plan.has_regions {
+        for (index, module) in symbolizer.modules().enumerate() {
+            // When these are the first regions, libraries that were there before have had none of these probes.
+            let is_due = if had_regions { which.contains(&index) } else { !module.is_gone() };
             let Ok(file) = module.file() else { continue };
-            Planner { plan, module, file, pid }.leaving();
+            if is_due {
+                Planner { plan, module, file, pid }.leaving();
+            }
         }
     }
-    Ok(())
 }
 
 impl Choice<'_> {
@@ -290,18 +309,24 @@ fn inlined_away(rule: &Rule, choices: &[Choice<'_>], plan: &mut Plan) -> bool {
     inlined
 }
 
-fn unmatched(rule: &Rule, choices: &[Choice<'_>], symbolizer: &Symbolizer) -> SelectError {
-    let (option, pattern) = (rule.option(), rule.pattern.to_string());
+/// Why a pattern is wrong that matches no function.
+pub(super) fn unmatched(
+    option: &'static str,
+    wanted: &Pattern,
+    choices: &[Choice<'_>],
+    symbolizer: &Symbolizer,
+) -> SelectError {
+    let pattern = wanted.to_string();
     let about: Vec<&Choice<'_>> = choices
         .iter()
-        .filter(|choice| rule.pattern.is_about(&choice.module.name(), choice.is_program))
+        .filter(|choice| wanted.is_about(&choice.module.name(), choice.is_program))
         .collect();
-    if let (Some(library), true) = (rule.pattern.library(), about.is_empty()) {
+    if let (Some(library), true) = (wanted.library(), about.is_empty()) {
         let names: Vec<String> = symbolizer.modules().map(Module::name).collect();
         let hint = suggestion(&nearest(&names, library, 3));
         return SelectError::NoLibrary { option, pattern, library: library.to_owned(), hint };
     }
-    let place = match rule.pattern.library() {
+    let place = match wanted.library() {
         Some(library) => format!("`{library}`"),
         None => "the program itself".to_owned(),
     };
@@ -315,10 +340,10 @@ fn unmatched(rule: &Rule, choices: &[Choice<'_>], symbolizer: &Symbolizer) -> Se
     let hint = if names.is_empty() {
         " (it has no symbols: it was stripped)".to_owned()
     } else {
-        let name = rule.pattern.plain_name();
+        let name = wanted.plain_name();
         let near = name.map(|name| nearest(&names, name, 3)).unwrap_or_default();
         match suggestion(&near) {
-            hint if hint.is_empty() => elsewhere(&rule.pattern, symbolizer),
+            hint if hint.is_empty() => elsewhere(wanted, symbolizer),
             hint => hint,
         }
     };

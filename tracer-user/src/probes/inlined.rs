@@ -489,7 +489,10 @@ impl Finder<'_> {
         for _ in 0..NEAR {
             let instruction = self.instruction(index);
             if probe_cost(instruction).is_some()
-                && let Some(lock) = self.before(index).and_then(|state| locate(&state, lock))
+                && let Some(lock) = self
+                    .before(index)
+                    .and_then(|state| locate(&state, lock))
+                    .or_else(|| loaded_by(instruction, lock))
             {
                 let address = instruction.ip();
                 return Some(InlinedPoint { address, lock, condition: None });
@@ -623,6 +626,26 @@ fn condition(jump: &Instruction) -> Option<u8> {
     }
 }
 
+/// How to compute an address at the instruction that loads it.
+fn loaded_by(instruction: &Instruction, address: Value) -> Option<LockAddress> {
+    let Value { base: Some(Origin::Defined(at, _)), index: None, plus } = address else {
+        return None;
+    };
+    let is_load = instruction.code() == Code::Mov_r64_rm64
+        && instruction.op1_kind() == OpKind::Memory
+        && instruction.memory_index() == Register::None
+        && instruction.segment_prefix() == Register::None;
+    if !is_load || at != instruction.ip() {
+        return None;
+    }
+    let base = number(instruction.memory_base())?;
+    let offset = instruction.memory_displacement64();
+    let words =
+        u16::try_from(offset / 8).ok().filter(|&words| words < 128 && offset.is_multiple_of(8))?;
+    let operand = Operand::kept(base.into(), words);
+    Some(LockAddress { operand, indirect: true, plus, is_static: false })
+}
+
 /// How to compute an address from what is in the registers, or kept on the stack.
 fn locate(state: &State, address: Value) -> Option<LockAddress> {
     let none = Operand::NONE;
@@ -665,3 +688,6 @@ fn locate(state: &State, address: Value) -> Option<LockAddress> {
     let scale = u16::try_from(scale.trailing_zeros()).ok()?;
     Some(direct(Operand::new(base, index.into(), scale), plus, address.base.is_none()))
 }
+
+#[cfg(test)]
+mod tests;

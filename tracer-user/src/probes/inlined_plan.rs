@@ -29,13 +29,15 @@ struct SlowPaths<'file> {
     list: Vec<&'static SlowPath>,
     /// By the address where they start.
     own: HashMap<u64, usize>,
-    /// By the slot that the dynamic linker fills in.
+    /// By the slot that holds the address.
     slots: HashMap<u64, usize>,
+    /// Whether some are in other files.
+    has_imports: bool,
     /// What jumps to an address lead to, as far as it was looked up.
     stubs: RefCell<HashMap<u64, Option<usize>>>,
 }
 
-/// Stands for a function of another file, by the number of its slow path: no file has code there.
+/// Stands for a slow path, by its number: no file has code there.
 const ELSEWHERE: u64 = 1 << 63;
 
 impl<'file> SlowPaths<'file> {
@@ -51,15 +53,20 @@ impl<'file> SlowPaths<'file> {
             }
         }
         let imports = Imports::of(file);
-        let mut slots = HashMap::new();
+        let mut slots: HashMap<u64, usize> = imports
+            .own()
+            .filter_map(|(slot, address)| Some((slot, *own.get(&address.0)?)))
+            .collect();
+        let has_imports = list.len();
         for (slot, import) in imports.imports() {
             if let Some(path) = slow_paths::slow_path(&import.symbol) {
                 slots.insert(slot, list.len());
                 list.push(path);
             }
         }
+        let has_imports = list.len() > has_imports;
         let stubs = RefCell::default();
-        Self { file, imports, list, own, slots, stubs }
+        Self { file, imports, list, own, slots, has_imports, stubs }
     }
 
     fn at(&self, address: u64) -> Option<usize> {
@@ -69,7 +76,7 @@ impl<'file> SlowPaths<'file> {
         if let Some(&own) = self.own.get(&address) {
             return Some(own);
         }
-        if self.slots.is_empty() {
+        if !self.has_imports {
             return None;
         }
         *self.stubs.borrow_mut().entry(address).or_insert_with(|| {
@@ -79,18 +86,23 @@ impl<'file> SlowPaths<'file> {
         })
     }
 
-    /// The function that a slot holds.
-    fn in_slot(&self, slot: u64) -> Option<u64> {
-        if let Some(&import) = self.slots.get(&slot) {
-            return Some(ELSEWHERE + import as u64);
-        }
-        if let Some(own) = self.imports.own_at(slot) {
-            return Some(own.0);
+    /// The slow path that a slot holds.
+    fn slot(&self, slot: u64) -> Option<usize> {
+        if let Some(&path) = self.slots.get(&slot) {
+            return Some(path);
         }
         // A program at a fixed address has it filled in already.
+        if self.file.is_position_independent() {
+            return None;
+        }
         let bytes = self.file.bytes_at(LinkAddr(slot), 8)?.first_chunk()?;
-        let address = u64::from_le_bytes(*bytes);
-        self.own.contains_key(&address).then_some(address)
+        self.own.get(&u64::from_le_bytes(*bytes)).copied()
+    }
+
+    /// The function that a slot holds; a slow path of another file by its number.
+    fn in_slot(&self, slot: u64) -> Option<u64> {
+        let own = self.imports.own_at(slot).map(|own| own.0);
+        own.or_else(|| self.slot(slot).map(|path| ELSEWHERE + path as u64))
     }
 
     /// Whether a function's code mentions any of them.
@@ -104,7 +116,7 @@ impl<'file> SlowPaths<'file> {
                     | FlowControl::ConditionalBranch => is_one(instruction.near_branch_target()),
                     _ if instruction.is_ip_rel_memory_operand() => {
                         let address = instruction.ip_rel_memory_address();
-                        is_one(address) || self.in_slot(address).is_some_and(is_one)
+                        self.own.contains_key(&address) || self.slot(address).is_some()
                     }
                     _ => false,
                 },
@@ -153,13 +165,14 @@ impl Planner<'_, '_> {
         };
         let mut known = HashSet::new();
         // What is seen as a whole is not looked into.
-        let inside: Vec<&Function> =
-            functions.iter().filter(|function| !whole.contains(&function.start.0)).collect();
+        let (own, inside): (Vec<&Function>, Vec<&Function>) = functions
+            .iter()
+            .filter(|function| !whole.contains(&function.start.0))
+            .partition(|function| slow_paths::locks_for_itself(&function.name));
+        for function in own.iter().filter(|function| slow.are_in(function)) {
+            self.ignore(function);
+        }
         for function in inside.iter().filter(|function| slow.are_in(function)) {
-            if slow_paths::locks_for_itself(&function.name) {
-                self.ignore(function);
-                continue;
-            }
             let name = &function.name.short;
             let parts = function.parts(file).unwrap_or_default();
             let Some(found) = inlined::inlined_locks(&parts, &surroundings) else {

@@ -14,6 +14,7 @@ pub mod inlined_code;
 mod inlined_plan;
 mod inlined_regions;
 pub mod leaving;
+pub mod locks_spec;
 pub mod markers;
 pub mod placement;
 pub mod plan;

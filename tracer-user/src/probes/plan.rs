@@ -13,6 +13,7 @@ use super::{
     exits::Leaves,
     function_plan,
     leaving::Leaving,
+    locks_spec::{self, LockRule},
     markers::{Marker, Meaning, Operand, SharedVariable, markers},
     placement::{self, Cost},
     select::Rule,
@@ -163,6 +164,10 @@ pub struct Plan {
     pub functions: Vec<WatchedFunction>,
     /// Functions that take locks and are no regions.
     pub unwatched: Vec<UnwatchedFunction>,
+    /// Rules that match nothing so far, by their indices, and why.
+    pub unmatched: Vec<(usize, SelectError)>,
+    /// Whether there are regions, so that it matters how functions are left.
+    pub(super) has_regions: bool,
 }
 
 impl Plan {
@@ -193,29 +198,46 @@ impl Plan {
         self.sites.iter().any(takes)
     }
 
-    /// Plans the probes of a process from its modules. `rules` say which functions are regions.
-    ///
-    /// # Errors
-    ///
-    /// When a rule matches nothing.
-    pub fn of(symbolizer: &Symbolizer, pid: u32, rules: &[Rule]) -> Result<Self, SelectError> {
+    /// Plans the probes of a process from its modules. `rules` say which functions are regions, `locks` which take
+    /// locks and let go of them.
+    #[must_use]
+    pub fn of(symbolizer: &Symbolizer, pid: u32, rules: &[Rule], locks: &[LockRule]) -> Self {
         let mut plan = Self::default();
-        for module in symbolizer.modules() {
+        let all: Vec<usize> = (0..symbolizer.modules().len()).collect();
+        plan.add_modules(symbolizer, pid, &all);
+        locks_spec::add(&mut plan, symbolizer, pid, locks, &all, rules.len(), true);
+        function_plan::add(&mut plan, symbolizer, pid, rules, &all, true);
+        plan
+    }
+
+    /// Adds the probes of modules that were loaded later, by their indices.
+    pub fn extend(
+        &mut self,
+        symbolizer: &Symbolizer,
+        pid: u32,
+        (rules, locks): (&[Rule], &[LockRule]),
+        late: &[usize],
+    ) {
+        self.add_modules(symbolizer, pid, late);
+        locks_spec::add(self, symbolizer, pid, locks, late, rules.len(), false);
+        function_plan::add(self, symbolizer, pid, rules, late, false);
+    }
+
+    fn add_modules(&mut self, symbolizer: &Symbolizer, pid: u32, which: &[usize]) {
+        for module in which.iter().filter_map(|&index| symbolizer.modules().nth(index)) {
             match module.file() {
                 Ok(file) => {
-                    let mut planner = Planner { plan: &mut plan, module, file, pid };
+                    let mut planner = Planner { plan: self, module, file, pid };
                     planner.markers();
                     planner.calls();
                     planner.inlined_locks();
                 }
-                Err(error) => plan.skipped.push(SkippedProbe {
+                Err(error) => self.skipped.push(SkippedProbe {
                     what: format!("everything in {}", module.name()),
                     reason: error.to_string(),
                 }),
             }
         }
-        function_plan::add(&mut plan, symbolizer, pid, rules)?;
-        Ok(plan)
     }
 
     /// Tells that these probes do not work: functions whose exits are not all seen are no regions any more, since
@@ -359,6 +381,17 @@ impl Planner<'_, '_> {
     /// Adds the probes of a function that synchronises; returns whether there are any.
     pub(super) fn call(&mut self, spec: CallSpec, start: LinkAddr, others: &[LinkAddr]) -> bool {
         let what = format!("{} in {}", spec.name, self.module.name());
+        self.call_named(spec, what, start, others)
+    }
+
+    /// As [`call`](Self::call), of a function that goes by this name.
+    pub(super) fn call_named(
+        &mut self,
+        spec: CallSpec,
+        what: String,
+        start: LinkAddr,
+        others: &[LinkAddr],
+    ) -> bool {
         let points = match call_points(self.file, spec, start, others) {
             Ok(points) if points.is_empty() => return false,
             Ok(points) => points,
@@ -418,7 +451,7 @@ impl Planner<'_, '_> {
             self.skip(what, format!("the kernel refuses probes on `{:?}`", instruction.mnemonic()));
             return;
         };
-        let file = self.file_for_kernel();
+        let file = file_for_kernel(self.pid, self.module);
         self.plan.probes.push(PlannedProbe {
             point: ProbePoint { program, file, offset: offset.0, cookie: cookie.0 },
             address,
@@ -427,16 +460,17 @@ impl Planner<'_, '_> {
         });
     }
 
-    /// A path by which the kernel finds the very file that the process has mapped, whatever its mount namespace.
-    fn file_for_kernel(&self) -> PathBuf {
-        let mut path = PathBuf::from(format!("/proc/{}/root", self.pid));
-        path.extend(self.module.path().components().filter(|component| {
-            !matches!(component, std::path::Component::RootDir | std::path::Component::Prefix(_))
-        }));
-        path
-    }
-
     pub(super) fn skip(&mut self, what: String, reason: String) {
         self.plan.skipped.push(SkippedProbe { what, reason });
     }
+}
+
+/// A path by which the kernel finds the very file that a process has mapped, whatever its mount namespace.
+#[must_use]
+pub fn file_for_kernel(pid: u32, module: &Module) -> PathBuf {
+    let mut path = PathBuf::from(format!("/proc/{pid}/root"));
+    path.extend(module.path().components().filter(|component| {
+        !matches!(component, std::path::Component::RootDir | std::path::Component::Prefix(_))
+    }));
+    path
 }

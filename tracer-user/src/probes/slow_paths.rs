@@ -55,7 +55,7 @@ const fn slow(
     role: Role,
     fast: Fast,
 ) -> SlowPath {
-    SlowPath { root, end, call: CallSpec { name, object, role }, fast }
+    SlowPath { root, end, call: CallSpec { name, object, role, argument: 1 }, fast }
 }
 
 /// All of them.
@@ -191,20 +191,19 @@ pub fn slow_path(symbol: &str) -> Option<&'static SlowPath> {
 }
 
 /// Whether a function takes locks for itself, and not for those who call it: what is printed is in order without
-/// their doing, and is not their data.
+/// their doing, and is not their data. Functions that users' code may be put in line into are none.
 #[must_use]
 pub fn locks_for_itself(name: &Name) -> bool {
-    const MODULES: [&str; 7] = [
-        "std::io::",
-        "std::panic",
-        "std::backtrace",
-        "std::sys::backtrace",
-        "std::thread::",
-        "std::rt::",
-        "parking_lot_core::",
+    const STARTS: [&str; 6] = [
+        "std::io::stdio::",
+        "std::panicking::default_hook",
+        "std::panicking::panic_with_hook",
+        "std::panicking::rust_panic_with_hook",
+        "std::backtrace::",
+        "std::rt::cleanup",
     ];
     let bare = name.short.trim_start_matches(['<', '&']);
-    MODULES.iter().any(|module| bare.starts_with(module)) || name.full.contains("ReentrantLock")
+    STARTS.iter().any(|start| bare.starts_with(start)) || name.full.contains("ReentrantLock")
 }
 
 #[cfg(test)]
@@ -247,5 +246,7 @@ mod tests {
         let name = |symbol: &str| Name::demangle(symbol);
         assert!(locks_for_itself(&name("_ZN3std2io5stdio6_print17h0123456789abcdefE")));
         assert!(!locks_for_itself(&name("_ZN4bank8transfer17h0123456789abcdefE")));
+        let thread = "_ZN3std3sys9backtrace28__rust_begin_short_backtrace17h0123456789abcdefE";
+        assert!(!locks_for_itself(&name(thread)), "a thread's function may be a part of it");
     }
 }

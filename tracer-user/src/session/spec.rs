@@ -1,4 +1,4 @@
-//! What `--spec FILE` says: regions and watches of a program, checked in beside its code. The file's form and
+//! What `--spec FILE` says: regions, watches and locks of a program, checked in beside its code. The file's form and
 //! nothing of what follows from it.
 
 use std::{io, path::Path};
@@ -6,6 +6,7 @@ use std::{io, path::Path};
 use serde::Deserialize;
 
 use crate::probes::{
+    locks_spec::{BadLock, LockRule},
     select::{BadPattern, Pattern, Rule, Rules},
     watch::{BadSpec, WatchSpec},
 };
@@ -17,6 +18,8 @@ pub struct Spec {
     pub rules: Rules,
     /// Its watches.
     pub watch: Vec<WatchSpec>,
+    /// Its locks.
+    pub locks: Vec<LockRule>,
 }
 
 /// Why a file cannot be used.
@@ -32,7 +35,7 @@ pub enum SpecError {
     },
     /// It is not TOML, or has keys that are not known.
     #[error(
-        "the spec `{path}` is wrong: {error}; its keys are `atomic`, `not_atomic` and `watch`, lists of strings"
+        "the spec `{path}` is wrong: {error}; its keys are `atomic`, `not_atomic`, `watch` and `lock`, lists of strings"
     )]
     Form {
         /// The file.
@@ -47,6 +50,14 @@ pub enum SpecError {
         path: String,
         /// What is wrong.
         error: BadPattern,
+    },
+    /// A lock is none.
+    #[error("the spec `{path}` is wrong: {error}")]
+    Lock {
+        /// The file.
+        path: String,
+        /// What is wrong.
+        error: BadLock,
     },
     /// A watch is none.
     #[error("the spec `{path}` is wrong: {error}")]
@@ -64,6 +75,7 @@ struct File {
     atomic: Vec<String>,
     not_atomic: Vec<String>,
     watch: Vec<String>,
+    lock: Vec<String>,
 }
 
 impl Spec {
@@ -93,13 +105,19 @@ impl Spec {
             .map(|(text, atomic)| Ok(Rule { pattern: text.parse::<Pattern>()?, atomic }))
             .collect::<Result<Rules, _>>()
             .map_err(|error| SpecError::Pattern { path: path.clone(), error })?;
+        let locks = file
+            .lock
+            .iter()
+            .map(|text| text.parse())
+            .collect::<Result<_, _>>()
+            .map_err(|error| SpecError::Lock { path: path.clone(), error })?;
         let watch = file
             .watch
             .iter()
             .map(|text| text.parse())
             .collect::<Result<_, _>>()
             .map_err(|error| SpecError::Watch { path, error })?;
-        Ok(Self { rules, watch })
+        Ok(Self { rules, watch, locks })
     }
 }
 
@@ -125,13 +143,21 @@ mod tests {
             [rule("bank::*", true), rule("transfer", true), rule("bank::log", false)]
         );
         assert_eq!(spec.watch[0].to_string(), "account.balance:8");
+        let locks = parse("lock = ['acquire=take,release=give']").unwrap().locks;
+        assert_eq!(locks[0].to_string(), "acquire=take,release=give");
         assert!(parse("").unwrap().rules.is_empty());
     }
 
     #[test]
     fn mistakes_name_the_file() {
-        for text in ["atomic = 'one'", "atomicc = []", "atomic = ['re:(']", "watch = ['x:3']", "="]
-        {
+        for text in [
+            "atomic = 'one'",
+            "atomicc = []",
+            "atomic = ['re:(']",
+            "watch = ['x:3']",
+            "lock = ['acquire=x']",
+            "=",
+        ] {
             let message = parse(text).unwrap_err().to_string();
             assert!(message.contains("avtrace.toml") && !message.contains('\n'), "{message}");
         }

@@ -1,0 +1,232 @@
+//! Locks that are taken without a call into the C library: in line, those of Rust's standard library and of
+//! parking_lot, in optimised and unoptimised builds; and by functions that the user names.
+
+use std::{ffi::OsStr, fmt::Write as _};
+
+use tests::{
+    Avtrace, Edge, Program, Report, Violation, c, require_bpf, rust, tracer::avtrace_with,
+};
+
+/// How many runs have to have the same outcome: 2, or what `AVTRACE_RUNS` says.
+fn runs() -> usize {
+    let wanted = std::env::var("AVTRACE_RUNS").ok();
+    wanted.map_or(2, |wanted| wanted.parse().expect("AVTRACE_RUNS is a number"))
+}
+
+fn run(program: &Program, arguments: &[&str], stdout: &str) -> Report {
+    let (ended, report) = Avtrace::on(program).arguments(arguments).report();
+    assert_eq!(ended.stdout, stdout, "{arguments:?}: {}", ended.stderr);
+    assert_eq!(report.subject.exit_code, Some(0), "{arguments:?}: {}", ended.stderr);
+    assert_eq!(report.counts.lost_events, 0, "{arguments:?}");
+    let skipped = &report.not_seen["skipped_probes"];
+    assert!(skipped.as_array().is_some_and(Vec::is_empty), "{skipped:#}");
+    report
+}
+
+/// One end of an edge: what was done, and the mark of the line.
+type End<'a> = (&'a str, &'a str);
+
+/// An edge: the object's kind and name, and both ends.
+type Step<'a> = (&'a str, &'a str, End<'a>, End<'a>);
+
+fn is_end(program: &Program, edge: &Edge, end: End<'_>, is_source: bool, lines: bool) -> bool {
+    let (action, place) = if is_source {
+        (&edge.source_action, &edge.source)
+    } else {
+        (&edge.sink_action, &edge.sink)
+    };
+    let line = place.as_ref().and_then(|place| place.line);
+    action == end.0 && (!lines || line == Some(program.line(end.1)))
+}
+
+fn is_like(program: &Program, violation: &Violation, steps: &[Step<'_>], lines: bool) -> bool {
+    violation.edges.len() == steps.len()
+        && violation.edges.iter().zip(steps).all(|(edge, (kind, name, source, sink))| {
+            (&*edge.object.kind, edge.name()) == (*kind, *name)
+                && is_end(program, edge, *source, true, lines)
+                && is_end(program, edge, *sink, false, lines)
+        })
+}
+
+/// Runs the split form, which is found by each of these series of steps, and the whole one, in which nothing is.
+fn finds(lock: &str, balances: [&str; 2], cycle: &[&str], series: &[&[Step<'_>]]) {
+    for release in [true, false] {
+        let program = rust("locks", release);
+        for _ in 0..runs() {
+            let report = run(&program, &[lock, "split"], balances[0]);
+            let violations = &report.violations;
+            let regions = violations.iter().all(|violation| violation.cycle() == cycle);
+            assert!(regions, "{violations:#?}");
+            for steps in series {
+                let like = |violation: &&Violation| is_like(&program, violation, steps, release);
+                let found = violations.iter().find(like);
+                assert!(found.is_some(), "release: {release}, {steps:?}: {violations:#?}");
+            }
+            let report = run(&program, &[lock, "whole"], balances[1]);
+            assert!(report.violations.is_empty(), "{:#?}", report.violations);
+            assert!(report.counts.dependencies > 0, "{:?}", report.counts);
+        }
+    }
+}
+
+const TRANSFER: &[&str] = &["transfer", "audit", "transfer"];
+const BALANCES: [&str; 2] = ["balance: 900\n", "balance: 895\n"];
+
+#[test]
+fn mutexes_of_the_standard_library() {
+    require_bpf!();
+    let there = (("release", "mutex_unlock"), ("acquire", "mutex_audit_lock"));
+    let back = (("release", "mutex_audit_unlock"), ("acquire", "mutex_relock"));
+    let name = "locks::MUTEX";
+    let steps = [("mutex", name, there.0, there.1), ("mutex", name, back.0, back.1)];
+    finds("mutex", BALANCES, TRANSFER, &[&steps]);
+}
+
+#[test]
+fn reader_writer_locks_of_the_standard_library() {
+    require_bpf!();
+    let there = (("release_shared", "rwlock_unlock"), ("acquire", "rwlock_audit_lock"));
+    let back = (("release", "rwlock_audit_unlock"), ("acquire", "rwlock_relock"));
+    let name = "locks::RWLOCK";
+    let steps = [("rw_lock", name, there.0, there.1), ("rw_lock", name, back.0, back.1)];
+    finds("rwlock", BALANCES, TRANSFER, &[&steps]);
+}
+
+#[test]
+fn condition_variables_of_the_standard_library() {
+    require_bpf!();
+    let there = ("mutex", "locks::FULL", ("release", "wait"), ("acquire", "put_lock"));
+    let signal = ("condvar", "locks::CONDITION", ("signal", "signal"), ("wait", "wait"));
+    let mutex = ("mutex", "locks::FULL", ("release", "put_unlock"), ("acquire", "wait"));
+    let series: [&[Step<'_>]; 2] = [&[there, signal], &[there, mutex]];
+    finds("condvar", ["balance: 0\n"; 2], &["take", "put", "take"], &series);
+}
+
+#[test]
+fn mutexes_of_parking_lot() {
+    require_bpf!();
+    let there = (("release", "parking_mutex_unlock"), ("acquire", "parking_mutex_audit_lock"));
+    let back = (("release", "parking_mutex_audit_unlock"), ("acquire", "parking_mutex_relock"));
+    let name = "locks::PARKING_MUTEX";
+    let steps = [("mutex", name, there.0, there.1), ("mutex", name, back.0, back.1)];
+    finds("parking-mutex", BALANCES, TRANSFER, &[&steps]);
+}
+
+#[test]
+fn reader_writer_locks_of_parking_lot() {
+    require_bpf!();
+    let there =
+        (("release_shared", "parking_rwlock_unlock"), ("acquire", "parking_rwlock_audit_lock"));
+    let back = (("release", "parking_rwlock_audit_unlock"), ("acquire", "parking_rwlock_relock"));
+    let name = "locks::PARKING_RWLOCK";
+    let steps = [("rw_lock", name, there.0, there.1), ("rw_lock", name, back.0, back.1)];
+    finds("parking-rwlock", BALANCES, TRANSFER, &[&steps]);
+}
+
+fn succeeds<'a>(arguments: impl IntoIterator<Item = &'a OsStr>) {
+    let ended = avtrace_with(arguments);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+}
+
+/// Runs avtrace and tells it the lock's functions.
+fn homemade(program: &Program, how: &str, stdout: &str) -> Report {
+    let lock = "acquire=latch_take,try=latch_try,release=latch_give,arg=2";
+    let avtrace = Avtrace::on(program).options(["--lock", lock]).arguments([how]);
+    let (ended, report) = avtrace.report();
+    assert_eq!((&*ended.stdout, report.subject.exit_code), (stdout, Some(0)), "{}", ended.stderr);
+    let skipped = &report.not_seen["skipped_probes"];
+    assert!(skipped.as_array().is_some_and(Vec::is_empty), "{skipped:#}");
+    report
+}
+
+#[test]
+fn locks_of_ones_own_that_are_named() {
+    require_bpf!();
+    for level in ["-O0", "-O2"] {
+        let program = c("homemade", &["-g", level]);
+        for mark in ["lock", "try"] {
+            let report = homemade(&program, mark, "balance: 900\n");
+            let there = (("release", "give"), ("acquire", "audit_take"));
+            let back = (("release", "audit_give"), ("acquire", mark));
+            let steps = [("lock", "latch", there.0, there.1), ("lock", "latch", back.0, back.1)];
+            let [violation] = &report.violations[..] else { panic!("{:#?}", report.violations) };
+            assert_eq!(violation.cycle(), TRANSFER);
+            assert!(is_like(&program, violation, &steps, true), "{level} {mark}: {violation:#?}");
+        }
+        for (how, stdout) in [("whole", "balance: 895\n"), ("busy", "balance: 900\n")] {
+            let report = homemade(&program, how, stdout);
+            assert!(report.violations.is_empty(), "{:#?}", report.violations);
+        }
+    }
+}
+
+#[test]
+fn a_lock_without_such_a_function_is_an_error_with_near_names() {
+    let program = c("homemade", &["-g", "-O0"]);
+    let lock = "acquire=latch_tak,release=latch_give";
+    let ended = Avtrace::on(&program).options(["--lock", lock, "--list-regions"]).run();
+    assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+    assert!(ended.stderr.contains("did you mean `latch_take`"), "{}", ended.stderr);
+    let ended = Avtrace::on(&program).options(["--lock", "acquire=latch_take"]).run();
+    assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+    assert!(ended.stderr.contains("acquire=PATTERN,release=PATTERN"), "{}", ended.stderr);
+}
+
+/// How often each thread's lock operations are in a trace, by their text.
+fn counted(program: &Program, lock: &str, how: &str) -> String {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (avt, std) = (folder.path().join("t.avt"), folder.path().join("t.std"));
+    let record = ["record".as_ref(), "-o".as_ref(), avt.as_os_str(), program.path.as_os_str()];
+    succeeds(record.into_iter().chain([lock.as_ref(), how.as_ref()]));
+    succeeds(["convert".as_ref(), avt.as_os_str(), std.as_os_str()]);
+    let text = std::fs::read_to_string(&std).expect("the trace");
+    let mut found = String::new();
+    for operation in ["acq", "rel", "racq", "rrel"] {
+        let start = format!("|{operation}(");
+        let mut objects: Vec<&str> = text
+            .lines()
+            .filter_map(|line| line.split_once(&start)?.1.split_once(')'))
+            .map(|(object, _)| object)
+            .collect();
+        objects.sort_unstable();
+        let most = objects.chunk_by(|one, other| one == other).map(<[&str]>::len).max();
+        // Fewer are those of the standard library itself.
+        if let Some(times) = most.filter(|&times| times > 100) {
+            write!(found, "{operation} {times} ").expect("a string takes it");
+        }
+    }
+    found
+}
+
+/// Two thousand operations, and the one by which the sum is read at the end where that is of the same kind.
+#[test]
+fn each_operation_is_one_event() {
+    require_bpf!();
+    let locks = [
+        ("mutex", "acq 2001 rel 2001 "),
+        ("write", "acq 2000 rel 2000 "),
+        ("read", "racq 2001 rrel 2001 "),
+        ("parking-mutex", "acq 2001 rel 2001 "),
+        ("parking-write", "acq 2000 rel 2000 "),
+        ("parking-read", "racq 2001 rrel 2001 "),
+    ];
+    for (release, hows) in [(true, &["apart", "together"][..]), (false, &["together"])] {
+        let program = rust("counted", release);
+        for (lock, wanted) in locks {
+            for how in hows {
+                assert_eq!(counted(&program, lock, how), wanted, "{lock} {how}, {release}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_tried_once_is_found_in_optimised_code() {
+    require_bpf!();
+    let program = rust("counted", true);
+    for how in ["apart", "together"] {
+        for lock in ["try", "parking-try"] {
+            assert_eq!(counted(&program, lock, how), "acq 2001 rel 2001 ", "{lock} {how}");
+        }
+    }
+}
