@@ -10,9 +10,10 @@ use iced_x86::{Decoder, DecoderOptions, FlowControl, Mnemonic};
 use tracer_ebpf::{Cookie, Kind};
 
 use super::{
+    calls::Role,
     code_graph::Imports,
     functions::{Function, Functions},
-    inlined::{self, Helper, InlinedPoint, InlinedSite, Surroundings},
+    inlined::{self, Found, Helper, InlinedPoint, InlinedSite, Surroundings},
     plan::{InlinedPlace, Planner, SiteKind},
     slow_paths::{self, Fast, SlowPath},
 };
@@ -130,21 +131,8 @@ impl Planner<'_, '_> {
     pub(super) fn inlined_locks(&mut self) {
         let file = self.file;
         let slow = SlowPaths::of(file);
-        if slow.list.is_empty() {
+        if !slow.list.iter().any(|path| path.fast.takes()) {
             return;
-        }
-        let mut whole = HashSet::new();
-        let mut starts: Vec<(u64, usize)> =
-            slow.own.iter().map(|(&at, &path)| (at, path)).collect();
-        starts.sort_unstable();
-        for &(start, path) in &starts {
-            let call = slow.list[path].call;
-            let same = |&&(_, other): &&(u64, usize)| slow.list[other].call.role == call.role;
-            let others: Vec<LinkAddr> =
-                starts.iter().filter(same).map(|&(start, _)| LinkAddr(start)).collect();
-            if self.call(call, LinkAddr(start), &others) {
-                whole.insert(start);
-            }
         }
         let functions = Functions::of(file);
         let helpers: HashMap<u64, Helper> = functions
@@ -163,19 +151,38 @@ impl Planner<'_, '_> {
             helper_at: &|address| helpers.get(&address).copied(),
             static_lock: &|address| statics.borrow().get(&address).copied(),
         };
-        let mut known = HashSet::new();
-        // What is seen as a whole is not looked into.
-        let (own, inside): (Vec<&Function>, Vec<&Function>) = functions
-            .iter()
-            .filter(|function| !whole.contains(&function.start.0))
-            .partition(|function| slow_paths::locks_for_itself(&function.name));
+        let look_into = |function: &Function| {
+            let parts = function.parts(file).unwrap_or_default();
+            inlined::inlined_locks(&parts, &surroundings)
+        };
+        let (own, inside): (Vec<&Function>, Vec<&Function>) =
+            functions.iter().partition(|function| slow_paths::locks_for_itself(&function.name));
         for function in own.iter().filter(|function| slow.are_in(function)) {
             self.ignore(function);
         }
-        for function in inside.iter().filter(|function| slow.are_in(function)) {
+        let (starts, others): (Vec<&Function>, Vec<&Function>) =
+            inside.iter().partition(|function| slow.own.contains_key(&function.start.0));
+        let mut found: Vec<(&Function, Option<Found>)> = others
+            .iter()
+            .filter(|function| slow.are_in(function))
+            .map(|&function| (function, look_into(function)))
+            .collect();
+        let looked_at: HashSet<usize> = found
+            .iter()
+            .filter_map(|(_, found)| found.as_ref())
+            .flat_map(|found| found.looked_at.iter().copied())
+            .collect();
+        let whole = self.slow_paths(&slow, &looked_at);
+        // What is seen as a whole is not looked into.
+        let rest = starts.iter().filter(|function| !whole.contains(&function.start.0));
+        found.extend(
+            rest.filter(|function| slow.are_in(function))
+                .map(|&function| (function, look_into(function))),
+        );
+        let mut known = HashSet::new();
+        for (function, found) in found {
             let name = &function.name.short;
-            let parts = function.parts(file).unwrap_or_default();
-            let Some(found) = inlined::inlined_locks(&parts, &surroundings) else {
+            let Some(found) = found else {
                 self.skip(
                     format!("locks in `{name}`"),
                     "its code cannot be taken apart".to_owned(),
@@ -201,15 +208,38 @@ impl Planner<'_, '_> {
             }
         }
         let is_static = |address: u64| statics.borrow().contains_key(&address);
-        for function in inside.iter().filter(|function| exchanges(function, file, &is_static)) {
-            let parts = function.parts(file).unwrap_or_default();
-            let found = inlined::inlined_locks(&parts, &surroundings).unwrap_or_default();
-            for site in found.sites {
+        for function in others.iter().filter(|function| exchanges(function, file, &is_static)) {
+            for site in look_into(function).unwrap_or_default().sites {
                 if site.fast.takes() && known.insert(site.at) {
                     self.inlined(slow.list[site.slow_path], &site);
                 }
             }
         }
+    }
+
+    /// Adds the probes of the slow paths themselves; returns where those start that have some. `looked_at` are those
+    /// whose results anybody looks at.
+    fn slow_paths(&mut self, slow: &SlowPaths<'_>, looked_at: &HashSet<usize>) -> HashSet<u64> {
+        let mut starts: Vec<(u64, usize)> =
+            slow.own.iter().map(|(&at, &path)| (at, path)).collect();
+        starts.sort_unstable();
+        let mut whole = HashSet::new();
+        for &(start, path) in &starts {
+            let mut call = slow.list[path].call;
+            let same = |&&(_, other): &&(u64, usize)| slow.list[other].call.role == call.role;
+            let others: Vec<LinkAddr> =
+                starts.iter().filter(same).map(|&(start, _)| LinkAddr(start)).collect();
+            // They return whether the time was up, and without a time they always succeed.
+            call.role = match call.role {
+                Role::TakenIfTrue if !looked_at.contains(&path) => Role::Taken,
+                Role::TakenSharedIfTrue if !looked_at.contains(&path) => Role::TakenShared,
+                other => other,
+            };
+            if self.call(call, LinkAddr(start), &others) {
+                whole.insert(start);
+            }
+        }
+        whole
     }
 
     /// Calls from this function do not count.
