@@ -69,6 +69,18 @@ pub struct Unrecognised {
     pub reason: &'static str,
 }
 
+/// What a slow path gets that takes a lock. Where all callers have one lock, link-time optimisation may leave the
+/// argument out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Passed {
+    /// The slow path.
+    pub slow_path: usize,
+    /// Whether its argument is the lock of the fast path.
+    pub is_lock: bool,
+    /// The lock's address in the file, if it is one.
+    pub lock: Option<u64>,
+}
+
 /// What was found in a function.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Found {
@@ -78,6 +90,8 @@ pub struct Found {
     pub unrecognised: Vec<Unrecognised>,
     /// Slow paths whose results are looked at.
     pub looked_at: Vec<usize>,
+    /// What slow paths that take locks get.
+    pub passed: Vec<Passed>,
 }
 
 /// What the code of a file says of functions and of what the dynamic linker fills in.
@@ -137,7 +151,7 @@ struct Atomic {
 impl Finder<'_> {
     fn find(&self) -> Found {
         let mut sites: BTreeMap<u64, InlinedSite> = BTreeMap::new();
-        let (mut unrecognised, mut looked_at) = (Vec::new(), Vec::new());
+        let (mut unrecognised, mut looked_at, mut passed) = (Vec::new(), Vec::new(), Vec::new());
         for (index, instruction) in self.values.instructions().iter().enumerate() {
             let Some((slow_path, fast)) =
                 self.callee(index).and_then(|callee| (self.surroundings.slow_path_at)(callee))
@@ -165,6 +179,13 @@ impl Finder<'_> {
                 match points {
                     Ok(points) => {
                         found = true;
+                        if fast.takes() {
+                            let lock = self.address_at(atomic.index);
+                            let argument = self.before(index).map(|state| state.register(ARGUMENT));
+                            let is_lock = lock == argument;
+                            let lock = lock.and_then(Value::as_constant);
+                            passed.push(Passed { slow_path, is_lock, lock });
+                        }
                         // Two that are tested by one jump are seen by one probe.
                         if sites.values().any(|site| site.fast.takes() && site.points == points) {
                             continue;
@@ -182,7 +203,7 @@ impl Finder<'_> {
         }
         self.tries(&mut sites);
         self.keep_apart(&mut sites);
-        Found { sites: sites.into_values().collect(), unrecognised, looked_at }
+        Found { sites: sites.into_values().collect(), unrecognised, looked_at, passed }
     }
 
     /// Compare-and-exchange instructions on locks that are let go of in this function, or are known from elsewhere:
