@@ -402,8 +402,9 @@ impl Source {
         }
         let site = self.sites.get(record.header.site as usize).map(|site| &site.kind);
         let (spec, fast, address, stack) = match site {
-            Some(&SiteKind::Call { spec, .. }) => {
-                (spec, in_line(spec), record.object, Location::Call(record.frames))
+            Some(&SiteKind::Call { spec, object, .. }) => {
+                let address = object.map_or(record.object, |object| object.0);
+                (spec, in_line(spec), address, Location::Call(record.frames))
             }
             Some(&SiteKind::Inlined(InlinedPlace { spec, fast, at, plus })) => {
                 let mut frames = record.frames;

@@ -69,6 +69,18 @@ pub struct Unrecognised {
     pub reason: &'static str,
 }
 
+/// What a slow path gets that takes a lock. Where all callers have one lock, link-time optimisation may leave the
+/// argument out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Passed {
+    /// The slow path.
+    pub slow_path: usize,
+    /// Whether its argument is the lock of the fast path.
+    pub is_lock: bool,
+    /// The lock's address in the file, if it is one.
+    pub lock: Option<u64>,
+}
+
 /// What was found in a function.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Found {
@@ -76,6 +88,10 @@ pub struct Found {
     pub sites: Vec<InlinedSite>,
     /// Calls without.
     pub unrecognised: Vec<Unrecognised>,
+    /// Slow paths whose results are looked at.
+    pub looked_at: Vec<usize>,
+    /// What slow paths that take locks get.
+    pub passed: Vec<Passed>,
 }
 
 /// What the code of a file says of functions and of what the dynamic linker fills in.
@@ -135,14 +151,17 @@ struct Atomic {
 impl Finder<'_> {
     fn find(&self) -> Found {
         let mut sites: BTreeMap<u64, InlinedSite> = BTreeMap::new();
-        let mut unrecognised = Vec::new();
+        let (mut unrecognised, mut looked_at, mut passed) = (Vec::new(), Vec::new(), Vec::new());
         for (index, instruction) in self.values.instructions().iter().enumerate() {
             let Some((slow_path, fast)) =
                 self.callee(index).and_then(|callee| (self.surroundings.slow_path_at)(callee))
             else {
                 continue;
             };
-            if fast == Fast::Nothing {
+            if self.looks_at_result(index) {
+                looked_at.push(slow_path);
+            }
+            if fast == Fast::Nothing || (fast == Fast::LetGoAndWake && !self.wakes(index)) {
                 continue;
             }
             let (before, visited) = self.atomics_before(index);
@@ -160,6 +179,13 @@ impl Finder<'_> {
                 match points {
                     Ok(points) => {
                         found = true;
+                        if fast.takes() {
+                            let lock = self.address_at(atomic.index);
+                            let argument = self.before(index).map(|state| state.register(ARGUMENT));
+                            let is_lock = lock == argument;
+                            let lock = lock.and_then(Value::as_constant);
+                            passed.push(Passed { slow_path, is_lock, lock });
+                        }
                         // Two that are tested by one jump are seen by one probe.
                         if sites.values().any(|site| site.fast.takes() && site.points == points) {
                             continue;
@@ -171,13 +197,13 @@ impl Finder<'_> {
                     Err(why) => reason = why,
                 }
             }
-            if !found {
+            if !found && fast != Fast::LetGoAndWake {
                 unrecognised.push(Unrecognised { at: instruction.ip(), slow_path, reason });
             }
         }
         self.tries(&mut sites);
         self.keep_apart(&mut sites);
-        Found { sites: sites.into_values().collect(), unrecognised }
+        Found { sites: sites.into_values().collect(), unrecognised, looked_at, passed }
     }
 
     /// Compare-and-exchange instructions on locks that are let go of in this function, or are known from elsewhere:
@@ -306,6 +332,38 @@ impl Finder<'_> {
         }
     }
 
+    /// Whether the result of a call is looked at. Where nobody does, link-time optimisation may leave it out.
+    fn looks_at_result(&self, call: usize) -> bool {
+        let mut info = InstructionInfoFactory::new();
+        let mut index = call;
+        for _ in 0..NEAR {
+            let [next] = self.values.successors(index)[..] else { break };
+            index = next;
+            let instruction = self.instruction(index);
+            if matches!(instruction.flow_control(), FlowControl::Call | FlowControl::IndirectCall) {
+                return false;
+            }
+            for used in info.info(instruction).used_registers() {
+                if number(used.register()) == Some(RESULT) {
+                    return used.access() != OpAccess::Write;
+                }
+            }
+        }
+        // It may be passed on to a caller.
+        true
+    }
+
+    /// Whether a call of `syscall` wakes threads that wait on a futex.
+    fn wakes(&self, call: usize) -> bool {
+        /// `SYS_futex`, and `FUTEX_WAKE` with `FUTEX_PRIVATE_FLAG`.
+        const FUTEX: u64 = 202;
+        const WAKE: u64 = 0x81;
+        self.before(call).is_some_and(|state| {
+            let constant = |register| state.register(register).as_constant();
+            constant(ARGUMENT) == Some(FUTEX) && constant(THIRD_ARGUMENT) == Some(WAKE)
+        })
+    }
+
     fn is_atomic(&self, index: usize) -> bool {
         let instruction = self.instruction(index);
         instruction.has_lock_prefix()
@@ -364,12 +422,25 @@ impl Finder<'_> {
         if fast.takes() && !exchanges {
             return false;
         }
+        if fast == Fast::LetGoAndWake && !self.clears(atomic.index) {
+            return false;
+        }
         if atomic.jumps <= 1 && !is_call && (!fast.takes() || self.decides(atomic.index)) {
             return true;
         }
         let lock = self.address_at(atomic.index);
-        let argument = self.before(slow).map(|state| state.register(ARGUMENT));
+        let register = if fast == Fast::LetGoAndWake { SECOND_ARGUMENT } else { ARGUMENT };
+        let argument = self.before(slow).map(|state| state.register(register));
         lock.is_some() && lock == argument
+    }
+
+    /// Whether an instruction exchanges what is in memory for 0.
+    fn clears(&self, index: usize) -> bool {
+        let instruction = self.instruction(index);
+        let new = number(instruction.op1_register())
+            .zip(self.before(index))
+            .and_then(|(register, state)| state.register(register).as_constant());
+        instruction.mnemonic() == Mnemonic::Xchg && new == Some(0)
     }
 
     /// Whether the jump after a compare-and-exchange depends on nothing else.
@@ -401,8 +472,10 @@ impl Finder<'_> {
         /// What is added to the state of std's `RwLock`: one reader less, and the writer less.
         const READER: u32 = 1_u32.wrapping_neg();
         const WRITER: u32 = 0x3fff_ffff_u32.wrapping_neg();
-        if fast != Fast::LetGoEither {
-            return fast;
+        match fast {
+            Fast::LetGoEither => {}
+            Fast::LetGoAndWake => return Fast::LetGo,
+            _ => return fast,
         }
         let instruction = self.instruction(index);
         let operand = match instruction.op1_kind() {
@@ -612,6 +685,9 @@ impl Finder<'_> {
 
 /// The register of the first argument, `rdi`.
 const ARGUMENT: u8 = 7;
+/// The registers of the second and the third one, `rsi` and `rdx`.
+const SECOND_ARGUMENT: u8 = 6;
+const THIRD_ARGUMENT: u8 = 2;
 const STACK_POINTER: u8 = 4;
 
 /// The condition of a jump, as the processor encodes it.

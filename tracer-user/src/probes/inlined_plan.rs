@@ -6,13 +6,16 @@ use std::{
     collections::{HashMap, HashSet},
 };
 
-use iced_x86::{Decoder, DecoderOptions, FlowControl, Mnemonic};
+use iced_x86::{
+    Decoder, DecoderOptions, FlowControl, InstructionInfoFactory, Mnemonic, OpAccess, Register,
+};
 use tracer_ebpf::{Cookie, Kind};
 
 use super::{
+    calls::Role,
     code_graph::Imports,
     functions::{Function, Functions},
-    inlined::{self, Helper, InlinedPoint, InlinedSite, Surroundings},
+    inlined::{self, Found, Helper, InlinedPoint, InlinedSite, Passed, Surroundings},
     plan::{InlinedPlace, Planner, SiteKind},
     slow_paths::{self, Fast, SlowPath},
 };
@@ -130,21 +133,8 @@ impl Planner<'_, '_> {
     pub(super) fn inlined_locks(&mut self) {
         let file = self.file;
         let slow = SlowPaths::of(file);
-        if slow.list.is_empty() {
+        if !slow.list.iter().any(|path| path.fast.takes()) {
             return;
-        }
-        let mut whole = HashSet::new();
-        let mut starts: Vec<(u64, usize)> =
-            slow.own.iter().map(|(&at, &path)| (at, path)).collect();
-        starts.sort_unstable();
-        for &(start, path) in &starts {
-            let call = slow.list[path].call;
-            let same = |&&(_, other): &&(u64, usize)| slow.list[other].call.role == call.role;
-            let others: Vec<LinkAddr> =
-                starts.iter().filter(same).map(|&(start, _)| LinkAddr(start)).collect();
-            if self.call(call, LinkAddr(start), &others) {
-                whole.insert(start);
-            }
         }
         let functions = Functions::of(file);
         let helpers: HashMap<u64, Helper> = functions
@@ -163,19 +153,43 @@ impl Planner<'_, '_> {
             helper_at: &|address| helpers.get(&address).copied(),
             static_lock: &|address| statics.borrow().get(&address).copied(),
         };
-        let mut known = HashSet::new();
-        // What is seen as a whole is not looked into.
-        let (own, inside): (Vec<&Function>, Vec<&Function>) = functions
-            .iter()
-            .filter(|function| !whole.contains(&function.start.0))
-            .partition(|function| slow_paths::locks_for_itself(&function.name));
+        let look_into = |function: &Function| {
+            let parts = function.parts(file).unwrap_or_default();
+            inlined::inlined_locks(&parts, &surroundings)
+        };
+        let (own, inside): (Vec<&Function>, Vec<&Function>) =
+            functions.iter().partition(|function| slow_paths::locks_for_itself(&function.name));
         for function in own.iter().filter(|function| slow.are_in(function)) {
             self.ignore(function);
         }
-        for function in inside.iter().filter(|function| slow.are_in(function)) {
+        let (starts, others): (Vec<&Function>, Vec<&Function>) =
+            inside.iter().partition(|function| slow.own.contains_key(&function.start.0));
+        let mut found: Vec<(&Function, Option<Found>)> = others
+            .iter()
+            .filter(|function| slow.are_in(function))
+            .map(|&function| (function, look_into(function)))
+            .collect();
+        let looked_at: HashSet<usize> = found
+            .iter()
+            .filter_map(|(_, found)| found.as_ref())
+            .flat_map(|found| found.looked_at.iter().copied())
+            .collect();
+        let all = || found.iter().filter_map(|(_, found)| found.as_ref());
+        let passed: Vec<Passed> = all().flat_map(|found| found.passed.iter().copied()).collect();
+        let unknown: HashSet<usize> =
+            all().flat_map(|found| &found.unrecognised).map(|call| call.slow_path).collect();
+        let lock_of = |path: usize| lock_of(path, &passed, unknown.contains(&path));
+        let whole = self.slow_paths(&slow, &looked_at, &lock_of);
+        // What is seen as a whole is not looked into.
+        let rest = starts.iter().filter(|function| !whole.contains(&function.start.0));
+        found.extend(
+            rest.filter(|function| slow.are_in(function))
+                .map(|&function| (function, look_into(function))),
+        );
+        let mut known = HashSet::new();
+        for (function, found) in found {
             let name = &function.name.short;
-            let parts = function.parts(file).unwrap_or_default();
-            let Some(found) = inlined::inlined_locks(&parts, &surroundings) else {
+            let Some(found) = found else {
                 self.skip(
                     format!("locks in `{name}`"),
                     "its code cannot be taken apart".to_owned(),
@@ -201,15 +215,68 @@ impl Planner<'_, '_> {
             }
         }
         let is_static = |address: u64| statics.borrow().contains_key(&address);
-        for function in inside.iter().filter(|function| exchanges(function, file, &is_static)) {
-            let parts = function.parts(file).unwrap_or_default();
-            let found = inlined::inlined_locks(&parts, &surroundings).unwrap_or_default();
-            for site in found.sites {
+        for function in others.iter().filter(|function| exchanges(function, file, &is_static)) {
+            for site in look_into(function).unwrap_or_default().sites {
                 if site.fast.takes() && known.insert(site.at) {
                     self.inlined(slow.list[site.slow_path], &site);
                 }
             }
         }
+    }
+
+    /// Adds the probes of the slow paths themselves; returns where those start that have some. `looked_at` are those
+    /// whose results anybody looks at.
+    fn slow_paths(
+        &mut self,
+        slow: &SlowPaths<'_>,
+        looked_at: &HashSet<usize>,
+        lock_of: &dyn Fn(usize) -> LockOf,
+    ) -> HashSet<u64> {
+        let mut starts: Vec<(u64, usize)> =
+            slow.own.iter().map(|(&at, &path)| (at, path)).collect();
+        starts.sort_unstable();
+        let mut whole = HashSet::new();
+        for &(start, path) in &starts {
+            let mut call = slow.list[path].call;
+            let same = |&&(_, other): &&(u64, usize)| slow.list[other].call.role == call.role;
+            let others: Vec<LinkAddr> =
+                starts.iter().filter(same).map(|&(start, _)| LinkAddr(start)).collect();
+            // They return whether the time was up, and without a time they always succeed.
+            call.role = match call.role {
+                Role::TakenIfTrue if !looked_at.contains(&path) => Role::Taken,
+                Role::TakenSharedIfTrue if !looked_at.contains(&path) => Role::TakenShared,
+                other => other,
+            };
+            let lock = lock_of(path);
+            let arguments: &[Register] = match call.role {
+                Role::ConditionWaitAlways | Role::ConditionWaitIfTrue => {
+                    &[Register::RDI, Register::RSI]
+                }
+                Role::Signal => &[Register::RDI],
+                _ => &[],
+            };
+            let code = self.file.function_containing(LinkAddr(start)).and_then(|extent| {
+                let length = usize::try_from(extent.end.0.checked_sub(start)?).ok()?;
+                self.file.bytes_at(LinkAddr(start), length)
+            });
+            let reads = arguments.is_empty() || code.is_some_and(|code| reads(code, arguments));
+            if lock == LockOf::Unknown || !reads {
+                let reason = "its argument was optimised away".to_owned();
+                self.skip(format!("{} in {}", call.name, self.module.name()), reason);
+                continue;
+            }
+            if !self.call(call, LinkAddr(start), &others) {
+                continue;
+            }
+            whole.insert(start);
+            if let LockOf::Static(lock) = lock
+                && let Some(site) = self.plan.sites.last_mut()
+                && let SiteKind::Call { object, .. } = &mut site.kind
+            {
+                *object = self.module.process_address(LinkAddr(lock));
+            }
+        }
+        whole
     }
 
     /// Calls from this function do not count.
@@ -260,6 +327,59 @@ impl Planner<'_, '_> {
     }
 }
 
+/// Whether a function reads these registers before it writes to them, in the straight line from its start.
+fn reads(code: &[u8], registers: &[Register]) -> bool {
+    let mut info = InstructionInfoFactory::new();
+    let mut missing = registers.to_vec();
+    for instruction in &mut Decoder::with_ip(64, code, 0, DecoderOptions::NONE) {
+        let used = info.info(&instruction).used_registers();
+        let is_of = |register: Register| {
+            used.iter().filter(move |used| used.register().full_register() == register)
+        };
+        let overwritten = |&register: &Register| {
+            is_of(register).any(|used| used.access() == OpAccess::Write)
+                && is_of(register).all(|used| used.access() == OpAccess::Write)
+        };
+        if missing.iter().any(overwritten) {
+            return false;
+        }
+        missing.retain(|&register| is_of(register).next().is_none());
+        if missing.is_empty() {
+            return true;
+        }
+        if matches!(
+            instruction.flow_control(),
+            FlowControl::Call | FlowControl::IndirectCall | FlowControl::Return
+        ) {
+            return false;
+        }
+    }
+    false
+}
+
+/// How a slow path knows the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LockOf {
+    Argument,
+    /// It is always this one.
+    Static(u64),
+    Unknown,
+}
+
+/// How a slow path knows the lock, by what its callers do; `unknown` when there are some of which that is not known.
+fn lock_of(path: usize, passed: &[Passed], unknown: bool) -> LockOf {
+    let calls = || passed.iter().filter(|call| call.slow_path == path);
+    // Where paths meet it may not be seen that the argument is the lock.
+    let mut locks: Vec<Option<u64>> = calls().map(|call| call.lock).collect();
+    locks.dedup();
+    match locks[..] {
+        _ if calls().all(|call| call.is_lock) => LockOf::Argument,
+        [Some(lock)] if !unknown => LockOf::Static(lock),
+        [Some(_)] => LockOf::Unknown,
+        _ => LockOf::Argument,
+    }
+}
+
 const fn action(fast: Fast) -> &'static str {
     match fast {
         Fast::Take | Fast::TakeShared => "taking",
@@ -298,5 +418,33 @@ fn helper(name: &Name) -> Option<Helper> {
         Some(Helper::Other)
     } else {
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_function_that_does_not_read_an_argument_does_not_get_it() {
+        // mov rbx,rdi; mov r12,rsi; ret
+        let code = [0x48, 0x89, 0xfb, 0x49, 0x89, 0xf4, 0xc3];
+        assert!(reads(&code, &[Register::RDI, Register::RSI]));
+        assert!(!reads(&code, &[Register::RDX]));
+        // mov edi,202; mov rax,rdi
+        assert!(!reads(&[0xbf, 0xca, 0, 0, 0, 0x48, 0x89, 0xf8], &[Register::RDI]));
+    }
+
+    #[test]
+    fn an_argument_that_all_callers_would_have_alike_may_be_left_out() {
+        let call = |is_lock, lock| Passed { slow_path: 1, is_lock, lock };
+        let one = [call(true, Some(8)), call(true, Some(8))];
+        assert_eq!(lock_of(1, &one, false), LockOf::Argument);
+        let left_out = [call(false, Some(8)), call(true, Some(8))];
+        assert_eq!(lock_of(1, &left_out, false), LockOf::Static(8));
+        assert_eq!(lock_of(1, &left_out, true), LockOf::Unknown);
+        let merged = [call(false, Some(8)), call(true, Some(16))];
+        assert_eq!(lock_of(1, &merged, false), LockOf::Argument);
+        assert_eq!(lock_of(0, &merged, true), LockOf::Argument, "no caller is known");
     }
 }

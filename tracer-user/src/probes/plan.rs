@@ -44,6 +44,8 @@ pub enum SiteKind {
         spec: CallSpec,
         /// The address after its last instruction; that of its first one where it is not known.
         end: ProcessAddr,
+        /// The object, where the function does not get it as an argument.
+        object: Option<ProcessAddr>,
     },
     /// Where a lock is taken or let go of in line.
     Inlined(InlinedPlace),
@@ -403,7 +405,7 @@ impl Planner<'_, '_> {
         let Some(address) = self.module.process_address(start) else { return false };
         let end = self.file.function_containing(start).map_or(start, |extent| extent.end);
         let end = self.module.process_address(end).unwrap_or(address);
-        let site = self.add_site(address, SiteKind::Call { spec, end });
+        let site = self.add_site(address, SiteKind::Call { spec, end, object: None });
         for CallPoint { program, address, kind, flags, depth } in points {
             // Functions that jump into one another share their ends: what returns is told by the entry.
             let shared = program == ProbeProgram::CallEnd && flags & Cookie::LEAF == 0;

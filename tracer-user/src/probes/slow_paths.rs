@@ -32,6 +32,8 @@ pub enum Fast {
     LetGoEither,
     /// Held exclusively before, shared after it.
     Downgrade,
+    /// Let go of, by writing 0 to it, when the call wakes a thread that waits for what its second argument points to.
+    LetGoAndWake,
     /// Nothing: it is the whole.
     Nothing,
 }
@@ -59,7 +61,7 @@ const fn slow(
 }
 
 /// All of them.
-const SLOW_PATHS: [SlowPath; 16] = [
+const SLOW_PATHS: [SlowPath; 17] = [
     slow(STD, "Mutex::lock_contended", "std::sync::Mutex", Object::Mutex, Role::Taken, Fast::Take),
     slow(STD, "Mutex::wake", "std::sync::Mutex", Object::Mutex, Role::Inner, Fast::LetGo),
     slow(
@@ -174,7 +176,11 @@ const SLOW_PATHS: [SlowPath; 16] = [
         Role::Inner,
         Fast::Downgrade,
     ),
+    // The slow path of std's mutex is short enough to be put in line by link-time optimisation.
+    slow("", SYSCALL, "std::sync::Mutex", Object::Mutex, Role::Inner, Fast::LetGoAndWake),
 ];
+
+const SYSCALL: &str = "syscall";
 
 /// Parts of mangled names of which each slow path has one: most symbols need not be demangled.
 const HINTS: [&str; 7] =
@@ -183,11 +189,17 @@ const HINTS: [&str; 7] =
 /// The slow path of this symbol.
 #[must_use]
 pub fn slow_path(symbol: &str) -> Option<&'static SlowPath> {
+    if symbol == SYSCALL {
+        return SLOW_PATHS.iter().find(|path| path.end == SYSCALL);
+    }
     if !HINTS.iter().any(|hint| symbol.contains(hint)) {
         return None;
     }
     let name = Name::demangle(symbol).short.replace(['<', '>'], "");
-    SLOW_PATHS.iter().find(|path| name.starts_with(path.root) && name.ends_with(path.end))
+    let is_it = |path: &&SlowPath| {
+        path.end != SYSCALL && name.starts_with(path.root) && name.ends_with(path.end)
+    };
+    SLOW_PATHS.iter().find(is_it)
 }
 
 /// Whether a function takes locks for itself, and not for those who call it: what is printed is in order without

@@ -52,7 +52,7 @@ impl InlineLocks {
                 self.holds.insert(key, Hold::Shared(1));
                 (held.map(|_| Op::Release(lock)), Some(Op::AcquireShared(lock)))
             }
-            (Fast::LetGo | Fast::LetGoEither, Some(Hold::Exclusive)) => {
+            (Fast::LetGo | Fast::LetGoEither | Fast::LetGoAndWake, Some(Hold::Exclusive)) => {
                 (Some(Op::Release(lock)), None)
             }
             (Fast::LetGoShared | Fast::LetGoEither, Some(Hold::Shared(times))) => {

@@ -45,7 +45,7 @@ fn taking(argument: u8) -> Vec<u8> {
 
 #[test]
 fn a_lock_is_taken_where_the_jump_to_the_slow_path_is_not() {
-    let Found { sites, unrecognised } = found(&taking(8));
+    let Found { sites, unrecognised, .. } = found(&taking(8));
     assert_eq!(unrecognised, []);
     // `jne` leads to the slow path: it is taken when the opposite, 4 (equal), holds.
     let point = InlinedPoint { address: 0x100c, lock: in_register(7, 8), condition: Some(4) };
@@ -58,7 +58,7 @@ fn a_slow_path_alone_is_told() {
     let mut code = vec![0x90];
     call(&mut code, TAKE);
     code.push(0xc3);
-    let Found { sites, unrecognised } = found(&code);
+    let Found { sites, unrecognised, .. } = found(&code);
     assert_eq!((sites, unrecognised.len()), (vec![], 1));
 }
 
@@ -69,7 +69,7 @@ fn a_release_is_seen_at_a_jump_before_it_on_each_way() {
         vec![0x85, 0xf6, 0x74, 3, 0x0f, 0x1f, 0, 0x31, 0xc0, 0x87, 7, 0x83, 0xf8, 2, 0x74, 1, 0xc3];
     call(&mut code, LET_GO);
     code.push(0xc3);
-    let Found { sites, unrecognised } = found(&code);
+    let Found { sites, unrecognised, .. } = found(&code);
     assert_eq!(unrecognised, []);
     let [site] = &sites[..] else { panic!("{sites:?}") };
     assert_eq!((site.at, site.fast), (0x1009, Fast::LetGo));
