@@ -266,6 +266,17 @@ fn a_library_that_comes_again_and_one_that_stays() {
     assert_eq!(report.counts.transactions - report.counts.unary_transactions, 3);
 }
 
+#[test]
+fn a_stop_for_a_library_is_not_seen_by_the_program() {
+    require_bpf!();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let library = library(folder.path(), "libone.so", "plugin", &["-O2", "-DMARKED"]);
+    let program = c("late_signals", &["-g", "-O2"]);
+    let ended = Avtrace::on(&program).arguments([&library]).run();
+    let expected = "handled: 0\npending: 0, blocked: 1\n";
+    assert_eq!((ended.code, &*ended.stdout), (Some(0), expected), "{}", ended.stderr);
+}
+
 /// The child's report and the parent's.
 fn forked(split: &str) -> (Report, Report) {
     let program = c("forks", &["-g", "-O2"]);
