@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use tests::process::{child_of, run};
+use tests::programs::c_by;
 use tests::tracer::{avtrace_with, native};
 use tests::{Avtrace, Location, Program, Report, Violation, c, machine, require_bpf};
 
@@ -43,6 +44,38 @@ fn the_program_that_replaces_another_is_traced() {
     let (ended, reports) = Avtrace::on_path("env").arguments([&fixed.path]).reports();
     assert_eq!((ended.code, reports.len()), (Some(0), 2), "{}", ended.stderr);
     assert!(reports.iter().all(|report| report.violations.is_empty()), "{reports:#?}");
+}
+
+#[test]
+fn the_text_says_which_program_it_is_about() {
+    require_bpf!();
+    let bank = c("bank", &["-g", "-O2"]);
+    let ended = Avtrace::on_path("env").arguments([&bank.path]).run();
+    assert_eq!(ended.code, Some(66), "{}", ended.stderr);
+    let mut lines = ended.stderr.lines();
+    let first = lines.next().expect("a name");
+    assert!(first.ends_with("`), until it replaced its program:"), "{first}");
+    assert_eq!(lines.next(), Some("nothing was checked: no region ran"));
+    assert_eq!(lines.next(), Some(""));
+    let second = lines.next().expect("a name");
+    assert!(second.ends_with(&format!("(`{}`):", bank.path.display())), "{second}");
+    assert!(lines.next().is_some_and(|line| line.starts_with("violation v1")), "{ended:?}");
+}
+
+#[test]
+fn a_variable_of_a_later_program_is_watched() {
+    require_bpf!();
+    let bank = c("bank", &["-g", "-O2"]);
+    let (ended, reports) = Avtrace::on_path("env")
+        .options(["--follow-forks", "--watch", "account.balance"])
+        .arguments([&bank.path])
+        .reports();
+    assert_eq!(ended.code, Some(66), "{}", ended.stderr);
+    let [env, traced] = &reports[..] else { panic!("two reports: {reports:#?}") };
+    assert!(notes(env).contains("no variable is called `account`"), "{}", notes(env));
+    let evidence: Vec<&str> =
+        traced.violations.iter().map(|violation| &*violation.evidence).collect();
+    assert_eq!(evidence, ["data", "sync"], "{traced:#?}");
 }
 
 #[test]
@@ -196,6 +229,43 @@ fn regions_of_a_library_that_is_loaded_later() {
 }
 
 #[test]
+fn a_library_that_musl_loads_later() {
+    require_bpf!();
+    if !machine::have("musl-gcc") {
+        machine::skip("musl-gcc is not installed");
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let host = c_by("musl-gcc", "host", &["-g", "-O2"]);
+    let flags = ["-g", "-O2", "-shared", "-fPIC", "-DMARKED"];
+    let library = folder.path().join("libmarked.so");
+    fs::copy(c_by("musl-gcc", "plugin", &flags).path, &library).expect("a copy");
+    let (ended, report) = Avtrace::on(&host).arguments([&library]).report();
+    assert_eq!((ended.code, &*ended.stdout), (Some(66), "balance: 10\n"), "{}", ended.stderr);
+    check_refill(report.only_violation(), "refill");
+    let fixed = format!("{}:fixed", library.display());
+    let (ended, report) = Avtrace::on(&host).arguments([&fixed]).report();
+    assert_eq!((ended.code, &*ended.stdout), (Some(0), "balance: 11\n"), "{}", ended.stderr);
+    assert_eq!(report.counts.transactions - report.counts.unary_transactions, 1);
+}
+
+#[test]
+fn a_second_copy_of_the_c_library() {
+    require_bpf!();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let library = library(folder.path(), "libone.so", "plugin", &["-O2", "-DMARKED"]);
+    let host = c("host", &["-g", "-O2", "-DAPART"]);
+    let (ended, report) = Avtrace::on(&host).arguments([&library]).report();
+    assert_eq!((ended.code, &*ended.stdout), (Some(66), "balance: 10\n"), "{}", ended.stderr);
+    check_refill(report.only_violation(), "refill");
+    assert!(notes(&report).contains("`libc.so.6` is loaded more than once"), "{}", notes(&report));
+    let fixed = format!("{}:fixed", library.display());
+    let (ended, report) = Avtrace::on(&host).arguments([&fixed]).report();
+    assert_eq!((ended.code, &*ended.stdout), (Some(0), "balance: 11\n"), "{}", ended.stderr);
+    assert!(report.violations.is_empty(), "{report:#?}");
+}
+
+#[test]
 fn a_library_that_never_comes_is_told() {
     require_bpf!();
     let bank = c("bank_fixed", &["-g", "-O2"]);
@@ -264,6 +334,17 @@ fn a_library_that_comes_again_and_one_that_stays() {
         check_refill(violation, "refill");
     }
     assert_eq!(report.counts.transactions - report.counts.unary_transactions, 3);
+}
+
+#[test]
+fn a_stop_for_a_library_is_not_seen_by_the_program() {
+    require_bpf!();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let library = library(folder.path(), "libone.so", "plugin", &["-O2", "-DMARKED"]);
+    let program = c("late_signals", &["-g", "-O2"]);
+    let ended = Avtrace::on(&program).arguments([&library]).run();
+    let expected = "handled: 0\npending: 0, blocked: 1\n";
+    assert_eq!((ended.code, &*ended.stdout), (Some(0), expected), "{}", ended.stderr);
 }
 
 /// The child's report and the parent's.

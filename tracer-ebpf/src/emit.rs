@@ -2,7 +2,7 @@
 
 use aya_ebpf::{
     Global,
-    bindings::{BPF_RB_NO_WAKEUP, bpf_pidns_info},
+    bindings::{BPF_RB_FORCE_WAKEUP, BPF_RB_NO_WAKEUP, bpf_pidns_info},
     helpers::{bpf_get_current_pid_tgid, bpf_get_ns_current_pid_tgid, bpf_probe_read_user},
     macros::map,
     maps::{Array, HashMap, PerCpuArray, RingBuf},
@@ -116,7 +116,7 @@ pub fn header(kind: Kind, tid: u32, site: u32) -> Header {
 
 /// The header of a record made now with this detail; the kind by its number.
 pub fn call_header(kind: u16, detail: u16, tid: u32, site: u32) -> Header {
-    Header { kind, detail, tid, site, lost: lost_total(), process: process(), reserved: 0 }
+    Header { kind, detail, tid, site, lost: lost_total(), process: process(), plan: 0 }
 }
 
 /// An aligned load of 8 bytes is one instruction: it sees the counter before or after an increment, never between.
@@ -132,6 +132,17 @@ pub fn submit<T: Copy + 'static>(class: Class, record: T) {
     if let Some(mut entry) = EVENTS.reserve::<T>(0) {
         entry.write(record);
         entry.submit(BPF_RB_NO_WAKEUP.into());
+    } else {
+        count_lost(class);
+    }
+}
+
+/// Writes a record that somebody waits for, and wakes the reader. `make` is called when there is room for it, and only
+/// then.
+pub fn submit_now<T: Copy + 'static>(class: Class, make: impl FnOnce() -> T) {
+    if let Some(mut entry) = EVENTS.reserve::<T>(0) {
+        entry.write(make());
+        entry.submit(BPF_RB_FORCE_WAKEUP.into());
     } else {
         count_lost(class);
     }

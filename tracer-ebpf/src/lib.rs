@@ -132,8 +132,8 @@ pub struct Header {
     pub lost: u32,
     /// The process, as the initial PID namespace numbers it: tells processes apart, and nothing else.
     pub process: u32,
-    /// 0; reserved.
-    pub reserved: u32,
+    /// 0; user space keeps the number of the site's plan here.
+    pub plan: u32,
 }
 
 /// A region's begin or end.

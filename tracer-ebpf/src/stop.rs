@@ -75,9 +75,7 @@ pub fn libraries(ctx: ProbeContext) -> u32 {
     let state = unsafe { bpf_probe_read_user((list + STATE) as *const u32) };
     // A list that cannot be read may be whole.
     if state.unwrap_or(CONSISTENT) == CONSISTENT {
-        let number = stop(thread.tgid);
-        debug_log!(&ctx, "libraries: tid {} stop {}", thread.tid, number);
-        thread::submit_stop(&ctx, Kind::Libraries, thread.tid, number);
+        thread::stop_for(&ctx, Kind::Libraries, thread);
     }
     0
 }

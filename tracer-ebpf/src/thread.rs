@@ -12,8 +12,8 @@ use tracer_ebpf::{Class, FRAMES, KernelLayout, Kind, SyncRecord, ThreadRecord};
 use crate::{
     debug_log,
     emit::{
-        PROCESSES, call_header, follows, header, plan_of, process, submit, traced, traced_at,
-        traced_thread,
+        PROCESSES, Traced, call_header, follows, header, plan_of, process, submit, submit_now,
+        traced, traced_at, traced_thread,
     },
     stop::stop,
 };
@@ -90,9 +90,7 @@ pub fn exit(ctx: RawTracePointContext) -> i32 {
 #[raw_tracepoint]
 pub fn exec(ctx: RawTracePointContext) -> i32 {
     let Some(thread) = traced() else { return 0 };
-    let number = stop(thread.tgid);
-    debug_log!(&ctx, "exec: tid {} stop {}", thread.tid, number);
-    submit_stop(&ctx, Kind::Exec, thread.tid, number);
+    stop_for(&ctx, Kind::Exec, thread);
     0
 }
 
@@ -124,9 +122,14 @@ pub fn thread_pointer(task: *const u8) -> u64 {
     read(task, KERNEL_LAYOUT.load().task_fsbase)
 }
 
-/// A record of a stop with this number.
-pub fn submit_stop(ctx: &impl EbpfContext, kind: Kind, tid: u32, number: u32) {
-    submit_thread(ctx, (kind, 0, tid), 0, (number, 0));
+/// Stops the current process and records why. Where there is no room for the record the process runs on: nobody would
+/// know that it waits.
+pub fn stop_for(ctx: &impl EbpfContext, kind: Kind, thread: Traced) {
+    submit_now(Class::Thread, || {
+        let number = stop(thread.tgid);
+        debug_log!(ctx, "stop: tgid {} kind {} number {}", thread.tgid, kind as u16, number);
+        thread_record(ctx, (kind, 0, thread.tid), 0, (number, 0))
+    });
 }
 
 /// What happened, its detail, and who did it; the child's ids.
@@ -135,18 +138,25 @@ fn submit_thread(
     ctx: &impl EbpfContext,
     (kind, detail, tid): (Kind, u16, u32),
     pthread: u64,
-    (child, child_process): (u32, u32),
+    children: (u32, u32),
 ) {
-    submit(
-        Class::Thread,
-        ThreadRecord {
-            header: call_header(kind as u16, detail, tid, 0),
-            pthread,
-            child,
-            child_process,
-            comm: ctx.command().unwrap_or_default(),
-        },
-    );
+    submit(Class::Thread, thread_record(ctx, (kind, detail, tid), pthread, children));
+}
+
+#[inline(always)]
+fn thread_record(
+    ctx: &impl EbpfContext,
+    (kind, detail, tid): (Kind, u16, u32),
+    pthread: u64,
+    (child, child_process): (u32, u32),
+) -> ThreadRecord {
+    ThreadRecord {
+        header: call_header(kind as u16, detail, tid, 0),
+        pthread,
+        child,
+        child_process,
+        comm: ctx.command().unwrap_or_default(),
+    }
 }
 
 /// A task's number in its innermost PID namespace, and how deep that is.

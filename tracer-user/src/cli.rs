@@ -90,6 +90,9 @@ pub struct RunArgs {
     pub list_regions: bool,
 
     /// Also record the events in FILE, for `avtrace check`.
+    ///
+    /// Where there is more than one program (see --follow-forks), the others go to files beside it: of `t.avt`, the
+    /// second to `t.2.avt`.
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
 
@@ -179,6 +182,8 @@ pub struct OutputArgs {
     pub format: Format,
 
     /// Write the report to FILE.
+    ///
+    /// Where there are several reports, all go to it, one after the other; as JSON one a line.
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 

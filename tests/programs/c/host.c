@@ -2,12 +2,26 @@
  * host.c LIBRARY[:fixed]… - loads each library, calls its `run`, and unloads it, one after the other. With `+` before
  * its name a library stays loaded.
  *
+ * With -DAPART, each comes with copies of its own of all that it needs, such as the C library.
+ *
  * Prints where each `run` is the second time and later: `same` where the one before was, or `elsewhere`.
  */
+#ifdef APART
+#define _GNU_SOURCE
+#endif
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+
+static void *load(const char *name)
+{
+#ifdef APART
+    return dlmopen(LM_ID_NEWLM, name, RTLD_NOW);
+#else
+    return dlopen(name, RTLD_NOW);
+#endif
+}
 
 int main(int argc, char **argv)
 {
@@ -22,7 +36,7 @@ int main(int argc, char **argv)
         if (how != NULL)
             *how++ = '\0';
 
-        void *library = dlopen(name + stays, RTLD_NOW);
+        void *library = load(name + stays);
 
         if (library == NULL) {
             fprintf(stderr, "host: %s\n", dlerror());

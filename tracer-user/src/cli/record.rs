@@ -24,6 +24,9 @@ program cannot be read.";
 #[command(after_help = EXAMPLES)]
 pub struct RecordArgs {
     /// The file for the trace, in avtrace's own format. It is written over.
+    ///
+    /// Where there is more than one program (see --follow-forks), the others go to files beside it: of `t.avt`, the
+    /// second to `t.2.avt`.
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
 

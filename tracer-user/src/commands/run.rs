@@ -62,11 +62,25 @@ fn render_all(
             Format::Text => {
                 let gap = if index > 0 { "\n" } else { "" };
                 text += &format!("{gap}{}:\n", report::printable(&name(report)));
-                text += &render(report, arguments, destination)?;
+                if only_led_on(report) {
+                    text += "nothing was checked: no region ran\n";
+                } else {
+                    text += &render(report, arguments, destination)?;
+                }
             }
         }
     }
     Ok(text)
+}
+
+/// Whether a program did nothing but become another one, as `env` does: there is nothing to say about it.
+fn only_led_on(report: &Report) -> bool {
+    let Subject::Process { replaced, .. } = report.subject else { return false };
+    let counts = &report.counts;
+    replaced
+        && !report.has_findings()
+        && counts.transactions == counts.unary_transactions
+        && report::capture_warnings(report).is_empty()
 }
 
 /// What a report is about, in a line.

@@ -2,6 +2,7 @@
 //! nothing else, so that the buffer never fills because of what happens to the events.
 
 use std::{
+    os::fd::AsFd as _,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -12,6 +13,7 @@ use std::{
 
 use aya::maps::{MapData, RingBuf};
 use crossbeam_channel::{Receiver, Sender, bounded};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::sys::records::Record;
 
@@ -102,8 +104,21 @@ fn read(
         } else if last_round {
             return undecodable;
         } else {
-            thread::sleep(sleep);
+            rest(&events, sleep);
             sleep = (sleep * 2).min(SLEEP.1);
         }
+    }
+}
+
+/// Sleeps, but a long sleep ends at once when there is a record that somebody waits for. Most records wake nobody: to
+/// sleep a little lets them come in numbers.
+fn rest(events: &RingBuf<MapData>, sleep: Duration) {
+    match PollTimeout::try_from(sleep) {
+        Ok(timeout) if sleep >= Duration::from_millis(1) => {
+            let mut polled = [PollFd::new(events.as_fd(), PollFlags::POLLIN)];
+            // Whatever it returns: the buffer is looked at next.
+            let _ = poll(&mut polled, timeout);
+        }
+        _ => thread::sleep(sleep),
     }
 }

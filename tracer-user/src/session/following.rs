@@ -13,6 +13,7 @@ use std::{
 };
 
 use crossbeam_channel::Sender;
+use signal_hook::consts::SIGCONT;
 use tracer_ebpf::{Kind, PLANS, ThreadRecord};
 
 use super::{
@@ -28,7 +29,7 @@ use crate::{
     sys::{
         caught::{Caught, Reached},
         records::Record,
-        tracee::Ending,
+        tracee::{self, Ending},
     },
 };
 
@@ -48,8 +49,10 @@ pub struct Following {
     /// How many programs there were.
     programs: usize,
     alive: Alive,
-    /// Records of processes that are not known.
+    /// Records of processes that are not known, or of programs that they do not run any more.
     foreign: u64,
+    /// How many events had been lost at the latest record.
+    lost: u32,
     finished: Sender<Finished>,
 }
 
@@ -74,6 +77,7 @@ impl Following {
             plans: 1,
             programs: 1,
             foreign: 0,
+            lost: 0,
             finished,
         }
     }
@@ -106,7 +110,7 @@ impl Following {
             if image.who.parent.is_none() {
                 notes.iter().for_each(|note| image.note(note.clone()));
                 if self.foreign > 0 {
-                    image.note(format!("{} records were of no known process", self.foreign));
+                    image.note(format!("{} records were of no known program", self.foreign));
                 }
             }
             self.finish(image, end);
@@ -124,7 +128,25 @@ impl Following {
             self.foreign += 1;
             return;
         };
+        let header = record.header();
+        if std::mem::replace(&mut self.lost, header.lost) != header.lost {
+            self.find_lost_exec(index, header.process);
+            return self.of_image(record);
+        }
+        self.of_image(record);
+    }
+
+    /// A record of a process that is known.
+    fn of_image(&mut self, record: &Record) {
+        let header = record.header();
+        let Some(index) = self.image_of(header.process) else { return };
         self.current = index;
+        let has_site = !matches!(record, Record::Thread(..) | Record::Access(_));
+        if has_site && header.plan != self.images[index].who.plan {
+            // Of a program that was replaced, and the record of that was lost.
+            self.foreign += 1;
+            return;
+        }
         match record {
             Record::Thread(Kind::Exec, record) => self.exec(index, record),
             Record::Thread(Kind::Libraries, record) => self.libraries(index, record),
@@ -192,27 +214,41 @@ impl Following {
         }
         let (pid, tgid, thread) = (image.who.pid, image.who.tgid, record.header.tid);
         let caught = match record.child {
-            0 => Err(io::Error::other("the kernel does not stop it")),
+            0 => Err(io::Error::other("it could not be stopped")),
             _ => Caught::catch(pid, thread, image.who.parent.is_none()),
         };
         let started = Instant::now();
         image.libraries(kernel, thread);
         if let Err(error) = &caught {
             image.note(late("a library was loaded", error, started));
+            go_on(pid, record.child);
         }
         image.stops = image.stops.max(record.child);
         drop(caught);
         kernel.mark_continued(tgid, image.stops);
     }
 
-    fn exec(&mut self, index: usize, record: &ThreadRecord) {
-        let number = record.child;
-        if number != 0 && number <= self.images[index].stops {
-            return;
+    /// Records were lost: perhaps that of a program's replacement, which was not stopped for then.
+    fn find_lost_exec(&mut self, index: usize, process: u32) {
+        let image = &self.images[index];
+        let differs = |known| privileges::identity(image.who.pid).is_some_and(|now| now != known);
+        // When it stands still, the record of that is still to come.
+        if image.identity.is_some_and(differs) && self.kernel.stops(image.who.tgid) == image.stops {
+            self.replace(index, process, 0);
         }
+    }
+
+    fn exec(&mut self, index: usize, record: &ThreadRecord) {
+        if record.child == 0 || record.child > self.images[index].stops {
+            self.replace(index, record.header.process, record.child);
+        }
+    }
+
+    /// The process runs another program, and was stopped with this number, or not at all.
+    fn replace(&mut self, index: usize, process: u32, number: u32) {
         let old = self.images.swap_remove(index);
         self.current = 0;
-        let (is_first, process) = (old.who.parent.is_none(), record.header.process);
+        let is_first = old.who.parent.is_none();
         let who = Who {
             number: old.who.number + 1,
             argv: privileges::arguments(old.who.pid),
@@ -224,7 +260,7 @@ impl Following {
         self.finish(old, End::Replaced);
         let started = Instant::now();
         let caught = match number {
-            0 => Err(io::Error::other("the kernel does not stop it")),
+            0 => Err(io::Error::other("it could not be stopped")),
             _ => Caught::catch(pid, pid, is_first),
         };
         self.detach_unused(old_plan);
@@ -242,9 +278,12 @@ impl Following {
         };
         if let Err(error) = &caught {
             image.note(late("the program started", error, started));
+            go_on(pid, number);
         }
         image.key = Some(process);
-        let stops = self.kernel.stops(who.tgid).max(recorded);
+        image.identity = privileges::identity(who.pid);
+        // One that was not stopped runs, and may have been stopped for something else by now.
+        let stops = if number == 0 { recorded } else { self.kernel.stops(who.tgid).max(recorded) };
         image.stops = stops;
         image.start_recorder(self.programs);
         self.programs += 1;
@@ -324,6 +363,13 @@ impl Following {
             }
         }
         Err("it replaces its program again and again".to_owned())
+    }
+}
+
+/// Continues a process that was stopped with this number and could not be held.
+fn go_on(pid: u32, number: u32) {
+    if number != 0 {
+        tracee::send_signal(pid, SIGCONT);
     }
 }
 

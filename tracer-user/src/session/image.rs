@@ -17,6 +17,7 @@ use super::{
     linker,
     names::LiveNames,
     not_seen::{not_seen, unseen_hits},
+    privileges,
     record::{RecordError, Recorder},
     watches::{self, Watches},
 };
@@ -70,6 +71,8 @@ pub struct Image {
     pub who: Who,
     /// How the programs in the kernel call the process, once that is known.
     pub key: Option<u32>,
+    /// What tells it from other programs of its process.
+    pub identity: Option<u64>,
     /// The number of the latest stop of its process that was dealt with.
     pub stops: u32,
     options: Arc<RunOptions>,
@@ -184,6 +187,7 @@ impl Image {
         let source = Source::new(Vec::new(), symbolizer, Vec::new(), who.tgid);
         Self {
             key: None,
+            identity: privileges::identity(who.pid),
             stops: 0,
             options: Arc::clone(options),
             planned_modules,
@@ -212,6 +216,8 @@ impl Image {
         let who = Who { pid, tgid: pid, parent: Some(self.who.pid), number: 1, ..self.who.clone() };
         let mut child = Self::new(&self.options, kernel, who, Symbolizer::empty());
         child.key = Some(process);
+        // It may run another one by now.
+        child.identity = self.identity;
         child.source = self.source.of_child(pid, pid);
         child.plan = self.plan.clone();
         child.probes.clone_from(&self.probes);

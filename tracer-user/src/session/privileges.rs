@@ -120,6 +120,14 @@ pub fn auxiliary(pid: u32, wanted: u64) -> Option<u64> {
     entries.copied().find_map(|[key, value]| (key == wanted).then_some(value))
 }
 
+/// What tells the programs that a process runs apart: where the kernel has put random bytes for it on the stack, which
+/// is at a random address itself. `None` when the process has ended.
+#[must_use]
+pub fn identity(pid: u32) -> Option<u64> {
+    const AT_RANDOM: u64 = 25;
+    auxiliary(pid, AT_RANDOM)
+}
+
 /// The arguments of a process; none when it has gone.
 #[must_use]
 pub fn arguments(pid: u32) -> Vec<String> {

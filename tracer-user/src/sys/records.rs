@@ -26,7 +26,9 @@ impl Record {
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let kind = Kind::from_u16(u16::from_ne_bytes(*bytes.first_chunk()?))?;
         let mut record = Self::of_kind(kind, bytes)?;
-        record.header_mut().site &= (1 << SITE_BITS) - 1;
+        let header = record.header_mut();
+        header.plan = header.site >> SITE_BITS;
+        header.site &= (1 << SITE_BITS) - 1;
         Some(record)
     }
 
