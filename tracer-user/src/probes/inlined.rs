@@ -716,7 +716,8 @@ fn loaded_by(instruction: &Instruction, address: Value) -> Option<LockAddress> {
     }
     let base = number(instruction.memory_base())?;
     let offset = instruction.memory_displacement64();
-    let words = u16::try_from(offset / 8).ok().filter(|&words| words < 128 && offset % 8 == 0)?;
+    let words =
+        u16::try_from(offset / 8).ok().filter(|&words| words < 128 && offset.is_multiple_of(8))?;
     let operand = Operand::kept(base.into(), words);
     Some(LockAddress { operand, indirect: true, plus, is_static: false })
 }
