@@ -16,6 +16,44 @@
 //! assert_eq!(findings.violations[0].edges.len(), 2);
 //! # Ok::<(), checker::EventError>(())
 //! ```
+//!
+//! Traces in files are read by [`format::TraceReader`], which hands them to any checker. [`Davida`] is the one to begin
+//! with; [`RegionTrack`], [`AeroDrome`] and [`Velodrome`] answer a part of its questions in other ways, so that all can
+//! be compared on one trace.
+//!
+//! ```
+//! use checker::format::{ReadOptions, TraceReader};
+//! use checker::{Checker, Davida, Options};
+//!
+//! let file = b"T1|begin(add)|1\nT1|r(x)|2\nT2|w(x)|9\nT1|w(x)|3\nT1|end|4\n";
+//! let mut reader = TraceReader::from_reader(&file[..], ReadOptions::new("add.std"))?;
+//! let mut davida = Box::new(Davida::new(Options::default()));
+//! reader.check(&mut *davida)?;
+//! let findings = davida.finish();
+//! assert_eq!(findings.serializable, Some(false));
+//! assert_eq!(reader.names().region_label(findings.violations[0].region), "add");
+//! # Ok::<(), checker::format::ReadError>(())
+//! ```
+//!
+//! # What it needs
+//!
+//! The standard library, on any system: the readers and writers of traces take `std::io` streams, and all tables are
+//! `std`'s. There is no `no_std` version, as it would cost a second hash table and a second set of readers. Without the
+//! default feature `compression`, compressed traces are refused.
+//!
+//! # What callers see to
+//!
+//! Ids are dense: tables grow with the largest id, 128 bytes for a variable. An id that the operating system gives
+//! out again, to a thread or for memory, is a new id here, or the old one is told to be forgotten ([`Op::Free`],
+//! [`Op::Reset`]). Where events were lost, [`Checker::gap`] says so.
+//!
+//! # Costs
+//!
+//! Memory grows with variables, locks, threads that have not ended, and distinct witnesses; never with the length of
+//! the trace. `docs/benchmarks.md` says how fast it is and what bounds it.
+//!
+//! [`Op::Free`]: event::Op::Free
+//! [`Op::Reset`]: event::Op::Reset
 #![forbid(unsafe_code)]
 
 mod aerodrome;

@@ -10,7 +10,7 @@ pub mod report;
 pub mod tracer;
 
 pub use process::{Ended, Running};
-pub use programs::{Program, c, cpp, rust};
+pub use programs::{Program, c, c_by, cpp, rust};
 pub use report::{Edge, Location, Report, Violation};
 pub use tracer::Avtrace;
 
@@ -35,4 +35,14 @@ pub fn target_dir() -> PathBuf {
 pub(crate) fn profile_dir() -> PathBuf {
     let test = std::env::current_exe().expect("the path of the running test");
     test.ancestors().nth(2).expect("TARGET/PROFILE/deps/TEST").to_owned()
+}
+
+/// How many runs of a program have to have the same outcome: `usual`, or what `AVTRACE_RUNS` says.
+///
+/// # Panics
+/// When that is no number.
+#[must_use]
+pub fn runs(usual: usize) -> usize {
+    let wanted = std::env::var("AVTRACE_RUNS").ok();
+    wanted.map_or(usual, |wanted| wanted.parse().expect("AVTRACE_RUNS is a number"))
 }

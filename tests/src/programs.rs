@@ -28,6 +28,15 @@ pub fn c(name: &str, flags: &[&str]) -> Program {
     compile(&compiler, &sources("c").join(name).with_extension("c"), flags)
 }
 
+/// As [`c`], with another compiler.
+///
+/// # Panics
+/// When it does not compile.
+#[must_use]
+pub fn c_by(compiler: &str, name: &str, flags: &[&str]) -> Program {
+    compile(compiler, &sources("c").join(name).with_extension("c"), flags)
+}
+
 /// Builds `programs/cpp/NAME.cpp` with these flags for the compiler. There is debug information only with `-g`.
 ///
 /// # Panics
@@ -70,6 +79,51 @@ impl Program {
         let path = folder.join(self.path.file_name().expect("a file name"));
         make(&path, |draft| {
             succeed(Command::new("strip").arg("--strip-all").arg(&self.path).arg("-o").arg(draft));
+        });
+        Self { path, source: self.source.clone() }
+    }
+
+    /// The same program without its symbols, and its debug information in a file beside it that it names.
+    ///
+    /// # Panics
+    /// When `objcopy` fails.
+    #[must_use]
+    pub fn with_debug_link(&self) -> Self {
+        let folder = self.path.parent().expect("a folder").join("debuglink");
+        let path = folder.join(self.path.file_name().expect("a file name"));
+        make(&path, |draft| {
+            // The link holds the file's name and checksum.
+            let debug = path.with_extension("debug");
+            let mut separate = Command::new("objcopy");
+            succeed(separate.arg("--only-keep-debug").arg(&self.path).arg(&debug));
+            let link = format!("--add-gnu-debuglink={}", debug.display());
+            let mut link_to = Command::new("objcopy");
+            succeed(link_to.arg("--strip-all").arg(link).arg(&self.path).arg(draft));
+        });
+        Self { path, source: self.source.clone() }
+    }
+
+    /// The same program, which was built with `-gsplit-dwarf`, with its `.dwo` files in one package beside it, and
+    /// nowhere else.
+    ///
+    /// # Panics
+    /// When `dwp` fails.
+    #[must_use]
+    pub fn packaged(&self) -> Self {
+        let built = self.path.parent().expect("a folder");
+        let path = built.join("package").join(self.path.file_name().expect("a file name"));
+        make(&path, |draft| {
+            let mut dwp = Command::new("dwp");
+            succeed(
+                dwp.arg("--exec").arg(&self.path).arg("--output").arg(path.with_extension("dwp")),
+            );
+            for entry in fs::read_dir(built).expect("a folder") {
+                let file = entry.expect("an entry").path();
+                if file.extension().is_some_and(|extension| extension == "dwo") {
+                    fs::remove_file(&file).expect("a file to remove");
+                }
+            }
+            fs::copy(&self.path, draft).expect("a copy");
         });
         Self { path, source: self.source.clone() }
     }

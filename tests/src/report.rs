@@ -31,6 +31,9 @@ pub struct Subject {
     pub argv: Vec<String>,
     pub exit_code: Option<i32>,
     pub signal: Option<i32>,
+    pub parent: Option<u32>,
+    pub program: u32,
+    pub replaced: bool,
 }
 
 /// Counts over the whole run.

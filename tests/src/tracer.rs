@@ -99,6 +99,26 @@ impl Avtrace {
         (ended, Report::parse(&document))
     }
 
+    /// Runs it to its end with JSON reports in a file, one a line unless there is only one, and reads those.
+    ///
+    /// # Panics
+    /// When there is no report, or one does not follow the schema.
+    #[must_use]
+    pub fn reports(self) -> (Ended, Vec<Report>) {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let file = folder.path().join("reports.json");
+        let ended = self.options(["--format", "json", "-o"]).options([&file]).run();
+        let documents = std::fs::read_to_string(&file)
+            .unwrap_or_else(|error| panic!("no report ({error}): {ended:#?}"));
+        let one_line = |document: &str| document.starts_with("{\"schema\"");
+        let reports = if documents.lines().all(one_line) {
+            documents.lines().map(Report::parse).collect()
+        } else {
+            vec![Report::parse(&documents)]
+        };
+        (ended, reports)
+    }
+
     /// The command, for those who run it in a way of their own.
     #[must_use]
     pub fn command(&self) -> Command {

@@ -1,18 +1,15 @@
 //! Regions that are functions: by default, by pattern, and however they are left; the lists of regions and probes.
 
 use tests::tracer::avtrace_with;
-use tests::{Avtrace, Program, c, cpp, require_bpf, rust};
+use tests::{Avtrace, Program, c, cpp, require_bpf, runs, rust};
 
 /// Levels of optimisation: with and without tail calls, inlining and frame pointers.
 const LEVELS: [&str; 2] = ["-O0", "-O2"];
 
-/// Runs in which the outcome has to be the same.
-const RUNS: usize = 3;
-
 /// Runs the program with these options of avtrace and checks what is found.
 #[track_caller]
 fn check(program: &Program, options: &[&str], arguments: &[&str], cycle: Option<&[&str]>) {
-    for _ in 0..RUNS {
+    for _ in 0..runs(3) {
         let (ended, report) = Avtrace::on(program).options(options).arguments(arguments).report();
         assert_eq!(report.counts.lost_events, 0);
         let Some(cycle) = cycle else {
@@ -228,7 +225,6 @@ fn what_matches_nothing_is_an_error_with_near_names() {
         ("--atomic", "re:^nothing$", "no function"),
         ("--atomic", "pthread_mutex_lock", "libc.so.6!pthread_mutex_lock"),
         ("--atomic", "libc.so!pthread_mutex_lok", "`pthread_mutex_lock`"),
-        ("--atomic", "libnone.so!f", "no library `libnone.so`"),
         ("--atomic", "file:unmarked.c:9999", "in no function"),
         ("--atomic", "file:none.c:1", "no lines of `none.c`"),
         ("--atomic", "re:(", "regular expression"),
@@ -240,16 +236,41 @@ fn what_matches_nothing_is_an_error_with_near_names() {
 }
 
 #[test]
-fn a_function_that_was_inlined_away_is_named() {
+fn a_line_in_a_function_that_was_inlined_is_refused() {
     require_bpf!();
     let bank = unmarked("-O2");
     let line = format!("file:unmarked.c:{}", bank.line("take_ticket"));
     let ended = avtrace_with(["--atomic", &line, bank.path.to_str().expect("text")]);
     assert_eq!(ended.code, Some(2));
     assert!(ended.stderr.contains("`take_ticket`, of which every call was inlined"), "{ended:?}");
+}
 
-    let options = ["--atomic", "take_ticket", "--atomic", "transfer"];
-    let (_, report) = Avtrace::on(&bank).options(options).report();
-    let skipped = report.not_seen["skipped_probes"].to_string();
-    assert!(skipped.contains("take_ticket") && skipped.contains("inlined"), "{skipped}");
+#[test]
+fn a_function_that_was_inlined_is_a_region_where_its_code_is() {
+    require_bpf!();
+    let options = ["--atomic", "transfer", "--atomic", "audit"];
+    for level in ["-O0", "-O1", "-O2", "-O3", "-Os"] {
+        for format in ["-gdwarf-4", "-gdwarf-5"] {
+            let bank = c("inlined", &[format, level]);
+            for _ in 0..runs(3) {
+                let (ended, report) = Avtrace::on(&bank).options(options).report();
+                let skipped = &report.not_seen["skipped_probes"];
+                assert!(skipped.as_array().is_some_and(Vec::is_empty), "{level}: {skipped:#}");
+                assert_eq!(ended.code, Some(66), "{level}: {}", ended.stderr);
+                let violation = report.only_violation();
+                assert_eq!(violation.cycle(), BANK, "{level}");
+                let [split] = &violation.splits[..] else { panic!("one split: {violation:#?}") };
+                let place = |mark| Some(bank.line(mark));
+                assert_eq!(
+                    split.released.as_ref().and_then(|at| at.line),
+                    place("transfer_unlock")
+                );
+                assert_eq!(
+                    split.reacquired.as_ref().and_then(|at| at.line),
+                    place("transfer_relock")
+                );
+            }
+            check(&bank, &options, &["fixed"], None);
+        }
+    }
 }

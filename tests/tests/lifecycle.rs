@@ -91,7 +91,8 @@ fn a_process_outlives_its_main_thread() {
 #[test]
 fn a_process_without_its_main_thread_keeps_its_probes_when_others_detach() {
     require_bpf!();
-    let program = c("leaderless", &["-g", "-O2"]);
+    // Not the same file as that of another test: its probes go when that one detaches.
+    let program = c("leaderless", &["-g", "-O1"]);
     let folder = tempfile::tempdir().expect("a temporary folder");
     let file = folder.path().join("go-on");
     let mut running = Avtrace::on(&program).arguments([&file]).start();
@@ -111,6 +112,28 @@ fn a_process_without_its_main_thread_keeps_its_probes_when_others_detach() {
 }
 
 #[test]
+fn a_region_that_is_left_by_longjmp_has_ended() {
+    require_bpf!();
+    for flags in [
+        &["-g", "-O0"][..],
+        &["-g", "-O2"],
+        &["-g", "-O2", "-static"],
+        &["-g", "-O2", "-D_FORTIFY_SOURCE=2"],
+    ] {
+        let program = c("jumps", flags);
+        let (ended, report) = Avtrace::on(&program).report();
+        assert_eq!((ended.code, &*ended.stdout), (Some(0), "jumped\n"), "{}", ended.stderr);
+        assert!(report.violations.is_empty(), "{flags:?}: {:#?}", report.violations);
+        let notes = report.not_seen["notes"].to_string();
+        assert!(notes.contains("taken to end at a `longjmp`"), "{flags:?}: {notes}");
+
+        let (ended, report) = Avtrace::on(&program).arguments(["returns"]).report();
+        assert_eq!((ended.code, &*ended.stdout), (Some(66), "returned\n"), "{}", ended.stderr);
+        assert_eq!(report.only_violation().region, "left");
+    }
+}
+
+#[test]
 fn a_child_process_is_another_one() {
     require_bpf!();
     let (ended, report) = Avtrace::on(&c("fork_exec", &["-g", "-O2"])).report();
@@ -124,11 +147,18 @@ fn a_child_process_is_another_one() {
 #[test]
 fn a_program_that_replaces_itself_is_followed_to_its_end() {
     require_bpf!();
-    let (ended, report) = Avtrace::on_path("sh").arguments(["-c", "exec sh -c 'exit 5'"]).report();
+    let (ended, reports) =
+        Avtrace::on_path("sh").arguments(["-c", "exec sh -c 'exit 5'"]).reports();
     assert_eq!(ended.code, Some(5), "{}", ended.stderr);
-    let notes = report.not_seen["notes"].to_string();
-    assert!(notes.contains("replaced itself"), "{notes}");
-    assert!(!notes.contains("do not trust"), "{notes}");
+    let [first, second] = &reports[..] else { panic!("two reports: {reports:#?}") };
+    assert_eq!((first.subject.program, first.subject.replaced), (1, true));
+    assert_eq!((first.subject.exit_code, first.subject.signal), (None, None));
+    assert_eq!((second.subject.program, second.subject.replaced), (2, false));
+    assert_eq!((second.subject.exit_code, second.subject.pid), (Some(5), first.subject.pid));
+    assert_eq!(second.subject.argv, ["sh", "-c", "exit 5"]);
+    for report in &reports {
+        assert_eq!(report.not_seen["notes"].as_array().map(Vec::len), Some(0), "{report:#?}");
+    }
 }
 
 #[test]

@@ -101,6 +101,10 @@ fn small_programs() {
         assert_eq!(output(&build("reads_only"), &["fail"]), "x: 5\n");
         assert_eq!(output(&build("reads_only"), &["succeed"]), "x: 7\n");
         assert_eq!(output(&build("reused_identity"), &[]), "the same identity\n");
+        assert_eq!(output(&build("inlined"), &[]), "balance: 900\n");
+        assert_eq!(output(&build("inlined"), &["fixed"]), "balance: 895\n");
+        assert_eq!(output(&build("jumps"), &[]), "jumped\n");
+        assert_eq!(output(&build("jumps"), &["returns"]), "returned\n");
         assert_eq!(output(&build("fork_exec"), &[]), "child\nparent: the child's status was 0\n");
         assert_eq!(output(&build("lockloop"), &["2", "1000"]), "");
         assert_eq!(output(&build("lockloop"), &["3", "1000", "bare"]), "");

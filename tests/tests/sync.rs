@@ -1,13 +1,7 @@
 //! Locks and other synchronisation by function calls, and threads: each in a program that is not atomic, found with
 //! the right object, its name and the right lines, and in forms where nothing is to be found.
 
-use tests::{Avtrace, Edge, Program, Report, Violation, c, cpp, machine, require_bpf};
-
-/// How many runs have to have the same outcome: 2, or what `AVTRACE_RUNS` says.
-fn runs() -> usize {
-    let wanted = std::env::var("AVTRACE_RUNS").ok();
-    wanted.map_or(2, |wanted| wanted.parse().expect("AVTRACE_RUNS is a number"))
-}
+use tests::{Avtrace, Edge, Program, Report, Violation, c, cpp, machine, require_bpf, runs};
 
 const LEVELS: [&str; 2] = ["-O0", "-O2"];
 
@@ -66,7 +60,7 @@ fn finds_each(
     cycle: &[&str],
     series: &[&[Step]],
 ) {
-    for _ in 0..runs() {
+    for _ in 0..runs(2) {
         let report = run(program, arguments, stdout);
         let violations = &report.violations;
         let all = || format!("{arguments:?}: {violations:#?}");
@@ -90,7 +84,7 @@ fn finds(program: &Program, arguments: &[&str], stdout: &str, cycle: &[&str], st
 }
 
 fn finds_nothing(program: &Program, arguments: &[&str], stdout: &str) {
-    for _ in 0..runs() {
+    for _ in 0..runs(2) {
         let report = run(program, arguments, stdout);
         assert!(report.violations.is_empty(), "{arguments:?}: {:#?}", report.violations);
         assert!(report.counts.dependencies > 0, "{arguments:?}: {:?}", report.counts);
@@ -210,7 +204,7 @@ fn a_wait_that_is_cancelled_has_taken_the_mutex_again() {
     require_bpf!();
     for program in in_c("condvar") {
         let stdout = "the waiter was cancelled\n";
-        for _ in 0..runs() {
+        for _ in 0..runs(2) {
             let report = run(&program, &["cancel"], stdout);
             let steps = [
                 ("mutex", "mutex", ("release", ""), ("acquire", "")),
@@ -358,7 +352,7 @@ fn once_routines_that_throw() {
 
 /// Checks a region that starts a thread and waits for its end.
 fn finds_thread(program: &Program, how: &str, create: Option<&'static str>, join: &'static str) {
-    for _ in 0..runs() {
+    for _ in 0..runs(2) {
         let report = run(program, &[how], "balance: 900\n");
         let violation = report.only_violation();
         // The thread's end is outside every region.

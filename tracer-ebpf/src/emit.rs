@@ -3,15 +3,19 @@
 use aya_ebpf::{
     Global,
     bindings::{BPF_RB_NO_WAKEUP, bpf_pidns_info},
-    helpers::{bpf_get_ns_current_pid_tgid, bpf_probe_read_user},
+    helpers::{bpf_get_current_pid_tgid, bpf_get_ns_current_pid_tgid, bpf_probe_read_user},
     macros::map,
-    maps::{Array, PerCpuArray, RingBuf},
+    maps::{Array, HashMap, PerCpuArray, RingBuf},
 };
-use tracer_ebpf::{ABI_VERSION, CLASSES, Class, FRAMES, Header, Kind, Target};
+use tracer_ebpf::{ABI_VERSION, CLASSES, Class, FRAMES, Header, Kind, SITE_BITS, Target};
 
 /// The process to trace. The settings are constants for the verifier.
 #[unsafe(no_mangle)]
 static TARGET: Global<Target> = Global::new(Target { tgid: 0, pidns_dev: 0, pidns_ino: 0 });
+
+/// Whether child processes are traced as well.
+#[unsafe(no_mangle)]
+static FOLLOW: Global<u32> = Global::new(0);
 
 /// Whether to log; the verifier drops the logging code otherwise.
 #[unsafe(no_mangle)]
@@ -39,11 +43,27 @@ pub fn debug() -> bool {
     DEBUG.load() != 0
 }
 
-/// The current thread's id, if it is one of the traced process.
+/// The plans of processes: of all that are followed, and of the first when it has replaced its program.
+#[map]
+pub static PROCESSES: HashMap<u32, u32> = HashMap::with_max_entries(1 << 14, 0);
+
+/// Whether child processes are traced as well.
+pub fn follows() -> bool {
+    FOLLOW.load() != 0
+}
+
+/// A thread that is traced, as its own PID namespace numbers it.
+#[derive(Clone, Copy)]
+pub struct Traced {
+    pub tid: u32,
+    pub tgid: u32,
+}
+
+/// The current thread, if it is one of a traced process.
 ///
-/// The probes are attached to that process alone where the kernel can (`uprobe_multi` from 6.10); the check is
-/// for tracepoints, older kernels, and children that still share its memory.
-pub fn traced_thread() -> Option<u32> {
+/// The probes are attached to one process alone where the kernel can (`uprobe_multi` from 6.10) and no others are
+/// followed; the check is for tracepoints, older kernels, and children that still share its memory.
+pub fn traced() -> Option<Traced> {
     let target = TARGET.load();
     let mut info = bpf_pidns_info { pid: 0, tgid: 0 };
     // SAFETY: the pointer and the size are those of `info`.
@@ -55,7 +75,38 @@ pub fn traced_thread() -> Option<u32> {
             size_of::<bpf_pidns_info>() as u32,
         )
     };
-    (status == 0 && u64::from(info.tgid) == target.tgid).then_some(info.pid)
+    if status != 0 {
+        return None;
+    }
+    let is_traced =
+        u64::from(info.tgid) == target.tgid || (follows() && plan_of(process()).is_some());
+    is_traced.then_some(Traced { tid: info.pid, tgid: info.tgid })
+}
+
+/// The current thread's id, if it is one of a traced process.
+pub fn traced_thread() -> Option<u32> {
+    traced().map(|thread| thread.tid)
+}
+
+/// The same at a probe with this site: where processes are followed, others of them may run the code that a plan is
+/// for.
+pub fn traced_at(site: u32) -> Option<u32> {
+    let tid = traced_thread()?;
+    if follows() && plan_of(process()).unwrap_or(0) != site >> SITE_BITS {
+        return None;
+    }
+    Some(tid)
+}
+
+/// The plan of a process, if it was told.
+pub fn plan_of(process: u32) -> Option<u32> {
+    // SAFETY: an aligned number that is read once.
+    unsafe { PROCESSES.get(process) }.copied()
+}
+
+/// The current process, as the initial PID namespace numbers it.
+pub fn process() -> u32 {
+    (bpf_get_current_pid_tgid() >> 32) as u32
 }
 
 /// The header of a record made now.
@@ -65,7 +116,7 @@ pub fn header(kind: Kind, tid: u32, site: u32) -> Header {
 
 /// The header of a record made now with this detail; the kind by its number.
 pub fn call_header(kind: u16, detail: u16, tid: u32, site: u32) -> Header {
-    Header { kind, detail, tid, site, lost: lost_total() }
+    Header { kind, detail, tid, site, lost: lost_total(), process: process(), reserved: 0 }
 }
 
 /// An aligned load of 8 bytes is one instruction: it sees the counter before or after an increment, never between.

@@ -12,7 +12,7 @@ use tracer_ebpf::{Class, Cookie, Operand, SyncRecord};
 
 use crate::{
     debug_log,
-    emit::{call_header, frames, submit, traced_thread},
+    emit::{call_header, frames, submit, traced_at},
 };
 
 /// At an instruction at which the registers still tell, or tell already, where the lock is. The first frame is the
@@ -29,7 +29,7 @@ pub fn inlined(ctx: ProbeContext) -> u32 {
     if cookie.has(Cookie::CONDITIONAL) && !holds(operand.condition(), regs.eflags) {
         return 0;
     }
-    let Some(tid) = traced_thread() else { return 0 };
+    let Some(tid) = traced_at(cookie.site()) else { return 0 };
     let registers = registers(regs);
     let base = registers[usize::from(operand.base() & 31)];
     let object = if cookie.has(Cookie::INDIRECT) {

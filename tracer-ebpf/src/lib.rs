@@ -9,7 +9,7 @@
 use core::mem::{offset_of, size_of};
 
 /// Changes whenever a layout or a meaning below changes; user space refuses an object of another version.
-pub const ABI_VERSION: u32 = 4;
+pub const ABI_VERSION: u32 = 5;
 
 /// How many return addresses a record carries, the innermost first; unused ones are 0.
 pub const FRAMES: usize = 6;
@@ -35,11 +35,13 @@ pub enum Kind {
     Join = 7,
     /// A thread was created ([`ThreadRecord`]); recorded before its first instruction.
     Fork = 8,
-    /// A thread ends ([`ThreadRecord`]).
+    /// A thread ends ([`ThreadRecord`]; the detail is 1 when it is the last of its process, and `pthread` then the
+    /// status that the process ends with, as `wait` returns it).
     Exit = 9,
-    /// A child process was created ([`ThreadRecord`]).
+    /// A child process was created ([`ThreadRecord`]; the detail is 1 when it is followed).
     ChildProcess = 10,
-    /// The process replaced its program ([`ThreadRecord`]).
+    /// The process replaced its program ([`ThreadRecord`]; `child` is the number of the stop, see
+    /// [`symbols::STOPPED`], or 0 when it could not be stopped).
     Exec = 11,
     /// A watched variable was accessed ([`AccessRecord`]).
     Access = 12,
@@ -66,6 +68,12 @@ pub enum Kind {
     Init = 21,
     /// A thread is about to be joined ([`SyncRecord`], the object is its `pthread_t`, without frames).
     JoinStart = 30,
+    /// The thread leaves functions without returning from them ([`RegionRecord`], with the stack pointer that it goes
+    /// to; 0 when that is not known).
+    Jump = 31,
+    /// The dynamic linker has loaded libraries, or unloaded some ([`ThreadRecord`]; `child` as for
+    /// [`Exec`](Self::Exec)).
+    Libraries = 40,
     /// A thread is about to be created ([`SyncRecord`], the object does not count): where in the code the next
     /// [`Kind::Fork`] of the acting thread is from.
     Create = 22,
@@ -98,6 +106,8 @@ impl Kind {
             20 => Self::Depart,
             21 => Self::Init,
             30 => Self::JoinStart,
+            31 => Self::Jump,
+            40 => Self::Libraries,
             22 => Self::Create,
             _ => return None,
         })
@@ -120,6 +130,10 @@ pub struct Header {
     /// How many events had been lost when this one was recorded, modulo 2³². A change since the record before
     /// is a gap.
     pub lost: u32,
+    /// The process, as the initial PID namespace numbers it: tells processes apart, and nothing else.
+    pub process: u32,
+    /// 0; reserved.
+    pub reserved: u32,
 }
 
 /// A region's begin or end.
@@ -184,10 +198,10 @@ pub struct ThreadRecord {
     pub header: Header,
     /// Fork: the child's thread pointer, which is its `pthread_t` in glibc and musl.
     pub pthread: u64,
-    /// Fork, child process: the child's id, as its own PID namespace numbers it.
+    /// Fork, child process: the child's id, as its own PID namespace numbers it. Other kinds: see [`Kind`].
     pub child: u32,
-    /// 0; reserved.
-    pub reserved: u32,
+    /// Child process: its [`Header::process`].
+    pub child_process: u32,
     /// The acting thread's name, padded with zeros.
     pub comm: [u8; 16],
 }
@@ -242,7 +256,13 @@ impl Cookie {
         (self.0 >> 32) as u16 & 0xff
     }
 
-    /// The site.
+    /// The same for a plan: its number goes into the upper bits of the site.
+    #[must_use]
+    pub const fn of_plan(self, plan: u32) -> Self {
+        Self(self.0 | ((plan % PLANS) << SITE_BITS) as u64)
+    }
+
+    /// The site, with the number of its plan.
     #[must_use]
     pub const fn site(self) -> u32 {
         self.0 as u32
@@ -260,6 +280,16 @@ impl Cookie {
         self.0 >> 48
     }
 }
+
+/// How many low bits of a cookie's site tell the place; those above tell its plan. Programs that replace one another, or
+/// run side by side, have plans of their own, and files in common.
+pub const SITE_BITS: u32 = 20;
+
+/// How many plans are told apart.
+pub const PLANS: u32 = 1 << (32 - SITE_BITS);
+
+/// How far up the cookie of the probe on the dynamic linker has its plan; below is the address of its `r_debug`.
+pub const LINKER_PLAN_SHIFT: u32 = 48;
 
 /// Where a lock is that is taken or let go of in line, and when that counts: in the upper 16 bits of the cookie, in
 /// place of the depth of the stack.
@@ -387,8 +417,12 @@ pub struct KernelLayout {
     pub upid_size: u32,
     /// `nr` in `struct upid`.
     pub upid_nr: u32,
-    /// 0; reserved.
-    pub reserved: u32,
+    /// `signal` in `struct task_struct`.
+    pub task_signal: u32,
+    /// `live` in `struct signal_struct`: how many threads of the process have not ended.
+    pub signal_live: u32,
+    /// `exit_code` in `struct task_struct`.
+    pub task_exit_code: u32,
 }
 
 /// Names of the settings' symbols in the BPF object.
@@ -407,29 +441,41 @@ pub mod symbols {
     pub const LOST: &str = "LOST";
     /// The number that goes into [`Header::lost`](super::Header::lost).
     pub const LOST_TOTAL: &str = "LOST_TOTAL";
+    /// A `u32`: non-zero when child processes are traced as well.
+    pub const FOLLOW: &str = "FOLLOW";
+    /// The plan of each process that is traced beside the first, and of that one when it is not 0, by
+    /// [`Header::process`](super::Header::process).
+    pub const PROCESSES: &str = "PROCESSES";
+    /// How often each process was stopped, by its id as its own PID namespace numbers it.
+    pub const STOPPED: &str = "STOPPED";
+    /// The number of each process's latest stop that is over.
+    pub const CONTINUED: &str = "CONTINUED";
+    /// Calls that have not returned.
+    pub const PENDING: &str = "PENDING";
 }
 
 const _: () = {
-    assert!(size_of::<Header>() == 16);
+    assert!(size_of::<Header>() == 24);
     assert!(offset_of!(Header, tid) == 4);
     assert!(offset_of!(Header, site) == 8);
     assert!(offset_of!(Header, lost) == 12);
-    assert!(size_of::<RegionRecord>() == 24);
-    assert!(size_of::<SyncRecord>() == 80);
-    assert!(offset_of!(SyncRecord, object) == 16);
-    assert!(offset_of!(SyncRecord, frames) == 32);
-    assert!(size_of::<PairRecord>() == 88);
-    assert!(offset_of!(PairRecord, second) == 80);
-    assert!(size_of::<AccessRecord>() == 96);
-    assert!(offset_of!(AccessRecord, value) == 24);
-    assert!(offset_of!(AccessRecord, frames) == 40);
-    assert!(offset_of!(AccessRecord, flags) == 88);
-    assert!(size_of::<ThreadRecord>() == 48);
-    assert!(offset_of!(ThreadRecord, child) == 24);
-    assert!(offset_of!(ThreadRecord, comm) == 32);
-    assert!(size_of::<RegistersRecord>() == 152);
+    assert!(offset_of!(Header, process) == 16);
+    assert!(size_of::<RegionRecord>() == 32);
+    assert!(size_of::<SyncRecord>() == 88);
+    assert!(offset_of!(SyncRecord, object) == 24);
+    assert!(offset_of!(SyncRecord, frames) == 40);
+    assert!(size_of::<PairRecord>() == 96);
+    assert!(offset_of!(PairRecord, second) == 88);
+    assert!(size_of::<AccessRecord>() == 104);
+    assert!(offset_of!(AccessRecord, value) == 32);
+    assert!(offset_of!(AccessRecord, frames) == 48);
+    assert!(offset_of!(AccessRecord, flags) == 96);
+    assert!(size_of::<ThreadRecord>() == 56);
+    assert!(offset_of!(ThreadRecord, child) == 32);
+    assert!(offset_of!(ThreadRecord, comm) == 40);
+    assert!(size_of::<RegistersRecord>() == 160);
     assert!(size_of::<Target>() == 24);
-    assert!(size_of::<KernelLayout>() == 32);
+    assert!(size_of::<KernelLayout>() == 40);
 };
 
 #[cfg(test)]
@@ -455,6 +501,9 @@ mod tests {
         assert_eq!((cookie.site(), cookie.kind()), (7, Kind::Init as u16));
         assert!(cookie.has(Cookie::THIRD) && !cookie.has(Cookie::LEAF | Cookie::INSIDE));
         assert_eq!(cookie.depth(), 0xfff8);
+        let planned = Cookie::new(Kind::Init, 7).with(Cookie::THIRD).of_plan(3);
+        assert_eq!((planned.site() >> SITE_BITS, planned.site() & 0xf_ffff), (3, 7));
+        assert_eq!((planned.kind(), planned.depth()), (Kind::Init as u16, 0));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use tracer_ebpf::{Class, Cookie, FRAMES, Kind, PairRecord, SyncRecord};
 
 use crate::{
     debug_log,
-    emit::{call_header, count_lost, frames, return_address, submit, traced_thread},
+    emit::{call_header, count_lost, frames, process, return_address, submit, traced_at},
 };
 
 /// `EOWNERDEAD`: a robust mutex was taken, its last owner died with it.
@@ -30,22 +30,39 @@ struct Pending {
     bp: u64,
 }
 
-/// Calls that have not returned yet, by the stack pointer at their entry: unique among all threads of a process,
+/// Where a call that has not returned was made.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Place {
+    /// The stack pointer at its entry: unique among all threads of a process.
+    sp: u64,
+    /// The process: a child has the stacks of its parent.
+    process: u64,
+}
+
+impl Place {
+    #[inline(always)]
+    fn here(sp: u64) -> Self {
+        Self { sp, process: u64::from(process()) }
+    }
+}
+
+/// Calls that have not returned yet, by the stack pointer at their entry,
 /// also where a signal handler interrupts one call and makes another. A call that something unwound leaves its
 /// entry behind until another call takes the place.
 #[map]
-static PENDING: HashMap<u64, Pending> = HashMap::with_max_entries(1 << 16, 0);
+static PENDING: HashMap<Place, Pending> = HashMap::with_max_entries(1 << 16, 0);
 
 /// At the entry of a function whose return counts: where its arguments are still those of the call.
 ///
 /// Kernel: 5.15 (cookies), 6.6 as `uprobe_multi`.
 #[uprobe]
 pub fn call_enter(ctx: ProbeContext) -> u32 {
-    if traced_thread().is_none() {
-        return 0;
-    }
     // SAFETY: the context is this program's own.
     let cookie = Cookie(unsafe { bpf_get_attach_cookie(ctx.as_ptr()) });
+    if traced_at(cookie.site()).is_none() {
+        return 0;
+    }
     // SAFETY: the kernel hands a valid `pt_regs`.
     let regs = unsafe { &*ctx.regs };
     let mut object = argument(cookie, regs);
@@ -54,7 +71,7 @@ pub fn call_enter(ctx: ProbeContext) -> u32 {
         object = unsafe { bpf_probe_read_user(object as *const u64) }.unwrap_or(0);
     }
     let pending = Pending { object, cookie: cookie.0, bp: regs.rbp };
-    if PENDING.insert(regs.rsp + cookie.depth(), pending, 0).is_err() {
+    if PENDING.insert(Place::here(regs.rsp + cookie.depth()), pending, 0).is_err() {
         count_lost(Class::Lock);
     }
     0
@@ -68,7 +85,9 @@ pub fn call_enter(ctx: ProbeContext) -> u32 {
 /// Kernel: 5.15 (cookies), 6.6 as `uprobe_multi`.
 #[uretprobe]
 pub fn call_return(ctx: RetProbeContext) -> u32 {
-    let Some(tid) = traced_thread() else { return 0 };
+    // SAFETY: the context is this program's own.
+    let site = unsafe { bpf_get_attach_cookie(ctx.as_ptr()) } as u32;
+    let Some(tid) = traced_at(site) else { return 0 };
     // SAFETY: the kernel hands a valid `pt_regs`.
     let regs = unsafe { &*ctx.regs };
     let Some(pending) = take(regs.rsp - 8) else { return 0 };
@@ -87,15 +106,15 @@ pub fn call_return(ctx: RetProbeContext) -> u32 {
 /// Kernel: 5.15 (cookies), 6.6 as `uprobe_multi`.
 #[uprobe]
 pub fn call_end(ctx: ProbeContext) -> u32 {
-    let Some(tid) = traced_thread() else { return 0 };
     // SAFETY: the context is this program's own.
     let here = Cookie(unsafe { bpf_get_attach_cookie(ctx.as_ptr()) });
+    let Some(tid) = traced_at(here.site()) else { return 0 };
     // SAFETY: the kernel hands a valid `pt_regs`.
     let regs = unsafe { &*ctx.regs };
     let sp = regs.rsp + here.depth();
     if here.has(Cookie::INSIDE) {
         // SAFETY: no other program touches the entry of a stack pointer that this thread is using.
-        let Some(&pending) = (unsafe { PENDING.get(sp) }) else { return 0 };
+        let Some(&pending) = (unsafe { PENDING.get(Place::here(sp)) }) else { return 0 };
         // `rbp` may be in use for something else by now.
         let caller = frames_of_caller(return_address(sp), sp + 8, pending.bp);
         submit_call(tid, here, 0, pending.object, &caller);
@@ -121,9 +140,9 @@ pub fn call_end(ctx: ProbeContext) -> u32 {
 /// Kernel: 5.15 (cookies), 6.6 as `uprobe_multi`.
 #[uprobe]
 pub fn call(ctx: ProbeContext) -> u32 {
-    let Some(tid) = traced_thread() else { return 0 };
     // SAFETY: the context is this program's own.
     let cookie = Cookie(unsafe { bpf_get_attach_cookie(ctx.as_ptr()) });
+    let Some(tid) = traced_at(cookie.site()) else { return 0 };
     // SAFETY: the kernel hands a valid `pt_regs`.
     let regs = unsafe { &*ctx.regs };
     let sp = regs.rsp + cookie.depth();
@@ -160,9 +179,9 @@ fn argument(cookie: Cookie, regs: &pt_regs) -> u64 {
 /// Kernel: 5.15 (cookies), 6.6 as `uprobe_multi`.
 #[uprobe]
 pub fn call_pair(ctx: ProbeContext) -> u32 {
-    let Some(tid) = traced_thread() else { return 0 };
     // SAFETY: the context is this program's own.
     let cookie = Cookie(unsafe { bpf_get_attach_cookie(ctx.as_ptr()) });
+    let Some(tid) = traced_at(cookie.site()) else { return 0 };
     // SAFETY: the kernel hands a valid `pt_regs`.
     let regs = unsafe { &*ctx.regs };
     let sp = regs.rsp + cookie.depth();
@@ -191,9 +210,10 @@ fn frames_of_caller(ip: u64, sp: u64, bp: u64) -> Caller {
 /// The call that was entered at a stack pointer, which is over now.
 #[inline(always)]
 fn take(entry_sp: u64) -> Option<Pending> {
+    let place = Place::here(entry_sp);
     // SAFETY: no other program touches the entry of a stack pointer that this thread is using.
-    let pending = unsafe { PENDING.get(entry_sp) }.copied()?;
-    let _ = PENDING.remove(entry_sp);
+    let pending = unsafe { PENDING.get(place) }.copied()?;
+    let _ = PENDING.remove(place);
     Some(pending)
 }
 

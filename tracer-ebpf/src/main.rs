@@ -5,8 +5,10 @@
 
 mod emit;
 mod inlined;
+mod jump;
 mod lock;
 mod region;
+mod stop;
 mod thread;
 mod watch;
 

@@ -8,7 +8,7 @@ use tracer_ebpf::{Class, Cookie, Header, Kind, REGISTERS, RegionRecord, Register
 
 use crate::{
     debug_log,
-    emit::{header, submit, traced_thread},
+    emit::{header, submit, traced_at},
 };
 
 /// At a begin or end marker's nop, or where a function begins or may end; the cookie tells which.
@@ -17,9 +17,9 @@ use crate::{
 /// (`arch/x86/kernel/uprobes.c`, `branch_setup_xol_insn`).
 #[uprobe]
 pub fn region(ctx: ProbeContext) -> u32 {
-    let Some(tid) = traced_thread() else { return 0 };
     // SAFETY: the context is this program's own.
     let cookie = Cookie(unsafe { bpf_get_attach_cookie(ctx.as_ptr()) });
+    let Some(tid) = traced_at(cookie.site()) else { return 0 };
     let Some(kind) = Kind::from_u16(cookie.kind()) else { return 0 };
     // SAFETY: the kernel hands a valid `pt_regs`.
     let (sp, flags) = unsafe { ((*ctx.regs).rsp, (*ctx.regs).eflags) };
@@ -35,9 +35,9 @@ pub fn region(ctx: ProbeContext) -> u32 {
 /// Kernel: as [`region`].
 #[uprobe]
 pub fn shared(ctx: ProbeContext) -> u32 {
-    let Some(tid) = traced_thread() else { return 0 };
     // SAFETY: the context is this program's own.
     let site = unsafe { bpf_get_attach_cookie(ctx.as_ptr()) } as u32;
+    let Some(tid) = traced_at(site) else { return 0 };
     // SAFETY: the kernel hands a valid `pt_regs`.
     let regs = unsafe { &*ctx.regs };
     let registers: [u64; REGISTERS.len()] = [

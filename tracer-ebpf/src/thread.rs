@@ -2,8 +2,8 @@
 //! join; that it has is in `lock`.
 
 use aya_ebpf::{
-    EbpfContext as _, Global,
-    helpers::{bpf_get_current_pid_tgid, bpf_probe_read_kernel},
+    EbpfContext, Global,
+    helpers::{bpf_get_attach_cookie, bpf_get_current_task, bpf_probe_read_kernel},
     macros::{raw_tracepoint, uprobe},
     programs::{ProbeContext, RawTracePointContext},
 };
@@ -11,7 +11,11 @@ use tracer_ebpf::{Class, FRAMES, KernelLayout, Kind, SyncRecord, ThreadRecord};
 
 use crate::{
     debug_log,
-    emit::{header, submit, traced_thread},
+    emit::{
+        PROCESSES, call_header, follows, header, plan_of, process, submit, traced, traced_at,
+        traced_thread,
+    },
+    stop::stop,
 };
 
 /// Where this kernel keeps what is read here.
@@ -24,7 +28,9 @@ static KERNEL_LAYOUT: Global<KernelLayout> = Global::new(KernelLayout {
     pid_numbers: 0,
     upid_size: 0,
     upid_nr: 0,
-    reserved: 0,
+    task_signal: 0,
+    signal_live: 0,
+    task_exit_code: 0,
 });
 
 /// `sched_process_fork(parent, child)`: runs in the parent before the child's first instruction
@@ -36,39 +42,57 @@ pub fn fork(ctx: RawTracePointContext) -> i32 {
     let Some(tid) = traced_thread() else { return 0 };
     let child: *const u8 = ctx.arg(1);
     let layout = KERNEL_LAYOUT.load();
-    let tgid: u32 = read(child, layout.task_tgid);
-    let same_process = tgid == (bpf_get_current_pid_tgid() >> 32) as u32;
+    let child_process: u32 = read(child, layout.task_tgid);
     // The innermost PID namespace's number, which is what the child itself sees.
-    let pid: *const u8 = read::<u64>(child, layout.task_thread_pid) as *const u8;
-    let level: u32 = read(pid, layout.pid_level);
-    let upid = layout.pid_numbers + level * layout.upid_size;
-    let number: u32 = read(pid, upid + layout.upid_nr);
-    let kind = if same_process { Kind::Fork } else { Kind::ChildProcess };
-    debug_log!(&ctx, "fork: tid {} child {} thread {}", tid, number, u32::from(same_process));
-    submit_thread(&ctx, kind, tid, number, read(child, layout.task_fsbase));
+    let (number, level) = innermost_id(child);
+    let (kind, mut detail) =
+        if child_process == process() { (Kind::Fork, 0) } else { (Kind::ChildProcess, 0) };
+    if kind as u16 == Kind::ChildProcess as u16 && follows() {
+        // SAFETY: the helper has no conditions.
+        let parent = unsafe { bpf_get_current_task() } as *const u8;
+        // A child in another PID namespace has a number that may be anybody's here.
+        let same_namespace = innermost_id(parent).1 == level;
+        let plan = plan_of(process()).unwrap_or(0);
+        let followed = same_namespace && PROCESSES.insert(child_process, plan, 0).is_ok();
+        detail = u16::from(followed);
+    }
+    debug_log!(&ctx, "fork: tid {} child {} kind {}", tid, number, kind as u16);
+    let pthread = read(child, layout.task_fsbase);
+    submit_thread(&ctx, (kind, detail, tid), pthread, (number, child_process));
     0
 }
 
 /// `sched_process_exit(task)`: runs in the ending thread, after its last instruction in user space
 /// (`kernel/exit.c`, `do_exit`).
 ///
-/// Kernel: 4.17.
+/// Kernel: 4.17; the offsets of the fields come from the kernel's BTF.
 #[raw_tracepoint]
 pub fn exit(ctx: RawTracePointContext) -> i32 {
     let Some(tid) = traced_thread() else { return 0 };
-    debug_log!(&ctx, "exit: tid {}", tid);
-    submit_thread(&ctx, Kind::Exit, tid, 0, 0);
+    let task: *const u8 = ctx.arg(0);
+    let layout = KERNEL_LAYOUT.load();
+    let signal: u64 = read(task, layout.task_signal);
+    let threads: u32 = read(signal as *const u8, layout.signal_live);
+    let is_last = threads == 0;
+    let status: u32 = read(task, layout.task_exit_code);
+    debug_log!(&ctx, "exit: tid {} last {}", tid, u32::from(is_last));
+    if is_last && follows() {
+        let _ = PROCESSES.remove(process());
+    }
+    submit_thread(&ctx, (Kind::Exit, u16::from(is_last), tid), status.into(), (0, 0));
     0
 }
 
-/// `sched_process_exec(task, old_pid, binary)`: the process has replaced its program (`fs/exec.c`).
+/// `sched_process_exec(task, old_pid, binary)`: the process has replaced its program, and stops before the new one's
+/// first instruction (`fs/exec.c`).
 ///
-/// Kernel: 4.17.
+/// Kernel: 5.3 (`bpf_send_signal`).
 #[raw_tracepoint]
 pub fn exec(ctx: RawTracePointContext) -> i32 {
-    let Some(tid) = traced_thread() else { return 0 };
-    debug_log!(&ctx, "exec: tid {}", tid);
-    submit_thread(&ctx, Kind::Exec, tid, 0, 0);
+    let Some(thread) = traced() else { return 0 };
+    let number = stop(thread.tgid);
+    debug_log!(&ctx, "exec: tid {} stop {}", thread.tid, number);
+    submit_stop(&ctx, Kind::Exec, thread.tid, number);
     0
 }
 
@@ -78,13 +102,15 @@ pub fn exec(ctx: RawTracePointContext) -> i32 {
 /// Kernel: 6.6 as `uprobe_multi`.
 #[uprobe]
 pub fn join_enter(ctx: ProbeContext) -> u32 {
-    let Some(tid) = traced_thread() else { return 0 };
+    // SAFETY: the context is this program's own.
+    let site = unsafe { bpf_get_attach_cookie(ctx.as_ptr()) } as u32;
+    let Some(tid) = traced_at(site) else { return 0 };
     // SAFETY: the kernel hands a valid `pt_regs`.
     let regs = unsafe { &*ctx.regs };
     submit(
         Class::Thread,
         SyncRecord {
-            header: header(Kind::JoinStart, tid, 0),
+            header: header(Kind::JoinStart, tid, site),
             object: regs.rdi,
             sp: regs.rsp,
             frames: [0; FRAMES],
@@ -93,17 +119,44 @@ pub fn join_enter(ctx: ProbeContext) -> u32 {
     0
 }
 
-fn submit_thread(ctx: &RawTracePointContext, kind: Kind, tid: u32, child: u32, pthread: u64) {
+/// The thread pointer of a task, as it was set by the system call for it.
+pub fn thread_pointer(task: *const u8) -> u64 {
+    read(task, KERNEL_LAYOUT.load().task_fsbase)
+}
+
+/// A record of a stop with this number.
+pub fn submit_stop(ctx: &impl EbpfContext, kind: Kind, tid: u32, number: u32) {
+    submit_thread(ctx, (kind, 0, tid), 0, (number, 0));
+}
+
+/// What happened, its detail, and who did it; the child's ids.
+#[inline(always)]
+fn submit_thread(
+    ctx: &impl EbpfContext,
+    (kind, detail, tid): (Kind, u16, u32),
+    pthread: u64,
+    (child, child_process): (u32, u32),
+) {
     submit(
         Class::Thread,
         ThreadRecord {
-            header: header(kind, tid, 0),
+            header: call_header(kind as u16, detail, tid, 0),
             pthread,
             child,
-            reserved: 0,
+            child_process,
             comm: ctx.command().unwrap_or_default(),
         },
     );
+}
+
+/// A task's number in its innermost PID namespace, and how deep that is.
+#[inline(always)]
+fn innermost_id(task: *const u8) -> (u32, u32) {
+    let layout = KERNEL_LAYOUT.load();
+    let pid: *const u8 = read::<u64>(task, layout.task_thread_pid) as *const u8;
+    let level: u32 = read(pid, layout.pid_level);
+    let upid = layout.pid_numbers + level * layout.upid_size;
+    (read(pid, upid + layout.upid_nr), level)
 }
 
 #[inline(always)]

@@ -153,6 +153,15 @@ pub struct CaptureArgs {
     #[arg(long)]
     pub as_root: bool,
 
+    /// Trace child processes as well, each with a report of its own, and wait for their ends.
+    ///
+    /// Without it children run untouched and are counted. With it, other processes that run the same code (such as
+    /// the C library's) meet the probes too, and are slower meanwhile; and patterns that match nothing are told in the
+    /// reports only. A process that replaces its program (execve) is followed in any case, with a report for each
+    /// program.
+    #[arg(long)]
+    pub follow_forks: bool,
+
     /// Print what the programs in the kernel do.
     #[arg(long)]
     pub debug_bpf: bool,

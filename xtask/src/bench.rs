@@ -1,11 +1,10 @@
 //! `cargo xtask bench NAME`: the registry of benchmarks. Each is a file of its own below `bench/`
 //! and one line here.
 
+mod checker;
 mod lock_pairs;
 
 use anyhow::{Result, bail};
-
-use crate::setup;
 
 /// A benchmark.
 pub struct Bench {
@@ -13,17 +12,24 @@ pub struct Bench {
     pub name: &'static str,
     /// What it measures, in one line.
     pub about: &'static str,
-    /// Runs it with the arguments after its name; the toolchain is there. Prints what it measured,
+    /// Runs it with the arguments after its name, and sees to what it needs. Prints what it measured,
     /// with units.
     pub run: fn(&[String]) -> Result<()>,
 }
 
 /// Every benchmark.
-const BENCHES: &[Bench] = &[Bench {
-    name: "lock-pairs",
-    about: "what recording lock operations costs, beside bpftrace counting the same calls",
-    run: lock_pairs::run,
-}];
+const BENCHES: &[Bench] = &[
+    Bench {
+        name: "checker",
+        about: "what Davida costs, beside a pass that only touches the state of each event's object",
+        run: checker::run,
+    },
+    Bench {
+        name: "lock-pairs",
+        about: "what recording lock operations costs, beside bpftrace counting the same calls",
+        run: lock_pairs::run,
+    },
+];
 
 /// Runs the benchmark called `name`, or lists all.
 ///
@@ -35,7 +41,6 @@ pub fn run(name: Option<&str>, arguments: &[String]) -> Result<()> {
         return Ok(());
     };
     let bench = find(BENCHES, name)?;
-    setup::run()?;
     (bench.run)(arguments)
 }
 

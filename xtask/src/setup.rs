@@ -12,8 +12,9 @@ use bpf_build::{Missing, Survey, Toolchain};
 
 use apt::Apt;
 
-/// Compilers for the test programs: command and Debian package.
-const HOST_TOOLS: [(&str, &str); 2] = [("cc", "gcc"), ("c++", "g++")];
+/// Compilers for the test programs and what goes with them: command and Debian package.
+const HOST_TOOLS: [(&str, &str); 4] =
+    [("cc", "gcc"), ("c++", "g++"), ("musl-gcc", "musl-tools"), ("dwp", "binutils")];
 
 /// Sees to it that everything is there. Prints one line when it was, each step otherwise.
 ///
@@ -65,7 +66,7 @@ fn refuse_named_tools(survey: &Survey) -> Result<()> {
     Ok(())
 }
 
-/// Installs the C and C++ compilers if they are missing.
+/// Installs the compilers of the test programs if they are missing.
 fn host_tools(apt: Option<&mut Apt>) -> Result<()> {
     let missing = missing_host_tools();
     if missing.is_empty() {
@@ -74,7 +75,9 @@ fn host_tools(apt: Option<&mut Apt>) -> Result<()> {
     let tools = missing.iter().map(|(tool, _)| *tool).collect::<Vec<_>>().join(" and ");
     println!("setup: {tools} not found: the test programs are written in C and C++");
     let Some(apt) = apt else {
-        bail!("{tools} not found; install a C and a C++ compiler with your package manager");
+        bail!(
+            "{tools} not found; install a C and a C++ compiler, musl and binutils with your package manager"
+        );
     };
     let packages: Vec<_> = missing.iter().map(|(_, package)| *package).collect();
     apt.install(&[&packages[..], &["libc6-dev", "binutils"]].concat())

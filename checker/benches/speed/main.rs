@@ -1,120 +1,269 @@
-//! How long Davida takes, next to a pass that only touches the state of each event's object.
-mod micro;
+//! What checking costs, beside the least that could be done with the same traces. Run by `cargo xtask bench checker`.
+//! Inner parts are timed in `parts`.
+//!
+//! What is compared runs in turn in each of several rounds; a ratio is the median of those of the rounds. Times are
+//! those that the thread had a processor.
+
+mod measure;
 mod null;
+mod passes;
 mod workload;
 
-use checker::{Checker, Davida, Options};
-use std::time::{Duration, Instant};
+use measure::{Goals, Samples, time};
+use std::path::{Path, PathBuf};
+use std::process::{Command, exit};
 use workload::{Kind, Workload};
 
-fn time(mut f: impl FnMut() -> u64) -> Duration {
-    let start = Instant::now();
-    std::hint::black_box(f());
-    start.elapsed()
+const USAGE: &str = "usage: cargo xtask bench checker [--quick] [--events N] [--rounds N]";
+
+const THREADS: [u32; 3] = [4, 16, 64];
+
+/// Variables where memory is measured: not more than the short trace uses dozens of times each, so that all of their
+/// state is there by its end.
+const LASTING: [u32; 2] = [100, 10_000];
+
+/// How much is measured.
+struct Plan {
+    /// Events of the short and the long traces.
+    sizes: [usize; 2],
+    variables: Vec<u32>,
+    locks: Vec<u32>,
+    rounds: usize,
+}
+
+impl Plan {
+    const FULL: usize = 10_000_000;
+    const QUICK: usize = 1_000_000;
+
+    fn new(arguments: &[String]) -> Option<Self> {
+        let mut plan = Self {
+            sizes: [Self::FULL / 10, Self::FULL],
+            variables: vec![100, 1_000_000],
+            locks: vec![1, 16],
+            rounds: 5,
+        };
+        let mut arguments = arguments.iter();
+        while let Some(argument) = arguments.next() {
+            let mut number = || arguments.next()?.parse().ok().filter(|&number| number > 0);
+            match argument.as_str() {
+                // What `cargo bench` adds.
+                "--bench" => {}
+                "--quick" => {
+                    plan.sizes = [Self::QUICK / 10, Self::QUICK];
+                    plan.variables = vec![100];
+                    plan.rounds = 3;
+                }
+                "--events" => {
+                    let events: usize = number()?;
+                    plan.sizes = [events.div_ceil(10), events];
+                }
+                "--rounds" => plan.rounds = number()?,
+                _ => return None,
+            }
+        }
+        Some(plan)
+    }
 }
 
 fn main() {
-    let args: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
-    if args.first().is_some_and(|a| a == "micro") {
-        micro::run();
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    // A process of its own for each peak of memory.
+    if let [command, file] = &arguments[..]
+        && command == "peak"
+    {
+        passes::davida_of_file(Path::new(file));
+        println!("{}", passes::peak().unwrap_or(0));
         return;
     }
-    let events: usize = args.first().map_or(1_000_000, |a| a.parse().unwrap());
-    if let Some(which) = args.get(1) {
-        let p: Vec<u32> = which.split(',').map(|x| x.parse().unwrap()).collect();
-        let kind = match p[2] {
-            100 => Kind::Intruded { violating: false },
-            101 => Kind::Intruded { violating: true },
-            locks => Kind::Locked { locks },
-        };
-        let w = Workload { events, threads: p[0], variables: p[1], kind };
-        let trace = w.generate();
-        let mut best = [f64::MAX; 2];
-        for _ in 0..p[4] {
-            let run = |k| {
-                time(|| match k {
-                    0 => {
-                        let mut n = null::Null::default();
-                        n.events(&trace);
-                        n.sum()
-                    }
-                    k => {
-                        let mut c = Box::new(Davida::new(Options {
-                            serializability: k == 2,
-                            ..Options::default()
-                        }));
-                        c.events(&trace).unwrap();
-                        let f = c.finish();
-                        f.counts.dependencies
-                    }
-                })
-            };
-            for (i, k) in [0, p[3]].into_iter().enumerate() {
-                best[i] = best[i].min(run(k).as_secs_f64() * 1e9 / events as f64);
-            }
-        }
-        println!("null {:.2} ns, davida {:.2} ns, {:.2}x", best[0], best[1], best[1] / best[0]);
-        return;
-    }
-    for threads in [4, 16, 64] {
-        for variables in [100, 1_000_000] {
-            for kind in [
-                Kind::Locked { locks: 1 },
-                Kind::Locked { locks: 16 },
-                Kind::Intruded { violating: false },
-                Kind::Intruded { violating: true },
-            ] {
-                let variables = if variables == 100 && matches!(kind, Kind::Intruded { .. }) {
-                    64 * 4
-                } else {
-                    variables
-                };
-                let w = Workload { events, threads, variables, kind };
-                let trace = w.generate();
-                let mut best = [Duration::MAX; 3];
-                let mut found = 0;
-                for _ in 0..5 {
-                    let t = [
-                        time(|| {
-                            let mut n = null::Null::default();
-                            n.events(&trace);
-                            n.sum()
-                        }),
-                        time(|| {
-                            let mut c = Box::new(Davida::new(Options {
-                                serializability: false,
-                                ..Options::default()
-                            }));
-                            c.events(&trace).unwrap();
-                            let f = c.finish();
-                            found = f.counts.violations;
-                            found
-                        }),
-                        time(|| {
-                            let mut c = Box::new(Davida::new(Options::default()));
-                            c.events(&trace).unwrap();
-                            let f = c.finish();
-                            f.counts.violations
-                        }),
-                    ];
-                    for i in 0..3 {
-                        best[i] = best[i].min(t[i]);
-                    }
-                }
-                let ns = |d: Duration| d.as_secs_f64() * 1e9 / events as f64;
-                println!(
-                    "{threads:3} thr {variables:8} var {:10} null {:6.2} ns  davida {:6.2} ({:.2}x)  +verdict {:6.2} ({:.2}x) violations {found}",
-                    match kind {
-                        Kind::Locked { locks } => format!("locks {locks}"),
-                        Kind::Intruded { violating } => format!("intr {violating}"),
-                    },
-                    ns(best[0]),
-                    ns(best[1]),
-                    ns(best[1]) / ns(best[0]),
-                    ns(best[2]),
-                    ns(best[2]) / ns(best[0])
+    // `cargo test --benches` only wants to see that it runs.
+    let tested = !arguments.iter().any(|argument| argument == "--bench");
+    let plan =
+        if tested { Plan::new(&["--events".into(), "2000".into()]) } else { Plan::new(&arguments) };
+    let Some(plan) = plan else {
+        eprintln!("{USAGE}");
+        exit(2);
+    };
+    let mut goals = Goals::default();
+    let rounds = plan.rounds;
+    println!(
+        "Nanoseconds for an event, medians of {rounds} rounds. The null pass reads the same .avt and touches the state of\n\
+         each event's object; growth is Davida's time for an event of the long trace beside that of the short one.\n"
+    );
+    println!("Serializable traces, transactions of ten events:");
+    println!(
+        "{:>7} {:>9} {:>5} {:>9} {:>7} {:>7} {:>7}{:<13} {:>7}",
+        "threads", "variables", "locks", "events", "null", "Davida", "ratio", "  goal", "growth"
+    );
+    for threads in THREADS {
+        for &variables in &plan.variables {
+            for &locks in &plan.locks {
+                serializable(
+                    &plan,
+                    &mut goals,
+                    Workload { events: 0, threads, variables, kind: Kind::Locked { locks } },
                 );
             }
         }
     }
+    println!("\nThe same trace with and without a violation at every tenth event:");
+    println!("{:>7} {:>10} {:>8} {:>8} {:>7}", "threads", "violations", "without", "with", "ratio");
+    for threads in THREADS {
+        violating(&plan, &mut goals, threads);
+    }
+    println!("\nReading text, beside counting lines: in memory, and of a file line by line:");
+    println!(
+        "{:>7} {:>9} {:>7} {:>7} {:>7}{:<13} {:>7} {:>7} {:>7}",
+        "threads", "variables", "lines", "read", "ratio", "  goal", "lines", "read", "ratio"
+    );
+    let directory = scratch();
+    for &variables in &plan.variables {
+        text(
+            &plan,
+            &mut goals,
+            &directory,
+            Workload {
+                events: plan.sizes[1],
+                threads: 16,
+                variables,
+                kind: Kind::Locked { locks: 16 },
+            },
+        );
+    }
+    println!("\nPeak memory of a process that checks a file as it reads it, in MiB:");
+    println!("{:>7} {:>9} {:>9} {:>9} {:>7}", "threads", "variables", "short", "long", "ratio");
+    for variables in LASTING {
+        memory(
+            &plan,
+            &mut goals,
+            &directory,
+            Workload { events: 0, threads: 16, variables, kind: Kind::Locked { locks: 16 } },
+        );
+    }
+    std::fs::remove_dir_all(&directory).expect("the directory is there");
+    println!("\n{goals}");
+}
+
+/// Two traces, one ten times as long as the other: one line each.
+fn serializable(plan: &Plan, goals: &mut Goals, workload: Workload) {
+    let Workload { threads, variables, kind, .. } = workload;
+    let Kind::Locked { locks } = kind else { return };
+    let traces = plan.sizes.map(|events| Workload { events, ..workload }.avt());
+    let mut growth = Samples::default();
+    let mut null: [Samples; 2] = Default::default();
+    let mut davida: [Samples; 2] = Default::default();
+    let mut ratio: [Samples; 2] = Default::default();
+    for _ in 0..plan.rounds {
+        let mut times = [0.0; 2];
+        for (index, (trace, events)) in traces.iter().zip(plan.sizes).enumerate() {
+            let floor = time(events, || passes::null(trace));
+            times[index] = time(events, || {
+                let violations = passes::davida(trace);
+                assert_eq!(violations, 0, "the workload is serializable");
+                violations
+            });
+            null[index].add(floor);
+            davida[index].add(times[index]);
+            ratio[index].add(times[index] / floor);
+        }
+        growth.add(times[1] / times[0]);
+    }
+    let goal = if threads > 16 { 4.0 } else { 2.5 };
+    for index in 0..2 {
+        println!(
+            "{threads:>7} {variables:>9} {locks:>5} {:>9} {:>7.1} {:>7.1} {} {}",
+            plan.sizes[index],
+            null[index].median(),
+            davida[index].median(),
+            goals.verdict(ratio[index].median(), goal),
+            if index == 1 { goals.verdict(growth.median(), 1.2) } else { String::new() },
+        );
+    }
+}
+
+/// A trace full of violations, and the same without.
+fn violating(plan: &Plan, goals: &mut Goals, threads: u32) {
+    let events = plan.sizes[0];
+    let traces = [false, true].map(|violating| {
+        let kind = Kind::Intruded { violating };
+        Workload { events, threads, variables: 4096, kind }.avt()
+    });
+    let mut violations = [0; 2];
+    let (mut without, mut with, mut ratio) =
+        (Samples::default(), Samples::default(), Samples::default());
+    for _ in 0..plan.rounds {
+        let mut times = [0.0; 2];
+        for index in 0..2 {
+            times[index] = time(events, || {
+                violations[index] = passes::davida(&traces[index]);
+                violations[index]
+            });
+        }
+        without.add(times[0]);
+        with.add(times[1]);
+        ratio.add(times[1] / times[0]);
+    }
+    assert_eq!(violations[0], 0, "the workload without violations has none");
+    println!(
+        "{threads:>7} {:>10} {:>8.1} {:>8.1} {}",
+        violations[1],
+        without.median(),
+        with.median(),
+        goals.verdict(ratio.median(), 2.0),
+    );
+}
+
+/// A text trace: read, and only its lines counted.
+fn text(plan: &Plan, goals: &mut Goals, directory: &Path, workload: Workload) {
+    let Workload { events, threads, variables, .. } = workload;
+    let text = Workload::text(&workload.avt());
+    let path = directory.join("trace.std");
+    std::fs::write(&path, &text).expect("there is room for the file");
+    let mut samples: [Samples; 6] = Default::default();
+    for _ in 0..plan.rounds {
+        let times = [
+            time(events, || passes::lines(&text)),
+            time(events, || passes::read(&text)),
+            time(events, || passes::lines_of_file(&path)),
+            time(events, || passes::read_file(&path)),
+        ];
+        let ratios = [times[1] / times[0], times[3] / times[2]];
+        for (samples, value) in samples.iter_mut().zip(times.into_iter().chain(ratios)) {
+            samples.add(value);
+        }
+    }
+    let [lines, read, file_lines, file_read, ratio, file_ratio] =
+        samples.each_mut().map(Samples::median);
+    println!(
+        "{threads:>7} {variables:>9} {lines:>7.1} {read:>7.1} {} {file_lines:>7.1} {file_read:>7.1} {}",
+        goals.verdict(ratio, 3.0),
+        goals.verdict(file_ratio, 3.0),
+    );
+}
+
+/// The memory that checking a short and a long file takes.
+fn memory(plan: &Plan, goals: &mut Goals, directory: &Path, workload: Workload) {
+    let Workload { threads, variables, .. } = workload;
+    let path = directory.join("trace.avt");
+    let [short, long] = plan.sizes.map(|events| {
+        let trace = Workload { events, ..workload }.avt();
+        std::fs::write(&path, trace).expect("there is room for the file");
+        peak(&path).unwrap_or(f64::NAN)
+    });
+    let verdict = goals.verdict(long / short, 1.1);
+    println!("{threads:>7} {variables:>9} {short:>9.1} {long:>9.1} {verdict}");
+}
+
+/// The peak of another process that checks the file, in MiB.
+fn peak(path: &Path) -> Option<f64> {
+    let own = std::env::current_exe().ok()?;
+    let output = Command::new(own).arg("peak").arg(path).output().ok()?;
+    let kibibytes: f64 = String::from_utf8(output.stdout).ok()?.trim().parse().ok()?;
+    (kibibytes > 0.0).then_some(kibibytes / 1024.0)
+}
+
+fn scratch() -> PathBuf {
+    let name = format!("avtrace-speed-{}", std::process::id());
+    let directory = std::env::temp_dir().join(name);
+    std::fs::create_dir_all(&directory).expect("there is room for files");
+    directory
 }

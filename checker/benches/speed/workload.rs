@@ -1,6 +1,11 @@
-//! The traces that are measured: threads that run transactions of ten events, interleaved at random.
+//! The traces that are measured: threads that run transactions of ten events, interleaved at random; as events and
+//! as files of both formats.
 
-use checker::event::{Event, LocationId, LockId, Op, RegionId, ThreadId, VarId};
+use checker::event::{Event, LockId, Op, RegionId, ThreadId, VarId};
+use checker::format::{
+    AvtWriter, Object, ObjectKind, ReadOptions, Region, TextWriter, Thread, TraceReader, convert,
+    numbered_location,
+};
 
 /// A generator of numbers that look random: the same ones in every run.
 pub struct Random(u64);
@@ -43,8 +48,50 @@ pub enum Kind {
     Intruded { violating: bool },
 }
 
+fn numbered(number: u32) -> checker::event::LocationId {
+    numbered_location(number).expect("a small number")
+}
+
 impl Workload {
-    pub fn generate(&self) -> Vec<Event> {
+    /// The trace as an `.avt` file.
+    pub fn avt(&self) -> Vec<u8> {
+        self.write().expect("memory takes everything that is defined")
+    }
+
+    fn write(&self) -> Result<Vec<u8>, checker::format::WriteError> {
+        let mut writer = AvtWriter::new(Vec::with_capacity(self.events * 17))?;
+        for id in 0..self.threads {
+            writer.thread(ThreadId(id), &Thread { name: Some(format!("T{id}")), tid: None })?;
+        }
+        for id in 0..REGIONS {
+            writer.region(RegionId(id), &Region { name: format!("m{id}"), location: None })?;
+        }
+        for id in 0..self.variables {
+            let name = Some(format!("V{id}"));
+            writer.variable(VarId(id), &Object { name, ..Object::new(ObjectKind::Variable) })?;
+        }
+        if let Kind::Locked { locks } = self.kind {
+            for id in 0..locks {
+                let name = Some(format!("L{id}"));
+                writer.lock(LockId(id), &Object { name, ..Object::new(ObjectKind::Mutex) })?;
+            }
+        }
+        for event in self.generate() {
+            writer.event(&event)?;
+        }
+        writer.finish()
+    }
+
+    /// The same trace as text.
+    pub fn text(avt: &[u8]) -> Vec<u8> {
+        let mut writer = TextWriter::new(Vec::with_capacity(avt.len()));
+        let mut reader =
+            TraceReader::from_bytes(avt, ReadOptions::new("avt")).expect("it was just written");
+        convert(&mut reader, &mut writer).expect("it was just written");
+        writer.into_inner()
+    }
+
+    fn generate(&self) -> Vec<Event> {
         match self.kind {
             Kind::Locked { locks } => self.locked(locks),
             Kind::Intruded { violating } => self.intruded(violating),
@@ -80,7 +127,7 @@ impl Workload {
                     if random.below(3) == 0 { Op::Write(variable) } else { Op::Read(variable) }
                 }
             };
-            let location = LocationId(*region * LENGTH + *step);
+            let location = numbered(*region * LENGTH + *step);
             *step = (*step + 1) % LENGTH;
             events.push(Event { thread: ThreadId(id), op, location });
         }
@@ -112,11 +159,11 @@ impl Workload {
                     if random.below(3) == 0 { Op::Write(variable) } else { Op::Read(variable) }
                 }
             };
-            let location = LocationId(*region * LENGTH + *step);
+            let location = numbered(*region * LENGTH + *step);
             events.push(Event { thread: ThreadId(id), op, location });
             if *step == 1 {
                 let variable = VarId(if violating { *x } else { first + own - 1 });
-                let location = LocationId(REGIONS * LENGTH);
+                let location = numbered(REGIONS * LENGTH);
                 events.push(Event {
                     thread: ThreadId(intruder),
                     op: Op::Write(variable),

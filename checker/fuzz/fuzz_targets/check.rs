@@ -1,26 +1,28 @@
-//! Checking whatever can be read: no checker panics, be it strict or lenient, and a text trace and its `.avt` form
-//! have the same violations.
+//! Checking whatever can be read: no checker panics, be it strict or lenient, all of them agree as far as each goes,
+//! and a text trace and its `.avt` form have the same violations.
 #![no_main]
 
 mod common;
 
 use checker::finding::Findings;
 use checker::format::{ReadOptions, TraceReader};
-use checker::{Checker, Davida, Options, Regions, Relation};
+use checker::{AeroDrome, Checker, Davida, Options, RegionTrack, Regions, Relation, Velodrome};
 use common::{assemble, to_avt};
 use libfuzzer_sys::fuzz_target;
 
-fn check(bytes: &[u8], options: Options) -> Option<Findings> {
+/// What a checker finds in all that can be read, and whether that is all of the trace.
+fn check(bytes: &[u8], options: Options, checker: impl Checker) -> (Findings, bool) {
     let mut read = ReadOptions::new("t");
     if options.lenient {
         read = read.lenient();
     }
-    let mut checker = Box::new(Davida::new(options));
+    let mut checker = Box::new(checker);
     let complete = TraceReader::from_bytes(bytes, read)
-        .and_then(|mut reader| reader.check(&mut *checker).inspect_err(|error| drop(error.to_string())))
+        .and_then(|mut reader| {
+            reader.check(&mut *checker).inspect_err(|error| drop(error.to_string()))
+        })
         .is_ok();
-    let findings = checker.finish();
-    complete.then_some(findings)
+    (checker.finish(), complete)
 }
 
 fuzz_target!(|input: (u8, &[u8])| {
@@ -41,11 +43,20 @@ fuzz_target!(|input: (u8, &[u8])| {
     } else {
         bytes
     };
-    let findings = check(bytes, options);
+    let (findings, complete) = check(bytes, options, Davida::new(options));
+    let (regiontrack, _) = check(bytes, options, RegionTrack::new(options));
+    assert_eq!(regiontrack.instances, findings.instances);
+    assert_eq!(regiontrack.counts.violations, findings.counts.violations);
+    for aerodrome in [AeroDrome::new(options), AeroDrome::plain(options)] {
+        assert_eq!(check(bytes, options, aerodrome).0.serializable, findings.serializable);
+    }
+    let (velodrome, _) = check(bytes, options, Velodrome::new(options));
+    assert_eq!(velodrome.serializable, findings.serializable);
+    assert!(velodrome.counts.violations <= findings.counts.violations);
     if bit(6)
-        && let Some(findings) = findings
+        && complete
         && let Some(avt) = to_avt(bytes)
     {
-        assert_eq!(check(&avt, options), Some(findings));
+        assert_eq!(check(&avt, options, Davida::new(options)), (findings, true));
     }
 });

@@ -107,8 +107,8 @@ pub(super) struct Forest {
     high: Vec<Vec<Bits>>,
     /// For each row and slot.
     entries: Vec<Vec<Entry>>,
-    /// For each slot the nodes, at most one for each thread.
-    trees: Vec<[Vec<Node>; 3]>,
+    /// For each slot the nodes: for each thread at most one for each relation, and often one for all.
+    trees: Vec<Vec<Node>>,
 }
 
 impl Forest {
@@ -187,45 +187,98 @@ impl Forest {
             *word &= !(1 << (slot % 64));
         }
         self.rows[row].stale = true;
-        for column in [FULL, DATA, REACH] {
-            for index in 0..self.trees[slot][column].len() {
-                let reached = self.trees[slot][column][index].row();
-                self.bits_mut(reached, slot / 64)[column] &= !(1 << (slot % 64));
-                self.rows[reached].stale = true;
+        let mut tree = std::mem::take(&mut self.trees[slot]);
+        for node in tree.drain(..) {
+            for word in self.bits_mut(node.row(), slot / 64) {
+                *word &= !(1 << (slot % 64));
             }
-            self.trees[slot][column].clear();
+            self.rows[node.row()].stale = true;
         }
+        self.trees[slot] = tree;
     }
 
-    /// The region reaches that event, or transaction, of the node's thread, which it has not reached so far or only
-    /// later.
-    pub(super) fn reach(&mut self, column: usize, slot: usize, first: EventNumber, node: Node) {
-        let row = node.row();
-        let reached = self.contains(column, row, slot);
-        let next = self.trees[slot][column].len() as u32;
-        let entry = self.entry(row, slot);
-        entry.first[column] = first;
-        let old = std::mem::replace(&mut entry.node[column], next);
-        if reached {
-            entry.node[column] = old;
-            if let Some(place) = self.trees[slot][column].get_mut(old as usize) {
-                *place = node;
+    /// Those of the regions, which have reached the thread in that row, that reached that event of it, or its
+    /// transaction.
+    pub(super) fn in_time(&self, word: usize, regions: Bits, row: usize, event: &Access) -> Bits {
+        let latest = [event.event(), event.event(), event.tx_begin()];
+        let mut in_time = [0; 4];
+        for slot in slots(word, regions[FULL] | regions[DATA] | regions[REACH]) {
+            let first = &self.entries[row][slot].first;
+            for column in [FULL, DATA, REACH] {
+                in_time[column] |= u64::from(first[column] <= latest[column]) << (slot % 64);
             }
-        } else {
-            self.trees[slot][column].push(node);
-            self.bits_mut(row, slot / 64)[column] |= 1 << (slot % 64);
+        }
+        std::array::from_fn(|column| regions[column] & in_time[column])
+    }
+
+    /// The regions, which have reached the node's source in time and not yet the thread of its sink, reach its sink.
+    /// `own` is the slot of the sink's transaction when it is that of an active region: who reaches it reaches all
+    /// that it reaches.
+    pub(super) fn extend(&mut self, word: usize, regions: Bits, own: Option<usize>, node: &Node) {
+        let row = node.row();
+        let (event, begin) = (node.sink.event(), node.sink.tx_begin());
+        for slot in slots(word, regions[FULL] | regions[DATA] | regions[REACH]) {
+            let index = self.trees[slot].len() as u32;
+            self.trees[slot].push(*node);
+            let entry = self.entry(row, slot);
+            for (column, first) in [(FULL, event), (DATA, event), (REACH, begin)] {
+                if regions[column] >> (slot % 64) & 1 != 0 {
+                    entry.first[column] = first;
+                    entry.node[column] = index;
+                }
+            }
+            if let Some(own) = own
+                && regions[REACH] >> (slot % 64) & 1 != 0
+            {
+                self.inherit(slot, own);
+            }
+        }
+        let bits = self.bits_mut(row, word);
+        for column in [FULL, DATA, REACH] {
+            bits[column] |= regions[column];
         }
         let since = &mut self.rows[row].since;
-        if column == REACH {
-            since.begin = since.begin.min(first);
-        } else {
-            since.event = since.event.min(first);
+        if regions[FULL] | regions[DATA] != 0 {
+            since.event = since.event.min(event);
+        }
+        if regions[REACH] != 0 {
+            since.begin = since.begin.min(begin);
         }
     }
 
-    /// A node of the region's tree.
-    pub(super) fn node(&self, column: usize, slot: usize, index: usize) -> Option<&Node> {
-        self.trees[slot][column].get(index)
+    /// The transaction in the slot reaches all that the one in the slot `own` reaches.
+    fn inherit(&mut self, slot: usize, own: usize) {
+        for index in 0..self.trees[own].len() {
+            let node = self.trees[own][index];
+            let row = node.row();
+            if self.contains(REACH, row, own) && self.entries[row][own].node[REACH] == index as u32
+            {
+                self.reach_transaction(slot, node);
+            }
+        }
+    }
+
+    /// The transaction in the slot reaches what the node says, unless it reaches an earlier one of that thread.
+    fn reach_transaction(&mut self, slot: usize, node: Node) {
+        let (row, begin) = (node.row(), node.sink.tx_begin());
+        let reached = self.contains(REACH, row, slot);
+        if reached && begin >= self.first(REACH, row, slot) {
+            return;
+        }
+        let next = self.trees[slot].len();
+        let entry = self.entry(row, slot);
+        entry.first[REACH] = begin;
+        let old = entry.node[REACH];
+        // A node that this was the only relation to use gives way, so that there are never more than a few.
+        let replaced = reached && old != entry.node[FULL] && old != entry.node[DATA];
+        entry.node[REACH] = if replaced { old } else { next as u32 };
+        match self.trees[slot].get_mut(old as usize).filter(|_| replaced) {
+            Some(place) => *place = node,
+            None => self.trees[slot].push(node),
+        }
+        self.bits_mut(row, slot / 64)[REACH] |= 1 << (slot % 64);
+        let since = &mut self.rows[row].since;
+        since.begin = since.begin.min(begin);
     }
 
     /// The path from the region to that thread, last step first.
@@ -238,7 +291,7 @@ impl Forest {
         let mut row = row;
         std::iter::from_fn(move || {
             let index = self.entries[row][slot].node[column];
-            let node = self.node(column, slot, index as usize)?;
+            let node = self.trees[slot].get(index as usize)?;
             row = node.from as usize;
             Some(node)
         })
@@ -288,9 +341,6 @@ impl Forest {
         }
         for bits in self.high.iter_mut().flatten() {
             bits[column] = 0;
-        }
-        for trees in &mut self.trees {
-            trees[column].clear();
         }
     }
 }

@@ -14,8 +14,8 @@
 //! - the same runs on the data relation, whose trees are within those of the full relation.
 //!
 //! Invariants: a slot's bit is in `own` of one thread exactly while its region is active; the bits of a thread in
-//! the data forest are among those in the full forest; `oldest` is the first begin of an active region, so that no
-//! dependency from before it matters to anyone.
+//! the data relation are among those in the full relation; a thread's `since` is no later than anything of it that a
+//! region has reached, so that no dependency on what came before matters to anyone.
 
 #[cfg(test)]
 mod bounds;
@@ -34,7 +34,7 @@ use groups::Groups;
 use splits::Splits;
 
 /// How many events are looked ahead at to bring their objects into the cache.
-const AHEAD: usize = 32;
+const AHEAD: usize = 64;
 
 /// The Davida checker.
 pub struct Davida {
@@ -205,28 +205,39 @@ impl ActiveRegions {
         u: usize,
         dependency: &Dependency<'_>,
     ) {
+        let mut fresh = self.forest.in_time(word, fresh, u, dependency.source);
+        if closed | fresh[FULL] | fresh[DATA] | fresh[REACH] == 0 {
+            return;
+        }
         let node = Node::new(u, dependency);
+        let own = self.threads[dependency.row].slots.first().map(|&slot| slot as usize);
+        if closed != 0 {
+            self.close_cycles(word, closed, own, &node, dependency.is_variable());
+            fresh[REACH] &= self.columns[REACH];
+        }
+        self.forest.extend(word, fresh, own, &node);
+    }
+
+    /// A dependency on a thread that regions of the sink's thread have reached, those among `closed`.
+    fn close_cycles(
+        &mut self,
+        word: usize,
+        closed: u64,
+        own: Option<usize>,
+        node: &Node,
+        variable: bool,
+    ) {
         if self.columns[REACH] != 0 {
-            let own = self.threads[dependency.row].slots.first().map(|&slot| slot as usize);
-            self.cycle = own.and_then(|own| reach::cycle(&self.forest, own, &node));
+            self.cycle = own.and_then(|own| reach::cycle(&self.forest, own, node));
             if self.cycle.is_some() {
                 self.decide();
-            } else {
-                reach::extend(&mut self.forest, (word, fresh[REACH]), own, &node);
             }
         }
-        let event = dependency.source.event();
+        let (u, event) = (node.from(), node.source.event());
         for slot in slots(word, closed) {
             let reached = self.forest.contains(FULL, u, slot);
             if reached && self.forest.first(FULL, u, slot) <= event {
-                self.violation(slot, &node, dependency.is_variable());
-            }
-        }
-        for column in [FULL, DATA] {
-            for slot in slots(word, fresh[column]) {
-                if self.forest.first(column, u, slot) <= event {
-                    self.forest.reach(column, slot, dependency.sink.event(), node);
-                }
+                self.violation(slot, node, variable);
             }
         }
     }
@@ -310,7 +321,8 @@ impl Visitor for ActiveRegions {
             return;
         }
         let (Some(u), v) = (dependency.source_row(), dependency.row) else { return };
-        if !self.forest.is_reached(u, dependency.source) {
+        // Of variables' dependencies many come from before all that regions have reached.
+        if variable && !self.forest.is_reached(u, dependency.source) {
             return;
         }
         for word in 0..self.slots.len().div_ceil(64) {

@@ -24,11 +24,11 @@
 //! O(threads) for each thread that an active transaction newly reaches. The cycle costs nothing until it is there:
 //! its nodes are the clocks' own.
 
-use super::forest::{Forest, Node, REACH, slots};
-use crate::event::EventNumber;
+use super::forest::{Forest, Node, REACH};
 use crate::finding::Tx;
 
-/// Step 1: the cycle that a dependency closes, if it does. `own` is the slot of the sink's transaction.
+/// Step 1: the cycle that a dependency closes, if it does. Step 2 is the forest's `extend`, for all relations at once.
+/// `own` is the slot of the sink's transaction.
 pub(super) fn cycle(forest: &Forest, own: usize, dependency: &Node) -> Option<Vec<Tx>> {
     let (from, begin) = (dependency.from(), dependency.source.tx_begin());
     if !forest.contains(REACH, from, own) || forest.first(REACH, from, own) > begin {
@@ -44,37 +44,4 @@ pub(super) fn cycle(forest: &Forest, own: usize, dependency: &Node) -> Option<Ve
     }
     cycle.reverse();
     Some(cycle)
-}
-
-/// Step 2: the transactions among `fresh`, which reach the source's thread and not the sink's, reach the sink's
-/// transaction if they reach the source's; and then all that it reaches, if it is that of an active region, whose
-/// slot is `own`.
-pub(super) fn extend(
-    forest: &mut Forest,
-    (word, fresh): (usize, u64),
-    own: Option<usize>,
-    dependency: &Node,
-) {
-    let from = dependency.from();
-    for slot in slots(word, fresh) {
-        if forest.first(REACH, from, slot) > dependency.source.tx_begin() {
-            continue;
-        }
-        put(forest, slot, *dependency);
-        let Some(own) = own else { continue };
-        let mut index = 0;
-        while let Some(&node) = forest.node(REACH, own, index) {
-            put(forest, slot, node);
-            index += 1;
-        }
-    }
-}
-
-/// Lets the transaction in the slot reach what the node says, unless it reaches an earlier one of that thread.
-fn put(forest: &mut Forest, slot: usize, node: Node) {
-    let begin: EventNumber = node.sink.tx_begin();
-    let row = node.row();
-    if !forest.contains(REACH, row, slot) || begin < forest.first(REACH, row, slot) {
-        forest.reach(REACH, slot, begin, node);
-    }
 }

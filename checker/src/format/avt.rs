@@ -11,6 +11,6 @@ mod read;
 mod record;
 mod write;
 
-pub(super) use layout::{HEADER, MAGIC};
+pub(super) use layout::{HEADER, MAGIC, NAME};
 pub(super) use read::AvtReader;
 pub use write::AvtWriter;

@@ -159,16 +159,16 @@ impl<'a> TraceReader<'a> {
                 place,
                 reason,
             })?))
-        } else if start.first() == Some(&avt::MAGIC[0]) {
-            // What is left of a header after an editor or a transfer as text.
-            let cut = avt::MAGIC.starts_with(start);
+        } else if !start.is_empty() && avt::MAGIC.starts_with(start) {
             let (found, expected) = (start.len(), avt::HEADER);
-            return Err(fail(if cut {
-                BlockError::HeaderCut { found, expected }.into()
-            } else {
-                BlockError::BadHeader.into()
-            }));
-        } else if start[..start.len().min(avt::MAGIC.len())].contains(&0) {
+            return Err(fail(BlockError::HeaderCut { found, expected }.into()));
+        } else if start.starts_with(&avt::MAGIC[..avt::NAME]) {
+            // What is left of a header after an editor or a transfer as text.
+            return Err(fail(BlockError::BadHeader.into()));
+        } else if start.first() == Some(&avt::MAGIC[0])
+            || start[..start.len().min(avt::MAGIC.len())].contains(&0)
+        {
+            // Pictures begin with that byte too.
             return Err(fail(Reason::UnknownFormat));
         } else {
             Formatted::Text(Box::new(TextReader::new(options.lenient, options.memory_limit)))

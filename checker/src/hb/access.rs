@@ -74,6 +74,12 @@ impl Access {
         self.kind() != NONE
     }
 
+    /// Whether this is neither none nor a link.
+    #[inline]
+    pub(crate) fn is_event(&self) -> bool {
+        self.is_some() & !self.is_link()
+    }
+
     #[inline]
     fn kind(&self) -> u8 {
         self.0[0] as u8
@@ -96,12 +102,12 @@ impl Access {
         self.is_link().then_some(self.0[3] as usize)
     }
 
-    /// This when it is wanted, else that; without a jump.
+    /// Becomes no event when that is wanted; without a jump.
     #[inline(always)]
-    pub(crate) fn select(wanted: bool, this: &Self, that: &Self) -> Self {
+    pub(crate) fn clear(&mut self, wanted: bool) {
         let mask = u64::from(wanted).wrapping_neg();
-        let word = |index: usize| this.0[index] & mask | that.0[index] & !mask;
-        Self([word(0), word(1), word(2), word(3)])
+        self.0[0] &= !mask;
+        self.0[2] |= mask;
     }
 
     /// Moves on to a new transaction; the event is set by `advance`.

@@ -14,27 +14,40 @@ use std::collections::VecDeque;
 const LOOKED_AT: usize = 64;
 
 /// For each lane the number, plus one, of the last event that is known; absent components are 0.
+///
+/// Event numbers have 48 bits, which a floating-point number holds exactly, and every 64-bit processor takes the
+/// maximum of several of those at once; of integers of that size many cannot.
 #[derive(Clone, Default)]
-pub(crate) struct Clock(Vec<u64>);
+pub(crate) struct Clock(Vec<f64>);
+
+/// The component that knows the event.
+fn component(event: EventNumber) -> f64 {
+    (event + 1) as f64
+}
+
+/// The larger one, where none is a NaN: one instruction, which `f64::max` is not.
+fn larger(a: f64, b: f64) -> f64 {
+    if a > b { a } else { b }
+}
 
 impl Clock {
-    fn get(&self, lane: usize) -> u64 {
-        self.0.get(lane).copied().unwrap_or(0)
+    fn knows(&self, lane: usize, event: EventNumber) -> bool {
+        self.0.get(lane).is_some_and(|&known| known >= component(event))
     }
 
     fn raise(&mut self, lane: usize, event: EventNumber) {
         if lane >= self.0.len() {
-            self.0.resize(lane + 1, 0);
+            self.0.resize(lane + 1, 0.0);
         }
-        self.0[lane] = self.0[lane].max(event + 1);
+        self.0[lane] = larger(self.0[lane], component(event));
     }
 
     fn join(&mut self, other: &Self) {
         if other.0.len() > self.0.len() {
-            self.0.resize(other.0.len(), 0);
+            self.0.resize(other.0.len(), 0.0);
         }
         for (mine, theirs) in self.0.iter_mut().zip(&other.0) {
-            *mine = (*mine).max(*theirs);
+            *mine = larger(*mine, *theirs);
         }
     }
 
@@ -75,8 +88,8 @@ impl Clocks {
         let forker = parent.map(|parent| &self.known[parent].clock);
         let fits = |&lane: &u32| {
             let Lane { holders, last } = self.lanes[lane as usize];
-            let known = forker.map_or(0, |forker| forker.get(lane as usize));
-            holders == 0 || last.is_some_and(|last| known > last)
+            let known = |last| forker.is_some_and(|forker| forker.knows(lane as usize, last));
+            holders == 0 || last.is_some_and(known)
         };
         let looked_at = self.idle.len().min(LOOKED_AT);
         let lane = match self.idle.iter().take(looked_at).position(fits) {
@@ -113,7 +126,7 @@ impl Clocks {
 
     /// Whether the thread in the row knows that event of the thread in the row `of`.
     pub(crate) fn knows(&self, row: usize, of: usize, event: EventNumber) -> bool {
-        self.known[row].clock.get(self.known[of].lane) > event
+        self.known[row].clock.knows(self.known[of].lane, event)
     }
 
     /// `clock` becomes what the thread in the row knows at `now`.

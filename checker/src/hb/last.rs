@@ -1,15 +1,33 @@
-//! The last event of each of several threads on one object. Of threads that have ended it keeps only those that
-//! still matter, so that its length is within twice the number of threads that have a row, whatever came before.
+//! The last event of each of several threads on one object. Of threads that have ended it keeps, beyond a few, only
+//! those that still matter, so that its length is within twice the number of threads that have a row, whatever came
+//! before.
 
 use crate::event::ThreadId;
 use crate::hb::access::Access;
 use crate::hb::table::ThreadTable;
 
-/// The length up to which it is not worth looking for threads that have ended.
+/// How many events have their place in the list itself: two cache lines, most often enough.
+const FEW: usize = 3;
+
+/// The length of the rest up to which it is not worth looking for threads that have ended.
 const SHORT: usize = 4;
 
 #[derive(Default)]
+#[repr(align(128))]
 pub(crate) struct Last {
+    few: [Access; FEW],
+    len: usize,
+    /// All events beyond the first few.
+    rest: Option<Box<Rest>>,
+}
+
+/// What long lists had that are short again.
+#[derive(Default)]
+#[expect(clippy::vec_box, reason = "lists hold boxes, which are moved without their contents")]
+pub(crate) struct Spare(Vec<Box<Rest>>);
+
+#[derive(Default)]
+struct Rest {
     /// The threads of `events`, apart so that the search for one of them touches little memory.
     threads: Vec<ThreadId>,
     events: Vec<Access>,
@@ -33,6 +51,86 @@ impl Last {
         drop: impl FnMut(&Access),
     ) -> bool {
         let thread = event.thread();
+        for old in self.few.iter_mut().take(self.len) {
+            if old.is_of(thread) {
+                *old = *event;
+                return false;
+            }
+        }
+        match self.few.get_mut(self.len) {
+            Some(place) => {
+                *place = *event;
+                self.len += 1;
+                true
+            }
+            None => self.rest.get_or_insert_default().put(event, table, drop),
+        }
+    }
+
+    pub(crate) fn contains(&self, thread: ThreadId) -> bool {
+        self.iter().any(|event| event.is_of(thread))
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Access> {
+        let rest = self.rest.iter().flat_map(|rest| &rest.events);
+        self.few[..self.len].iter().chain(rest)
+    }
+
+    pub(crate) fn of_others(&self, thread: ThreadId) -> impl Iterator<Item = &Access> {
+        self.iter().filter(move |event| !event.is_of(thread))
+    }
+
+    /// How many threads there were whose events do not matter any more.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.rest.as_ref().map_or(0, |rest| rest.dropped)
+    }
+
+    /// As `put`, with room from `spare` when there is no more of its own.
+    pub(crate) fn put_with(
+        &mut self,
+        event: &Access,
+        table: &ThreadTable,
+        spare: &mut Spare,
+    ) -> bool {
+        if self.len == FEW && self.rest.is_none() {
+            self.rest = spare.0.pop();
+        }
+        self.put(event, table)
+    }
+
+    /// As `clear`, and gives room back to `spare`: else every list would come to have what only a few need at a time.
+    pub(crate) fn clear_into(&mut self, spare: &mut Spare) {
+        self.clear();
+        spare.0.extend(self.rest.take());
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.len = 0;
+        if let Some(rest) = &mut self.rest {
+            rest.clear();
+        }
+    }
+
+    /// Brings it into the cache; the value returned only keeps the load alive.
+    #[inline]
+    pub(crate) fn touch(&self) -> u64 {
+        self.few[0].event() ^ self.len as u64
+    }
+
+    /// How many events are kept.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.iter().count()
+    }
+}
+
+impl Rest {
+    fn put(&mut self, event: &Access, table: &ThreadTable, drop: impl FnMut(&Access)) -> bool {
+        let thread = event.thread();
         if let Some(place) = self.threads.iter().position(|&other| other == thread) {
             self.events[place] = *event;
             return false;
@@ -43,6 +141,13 @@ impl Last {
         self.threads.push(thread);
         self.events.push(*event);
         true
+    }
+
+    fn clear(&mut self) {
+        self.threads.clear();
+        self.events.clear();
+        self.dropped = 0;
+        self.limit = 0;
     }
 
     #[cold]
@@ -60,34 +165,14 @@ impl Last {
         self.threads.extend(self.events.iter().map(Access::thread));
         self.limit = 2 * self.events.len();
     }
+}
 
-    pub(crate) fn contains(&self, thread: ThreadId) -> bool {
-        self.threads.contains(&thread)
-    }
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-    pub(crate) fn of_others(&self, thread: ThreadId) -> impl Iterator<Item = &Access> {
-        self.events.iter().filter(move |event| event.thread() != thread)
-    }
-
-    /// How many threads there were whose events do not matter any more.
-    pub(crate) fn dropped(&self) -> u64 {
-        self.dropped
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.events.is_empty() && self.dropped == 0
-    }
-
-    pub(crate) fn clear(&mut self) {
-        self.threads.clear();
-        self.events.clear();
-        self.dropped = 0;
-        self.limit = 0;
-    }
-
-    /// How many events are kept.
-    #[cfg(test)]
-    pub(crate) fn len(&self) -> usize {
-        self.events.len()
+    #[test]
+    fn a_list_is_two_cache_lines() {
+        assert_eq!(size_of::<Last>(), 128);
     }
 }

@@ -44,6 +44,17 @@ impl Locks {
         &mut self.0[index]
     }
 
+    /// Makes room for the lock.
+    #[cold]
+    pub(crate) fn ensure(&mut self, lock: LockId) {
+        self.at(lock);
+    }
+
+    #[inline]
+    pub(crate) fn has(&self, lock: LockId) -> bool {
+        lock.index() < self.0.len()
+    }
+
     /// Tells the lock from those that had its id before.
     pub(crate) fn life(&self, lock: LockId) -> u32 {
         self.0.get(lock.index()).map_or(0, |lock| lock.life)

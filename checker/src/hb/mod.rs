@@ -3,6 +3,7 @@
 
 mod access;
 mod clocks;
+mod effects;
 mod last;
 mod lock;
 mod now;
@@ -18,10 +19,10 @@ use crate::event::{Event, EventNumber, LockId, Op, RegionId, SyncId, ThreadId, V
 use crate::finding::{Action, Counts, Edge, Object, Order};
 use clocks::Clocks;
 use lock::Locks;
-use now::Now;
+use std::hint::select_unpredictable;
 use sync::SyncObjects;
 use table::{Entry, ThreadTable};
-use thread::{Mode, State, Thread, Threads};
+use thread::{State, Thread, Threads};
 use variable::Variables;
 
 /// Two events in conflict of different threads, with nothing between them that conflicts with both.
@@ -127,13 +128,11 @@ impl Engine {
         if !self.variables.are_many() {
             return;
         }
-        let mut sum = 0_u64;
-        for event in events {
-            if let Op::Read(variable) | Op::Write(variable) | Op::Update(variable) = event.op {
-                sum = sum.wrapping_add(self.variables.touch(variable));
-            }
-        }
-        std::hint::black_box(sum);
+        let accessed = events.iter().filter_map(|event| match event.op {
+            Op::Read(variable) | Op::Write(variable) | Op::Update(variable) => Some(variable),
+            _ => None,
+        });
+        std::hint::black_box(self.variables.touch(accessed));
     }
 
     /// The row of a thread, when it has one.
@@ -159,15 +158,16 @@ impl Engine {
     ) -> Result<(), EventError> {
         let number = self.counts.events;
         self.counts.events += 1;
-        let access = match event.op {
-            Op::Read(variable) => Some((variable, Action::Read)),
-            Op::Write(variable) => Some((variable, Action::Write)),
-            Op::Update(variable) => Some((variable, Action::Update)),
-            _ => None,
-        };
-        let done = match access {
-            Some((variable, action)) => self.access(number, event, variable, action, visitor),
-            None => false,
+        let done = match event.op {
+            // Which of these it is cannot be foretold, and must not be asked by a jump.
+            Op::Read(variable) | Op::Write(variable) | Op::Update(variable) => {
+                let (reads, updates) =
+                    (matches!(event.op, Op::Read(_)), matches!(event.op, Op::Update(_)));
+                let writing = select_unpredictable(updates, Action::Update, Action::Write);
+                let action = select_unpredictable(reads, Action::Read, writing);
+                self.access(number, event, variable, action, visitor)
+            }
+            _ => self.frequent(number, event, visitor),
         };
         if done { Ok(()) } else { self.step_with_care(number, event, visitor) }
     }
@@ -184,64 +184,6 @@ impl Engine {
             Ok(()) => Ok(()),
             Err(reason) => self.misfit(number, event, reason),
         }
-    }
-
-    /// A read or a write, by far the most frequent events. Does nothing and returns `false` where more care is
-    /// needed.
-    #[inline(always)]
-    fn access(
-        &mut self,
-        number: EventNumber,
-        event: &Event,
-        variable: VarId,
-        action: Action,
-        visitor: &mut impl Visitor,
-    ) -> bool {
-        let Self { counts, threads: Threads { table, rows, .. }, clocks, variables, .. } = self;
-        let Some(row) = table.row(event.thread) else { return false };
-        let Some(thread) = rows.get_mut(row) else { return false };
-        if !thread.ready || !variables.has(variable) || number > access::MAX_EVENTS {
-            return false;
-        }
-        let (now, alone) = thread.advance(number, action, event);
-        if alone {
-            counts.transactions += 1;
-            counts.unary_transactions += 1;
-        }
-        let sink = &thread.now;
-        let writes = action != Action::Read;
-        let (object, clocks) = (Object::Variable(variable), Some(&*clocks));
-        let done = variables.access(variable, now, writes, |source, applies| {
-            counts.dependencies += u64::from(applies);
-            if applies & visitor.cares(table.row(source.thread()), source) {
-                visitor.dependency(&Dependency { source, sink, object, row, table, clocks });
-            }
-        });
-        if !done {
-            self.access_with_lists(row, variable, writes, visitor);
-        }
-        true
-    }
-
-    #[inline(never)]
-    fn access_with_lists(
-        &mut self,
-        row: usize,
-        variable: VarId,
-        writes: bool,
-        visitor: &mut impl Visitor,
-    ) {
-        let Self { counts, threads: Threads { table, rows, .. }, clocks, variables, .. } = self;
-        let sink = &rows[row].now;
-        let (object, clocks) = (Object::Variable(variable), Some(&*clocks));
-        let mut dependencies = 0;
-        let dropped = variables.access_with_lists(variable, sink, writes, table, |source| {
-            dependencies += 1;
-            if visitor.cares(table.row(source.thread()), source) {
-                visitor.dependency(&Dependency { source, sink, object, row, table, clocks });
-            }
-        });
-        counts.dependencies += dependencies + dropped;
     }
 
     #[cold]
@@ -276,191 +218,6 @@ impl Engine {
         }
     }
 
-    /// An event of any kind.
-    fn apply(
-        &mut self,
-        number: u64,
-        event: &Event,
-        visitor: &mut impl Visitor,
-    ) -> Result<(), Misfit> {
-        let row = self.admit(number, event)?;
-        let id = event.thread;
-        let Self { counts, threads, locks, lenient, .. } = self;
-        let Threads { table, rows, .. } = threads;
-        let thread = &rows[row];
-        let action = match event.op {
-            Op::Read(_) => Action::Read,
-            Op::Write(_) => Action::Write,
-            Op::Update(_) => Action::Update,
-            Op::Alloc(_) => Action::Alloc,
-            // Nothing depends on a reset, so that no report shows what it is remembered as.
-            Op::Free(_) | Op::Reset(_) => Action::Free,
-            Op::Begin(_) => Action::Begin,
-            Op::Acquire(_) => Action::Acquire,
-            Op::AcquireShared(_) => Action::AcquireShared,
-            Op::Signal(_) => Action::Signal,
-            Op::Wait(_) => Action::Wait,
-            Op::Arrive(_) => Action::Arrive,
-            Op::Exit => Action::Exit,
-            Op::End(region) => {
-                thread.check_end(region, *lenient || counts.gaps > 0)?;
-                Action::End
-            }
-            Op::Release(lock) => {
-                thread.check_held(lock, locks.life(lock), Mode::Exclusive)?;
-                Action::Release
-            }
-            Op::ReleaseShared(lock) => {
-                thread.check_held(lock, locks.life(lock), Mode::Shared)?;
-                Action::ReleaseShared
-            }
-            Op::Depart(object) => {
-                if !thread.inside.contains(&object) {
-                    return Err(Misfit::DepartWithoutArrive(object));
-                }
-                Action::Depart
-            }
-            Op::Fork(child) => {
-                check_fork(table, rows, id, child)?;
-                Action::Fork
-            }
-            Op::Join(child) => {
-                check_join(table, rows, id, child)?;
-                Action::Join
-            }
-        };
-        let first = !std::mem::replace(&mut rows[row].ready, true);
-        if first {
-            counts.threads += 1;
-            visitor.started(row);
-        }
-        if let Op::Read(variable) | Op::Write(variable) | Op::Update(variable) = event.op {
-            self.variables.ensure(variable);
-            self.access(number, event, variable, action, visitor);
-            if first {
-                self.forked(row, visitor);
-            }
-            return Ok(());
-        }
-        let (now, alone) = rows[row].advance(number, action, event);
-        counts.transactions += u64::from(alone);
-        let is_begin = matches!(event.op, Op::Begin(_));
-        counts.unary_transactions += u64::from(alone && !is_begin);
-        let fork = if first { self.forked(row, visitor) } else { Access::NONE };
-        let Self { counts, threads, clocks, variables, locks, syncs, .. } = self;
-        let Threads { table, rows, .. } = threads;
-        let thread = &mut rows[row];
-
-        /// What tells the visitor of a dependency of the event under way.
-        macro_rules! report {
-            ($source:expr, $object:expr) => {{
-                counts.dependencies += 1;
-                let (source, object, table) = ($source, $object, &*table);
-                let clocks = None;
-                visitor.dependency(&Dependency { source, sink: &now, object, row, table, clocks });
-            }};
-        }
-
-        match event.op {
-            Op::Read(_) | Op::Write(_) | Op::Update(_) => {}
-            Op::Alloc(variable) | Op::Free(variable) => variables.forget(variable),
-            Op::Begin(region) => {
-                visitor.begin(row, &now, region, thread.open.len());
-                thread.open.push(region);
-            }
-            Op::End(region) => {
-                thread.close(region);
-                visitor.end(row, thread.open.len());
-            }
-            Op::Acquire(lock) => {
-                if thread.hold(lock, locks.life(lock), Mode::Exclusive) {
-                    visitor.acquired(row, lock, &now);
-                    let mut now = Now { event: &now, row, table, clocks };
-                    let dropped = locks.acquire(lock, &mut now, |source| {
-                        report!(source, Object::Lock(lock));
-                    });
-                    counts.dependencies += dropped;
-                }
-            }
-            Op::AcquireShared(lock) => {
-                if thread.hold(lock, locks.life(lock), Mode::Shared) {
-                    visitor.acquired(row, lock, &now);
-                    let mut now = Now { event: &now, row, table, clocks };
-                    locks.acquire_shared(lock, &mut now, |source| {
-                        report!(source, Object::Lock(lock));
-                    });
-                }
-            }
-            Op::Release(lock) => {
-                if thread.let_go(lock, Mode::Exclusive) {
-                    locks.release(lock, &Now { event: &now, row, table, clocks });
-                    visitor.released(row, lock, &now);
-                }
-            }
-            Op::ReleaseShared(lock) => {
-                if thread.let_go(lock, Mode::Shared) {
-                    locks.release_shared(lock, &Now { event: &now, row, table, clocks });
-                    visitor.released(row, lock, &now);
-                }
-            }
-            Op::Reset(lock) => {
-                locks.forget(lock);
-                visitor.reset(lock);
-            }
-            Op::Signal(object) => syncs.signal(object, &Now { event: &now, row, table, clocks }),
-            Op::Wait(object) => {
-                let mut now = Now { event: &now, row, table, clocks };
-                let dropped = syncs.wait(object, &mut now, |source| {
-                    report!(source, Object::Sync(object));
-                });
-                counts.dependencies += dropped;
-            }
-            Op::Arrive(object) => {
-                if !thread.inside.contains(&object) {
-                    thread.inside.push(object);
-                }
-                syncs.arrive(object, &Now { event: &now, row, table, clocks });
-            }
-            Op::Depart(object) => {
-                thread.inside.retain(|&inside| inside != object);
-                let mut now = Now { event: &now, row, table, clocks };
-                let dropped = syncs.depart(object, &mut now, |source| {
-                    report!(source, Object::Sync(object));
-                });
-                counts.dependencies += dropped;
-            }
-            Op::Fork(child) => {
-                let child = match table.row(child) {
-                    Some(child) => child,
-                    None => self.add(child, Some(row)),
-                };
-                self.threads.rows[child].fork = now;
-                self.clocks.learn_all(child, row, number);
-            }
-            Op::Join(child) => match table.get(child) {
-                Entry::Row(child_row) => {
-                    let last = rows[child_row].now;
-                    if last.is_some() {
-                        clocks.learn_all(row, child_row, last.event());
-                        // The child's last event may be the fork of this thread, which is a dependency already.
-                        if fork.is_none() || fork.event() != last.event() {
-                            report!(&last, Object::Thread(child));
-                        }
-                    }
-                    self.retire(child_row, State::Joined, visitor);
-                }
-                // It has ended, and the visitor said that nothing it did matters.
-                Entry::Ended => {
-                    counts.dependencies += 1;
-                    table.set(child, Entry::Joined);
-                }
-                Entry::Unseen | Entry::Joined => table.set(child, Entry::Joined),
-            },
-            Op::Exit => self.retire(row, State::Ended, visitor),
-        }
-        Ok(())
-    }
-
     /// What can grow with the number of threads: rows, components of clocks, pages of thread ids, and events kept in
     /// lists.
     #[cfg(test)]
@@ -470,19 +227,24 @@ impl Engine {
         [threads.rows.len(), clocks.lanes(), threads.table.pages(), listed]
     }
 
-    /// After the first event of a thread: it depends on the fork, which is returned.
+    /// The first event of a thread depends on the fork.
     #[cold]
-    fn forked(&mut self, row: usize, visitor: &mut impl Visitor) -> Access {
+    fn forked(
+        &mut self,
+        row: usize,
+        number: EventNumber,
+        event: &Event,
+        action: Action,
+        visitor: &mut impl Visitor,
+    ) {
         let Self { counts, threads: Threads { table, rows, .. }, .. } = self;
-        let Thread { id, now, fork, .. } = &rows[row];
-        if fork.is_some() {
+        let source = &rows[row].fork;
+        if source.is_some() {
             counts.dependencies += 1;
-            let object = Object::Thread(*id);
-            let dependency =
-                Dependency { source: fork, sink: now, object, row, table, clocks: None };
-            visitor.dependency(&dependency);
+            let sink = &Thread::new(event.thread).advance(number, action, event).0;
+            let object = Object::Thread(event.thread);
+            visitor.dependency(&Dependency { source, sink, object, row, table, clocks: None });
         }
-        *fork
     }
 
     /// A row for a thread that has none, with the row of the thread that forked it.
@@ -540,40 +302,4 @@ fn check_ids(event: &Event) -> Result<(), Misfit> {
         Op::End(None) | Op::Exit => 0,
     };
     if object == u32::MAX || event.thread.0 == u32::MAX { Err(Misfit::ReservedId) } else { Ok(()) }
-}
-
-fn check_fork(
-    table: &ThreadTable,
-    rows: &[Thread],
-    parent: ThreadId,
-    child: ThreadId,
-) -> Result<(), Misfit> {
-    if parent == child {
-        return Err(Misfit::ForkOfSelf);
-    }
-    match table.get(child) {
-        Entry::Unseen => Ok(()),
-        Entry::Row(row) if rows[row].state == State::Running => match &rows[row] {
-            thread if thread.fork.is_some() => Err(Misfit::ForkedTwice(child)),
-            thread if thread.now.is_some() => Err(Misfit::ForkAfterAction(child)),
-            _ => Ok(()),
-        },
-        Entry::Row(_) | Entry::Ended | Entry::Joined => Err(Misfit::ForkAfterAction(child)),
-    }
-}
-
-fn check_join(
-    table: &ThreadTable,
-    rows: &[Thread],
-    parent: ThreadId,
-    child: ThreadId,
-) -> Result<(), Misfit> {
-    if parent == child {
-        return Err(Misfit::JoinOfSelf);
-    }
-    match table.get(child) {
-        Entry::Joined => Err(Misfit::JoinedTwice(child)),
-        Entry::Row(row) if rows[row].state == State::Joined => Err(Misfit::JoinedTwice(child)),
-        Entry::Row(_) | Entry::Ended | Entry::Unseen => Ok(()),
-    }
 }

@@ -1,5 +1,5 @@
-//! What became of each thread id, in memory that does not grow with the ids of threads that have ended: pages in
-//! which every entry is the same take no space of their own.
+//! What became of each thread id, in memory that does not grow with the ids of threads that have ended: beyond the first
+//! few thousand, pages in which every entry is the same take no space of their own.
 
 use crate::event::ThreadId;
 
@@ -24,6 +24,9 @@ pub(crate) enum Entry {
     Joined,
 }
 
+/// The ids below this have their entries in one table: 16 KiB at most, and no page to look for.
+const DIRECT: usize = 4096;
+
 enum Page {
     Same(u32),
     Each(Box<[u32; PAGE]>),
@@ -31,13 +34,26 @@ enum Page {
 
 /// The entries of all thread ids.
 #[derive(Default)]
-pub(crate) struct ThreadTable(Vec<Page>);
+pub(crate) struct ThreadTable {
+    direct: Vec<u32>,
+    /// Those of all further ids.
+    pages: Vec<Page>,
+}
 
 impl ThreadTable {
     #[inline]
     fn value(&self, thread: ThreadId) -> u32 {
-        match self.0.get(thread.index() / PAGE) {
-            Some(Page::Each(entries)) => entries[thread.index() % PAGE],
+        match self.direct.get(thread.index()) {
+            Some(&value) => value,
+            None => self.paged(thread),
+        }
+    }
+
+    #[inline(never)]
+    fn paged(&self, thread: ThreadId) -> u32 {
+        let Some(index) = thread.index().checked_sub(DIRECT) else { return UNSEEN };
+        match self.pages.get(index / PAGE) {
+            Some(Page::Each(entries)) => entries[index % PAGE],
             Some(Page::Same(value)) => *value,
             None => UNSEEN,
         }
@@ -67,20 +83,28 @@ impl ThreadTable {
             Entry::Joined => JOINED,
             Entry::Row(row) => row as u32,
         };
-        let index = thread.index() / PAGE;
-        if index >= self.0.len() {
-            self.0.resize_with(index + 1, || Page::Same(UNSEEN));
+        let Some(index) = thread.index().checked_sub(DIRECT) else {
+            let index = thread.index();
+            if index >= self.direct.len() {
+                self.direct.resize(index + 1, UNSEEN);
+            }
+            self.direct[index] = value;
+            return;
+        };
+        let (page, index) = (index / PAGE, index % PAGE);
+        if page >= self.pages.len() {
+            self.pages.resize_with(page + 1, || Page::Same(UNSEEN));
         }
-        let page = &mut self.0[index];
+        let page = &mut self.pages[page];
         match page {
             Page::Same(same) if *same == value => {}
             Page::Same(same) => {
                 let mut entries = Box::new([*same; PAGE]);
-                entries[thread.index() % PAGE] = value;
+                entries[index] = value;
                 *page = Page::Each(entries);
             }
             Page::Each(entries) => {
-                entries[thread.index() % PAGE] = value;
+                entries[index] = value;
                 if value >= JOINED && entries.iter().all(|&other| other == value) {
                     *page = Page::Same(value);
                 }
@@ -91,7 +115,7 @@ impl ThreadTable {
     /// How many pages take space of their own.
     #[cfg(test)]
     pub(crate) fn pages(&self) -> usize {
-        self.0.iter().filter(|page| matches!(page, Page::Each(_))).count()
+        self.pages.iter().filter(|page| matches!(page, Page::Each(_))).count()
     }
 }
 
@@ -101,21 +125,34 @@ mod tests {
 
     #[test]
     fn entries_are_kept_apart_and_full_pages_of_ended_threads_cost_nothing() {
-        let mut table = ThreadTable::default();
-        assert_eq!(table.get(ThreadId(70_000)), Entry::Unseen);
-        for id in 0..1000 {
-            table.set(ThreadId(id), Entry::Row(id as usize % 7));
-            assert_eq!(table.get(ThreadId(id)), Entry::Row(id as usize % 7));
-            assert_eq!(table.row(ThreadId(id + 1)), None);
-            table.set(ThreadId(id), Entry::Joined);
+        for first in [0, DIRECT as u32] {
+            let mut table = ThreadTable::default();
+            assert_eq!(table.get(ThreadId(70_000)), Entry::Unseen);
+            for id in first..first + 1000 {
+                table.set(ThreadId(id), Entry::Row(id as usize % 7));
+                assert_eq!(table.get(ThreadId(id)), Entry::Row(id as usize % 7));
+                assert_eq!(table.row(ThreadId(id + 1)), None);
+                table.set(ThreadId(id), Entry::Joined);
+            }
+            let paged = usize::from(first > 0);
+            assert_eq!(table.get(ThreadId(first)), Entry::Joined);
+            assert_eq!(table.get(ThreadId(first + 999)), Entry::Joined);
+            assert_eq!(table.get(ThreadId(first + 1000)), Entry::Unseen);
+            assert_eq!(table.pages(), paged);
+            table.set(ThreadId(first + 3), Entry::Ended);
+            assert_eq!(table.get(ThreadId(first + 3)), Entry::Ended);
+            assert_eq!(table.get(ThreadId(first + 4)), Entry::Joined);
+            assert_eq!(table.pages(), 2 * paged);
         }
-        assert_eq!(table.get(ThreadId(0)), Entry::Joined);
-        assert_eq!(table.get(ThreadId(999)), Entry::Joined);
-        assert_eq!(table.get(ThreadId(1000)), Entry::Unseen);
-        assert_eq!(table.pages(), 1);
-        table.set(ThreadId(3), Entry::Ended);
-        assert_eq!(table.get(ThreadId(3)), Entry::Ended);
-        assert_eq!(table.get(ThreadId(4)), Entry::Joined);
-        assert_eq!(table.pages(), 2);
+    }
+
+    #[test]
+    fn the_first_paged_id_follows_the_last_one_that_is_not() {
+        let mut table = ThreadTable::default();
+        let (last, first) = (ThreadId(DIRECT as u32 - 1), ThreadId(DIRECT as u32));
+        table.set(first, Entry::Row(1));
+        assert_eq!(table.get(last), Entry::Unseen);
+        table.set(last, Entry::Row(2));
+        assert_eq!((table.row(last), table.row(first)), (Some(2), Some(1)));
     }
 }

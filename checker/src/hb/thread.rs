@@ -52,7 +52,7 @@ pub(crate) struct Thread {
 }
 
 impl Thread {
-    fn new(id: ThreadId) -> Self {
+    pub(crate) fn new(id: ThreadId) -> Self {
         Self {
             id,
             now: Access::NONE,

@@ -1,43 +1,86 @@
-//! The state of variables: last write and last reads since. A variable with one reader since its last write takes
-//! one cache line; further readers are kept apart.
+//! The state of variables: last write and last reads since. A variable with up to three readers since its last write
+//! takes two cache lines, which processors fetch as a pair; further readers are kept apart.
 
 use crate::event::{ThreadId, VarId};
 use crate::hb::access::Access;
-use crate::hb::last::Last;
+use crate::hb::last::{Last, Spare};
 use crate::hb::table::ThreadTable;
+use std::hint::select_unpredictable;
+
+/// How many lists are brought into the cache at once.
+const AHEAD: usize = 64;
 
 /// How many variables a second-level cache is sure to hold.
-const CACHED: usize = 1 << 14;
+const CACHED: usize = 1 << 13;
 
-/// A variable that the last write and the last read of one thread describe, or that links to a list of reads.
+/// The place of the last write.
+const WRITE: usize = 0;
+/// The first place of reads.
+const READS: usize = 1;
+
+/// The last write of a variable, and the last read of each thread that has read since. The places of reads are taken
+/// from the first on; the last one may link to a list, of the read that was there and all further ones.
 #[derive(Clone, Copy, Default)]
-#[repr(align(64))]
-struct Variable {
-    write: Access,
-    read: Access,
+#[repr(align(128))]
+struct Variable([Access; 4]);
+
+impl Variable {
+    fn list(&self) -> Option<usize> {
+        let [.., last] = &self.0;
+        last.linked()
+    }
+}
+
+/// Who is told of the dependencies of an event.
+pub(crate) trait Sink {
+    /// Whether a dependency on that event can matter.
+    fn matters(&self, source: &Access) -> bool;
+    /// Takes a dependency that can.
+    fn depends_on(&mut self, source: &Access);
+}
+
+/// Variables that get their memory at once: 64 KiB.
+const PAGE: usize = 512;
+
+/// The table of variables, by pages: a single allocation would be copied whenever it grows, and take half as much
+/// again meanwhile.
+#[derive(Default)]
+struct Table(Vec<Box<[Variable; PAGE]>>);
+
+impl Table {
+    #[inline]
+    fn get(&self, variable: VarId) -> Option<&Variable> {
+        self.0.get(variable.index() / PAGE).map(|page| &page[variable.index() % PAGE])
+    }
+
+    #[inline]
+    fn get_mut(&mut self, variable: VarId) -> Option<&mut Variable> {
+        self.0.get_mut(variable.index() / PAGE).map(|page| &mut page[variable.index() % PAGE])
+    }
 }
 
 /// All variables.
 #[derive(Default)]
 pub(crate) struct Variables {
-    table: Vec<Variable>,
+    table: Table,
     lists: Lists,
 }
 
-/// For some variables the last read of each thread that has read since the last write.
+/// The reads of variables for which there is no place with them.
 #[derive(Default)]
 struct Lists {
     lists: Vec<Last>,
     free: Vec<u32>,
+    spare: Spare,
 }
 
 impl Lists {
-    /// Adds a read by another thread than that of the only one so far, or to the list that `read` links to; tells
-    /// whether it is the first of its thread.
+    /// Adds a read where there is another thread's in the last place, or to the list that is there; tells whether it
+    /// is the first of its thread.
     #[inline(never)]
     fn add(&mut self, read: &mut Access, now: &Access, threads: &ThreadTable) -> bool {
         if let Some(list) = read.linked() {
-            return self.lists[list].put(now, threads);
+            return self.lists[list].put_with(now, threads, &mut self.spare);
         }
         let list = self.free.pop().unwrap_or_else(|| {
             self.lists.push(Last::default());
@@ -49,8 +92,7 @@ impl Lists {
         true
     }
 
-    /// Hands out the reads of other threads, and gives back the list; returns how many were dropped from it.
-    #[inline(never)]
+    /// Hands out the reads of other threads, and gives back the list; returns how many of them were dropped before.
     fn take(&mut self, list: usize, thread: ThreadId, depends_on: impl FnMut(&Access)) -> u64 {
         let reads = &self.lists[list];
         reads.of_others(thread).for_each(depends_on);
@@ -60,43 +102,58 @@ impl Lists {
     }
 
     fn free(&mut self, list: usize) {
-        self.lists[list].clear();
+        self.lists[list].clear_into(&mut self.spare);
         self.free.push(list as u32);
     }
 }
 
 impl Variables {
-    /// Brings the variable into the cache; the value returned only keeps the load alive.
+    /// Brings the states of some variables into the cache, all at once; the value returned only keeps the loads
+    /// alive.
     #[inline]
-    pub(crate) fn touch(&self, variable: VarId) -> u64 {
-        self.table.get(variable.index()).map_or(0, |state| state.write.event())
+    pub(crate) fn touch(&self, variables: impl Iterator<Item = VarId>) -> u64 {
+        let mut sum = 0_u64;
+        let mut linked = [0; AHEAD];
+        let mut links = 0;
+        for variable in variables {
+            let Some(state) = self.table.get(variable) else { continue };
+            sum = sum.wrapping_add(state.0[WRITE].event());
+            if let (Some(list), Some(place)) = (state.list(), linked.get_mut(links)) {
+                *place = list;
+                links += 1;
+            }
+        }
+        for &list in &linked[..links] {
+            sum = sum.wrapping_add(self.lists.lists[list].touch());
+        }
+        sum
     }
 
     /// Whether the tables are too large to be found in a cache.
     #[inline]
     pub(crate) fn are_many(&self) -> bool {
-        self.table.len() > CACHED
+        self.table.0.len() > CACHED / PAGE
     }
 
     /// Makes room for the variable.
     #[cold]
     pub(crate) fn ensure(&mut self, variable: VarId) {
-        if variable.index() >= self.table.len() {
-            self.table.resize(variable.index() + 1, Variable::default());
+        while !self.has(variable) {
+            self.table.0.push(Box::new([Variable::default(); PAGE]));
         }
     }
 
     #[inline]
     pub(crate) fn has(&self, variable: VarId) -> bool {
-        variable.index() < self.table.len()
+        variable.index() / PAGE < self.table.0.len()
     }
 
-    /// An access that depends on one event at most, by far the most frequent. A read depends on the last write, if
-    /// another thread's, unless this thread has read since. A write depends on the last read of every other thread
-    /// since the last write; when no thread has read since, on that write, if another thread's.
+    /// An access. A read depends on the last write, if another thread's, unless this thread has read since. A write
+    /// depends on the last read of every other thread since the last write; when no thread has read since, on that
+    /// write, if another thread's.
     ///
-    /// `depends_on` is told of the event, and whether it is a dependency. Does nothing and returns `false` where
-    /// lists have to do with it.
+    /// `depends_on` is told of an event, and whether it is a dependency. Does nothing and returns `false` where more
+    /// than one event or a list has to do with it; then it is for `access_with_more`.
     ///
     /// Which of the cases it is cannot be foretold, and a jump that was foretold wrongly costs more than to compute
     /// all of them: hence no jumps.
@@ -108,53 +165,83 @@ impl Variables {
         writes: bool,
         depends_on: impl FnOnce(&Access, bool),
     ) -> bool {
-        let Some(state) = self.table.get_mut(variable.index()) else { return false };
+        let Some(Variable(last)) = self.table.get_mut(variable) else { return false };
         let thread = now.thread();
-        let (unread, own) = (state.read.is_none(), state.read.is_of(thread));
-        if !writes & !unread & !own | writes & state.read.is_link() {
+        let [_, first, second, third] = &*last;
+        let own = [first, second, third].map(|read| read.is_of(thread));
+        let none = [first, second, third].map(Access::is_none);
+        // A write takes its place if there is one read at most, a read its thread's or the first that is free.
+        let place = |place: usize| u32::from(own[place] | none[place]) << place;
+        let reading = (place(0) | place(1) | place(2)) << READS;
+        let places = select_unpredictable(writes, u32::from(none[1]), reading);
+        let place = places.trailing_zeros() as usize;
+        if place >= last.len() {
             return false;
         }
-        let source = if writes & !unread { &state.read } else { &state.write };
+        let unread = !(own[0] | own[1] | own[2]);
+        let source = &last[usize::from(writes & !none[0])];
         let applies = source.is_some() & !source.is_of(thread) & (writes | unread);
         depends_on(source, applies);
-        state.write = Access::select(writes, &now, &state.write);
-        state.read = Access::select(writes, &Access::NONE, &now);
+        last[place] = now;
+        last[READS].clear(writes);
         true
     }
 
-    /// Any access. Returns how many more dependencies are on reads that do not matter any more.
-    pub(crate) fn access_with_lists(
+    /// Any access. `sink` is told of the dependencies that can matter. Returns how many there are, with those on
+    /// reads that do not matter any more.
+    pub(crate) fn access_with_more(
         &mut self,
         variable: VarId,
         now: &Access,
         writes: bool,
         threads: &ThreadTable,
-        mut depends_on: impl FnMut(&Access),
+        sink: &mut impl Sink,
     ) -> u64 {
-        let Some(state) = self.table.get_mut(variable.index()) else { return 0 };
+        let Some(Variable([write, reads @ ..])) = self.table.get_mut(variable) else {
+            return 0;
+        };
         let thread = now.thread();
-        if writes {
-            let dropped = match state.read.linked() {
-                Some(list) => self.lists.take(list, thread, depends_on),
-                None => 0,
-            };
-            state.write = *now;
-            state.read = Access::NONE;
-            return dropped;
+        if !writes {
+            let [.., last] = reads;
+            let first = self.lists.add(last, now, threads);
+            let applies = first & write.is_some() & !write.is_of(thread);
+            if applies & sink.matters(write) {
+                sink.depends_on(write);
+            }
+            return u64::from(applies);
         }
-        if self.lists.add(&mut state.read, now, threads)
-            && state.write.is_some()
-            && !state.write.is_of(thread)
+        // Few of the reads matter, but any can be there or not: no jumps before that is known of all.
+        let (mut dependencies, mut mattering) = (0, 0);
+        for (place, read) in reads.iter().enumerate() {
+            let applies = read.is_event() & !read.is_of(thread);
+            dependencies += u64::from(applies);
+            mattering |= u32::from(applies & sink.matters(read)) << place;
+        }
+        if mattering != 0 {
+            let place = |&(place, _): &(usize, _)| mattering >> place & 1 != 0;
+            reads.iter().enumerate().filter(place).for_each(|(_, read)| sink.depends_on(read));
+        }
+        if let [.., last] = reads
+            && let Some(list) = last.linked()
         {
-            depends_on(&state.write);
+            let mut listed = 0;
+            let dropped = self.lists.take(list, thread, |read| {
+                listed += 1;
+                if sink.matters(read) {
+                    sink.depends_on(read);
+                }
+            });
+            dependencies += listed + dropped;
         }
-        0
+        *write = *now;
+        reads.fill(Access::NONE);
+        dependencies
     }
 
     /// The variable's memory starts or ends a life: what came before is forgotten.
     pub(crate) fn forget(&mut self, variable: VarId) {
-        if let Some(state) = self.table.get_mut(variable.index()) {
-            if let Some(list) = state.read.linked() {
+        if let Some(state) = self.table.get_mut(variable) {
+            if let Some(list) = state.list() {
                 self.lists.free(list);
             }
             *state = Variable::default();
@@ -173,7 +260,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_variable_is_one_cache_line() {
-        assert_eq!(size_of::<Variable>(), 64);
+    fn a_variable_is_two_cache_lines() {
+        assert_eq!(size_of::<Variable>(), 128);
     }
 }

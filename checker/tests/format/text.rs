@@ -211,7 +211,7 @@ fn a_line_without_end_is_given_up_early() {
 fn other_files_are_no_text() {
     assert_eq!(error(b"\x7fELF\x02\x01\x01\0\0\0"), "t: neither a text trace nor an .avt file");
     assert_eq!(error(b"\x89AVT\n\x1a\n-------------"), "t: a damaged .avt header");
-    assert_eq!(error(b"\x89PNG\r\n\x1a\n\0\0\0\x0d"), "t: a damaged .avt header");
+    assert_eq!(error(b"\x89PNG\r\n\x1a\n\0\0\0\x0d"), "t: neither a text trace nor an .avt file");
 }
 
 #[test]

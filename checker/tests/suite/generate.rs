@@ -270,3 +270,32 @@ pub fn short_lived(max_events: usize) -> impl Strategy<Value = Vec<Event>> {
         events
     })
 }
+
+/// Four threads that are in a region nearly always. Each write is to a variable of its own, and each read of
+/// any of them: nothing orders two transactions but what one has read of the other, at once or much later, so that a
+/// cycle can go a long way round. Each event has a location of its own.
+pub fn long_ways(max_events: usize) -> impl Strategy<Value = Vec<Event>> {
+    let choice = (0..4_u32, 0..10_u32, any::<prop::sample::Index>());
+    let choices = prop::collection::vec(choice, 0..max_events);
+    choices.prop_map(|choices| {
+        let mut inside = [false; 4];
+        let mut written = 0;
+        let mut events: Vec<Event> = Vec::new();
+        for (thread, kind, which) in choices {
+            let inside = &mut inside[thread as usize];
+            let op = match kind {
+                _ if !*inside => Op::Begin(RegionId(thread)),
+                0 | 1 => Op::End(None),
+                2..7 if written > 0 => Op::Read(VarId(which.index(written) as u32)),
+                _ => {
+                    written += 1;
+                    Op::Write(VarId(written as u32 - 1))
+                }
+            };
+            *inside = op != Op::End(None);
+            let location = LocationId(events.len() as u32);
+            events.push(Event { thread: ThreadId(thread), op, location });
+        }
+        events
+    })
+}

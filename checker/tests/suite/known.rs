@@ -120,6 +120,21 @@ fn events_between_transactions_belong_to_none() {
     assert_eq!(findings.counts.unary_transactions, 2);
 }
 
+/// t3's region has reached t1 before, so that only t1's begin itself tells that its write is none of its region's.
+#[test]
+fn what_a_thread_did_before_its_region_is_not_the_region_s() {
+    check(
+        "t3 begin(n); t3 w(z); t1 r(z); t1 w(x); t1 begin(m); t2 r(x); t2 w(y); t1 r(y); t1 end
+         t3 end",
+        &[],
+    );
+    check(
+        "t3 begin(n); t3 w(z); t1 r(z); t1 begin(m); t1 w(x); t2 r(x); t2 w(y); t1 r(y); t1 end
+         t3 end",
+        &["data: m t2 t2 m"],
+    );
+}
+
 #[test]
 fn more_threads_than_a_word_has_bits() {
     let count = 200;

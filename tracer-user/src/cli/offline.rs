@@ -12,8 +12,8 @@ use crate::offline::algorithms::{self, ALGORITHMS, Algorithm};
 
 const CHECK: &str = "\
 Traces are text, one event a line (`THREAD|OP(OBJECT)|LOCATION`), or avtrace's own format (`avtrace record`, \
-`avtrace convert`). Either may be compressed with gzip or Zstandard. Which of these a file is, is told by its first \
-bytes. However long a trace is, memory is taken for its objects only.
+`avtrace convert`). Either may be compressed with gzip or Zstandard. The first bytes of a file tell which it is, not \
+its name. Memory grows with the objects that a trace names, not with its length.
 
 Several traces are checked one after the other. As text their reports follow one another; as JSON, each is a \
 document on a line of its own.
@@ -30,7 +30,7 @@ malformed, or cut short with nothing found in what is left, 2 for bad usage, 1 w
 #[derive(Args, Debug)]
 #[command(after_help = CHECK)]
 pub struct CheckArgs {
-    /// How to check.
+    /// The algorithm, which decides what can be found.
     #[arg(long, value_name = "NAME", default_value = ALGORITHMS[0].name, value_parser = algorithm())]
     pub algorithm: &'static Algorithm,
 
@@ -42,13 +42,13 @@ pub struct CheckArgs {
     #[arg(long, value_enum, default_value_t = RegionsArg::Outermost)]
     pub regions: RegionsArg,
 
-    /// List every violation instance, not only one for each distinct witness (in JSON).
+    /// List every violation instance by its event numbers, not only one for each distinct witness.
     #[arg(long)]
     pub instances: bool,
 
     /// Leave out lines that are no events, and events that do not fit, instead of refusing the trace.
     ///
-    /// What was left out is told. A damaged trace is checked up to the damage.
+    /// The report says what was left out. A damaged trace is checked up to the damage.
     #[arg(long)]
     pub lenient: bool,
 

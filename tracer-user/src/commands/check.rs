@@ -48,7 +48,7 @@ pub(super) fn run(arguments: &CheckArgs) -> Result<u8, Failure> {
             complain(why);
         }
         if arguments.stats {
-            eprintln!("{}:\n{stats}", report::printable(&path.to_string_lossy()));
+            eprintln!("{}:\n{stats}", report::printable(&offline::shown(path)));
         }
         match arguments.output.format {
             Format::Json => {
@@ -57,7 +57,7 @@ pub(super) fn run(arguments: &CheckArgs) -> Result<u8, Failure> {
             Format::Text => {
                 if arguments.traces.len() > 1 {
                     let gap = if index > 0 { "\n" } else { "" };
-                    pending += &format!("{gap}{}:\n", report::printable(&path.to_string_lossy()));
+                    pending += &format!("{gap}{}:\n", report::printable(&offline::shown(path)));
                 }
                 pending +=
                     &report::text::render(&report, &text_options(&arguments.output, &destination));

@@ -4,7 +4,7 @@ use super::{Failure, output::check_file, run::watches_and_rules};
 use crate::{
     cli::RecordArgs,
     report::{self, Warning},
-    session::{self, Outcome, RunOptions},
+    session::{self, Outcome, Reported, RunOptions},
 };
 
 pub(super) fn run(arguments: RecordArgs) -> Result<u8, Failure> {
@@ -21,24 +21,28 @@ pub(super) fn run(arguments: RecordArgs) -> Result<u8, Failure> {
         as_root: arguments.capture.as_root,
         debug_bpf: arguments.capture.debug_bpf,
         perf_probes: arguments.capture.perf_probes,
+        follow_forks: arguments.capture.follow_forks,
     };
-    let Outcome { ending, report, recorded } = session::run(&options)
+    let Outcome { ending, programs } = session::run(&options)
         .map_err(|error| Failure { message: error.to_string(), status: error.exit_status() })?;
     let say = |text: &str| eprintln!("avtrace: {}", report::printable(text));
-    for Warning { message, help } in report::capture_warnings(&report) {
-        let help = help.map(|help| format!(" ({help})")).unwrap_or_default();
-        say(&format!("warning: {message}{help}"));
+    for Reported { report, recorded } in programs {
+        for Warning { message, help } in report::capture_warnings(&report) {
+            let help = help.map(|help| format!(" ({help})")).unwrap_or_default();
+            say(&format!("warning: {message}{help}"));
+        }
+        let (path, events) = match recorded {
+            Some(Ok(recorded)) => recorded,
+            Some(Err(error)) => return Err(Failure::internal(error)),
+            None => return Err(Failure::internal("nothing was recorded")),
+        };
+        let path = path.display();
+        let (threads, lost) = (report.counts.threads, report.counts.lost_events);
+        say(&format!(
+            "recorded {events} events of {threads} threads in `{path}`, {lost} lost; `avtrace check {path}` checks \
+             them"
+        ));
     }
-    let events = match recorded {
-        Some(Ok(events)) => events,
-        Some(Err(error)) => return Err(Failure::internal(error)),
-        None => return Err(Failure::internal("nothing was recorded")),
-    };
-    let path = arguments.output.display();
-    let (threads, lost) = (report.counts.threads, report.counts.lost_events);
-    say(&format!(
-        "recorded {events} events of {threads} threads in `{path}`, {lost} lost; `avtrace check {path}` checks them"
-    ));
     // As a shell shows it: the low byte.
     Ok(ending.shell_status() as u8)
 }

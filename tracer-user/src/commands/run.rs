@@ -5,10 +5,10 @@ use super::{
     output::{check_destination, check_file, destination, render},
 };
 use crate::{
-    cli::{CaptureArgs, RegionsArg, RunArgs},
+    cli::{CaptureArgs, Format, OutputArgs, RegionsArg, RunArgs},
     probes::{locks_spec::LockRule, select::Rules, watch::WatchSpec},
-    report::{self, Destination},
-    session::{self, Outcome, RunOptions, spec::Spec},
+    report::{self, Destination, Report, Subject},
+    session::{self, Outcome, Reported, RunOptions, spec::Spec},
 };
 
 pub(super) fn run(arguments: RunArgs) -> Result<u8, Failure> {
@@ -21,24 +21,64 @@ pub(super) fn run(arguments: RunArgs) -> Result<u8, Failure> {
     if let Some(path) = &arguments.record {
         check_file("trace", path)?;
     }
-    let Outcome { ending, report, recorded } = session::run(&options)
+    let Outcome { ending, programs } = session::run(&options)
         .map_err(|error| Failure { message: error.to_string(), status: error.exit_status() })?;
-    let bytes = render(&report, &arguments.output, &destination)?;
-    if let Err(error) = report::write_output(&destination, bytes.as_bytes()) {
+    let text = render_all(&programs, &arguments.output, &destination)?;
+    if let Err(error) = report::write_output(&destination, text.as_bytes()) {
         // Better in the wrong place than lost.
         if destination != Destination::Stderr {
-            let _ = report::write_output(&Destination::Stderr, bytes.as_bytes());
+            let _ = report::write_output(&Destination::Stderr, text.as_bytes());
         }
         return Err(Failure::internal(error));
     }
-    if let Some(Err(error)) = recorded {
+    let found = programs.iter().any(|program| program.report.has_findings());
+    if let Some(Err(error)) =
+        programs.into_iter().find_map(|program| program.recorded.filter(Result::is_err))
+    {
         return Err(Failure::internal(error));
     }
-    if report.has_findings() {
+    if found {
         return Ok(arguments.output.error_exitcode);
     }
     // As a shell shows it: the low byte.
     Ok(ending.shell_status() as u8)
+}
+
+/// All reports: one as it is; of several, JSON documents one a line, texts under the names of their programs.
+fn render_all(
+    programs: &[Reported],
+    arguments: &OutputArgs,
+    destination: &Destination,
+) -> Result<String, Failure> {
+    if let [Reported { report, .. }] = programs {
+        return render(report, arguments, destination);
+    }
+    let mut text = String::new();
+    for (index, Reported { report, .. }) in programs.iter().enumerate() {
+        match arguments.format {
+            Format::Json => {
+                text += &report::json::render_line(report).map_err(Failure::internal)?;
+            }
+            Format::Text => {
+                let gap = if index > 0 { "\n" } else { "" };
+                text += &format!("{gap}{}:\n", report::printable(&name(report)));
+                text += &render(report, arguments, destination)?;
+            }
+        }
+    }
+    Ok(text)
+}
+
+/// What a report is about, in a line.
+fn name(report: &Report) -> String {
+    match &report.subject {
+        Subject::Process { pid, argv, replaced, .. } => {
+            let command = argv.join(" ");
+            let then = if *replaced { ", until it replaced its program" } else { "" };
+            format!("process {pid} (`{command}`){then}")
+        }
+        Subject::Trace { path } => path.clone(),
+    }
 }
 
 /// What a run is asked to do.
@@ -58,6 +98,7 @@ pub(super) fn run_options(arguments: &RunArgs) -> Result<RunOptions, Failure> {
         as_root: arguments.capture.as_root,
         debug_bpf: arguments.capture.debug_bpf,
         perf_probes: arguments.capture.perf_probes,
+        follow_forks: arguments.capture.follow_forks,
     })
 }
 

@@ -37,7 +37,7 @@ pub fn kernel_layout() -> Result<KernelLayout, BtfError> {
 }
 
 fn layout(data: &[u8]) -> Result<KernelLayout, BtfError> {
-    let btf = Btf::parse(data, &["task_struct", "thread_struct", "pid", "upid"])?;
+    let btf = Btf::parse(data, &["task_struct", "thread_struct", "signal_struct", "pid", "upid"])?;
     let bytes = |structure: &str, field: &str| btf.offset(structure, field);
     Ok(KernelLayout {
         task_tgid: bytes("task_struct", "tgid")?,
@@ -47,7 +47,9 @@ fn layout(data: &[u8]) -> Result<KernelLayout, BtfError> {
         pid_numbers: bytes("pid", "numbers")?,
         upid_size: btf.size("upid")?,
         upid_nr: bytes("upid", "nr")?,
-        reserved: 0,
+        task_signal: bytes("task_struct", "signal")?,
+        signal_live: bytes("signal_struct", "live")?,
+        task_exit_code: bytes("task_struct", "exit_code")?,
     })
 }
 

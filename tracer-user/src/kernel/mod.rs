@@ -3,6 +3,7 @@
 
 pub mod btf;
 pub mod object;
+mod processes;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,11 +22,11 @@ use aya::{
     maps::{Array, MapData, PerCpuArray, RingBuf},
     programs::{
         PerfEvent, Program, RawTracePoint, UProbe,
-        uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeScope},
+        uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeLinkId, UProbeScope},
     },
 };
 use aya_log::EbpfLogger;
-use tracer_ebpf::{CLASSES, Class, Target, symbols};
+use tracer_ebpf::{CLASSES, Class, Cookie, Target, symbols};
 
 use crate::sys::{bpf, perf};
 
@@ -87,14 +88,20 @@ pub enum ProbeProgram {
     Call,
     /// The same, where another argument counts as well.
     CallPair,
+    /// Entries of functions that jump.
+    Jump,
     /// Places where a lock is taken or let go of in line.
     Inlined,
+    /// Where the process is to be stopped that the cookie names.
+    Halt,
+    /// Where the dynamic linker tells debuggers of changes.
+    Libraries,
     /// Anywhere: does nothing.
     Anchor,
 }
 
 impl ProbeProgram {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 12] = [
         Self::Region,
         Self::Shared,
         Self::CallEnter,
@@ -102,7 +109,10 @@ impl ProbeProgram {
         Self::CallEnd,
         Self::Call,
         Self::CallPair,
+        Self::Jump,
         Self::Inlined,
+        Self::Halt,
+        Self::Libraries,
         Self::Anchor,
     ];
 
@@ -115,7 +125,10 @@ impl ProbeProgram {
             Self::CallEnd => "call_end",
             Self::Call => "call",
             Self::CallPair => "call_pair",
+            Self::Jump => "jump",
             Self::Inlined => "inlined",
+            Self::Halt => "halt",
+            Self::Libraries => "libraries",
             Self::Anchor => "anchor",
         }
     }
@@ -163,6 +176,24 @@ pub struct LoadOptions {
     pub debug: bool,
     /// Attach each probe as a perf event, as on kernels without `uprobe_multi`.
     pub perf_probes: bool,
+    /// Whether child processes are traced as well: probes are then not limited to one process.
+    pub follow: bool,
+}
+
+/// What keeps a probe attached.
+#[derive(Debug)]
+enum Hold {
+    Link(OwnedFd),
+    /// An attachment of this program, which aya keeps.
+    Single(ProbeProgram, UProbeLinkId),
+}
+
+/// Probes that are attached together.
+#[derive(Debug)]
+struct Attached {
+    plan: u32,
+    file: PathBuf,
+    hold: Hold,
 }
 
 /// The loaded programs and all that is attached. Dropping it detaches everything; so does the kernel when this
@@ -173,13 +204,15 @@ pub struct Kernel {
     /// Programs for `uprobe_multi` links; `None` on kernels without.
     multi: Option<BTreeMap<ProbeProgram, OwnedFd>>,
     links: Vec<OwnedFd>,
-    /// The links of the probes, and what they were asked for.
-    probes: Vec<OwnedFd>,
-    points: Vec<ProbePoint>,
-    /// The files that they are in.
-    files: BTreeMap<PathBuf, File>,
+    /// What keeps the probes, and what was asked for by each plan.
+    probes: Vec<Attached>,
+    points: Vec<(u32, ProbePoint)>,
+    /// The files that they are in, by plan and name.
+    files: BTreeMap<(u32, PathBuf), File>,
     /// The process that the probes are limited to, as this one numbers it.
-    process: Option<u32>,
+    limit: Option<u32>,
+    /// Whether that process's main thread has ended, and its probes have no limit any more.
+    is_anchored: bool,
     /// Watchpoints that were set.
     watchpoints: Vec<OwnedFd>,
     /// Watchpoints that are kept for ranges that become known later; each has one event for each thread that there
@@ -197,12 +230,14 @@ impl Kernel {
         object::check_abi(object::BYTES)?;
         let layout = btf::kernel_layout()?;
         let (target, debug) = (bpf::Setting(options.target), u32::from(options.debug));
+        let follow = u32::from(options.follow);
         let layout = bpf::Setting(layout);
         let mut loader = EbpfLoader::new();
         loader
             .override_global(symbols::TARGET, &target, true)
             .override_global(symbols::KERNEL_LAYOUT, &layout, true)
             .override_global(symbols::DEBUG, &debug, true)
+            .override_global(symbols::FOLLOW, &follow, true)
             .map_max_entries(symbols::EVENTS, options.buffer_bytes);
         let ebpf = loader.load(object::BYTES).map_err(|error| refused(&error))?;
         let mut kernel = Self {
@@ -213,7 +248,8 @@ impl Kernel {
             files: BTreeMap::new(),
             // Before 6.10 the limit to a process meant one thread of it, and before 6.12 it was lost with the main
             // thread; the programs check the process themselves.
-            process: (kernel_release() >= (6, 12)).then_some(options.process),
+            limit: (kernel_release() >= (6, 12) && !options.follow).then_some(options.process),
+            is_anchored: false,
             watchpoints: Vec::new(),
             spare: Vec::new(),
             ebpf,
@@ -303,18 +339,32 @@ impl Kernel {
         Ok(())
     }
 
-    /// Attaches probes. Those that the kernel refuses are left out and returned.
+    /// Attaches probes of a plan. Those that the kernel refuses are left out and returned.
     ///
     /// # Errors
     ///
     /// When the kernel refuses for a reason that is not the place's.
-    pub fn attach_probes(&mut self, points: Vec<ProbePoint>) -> Result<Vec<Refusal>, KernelError> {
-        let refusals = self.attach_all(&points);
-        self.points = points;
+    pub fn attach_probes(
+        &mut self,
+        plan: u32,
+        mut points: Vec<ProbePoint>,
+    ) -> Result<Vec<Refusal>, KernelError> {
+        for point in &mut points {
+            // The others have cookies of another form.
+            if !matches!(point.program, ProbeProgram::Halt | ProbeProgram::Libraries) {
+                point.cookie = Cookie(point.cookie).of_plan(plan).0;
+            }
+        }
+        let refusals = self.attach_all(plan, &points);
+        self.points.extend(points.into_iter().map(|point| (plan, point)));
         refusals
     }
 
-    fn attach_all(&mut self, points: &[ProbePoint]) -> Result<Vec<Refusal>, KernelError> {
+    fn attach_all(
+        &mut self,
+        plan: u32,
+        points: &[ProbePoint],
+    ) -> Result<Vec<Refusal>, KernelError> {
         let mut groups: BTreeMap<(ProbeProgram, &Path), Vec<usize>> = BTreeMap::new();
         for (index, point) in points.iter().enumerate() {
             groups.entry((point.program, &point.file)).or_default().push(index);
@@ -323,16 +373,22 @@ impl Kernel {
         for ((program, file), indices) in groups {
             if self.multi.is_none() {
                 for index in indices {
-                    if let Err(error) = self.attach_single(&points[index]) {
-                        refusals.push(Refusal { index, error });
+                    match self.attach_single(&points[index]) {
+                        Ok(link) => {
+                            let (file, hold) = (file.to_owned(), Hold::Single(program, link));
+                            self.probes.push(Attached { plan, file, hold });
+                        }
+                        Err(error) => refusals.push(Refusal { index, error }),
                     }
                 }
                 continue;
             }
             let mut stretches = vec![&indices[..]];
             while let Some(stretch) = stretches.pop() {
-                match self.attach_multi(program, file, points, stretch) {
-                    Ok(link) => self.probes.push(link),
+                let offsets: Vec<u64> = stretch.iter().map(|&index| points[index].offset).collect();
+                let cookies: Vec<u64> = stretch.iter().map(|&index| points[index].cookie).collect();
+                match self.link_probes(plan, program, file, &offsets, &cookies) {
+                    Ok(()) => {}
                     Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
                         return Err(KernelError::NotPermitted);
                     }
@@ -348,46 +404,66 @@ impl Kernel {
         Ok(refusals)
     }
 
-    fn attach_multi(
-        &mut self,
-        program: ProbeProgram,
-        file: &Path,
-        points: &[ProbePoint],
-        indices: &[usize],
-    ) -> io::Result<OwnedFd> {
-        let offsets: Vec<u64> = indices.iter().map(|&index| points[index].offset).collect();
-        let cookies: Vec<u64> = indices.iter().map(|&index| points[index].cookie).collect();
-        self.link_probes(program, file, &offsets, &cookies)
-    }
-
     fn link_probes(
         &mut self,
+        plan: u32,
         program: ProbeProgram,
         file: &Path,
         offsets: &[u64],
         cookies: &[u64],
-    ) -> io::Result<OwnedFd> {
+    ) -> io::Result<()> {
         // The very file, also when its name means another one later, or when the process that it was named by has
         // no root directory any more.
-        if !self.files.contains_key(file) {
+        let key = (plan, file.to_owned());
+        if !self.files.contains_key(&key) {
             let opened = File::options().read(true).custom_flags(libc::O_PATH).open(file)?;
-            self.files.insert(file.to_owned(), opened);
+            self.files.insert(key.clone(), opened);
         }
-        let path = format!("/proc/self/fd/{}", self.files[file].as_raw_fd());
+        let path = format!("/proc/self/fd/{}", self.files[&key].as_raw_fd());
         let loaded = self.multi.as_ref().and_then(|programs| programs.get(&program));
         let loaded = loaded.ok_or_else(|| io::Error::other("the program is not loaded"))?.as_fd();
+        let limit = self.limit.filter(|_| !self.is_anchored);
         let (path, flags) = (Path::new(&path), program.flags());
-        bpf::attach_uprobe_multi(loaded, path, offsets, cookies, flags, self.process)
+        let link = bpf::attach_uprobe_multi(loaded, path, offsets, cookies, flags, limit)?;
+        self.probes.push(Attached { plan, file: file.to_owned(), hold: Hold::Link(link) });
+        Ok(())
     }
 
-    fn attach_single(&mut self, point: &ProbePoint) -> io::Result<()> {
+    fn attach_single(&mut self, point: &ProbePoint) -> io::Result<UProbeLinkId> {
         let program: &mut UProbe = self.program(point.program.name()).map_err(io::Error::other)?;
         let at = UProbeAttachPoint {
             location: UProbeAttachLocation::AbsoluteOffset(point.offset),
             cookie: Some(point.cookie),
         };
-        program.attach(at, &point.file, UProbeScope::AllProcesses).map_err(io::Error::other)?;
-        Ok(())
+        program.attach(at, &point.file, UProbeScope::AllProcesses).map_err(io::Error::other)
+    }
+
+    /// Detaches a plan's probes in files for which `gone` holds.
+    pub fn detach_probes(&mut self, plan: u32, gone: impl Fn(&Path) -> bool) {
+        let goes = |probe: &mut Attached| probe.plan == plan && gone(&probe.file);
+        let holds: Vec<Hold> = self.probes.extract_if(.., goes).map(|probe| probe.hold).collect();
+        self.points.retain(|(other, point)| *other != plan || !gone(&point.file));
+        let mut links = Vec::new();
+        for hold in holds {
+            match hold {
+                Hold::Link(link) => links.push(link),
+                Hold::Single(program, link) => {
+                    let program: Result<&mut UProbe, _> = self.program(program.name());
+                    // One that is not there needs no detaching.
+                    let _ = program.map(|program| program.detach(link));
+                }
+            }
+        }
+        drop_side_by_side(links);
+        self.files.retain(|(other, file), _| *other != plan || !gone(file));
+    }
+
+    /// The traced process has a program again that starts with a main thread; its watchpoints are gone.
+    pub fn start_anew(&mut self) {
+        self.is_anchored = false;
+        drop_side_by_side(std::mem::take(&mut self.links));
+        self.watchpoints.clear();
+        self.spare.clear();
     }
 
     /// Keeps the probes of a process whose main thread has ended, by a program that does nothing, at the same places and
@@ -400,19 +476,18 @@ impl Kernel {
     /// When the kernel refuses.
     pub fn anchor_probes(&mut self) -> io::Result<()> {
         // Without a limit there is nothing to lose.
-        if self.multi.is_none() || self.process.take().is_none() {
+        if self.multi.is_none() || self.limit.is_none() || self.is_anchored {
             return Ok(());
         }
-        let points = std::mem::take(&mut self.points);
-        let mut places: BTreeMap<&Path, BTreeSet<u64>> = BTreeMap::new();
-        for point in &points {
-            places.entry(&point.file).or_default().insert(point.offset);
+        self.is_anchored = true;
+        let mut places: BTreeMap<(u32, PathBuf), BTreeSet<u64>> = BTreeMap::new();
+        for (plan, point) in &self.points {
+            places.entry((*plan, point.file.clone())).or_default().insert(point.offset);
         }
-        for (file, offsets) in places {
+        for ((plan, file), offsets) in places {
             let offsets: Vec<u64> = offsets.into_iter().collect();
             let cookies = vec![0; offsets.len()];
-            let link = self.link_probes(ProbeProgram::Anchor, file, &offsets, &cookies)?;
-            self.probes.push(link);
+            self.link_probes(plan, ProbeProgram::Anchor, &file, &offsets, &cookies)?;
         }
         Ok(())
     }
@@ -517,6 +592,11 @@ impl Kernel {
     /// Detaches everything.
     pub fn detach(self) {
         let Self { ebpf, multi, links, probes, watchpoints, spare, .. } = self;
+        let probes = probes.into_iter().filter_map(|probe| match probe.hold {
+            Hold::Link(link) => Some(link),
+            // They go with the program.
+            Hold::Single(..) => None,
+        });
         thread::scope(|scope| {
             scope.spawn(move || drop((ebpf, multi)));
             drop_side_by_side(links.into_iter().chain(probes).collect());

@@ -37,8 +37,19 @@ struct Open {
     location: LocationId,
     /// A function's; `None` for a region by markers, which ends by its own.
     frame: Option<Frame>,
+    /// The stack pointer where it began.
+    sp: u64,
+    /// It was inlined: it has no frame of its own.
+    inlined: bool,
     /// It has jumped to a function that lets go of a lock, and ends with that.
     leaving: bool,
+}
+
+impl Open {
+    const fn of(region: RegionId, location: LocationId, frame: Frame) -> Self {
+        let sp = frame.sp;
+        Self { region, location, frame: Some(frame), sp, inlined: false, leaving: false }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -57,9 +68,16 @@ struct Stack {
 pub struct Frames {
     threads: Vec<Stack>,
     changes: Vec<Change>,
+    left_markers: u64,
 }
 
 impl Frames {
+    /// How many regions by markers have ended because control left the functions where they began.
+    #[must_use]
+    pub const fn left_markers(&self) -> u64 {
+        self.left_markers
+    }
+
     fn stack(&mut self, thread: ThreadId) -> &mut Stack {
         if self.threads.len() <= thread.index() {
             self.threads.resize_with(thread.index() + 1, Stack::default);
@@ -109,8 +127,11 @@ impl Frames {
     }
 
     /// A region by a marker begins.
-    pub fn begin(&mut self, thread: ThreadId, region: RegionId, location: LocationId) {
-        self.push(thread, Open { region, location, frame: None, leaving: false });
+    pub fn begin(&mut self, thread: ThreadId, region: RegionId, location: LocationId, sp: u64) {
+        self.push(
+            thread,
+            Open { region, location, frame: None, sp, inlined: false, leaving: false },
+        );
     }
 
     /// A region by a marker ends: the innermost one, or the innermost of that name. Markers inside it end with it.
@@ -138,7 +159,20 @@ impl Frames {
         frame: Frame,
     ) {
         self.remove_while(thread, |open, old| open.leaving || old.sp <= frame.sp);
-        self.push(thread, Open { region, location, frame: Some(frame), leaving: false });
+        self.push(thread, Open::of(region, location, frame));
+    }
+
+    /// A function that was inlined begins; its frame is that of the function around it.
+    pub fn enter_inlined(
+        &mut self,
+        thread: ThreadId,
+        region: RegionId,
+        location: LocationId,
+        frame: Frame,
+    ) {
+        let again = |old: Frame| old.function == frame.function && old.sp <= frame.sp;
+        self.remove_while(thread, |open, old| open.leaving || old.sp < frame.sp || again(old));
+        self.push(thread, Open { inlined: true, ..Open::of(region, location, frame) });
     }
 
     /// A function's exit is reached, at stack pointer `sp`, with these flags.
@@ -169,6 +203,25 @@ impl Frames {
         self.remove_while(thread, |_, _| true);
     }
 
+    /// A long jump to where the stack pointer is `to`; 0 when that is not known. Regions by markers end where they may
+    /// have been left: also those that began in the very function that goes on.
+    pub fn jump(&mut self, thread: ThreadId, to: u64) {
+        let to = if to == 0 { u64::MAX } else { to };
+        self.stack(thread).suspended.clear();
+        self.at(thread, to);
+        self.leave_markers(thread, |sp| sp <= to);
+    }
+
+    /// Ends the regions by markers that began at such stack pointers.
+    fn leave_markers(&mut self, thread: ThreadId, left: impl Fn(u64) -> bool) {
+        let is_left = |open: &Open| open.frame.is_none() && left(open.sp);
+        while let Some(index) = self.stack(thread).open.iter().rposition(is_left) {
+            let location = self.stack(thread).open[index].location;
+            self.left_markers += 1;
+            self.remove(thread, index, location, |_| true);
+        }
+    }
+
     /// A C++ exception is about to be raised, which a catch will tell.
     pub fn throw(&mut self, thread: ThreadId) {
         self.stack(thread).throwing = true;
@@ -180,7 +233,9 @@ impl Frames {
         if !std::mem::take(&mut stack.throwing) {
             return self.leave_all(thread);
         }
-        let functions = stack.open.iter().filter(|open| open.frame.is_some()).copied().collect();
+        // Where the catch is tells nothing about what was inlined into the function that catches.
+        let stays = |open: &&Open| open.frame.is_some() && !open.inlined;
+        let functions = stack.open.iter().filter(stays).copied().collect();
         stack.suspended.push(functions);
         self.remove_while(thread, |_, _| true);
     }
@@ -188,6 +243,8 @@ impl Frames {
     /// A C++ exception is caught, in a frame with this stack pointer.
     pub fn catch(&mut self, thread: ThreadId, sp: u64) {
         self.at(thread, sp);
+        // A guard's region has ended on the way here. One by hand that began in a frame that is gone has no end.
+        self.leave_markers(thread, |begin| begin < sp);
         let Some(suspended) = self.stack(thread).suspended.pop() else { return };
         for open in suspended.into_iter().filter(|open| !open.leaving) {
             if open.frame.is_some_and(|frame| frame.sp >= sp) {
@@ -269,6 +326,26 @@ mod tests {
     }
 
     #[test]
+    fn inlined_functions_share_the_frame_around_them() {
+        let mut frames = Frames::default();
+        enter(&mut frames, 1, 100);
+        frames.enter_inlined(T, RegionId(2), L, frame(2, 80));
+        frames.enter_inlined(T, RegionId(3), L, frame(3, 80));
+        assert_eq!(changes(&mut frames), "+1+2+3");
+        frames.exit(T, frame(3, 80), Leaves::Always, 0);
+        frames.enter_inlined(T, RegionId(3), L, frame(3, 80));
+        frames.enter_inlined(T, RegionId(3), L, frame(3, 80));
+        assert_eq!(changes(&mut frames), "-+3-+3", "its end was not seen");
+        frames.at(T, 100);
+        assert_eq!(changes(&mut frames), "--", "the frame is gone");
+        frames.enter_inlined(T, RegionId(2), L, frame(2, 80));
+        frames.throw(T);
+        frames.raise(T);
+        frames.catch(T, 60);
+        assert_eq!(changes(&mut frames), "+2--+1", "it may have been left");
+    }
+
+    #[test]
     fn calls_of_itself_nest() {
         let mut frames = Frames::default();
         enter(&mut frames, 1, 100);
@@ -325,7 +402,7 @@ mod tests {
     fn markers_end_by_themselves() {
         let mut frames = Frames::default();
         enter(&mut frames, 1, 100);
-        frames.begin(T, RegionId(7), L);
+        frames.begin(T, RegionId(7), L, 90);
         frames.exit(T, frame(1, 100), Leaves::WithoutFrame, 0);
         assert_eq!(changes(&mut frames), "+1+7--+7", "the marker's region goes on");
         frames.at(T, 1000);
@@ -349,6 +426,38 @@ mod tests {
         frames.raise(T);
         frames.catch(T, 70);
         assert_eq!(changes(&mut frames), "-");
+    }
+
+    #[test]
+    fn a_catch_ends_the_markers_of_frames_that_are_gone() {
+        let mut frames = Frames::default();
+        frames.begin(T, RegionId(1), L, 70);
+        frames.begin(T, RegionId(2), L, 60);
+        frames.throw(T);
+        frames.raise(T);
+        assert_eq!(changes(&mut frames), "+1+2", "a guard's region ends by itself");
+        frames.catch(T, 70);
+        assert_eq!(changes(&mut frames), "-");
+        assert_eq!(frames.left_markers(), 1);
+    }
+
+    #[test]
+    fn a_jump_ends_what_it_leaves() {
+        let mut frames = Frames::default();
+        enter(&mut frames, 1, 100);
+        frames.begin(T, RegionId(7), L, 90);
+        enter(&mut frames, 2, 60);
+        frames.begin(T, RegionId(8), L, 50);
+        frames.jump(T, 80);
+        assert_eq!(changes(&mut frames), "+1+7+2+8--+8-");
+        frames.jump(T, 90);
+        assert_eq!(
+            changes(&mut frames),
+            "-",
+            "it may have begun after the place that was jumped to"
+        );
+        frames.jump(T, 0);
+        assert_eq!(changes(&mut frames), "-", "to an unknown place");
     }
 
     #[test]

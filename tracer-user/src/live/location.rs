@@ -21,19 +21,34 @@ pub enum Location {
 /// Gives locations their ids.
 #[derive(Debug, Default)]
 pub struct Locations {
-    locations: Vec<Location>,
+    /// With each how many modules were known when it was first seen: a library may be unloaded, and another take its
+    /// place.
+    locations: Vec<(Location, usize)>,
     ids: FxHashMap<Location, LocationId>,
     /// Stacks as they were recorded, to skip the check of those seen before. Code without frame pointers leaves
     /// all kinds of values there, so this is emptied when it has grown.
     raw: FxHashMap<Location, LocationId>,
     /// Whether the return address above a frame can be trusted.
     trusted: FxHashMap<u64, bool>,
+    /// How many modules are known.
+    modules: usize,
 }
 
 /// Entries of [`Locations::raw`] at most.
 const MAX_RAW: usize = 1 << 14;
 
 impl Locations {
+    /// The modules of the process have changed: so many are known now. With `reused`, addresses may mean something else
+    /// from now on.
+    pub fn modules_changed(&mut self, known: usize, reused: bool) {
+        self.modules = known;
+        if reused {
+            self.ids.clear();
+            self.raw.clear();
+            self.trusted.clear();
+        }
+    }
+
     /// The id of a probe point.
     pub fn site(&mut self, site: u32) -> LocationId {
         self.intern(Location::Site(site))
@@ -60,12 +75,18 @@ impl Locations {
     /// What an id stands for.
     #[must_use]
     pub fn get(&self, id: LocationId) -> Option<Location> {
-        self.locations.get(id.index()).copied()
+        self.locations.get(id.index()).map(|(location, _)| *location)
+    }
+
+    /// How many modules were known when a location was first seen: its addresses are in these.
+    #[must_use]
+    pub fn modules_known(&self, id: LocationId) -> usize {
+        self.locations.get(id.index()).map_or(usize::MAX, |(_, modules)| *modules)
     }
 
     fn intern(&mut self, location: Location) -> LocationId {
         *self.ids.entry(location).or_insert_with(|| {
-            self.locations.push(location);
+            self.locations.push((location, self.modules));
             LocationId((self.locations.len() - 1) as u32)
         })
     }
@@ -86,6 +107,7 @@ impl Locations {
             if symbolizer.module_at(address).is_none() {
                 // A library that was loaded later. When the process has gone, there is nothing to be read.
                 let _ = symbolizer.refresh();
+                self.modules = symbolizer.modules().len();
             }
             symbolizer.module_at(address).is_some_and(|module| {
                 let file = module.file().ok();

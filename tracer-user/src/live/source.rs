@@ -1,6 +1,8 @@
 //! Turns records into the checker's events: objects, threads and locations get dense ids, what does not count is
 //! left out and counted. What the ids stand for can be asked afterwards.
 
+mod modules;
+
 use std::collections::VecDeque;
 
 use checker::event::{
@@ -20,9 +22,10 @@ use super::{
 use crate::{
     probes::{
         calls::{CallSpec, Object, Role},
+        exits::Leaves,
         leaving::Leaving,
         markers::Meaning,
-        plan::{FunctionPlace, InlinedPlace, Site, SiteKind},
+        plan::{FunctionPlace, InlinedPlace, InlinedRegions, Site, SiteKind},
         slow_paths::Fast,
     },
     symbolize::{ProcessAddr, Symbolizer},
@@ -92,12 +95,12 @@ pub struct Omissions {
     pub undecoded_accesses: u64,
     /// Joins of threads whose start was not seen.
     pub unknown_joins: u64,
+    /// Regions by markers that were taken to end where control left their function: by an exception or a long jump.
+    pub left_regions: u64,
     /// Child processes, at most [`MAX_CHILDREN`] of them.
     pub child_processes: Vec<ChildProcess>,
     /// All child processes.
     pub child_process_count: u64,
-    /// Whether the process replaced its program; nothing is taken from the new one.
-    pub replaced: bool,
     /// Records that are none of this ABI, or of a site that is not known.
     pub foreign_records: u64,
 }
@@ -140,6 +143,7 @@ pub struct Source {
     /// whether a call there is one of such a function.
     probed: Vec<(u64, u64)>,
     inside_probed: Vec<Option<bool>>,
+    known_sites: usize,
     regions: Vec<(String, LocationId)>,
     region_ids: FxHashMap<String, RegionId>,
     site_regions: FxHashMap<u32, RegionId>,
@@ -149,6 +153,8 @@ pub struct Source {
     omissions: Omissions,
     exits: u64,
     hits: u64,
+    /// Indices of watched ranges whose memory is gone.
+    unloaded_watches: Vec<usize>,
     /// The first thread, as its own PID namespace numbers it, and whether its end was seen.
     leader: (u32, bool),
     new_shared: Vec<(u32, RegistersRecord)>,
@@ -164,19 +170,14 @@ impl Source {
         watches: Vec<WatchedRange>,
         pid: u32,
     ) -> Self {
-        let probed = sites
-            .iter()
-            .filter_map(|site| match site.kind {
-                SiteKind::Call { end, .. } | SiteKind::Ignored { end } => {
-                    Some((site.address.0, end.0))
-                }
-                _ => None,
-            })
-            .collect();
+        let mut locations = Locations::default();
+        locations.modules_changed(symbolizer.modules().len(), false);
         Self {
+            probed: probed(&sites),
+            known_sites: sites.len(),
             sites,
             symbolizer,
-            locations: Locations::default(),
+            locations,
             last_values: vec![None; watches.len()],
             watches,
             values: VecDeque::new(),
@@ -184,8 +185,8 @@ impl Source {
             running: FxHashMap::default(),
             by_pthread: FxHashMap::default(),
             syncs: SyncObjects::default(),
-            probed,
             inside_probed: Vec::new(),
+            unloaded_watches: Vec::new(),
             regions: Vec::new(),
             region_ids: FxHashMap::default(),
             site_regions: FxHashMap::default(),
@@ -203,11 +204,6 @@ impl Source {
 
     /// Passes on what a record means: nothing, an event, or several.
     pub fn record(&mut self, record: &Record, sink: &mut impl FnMut(Item)) {
-        if self.omissions.replaced {
-            // That the end is seen says that the kernel side works.
-            self.exits += u64::from(matches!(record, Record::Thread(Kind::Exit, _)));
-            return;
-        }
         let header = record.header();
         if header.lost != self.lost {
             self.lost = header.lost;
@@ -265,17 +261,23 @@ impl Source {
             }
             Some(&SiteKind::Leaving(leaving)) => match leaving {
                 Leaving::All => self.frames.leave_all(thread),
+                Leaving::Jump => self.frames.jump(thread, record.sp),
                 Leaving::Throw => self.frames.throw(thread),
                 Leaving::Raise => self.frames.raise(thread),
                 // The catching function has called: its own stack pointer is above the return address.
                 Leaving::Catch { lowered } => self.frames.catch(thread, record.sp + lowered + 8),
             },
+            Some(SiteKind::InlinedRegions(inlined)) => {
+                let inlined = inlined.clone();
+                self.inlined_regions(thread, location, &inlined, record.sp);
+            }
             Some(SiteKind::Unwatched) => {}
             _ => {
                 self.frames.at(thread, record.sp);
-                self.marker(thread, kind, site, location, sink);
+                self.marker(thread, kind, site, record.sp, location, sink);
             }
         }
+        self.omissions.left_regions = self.frames.left_markers();
         self.emit_changes(thread, sink);
     }
 
@@ -299,11 +301,28 @@ impl Source {
         }
     }
 
+    fn inlined_regions(
+        &mut self,
+        thread: ThreadId,
+        location: LocationId,
+        site: &InlinedRegions,
+        sp: u64,
+    ) {
+        for &function in &site.ends {
+            self.frames.exit(thread, Frame { function, sp }, Leaves::Always, 0);
+        }
+        for (function, name) in &site.begins {
+            let region = self.region_named(name, location);
+            self.frames.enter_inlined(thread, region, location, Frame { function: *function, sp });
+        }
+    }
+
     fn marker(
         &mut self,
         thread: ThreadId,
         kind: Kind,
         site: u32,
+        sp: u64,
         location: LocationId,
         sink: &mut impl FnMut(Item),
     ) {
@@ -315,7 +334,7 @@ impl Source {
             _ => None,
         };
         match (kind, named) {
-            (Kind::Begin, Some(region)) => self.frames.begin(thread, region, location),
+            (Kind::Begin, Some(region)) => self.frames.begin(thread, region, location, sp),
             _ => {
                 if !self.frames.end(thread, named, location) {
                     // An end without a begin, which the checker counts.
@@ -499,6 +518,8 @@ impl Source {
                     self.locations.stack(Location::Call([0; FRAMES]), &mut self.symbolizer);
                 self.emit(thread, Op::Exit, location, sink);
             }
+            // One that is followed has a report of its own.
+            Kind::ChildProcess if record.header.detail != 0 => {}
             Kind::ChildProcess => {
                 self.omissions.child_process_count += 1;
                 if self.omissions.child_processes.len() < MAX_CHILDREN {
@@ -506,7 +527,8 @@ impl Source {
                     self.omissions.child_processes.push(child);
                 }
             }
-            _ => self.omissions.replaced = true,
+            // What these mean is not of this program.
+            _ => {}
         }
     }
 
@@ -594,7 +616,11 @@ impl Source {
     /// The watched range that starts at an address, as an index.
     #[must_use]
     pub fn watch_at(&self, address: ProcessAddr) -> Option<usize> {
-        self.watches.iter().position(|range| range.address == address)
+        let mut watches = self.watches.iter().enumerate();
+        let found = watches.find(|(index, range)| {
+            range.address == address && !self.unloaded_watches.contains(index)
+        });
+        found.map(|(index, _)| index)
     }
 
     /// Markers of shared variables that were reached since the last call: site and registers.
@@ -685,6 +711,15 @@ impl Source {
     pub fn saw_exit(&self) -> bool {
         self.exits > 0
     }
+}
+
+/// The code of the functions that are probed.
+fn probed(sites: &[Site]) -> Vec<(u64, u64)> {
+    let code = |site: &Site| match site.kind {
+        SiteKind::Call { end, .. } | SiteKind::Ignored { end } => Some((site.address.0, end.0)),
+        _ => None,
+    };
+    sites.iter().filter_map(code).collect()
 }
 
 /// What a function does to locks that are taken in line otherwise.

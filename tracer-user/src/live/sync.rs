@@ -389,6 +389,16 @@ impl SyncObjects {
         (once.runner != call.thread).then_some(once.id)
     }
 
+    /// A library was unloaded that took these addresses: objects there are others from now on.
+    pub fn unload(&mut self, range: &std::ops::Range<u64>) {
+        self.lock_ids.retain(|address, _| !range.contains(address));
+        self.conditions.retain(|address, _| !range.contains(address));
+        self.semaphores.retain(|address, _| !range.contains(address));
+        self.barriers.retain(|address, _| !range.contains(address));
+        self.onces.retain(|address, _| !range.contains(address));
+        self.once_ids.retain(|(address, _), _| !range.contains(address));
+    }
+
     /// Events were lost: who holds, waits or has been let through is not known any more.
     pub fn gap(&mut self) {
         self.owners.clear();

@@ -184,15 +184,23 @@ fn notes(stats: &Stats, incomplete: Option<&str>, lenient: bool) -> Vec<String> 
     let mut notes: Vec<String> =
         incomplete.map(|why| format!("the trace is incomplete: {why}")).into_iter().collect();
     if let Some(first) = stats.read.first_skipped_line {
-        let count = stats.read.skipped_lines;
-        notes.push(format!("{count} lines are no events and were left out, line {first} first"));
+        notes.push(match stats.read.skipped_lines {
+            1 => format!("line {first} is no event and was left out"),
+            more => format!(
+                "{} are no events and were left out, line {first} first",
+                report::count(more, "line")
+            ),
+        });
     }
     // In a recording of a running program that is nothing to wonder at.
     if lenient && stats.counts.ignored_events > 0 {
-        notes.push(format!(
-            "{} events did not fit what came before them and were left out",
-            stats.counts.ignored_events
-        ));
+        notes.push(match stats.counts.ignored_events {
+            1 => "1 event did not fit what came before it and was left out".to_owned(),
+            more => format!(
+                "{} did not fit what came before them and were left out",
+                report::count(more, "event")
+            ),
+        });
     }
     notes
 }

@@ -10,7 +10,7 @@ use checker::format::{Compression, Format, ReadError, ReadOptions, TraceReader};
 
 use crate::sys::bytes::Bytes;
 
-/// What standard input is called in errors.
+/// What standard input is called in messages.
 const STDIN: &str = "<stdin>";
 
 /// A trace that was opened.
@@ -69,7 +69,7 @@ impl Input {
         if path == Path::new("-") {
             let stdin = io::stdin().as_fd().try_clone_to_owned().map_err(failed)?;
             let contents = Contents::Stream(stdin.into());
-            return Ok(Self { name, shown: STDIN.to_owned(), length: None, contents });
+            return Ok(Self { name, shown: shown(path), length: None, contents });
         }
         let file = File::open(path).map_err(failed)?;
         let metadata = file.metadata().map_err(failed)?;
@@ -139,6 +139,12 @@ impl Input {
             Format::Avt => None,
         }
     }
+}
+
+/// What to call the trace at a path in messages.
+#[must_use]
+pub fn shown(path: &Path) -> String {
+    if path == Path::new("-") { STDIN.to_owned() } else { path.to_string_lossy().into_owned() }
 }
 
 /// Whether a file is a binary trace that is not compressed. Moves the file's position.

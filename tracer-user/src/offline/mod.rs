@@ -14,7 +14,7 @@ mod stats;
 
 pub use check::{Checked, Request, check};
 pub use convert::{ConvertFailure, Converted, convert};
-pub use input::{Input, InputError};
+pub use input::{Input, InputError, shown};
 pub use names::TraceNames;
 pub use progress::Progress;
 pub use stats::Stats;

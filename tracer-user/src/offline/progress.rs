@@ -10,42 +10,48 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// How far the reading of one input has got.
 #[derive(Debug)]
-pub struct Progress {
-    /// When to begin to show a bar; `None` where nobody would see it.
+pub struct Progress(Option<Bar>);
+
+#[derive(Debug)]
+struct Bar {
+    /// Follows from the beginning, so that its rate is right when it is shown.
+    bar: ProgressBar,
+    /// When to begin to show it; `None` when it is shown.
     from: Option<Instant>,
-    bar: Option<ProgressBar>,
-    name: String,
-    length: Option<u64>,
 }
 
 impl Progress {
     /// For an input of `length` bytes, if that is known, on standard error if that is a terminal.
     #[must_use]
     pub fn on_terminal(name: &str, length: Option<u64>) -> Self {
-        let from = stderr().is_terminal().then(|| Instant::now() + PATIENCE);
-        Self { from, bar: None, name: crate::report::printable(name).into_owned(), length }
+        Self(stderr().is_terminal().then(|| Bar {
+            bar: bar(&crate::report::printable(name), length),
+            from: Some(Instant::now() + PATIENCE),
+        }))
     }
 
     /// Shows nothing.
     #[must_use]
     pub fn hidden() -> Self {
-        Self { from: None, bar: None, name: String::new(), length: None }
+        Self(None)
     }
 
     /// `position` bytes have been read, and `events` events in them.
     pub fn advance(&mut self, position: u64, events: u64) {
-        let Some(from) = self.from else { return };
-        if self.bar.is_none() && Instant::now() < from {
-            return;
+        let Some(Bar { bar, from }) = &mut self.0 else { return };
+        if from.is_some_and(|from| Instant::now() >= from) {
+            bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(10));
+            *from = None;
         }
-        let bar = self.bar.get_or_insert_with(|| bar(&self.name, self.length));
+        if from.is_none() {
+            bar.set_message(format!("{} M events", events / 1_000_000));
+        }
         bar.set_position(position);
-        bar.set_message(format!("{} M events", events / 1_000_000));
     }
 
     /// Takes the bar away.
     pub fn finish(self) {
-        if let Some(bar) = self.bar {
+        if let Some(Bar { bar, .. }) = self.0 {
             bar.finish_and_clear();
         }
     }
@@ -62,7 +68,7 @@ fn bar(name: &str, length: Option<u64>) -> ProgressBar {
         Some(length) => ProgressBar::new(length),
         None => ProgressBar::no_length(),
     };
-    bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(10));
+    bar.set_draw_target(ProgressDrawTarget::hidden());
     // The template is ours, so it is well-formed; a plain bar is no loss.
     if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style.progress_chars("=> "));

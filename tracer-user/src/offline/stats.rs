@@ -7,6 +7,8 @@ use std::time::Duration;
 use checker::finding::Counts;
 use checker::format::{Compression, Format, Summary};
 
+use crate::report::{count, grouped};
+
 /// Figures of one check.
 #[derive(Clone, Debug)]
 pub struct Stats {
@@ -37,35 +39,42 @@ impl fmt::Display for Stats {
             Compression::Gzip => ", gzip",
             Compression::Zstd => ", Zstandard",
         };
-        writeln!(f, "  format        {format}{compression}, {} bytes", self.bytes)?;
+        writeln!(f, "  format        {format}{compression}, {}", count(self.bytes, "byte"))?;
         let Counts { events, threads, transactions, unary_transactions, .. } = self.counts;
-        writeln!(f, "  events        {events}, of {threads} threads")?;
+        writeln!(f, "  events        {}, of {}", grouped(events), count(threads, "thread"))?;
         writeln!(
             f,
-            "  transactions  {transactions}, {unary_transactions} of them single events outside of every region"
+            "  transactions  {}, {} of them single events outside every region",
+            grouped(transactions),
+            grouped(unary_transactions)
         )?;
         let Counts { dependencies, violations, violating_transactions, .. } = self.counts;
-        writeln!(f, "  dependencies  {dependencies}")?;
+        writeln!(f, "  dependencies  {}", grouped(dependencies))?;
         writeln!(
             f,
-            "  violations    {violations} instances, {} distinct, in {violating_transactions} transactions",
-            self.counts.distinct_witnesses
+            "  violations    {}, {} distinct, in {}",
+            count(violations, "instance"),
+            grouped(self.counts.distinct_witnesses),
+            count(violating_transactions, "transaction")
         )?;
-        let [regions, variables, locks, syncs, locations] = self.names;
-        writeln!(
-            f,
-            "  objects       {regions} regions, {variables} variables, {locks} locks, {syncs} others, {locations} \
-             locations"
-        )?;
+        let kinds = ["region", "variable", "lock", "other", "named location"];
+        let names = kinds.iter().zip(self.names);
+        let names: Vec<String> = names.map(|(kind, number)| count(number as u64, kind)).collect();
+        writeln!(f, "  objects       {}", names.join(", "))?;
         let Summary { gaps, skipped_lines, .. } = self.read;
         writeln!(
             f,
-            "  left out      {skipped_lines} lines, {} events; {gaps} gaps",
-            self.counts.ignored_events
+            "  left out      {}, {}; {}",
+            count(skipped_lines, "line"),
+            count(self.counts.ignored_events, "event"),
+            count(gaps, "gap")
         )?;
         let seconds = self.elapsed.as_secs_f64();
-        let rate = events as f64 / seconds.max(1e-9) / 1e6;
-        write!(f, "  time          {seconds:.3} s, {rate:.1} million events a second")?;
+        write!(f, "  time          {seconds:.3} s")?;
+        // A rate of what is over at once says nothing.
+        if seconds >= 0.1 {
+            write!(f, ", {:.1} million events a second", events as f64 / seconds / 1e6)?;
+        }
         if let Some(peak) = peak_memory() {
             write!(f, "\n  memory        {} MiB at most so far", peak >> 20)?;
         }

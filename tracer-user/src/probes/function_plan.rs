@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use iced_x86::{Decoder, DecoderOptions};
+use iced_x86::{Decoder, DecoderOptions, Register};
 use tracer_ebpf::{Cookie, Kind};
 
 use super::{
@@ -13,7 +13,7 @@ use super::{
     exits::{self, Exit, Leaves},
     functions::{Function, Functions},
     leaving::{LEAVING, Leaving},
-    placement::{self, Placement},
+    placement::{self, Needs, Placement},
     plan::{
         FunctionPlace, Plan, Planner, SiteKind, SkippedProbe, UnwatchedFunction, WatchedFunction,
     },
@@ -40,10 +40,7 @@ pub enum SelectError {
         hint: String,
     },
     /// A pattern names a library that is not there.
-    #[error(
-        "{option} {pattern}: the program has no library `{library}` when it starts{hint}; libraries that are \
-         loaded later are not seen"
-    )]
+    #[error("{option} {pattern}: the program has no library `{library}` when it starts{hint}")]
     NoLibrary {
         /// The option.
         option: &'static str,
@@ -76,23 +73,25 @@ pub(super) struct Choice<'module> {
     pub(super) is_program: bool,
 }
 
-/// Adds the regions that are functions to a plan that has its markers already.
+/// Adds the regions that are functions to a plan that has the markers already, in modules with these indices. Only
+/// `first` are all of them, with the program.
 pub(super) fn add(
     plan: &mut Plan,
     symbolizer: &Symbolizer,
     pid: u32,
     rules: &[Rule],
-) -> Result<(), SelectError> {
-    let by_default = !rules.iter().any(|rule| rule.atomic) && plan.marked_regions().is_empty();
-    if rules.is_empty() && !by_default {
-        return Ok(());
-    }
+    which: &[usize],
+    first: bool,
+) {
+    let had_regions = !first && plan.has_regions;
+    let has_markers = !plan.marked_regions().is_empty();
+    let by_default = first && !rules.iter().any(|rule| rule.atomic) && !has_markers;
     let program = symbolizer.executable();
     let mut choices: Vec<Choice<'_>> = Vec::new();
-    for module in symbolizer.modules() {
+    for module in which.iter().filter_map(|&index| symbolizer.modules().nth(index)) {
         let is_program = program.is_some_and(|program| std::ptr::eq(program, module));
         let wanted = |rule: &Rule| rule.pattern.is_about(&module.name(), is_program);
-        if !(is_program || rules.iter().any(wanted)) {
+        if !(is_program && by_default || rules.iter().any(wanted)) {
             continue;
         }
         let Ok(file) = module.file() else { continue };
@@ -102,15 +101,41 @@ pub(super) fn add(
     if by_default && let Some(choice) = choices.iter_mut().find(|choice| choice.is_program) {
         choice.by_default(plan, symbolizer);
     }
-    for rule in rules {
-        let mut matched = false;
+    let mut matched = vec![false; rules.len()];
+    let mut problems: Vec<Option<SelectError>> = vec![None; rules.len()];
+    for (index, rule) in rules.iter().enumerate() {
         for choice in &mut choices {
-            if rule.pattern.is_about(&choice.module.name(), choice.is_program) {
-                matched |= choice.apply(rule, plan, symbolizer)?;
+            if choice.is_named_by(rule) {
+                match choice.apply(rule, plan, symbolizer) {
+                    Ok(found) => matched[index] |= found,
+                    Err(problem) => problems[index] = Some(problem),
+                }
             }
         }
-        if !matched && !inlined_away(rule, &choices, plan) {
-            return Err(unmatched(rule.option(), &rule.pattern, &choices, symbolizer));
+    }
+    for choice in choices.iter().filter(|_| rules.iter().any(|rule| rule.atomic)) {
+        let (numbers, about): (Vec<usize>, Vec<&Rule>) =
+            rules.iter().enumerate().filter(|(_, rule)| choice.is_named_by(rule)).unzip();
+        let mut planner = Planner { plan, module: choice.module, file: choice.file, pid };
+        for (number, inlined) in
+            numbers.into_iter().zip(planner.inlined_regions(&about, &choice.functions))
+        {
+            matched[number] |= inlined;
+        }
+    }
+    for (index, (rule, problem)) in rules.iter().zip(problems).enumerate() {
+        let known = plan.unmatched.iter().position(|(other, _)| *other == index);
+        if matched[index] || inlined_away(rule, &choices, plan) {
+            plan.unmatched.retain(|(other, _)| *other != index);
+            continue;
+        }
+        // A library that comes late tells more of the rules that are about it, and nothing of others.
+        let is_told = first || choices.iter().any(|choice| choice.is_named_by(rule));
+        if is_told && (first || known.is_some()) {
+            plan.unmatched.retain(|(other, _)| *other != index);
+            let error = problem
+                .unwrap_or_else(|| unmatched(rule.option(), &rule.pattern, &choices, symbolizer));
+            plan.unmatched.push((index, error));
         }
     }
     for choice in &choices {
@@ -134,16 +159,24 @@ pub(super) fn add(
             }
         }
     }
-    if !plan.functions.is_empty() {
-        for module in symbolizer.modules() {
+    plan.has_regions = has_markers || !plan.functions.is_empty();
+    if plan.has_regions {
+        for (index, module) in symbolizer.modules().enumerate() {
+            // When these are the first regions, libraries that were there before have had none of these probes.
+            let is_due = if had_regions { which.contains(&index) } else { !module.is_gone() };
             let Ok(file) = module.file() else { continue };
-            Planner { plan, module, file, pid }.leaving();
+            if is_due {
+                Planner { plan, module, file, pid }.leaving();
+            }
         }
     }
-    Ok(())
 }
 
 impl Choice<'_> {
+    fn is_named_by(&self, rule: &Rule) -> bool {
+        rule.pattern.is_about(&self.module.name(), self.is_program)
+    }
+
     fn by_default(&mut self, plan: &mut Plan, symbolizer: &Symbolizer) {
         let facts = code_graph::facts(self.file, &self.functions);
         // Code of the program that was inlined into a library's function, such as a closure.
@@ -428,7 +461,14 @@ impl Planner<'_, '_> {
                     self.skip(what, "its code is not in the file".to_owned());
                     continue;
                 };
-                let placement = placement::frame_entry(code);
+                let placement = match leaving {
+                    Leaving::Jump => {
+                        let needs = Needs { arguments: &[Register::RDI], stack: true };
+                        placement::entry(code, needs)
+                            .unwrap_or_else(|| placement::frame_entry(code))
+                    }
+                    _ => placement::frame_entry(code),
+                };
                 let leaving = match leaving {
                     Leaving::Catch { .. } => Leaving::Catch { lowered: placement.depth.into() },
                     other => other,
@@ -443,12 +483,11 @@ impl Planner<'_, '_> {
                 }
                 let site = self.add_site(place, SiteKind::Leaving(leaving));
                 let at = LinkAddr(start.0 + placement.offset);
-                self.add_probe(
-                    ProbeProgram::Region,
-                    at,
-                    Cookie::new(Kind::EndInnermost, site),
-                    what,
-                );
+                let (program, kind) = match leaving {
+                    Leaving::Jump => (ProbeProgram::Jump, Kind::Jump),
+                    _ => (ProbeProgram::Region, Kind::EndInnermost),
+                };
+                self.add_probe(program, at, Cookie::new(kind, site), what);
             }
         }
     }

@@ -6,6 +6,8 @@
 pub enum Leaving {
     /// An unknown number of them is left.
     All,
+    /// Those below a stack pointer that the first argument, a `jmp_buf`, tells.
+    Jump,
     /// A C++ exception is about to be raised; its catch will be seen.
     Throw,
     /// An exception or a panic is raised.
@@ -17,7 +19,7 @@ pub enum Leaving {
     },
 }
 
-/// All functions that are probed when functions are watched as regions, in whatever module defines them.
+/// All functions that are probed when there are regions, in whatever module defines them.
 pub const LEAVING: &[(&str, Leaving)] = &[
     ("__cxa_throw", Leaving::Throw),
     ("__cxa_rethrow", Leaving::Throw),
@@ -28,10 +30,13 @@ pub const LEAVING: &[(&str, Leaving)] = &[
     ("thrd_exit", Leaving::All),
     ("__pthread_unwind", Leaving::All),
     ("__pthread_unwind_next", Leaving::All),
-    ("longjmp", Leaving::All),
-    ("_longjmp", Leaving::All),
-    ("siglongjmp", Leaving::All),
-    ("__longjmp_chk", Leaving::All),
+    ("longjmp", Leaving::Jump),
+    ("_longjmp", Leaving::Jump),
+    ("siglongjmp", Leaving::Jump),
+    ("__longjmp_chk", Leaving::Jump),
+    ("____longjmp_chk", Leaving::Jump),
+    ("__libc_longjmp", Leaving::Jump),
+    ("__libc_siglongjmp", Leaving::Jump),
     ("setcontext", Leaving::All),
     ("swapcontext", Leaving::All),
 ];

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt, str::FromStr};
 
 use super::{
     calls::{CallSpec, Object, Role},
-    function_plan::{Choice, SelectError, unmatched},
+    function_plan::{Choice, unmatched},
     functions::Functions,
     plan::{Plan, Planner},
     select::{BadPattern, Pattern},
@@ -104,19 +104,24 @@ impl fmt::Display for LockRule {
     }
 }
 
-/// Adds the probes of these locks to a plan.
+/// Adds the probes of these locks in modules with these indices to a plan; `first` tells that they are all that there
+/// are. Patterns without a match are told in the plan, numbered from `first_number` on.
 pub(super) fn add(
     plan: &mut Plan,
     symbolizer: &Symbolizer,
     pid: u32,
     rules: &[LockRule],
-) -> Result<(), SelectError> {
+    which: &[usize],
+    first_number: usize,
+    first: bool,
+) {
     if rules.is_empty() {
-        return Ok(());
+        return;
     }
     let program = symbolizer.executable();
-    let choices: Vec<Choice<'_>> = symbolizer
-        .modules()
+    let choices: Vec<Choice<'_>> = which
+        .iter()
+        .filter_map(|&index| symbolizer.modules().nth(index))
         .filter_map(|module| {
             let is_program = program.is_some_and(|program| std::ptr::eq(program, module));
             let mut patterns = rules.iter().flat_map(|rule| &rule.functions);
@@ -126,13 +131,15 @@ pub(super) fn add(
             Some(Choice { module, file, functions, chosen: BTreeMap::new(), is_program })
         })
         .collect();
+    let mut number = first_number;
     for rule in rules {
         for (pattern, role) in &rule.functions {
-            let mut matched = false;
+            let (mut matched, mut is_about) = (false, false);
             for choice in &choices {
                 if !pattern.is_about(&choice.module.name(), choice.is_program) {
                     continue;
                 }
+                is_about = true;
                 let Choice { module, file, functions, .. } = choice;
                 let mut planner = Planner { plan, module, file, pid };
                 for function in functions.iter().filter(|function| !function.is_startup()) {
@@ -151,12 +158,18 @@ pub(super) fn add(
                     planner.call_named(call, what, function.start, &[]);
                 }
             }
-            if !matched {
-                return Err(unmatched("--lock", pattern, &choices, symbolizer));
+            let was_unmatched = plan.unmatched.iter().any(|(other, _)| *other == number);
+            // A library that comes late tells more of the patterns that are about it, and nothing of others.
+            if matched || first || (is_about && was_unmatched) {
+                plan.unmatched.retain(|(other, _)| *other != number);
+                if !matched {
+                    let error = unmatched("--lock", pattern, &choices, symbolizer);
+                    plan.unmatched.push((number, error));
+                }
             }
+            number += 1;
         }
     }
-    Ok(())
 }
 
 /// Whether a symbol is that of a clone of a function that has not all of its parameters.

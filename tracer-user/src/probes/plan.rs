@@ -56,6 +56,8 @@ pub enum SiteKind {
     },
     /// The entry or an exit of a function that is a region.
     Function(FunctionPlace),
+    /// Where functions that were inlined begin and end.
+    InlinedRegions(InlinedRegions),
     /// A function by which control leaves frames without their returns.
     Leaving(Leaving),
     /// The entry of a function whose exits could not all be probed: its records count for nothing.
@@ -94,6 +96,15 @@ pub enum FunctionPlace {
         /// When it does.
         leaves: Leaves,
     },
+}
+
+/// A place where functions end that were inlined, and then others begin: one may follow another at once.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct InlinedRegions {
+    /// Numbers of the functions that have ended when control comes here.
+    pub ends: Vec<u32>,
+    /// Numbers of the functions that begin here, the outermost first, and the names of the regions.
+    pub begins: Vec<(u32, String)>,
 }
 
 /// A function that is a region.
@@ -155,6 +166,10 @@ pub struct Plan {
     pub functions: Vec<WatchedFunction>,
     /// Functions that take locks and are no regions.
     pub unwatched: Vec<UnwatchedFunction>,
+    /// Rules that match nothing so far, by their indices, and why.
+    pub unmatched: Vec<(usize, SelectError)>,
+    /// Whether there are regions, so that it matters how functions are left.
+    pub(super) has_regions: bool,
 }
 
 impl Plan {
@@ -187,34 +202,44 @@ impl Plan {
 
     /// Plans the probes of a process from its modules. `rules` say which functions are regions, `locks` which take
     /// locks and let go of them.
-    ///
-    /// # Errors
-    ///
-    /// When a rule of either kind matches nothing.
-    pub fn of(
+    #[must_use]
+    pub fn of(symbolizer: &Symbolizer, pid: u32, rules: &[Rule], locks: &[LockRule]) -> Self {
+        let mut plan = Self::default();
+        let all: Vec<usize> = (0..symbolizer.modules().len()).collect();
+        plan.add_modules(symbolizer, pid, &all);
+        locks_spec::add(&mut plan, symbolizer, pid, locks, &all, rules.len(), true);
+        function_plan::add(&mut plan, symbolizer, pid, rules, &all, true);
+        plan
+    }
+
+    /// Adds the probes of modules that were loaded later, by their indices.
+    pub fn extend(
+        &mut self,
         symbolizer: &Symbolizer,
         pid: u32,
-        rules: &[Rule],
-        locks: &[LockRule],
-    ) -> Result<Self, SelectError> {
-        let mut plan = Self::default();
-        for module in symbolizer.modules() {
+        (rules, locks): (&[Rule], &[LockRule]),
+        late: &[usize],
+    ) {
+        self.add_modules(symbolizer, pid, late);
+        locks_spec::add(self, symbolizer, pid, locks, late, rules.len(), false);
+        function_plan::add(self, symbolizer, pid, rules, late, false);
+    }
+
+    fn add_modules(&mut self, symbolizer: &Symbolizer, pid: u32, which: &[usize]) {
+        for module in which.iter().filter_map(|&index| symbolizer.modules().nth(index)) {
             match module.file() {
                 Ok(file) => {
-                    let mut planner = Planner { plan: &mut plan, module, file, pid };
+                    let mut planner = Planner { plan: self, module, file, pid };
                     planner.markers();
                     planner.calls();
                     planner.inlined_locks();
                 }
-                Err(error) => plan.skipped.push(SkippedProbe {
+                Err(error) => self.skipped.push(SkippedProbe {
                     what: format!("everything in {}", module.name()),
                     reason: error.to_string(),
                 }),
             }
         }
-        locks_spec::add(&mut plan, symbolizer, pid, locks)?;
-        function_plan::add(&mut plan, symbolizer, pid, rules)?;
-        Ok(plan)
     }
 
     /// Tells that these probes do not work: functions whose exits are not all seen are no regions any more, since
@@ -224,13 +249,26 @@ impl Plan {
         for index in failed {
             let Some(probe) = self.probes.get(index) else { continue };
             let site = self.sites.get(Cookie(probe.point.cookie).site() as usize);
-            if let Some(SiteKind::Function(FunctionPlace::Exit { function, .. })) =
-                site.map(|site| &site.kind)
-            {
-                blind.insert(*function);
+            match site.map(|site| &site.kind) {
+                Some(SiteKind::Function(FunctionPlace::Exit { function, .. })) => {
+                    blind.insert(*function);
+                }
+                Some(SiteKind::InlinedRegions(inlined)) => blind.extend(&inlined.ends),
+                _ => {}
             }
         }
         for site in &mut self.sites {
+            if let SiteKind::InlinedRegions(InlinedRegions { begins, .. }) = &mut site.kind {
+                begins.retain(|(function, name)| {
+                    if blind.contains(function) {
+                        self.skipped.push(SkippedProbe {
+                            what: format!("region `{name}`, inlined"),
+                            reason: "not all of its ends could be probed".to_owned(),
+                        });
+                    }
+                    !blind.contains(function)
+                });
+            }
             if let SiteKind::Function(FunctionPlace::Entry { function, name, .. }) = &site.kind
                 && blind.contains(function)
             {
@@ -415,7 +453,7 @@ impl Planner<'_, '_> {
             self.skip(what, format!("the kernel refuses probes on `{:?}`", instruction.mnemonic()));
             return;
         };
-        let file = self.file_for_kernel();
+        let file = file_for_kernel(self.pid, self.module);
         self.plan.probes.push(PlannedProbe {
             point: ProbePoint { program, file, offset: offset.0, cookie: cookie.0 },
             address,
@@ -424,16 +462,17 @@ impl Planner<'_, '_> {
         });
     }
 
-    /// A path by which the kernel finds the very file that the process has mapped, whatever its mount namespace.
-    fn file_for_kernel(&self) -> PathBuf {
-        let mut path = PathBuf::from(format!("/proc/{}/root", self.pid));
-        path.extend(self.module.path().components().filter(|component| {
-            !matches!(component, std::path::Component::RootDir | std::path::Component::Prefix(_))
-        }));
-        path
-    }
-
     pub(super) fn skip(&mut self, what: String, reason: String) {
         self.plan.skipped.push(SkippedProbe { what, reason });
     }
+}
+
+/// A path by which the kernel finds the very file that a process has mapped, whatever its mount namespace.
+#[must_use]
+pub fn file_for_kernel(pid: u32, module: &Module) -> PathBuf {
+    let mut path = PathBuf::from(format!("/proc/{pid}/root"));
+    path.extend(module.path().components().filter(|component| {
+        !matches!(component, std::path::Component::RootDir | std::path::Component::Prefix(_))
+    }));
+    path
 }

@@ -16,6 +16,7 @@ mod warnings;
 
 pub use assemble::assemble;
 pub use escape::{cut_middle, printable, text_of_bytes};
+pub use explain::{count, grouped};
 pub use model::*;
 pub use names::{Context, Names, RegionName, ThreadName};
 pub use output::{Destination, OutputError, OutputFile, write_output};

@@ -103,7 +103,21 @@ pub enum Subject {
         exit_code: Option<i32>,
         /// The number of the signal that ended it.
         signal: Option<i32>,
+        /// The process that forked it, when that was traced as well.
+        #[serde(default)]
+        parent: Option<u32>,
+        /// Which of the programs that the process ran this is, from 1: each has a report of its own.
+        #[serde(default = "first")]
+        program: u32,
+        /// Whether the process replaced it by another program (`execve`).
+        #[serde(default)]
+        replaced: bool,
     },
+}
+
+/// Reports before there was a number were of a process's only program.
+const fn first() -> u32 {
+    1
 }
 
 /// Counts over a whole run.

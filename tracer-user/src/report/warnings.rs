@@ -101,13 +101,17 @@ fn losses(report: &Report, out: &mut Vec<Warning>) {
             [] => String::new(),
             _ => format!(" ({})", classes.join(", ")),
         };
-        let was = if lost == 1 { "was" } else { "were" };
+        let lost = match lost {
+            0 => "an unknown number of events was".to_owned(),
+            1 => "1 event was".to_owned(),
+            more => format!("{} were", count(more, "event")),
+        };
         let gaps = match unseen.gaps {
             0 => String::new(),
             gaps => format!(", in {}", count(gaps, "gap")),
         };
         out.push(Warning::new(
-            format!("{} {was} lost{classes}{gaps}", count(lost, "event")),
+            format!("{lost} lost{classes}{gaps}"),
             "what is reported did happen, but violations may have been missed: regions that were open at a gap are \
              not checked",
         ));

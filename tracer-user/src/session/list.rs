@@ -55,9 +55,12 @@ impl Listing {
         let mut text = String::new();
         let marked = self.plan.marked_regions();
         let begins = |name: &str| {
-            self.plan.sites.iter().any(|site| {
-                matches!(&site.kind, SiteKind::Function(FunctionPlace::Entry { name: known, .. })
-                    if known == name)
+            self.plan.sites.iter().any(|site| match &site.kind {
+                SiteKind::Function(FunctionPlace::Entry { name: known, .. }) => known == name,
+                SiteKind::InlinedRegions(inlined) => {
+                    inlined.begins.iter().any(|(_, known)| known == name)
+                }
+                _ => false,
             })
         };
         if marked.is_empty() && self.plan.functions.is_empty() {

@@ -27,8 +27,9 @@ pub struct LiveNames {
     source: Source,
     values: BTreeMap<EventNumber, ObservedValue>,
     lines: SourceCache,
-    /// Frames of addresses that were looked up, with whether they are return addresses: many stacks share them.
-    resolved: FxHashMap<(u64, bool), Vec<SourceFrame>>,
+    /// Frames of addresses that were looked up, with whether they are return addresses and how many modules were known
+    /// then: many stacks share them.
+    resolved: FxHashMap<(u64, bool, usize), Vec<SourceFrame>>,
 }
 
 impl LiveNames {
@@ -45,24 +46,20 @@ impl LiveNames {
         &self.source
     }
 
-    /// The frames of the code at an address: of the instruction there, or of the call before it.
-    fn resolve(&mut self, address: u64, is_return: bool) -> Vec<SourceFrame> {
-        if let Some(frames) = self.resolved.get(&(address, is_return)) {
+    /// The frames of the code at an address, with so many modules known: of the instruction there, or of the call before
+    /// it.
+    fn resolve(&mut self, address: u64, is_return: bool, known: usize) -> Vec<SourceFrame> {
+        let key = (address, is_return, known);
+        if let Some(frames) = self.resolved.get(&key) {
             return frames.clone();
         }
-        let frames = self.look_up(address, is_return);
-        self.resolved.insert((address, is_return), frames.clone());
+        let frames = self.look_up(ProcessAddr(address), is_return, known);
+        self.resolved.insert(key, frames.clone());
         frames
     }
 
-    fn look_up(&self, address: u64, is_return: bool) -> Vec<SourceFrame> {
-        let (symbolizer, address) = (&self.source.symbolizer, ProcessAddr(address));
-        let resolved = if is_return {
-            symbolizer.resolve_return_address(address)
-        } else {
-            symbolizer.resolve(address)
-        };
-        match resolved {
+    fn look_up(&self, address: ProcessAddr, is_return: bool, known: usize) -> Vec<SourceFrame> {
+        match self.source.symbolizer.resolve_of(address, is_return, known) {
             Ok(resolution) => source_frames(&resolution),
             Err(_) => vec![SourceFrame {
                 function: Some(format!("{:#x}", address.0)),
@@ -71,12 +68,17 @@ impl LiveNames {
         }
     }
 
-    fn stack(&mut self, addresses: [u64; FRAMES], first_is_return: bool) -> Vec<SourceFrame> {
+    fn stack(
+        &mut self,
+        addresses: [u64; FRAMES],
+        first_is_return: bool,
+        known: usize,
+    ) -> Vec<SourceFrame> {
         addresses
             .into_iter()
             .enumerate()
             .take_while(|(_, address)| *address != 0)
-            .flat_map(|(index, address)| self.resolve(address, index > 0 || first_is_return))
+            .flat_map(|(index, address)| self.resolve(address, index > 0 || first_is_return, known))
             .collect()
     }
 
@@ -95,11 +97,12 @@ impl LiveNames {
 
 impl LiveNames {
     fn synchronisation(&self, known: Option<Known>, unknown: ObjectKind) -> Object {
-        let Some(Known { address, object, .. }) = known else {
+        let Some(Known { address, object, first_used }) = known else {
             return Object { kind: unknown, name: None, address: None };
         };
         let (kind, bytes) = kind_and_size(object);
-        let described = describe(&self.source.symbolizer, ProcessAddr(address), bytes);
+        let modules = self.source.locations.modules_known(first_used);
+        let described = describe(&self.source.symbolizer, ProcessAddr(address), bytes, modules);
         let name = described.map(|described| without_internals(&described));
         Object { kind, name, address: Some(address) }
     }
@@ -111,11 +114,12 @@ pub(super) fn describe(
     symbolizer: &Symbolizer,
     address: ProcessAddr,
     bytes: u64,
+    modules: usize,
 ) -> Option<String> {
     const SMALLER: [u64; 7] = [32, 24, 16, 12, 8, 4, 1];
     std::iter::once(bytes)
         .chain(SMALLER.into_iter().filter(|&smaller| smaller < bytes))
-        .find_map(|bytes| symbolizer.describe(address, bytes).ok())
+        .find_map(|bytes| symbolizer.describe_of(address, bytes, modules).ok())
         .map(|described| described.to_string())
 }
 
@@ -145,13 +149,14 @@ impl Names for LiveNames {
     }
 
     fn frames(&mut self, location: LocationId) -> Vec<SourceFrame> {
+        let known = self.source.locations.modules_known(location);
         match self.source.locations.get(location) {
             Some(Location::Site(site)) => match self.source.site(site).map(|site| site.address.0) {
-                Some(address) => self.resolve(address, false),
+                Some(address) => self.resolve(address, false, known),
                 None => Vec::new(),
             },
-            Some(Location::Call(stack)) => self.stack(stack, true),
-            Some(Location::Access(stack)) => self.stack(stack, false),
+            Some(Location::Call(stack)) => self.stack(stack, true, known),
+            Some(Location::Access(stack)) => self.stack(stack, false, known),
             None => Vec::new(),
         }
     }

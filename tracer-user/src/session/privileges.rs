@@ -5,7 +5,12 @@ use std::{
     io::{self, Write as _},
     os::{fd::AsFd as _, unix::fs::MetadataExt as _},
     path::PathBuf,
+    sync::{
+        Arc, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
+    time::Duration,
 };
 
 use signal_hook::{
@@ -13,6 +18,7 @@ use signal_hook::{
     iterator::{Handle, Signals},
 };
 
+use super::following::Alive;
 use crate::{
     kernel::{Kernel, KernelError},
     sys::tracee,
@@ -100,15 +106,31 @@ fn may_trace(status: &str) -> bool {
 /// When the process has gone, or has no such entry.
 pub fn entry_point(pid: u32) -> io::Result<u64> {
     const AT_ENTRY: u64 = 9;
-    let vector = std::fs::read(format!("/proc/{pid}/auxv"))?;
+    std::fs::metadata(format!("/proc/{pid}"))?;
+    auxiliary(pid, AT_ENTRY).ok_or_else(|| io::Error::other("it has no entry point"))
+}
+
+/// What the kernel has told a program at its start, by the number of it (`<elf.h>`, `AT_…`).
+#[must_use]
+pub fn auxiliary(pid: u32, wanted: u64) -> Option<u64> {
+    let vector = std::fs::read(format!("/proc/{pid}/auxv")).ok()?;
     let numbers: Vec<u64> =
         vector.as_chunks::<8>().0.iter().map(|bytes| u64::from_ne_bytes(*bytes)).collect();
-    numbers
-        .as_chunks::<2>()
-        .0
-        .iter()
-        .find_map(|&[key, value]| (key == AT_ENTRY).then_some(value))
-        .ok_or_else(|| io::Error::other("it has no entry point"))
+    let entries = numbers.as_chunks::<2>().0.iter();
+    entries.copied().find_map(|[key, value]| (key == wanted).then_some(value))
+}
+
+/// The arguments of a process; none when it has gone.
+#[must_use]
+pub fn arguments(pid: u32) -> Vec<String> {
+    let text = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let text = text.strip_suffix(&[0]).unwrap_or(&text);
+    if text.is_empty() {
+        return Vec::new();
+    }
+    text.split(|&byte| byte == 0)
+        .map(|argument| String::from_utf8_lossy(argument).into_owned())
+        .collect()
 }
 
 /// Device (as the kernel numbers it) and inode of the process's PID namespace, and its id there.
@@ -132,9 +154,33 @@ pub fn pid_namespace(pid: u32) -> io::Result<(u64, u64, u32)> {
 pub struct ForwardedSignals {
     handle: Handle,
     thread: thread::JoinHandle<()>,
+    /// Set when signals are meant for this process: the program has ended, and its children are waited for.
+    is_alone: Arc<AtomicBool>,
+    told_to_end: Arc<AtomicBool>,
 }
 
 impl ForwardedSignals {
+    /// Waits until all of these processes have ended, or a signal tells this one to end.
+    pub fn await_children(&self, alive: &Alive) {
+        const POLL: Duration = Duration::from_millis(10);
+        /// How long records of ends may be late, when the processes have gone.
+        const PATIENCE: Duration = Duration::from_secs(1);
+        self.is_alone.store(true, Ordering::Release);
+        let mut all_gone = Duration::ZERO;
+        while !self.told_to_end.load(Ordering::Acquire) && all_gone < PATIENCE {
+            let alive = alive.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            if alive.is_empty() {
+                return;
+            }
+            let runs = |pid: &u32| {
+                let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+                stat.is_ok_and(|stat| !stat.contains(") Z "))
+            };
+            all_gone = if alive.iter().any(runs) { Duration::ZERO } else { all_gone + POLL };
+            thread::sleep(POLL);
+        }
+    }
+
     /// Ends the forwarding.
     pub fn close(self) {
         self.handle.close();
@@ -151,14 +197,18 @@ impl ForwardedSignals {
 pub fn forward_signals(pid: u32) -> io::Result<ForwardedSignals> {
     let mut signals = Signals::new([SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2])?;
     let handle = signals.handle();
+    let (is_alone, told_to_end) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
+    let (alone, end) = (Arc::clone(&is_alone), Arc::clone(&told_to_end));
     let thread = thread::Builder::new().name("avtrace-signals".to_owned()).spawn(move || {
         for signal in signals.forever() {
-            if !matches!(signal, SIGINT | SIGQUIT) {
+            if alone.load(Ordering::Acquire) {
+                end.store(true, Ordering::Release);
+            } else if !matches!(signal, SIGINT | SIGQUIT) {
                 tracee::send_signal(pid, signal);
             }
         }
     })?;
-    Ok(ForwardedSignals { handle, thread })
+    Ok(ForwardedSignals { handle, thread, is_alone, told_to_end })
 }
 
 /// Prints the kernel side's log to standard error until the session ends.

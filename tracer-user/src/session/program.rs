@@ -102,6 +102,20 @@ pub fn find(name: &OsStr) -> Result<PathBuf, ProgramError> {
     }
 }
 
+/// Checks that the program that a process runs can be traced.
+///
+/// # Errors
+///
+/// See [`ProgramError`].
+pub fn check_running(pid: u32) -> Result<(), ProgramError> {
+    let link = PathBuf::from(format!("/proc/{pid}/exe"));
+    let path = std::fs::read_link(&link).unwrap_or_else(|_| link.clone());
+    let mut head = Vec::with_capacity(256);
+    let read = File::open(&link).and_then(|file| file.take(256).read_to_end(&mut head));
+    read.map_err(|error| ProgramError::Unreadable { path: path.clone(), error })?;
+    check(&path, &head)
+}
+
 /// The dynamic linker that a program names, if it names one that can be read.
 fn interpreter(path: &Path) -> io::Result<Option<PathBuf>> {
     let data = Bytes::map_path(path)?;

@@ -82,6 +82,12 @@ impl Recorder {
         })
     }
 
+    /// The file.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Says which process this is, as far as that is known.
     pub fn process(&mut self, process: &format::Process) {
         self.attempt(|recorder| recorder.writer.process(process));
@@ -220,14 +226,17 @@ impl Recorder {
             })?;
             defined.modules += 1;
         }
-        let at = |address: u64| {
-            let found = modules.iter().enumerate().rev().find_map(|(index, module)| {
+        let at = |address: u64, known: usize| {
+            let known = &modules[..known.min(modules.len())];
+            let found = known.iter().enumerate().rev().find_map(|(index, module)| {
                 let link = module.link_address(ProcessAddr(address))?;
                 Some(CodeAddress { module: Some(ModuleId(index as u32)), address: link.0 })
             });
             found.unwrap_or(CodeAddress { module: None, address })
         };
         while let Some(location) = source.locations.get(LocationId(defined.locations)) {
+            let modules = source.locations.modules_known(LocationId(defined.locations));
+            let at = |address: u64| at(address, modules);
             let (kind, stack) = match location {
                 Location::Site(site) => {
                     let address = source.site(site).map(|site| site.address.0);

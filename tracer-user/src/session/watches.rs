@@ -213,15 +213,25 @@ pub fn arm_late(
             "the shared variable `{label}` was not watched: its address is not understood"
         ));
     };
+    watch_late(source, kernel, (address, size), &label)
+}
+
+/// Arms a variable while the process runs, by its address and size; returns a note when it cannot be watched.
+pub fn watch_late(
+    source: &mut Source,
+    kernel: &mut Kernel,
+    (address, size): (ProcessAddr, u64),
+    label: &str,
+) -> Option<String> {
     for (address, length) in pieces(address, size) {
         if source.watch_at(address).is_some() {
             continue;
         }
         if !kernel.can_watch_later() {
-            return Some(no_room(&label));
+            return Some(no_room(label));
         }
         // The records come when it is armed.
-        source.add_watch(WatchedRange { address, length, label: label.clone() });
+        source.add_watch(WatchedRange { address, length, label: label.to_owned() });
         if let Err(error) = kernel.watch_later(address.0, length) {
             return Some(format!(
                 "the shared variable `{label}` was not watched: {error}{}",

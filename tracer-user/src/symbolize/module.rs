@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -28,6 +29,7 @@ pub struct Module {
     file: Result<Arc<ElfFile>, Arc<Error>>,
     load_bias: u64,
     mappings: Vec<Mapping>,
+    is_gone: bool,
 }
 
 impl Module {
@@ -58,6 +60,35 @@ impl Module {
     #[must_use]
     pub fn load_bias(&self) -> u64 {
         self.load_bias
+    }
+
+    /// Whether the process had unloaded it when its memory map was last read.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        self.is_gone
+    }
+
+    /// The addresses that it takes in the process, from its first segment to its last.
+    #[must_use]
+    pub fn range(&self) -> Range<ProcessAddr> {
+        let bounds = match &self.file {
+            Ok(file) => {
+                let at = |link: u64| link.wrapping_add(self.load_bias);
+                let segments = file.segments().iter();
+                segments
+                    .map(|segment| {
+                        let start = segment.address.0;
+                        (at(start), at(start.saturating_add(segment.memory_size)))
+                    })
+                    .collect::<Vec<_>>()
+            }
+            Err(_) => {
+                self.mappings.iter().map(|mapping| (mapping.start.0, mapping.end.0)).collect()
+            }
+        };
+        let start = bounds.iter().map(|(start, _)| *start).min().unwrap_or(0);
+        let end = bounds.iter().map(|(_, end)| *end).max().unwrap_or(0);
+        ProcessAddr(start)..ProcessAddr(end)
     }
 
     /// Whether `address` belongs to the module: to one of the file's segments, `.bss` included.
@@ -135,11 +166,26 @@ struct FileKey {
 }
 
 impl Modules {
+    pub(crate) fn empty() -> Self {
+        Self {
+            process: None,
+            search: DebugSearch::default(),
+            files: FxHashMap::default(),
+            modules: Vec::new(),
+            executable: None,
+        }
+    }
+
     /// A file that is not loaded: link-time addresses stand for addresses in a process.
     pub(crate) fn of_file(path: &Path, search: &DebugSearch) -> Result<Self, Error> {
         let file = ElfFile::open_with(path, search)?;
-        let module =
-            Module { path: path.into(), file: Ok(Arc::new(file)), load_bias: 0, mappings: vec![] };
+        let module = Module {
+            path: path.into(),
+            file: Ok(Arc::new(file)),
+            load_bias: 0,
+            mappings: vec![],
+            is_gone: false,
+        };
         Ok(Self {
             process: None,
             search: search.clone(),
@@ -173,7 +219,31 @@ impl Modules {
         let Some(process) = self.process else { return Ok(0) };
         let path = format!("/proc/{}/maps", process.pid);
         let text = std::fs::read(&path).map_err(|source| Error::io(&path, source))?;
-        Ok(self.add_maps(&parse_maps(&text)?))
+        let maps = parse_maps(&text)?;
+        for module in &mut self.modules {
+            let is_there = |other: &Mapping| {
+                other.permissions.execute
+                    && module.mappings.iter().any(|mapping| {
+                        mapping.name == other.name
+                            && mapping.inode == other.inode
+                            && mapping.start < other.end
+                            && other.start < mapping.end
+                    })
+            };
+            module.is_gone |= !maps.iter().any(is_there);
+        }
+        Ok(self.add_maps(&maps))
+    }
+
+    /// The same for a child of the process, which has a copy of its memory.
+    pub(crate) fn of_child(&self, pid: u32) -> Self {
+        Self {
+            process: self.process.map(|process| Process { pid, ..process }),
+            search: self.search.clone(),
+            files: self.files.clone(),
+            modules: self.modules.clone(),
+            executable: self.executable,
+        }
     }
 
     /// Adds the modules of `maps` that are not known yet, and returns how many they are.
@@ -189,10 +259,11 @@ impl Modules {
         self.modules.len() - before
     }
 
-    /// The module at `address`. Where a library was unloaded and another took its place, the later
-    /// one.
-    pub(crate) fn at(&self, address: ProcessAddr) -> Option<&Module> {
-        self.modules.iter().rev().find(|module| module.contains(address))
+    /// The module at `address`, of the first `known` ones. Where a library was unloaded and another
+    /// took its place, the later one.
+    pub(crate) fn at(&self, address: ProcessAddr, known: usize) -> Option<&Module> {
+        let known = &self.modules[..known.min(self.modules.len())];
+        known.iter().rev().find(|module| module.contains(address))
     }
 
     pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = &Module> {
@@ -210,7 +281,7 @@ impl Modules {
 
     fn add_file_mapping(&mut self, mapping: &Mapping, path: &Path, maps: &[Mapping]) {
         let key = FileKey { device: mapping.device, inode: mapping.inode, path: path.into() };
-        let known = self.modules.iter().any(|module| {
+        let known = self.modules.iter().filter(|module| !module.is_gone).any(|module| {
             module.mappings.iter().any(|other| {
                 other.name == mapping.name
                     && other.inode == mapping.inode
@@ -255,7 +326,8 @@ impl Modules {
             .cloned()
             .collect();
         if let Some(module) = self.modules.iter_mut().find(|module| {
-            module.path == path
+            !module.is_gone
+                && module.path == path
                 && module.load_bias == load_bias
                 && match (&module.file, &file) {
                     (Ok(ours), Ok(theirs)) => Arc::ptr_eq(ours, theirs),
@@ -269,7 +341,7 @@ impl Modules {
         if is_executable && self.executable.is_none() {
             self.executable = Some(self.modules.len());
         }
-        self.modules.push(Module { path: path.into(), file, load_bias, mappings });
+        self.modules.push(Module { path: path.into(), file, load_bias, mappings, is_gone: false });
     }
 
     fn is_executable(&self, mapping: &Mapping) -> bool {
@@ -310,6 +382,7 @@ impl Modules {
             file: file.map(Arc::new).map_err(Arc::new),
             load_bias,
             mappings: vec![mapping.clone()],
+            is_gone: false,
         });
     }
 }

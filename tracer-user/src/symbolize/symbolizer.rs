@@ -40,6 +40,12 @@ impl Symbolizer {
         Ok(Self { modules: Modules::of_process(pid, search)? })
     }
 
+    /// For a process of which nothing is known.
+    #[must_use]
+    pub fn empty() -> Self {
+        Self { modules: Modules::empty() }
+    }
+
     /// For a file that does not run, as if it were loaded at the addresses that it is linked for.
     /// Its libraries are not looked at.
     ///
@@ -67,6 +73,12 @@ impl Symbolizer {
         self.modules.refresh()
     }
 
+    /// The same for a child of the process, which has a copy of its memory.
+    #[must_use]
+    pub fn of_child(&self, pid: u32) -> Self {
+        Self { modules: self.modules.of_child(pid) }
+    }
+
     /// Adds the modules of a memory map that was read elsewhere. Returns the number of new ones.
     pub fn add_maps(&mut self, maps: &[Mapping]) -> usize {
         self.modules.add_maps(maps)
@@ -80,7 +92,7 @@ impl Symbolizer {
     /// The module that `address` belongs to.
     #[must_use]
     pub fn module_at(&self, address: ProcessAddr) -> Option<&Module> {
-        self.modules.at(address)
+        self.modules.at(address, usize::MAX)
     }
 
     /// The program itself, as opposed to its libraries.
@@ -95,7 +107,21 @@ impl Symbolizer {
     /// [`Miss::NotMapped`] and [`Miss::NoFile`]. When only the lines are missing,
     /// [`Resolution::lines_missing`] says why.
     pub fn resolve(&self, address: ProcessAddr) -> Result<Resolution, Miss> {
-        self.resolve_at(address, 0)
+        self.resolve_at(address, 0, usize::MAX)
+    }
+
+    /// [`resolve`](Self::resolve), or [`resolve_return_address`](Self::resolve_return_address), as of the time when the
+    /// first `known` modules were all that were known.
+    ///
+    /// # Errors
+    /// As for these.
+    pub fn resolve_of(
+        &self,
+        address: ProcessAddr,
+        is_return: bool,
+        known: usize,
+    ) -> Result<Resolution, Miss> {
+        self.resolve_at(address, u64::from(is_return), known)
     }
 
     /// The functions and lines of the call that returns to `address`. The call is the instruction
@@ -104,7 +130,7 @@ impl Symbolizer {
     /// # Errors
     /// As for [`resolve`](Self::resolve).
     pub fn resolve_return_address(&self, address: ProcessAddr) -> Result<Resolution, Miss> {
-        self.resolve_at(address, 1)
+        self.resolve_at(address, 1, usize::MAX)
     }
 
     /// The variable that holds the `len` bytes at `address`, down to the member or element.
@@ -113,7 +139,20 @@ impl Symbolizer {
     /// [`Miss::NotMapped`], [`Miss::NoFile`], and [`Miss::NoSymbol`] when neither symbols nor debug
     /// information know of a variable there.
     pub fn describe(&self, address: ProcessAddr, len: u64) -> Result<Described, Miss> {
-        let (module, link) = self.locate(address)?;
+        self.describe_of(address, len, usize::MAX)
+    }
+
+    /// The same as of the time when the first `known` modules were all that were known.
+    ///
+    /// # Errors
+    /// As for [`describe`](Self::describe).
+    pub fn describe_of(
+        &self,
+        address: ProcessAddr,
+        len: u64,
+        known: usize,
+    ) -> Result<Described, Miss> {
+        let (module, link) = self.locate(address, known)?;
         let file = module.file().map_err(|error| no_file(module, error))?;
         naming::describe(module, file, link, len)
     }
@@ -169,7 +208,7 @@ impl Symbolizer {
     /// [`ElfFile::uses_frame_pointer_at`](super::ElfFile::uses_frame_pointer_at).
     #[must_use]
     pub fn uses_frame_pointer_at(&self, address: ProcessAddr) -> bool {
-        self.locate(address).is_ok_and(|(module, link)| {
+        self.locate(address, usize::MAX).is_ok_and(|(module, link)| {
             module.file().is_ok_and(|file| file.uses_frame_pointer_at(link))
         })
     }
@@ -178,21 +217,26 @@ impl Symbolizer {
     /// [`ElfFile::follows_call`](super::ElfFile::follows_call).
     #[must_use]
     pub fn follows_call(&self, address: ProcessAddr) -> bool {
-        self.locate(address)
+        self.locate(address, usize::MAX)
             .is_ok_and(|(module, link)| module.file().is_ok_and(|file| file.follows_call(link)))
     }
 
-    fn resolve_at(&self, address: ProcessAddr, back: u64) -> Result<Resolution, Miss> {
+    fn resolve_at(
+        &self,
+        address: ProcessAddr,
+        back: u64,
+        known: usize,
+    ) -> Result<Resolution, Miss> {
         let before = address.checked_sub(back).ok_or(Miss::NotMapped)?;
-        let (module, lookup) = self.locate(before)?;
+        let (module, lookup) = self.locate(before, known)?;
         let file = module.file().map_err(|error| no_file(module, error))?;
         // A call at the very end of a segment returns to an address outside of it.
         let link = LinkAddr(lookup.0 + back);
         Ok(lines::resolve(file, module.path(), link, lookup))
     }
 
-    fn locate(&self, address: ProcessAddr) -> Result<(&Module, LinkAddr), Miss> {
-        let module = self.modules.at(address).ok_or(Miss::NotMapped)?;
+    fn locate(&self, address: ProcessAddr, known: usize) -> Result<(&Module, LinkAddr), Miss> {
+        let module = self.modules.at(address, known).ok_or(Miss::NotMapped)?;
         module.file().map_err(|error| no_file(module, error))?;
         Ok((module, module.link_address(address).ok_or(Miss::NotMapped)?))
     }

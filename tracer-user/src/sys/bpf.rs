@@ -25,6 +25,19 @@ unsafe impl aya::Pod for Setting<tracer_ebpf::Target> {}
 // SAFETY: as above.
 unsafe impl aya::Pod for Setting<tracer_ebpf::KernelLayout> {}
 
+/// The key of a call that has not returned, as the programs have it (`tracer-ebpf/src/lock.rs`).
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    /// The stack pointer at its entry.
+    pub sp: u64,
+    /// The process, as the initial PID namespace numbers it.
+    pub process: u64,
+}
+
+// SAFETY: integers only, without padding.
+unsafe impl aya::Pod for Place {}
+
 fn bpf(command: bpf_cmd, attributes: &mut bpf_attr) -> io::Result<i64> {
     // SAFETY: the attributes are fully initialised, and what they point to outlives the call (the callers' duty,
     // all of them in this file).
@@ -47,6 +60,41 @@ fn zeroed() -> bpf_attr {
 fn owned(fd: i64) -> OwnedFd {
     // SAFETY: the kernel returned a new descriptor that nobody else knows. It fits: descriptors are `int`.
     unsafe { OwnedFd::from_raw_fd(fd as i32) }
+}
+
+/// The value of a key in a map from `u32` to `u32`.
+#[must_use]
+pub fn lookup(map: BorrowedFd<'_>, key: u32) -> Option<u32> {
+    let mut value = 0u32;
+    let mut attributes = zeroed();
+    // SAFETY: the structure for commands on elements, all integers.
+    let element = unsafe { &mut attributes.__bindgen_anon_2 };
+    element.map_fd = map.as_raw_fd() as u32;
+    element.key = (&raw const key) as u64;
+    element.__bindgen_anon_1.value = (&raw mut value) as u64;
+    bpf(bpf_cmd::BPF_MAP_LOOKUP_ELEM, &mut attributes).ok()?;
+    Some(value)
+}
+
+/// All entries of a map from `u32` to `u32`.
+#[must_use]
+pub fn entries(map: BorrowedFd<'_>) -> Vec<(u32, u32)> {
+    let mut entries = Vec::new();
+    let mut key: Option<u32> = None;
+    loop {
+        let mut next = 0u32;
+        let mut attributes = zeroed();
+        // SAFETY: the structure for commands on elements, all integers.
+        let element = unsafe { &mut attributes.__bindgen_anon_2 };
+        element.map_fd = map.as_raw_fd() as u32;
+        element.key = key.as_ref().map_or(0, |key| std::ptr::from_ref(key) as u64);
+        element.__bindgen_anon_1.next_key = (&raw mut next) as u64;
+        if bpf(bpf_cmd::BPF_MAP_GET_NEXT_KEY, &mut attributes).is_err() {
+            return entries;
+        }
+        entries.extend(lookup(map, next).map(|value| (next, value)));
+        key = Some(next);
+    }
 }
 
 /// Loads a probe program that is to be attached through `uprobe_multi` links.

@@ -3,6 +3,8 @@
 
 pub mod bpf;
 pub mod bytes;
+pub mod caught;
+pub mod guardian;
 pub mod perf;
 pub mod records;
 mod sigpipe;

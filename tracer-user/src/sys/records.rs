@@ -3,7 +3,8 @@
 use std::mem::size_of;
 
 use tracer_ebpf::{
-    AccessRecord, Header, Kind, PairRecord, RegionRecord, RegistersRecord, SyncRecord, ThreadRecord,
+    AccessRecord, Header, Kind, PairRecord, RegionRecord, RegistersRecord, SITE_BITS, SyncRecord,
+    ThreadRecord,
 };
 
 /// One record, decoded by its kind.
@@ -19,12 +20,21 @@ pub enum Record {
 }
 
 impl Record {
-    /// Decodes the record at the start of `bytes`; `None` when they are no record of this ABI.
+    /// Decodes the record at the start of `bytes`; `None` when they are no record of this ABI. Its site is that of its
+    /// process's plan.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let kind = Kind::from_u16(u16::from_ne_bytes(*bytes.first_chunk()?))?;
+        let mut record = Self::of_kind(kind, bytes)?;
+        record.header_mut().site &= (1 << SITE_BITS) - 1;
+        Some(record)
+    }
+
+    fn of_kind(kind: Kind, bytes: &[u8]) -> Option<Self> {
         Some(match kind {
-            Kind::Begin | Kind::End | Kind::EndInnermost => Self::Region(kind, read(bytes)?),
+            Kind::Begin | Kind::End | Kind::EndInnermost | Kind::Jump => {
+                Self::Region(kind, read(bytes)?)
+            }
             Kind::Acquire
             | Kind::AcquireShared
             | Kind::Release
@@ -38,13 +48,24 @@ impl Record {
             | Kind::Create
             | Kind::Join => Self::Sync(kind, read(bytes)?),
             Kind::ConditionWait | Kind::Init => Self::Pair(kind, read(bytes)?),
-            Kind::Fork | Kind::Exit | Kind::ChildProcess | Kind::Exec => {
+            Kind::Fork | Kind::Exit | Kind::ChildProcess | Kind::Exec | Kind::Libraries => {
                 Self::Thread(kind, read(bytes)?)
             }
             Kind::Access => Self::Access(read(bytes)?),
             Kind::Shared => Self::Registers(read(bytes)?),
             _ => return None,
         })
+    }
+
+    fn header_mut(&mut self) -> &mut Header {
+        match self {
+            Self::Region(_, record) => &mut record.header,
+            Self::Sync(_, record) => &mut record.header,
+            Self::Pair(_, record) => &mut record.call.header,
+            Self::Thread(_, record) => &mut record.header,
+            Self::Access(record) => &mut record.header,
+            Self::Registers(record) => &mut record.header,
+        }
     }
 
     /// What all records have.
@@ -93,10 +114,10 @@ mod tests {
     #[test]
     fn short_and_unknown_records_are_refused() {
         assert!(Record::decode(&[]).is_none());
-        assert!(Record::decode(&[0xff; 80]).is_none());
-        let mut bytes = [0; 24];
+        assert!(Record::decode(&[0xff; 88]).is_none());
+        let mut bytes = [0; 32];
         bytes[0] = Kind::Begin as u8;
         assert!(matches!(Record::decode(&bytes), Some(Record::Region(Kind::Begin, _))));
-        assert!(Record::decode(&bytes[..23]).is_none());
+        assert!(Record::decode(&bytes[..31]).is_none());
     }
 }

@@ -32,6 +32,17 @@ pub(super) enum Status {
     Ended(Ending),
 }
 
+impl Ending {
+    /// From a status as `wait` returns it, of a process that has ended.
+    #[must_use]
+    pub const fn from_status(status: i32) -> Self {
+        match status & 0x7f {
+            0 => Self::Exited((status >> 8) & 0xff),
+            signal => Self::Killed(signal),
+        }
+    }
+}
+
 impl Status {
     const fn of(raw: i32) -> Option<Self> {
         if libc::WIFSTOPPED(raw) {
@@ -62,6 +73,43 @@ pub(super) fn wait(pid: i32) -> io::Result<Status> {
     }
 }
 
+/// Waits until a thread that this thread traces stops or ends; with `keep_end`, its end stays to be asked for.
+///
+/// A stop that is not one by ptrace is that of a child that is not traced any more: an end as far as that goes.
+pub(super) fn wait_as_tracer(thread: i32, keep_end: bool) -> io::Result<Status> {
+    loop {
+        let look = if keep_end { libc::WNOWAIT } else { 0 };
+        let info = wait_id(thread, libc::WEXITED | libc::WSTOPPED | libc::__WALL | look)?;
+        // SAFETY: `waitid` has filled in the fields of a child's state.
+        let value = unsafe { info.si_status() };
+        match info.si_code {
+            libc::CLD_EXITED => return Ok(Status::Ended(Ending::Exited(value))),
+            libc::CLD_KILLED | libc::CLD_DUMPED => return Ok(Status::Ended(Ending::Killed(value))),
+            libc::CLD_STOPPED => return Ok(Status::Ended(Ending::Killed(libc::SIGSTOP))),
+            // Take the stop that was looked at, unless it is over: killed in between.
+            _ if keep_end
+                && wait_id(thread, libc::WSTOPPED | libc::WNOHANG | libc::__WALL)?.si_code == 0 => {
+            }
+            _ => return Ok(Status::Stopped { signal: value & 0x7f, event: value >> 8 }),
+        }
+    }
+}
+
+fn wait_id(thread: i32, flags: i32) -> io::Result<libc::siginfo_t> {
+    loop {
+        // SAFETY: a structure of integers and pointers: zeros are valid.
+        let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+        // SAFETY: the pointer is that of a local variable.
+        if unsafe { libc::waitid(libc::P_PID, thread as libc::id_t, &raw mut info, flags) } == 0 {
+            return Ok(info);
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+}
+
 /// Whether to wait for what has not happened yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Patience {
@@ -75,33 +123,16 @@ pub(super) fn peek_end(pid: i32, patience: Patience) -> io::Result<Option<Ending
         Patience::Wait => 0,
         Patience::Ask => libc::WNOHANG,
     };
-    loop {
-        // SAFETY: a structure of integers and pointers: zeros are valid.
-        let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
-        // SAFETY: the pointer is that of a local variable.
-        let result = unsafe {
-            libc::waitid(
-                libc::P_PID,
-                pid as libc::id_t,
-                &raw mut info,
-                libc::WEXITED | libc::WNOWAIT | flags,
-            )
-        };
-        if result < 0 {
-            let error = io::Error::last_os_error();
-            if error.kind() != io::ErrorKind::Interrupted {
-                return Err(error);
-            }
-            continue;
-        }
-        // SAFETY: `waitid` has filled in the fields of a child's state, or left zeros.
-        let (child, status) = unsafe { (info.si_pid(), info.si_status()) };
-        return Ok(match info.si_code {
-            _ if child == 0 => None,
-            libc::CLD_EXITED => Some(Ending::Exited(status)),
-            _ => Some(Ending::Killed(status)),
-        });
-    }
+    let info = wait_id(pid, libc::WEXITED | libc::WNOWAIT | flags)?;
+    // SAFETY: `waitid` has filled in the fields of a child's state, or left zeros.
+    let (child, status) = unsafe { (info.si_pid(), info.si_status()) };
+    Ok(match info.si_code {
+        _ if child == 0 => None,
+        libc::CLD_EXITED => Some(Ending::Exited(status)),
+        libc::CLD_KILLED | libc::CLD_DUMPED => Some(Ending::Killed(status)),
+        // A stop of a child that another thread of this process traces.
+        _ => None,
+    })
 }
 
 #[cfg(test)]

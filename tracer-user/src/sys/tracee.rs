@@ -1,10 +1,14 @@
 //! A program under ptrace: from its start to its entry point, and until its end. What is attached in between is
 //! decided elsewhere.
 
-use std::io;
+use std::{
+    io,
+    os::fd::{AsFd as _, FromRawFd as _, OwnedFd},
+};
 
 use nix::{
     errno::Errno,
+    poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::{
         ptrace::{self, Options},
         signal::Signal,
@@ -234,11 +238,26 @@ impl Running {
 
     /// Waits for its end.
     ///
+    /// Minimum kernel version: 5.3 (`pidfd_open`). A wait for a child would also see the stops of one that another
+    /// thread of this process traces (`kernel/exit.c`, `wait_task_stopped`).
+    ///
     /// # Errors
     ///
     /// When it is not this process's child any more.
     pub fn await_end(&self) -> io::Result<Ending> {
+        // SAFETY: no memory is involved.
+        let descriptor = unsafe { libc::syscall(libc::SYS_pidfd_open, self.pid.as_raw(), 0) };
+        if descriptor < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the kernel returned a new descriptor that nobody else knows.
+        let descriptor = unsafe { OwnedFd::from_raw_fd(descriptor as i32) };
         loop {
+            let mut polled = [PollFd::new(descriptor.as_fd(), PollFlags::POLLIN)];
+            match poll(&mut polled, PollTimeout::NONE) {
+                Err(Errno::EINTR) => continue,
+                result => result?,
+            };
             if let Some(ending) = peek_end(self.pid.as_raw(), Patience::Wait)? {
                 return Ok(ending);
             }

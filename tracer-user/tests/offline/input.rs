@@ -19,7 +19,10 @@ fn files_that_are_no_traces() {
     refused("", &["t.std: ", "empty"]);
     refused("# nothing but a comment\n\n", &["t.std: ", "no event"]);
     refused(b"\x7fELF\x02\x01\x01\0\0\0", &["t.std: ", "neither a text trace nor"]);
-    refused(b"\x89PNG\r\n\x1a\n", &["t.std: ", ".avt header"]);
+    refused(b"\x89PNG\r\n\x1a\n", &["t.std: ", "neither a text trace nor"]);
+    refused(b"\x89AV", &["t.std: ", "inside its header", "3 of 32"]);
+    // As a transfer as text leaves it.
+    refused(b"\x89AVT\n\x1a\n\x01\0\0\0", &["t.std: ", "damaged .avt header"]);
     refused("some prose\n", &["t.std:1: ", "THREAD|OP(OBJECT)|LOCATION"]);
 }
 
@@ -83,9 +86,11 @@ fn what_is_wrong_can_be_left_out() {
     assert_eq!((ended.code, &*ended.stderr), (Some(66), ""));
     let report = &ended.reports()[0];
     let notes = report["not_seen"]["notes"].to_string();
-    assert!(notes.contains("1 lines are no events") && notes.contains("line 7"), "{notes}");
-    assert!(notes.contains("1 events did not fit"), "{notes}");
+    assert!(notes.contains("line 7 is no event"), "{notes}");
+    assert!(notes.contains("1 event did not fit"), "{notes}");
     assert_eq!(report["not_seen"]["gaps"], 1);
+    let text = folder.run(&["check", "--lenient", "t.std"]).stdout;
+    assert!(text.contains("an unknown number of events was lost, in 1 gap"), "{text}");
 }
 
 #[test]

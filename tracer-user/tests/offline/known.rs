@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::support::{avtrace_in, trace_path};
+use crate::support::{Folder, avtrace_in, trace_path};
 
 /// The regions around each violation's cycle; threads stand for events outside every region.
 fn cycles(report: &Value) -> Vec<String> {
@@ -64,6 +64,34 @@ fn traces_on_which_others_err() {
     check("recursive-region.std", &["m #1 m", "m #1 #1 m"]);
     let all = ["--regions", "all"];
     check_with(&all, "recursive-region.std", &["m #1 m", "m #1 m", "m #1 #1 m"], None);
+}
+
+/// A cycle through 130 threads, each of which reads what the one before it has written.
+#[test]
+fn more_threads_than_others_can_tell_apart() {
+    let folder = Folder::new();
+    let mut trace = String::new();
+    for thread in 0..130 {
+        trace += &format!("T{thread}|begin(m{thread})|1\n");
+    }
+    for thread in 1..130 {
+        trace += &format!("T{0}|w(x{thread})|2\nT{thread}|r(x{thread})|3\n", thread - 1);
+    }
+    folder.write("serial.std", &trace);
+    assert_eq!(folder.run(&["check", "serial.std"]).code, Some(0));
+    folder.write("cycle.std", trace + "T129|w(y)|4\nT0|r(y)|5\nT0|end|6\n");
+    for algorithm in ["davida", "velodrome", "regiontrack", "aerodrome"] {
+        let arguments = ["check", "--format", "json", "--algorithm", algorithm, "cycle.std"];
+        let ended = folder.run(&arguments);
+        assert_eq!(ended.code, Some(66), "{algorithm}");
+        let report = &ended.reports()[0];
+        assert_eq!(report["counts"]["threads"], 130);
+        if ["davida", "velodrome"].contains(&algorithm) {
+            let expected: Vec<String> =
+                (0..=130).map(|thread| format!("m{}", thread % 130)).collect();
+            assert_eq!(cycles(report), [expected.join(" ")], "{algorithm}");
+        }
+    }
 }
 
 #[test]

@@ -51,8 +51,53 @@ fn figures_are_told_on_standard_error() {
     let plain = folder.run(&["check", "bad.std"]);
     let ended = folder.run(&["check", "--stats", "bad.std"]);
     assert_eq!((ended.code, &ended.stdout), (Some(66), &plain.stdout));
-    for part in ["bad.std:", "text", "20, of 3 threads", "2 regions, 1 variables, 1 locks"] {
+    for part in ["bad.std:", "text", "20, of 3 threads", "2 regions, 1 variable, 1 lock"] {
         assert!(ended.stderr.contains(part), "{part} in {}", ended.stderr);
+    }
+    let ended = folder.run_with(&["check", "--stats", "-", "good.std"], &trace("bank.std"));
+    assert!(ended.stderr.starts_with("<stdin>:\n"), "{}", ended.stderr);
+    assert!(ended.stdout.starts_with("<stdin>:\n"), "{}", ended.stdout);
+}
+
+#[test]
+fn instances_are_listed_when_asked_for() {
+    let folder = folder();
+    let plain = folder.run(&["check", "bad.std"]).stdout;
+    let listed = folder.run(&["check", "--instances", "bad.std"]);
+    let report = &folder.run(&["check", "--instances", "--format", "json", "bad.std"]).reports()[0];
+    let instances = report["instances"].as_array().expect("instances");
+    assert!(!instances.is_empty());
+    for instance in instances {
+        let line = format!(
+            "from {} on is violated at {}, which follows {}\n",
+            instance["begin_event"], instance["trigger_event"], instance["source_event"]
+        );
+        assert_eq!(listed.stdout.matches(&line).count(), 1, "{line} in {}", listed.stdout);
+        assert!(!plain.contains(&line));
+    }
+    assert_eq!(listed.code, Some(66));
+}
+
+/// What an algorithm does not find out is not made up, and the way to find it out is told.
+#[test]
+fn algorithms_without_witnesses_say_so() {
+    let folder = folder();
+    let text = |algorithm: &str| {
+        let ended = folder.run(&["check", "--algorithm", algorithm, "bad.std"]);
+        assert_eq!(ended.code, Some(66));
+        // Lines are wrapped.
+        ended.stdout.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let aerodrome = text("aerodrome");
+    assert!(aerodrome.contains("aerodrome does not tell which transactions"), "{aerodrome}");
+    assert!(!aerodrome.contains("no region was split"), "{aerodrome}");
+    let regiontrack = text("regiontrack");
+    assert!(
+        regiontrack.contains("the cycle closes at event 13, which follows event 9"),
+        "{regiontrack}"
+    );
+    for text in [aerodrome, regiontrack] {
+        assert!(text.contains("`--algorithm davida`"), "{text}");
     }
 }
 

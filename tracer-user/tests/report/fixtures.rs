@@ -82,6 +82,9 @@ impl Story {
             argv: vec!["./bank".to_owned()],
             exit_code: Some(0),
             signal: None,
+            parent: None,
+            program: 1,
+            replaced: false,
         });
         context.summary = Summary {
             elapsed_ns: Some(1_250_000_000),

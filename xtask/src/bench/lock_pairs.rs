@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::{
     process::{self, Privilege},
-    workspace,
+    setup, workspace,
 };
 
 const PAIRS: &str = "100000";
@@ -31,6 +31,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
     if privilege == Privilege::None {
         bail!("tracing needs root, and there is no sudo to be had");
     }
+    setup::run()?;
     process::run(workspace::cargo().args(["build", "--release", "--package", "tracer-user"]))?;
     let target_dir = workspace::target_dir()?;
     let avtrace = target_dir.join("release/avtrace");

@@ -3,6 +3,9 @@
 /// The first bytes of a file. The first is no text, and the line ends show whether something changed them.
 pub(in crate::format) const MAGIC: [u8; 8] = *b"\x89AVT\r\n\x1a\n";
 
+/// How many of them come before the line ends: they say what the file is, also when the rest was changed.
+pub(in crate::format) const NAME: usize = 4;
+
 /// Readers refuse other major versions; they skip what a later minor version added.
 pub(super) const MAJOR: u16 = 1;
 pub(super) const MINOR: u16 = 0;

@@ -9,7 +9,7 @@ pub use paint::{ColorChoice, resolve_color};
 
 use self::paint::{ERROR, FRAME, HELP, PLAIN, Page, STRONG, WARNING};
 use super::explain::{self, count, grouped};
-use super::model::{Evidence, Report, Transaction, Violation};
+use super::model::{Evidence, Instance, Report, Transaction, Violation};
 use super::warnings::warnings;
 
 /// How to lay the text out.
@@ -79,6 +79,7 @@ pub fn render(report: &Report, options: &TextOptions) -> String {
             clean(&mut page, report);
         }
     }
+    instances(&mut page, report);
     for warning in warnings(report) {
         remark(&mut page, WARNING, "warning", &warning.message);
         if let Some(help) = &warning.help {
@@ -225,12 +226,27 @@ fn non_serializable(page: &mut Page, report: &Report) {
         }
         note("cycle", &names.join(" -> "));
     }
-    note(
-        "why",
-        "each transaction must come before the next one around the cycle, so no order of whole transactions gives \
-         this result; no region was split by a single chain of events, so there is no one region to name",
-    );
-    note("help", "hold one lock over the whole of each region in the cycle");
+    if report.cycle.is_some() {
+        note(
+            "why",
+            "each transaction must come before the next one around the cycle, so no order of whole transactions \
+             gives this result; no region was split by a single chain of events, so there is no one region to name",
+        );
+        note("help", "hold one lock over the whole of each region in the cycle");
+    } else {
+        let algorithm = &report.algorithm;
+        note(
+            "why",
+            &format!(
+                "there is a cycle of transactions, each of which must come before the next one, so no order of whole \
+                 transactions gives this result; {algorithm} does not tell which transactions they are"
+            ),
+        );
+        note(
+            "help",
+            "check it with `--algorithm davida`, which names the regions or shows the cycle",
+        );
+    }
     page.end();
 }
 
@@ -265,6 +281,20 @@ fn clean(page: &mut Page, report: &Report) {
         text.push_str("; whether the run as a whole is serializable was not decided");
     }
     page.put(HELP, "no atomicity violation found").put(PLAIN, &text).end();
+}
+
+/// All instances, where they were asked for.
+fn instances(page: &mut Page, report: &Report) {
+    let Some(all) = report.instances.as_deref().filter(|all| !all.is_empty()) else { return };
+    let message = format!("{}, by event numbers:", count(all.len() as u64, "violation instance"));
+    remark(page, STRONG, "note", &message);
+    for Instance { begin_event, trigger_event, source_event } in all {
+        let text = format!(
+            "  the transaction from {begin_event} on is violated at {trigger_event}, which follows {source_event}"
+        );
+        page.put(PLAIN, &text).end();
+    }
+    page.end();
 }
 
 /// What a run comes to, on one line.

@@ -34,7 +34,7 @@ pub(super) fn write(
     page.put(FRAME, &format!("{:>1$}--> ", "", view.gutter))
         .put(PLAIN, &view.opening(options))
         .end();
-    if !view.steps.is_empty() {
+    if !view.steps.is_empty() && !violation.edges.is_empty() {
         view.bar(page).end();
         view.legend(page);
         view.interleaving(page);
@@ -306,6 +306,15 @@ impl<'a> View<'a> {
         }
         if let Some(sentence) = explain::cycle(violation, &who, &|event| self.number(event)) {
             self.remark(page, FRAME, "why", &sentence);
+        }
+        if violation.edges.is_empty() {
+            let Violation { trigger_event, source_event, .. } = violation;
+            let text = format!(
+                "the cycle closes at event {trigger_event}, which follows event {source_event} of another \
+                 transaction; {} keeps no more of it, `--algorithm davida` shows all",
+                self.report.algorithm
+            );
+            self.remark(page, FRAME, "note", &text);
         }
         for note in explain::split_notes(violation) {
             self.remark(page, FRAME, "note", &note);

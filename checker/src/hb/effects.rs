@@ -1,0 +1,388 @@
+//! What each event does to the state of its object, and the dependencies that it has.
+
+use super::access::{self, Access};
+use super::clocks::Clocks;
+use super::now::Now;
+use super::table::{Entry, ThreadTable};
+use super::thread::{Mode, State, Thread, Threads};
+use super::variable::Sink;
+use super::{Dependency, Engine, Visitor};
+use crate::error::Misfit;
+use crate::event::{Event, EventNumber, Op, ThreadId, VarId};
+use crate::finding::{Action, Object};
+
+impl Engine {
+    /// A read or a write, by far the most frequent events. Does nothing and returns `false` where more care is
+    /// needed.
+    #[inline(always)]
+    pub(super) fn access(
+        &mut self,
+        number: EventNumber,
+        event: &Event,
+        variable: VarId,
+        action: Action,
+        visitor: &mut impl Visitor,
+    ) -> bool {
+        let Self { counts, threads: Threads { table, rows, .. }, clocks, variables, .. } = self;
+        let Some(row) = table.row(event.thread) else { return false };
+        let Some(thread) = rows.get_mut(row) else { return false };
+        if !thread.ready || !variables.has(variable) || number > access::MAX_EVENTS {
+            return false;
+        }
+        let (now, alone) = thread.advance(number, action, event);
+        if alone {
+            counts.transactions += 1;
+            counts.unary_transactions += 1;
+        }
+        let sink = &thread.now;
+        let writes = action != Action::Read;
+        let (object, clocks) = (Object::Variable(variable), Some(&*clocks));
+        let done = variables.access(variable, now, writes, |source, applies| {
+            counts.dependencies += u64::from(applies);
+            if applies & visitor.cares(table.row(source.thread()), source) {
+                visitor.dependency(&Dependency { source, sink, object, row, table, clocks });
+            }
+        });
+        if !done {
+            self.access_with_more(row, variable, writes, visitor);
+        }
+        true
+    }
+
+    #[inline(never)]
+    fn access_with_more(
+        &mut self,
+        row: usize,
+        variable: VarId,
+        writes: bool,
+        visitor: &mut impl Visitor,
+    ) {
+        let Self { counts, threads: Threads { table, rows, .. }, clocks, variables, .. } = self;
+        let now = &rows[row].now;
+        let (object, clocks) = (Object::Variable(variable), Some(&*clocks));
+        let mut sink = Accessed { visitor, now, object, row, table, clocks };
+        counts.dependencies += variables.access_with_more(variable, now, writes, table, &mut sink);
+    }
+
+    /// An event of any kind.
+    pub(super) fn apply(
+        &mut self,
+        number: u64,
+        event: &Event,
+        visitor: &mut impl Visitor,
+    ) -> Result<(), Misfit> {
+        let row = self.admit(number, event)?;
+        let id = event.thread;
+        let Self { counts, threads, locks, lenient, .. } = self;
+        let Threads { table, rows, .. } = threads;
+        let thread = &rows[row];
+        let action = match event.op {
+            Op::Read(_) => Action::Read,
+            Op::Write(_) => Action::Write,
+            Op::Update(_) => Action::Update,
+            Op::Alloc(_) => Action::Alloc,
+            // Nothing depends on a reset, so that no report shows what it is remembered as.
+            Op::Free(_) | Op::Reset(_) => Action::Free,
+            Op::Begin(_) => Action::Begin,
+            Op::Acquire(_) => Action::Acquire,
+            Op::AcquireShared(_) => Action::AcquireShared,
+            Op::Signal(_) => Action::Signal,
+            Op::Wait(_) => Action::Wait,
+            Op::Arrive(_) => Action::Arrive,
+            Op::Exit => Action::Exit,
+            Op::End(region) => {
+                thread.check_end(region, *lenient || counts.gaps > 0)?;
+                Action::End
+            }
+            Op::Release(lock) => {
+                thread.check_held(lock, locks.life(lock), Mode::Exclusive)?;
+                Action::Release
+            }
+            Op::ReleaseShared(lock) => {
+                thread.check_held(lock, locks.life(lock), Mode::Shared)?;
+                Action::ReleaseShared
+            }
+            Op::Depart(object) => {
+                if !thread.inside.contains(&object) {
+                    return Err(Misfit::DepartWithoutArrive(object));
+                }
+                Action::Depart
+            }
+            Op::Fork(child) => {
+                check_fork(table, rows, id, child)?;
+                Action::Fork
+            }
+            Op::Join(child) => {
+                check_join(table, rows, id, child)?;
+                Action::Join
+            }
+        };
+        let first = !std::mem::replace(&mut rows[row].ready, true);
+        if first {
+            counts.threads += 1;
+            visitor.started(row);
+            self.forked(row, number, event, action, visitor);
+        }
+        let done = match event.op {
+            Op::Read(variable) | Op::Write(variable) | Op::Update(variable) => {
+                self.variables.ensure(variable);
+                self.access(number, event, variable, action, visitor)
+            }
+            Op::Acquire(lock) => {
+                self.locks.ensure(lock);
+                self.frequent(number, event, visitor)
+            }
+            _ => self.frequent(number, event, visitor),
+        };
+        if !done {
+            self.seldom(row, number, event, action, first, visitor);
+        }
+        Ok(())
+    }
+
+    /// The beginnings and ends of regions and critical sections, the most frequent events after accesses. Does
+    /// nothing and returns `false` for other events, and where more care is needed.
+    #[inline(always)]
+    pub(super) fn frequent(
+        &mut self,
+        number: EventNumber,
+        event: &Event,
+        visitor: &mut impl Visitor,
+    ) -> bool {
+        let Self { counts, threads: Threads { table, rows, .. }, clocks, locks, .. } = self;
+        let Some(row) = table.row(event.thread) else { return false };
+        let Some(thread) = rows.get_mut(row) else { return false };
+        if !thread.ready || number > access::MAX_EVENTS {
+            return false;
+        }
+        match event.op {
+            Op::Begin(region) if region.0 != u32::MAX => {
+                let depth = thread.open.len();
+                let (now, alone) = thread.advance(number, Action::Begin, event);
+                counts.transactions += u64::from(alone);
+                thread.open.push(region);
+                visitor.begin(row, &now, region, depth);
+            }
+            Op::End(region) => {
+                let Some(&innermost) = thread.open.last() else { return false };
+                if region.is_some_and(|region| region != innermost) {
+                    return false;
+                }
+                thread.advance(number, Action::End, event);
+                thread.open.pop();
+                visitor.end(row, thread.open.len());
+            }
+            Op::Acquire(lock) if locks.has(lock) => {
+                let (now, alone) = thread.advance(number, Action::Acquire, event);
+                counts.transactions += u64::from(alone);
+                counts.unary_transactions += u64::from(alone);
+                if thread.hold(lock, locks.life(lock), Mode::Exclusive) {
+                    visitor.acquired(row, lock, &now);
+                    let (sink, object) = (&now, Object::Lock(lock));
+                    let mut now = Now { event: &now, row, table, clocks };
+                    let mut dependencies = 0;
+                    let dropped = locks.acquire(lock, &mut now, |source| {
+                        dependencies += 1;
+                        let clocks = None;
+                        visitor.dependency(&Dependency {
+                            source,
+                            sink,
+                            object,
+                            row,
+                            table,
+                            clocks,
+                        });
+                    });
+                    counts.dependencies += dependencies + dropped;
+                }
+            }
+            Op::Release(lock) => {
+                if thread.check_held(lock, locks.life(lock), Mode::Exclusive).is_err() {
+                    return false;
+                }
+                let (now, alone) = thread.advance(number, Action::Release, event);
+                counts.transactions += u64::from(alone);
+                counts.unary_transactions += u64::from(alone);
+                if thread.let_go(lock, Mode::Exclusive) {
+                    locks.release(lock, &Now { event: &now, row, table, clocks });
+                    visitor.released(row, lock, &now);
+                }
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    /// The other events.
+    fn seldom(
+        &mut self,
+        row: usize,
+        number: EventNumber,
+        event: &Event,
+        action: Action,
+        first: bool,
+        visitor: &mut impl Visitor,
+    ) {
+        let (now, alone) = self.threads.rows[row].advance(number, action, event);
+        self.counts.transactions += u64::from(alone);
+        self.counts.unary_transactions += u64::from(alone);
+        let Self { counts, threads, clocks, variables, locks, syncs, .. } = self;
+        let Threads { table, rows, .. } = threads;
+        let thread = &mut rows[row];
+
+        /// What tells the visitor of a dependency of the event under way.
+        macro_rules! report {
+            ($source:expr, $object:expr) => {{
+                counts.dependencies += 1;
+                let (source, object, table) = ($source, $object, &*table);
+                let clocks = None;
+                visitor.dependency(&Dependency { source, sink: &now, object, row, table, clocks });
+            }};
+        }
+
+        match event.op {
+            Op::Alloc(variable) | Op::Free(variable) => variables.forget(variable),
+            // One that closes regions inside the named one too.
+            Op::End(region) => {
+                thread.close(region);
+                visitor.end(row, thread.open.len());
+            }
+            Op::AcquireShared(lock) => {
+                if thread.hold(lock, locks.life(lock), Mode::Shared) {
+                    visitor.acquired(row, lock, &now);
+                    let mut now = Now { event: &now, row, table, clocks };
+                    locks.acquire_shared(lock, &mut now, |source| {
+                        report!(source, Object::Lock(lock));
+                    });
+                }
+            }
+            Op::ReleaseShared(lock) => {
+                if thread.let_go(lock, Mode::Shared) {
+                    locks.release_shared(lock, &Now { event: &now, row, table, clocks });
+                    visitor.released(row, lock, &now);
+                }
+            }
+            Op::Reset(lock) => {
+                locks.forget(lock);
+                visitor.reset(lock);
+            }
+            Op::Signal(object) => syncs.signal(object, &Now { event: &now, row, table, clocks }),
+            Op::Wait(object) => {
+                let mut now = Now { event: &now, row, table, clocks };
+                let dropped = syncs.wait(object, &mut now, |source| {
+                    report!(source, Object::Sync(object));
+                });
+                counts.dependencies += dropped;
+            }
+            Op::Arrive(object) => {
+                if !thread.inside.contains(&object) {
+                    thread.inside.push(object);
+                }
+                syncs.arrive(object, &Now { event: &now, row, table, clocks });
+            }
+            Op::Depart(object) => {
+                thread.inside.retain(|&inside| inside != object);
+                let mut now = Now { event: &now, row, table, clocks };
+                let dropped = syncs.depart(object, &mut now, |source| {
+                    report!(source, Object::Sync(object));
+                });
+                counts.dependencies += dropped;
+            }
+            Op::Fork(child) => {
+                let child = match table.row(child) {
+                    Some(child) => child,
+                    None => self.add(child, Some(row)),
+                };
+                self.threads.rows[child].fork = now;
+                self.clocks.learn_all(child, row, number);
+            }
+            Op::Join(child) => match table.get(child) {
+                Entry::Row(child_row) => {
+                    let last = rows[child_row].now;
+                    if last.is_some() {
+                        clocks.learn_all(row, child_row, last.event());
+                        // The child's last event may be the fork of this thread, which is a dependency already.
+                        let fork = &rows[row].fork;
+                        let known = first && fork.is_some() && fork.event() == last.event();
+                        if !known {
+                            report!(&last, Object::Thread(child));
+                        }
+                    }
+                    self.retire(child_row, State::Joined, visitor);
+                }
+                // It has ended, and the visitor said that nothing it did matters.
+                Entry::Ended => {
+                    counts.dependencies += 1;
+                    table.set(child, Entry::Joined);
+                }
+                Entry::Unseen | Entry::Joined => table.set(child, Entry::Joined),
+            },
+            Op::Exit => self.retire(row, State::Ended, visitor),
+            Op::Read(_)
+            | Op::Write(_)
+            | Op::Update(_)
+            | Op::Begin(_)
+            | Op::Acquire(_)
+            | Op::Release(_) => {}
+        }
+    }
+}
+
+/// An access that tells a visitor of its dependencies.
+struct Accessed<'a, V> {
+    visitor: &'a mut V,
+    now: &'a Access,
+    object: Object,
+    row: usize,
+    table: &'a ThreadTable,
+    clocks: Option<&'a Clocks>,
+}
+
+impl<V: Visitor> Sink for Accessed<'_, V> {
+    #[inline]
+    fn matters(&self, source: &Access) -> bool {
+        self.visitor.cares(self.table.row(source.thread()), source)
+    }
+
+    fn depends_on(&mut self, source: &Access) {
+        let &mut Self { now: sink, object, row, table, clocks, .. } = self;
+        let dependency = Dependency { source, sink, object, row, table, clocks };
+        self.visitor.dependency(&dependency);
+    }
+}
+
+fn check_fork(
+    table: &ThreadTable,
+    rows: &[Thread],
+    parent: ThreadId,
+    child: ThreadId,
+) -> Result<(), Misfit> {
+    if parent == child {
+        return Err(Misfit::ForkOfSelf);
+    }
+    match table.get(child) {
+        Entry::Unseen => Ok(()),
+        Entry::Row(row) if rows[row].state == State::Running => match &rows[row] {
+            thread if thread.fork.is_some() => Err(Misfit::ForkedTwice(child)),
+            thread if thread.now.is_some() => Err(Misfit::ForkAfterAction(child)),
+            _ => Ok(()),
+        },
+        Entry::Row(_) | Entry::Ended | Entry::Joined => Err(Misfit::ForkAfterAction(child)),
+    }
+}
+
+fn check_join(
+    table: &ThreadTable,
+    rows: &[Thread],
+    parent: ThreadId,
+    child: ThreadId,
+) -> Result<(), Misfit> {
+    if parent == child {
+        return Err(Misfit::JoinOfSelf);
+    }
+    match table.get(child) {
+        Entry::Joined => Err(Misfit::JoinedTwice(child)),
+        Entry::Row(row) if rows[row].state == State::Joined => Err(Misfit::JoinedTwice(child)),
+        Entry::Row(_) | Entry::Ended | Entry::Unseen => Ok(()),
+    }
+}

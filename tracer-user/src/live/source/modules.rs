@@ -1,0 +1,58 @@
+//! What the loading and unloading of libraries, and a fork, mean to a source. What is attached then is decided in
+//! `session`.
+
+use std::ops::Range;
+
+use checker::event::{Op, ThreadId, VarId};
+use tracer_ebpf::FRAMES;
+
+use super::{Item, Source, probed};
+use crate::{
+    live::location::Location,
+    probes::plan::{Site, SiteKind},
+    symbolize::ProcessAddr,
+};
+
+impl Source {
+    /// The sites, to be added to and given back.
+    pub fn take_sites(&mut self) -> Vec<Site> {
+        std::mem::take(&mut self.sites)
+    }
+
+    /// All sites: those that were taken, and new ones.
+    pub fn set_sites(&mut self, sites: Vec<Site>) {
+        self.probed.extend(probed(&sites[self.known_sites.min(sites.len())..]));
+        self.known_sites = sites.len();
+        self.sites = sites;
+        self.locations.modules_changed(self.symbolizer.modules().len(), false);
+    }
+
+    /// A library was unloaded that took these addresses: what was there is no more, and they may be something else's.
+    pub fn unload(&mut self, range: &Range<ProcessAddr>, sink: &mut impl FnMut(Item)) {
+        let is_in = |address: u64| range.contains(&ProcessAddr(address));
+        self.probed.retain(|(start, _)| !is_in(*start));
+        self.accesses.retain(|address, _| !is_in(*address));
+        for site in self.sites.iter_mut().filter(|site| is_in(site.address.0)) {
+            site.kind = SiteKind::Unwatched;
+        }
+        self.locations.modules_changed(self.symbolizer.modules().len(), true);
+        self.syncs.unload(&(range.start.0..range.end.0));
+        let Some(thread) = self.threads.len().checked_sub(1).map(|last| ThreadId(last as u32))
+        else {
+            return;
+        };
+        let nowhere = self.locations.stack(Location::Call([0; FRAMES]), &mut self.symbolizer);
+        for index in 0..self.watches.len() {
+            if is_in(self.watches[index].address.0) && !self.unloaded_watches.contains(&index) {
+                self.unloaded_watches.push(index);
+                self.emit(thread, Op::Free(VarId(index as u32)), nowhere, sink);
+            }
+        }
+    }
+
+    /// The source for a child of this process, that `fork` has just made: the same code, nothing seen yet.
+    #[must_use]
+    pub fn of_child(&self, pid: u32, tgid: u32) -> Self {
+        Self::new(self.sites.clone(), self.symbolizer.of_child(pid), Vec::new(), tgid)
+    }
+}

@@ -1,0 +1,311 @@
+//! Where a function that was inlined into another one begins and ends, by the flow of control. Reads machine code;
+//! which code is whose is told by the debug information, which is read in `symbolize`.
+//!
+//! Compilers mix the code of a caller with that of what they inline: stretches of the one lie between stretches of the
+//! other, and what only computes is moved far away. What counts for a region is what other threads can see, so the
+//! region is the code on the ways from the entry to the function's own accesses to memory and calls. It ends behind
+//! the last of them on each way. A function whose accesses are reached without its entry, or that has a call of its
+//! caller in between, is refused: a region must not be longer than the function.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
+
+use super::{exits::Part, placement::probe_cost};
+
+/// Where the probes of an inlined function go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InlinedPlaces {
+    /// The instruction before which it begins.
+    pub begin: u64,
+    /// Instructions before which it has ended. Control may come to them on other ways too.
+    pub ends: BTreeSet<u64>,
+}
+
+/// Why an inlined function cannot be a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoPlaces {
+    /// Its bytes are no instructions.
+    #[error("the bytes at {0:#x} are no instruction")]
+    Invalid(u64),
+    /// Control goes where the code does not tell.
+    #[error("the indirect jump at {0:#x} hides where control goes")]
+    IndirectJump(u64),
+    /// The code is not to be told from the caller's.
+    #[error("its code is mixed with that of its caller at {0:#x}")]
+    Mixed(u64),
+    /// It does nothing that other threads could see.
+    #[error("nothing is left of it that accesses memory or calls")]
+    Nothing,
+    /// The kernel puts no probe there.
+    #[error("the kernel refuses probes on the instruction at {0:#x}, where it begins or ends")]
+    Refused(u64),
+}
+
+/// Finds where an inlined function begins and ends.
+///
+/// `parts` is the code of the function around it, the start first; `entry` is its own first instruction, and `own`
+/// tells which code is its own.
+///
+/// # Errors
+///
+/// When that is not certain, or cannot be probed.
+pub fn places(
+    parts: &[Part<'_>],
+    entry: u64,
+    own: &dyn Fn(u64) -> bool,
+) -> Result<InlinedPlaces, NoPlaces> {
+    let graph = Graph::of(parts)?;
+    if !graph.nodes.contains_key(&entry) {
+        return Err(NoPlaces::Invalid(entry));
+    }
+    let start = parts.first().map_or(entry, |part| part.start);
+    let without = if start == entry {
+        BTreeSet::new()
+    } else {
+        closure([start], |at| graph.after(at), |at| at != entry)
+    };
+    let behind = closure([entry], |at| graph.after(at), |_| true);
+    // Where control does not come back from, such as a call of `abort`, compilers put the ends of many together.
+    let leaving = graph.nodes.iter().filter(|(_, node)| node.leaves).map(|(&at, _)| at);
+    let returning = closure(leaving, |at| graph.before(at), |_| true);
+    // Code that only an exception reaches is in neither.
+    let seen: Vec<u64> = graph
+        .nodes
+        .iter()
+        .filter(|(at, node)| own(**at) && node.can_be_seen)
+        .map(|(&at, _)| at)
+        .filter(|at| behind.contains(at) || without.contains(at))
+        .filter(|at| returning.is_empty() || returning.contains(at))
+        .collect();
+    if let Some(&mixed) = seen.iter().find(|at| without.contains(at) && **at != entry) {
+        return Err(NoPlaces::Mixed(mixed));
+    }
+    if seen.is_empty() {
+        return Err(NoPlaces::Nothing);
+    }
+    let before =
+        closure(seen, |at| if at == entry { Vec::new() } else { graph.before(at) }, |_| true);
+    let inside: BTreeSet<u64> = behind.intersection(&before).copied().chain([entry]).collect();
+    let foreign = |at: &&u64| !own(**at) && graph.nodes.get(at).is_some_and(|node| node.calls);
+    if let Some(&call) = inside.iter().find(foreign) {
+        return Err(NoPlaces::Mixed(call));
+    }
+    let ends: BTreeSet<u64> =
+        inside.iter().flat_map(|&at| graph.after(at)).filter(|at| !inside.contains(at)).collect();
+    let refused = |at: &&u64| graph.nodes.get(at).is_none_or(|node| !node.can_be_probed);
+    if let Some(&at) = [&entry].into_iter().chain(&ends).find(refused) {
+        return Err(NoPlaces::Refused(at));
+    }
+    Ok(InlinedPlaces { begin: entry, ends })
+}
+
+/// An instruction.
+struct Node {
+    after: Vec<u64>,
+    /// It accesses memory that may be shared, or calls.
+    can_be_seen: bool,
+    calls: bool,
+    /// Control may leave the function by it.
+    leaves: bool,
+    can_be_probed: bool,
+}
+
+/// The flow of control in a function.
+struct Graph {
+    nodes: BTreeMap<u64, Node>,
+    before: BTreeMap<u64, Vec<u64>>,
+}
+
+impl Graph {
+    fn of(parts: &[Part<'_>]) -> Result<Self, NoPlaces> {
+        let mut nodes = BTreeMap::new();
+        let inside = |at: u64| {
+            parts.iter().any(|part| {
+                at.checked_sub(part.start).is_some_and(|offset| offset < part.code.len() as u64)
+            })
+        };
+        for part in parts {
+            for instruction in
+                &mut Decoder::with_ip(64, part.code, part.start, DecoderOptions::NONE)
+            {
+                let at = instruction.ip();
+                if instruction.is_invalid() {
+                    return Err(NoPlaces::Invalid(at));
+                }
+                let mut after = successors(&instruction)?;
+                let mut leaves = instruction.flow_control() == FlowControl::Return;
+                after.retain(|&at| {
+                    leaves |= !inside(at) && instruction.flow_control() != FlowControl::Call;
+                    inside(at)
+                });
+                let calls = matches!(
+                    instruction.flow_control(),
+                    FlowControl::Call | FlowControl::IndirectCall
+                ) || instruction.mnemonic() == Mnemonic::Syscall;
+                nodes.insert(
+                    at,
+                    Node {
+                        after,
+                        leaves,
+                        can_be_seen: calls || accesses_memory(&instruction),
+                        calls,
+                        can_be_probed: probe_cost(&instruction).is_some(),
+                    },
+                );
+            }
+        }
+        let mut before: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+        for (&at, node) in &nodes {
+            for &next in &node.after {
+                if !nodes.contains_key(&next) {
+                    return Err(NoPlaces::Invalid(next));
+                }
+                before.entry(next).or_default().push(at);
+            }
+        }
+        Ok(Self { nodes, before })
+    }
+
+    fn after(&self, at: u64) -> Vec<u64> {
+        self.nodes.get(&at).map(|node| node.after.clone()).unwrap_or_default()
+    }
+
+    fn before(&self, at: u64) -> Vec<u64> {
+        self.before.get(&at).cloned().unwrap_or_default()
+    }
+}
+
+/// All that can be reached from some places, themselves included, through those that may be entered.
+fn closure(
+    from: impl IntoIterator<Item = u64>,
+    next: impl Fn(u64) -> Vec<u64>,
+    may_enter: impl Fn(u64) -> bool,
+) -> BTreeSet<u64> {
+    let mut todo: Vec<u64> = from.into_iter().collect();
+    let mut reached: BTreeSet<u64> = todo.iter().copied().collect();
+    while let Some(at) = todo.pop() {
+        for to in next(at) {
+            if may_enter(to) && reached.insert(to) {
+                todo.push(to);
+            }
+        }
+    }
+    reached
+}
+
+/// Where control goes from an instruction, in the function or out of it.
+fn successors(instruction: &Instruction) -> Result<Vec<u64>, NoPlaces> {
+    let next = instruction.next_ip();
+    Ok(match instruction.flow_control() {
+        FlowControl::Return => Vec::new(),
+        FlowControl::UnconditionalBranch => vec![instruction.near_branch_target()],
+        FlowControl::ConditionalBranch | FlowControl::XbeginXabortXend => {
+            vec![instruction.near_branch_target(), next]
+        }
+        FlowControl::IndirectBranch => return Err(NoPlaces::IndirectJump(instruction.ip())),
+        // `ud2`, `hlt`: control ends here.
+        FlowControl::Exception | FlowControl::Interrupt
+            if instruction.mnemonic() != Mnemonic::Int3 =>
+        {
+            Vec::new()
+        }
+        _ => vec![next],
+    })
+}
+
+/// Whether an instruction accesses memory that is not on the stack.
+fn accesses_memory(instruction: &Instruction) -> bool {
+    let has_operand =
+        (0..instruction.op_count()).any(|operand| instruction.op_kind(operand) == OpKind::Memory);
+    let computes =
+        matches!(instruction.mnemonic(), Mnemonic::Lea | Mnemonic::Nop | Mnemonic::Endbr64);
+    let string = instruction.is_string_instruction();
+    string || (has_operand && !computes && instruction.memory_base() != Register::RSP)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START: u64 = 0x1000;
+
+    fn find(code: &[u8], entry: u64, own: &[(u64, u64)]) -> Result<(u64, Vec<u64>), NoPlaces> {
+        let part = Part { start: START, code };
+        let is_own = |at: u64| own.iter().any(|&(from, to)| (from..to).contains(&(at - START)));
+        places(&[part], START + entry, &is_own)
+            .map(|InlinedPlaces { begin, ends }| {
+                (begin - START, ends.into_iter().map(|at| at - START).collect())
+            })
+            .map_err(|error| match error {
+                NoPlaces::Mixed(at) => NoPlaces::Mixed(at - START),
+                other => other,
+            })
+    }
+
+    /// `mov [rdi], eax`: two bytes that others can see.
+    const STORE: [u8; 2] = [0x89, 0x07];
+
+    fn code(pieces: &[&[u8]]) -> Vec<u8> {
+        pieces.concat()
+    }
+
+    #[test]
+    fn it_ends_behind_its_last_access() {
+        // nop; store; store; nop; ret
+        let code = code(&[&[0x90], &STORE, &STORE, &[0x90, 0xc3]]);
+        assert_eq!(find(&code, 1, &[(1, 6)]), Ok((1, vec![5])));
+        // What only computes does not make it longer.
+        assert_eq!(find(&code, 1, &[(1, 3), (5, 6)]), Ok((1, vec![3])));
+        assert_eq!(find(&code, 0, &[(0, 1)]), Err(NoPlaces::Nothing));
+    }
+
+    #[test]
+    fn every_way_out_is_an_end() {
+        // store; je +3; store; nop; ret; ret
+        let code = code(&[&STORE, &[0x74, 3], &STORE, &[0x90, 0xc3, 0xc3]]);
+        assert_eq!(find(&code, 0, &[(0, 6)]), Ok((0, vec![6, 7])));
+    }
+
+    #[test]
+    fn ways_that_never_come_back_are_not_looked_at() {
+        // store; je to the call; nop; je to the call; ret; call +0, which is the end
+        let code = code(&[&STORE, &[0x74, 4, 0x90, 0x74, 1, 0xc3, 0xe8, 0, 0, 0, 0]]);
+        assert_eq!(find(&code, 0, &[(0, 2), (8, 13)]), Ok((0, vec![2])));
+    }
+
+    #[test]
+    fn a_loop_around_it_is_not_of_it() {
+        // nop; store; nop; jne to 1; ret
+        let code = code(&[&[0x90], &STORE, &[0x90, 0x75, 0xfb, 0xc3]]);
+        assert_eq!(find(&code, 1, &[(1, 3)]), Ok((1, vec![3])));
+        // A loop inside it is: nop; store; jne to 1; ret, with its entry before.
+        let code = [&[0x90][..], &STORE, &[0x75, 0xfc, 0xc3]].concat();
+        assert_eq!(find(&code, 0, &[(0, 5)]), Ok((0, vec![5])));
+    }
+
+    #[test]
+    fn what_is_reached_on_other_ways_is_refused() {
+        // je +2; store; store; ret
+        let code = code(&[&[0x74, 2], &STORE, &STORE, &[0xc3]]);
+        assert_eq!(find(&code, 2, &[(2, 6)]), Err(NoPlaces::Mixed(4)));
+    }
+
+    #[test]
+    fn a_call_of_the_caller_in_between_is_refused() {
+        // store; call +0; store; ret
+        let code = code(&[&STORE, &[0xe8, 0, 0, 0, 0], &STORE, &[0xc3]]);
+        assert_eq!(find(&code, 0, &[(0, 2), (7, 9)]), Err(NoPlaces::Mixed(2)));
+        assert_eq!(find(&code, 0, &[(0, 9)]), Ok((0, vec![9])));
+    }
+
+    #[test]
+    fn what_is_not_known_is_refused() {
+        // store; jmp rax
+        let code = code(&[&STORE, &[0xff, 0xe0]]);
+        assert_eq!(find(&code, 0, &[(0, 2)]), Err(NoPlaces::IndirectJump(START + 2)));
+        // nop; lock dec [rdi]; store; ret, which begins at the second
+        let locked = [&[0x90, 0xf0, 0xff, 0x0f][..], &STORE, &[0xc3]].concat();
+        assert_eq!(find(&locked, 1, &[(1, 6)]), Err(NoPlaces::Refused(START + 1)));
+    }
+}

@@ -1,0 +1,336 @@
+//! What happens to traced processes over their lives: they replace their programs, load libraries, fork, end. Records are
+//! passed to the program that they are of; what is attached is changed while the process stands still.
+//!
+//! A program in the kernel stops a process that has replaced its program, or whose dynamic linker has changed its list of
+//! libraries (`tracer-ebpf/src/stop.rs`). It is held by ptrace as soon as its record is read, so that it goes on
+//! when this process dies; the guardian sees to the moment before (`sys/guardian.rs`).
+
+use std::{
+    collections::BTreeSet,
+    io,
+    sync::{Arc, Mutex, PoisonError},
+    time::Instant,
+};
+
+use crossbeam_channel::Sender;
+use tracer_ebpf::{Kind, PLANS, ThreadRecord};
+
+use super::{
+    RunOptions,
+    image::{End, Finished, Image, Who},
+    privileges, program,
+};
+use crate::{
+    kernel::{Kernel, ProbePoint, ProbeProgram},
+    live::reader::Batches,
+    probes::plan::file_for_kernel,
+    symbolize::{ProcessAddr, Symbolizer},
+    sys::{
+        caught::{Caught, Reached},
+        records::Record,
+        tracee::Ending,
+    },
+};
+
+/// Processes that have not ended, as far as their records have been seen.
+pub type Alive = Arc<Mutex<BTreeSet<u32>>>;
+
+/// All that is traced.
+#[derive(Debug)]
+pub struct Following {
+    options: Arc<RunOptions>,
+    kernel: Kernel,
+    images: Vec<Image>,
+    /// The image that the latest record was of.
+    current: usize,
+    /// How many plans there were.
+    plans: u32,
+    /// How many programs there were.
+    programs: usize,
+    alive: Alive,
+    /// Records of processes that are not known.
+    foreign: u64,
+    finished: Sender<Finished>,
+}
+
+/// Why a program is not traced.
+type Untraced = String;
+
+impl Following {
+    /// Starts with the first program. Programs that are over go to `finished`.
+    #[must_use]
+    pub fn new(
+        options: &Arc<RunOptions>,
+        kernel: Kernel,
+        first: Image,
+        finished: Sender<Finished>,
+    ) -> Self {
+        Self {
+            options: Arc::clone(options),
+            kernel,
+            alive: Arc::new(Mutex::new(BTreeSet::from([first.who.pid]))),
+            images: vec![first],
+            current: 0,
+            plans: 1,
+            programs: 1,
+            foreign: 0,
+            finished,
+        }
+    }
+
+    /// The processes that have not ended.
+    #[must_use]
+    pub fn alive(&self) -> Alive {
+        Arc::clone(&self.alive)
+    }
+
+    /// Takes all records there will be.
+    #[must_use]
+    pub fn follow(mut self, batches: Batches) -> Self {
+        batches.for_each(|records| {
+            for record in records {
+                self.record(record);
+            }
+            for image in &mut self.images {
+                image.flush(&mut self.kernel);
+            }
+        });
+        self
+    }
+
+    /// Ends all that is left: the first process ended so, others still run. `notes` are about the first.
+    #[must_use]
+    pub fn end(mut self, first: Ending, notes: Vec<String>) -> Kernel {
+        for mut image in std::mem::take(&mut self.images) {
+            let end = if image.who.parent.is_none() { End::Ended(first) } else { End::Running };
+            if image.who.parent.is_none() {
+                notes.iter().for_each(|note| image.note(note.clone()));
+                if self.foreign > 0 {
+                    image.note(format!("{} records were of no known process", self.foreign));
+                }
+            }
+            self.finish(image, end);
+        }
+        self.kernel
+    }
+
+    fn finish(&mut self, image: Image, end: End) {
+        // Who takes it ends after this.
+        let _ = self.finished.send(image.finish(&mut self.kernel, end));
+    }
+
+    fn record(&mut self, record: &Record) {
+        let Some(index) = self.image_of(record.header().process) else {
+            self.foreign += 1;
+            return;
+        };
+        self.current = index;
+        match record {
+            Record::Thread(Kind::Exec, record) => self.exec(index, record),
+            Record::Thread(Kind::Libraries, record) => self.libraries(index, record),
+            _ => self.images[index].record(record),
+        }
+        let Record::Thread(kind, record) = record else { return };
+        match kind {
+            Kind::ChildProcess if record.header.detail != 0 => self.fork(index, record),
+            Kind::Exit if record.header.detail != 0 => self.exit(index, record),
+            _ => {}
+        }
+    }
+
+    /// The image that a process runs.
+    fn image_of(&mut self, process: u32) -> Option<usize> {
+        let is = |image: &Image| image.key == Some(process);
+        if self.images.get(self.current).is_some_and(is) {
+            return Some(self.current);
+        }
+        if let Some(index) = self.images.iter().position(is) {
+            return Some(index);
+        }
+        // Children are known before they do anything: what is not known is the first.
+        let index = self.images.iter().position(|image| image.key.is_none())?;
+        self.images[index].key = Some(process);
+        Some(index)
+    }
+
+    fn fork(&mut self, parent: usize, record: &ThreadRecord) {
+        let mut child =
+            self.images[parent].of_child(&self.kernel, record.child, record.child_process);
+        child.start_recorder(self.programs);
+        self.programs += 1;
+        self.alive().lock().unwrap_or_else(PoisonError::into_inner).insert(record.child);
+        self.images.push(child);
+    }
+
+    fn exit(&mut self, index: usize, record: &ThreadRecord) {
+        let pid = self.images[index].who.pid;
+        self.alive().lock().unwrap_or_else(PoisonError::into_inner).remove(&pid);
+        // How the first ended is told by its parent, which is this process.
+        if self.images[index].who.parent.is_some() {
+            let image = self.images.swap_remove(index);
+            let plan = image.who.plan;
+            self.kernel.forget_stops(image.who.tgid);
+            self.kernel.forget_calls(record.header.process);
+            self.finish(image, End::Ended(Ending::from_status(record.pthread as i32)));
+            self.detach_unused(plan);
+            self.current = 0;
+        }
+    }
+
+    /// Detaches a plan that no process has any more.
+    fn detach_unused(&mut self, plan: u32) {
+        if self.images.iter().all(|image| image.who.plan != plan) {
+            self.kernel.detach_probes(plan, |_| true);
+        }
+    }
+
+    fn libraries(&mut self, index: usize, record: &ThreadRecord) {
+        let Self { images, kernel, .. } = self;
+        let image = &mut images[index];
+        if record.child != 0 && record.child <= image.stops {
+            return;
+        }
+        let (pid, tgid, thread) = (image.who.pid, image.who.tgid, record.header.tid);
+        let caught = match record.child {
+            0 => Err(io::Error::other("the kernel does not stop it")),
+            _ => Caught::catch(pid, thread, image.who.parent.is_none()),
+        };
+        let started = Instant::now();
+        image.libraries(kernel, thread);
+        if let Err(error) = &caught {
+            image.note(late("a library was loaded", error, started));
+        }
+        image.stops = image.stops.max(record.child);
+        drop(caught);
+        kernel.mark_continued(tgid, image.stops);
+    }
+
+    fn exec(&mut self, index: usize, record: &ThreadRecord) {
+        let number = record.child;
+        if number != 0 && number <= self.images[index].stops {
+            return;
+        }
+        let old = self.images.swap_remove(index);
+        self.current = 0;
+        let (is_first, process) = (old.who.parent.is_none(), record.header.process);
+        let who = Who {
+            number: old.who.number + 1,
+            argv: privileges::arguments(old.who.pid),
+            plan: self.plans % PLANS,
+            ..old.who.clone()
+        };
+        let (pid, old_plan, recorded) = (who.pid, old.who.plan, old.stops);
+        self.plans += 1;
+        self.finish(old, End::Replaced);
+        let started = Instant::now();
+        let caught = match number {
+            0 => Err(io::Error::other("the kernel does not stop it")),
+            _ => Caught::catch(pid, pid, is_first),
+        };
+        self.detach_unused(old_plan);
+        self.kernel.forget_calls(process);
+        if is_first {
+            self.kernel.start_anew();
+        }
+        let held = caught.as_ref().ok().and_then(Option::as_ref);
+        let mut image = match self.attach_anew(&who, process, held) {
+            Ok(image) => image,
+            Err(why) => {
+                let why = format!("the program was not traced: {why}");
+                Image::untraced(&self.options, &self.kernel, who.clone(), why)
+            }
+        };
+        if let Err(error) = &caught {
+            image.note(late("the program started", error, started));
+        }
+        image.key = Some(process);
+        let stops = self.kernel.stops(who.tgid).max(recorded);
+        image.stops = stops;
+        image.start_recorder(self.programs);
+        self.programs += 1;
+        self.images.push(image);
+        drop(caught);
+        self.kernel.mark_continued(who.tgid, stops);
+    }
+
+    /// Attaches to the new program of a process, once that stands at its entry point.
+    fn attach_anew(
+        &mut self,
+        who: &Who,
+        process: u32,
+        held: Option<&Caught>,
+    ) -> Result<Image, Untraced> {
+        const AT_SECURE: u64 = 23;
+        if self.options.follow_forks {
+            // From here on probes of its last program mean nothing to it.
+            self.kernel.set_plan(process, who.plan).map_err(|error| error.to_string())?;
+        }
+        if privileges::auxiliary(who.pid, AT_SECURE).is_some_and(|secure| secure != 0) {
+            return Err("it runs with privileges of its own (set-user-ID)".to_owned());
+        }
+        program::check_running(who.pid).map_err(|error| error.to_string())?;
+        if let Some(held) = held {
+            self.run_to_entry(who, held)?;
+        }
+        Image::prepare(&self.options, &mut self.kernel, who.clone(), false)
+            .map_err(|error| error.to_string())
+    }
+
+    /// Lets a process that has just replaced its program run to the entry point, where its libraries are mapped.
+    fn run_to_entry(&mut self, who: &Who, held: &Caught) -> Result<(), Untraced> {
+        /// Where the dynamic linker is, if there is one.
+        const AT_BASE: u64 = 7;
+        /// Programs that replace one another before their entry points, at most.
+        const MAX_REPLACED: usize = 100;
+        let message = |error: io::Error| error.to_string();
+        for _ in 0..MAX_REPLACED {
+            if privileges::auxiliary(who.pid, AT_BASE).is_none_or(|base| base == 0) {
+                // It stands there already.
+                return Ok(());
+            }
+            let entry = ProcessAddr(privileges::entry_point(who.pid).map_err(message)?);
+            let symbolizer = Symbolizer::from_pid(who.pid).map_err(|error| error.to_string())?;
+            let module = symbolizer.module_at(entry).ok_or("its entry point is nowhere")?;
+            let offset = module.file_offset(entry).ok_or("its entry point is in no file")?;
+            let file = file_for_kernel(who.pid, module);
+            let point = ProbePoint {
+                program: ProbeProgram::Halt,
+                file,
+                offset: offset.0,
+                cookie: who.tgid.into(),
+            };
+            let refusals = self.kernel.attach_probes(who.plan, vec![point]);
+            let refusals = refusals.map_err(|error| error.to_string())?;
+            if let Some(refusal) = refusals.into_iter().next() {
+                return Err(format!("its entry point takes no probe: {}", refusal.error));
+            }
+            let before = self.kernel.stops(who.tgid);
+            let kernel = std::cell::RefCell::new(&mut self.kernel);
+            let reached = held.run_to_stop(|| kernel.borrow_mut().stops(who.tgid) != before);
+            self.kernel.detach_probes(who.plan, |_| true);
+            match reached.map_err(message)? {
+                Reached::Stop => return Ok(()),
+                Reached::Gone => return Err("it ended before it reached its entry point".into()),
+                Reached::Replaced => {
+                    // The stop that goes with it.
+                    let before = before + 1;
+                    let kernel = std::cell::RefCell::new(&mut self.kernel);
+                    let stopped =
+                        held.run_to_stop(|| kernel.borrow_mut().stops(who.tgid) >= before);
+                    if stopped.map_err(message)? == Reached::Gone {
+                        return Err("it ended before it reached its entry point".into());
+                    }
+                }
+            }
+        }
+        Err("it replaces its program again and again".to_owned())
+    }
+}
+
+/// What is said when the process ran while something was attached to it.
+fn late(what: &str, error: &io::Error, started: Instant) -> String {
+    format!(
+        "the process ran on when {what} ({error}): what it did in the {} ms until the probes were in place was not seen",
+        started.elapsed().as_millis()
+    )
+}

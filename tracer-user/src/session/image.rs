@@ -1,0 +1,579 @@
+//! One program that a process runs: what is attached to it, what is seen of it, and what is reported in the end. A
+//! process that replaces its program has one after the other; when each begins and ends is decided in `following`.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+    sync::Arc,
+    time::Instant,
+};
+
+use checker::{Checker as _, Davida, event::EventNumber, finding::Findings, format};
+use tracer_ebpf::{CLASSES, Class};
+
+use super::{
+    RunError, RunOptions, breakpoints,
+    leaderless::follow_without_leader,
+    linker,
+    names::LiveNames,
+    not_seen::{not_seen, unseen_hits},
+    record::{RecordError, Recorder},
+    watches::{self, Watches},
+};
+use crate::{
+    kernel::Kernel,
+    live::source::{Item, ObservedValue, Source},
+    probes::{
+        markers::Meaning,
+        placement::Cost,
+        plan::{Plan, PlannedProbe, SelectError, Site, SiteKind, SkippedProbe},
+    },
+    report::{self, Report, Subject, Summary},
+    symbolize::{ProcessAddr, Symbolizer},
+    sys::{perf, records::Record, tracee::Ending},
+};
+
+/// Observed values that are kept for the report at most.
+const MAX_KEPT: usize = 1 << 20;
+
+/// Which program of which process it is.
+#[derive(Clone, Debug)]
+pub struct Who {
+    /// The process.
+    pub pid: u32,
+    /// The same as its own PID namespace numbers it.
+    pub tgid: u32,
+    /// The process that forked it, when that is traced as well.
+    pub parent: Option<u32>,
+    /// Its place among the programs of the process, from 1.
+    pub number: u32,
+    /// Its arguments.
+    pub argv: Vec<String>,
+    /// The number of its plan.
+    pub plan: u32,
+}
+
+/// How it came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The process ended.
+    Ended(Ending),
+    /// The process has replaced it.
+    Replaced,
+    /// It still ran when the tracing ended.
+    Running,
+}
+
+/// A program that is traced.
+pub struct Image {
+    /// Which it is.
+    pub who: Who,
+    /// How the programs in the kernel call the process, once that is known.
+    pub key: Option<u32>,
+    /// The number of the latest stop of its process that was dealt with.
+    pub stops: u32,
+    options: Arc<RunOptions>,
+    source: Source,
+    /// Without the sites, which the source has.
+    plan: Plan,
+    probes: Vec<ProcessAddr>,
+    /// How many modules the plan is of, and which of them are known to be gone.
+    planned_modules: usize,
+    unloaded: BTreeSet<usize>,
+    skipped: Vec<SkippedProbe>,
+    summary: Summary,
+    notes: Vec<String>,
+    checker: Option<Box<Davida>>,
+    recorder: Option<Result<Recorder, RecordError>>,
+    items: Vec<Item>,
+    values: BTreeMap<EventNumber, ObservedValue>,
+    witnesses: u64,
+    is_leaderless: bool,
+    lost_before: [(Class, u64); CLASSES.len()],
+    started: Instant,
+}
+
+/// A program that is not traced any more; names are still to be looked up.
+#[derive(Debug)]
+pub struct Finished {
+    findings: Findings,
+    names: LiveNames,
+    context: report::Context,
+    recorder: Option<Result<Recorder, RecordError>>,
+    process: format::Process,
+}
+
+/// What is left of a program.
+#[derive(Debug)]
+pub struct Reported {
+    /// What was found; no more than counts, and what was not seen, when nothing was checked.
+    pub report: Report,
+    /// How many events were recorded, and where, when they were to be.
+    pub recorded: Option<Result<(PathBuf, EventNumber), RecordError>>,
+}
+
+impl std::fmt::Debug for Image {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Image").field("who", &self.who).finish_non_exhaustive()
+    }
+}
+
+impl Image {
+    /// Plans and attaches everything to a process that stands at its entry point, in the thread of its id.
+    ///
+    /// When it is the `first` program, what the user names must be there.
+    ///
+    /// # Errors
+    ///
+    /// See [`RunError`].
+    pub fn prepare(
+        options: &Arc<RunOptions>,
+        kernel: &mut Kernel,
+        who: Who,
+        first: bool,
+    ) -> Result<Self, RunError> {
+        let pid = who.pid;
+        let symbolizer = Symbolizer::from_pid(pid)?;
+        let plan = Plan::of(&symbolizer, pid, &options.rules, &options.locks);
+        if first && let Some(error) = must_match(&plan, options.follow_forks) {
+            return Err(error.clone().into());
+        }
+        let (mut watches, unresolved) = watches_of(options, &plan, &symbolizer, first)?;
+        let mut image = Self::new(options, kernel, who, symbolizer);
+        image.notes.extend(unresolved);
+        image.plan = plan;
+        if !image.plan.has_locks() {
+            image.notes.push(
+                "no function that takes locks was found: a statically linked program that was stripped hides them, \
+                 and violations that only locks show are missed"
+                    .to_owned(),
+            );
+        }
+        image.attach(kernel, 0, pid)?;
+        image.attach_linker(kernel);
+        let is_shared = |site: &Site| matches!(&site.kind, SiteKind::Marker(Meaning::Shared(_)));
+        watches.attach(kernel, pid, image.plan.sites.iter().any(is_shared))?;
+        image.notes.append(&mut watches.notes);
+        image.summary.watchpoints = Some(watches.ranges.len() as u64);
+        if !watches.ranges.is_empty() && !perf::breakpoints_work() {
+            image.notes.push(
+                "hardware watchpoints do not fire on this machine: no access was seen".to_owned(),
+            );
+        }
+        image.source.set_sites(std::mem::take(&mut image.plan.sites));
+        for range in watches.ranges {
+            image.source.add_watch(range);
+        }
+        Ok(image)
+    }
+
+    /// One to which nothing is attached; `why` says so.
+    pub fn untraced(
+        options: &Arc<RunOptions>,
+        kernel: &Kernel,
+        who: Who,
+        why: impl Into<String>,
+    ) -> Self {
+        let mut image = Self::new(options, kernel, who, Symbolizer::empty());
+        image.notes.push(why.into());
+        image
+    }
+
+    fn new(options: &Arc<RunOptions>, kernel: &Kernel, who: Who, symbolizer: Symbolizer) -> Self {
+        let planned_modules = symbolizer.modules().len();
+        let source = Source::new(Vec::new(), symbolizer, Vec::new(), who.tgid);
+        Self {
+            key: None,
+            stops: 0,
+            options: Arc::clone(options),
+            planned_modules,
+            source,
+            plan: Plan::default(),
+            probes: Vec::new(),
+            unloaded: BTreeSet::new(),
+            skipped: Vec::new(),
+            summary: Summary::default(),
+            notes: Vec::new(),
+            checker: options.checker.map(|options| Box::new(Davida::new(options))),
+            recorder: None,
+            items: Vec::new(),
+            values: BTreeMap::new(),
+            witnesses: 0,
+            is_leaderless: false,
+            lost_before: kernel.lost(),
+            started: Instant::now(),
+            who,
+        }
+    }
+
+    /// The image of a child that `fork` has just made of this one's process.
+    #[must_use]
+    pub fn of_child(&self, kernel: &Kernel, pid: u32, process: u32) -> Self {
+        let who = Who { pid, tgid: pid, parent: Some(self.who.pid), number: 1, ..self.who.clone() };
+        let mut child = Self::new(&self.options, kernel, who, Symbolizer::empty());
+        child.key = Some(process);
+        child.source = self.source.of_child(pid, pid);
+        child.plan = self.plan.clone();
+        child.probes.clone_from(&self.probes);
+        (child.planned_modules, child.unloaded) = (self.planned_modules, self.unloaded.clone());
+        child.skipped.clone_from(&self.skipped);
+        child.summary = Summary { watchpoints: Some(0), ..self.summary };
+        if self.summary.watchpoints.is_some_and(|watchpoints| watchpoints > 0) {
+            child.notes.push("watchpoints are not set in child processes".to_owned());
+        }
+        child
+    }
+
+    /// Starts to record the events. A recording that was there before is gone from here on.
+    pub fn start_recorder(&mut self, order: usize) {
+        let Some(path) = &self.options.record else { return };
+        let recorder = Recorder::create(&numbered(path, order)).map(|mut recorder| {
+            recorder.process(&self.process(End::Running));
+            recorder
+        });
+        self.recorder = Some(recorder);
+    }
+
+    /// Why the recording could not be started.
+    pub fn recorder_error(&mut self) -> Option<RecordError> {
+        self.recorder.take_if(|recorder| recorder.is_err()).and_then(Result::err)
+    }
+
+    /// Attaches the plan's probes from the first that is not attached on; `first_site` is the first site that is new,
+    /// `thread` one whose memory can be looked at.
+    fn attach(
+        &mut self,
+        kernel: &mut Kernel,
+        first_site: usize,
+        thread: u32,
+    ) -> Result<(), RunError> {
+        let probes = std::mem::take(&mut self.plan.probes);
+        let points: Vec<_> = probes.iter().map(|probe| probe.point.clone()).collect();
+        let mut failed = vec![false; points.len()];
+        for refusal in kernel.attach_probes(self.who.plan, points)? {
+            failed[refusal.index] = true;
+            self.skipped.push(SkippedProbe {
+                what: probes[refusal.index].what.clone(),
+                reason: format!("the kernel refuses it: {}", refusal.error),
+            });
+        }
+        let attached: Vec<(usize, &PlannedProbe)> =
+            probes.iter().enumerate().filter(|(index, _)| !failed[*index]).collect();
+        let count = |cost| attached.iter().filter(|(_, probe)| probe.cost == cost).count() as u64;
+        let (emulated, single_stepped) = (count(Cost::Emulated), count(Cost::SingleStepped));
+        *self.summary.probes_emulated.get_or_insert(0) += emulated;
+        *self.summary.probes_single_stepped.get_or_insert(0) += single_stepped;
+        let places: Vec<ProcessAddr> = attached.iter().map(|(_, probe)| probe.address).collect();
+        // Self-test of the probes: each must show in the program's memory.
+        let are_there = breakpoints(thread, &places);
+        for ((index, probe), is_there) in attached.iter().zip(&are_there) {
+            if !is_there {
+                failed[*index] = true;
+                self.skipped.push(SkippedProbe {
+                    what: probe.what.clone(),
+                    reason: "it was attached, and no breakpoint appeared in the program's memory"
+                        .to_owned(),
+                });
+            }
+        }
+        let there = places.into_iter().zip(are_there).filter(|(_, is_there)| *is_there);
+        self.probes.extend(there.map(|(place, _)| place));
+        self.plan.probes = probes;
+        self.plan.without((0..failed.len()).filter(|&index| failed[index]));
+        self.plan.probes.clear();
+        self.skipped.append(&mut self.plan.skipped);
+        debug_assert!(first_site <= self.plan.sites.len());
+        Ok(())
+    }
+
+    /// Makes the process stop when its dynamic linker has loaded or unloaded something.
+    fn attach_linker(&mut self, kernel: &mut Kernel) {
+        let why = match linker::probe(&self.source.symbolizer, self.who.pid, self.who.plan) {
+            Ok(None) => return,
+            Ok(Some(point)) => match kernel.attach_probes(self.who.plan, vec![point]) {
+                Ok(refusals) if refusals.is_empty() => return,
+                Ok(refusals) => refusals[0].error.to_string(),
+                Err(error) => error.to_string(),
+            },
+            Err(why) => why.to_owned(),
+        };
+        self.notes.push(format!("libraries that are loaded later are not seen: {why}"));
+    }
+
+    /// The libraries of the process have changed, and one of its threads is held in the dynamic linker.
+    pub fn libraries(&mut self, kernel: &mut Kernel, thread: u32) {
+        self.flush(kernel);
+        if let Err(error) = self.change_libraries(kernel, thread) {
+            self.notes.push(format!("a library that was loaded later is not seen: {error}"));
+        }
+    }
+
+    fn change_libraries(&mut self, kernel: &mut Kernel, thread: u32) -> Result<(), RunError> {
+        let pid = self.who.pid;
+        self.source.symbolizer.refresh()?;
+        let modules: Vec<_> = self.source.symbolizer.modules().collect();
+        let newly_gone: Vec<usize> = (0..modules.len())
+            .filter(|&index| modules[index].is_gone() && self.unloaded.insert(index))
+            .collect();
+        let gone: Vec<_> = newly_gone
+            .iter()
+            .map(|&index| (modules[index].path().to_owned(), modules[index].range()))
+            .collect();
+        let is_loaded =
+            |path: &std::path::Path| modules.iter().any(|one| !one.is_gone() && one.path() == path);
+        // Libraries that were seen for the first time by what they call are planned now.
+        let mut late: Vec<usize> = (self.planned_modules..modules.len())
+            .filter(|&index| !modules[index].is_gone())
+            .collect();
+        let attached_before = |index: usize| {
+            let module = modules[index];
+            let same = |other: &&crate::symbolize::Module| {
+                !other.is_gone() && other.path() == module.path()
+            };
+            modules[..index].iter().copied().any(|other| same(&other))
+        };
+        let twice: Vec<String> = late
+            .extract_if(.., |index| attached_before(*index))
+            .map(|index| modules[index].name())
+            .collect();
+        let unloaded: Vec<PathBuf> = gone
+            .iter()
+            .filter(|(path, _)| !is_loaded(path))
+            .map(|(path, _)| path.clone())
+            .collect();
+        let root = PathBuf::from(format!("/proc/{pid}/root"));
+        let detached = |file: &std::path::Path| {
+            file.strip_prefix(&root).is_ok_and(|file| {
+                unloaded.iter().any(|path| path.strip_prefix("/").is_ok_and(|path| path == file))
+            })
+        };
+        self.planned_modules = modules.len();
+        if !unloaded.is_empty() {
+            kernel.detach_probes(self.who.plan, detached);
+        }
+        let Self { source, items, .. } = self;
+        for (_, range) in &gone {
+            source.unload(range, &mut |item| items.push(item));
+            self.probes.retain(|place| !range.contains(place));
+        }
+        for name in twice {
+            self.notes.push(format!(
+                "`{name}` is loaded more than once: what is known of its functions is that of the first copy"
+            ));
+        }
+        if late.is_empty() {
+            return Ok(());
+        }
+        self.plan.sites = self.source.take_sites();
+        let first_site = self.plan.sites.len();
+        let rules = (&*self.options.rules, &*self.options.locks);
+        self.plan.extend(&self.source.symbolizer, pid, rules, &late);
+        let shared = std::mem::take(&mut self.plan.shared);
+        let attached = self.attach(kernel, first_site, thread);
+        self.source.set_sites(std::mem::take(&mut self.plan.sites));
+        for (address, variable) in shared {
+            let range = (address, variable.size);
+            let note = watches::watch_late(&mut self.source, kernel, range, &variable.label);
+            self.notes.extend(note);
+        }
+        attached
+    }
+
+    /// Takes a record of this process.
+    pub fn record(&mut self, record: &Record) {
+        let Self { source, items, .. } = self;
+        source.record(record, &mut |item| items.push(item));
+    }
+
+    /// Checks and records what came of the records so far.
+    pub fn flush(&mut self, kernel: &mut Kernel) {
+        if let Some(Ok(recorder)) = &mut self.recorder {
+            recorder.record(&self.source, &self.items);
+        }
+        let mut found = 0;
+        if let Some(checker) = &mut self.checker {
+            for item in &self.items {
+                match item {
+                    // A lenient checker counts what does not fit and goes on.
+                    Item::Event(event) => drop(checker.event(event)),
+                    Item::Gap => checker.gap(),
+                }
+            }
+            found = checker.counts().distinct_witnesses;
+        }
+        self.items.clear();
+        if found != self.witnesses && self.values.len() < MAX_KEPT {
+            self.values.extend(self.source.recent_values());
+        }
+        self.witnesses = found;
+        if self.source.has_lost_leader() && !self.is_leaderless {
+            self.is_leaderless = true;
+            self.notes.extend(follow_without_leader(kernel, &self.probes, self.who.pid));
+        }
+        for (site, registers) in self.source.take_shared() {
+            let note = watches::arm_late(&mut self.source, kernel, site, &registers);
+            self.notes.extend(note);
+        }
+    }
+
+    /// Adds to what is said of what was not seen.
+    pub fn note(&mut self, note: String) {
+        self.notes.push(note);
+    }
+
+    /// Ends it. Nothing of it may be detached before.
+    #[must_use]
+    pub fn finish(mut self, kernel: &mut Kernel, end: End) -> Finished {
+        self.flush(kernel);
+        let mut lost = kernel.lost();
+        for ((_, count), (_, before)) in lost.iter_mut().zip(self.lost_before) {
+            *count -= before;
+        }
+        let process = self.process(end);
+        let Self { who, source, plan, options, skipped, summary, mut notes, values, .. } = self;
+        if who.parent.is_none()
+            && let Some(unseen) = unseen_hits(kernel, &source, &lost)
+        {
+            notes.push(unseen);
+        }
+        for (_, error) in &plan.unmatched {
+            notes.push(error.to_string());
+        }
+        if matches!(end, End::Ended(_)) && !source.saw_exit() {
+            notes.push(
+                "the kernel side saw nothing of the program, not even its end: do not trust this report".to_owned(),
+            );
+        }
+        if end == End::Running {
+            notes.push("it still ran when the tracing ended".to_owned());
+        }
+        notes.sort();
+        notes.dedup();
+        let findings = match (self.checker, &self.recorder) {
+            (Some(checker), _) => checker.finish(),
+            (None, Some(Ok(recorder))) => {
+                Findings { counts: recorder.counts(), ..Findings::default() }
+            }
+            (None, _) => Findings::default(),
+        };
+        let context = report::Context {
+            not_seen: not_seen(&source, &lost, skipped, notes),
+            summary: summary.with_elapsed(self.started.elapsed()),
+            nesting: match options.checker.map(|options| options.regions) {
+                Some(checker::Regions::All) => report::Nesting::All,
+                Some(checker::Regions::Outermost) | None => report::Nesting::Outermost,
+            },
+            ..report::Context::new(subject(&who, end))
+        };
+        let names = LiveNames::new(source, values);
+        Finished { findings, names, context, recorder: self.recorder, process }
+    }
+
+    /// What a recording says of the process.
+    fn process(&self, end: End) -> format::Process {
+        let (exit_code, signal) = exit_code_and_signal(end);
+        format::Process { pid: Some(self.who.pid), argv: self.who.argv.clone(), exit_code, signal }
+    }
+}
+
+impl Finished {
+    /// Looks names up, and writes them to the recording.
+    #[must_use]
+    pub fn report(self) -> Reported {
+        let Self { findings, mut names, context, recorder, process } = self;
+        let report = report::assemble(&findings, &mut names, context);
+        let recorded = recorder.map(|recorder| {
+            let recorder = recorder?;
+            let path = recorder.path().to_owned();
+            let events = recorder.finish(Some(&mut names), &process, &report.not_seen)?;
+            Ok((path, events))
+        });
+        Reported { report, recorded }
+    }
+}
+
+/// A rule that matches nothing and should.
+fn must_match(plan: &Plan, follow_forks: bool) -> Option<&SelectError> {
+    let later = |error: &SelectError| {
+        // Libraries may come later, and what processes come nobody knows.
+        follow_forks || matches!(error, SelectError::NoLibrary { .. })
+    };
+    plan.unmatched.iter().map(|(_, error)| error).find(|error| !later(error))
+}
+
+/// What is watched from the start; with those that are not there, when they need not be.
+fn watches_of(
+    options: &RunOptions,
+    plan: &Plan,
+    symbolizer: &Symbolizer,
+    first: bool,
+) -> Result<(Watches, Vec<String>), RunError> {
+    if first && !options.follow_forks {
+        return Ok((Watches::resolve(&options.watch, &plan.shared, symbolizer)?, Vec::new()));
+    }
+    let (mut known, mut notes) = (Vec::new(), Vec::new());
+    for spec in &options.watch {
+        match Watches::resolve(std::slice::from_ref(spec), &[], symbolizer) {
+            Ok(_) => known.push(spec.clone()),
+            Err(error) => notes.push(error.to_string()),
+        }
+    }
+    Ok((Watches::resolve(&known, &plan.shared, symbolizer)?, notes))
+}
+
+/// What a report says of the process.
+pub(super) fn subject(who: &Who, end: End) -> Subject {
+    let (exit_code, signal) = exit_code_and_signal(end);
+    Subject::Process {
+        pid: who.pid,
+        argv: who.argv.clone(),
+        exit_code,
+        signal,
+        parent: who.parent,
+        program: who.number,
+        replaced: end == End::Replaced,
+    }
+}
+
+pub(super) const fn exit_code_and_signal(end: End) -> (Option<i32>, Option<i32>) {
+    match end {
+        End::Ended(Ending::Exited(status)) => (Some(status), None),
+        End::Ended(Ending::Killed(signal)) => (None, Some(signal)),
+        End::Replaced | End::Running => (None, None),
+    }
+}
+
+/// The file for the recording of the program with this place among all, from 0: `t.avt`, `t.2.avt`, `t.3.avt` …
+fn numbered(path: &std::path::Path, order: usize) -> PathBuf {
+    if order == 0 {
+        return path.to_owned();
+    }
+    let number = (order + 1).to_string();
+    match path.extension() {
+        Some(extension) => {
+            let mut last = std::ffi::OsString::from(number);
+            last.push(".");
+            last.push(extension);
+            path.with_extension(last)
+        }
+        None => {
+            let mut name = path.as_os_str().to_owned();
+            name.push(".");
+            name.push(number);
+            name.into()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn recordings_are_numbered() {
+        let name = |path: &str, order| numbered(path.as_ref(), order).display().to_string();
+        assert_eq!(name("a/t.avt", 0), "a/t.avt");
+        assert_eq!(name("a/t.avt", 1), "a/t.2.avt");
+        assert_eq!(name("a.b/t", 2), "a.b/t.3");
+    }
+}

@@ -1,0 +1,87 @@
+//! Where the dynamic linker tells debuggers that its list of libraries changes: found in the memory of a process that
+//! stands at its entry point. What is done there is decided elsewhere.
+//!
+//! The dynamic section's `DT_DEBUG` leads to `r_debug` (`<link.h>`, the same in glibc and musl), and that to the
+//! function `r_brk`, which is called around each change.
+
+use std::{fs::File, os::unix::fs::FileExt as _};
+
+use tracer_ebpf::LINKER_PLAN_SHIFT;
+
+use super::privileges;
+use crate::{
+    kernel::{ProbePoint, ProbeProgram},
+    probes::plan::file_for_kernel,
+    symbolize::{ProcessAddr, Symbolizer},
+};
+
+/// Entries of tables that are read at most.
+const MAX_ENTRIES: u64 = 1 << 10;
+
+/// The probe that tells of libraries, for a plan of this number.
+///
+/// # Errors
+///
+/// Why there is none, when there should be one: a program without a dynamic linker loads nothing.
+pub(super) fn probe(
+    symbolizer: &Symbolizer,
+    pid: u32,
+    plan: u32,
+) -> Result<Option<ProbePoint>, &'static str> {
+    let (Ok(memory), Some(program)) =
+        (File::open(format!("/proc/{pid}/mem")), symbolizer.executable())
+    else {
+        return Err("its memory cannot be read");
+    };
+    let Some(dynamic) = dynamic_section(&memory, pid, program.load_bias()) else {
+        return Ok(None);
+    };
+    let Some(list) = debug_entry(&memory, dynamic).filter(|&list| list != 0) else {
+        return Ok(None);
+    };
+    let tell = read(&memory, list + 16).map(ProcessAddr).filter(|tell| tell.0 != 0);
+    let Some(tell) = tell else { return Err("its dynamic linker does not tell") };
+    let linker = symbolizer.module_at(tell).ok_or("its dynamic linker is not known")?;
+    let offset = linker.file_offset(tell).ok_or("its dynamic linker has no file")?;
+    if list >> LINKER_PLAN_SHIFT != 0 {
+        return Err("its dynamic linker is where no program should be");
+    }
+    let cookie = (u64::from(plan) << LINKER_PLAN_SHIFT) | list;
+    let (program, file) = (ProbeProgram::Libraries, file_for_kernel(pid, linker));
+    Ok(Some(ProbePoint { program, file, offset: offset.0, cookie }))
+}
+
+/// Where the program's dynamic section is, by its program headers in memory.
+fn dynamic_section(memory: &File, pid: u32, bias: u64) -> Option<u64> {
+    const AT_PHDR: u64 = 3;
+    const AT_PHNUM: u64 = 5;
+    const HEADER: u64 = 56;
+    const PT_DYNAMIC: u64 = 2;
+    let headers = privileges::auxiliary(pid, AT_PHDR)?;
+    let count = privileges::auxiliary(pid, AT_PHNUM)?;
+    (0..count.min(MAX_ENTRIES)).map(|index| headers + index * HEADER).find_map(|header| {
+        let is_dynamic = read(memory, header)? & 0xffff_ffff == PT_DYNAMIC;
+        // `p_vaddr`.
+        is_dynamic.then(|| read(memory, header + 16)).flatten().map(|at| at.wrapping_add(bias))
+    })
+}
+
+/// The value of `DT_DEBUG`.
+fn debug_entry(memory: &File, dynamic: u64) -> Option<u64> {
+    const DT_NULL: u64 = 0;
+    const DT_DEBUG: u64 = 21;
+    for entry in (0..MAX_ENTRIES).map(|index| dynamic + 16 * index) {
+        match read(memory, entry)? {
+            DT_NULL => return None,
+            DT_DEBUG => return read(memory, entry + 8),
+            _ => {}
+        }
+    }
+    None
+}
+
+fn read(memory: &File, address: u64) -> Option<u64> {
+    let mut bytes = [0; 8];
+    memory.read_exact_at(&mut bytes, address).ok()?;
+    Some(u64::from_ne_bytes(bytes))
+}

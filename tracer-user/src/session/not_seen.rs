@@ -1,0 +1,85 @@
+//! What could not be seen of a program, for its report: from what the source left out, and the kernel's counters.
+
+use crate::{
+    kernel::Kernel,
+    live::source::Source,
+    probes::plan::SkippedProbe,
+    report::{LostEvents, Missing, NotSeen, Process, SkippedProbes},
+};
+
+/// Self-test of the watchpoints: each hit has left a record, or was counted as lost.
+pub(super) fn unseen_hits(
+    kernel: &Kernel,
+    source: &Source,
+    lost: &[(tracer_ebpf::Class, u64)],
+) -> Option<String> {
+    let lost = lost.iter().find(|(class, _)| *class == tracer_ebpf::Class::Access);
+    let seen = source.hits() + lost.map_or(0, |(_, count)| *count);
+    let unseen = kernel.hits()?.checked_sub(seen).filter(|&unseen| unseen > 0)?;
+    Some(format!("{unseen} watchpoint hits left no record: what was accessed there is missing"))
+}
+
+pub(super) fn not_seen(
+    source: &Source,
+    lost: &[(tracer_ebpf::Class, u64)],
+    skipped: Vec<SkippedProbe>,
+    mut notes: Vec<String>,
+) -> NotSeen {
+    let omissions = source.omissions();
+    let mut skipped_probes: Vec<SkippedProbes> = Vec::new();
+    for SkippedProbe { what, reason } in skipped {
+        match skipped_probes.iter_mut().find(|known| known.what == what && known.reason == reason) {
+            Some(known) => known.count += 1,
+            None => skipped_probes.push(SkippedProbes { what, reason, count: 1 }),
+        }
+    }
+    if omissions.unknown_joins > 0 {
+        let joins = omissions.unknown_joins;
+        notes.push(format!("{joins} joins of threads whose start was not seen order nothing"));
+    }
+    if omissions.left_regions > 0 {
+        notes.push(format!(
+            "regions that were taken to end at a `longjmp` or an exception, which left them: {}",
+            omissions.left_regions
+        ));
+    }
+    if source.unseen_holds() > 0 {
+        notes.push(format!(
+            "{} releases of locks do not count, since how they were taken was not seen: a `try_lock` that the \
+             compiler put in line cannot be told from any compare-and-exchange",
+            source.unseen_holds()
+        ));
+    }
+    if omissions.foreign_records > 0 {
+        notes.push(format!("{} records were of no known probe", omissions.foreign_records));
+    }
+    let listed = omissions.child_processes.len() as u64;
+    if omissions.child_process_count > listed {
+        let more = omissions.child_process_count - listed;
+        notes.push(format!("{more} more child processes were not traced"));
+    }
+    NotSeen {
+        lost_events: lost
+            .iter()
+            .filter(|(_, count)| *count > 0)
+            .map(|&(class, count)| LostEvents { class: format!("{class:?}").to_lowercase(), count })
+            .collect(),
+        skipped_probes,
+        unfollowed_processes: omissions
+            .child_processes
+            .iter()
+            .map(|child| Process { pid: child.pid, name: Some(child.name.clone()) })
+            .collect(),
+        unresolved_symbols: source
+            .symbolizer
+            .modules()
+            .filter_map(|module| {
+                let error = module.file().err()?;
+                Some(Missing { what: module.name(), reason: error.to_string() })
+            })
+            .collect(),
+        undecoded_accesses: omissions.undecoded_accesses,
+        notes,
+        ..NotSeen::default()
+    }
+}

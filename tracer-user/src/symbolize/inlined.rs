@@ -1,0 +1,110 @@
+//! Calls that a compiler has inlined: of which function, where its code begins, and which code is its own. What is
+//! done with them is decided elsewhere.
+
+use std::{collections::HashMap, sync::Arc};
+
+use gimli::{AttributeValue, UnitOffset};
+
+use super::address::LinkAddr;
+use super::dwarf::{DebugInfo, Unit};
+use super::elf::ElfFile;
+use super::extent::Reader;
+
+/// A call that was inlined.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InlinedCall {
+    /// The function's symbol, mangled; its plain name where it has none.
+    pub symbol: String,
+    /// Its first instruction (DWARF 5, section 2.18).
+    pub entry: LinkAddr,
+    /// The code that is the function's own: start and end of each stretch.
+    pub ranges: Vec<(LinkAddr, LinkAddr)>,
+}
+
+impl ElfFile {
+    /// The calls that were inlined of functions whose symbols are wanted, by address. Empty without debug
+    /// information.
+    #[must_use]
+    pub fn inlined_calls(&self, wanted: &dyn Fn(&str) -> bool) -> Vec<InlinedCall> {
+        let Ok(Some(info)) = self.debug_info() else { return Vec::new() };
+        let mut calls = Vec::new();
+        for unit in (0..info.unit_count()).filter_map(|index| info.unit(index)) {
+            let mut names = Names { info, unit: &unit, known: HashMap::new() };
+            let mut entries = unit.unit.entries();
+            while let Ok(Some(entry)) = entries.next_dfs() {
+                if entry.tag() != gimli::DW_TAG_inlined_subroutine {
+                    continue;
+                }
+                let origin = entry.attr_value(gimli::DW_AT_abstract_origin);
+                let Some(symbol) = origin.and_then(|origin| names.symbol(origin)) else { continue };
+                if !wanted(&symbol) {
+                    continue;
+                }
+                let mut ranges = Vec::new();
+                if let Ok(mut stretches) = unit.dwarf.die_ranges(&unit.unit, entry) {
+                    while let Ok(Some(range)) = stretches.next() {
+                        // What the linker has dropped is at 0.
+                        if range.begin != 0 && range.begin < range.end {
+                            ranges.push((LinkAddr(range.begin), LinkAddr(range.end)));
+                        }
+                    }
+                }
+                let Some(&(first, _)) = ranges.first() else { continue };
+                let entry = match entry.attr_value(gimli::DW_AT_entry_pc) {
+                    Some(AttributeValue::Udata(offset)) => LinkAddr(first.0.wrapping_add(offset)),
+                    Some(value) => match unit.dwarf.attr_address(&unit.unit, value) {
+                        Ok(Some(address)) => LinkAddr(address),
+                        _ => first,
+                    },
+                    None => first,
+                };
+                calls.push(InlinedCall { symbol, entry, ranges });
+            }
+        }
+        // Of several that begin at one place the outer ones are first, and stay so.
+        calls.sort_by_key(|call| call.entry);
+        calls.dedup();
+        calls
+    }
+}
+
+/// The symbols of the functions that a unit's entries refer to.
+struct Names<'info> {
+    info: &'info DebugInfo,
+    unit: &'info Arc<Unit>,
+    known: HashMap<UnitOffset, Option<String>>,
+}
+
+impl Names<'_> {
+    fn symbol(&mut self, origin: AttributeValue<Reader>) -> Option<String> {
+        let AttributeValue::UnitRef(offset) = origin else { return self.find(origin) };
+        if let Some(known) = self.known.get(&offset) {
+            return known.clone();
+        }
+        let found = self.find(origin);
+        self.known.insert(offset, found.clone());
+        found
+    }
+
+    fn find(&self, origin: AttributeValue<Reader>) -> Option<String> {
+        /// More references to one another are a circle.
+        const MOST: usize = 8;
+        let mut plain = None;
+        let mut next = self.info.follow(self.unit, origin);
+        for _ in 0..MOST {
+            let Some(place) = next else { break };
+            let entry = place.unit.unit.entry(place.offset).ok()?;
+            let text = |name| place.unit.string(entry.attr_value(name)?);
+            if let Some(symbol) =
+                text(gimli::DW_AT_linkage_name).or_else(|| text(gimli::DW_AT_MIPS_linkage_name))
+            {
+                return Some(symbol);
+            }
+            plain = plain.or_else(|| text(gimli::DW_AT_name));
+            let refers = |name| self.info.follow(&place.unit, entry.attr_value(name)?);
+            next =
+                refers(gimli::DW_AT_specification).or_else(|| refers(gimli::DW_AT_abstract_origin));
+        }
+        plain
+    }
+}

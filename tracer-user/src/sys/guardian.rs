@@ -1,0 +1,155 @@
+//! A small process beside this one that lets stopped processes go on when this one was killed. Which are stopped is
+//! told by the maps of the programs in the kernel that stop them.
+//!
+//! When a process dies whose children are stopped, the kernel hangs up on their process group if nobody outside of it
+//! is left who could continue them (`kernel/exit.c`, `kill_orphaned_pgrp`). So the guardian has a group of its own, and
+//! a child that it leaves in this one's.
+
+use std::{
+    fs,
+    io::{self, PipeWriter, Read as _, Write as _},
+    os::fd::{AsRawFd as _, BorrowedFd},
+    time::Duration,
+};
+
+use super::{bpf, status};
+
+/// How long the guardian looks for stopped processes once this process has gone: a program in the kernel that was just
+/// running may stop one a moment later.
+const ROUNDS: u32 = 100;
+const ROUND: Duration = Duration::from_millis(10);
+
+/// A running guardian. Dropping this ends it.
+#[derive(Debug)]
+pub struct Guardian {
+    pid: i32,
+    /// A byte says that all is well; that it is closed without says that this process was killed.
+    pipe: PipeWriter,
+}
+
+impl Guardian {
+    /// Starts it. `stopped` and `continued` are maps from process ids to the number of the latest stop, and of the
+    /// latest one that is over.
+    ///
+    /// It ignores what the terminal sends, and has no descriptors but the pipe and the maps. To be called while this process is single-threaded.
+    ///
+    /// # Errors
+    ///
+    /// Those of `pipe` and `fork`.
+    pub fn start(stopped: BorrowedFd<'_>, continued: BorrowedFd<'_>) -> io::Result<Self> {
+        let (mut reader, pipe) = io::pipe()?;
+        // SAFETY: this process is single-threaded, so that the child may do what it likes.
+        match unsafe { libc::fork() } {
+            -1 => Err(io::Error::last_os_error()),
+            0 => {
+                drop(pipe);
+                let kept = [reader.as_raw_fd(), stopped.as_raw_fd(), continued.as_raw_fd()];
+                withdraw(&kept);
+                let member = leave_member();
+                // An end without a byte.
+                if reader.read_exact(&mut [0]).is_err() {
+                    rescue(stopped, continued);
+                }
+                // SAFETY: system calls without memory; the last ends the child without running what the parent has
+                // registered for its exit.
+                unsafe {
+                    if member > 0 {
+                        libc::kill(member, libc::SIGKILL);
+                        libc::waitpid(member, std::ptr::null_mut(), 0);
+                    }
+                    libc::_exit(0)
+                }
+            }
+            pid => Ok(Self { pid, pipe }),
+        }
+    }
+}
+
+impl Drop for Guardian {
+    fn drop(&mut self) {
+        // One that was killed has ended, too.
+        let _ = self.pipe.write_all(b"!");
+        let _ = status::wait(self.pid);
+    }
+}
+
+/// Leaves everything behind that the guardian shares with the process that forked it.
+fn withdraw(kept: &[i32]) {
+    const NAME: &std::ffi::CStr = c"avt-guardian";
+    // SAFETY: system calls on this process alone, without memory but strings that end with a zero.
+    unsafe {
+        for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGTSTP] {
+            libc::signal(signal, libc::SIG_IGN);
+        }
+        libc::prctl(libc::PR_SET_NAME, NAME.as_ptr());
+        libc::chdir(c"/".as_ptr());
+    }
+    let mut kept = kept.to_vec();
+    kept.sort_unstable();
+    let mut first = 0;
+    for fd in kept.into_iter().chain([i32::MAX]) {
+        if first < fd {
+            // SAFETY: these descriptors are not used any more; the memory of their owners is never freed here.
+            unsafe {
+                libc::syscall(libc::SYS_close_range, first, fd - 1, 0);
+            }
+        }
+        first = fd.saturating_add(1);
+    }
+}
+
+/// Leaves a child in the process group that the guardian then leaves; it does nothing, and ends with the guardian.
+fn leave_member() -> i32 {
+    // SAFETY: system calls without memory, in a process that is single-threaded.
+    unsafe {
+        let member = libc::fork();
+        if member == 0 {
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            libc::syscall(libc::SYS_close_range, 0, i32::MAX, 0);
+            loop {
+                libc::pause();
+            }
+        }
+        libc::setpgid(0, 0);
+        member
+    }
+}
+
+fn rescue(stopped: BorrowedFd<'_>, continued: BorrowedFd<'_>) {
+    for _ in 0..ROUNDS {
+        for (pid, number) in bpf::entries(stopped) {
+            if bpf::lookup(continued, pid) != Some(number) && is_stopped(pid) {
+                // SAFETY: no memory is involved.
+                unsafe { libc::kill(pid as i32, libc::SIGCONT) };
+            }
+        }
+        std::thread::sleep(ROUND);
+    }
+}
+
+/// Whether any thread of a process is stopped, and not by a debugger.
+fn is_stopped(pid: u32) -> bool {
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return false };
+    threads.flatten().any(|thread| {
+        let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        state(&stat) == Some('T')
+    })
+}
+
+/// A thread's state, from its `stat`: the letter after the name, which ends with the last parenthesis.
+pub(super) fn state(stat: &str) -> Option<char> {
+    stat.rsplit_once(") ").and_then(|(_, fields)| fields.chars().next())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn states_are_read() {
+        assert_eq!(state("7 (a) b) T 1 7"), Some('T'));
+        assert_eq!(state(""), None);
+        assert!(!is_stopped(std::process::id()));
+        assert!(!is_stopped(u32::MAX));
+    }
+}
