@@ -214,8 +214,11 @@ pub fn locks_for_itself(name: &Name) -> bool {
         "std::backtrace::",
         "std::rt::cleanup",
     ];
+    /// The lock of what is printed to, and the one of what to do at a panic.
+    const OBJECTS: [&str; 2] = ["ReentrantLock", "std::panicking::Hook"];
     let bare = name.short.trim_start_matches(['<', '&']);
-    STARTS.iter().any(|start| bare.starts_with(start)) || name.full.contains("ReentrantLock")
+    STARTS.iter().any(|start| bare.starts_with(start))
+        || OBJECTS.iter().any(|object| name.full.contains(object))
 }
 
 #[cfg(test)]

@@ -30,6 +30,12 @@ pub(super) fn follow_without_leader(
 /// A thread of a process that is not about to end. The main thread has ended: when that was the end of the process, all
 /// others have been told so before.
 fn thread_that_goes_on(pid: u32) -> Option<u32> {
+    /// The kernel cuts a list short when the thread that it has come to ends (`fs/proc/base.c`, `next_tid`).
+    const LISTS: usize = 16;
+    (0..LISTS).find_map(|_| listed_thread_that_goes_on(pid))
+}
+
+fn listed_thread_that_goes_on(pid: u32) -> Option<u32> {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?;
     threads.flatten().find_map(|thread| {
         let read =
