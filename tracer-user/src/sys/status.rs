@@ -151,4 +151,11 @@ mod tests {
         );
         assert_eq!(Status::of(0xffff), None, "continued");
     }
+
+    #[test]
+    fn ends_are_read_from_what_wait_returns() {
+        assert_eq!(Ending::from_status(0x0700), Ending::Exited(7));
+        assert_eq!(Ending::from_status(0x0086), Ending::Killed(6), "with a core");
+        assert_eq!(Ending::from_status(0x0025), Ending::Killed(37), "real-time");
+    }
 }
