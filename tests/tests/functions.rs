@@ -180,6 +180,7 @@ fn what_would_be_watched_is_listed_with_the_reasons() {
             ("run_audit ", "thread"),
             ("main ", "main function"),
             ("settle ", "waits: it calls pthread_join"),
+            ("close_up ", "waits: it calls pthread_join"),
         ] {
             assert!(line(others, name, why), "{name} in {}", ended.stdout);
         }

@@ -4,14 +4,8 @@
 use std::{ffi::OsStr, fmt::Write as _};
 
 use tests::{
-    Avtrace, Edge, Program, Report, Violation, c, require_bpf, rust, tracer::avtrace_with,
+    Avtrace, Edge, Program, Report, Violation, c, require_bpf, runs, rust, tracer::avtrace_with,
 };
-
-/// How many runs have to have the same outcome: 2, or what `AVTRACE_RUNS` says.
-fn runs() -> usize {
-    let wanted = std::env::var("AVTRACE_RUNS").ok();
-    wanted.map_or(2, |wanted| wanted.parse().expect("AVTRACE_RUNS is a number"))
-}
 
 fn run(program: &Program, arguments: &[&str], stdout: &str) -> Report {
     let (ended, report) = Avtrace::on(program).arguments(arguments).report();
@@ -52,7 +46,7 @@ fn is_like(program: &Program, violation: &Violation, steps: &[Step<'_>], lines: 
 fn finds(lock: &str, balances: [&str; 2], cycle: &[&str], series: &[&[Step<'_>]]) {
     for release in [true, false] {
         let program = rust("locks", release);
-        for _ in 0..runs() {
+        for _ in 0..runs(2) {
             let report = run(&program, &[lock, "split"], balances[0]);
             let violations = &report.violations;
             let regions = violations.iter().all(|violation| violation.cycle() == cycle);
@@ -228,5 +222,18 @@ fn what_is_tried_once_is_found_in_optimised_code() {
         for lock in ["try", "parking-try"] {
             assert_eq!(counted(&program, lock, how), "acq 2001 rel 2001 ", "{lock} {how}");
         }
+    }
+}
+
+#[test]
+fn a_watched_lock_is_no_data() {
+    require_bpf!();
+    let program = rust("locks", true);
+    for (lock, name) in [("mutex", "locks::MUTEX"), ("rwlock", "locks::RWLOCK:8")] {
+        let (ended, report) =
+            Avtrace::on(&program).options(["--watch", name]).arguments([lock, "whole"]).report();
+        assert_eq!((ended.code, &*ended.stdout), (Some(0), BALANCES[1]), "{}", ended.stderr);
+        let notes = report.not_seen["notes"].to_string();
+        assert!(notes.contains("by the code of locks"), "{lock}: {notes}");
     }
 }

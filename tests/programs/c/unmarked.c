@@ -1,9 +1,9 @@
 /*
  * unmarked.c [fixed] - bank.c without markers: which functions are atomic is for avtrace to find or to be told.
  *
- * `transfer` and `audit` take the lock, one directly and one through `take`, and each is called by the function that a thread starts with. With
- * `fixed` the transfer keeps the lock. `settle` waits for the threads while it holds a lock of its own, and
- * `take_ticket`, which takes a lock too, is inlined everywhere.
+ * `transfer` and `audit` take the lock, one directly and one through `take`, and each is called by the function that a
+ * thread starts with. With `fixed` the transfer keeps the lock. `settle` waits for the threads while it holds a lock of
+ * its own, `close_up` calls it, and `take_ticket`, which takes a lock too, is inlined everywhere.
  */
 #include <string.h>
 
@@ -82,12 +82,20 @@ static __attribute__((noinline)) void settle(pthread_t first, pthread_t second)
     pthread_mutex_unlock(&settling);
 }
 
+static __attribute__((noinline)) void close_up(pthread_t first, pthread_t second)
+{
+    settle(first, second);
+    pthread_mutex_lock(&tickets);
+    next_ticket = 0;
+    pthread_mutex_unlock(&tickets);
+}
+
 int main(int argc, char **argv)
 {
     fixed = argc > 1 && strcmp(argv[1], "fixed") == 0;
     make_turn(go_audit);
     make_turn(go_transfer);
-    settle(start(run_transfer, NULL), start(run_audit, NULL));
+    close_up(start(run_transfer, NULL), start(run_audit, NULL));
     pthread_mutex_lock(&lock);
     printf("balance: %ld\n", balance);
     pthread_mutex_unlock(&lock);

@@ -6,7 +6,13 @@ use iced_x86::{
     OpAccess, Register,
 };
 
-use crate::symbolize::{ElfFile, LinkAddr, ProcessAddr, Symbolizer};
+use crate::{
+    probes::{
+        plan::{Site, SiteKind},
+        slow_paths,
+    },
+    symbolize::{ElfFile, LinkAddr, ProcessAddr, Symbolizer},
+};
 
 /// How an instruction uses memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -66,6 +72,28 @@ pub fn before(symbolizer: &Symbolizer, next: ProcessAddr) -> Option<Access> {
     let next = module.link_address(next)?;
     let (instruction, what) = find(file, next)?;
     Some(Access { instruction: module.process_address(LinkAddr(instruction.ip()))?, what })
+}
+
+/// Whether an instruction is of a lock's own code, so that what it accesses is the lock and not what the lock guards: it
+/// takes a lock in line, or is in a function that does. What such code orders is known by other records.
+#[must_use]
+pub fn is_of_lock(symbolizer: &Symbolizer, sites: &[Site], access: Access) -> bool {
+    /// Starts of names of functions that a C library's locks are made of.
+    const STARTS: [&str; 6] = ["pthread_", "lll_", "GI___lll_", "GI___pthread_", "mtx_", "cnd_"];
+    let at = access.instruction;
+    let probed = sites.iter().any(|site| match site.kind {
+        SiteKind::Inlined(place) => place.at == at,
+        SiteKind::Call { end, .. } => site.address <= at && at < end,
+        _ => false,
+    });
+    let named = || {
+        let module = symbolizer.module_at(at)?;
+        let (symbol, _) = module.file().ok()?.symbol_at(module.link_address(at)?)?;
+        let name = symbol.name.trim_start_matches('_');
+        let slow_path = name != "syscall" && slow_paths::slow_path(symbol.name).is_some();
+        Some(slow_path || STARTS.iter().any(|start| name.starts_with(start)))
+    };
+    probed || named() == Some(true)
 }
 
 fn find(file: &ElfFile, next: LinkAddr) -> Option<(Instruction, MemoryUse)> {

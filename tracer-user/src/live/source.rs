@@ -93,6 +93,8 @@ pub struct Omissions {
     /// Watchpoint hits whose instruction could not be decoded. They count as reads, which can only hide
     /// dependencies.
     pub undecoded_accesses: u64,
+    /// Hits by the code of locks, which do not count.
+    pub lock_accesses: u64,
     /// Joins of threads whose start was not seen.
     pub unknown_joins: u64,
     /// Regions by markers that were taken to end where control left their function: by an exception or a long jump.
@@ -147,7 +149,8 @@ pub struct Source {
     regions: Vec<(String, LocationId)>,
     region_ids: FxHashMap<String, RegionId>,
     site_regions: FxHashMap<u32, RegionId>,
-    accesses: FxHashMap<u64, Option<access::Access>>,
+    /// What the instructions before these addresses do, and whether they are of a lock's own code.
+    accesses: FxHashMap<u64, (Option<access::Access>, bool)>,
     lost: u32,
     events: EventNumber,
     omissions: Omissions,
@@ -543,10 +546,15 @@ impl Source {
         self.acts_at(thread, record.sp, sink);
         self.at(thread, record.sp, sink);
         let next = record.frames[0];
-        let decoded = *self
-            .accesses
-            .entry(next)
-            .or_insert_with(|| access::before(&self.symbolizer, ProcessAddr(next)));
+        let (decoded, is_of_lock) = *self.accesses.entry(next).or_insert_with(|| {
+            let access = access::before(&self.symbolizer, ProcessAddr(next));
+            let of_lock = |access| access::is_of_lock(&self.symbolizer, &self.sites, access);
+            (access, access.is_some_and(of_lock))
+        });
+        if is_of_lock {
+            self.omissions.lock_accesses += 1;
+            return;
+        }
         let mut frames = record.frames;
         let kind = match decoded {
             Some(access) => {

@@ -3,7 +3,9 @@
 
 use std::{collections::HashMap, rc::Rc};
 
-use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, OpKind};
+use iced_x86::{
+    Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register,
+};
 use object::{Object as _, ObjectSymbol as _, ObjectSymbolTable as _, RelocationTarget};
 
 use super::functions::Functions;
@@ -58,8 +60,11 @@ pub fn facts(file: &ElfFile, functions: &Functions) -> Vec<Facts> {
             let mut facts = Facts::default();
             for part in function.parts(file).unwrap_or_default() {
                 let decoder = Decoder::with_ip(64, part.code, part.start, DecoderOptions::NONE);
+                // By registers that hold what a slot does; what jumps change is not followed.
+                let mut held: HashMap<Register, u64> = HashMap::new();
                 for instruction in decoder {
-                    note(&instruction, index, functions, file, &imports, &mut facts);
+                    note(&instruction, index, functions, file, &imports, &held, &mut facts);
+                    hold(&instruction, &imports, &mut held);
                 }
             }
             facts
@@ -73,8 +78,15 @@ fn note(
     functions: &Functions,
     file: &ElfFile,
     imports: &Imports,
+    held: &HashMap<Register, u64>,
     facts: &mut Facts,
 ) {
+    let in_slot = |slot: &u64| {
+        imports.slots.get(slot).and_then(|target| match target {
+            Slot::Import(import) => Some(Callee::Import(Rc::clone(import))),
+            Slot::Own(address) => functions.starting_at(*address).map(Callee::Own),
+        })
+    };
     let callee = match instruction.flow_control() {
         FlowControl::Call | FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch => {
             let target = LinkAddr(instruction.near_branch_target());
@@ -86,11 +98,10 @@ fn note(
         FlowControl::IndirectCall | FlowControl::IndirectBranch
             if instruction.is_ip_rel_memory_operand() =>
         {
-            let slot = instruction.ip_rel_memory_address();
-            imports.slots.get(&slot).and_then(|target| match target {
-                Slot::Import(import) => Some(Callee::Import(Rc::clone(import))),
-                Slot::Own(address) => functions.starting_at(*address).map(Callee::Own),
-            })
+            in_slot(&instruction.ip_rel_memory_address())
+        }
+        FlowControl::IndirectCall if instruction.op0_kind() == OpKind::Register => {
+            held.get(&instruction.op0_register()).and_then(in_slot)
         }
         _ => None,
     };
@@ -127,6 +138,22 @@ fn note(
     };
     if let Some(own) = taken.and_then(|address| functions.starting_at(address)) {
         facts.takes.push(own);
+    }
+}
+
+/// Keeps in mind which registers hold what the dynamic linker has written into a slot.
+fn hold(instruction: &Instruction, imports: &Imports, held: &mut HashMap<Register, u64>) {
+    if instruction.op_count() == 0 || instruction.op0_kind() != OpKind::Register {
+        return;
+    }
+    let register = instruction.op0_register();
+    if instruction.code() == Code::Mov_r64_rm64
+        && instruction.is_ip_rel_memory_operand()
+        && imports.slots.contains_key(&instruction.ip_rel_memory_address())
+    {
+        held.insert(register, instruction.ip_rel_memory_address());
+    } else if !matches!(instruction.mnemonic(), Mnemonic::Call | Mnemonic::Cmp | Mnemonic::Test) {
+        held.remove(&register.full_register());
     }
 }
 

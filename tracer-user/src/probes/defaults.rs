@@ -121,7 +121,7 @@ const WAITING: [&str; 46] = [
 ];
 
 /// Starts of demangled names of the C++ and Rust libraries that wait.
-const WAITING_STARTS: [&str; 10] = [
+const WAITING_STARTS: [&str; 12] = [
     "std::condition_variable::wait",
     "std::_V2::condition_variable_any::wait",
     "std::thread::join",
@@ -129,6 +129,8 @@ const WAITING_STARTS: [&str; 10] = [
     "std::__atomic_futex_unsigned_base::_M_futex_wait_until",
     "std::sys::sync::condvar::futex::Condvar::wait",
     "std::sys::thread::unix::Thread::join",
+    "std::sys::pal::unix::thread::Thread::join",
+    "std::thread::functions::sleep",
     "std::sys::thread::unix::sleep",
     "std::thread::current::park",
     "std::thread::functions::park",
@@ -204,7 +206,12 @@ fn lets_go(name: &str) -> bool {
 }
 
 fn waits(name: &str) -> bool {
-    WAITING.contains(&name) || WAITING_STARTS.iter().any(|start| name.starts_with(start))
+    let starts = |start: &&str| match name.strip_prefix('<') {
+        // As in `<Condvar>::wait`.
+        Some(inner) => inner.replacen(">::", "::", 1).starts_with(*start),
+        None => name.starts_with(*start),
+    };
+    WAITING.contains(&name) || WAITING_STARTS.iter().any(starts)
 }
 
 fn creates(name: &str) -> bool {
@@ -344,7 +351,8 @@ impl<'facts> Analysis<'facts> {
             facts,
             lock,
             release,
-            wait: Effect::of(waits, functions, facts, |_, name| is_library(name)),
+            // What a function calls is a part of it: who calls one that waits, waits.
+            wait: Effect::of(waits, functions, facts, |_, _| true),
             creating: creating(functions, facts),
             starts: thread_starts(functions, facts, in_line),
             called,
@@ -449,6 +457,8 @@ mod tests {
         assert!(takes_lock("<std::sys::sync::mutex::futex::Mutex>::lock_contended"));
         assert!(lets_go("<std::sys::sync::mutex::futex::Mutex>::wake"));
         assert!(takes_lock("pthread_mutex_lock") && lets_go("pthread_mutex_unlock"));
+        assert!(waits("<std::sys::sync::condvar::futex::Condvar>::wait_optional_timeout"));
+        assert!(waits("std::sys::sync::condvar::futex::Condvar::wait") && !waits("<bank>::wait"));
         assert!(!takes_lock("bank::lock_contended") && !lets_go("bank::wake"));
     }
 

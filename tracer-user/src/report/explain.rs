@@ -280,9 +280,11 @@ pub fn cycle(
         1 => "",
         _ => ", one ordered after the other,",
     };
+    let names = list(&names);
+    // A name may end with a comma of its own.
+    let names = if each.is_empty() { &*names } else { names.trim_end_matches(',') };
     let mut sentence = format!(
-        "{}{each} got in between two parts of {}'s `{}`",
-        list(&names),
+        "{names}{each} got in between two parts of {}'s `{}`",
         who(violation.transaction.thread),
         violation.region
     );

@@ -43,6 +43,12 @@ pub(super) fn not_seen(
             omissions.left_regions
         ));
     }
+    if omissions.lock_accesses > 0 {
+        notes.push(format!(
+            "{} accesses to watched variables were by the code of locks, which are no data: they do not count",
+            omissions.lock_accesses
+        ));
+    }
     if source.unseen_holds() > 0 {
         notes.push(format!(
             "{} releases of locks do not count, since how they were taken was not seen: a `try_lock` that the \

@@ -302,6 +302,9 @@ fn summary(report: &Report) -> String {
     let counts = &report.counts;
     let found = match report.violations.len() as u64 {
         0 if report.has_findings() => "not serializable".to_owned(),
+        0 if counts.transactions == counts.unary_transactions => {
+            "no violation, since nothing was checked".to_owned()
+        }
         0 => "no violation".to_owned(),
         distinct => format!(
             "{} (seen {})",
