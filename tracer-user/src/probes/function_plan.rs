@@ -124,19 +124,11 @@ pub(super) fn add(
         }
     }
     for (index, (rule, problem)) in rules.iter().zip(problems).enumerate() {
-        let known = plan.unmatched.iter().position(|(other, _)| *other == index);
-        if matched[index] || inlined_away(rule, &choices, plan) {
-            plan.unmatched.retain(|(other, _)| *other != index);
-            continue;
-        }
-        // A library that comes late tells more of the rules that are about it, and nothing of others.
-        let is_told = first || choices.iter().any(|choice| choice.is_named_by(rule));
-        if is_told && (first || known.is_some()) {
-            plan.unmatched.retain(|(other, _)| *other != index);
-            let error = problem
-                .unwrap_or_else(|| unmatched(rule.option(), &rule.pattern, &choices, symbolizer));
-            plan.unmatched.push((index, error));
-        }
+        let matched = matched[index] || inlined_away(rule, &choices, plan);
+        let is_about = choices.iter().any(|choice| choice.is_named_by(rule));
+        plan.tell_match(index, matched, is_about, first, || {
+            problem.unwrap_or_else(|| unmatched(rule.option(), &rule.pattern, &choices, symbolizer))
+        });
     }
     for choice in &choices {
         let imports = Imports::of(choice.file);

@@ -158,15 +158,9 @@ pub(super) fn add(
                     planner.call_named(call, what, function.start, &[]);
                 }
             }
-            let was_unmatched = plan.unmatched.iter().any(|(other, _)| *other == number);
-            // A library that comes late tells more of the patterns that are about it, and nothing of others.
-            if matched || first || (is_about && was_unmatched) {
-                plan.unmatched.retain(|(other, _)| *other != number);
-                if !matched {
-                    let error = unmatched("--lock", pattern, &choices, symbolizer);
-                    plan.unmatched.push((number, error));
-                }
-            }
+            plan.tell_match(number, matched, is_about, first, || {
+                unmatched("--lock", pattern, &choices, symbolizer)
+            });
             number += 1;
         }
     }

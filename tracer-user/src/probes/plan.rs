@@ -189,6 +189,25 @@ impl Plan {
         names
     }
 
+    /// Notes whether the rule of this number matches anything in modules that were looked at: all that there are at
+    /// `first`, later those that came late. A late one tells more of rules that are about it, and nothing of others.
+    pub(super) fn tell_match(
+        &mut self,
+        number: usize,
+        matched: bool,
+        is_about: bool,
+        first: bool,
+        error: impl FnOnce() -> SelectError,
+    ) {
+        let was_unmatched = self.unmatched.iter().any(|(other, _)| *other == number);
+        if matched || first || (is_about && was_unmatched) {
+            self.unmatched.retain(|(other, _)| *other != number);
+            if !matched {
+                self.unmatched.push((number, error()));
+            }
+        }
+    }
+
     /// Whether any function that takes a lock was found.
     #[must_use]
     pub fn has_locks(&self) -> bool {
