@@ -31,6 +31,8 @@ static KERNEL_LAYOUT: Global<KernelLayout> = Global::new(KernelLayout {
     task_signal: 0,
     signal_live: 0,
     task_exit_code: 0,
+    task_mm: 0,
+    mm_start_stack: 0,
 });
 
 /// `sched_process_fork(parent, child)`: runs in the parent before the child's first instruction
