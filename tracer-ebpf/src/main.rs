@@ -7,6 +7,7 @@ mod emit;
 mod inlined;
 mod jump;
 mod lock;
+mod memory;
 mod region;
 mod stop;
 mod thread;

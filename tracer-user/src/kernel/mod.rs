@@ -92,6 +92,14 @@ pub enum ProbeProgram {
     Jump,
     /// Places where a lock is taken or let go of in line.
     Inlined,
+    /// Entries of functions that give memory out.
+    AllocEnter,
+    /// Returns of those that nothing unwinds.
+    AllocReturn,
+    /// `ret` instructions of the others.
+    AllocEnd,
+    /// Entries of functions that take memory back.
+    Free,
     /// Where the process is to be stopped that the cookie names.
     Halt,
     /// Where the dynamic linker tells debuggers of changes.
@@ -101,7 +109,7 @@ pub enum ProbeProgram {
 }
 
 impl ProbeProgram {
-    const ALL: [Self; 12] = [
+    const ALL: [Self; 16] = [
         Self::Region,
         Self::Shared,
         Self::CallEnter,
@@ -111,6 +119,10 @@ impl ProbeProgram {
         Self::CallPair,
         Self::Jump,
         Self::Inlined,
+        Self::AllocEnter,
+        Self::AllocReturn,
+        Self::AllocEnd,
+        Self::Free,
         Self::Halt,
         Self::Libraries,
         Self::Anchor,
@@ -127,6 +139,10 @@ impl ProbeProgram {
             Self::CallPair => "call_pair",
             Self::Jump => "jump",
             Self::Inlined => "inlined",
+            Self::AllocEnter => "alloc_enter",
+            Self::AllocReturn => "alloc_return",
+            Self::AllocEnd => "alloc_end",
+            Self::Free => "free",
             Self::Halt => "halt",
             Self::Libraries => "libraries",
             Self::Anchor => "anchor",
@@ -135,7 +151,7 @@ impl ProbeProgram {
 
     const fn flags(self) -> u32 {
         match self {
-            Self::CallReturn => bpf::UPROBE_MULTI_RETURN,
+            Self::CallReturn | Self::AllocReturn => bpf::UPROBE_MULTI_RETURN,
             _ => 0,
         }
     }

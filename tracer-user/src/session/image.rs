@@ -137,7 +137,7 @@ impl Image {
     ) -> Result<Self, RunError> {
         let pid = who.pid;
         let symbolizer = Symbolizer::from_pid(pid)?;
-        let plan = Plan::of(&symbolizer, pid, &options.rules, &options.locks);
+        let plan = options.plan(&symbolizer, pid);
         if first && let Some(error) = must_match(&plan, options.follow_forks) {
             return Err(error.clone().into());
         }

@@ -79,6 +79,14 @@ pub struct RunOptions {
     pub follow_forks: bool,
 }
 
+impl RunOptions {
+    /// What is to be probed of a process.
+    fn plan(&self, symbolizer: &Symbolizer, pid: u32) -> Plan {
+        let sees_accesses = !self.watch.is_empty();
+        Plan::of(symbolizer, pid, (&*self.rules, &*self.locks), sees_accesses)
+    }
+}
+
 /// Why a run failed. Nothing is left behind then: no process, no probe.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
@@ -164,7 +172,7 @@ pub fn inspect(options: &RunOptions) -> Result<Listing, RunError> {
     match held.run_to(privileges::entry_point).map_err(start_error)? {
         Start::AtEntry(held) => {
             let symbolizer = Symbolizer::from_pid(held.pid())?;
-            let plan = Plan::of(&symbolizer, held.pid(), &options.rules, &options.locks);
+            let plan = options.plan(&symbolizer, held.pid());
             match plan.unmatched.first() {
                 Some((_, error)) => Err(error.clone().into()),
                 None => Ok(Listing { plan, symbolizer }),
