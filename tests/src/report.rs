@@ -21,6 +21,7 @@ pub struct Report {
     pub serializable: Option<bool>,
     pub violations: Vec<Violation>,
     pub not_seen: Value,
+    pub summary: Value,
 }
 
 /// The process that was traced.

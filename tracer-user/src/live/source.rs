@@ -4,7 +4,7 @@
 mod memory;
 mod modules;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use checker::event::{
     Event, EventNumber, LocationId, LockId, Op, RegionId, SyncId, ThreadId, VarId,
@@ -98,6 +98,8 @@ pub struct Omissions {
     pub undecoded_accesses: u64,
     /// Hits by the code of locks, which do not count.
     pub lock_accesses: u64,
+    /// Accesses to memory that was given back, which do not count.
+    pub freed_accesses: u64,
     /// Joins of threads whose start was not seen.
     pub unknown_joins: u64,
     /// Regions by markers that were taken to end where control left their function: by an exception or a long jump.
@@ -167,6 +169,8 @@ pub struct Source {
     unloaded_watches: Vec<usize>,
     /// Those whose memory was given back, and that nobody was told of.
     freed_watches: Vec<usize>,
+    /// Those that were not named since: their labels are of the memory that was there before.
+    nameless_watches: BTreeSet<usize>,
     /// The first thread, as its own PID namespace numbers it, and whether its end was seen.
     leader: (u32, bool),
     new_shared: Vec<(u32, RegistersRecord)>,
@@ -203,6 +207,7 @@ impl Source {
             inside_probed: Vec::new(),
             unloaded_watches: Vec::new(),
             freed_watches: Vec::new(),
+            nameless_watches: BTreeSet::new(),
             regions: Vec::new(),
             region_ids: FxHashMap::default(),
             site_regions: FxHashMap::default(),
@@ -585,6 +590,10 @@ impl Source {
         };
         let location = self.locations.stack(Location::Access(frames), &mut self.symbolizer);
         self.touch_watched(thread, index, sink);
+        if self.touched.is_empty() {
+            self.omissions.freed_accesses += 1;
+            return;
+        }
         let mask = if length >= 8 { u64::MAX } else { (1 << (8 * length)) - 1 };
         let after = record.value & mask;
         let before = self.last_values[index].replace(after);

@@ -77,9 +77,7 @@ impl Allocator {
             Self::Product => MemoryCall::PRODUCT,
             Self::Into => MemoryCall::SECOND | MemoryCall::THIRD | MemoryCall::INTO,
             Self::Reallocate => MemoryCall::SECOND | MemoryCall::OLD,
-            Self::ReallocateProduct => {
-                MemoryCall::SECOND | MemoryCall::PRODUCT | MemoryCall::OLD
-            }
+            Self::ReallocateProduct => MemoryCall::SECOND | MemoryCall::PRODUCT | MemoryCall::OLD,
             Self::Map => MemoryCall::SECOND | MemoryCall::MAPS,
             Self::Remap => {
                 MemoryCall::THIRD | MemoryCall::OLD | MemoryCall::OLD_SIZE | MemoryCall::MAPS
@@ -222,7 +220,11 @@ mod tests {
             let third = MemoryCall::THIRD | MemoryCall::PRODUCT;
             let needed = match flags {
                 flags if flags & MemoryCall::THIRD != 0 => 3,
-                flags if flags & third == MemoryCall::PRODUCT && flags & MemoryCall::SECOND != 0 => 3,
+                flags
+                    if flags & third == MemoryCall::PRODUCT && flags & MemoryCall::SECOND != 0 =>
+                {
+                    3
+                }
                 flags if flags & (MemoryCall::SECOND | MemoryCall::PRODUCT) != 0 => 2,
                 flags if flags & MemoryCall::OLD_SIZE != 0 => 2,
                 _ => 1,

@@ -91,6 +91,7 @@ impl Story {
             probes_emulated: Some(14),
             probes_single_stepped: Some(2),
             watchpoints: None,
+            ..tracer_user::report::Summary::default()
         };
         Self { names: FakeNames::default(), findings: Findings::default(), context }
     }
