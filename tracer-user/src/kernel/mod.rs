@@ -4,6 +4,7 @@
 pub mod btf;
 pub mod object;
 mod processes;
+mod touches;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,7 +27,7 @@ use aya::{
     },
 };
 use aya_log::EbpfLogger;
-use tracer_ebpf::{CLASSES, Class, Cookie, Target, symbols};
+use tracer_ebpf::{CLASSES, Class, Cookie, Target, Touch, symbols};
 
 use crate::sys::{bpf, perf};
 
@@ -92,6 +93,8 @@ pub enum ProbeProgram {
     Jump,
     /// Places where a lock is taken or let go of in line.
     Inlined,
+    /// Beside an instruction that touches memory.
+    Touch,
     /// Where the process is to be stopped that the cookie names.
     Halt,
     /// Where the dynamic linker tells debuggers of changes.
@@ -101,7 +104,7 @@ pub enum ProbeProgram {
 }
 
 impl ProbeProgram {
-    const ALL: [Self; 12] = [
+    const ALL: [Self; 13] = [
         Self::Region,
         Self::Shared,
         Self::CallEnter,
@@ -111,6 +114,7 @@ impl ProbeProgram {
         Self::CallPair,
         Self::Jump,
         Self::Inlined,
+        Self::Touch,
         Self::Halt,
         Self::Libraries,
         Self::Anchor,
@@ -127,6 +131,7 @@ impl ProbeProgram {
             Self::CallPair => "call_pair",
             Self::Jump => "jump",
             Self::Inlined => "inlined",
+            Self::Touch => "touch",
             Self::Halt => "halt",
             Self::Libraries => "libraries",
             Self::Anchor => "anchor",
@@ -152,6 +157,8 @@ pub struct ProbePoint {
     pub offset: u64,
     /// What the program is told.
     pub cookie: u64,
+    /// What is touched, for [`ProbeProgram::Touch`].
+    pub touch: Option<Touch>,
 }
 
 /// A probe that the kernel refused.
@@ -178,6 +185,8 @@ pub struct LoadOptions {
     pub perf_probes: bool,
     /// Whether child processes are traced as well: probes are then not limited to one process.
     pub follow: bool,
+    /// Whether instructions that touch memory are probed.
+    pub touches: bool,
 }
 
 /// What keeps a probe attached.
@@ -230,7 +239,7 @@ impl Kernel {
         object::check_abi(object::BYTES)?;
         let layout = btf::kernel_layout()?;
         let (target, debug) = (bpf::Setting(options.target), u32::from(options.debug));
-        let follow = u32::from(options.follow);
+        let (follow, touches) = (u32::from(options.follow), u32::from(options.touches));
         let layout = bpf::Setting(layout);
         let mut loader = EbpfLoader::new();
         loader
@@ -238,6 +247,7 @@ impl Kernel {
             .override_global(symbols::KERNEL_LAYOUT, &layout, true)
             .override_global(symbols::DEBUG, &debug, true)
             .override_global(symbols::FOLLOW, &follow, true)
+            .override_global(symbols::SEES_TOUCHES, &touches, true)
             .map_max_entries(symbols::EVENTS, options.buffer_bytes);
         let ebpf = loader.load(object::BYTES).map_err(|error| refused(&error))?;
         let mut kernel = Self {
@@ -355,6 +365,7 @@ impl Kernel {
                 point.cookie = Cookie(point.cookie).of_plan(plan).0;
             }
         }
+        self.describe_touches(&points)?;
         let refusals = self.attach_all(plan, &points);
         self.points.extend(points.into_iter().map(|point| (plan, point)));
         refusals
@@ -366,7 +377,9 @@ impl Kernel {
         points: &[ProbePoint],
     ) -> Result<Vec<Refusal>, KernelError> {
         let mut groups: BTreeMap<(ProbeProgram, &Path), Vec<usize>> = BTreeMap::new();
-        for (index, point) in points.iter().enumerate() {
+        // Of several probes at one place the kernel calls the last one first (`kernel/events/uprobes.c`,
+        // `consumer_add`).
+        for (index, point) in points.iter().enumerate().rev() {
             groups.entry((point.program, &point.file)).or_default().push(index);
         }
         let mut refusals = Vec::new();
@@ -442,7 +455,9 @@ impl Kernel {
     pub fn detach_probes(&mut self, plan: u32, gone: impl Fn(&Path) -> bool) {
         let goes = |probe: &mut Attached| probe.plan == plan && gone(&probe.file);
         let holds: Vec<Hold> = self.probes.extract_if(.., goes).map(|probe| probe.hold).collect();
-        self.points.retain(|(other, point)| *other != plan || !gone(&point.file));
+        let goes = |(other, point): &mut (u32, ProbePoint)| *other == plan && gone(&point.file);
+        let points: Vec<_> = self.points.extract_if(.., goes).collect();
+        self.forget_touches(&points);
         let mut links = Vec::new();
         for hold in holds {
             match hold {

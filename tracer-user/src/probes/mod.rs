@@ -1,5 +1,6 @@
 //! What to probe, and where in the code. Attaching is done by `kernel`.
 
+pub mod accesses;
 pub mod call_points;
 pub mod calls;
 pub mod code_graph;

@@ -7,6 +7,7 @@ use tracer_ebpf::{Cookie, Kind};
 
 pub use super::function_plan::SelectError;
 use super::{
+    accesses::Accesses,
     call_points::{CallPoint, call_points},
     calls::{CALLS, CallSpec},
     constants,
@@ -58,6 +59,8 @@ pub enum SiteKind {
     Function(FunctionPlace),
     /// Where functions that were inlined begin and end.
     InlinedRegions(InlinedRegions),
+    /// Beside an instruction that touches memory.
+    Touch(TouchPlace),
     /// A function by which control leaves frames without their returns.
     Leaving(Leaving),
     /// The entry of a function whose exits could not all be probed: its records count for nothing.
@@ -75,6 +78,15 @@ pub struct InlinedPlace {
     pub at: ProcessAddr,
     /// What is to be added to the object that is recorded.
     pub plus: u64,
+}
+
+/// An instruction that touches memory, and is seen from a probe nearby.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TouchPlace {
+    /// The instruction.
+    pub instruction: ProcessAddr,
+    /// Whether it is of a lock's own code: what it touches is the lock, which other probes see.
+    pub is_of_lock: bool,
 }
 
 /// A place in a function that is a region.
@@ -151,6 +163,17 @@ pub struct SkippedProbe {
     pub reason: String,
 }
 
+/// What a plan is made for.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted<'options> {
+    /// Which functions are regions.
+    pub rules: &'options [Rule],
+    /// Which functions take locks and let go of them.
+    pub locks: &'options [LockRule],
+    /// What is to be seen of memory.
+    pub accesses: &'options Accesses,
+}
+
 /// All probes for a process.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
@@ -219,16 +242,26 @@ impl Plan {
         self.sites.iter().any(takes)
     }
 
-    /// Plans the probes of a process from its modules. `rules` say which functions are regions, `locks` which take
-    /// locks and let go of them.
+    /// Plans the probes of a process from its modules.
     #[must_use]
-    pub fn of(symbolizer: &Symbolizer, pid: u32, rules: &[Rule], locks: &[LockRule]) -> Self {
+    pub fn of(symbolizer: &Symbolizer, pid: u32, wanted: Wanted<'_>) -> Self {
         let mut plan = Self::default();
         let all: Vec<usize> = (0..symbolizer.modules().len()).collect();
-        plan.add_modules(symbolizer, pid, &all);
-        locks_spec::add(&mut plan, symbolizer, pid, locks, &all, rules.len(), true);
-        function_plan::add(&mut plan, symbolizer, pid, rules, &all, true);
+        plan.add(symbolizer, pid, wanted, &all, true);
         plan
+    }
+
+    fn add(
+        &mut self,
+        symbolizer: &Symbolizer,
+        pid: u32,
+        Wanted { rules, locks, .. }: Wanted<'_>,
+        which: &[usize],
+        first: bool,
+    ) {
+        self.add_modules(symbolizer, pid, which);
+        locks_spec::add(self, symbolizer, pid, locks, which, rules.len(), first);
+        function_plan::add(self, symbolizer, pid, rules, which, first);
     }
 
     /// Adds the probes of modules that were loaded later, by their indices.
@@ -236,12 +269,10 @@ impl Plan {
         &mut self,
         symbolizer: &Symbolizer,
         pid: u32,
-        (rules, locks): (&[Rule], &[LockRule]),
+        wanted: Wanted<'_>,
         late: &[usize],
     ) {
-        self.add_modules(symbolizer, pid, late);
-        locks_spec::add(self, symbolizer, pid, locks, late, rules.len(), false);
-        function_plan::add(self, symbolizer, pid, rules, late, false);
+        self.add(symbolizer, pid, wanted, late, false);
     }
 
     fn add_modules(&mut self, symbolizer: &Symbolizer, pid: u32, which: &[usize]) {
@@ -474,7 +505,7 @@ impl Planner<'_, '_> {
         };
         let file = file_for_kernel(self.pid, self.module);
         self.plan.probes.push(PlannedProbe {
-            point: ProbePoint { program, file, offset: offset.0, cookie: cookie.0 },
+            point: ProbePoint { program, file, offset: offset.0, cookie: cookie.0, touch: None },
             address,
             cost,
             what,

@@ -337,6 +337,7 @@ impl Following {
                 file,
                 offset: offset.0,
                 cookie: who.tgid.into(),
+                touch: None,
             };
             let refusals = self.kernel.attach_probes(who.plan, vec![point]);
             let refusals = refusals.map_err(|error| error.to_string())?;

@@ -137,7 +137,7 @@ impl Image {
     ) -> Result<Self, RunError> {
         let pid = who.pid;
         let symbolizer = Symbolizer::from_pid(pid)?;
-        let plan = Plan::of(&symbolizer, pid, &options.rules, &options.locks);
+        let plan = Plan::of(&symbolizer, pid, options.wanted());
         if first && let Some(error) = must_match(&plan, options.follow_forks) {
             return Err(error.clone().into());
         }
@@ -372,8 +372,7 @@ impl Image {
         }
         self.plan.sites = self.source.take_sites();
         let first_site = self.plan.sites.len();
-        let rules = (&*self.options.rules, &*self.options.locks);
-        self.plan.extend(&self.source.symbolizer, pid, rules, &late);
+        self.plan.extend(&self.source.symbolizer, pid, self.options.wanted(), &late);
         let shared = std::mem::take(&mut self.plan.shared);
         let attached = self.attach(kernel, first_site, thread);
         self.source.set_sites(std::mem::take(&mut self.plan.sites));
