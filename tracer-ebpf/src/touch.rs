@@ -6,10 +6,10 @@ use aya_ebpf::{
         bpf_get_attach_cookie, bpf_get_current_task, bpf_probe_read_kernel, bpf_probe_read_user,
     },
     macros::{map, uprobe},
-    maps::HashMap,
+    maps::{HashMap, PerCpuArray},
     programs::ProbeContext,
 };
-use tracer_ebpf::{Class, Cookie, Kind, Operand, PairRecord, SyncRecord, Touch};
+use tracer_ebpf::{Class, Cookie, Kind, Operand, PairRecord, SyncRecord, TOUCH_GROUPS, Touch};
 
 use crate::{
     debug_log,
@@ -23,6 +23,10 @@ use crate::{
 #[map]
 static TOUCHES: HashMap<u32, Touch> =
     HashMap::with_max_entries(1 << 18, aya_ebpf::bindings::BPF_F_NO_PREALLOC);
+
+/// What the hits of each group have cost so far.
+#[map]
+static COSTS: PerCpuArray<u64> = PerCpuArray::with_max_entries(TOUCH_GROUPS, 0);
 
 /// The zero and the direction flag.
 const ZERO: u64 = 1 << 6;
@@ -38,6 +42,10 @@ pub fn touch(ctx: ProbeContext) -> u32 {
     let Some(tid) = traced_at(site) else { return 0 };
     // SAFETY: nobody writes a descriptor once its probe is attached.
     let Some(touch) = (unsafe { TOUCHES.get(site) }) else { return 0 };
+    if let Some(costs) = COSTS.get_ptr_mut(u32::from(touch.group) % TOUCH_GROUPS) {
+        // SAFETY: this CPU's own number; one hit that is not counted does not matter.
+        unsafe { *costs += u64::from(touch.cost) };
+    }
     // SAFETY: the kernel hands a valid `pt_regs`.
     let regs = unsafe { &*ctx.regs };
     let registers = registers(regs);

@@ -202,6 +202,8 @@ enum Hold {
 struct Attached {
     plan: u32,
     file: PathBuf,
+    /// Of touches.
+    group: Option<u16>,
     hold: Hold,
 }
 
@@ -222,6 +224,8 @@ pub struct Kernel {
     limit: Option<u32>,
     /// Whether that process's main thread has ended, and its probes have no limit any more.
     is_anchored: bool,
+    /// How many groups of touches there are.
+    touch_groups: u32,
     /// Watchpoints that were set.
     watchpoints: Vec<OwnedFd>,
     /// Watchpoints that are kept for ranges that become known later; each has one event for each thread that there
@@ -260,6 +264,7 @@ impl Kernel {
             // thread; the programs check the process themselves.
             limit: (kernel_release() >= (6, 12) && !options.follow).then_some(options.process),
             is_anchored: false,
+            touch_groups: 0,
             watchpoints: Vec::new(),
             spare: Vec::new(),
             ebpf,
@@ -376,20 +381,21 @@ impl Kernel {
         plan: u32,
         points: &[ProbePoint],
     ) -> Result<Vec<Refusal>, KernelError> {
-        let mut groups: BTreeMap<(ProbeProgram, &Path), Vec<usize>> = BTreeMap::new();
+        let mut groups: BTreeMap<(ProbeProgram, &Path, Option<u16>), Vec<usize>> = BTreeMap::new();
         // Of several probes at one place the kernel calls the last one first (`kernel/events/uprobes.c`,
         // `consumer_add`).
         for (index, point) in points.iter().enumerate().rev() {
-            groups.entry((point.program, &point.file)).or_default().push(index);
+            let group = point.touch.map(|touch| touch.group);
+            groups.entry((point.program, &point.file, group)).or_default().push(index);
         }
         let mut refusals = Vec::new();
-        for ((program, file), indices) in groups {
+        for ((program, file, group), indices) in groups {
             if self.multi.is_none() {
                 for index in indices {
                     match self.attach_single(&points[index]) {
                         Ok(link) => {
                             let (file, hold) = (file.to_owned(), Hold::Single(program, link));
-                            self.probes.push(Attached { plan, file, hold });
+                            self.probes.push(Attached { plan, file, group, hold });
                         }
                         Err(error) => refusals.push(Refusal { index, error }),
                     }
@@ -400,7 +406,7 @@ impl Kernel {
             while let Some(stretch) = stretches.pop() {
                 let offsets: Vec<u64> = stretch.iter().map(|&index| points[index].offset).collect();
                 let cookies: Vec<u64> = stretch.iter().map(|&index| points[index].cookie).collect();
-                match self.link_probes(plan, program, file, &offsets, &cookies) {
+                match self.link_probes((plan, group), program, file, &offsets, &cookies) {
                     Ok(()) => {}
                     Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
                         return Err(KernelError::NotPermitted);
@@ -419,7 +425,7 @@ impl Kernel {
 
     fn link_probes(
         &mut self,
-        plan: u32,
+        (plan, group): (u32, Option<u16>),
         program: ProbeProgram,
         file: &Path,
         offsets: &[u64],
@@ -438,7 +444,7 @@ impl Kernel {
         let limit = self.limit.filter(|_| !self.is_anchored);
         let (path, flags) = (Path::new(&path), program.flags());
         let link = bpf::attach_uprobe_multi(loaded, path, offsets, cookies, flags, limit)?;
-        self.probes.push(Attached { plan, file: file.to_owned(), hold: Hold::Link(link) });
+        self.probes.push(Attached { plan, file: file.to_owned(), group, hold: Hold::Link(link) });
         Ok(())
     }
 
@@ -451,6 +457,19 @@ impl Kernel {
         program.attach(at, &point.file, UProbeScope::AllProcesses).map_err(io::Error::other)
     }
 
+    /// Detaches the touches of a plan that are of one of these groups; returns them, to be attached again.
+    pub fn detach_touches(&mut self, plan: u32, groups: &BTreeSet<u16>) -> Vec<ProbePoint> {
+        let is_one = |group: Option<u16>| group.is_some_and(|group| groups.contains(&group));
+        let goes = |probe: &mut Attached| probe.plan == plan && is_one(probe.group);
+        let holds: Vec<Hold> = self.probes.extract_if(.., goes).map(|probe| probe.hold).collect();
+        let goes = |(other, point): &mut (u32, ProbePoint)| {
+            *other == plan && is_one(point.touch.map(|touch| touch.group))
+        };
+        let points = self.points.extract_if(.., goes).map(|(_, point)| point).collect();
+        self.let_go(holds);
+        points
+    }
+
     /// Detaches a plan's probes in files for which `gone` holds.
     pub fn detach_probes(&mut self, plan: u32, gone: impl Fn(&Path) -> bool) {
         let goes = |probe: &mut Attached| probe.plan == plan && gone(&probe.file);
@@ -458,6 +477,11 @@ impl Kernel {
         let goes = |(other, point): &mut (u32, ProbePoint)| *other == plan && gone(&point.file);
         let points: Vec<_> = self.points.extract_if(.., goes).collect();
         self.forget_touches(&points);
+        self.let_go(holds);
+        self.files.retain(|(other, file), _| *other != plan || !gone(file));
+    }
+
+    fn let_go(&mut self, holds: Vec<Hold>) {
         let mut links = Vec::new();
         for hold in holds {
             match hold {
@@ -470,7 +494,6 @@ impl Kernel {
             }
         }
         drop_side_by_side(links);
-        self.files.retain(|(other, file), _| *other != plan || !gone(file));
     }
 
     /// The traced process has a program again that starts with a main thread; its watchpoints are gone.
@@ -502,7 +525,7 @@ impl Kernel {
         for ((plan, file), offsets) in places {
             let offsets: Vec<u64> = offsets.into_iter().collect();
             let cookies = vec![0; offsets.len()];
-            self.link_probes(plan, ProbeProgram::Anchor, &file, &offsets, &cookies)?;
+            self.link_probes((plan, None), ProbeProgram::Anchor, &file, &offsets, &cookies)?;
         }
         Ok(())
     }

@@ -2,6 +2,7 @@
 //! left out and counted. What the ids stand for can be asked afterwards.
 
 mod modules;
+mod touches;
 
 use std::collections::VecDeque;
 
@@ -17,6 +18,8 @@ use super::{
     access::{self, AccessKind},
     frames::{Change, Frame, Frames},
     location::{Location, Locations},
+    memory::Memory,
+    sharing::Sharing,
     sync::{Call, Known, SyncObjects},
 };
 use crate::{
@@ -162,6 +165,11 @@ pub struct Source {
     leader: (u32, bool),
     new_shared: Vec<(u32, RegistersRecord)>,
     frames: Frames,
+    memory: Memory,
+    /// Used again for each access.
+    touched: Vec<VarId>,
+    /// What is worth a watchpoint.
+    pub sharing: Sharing,
 }
 
 impl Source {
@@ -202,6 +210,9 @@ impl Source {
             leader: (pid, false),
             new_shared: Vec::new(),
             frames: Frames::default(),
+            memory: Memory::default(),
+            touched: Vec::new(),
+            sharing: Sharing::default(),
         }
     }
 
@@ -217,6 +228,7 @@ impl Source {
         match record {
             Record::Region(kind, record) => self.region(*kind, record, sink),
             Record::Sync(kind, record) => self.sync(*kind, record, 0, sink),
+            Record::Pair(Kind::Touch, record) => self.touch(record, sink),
             Record::Pair(kind, record) => self.sync(*kind, &record.call, record.second, sink),
             Record::Thread(kind, record) => self.thread_record(*kind, record, sink),
             Record::Access(record) => self.access(record, sink),

@@ -21,5 +21,7 @@ pub mod placement;
 pub mod plan;
 pub mod select;
 pub mod slow_paths;
+mod touch_plan;
+pub mod touches;
 pub mod values;
 pub mod watch;

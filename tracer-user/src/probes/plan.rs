@@ -19,6 +19,8 @@ use super::{
     placement::{self, Cost},
     select::Rule,
     slow_paths::Fast,
+    touch_plan,
+    touches::Coverage,
 };
 use crate::{
     kernel::{ProbePoint, ProbeProgram},
@@ -85,8 +87,17 @@ pub struct InlinedPlace {
 pub struct TouchPlace {
     /// The instruction.
     pub instruction: ProcessAddr,
-    /// Whether it is of a lock's own code: what it touches is the lock, which other probes see.
-    pub is_of_lock: bool,
+    /// The number of its group.
+    pub group: usize,
+}
+
+/// The instructions of a function that are probed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TouchGroup {
+    /// The function's name.
+    pub function: String,
+    /// How many of its accesses are seen.
+    pub coverage: Coverage,
 }
 
 /// A place in a function that is a region.
@@ -187,6 +198,8 @@ pub struct Plan {
     pub shared: Vec<(ProcessAddr, SharedVariable)>,
     /// The functions that are regions; a function's number is its index.
     pub functions: Vec<WatchedFunction>,
+    /// Groups of probes on instructions that touch memory; a group's number is its index.
+    pub touch_groups: Vec<TouchGroup>,
     /// Functions that take locks and are no regions.
     pub unwatched: Vec<UnwatchedFunction>,
     /// Rules that match nothing so far, by their indices, and why.
@@ -255,13 +268,14 @@ impl Plan {
         &mut self,
         symbolizer: &Symbolizer,
         pid: u32,
-        Wanted { rules, locks, .. }: Wanted<'_>,
+        Wanted { rules, locks, accesses }: Wanted<'_>,
         which: &[usize],
         first: bool,
     ) {
         self.add_modules(symbolizer, pid, which);
         locks_spec::add(self, symbolizer, pid, locks, which, rules.len(), first);
         function_plan::add(self, symbolizer, pid, rules, which, first);
+        touch_plan::add(self, symbolizer, pid, accesses, which);
     }
 
     /// Adds the probes of modules that were loaded later, by their indices.
