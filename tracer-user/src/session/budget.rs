@@ -6,11 +6,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How often costs are looked at.
-pub(super) const TICK: Duration = Duration::from_millis(20);
-
 /// What may be spent before the program has done much, in nanoseconds.
 const START: u64 = 10_000_000;
+
+/// What each group may cost where it is only to be learned what it touches, in nanoseconds.
+const LESSON: u64 = 2_000_000;
 
 /// How full the budget may be, in percent, when something is attached again.
 const ROOM: u64 = 70;
@@ -20,6 +20,8 @@ const ROOM: u64 = 70;
 pub(super) struct Budget {
     /// What may be spent, in percent of the time that the program would take without.
     percent: u64,
+    /// Groups are detached for good once it is known what they touch.
+    learns: bool,
     /// What each group has cost, when it was looked at last.
     costs: Vec<u64>,
     groups: BTreeMap<u16, Group>,
@@ -47,14 +49,20 @@ pub(super) struct Change {
 }
 
 impl Budget {
-    /// Of so many percent; `None` without a limit.
+    /// Of so many percent.
     pub(super) fn new(percent: u32) -> Self {
         Self {
             percent: percent.into(),
+            learns: false,
             costs: Vec::new(),
             groups: BTreeMap::new(),
             started: Instant::now(),
         }
+    }
+
+    /// Of so many percent, with groups that are attached only until it is known what they touch.
+    pub(super) fn to_learn(percent: u32) -> Self {
+        Self { learns: true, ..Self::new(percent) }
     }
 
     /// Decides by the time that the processors have worked for the program, what each group has cost so far, and what
@@ -92,6 +100,11 @@ impl Budget {
                 rest -= latest;
                 change.detach.insert(number);
             }
+        } else if self.learns {
+            let taught = self.groups.iter().filter(|(number, group)| {
+                group.detached.is_none() && costs[usize::from(**number)] >= LESSON
+            });
+            change.detach.extend(taught.map(|(&number, _)| number));
         } else if spent < allowed / 100 * ROOM {
             let detached = self.groups.iter().filter(|(_, group)| group.detached.is_some());
             // The cheapest first: others may never fit.

@@ -13,6 +13,7 @@ use tracer_ebpf::{CLASSES, Class};
 
 use super::{
     RunError, RunOptions, breakpoints,
+    control::Control,
     leaderless::follow_without_leader,
     linker,
     names::LiveNames,
@@ -94,6 +95,7 @@ pub struct Image {
     is_leaderless: bool,
     lost_before: [(Class, u64); CLASSES.len()],
     started: Instant,
+    control: Option<Control>,
 }
 
 /// A program that is not traced any more; names are still to be looked up.
@@ -163,6 +165,7 @@ impl Image {
                 "hardware watchpoints do not fire on this machine: no access was seen".to_owned(),
             );
         }
+        image.control = Control::new(&options.accesses, kernel, pid, image.who.plan);
         image.source.set_sites(std::mem::take(&mut image.plan.sites));
         for range in watches.ranges {
             image.source.add_watch(range);
@@ -206,6 +209,7 @@ impl Image {
             is_leaderless: false,
             lost_before: kernel.lost(),
             started: Instant::now(),
+            control: None,
             who,
         }
     }
@@ -421,6 +425,16 @@ impl Image {
         }
     }
 
+    /// Sees to it that what is seen of memory costs no more than it may.
+    pub fn keep_within_budget(&mut self, kernel: &mut Kernel) {
+        if let Some(control) = &mut self.control
+            && let Err(error) = control.tick(kernel)
+        {
+            self.notes.push(format!("memory accesses were not seen any more: {error}"));
+            self.control = None;
+        }
+    }
+
     /// Adds to what is said of what was not seen.
     pub fn note(&mut self, note: String) {
         self.notes.push(note);
@@ -435,6 +449,9 @@ impl Image {
             *count -= before;
         }
         let process = self.process(end);
+        if let Some(control) = &self.control {
+            self.notes.extend(control.unseen(&self.plan.touch_groups));
+        }
         let Self { who, source, plan, options, skipped, summary, mut notes, values, .. } = self;
         if who.parent.is_none()
             && let Some(unseen) = unseen_hits(kernel, &source, &lost)

@@ -1,6 +1,8 @@
 //! One run: start the program, attach, let it go, check or record while it runs, report. Each step is in a file of its own;
 //! this one says in which order, and what is undone when a step fails.
 
+mod budget;
+mod control;
 pub mod following;
 pub mod image;
 mod leaderless;
