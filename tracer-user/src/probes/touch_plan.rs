@@ -36,10 +36,12 @@ pub(super) fn add(
         let wanted =
             |pattern: &super::select::Pattern| pattern.is_about(&module.name(), is_program);
         let roots = roots(plan, module);
-        if roots.is_empty() && !accesses.also.iter().any(wanted) {
+        let is_whole = is_program && plan.has_regions && accesses.level.samples();
+        if roots.is_empty() && !is_whole && !accesses.also.iter().any(wanted) {
             continue;
         }
         let functions = Functions::of(file);
+        let is_whole = is_whole && is_small(&functions);
         let mut chosen: BTreeSet<usize> =
             roots.into_iter().filter_map(|root| functions.containing(root)).collect();
         chosen = called(file, &functions, chosen, accesses.depth);
@@ -47,7 +49,8 @@ pub(super) fn add(
             let matches = |pattern: &&super::select::Pattern| {
                 wanted(pattern) && pattern.matches(&function.symbol, &function.name)
             };
-            if !function.is_startup() && accesses.also.iter().any(|pattern| matches(&pattern)) {
+            let is_wanted = is_whole || accesses.also.iter().any(|pattern| matches(&pattern));
+            if is_wanted && !function.is_startup() {
                 chosen.insert(index);
             }
         }
@@ -57,6 +60,15 @@ pub(super) fn add(
             planner.touches(&functions, index, &known);
         }
     }
+}
+
+/// Whether a program has so little code that all of it may be probed: what gets into a region need not be one. What is
+/// too costly while it runs is detached then.
+fn is_small(functions: &Functions) -> bool {
+    /// So many bytes of code are decoded in a tenth of a second, and have some ten thousand accesses.
+    const SMALL: u64 = 1 << 18;
+    let length = |function: &super::functions::Function| function.end.0 - function.start.0;
+    functions.iter().map(length).sum::<u64>() <= SMALL
 }
 
 /// What a hit costs, in units of 100 nanoseconds.
