@@ -231,6 +231,8 @@ pub struct Kernel {
     /// Watchpoints that are kept for ranges that become known later; each has one event for each thread that there
     /// was then.
     spare: Vec<Vec<OwnedFd>>,
+    /// Watchpoints that are moved all the time.
+    samples: Vec<Vec<OwnedFd>>,
 }
 
 impl Kernel {
@@ -267,6 +269,7 @@ impl Kernel {
             touch_groups: 0,
             watchpoints: Vec::new(),
             spare: Vec::new(),
+            samples: Vec::new(),
             ebpf,
         };
         if !options.perf_probes {
@@ -502,6 +505,7 @@ impl Kernel {
         drop_side_by_side(std::mem::take(&mut self.links));
         self.watchpoints.clear();
         self.spare.clear();
+        self.samples.clear();
     }
 
     /// Keeps the probes of a process whose main thread has ended, by a program that does nothing, at the same places and
@@ -601,7 +605,52 @@ impl Kernel {
     /// (`kernel/events/core.c`, `bpf_overflow_handler`).
     #[must_use]
     pub fn hits(&self) -> Option<u64> {
-        self.watchpoints.iter().map(|event| perf::hits(event.as_fd()).ok()).sum()
+        let samples = self.samples.iter().flatten();
+        self.watchpoints.iter().chain(samples).map(|event| perf::hits(event.as_fd()).ok()).sum()
+    }
+
+    /// Keeps watchpoints in these threads, and in all that they will create, that can be moved as often as one likes: as
+    /// many as there are, up to this number. Returns how many.
+    pub fn keep_samples(&mut self, threads: &[u32], number: usize) -> usize {
+        while self.samples.len() < number {
+            let reserved: io::Result<Vec<OwnedFd>> = threads
+                .iter()
+                .map(|&thread| {
+                    let event = perf::reserve_breakpoint(thread)?;
+                    let link = self.link_access(&event)?;
+                    self.links.push(link);
+                    Ok(event)
+                })
+                .collect();
+            match reserved {
+                Ok(events) => self.samples.push(events),
+                Err(_) => break,
+            }
+        }
+        self.samples.len()
+    }
+
+    /// Moves a watchpoint that can be moved to a range, or stops it.
+    ///
+    /// # Errors
+    ///
+    /// See [`perf::move_breakpoint`].
+    pub fn sample(&mut self, number: usize, range: Option<(u64, u64)>) -> io::Result<()> {
+        let events = self.samples.get(number).into_iter().flatten();
+        let mut events = events.map(|event| event.as_fd());
+        match range {
+            Some((address, length)) => {
+                events.try_for_each(|event| perf::move_breakpoint(event, address, length))
+            }
+            None => events.try_for_each(perf::stop_breakpoint),
+        }
+    }
+
+    /// How often a watchpoint that can be moved was hit so far, wherever it was.
+    #[must_use]
+    pub fn sample_hits(&self, number: usize) -> u64 {
+        let events = self.samples.get(number).into_iter().flatten();
+        events.filter_map(|event| perf::hits(event.as_fd()).ok()).sum()
     }
 
     /// The stream of records; once.
@@ -629,7 +678,7 @@ impl Kernel {
 
     /// Detaches everything.
     pub fn detach(self) {
-        let Self { ebpf, multi, links, probes, watchpoints, spare, .. } = self;
+        let Self { ebpf, multi, links, probes, watchpoints, spare, samples, .. } = self;
         let probes = probes.into_iter().filter_map(|probe| match probe.hold {
             Hold::Link(link) => Some(link),
             // They go with the program.
@@ -639,7 +688,7 @@ impl Kernel {
             scope.spawn(move || drop((ebpf, multi)));
             drop_side_by_side(links.into_iter().chain(probes).collect());
         });
-        drop((watchpoints, spare));
+        drop((watchpoints, spare, samples));
     }
 
     /// The programs' log, when they were loaded with it, to be passed to `logger`.
