@@ -8,6 +8,7 @@ mod epoch;
 mod inlined;
 mod jump;
 mod lock;
+mod memory;
 mod region;
 mod registers;
 mod stop;

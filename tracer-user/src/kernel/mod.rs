@@ -95,6 +95,14 @@ pub enum ProbeProgram {
     Inlined,
     /// Beside an instruction that touches memory.
     Touch,
+    /// Entries of functions that give memory out.
+    AllocEnter,
+    /// Returns of those that nothing unwinds.
+    AllocReturn,
+    /// `ret` instructions of the others.
+    AllocEnd,
+    /// Entries of functions that take memory back.
+    Free,
     /// Where the process is to be stopped that the cookie names.
     Halt,
     /// Where the dynamic linker tells debuggers of changes.
@@ -104,7 +112,7 @@ pub enum ProbeProgram {
 }
 
 impl ProbeProgram {
-    const ALL: [Self; 13] = [
+    const ALL: [Self; 17] = [
         Self::Region,
         Self::Shared,
         Self::CallEnter,
@@ -115,6 +123,10 @@ impl ProbeProgram {
         Self::Jump,
         Self::Inlined,
         Self::Touch,
+        Self::AllocEnter,
+        Self::AllocReturn,
+        Self::AllocEnd,
+        Self::Free,
         Self::Halt,
         Self::Libraries,
         Self::Anchor,
@@ -132,6 +144,10 @@ impl ProbeProgram {
             Self::Jump => "jump",
             Self::Inlined => "inlined",
             Self::Touch => "touch",
+            Self::AllocEnter => "alloc_enter",
+            Self::AllocReturn => "alloc_return",
+            Self::AllocEnd => "alloc_end",
+            Self::Free => "free",
             Self::Halt => "halt",
             Self::Libraries => "libraries",
             Self::Anchor => "anchor",
@@ -140,7 +156,7 @@ impl ProbeProgram {
 
     const fn flags(self) -> u32 {
         match self {
-            Self::CallReturn => bpf::UPROBE_MULTI_RETURN,
+            Self::CallReturn | Self::AllocReturn => bpf::UPROBE_MULTI_RETURN,
             _ => 0,
         }
     }

@@ -181,10 +181,18 @@ impl Memory {
     /// The stack of a thread that is to start: below its thread pointer, in the memory that was mapped or allocated for
     /// it. Where that was not seen, as much as stacks have by default. Whatever was there before has ended: the C
     /// library gives out the stacks of threads that have ended, and that is not seen otherwise.
-    pub fn stack_begins(&mut self, thread: ThreadId, pointer: u64, sink: &mut impl FnMut(Op)) {
+    ///
+    /// Returns what is taken for the stack.
+    pub fn stack_begins(
+        &mut self,
+        thread: ThreadId,
+        pointer: u64,
+        sink: &mut impl FnMut(Op),
+    ) -> Range<u64> {
         let range = self.blocks.around_stack(pointer);
         self.forget(range.clone(), sink);
-        self.blocks.add_stack(thread, range);
+        self.blocks.add_stack(thread, range.clone());
+        range
     }
 
     /// What a variable is, or was.
@@ -204,6 +212,12 @@ impl Memory {
     #[must_use]
     pub fn block(&self, address: u64) -> Option<&Block> {
         self.blocks.around(address)
+    }
+
+    /// The allocated block that begins at an address.
+    #[must_use]
+    pub fn block_at(&self, address: u64) -> Option<&Block> {
+        self.blocks.beginning_at(address)
     }
 
     /// How many ids have been given out.

@@ -1,6 +1,6 @@
 //! Which memory is worth a watchpoint: what threads share, as far as that was seen.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::Range};
 
 use checker::event::ThreadId;
 use rustc_hash::FxHashMap;
@@ -17,8 +17,8 @@ pub struct Word {
     pub is_shared: bool,
     /// Whether somebody wrote.
     pub is_written: bool,
-    /// The bytes that were touched: a bit each.
-    pub bytes: u8,
+    /// The least that was touched at once: its offset and its length in bytes.
+    least: (u8, u8),
 }
 
 /// What was seen of all words.
@@ -37,16 +37,18 @@ impl Sharing {
         while at < end {
             let start = at & !7;
             let stop = end.min(start + 8);
-            let bits = ((1_u16 << (stop - start)) - (1 << (at - start))) as u8;
+            let touched = ((at - start) as u8, (stop - at) as u8);
             let word = self.words.entry(start).or_insert(Word {
                 first: thread,
                 is_shared: false,
                 is_written: false,
-                bytes: 0,
+                least: touched,
             });
             word.is_shared |= word.first != thread;
             word.is_written |= writes;
-            word.bytes |= bits;
+            if touched.1 < word.least.1 {
+                word.least = touched;
+            }
             at = stop;
         }
         if self.words.len() > MAX_WORDS {
@@ -59,7 +61,7 @@ impl Sharing {
     }
 
     /// Memory was given back.
-    pub fn forget(&mut self, start: u64, end: u64) {
+    pub fn forget(&mut self, &Range { start, end }: &Range<u64>) {
         if end - start > 8 * self.words.len() as u64 {
             self.words.retain(|&word, _| word + 8 <= start || word >= end);
             return;
@@ -69,6 +71,12 @@ impl Sharing {
             self.words.remove(&word);
             word += 8;
         }
+    }
+
+    /// Whether more than one thread has touched what is at an address.
+    #[must_use]
+    pub fn is_shared(&self, address: u64) -> bool {
+        self.words.get(&(address & !7)).is_some_and(|word| word.is_shared)
     }
 
     /// What is worth watching, by address: what is written, shared first.
@@ -83,8 +91,8 @@ impl Word {
     /// The part of the word that a watchpoint is to hold: its offset and length, 1, 2, 4 or 8 and aligned to that.
     #[must_use]
     pub fn part(self) -> (u64, u64) {
-        let (low, high) =
-            (self.bytes.trailing_zeros() as u64, 7 - u64::from(self.bytes.leading_zeros()));
+        let low = u64::from(self.least.0);
+        let high = u64::from(self.least.0 + self.least.1 - 1);
         let fits = |length: u64| low / length == high / length;
         let length = [1, 2, 4, 8].into_iter().find(|&length| fits(length)).unwrap_or(8);
         (low / length * length, length)
@@ -108,7 +116,7 @@ mod tests {
         sharing.touched(B, 0x1004, 4, true);
         let found: Vec<(bool, u64)> = sharing.candidates().into_keys().collect();
         assert_eq!(found, [(false, 0x1000), (true, 0x2000)]);
-        sharing.forget(0x1000, 0x1008);
+        sharing.forget(&(0x1000..0x1008));
         assert_eq!(sharing.candidates().len(), 1);
     }
 

@@ -7,7 +7,10 @@ use tracer_ebpf::{Cookie, Kind};
 
 pub use super::function_plan::SelectError;
 use super::{
-    accesses::Accesses,
+    accesses::{Accesses, Level},
+    allocators::{
+        ALLOCATORS, Allocator, AllocatorPoint, CPP_ALLOCATORS, allocator_points, is_over_malloc,
+    },
     call_points::{CallPoint, call_points},
     calls::{CALLS, CallSpec},
     constants,
@@ -65,6 +68,11 @@ pub enum SiteKind {
     Touch(TouchPlace),
     /// A function by which control leaves frames without their returns.
     Leaving(Leaving),
+    /// A function that gives memory out or takes it back.
+    Allocator {
+        /// What it does.
+        role: Allocator,
+    },
     /// The entry of a function whose exits could not all be probed: its records count for nothing.
     Unwatched,
 }
@@ -183,6 +191,14 @@ pub struct Wanted<'options> {
     pub locks: &'options [LockRule],
     /// What is to be seen of memory.
     pub accesses: &'options Accesses,
+    /// Whether the user names what is to be watched.
+    pub watches: bool,
+}
+
+impl Wanted<'_> {
+    fn sees_memory(&self) -> bool {
+        self.watches || self.accesses.level != Level::Sync
+    }
 }
 
 /// All probes for a process.
@@ -204,6 +220,8 @@ pub struct Plan {
     pub unwatched: Vec<UnwatchedFunction>,
     /// Rules that match nothing so far, by their indices, and why.
     pub unmatched: Vec<(usize, SelectError)>,
+    /// Whether memory accesses are seen, so that it matters when memory is given out and taken back.
+    pub sees_memory: bool,
     /// Whether there are regions, so that it matters how functions are left.
     pub(super) has_regions: bool,
 }
@@ -258,7 +276,7 @@ impl Plan {
     /// Plans the probes of a process from its modules.
     #[must_use]
     pub fn of(symbolizer: &Symbolizer, pid: u32, wanted: Wanted<'_>) -> Self {
-        let mut plan = Self::default();
+        let mut plan = Self { sees_memory: wanted.sees_memory(), ..Self::default() };
         let all: Vec<usize> = (0..symbolizer.modules().len()).collect();
         plan.add(symbolizer, pid, wanted, &all, true);
         plan
@@ -268,7 +286,7 @@ impl Plan {
         &mut self,
         symbolizer: &Symbolizer,
         pid: u32,
-        Wanted { rules, locks, accesses }: Wanted<'_>,
+        Wanted { rules, locks, accesses, .. }: Wanted<'_>,
         which: &[usize],
         first: bool,
     ) {
@@ -290,6 +308,7 @@ impl Plan {
     }
 
     fn add_modules(&mut self, symbolizer: &Symbolizer, pid: u32, which: &[usize]) {
+        let saw_memory = self.sees_memory;
         for module in which.iter().filter_map(|&index| symbolizer.modules().nth(index)) {
             match module.file() {
                 Ok(file) => {
@@ -302,6 +321,21 @@ impl Plan {
                     what: format!("everything in {}", module.name()),
                     reason: error.to_string(),
                 }),
+            }
+        }
+        let names_shared = |site: &Site| matches!(site.kind, SiteKind::Marker(Meaning::Shared(_)));
+        self.sees_memory |= !self.shared.is_empty() || self.sites.iter().any(names_shared);
+        if !self.sees_memory {
+            return;
+        }
+        // The first to name a variable may come late: then nobody's allocators were probed before.
+        let all: Vec<usize> = (0..symbolizer.modules().len()).collect();
+        for &index in if saw_memory { which } else { &all } {
+            let Some(module) = symbolizer.modules().nth(index).filter(|one| !one.is_gone()) else {
+                continue;
+            };
+            if let Ok(file) = module.file() {
+                Planner { plan: self, module, file, pid }.allocators();
             }
         }
     }
@@ -490,6 +524,49 @@ impl Planner<'_, '_> {
             self.add_probe(program, address, Cookie::new(kind, site).with(flags).deep(depth), what);
         }
         true
+    }
+
+    fn allocators(&mut self) {
+        let file = self.file;
+        let over_malloc = is_over_malloc(&self.module.name());
+        let mut known: Vec<LinkAddr> = Vec::new();
+        for spec in ALLOCATORS.iter().chain(CPP_ALLOCATORS.iter().filter(|_| !over_malloc)) {
+            let what = format!("{} in {}", spec.name, self.module.name());
+            for symbol in file.symbols_named(spec.name) {
+                if !symbol.kind.is_function() || known.contains(&symbol.address) {
+                    continue;
+                }
+                known.push(symbol.address);
+                match allocator_points(file, spec.role, symbol.address) {
+                    Ok(points) => self.allocator(spec.role, symbol.address, &what, points),
+                    Err(error) => self.skip(what.clone(), error.to_string()),
+                }
+            }
+        }
+    }
+
+    fn allocator(
+        &mut self,
+        role: Allocator,
+        start: LinkAddr,
+        what: &str,
+        points: Vec<AllocatorPoint>,
+    ) {
+        let Some(address) = self.module.process_address(start) else { return };
+        let site = self.add_site(address, SiteKind::Allocator { role });
+        for AllocatorPoint { program, address, kind, flags, depth } in points {
+            // Functions that jump into one another share their ends.
+            let known = |probe: &PlannedProbe| {
+                probe.point.program == program
+                    && Some(probe.address) == self.module.process_address(address)
+            };
+            if program == ProbeProgram::AllocEnd && self.plan.probes.iter().any(known) {
+                continue;
+            }
+            let is_return = matches!(program, ProbeProgram::AllocReturn | ProbeProgram::AllocEnd);
+            let what = if is_return { format!("return of {what}") } else { what.to_owned() };
+            self.add_probe(program, address, Cookie::new(kind, site).with(flags).deep(depth), what);
+        }
     }
 
     pub(super) fn add_site(&mut self, address: ProcessAddr, kind: SiteKind) -> u32 {

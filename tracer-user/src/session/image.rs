@@ -165,7 +165,10 @@ impl Image {
                 "hardware watchpoints do not fire on this machine: no access was seen".to_owned(),
             );
         }
-        image.control = Control::new(&options.accesses, kernel, pid, image.who.plan);
+        let threads =
+            watches::threads(pid).map_err(RunError::system("cannot list the program's threads"))?;
+        let process = (pid, &*threads);
+        image.control = Control::new(&options.accesses, kernel, process, image.who.plan);
         image.source.set_sites(std::mem::take(&mut image.plan.sites));
         for range in watches.ranges {
             image.source.add_watch(range);
@@ -428,7 +431,7 @@ impl Image {
     /// Sees to it that what is seen of memory costs no more than it may.
     pub fn keep_within_budget(&mut self, kernel: &mut Kernel) {
         if let Some(control) = &mut self.control
-            && let Err(error) = control.tick(kernel)
+            && let Err(error) = control.tick(kernel, &mut self.source)
         {
             self.notes.push(format!("memory accesses were not seen any more: {error}"));
             self.control = None;
@@ -449,8 +452,9 @@ impl Image {
             *count -= before;
         }
         let process = self.process(end);
-        if let Some(control) = &self.control {
-            self.notes.extend(control.unseen(&self.plan.touch_groups));
+        if let Some(control) = self.control.take() {
+            let (unseen, _shares) = control.finish(kernel, &self.plan.touch_groups);
+            self.notes.extend(unseen);
         }
         let Self { who, source, plan, options, skipped, summary, mut notes, values, .. } = self;
         if who.parent.is_none()

@@ -13,6 +13,7 @@ mod not_seen;
 pub mod privileges;
 pub mod program;
 pub mod record;
+mod sampler;
 mod serial;
 pub mod spec;
 pub mod watches;
@@ -90,7 +91,12 @@ pub struct RunOptions {
 impl RunOptions {
     /// What the plans of its programs are made for.
     fn wanted(&self) -> Wanted<'_> {
-        Wanted { rules: &self.rules, locks: &self.locks, accesses: &self.accesses }
+        Wanted {
+            rules: &self.rules,
+            locks: &self.locks,
+            accesses: &self.accesses,
+            watches: !self.watch.is_empty(),
+        }
     }
 }
 
