@@ -20,6 +20,7 @@ use super::{
     not_seen::{not_seen, unseen_hits},
     privileges,
     record::{RecordError, Recorder},
+    seen,
     watches::{self, Watches},
 };
 use crate::{
@@ -452,10 +453,13 @@ impl Image {
             *count -= before;
         }
         let process = self.process(end);
+        let mut watched = Vec::new();
         if let Some(control) = self.control.take() {
-            let (unseen, _shares) = control.finish(kernel, &self.plan.touch_groups);
+            let (unseen, shares) = control.finish(kernel, &self.plan.touch_groups);
             self.notes.extend(unseen);
+            watched = shares;
         }
+        let memory = seen::memory(&self.plan.touch_groups, &watched);
         let Self { who, source, plan, options, skipped, summary, mut notes, values, .. } = self;
         if who.parent.is_none()
             && let Some(unseen) = unseen_hits(kernel, &source, &lost)
@@ -485,6 +489,7 @@ impl Image {
         let context = report::Context {
             not_seen: not_seen(&source, &lost, skipped, notes),
             summary: summary.with_elapsed(self.started.elapsed()),
+            memory,
             nesting: match options.checker.map(|options| options.regions) {
                 Some(checker::Regions::All) => report::Nesting::All,
                 Some(checker::Regions::Outermost) | None => report::Nesting::Outermost,
@@ -506,7 +511,10 @@ impl Finished {
     /// Looks names up, and writes them to the recording.
     #[must_use]
     pub fn report(self) -> Reported {
-        let Self { findings, mut names, context, recorder, process } = self;
+        let Self { findings, mut names, mut context, recorder, process } = self;
+        for share in context.memory.iter_mut().flat_map(|memory| &mut memory.watched) {
+            share.name = share.address.and_then(|address| names.memory(address, share.length));
+        }
         let report = report::assemble(&findings, &mut names, context);
         let recorded = recorder.map(|recorder| {
             let recorder = recorder?;

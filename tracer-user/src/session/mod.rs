@@ -14,6 +14,7 @@ pub mod privileges;
 pub mod program;
 pub mod record;
 mod sampler;
+mod seen;
 mod serial;
 pub mod spec;
 pub mod watches;
