@@ -20,5 +20,6 @@ pub mod placement;
 pub mod plan;
 pub mod select;
 pub mod slow_paths;
+pub mod touches;
 pub mod values;
 pub mod watch;
