@@ -9,7 +9,7 @@
 use core::mem::{offset_of, size_of};
 
 /// Changes whenever a layout or a meaning below changes; user space refuses an object of another version.
-pub const ABI_VERSION: u32 = 6;
+pub const ABI_VERSION: u32 = 7;
 
 /// How many return addresses a record carries, the innermost first; unused ones are 0.
 pub const FRAMES: usize = 6;
@@ -82,6 +82,8 @@ pub enum Kind {
     /// probe point, which may be some instructions away.
     Touch = 50,
     /// Memory was allocated or mapped ([`PairRecord`]: the object is its first byte, the second number how many bytes).
+    /// The detail is 1 where the block that was to be reallocated lives on, since that has failed; the second number is
+    /// then 0 if the size is not known.
     Alloc = 51,
     /// Memory is about to be freed or unmapped ([`PairRecord`]: the object is its first byte; the second number is how
     /// many bytes, 0 for all of the block that begins there).
@@ -293,6 +295,27 @@ impl Cookie {
     }
 }
 
+/// Flags of the cookies at functions that give memory out or take it back, in the place of those of [`Cookie`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryCall;
+
+impl MemoryCall {
+    /// How many bytes is in the second argument, not in the first.
+    pub const SECOND: u8 = 1;
+    /// It is in the third.
+    pub const THIRD: u8 = 2;
+    /// It is that number times the next argument.
+    pub const PRODUCT: u8 = 4;
+    /// The first argument is a block that is taken back at the entry; it lives on when the call fails.
+    pub const OLD: u8 = 8;
+    /// The size of the block that is taken back is in the second argument.
+    pub const OLD_SIZE: u8 = 16;
+    /// The result is an error number, and the address of the block where the first argument points to.
+    pub const INTO: u8 = 32;
+    /// The result is −1 when it fails, not 0.
+    pub const MAPS: u8 = 64;
+}
+
 /// How many low bits of a cookie's site tell the place; those above tell its plan. Programs that replace one another, or
 /// run side by side, have plans of their own, and files in common.
 pub const SITE_BITS: u32 = 20;
@@ -390,9 +413,16 @@ pub struct Touch {
     pub scale: u8,
     /// The register with the number of rounds of a repeated instruction; [`Operand::NONE`] for any other.
     pub rounds: u8,
+    /// What a hit costs, in units of 100 nanoseconds.
+    pub cost: u8,
+    /// Where the cost is added up, below [`TOUCH_GROUPS`].
+    pub group: u16,
     /// 0.
-    pub unused: [u8; 5],
+    pub unused: [u8; 2],
 }
+
+/// How many groups of touches have costs of their own.
+pub const TOUCH_GROUPS: u32 = 1 << 12;
 
 impl Touch {
     /// It reads.
@@ -419,10 +449,13 @@ pub enum Class {
     Thread = 2,
     /// Memory accesses.
     Access = 3,
+    /// Memory that is given out and taken back.
+    Memory = 4,
 }
 
 /// All classes, by their numbers.
-pub const CLASSES: [Class; 4] = [Class::Region, Class::Lock, Class::Thread, Class::Access];
+pub const CLASSES: [Class; 5] =
+    [Class::Region, Class::Lock, Class::Thread, Class::Access, Class::Memory];
 
 /// The registers at an `AVTRACE_SHARED` marker, from which user space computes the variable's address.
 #[repr(C)]
@@ -511,6 +544,8 @@ pub mod symbols {
     pub const PENDING: &str = "PENDING";
     /// A [`Touch`](super::Touch) for each site of [`Kind::Touch`](super::Kind::Touch).
     pub const TOUCHES: &str = "TOUCHES";
+    /// What the hits of each group of touches have cost so far, for each CPU.
+    pub const COSTS: &str = "COSTS";
     /// A `u32`: non-zero when instructions that touch memory are probed.
     pub const SEES_TOUCHES: &str = "SEES_TOUCHES";
 }

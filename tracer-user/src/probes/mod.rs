@@ -1,5 +1,7 @@
 //! What to probe, and where in the code. Attaching is done by `kernel`.
 
+pub mod accesses;
+pub mod allocators;
 pub mod call_points;
 pub mod calls;
 pub mod code_graph;
@@ -20,6 +22,7 @@ pub mod placement;
 pub mod plan;
 pub mod select;
 pub mod slow_paths;
+mod touch_plan;
 pub mod touches;
 pub mod values;
 pub mod watch;

@@ -13,6 +13,7 @@ use tracer_ebpf::{CLASSES, Class};
 
 use super::{
     RunError, RunOptions, breakpoints,
+    control::Control,
     leaderless::follow_without_leader,
     linker,
     names::LiveNames,
@@ -94,6 +95,7 @@ pub struct Image {
     is_leaderless: bool,
     lost_before: [(Class, u64); CLASSES.len()],
     started: Instant,
+    control: Option<Control>,
 }
 
 /// A program that is not traced any more; names are still to be looked up.
@@ -137,7 +139,7 @@ impl Image {
     ) -> Result<Self, RunError> {
         let pid = who.pid;
         let symbolizer = Symbolizer::from_pid(pid)?;
-        let plan = Plan::of(&symbolizer, pid, &options.rules, &options.locks);
+        let plan = Plan::of(&symbolizer, pid, options.wanted());
         if first && let Some(error) = must_match(&plan, options.follow_forks) {
             return Err(error.clone().into());
         }
@@ -163,6 +165,10 @@ impl Image {
                 "hardware watchpoints do not fire on this machine: no access was seen".to_owned(),
             );
         }
+        let threads =
+            watches::threads(pid).map_err(RunError::system("cannot list the program's threads"))?;
+        let process = (pid, &*threads);
+        image.control = Control::new(&options.accesses, kernel, process, image.who.plan);
         image.source.set_sites(std::mem::take(&mut image.plan.sites));
         for range in watches.ranges {
             image.source.add_watch(range);
@@ -206,6 +212,7 @@ impl Image {
             is_leaderless: false,
             lost_before: kernel.lost(),
             started: Instant::now(),
+            control: None,
             who,
         }
     }
@@ -372,8 +379,7 @@ impl Image {
         }
         self.plan.sites = self.source.take_sites();
         let first_site = self.plan.sites.len();
-        let rules = (&*self.options.rules, &*self.options.locks);
-        self.plan.extend(&self.source.symbolizer, pid, rules, &late);
+        self.plan.extend(&self.source.symbolizer, pid, self.options.wanted(), &late);
         let shared = std::mem::take(&mut self.plan.shared);
         let attached = self.attach(kernel, first_site, thread);
         self.source.set_sites(std::mem::take(&mut self.plan.sites));
@@ -422,6 +428,16 @@ impl Image {
         }
     }
 
+    /// Sees to it that what is seen of memory costs no more than it may.
+    pub fn keep_within_budget(&mut self, kernel: &mut Kernel) {
+        if let Some(control) = &mut self.control
+            && let Err(error) = control.tick(kernel, &mut self.source)
+        {
+            self.notes.push(format!("memory accesses were not seen any more: {error}"));
+            self.control = None;
+        }
+    }
+
     /// Adds to what is said of what was not seen.
     pub fn note(&mut self, note: String) {
         self.notes.push(note);
@@ -436,6 +452,10 @@ impl Image {
             *count -= before;
         }
         let process = self.process(end);
+        if let Some(control) = self.control.take() {
+            let (unseen, _shares) = control.finish(kernel, &self.plan.touch_groups);
+            self.notes.extend(unseen);
+        }
         let Self { who, source, plan, options, skipped, summary, mut notes, values, .. } = self;
         if who.parent.is_none()
             && let Some(unseen) = unseen_hits(kernel, &source, &lost)
