@@ -151,7 +151,9 @@ impl Planner<'_, '_> {
             let bytes = file.bytes_at(LinkAddr(address), 4)?.first_chunk()?;
             Some(u32::from_le_bytes(*bytes))
         };
-        let options = TouchOptions { single_step: true, word_at: &word_at };
+        let is_constant = |address| file.is_constant(LinkAddr(address));
+        let options =
+            TouchOptions { single_step: true, word_at: &word_at, is_constant: &is_constant };
         let (points, coverage) =
             touches::touch_points(&parts, &|at| known.taken.contains(&at), options);
         self.plan.touch_groups.push(TouchGroup { function: name.clone(), coverage });

@@ -7,7 +7,7 @@
 //! addresses can still or already be told from registers there, or from a place on the stack that holds the pointer.
 //! Probes go on instructions that the kernel emulates, where there is one; else on others, if that is allowed.
 //!
-//! The stack is not shared, nor are the thread's own variables: these are counted and left alone. Strings are taken to
+//! The stack is not shared, nor are the thread's own variables and what never changes: these are counted and left alone. Strings are taken to
 //! be gone through upwards, as the ABI has it, unless the function says otherwise.
 
 mod accesses;
@@ -29,7 +29,6 @@ use self::{
     choice::Chooser,
     evaluation::{Found, Located},
     lines::Code,
-    sums::Symbol,
 };
 use super::{exits::Part, placement::Cost};
 
@@ -110,6 +109,8 @@ pub struct Coverage {
     pub stack: u64,
     /// To the thread's own variables.
     pub thread_local: u64,
+    /// Reads of what never changes.
+    pub constant: u64,
 }
 
 impl Coverage {
@@ -132,6 +133,7 @@ impl Coverage {
         self.without_write += other.without_write;
         self.stack += other.stack;
         self.thread_local += other.thread_local;
+        self.constant += other.constant;
         for (&reason, count) in &other.left_out {
             *self.left_out.entry(reason).or_default() += count;
         }
@@ -145,6 +147,9 @@ pub struct TouchOptions<'file> {
     pub single_step: bool,
     /// The four bytes of the file that are loaded to an address: jump tables are read by it.
     pub word_at: &'file dyn Fn(u64) -> Option<u32>,
+    /// Whether what is at a link-time address never changes after the start: it is in a section without writing, or one
+    /// that the dynamic linker protects when it has filled it in.
+    pub is_constant: &'file dyn Fn(u64) -> bool,
 }
 
 /// Plans the probes for a function, from all of its parts, the start first.
@@ -180,6 +185,12 @@ pub fn touch_points(
                 Found::Stack => coverage.stack += 1,
                 Found::ThreadLocal => coverage.thread_local += 1,
                 Found::LeftOut(reason) => *coverage.left_out.entry(*reason).or_default() += 1,
+                Found::Shared(access)
+                    if access.operand.flags == Touch::READ
+                        && access.fixed().is_some_and(options.is_constant) =>
+                {
+                    coverage.constant += 1;
+                }
                 Found::Shared(access) => located.push(access),
             }
         }
@@ -236,13 +247,9 @@ pub fn globals(parts: &[Part<'_>], word_at: &dyn Fn(u64) -> Option<u32>) -> Vec<
             let mut info = InstructionInfoFactory::new();
             for range in code.lines(&|_| false) {
                 for found in code.follow(range, &mut info).found {
-                    let Found::Shared(Located { address, operand, .. }) = found else { continue };
-                    let place = match address.as_offset() {
-                        Some((Symbol::BIAS, place)) => Some(place),
-                        _ => address.as_constant(),
-                    };
-                    if let Some(place) = place.filter(|_| !operand.is_repeated) {
-                        note(place, &operand);
+                    let Found::Shared(located) = found else { continue };
+                    if let Some(place) = located.fixed() {
+                        note(place, &located.operand);
                     }
                 }
             }

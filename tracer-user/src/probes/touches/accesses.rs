@@ -134,8 +134,9 @@ fn access(instruction: &Instruction, memory: &UsedMemory, mut flags: u8) -> Acce
     ) && instruction.op1_kind() == OpKind::Register;
     let is_general = |register: Register| register == Register::None || register.is_gpr64();
     let is_exchanging = instruction.mnemonic() == Mnemonic::Xlatb;
-    let size = u16::try_from(memory.memory_size().size()).unwrap_or(0);
     let repeated = is_repeated(instruction);
+    let size = if repeated { instruction.memory_size() } else { memory.memory_size() };
+    let size = u16::try_from(size.size()).unwrap_or(0);
     let ends_early = matches!(
         instruction.mnemonic(),
         Mnemonic::Scasb

@@ -8,7 +8,7 @@ use tracer_ebpf::{Operand as AbiOperand, Touch};
 use super::{
     Reason, TouchPlan,
     accesses::{compares, is_fence, is_locked, is_repeated},
-    evaluation::{Line, Located},
+    evaluation::{Line, Located, RSP, Slot},
     sums::{Sum, Symbol},
 };
 use crate::probes::placement::{Cost, probe_cost};
@@ -249,7 +249,9 @@ impl<'line> Chooser<'line> {
                 return Some((plain(base, index, scale, displacement), false));
             }
         }
-        let kept = self.line.slots.iter().filter(|slot| slot.size == 8 && slot.holds_before(at));
+        let kept = self.line.slots.iter().filter(|slot| {
+            slot.size == 8 && slot.holds_before(at) && is_kept(slot, &registers[RSP])
+        });
         for slot in kept {
             let place = numbered().find_map(|(base, value)| {
                 let (root, offset) = value.as_offset()?;
@@ -269,6 +271,15 @@ impl<'line> Chooser<'line> {
         }
         None
     }
+}
+
+/// Whether the stack keeps a place: what is further below the stack pointer than the ABI's red zone may be changed by
+/// a signal's handler.
+fn is_kept(slot: &Slot, stack_pointer: &Sum) -> bool {
+    const RED_ZONE: i64 = 128;
+    stack_pointer.as_offset().is_none_or(|(root, offset)| {
+        root != slot.root || slot.offset.wrapping_sub(offset).cast_signed() >= -RED_ZONE
+    })
 }
 
 fn number(register: Register) -> u8 {

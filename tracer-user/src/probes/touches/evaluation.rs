@@ -15,7 +15,8 @@ use crate::probes::values::{self, Origin, State};
 
 const RAX: usize = 0;
 const RCX: usize = 1;
-const RSP: usize = 4;
+/// The stack pointer among [`Registers`].
+pub const RSP: usize = 4;
 const RBP: usize = 5;
 
 /// What the sixteen general registers hold, by the processor's numbers.
@@ -77,6 +78,17 @@ pub struct Located {
     pub address: Sum,
     /// How often it is done, of a repeated one.
     pub rounds: Option<Sum>,
+}
+
+impl Located {
+    /// The link-time address, of an access to a constant one; not of a repeated one.
+    pub fn fixed(&self) -> Option<u64> {
+        let place = match self.address.as_offset() {
+            Some((Symbol::BIAS, place)) => Some(place),
+            _ => self.address.as_constant(),
+        };
+        place.filter(|_| self.rounds.is_none())
+    }
 }
 
 /// What an access turned out to be.

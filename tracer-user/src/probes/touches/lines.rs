@@ -9,8 +9,9 @@ use iced_x86::{
 };
 
 use super::{
+    Reason,
     accesses::{is_fence, is_locked, lets_stack_escape},
-    evaluation::Line,
+    evaluation::{Found, Line, Located},
 };
 use crate::probes::{
     exits::Part,
@@ -22,6 +23,7 @@ use crate::probes::{
 pub struct Code {
     values: Values,
     escapes: bool,
+    downwards: bool,
 }
 
 impl Code {
@@ -32,7 +34,9 @@ impl Code {
         }
         let values = Values::of(parts, &|_| false, word_at)?;
         let escapes = lets_stack_escape(values.instructions());
-        let code = Self { values, escapes };
+        let turns = |instruction: &Instruction| instruction.mnemonic() == Mnemonic::Std;
+        let downwards = values.instructions().iter().any(turns);
+        let code = Self { values, escapes, downwards };
         code.is_known(parts).then_some(code)
     }
 
@@ -151,7 +155,18 @@ impl Code {
     /// What the instructions of a line do.
     pub fn follow(&self, range: Range<usize>, info: &mut InstructionInfoFactory) -> Line<'_> {
         let start = self.values.before(range.start, &|_| false);
-        Line::follow(&self.values.instructions()[range], start.as_ref(), self.escapes, info)
+        let mut line =
+            Line::follow(&self.values.instructions()[range], start.as_ref(), self.escapes, info);
+        for found in &mut line.found {
+            if let Found::Shared(Located { instruction, operand, .. }) = found
+                && self.downwards
+                && operand.is_repeated
+                && line.instructions[*instruction].is_string_instruction()
+            {
+                *found = Found::LeftOut(Reason::DataDependent);
+            }
+        }
+        line
     }
 }
 
