@@ -22,6 +22,8 @@ pub struct Report {
     pub violations: Vec<Violation>,
     pub not_seen: Value,
     pub summary: Value,
+    #[serde(default)]
+    pub memory: Option<Value>,
 }
 
 /// The process that was traced.

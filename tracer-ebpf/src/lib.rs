@@ -413,9 +413,16 @@ pub struct Touch {
     pub scale: u8,
     /// The register with the number of rounds of a repeated instruction; [`Operand::NONE`] for any other.
     pub rounds: u8,
+    /// What a hit costs, in units of 100 nanoseconds.
+    pub cost: u8,
+    /// Where the cost is added up, below [`TOUCH_GROUPS`].
+    pub group: u16,
     /// 0.
-    pub unused: [u8; 5],
+    pub unused: [u8; 2],
 }
+
+/// How many groups of touches have costs of their own.
+pub const TOUCH_GROUPS: u32 = 1 << 12;
 
 impl Touch {
     /// It reads.
@@ -537,6 +544,8 @@ pub mod symbols {
     pub const PENDING: &str = "PENDING";
     /// A [`Touch`](super::Touch) for each site of [`Kind::Touch`](super::Kind::Touch).
     pub const TOUCHES: &str = "TOUCHES";
+    /// What the hits of each group of touches have cost so far, for each CPU.
+    pub const COSTS: &str = "COSTS";
     /// A `u32`: non-zero when instructions that touch memory are probed.
     pub const SEES_TOUCHES: &str = "SEES_TOUCHES";
 }

@@ -6,5 +6,6 @@ pub mod frames;
 pub mod location;
 pub mod memory;
 pub mod reader;
+pub mod sharing;
 pub mod source;
 pub mod sync;

@@ -3,13 +3,14 @@
 
 mod memory;
 mod modules;
+mod touches;
 
 use std::collections::{BTreeSet, VecDeque};
 
 use checker::event::{
     Event, EventNumber, LocationId, LockId, Op, RegionId, SyncId, ThreadId, VarId,
 };
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use tracer_ebpf::{
     AccessRecord, FRAMES, Kind, RegionRecord, RegistersRecord, SyncRecord, ThreadRecord,
 };
@@ -20,6 +21,7 @@ use super::{
     frames::{Change, Frame, Frames},
     location::{Location, Locations},
     memory::Memory,
+    sharing::Sharing,
     sync::{Call, Known, SyncObjects},
 };
 use crate::{
@@ -53,6 +55,8 @@ pub struct WatchedRange {
     pub length: u64,
     /// What the user or the program calls it.
     pub label: String,
+    /// Whether nobody has named it: a watchpoint comes by and moves on.
+    pub is_sample: bool,
 }
 
 /// A thread that was seen.
@@ -175,6 +179,11 @@ pub struct Source {
     leader: (u32, bool),
     new_shared: Vec<(u32, RegistersRecord)>,
     frames: Frames,
+    /// What is worth a watchpoint.
+    pub sharing: Sharing,
+    /// Instructions that are probed, with their groups, and the groups that are not attached now.
+    probed_code: FxHashMap<u64, usize>,
+    detached: FxHashSet<usize>,
 }
 
 impl Source {
@@ -220,6 +229,9 @@ impl Source {
             leader: (pid, false),
             new_shared: Vec::new(),
             frames: Frames::default(),
+            sharing: Sharing::default(),
+            probed_code: FxHashMap::default(),
+            detached: FxHashSet::default(),
         }
     }
 
@@ -235,6 +247,7 @@ impl Source {
         match record {
             Record::Region(kind, record) => self.region(*kind, record, sink),
             Record::Sync(kind, record) => self.sync(*kind, record, 0, sink),
+            Record::Pair(Kind::Touch, record) => self.instruction(record, sink),
             Record::Pair(kind @ (Kind::Alloc | Kind::Free), record) => {
                 self.memory_call(*kind, record, sink);
             }
@@ -588,6 +601,14 @@ impl Source {
                 AccessKind::Read
             }
         };
+        if self.watches[index].is_sample {
+            // A probe beside the instruction sees it too, or it may be to a part of the range only.
+            let is_whole = |access: access::Access| access.bytes >= length;
+            if self.is_probed(frames[0]) || !decoded.is_some_and(is_whole) {
+                return;
+            }
+            self.sharing.touched(thread, record.address, length, kind.writes());
+        }
         let location = self.locations.stack(Location::Access(frames), &mut self.symbolizer);
         self.touch_watched(thread, index, sink);
         if self.touched.is_empty() {

@@ -1,5 +1,6 @@
 //! What to probe, and where in the code. Attaching is done by `kernel`.
 
+pub mod accesses;
 pub mod allocators;
 pub mod call_points;
 pub mod calls;
@@ -21,5 +22,7 @@ pub mod placement;
 pub mod plan;
 pub mod select;
 pub mod slow_paths;
+mod touch_plan;
+pub mod touches;
 pub mod values;
 pub mod watch;

@@ -7,6 +7,7 @@ use tracer_ebpf::{Cookie, Kind};
 
 pub use super::function_plan::SelectError;
 use super::{
+    accesses::{Accesses, Level},
     allocators::{
         ALLOCATORS, Allocator, AllocatorPoint, CPP_ALLOCATORS, allocator_points, is_over_malloc,
     },
@@ -21,6 +22,8 @@ use super::{
     placement::{self, Cost},
     select::Rule,
     slow_paths::Fast,
+    touch_plan,
+    touches::Coverage,
 };
 use crate::{
     kernel::{ProbePoint, ProbeProgram},
@@ -61,6 +64,8 @@ pub enum SiteKind {
     Function(FunctionPlace),
     /// Where functions that were inlined begin and end.
     InlinedRegions(InlinedRegions),
+    /// Beside an instruction that touches memory.
+    Touch(TouchPlace),
     /// A function by which control leaves frames without their returns.
     Leaving(Leaving),
     /// A function that gives memory out or takes it back.
@@ -83,6 +88,24 @@ pub struct InlinedPlace {
     pub at: ProcessAddr,
     /// What is to be added to the object that is recorded.
     pub plus: u64,
+}
+
+/// An instruction that touches memory, and is seen from a probe nearby.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TouchPlace {
+    /// The instruction.
+    pub instruction: ProcessAddr,
+    /// The number of its group.
+    pub group: usize,
+}
+
+/// The instructions of a function that are probed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TouchGroup {
+    /// The function's name.
+    pub function: String,
+    /// How many of its accesses are seen.
+    pub coverage: Coverage,
 }
 
 /// A place in a function that is a region.
@@ -159,6 +182,25 @@ pub struct SkippedProbe {
     pub reason: String,
 }
 
+/// What a plan is made for.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted<'options> {
+    /// Which functions are regions.
+    pub rules: &'options [Rule],
+    /// Which functions take locks and let go of them.
+    pub locks: &'options [LockRule],
+    /// What is to be seen of memory.
+    pub accesses: &'options Accesses,
+    /// Whether the user names what is to be watched.
+    pub watches: bool,
+}
+
+impl Wanted<'_> {
+    fn sees_memory(&self) -> bool {
+        self.watches || self.accesses.level != Level::Sync
+    }
+}
+
 /// All probes for a process.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
@@ -172,6 +214,8 @@ pub struct Plan {
     pub shared: Vec<(ProcessAddr, SharedVariable)>,
     /// The functions that are regions; a function's number is its index.
     pub functions: Vec<WatchedFunction>,
+    /// Groups of probes on instructions that touch memory; a group's number is its index.
+    pub touch_groups: Vec<TouchGroup>,
     /// Functions that take locks and are no regions.
     pub unwatched: Vec<UnwatchedFunction>,
     /// Rules that match nothing so far, by their indices, and why.
@@ -229,22 +273,27 @@ impl Plan {
         self.sites.iter().any(takes)
     }
 
-    /// Plans the probes of a process from its modules. `rules` say which functions are regions, `locks` which take
-    /// locks and let go of them; `accesses`, whether memory accesses are seen: so they are also of variables that the
-    /// program names.
+    /// Plans the probes of a process from its modules.
     #[must_use]
-    pub fn of(
+    pub fn of(symbolizer: &Symbolizer, pid: u32, wanted: Wanted<'_>) -> Self {
+        let mut plan = Self { sees_memory: wanted.sees_memory(), ..Self::default() };
+        let all: Vec<usize> = (0..symbolizer.modules().len()).collect();
+        plan.add(symbolizer, pid, wanted, &all, true);
+        plan
+    }
+
+    fn add(
+        &mut self,
         symbolizer: &Symbolizer,
         pid: u32,
-        (rules, locks): (&[Rule], &[LockRule]),
-        accesses: bool,
-    ) -> Self {
-        let mut plan = Self { sees_memory: accesses, ..Self::default() };
-        let all: Vec<usize> = (0..symbolizer.modules().len()).collect();
-        plan.add_modules(symbolizer, pid, &all);
-        locks_spec::add(&mut plan, symbolizer, pid, locks, &all, rules.len(), true);
-        function_plan::add(&mut plan, symbolizer, pid, rules, &all, true);
-        plan
+        Wanted { rules, locks, accesses, .. }: Wanted<'_>,
+        which: &[usize],
+        first: bool,
+    ) {
+        self.add_modules(symbolizer, pid, which);
+        locks_spec::add(self, symbolizer, pid, locks, which, rules.len(), first);
+        function_plan::add(self, symbolizer, pid, rules, which, first);
+        touch_plan::add(self, symbolizer, pid, accesses, which);
     }
 
     /// Adds the probes of modules that were loaded later, by their indices.
@@ -252,12 +301,10 @@ impl Plan {
         &mut self,
         symbolizer: &Symbolizer,
         pid: u32,
-        (rules, locks): (&[Rule], &[LockRule]),
+        wanted: Wanted<'_>,
         late: &[usize],
     ) {
-        self.add_modules(symbolizer, pid, late);
-        locks_spec::add(self, symbolizer, pid, locks, late, rules.len(), false);
-        function_plan::add(self, symbolizer, pid, rules, late, false);
+        self.add(symbolizer, pid, wanted, late, false);
     }
 
     fn add_modules(&mut self, symbolizer: &Symbolizer, pid: u32, which: &[usize]) {
@@ -549,7 +596,7 @@ impl Planner<'_, '_> {
         };
         let file = file_for_kernel(self.pid, self.module);
         self.plan.probes.push(PlannedProbe {
-            point: ProbePoint { program, file, offset: offset.0, cookie: cookie.0 },
+            point: ProbePoint { program, file, offset: offset.0, cookie: cookie.0, touch: None },
             address,
             cost,
             what,

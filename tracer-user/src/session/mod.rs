@@ -1,6 +1,8 @@
 //! One run: start the program, attach, let it go, check or record while it runs, report. Each step is in a file of its own;
 //! this one says in which order, and what is undone when a step fails.
 
+mod budget;
+mod control;
 pub mod following;
 pub mod image;
 mod leaderless;
@@ -11,6 +13,9 @@ mod not_seen;
 pub mod privileges;
 pub mod program;
 pub mod record;
+mod sampler;
+mod seen;
+mod serial;
 pub mod spec;
 pub mod watches;
 
@@ -38,8 +43,9 @@ use crate::{
     kernel::{Kernel, KernelError, LoadOptions},
     live::reader::Reader,
     probes::{
+        accesses::Accesses,
         locks_spec::LockRule,
-        plan::{Plan, SelectError},
+        plan::{Plan, SelectError, Wanted},
         select::Rules,
         watch::WatchSpec,
     },
@@ -63,6 +69,10 @@ pub struct RunOptions {
     pub rules: Rules,
     /// Which functions take locks and let go of them.
     pub locks: Vec<LockRule>,
+    /// What is to be seen of memory accesses.
+    pub accesses: Accesses,
+    /// Run all threads on one processor.
+    pub serialize: bool,
     /// Options of the checker; `None` to check nothing.
     pub checker: Option<checker::Options>,
     /// Record the events in this file.
@@ -80,10 +90,14 @@ pub struct RunOptions {
 }
 
 impl RunOptions {
-    /// What is to be probed of a process.
-    fn plan(&self, symbolizer: &Symbolizer, pid: u32) -> Plan {
-        let sees_accesses = !self.watch.is_empty();
-        Plan::of(symbolizer, pid, (&*self.rules, &*self.locks), sees_accesses)
+    /// What the plans of its programs are made for.
+    fn wanted(&self) -> Wanted<'_> {
+        Wanted {
+            rules: &self.rules,
+            locks: &self.locks,
+            accesses: &self.accesses,
+            watches: !self.watch.is_empty(),
+        }
     }
 }
 
@@ -172,7 +186,7 @@ pub fn inspect(options: &RunOptions) -> Result<Listing, RunError> {
     match held.run_to(privileges::entry_point).map_err(start_error)? {
         Start::AtEntry(held) => {
             let symbolizer = Symbolizer::from_pid(held.pid())?;
-            let plan = options.plan(&symbolizer, held.pid());
+            let plan = Plan::of(&symbolizer, held.pid(), options.wanted());
             match plan.unmatched.first() {
                 Some((_, error)) => Err(error.clone().into()),
                 None => Ok(Listing { plan, symbolizer }),
@@ -312,6 +326,10 @@ fn first_program(options: &RunOptions, pid: u32, tgid: u32) -> Who {
 /// Plans and attaches everything while the program stands at its entry point.
 fn prepare(options: &Arc<RunOptions>, held: &Held) -> Result<(Guardian, Kernel, Image), RunError> {
     let pid = held.pid();
+    if options.serialize {
+        serial::on_one_processor(pid)
+            .map_err(RunError::system("cannot bind the program to one processor"))?;
+    }
     let (pidns_dev, pidns_ino, tgid) = privileges::pid_namespace(pid)
         .map_err(RunError::system("cannot read the PID namespace"))?;
     let mut kernel = Kernel::load(&LoadOptions {
@@ -321,6 +339,7 @@ fn prepare(options: &Arc<RunOptions>, held: &Held) -> Result<(Guardian, Kernel, 
         debug: options.debug_bpf,
         perf_probes: options.perf_probes,
         follow: options.follow_forks,
+        touches: options.accesses.level.probes_instructions(),
     })?;
     let guardian =
         kernel.start_guardian().map_err(RunError::system("cannot start the guardian"))?;

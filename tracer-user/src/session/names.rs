@@ -95,6 +95,14 @@ impl LiveNames {
         Object { kind: ObjectKind::Variable, name, address: Some(address) }
     }
 
+    /// What is at an address: a variable, or a part of a block that was allocated.
+    pub fn memory(&mut self, address: u64, length: u64) -> Option<String> {
+        let described = self.source.symbolizer.describe(ProcessAddr(address), length);
+        let block = self.source.block(address).copied();
+        let described = described.ok().map(|described| described.to_string());
+        described.or_else(|| Some(self.in_block(address, &block?)))
+    }
+
     /// Where in a block an address is: `8 bytes into the block of 48 allocated at bank.c:31 by T1`.
     fn in_block(&mut self, address: u64, block: &Block) -> String {
         let thread = block.thread.0;
@@ -120,7 +128,7 @@ impl LiveNames {
 
 /// What the user or the program calls a variable that is watched.
 pub(super) fn watched_as(source: &Source, cell: &Cell<'_>) -> Option<String> {
-    let range = source.watched(cell.watch?)?;
+    let range = source.watched(cell.watch?).filter(|range| !range.is_sample)?;
     let label = &range.label;
     Some(match cell.address.checked_sub(range.address.0)? {
         0 => label.clone(),

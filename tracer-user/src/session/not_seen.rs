@@ -43,7 +43,7 @@ pub(super) fn not_seen(
             omissions.left_regions
         ));
     }
-    if omissions.lock_accesses > 0 {
+    if omissions.lock_accesses > 0 && source.has_named_watches() {
         notes.push(format!(
             "{} accesses to watched variables were by the code of locks, which are no data: they do not count",
             omissions.lock_accesses
@@ -51,8 +51,7 @@ pub(super) fn not_seen(
     }
     if omissions.freed_accesses > 0 {
         notes.push(format!(
-            "{} accesses to watched memory that was given back do not count: they are the allocator's, or come after a \
-             free",
+            "{} accesses to memory that was given back do not count: they are the allocator's, or come after a free",
             omissions.freed_accesses
         ));
     }

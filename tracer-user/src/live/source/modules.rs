@@ -21,7 +21,12 @@ impl Source {
 
     /// All sites: those that were taken, and new ones.
     pub fn set_sites(&mut self, sites: Vec<Site>) {
-        self.probed.extend(probed(&sites[self.known_sites.min(sites.len())..]));
+        let new = &sites[self.known_sites.min(sites.len())..];
+        self.probed.extend(probed(new));
+        self.probed_code.extend(new.iter().filter_map(|site| match site.kind {
+            SiteKind::Touch(place) => Some((place.instruction.0, place.group)),
+            _ => None,
+        }));
         self.known_sites = sites.len();
         self.sites = sites;
         self.locations.modules_changed(self.symbolizer.modules().len(), false);

@@ -329,6 +329,14 @@ fn summary(report: &Report) -> String {
     if let Some(watchpoints) = run.watchpoints.filter(|&watchpoints| watchpoints > 0) {
         text.push_str(&format!(", {}", count(watchpoints, "watchpoint")));
     }
+    if let Some(memory) = report.memory.as_ref().filter(|memory| memory.accesses() > 0) {
+        text.push_str(&format!(
+            ", for {} of {} accesses in {} among others",
+            grouped(memory.emulated + memory.single_stepped),
+            grouped(memory.accesses()),
+            count(memory.functions, "function")
+        ));
+    }
     if let Some(elapsed) = run.elapsed_ns {
         text.push_str(&format!("; {}", seconds(elapsed)));
     }
