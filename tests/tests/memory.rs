@@ -5,8 +5,11 @@ use tests::{Avtrace, Report, c, require_bpf, runs};
 const LEVELS: [&str; 2] = ["-O0", "-O2"];
 
 fn run(level: &str, how: &[&str]) -> (Option<i32>, String, Report) {
-    let program = c("memory", &["-g", level]);
-    let (ended, report) = Avtrace::on(&program).arguments(how).report();
+    run_with(Avtrace::on(&c("memory", &["-g", level])), how)
+}
+
+fn run_with(run: Avtrace, how: &[&str]) -> (Option<i32>, String, Report) {
+    let (ended, report) = run.arguments(how).report();
     assert_eq!(report.counts.lost_events, 0, "{}", ended.stderr);
     (ended.code, ended.stdout, report)
 }
@@ -15,10 +18,14 @@ fn run(level: &str, how: &[&str]) -> (Option<i32>, String, Report) {
 fn memory_that_is_given_out_again_is_other_memory() {
     require_bpf!();
     for level in LEVELS {
-        for how in ["again", "mapped"] {
-            let (code, output, report) = run(level, &[how]);
-            assert_eq!((code, &*output), (Some(0), "the same memory\n"), "{how}");
-            assert!(report.violations.is_empty(), "{how}: {:#?}", report.violations);
+        for how in ["again", "mapped", "locks"] {
+            let program = c("memory", &["-g", level]);
+            // By what is watched, and by all that the program's own code touches.
+            for avtrace in [Avtrace::on(&program), Avtrace::on(&program).seeing_memory()] {
+                let (code, output, report) = run_with(avtrace, &[how]);
+                assert!(report.violations.is_empty(), "{how}: {:#?}", report.violations);
+                assert_eq!((code, &*output), (Some(0), "the same memory\n"), "{how}");
+            }
         }
     }
 }
@@ -54,10 +61,13 @@ fn the_stack_of_a_thread_that_has_ended_is_other_memory_to_the_next() {
 #[test]
 fn blocks_that_threads_pass_on_are_never_shared() {
     require_bpf!();
+    let program = c("memory", &["-g", "-O2"]);
     for _ in 0..runs(5) {
-        let (code, output, report) = run("-O2", &["churn"]);
-        assert_eq!((code, &*output), (Some(0), "done\n"), "{:#?}", report.violations);
-        assert!(report.counts.dependencies > 20, "the blocks were watched");
+        for avtrace in [Avtrace::on(&program), Avtrace::on(&program).seeing_memory()] {
+            let (code, output, report) = run_with(avtrace, &["churn"]);
+            assert_eq!((code, &*output), (Some(0), "done\n"), "{:#?}", report.violations);
+            assert!(report.counts.dependencies > 20, "the blocks were watched");
+        }
     }
 }
 

@@ -8,7 +8,7 @@
  *     allocate, write, free
  *
  * `again`: as above. All three are the same memory, and never shared. With `kept` the other writes to the filler's block,
- * which is not given back meanwhile. `mapped` does the same as `again` with mappings, `stack` with what a thread has on
+ * which is not given back meanwhile. `locks` has a lock in each block as well. `mapped` does the same as `again` with mappings, `stack` with what a thread has on
  * its stack. `churn` passes blocks on between eight threads, each of which has one at a time. Any other word is the
  * name of a function that allocates, which is called COUNT times.
  */
@@ -29,7 +29,8 @@
 
 static turn_t ready, fillers, others;
 static volatile long *block; /* what is watched */
-static int is_kept, is_mapped, is_same;
+static int is_kept, is_mapped, has_lock;
+static int is_other; /* whether any block was other memory than what is watched */
 
 static long nanoseconds(void)
 {
@@ -62,7 +63,8 @@ static volatile long *take(void)
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
     else
         taken = malloc(SIZE); /* @take */
-    is_same &= taken == block;
+    if (taken != block)
+        is_other = 1;
     return taken;
 }
 
@@ -72,6 +74,17 @@ static void give_back(volatile long *taken)
         munmap((void *)taken, SIZE);
     else
         free((void *)taken);
+}
+
+/* Uses a lock in the block, which begins its life without a call. */
+static void lock_in(volatile long *taken)
+{
+    static const pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
+    pthread_mutex_t *lock = (pthread_mutex_t *)(taken + 1);
+
+    *lock = unlocked;
+    pthread_mutex_lock(lock);
+    pthread_mutex_unlock(lock);
 }
 
 /* What a thread needs for its first allocation is allocated then. */
@@ -90,6 +103,8 @@ static void *filler(void *unused)
     AVTRACE_BEGIN("fill");
     volatile long *mine = take();
     *mine = 1; /* @first_write */
+    if (has_lock)
+        lock_in(mine);
     if (!is_kept)
         give_back(mine);
     give_turn(others);
@@ -97,6 +112,8 @@ static void *filler(void *unused)
     if (!is_kept)
         mine = take();
     *mine = 2; /* @last_write */
+    if (has_lock)
+        lock_in(mine);
     AVTRACE_END("fill");
     give_back(mine);
     give_turn(others);
@@ -109,6 +126,8 @@ static void *other(void *unused)
     await_turn(others);
     volatile long *mine = is_kept ? block : take();
     *mine = 3; /* @other_write */
+    if (has_lock)
+        lock_in(mine);
     if (!is_kept)
         give_back(mine);
     give_turn(fillers);
@@ -127,7 +146,6 @@ static void watch(void)
     AVTRACE_SHARED(*block);
     while (!is_watched())
         ;
-    is_same = 1;
     give_back(block);
 }
 
@@ -141,7 +159,7 @@ static int again(void)
     give_turn(fillers);
     join(first);
     join(second);
-    puts(is_same ? "the same memory" : "other memory");
+    puts(is_other ? "other memory" : "the same memory");
     return 0;
 }
 
@@ -169,7 +187,8 @@ static void *on_stack(void *is_first)
         await_turn(others);
         return NULL;
     }
-    is_same = block == &local;
+    if (&local != block)
+        is_other = 1;
     local = 2;
     flag = 1;
     give_turn(fillers);
@@ -193,10 +212,10 @@ static int stacks(void)
     AVTRACE_SHARED(flag);
     pthread_t region = start(writer, NULL);
 
-    join(start(on_stack, &is_same));
+    join(start(on_stack, &is_other));
     join(start(on_stack, NULL));
     join(region);
-    puts(is_same ? "the same memory" : "other memory");
+    puts(is_other ? "other memory" : "the same memory");
     return 0;
 }
 
@@ -214,12 +233,12 @@ static void *passer(void *number)
 
         AVTRACE_BEGIN("allocate");
         for (int i = 0; i < 3; i++) {
-            mine = take();
+            mine = malloc(SIZE);
             *mine = me;
             give_back(mine);
             sched_yield();
         }
-        mine = take();
+        mine = malloc(SIZE);
         *mine = me;
         AVTRACE_END("allocate");
         if (write(ring[(me + 1) % RING][1], &mine, sizeof mine) != sizeof mine)
@@ -307,7 +326,8 @@ int main(int argc, char **argv)
     make_turn(others);
     is_kept = strcmp(how, "kept") == 0;
     is_mapped = strcmp(how, "mapped") == 0;
-    if (is_kept || is_mapped || strcmp(how, "again") == 0)
+    has_lock = strcmp(how, "locks") == 0;
+    if (is_kept || is_mapped || has_lock || strcmp(how, "again") == 0)
         return again();
     if (strcmp(how, "stack") == 0)
         return stacks();
