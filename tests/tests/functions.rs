@@ -69,6 +69,34 @@ fn patterns_say_which_functions_are_regions() {
 }
 
 #[test]
+fn functions_that_take_locks_of_the_users_own_are_regions_by_default() {
+    require_bpf!();
+    for level in LEVELS {
+        let bank = c("latched", &["-g", level]);
+        let lock = ["--lock", "acquire=latch_take,release=latch_give"];
+        check(&bank, &lock, &[], Some(BANK));
+        check(&bank, &lock, &["fixed"], None);
+        let (_, report) = Avtrace::on(&bank).options(lock).report();
+        let [split] = &report.only_violation().splits[..] else { panic!("one split: {report:#?}") };
+        let place = |mark| Some(bank.line(mark));
+        assert_eq!(split.released.as_ref().and_then(|at| at.line), place("transfer_give"));
+        assert_eq!(split.reacquired.as_ref().and_then(|at| at.line), place("transfer_retake"));
+        // The functions of the lock are regions when nobody tells that they are one.
+        let list = |options: &[&str]| {
+            let path = bank.path.to_str().expect("text");
+            avtrace_with(options.iter().copied().chain(["--list-regions", path])).stdout
+        };
+        let (unaided, told) = (list(&[]), list(&lock));
+        assert!(!unaided.contains("transfer"), "{unaided}");
+        let of_lock = |line: &str| {
+            line.contains("latch_take ")
+                && line.ends_with("a function of a lock that --lock tells of")
+        };
+        assert!(told.lines().any(of_lock), "{told}");
+    }
+}
+
+#[test]
 fn a_file_says_which_functions_are_regions() {
     require_bpf!();
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -237,13 +265,22 @@ fn what_matches_nothing_is_an_error_with_near_names() {
 }
 
 #[test]
-fn a_line_in_a_function_that_was_inlined_is_refused() {
+fn a_line_names_a_function_that_was_inlined() {
     require_bpf!();
-    let bank = unmarked("-O2");
-    let line = format!("file:unmarked.c:{}", bank.line("take_ticket"));
-    let ended = avtrace_with(["--atomic", &line, bank.path.to_str().expect("text")]);
-    assert_eq!(ended.code, Some(2));
-    assert!(ended.stderr.contains("`take_ticket`, of which every call was inlined"), "{ended:?}");
+    for level in LEVELS {
+        let bank = c("inlined", &["-g", level]);
+        let named = |line: u32| format!("file:inlined.c:{line}");
+        // In the function, and where it is declared.
+        let transfer = named(bank.line("transfer_unlock"));
+        let audit = named(bank.line("audit_lock") - 2);
+        let options = ["--atomic", &transfer, "--atomic", &audit];
+        check(&bank, &options, &[], Some(BANK));
+        check(&bank, &options, &["fixed"], None);
+        let alone = ["--atomic", "audit", "--atomic", "transfer", "--not-atomic", &audit];
+        check(&bank, &alone, &[], Some(&["transfer", "", "", "transfer"]));
+        let neither = ["--atomic", "transfer", "--atomic", "look", "--not-atomic", &transfer];
+        check(&bank, &neither, &[], None);
+    }
 }
 
 #[test]

@@ -227,7 +227,7 @@ impl Plan {
         let all: Vec<usize> = (0..symbolizer.modules().len()).collect();
         plan.add_modules(symbolizer, pid, &all);
         locks_spec::add(&mut plan, symbolizer, pid, locks, &all, rules.len(), true);
-        function_plan::add(&mut plan, symbolizer, pid, rules, &all, true);
+        function_plan::add(&mut plan, symbolizer, pid, (rules, locks), &all, true);
         plan
     }
 
@@ -241,7 +241,7 @@ impl Plan {
     ) {
         self.add_modules(symbolizer, pid, late);
         locks_spec::add(self, symbolizer, pid, locks, late, rules.len(), false);
-        function_plan::add(self, symbolizer, pid, rules, late, false);
+        function_plan::add(self, symbolizer, pid, (rules, locks), late, false);
     }
 
     fn add_modules(&mut self, symbolizer: &Symbolizer, pid: u32, which: &[usize]) {
