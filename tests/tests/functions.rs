@@ -97,6 +97,33 @@ fn functions_that_take_locks_of_the_users_own_are_regions_by_default() {
 }
 
 #[test]
+fn what_threads_of_rust_start_with_is_told_with_and_without_debug_information() {
+    require_bpf!();
+    for release in [true, false] {
+        let full = rust("starts", release);
+        for program in [&full, &full.without_debug_information()] {
+            let listed = avtrace_with(["--list-regions", program.path.to_str().expect("text")]);
+            let (regions, others) =
+                listed.stdout.split_once("would not be:").expect("both kinds of functions");
+            let has = |text: &str, name: &str, why: &str| {
+                text.lines().any(|line| line.contains(name) && line.contains(why))
+            };
+            for name in ["starts::transfer", "starts::audit"] {
+                assert!(has(regions, name, "it takes a lock"), "{release}: {}", listed.stdout);
+            }
+            let of_start = has(others, "starts::patrol ", "a thread starts with it");
+            assert!(of_start, "{release}: {}", listed.stdout);
+            let cycle = ["starts::transfer", "starts::audit", "starts::transfer"];
+            for _ in 0..runs(2) {
+                let (ended, report) = Avtrace::on(program).report();
+                assert_eq!(ended.code, Some(66), "{release}: {}", ended.stderr);
+                assert_eq!(report.only_violation().cycle(), cycle);
+            }
+        }
+    }
+}
+
+#[test]
 fn a_file_says_which_functions_are_regions() {
     require_bpf!();
     let folder = tempfile::tempdir().expect("a temporary folder");

@@ -10,9 +10,9 @@ use super::{
     code_graph::{Callee, Facts},
     functions::Functions,
     known_names::{
-        OwnLocks, Property, THREAD_MAINS, creates, is_library, is_lock_library, lets_go,
-        takes_lock, waits,
+        OwnLocks, Property, creates, is_library, is_lock_library, lets_go, takes_lock, waits,
     },
+    thread_starts::{Code, thread_starts},
 };
 use crate::symbolize::{LinkAddr, Name};
 
@@ -78,15 +78,15 @@ pub struct Candidate {
 }
 
 /// The functions of a program that take a lock directly, by address, and what speaks against them. `locks` are those
-/// of the user's own; `in_line` tells the function that an instruction is of in the source, which may have been inlined.
+/// of the user's own.
 #[must_use]
 pub fn candidates(
     functions: &Functions,
     facts: &[Facts],
     locks: OwnLocks<'_>,
-    in_line: impl Fn(LinkAddr) -> Option<Name>,
+    code: Code<'_>,
 ) -> Vec<Candidate> {
-    let analysis = Analysis::of(functions, facts, locks, &in_line);
+    let analysis = Analysis::of(functions, facts, locks, code);
     (0..facts.len())
         .filter_map(|function| {
             let own = functions.get(function)?;
@@ -180,7 +180,7 @@ impl<'facts, 'rules> Analysis<'facts, 'rules> {
         functions: &'facts Functions,
         facts: &'facts [Facts],
         locks: OwnLocks<'rules>,
-        in_line: &dyn Fn(LinkAddr) -> Option<Name>,
+        code: Code<'_>,
     ) -> Self {
         let called = facts
             .iter()
@@ -211,7 +211,7 @@ impl<'facts, 'rules> Analysis<'facts, 'rules> {
             // thing, be it of the user's own.
             wait: Effect::of(waits, functions, facts, |index, _| !is_own_lock(index)),
             creating: creating(functions, facts),
-            starts: thread_starts(functions, facts, in_line),
+            starts: thread_starts(functions, facts, code),
             called,
             own_locks: locks,
         }
@@ -226,7 +226,8 @@ impl<'facts, 'rules> Analysis<'facts, 'rules> {
         if self.own_locks.role(own).is_some() {
             return Some(Reason::OwnLock);
         }
-        let is_rust_main = own.name.short.ends_with("::main") && own.symbol.ends_with('E');
+        let is_rust_main = own.name.short.ends_with("::main")
+            && (own.symbol.ends_with('E') || own.symbol.starts_with("_R"));
         if own.symbol == "main" || is_rust_main {
             return Some(Reason::Main);
         }
@@ -272,38 +273,4 @@ fn creating(functions: &Functions, facts: &[Facts]) -> Vec<bool> {
             return creating;
         }
     }
-}
-
-/// Functions that the thread mains of C++ and Rust lead to, through their libraries.
-fn thread_starts(
-    functions: &Functions,
-    facts: &[Facts],
-    in_line: &dyn Fn(LinkAddr) -> Option<Name>,
-) -> HashSet<usize> {
-    let is_main = |name: &Name| {
-        THREAD_MAINS.iter().any(|main| name.short.trim_start_matches('<').starts_with(main))
-    };
-    let mut todo: Vec<usize> = functions
-        .iter()
-        .enumerate()
-        .filter(|(_, function)| is_main(&function.name))
-        .map(|(index, _)| index)
-        .collect();
-    let (mut seen, mut starts) = (HashSet::new(), HashSet::new());
-    while let Some(index) = todo.pop() {
-        for call in &facts[index].calls {
-            let Callee::Own(callee) = call.callee else { continue };
-            let Some(function) = functions.get(callee) else { continue };
-            // What a thread starts with was inlined, and does the calling.
-            if in_line(call.at).is_some_and(|name| !is_library(&name)) {
-                continue;
-            }
-            if !is_library(&function.name) {
-                starts.insert(callee);
-            } else if seen.insert(callee) {
-                todo.push(callee);
-            }
-        }
-    }
-    starts
 }

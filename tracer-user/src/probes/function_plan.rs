@@ -22,6 +22,7 @@ use super::{
         FunctionPlace, Plan, Planner, SiteKind, SkippedProbe, UnwatchedFunction, WatchedFunction,
     },
     select::{Pattern, Rule},
+    thread_starts::{self, Code},
 };
 use crate::{
     kernel::ProbeProgram,
@@ -201,12 +202,20 @@ impl Choice<'_> {
         // Code of the program that was inlined into a library's function, such as a closure.
         let in_line = |address: LinkAddr| {
             let address = self.module.process_address(address)?;
-            symbolizer.resolve(address).ok()?.frames.into_iter().next()?.function
+            let resolution = symbolizer.resolve(address).ok()?;
+            let frame = resolution.frames.into_iter().next()?;
+            frame.function.filter(|_| resolution.lines_missing.is_none())
         };
+        let takes_argument = |index: usize| {
+            let parts = self.functions.get(index).and_then(|own| own.parts(self.file));
+            let entry = parts.as_deref().and_then(<[_]>::first);
+            entry.is_some_and(|part| thread_starts::takes_argument(part.code))
+        };
+        let code = Code { in_line: &in_line, takes_argument: &takes_argument };
         let name = self.module.name();
         let locks = self.own_locks(&name, locks);
         for Candidate { function, takes, excluded } in
-            defaults::candidates(&self.functions, &facts, locks, in_line)
+            defaults::candidates(&self.functions, &facts, locks, code)
         {
             let Some(own) = self.functions.get(function) else { continue };
             let Some(address) = self.module.process_address(own.start) else { continue };

@@ -95,10 +95,6 @@ const RELEASE_SLOW_PATHS: [(&str, &str); 5] = [
 /// Functions that create a thread.
 const CREATING: [&str; 3] = ["pthread_create", "thrd_create", "std::thread::_M_start_thread"];
 
-/// Starts of names of functions by which libraries call what a thread is to do.
-pub(super) const THREAD_MAINS: [&str; 2] =
-    ["std::thread::_State_impl", "std::sys::backtrace::__rust_begin_short_backtrace"];
-
 /// Whether a function of the program is a part of its language's library: what it calls counts as called by its
 /// callers.
 pub(super) fn is_library(name: &Name) -> bool {
@@ -152,6 +148,21 @@ pub(super) fn waits(name: &str) -> bool {
 
 pub(super) fn creates(name: &str) -> bool {
     CREATING.contains(&name)
+}
+
+/// A name without what is in angle brackets.
+pub(super) fn without_arguments(name: &str) -> String {
+    let mut depth = 0u32;
+    let mut rest = String::new();
+    for character in name.chars() {
+        match character {
+            '<' => depth += 1,
+            '>' => depth = depth.saturating_sub(1),
+            other if depth == 0 => rest.push(other),
+            _ => {}
+        }
+    }
+    rest
 }
 
 /// The locks of the user's own, as one module sees them.

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::functions::Functions;
+use super::{functions::Functions, known_names::without_arguments};
 use crate::symbolize::{InlinedCall, LinkAddr, Module, Name, ProcessAddr, Resolution, Symbolizer};
 
 /// The function around a source line: several where it was made from a template for several types.
@@ -125,21 +125,6 @@ impl LineFunction {
     pub fn is_called(&self, call: &InlinedCall, name: &Name) -> bool {
         self.may_be(name) && self.addresses.iter().any(|&address| call.contains(address))
     }
-}
-
-/// A name without what is in angle brackets.
-fn without_arguments(name: &str) -> String {
-    let mut depth = 0u32;
-    let mut rest = String::new();
-    for character in name.chars() {
-        match character {
-            '<' => depth += 1,
-            '>' => depth = depth.saturating_sub(1),
-            other if depth == 0 => rest.push(other),
-            _ => {}
-        }
-    }
-    rest
 }
 
 #[cfg(test)]

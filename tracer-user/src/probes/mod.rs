@@ -22,5 +22,6 @@ pub mod placement;
 pub mod plan;
 pub mod select;
 pub mod slow_paths;
+pub mod thread_starts;
 pub mod values;
 pub mod watch;
