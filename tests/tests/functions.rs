@@ -1,7 +1,7 @@
 //! Regions that are functions: by default, by pattern, and however they are left; the lists of regions and probes.
 
 use tests::tracer::avtrace_with;
-use tests::{Avtrace, Program, c, cpp, require_bpf, runs, rust};
+use tests::{Avtrace, Location, Program, c, cpp, require_bpf, runs, rust};
 
 /// Levels of optimisation: with and without tail calls, inlining and frame pointers.
 const LEVELS: [&str; 2] = ["-O0", "-O2"];
@@ -45,6 +45,14 @@ fn functions_that_take_locks_are_regions_by_default() {
         assert_eq!(split.released.as_ref().and_then(|at| at.line), place("transfer_unlock"));
         assert_eq!(split.reacquired.as_ref().and_then(|at| at.line), place("transfer_relock"));
         assert_eq!(split.lock.name.as_deref(), Some("lock"));
+        // Optimised, both are jumps: they leave no return address, and are in these functions all the same.
+        let [there, back] = &violation.edges[..] else { panic!("two edges: {violation:#?}") };
+        let at = |location: &Option<Location>| {
+            let location = location.as_ref().expect("a place");
+            (location.function.clone().unwrap_or_default(), location.line)
+        };
+        assert_eq!(at(&there.sink), ("take".to_owned(), place("take_lock")));
+        assert_eq!(at(&back.source), ("audit".to_owned(), place("audit_unlock")));
     }
 }
 

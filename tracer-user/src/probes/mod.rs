@@ -22,6 +22,7 @@ pub mod placement;
 pub mod plan;
 pub mod select;
 pub mod slow_paths;
+pub mod tail_calls;
 pub mod thread_starts;
 pub mod values;
 pub mod watch;
