@@ -7,9 +7,11 @@ mod witness;
 
 pub use paint::{ColorChoice, resolve_color};
 
+use nix::sys::signal::Signal;
+
 use self::paint::{ERROR, FRAME, HELP, PLAIN, Page, STRONG, WARNING};
 use super::explain::{self, count, grouped};
-use super::model::{Evidence, Instance, Report, Transaction, Violation};
+use super::model::{Evidence, Instance, Report, Subject, Transaction, Violation};
 use super::warnings::warnings;
 
 /// How to lay the text out.
@@ -332,7 +334,19 @@ fn summary(report: &Report) -> String {
     if let Some(elapsed) = run.elapsed_ns {
         text.push_str(&format!("; {}", seconds(elapsed)));
     }
+    if let Subject::Process { signal: Some(signal), .. } = report.subject {
+        text.push_str(&format!("; the program was killed by {}", signal_name(signal)));
+    }
     text
+}
+
+/// What programmers call a signal.
+fn signal_name(number: i32) -> String {
+    match Signal::try_from(number) {
+        Ok(signal) => signal.as_str().to_owned(),
+        // Real-time signals have numbers only.
+        Err(_) => format!("signal {number}"),
+    }
 }
 
 /// A time in the unit that suits it.
@@ -356,6 +370,13 @@ mod tests {
         assert_eq!(options.relative("/home/u/p/src/a.c"), "src/a.c");
         assert_eq!(options.relative("/home/u/pq/a.c"), "/home/u/pq/a.c");
         assert_eq!(options.relative("/home/u/p"), "/home/u/p");
+    }
+
+    #[test]
+    fn signals_go_by_their_names() {
+        assert_eq!(signal_name(11), "SIGSEGV");
+        assert_eq!(signal_name(6), "SIGABRT");
+        assert_eq!(signal_name(40), "signal 40");
     }
 
     #[test]
