@@ -18,6 +18,7 @@ use super::{
     names::LiveNames,
     not_seen::{not_seen, unseen_hits},
     privileges,
+    progress::Progress,
     record::{RecordError, Recorder},
     watches::{self, Watches},
 };
@@ -30,7 +31,7 @@ use crate::{
         plan::{Plan, PlannedProbe, SelectError, Site, SiteKind, SkippedProbe},
     },
     report::{self, Report, Subject, Summary},
-    symbolize::{ProcessAddr, Symbolizer},
+    symbolize::{Module, ProcessAddr, Symbolizer},
     sys::{perf, records::Record, tracee::Ending},
 };
 
@@ -124,7 +125,7 @@ impl std::fmt::Debug for Image {
 impl Image {
     /// Plans and attaches everything to a process that stands at its entry point, in the thread of its id.
     ///
-    /// When it is the `first` program, what the user names must be there.
+    /// When it is the `first` program, what the user names must be there. `progress` is told what is done.
     ///
     /// # Errors
     ///
@@ -134,9 +135,11 @@ impl Image {
         kernel: &mut Kernel,
         who: Who,
         first: bool,
+        progress: &Progress,
     ) -> Result<Self, RunError> {
         let pid = who.pid;
         let symbolizer = Symbolizer::from_pid(pid)?;
+        progress.step(|| reading(&symbolizer));
         let plan = Plan::of(&symbolizer, pid, &options.rules, &options.locks);
         if first && let Some(error) = must_match(&plan, options.follow_forks) {
             return Err(error.clone().into());
@@ -152,6 +155,8 @@ impl Image {
                     .to_owned(),
             );
         }
+        let probes = image.plan.probes.len() as u64;
+        progress.step(|| format!("attaching {}", report::count(probes, "probe")));
         image.attach(kernel, 0, pid)?;
         image.attach_linker(kernel);
         let is_shared = |site: &Site| matches!(&site.kind, SiteKind::Marker(Meaning::Shared(_)));
@@ -496,6 +501,17 @@ impl Finished {
         });
         Reported { report, recorded }
     }
+}
+
+/// What is read before a program runs, for people.
+pub(super) fn reading(symbolizer: &Symbolizer) -> String {
+    let program = symbolizer.executable().map(Module::name).unwrap_or_default();
+    let libraries = symbolizer.modules().len().saturating_sub(1) as u64;
+    format!(
+        "reading the code of `{}` and of {}",
+        report::printable(&program),
+        report::count(libraries, "library")
+    )
 }
 
 /// A rule that matches nothing and should.
