@@ -87,6 +87,11 @@ fn many_violations() {
 }
 
 #[test]
+fn ways_of_one_kind_are_told_together() {
+    assert_snapshot!(text(&stories::several_ways().report()));
+}
+
+#[test]
 fn clean() {
     assert_snapshot!(text(&stories::clean().report()));
 }

@@ -1,6 +1,7 @@
 //! The report for people: each violation in the manner of a compiler error, warnings about what was not seen, and
 //! one line of counts. What to say is in `explain` and `warnings`; here it is laid out.
 
+mod kinds;
 mod lanes;
 mod paint;
 mod witness;
@@ -60,12 +61,13 @@ pub fn render(report: &Report, options: &TextOptions) -> String {
     let mut page = Page::new(options.color, options.width);
     let (stories, echoes): (Vec<&Violation>, Vec<&Violation>) =
         report.violations.iter().partition(|violation| told_by(report, violation).is_none());
-    let full = stories.len().min(options.max_violations);
-    for violation in &stories[..full] {
-        witness::write(&mut page, report, violation, &options);
+    let kinds = kinds::kinds(&stories);
+    let (full, rest) = kinds.split_at(kinds.len().min(options.max_violations));
+    for (violation, others) in full.iter().filter_map(|kind| kind.split_first()) {
+        witness::write(&mut page, report, violation, others, &options);
         page.end();
     }
-    more_violations(&mut page, report, &stories[full..], &options);
+    more_violations(&mut page, report, &rest.concat(), &options);
     for violation in echoes {
         if let Some(story) = told_by(report, violation) {
             remark(&mut page, STRONG, "note", &echo(violation, story));
@@ -88,7 +90,7 @@ pub fn render(report: &Report, options: &TextOptions) -> String {
             remark(&mut page, HELP, "  help", help);
         }
     }
-    page.put(STRONG, "avtrace").put(PLAIN, &format!(": {}", summary(report))).end();
+    page.put(STRONG, "avtrace").put(PLAIN, &format!(": {}", summary(report, &kinds))).end();
     page.finish()
 }
 
@@ -300,7 +302,7 @@ fn instances(page: &mut Page, report: &Report) {
 }
 
 /// What a run comes to, on one line.
-fn summary(report: &Report) -> String {
+fn summary(report: &Report, kinds: &[Vec<&Violation>]) -> String {
     let counts = &report.counts;
     let found = match report.violations.len() as u64 {
         0 if report.has_findings() => "not serializable".to_owned(),
@@ -308,11 +310,19 @@ fn summary(report: &Report) -> String {
             "no violation, since nothing was checked".to_owned()
         }
         0 => "no violation".to_owned(),
-        distinct => format!(
-            "{} (seen {})",
-            count(counts.distinct_witnesses.max(distinct), "violation"),
-            times(counts.violations)
-        ),
+        distinct => {
+            // Those that are of no kind are told in notes.
+            let of_kinds = if kinds.iter().any(|kind| kind.len() > 1) {
+                format!(" of {}", count(kinds.len() as u64, "kind"))
+            } else {
+                String::new()
+            };
+            format!(
+                "{}{of_kinds} (seen {})",
+                count(counts.distinct_witnesses.max(distinct), "violation"),
+                times(counts.violations)
+            )
+        }
     };
     let mut text = format!(
         "{found}; {}, {}, {}, {}, {} lost",
