@@ -250,7 +250,29 @@ fn what_would_be_watched_is_listed_with_the_reasons() {
         // Optimised it is a jump to the function that takes the lock.
         assert!(level == "-O2" || line(others, "take ", "its callers"), "{}", ended.stdout);
         assert!(!ended.stdout.contains("balance:"), "it does not run");
+        let json = avtrace_with(["--list-regions", "--format", "json", path]);
+        let document: serde_json::Value = serde_json::from_str(&json.stdout).expect("JSON");
+        let of = |key: &str, name: &str| {
+            let all = document[key].as_array().expect("a list");
+            all.iter().find(|one| one["name"] == name).expect("the function").clone()
+        };
+        assert_eq!(
+            of("regions", "transfer")["why"],
+            "it takes a lock: it calls pthread_mutex_lock"
+        );
+        assert_eq!(of("not_watched", "main")["why"], "it is the program's main function");
     }
+}
+
+#[test]
+fn long_reasons_are_broken_into_lines() {
+    let program = rust("starts", false);
+    let ended = avtrace_with(["--list-regions", program.path.to_str().expect("text")]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let long =
+        ended.stdout.lines().find(|line| line.chars().count() > 100 && line.contains(": it "));
+    assert_eq!(long, None, "{}", ended.stdout);
+    assert!(ended.stdout.contains("lock_contended"), "{}", ended.stdout);
 }
 
 #[test]
