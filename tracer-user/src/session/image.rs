@@ -13,6 +13,7 @@ use tracer_ebpf::{CLASSES, Class};
 
 use super::{
     RunError, RunOptions, breakpoints,
+    busiest::Busiest,
     leaderless::follow_without_leader,
     linker,
     names::LiveNames,
@@ -91,6 +92,7 @@ pub struct Image {
     recorder: Option<Result<Recorder, RecordError>>,
     items: Vec<Item>,
     values: BTreeMap<EventNumber, ObservedValue>,
+    busiest: Busiest,
     witnesses: u64,
     is_leaderless: bool,
     lost_before: [(Class, u64); CLASSES.len()],
@@ -207,6 +209,7 @@ impl Image {
             recorder: None,
             items: Vec::new(),
             values: BTreeMap::new(),
+            busiest: Busiest::default(),
             witnesses: 0,
             is_leaderless: false,
             lost_before: kernel.lost(),
@@ -228,7 +231,7 @@ impl Image {
         child.probes.clone_from(&self.probes);
         (child.planned_modules, child.unloaded) = (self.planned_modules, self.unloaded.clone());
         child.skipped.clone_from(&self.skipped);
-        child.summary = Summary { watchpoints: Some(0), ..self.summary };
+        child.summary = Summary { watchpoints: Some(0), ..self.summary.clone() };
         if self.summary.watchpoints.is_some_and(|watchpoints| watchpoints > 0) {
             child.notes.push("watchpoints are not set in child processes".to_owned());
         }
@@ -406,8 +409,14 @@ impl Image {
             for item in &self.items {
                 match item {
                     // A lenient checker counts what does not fit and goes on.
-                    Item::Event(event) => drop(checker.event(event)),
-                    Item::Gap => checker.gap(),
+                    Item::Event(event) => {
+                        self.busiest.count(event);
+                        let _ = checker.event(event);
+                    }
+                    Item::Gap => {
+                        self.busiest.gap();
+                        checker.gap();
+                    }
                 }
             }
             found = checker.counts().distinct_witnesses;
@@ -441,6 +450,7 @@ impl Image {
             *count -= before;
         }
         let process = self.process(end);
+        self.summary.busiest = self.busiest_function();
         let Self { who, source, plan, options, skipped, summary, mut notes, values, .. } = self;
         if who.parent.is_none()
             && let Some(unseen) = unseen_hits(kernel, &source, &lost)
@@ -478,6 +488,14 @@ impl Image {
         };
         let names = LiveNames::new(source, values);
         Finished { findings, names, context, recorder: self.recorder, process }
+    }
+
+    /// The busiest region, if it is a function: one by markers the user means.
+    fn busiest_function(&self) -> Option<report::Busiest> {
+        let (region, events) = self.busiest.found()?;
+        let (name, _) = self.source.region_name(region)?;
+        let is_function = self.plan.functions.iter().any(|function| function.name == name);
+        is_function.then(|| report::Busiest { region: name.to_owned(), events })
     }
 
     /// What a recording says of the process.

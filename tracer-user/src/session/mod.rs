@@ -1,6 +1,7 @@
 //! One run: start the program, attach, let it go, check or record while it runs, report. Each step is in a file of its own;
 //! this one says in which order, and what is undone when a step fails.
 
+pub mod busiest;
 pub mod following;
 pub mod image;
 mod leaderless;

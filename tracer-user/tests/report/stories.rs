@@ -4,8 +4,8 @@ use checker::event::{RegionId, ThreadId};
 use checker::finding::Action::{Acquire, Read, Release, Signal, Update, Wait, Write};
 use checker::finding::{Evidence, Object, Order, Tx};
 use tracer_user::report::{
-    LostEvents, Missing, ObjectKind, Process, RegionName, SkippedProbes, SourceFrame, Subject,
-    ThreadName,
+    Busiest, LostEvents, Missing, ObjectKind, Process, RegionName, SkippedProbes, SourceFrame,
+    Subject, ThreadName,
 };
 
 use crate::fixtures::{Story, edge, point, racy, tx};
@@ -296,6 +296,24 @@ pub fn text_trace() -> Story {
     ];
     s.violation(begin, &[t, u, t], edges, 1);
     s.counts(5, 2, 1, 2);
+    s
+}
+
+/// One function is a region that makes most events, and the program was killed in the end.
+pub fn busy() -> Story {
+    let mut s = clean();
+    let busiest = Busiest { region: "cache::lookup".to_owned(), events: 7_250_000 };
+    s.context.summary.busiest = Some(busiest);
+    s.context.subject = Subject::Process {
+        pid: 4711,
+        argv: vec!["./server".to_owned()],
+        exit_code: None,
+        signal: Some(11),
+        parent: None,
+        program: 1,
+        replaced: false,
+    };
+    s.findings.counts.events = 10_000_000;
     s
 }
 

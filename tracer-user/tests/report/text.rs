@@ -97,6 +97,11 @@ fn clean() {
 }
 
 #[test]
+fn a_busy_region_and_a_signal() {
+    assert_snapshot!(text(&stories::busy().report()));
+}
+
+#[test]
 fn nothing_seen() {
     assert_snapshot!(text(&stories::nothing_seen().report()));
 }

@@ -12,7 +12,7 @@ use nix::sys::signal::Signal;
 
 use self::paint::{ERROR, FRAME, HELP, PLAIN, Page, STRONG, WARNING};
 use super::explain::{self, count, grouped};
-use super::model::{Evidence, Instance, Report, Subject, Transaction, Violation};
+use super::model::{Busiest, Evidence, Instance, Report, Subject, Transaction, Violation};
 use super::warnings::warnings;
 
 /// How to lay the text out.
@@ -89,6 +89,9 @@ pub fn render(report: &Report, options: &TextOptions) -> String {
         if let Some(help) = &warning.help {
             remark(&mut page, HELP, "  help", help);
         }
+    }
+    if let Some(busiest) = &report.summary.busiest {
+        remark(&mut page, STRONG, "note", &busy(busiest, report.counts.events));
     }
     page.put(STRONG, "avtrace").put(PLAIN, &format!(": {}", summary(report, &kinds))).end();
     page.finish()
@@ -357,6 +360,16 @@ fn signal_name(number: i32) -> String {
         // Real-time signals have numbers only.
         Err(_) => format!("signal {number}"),
     }
+}
+
+/// What to do about a region that makes most events.
+fn busy(busiest: &Busiest, events: u64) -> String {
+    let share = u128::from(busiest.events) * 100 / u128::from(events.max(1));
+    let region = &busiest.region;
+    format!(
+        "region `{region}` makes {share} % of all events: if it need not be atomic, the run is faster with \
+         `--not-atomic '{region}'`"
+    )
 }
 
 /// A time in the unit that suits it.
