@@ -128,8 +128,8 @@ fn echo(violation: &Violation, story: &Violation) -> String {
         .iter()
         .map(|split| {
             format!(
-                "`{}`, released at {} and taken again at {}",
-                split.lock.name.as_deref().unwrap_or("without a name"),
+                "{}, released at {} and taken again at {}",
+                super::explain::object(&split.lock),
                 super::explain::place(split.released.as_ref(), &split.released_label),
                 super::explain::place(split.reacquired.as_ref(), &split.reacquired_label)
             )
