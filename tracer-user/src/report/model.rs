@@ -543,7 +543,7 @@ pub struct Process {
 }
 
 /// What a run took. `None` where it does not apply, as for a recorded trace.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Summary {
     /// Wall-clock time in nanoseconds.
     pub elapsed_ns: Option<u64>,
@@ -559,6 +559,18 @@ pub struct Summary {
     /// How often it was freed or unmapped, of what was seen allocated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub frees: Option<u64>,
+    /// The function that is a region and makes more than half of all events, where these are very many.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub busiest: Option<Busiest>,
+}
+
+/// A region that makes the most events.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Busiest {
+    /// Its name.
+    pub region: String,
+    /// Its begins and ends, and what is in it and in no other region inside.
+    pub events: u64,
 }
 
 /// What was seen of memory accesses that nobody has named.

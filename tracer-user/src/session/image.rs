@@ -13,12 +13,14 @@ use tracer_ebpf::{CLASSES, Class};
 
 use super::{
     RunError, RunOptions, breakpoints,
+    busiest::Busiest,
     control::Control,
     leaderless::follow_without_leader,
     linker,
     names::LiveNames,
     not_seen::{not_seen, unseen_hits},
     privileges,
+    progress::Progress,
     record::{RecordError, Recorder},
     seen,
     watches::{self, Watches},
@@ -32,7 +34,7 @@ use crate::{
         plan::{Plan, PlannedProbe, SelectError, Site, SiteKind, SkippedProbe},
     },
     report::{self, Report, Subject, Summary},
-    symbolize::{ProcessAddr, Symbolizer},
+    symbolize::{Module, ProcessAddr, Symbolizer},
     sys::{perf, records::Record, tracee::Ending},
 };
 
@@ -92,6 +94,7 @@ pub struct Image {
     recorder: Option<Result<Recorder, RecordError>>,
     items: Vec<Item>,
     values: BTreeMap<EventNumber, ObservedValue>,
+    busiest: Busiest,
     witnesses: u64,
     is_leaderless: bool,
     lost_before: [(Class, u64); CLASSES.len()],
@@ -127,7 +130,7 @@ impl std::fmt::Debug for Image {
 impl Image {
     /// Plans and attaches everything to a process that stands at its entry point, in the thread of its id.
     ///
-    /// When it is the `first` program, what the user names must be there.
+    /// When it is the `first` program, what the user names must be there. `progress` is told what is done.
     ///
     /// # Errors
     ///
@@ -137,9 +140,11 @@ impl Image {
         kernel: &mut Kernel,
         who: Who,
         first: bool,
+        progress: &Progress,
     ) -> Result<Self, RunError> {
         let pid = who.pid;
         let symbolizer = Symbolizer::from_pid(pid)?;
+        progress.step(|| reading(&symbolizer));
         let plan = Plan::of(&symbolizer, pid, options.wanted());
         if first && let Some(error) = must_match(&plan, options.follow_forks) {
             return Err(error.clone().into());
@@ -155,6 +160,8 @@ impl Image {
                     .to_owned(),
             );
         }
+        let probes = image.plan.probes.len() as u64;
+        progress.step(|| format!("attaching {}", report::count(probes, "probe")));
         image.attach(kernel, 0, pid)?;
         image.attach_linker(kernel);
         let is_shared = |site: &Site| matches!(&site.kind, SiteKind::Marker(Meaning::Shared(_)));
@@ -209,6 +216,7 @@ impl Image {
             recorder: None,
             items: Vec::new(),
             values: BTreeMap::new(),
+            busiest: Busiest::default(),
             witnesses: 0,
             is_leaderless: false,
             lost_before: kernel.lost(),
@@ -231,7 +239,7 @@ impl Image {
         child.probes.clone_from(&self.probes);
         (child.planned_modules, child.unloaded) = (self.planned_modules, self.unloaded.clone());
         child.skipped.clone_from(&self.skipped);
-        child.summary = Summary { watchpoints: Some(0), ..self.summary };
+        child.summary = Summary { watchpoints: Some(0), ..self.summary.clone() };
         if self.summary.watchpoints.is_some_and(|watchpoints| watchpoints > 0) {
             child.notes.push("watchpoints are not set in child processes".to_owned());
         }
@@ -408,8 +416,14 @@ impl Image {
             for item in &self.items {
                 match item {
                     // A lenient checker counts what does not fit and goes on.
-                    Item::Event(event) => drop(checker.event(event)),
-                    Item::Gap => checker.gap(),
+                    Item::Event(event) => {
+                        self.busiest.count(event);
+                        let _ = checker.event(event);
+                    }
+                    Item::Gap => {
+                        self.busiest.gap();
+                        checker.gap();
+                    }
                 }
             }
             found = checker.counts().distinct_witnesses;
@@ -460,6 +474,7 @@ impl Image {
             watched = shares;
         }
         let memory = seen::memory(&self.plan.touch_groups, &watched);
+        self.summary.busiest = self.busiest_function();
         let Self { who, source, plan, options, skipped, mut summary, mut notes, values, .. } = self;
         if plan.sees_memory {
             let (allocations, frees) = source.memory_calls();
@@ -504,6 +519,14 @@ impl Image {
         Finished { findings, names, context, recorder: self.recorder, process }
     }
 
+    /// The busiest region, if it is a function: one by markers the user means.
+    fn busiest_function(&self) -> Option<report::Busiest> {
+        let (region, events) = self.busiest.found()?;
+        let (name, _) = self.source.region_name(region)?;
+        let is_function = self.plan.functions.iter().any(|function| function.name == name);
+        is_function.then(|| report::Busiest { region: name.to_owned(), events })
+    }
+
     /// What a recording says of the process.
     fn process(&self, end: End) -> format::Process {
         let (exit_code, signal) = exit_code_and_signal(end);
@@ -528,6 +551,17 @@ impl Finished {
         });
         Reported { report, recorded }
     }
+}
+
+/// What is read before a program runs, for people.
+pub(super) fn reading(symbolizer: &Symbolizer) -> String {
+    let program = symbolizer.executable().map(Module::name).unwrap_or_default();
+    let libraries = symbolizer.modules().len().saturating_sub(1) as u64;
+    format!(
+        "reading the code of `{}` and of {}",
+        report::printable(&program),
+        report::count(libraries, "library")
+    )
 }
 
 /// A rule that matches nothing and should.

@@ -91,7 +91,8 @@ impl Story {
             probes_emulated: Some(14),
             probes_single_stepped: Some(2),
             watchpoints: None,
-            ..tracer_user::report::Summary::default()
+            busiest: None,
+            ..Summary::default()
         };
         Self { names: FakeNames::default(), findings: Findings::default(), context }
     }
