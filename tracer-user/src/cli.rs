@@ -121,7 +121,7 @@ pub struct CaptureArgs {
     /// `sync`: only those to what --watch or the program names; regions, locks and threads tell enough. `watch`: also
     /// hardware watchpoints, four at a time, on what regions touch. `probe`: a probe beside each instruction of the
     /// regions that touches memory. `auto`: both, as far as --overhead allows.
-    #[arg(long, value_enum, default_value_t = AccessesArg::Sync)]
+    #[arg(long, value_enum, default_value_t = AccessesArg::Auto)]
     pub accesses: AccessesArg,
 
     /// With `--accesses auto`: how much slower than with `sync` the program may become, in percent.

@@ -683,6 +683,12 @@ impl Source {
         self.sites.get(site as usize)
     }
 
+    /// All sites, by their numbers.
+    #[must_use]
+    pub fn sites(&self) -> &[Site] {
+        &self.sites
+    }
+
     /// The value that was observed at an event, if it is among the latest.
     #[must_use]
     pub fn value(&self, event: EventNumber) -> Option<ObservedValue> {

@@ -292,7 +292,7 @@ impl Plan {
     ) {
         self.add_modules(symbolizer, pid, which);
         locks_spec::add(self, symbolizer, pid, locks, which, rules.len(), first);
-        function_plan::add(self, symbolizer, pid, rules, which, first);
+        function_plan::add(self, symbolizer, pid, (rules, locks), which, first);
         touch_plan::add(self, symbolizer, pid, accesses, which);
     }
 

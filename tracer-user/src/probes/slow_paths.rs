@@ -202,6 +202,76 @@ pub fn slow_path(symbol: &str) -> Option<&'static SlowPath> {
     SLOW_PATHS.iter().find(is_it)
 }
 
+/// A function that tries once to take a lock, and is a call in unoptimised code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Try {
+    /// What starts the names of the crate or module that has it.
+    root: &'static str,
+    /// What is in the name of its type.
+    object: &'static str,
+    /// What ends its name.
+    end: &'static str,
+    /// The slow path of the same lock, by its name.
+    slow: &'static str,
+    /// What a call of it is. Its result is a guard where this is `Inner`: only the code inside tells.
+    pub role: Role,
+}
+
+const fn tried(
+    root: &'static str,
+    object: &'static str,
+    end: &'static str,
+    slow: &'static str,
+    role: Role,
+) -> Try {
+    Try { root, object, end, slow, role }
+}
+
+/// All of them.
+const TRIES: [Try; 6] = [
+    tried("std::sync::", "mutex::Mutex", "::try_lock", "Mutex::lock_contended", Role::Inner),
+    tried("std::sync::", "rwlock::RwLock", "::try_read", "RwLock::read_contended", Role::Inner),
+    tried("std::sync::", "rwlock::RwLock", "::try_write", "RwLock::write_contended", Role::Inner),
+    tried(
+        PARKING_LOT,
+        "raw_mutex::RawMutex",
+        "::try_lock",
+        "RawMutex::lock_slow",
+        Role::TakenIfTrue,
+    ),
+    tried(
+        PARKING_LOT,
+        "raw_rwlock::RawRwLock",
+        "::try_lock_exclusive",
+        "RawRwLock::lock_exclusive_slow",
+        Role::TakenIfTrue,
+    ),
+    tried(
+        PARKING_LOT,
+        "raw_rwlock::RawRwLock",
+        "::try_lock_shared",
+        "RawRwLock::lock_shared_slow",
+        Role::TakenSharedIfTrue,
+    ),
+];
+
+impl Try {
+    /// The slow path of the same lock.
+    #[must_use]
+    pub fn slow_path(&self) -> Option<&'static SlowPath> {
+        SLOW_PATHS.iter().find(|path| path.end == self.slow)
+    }
+}
+
+/// What the function of this name tries.
+#[must_use]
+pub fn tries(name: &Name) -> Option<&'static Try> {
+    let bare = name.full.trim_start_matches('<');
+    TRIES.iter().find(|tried| {
+        bare.starts_with(tried.root) && bare.ends_with(tried.end) && bare.contains(tried.object)
+    })
+}
+
 /// Whether a function takes locks for itself, and not for those who call it: what is printed is in order without
 /// their doing, and is not their data. Functions that users' code may be put in line into are none.
 #[must_use]
@@ -242,6 +312,32 @@ mod tests {
         assert_eq!(found(old), Some(("std::sync::Mutex", Fast::Take)));
         let parking = "_ZN11parking_lot9raw_mutex8RawMutex9lock_slow17h0123456789abcdefE";
         assert_eq!(found(parking), Some(("parking_lot::Mutex", Fast::Take)));
+    }
+
+    #[test]
+    fn what_tries_once_is_known_with_its_slow_path() {
+        for (symbol, slow) in [
+            (
+                "_ZN3std4sync6poison5mutex14Mutex$LT$T$GT$8try_lock17h0123456789abcdefE",
+                "lock_contended",
+            ),
+            (
+                "_RNvMs5_NtNtNtCsjrHSEGnQ3l9_3std4sync6poison5mutexINtB5_5MutexlE8try_lockCs1_1a",
+                "lock_contended",
+            ),
+            (
+                "_ZN84_$LT$parking_lot..raw_mutex..RawMutex$u20$as$u20$lock_api..mutex..RawMutex$GT$8try_lock17h0123456789abcdefE",
+                "lock_slow",
+            ),
+        ] {
+            let found = tries(&Name::demangle(symbol)).and_then(Try::slow_path);
+            let end = found.map(|path| path.end).unwrap_or_default();
+            assert!(end.ends_with(slow), "{symbol}: {end}");
+        }
+        assert!(TRIES.iter().all(|tried| tried.slow_path().is_some()));
+        assert!(
+            tries(&Name::demangle("_ZN4bank5mutex5Mutex8try_lock17h0123456789abcdefE")).is_none()
+        );
     }
 
     #[test]

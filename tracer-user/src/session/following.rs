@@ -20,6 +20,7 @@ use super::{
     RunOptions, control,
     image::{End, Finished, Image, Who},
     privileges, program,
+    progress::Progress,
 };
 use crate::{
     kernel::{Kernel, ProbePoint, ProbeProgram},
@@ -319,7 +320,7 @@ impl Following {
         if let Some(held) = held {
             self.run_to_entry(who, held)?;
         }
-        Image::prepare(&self.options, &mut self.kernel, who.clone(), false)
+        Image::prepare(&self.options, &mut self.kernel, who.clone(), false, &Progress::silent())
             .map_err(|error| error.to_string())
     }
 

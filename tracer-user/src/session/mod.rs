@@ -2,6 +2,7 @@
 //! this one says in which order, and what is undone when a step fails.
 
 mod budget;
+pub mod busiest;
 mod control;
 pub mod following;
 pub mod image;
@@ -12,8 +13,10 @@ pub mod names;
 mod not_seen;
 pub mod privileges;
 pub mod program;
+pub mod progress;
 pub mod record;
 mod sampler;
+mod seen;
 mod serial;
 pub mod spec;
 pub mod watches;
@@ -35,6 +38,7 @@ use self::{
     image::{End, Finished, Image, Who},
     list::Listing,
     program::ProgramError,
+    progress::Progress,
     record::{RecordError, Recorder},
     watches::WatchError,
 };
@@ -185,7 +189,10 @@ pub fn inspect(options: &RunOptions) -> Result<Listing, RunError> {
     match held.run_to(privileges::entry_point).map_err(start_error)? {
         Start::AtEntry(held) => {
             let symbolizer = Symbolizer::from_pid(held.pid())?;
+            let progress = Progress::on_terminal();
+            progress.step(|| image::reading(&symbolizer));
             let plan = Plan::of(&symbolizer, held.pid(), options.wanted());
+            drop(progress);
             match plan.unmatched.first() {
                 Some((_, error)) => Err(error.clone().into()),
                 None => Ok(Listing { plan, symbolizer }),
@@ -355,7 +362,7 @@ fn prepare(options: &Arc<RunOptions>, held: &Held) -> Result<(Guardian, Kernel, 
     }
     kernel.attach_threads()?;
     let who = first_program(options, pid, tgid);
-    let image = Image::prepare(options, &mut kernel, who, true)?;
+    let image = Image::prepare(options, &mut kernel, who, true, &Progress::on_terminal())?;
     Ok((guardian, kernel, image))
 }
 

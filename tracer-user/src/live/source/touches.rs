@@ -19,6 +19,10 @@ impl Source {
         self.acts_at(thread, record.call.sp, sink);
         self.at(thread, record.call.sp, sink);
         let (address, bytes) = (record.call.object, record.second);
+        if self.syncs.is_at(address) {
+            self.omissions.lock_accesses += 1;
+            return;
+        }
         // What the user has named is seen by its watchpoint, in its order and with its value.
         if self.is_named(address, bytes) {
             return;
@@ -41,6 +45,12 @@ impl Source {
             }
         }
         self.sharing.touched(thread, address, bytes, done & Touch::WRITE != 0);
+    }
+
+    /// Whether the user or the program has named anything to be watched.
+    #[must_use]
+    pub fn has_named_watches(&self) -> bool {
+        self.watches.iter().any(|watch| !watch.is_sample)
     }
 
     /// Whether the user or the program has named some of these bytes to be watched.

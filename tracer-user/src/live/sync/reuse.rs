@@ -31,15 +31,29 @@ impl Places {
 impl SyncObjects {
     /// What was in a range of addresses is no more: objects there are others from now on.
     pub fn forget_memory(&mut self, range: &Range<u64>, emit: &mut impl FnMut(Op)) {
-        let Places { addresses, known: [locks, syncs], .. } = &mut self.places;
-        let (new_locks, new_syncs) = (&self.locks[*locks..], &self.syncs[*syncs..]);
-        addresses.extend(new_locks.iter().chain(new_syncs).map(|known| known.address));
-        (*locks, *syncs) = (self.locks.len(), self.syncs.len());
+        self.find_places();
         let mut at = range.start;
         while let Some(&address) = self.places.addresses.range(at..range.end).next() {
             self.forget_at(address, emit);
             at = address + 1;
         }
+    }
+
+    /// Takes in where the latest objects are.
+    fn find_places(&mut self) {
+        let Places { addresses, known: [locks, syncs], .. } = &mut self.places;
+        let (new_locks, new_syncs) = (&self.locks[*locks..], &self.syncs[*syncs..]);
+        addresses.extend(new_locks.iter().chain(new_syncs).map(|known| known.address));
+        (*locks, *syncs) = (self.locks.len(), self.syncs.len());
+    }
+
+    /// Whether an object begins at an address: code that touches it there is the object's own, wherever the compiler has
+    /// put it. What locks that are taken in line guard comes right behind them.
+    pub fn is_at(&mut self, address: u64) -> bool {
+        self.find_places();
+        let lives = |lock: &LockId| !self.places.forgotten.get(lock.index()).is_some_and(|&is| is);
+        self.places.addresses.contains(&address)
+            && self.lock_ids.get(&address).is_none_or(|lock| lives(lock))
     }
 
     fn forget_at(&mut self, address: u64, emit: &mut impl FnMut(Op)) {
