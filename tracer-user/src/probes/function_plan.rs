@@ -113,6 +113,9 @@ pub(super) fn add(
     }
     if by_default && let Some(choice) = choices.iter_mut().find(|choice| choice.is_program) {
         choice.by_default(plan, symbolizer, locks);
+        if choice.chosen.is_empty() && choice.file.is_stripped() {
+            plan.stripped = Some(choice.module.name());
+        }
     }
     let mut matched = vec![false; rules.len()];
     let mut problems: Vec<Option<SelectError>> = vec![None; rules.len()];

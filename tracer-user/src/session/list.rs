@@ -50,6 +50,7 @@ struct Region<'plan> {
 #[derive(Serialize)]
 struct Regions<'plan> {
     schema: &'static str,
+    stripped: bool,
     regions: Vec<Region<'plan>>,
     not_watched: Vec<Region<'plan>>,
     not_probed: Vec<NotProbed<'plan>>,
@@ -76,6 +77,10 @@ impl Listing {
         let (marked, watched) = self.watched();
         if marked.is_empty() && self.plan.functions.is_empty() {
             text.push_str("no region would be watched\n");
+            for line in self.plan.about_stripped().iter().flat_map(|about| wrap(about, width)) {
+                text.push_str(&line);
+                text.push('\n');
+            }
         } else {
             text.push_str("regions that would be watched:\n");
         }
@@ -116,6 +121,7 @@ impl Listing {
         });
         let regions = Regions {
             schema: "avtrace-regions/1",
+            stripped: self.plan.stripped.is_some(),
             regions: marked
                 .iter()
                 .map(|name| region(name, None, MARKED))
