@@ -271,6 +271,9 @@ fn a_stripped_program_is_told_to_be_one() {
     let told = "was stripped, so that its functions are not known";
     let listed = avtrace_with(["--list-regions", bank.path.to_str().expect("text")]);
     assert!(listed.stdout.contains(told), "{}", listed.stdout);
+    let lockless = c("identity", &["-g"]);
+    let listed = avtrace_with(["--list-regions", lockless.path.to_str().expect("text")]);
+    assert!(listed.stdout.contains("itself takes a lock"), "{}", listed.stdout);
     let notes = |program: &Program, options: &[&str]| {
         let (ended, report) = Avtrace::on(program).options(options).report();
         assert_eq!(ended.code, Some(0), "{}", ended.stderr);

@@ -77,7 +77,8 @@ impl Listing {
         let (marked, watched) = self.watched();
         if marked.is_empty() && self.plan.functions.is_empty() {
             text.push_str("no region would be watched\n");
-            for line in self.plan.about_stripped().iter().flat_map(|about| wrap(about, width)) {
+            let about = self.plan.about_stripped().or_else(|| self.about_lockless());
+            for line in about.iter().flat_map(|about| wrap(about, width)) {
                 text.push_str(&line);
                 text.push('\n');
             }
@@ -153,6 +154,16 @@ impl Listing {
         };
         let functions = self.plan.functions.iter();
         (self.plan.marked_regions(), functions.filter(move |function| begins(&function.name)))
+    }
+
+    /// Why there is no region when nothing else is said of it.
+    fn about_lockless(&self) -> Option<String> {
+        let program = self.symbolizer.executable().filter(|_| self.plan.unwatched.is_empty())?;
+        Some(format!(
+            "no function of `{}` itself takes a lock: name functions with --atomic, those of a library with \
+             `--atomic 'LIB.so!NAME'`",
+            printable(&program.name())
+        ))
     }
 
     fn not_probed(&self) -> Vec<NotProbed<'_>> {
