@@ -4,6 +4,7 @@
 
 mod barrier;
 mod inline;
+mod reuse;
 mod semaphore;
 
 use checker::event::{LocationId, LockId, Op, SyncId, ThreadId};
@@ -105,6 +106,7 @@ pub struct SyncObjects {
     onces: FxHashMap<u64, Once>,
     once_ids: FxHashMap<(u64, ThreadId), SyncId>,
     inline: InlineLocks,
+    places: reuse::Places,
 }
 
 impl SyncObjects {
@@ -227,6 +229,7 @@ impl SyncObjects {
         if let Some(&lock) = self.lock_ids.get(&call.address)
             && self.locks[lock.index()].object == call.object
         {
+            self.places.used(lock);
             return lock;
         }
         self.locks.push(known(call));

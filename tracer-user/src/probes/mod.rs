@@ -1,5 +1,7 @@
 //! What to probe, and where in the code. Attaching is done by `kernel`.
 
+pub mod accesses;
+pub mod allocators;
 pub mod call_points;
 pub mod calls;
 pub mod code_graph;
@@ -24,5 +26,7 @@ pub mod select;
 pub mod slow_paths;
 pub mod tail_calls;
 pub mod thread_starts;
+mod touch_plan;
+pub mod touches;
 pub mod values;
 pub mod watch;

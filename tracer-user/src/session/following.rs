@@ -17,7 +17,7 @@ use signal_hook::consts::SIGCONT;
 use tracer_ebpf::{Kind, PLANS, ThreadRecord};
 
 use super::{
-    RunOptions,
+    RunOptions, control,
     image::{End, Finished, Image, Who},
     privileges, program,
     progress::Progress,
@@ -92,12 +92,20 @@ impl Following {
     /// Takes all records there will be.
     #[must_use]
     pub fn follow(mut self, batches: Batches) -> Self {
-        batches.for_each(|records| {
+        let mut ticked = Instant::now();
+        batches.for_each(control::TICK, |records| {
             for record in records {
                 self.record(record);
             }
+            let is_due = ticked.elapsed() >= control::TICK;
             for image in &mut self.images {
                 image.flush(&mut self.kernel);
+                if is_due {
+                    image.keep_within_budget(&mut self.kernel);
+                }
+            }
+            if is_due {
+                ticked = Instant::now();
             }
         });
         self
@@ -338,6 +346,7 @@ impl Following {
                 file,
                 offset: offset.0,
                 cookie: who.tgid.into(),
+                touch: None,
             };
             let refusals = self.kernel.attach_probes(who.plan, vec![point]);
             let refusals = refusals.map_err(|error| error.to_string())?;

@@ -14,6 +14,7 @@ use tracer_ebpf::{CLASSES, Class};
 use super::{
     RunError, RunOptions, breakpoints,
     busiest::Busiest,
+    control::Control,
     leaderless::follow_without_leader,
     linker,
     names::LiveNames,
@@ -21,6 +22,7 @@ use super::{
     privileges,
     progress::Progress,
     record::{RecordError, Recorder},
+    seen,
     watches::{self, Watches},
 };
 use crate::{
@@ -97,6 +99,7 @@ pub struct Image {
     is_leaderless: bool,
     lost_before: [(Class, u64); CLASSES.len()],
     started: Instant,
+    control: Option<Control>,
 }
 
 /// A program that is not traced any more; names are still to be looked up.
@@ -142,7 +145,7 @@ impl Image {
         let pid = who.pid;
         let symbolizer = Symbolizer::from_pid(pid)?;
         progress.step(|| reading(&symbolizer));
-        let plan = Plan::of(&symbolizer, pid, &options.rules, &options.locks);
+        let plan = Plan::of(&symbolizer, pid, options.wanted());
         if first && let Some(error) = must_match(&plan, options.follow_forks) {
             return Err(error.clone().into());
         }
@@ -170,6 +173,10 @@ impl Image {
                 "hardware watchpoints do not fire on this machine: no access was seen".to_owned(),
             );
         }
+        let threads =
+            watches::threads(pid).map_err(RunError::system("cannot list the program's threads"))?;
+        let process = (pid, &*threads);
+        image.control = Control::new(&options.accesses, kernel, process, image.who.plan);
         image.source.set_sites(std::mem::take(&mut image.plan.sites));
         for range in watches.ranges {
             image.source.add_watch(range);
@@ -214,6 +221,7 @@ impl Image {
             is_leaderless: false,
             lost_before: kernel.lost(),
             started: Instant::now(),
+            control: None,
             who,
         }
     }
@@ -380,8 +388,7 @@ impl Image {
         }
         self.plan.sites = self.source.take_sites();
         let first_site = self.plan.sites.len();
-        let rules = (&*self.options.rules, &*self.options.locks);
-        self.plan.extend(&self.source.symbolizer, pid, rules, &late);
+        self.plan.extend(&self.source.symbolizer, pid, self.options.wanted(), &late);
         let shared = std::mem::take(&mut self.plan.shared);
         let attached = self.attach(kernel, first_site, thread);
         self.source.set_sites(std::mem::take(&mut self.plan.sites));
@@ -436,6 +443,16 @@ impl Image {
         }
     }
 
+    /// Sees to it that what is seen of memory costs no more than it may.
+    pub fn keep_within_budget(&mut self, kernel: &mut Kernel) {
+        if let Some(control) = &mut self.control
+            && let Err(error) = control.tick(kernel, &mut self.source)
+        {
+            self.notes.push(format!("memory accesses were not seen any more: {error}"));
+            self.control = None;
+        }
+    }
+
     /// Adds to what is said of what was not seen.
     pub fn note(&mut self, note: String) {
         self.notes.push(note);
@@ -450,6 +467,13 @@ impl Image {
             *count -= before;
         }
         let process = self.process(end);
+        let mut watched = Vec::new();
+        if let Some(control) = self.control.take() {
+            let (unseen, shares) = control.finish(kernel, &self.plan.touch_groups);
+            self.notes.extend(unseen);
+            watched = shares;
+        }
+        let memory = seen::memory(&self.plan.touch_groups, &watched);
         self.summary.busiest = self.busiest_function();
         let Self { who, source, plan, options, skipped, summary, mut notes, values, .. } = self;
         if who.parent.is_none()
@@ -484,6 +508,7 @@ impl Image {
         let context = report::Context {
             not_seen: not_seen(&source, &lost, skipped, notes),
             summary: summary.with_elapsed(self.started.elapsed()),
+            memory,
             nesting: match options.checker.map(|options| options.regions) {
                 Some(checker::Regions::All) => report::Nesting::All,
                 Some(checker::Regions::Outermost) | None => report::Nesting::Outermost,
@@ -513,7 +538,10 @@ impl Finished {
     /// Looks names up, and writes them to the recording.
     #[must_use]
     pub fn report(self) -> Reported {
-        let Self { findings, mut names, context, recorder, process } = self;
+        let Self { findings, mut names, mut context, recorder, process } = self;
+        for share in context.memory.iter_mut().flat_map(|memory| &mut memory.watched) {
+            share.name = share.address.and_then(|address| names.memory(address, share.length));
+        }
         let report = report::assemble(&findings, &mut names, context);
         let recorded = recorder.map(|recorder| {
             let recorder = recorder?;

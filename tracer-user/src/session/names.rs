@@ -16,6 +16,7 @@ use tracer_ebpf::FRAMES;
 use crate::{
     live::{
         location::Location,
+        memory::{Block, Cell, Origin},
         source::{ObservedValue, Source},
         sync::Known,
     },
@@ -96,6 +97,18 @@ impl LiveNames {
             .collect()
     }
 
+    fn variable(&mut self, variable: VarId) -> Object {
+        let Some(cell) = self.source.variable(variable) else {
+            return Object { kind: ObjectKind::Variable, name: None, address: None };
+        };
+        let (address, block) = (cell.address, cell.block.copied());
+        let described = self.source.symbolizer.describe(ProcessAddr(address), cell.length);
+        let label = || watched_as(&self.source, &cell);
+        let name = described.ok().map(|described| described.to_string()).or_else(label);
+        let name = name.or_else(|| Some(self.in_block(address, &block?)));
+        Object { kind: ObjectKind::Variable, name, address: Some(address) }
+    }
+
     /// A call stack, with the functions between the innermost call and the one that synchronises: those that got
     /// there by a jump, which leaves no return address.
     fn call_stack(&mut self, addresses: [u64; FRAMES], known: usize) -> Vec<SourceFrame> {
@@ -128,17 +141,45 @@ impl LiveNames {
             .collect()
     }
 
-    fn variable(&self, variable: VarId) -> Object {
-        let range = self.source.watch(variable);
-        Object {
-            kind: ObjectKind::Variable,
-            name: range.map(|range| {
-                let described = self.source.symbolizer.describe(range.address, range.length);
-                described.map_or_else(|_| range.label.clone(), |described| described.to_string())
-            }),
-            address: range.map(|range| range.address.0),
-        }
+    /// What is at an address: a variable, or a part of a block that was allocated.
+    pub fn memory(&mut self, address: u64, length: u64) -> Option<String> {
+        let described = self.source.symbolizer.describe(ProcessAddr(address), length);
+        let block = self.source.block(address).copied();
+        let described = described.ok().map(|described| described.to_string());
+        described.or_else(|| Some(self.in_block(address, &block?)))
     }
+
+    /// Where in a block an address is: `8 bytes into the block of 48 allocated at bank.c:31 by T1`.
+    fn in_block(&mut self, address: u64, block: &Block) -> String {
+        let thread = block.thread.0;
+        let (what, verb, location) = match block.origin {
+            Origin::Allocated(location) => ("block", "allocated", location),
+            Origin::Mapped(location) => ("mapping", "made", location),
+            Origin::Stack => return format!("the stack of T{thread}"),
+        };
+        let into = match address.saturating_sub(block.address) {
+            0 => "the start of".to_owned(),
+            1 => "1 byte into".to_owned(),
+            bytes => format!("{bytes} bytes into"),
+        };
+        let frames = self.frames(location);
+        let place = frames.iter().filter(|frame| !frame.is_wrapper).find_map(|frame| {
+            let file = Path::new(frame.file.as_ref()?).file_name()?.to_string_lossy();
+            Some(format!(" at {file}:{}", frame.line?))
+        });
+        let place = place.unwrap_or_default();
+        format!("{into} the {what} of {} {verb}{place} by T{thread}", block.size)
+    }
+}
+
+/// What the user or the program calls a variable that is watched.
+pub(super) fn watched_as(source: &Source, cell: &Cell<'_>) -> Option<String> {
+    let range = source.watched(cell.watch?).filter(|range| !range.is_sample)?;
+    let label = &range.label;
+    Some(match cell.address.checked_sub(range.address.0)? {
+        0 => label.clone(),
+        offset => format!("{label}+{offset:#x}"),
+    })
 }
 
 impl LiveNames {

@@ -49,7 +49,9 @@ impl Record {
             | Kind::JoinStart
             | Kind::Create
             | Kind::Join => Self::Sync(kind, read(bytes)?),
-            Kind::ConditionWait | Kind::Init => Self::Pair(kind, read(bytes)?),
+            Kind::ConditionWait | Kind::Init | Kind::Touch | Kind::Alloc | Kind::Free => {
+                Self::Pair(kind, read(bytes)?)
+            }
             Kind::Fork | Kind::Exit | Kind::ChildProcess | Kind::Exec | Kind::Libraries => {
                 Self::Thread(kind, read(bytes)?)
             }

@@ -128,8 +128,8 @@ fn echo(violation: &Violation, story: &Violation) -> String {
         .iter()
         .map(|split| {
             format!(
-                "`{}`, released at {} and taken again at {}",
-                split.lock.name.as_deref().unwrap_or("without a name"),
+                "{}, released at {} and taken again at {}",
+                super::explain::object(&split.lock),
                 super::explain::place(split.released.as_ref(), &split.released_label),
                 super::explain::place(split.reacquired.as_ref(), &split.reacquired_label)
             )
@@ -343,6 +343,14 @@ fn summary(report: &Report, kinds: &[Vec<&Violation>]) -> String {
     }
     if let Some(watchpoints) = run.watchpoints.filter(|&watchpoints| watchpoints > 0) {
         text.push_str(&format!(", {}", count(watchpoints, "watchpoint")));
+    }
+    if let Some(memory) = report.memory.as_ref().filter(|memory| memory.accesses() > 0) {
+        text.push_str(&format!(
+            ", for {} of {} accesses in {} among others",
+            grouped(memory.emulated + memory.single_stepped),
+            grouped(memory.accesses()),
+            count(memory.functions, "function")
+        ));
     }
     if let Some(elapsed) = run.elapsed_ns {
         text.push_str(&format!("; {}", seconds(elapsed)));
