@@ -1,14 +1,12 @@
 //! Locks that are taken in line, in a plan: the slow paths of a module, the functions that come to them, and the
 //! probes for both. Names are in `slow_paths`, machine code in `inlined`.
 
-use std::{
-    cell::RefCell,
-    collections::{HashMap, HashSet},
-};
+use std::{cell::RefCell, collections::HashSet};
 
 use iced_x86::{
     Decoder, DecoderOptions, FlowControl, InstructionInfoFactory, Mnemonic, OpAccess, Register,
 };
+use rustc_hash::FxHashMap;
 use tracer_ebpf::{Cookie, Kind};
 
 use super::{
@@ -31,13 +29,13 @@ struct SlowPaths<'file> {
     /// All of them.
     list: Vec<&'static SlowPath>,
     /// By the address where they start.
-    own: HashMap<u64, usize>,
+    own: FxHashMap<u64, usize>,
     /// By the slot that holds the address.
-    slots: HashMap<u64, usize>,
+    slots: FxHashMap<u64, usize>,
     /// Whether some are in other files.
     has_imports: bool,
     /// What jumps to an address lead to, as far as it was looked up.
-    stubs: RefCell<HashMap<u64, Option<usize>>>,
+    stubs: RefCell<FxHashMap<u64, Option<usize>>>,
 }
 
 /// Stands for a slow path, by its number: no file has code there.
@@ -46,7 +44,7 @@ const ELSEWHERE: u64 = 1 << 63;
 impl<'file> SlowPaths<'file> {
     fn of(file: &'file ElfFile) -> Self {
         let mut list = Vec::new();
-        let mut own = HashMap::new();
+        let mut own = FxHashMap::default();
         for symbol in file.symbols().iter().filter(|symbol| symbol.kind.is_function()) {
             if let Some(path) = slow_paths::slow_path(symbol.name)
                 && !own.contains_key(&symbol.address.0)
@@ -56,7 +54,7 @@ impl<'file> SlowPaths<'file> {
             }
         }
         let imports = Imports::of(file);
-        let mut slots: HashMap<u64, usize> = imports
+        let mut slots: FxHashMap<u64, usize> = imports
             .own()
             .filter_map(|(slot, address)| Some((slot, *own.get(&address.0)?)))
             .collect();
@@ -137,11 +135,11 @@ impl Planner<'_, '_> {
             return;
         }
         let functions = Functions::of(file);
-        let helpers: HashMap<u64, Helper> = functions
+        let helpers: FxHashMap<u64, Helper> = functions
             .iter()
             .filter_map(|function| Some((function.start.0, helper(&function.name)?)))
             .collect();
-        let statics: RefCell<HashMap<u64, (usize, Fast)>> = RefCell::default();
+        let statics: RefCell<FxHashMap<u64, (usize, Fast)>> = RefCell::default();
         let slow_path_at = |address| slow.at(address).map(|path| (path, slow.list[path].fast));
         let surroundings = Surroundings {
             slow_path_at: &slow_path_at,
@@ -439,7 +437,8 @@ fn exchanges(function: &Function, file: &ElfFile, is_one: &dyn Fn(u64) -> bool) 
 
 /// What a function of Rust's `core` is, or one around it, that is in line in all but unoptimised code.
 fn helper(name: &Name) -> Option<Helper> {
-    let bare = name.short.trim_start_matches('<');
+    // What generic functions are made for stands behind them in newer symbols.
+    let bare = name.short.trim_start_matches('<').split("::<").next().unwrap_or_default();
     let is_atomic = bare.starts_with("core::sync::atomic::");
     let last = bare.rsplit("::").next().unwrap_or_default();
     if is_atomic && last.contains("compare_exchange") {
@@ -469,6 +468,19 @@ mod tests {
         assert!(!reads(&code, &[Register::RDX]));
         // mov edi,202; mov rax,rdi
         assert!(!reads(&[0xbf, 0xca, 0, 0, 0, 0x48, 0x89, 0xf8], &[Register::RDI]));
+    }
+
+    #[test]
+    fn helpers_are_known_in_both_manglings() {
+        let name = |text: &str| Name { short: text.to_owned(), full: text.to_owned() };
+        let atomic = "core::sync::atomic";
+        for exchange in ["atomic_compare_exchange", "atomic_compare_exchange::<u32>"] {
+            let found = helper(&name(&format!("{atomic}::{exchange}")));
+            assert_eq!(found, Some(Helper::CompareExchange), "{exchange}");
+        }
+        let update = name("<core::sync::atomic::AtomicU32>::try_update::<bank::main::{closure#0}>");
+        assert_eq!(helper(&update), Some(Helper::Atomic));
+        assert_eq!(helper(&name("bank::try_update")), None);
     }
 
     #[test]

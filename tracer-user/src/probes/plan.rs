@@ -218,6 +218,8 @@ pub struct Plan {
     pub touch_groups: Vec<TouchGroup>,
     /// Functions that take locks and are no regions.
     pub unwatched: Vec<UnwatchedFunction>,
+    /// No function of the program is a region by default because it was stripped: its file name.
+    pub stripped: Option<String>,
     /// Rules that match nothing so far, by their indices, and why.
     pub unmatched: Vec<(usize, SelectError)>,
     /// Whether memory accesses are seen, so that it matters when memory is given out and taken back.
@@ -227,6 +229,17 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// What there is to say of a program that was stripped.
+    #[must_use]
+    pub fn about_stripped(&self) -> Option<String> {
+        let program = self.stripped.as_ref()?;
+        Some(format!(
+            "`{program}` was stripped, so that its functions are not known and none of them is a region: install its \
+             debug symbols (Debian has them in packages that end in -dbgsym), build it with -g, or name functions of a \
+             library (`--atomic 'LIB.so!NAME'`)"
+        ))
+    }
+
     /// The names of the regions that markers begin, sorted.
     #[must_use]
     pub fn marked_regions(&self) -> Vec<&str> {

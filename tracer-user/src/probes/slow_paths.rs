@@ -326,7 +326,7 @@ mod tests {
                 "lock_contended",
             ),
             (
-                "_ZN84_$LT$parking_lot..raw_mutex..RawMutex$u20$as$u20$lock_api..mutex..RawMutex$GT$8try_lock17h0123456789abcdefE",
+                "_ZN78_$LT$parking_lot..raw_mutex..RawMutex$u20$as$u20$lock_api..mutex..RawMutex$GT$8try_lock17hec13af5e6af5c303E",
                 "lock_slow",
             ),
         ] {

@@ -488,6 +488,10 @@ impl Image {
         for (_, error) in &plan.unmatched {
             notes.push(error.to_string());
         }
+        // Of one that only starts another, as `env` does, there is nothing to say.
+        if end != End::Replaced {
+            notes.extend(plan.about_stripped());
+        }
         if matches!(end, End::Ended(_)) && !source.saw_exit() {
             notes.push(
                 "the kernel side saw nothing of the program, not even its end: do not trust this report".to_owned(),
