@@ -9,7 +9,7 @@
 use core::mem::{offset_of, size_of};
 
 /// Changes whenever a layout or a meaning below changes; user space refuses an object of another version.
-pub const ABI_VERSION: u32 = 7;
+pub const ABI_VERSION: u32 = 8;
 
 /// How many return addresses a record carries, the innermost first; unused ones are 0.
 pub const FRAMES: usize = 6;
@@ -513,6 +513,14 @@ pub struct KernelLayout {
     pub task_mm: u32,
     /// `start_stack` in `struct mm_struct`: where the first thread's stack begins.
     pub mm_start_stack: u32,
+    /// `utask` in `struct task_struct`: what the thread's probes are doing.
+    pub task_utask: u32,
+    /// `vaddr` in `struct uprobe_task`: the instruction that is single-stepped.
+    pub utask_vaddr: u32,
+    /// `xol_vaddr` in `struct uprobe_task`: where its copy is.
+    pub utask_xol_vaddr: u32,
+    /// 0.
+    pub unused: u32,
 }
 
 /// Names of the settings' symbols in the BPF object.
@@ -571,7 +579,7 @@ const _: () = {
     assert!(offset_of!(ThreadRecord, comm) == 40);
     assert!(size_of::<RegistersRecord>() == 160);
     assert!(size_of::<Target>() == 24);
-    assert!(size_of::<KernelLayout>() == 48);
+    assert!(size_of::<KernelLayout>() == 64);
     assert!(size_of::<Touch>() == 24);
 };
 

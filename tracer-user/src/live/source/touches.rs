@@ -6,6 +6,9 @@ use tracer_ebpf::{PairRecord, Touch};
 use super::{Item, Source, WatchedRange};
 use crate::{live::location::Location, probes::plan::SiteKind, symbolize::ProcessAddr};
 
+/// Makes an operation on a variable.
+type Operation = fn(VarId) -> Op;
+
 impl Source {
     /// An instruction has touched memory, or is about to.
     pub(super) fn instruction(&mut self, record: &PairRecord, sink: &mut impl FnMut(Item)) {
@@ -37,7 +40,7 @@ impl Source {
         }
         let done = header.detail as u8;
         let both = Touch::READ | Touch::WRITE;
-        let ops: [Option<fn(VarId) -> Op>; 2] = match done & (both | Touch::ATOMIC) {
+        let ops: [Option<Operation>; 2] = match done & (both | Touch::ATOMIC) {
             Touch::READ => [Some(Op::Read), None],
             Touch::WRITE => [Some(Op::Write), None],
             done if done == both => [Some(Op::Read), Some(Op::Write)],
