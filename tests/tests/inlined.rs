@@ -1,10 +1,8 @@
 //! Locks that are taken without a call into the C library: in line, those of Rust's standard library and of
 //! parking_lot, in optimised and unoptimised builds; and by functions that the user names.
 
-use std::{ffi::OsStr, fmt::Write as _};
-
 use tests::{
-    Avtrace, Edge, Program, Report, Violation, c, require_bpf, runs, rust, tracer::avtrace_with,
+    Avtrace, Edge, Program, Report, Violation, c, require_bpf, runs, rust, tracer::lock_operations,
 };
 
 fn run(program: &Program, arguments: &[&str], stdout: &str) -> Report {
@@ -117,11 +115,6 @@ fn reader_writer_locks_of_parking_lot() {
     finds("parking-rwlock", BALANCES, TRANSFER, &[&steps]);
 }
 
-fn succeeds<'a>(arguments: impl IntoIterator<Item = &'a OsStr>) {
-    let ended = avtrace_with(arguments);
-    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
-}
-
 /// Runs avtrace and tells it the lock's functions.
 fn homemade(program: &Program, how: &str, stdout: &str) -> Report {
     let lock = "acquire=latch_take,try=latch_try,release=latch_give,arg=2";
@@ -166,32 +159,6 @@ fn a_lock_without_such_a_function_is_an_error_with_near_names() {
     assert!(ended.stderr.contains("acquire=PATTERN,release=PATTERN"), "{}", ended.stderr);
 }
 
-/// How often each thread's lock operations are in a trace, by their text.
-fn counted(program: &Program, lock: &str, how: &str) -> String {
-    let folder = tempfile::tempdir().expect("a folder");
-    let (avt, std) = (folder.path().join("t.avt"), folder.path().join("t.std"));
-    let record = ["record".as_ref(), "-o".as_ref(), avt.as_os_str(), program.path.as_os_str()];
-    succeeds(record.into_iter().chain([lock.as_ref(), how.as_ref()]));
-    succeeds(["convert".as_ref(), avt.as_os_str(), std.as_os_str()]);
-    let text = std::fs::read_to_string(&std).expect("the trace");
-    let mut found = String::new();
-    for operation in ["acq", "rel", "racq", "rrel"] {
-        let start = format!("|{operation}(");
-        let mut objects: Vec<&str> = text
-            .lines()
-            .filter_map(|line| line.split_once(&start)?.1.split_once(')'))
-            .map(|(object, _)| object)
-            .collect();
-        objects.sort_unstable();
-        let most = objects.chunk_by(|one, other| one == other).map(<[&str]>::len).max();
-        // Fewer are those of the standard library itself.
-        if let Some(times) = most.filter(|&times| times > 100) {
-            write!(found, "{operation} {times} ").expect("a string takes it");
-        }
-    }
-    found
-}
-
 /// Two thousand operations, and the one by which the sum is read at the end where that is of the same kind.
 #[test]
 fn each_operation_is_one_event() {
@@ -208,7 +175,11 @@ fn each_operation_is_one_event() {
         let program = rust("counted", release);
         for (lock, wanted) in locks {
             for how in hows {
-                assert_eq!(counted(&program, lock, how), wanted, "{lock} {how}, {release}");
+                assert_eq!(
+                    lock_operations(&program, &[lock, how]),
+                    wanted,
+                    "{lock} {how}, {release}"
+                );
             }
         }
     }
@@ -220,7 +191,11 @@ fn what_is_tried_once_is_found_in_optimised_code() {
     let program = rust("counted", true);
     for how in ["apart", "together"] {
         for lock in ["try", "parking-try"] {
-            assert_eq!(counted(&program, lock, how), "acq 2001 rel 2001 ", "{lock} {how}");
+            assert_eq!(
+                lock_operations(&program, &[lock, how]),
+                "acq 2001 rel 2001 ",
+                "{lock} {how}"
+            );
         }
     }
 }

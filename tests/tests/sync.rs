@@ -1,7 +1,10 @@
 //! Locks and other synchronisation by function calls, and threads: each in a program that is not atomic, found with
 //! the right object, its name and the right lines, and in forms where nothing is to be found.
 
-use tests::{Avtrace, Edge, Program, Report, Violation, c, cpp, machine, require_bpf, runs};
+use tests::{
+    Avtrace, Edge, Program, Report, Violation, c, cpp, machine, require_bpf, runs,
+    tracer::lock_operations,
+};
 
 const LEVELS: [&str; 2] = ["-O0", "-O2"];
 
@@ -420,5 +423,25 @@ fn an_id_that_is_used_again_is_another_thread() {
         }
         finds(&program, &[], "balance: 900\n", TRANSFER, &bank());
         finds_nothing(&program, &["whole"], "balance: 895\n");
+    }
+}
+
+#[test]
+fn each_lock_operation_is_one_event() {
+    require_bpf!();
+    const EXCLUSIVE: &str = "acq 2000 rel 2000 ";
+    const SHARED: &str = "racq 2000 rrel 2000 ";
+    let of_c: &[&str] = &["mutex", "errorcheck", "recursive", "try", "write", "spin"];
+    let of_cpp: &[&str] = &["mutex", "recursive", "timed", "write"];
+    let in_c = in_c("counted").map(|program| (program, of_c));
+    let in_cpp = in_cpp("counted").map(|program| (program, of_cpp));
+    for (program, exclusive) in in_c.into_iter().chain(in_cpp) {
+        let exclusive = exclusive.iter().map(|&lock| (lock, EXCLUSIVE));
+        for (lock, wanted) in exclusive.chain([("read", SHARED)]) {
+            for how in ["apart", "together"] {
+                let found = lock_operations(&program, &[lock, how]);
+                assert_eq!(found, wanted, "{lock} {how} of {}", program.source.display());
+            }
+        }
     }
 }
