@@ -15,7 +15,7 @@ fn run(program: &Program, arguments: &[&str], stdout: &str) -> Report {
     report
 }
 
-/// One end of an edge: what was done, and the mark of the line.
+/// One end of an edge: what was done, and the mark of the line; none where the line is not told.
 type End<'a> = (&'a str, &'a str);
 
 /// An edge: the object's kind and name, and both ends.
@@ -28,13 +28,18 @@ fn is_end(program: &Program, edge: &Edge, end: End<'_>, is_source: bool, lines: 
         (&edge.sink_action, &edge.sink)
     };
     let line = place.as_ref().and_then(|place| place.line);
-    action == end.0 && (!lines || line == Some(program.line(end.1)))
+    action == end.0 && (!lines || end.1.is_empty() || line == Some(program.line(end.1)))
 }
 
 fn is_like(program: &Program, violation: &Violation, steps: &[Step<'_>], lines: bool) -> bool {
     violation.edges.len() == steps.len()
         && violation.edges.iter().zip(steps).all(|(edge, (kind, name, source, sink))| {
-            (&*edge.object.kind, edge.name()) == (*kind, *name)
+            // The flag is the innermost field of it; what a thread waits by is in its own memory.
+            let is_it = name.is_empty()
+                || edge.name() == *name
+                || (*kind == "once" && edge.name().starts_with(*name));
+            &*edge.object.kind == *kind
+                && is_it
                 && is_end(program, edge, *source, true, lines)
                 && is_end(program, edge, *sink, false, lines)
         })
@@ -42,8 +47,18 @@ fn is_like(program: &Program, violation: &Violation, steps: &[Step<'_>], lines: 
 
 /// Runs the split form, which is found by each of these series of steps, and the whole one, in which nothing is.
 fn finds(lock: &str, balances: [&str; 2], cycle: &[&str], series: &[&[Step<'_>]]) {
+    finds_in("locks", lock, balances, cycle, series);
+}
+
+fn finds_in(
+    program: &str,
+    lock: &str,
+    balances: [&str; 2],
+    cycle: &[&str],
+    series: &[&[Step<'_>]],
+) {
     for release in [true, false] {
-        let program = rust("locks", release);
+        let program = rust(program, release);
         for _ in 0..runs(2) {
             let report = run(&program, &[lock, "split"], balances[0]);
             let violations = &report.violations;
@@ -113,6 +128,53 @@ fn reader_writer_locks_of_parking_lot() {
     let name = "locks::PARKING_RWLOCK";
     let steps = [("rw_lock", name, there.0, there.1), ("rw_lock", name, back.0, back.1)];
     finds("parking-rwlock", BALANCES, TRANSFER, &[&steps]);
+}
+
+/// A region that lets another thread go on, and takes a mutex after that one has.
+fn finds_passing(how: &str, there: Step<'_>) {
+    let mutex = ("mutex", "waits::MUTEX", ("release", "use_unlock"), ("acquire", "prepare_lock"));
+    let cycle = ["prepare", "use", "prepare"];
+    finds_in("waits", how, ["done: 2\n"; 2], &cycle, &[&[there, mutex]]);
+}
+
+#[test]
+fn once_flags_of_the_standard_library() {
+    require_bpf!();
+    let once = |name, run, pass| ("once", name, ("signal", run), ("wait", pass));
+    finds_passing("once", once("waits::ONCE", "once", "pass_once"));
+    finds_passing("lazy", once("waits::LAZY", "lazy", "pass_lazy"));
+    // A function of the library, built without a frame pointer, is between the call and the completion.
+    finds_passing("cell", once("waits::CELL", "", "pass_cell"));
+    finds_passing("get", once("waits::CELL", "", "get"));
+}
+
+#[test]
+fn parked_threads() {
+    require_bpf!();
+    for (how, mark) in [("park", "park"), ("timed-park", "timed_park")] {
+        finds_passing(how, ("parker", "", ("signal", "unpark"), ("wait", mark)));
+    }
+}
+
+#[test]
+fn barriers_of_the_standard_library() {
+    require_bpf!();
+    let step = |from, to| ("mutex", "waits::BARRIER", ("release", from), ("acquire", to));
+    let there = [step("first_meeting", "first_meeting"), step("second_meeting", "first_meeting")];
+    let cycle = ["step", "step", "step"];
+    finds_in("waits", "barrier", ["done: 0\n"; 2], &cycle, &[&there]);
+}
+
+#[test]
+fn condition_variables_of_parking_lot() {
+    require_bpf!();
+    for (how, wait) in [("parking-condvar", "wait"), ("parking-timed", "timed_wait")] {
+        let there = ("mutex", "waits::FULL", ("release", wait), ("acquire", "put_lock"));
+        let signal = ("condvar", "waits::CONDITION", ("signal", "notify"), ("wait", wait));
+        let mutex = ("mutex", "waits::FULL", ("release", "put_unlock"), ("acquire", wait));
+        let series: [&[Step<'_>]; 2] = [&[there, signal], &[there, mutex]];
+        finds_in("waits", how, ["done: 0\n"; 2], &["take", "put", "take"], &series);
+    }
 }
 
 /// Runs avtrace and tells it the lock's functions.

@@ -9,7 +9,7 @@
 use core::mem::{offset_of, size_of};
 
 /// Changes whenever a layout or a meaning below changes; user space refuses an object of another version.
-pub const ABI_VERSION: u32 = 5;
+pub const ABI_VERSION: u32 = 6;
 
 /// How many return addresses a record carries, the innermost first; unused ones are 0.
 pub const FRAMES: usize = 6;
@@ -120,7 +120,8 @@ impl Kind {
 pub struct Header {
     /// A [`Kind`].
     pub kind: u16,
-    /// Of a call that has returned: the low half of its result, which is an error number or 0. In a [`RegionRecord`]: the
+    /// Of a call that has returned: the low half of its result, which is an error number or 0; of what is done in line,
+    /// the low half of `eax` there. In a [`RegionRecord`]: the
     /// low half of `EFLAGS`, which tells whether a conditional jump there is taken. 0 otherwise.
     pub detail: u16,
     /// The acting thread, as its own PID namespace numbers it.

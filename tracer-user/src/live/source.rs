@@ -409,7 +409,12 @@ impl Source {
                 let address = object.map_or(record.object, |object| object.0);
                 (spec, in_line(spec), address, Location::Call(record.frames))
             }
-            Some(&SiteKind::Inlined(InlinedPlace { spec, fast, at, plus })) => {
+            Some(&SiteKind::Inlined(InlinedPlace { if_one: true, .. }))
+                if record.header.detail != 1 =>
+            {
+                return;
+            }
+            Some(&SiteKind::Inlined(InlinedPlace { spec, fast, at, plus, .. })) => {
                 let mut frames = record.frames;
                 frames[0] = at.0;
                 let address = record.object.wrapping_add(plus);
@@ -422,7 +427,9 @@ impl Source {
         };
         let thread = self.thread(record.header.tid);
         let location = self.locations.stack(stack, &mut self.symbolizer);
-        if self.is_inside_probed(location, record.frames[0]) {
+        // That a routine has run is seen in the midst of a call of a once function.
+        let is_midst = (kind, spec.object) == (Kind::Signal, Object::Once);
+        if !is_midst && self.is_inside_probed(location, record.frames[0]) {
             return;
         }
         if kind != Kind::ConditionWake {
@@ -736,7 +743,9 @@ const fn in_line(spec: CallSpec) -> Option<Fast> {
         _ if matches!(spec.object, Object::Lock) => None,
         Role::Taken | Role::TakenIfTrue => Some(Fast::Take),
         Role::TakenShared | Role::TakenSharedIfTrue => Some(Fast::TakeShared),
-        Role::ConditionWaitAlways | Role::ConditionWaitIfTrue => Some(Fast::Nothing),
+        Role::ConditionWaitAlways | Role::ConditionWaitIfTrue | Role::ConditionWaitIfFalse => {
+            Some(Fast::Nothing)
+        }
         _ => None,
     }
 }
@@ -748,7 +757,8 @@ fn result(role: Role, detail: u16) -> u16 {
     match role {
         Role::ConditionWaitAlways => 0,
         Role::ConditionWaitIfTrue if detail & 0xff == 0 => TIMED_OUT,
-        Role::ConditionWaitIfTrue => 0,
+        Role::ConditionWaitIfFalse if detail & 0xff != 0 => TIMED_OUT,
+        Role::ConditionWaitIfTrue | Role::ConditionWaitIfFalse => 0,
         _ => detail,
     }
 }

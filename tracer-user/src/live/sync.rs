@@ -4,13 +4,14 @@
 
 mod barrier;
 mod inline;
+mod parker;
 mod semaphore;
 
 use checker::event::{LocationId, LockId, Op, SyncId, ThreadId};
 use rustc_hash::FxHashMap;
 use tracer_ebpf::Kind;
 
-use self::{barrier::Barrier, inline::InlineLocks, semaphore::Semaphore};
+use self::{barrier::Barrier, inline::InlineLocks, parker::Parker, semaphore::Semaphore};
 use crate::probes::{calls::Object, slow_paths::Fast};
 
 /// A synchronisation object that was seen.
@@ -104,6 +105,7 @@ pub struct SyncObjects {
     barriers: FxHashMap<u64, Barrier>,
     onces: FxHashMap<u64, Once>,
     once_ids: FxHashMap<(u64, ThreadId), SyncId>,
+    parkers: FxHashMap<u64, Parker>,
     inline: InlineLocks,
 }
 
@@ -123,8 +125,11 @@ impl SyncObjects {
     /// Passes on what a call means: nothing, an operation, or several.
     pub fn call(&mut self, call: &Call, emit: &mut impl FnMut(Op, LocationId)) {
         let Call { thread, kind, object, address, location, .. } = *call;
-        if let Some(fast) = call.fast.filter(|&fast| fast != Fast::Nothing) {
+        if let Some(fast) = call.fast.filter(|fast| fast.is_of_lock()) {
             let lock = self.lock_at(call);
+            if self.is_step_of_wait(call, lock) {
+                return;
+            }
             if kind == Kind::Release {
                 self.unwound_without_leaving(call, emit);
             }
@@ -164,6 +169,13 @@ impl SyncObjects {
                     Op::Signal(self.semaphores.entry(address).or_default().post(thread, ids))
                 }
                 Object::Once => Op::Signal(self.ran(call)),
+                Object::Parker => {
+                    let ids = (&mut self.syncs, known(call));
+                    match self.parkers.entry(address).or_default().unpark(thread, ids) {
+                        Some(id) => Op::Signal(id),
+                        None => return,
+                    }
+                }
                 _ => match self.condition_signal(call) {
                     Some(id) => Op::Signal(id),
                     None => return,
@@ -277,7 +289,7 @@ impl SyncObjects {
                 let threads = (call.kind == Kind::Init).then_some(call.second & 0xffff_ffff);
                 self.barriers.entry(address).or_default().reset(threads);
             }
-            Object::Once | Object::Thread => {}
+            Object::Once | Object::Parker | Object::Thread => {}
         }
         None
     }
@@ -359,6 +371,12 @@ impl SyncObjects {
         }
     }
 
+    /// Whether a wait for a condition lets go of its mutex by this, or takes it again.
+    fn is_step_of_wait(&self, call: &Call, lock: LockId) -> bool {
+        let Some(&Some(waiting)) = self.waiting.get(call.thread.index()) else { return false };
+        waiting.in_line && waiting.mutex == lock && call.sp < waiting.sp
+    }
+
     /// Clean-up handlers may be called on top of the wait that was cancelled (musl does that). Who lets go of the
     /// mutex that it waits with has taken it again.
     fn unwound_without_leaving(&mut self, call: &Call, emit: &mut impl FnMut(Op, LocationId)) {
@@ -382,8 +400,12 @@ impl SyncObjects {
     }
 
     fn let_through(&mut self, call: &Call) -> Option<SyncId> {
-        if call.object == Object::Semaphore {
-            return self.semaphores.entry(call.address).or_default().wait();
+        match call.object {
+            Object::Semaphore => {
+                return self.semaphores.entry(call.address).or_default().wait();
+            }
+            Object::Parker => return self.parkers.get_mut(&call.address)?.goes_on(call.thread),
+            _ => {}
         }
         let once = self.onces.get(&call.address)?;
         (once.runner != call.thread).then_some(once.id)
@@ -395,6 +417,7 @@ impl SyncObjects {
         self.conditions.retain(|address, _| !range.contains(address));
         self.semaphores.retain(|address, _| !range.contains(address));
         self.barriers.retain(|address, _| !range.contains(address));
+        self.parkers.retain(|address, _| !range.contains(address));
         self.onces.retain(|address, _| !range.contains(address));
         self.once_ids.retain(|(address, _), _| !range.contains(address));
     }
@@ -407,6 +430,7 @@ impl SyncObjects {
         self.conditions.values_mut().for_each(|condition| condition.waiters = 0);
         self.semaphores.values_mut().for_each(|semaphore| semaphore.reset(0));
         self.barriers.values_mut().for_each(Barrier::gap);
+        self.parkers.values_mut().for_each(Parker::gap);
     }
 }
 

@@ -69,6 +69,8 @@ pub enum Object {
     Barrier,
     /// What remembers that a routine has run once.
     Once,
+    /// What a thread waits by until another one lets it go on.
+    Parker,
     /// A thread.
     Thread,
 }
@@ -117,6 +119,10 @@ pub enum Role {
     ConditionWaitAlways,
     /// As [`ConditionWait`](Self::ConditionWait), and when it returns true it was signalled.
     ConditionWaitIfTrue,
+    /// When it returns, the once routine has run. Panics may unwind it.
+    Passed,
+    /// As [`ConditionWait`](Self::ConditionWait), and when it returns false it was signalled.
+    ConditionWaitIfFalse,
     /// A step of something that is seen without it.
     Inner,
 }
@@ -159,9 +165,10 @@ impl Role {
             Self::Reset => Some((ProbeProgram::Call, Kind::LockReset)),
             Self::Init => Some((ProbeProgram::CallPair, Kind::Init)),
             Self::Signal => Some((ProbeProgram::Call, Kind::Signal)),
-            Self::ConditionWait | Self::ConditionWaitAlways | Self::ConditionWaitIfTrue => {
-                Some((ProbeProgram::CallPair, Kind::ConditionWait))
-            }
+            Self::ConditionWait
+            | Self::ConditionWaitAlways
+            | Self::ConditionWaitIfTrue
+            | Self::ConditionWaitIfFalse => Some((ProbeProgram::CallPair, Kind::ConditionWait)),
             Self::Barrier => Some((ProbeProgram::Call, Kind::Arrive)),
             // Whom it joins is known from the identity at its start: that may be used again before it returns.
             Self::Join => Some((ProbeProgram::Call, Kind::JoinStart)),
@@ -177,10 +184,11 @@ impl Role {
             Self::Acquire => Some((Ending::ReturnProbe, Kind::Acquire)),
             Self::AcquireShared => Some((Ending::ReturnProbe, Kind::AcquireShared)),
             Self::TryWait => Some((Ending::ReturnProbe, Kind::Wait)),
-            Self::Wait | Self::Once => Some((Ending::EachReturn, Kind::Wait)),
-            Self::ConditionWait | Self::ConditionWaitAlways | Self::ConditionWaitIfTrue => {
-                Some((Ending::EachReturn, Kind::ConditionWake))
-            }
+            Self::Wait | Self::Once | Self::Passed => Some((Ending::EachReturn, Kind::Wait)),
+            Self::ConditionWait
+            | Self::ConditionWaitAlways
+            | Self::ConditionWaitIfTrue
+            | Self::ConditionWaitIfFalse => Some((Ending::EachReturn, Kind::ConditionWake)),
             Self::Taken | Self::TakenIfTrue => Some((Ending::EachReturn, Kind::Acquire)),
             Self::TakenShared | Self::TakenSharedIfTrue => {
                 Some((Ending::EachReturn, Kind::AcquireShared))
@@ -201,7 +209,9 @@ impl Role {
             Self::ConditionWait
             | Self::ConditionWaitAlways
             | Self::ConditionWaitIfTrue
+            | Self::ConditionWaitIfFalse
             | Self::Barrier
+            | Self::Passed
             | Self::Taken
             | Self::TakenShared => Cookie::ANY_RESULT,
             Self::TakenIfTrue | Self::TakenSharedIfTrue => Cookie::IF_TRUE,

@@ -20,5 +20,6 @@ pub mod placement;
 pub mod plan;
 pub mod select;
 pub mod slow_paths;
+mod steps_plan;
 pub mod values;
 pub mod watch;

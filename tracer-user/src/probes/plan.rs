@@ -75,6 +75,8 @@ pub struct InlinedPlace {
     pub at: ProcessAddr,
     /// What is to be added to the object that is recorded.
     pub plus: u64,
+    /// Whether it counts only where `rax` is 1.
+    pub if_one: bool,
 }
 
 /// A place in a function that is a region.

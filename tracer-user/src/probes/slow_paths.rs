@@ -1,7 +1,10 @@
 //! The out-of-line parts of locks that are taken and let go of in line otherwise: Rust's `std::sync` and the crate
 //! parking_lot. Names and what they mean; where the in-line parts are is found in `inlined`.
 
-use super::calls::{CallSpec, Object, Role};
+use super::{
+    calls::{CallSpec, Object, Role},
+    inlined::steps::Look,
+};
 use crate::symbolize::Name;
 
 /// An out-of-line part.
@@ -34,6 +37,10 @@ pub enum Fast {
     Downgrade,
     /// Let go of, by writing 0 to it, when the call wakes a thread that waits for what its second argument points to.
     LetGoAndWake,
+    /// A once flag is passed, when it says that the routine has run.
+    Pass,
+    /// A thread may go on that is parked.
+    Unpark,
     /// Nothing: it is the whole.
     Nothing,
 }
@@ -43,6 +50,18 @@ impl Fast {
     #[must_use]
     pub const fn takes(self) -> bool {
         matches!(self, Self::Take | Self::TakeShared)
+    }
+
+    /// Whether something is done to a lock.
+    #[must_use]
+    pub const fn is_of_lock(self) -> bool {
+        !matches!(self, Self::Pass | Self::Unpark | Self::Nothing)
+    }
+
+    /// Whether the slow path is called for other things too, before which nothing of this is done.
+    #[must_use]
+    pub const fn is_maybe(self) -> bool {
+        matches!(self, Self::LetGoAndWake | Self::Unpark)
     }
 }
 
@@ -61,7 +80,7 @@ const fn slow(
 }
 
 /// All of them.
-const SLOW_PATHS: [SlowPath; 17] = [
+const SLOW_PATHS: [SlowPath; 23] = [
     slow(STD, "Mutex::lock_contended", "std::sync::Mutex", Object::Mutex, Role::Taken, Fast::Take),
     slow(STD, "Mutex::wake", "std::sync::Mutex", Object::Mutex, Role::Inner, Fast::LetGo),
     slow(
@@ -176,6 +195,42 @@ const SLOW_PATHS: [SlowPath; 17] = [
         Role::Inner,
         Fast::Downgrade,
     ),
+    slow(
+        PARKING_LOT,
+        "Condvar::wait_until_internal",
+        "parking_lot::Condvar::wait",
+        Object::Condvar,
+        Role::ConditionWaitIfFalse,
+        Fast::Nothing,
+    ),
+    // What is in line before them looks whether anybody waits.
+    slow(
+        PARKING_LOT,
+        "Condvar::notify_one_slow",
+        "parking_lot::Condvar::notify_one",
+        Object::Condvar,
+        Role::Signal,
+        Fast::Nothing,
+    ),
+    slow(
+        PARKING_LOT,
+        "Condvar::notify_all_slow",
+        "parking_lot::Condvar::notify_all",
+        Object::Condvar,
+        Role::Signal,
+        Fast::Nothing,
+    ),
+    slow(STD, "Once::call", "std::sync::Once", Object::Once, Role::Passed, Fast::Pass),
+    // A step of the one before, which gets what the flag is a part of.
+    slow(ONCE_LOCK, "::initialize", "std::sync::OnceLock", Object::Once, Role::Inner, Fast::Pass),
+    slow(
+        STD,
+        "futex::futex_wake",
+        "std::thread::Thread::unpark",
+        Object::Parker,
+        Role::Inner,
+        Fast::Unpark,
+    ),
     // The slow path of std's mutex is short enough to be put in line by link-time optimisation.
     slow("", SYSCALL, "std::sync::Mutex", Object::Mutex, Role::Inner, Fast::LetGoAndWake),
 ];
@@ -183,8 +238,18 @@ const SLOW_PATHS: [SlowPath; 17] = [
 const SYSCALL: &str = "syscall";
 
 /// Parts of mangled names of which each slow path has one: most symbols need not be demangled.
-const HINTS: [&str; 7] =
-    ["_contended", "4wake", "wake_writer", "_slow", "Condvar", "notify_", "optional_timeout"];
+const HINTS: [&str; 10] = [
+    "_contended",
+    "4wake",
+    "wake_writer",
+    "_slow",
+    "Condvar",
+    "notify_",
+    "optional_timeout",
+    "4Once",
+    "once_lock",
+    "futex_wake",
+];
 
 /// The slow path of this symbol.
 #[must_use]
@@ -195,11 +260,58 @@ pub fn slow_path(symbol: &str) -> Option<&'static SlowPath> {
     if !HINTS.iter().any(|hint| symbol.contains(hint)) {
         return None;
     }
-    let name = Name::demangle(symbol).short.replace(['<', '>'], "");
+    let name = plain(&Name::demangle(symbol));
     let is_it = |path: &&SlowPath| {
         path.end != SYSCALL && name.starts_with(path.root) && name.ends_with(path.end)
     };
     SLOW_PATHS.iter().find(is_it)
+}
+
+/// A function's name without its generic arguments, and without angle brackets elsewhere.
+fn plain(name: &Name) -> String {
+    let mut short = name.short.as_str();
+    if let Some(inside) = short.strip_suffix('>') {
+        let mut open = 1;
+        let start = inside.rfind(|c: char| {
+            match c {
+                '>' => open += 1,
+                '<' => open -= 1,
+                _ => {}
+            }
+            open == 0
+        });
+        if let Some(bare) = start.and_then(|start| short[..start].strip_suffix("::")) {
+            short = bare;
+        }
+    }
+    short.replace(['<', '>'], "")
+}
+
+/// Functions of Rust's standard library that are steps of synchronisation, or have some in line: what starts the name,
+/// what ends it, what is to be looked for, what a report calls it, and what the object is.
+const STEPS: [(&str, &str, Look, &str, Object); 8] = [
+    (STD, "::Once::call", Look::Ran, "std::sync::Once", Object::Once),
+    // Unoptimised.
+    (ONCE_LOCK, "::get", Look::Passed, "std::sync::OnceLock", Object::Once),
+    (ONCE_LOCK, "::get_mut", Look::Passed, "std::sync::OnceLock", Object::Once),
+    (ONCE_LOCK, "::is_initialized", Look::Passed, "std::sync::OnceLock", Object::Once),
+    (THREAD, "::park", Look::Parked, "std::thread::park", Object::Parker),
+    (THREAD, "::park_timeout", Look::Parked, "std::thread::park_timeout", Object::Parker),
+    (STD, "Parker::park", Look::Parked, "std::thread::park", Object::Parker),
+    (STD, "Parker::park_timeout", Look::Parked, "std::thread::park_timeout", Object::Parker),
+];
+
+const ONCE_LOCK: &str = "std::sync::once_lock::OnceLock";
+const THREAD: &str = "std::thread::";
+
+/// What is to be looked for in a function of this name: the steps, what a report calls them, and the object.
+#[must_use]
+pub fn steps_in(name: &Name) -> Option<(Look, &'static str, Object)> {
+    let short = plain(name);
+    STEPS
+        .iter()
+        .find(|(start, end, ..)| short.starts_with(start) && short.ends_with(end))
+        .map(|&(.., look, what, object)| (look, what, object))
 }
 
 /// Whether a function takes locks for itself, and not for those who call it: what is printed is in order without
@@ -240,6 +352,12 @@ mod tests {
         assert_eq!(found(legacy), Some(("std::sync::RwLock", Fast::LetGoEither)));
         let old = "_ZN3std3sys4unix5locks11futex_mutex5Mutex14lock_contended17h0123456789abcdefE";
         assert_eq!(found(old), Some(("std::sync::Mutex", Fast::Take)));
+        let once = "_RNvMs_NtNtNtNtCsjrHSEGnQ3l9_3std3sys4sync4once5futexNtB4_4Once4call";
+        assert_eq!(found(once), Some(("std::sync::Once", Fast::Pass)));
+        let cell = "_ZN3std4sync9once_lock17OnceLock$LT$T$GT$10initialize17h0123456789abcdefE";
+        assert_eq!(found(cell), Some(("std::sync::OnceLock", Fast::Pass)));
+        let wake = "_ZN3std3sys3pal4unix5futex10futex_wake17h0123456789abcdefE";
+        assert_eq!(found(wake), Some(("std::thread::Thread::unpark", Fast::Unpark)));
         let parking = "_ZN11parking_lot9raw_mutex8RawMutex9lock_slow17h0123456789abcdefE";
         assert_eq!(found(parking), Some(("parking_lot::Mutex", Fast::Take)));
     }
@@ -254,6 +372,23 @@ mod tests {
         ] {
             assert_eq!(found(symbol), None, "{symbol}");
         }
+    }
+
+    #[test]
+    fn generic_arguments_are_no_part_of_a_name() {
+        let name = |short: &str| Name { short: short.to_owned(), full: String::new() };
+        assert_eq!(plain(&name("<a::Once>::call::<b::<c>>")), "a::Once::call");
+        assert_eq!(plain(&name("a::Lock<T>::get")), "a::LockT::get");
+        assert_eq!(plain(&name("a::Lock<T>")), "a::LockT");
+    }
+
+    #[test]
+    fn what_parks_a_thread_is_known() {
+        let park = "_ZN3std6thread9functions4park17h0123456789abcdefE";
+        let found = steps_in(&Name::demangle(park));
+        assert_eq!(found, Some((Look::Parked, "std::thread::park", Object::Parker)));
+        let unpark = "_ZN3std6thread6thread6Thread6unpark17h0123456789abcdefE";
+        assert_eq!(steps_in(&Name::demangle(unpark)), None);
     }
 
     #[test]

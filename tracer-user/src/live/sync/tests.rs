@@ -156,6 +156,31 @@ fn who_unlocks_the_mutex_that_it_waits_with_has_taken_it_again() {
 }
 
 #[test]
+fn a_wait_by_a_lock_in_line_does_not_take_it_in_steps() {
+    let mut world = World::default();
+    let lock = call(0, Kind::Acquire, Object::Mutex, 0x100);
+    assert_eq!(world.with(Call { fast: Some(Fast::Take), ..lock }), [Op::Acquire(LOCK)]);
+    let wait = call(0, Kind::ConditionWait, Object::Condvar, 0x200);
+    let wait = Call { second: 0x100, fast: Some(Fast::Nothing), ..wait };
+    assert_eq!(world.with(wait), [Op::Release(LOCK)]);
+    for (kind, fast) in [(Kind::Release, Fast::LetGo), (Kind::Acquire, Fast::Take)] {
+        let step = call(0, kind, Object::Mutex, 0x100);
+        assert_eq!(world.with(Call { fast: Some(fast), sp: SP - 64, ..step }), []);
+    }
+    assert_eq!(world.signal(1), [Op::Signal(SyncId(0))]);
+    assert_eq!(world.wake(0, 0), [Op::Wait(SyncId(0)), Op::Acquire(LOCK)]);
+}
+
+#[test]
+fn who_was_let_go_on_by_one_thread_comes_after_that() {
+    let mut world = World::default();
+    let mut step = |thread, kind| world.call(thread, kind, Object::Parker, 0x700);
+    assert_eq!(step(1, Kind::Signal), [Op::Signal(SyncId(0))]);
+    assert_eq!(step(0, Kind::Wait), [Op::Wait(SyncId(0))]);
+    assert_eq!(step(0, Kind::Wait), []);
+}
+
+#[test]
 fn the_value_of_a_semaphore_lets_through_before_its_posts_do() {
     let mut world = World::default();
     let init = call(0, Kind::Init, Object::Semaphore, 0x300);

@@ -1,0 +1,189 @@
+//! Steps of synchronisation that are no locks: passing a once flag, letting a thread go on and going on. Each is one
+//! instruction that reads or changes what the object is, in line or in a function that is known by its name.
+
+use std::collections::BTreeSet;
+
+use super::*;
+
+/// What steps are looked for in a function that is known by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// A once routine has run, and its flag is about to be changed.
+    Ran,
+    /// A once flag is looked at.
+    Passed,
+    /// A thread goes on that was parked.
+    Parked,
+}
+
+/// A step, and where probes go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// The instruction.
+    pub at: u64,
+    /// Just one of them records each time.
+    pub points: Vec<InlinedPoint>,
+    /// It counts only where `rax` is 1 at the probe.
+    pub if_one: bool,
+}
+
+/// Equal, or zero.
+const EQUAL: u8 = 4;
+
+/// Finds all such steps in a function, from all of its parts. `None` when it cannot be taken apart.
+#[must_use]
+pub fn steps(parts: &[Part<'_>], surroundings: &Surroundings<'_>, look: Look) -> Option<Vec<Step>> {
+    let is_slot = |slot: u64| (surroundings.in_slot)(slot).is_some();
+    let values = Values::of(parts, &is_slot, surroundings.word_at)?;
+    let finder = Finder { values, surroundings, is_slot: &is_slot };
+    let all = 0..finder.values.instructions().len();
+    Some(all.filter_map(|index| finder.step(index, look)).collect())
+}
+
+impl Finder<'_> {
+    fn step(&self, index: usize, look: Look) -> Option<Step> {
+        let instruction = self.instruction(index);
+        let at = instruction.ip();
+        let is_word = instruction.memory_size().size() == 4;
+        let is_exchange = instruction.mnemonic() == Mnemonic::Xchg;
+        match look {
+            Look::Ran => {
+                let ran = is_word && is_exchange && self.is_atomic(index);
+                let points = ran.then(|| self.points_before(index).ok())??;
+                Some(Step { at, points, if_one: false })
+            }
+            Look::Passed => {
+                let flag = self.loaded_at(index)?;
+                Some(Step { at, points: vec![self.equal_after(index, flag)?], if_one: false })
+            }
+            Look::Parked => {
+                if !is_word || !self.is_atomic(index) {
+                    return None;
+                }
+                let parker = self.address_at(index)?;
+                let point = if is_exchange {
+                    self.result_after(index, parker)?
+                } else {
+                    self.equal_after(index, parker)?
+                };
+                Some(Step { at, points: vec![point], if_one: is_exchange })
+            }
+        }
+    }
+
+    /// Where it is seen that a once flag is passed without the slow path: the load, and the jump that depends on it.
+    /// Where the flag is not looked at before, the slow path sees all.
+    pub(super) fn passed_before(
+        &self,
+        slow: usize,
+    ) -> Result<Option<(usize, InlinedPoint)>, &'static str> {
+        let mut reason = None;
+        let Some(argument) = self.before(slow).map(|state| state.register(ARGUMENT)) else {
+            return Ok(None);
+        };
+        // The slow path may get the flag, or what it is a part of. Another load than that of a flag does no harm: at its
+        // address nothing is ever completed.
+        let is_in = |distance: Option<i64>| distance.is_some_and(|distance| distance >= 0);
+        let mut visited = BTreeSet::from([slow]);
+        let mut todo = vec![slow];
+        while let Some(index) = todo.pop() {
+            for &before in self.values.predecessors(index) {
+                let load = self.loaded_at(before);
+                if let Some(flag) = load.filter(|load| is_in(load.distance_from(argument))) {
+                    match self.points_after(before, flag, &visited).as_deref() {
+                        Ok(&[point]) if point.condition == Some(EQUAL) => {
+                            return Ok(Some((before, point)));
+                        }
+                        Ok(_) => reason = Some("the flag is not compared with one value"),
+                        Err(why) => reason = Some(why),
+                    }
+                    continue;
+                }
+                let control = self.instruction(before).flow_control();
+                let is_call = matches!(control, FlowControl::Call | FlowControl::IndirectCall);
+                if !is_call && visited.len() < REACH && visited.insert(before) {
+                    todo.push(before);
+                }
+            }
+        }
+        reason.map_or(Ok(None), Err)
+    }
+
+    /// The address that four bytes are loaded from, to be compared, or are compared at.
+    pub(super) fn loaded_at(&self, index: usize) -> Option<Value> {
+        if self.helper(index) == Some(Helper::Load) {
+            return Some(self.before(index)?.register(ARGUMENT));
+        }
+        let instruction = self.instruction(index);
+        let loads = match instruction.code() {
+            Code::Mov_r32_rm32 => instruction.op1_kind() == OpKind::Memory,
+            Code::Cmp_rm32_imm8 | Code::Cmp_rm32_imm32 => instruction.op0_kind() == OpKind::Memory,
+            _ => false,
+        };
+        loads.then(|| self.before(index)?.address(instruction)).flatten()
+    }
+
+    /// The instruction that first depends on whether what was compared last is equal. Between the two may be a
+    /// comparison, and nothing else that matters.
+    pub(super) fn equal_after(&self, from: usize, object: Value) -> Option<InlinedPoint> {
+        let mut index = from;
+        for _ in 0..NEAR {
+            let [next] = self.values.successors(index)[..] else { return None };
+            index = next;
+            let instruction = self.instruction(index);
+            let depends = match instruction.flow_control() {
+                FlowControl::ConditionalBranch => {
+                    matches!(condition(instruction)?, EQUAL | NOT_EQUAL)
+                }
+                FlowControl::Next => {
+                    matches!(instruction.mnemonic(), Mnemonic::Sete | Mnemonic::Setne)
+                }
+                FlowControl::UnconditionalBranch => false,
+                _ => return None,
+            };
+            if depends {
+                let lock = locate(&self.before(index)?, object)?;
+                return Some(InlinedPoint {
+                    address: instruction.ip(),
+                    lock,
+                    condition: Some(EQUAL),
+                });
+            }
+            if instruction.flow_control() == FlowControl::ConditionalBranch || self.is_atomic(index)
+            {
+                return None;
+            }
+        }
+        None
+    }
+
+    /// The next instruction that can be probed while `rax` has what was exchanged.
+    fn result_after(&self, from: usize, object: Value) -> Option<InlinedPoint> {
+        let result = self.instruction(from).op1_register();
+        if number(result) != Some(RESULT) {
+            return None;
+        }
+        let mut info = InstructionInfoFactory::new();
+        let mut index = from;
+        for _ in 0..NEAR {
+            let [next] = self.values.successors(index)[..] else { return None };
+            index = next;
+            let instruction = self.instruction(index);
+            if probe_cost(instruction).is_some()
+                && let Some(lock) = self.before(index).and_then(|state| locate(&state, object))
+            {
+                return Some(InlinedPoint { address: instruction.ip(), lock, condition: None });
+            }
+            let changes = info.info(instruction).used_registers().iter().any(|used| {
+                number(used.register()) == Some(RESULT) && used.access() != OpAccess::Read
+            });
+            if changes || instruction.flow_control() != FlowControl::Next {
+                return None;
+            }
+        }
+        None
+    }
+}
+
+/// Not equal, or not zero.
+const NOT_EQUAL: u8 = 5;
