@@ -404,6 +404,8 @@ impl Source {
             return;
         }
         let site = self.sites.get(record.header.site as usize).map(|site| &site.kind);
+        // What is done in line tells the number that was there before, in `eax`.
+        let value = matches!(site, Some(SiteKind::Inlined(_))).then_some(record.header.detail);
         let (spec, fast, address, stack) = match site {
             Some(&SiteKind::Call { spec, object, .. }) => {
                 let address = object.map_or(record.object, |object| object.0);
@@ -430,6 +432,9 @@ impl Source {
         // That a routine has run is seen in the midst of a call of a once function.
         let is_midst = (kind, spec.object) == (Kind::Signal, Object::Once);
         if !is_midst && self.is_inside_probed(location, record.frames[0]) {
+            if let Some(value) = value.filter(|_| spec.object == Object::Semaphore) {
+                self.syncs.takes(thread, address, value);
+            }
             return;
         }
         if kind != Kind::ConditionWake {
@@ -459,6 +464,7 @@ impl Source {
             address,
             second,
             result: result(spec.role, record.header.detail),
+            value,
             sp: record.sp,
             location,
         };
@@ -746,6 +752,7 @@ const fn in_line(spec: CallSpec) -> Option<Fast> {
         Role::ConditionWaitAlways | Role::ConditionWaitIfTrue | Role::ConditionWaitIfFalse => {
             Some(Fast::Nothing)
         }
+        Role::Passed | Role::PassedIfTrue => Some(Fast::Nothing),
         _ => None,
     }
 }

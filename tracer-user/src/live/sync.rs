@@ -4,6 +4,7 @@
 
 mod barrier;
 mod inline;
+mod latch;
 mod parker;
 mod semaphore;
 
@@ -11,7 +12,9 @@ use checker::event::{LocationId, LockId, Op, SyncId, ThreadId};
 use rustc_hash::FxHashMap;
 use tracer_ebpf::Kind;
 
-use self::{barrier::Barrier, inline::InlineLocks, parker::Parker, semaphore::Semaphore};
+use self::{
+    barrier::Barrier, inline::InlineLocks, latch::Latch, parker::Parker, semaphore::Semaphore,
+};
 use crate::probes::{calls::Object, slow_paths::Fast};
 
 /// A synchronisation object that was seen.
@@ -42,6 +45,8 @@ pub struct Call {
     pub second: u64,
     /// The result, at a return.
     pub result: u16,
+    /// The number that a semaphore had before it was taken, where that is seen.
+    pub value: Option<u16>,
     /// The stack pointer in the caller.
     pub sp: u64,
     /// Where in the code.
@@ -105,7 +110,10 @@ pub struct SyncObjects {
     barriers: FxHashMap<u64, Barrier>,
     onces: FxHashMap<u64, Once>,
     once_ids: FxHashMap<(u64, ThreadId), SyncId>,
+    latches: FxHashMap<u64, Latch>,
     parkers: FxHashMap<u64, Parker>,
+    /// By thread: a semaphore that it takes in a call that goes on, and the number that it had before.
+    taking: FxHashMap<ThreadId, (u64, u16)>,
     inline: InlineLocks,
 }
 
@@ -169,6 +177,10 @@ impl SyncObjects {
                     Op::Signal(self.semaphores.entry(address).or_default().post(thread, ids))
                 }
                 Object::Once => Op::Signal(self.ran(call)),
+                Object::Latch => {
+                    let ids = (&mut self.syncs, known(call));
+                    Op::Signal(self.latches.entry(address).or_default().count_down(thread, ids))
+                }
                 Object::Parker => {
                     let ids = (&mut self.syncs, known(call));
                     match self.parkers.entry(address).or_default().unpark(thread, ids) {
@@ -181,6 +193,12 @@ impl SyncObjects {
                     None => return,
                 },
             },
+            Kind::Wait if object == Object::Latch => {
+                for id in self.latches.entry(address).or_default().pass(thread) {
+                    emit(Op::Wait(id), location);
+                }
+                return;
+            }
             Kind::Wait => match self.let_through(call) {
                 Some(id) => Op::Wait(id),
                 None => return,
@@ -289,7 +307,7 @@ impl SyncObjects {
                 let threads = (call.kind == Kind::Init).then_some(call.second & 0xffff_ffff);
                 self.barriers.entry(address).or_default().reset(threads);
             }
-            Object::Once | Object::Parker | Object::Thread => {}
+            Object::Once | Object::Latch | Object::Parker | Object::Thread => {}
         }
         None
     }
@@ -402,7 +420,14 @@ impl SyncObjects {
     fn let_through(&mut self, call: &Call) -> Option<SyncId> {
         match call.object {
             Object::Semaphore => {
-                return self.semaphores.entry(call.address).or_default().wait();
+                let semaphore = self.semaphores.entry(call.address).or_default();
+                if call.fast.is_none() {
+                    return semaphore.wait();
+                }
+                let taken =
+                    self.taking.remove(&call.thread).filter(|taken| taken.0 == call.address);
+                let value = call.value.or(taken.map(|taken| taken.1));
+                return semaphore.taken(value.map(usize::from));
             }
             Object::Parker => return self.parkers.get_mut(&call.address)?.goes_on(call.thread),
             _ => {}
@@ -411,12 +436,18 @@ impl SyncObjects {
         (once.runner != call.thread).then_some(once.id)
     }
 
+    /// A thread takes a semaphore that had this number, in the midst of a call that is recorded when it returns.
+    pub fn takes(&mut self, thread: ThreadId, address: u64, value: u16) {
+        self.taking.insert(thread, (address, value));
+    }
+
     /// A library was unloaded that took these addresses: objects there are others from now on.
     pub fn unload(&mut self, range: &std::ops::Range<u64>) {
         self.lock_ids.retain(|address, _| !range.contains(address));
         self.conditions.retain(|address, _| !range.contains(address));
         self.semaphores.retain(|address, _| !range.contains(address));
         self.barriers.retain(|address, _| !range.contains(address));
+        self.latches.retain(|address, _| !range.contains(address));
         self.parkers.retain(|address, _| !range.contains(address));
         self.onces.retain(|address, _| !range.contains(address));
         self.once_ids.retain(|(address, _), _| !range.contains(address));
@@ -431,6 +462,8 @@ impl SyncObjects {
         self.semaphores.values_mut().for_each(|semaphore| semaphore.reset(0));
         self.barriers.values_mut().for_each(Barrier::gap);
         self.parkers.values_mut().for_each(Parker::gap);
+        self.latches.values_mut().for_each(Latch::gap);
+        self.taking.clear();
     }
 }
 

@@ -69,6 +69,8 @@ pub enum Object {
     Barrier,
     /// What remembers that a routine has run once.
     Once,
+    /// What lets threads through when it has been counted down.
+    Latch,
     /// What a thread waits by until another one lets it go on.
     Parker,
     /// A thread.
@@ -119,8 +121,14 @@ pub enum Role {
     ConditionWaitAlways,
     /// As [`ConditionWait`](Self::ConditionWait), and when it returns true it was signalled.
     ConditionWaitIfTrue,
-    /// When it returns, the once routine has run. Panics may unwind it.
+    /// When it returns, the once routine has run, or the thread has been let through. Panics may unwind it.
     Passed,
+    /// When it returns true, the thread has been let through.
+    PassedIfTrue,
+    /// Arrives at a barrier, and does not wait.
+    Arrives,
+    /// When it returns, the threads have arrived that it waits for.
+    Departs,
     /// As [`ConditionWait`](Self::ConditionWait), and when it returns false it was signalled.
     ConditionWaitIfFalse,
     /// A step of something that is seen without it.
@@ -169,7 +177,7 @@ impl Role {
             | Self::ConditionWaitAlways
             | Self::ConditionWaitIfTrue
             | Self::ConditionWaitIfFalse => Some((ProbeProgram::CallPair, Kind::ConditionWait)),
-            Self::Barrier => Some((ProbeProgram::Call, Kind::Arrive)),
+            Self::Barrier | Self::Arrives => Some((ProbeProgram::Call, Kind::Arrive)),
             // Whom it joins is known from the identity at its start: that may be used again before it returns.
             Self::Join => Some((ProbeProgram::Call, Kind::JoinStart)),
             Self::Create => Some((ProbeProgram::Call, Kind::Create)),
@@ -184,7 +192,9 @@ impl Role {
             Self::Acquire => Some((Ending::ReturnProbe, Kind::Acquire)),
             Self::AcquireShared => Some((Ending::ReturnProbe, Kind::AcquireShared)),
             Self::TryWait => Some((Ending::ReturnProbe, Kind::Wait)),
-            Self::Wait | Self::Once | Self::Passed => Some((Ending::EachReturn, Kind::Wait)),
+            Self::Wait | Self::Once | Self::Passed | Self::PassedIfTrue => {
+                Some((Ending::EachReturn, Kind::Wait))
+            }
             Self::ConditionWait
             | Self::ConditionWaitAlways
             | Self::ConditionWaitIfTrue
@@ -193,7 +203,7 @@ impl Role {
             Self::TakenShared | Self::TakenSharedIfTrue => {
                 Some((Ending::EachReturn, Kind::AcquireShared))
             }
-            Self::Barrier => Some((Ending::EachReturn, Kind::Depart)),
+            Self::Barrier | Self::Departs => Some((Ending::EachReturn, Kind::Depart)),
             Self::Join | Self::JoinMember => Some((Ending::EachReturn, Kind::Join)),
             _ => None,
         }
@@ -212,9 +222,10 @@ impl Role {
             | Self::ConditionWaitIfFalse
             | Self::Barrier
             | Self::Passed
+            | Self::Departs
             | Self::Taken
             | Self::TakenShared => Cookie::ANY_RESULT,
-            Self::TakenIfTrue | Self::TakenSharedIfTrue => Cookie::IF_TRUE,
+            Self::TakenIfTrue | Self::TakenSharedIfTrue | Self::PassedIfTrue => Cookie::IF_TRUE,
             Self::JoinMember => Cookie::INDIRECT | Cookie::ANY_RESULT,
             _ => 0,
         }

@@ -282,7 +282,7 @@ impl Planner<'_, '_> {
     }
 
     /// Calls from this function do not count.
-    fn ignore(&mut self, function: &Function) {
+    pub(super) fn ignore(&mut self, function: &Function) {
         for (start, end) in
             std::iter::once((function.start, function.end)).chain(function.cold.iter().copied())
         {

@@ -4,6 +4,7 @@ pub mod call_points;
 pub mod calls;
 pub mod code_graph;
 pub mod constants;
+mod cpp_waits;
 pub mod defaults;
 pub mod exits;
 pub mod flow;

@@ -254,6 +254,7 @@ impl Plan {
                     planner.markers();
                     planner.calls();
                     planner.inlined_locks();
+                    planner.cpp_waits();
                 }
                 Err(error) => self.skipped.push(SkippedProbe {
                     what: format!("everything in {}", module.name()),

@@ -26,7 +26,7 @@ impl Planner<'_, '_> {
             let (kind, doing) = match look {
                 Look::Ran => (Kind::Signal, "completing"),
                 Look::Passed => (Kind::Wait, "passing"),
-                Look::Parked => (Kind::Wait, "going on"),
+                _ => (Kind::Wait, "going on"),
             };
             let what = format!("{doing} of {name} in {}", self.module.name());
             let parts = function.parts(self.file).unwrap_or_default();

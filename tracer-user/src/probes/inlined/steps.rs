@@ -14,6 +14,16 @@ pub enum Look {
     Passed,
     /// A thread goes on that was parked.
     Parked,
+    /// A number is lowered by a compare-and-exchange.
+    Taken,
+    /// A number is about to be raised.
+    Raised,
+    /// A number is about to be lowered.
+    Lowered,
+    /// A number is seen to be 0.
+    Zero,
+    /// A byte is about to be read for the first time.
+    Byte,
 }
 
 /// A step, and where probes go.
@@ -40,6 +50,33 @@ pub fn steps(parts: &[Part<'_>], surroundings: &Surroundings<'_>, look: Look) ->
     Some(all.filter_map(|index| finder.step(index, look)).collect())
 }
 
+/// As [`steps`], for several looks, each at stretches of the code.
+#[must_use]
+pub fn steps_within(
+    parts: &[Part<'_>],
+    surroundings: &Surroundings<'_>,
+    looks: &[(Look, Vec<(u64, u64)>)],
+) -> Option<Vec<(Look, Step)>> {
+    let is_slot = |slot: u64| (surroundings.in_slot)(slot).is_some();
+    let values = Values::of(parts, &is_slot, surroundings.word_at)?;
+    let finder = Finder { values, surroundings, is_slot: &is_slot };
+    let mut found: Vec<(Look, Step)> = Vec::new();
+    for (look, stretches) in looks {
+        let inside = |at: u64| stretches.iter().any(|&(start, end)| (start..end).contains(&at));
+        let all = (0..finder.values.instructions().len())
+            .filter(|&index| inside(finder.instruction(index).ip()))
+            .filter_map(|index| finder.step(index, *look));
+        let first = if *look == Look::Byte { 1 } else { usize::MAX };
+        for step in all.take(first) {
+            // Stretches may lie in one another.
+            if found.iter().all(|(_, known)| known.points != step.points) {
+                found.push((*look, step));
+            }
+        }
+    }
+    Some(found)
+}
+
 impl Finder<'_> {
     fn step(&self, index: usize, look: Look) -> Option<Step> {
         let instruction = self.instruction(index);
@@ -55,6 +92,45 @@ impl Finder<'_> {
             Look::Passed => {
                 let flag = self.loaded_at(index)?;
                 Some(Step { at, points: vec![self.equal_after(index, flag)?], if_one: false })
+            }
+            Look::Taken => {
+                let exchanges =
+                    is_word && instruction.mnemonic() == Mnemonic::Cmpxchg && self.is_atomic(index);
+                let number = exchanges.then(|| self.address_at(index))??;
+                Some(Step { at, points: vec![self.equal_after(index, number)?], if_one: false })
+            }
+            Look::Raised | Look::Lowered => {
+                let changes = match instruction.mnemonic() {
+                    Mnemonic::Xadd => true,
+                    Mnemonic::Sub | Mnemonic::Dec => look == Look::Lowered,
+                    _ => false,
+                };
+                if !changes || !is_word || !self.is_atomic(index) {
+                    return None;
+                }
+                let points = match self.points_before(index) {
+                    Ok(points) => points,
+                    // Behind it no other is harmed: who is let through before that is not seen to be.
+                    Err(_) => vec![self.point_behind(index)?],
+                };
+                Some(Step { at, points, if_one: false })
+            }
+            Look::Zero => {
+                let number = self.loaded_at(index)?;
+                if number.on_stack().is_some() {
+                    return None;
+                }
+                Some(Step { at, points: vec![self.equal_after(index, number)?], if_one: false })
+            }
+            Look::Byte => {
+                let reads = matches!(instruction.code(), Code::Movzx_r32_rm8 | Code::Mov_r8_rm8)
+                    && instruction.op1_kind() == OpKind::Memory;
+                let byte = reads.then(|| self.before(index)?.address(instruction))??;
+                if byte.on_stack().is_some() {
+                    return None;
+                }
+                let point = self.near_before(index, byte)?;
+                Some(Step { at, points: vec![point], if_one: false })
             }
             Look::Parked => {
                 if !is_word || !self.is_atomic(index) {
@@ -155,6 +231,17 @@ impl Finder<'_> {
             }
         }
         None
+    }
+
+    /// The instruction behind an atomic one.
+    fn point_behind(&self, atomic: usize) -> Option<InlinedPoint> {
+        let [next] = self.values.successors(atomic)[..] else { return None };
+        let instruction = self.instruction(next);
+        // Other ways may lead there.
+        let [_] = self.values.predecessors(next)[..] else { return None };
+        probe_cost(instruction)?;
+        let lock = locate(&self.before(next)?, self.address_at(atomic)?)?;
+        Some(InlinedPoint { address: instruction.ip(), lock, condition: None })
     }
 
     /// The next instruction that can be probed while `rax` has what was exchanged.
