@@ -156,6 +156,38 @@ fn parked_threads() {
     }
 }
 
+/// In code that is not optimised it is said that channels are not seen.
+#[test]
+fn channels_of_the_standard_library() {
+    require_bpf!();
+    let program = rust("channels", true);
+    for channel in ["unbounded", "bounded"] {
+        for (at_once, receive) in [(false, "receive"), (true, "")] {
+            let how = if at_once { format!("try-{channel}") } else { channel.to_owned() };
+            let send = format!("{channel}_send");
+            let there = ("channel", "", ("signal", &*send), ("wait", receive));
+            let unlock = ("release", "use_unlock");
+            let back = ("mutex", "channels::MUTEX", unlock, ("acquire", "prepare_lock"));
+            for _ in 0..runs(2) {
+                let report = run(&program, &[&how, "split"], "done: 2\n");
+                let violation = report.only_violation();
+                assert_eq!(violation.cycle(), ["prepare", "use", "prepare"]);
+                assert!(is_like(&program, violation, &[there, back], true), "{violation:#?}");
+                for (form, stdout) in [("whole", "done: 2\n"), ("own", "done: 0\n")] {
+                    let report = run(&program, &[&how, form], stdout);
+                    assert!(report.violations.is_empty(), "{:#?}", report.violations);
+                }
+            }
+        }
+    }
+    let (ended, report) =
+        Avtrace::on(&rust("channels", false)).arguments(["bounded", "split"]).report();
+    assert_eq!(ended.stdout, "done: 2\n", "{}", ended.stderr);
+    assert!(report.violations.is_empty(), "{:#?}", report.violations);
+    let skipped = report.not_seen["skipped_probes"].to_string();
+    assert!(skipped.contains("std::sync::mpsc, sending"), "{skipped}");
+}
+
 #[test]
 fn barriers_of_the_standard_library() {
     require_bpf!();

@@ -77,6 +77,9 @@ pub enum Kind {
     /// A thread is about to be created ([`SyncRecord`], the object does not count): where in the code the next
     /// [`Kind::Fork`] of the acting thread is from.
     Create = 22,
+    /// A function is entered whose steps are recorded ([`SyncRecord`], the object does not count): where in the code
+    /// the next of them is from.
+    Enter = 23,
 }
 
 impl Kind {
@@ -109,6 +112,7 @@ impl Kind {
             31 => Self::Jump,
             40 => Self::Libraries,
             22 => Self::Create,
+            23 => Self::Enter,
             _ => return None,
         })
     }

@@ -65,6 +65,8 @@ pub struct SeenThread {
     joins: Vec<JoinUnderWay>,
     /// Whether a join of it was seen.
     is_joined: bool,
+    /// Where it has called a function of which the next step is one, and the stack pointer there.
+    entered: Option<(LocationId, u64)>,
     /// Where it creates a thread, or last did.
     creates_at: Option<LocationId>,
 }
@@ -446,6 +448,16 @@ impl Source {
         } else {
             self.at(thread, record.sp, sink);
         }
+        if kind == Kind::Enter {
+            self.threads[thread.index()].entered = Some((location, record.sp));
+            return;
+        }
+        let is_step = matches!(spec.object, Object::Channel | Object::BoundedChannel);
+        let entered = if is_step { self.threads[thread.index()].entered.take() } else { None };
+        let location = match entered {
+            Some((place, sp)) if record.sp < sp => place,
+            _ => location,
+        };
         if kind == Kind::Create {
             self.threads[thread.index()].creates_at = Some(location);
             return;
@@ -737,6 +749,8 @@ impl Source {
 /// The code of the functions that are probed.
 fn probed(sites: &[Site]) -> Vec<(u64, u64)> {
     let code = |site: &Site| match site.kind {
+        // Its steps count.
+        SiteKind::Call { spec: CallSpec { role: Role::Steps, .. }, .. } => None,
         SiteKind::Call { end, .. } | SiteKind::Ignored { end } => Some((site.address.0, end.0)),
         _ => None,
     };

@@ -3,6 +3,7 @@
 //! Threads and locations have their ids already; records and symbols are not known here.
 
 mod barrier;
+mod channel;
 mod inline;
 mod latch;
 mod parker;
@@ -13,7 +14,8 @@ use rustc_hash::FxHashMap;
 use tracer_ebpf::Kind;
 
 use self::{
-    barrier::Barrier, inline::InlineLocks, latch::Latch, parker::Parker, semaphore::Semaphore,
+    barrier::Barrier, channel::Channel, inline::InlineLocks, latch::Latch, parker::Parker,
+    semaphore::Semaphore,
 };
 use crate::probes::{calls::Object, slow_paths::Fast};
 
@@ -110,6 +112,7 @@ pub struct SyncObjects {
     barriers: FxHashMap<u64, Barrier>,
     onces: FxHashMap<u64, Once>,
     once_ids: FxHashMap<(u64, ThreadId), SyncId>,
+    channels: FxHashMap<u64, Channel>,
     latches: FxHashMap<u64, Latch>,
     parkers: FxHashMap<u64, Parker>,
     /// By thread: a semaphore that it takes in a call that goes on, and the number that it had before.
@@ -177,6 +180,10 @@ impl SyncObjects {
                     Op::Signal(self.semaphores.entry(address).or_default().post(thread, ids))
                 }
                 Object::Once => Op::Signal(self.ran(call)),
+                Object::Channel | Object::BoundedChannel => match self.send(call) {
+                    Some(id) => Op::Signal(id),
+                    None => return,
+                },
                 Object::Latch => {
                     let ids = (&mut self.syncs, known(call));
                     Op::Signal(self.latches.entry(address).or_default().count_down(thread, ids))
@@ -307,7 +314,12 @@ impl SyncObjects {
                 let threads = (call.kind == Kind::Init).then_some(call.second & 0xffff_ffff);
                 self.barriers.entry(address).or_default().reset(threads);
             }
-            Object::Once | Object::Latch | Object::Parker | Object::Thread => {}
+            Object::Once
+            | Object::Latch
+            | Object::Parker
+            | Object::Channel
+            | Object::BoundedChannel
+            | Object::Thread => {}
         }
         None
     }
@@ -429,11 +441,20 @@ impl SyncObjects {
                 let value = call.value.or(taken.map(|taken| taken.1));
                 return semaphore.taken(value.map(usize::from));
             }
+            Object::Channel | Object::BoundedChannel => {
+                return self.channels.get_mut(&call.address)?.receive(call.thread, message(call)?);
+            }
             Object::Parker => return self.parkers.get_mut(&call.address)?.goes_on(call.thread),
             _ => {}
         }
         let once = self.onces.get(&call.address)?;
         (once.runner != call.thread).then_some(once.id)
+    }
+
+    fn send(&mut self, call: &Call) -> Option<SyncId> {
+        let number = message(call)?;
+        let ids = (&mut self.syncs, known(call));
+        self.channels.entry(call.address).or_default().send(call.thread, number, ids)
     }
 
     /// A thread takes a semaphore that had this number, in the midst of a call that is recorded when it returns.
@@ -447,6 +468,7 @@ impl SyncObjects {
         self.conditions.retain(|address, _| !range.contains(address));
         self.semaphores.retain(|address, _| !range.contains(address));
         self.barriers.retain(|address, _| !range.contains(address));
+        self.channels.retain(|address, _| !range.contains(address));
         self.latches.retain(|address, _| !range.contains(address));
         self.parkers.retain(|address, _| !range.contains(address));
         self.onces.retain(|address, _| !range.contains(address));
@@ -463,8 +485,15 @@ impl SyncObjects {
         self.barriers.values_mut().for_each(Barrier::gap);
         self.parkers.values_mut().for_each(Parker::gap);
         self.latches.values_mut().for_each(Latch::gap);
+        self.channels.values_mut().for_each(Channel::gap);
         self.taking.clear();
     }
+}
+
+/// The number of a message.
+fn message(call: &Call) -> Option<u16> {
+    // The lowest bit of an unbounded channel's is for something else.
+    call.value.map(|value| if call.object == Object::Channel { value >> 1 } else { value })
 }
 
 fn known(call: &Call) -> Known {

@@ -69,6 +69,10 @@ pub enum Object {
     Barrier,
     /// What remembers that a routine has run once.
     Once,
+    /// A channel for messages of any number.
+    Channel,
+    /// A channel for a bounded number of messages.
+    BoundedChannel,
     /// What lets threads through when it has been counted down.
     Latch,
     /// What a thread waits by until another one lets it go on.
@@ -131,6 +135,8 @@ pub enum Role {
     Departs,
     /// As [`ConditionWait`](Self::ConditionWait), and when it returns false it was signalled.
     ConditionWaitIfFalse,
+    /// What is done is seen by steps inside: from where it was called.
+    Steps,
     /// A step of something that is seen without it.
     Inner,
 }
@@ -181,6 +187,7 @@ impl Role {
             // Whom it joins is known from the identity at its start: that may be used again before it returns.
             Self::Join => Some((ProbeProgram::Call, Kind::JoinStart)),
             Self::Create => Some((ProbeProgram::Call, Kind::Create)),
+            Self::Steps => Some((ProbeProgram::Call, Kind::Enter)),
             _ => None,
         }
     }

@@ -224,6 +224,7 @@ impl Planner<'_, '_> {
             }
         }
         self.steps(&functions, &surroundings);
+        self.channels(&functions, &surroundings);
     }
 
     /// Adds the probes of the slow paths themselves; returns where those start that have some. `looked_at` are those

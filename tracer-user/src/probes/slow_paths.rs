@@ -301,6 +301,36 @@ const STEPS: [(&str, &str, Look, &str, Object); 8] = [
     (STD, "Parker::park_timeout", Look::Parked, "std::thread::park_timeout", Object::Parker),
 ];
 
+/// Functions of the channels of Rust's standard library: what is in the name, its last part, what is looked for, and
+/// what the channel is. Where they are out of line is up to the compiler.
+const CHANNELS: [(&str, &str, Look, Object); 10] = [
+    (LIST, "send", Look::Sent, Object::Channel),
+    (LIST, "start_send", Look::Sent, Object::Channel),
+    (LIST, "recv", Look::Received, Object::Channel),
+    (LIST, "try_recv", Look::Received, Object::Channel),
+    (LIST, "start_recv", Look::Received, Object::Channel),
+    (ARRAY, "send", Look::Sent, Object::BoundedChannel),
+    (ARRAY, "try_send", Look::Sent, Object::BoundedChannel),
+    (ARRAY, "recv", Look::Received, Object::BoundedChannel),
+    (ARRAY, "try_recv", Look::Received, Object::BoundedChannel),
+    (ARRAY, "start_recv", Look::Received, Object::BoundedChannel),
+];
+
+const LIST: &str = "std::sync::mpmc::list::Channel";
+const ARRAY: &str = "std::sync::mpmc::array::Channel";
+
+/// What is to be looked for in a function of a channel of this name, what the object is, and whether it may be called by
+/// users' code.
+#[must_use]
+pub fn channel_steps_in(name: &Name) -> Option<(Look, Object, bool)> {
+    let short = plain(name);
+    let (before, last) = short.rsplit_once("::")?;
+    CHANNELS
+        .iter()
+        .find(|(part, end, ..)| before.contains(part) && last == *end)
+        .map(|&(.., look, object)| (look, object, !last.starts_with("start_")))
+}
+
 const ONCE_LOCK: &str = "std::sync::once_lock::OnceLock";
 const THREAD: &str = "std::thread::";
 

@@ -4,7 +4,7 @@
 use tracer_ebpf::Kind;
 
 use super::{
-    calls::{CallSpec, Role},
+    calls::{CallSpec, Object, Role},
     functions::Functions,
     inlined::{
         Surroundings,
@@ -41,6 +41,51 @@ impl Planner<'_, '_> {
                 let Some(at) = self.module.process_address(LinkAddr(at)) else { continue };
                 let place = InlinedPlace { spec, fast: Fast::Nothing, at, plus: 0, if_one };
                 self.inlined_points(&place, kind, &points, &what);
+            }
+        }
+    }
+
+    /// Adds the probes for messages that are sent through channels and received.
+    pub(super) fn channels(&mut self, functions: &Functions, surroundings: &Surroundings<'_>) {
+        let all: Vec<_> = functions
+            .iter()
+            .filter_map(|function| {
+                let (look, object, entered) = slow_paths::channel_steps_in(&function.name)?;
+                Some((function, look, object, entered))
+            })
+            .collect();
+        for (look, object) in [Look::Sent, Look::Received]
+            .into_iter()
+            .flat_map(|look| [(look, Object::Channel), (look, Object::BoundedChannel)])
+        {
+            let (name, kind, role) = if look == Look::Sent {
+                ("std::sync::mpsc, sending", Kind::Signal, Role::Signal)
+            } else {
+                ("std::sync::mpsc, receiving", Kind::Wait, Role::Wait)
+            };
+            let spec = CallSpec { name, object, role, argument: 1 };
+            let what = format!("{name} in {}", self.module.name());
+            let those = all.iter().filter(|one| (one.1, one.2) == (look, object));
+            let (mut any, mut found) = (false, false);
+            for &(function, .., entered) in those {
+                any = true;
+                if entered {
+                    let entry = CallSpec { role: Role::Steps, ..spec };
+                    self.call(entry, function.start, &[]);
+                }
+                let parts = function.parts(self.file).unwrap_or_default();
+                for Step { at, points, if_one } in
+                    steps::steps(&parts, surroundings, look).unwrap_or_default()
+                {
+                    let Some(at) = self.module.process_address(LinkAddr(at)) else { continue };
+                    found = true;
+                    let place = InlinedPlace { spec, fast: Fast::Nothing, at, plus: 0, if_one };
+                    self.inlined_points(&place, kind, &points, &what);
+                }
+            }
+            if any && !found {
+                let reason = "its instruction is not in line, as in code that is not optimised";
+                self.skip(what, reason.to_owned());
             }
         }
     }

@@ -48,6 +48,7 @@ impl Record {
             | Kind::Depart
             | Kind::JoinStart
             | Kind::Create
+            | Kind::Enter
             | Kind::Join => Self::Sync(kind, read(bytes)?),
             Kind::ConditionWait | Kind::Init => Self::Pair(kind, read(bytes)?),
             Kind::Fork | Kind::Exit | Kind::ChildProcess | Kind::Exec | Kind::Libraries => {

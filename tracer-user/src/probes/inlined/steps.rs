@@ -14,6 +14,10 @@ pub enum Look {
     Passed,
     /// A thread goes on that was parked.
     Parked,
+    /// A place in a channel is taken for a message: its number is in `rax`.
+    Sent,
+    /// The message of a place is taken.
+    Received,
     /// A number is lowered by a compare-and-exchange.
     Taken,
     /// A number is about to be raised.
@@ -36,6 +40,10 @@ pub struct Step {
     /// It counts only where `rax` is 1 at the probe.
     pub if_one: bool,
 }
+
+/// Where a channel has the number of the next message, from that of the message that is received next: they are in cache
+/// lines of their own.
+const TAIL: i64 = 0x80;
 
 /// Equal, or zero.
 const EQUAL: u8 = 4;
@@ -92,6 +100,17 @@ impl Finder<'_> {
             Look::Passed => {
                 let flag = self.loaded_at(index)?;
                 Some(Step { at, points: vec![self.equal_after(index, flag)?], if_one: false })
+            }
+            Look::Sent | Look::Received => {
+                let tail = if look == Look::Sent { TAIL } else { 0 };
+                let is_number = instruction.mnemonic() == Mnemonic::Cmpxchg
+                    && self.is_atomic(index)
+                    && instruction.memory_size().size() == 8
+                    && instruction.memory_index() == Register::None
+                    && instruction.memory_displacement64().cast_signed() == tail;
+                let number = is_number.then(|| self.address_at(index))??;
+                let channel = Value { plus: number.plus.wrapping_sub(tail), ..number };
+                Some(Step { at, points: vec![self.equal_after(index, channel)?], if_one: false })
             }
             Look::Taken => {
                 let exchanges =
