@@ -96,6 +96,9 @@ const STEPS: [(&str, &str, Look, &str, Object, Kind); 5] = [
     ),
 ];
 
+/// A step, by its number, and the stretches of code that it is looked for in.
+type Wanted = (usize, Vec<(u64, u64)>);
+
 /// The step that is inlined of a function of this symbol.
 fn step_of(symbol: &str) -> Option<usize> {
     STEPS.iter().position(|(start, end, ..)| symbol.starts_with(start) && symbol.ends_with(end))
@@ -115,7 +118,7 @@ impl Planner<'_, '_> {
             return;
         }
         let functions = Functions::of(self.file);
-        let mut looks: BTreeMap<u64, Vec<(usize, Vec<(u64, u64)>)>> = BTreeMap::new();
+        let mut looks: BTreeMap<u64, Vec<Wanted>> = BTreeMap::new();
         for call in self.file.inlined_calls(&|symbol| step_of(symbol).is_some()) {
             let Some(step) = step_of(&call.symbol) else { continue };
             let Some(function) = containing(&functions, call.entry) else { continue };
@@ -161,12 +164,7 @@ impl Planner<'_, '_> {
 
     /// Adds the probes for steps in a function; returns whether a thread arrives at a barrier by one. A part of a call that
     /// is seen as a whole need not have any.
-    fn cpp_steps(
-        &mut self,
-        function: &Function,
-        looks: &[(usize, Vec<(u64, u64)>)],
-        is_part: bool,
-    ) -> bool {
+    fn cpp_steps(&mut self, function: &Function, looks: &[Wanted], is_part: bool) -> bool {
         let parts = function.parts(self.file).unwrap_or_default();
         let file = self.file;
         let surroundings = Surroundings {

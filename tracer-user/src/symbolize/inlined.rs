@@ -35,7 +35,7 @@ impl ElfFile {
             }
             let has =
                 |text: &&str| memchr::memmem::find(strings.bytes(), text.as_bytes()).is_some();
-            if texts.iter().any(|text| has(&text)) {
+            if texts.iter().any(has) {
                 return true;
             }
         }

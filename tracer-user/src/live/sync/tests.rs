@@ -212,7 +212,7 @@ fn each_post_lets_one_wait_through_in_turn() {
 #[test]
 fn a_wait_that_may_have_taken_the_starting_value_comes_after_nobody() {
     let mut world = World::default();
-    let mut wait = |world: &mut World, thread, value| {
+    let wait = |world: &mut World, thread, value| {
         let wait = call(thread, Kind::Wait, Object::Semaphore, 0x300);
         world.with(Call { fast: Some(Fast::Nothing), value, ..wait })
     };
