@@ -107,4 +107,12 @@ pub enum Op {
     Alloc(VarId),
     /// The variable's memory is given back: what came before is forgotten.
     Free(VarId),
+    /// A part of a variable becomes a variable of its own, since something touches only the one or the other: `to`
+    /// begins its life with all that `from` has seen. Orders nothing, and is at no place in the code.
+    Split {
+        /// What remains of the variable keeps its id.
+        from: VarId,
+        /// The part; what it stood for before is forgotten.
+        to: VarId,
+    },
 }

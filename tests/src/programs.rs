@@ -83,6 +83,20 @@ impl Program {
         Self { path, source: self.source.clone() }
     }
 
+    /// The same program without its debug information, as `strip -g` leaves it.
+    ///
+    /// # Panics
+    /// When `strip` fails.
+    #[must_use]
+    pub fn without_debug_information(&self) -> Self {
+        let folder = self.path.parent().expect("a folder").join("nodebug");
+        let path = folder.join(self.path.file_name().expect("a file name"));
+        make(&path, |draft| {
+            succeed(Command::new("strip").arg("-g").arg(&self.path).arg("-o").arg(draft));
+        });
+        Self { path, source: self.source.clone() }
+    }
+
     /// The same program without its symbols, and its debug information in a file beside it that it names.
     ///
     /// # Panics

@@ -21,6 +21,8 @@ pub struct Report {
     pub serializable: Option<bool>,
     pub violations: Vec<Violation>,
     pub not_seen: Value,
+    #[serde(default)]
+    pub memory: Option<Value>,
 }
 
 /// The process that was traced.

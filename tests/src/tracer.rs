@@ -22,6 +22,7 @@ pub struct Avtrace {
     arguments: Vec<OsString>,
     environment: Vec<(String, String)>,
     input: Option<Vec<u8>>,
+    accesses: Option<String>,
     limit: Duration,
 }
 
@@ -41,8 +42,17 @@ impl Avtrace {
             arguments: Vec::new(),
             environment: Vec::new(),
             input: None,
+            accesses: Some(std::env::var("AVTRACE_ACCESSES").unwrap_or_else(|_| "sync".to_owned())),
             limit: TIME_LIMIT,
         }
+    }
+
+    /// Sees memory accesses as users do who do not say how. Without this only those that are named are seen, so that
+    /// what other suites expect does not depend on it; the environment variable `AVTRACE_ACCESSES` says otherwise.
+    #[must_use]
+    pub fn seeing_memory(mut self) -> Self {
+        self.accesses = None;
+        self
     }
 
     /// Adds options for avtrace.
@@ -124,7 +134,11 @@ impl Avtrace {
     #[must_use]
     pub fn command(&self) -> Command {
         let mut command = Command::new(avtrace());
-        command.args(&self.options).arg("--").arg(&self.program).args(&self.arguments);
+        command.args(&self.options);
+        if let Some(accesses) = &self.accesses {
+            command.args(["--accesses", accesses]);
+        }
+        command.arg("--").arg(&self.program).args(&self.arguments);
         without_sudo(&mut command);
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         command

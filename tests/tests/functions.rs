@@ -1,7 +1,7 @@
 //! Regions that are functions: by default, by pattern, and however they are left; the lists of regions and probes.
 
 use tests::tracer::avtrace_with;
-use tests::{Avtrace, Program, c, cpp, require_bpf, runs, rust};
+use tests::{Avtrace, Location, Program, c, cpp, require_bpf, runs, rust};
 
 /// Levels of optimisation: with and without tail calls, inlining and frame pointers.
 const LEVELS: [&str; 2] = ["-O0", "-O2"];
@@ -45,6 +45,14 @@ fn functions_that_take_locks_are_regions_by_default() {
         assert_eq!(split.released.as_ref().and_then(|at| at.line), place("transfer_unlock"));
         assert_eq!(split.reacquired.as_ref().and_then(|at| at.line), place("transfer_relock"));
         assert_eq!(split.lock.name.as_deref(), Some("lock"));
+        // Optimised, both are jumps: they leave no return address, and are in these functions all the same.
+        let [there, back] = &violation.edges[..] else { panic!("two edges: {violation:#?}") };
+        let at = |location: &Option<Location>| {
+            let location = location.as_ref().expect("a place");
+            (location.function.clone().unwrap_or_default(), location.line)
+        };
+        assert_eq!(at(&there.sink), ("take".to_owned(), place("take_lock")));
+        assert_eq!(at(&back.source), ("audit".to_owned(), place("audit_unlock")));
     }
 }
 
@@ -65,6 +73,61 @@ fn patterns_say_which_functions_are_regions() {
         // The last that matches decides.
         check(&bank, &["--not-atomic", "transfer", "--atomic", "transfer"], &[], transfer_alone);
         check(&bank, &["--atomic", "*", "--not-atomic", "*", "--atomic", "audit"], &[], None);
+    }
+}
+
+#[test]
+fn functions_that_take_locks_of_the_users_own_are_regions_by_default() {
+    require_bpf!();
+    for level in LEVELS {
+        let bank = c("latched", &["-g", level]);
+        let lock = ["--lock", "acquire=latch_take,release=latch_give"];
+        check(&bank, &lock, &[], Some(BANK));
+        check(&bank, &lock, &["fixed"], None);
+        let (_, report) = Avtrace::on(&bank).options(lock).report();
+        let [split] = &report.only_violation().splits[..] else { panic!("one split: {report:#?}") };
+        let place = |mark| Some(bank.line(mark));
+        assert_eq!(split.released.as_ref().and_then(|at| at.line), place("transfer_give"));
+        assert_eq!(split.reacquired.as_ref().and_then(|at| at.line), place("transfer_retake"));
+        // The functions of the lock are regions when nobody tells that they are one.
+        let list = |options: &[&str]| {
+            let path = bank.path.to_str().expect("text");
+            avtrace_with(options.iter().copied().chain(["--list-regions", path])).stdout
+        };
+        let (unaided, told) = (list(&[]), list(&lock));
+        assert!(!unaided.contains("transfer"), "{unaided}");
+        let of_lock = |line: &str| {
+            line.contains("latch_take ")
+                && line.ends_with("a function of a lock that --lock tells of")
+        };
+        assert!(told.lines().any(of_lock), "{told}");
+    }
+}
+
+#[test]
+fn what_threads_of_rust_start_with_is_told_with_and_without_debug_information() {
+    require_bpf!();
+    for release in [true, false] {
+        let full = rust("starts", release);
+        for program in [&full, &full.without_debug_information()] {
+            let listed = avtrace_with(["--list-regions", program.path.to_str().expect("text")]);
+            let (regions, others) =
+                listed.stdout.split_once("would not be:").expect("both kinds of functions");
+            let has = |text: &str, name: &str, why: &str| {
+                text.lines().any(|line| line.contains(name) && line.contains(why))
+            };
+            for name in ["starts::transfer", "starts::audit"] {
+                assert!(has(regions, name, "it takes a lock"), "{release}: {}", listed.stdout);
+            }
+            let of_start = has(others, "starts::patrol ", "a thread starts with it");
+            assert!(of_start, "{release}: {}", listed.stdout);
+            let cycle = ["starts::transfer", "starts::audit", "starts::transfer"];
+            for _ in 0..runs(2) {
+                let (ended, report) = Avtrace::on(program).report();
+                assert_eq!(ended.code, Some(66), "{release}: {}", ended.stderr);
+                assert_eq!(report.only_violation().cycle(), cycle);
+            }
+        }
     }
 }
 
@@ -187,7 +250,29 @@ fn what_would_be_watched_is_listed_with_the_reasons() {
         // Optimised it is a jump to the function that takes the lock.
         assert!(level == "-O2" || line(others, "take ", "its callers"), "{}", ended.stdout);
         assert!(!ended.stdout.contains("balance:"), "it does not run");
+        let json = avtrace_with(["--list-regions", "--format", "json", path]);
+        let document: serde_json::Value = serde_json::from_str(&json.stdout).expect("JSON");
+        let of = |key: &str, name: &str| {
+            let all = document[key].as_array().expect("a list");
+            all.iter().find(|one| one["name"] == name).expect("the function").clone()
+        };
+        assert_eq!(
+            of("regions", "transfer")["why"],
+            "it takes a lock: it calls pthread_mutex_lock"
+        );
+        assert_eq!(of("not_watched", "main")["why"], "it is the program's main function");
     }
+}
+
+#[test]
+fn long_reasons_are_broken_into_lines() {
+    let program = rust("starts", false);
+    let ended = avtrace_with(["--list-regions", program.path.to_str().expect("text")]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let long =
+        ended.stdout.lines().find(|line| line.chars().count() > 100 && line.contains(": it "));
+    assert_eq!(long, None, "{}", ended.stdout);
+    assert!(ended.stdout.contains("lock_contended"), "{}", ended.stdout);
 }
 
 #[test]
@@ -237,13 +322,22 @@ fn what_matches_nothing_is_an_error_with_near_names() {
 }
 
 #[test]
-fn a_line_in_a_function_that_was_inlined_is_refused() {
+fn a_line_names_a_function_that_was_inlined() {
     require_bpf!();
-    let bank = unmarked("-O2");
-    let line = format!("file:unmarked.c:{}", bank.line("take_ticket"));
-    let ended = avtrace_with(["--atomic", &line, bank.path.to_str().expect("text")]);
-    assert_eq!(ended.code, Some(2));
-    assert!(ended.stderr.contains("`take_ticket`, of which every call was inlined"), "{ended:?}");
+    for level in LEVELS {
+        let bank = c("inlined", &["-g", level]);
+        let named = |line: u32| format!("file:inlined.c:{line}");
+        // In the function, and where it is declared.
+        let transfer = named(bank.line("transfer_unlock"));
+        let audit = named(bank.line("audit_lock") - 2);
+        let options = ["--atomic", &transfer, "--atomic", &audit];
+        check(&bank, &options, &[], Some(BANK));
+        check(&bank, &options, &["fixed"], None);
+        let alone = ["--atomic", "audit", "--atomic", "transfer", "--not-atomic", &audit];
+        check(&bank, &alone, &[], Some(&["transfer", "", "", "transfer"]));
+        let neither = ["--atomic", "transfer", "--atomic", "look", "--not-atomic", &transfer];
+        check(&bank, &neither, &[], None);
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use object::{Object, ObjectSection};
 use tests::process::child_of;
-use tests::{Avtrace, Program, c, machine, process, require_bpf};
+use tests::{Avtrace, Program, c, machine, process, require_bpf, runs};
 
 #[test]
 fn an_inner_unlock_is_no_release_and_a_failed_try_no_acquire() {
@@ -193,6 +193,25 @@ fn killing_avtrace_leaves_the_program_alone() {
     );
     check_no_link(&program.path);
     assert_eq!(running.await_closed_stdout(), "ready\ndone\n", "its normal end");
+}
+
+#[test]
+fn a_crash_loses_nothing_that_was_found() {
+    require_bpf!();
+    let program = c("crashes", &["-g", "-O1"]);
+    for _ in 0..runs(3) {
+        let (ended, report) = Avtrace::on(&program).report();
+        assert_eq!(ended.code, Some(66), "{}", ended.stderr);
+        assert_eq!((report.subject.exit_code, report.subject.signal), (None, Some(11)));
+        assert_eq!(report.counts.lost_events, 0);
+        assert_eq!(report.only_violation().cycle(), ["transfer", "audit", "transfer"]);
+    }
+    let ended = Avtrace::on(&program).run();
+    assert_eq!(ended.code, Some(66), "{}", ended.stderr);
+    let summary = ended.stderr.lines().last().expect("a summary");
+    assert!(summary.starts_with("avtrace: 1 violation"), "{summary}");
+    assert!(summary.ends_with("; the program was killed by SIGSEGV"), "{summary}");
+    assert!(ended.stderr.contains("region `transfer` is not atomic"), "{}", ended.stderr);
 }
 
 #[test]

@@ -45,6 +45,19 @@ fn operations_outside_regions_are_counted_too() {
 }
 
 #[test]
+fn the_busiest_function_is_named_with_the_remedy() {
+    require_bpf!();
+    let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let program = c("lockloop", &["-g", "-O2"]);
+    let options = [&ROOM[..], &["--atomic", "bare"]].concat();
+    let ended = Avtrace::on(&program).options(options).arguments(["1", "550000", "bare"]).run();
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let busy = |line: &str| line.starts_with("note: region `bare` makes 99 % of all events");
+    assert!(ended.stderr.lines().any(busy), "{}", ended.stderr);
+    assert!(ended.stderr.contains("`--not-atomic 'bare'`"), "{}", ended.stderr);
+}
+
+#[test]
 fn what_is_lost_is_counted_and_makes_nothing_up() {
     require_bpf!();
     let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());

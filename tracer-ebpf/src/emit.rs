@@ -9,6 +9,8 @@ use aya_ebpf::{
 };
 use tracer_ebpf::{ABI_VERSION, CLASSES, Class, FRAMES, Header, Kind, SITE_BITS, Target};
 
+use crate::epoch;
+
 /// The process to trace. The settings are constants for the verifier.
 #[unsafe(no_mangle)]
 static TARGET: Global<Target> = Global::new(Target { tgid: 0, pidns_dev: 0, pidns_ino: 0 });
@@ -114,8 +116,14 @@ pub fn header(kind: Kind, tid: u32, site: u32) -> Header {
     call_header(kind as u16, 0, tid, site)
 }
 
-/// The header of a record made now with this detail; the kind by its number.
+/// The header of a record made now with this detail; the kind by its number. What it tells ends the thread's epoch.
 pub fn call_header(kind: u16, detail: u16, tid: u32, site: u32) -> Header {
+    epoch::end(tid);
+    access_header(kind, detail, tid, site)
+}
+
+/// The header of a record of an access, which ends no epoch by itself.
+pub fn access_header(kind: u16, detail: u16, tid: u32, site: u32) -> Header {
     Header { kind, detail, tid, site, lost: lost_total(), process: process(), plan: 0 }
 }
 

@@ -3,7 +3,6 @@
 
 use aya_ebpf::{
     EbpfContext as _,
-    bindings::pt_regs,
     helpers::{bpf_get_attach_cookie, bpf_probe_read_user},
     macros::uprobe,
     programs::ProbeContext,
@@ -13,6 +12,7 @@ use tracer_ebpf::{Class, Cookie, Operand, SyncRecord};
 use crate::{
     debug_log,
     emit::{call_header, frames, submit, traced_at},
+    registers::registers,
 };
 
 /// At an instruction at which the registers still tell, or tell already, where the lock is. The first frame is the
@@ -47,36 +47,6 @@ pub fn inlined(ctx: ProbeContext) -> u32 {
     };
     submit(Class::Lock, record);
     0
-}
-
-/// The registers by the processor's numbers; 0 where there is none.
-#[inline(always)]
-fn registers(regs: &pt_regs) -> [u64; 32] {
-    let mut registers = [0; 32];
-    let known = [
-        &raw const regs.rax,
-        &raw const regs.rcx,
-        &raw const regs.rdx,
-        &raw const regs.rbx,
-        &raw const regs.rsp,
-        &raw const regs.rbp,
-        &raw const regs.rsi,
-        &raw const regs.rdi,
-        &raw const regs.r8,
-        &raw const regs.r9,
-        &raw const regs.r10,
-        &raw const regs.r11,
-        &raw const regs.r12,
-        &raw const regs.r13,
-        &raw const regs.r14,
-        &raw const regs.r15,
-    ];
-    for (register, known) in registers.iter_mut().zip(known) {
-        // All are read: the compiler must not choose an address in the context, which the verifier refuses.
-        // SAFETY: the pointers are to fields of a valid `pt_regs`.
-        *register = unsafe { known.read_volatile() };
-    }
-    registers
 }
 
 /// Whether a condition, as it is encoded in instructions, holds of the processor's flags.

@@ -9,7 +9,7 @@
 use core::mem::{offset_of, size_of};
 
 /// Changes whenever a layout or a meaning below changes; user space refuses an object of another version.
-pub const ABI_VERSION: u32 = 6;
+pub const ABI_VERSION: u32 = 8;
 
 /// How many return addresses a record carries, the innermost first; unused ones are 0.
 pub const FRAMES: usize = 6;
@@ -80,6 +80,17 @@ pub enum Kind {
     /// A function is entered whose steps are recorded ([`SyncRecord`], the object does not count): where in the code
     /// the next of them is from.
     Enter = 23,
+    /// An instruction touches memory ([`PairRecord`]: the object is the first byte, the second number how many bytes;
+    /// the detail is what is done, of [`Touch::READ`], [`Touch::WRITE`] and [`Touch::ATOMIC`]). The first frame is the
+    /// probe point, which may be some instructions away.
+    Touch = 50,
+    /// Memory was allocated or mapped ([`PairRecord`]: the object is its first byte, the second number how many bytes).
+    /// The detail is 1 where the block that was to be reallocated lives on, since that has failed; the second number is
+    /// then 0 if the size is not known.
+    Alloc = 51,
+    /// Memory is about to be freed or unmapped ([`PairRecord`]: the object is its first byte; the second number is how
+    /// many bytes, 0 for all of the block that begins there).
+    Free = 52,
 }
 
 impl Kind {
@@ -113,6 +124,9 @@ impl Kind {
             40 => Self::Libraries,
             22 => Self::Create,
             23 => Self::Enter,
+            50 => Self::Touch,
+            51 => Self::Alloc,
+            52 => Self::Free,
             _ => return None,
         })
     }
@@ -286,6 +300,27 @@ impl Cookie {
     }
 }
 
+/// Flags of the cookies at functions that give memory out or take it back, in the place of those of [`Cookie`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryCall;
+
+impl MemoryCall {
+    /// How many bytes is in the second argument, not in the first.
+    pub const SECOND: u8 = 1;
+    /// It is in the third.
+    pub const THIRD: u8 = 2;
+    /// It is that number times the next argument.
+    pub const PRODUCT: u8 = 4;
+    /// The first argument is a block that is taken back at the entry; it lives on when the call fails.
+    pub const OLD: u8 = 8;
+    /// The size of the block that is taken back is in the second argument.
+    pub const OLD_SIZE: u8 = 16;
+    /// The result is an error number, and the address of the block where the first argument points to.
+    pub const INTO: u8 = 32;
+    /// The result is −1 when it fails, not 0.
+    pub const MAPS: u8 = 64;
+}
+
 /// How many low bits of a cookie's site tell the place; those above tell its plan. Programs that replace one another, or
 /// run side by side, have plans of their own, and files in common.
 pub const SITE_BITS: u32 = 20;
@@ -359,6 +394,54 @@ impl Operand {
     }
 }
 
+/// What one instruction does to memory, and how its address is computed from the registers at the probe point.
+///
+/// The address is `base + index * 2^scale + displacement`; with [`INDIRECT`](Self::INDIRECT), what is kept in the eight
+/// bytes at `base + slot` takes the place of the base. Registers have the processor's numbers;
+/// [`Operand::NONE`] stands for 0.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Touch {
+    /// What is added; with no register, the address itself.
+    pub displacement: i64,
+    /// Of an indirect one: where the pointer is kept, in bytes from the base.
+    pub slot: i32,
+    /// How many bytes; of a repeated instruction, those of each round.
+    pub size: u16,
+    /// Flags: what is done, and when.
+    pub flags: u8,
+    /// The base register.
+    pub base: u8,
+    /// The index register.
+    pub index: u8,
+    /// The binary logarithm of the index's scale.
+    pub scale: u8,
+    /// The register with the number of rounds of a repeated instruction; [`Operand::NONE`] for any other.
+    pub rounds: u8,
+    /// What a hit costs, in units of 100 nanoseconds.
+    pub cost: u8,
+    /// Where the cost is added up, below [`TOUCH_GROUPS`].
+    pub group: u16,
+    /// 0.
+    pub unused: [u8; 2],
+}
+
+/// How many groups of touches have costs of their own.
+pub const TOUCH_GROUPS: u32 = 1 << 12;
+
+impl Touch {
+    /// It reads.
+    pub const READ: u8 = 1;
+    /// It writes.
+    pub const WRITE: u8 = 2;
+    /// Reading and writing are one step.
+    pub const ATOMIC: u8 = 4;
+    /// It has written only if the zero flag is set at the probe point: a compare-and-exchange.
+    pub const WRITES_IF_ZERO: u8 = 8;
+    /// See [`Touch`].
+    pub const INDIRECT: u8 = 16;
+}
+
 /// Classes of events, for the counters of lost ones.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -371,10 +454,13 @@ pub enum Class {
     Thread = 2,
     /// Memory accesses.
     Access = 3,
+    /// Memory that is given out and taken back.
+    Memory = 4,
 }
 
 /// All classes, by their numbers.
-pub const CLASSES: [Class; 4] = [Class::Region, Class::Lock, Class::Thread, Class::Access];
+pub const CLASSES: [Class; 5] =
+    [Class::Region, Class::Lock, Class::Thread, Class::Access, Class::Memory];
 
 /// The registers at an `AVTRACE_SHARED` marker, from which user space computes the variable's address.
 #[repr(C)]
@@ -428,6 +514,10 @@ pub struct KernelLayout {
     pub signal_live: u32,
     /// `exit_code` in `struct task_struct`.
     pub task_exit_code: u32,
+    /// `mm` in `struct task_struct`.
+    pub task_mm: u32,
+    /// `start_stack` in `struct mm_struct`: where the first thread's stack begins.
+    pub mm_start_stack: u32,
 }
 
 /// Names of the settings' symbols in the BPF object.
@@ -457,6 +547,12 @@ pub mod symbols {
     pub const CONTINUED: &str = "CONTINUED";
     /// Calls that have not returned.
     pub const PENDING: &str = "PENDING";
+    /// A [`Touch`](super::Touch) for each site of [`Kind::Touch`](super::Kind::Touch).
+    pub const TOUCHES: &str = "TOUCHES";
+    /// What the hits of each group of touches have cost so far, for each CPU.
+    pub const COSTS: &str = "COSTS";
+    /// A `u32`: non-zero when instructions that touch memory are probed.
+    pub const SEES_TOUCHES: &str = "SEES_TOUCHES";
 }
 
 const _: () = {
@@ -480,7 +576,8 @@ const _: () = {
     assert!(offset_of!(ThreadRecord, comm) == 40);
     assert!(size_of::<RegistersRecord>() == 160);
     assert!(size_of::<Target>() == 24);
-    assert!(size_of::<KernelLayout>() == 40);
+    assert!(size_of::<KernelLayout>() == 48);
+    assert!(size_of::<Touch>() == 24);
 };
 
 #[cfg(test)]

@@ -4,12 +4,16 @@
 #![cfg_attr(target_arch = "bpf", no_std, no_main, feature(asm_experimental_arch))]
 
 mod emit;
+mod epoch;
 mod inlined;
 mod jump;
 mod lock;
+mod memory;
 mod region;
+mod registers;
 mod stop;
 mod thread;
+mod touch;
 mod watch;
 
 #[cfg(target_arch = "bpf")]

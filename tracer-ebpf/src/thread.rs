@@ -15,6 +15,7 @@ use crate::{
         PROCESSES, Traced, call_header, follows, header, plan_of, process, submit, submit_now,
         traced, traced_at, traced_thread,
     },
+    epoch,
     stop::stop,
 };
 
@@ -31,7 +32,15 @@ static KERNEL_LAYOUT: Global<KernelLayout> = Global::new(KernelLayout {
     task_signal: 0,
     signal_live: 0,
     task_exit_code: 0,
+    task_mm: 0,
+    mm_start_stack: 0,
 });
+
+/// Where this kernel keeps what is read here.
+#[inline(always)]
+pub fn layout() -> KernelLayout {
+    KERNEL_LAYOUT.load()
+}
 
 /// `sched_process_fork(parent, child)`: runs in the parent before the child's first instruction
 /// (`kernel/fork.c`, `kernel_clone`).
@@ -80,6 +89,7 @@ pub fn exit(ctx: RawTracePointContext) -> i32 {
         let _ = PROCESSES.remove(process());
     }
     submit_thread(&ctx, (Kind::Exit, u16::from(is_last), tid), status.into(), (0, 0));
+    epoch::forget(tid);
     0
 }
 

@@ -116,6 +116,31 @@ pub struct CaptureArgs {
     #[arg(long, value_name = "SYMBOL[+OFFSET][:LEN]")]
     pub watch: Vec<String>,
 
+    /// How memory accesses are seen.
+    ///
+    /// `sync`: only those to what --watch or the program names; regions, locks and threads tell enough. `watch`: also
+    /// hardware watchpoints, four at a time, on what regions touch. `probe`: a probe beside each instruction of the
+    /// regions that touches memory. `auto`: both, as far as --overhead allows.
+    #[arg(long, value_enum, default_value_t = AccessesArg::Auto)]
+    pub accesses: AccessesArg,
+
+    /// With `--accesses auto`: how much slower than with `sync` the program may become, in percent.
+    #[arg(long, value_name = "PERCENT", default_value_t = 100)]
+    pub overhead: u32,
+
+    /// How many calls deep the functions of the program are probed that regions call.
+    #[arg(long, value_name = "CALLS", default_value_t = 2)]
+    pub probe_depth: u32,
+
+    /// Also probe the instructions of functions that no region calls; PATTERN as for --atomic. Repeatable.
+    #[arg(long, value_name = "PATTERN")]
+    pub probe: Vec<Pattern>,
+
+    /// Run all threads of the program on one processor: what is recorded is then in the order in which it happened,
+    /// also where no lock orders it, and the program has no parallelism.
+    #[arg(long)]
+    pub serialize: bool,
+
     /// Functions that are atomic regions, beside those that markers name.
     ///
     /// PATTERN is a name (`transfer`, `Account::deposit`, `bank::*`, `deposit(long)`), with `*`, `?` and `[…]`;
@@ -228,6 +253,19 @@ fn rules(matches: &ArgMatches) -> Rules {
     }
     rules.sort_by_key(|(index, _)| *index);
     rules.into_iter().map(|(_, rule)| rule).collect()
+}
+
+/// How memory accesses are seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum AccessesArg {
+    /// What is named.
+    Sync,
+    /// By watchpoints that move.
+    Watch,
+    /// By probes.
+    Probe,
+    /// By both.
+    Auto,
 }
 
 /// Which levels of nested regions are checked.

@@ -248,6 +248,11 @@ impl State {
     fn remember(&mut self, event: &Event, row: Option<usize>) {
         match event.op {
             Op::Alloc(variable) | Op::Free(variable) => self.objects.forget_variable(variable),
+            Op::Split { from, to } => {
+                self.objects.split_variable(from, to);
+                self.note(Place::Write(to));
+                self.note(Place::Reads(to));
+            }
             Op::Depart(object) => self.objects.depart(object, event.thread),
             Op::Exit => self.objects.leave_barriers(event.thread),
             Op::Join(child) => self.objects.leave_barriers(child),

@@ -31,6 +31,7 @@ impl Place {
 }
 
 /// The sources in one place.
+#[derive(Clone)]
 pub(super) enum Sources {
     One(Vector),
     /// Those of several threads, each with its own clock: the plain version.
@@ -250,6 +251,16 @@ impl Objects {
     pub(super) fn forget_variable(&mut self, variable: VarId) {
         self.places.remove(&Place::Write(variable));
         self.places.remove(&Place::Reads(variable));
+    }
+
+    /// A part of the variable `from` becomes the variable `to`.
+    pub(super) fn split_variable(&mut self, from: VarId, to: VarId) {
+        for place in [Place::Write, Place::Reads] {
+            match self.places.get(&place(from)).cloned() {
+                Some(sources) => drop(self.places.insert(place(to), sources)),
+                None => drop(self.places.remove(&place(to))),
+            }
+        }
     }
 
     /// The lock is another one from now on.

@@ -129,6 +129,12 @@ pub enum LineError {
         /// The operation.
         op: String,
     },
+    /// An operation that needs two objects, and has not.
+    #[error("{op} needs two objects: {op}(FROM,TO)")]
+    NotTwoObjects {
+        /// The operation.
+        op: String,
+    },
     /// An operation that does not exist.
     #[error("no such operation: {op:?}")]
     UnknownOperation {

@@ -80,8 +80,8 @@ impl Engine {
             Op::Read(_) => Action::Read,
             Op::Write(_) => Action::Write,
             Op::Update(_) => Action::Update,
-            Op::Alloc(_) => Action::Alloc,
-            // Nothing depends on a reset, so that no report shows what it is remembered as.
+            // Nothing depends on a split or a reset, so that no report shows what they are remembered as.
+            Op::Alloc(_) | Op::Split { .. } => Action::Alloc,
             Op::Free(_) | Op::Reset(_) => Action::Free,
             Op::Begin(_) => Action::Begin,
             Op::Acquire(_) => Action::Acquire,
@@ -242,6 +242,7 @@ impl Engine {
 
         match event.op {
             Op::Alloc(variable) | Op::Free(variable) => variables.forget(variable),
+            Op::Split { from, to } => variables.split(from, to),
             // One that closes regions inside the named one too.
             Op::End(region) => {
                 thread.close(region);

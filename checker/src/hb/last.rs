@@ -12,7 +12,7 @@ const FEW: usize = 3;
 /// The length of the rest up to which it is not worth looking for threads that have ended.
 const SHORT: usize = 4;
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 #[repr(align(128))]
 pub(crate) struct Last {
     few: [Access; FEW],
@@ -26,7 +26,7 @@ pub(crate) struct Last {
 #[expect(clippy::vec_box, reason = "lists hold boxes, which are moved without their contents")]
 pub(crate) struct Spare(Vec<Box<Rest>>);
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Rest {
     /// The threads of `events`, apart so that the search for one of them touches little memory.
     threads: Vec<ThreadId>,

@@ -293,6 +293,7 @@ fn check_ids(event: &Event) -> Result<(), Misfit> {
         Op::Begin(RegionId(id)) | Op::End(Some(RegionId(id))) => id,
         Op::Read(VarId(id)) | Op::Write(VarId(id)) | Op::Update(VarId(id)) => id,
         Op::Alloc(VarId(id)) | Op::Free(VarId(id)) => id,
+        Op::Split { from: VarId(from), to: VarId(to) } => from.max(to),
         Op::Acquire(LockId(id)) | Op::Release(LockId(id)) => id,
         Op::AcquireShared(LockId(id)) | Op::ReleaseShared(LockId(id)) => id,
         Op::Reset(LockId(id)) => id,

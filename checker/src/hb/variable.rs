@@ -82,14 +82,24 @@ impl Lists {
         if let Some(list) = read.linked() {
             return self.lists[list].put_with(now, threads, &mut self.spare);
         }
-        let list = self.free.pop().unwrap_or_else(|| {
-            self.lists.push(Last::default());
-            (self.lists.len() - 1) as u32
-        });
+        let list = self.unused();
         self.lists[list as usize].put(read, threads);
         self.lists[list as usize].put(now, threads);
         *read = Access::link(list);
         true
+    }
+
+    fn unused(&mut self) -> u32 {
+        self.free.pop().unwrap_or_else(|| {
+            self.lists.push(Last::default());
+            (self.lists.len() - 1) as u32
+        })
+    }
+
+    fn copy(&mut self, list: usize) -> u32 {
+        let copy = self.unused();
+        self.lists[copy as usize] = self.lists[list].clone();
+        copy
     }
 
     /// Hands out the reads of other threads, and gives back the list; returns how many of them were dropped before.
@@ -245,6 +255,23 @@ impl Variables {
                 self.lists.free(list);
             }
             *state = Variable::default();
+        }
+    }
+
+    /// A part of `from` becomes `to`: a copy of the state, to which what `to` was before does not matter.
+    pub(crate) fn split(&mut self, from: VarId, to: VarId) {
+        if from == to {
+            return;
+        }
+        self.forget(to);
+        let Some(&state) = self.table.get(from) else { return };
+        self.ensure(to);
+        let list = state.list().map(|list| self.lists.copy(list));
+        if let Some(place) = self.table.get_mut(to) {
+            *place = state;
+            if let (Some(list), [.., last]) = (list, &mut place.0) {
+                *last = Access::link(list);
+            }
         }
     }
 

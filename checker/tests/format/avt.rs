@@ -234,6 +234,7 @@ fn undefined_ids_are_refused_by_the_writer() {
         (Op::Begin(RegionId(2)), "region 2 is used, but 0 are defined"),
         (Op::End(Some(RegionId(2))), "region 2 is used, but 0 are defined"),
         (Op::Free(VarId(0)), "variable 0 is used, but 0 are defined"),
+        (Op::Split { from: VarId(0), to: VarId(1) }, "variable 0 is used, but 0 are defined"),
         (Op::ReleaseShared(LockId(0)), "lock 0 is used, but 0 are defined"),
         (Op::Wait(SyncId(0)), "synchronisation object 0 is used, but 0 are defined"),
         (Op::Join(ThreadId(1)), "thread 1 is used, but 1 are defined"),

@@ -28,7 +28,7 @@ fn to_text(trace: &[u8]) -> Vec<u8> {
 }
 
 fn op(kind: u8, id: u32) -> Op {
-    match kind % 20 {
+    match kind % 21 {
         0 => Op::Begin(RegionId(id)),
         1 => Op::End(None),
         2 => Op::End(Some(RegionId(id))),
@@ -48,6 +48,7 @@ fn op(kind: u8, id: u32) -> Op {
         16 => Op::Alloc(VarId(id)),
         17 => Op::Free(VarId(id)),
         18 => Op::Reset(LockId(id)),
+        19 => Op::Split { from: VarId(id), to: VarId(u32::from(kind) / 21 % IDS) },
         _ => Op::Exit,
     }
 }
@@ -63,14 +64,22 @@ fn step() -> impl Strategy<Value = Step> {
     ];
     let gap = prop_oneof![9 => Just(None), 1 => any::<Option<u32>>().prop_map(Some)];
     (gap, 0..IDS, any::<u8>(), 0..IDS, location).prop_map(|(gap, thread, kind, id, location)| {
-        let event = Event { thread: ThreadId(thread), op: op(kind, id), location };
+        let op = op(kind, id);
+        let location = if matches!(op, Op::Split { .. }) { NO_LOCATION } else { location };
+        let event = Event { thread: ThreadId(thread), op, location };
         (gap.map(|lost| lost.map(u64::from)), event)
     })
 }
 
 /// Names of all sorts: likely to be the same, to be numbers, or to hold what structures a line.
 fn name() -> impl Strategy<Value = String> {
-    prop_oneof!["[a-c]{0,2}", "[0-9]{1,11}", "[ab|()#\\\\\r\n\u{feff}\u{e4}\0 ]{0,6}", ".{0,40}"]
+    prop_oneof![
+        "[a-c]{0,2}",
+        "[ab,]{0,3}",
+        "[0-9]{1,11}",
+        "[ab|()#\\\\\r\n\u{feff}\u{e4}\0 ]{0,6}",
+        ".{0,40}"
+    ]
 }
 
 fn names() -> impl Strategy<Value = Vec<String>> {
@@ -116,13 +125,22 @@ impl Renaming {
 
     fn same_event(&mut self, left: &Event, right: &Event) -> bool {
         let (left_op, right_op) = (parts(left.op), parts(right.op));
+        // A text has no other place for "nowhere" than a name that is empty; a split is nowhere in both.
+        let splits = matches!(left.op, Op::Split { .. });
         let location = match (location_number(left.location), location_number(right.location)) {
+            (None, None) if splits => left.location == right.location,
             (None, None) => self.same(5, left.location.0, right.location.0),
             (left, right) => left == right,
         };
         left_op.0 == right_op.0
             && self.same(0, left.thread.0, right.thread.0)
             && self.same(left_op.1, left_op.2, right_op.2)
+            && match (left.op, right.op) {
+                (Op::Split { to: left, .. }, Op::Split { to: right, .. }) => {
+                    self.same(2, left.0, right.0)
+                }
+                _ => true,
+            }
             && location
     }
 }
@@ -140,6 +158,7 @@ fn parts(op: Op) -> (std::mem::Discriminant<Op>, u8, u32) {
         | Op::Reset(id) => (3, id.0),
         Op::Signal(id) | Op::Wait(id) | Op::Arrive(id) | Op::Depart(id) => (4, id.0),
         Op::Fork(id) | Op::Join(id) => (0, id.0),
+        Op::Split { from, .. } => (2, from.0),
     };
     (std::mem::discriminant(&op), kind, id)
 }

@@ -2,7 +2,9 @@
 
 use crate::support::{Trace, Trickle, collect, error};
 use checker::event::{Event, LocationId, LockId, Op, RegionId, SyncId, ThreadId, VarId};
-use checker::format::{Gap, Item, MAX_LINE, Place, ReadOptions, TraceReader, numbered_location};
+use checker::format::{
+    Gap, Item, MAX_LINE, NO_LOCATION, Place, ReadOptions, TraceReader, numbered_location,
+};
 use std::io::{self, Read};
 
 fn ops(text: &str) -> Vec<Op> {
@@ -14,7 +16,7 @@ fn ops(text: &str) -> Vec<Op> {
 fn every_operation_has_its_spelling() {
     let text = "t|begin(m)|1\nt|r(x)|1\nt|w(y)|1\nt|u(x)|1\nt|rmw(y)|1\nt|acq(l)|1\nt|rel(l)|1\n\
                 t|racq(k)|1\nt|rrel(k)|1\nt|fork(s)|1\nt|join(s)|1\nt|signal(c)|1\nt|wait(c)|1\n\
-                t|arrive(b)|1\nt|depart(b)|1\nt|alloc(x)|1\nt|free(x)|1\nt|end(m)|1\n\
+                t|arrive(b)|1\nt|depart(b)|1\nt|alloc(x)|1\nt|free(x)|1\nt|split(x,y)|\nt|end(m)|1\n\
                 t|begin|1\nt|end|1\nt|begin()|1\nt|end()|1\n";
     let (m, unnamed) = (RegionId(0), RegionId(1));
     let (x, y, l, k) = (VarId(0), VarId(1), LockId(0), LockId(1));
@@ -39,6 +41,7 @@ fn every_operation_has_its_spelling() {
             Op::Depart(b),
             Op::Alloc(x),
             Op::Free(x),
+            Op::Split { from: x, to: y },
             Op::End(Some(m)),
             Op::Begin(unnamed),
             Op::End(None),
@@ -259,4 +262,16 @@ fn directives_are_for_gaps_and_escapes() {
     assert_eq!(error(broken), "t:2: a backslash without two hexadecimal digits in the object");
     let not_text = b"#avtrace escapes\nt|r(a\\ff)|1\n";
     assert_eq!(error(not_text), "t:2: the object is not UTF-8");
+}
+
+#[test]
+fn a_split_names_two_variables_and_no_place() {
+    let text = "t|split(a,b,c)|x.c:1\n#avtrace escapes\nt|split(a\\2cb,c)|\n";
+    let trace = Trace::of(text.as_bytes()).unwrap();
+    let name = |id: u32| trace.names.variable(VarId(id)).unwrap().name;
+    assert_eq!([0, 1, 2, 3].map(name), ["a", "b,c", "a,b", "c"].map(|name| Some(name.to_owned())));
+    let split = |from, to| Op::Split { from: VarId(from), to: VarId(to) };
+    let at = |op| Event { thread: ThreadId(0), op, location: NO_LOCATION };
+    assert_eq!(trace.events, [at(split(0, 1)), at(split(2, 3))]);
+    assert_eq!(trace.names.label(LocationId(0)), None);
 }

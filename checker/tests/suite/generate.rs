@@ -145,11 +145,15 @@ fn op(kind: usize, object: u32, objects: Objects) -> Op {
         16 => Op::Alloc(variable),
         17 => Op::Free(variable),
         18 => Op::Reset(lock),
+        19 => {
+            let to = VarId(object / objects.variables % objects.variables);
+            Op::Split { from: variable, to }
+        }
         _ => Op::Exit,
     }
 }
 
-const KINDS: usize = 20;
+const KINDS: usize = 21;
 
 /// How often each kind is tried, and the length of the trace; most traces are without some kinds.
 fn weights(max_events: usize) -> impl Strategy<Value = ([u8; KINDS], usize)> {
@@ -175,7 +179,7 @@ fn mixed_weights() -> impl Strategy<Value = [u8; KINDS]> {
         let (lock, shared, signal, barrier) = syncs;
         [
             begin, end, named_end, read, write, update, lock, lock, shared, shared, signal, signal,
-            barrier, barrier, thread, thread, memory, memory, memory, thread,
+            barrier, barrier, thread, thread, memory, memory, memory, memory, thread,
         ]
     })
 }

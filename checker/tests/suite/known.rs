@@ -1,7 +1,7 @@
 //! Known answers (`SPEC.md` §9), and what each operation must and must not order.
 
-use crate::text::{check, check_cycle, check_with, parse};
-use checker::finding::{Action, Object, Order};
+use crate::text::{check, check_cycle, check_with, parse, run};
+use checker::finding::{Action, Findings, Object, Order};
 use checker::{Checker, Davida, Misfit, Options, Regions, Relation};
 
 #[test]
@@ -289,6 +289,33 @@ fn barrier_rounds_are_told_apart() {
 #[test]
 fn memory_that_was_freed_is_another_variable() {
     check("t1 begin(m); t1 r(x); t1 free(x); t2 alloc(x); t2 w(x); t2 free(x); t1 w(x)", &[]);
+}
+
+#[test]
+fn a_part_of_a_variable_has_the_past_of_the_whole() {
+    // The part that was split off, and what is left of the whole.
+    for part in ["x", "y"] {
+        check(
+            &format!("t1 begin(m); t1 w(x); t2 r(x); t2 split(x,y); t1 w({part}); t1 end"),
+            &["data: m t2 m"],
+        );
+    }
+    // A split itself orders nothing, and from it on the two have nothing to do with one another.
+    check("t1 begin(m); t1 w(x); t2 split(x,y); t2 w(y); t1 w(x); t1 end", &[]);
+    check("t1 begin(m); t1 r(x); t2 split(x,y); t2 split(x,z); t1 w(y); t1 r(z); t1 end", &[]);
+    // What the part was before is forgotten.
+    check("t1 begin(m); t1 w(y); t2 w(y); t3 split(x,y); t1 r(y); t1 end", &[]);
+    // More readers than have a place with the variable.
+    let readers = (2..9).map(|thread| format!("t{thread} r(x); ")).collect::<String>();
+    for part in ["x", "y"] {
+        let trace = format!("t1 begin(m); t1 w(x); {readers} t2 split(x,y); t1 w({part}); t1 end");
+        assert_eq!(check_any(&trace).counts.violations, 7);
+    }
+}
+
+/// Checks a trace of which something else than the witnesses is asked.
+fn check_any(trace: &str) -> Findings {
+    run(&parse(trace).0, Options::default())
 }
 
 #[test]

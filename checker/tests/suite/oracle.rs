@@ -197,14 +197,30 @@ enum Role {
     Depart { round: u32 },
 }
 
-fn roles(events: &[Event], outermost: &[bool]) -> BTreeMap<Object, Vec<(usize, Role)>> {
-    let mut roles: BTreeMap<Object, Vec<(usize, Role)>> = BTreeMap::new();
+/// Whether an event was about this very object, or about one that it was a part of then.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Past {
+    Own,
+    Inherited,
+}
+
+type Roles = BTreeMap<Object, Vec<(usize, Role, Past)>>;
+
+fn roles(events: &[Event], outermost: &[bool]) -> Roles {
+    let mut roles = Roles::new();
     let mut rounds: BTreeMap<Object, (u32, BTreeMap<ThreadId, u32>)> = BTreeMap::new();
     for (index, event) in events.iter().enumerate() {
         let (object, role) = match event.op {
             Op::Read(VarId(x)) => (Object::Variable(VarId(x)), Role::Read),
             Op::Write(x) | Op::Update(x) => (Object::Variable(x), Role::Write),
             Op::Alloc(x) | Op::Free(x) => (Object::Variable(x), Role::Forget),
+            Op::Split { from, to } if from != to => {
+                let history = roles.get(&Object::Variable(from)).cloned().unwrap_or_default();
+                let part = roles.entry(Object::Variable(to)).or_default();
+                part.push((index, Role::Forget, Past::Own));
+                part.extend(history.into_iter().map(|(at, role, _)| (at, role, Past::Inherited)));
+                continue;
+            }
             Op::Acquire(lock) => (Object::Lock(lock), Role::Acquire { shared: false }),
             Op::AcquireShared(lock) => (Object::Lock(lock), Role::Acquire { shared: true }),
             Op::Release(lock) => (Object::Lock(lock), Role::Release { shared: false }),
@@ -225,11 +241,12 @@ fn roles(events: &[Event], outermost: &[bool]) -> BTreeMap<Object, Vec<(usize, R
                 (Object::Sync(sync), Role::Depart { round })
             }
             Op::Begin(_) | Op::End(_) | Op::Fork(_) | Op::Join(_) | Op::Exit => continue,
+            Op::Split { .. } => continue,
         };
         if matches!(object, Object::Lock(_)) && !outermost[index] {
             continue;
         }
-        roles.entry(object).or_default().push((index, role));
+        roles.entry(object).or_default().push((index, role, Past::Own));
     }
     roles
 }
@@ -238,7 +255,7 @@ fn dependencies(events: &[Event], outermost: &[bool]) -> BTreeMap<(usize, usize)
     let mut dependencies = BTreeMap::new();
     for (object, roles) in roles(events, outermost) {
         // Whether the second conflicts with the first, for the purpose of coming between.
-        let conflict = |first: (usize, Role), second: (usize, Role)| {
+        let conflict = |first: (usize, Role, Past), second: (usize, Role, Past)| {
             events[first.0].thread == events[second.0].thread
                 || match (first.1, second.1) {
                     (Role::Read, Role::Read) => false,
@@ -263,7 +280,8 @@ fn dependencies(events: &[Event], outermost: &[bool]) -> BTreeMap<(usize, usize)
                     Role::Forget => true,
                     _ => conflict(first, middle) && conflict(middle, second),
                 });
-                if directed && apart && conflict(first, second) && !between {
+                let own = second.2 == Past::Own;
+                if own && directed && apart && conflict(first, second) && !between {
                     dependencies.insert((first.0, second.0), object);
                 }
             }

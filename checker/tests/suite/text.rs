@@ -38,6 +38,10 @@ pub fn parse(trace: &str) -> (Vec<Event>, Names) {
         let (op, object) = op.trim_end_matches(')').split_once('(').unwrap_or((op, ""));
         let mut id = |space| names.id(space, object);
         let op = match op {
+            "split" => {
+                let (from, to) = object.split_once(',').expect("split(FROM,TO)");
+                Op::Split { from: VarId(names.id('v', from)), to: VarId(names.id('v', to)) }
+            }
             "begin" => Op::Begin(RegionId(id('r'))),
             "end" if object.is_empty() => Op::End(None),
             "end" => Op::End(Some(RegionId(id('r')))),

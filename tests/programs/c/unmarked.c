@@ -46,7 +46,7 @@ static __attribute__((noinline)) void transfer(long amount)
 
 static __attribute__((noinline)) void take(pthread_mutex_t *mutex)
 {
-    pthread_mutex_lock(mutex);
+    pthread_mutex_lock(mutex);                 /* @take_lock */
 }
 
 static __attribute__((noinline)) void audit(void)

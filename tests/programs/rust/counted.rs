@@ -1,7 +1,7 @@
 //! Two threads take one lock a thousand times each, and nothing else is done with it.
 //!
-//! The first argument is the lock: `mutex`, `read`, `write`, `try`, or one of these with `parking-` before it; `read`
-//! and `write` are those of a reader-writer lock. With `apart` as the second argument one thread follows the other, so
+//! The first argument is the lock: `mutex`, `read`, `write`, `try`, `try-read`, `try-write`, or one of these with
+//! `parking-` before it; `read` and `write` are those of a reader-writer lock. With `apart` as the second argument one thread follows the other, so
 //! that nobody ever waits for the lock; with `together` they run at the same time.
 
 use std::hint::black_box;
@@ -26,12 +26,36 @@ fn step(lock: &str) {
                 break;
             }
         },
+        "try-write" => loop {
+            if let Ok(mut value) = RWLOCK.try_write() {
+                *value += 1;
+                break;
+            }
+        },
+        "try-read" => loop {
+            if let Ok(value) = RWLOCK.try_read() {
+                black_box(*value);
+                break;
+            }
+        },
         "parking-mutex" => *PARKING_MUTEX.lock() += 1,
         "parking-write" => *PARKING_RWLOCK.write() += 1,
         "parking-read" => drop(black_box(*PARKING_RWLOCK.read())),
         "parking-try" => loop {
             if let Some(mut value) = PARKING_MUTEX.try_lock() {
                 *value += 1;
+                break;
+            }
+        },
+        "parking-try-write" => loop {
+            if let Some(mut value) = PARKING_RWLOCK.try_write() {
+                *value += 1;
+                break;
+            }
+        },
+        "parking-try-read" => loop {
+            if let Some(value) = PARKING_RWLOCK.try_read() {
+                black_box(*value);
                 break;
             }
         },

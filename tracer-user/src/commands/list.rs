@@ -2,6 +2,8 @@
 
 use std::io::{self, Write as _};
 
+use terminal_size::Width;
+
 use super::{
     Failure,
     output::{check_destination, destination},
@@ -9,12 +11,17 @@ use super::{
 };
 use crate::{
     cli::{Format, RunArgs},
-    report::Destination,
+    report::{Destination, TextOptions},
     session::{self, list::Listing},
 };
 
 pub(super) fn regions(arguments: &RunArgs) -> Result<u8, Failure> {
-    print(arguments, &inspect(arguments)?.regions())
+    let listing = inspect(arguments)?;
+    let text = match arguments.output.format {
+        Format::Text => listing.regions(width(arguments)),
+        Format::Json => listing.regions_as_json().map_err(Failure::internal)?,
+    };
+    print(arguments, &text)
 }
 
 pub(super) fn probes(arguments: &RunArgs) -> Result<u8, Failure> {
@@ -33,6 +40,16 @@ fn inspect(arguments: &RunArgs) -> Result<Listing, Failure> {
     check_destination(&destination(&arguments.output, Destination::Stderr))?;
     session::inspect(&run_options(arguments)?)
         .map_err(|error| Failure { message: error.to_string(), status: error.exit_status() })
+}
+
+/// The columns of the terminal, or as many as are easy to read.
+fn width(arguments: &RunArgs) -> usize {
+    let usual = TextOptions::default().width;
+    let terminal = terminal_size::terminal_size_of(io::stdout());
+    match (&arguments.output.output, terminal) {
+        (None, Some((Width(columns), _))) => usize::from(columns).max(usual.min(60)),
+        _ => usual,
+    }
 }
 
 /// Writes what was asked for instead of a run: to standard output, which no program uses.

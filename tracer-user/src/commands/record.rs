@@ -1,6 +1,10 @@
 //! `avtrace record`: a program, recorded while it runs.
 
-use super::{Failure, output::check_file, run::watches_and_rules};
+use super::{
+    Failure,
+    output::check_file,
+    run::{accesses, watches_and_rules},
+};
 use crate::{
     cli::RecordArgs,
     report::{self, Warning},
@@ -15,6 +19,8 @@ pub(super) fn run(arguments: RecordArgs) -> Result<u8, Failure> {
         watch,
         rules,
         locks,
+        accesses: accesses(&arguments.capture),
+        serialize: arguments.capture.serialize,
         checker: None,
         record: Some(arguments.output.clone()),
         buffer_bytes: arguments.capture.buffer << 20,

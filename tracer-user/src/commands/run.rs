@@ -5,8 +5,13 @@ use super::{
     output::{check_destination, check_file, destination, render},
 };
 use crate::{
-    cli::{CaptureArgs, Format, OutputArgs, RegionsArg, RunArgs},
-    probes::{locks_spec::LockRule, select::Rules, watch::WatchSpec},
+    cli::{AccessesArg, CaptureArgs, Format, OutputArgs, RegionsArg, RunArgs},
+    probes::{
+        accesses::{Accesses, Level},
+        locks_spec::LockRule,
+        select::Rules,
+        watch::WatchSpec,
+    },
     report::{self, Destination, Report, Subject},
     session::{self, Outcome, Reported, RunOptions, spec::Spec},
 };
@@ -103,6 +108,8 @@ pub(super) fn run_options(arguments: &RunArgs) -> Result<RunOptions, Failure> {
         watch,
         rules,
         locks,
+        accesses: accesses(&arguments.capture),
+        serialize: arguments.capture.serialize,
         checker: Some(checker::Options {
             regions: regions(arguments.regions),
             ..checker::Options::live()
@@ -114,6 +121,21 @@ pub(super) fn run_options(arguments: &RunArgs) -> Result<RunOptions, Failure> {
         perf_probes: arguments.capture.perf_probes,
         follow_forks: arguments.capture.follow_forks,
     })
+}
+
+/// What is to be seen of memory accesses.
+pub(super) fn accesses(capture: &CaptureArgs) -> Accesses {
+    Accesses {
+        level: match capture.accesses {
+            AccessesArg::Sync => Level::Sync,
+            AccessesArg::Watch => Level::Watch,
+            AccessesArg::Probe => Level::Probe,
+            AccessesArg::Auto => Level::Auto,
+        },
+        overhead: capture.overhead,
+        depth: capture.probe_depth,
+        also: capture.probe.clone(),
+    }
 }
 
 /// What is to be watched, and which functions are regions or those of locks: from files first, then from the command line.

@@ -37,7 +37,9 @@ pub fn kernel_layout() -> Result<KernelLayout, BtfError> {
 }
 
 fn layout(data: &[u8]) -> Result<KernelLayout, BtfError> {
-    let btf = Btf::parse(data, &["task_struct", "thread_struct", "signal_struct", "pid", "upid"])?;
+    const NAMES: [&str; 6] =
+        ["task_struct", "thread_struct", "signal_struct", "pid", "upid", "mm_struct"];
+    let btf = Btf::parse(data, &NAMES)?;
     let bytes = |structure: &str, field: &str| btf.offset(structure, field);
     Ok(KernelLayout {
         task_tgid: bytes("task_struct", "tgid")?,
@@ -50,6 +52,8 @@ fn layout(data: &[u8]) -> Result<KernelLayout, BtfError> {
         task_signal: bytes("task_struct", "signal")?,
         signal_live: bytes("signal_struct", "live")?,
         task_exit_code: bytes("task_struct", "exit_code")?,
+        task_mm: bytes("task_struct", "mm")?,
+        mm_start_stack: bytes("mm_struct", "start_stack")?,
     })
 }
 

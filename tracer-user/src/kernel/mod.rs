@@ -4,6 +4,7 @@
 pub mod btf;
 pub mod object;
 mod processes;
+mod touches;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,7 +27,7 @@ use aya::{
     },
 };
 use aya_log::EbpfLogger;
-use tracer_ebpf::{CLASSES, Class, Cookie, Target, symbols};
+use tracer_ebpf::{CLASSES, Class, Cookie, Target, Touch, symbols};
 
 use crate::sys::{bpf, perf};
 
@@ -92,6 +93,16 @@ pub enum ProbeProgram {
     Jump,
     /// Places where a lock is taken or let go of in line.
     Inlined,
+    /// Beside an instruction that touches memory.
+    Touch,
+    /// Entries of functions that give memory out.
+    AllocEnter,
+    /// Returns of those that nothing unwinds.
+    AllocReturn,
+    /// `ret` instructions of the others.
+    AllocEnd,
+    /// Entries of functions that take memory back.
+    Free,
     /// Where the process is to be stopped that the cookie names.
     Halt,
     /// Where the dynamic linker tells debuggers of changes.
@@ -101,7 +112,7 @@ pub enum ProbeProgram {
 }
 
 impl ProbeProgram {
-    const ALL: [Self; 12] = [
+    const ALL: [Self; 17] = [
         Self::Region,
         Self::Shared,
         Self::CallEnter,
@@ -111,6 +122,11 @@ impl ProbeProgram {
         Self::CallPair,
         Self::Jump,
         Self::Inlined,
+        Self::Touch,
+        Self::AllocEnter,
+        Self::AllocReturn,
+        Self::AllocEnd,
+        Self::Free,
         Self::Halt,
         Self::Libraries,
         Self::Anchor,
@@ -127,6 +143,11 @@ impl ProbeProgram {
             Self::CallPair => "call_pair",
             Self::Jump => "jump",
             Self::Inlined => "inlined",
+            Self::Touch => "touch",
+            Self::AllocEnter => "alloc_enter",
+            Self::AllocReturn => "alloc_return",
+            Self::AllocEnd => "alloc_end",
+            Self::Free => "free",
             Self::Halt => "halt",
             Self::Libraries => "libraries",
             Self::Anchor => "anchor",
@@ -135,7 +156,7 @@ impl ProbeProgram {
 
     const fn flags(self) -> u32 {
         match self {
-            Self::CallReturn => bpf::UPROBE_MULTI_RETURN,
+            Self::CallReturn | Self::AllocReturn => bpf::UPROBE_MULTI_RETURN,
             _ => 0,
         }
     }
@@ -152,6 +173,8 @@ pub struct ProbePoint {
     pub offset: u64,
     /// What the program is told.
     pub cookie: u64,
+    /// What is touched, for [`ProbeProgram::Touch`].
+    pub touch: Option<Touch>,
 }
 
 /// A probe that the kernel refused.
@@ -178,6 +201,8 @@ pub struct LoadOptions {
     pub perf_probes: bool,
     /// Whether child processes are traced as well: probes are then not limited to one process.
     pub follow: bool,
+    /// Whether instructions that touch memory are probed.
+    pub touches: bool,
 }
 
 /// What keeps a probe attached.
@@ -193,6 +218,8 @@ enum Hold {
 struct Attached {
     plan: u32,
     file: PathBuf,
+    /// Of touches.
+    group: Option<u16>,
     hold: Hold,
 }
 
@@ -213,11 +240,15 @@ pub struct Kernel {
     limit: Option<u32>,
     /// Whether that process's main thread has ended, and its probes have no limit any more.
     is_anchored: bool,
+    /// How many groups of touches there are.
+    touch_groups: u32,
     /// Watchpoints that were set.
     watchpoints: Vec<OwnedFd>,
     /// Watchpoints that are kept for ranges that become known later; each has one event for each thread that there
     /// was then.
     spare: Vec<Vec<OwnedFd>>,
+    /// Watchpoints that are moved all the time.
+    samples: Vec<Vec<OwnedFd>>,
 }
 
 impl Kernel {
@@ -230,7 +261,7 @@ impl Kernel {
         object::check_abi(object::BYTES)?;
         let layout = btf::kernel_layout()?;
         let (target, debug) = (bpf::Setting(options.target), u32::from(options.debug));
-        let follow = u32::from(options.follow);
+        let (follow, touches) = (u32::from(options.follow), u32::from(options.touches));
         let layout = bpf::Setting(layout);
         let mut loader = EbpfLoader::new();
         loader
@@ -238,6 +269,7 @@ impl Kernel {
             .override_global(symbols::KERNEL_LAYOUT, &layout, true)
             .override_global(symbols::DEBUG, &debug, true)
             .override_global(symbols::FOLLOW, &follow, true)
+            .override_global(symbols::SEES_TOUCHES, &touches, true)
             .map_max_entries(symbols::EVENTS, options.buffer_bytes);
         let ebpf = loader.load(object::BYTES).map_err(|error| refused(&error))?;
         let mut kernel = Self {
@@ -250,8 +282,10 @@ impl Kernel {
             // thread; the programs check the process themselves.
             limit: (kernel_release() >= (6, 12) && !options.follow).then_some(options.process),
             is_anchored: false,
+            touch_groups: 0,
             watchpoints: Vec::new(),
             spare: Vec::new(),
+            samples: Vec::new(),
             ebpf,
         };
         if !options.perf_probes {
@@ -355,6 +389,7 @@ impl Kernel {
                 point.cookie = Cookie(point.cookie).of_plan(plan).0;
             }
         }
+        self.describe_touches(&points)?;
         let refusals = self.attach_all(plan, &points);
         self.points.extend(points.into_iter().map(|point| (plan, point)));
         refusals
@@ -365,18 +400,21 @@ impl Kernel {
         plan: u32,
         points: &[ProbePoint],
     ) -> Result<Vec<Refusal>, KernelError> {
-        let mut groups: BTreeMap<(ProbeProgram, &Path), Vec<usize>> = BTreeMap::new();
-        for (index, point) in points.iter().enumerate() {
-            groups.entry((point.program, &point.file)).or_default().push(index);
+        let mut groups: BTreeMap<(ProbeProgram, &Path, Option<u16>), Vec<usize>> = BTreeMap::new();
+        // Of several probes at one place the kernel calls the last one first (`kernel/events/uprobes.c`,
+        // `consumer_add`).
+        for (index, point) in points.iter().enumerate().rev() {
+            let group = point.touch.map(|touch| touch.group);
+            groups.entry((point.program, &point.file, group)).or_default().push(index);
         }
         let mut refusals = Vec::new();
-        for ((program, file), indices) in groups {
+        for ((program, file, group), indices) in groups {
             if self.multi.is_none() {
                 for index in indices {
                     match self.attach_single(&points[index]) {
                         Ok(link) => {
                             let (file, hold) = (file.to_owned(), Hold::Single(program, link));
-                            self.probes.push(Attached { plan, file, hold });
+                            self.probes.push(Attached { plan, file, group, hold });
                         }
                         Err(error) => refusals.push(Refusal { index, error }),
                     }
@@ -387,7 +425,7 @@ impl Kernel {
             while let Some(stretch) = stretches.pop() {
                 let offsets: Vec<u64> = stretch.iter().map(|&index| points[index].offset).collect();
                 let cookies: Vec<u64> = stretch.iter().map(|&index| points[index].cookie).collect();
-                match self.link_probes(plan, program, file, &offsets, &cookies) {
+                match self.link_probes((plan, group), program, file, &offsets, &cookies) {
                     Ok(()) => {}
                     Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
                         return Err(KernelError::NotPermitted);
@@ -406,7 +444,7 @@ impl Kernel {
 
     fn link_probes(
         &mut self,
-        plan: u32,
+        (plan, group): (u32, Option<u16>),
         program: ProbeProgram,
         file: &Path,
         offsets: &[u64],
@@ -425,7 +463,7 @@ impl Kernel {
         let limit = self.limit.filter(|_| !self.is_anchored);
         let (path, flags) = (Path::new(&path), program.flags());
         let link = bpf::attach_uprobe_multi(loaded, path, offsets, cookies, flags, limit)?;
-        self.probes.push(Attached { plan, file: file.to_owned(), hold: Hold::Link(link) });
+        self.probes.push(Attached { plan, file: file.to_owned(), group, hold: Hold::Link(link) });
         Ok(())
     }
 
@@ -438,11 +476,31 @@ impl Kernel {
         program.attach(at, &point.file, UProbeScope::AllProcesses).map_err(io::Error::other)
     }
 
+    /// Detaches the touches of a plan that are of one of these groups; returns them, to be attached again.
+    pub fn detach_touches(&mut self, plan: u32, groups: &BTreeSet<u16>) -> Vec<ProbePoint> {
+        let is_one = |group: Option<u16>| group.is_some_and(|group| groups.contains(&group));
+        let goes = |probe: &mut Attached| probe.plan == plan && is_one(probe.group);
+        let holds: Vec<Hold> = self.probes.extract_if(.., goes).map(|probe| probe.hold).collect();
+        let goes = |(other, point): &mut (u32, ProbePoint)| {
+            *other == plan && is_one(point.touch.map(|touch| touch.group))
+        };
+        let points = self.points.extract_if(.., goes).map(|(_, point)| point).collect();
+        self.let_go(holds);
+        points
+    }
+
     /// Detaches a plan's probes in files for which `gone` holds.
     pub fn detach_probes(&mut self, plan: u32, gone: impl Fn(&Path) -> bool) {
         let goes = |probe: &mut Attached| probe.plan == plan && gone(&probe.file);
         let holds: Vec<Hold> = self.probes.extract_if(.., goes).map(|probe| probe.hold).collect();
-        self.points.retain(|(other, point)| *other != plan || !gone(&point.file));
+        let goes = |(other, point): &mut (u32, ProbePoint)| *other == plan && gone(&point.file);
+        let points: Vec<_> = self.points.extract_if(.., goes).collect();
+        self.forget_touches(&points);
+        self.let_go(holds);
+        self.files.retain(|(other, file), _| *other != plan || !gone(file));
+    }
+
+    fn let_go(&mut self, holds: Vec<Hold>) {
         let mut links = Vec::new();
         for hold in holds {
             match hold {
@@ -455,7 +513,6 @@ impl Kernel {
             }
         }
         drop_side_by_side(links);
-        self.files.retain(|(other, file), _| *other != plan || !gone(file));
     }
 
     /// The traced process has a program again that starts with a main thread; its watchpoints are gone.
@@ -464,6 +521,7 @@ impl Kernel {
         drop_side_by_side(std::mem::take(&mut self.links));
         self.watchpoints.clear();
         self.spare.clear();
+        self.samples.clear();
     }
 
     /// Keeps the probes of a process whose main thread has ended, by a program that does nothing, at the same places and
@@ -487,7 +545,7 @@ impl Kernel {
         for ((plan, file), offsets) in places {
             let offsets: Vec<u64> = offsets.into_iter().collect();
             let cookies = vec![0; offsets.len()];
-            self.link_probes(plan, ProbeProgram::Anchor, &file, &offsets, &cookies)?;
+            self.link_probes((plan, None), ProbeProgram::Anchor, &file, &offsets, &cookies)?;
         }
         Ok(())
     }
@@ -563,7 +621,52 @@ impl Kernel {
     /// (`kernel/events/core.c`, `bpf_overflow_handler`).
     #[must_use]
     pub fn hits(&self) -> Option<u64> {
-        self.watchpoints.iter().map(|event| perf::hits(event.as_fd()).ok()).sum()
+        let samples = self.samples.iter().flatten();
+        self.watchpoints.iter().chain(samples).map(|event| perf::hits(event.as_fd()).ok()).sum()
+    }
+
+    /// Keeps watchpoints in these threads, and in all that they will create, that can be moved as often as one likes: as
+    /// many as there are, up to this number. Returns how many.
+    pub fn keep_samples(&mut self, threads: &[u32], number: usize) -> usize {
+        while self.samples.len() < number {
+            let reserved: io::Result<Vec<OwnedFd>> = threads
+                .iter()
+                .map(|&thread| {
+                    let event = perf::reserve_breakpoint(thread)?;
+                    let link = self.link_access(&event)?;
+                    self.links.push(link);
+                    Ok(event)
+                })
+                .collect();
+            match reserved {
+                Ok(events) => self.samples.push(events),
+                Err(_) => break,
+            }
+        }
+        self.samples.len()
+    }
+
+    /// Moves a watchpoint that can be moved to a range, or stops it.
+    ///
+    /// # Errors
+    ///
+    /// See [`perf::move_breakpoint`].
+    pub fn sample(&mut self, number: usize, range: Option<(u64, u64)>) -> io::Result<()> {
+        let events = self.samples.get(number).into_iter().flatten();
+        let mut events = events.map(|event| event.as_fd());
+        match range {
+            Some((address, length)) => {
+                events.try_for_each(|event| perf::move_breakpoint(event, address, length))
+            }
+            None => events.try_for_each(perf::stop_breakpoint),
+        }
+    }
+
+    /// How often a watchpoint that can be moved was hit so far, wherever it was.
+    #[must_use]
+    pub fn sample_hits(&self, number: usize) -> u64 {
+        let events = self.samples.get(number).into_iter().flatten();
+        events.filter_map(|event| perf::hits(event.as_fd()).ok()).sum()
     }
 
     /// The stream of records; once.
@@ -591,7 +694,7 @@ impl Kernel {
 
     /// Detaches everything.
     pub fn detach(self) {
-        let Self { ebpf, multi, links, probes, watchpoints, spare, .. } = self;
+        let Self { ebpf, multi, links, probes, watchpoints, spare, samples, .. } = self;
         let probes = probes.into_iter().filter_map(|probe| match probe.hold {
             Hold::Link(link) => Some(link),
             // They go with the program.
@@ -601,7 +704,7 @@ impl Kernel {
             scope.spawn(move || drop((ebpf, multi)));
             drop_side_by_side(links.into_iter().chain(probes).collect());
         });
-        drop((watchpoints, spare));
+        drop((watchpoints, spare, samples));
     }
 
     /// The programs' log, when they were loaded with it, to be passed to `logger`.

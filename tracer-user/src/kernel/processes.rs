@@ -31,7 +31,7 @@ impl Kernel {
         self.map_of(name)
     }
 
-    fn map_of<K: Pod, V: Pod>(
+    pub(super) fn map_of<K: Pod, V: Pod>(
         &mut self,
         name: &str,
     ) -> Result<HashMap<&mut MapData, K, V>, KernelError> {

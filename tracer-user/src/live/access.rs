@@ -42,6 +42,8 @@ pub struct Access {
     pub instruction: ProcessAddr,
     /// What it does.
     pub what: MemoryUse,
+    /// How many bytes it accesses at once, at most.
+    pub bytes: u64,
 }
 
 /// How an instruction uses memory, as far as its code tells.
@@ -71,7 +73,8 @@ pub fn before(symbolizer: &Symbolizer, next: ProcessAddr) -> Option<Access> {
     let file = module.file().ok()?;
     let next = module.link_address(next)?;
     let (instruction, what) = find(file, next)?;
-    Some(Access { instruction: module.process_address(LinkAddr(instruction.ip()))?, what })
+    let bytes = instruction.memory_size().size() as u64;
+    Some(Access { instruction: module.process_address(LinkAddr(instruction.ip()))?, what, bytes })
 }
 
 /// Whether an instruction is of a lock's own code, so that what it accesses is the lock and not what the lock guards: it

@@ -4,6 +4,8 @@
 pub mod access;
 pub mod frames;
 pub mod location;
+pub mod memory;
 pub mod reader;
+pub mod sharing;
 pub mod source;
 pub mod sync;

@@ -12,7 +12,7 @@ use std::{
 };
 
 use aya::maps::{MapData, RingBuf};
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::sys::records::Record;
@@ -65,13 +65,19 @@ impl Reader {
 }
 
 impl Batches {
-    /// Passes each batch to `consume`, until the reader has ended.
-    pub fn for_each(self, mut consume: impl FnMut(&[Record])) {
-        for mut batch in &self.full {
-            consume(&batch);
-            batch.clear();
-            // When the reader has ended there is nobody to use the memory again.
-            let _ = self.empty.try_send(batch);
+    /// Passes each batch to `consume`, and nothing at least so often, until the reader has ended.
+    pub fn for_each(self, often: Duration, mut consume: impl FnMut(&[Record])) {
+        loop {
+            match self.full.recv_timeout(often) {
+                Ok(mut batch) => {
+                    consume(&batch);
+                    batch.clear();
+                    // When the reader has ended there is nobody to use the memory again.
+                    let _ = self.empty.try_send(batch);
+                }
+                Err(RecvTimeoutError::Timeout) => consume(&[]),
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
         }
     }
 }

@@ -1,22 +1,27 @@
 //! Turns records into the checker's events: objects, threads and locations get dense ids, what does not count is
 //! left out and counted. What the ids stand for can be asked afterwards.
 
+mod memory;
 mod modules;
+mod touches;
 
 use std::collections::VecDeque;
 
 use checker::event::{
     Event, EventNumber, LocationId, LockId, Op, RegionId, SyncId, ThreadId, VarId,
 };
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use tracer_ebpf::{
     AccessRecord, FRAMES, Kind, RegionRecord, RegistersRecord, SyncRecord, ThreadRecord,
 };
 
+use self::memory::MemoryCalls;
 use super::{
     access::{self, AccessKind},
     frames::{Change, Frame, Frames},
     location::{Location, Locations},
+    memory::Memory,
+    sharing::Sharing,
     sync::{Call, Known, SyncObjects},
 };
 use crate::{
@@ -50,6 +55,8 @@ pub struct WatchedRange {
     pub length: u64,
     /// What the user or the program calls it.
     pub label: String,
+    /// Whether nobody has named it: a watchpoint comes by and moves on.
+    pub is_sample: bool,
 }
 
 /// A thread that was seen.
@@ -138,6 +145,10 @@ pub struct Source {
     pub locations: Locations,
     watches: Vec<WatchedRange>,
     last_values: Vec<Option<u64>>,
+    memory: Memory,
+    /// The variables of the access under way.
+    touched: Vec<VarId>,
+    memory_calls: MemoryCalls,
     values: VecDeque<(EventNumber, ObservedValue)>,
     threads: Vec<SeenThread>,
     running: FxHashMap<u32, ThreadId>,
@@ -160,10 +171,17 @@ pub struct Source {
     hits: u64,
     /// Indices of watched ranges whose memory is gone.
     unloaded_watches: Vec<usize>,
+    /// Those whose memory was given back, and that nobody was told of.
+    freed_watches: Vec<usize>,
     /// The first thread, as its own PID namespace numbers it, and whether its end was seen.
     leader: (u32, bool),
     new_shared: Vec<(u32, RegistersRecord)>,
     frames: Frames,
+    /// What is worth a watchpoint.
+    pub sharing: Sharing,
+    /// Instructions that are probed, with their groups, and the groups that are not attached now.
+    probed_code: FxHashMap<u64, usize>,
+    detached: FxHashSet<usize>,
 }
 
 impl Source {
@@ -184,6 +202,9 @@ impl Source {
             symbolizer,
             locations,
             last_values: vec![None; watches.len()],
+            memory: Memory::default(),
+            touched: Vec::new(),
+            memory_calls: MemoryCalls::default(),
             watches,
             values: VecDeque::new(),
             threads: Vec::new(),
@@ -192,6 +213,7 @@ impl Source {
             syncs: SyncObjects::default(),
             inside_probed: Vec::new(),
             unloaded_watches: Vec::new(),
+            freed_watches: Vec::new(),
             regions: Vec::new(),
             region_ids: FxHashMap::default(),
             site_regions: FxHashMap::default(),
@@ -204,6 +226,9 @@ impl Source {
             leader: (pid, false),
             new_shared: Vec::new(),
             frames: Frames::default(),
+            sharing: Sharing::default(),
+            probed_code: FxHashMap::default(),
+            detached: FxHashSet::default(),
         }
     }
 
@@ -219,6 +244,10 @@ impl Source {
         match record {
             Record::Region(kind, record) => self.region(*kind, record, sink),
             Record::Sync(kind, record) => self.sync(*kind, record, 0, sink),
+            Record::Pair(Kind::Touch, record) => self.instruction(record, sink),
+            Record::Pair(kind @ (Kind::Alloc | Kind::Free), record) => {
+                self.memory_call(*kind, record, sink);
+            }
             Record::Pair(kind, record) => self.sync(*kind, &record.call, record.second, sink),
             Record::Thread(kind, record) => self.thread_record(*kind, record, sink),
             Record::Access(record) => self.access(record, sink),
@@ -532,6 +561,7 @@ impl Source {
                 let nowhere = Location::Call([0; FRAMES]);
                 let location =
                     location.unwrap_or_else(|| self.locations.stack(nowhere, &mut self.symbolizer));
+                self.stack_begins(thread, child, record.pthread, location, sink);
                 self.emit(thread, Op::Fork(child), location, sink);
             }
             Kind::Exit => {
@@ -591,8 +621,16 @@ impl Source {
                 AccessKind::Read
             }
         };
+        if self.watches[index].is_sample {
+            // A probe beside the instruction sees it too, or it may be to a part of the range only.
+            let is_whole = |access: access::Access| access.bytes >= length;
+            if self.is_probed(frames[0]) || !decoded.is_some_and(is_whole) {
+                return;
+            }
+            self.sharing.touched(thread, record.address, length, kind.writes());
+        }
         let location = self.locations.stack(Location::Access(frames), &mut self.symbolizer);
-        let variable = VarId(index as u32);
+        self.touch_watched(thread, index, sink);
         let mask = if length >= 8 { u64::MAX } else { (1 << (8 * length)) - 1 };
         let after = record.value & mask;
         let before = self.last_values[index].replace(after);
@@ -600,36 +638,39 @@ impl Source {
         let value = ObservedValue { before, after, length, written };
         match kind {
             AccessKind::Read => {
-                self.emit_access(thread, Op::Read(variable), location, value, sink);
+                self.emit_access(thread, Op::Read, location, value, sink);
             }
             AccessKind::Write => {
-                self.emit_access(thread, Op::Write(variable), location, value, sink);
+                self.emit_access(thread, Op::Write, location, value, sink);
             }
             AccessKind::Update => {
-                self.emit_access(thread, Op::Update(variable), location, value, sink);
+                self.emit_access(thread, Op::Update, location, value, sink);
             }
             AccessKind::ReadThenWrite => {
                 let read =
                     ObservedValue { after: before.unwrap_or(after), written: false, ..value };
-                self.emit_access(thread, Op::Read(variable), location, read, sink);
-                self.emit_access(thread, Op::Write(variable), location, value, sink);
+                self.emit_access(thread, Op::Read, location, read, sink);
+                self.emit_access(thread, Op::Write, location, value, sink);
             }
         }
     }
 
+    /// An access to all variables that are touched now.
     fn emit_access(
         &mut self,
         thread: ThreadId,
-        op: Op,
+        op: impl Fn(VarId) -> Op,
         location: LocationId,
         value: ObservedValue,
         sink: &mut impl FnMut(Item),
     ) {
-        if self.values.len() == MAX_VALUES {
-            self.values.pop_front();
+        for index in 0..self.touched.len() {
+            if self.values.len() == MAX_VALUES {
+                self.values.pop_front();
+            }
+            self.values.push_back((self.events, value));
+            self.emit(thread, op(self.touched[index]), location, sink);
         }
-        self.values.push_back((self.events, value));
-        self.emit(thread, op, location, sink);
     }
 
     /// The thread that runs under an id of the system now.
@@ -667,6 +708,12 @@ impl Source {
         self.sites.get(site as usize)
     }
 
+    /// All sites, by their numbers.
+    #[must_use]
+    pub fn sites(&self) -> &[Site] {
+        &self.sites
+    }
+
     /// The value that was observed at an event, if it is among the latest.
     #[must_use]
     pub fn value(&self, event: EventNumber) -> Option<ObservedValue> {
@@ -701,12 +748,6 @@ impl Source {
     #[must_use]
     pub fn sync_info(&self, sync: SyncId) -> Option<Known> {
         self.syncs.sync(sync).copied()
-    }
-
-    /// A watched range.
-    #[must_use]
-    pub fn watch(&self, variable: VarId) -> Option<&WatchedRange> {
-        self.watches.get(variable.index())
     }
 
     /// The threads that were seen, by their ids.

@@ -7,6 +7,7 @@ mod channel;
 mod inline;
 mod latch;
 mod parker;
+mod reuse;
 mod semaphore;
 
 use checker::event::{LocationId, LockId, Op, SyncId, ThreadId};
@@ -118,6 +119,7 @@ pub struct SyncObjects {
     /// By thread: a semaphore that it takes in a call that goes on, and the number that it had before.
     taking: FxHashMap<ThreadId, (u64, u16)>,
     inline: InlineLocks,
+    places: reuse::Places,
 }
 
 impl SyncObjects {
@@ -264,6 +266,7 @@ impl SyncObjects {
         if let Some(&lock) = self.lock_ids.get(&call.address)
             && self.locks[lock.index()].object == call.object
         {
+            self.places.used(lock);
             return lock;
         }
         self.locks.push(known(call));

@@ -50,11 +50,11 @@ pub enum NoPoints {
 }
 
 /// A function's code in its file.
-struct Function<'file> {
+pub(super) struct Function<'file> {
     file: &'file ElfFile,
     start: LinkAddr,
     /// From its first instruction to its last.
-    code: &'file [u8],
+    pub(super) code: &'file [u8],
 }
 
 /// The places to probe for a function at `start`. None when all that it does is done by another one of `others`, the
@@ -69,12 +69,7 @@ pub fn call_points(
     start: LinkAddr,
     others: &[LinkAddr],
 ) -> Result<Vec<CallPoint>, NoPoints> {
-    /// More than any of these functions has, in bytes; where their size is unknown.
-    const WINDOW: usize = 4096;
-    let extent = file.function_containing(start).filter(|extent| extent.start == start);
-    let length = extent.map_or(WINDOW, |extent| (extent.end.0 - start.0) as usize);
-    let code = file.bytes_at(start, length).ok_or(NoPoints::NoCode)?;
-    let function = Function { file, start, code };
+    let function = Function::at(file, start)?;
     let flow = function.flow();
     let mut points = Vec::new();
     if let Some((program, kind)) = spec.role.at_entry() {
@@ -120,7 +115,16 @@ pub fn call_points(
 /// Tail jumps are followed this far, in bytes, in both directions.
 const REACH: u64 = 1 << 20;
 
-impl Function<'_> {
+impl<'file> Function<'file> {
+    pub(super) fn at(file: &'file ElfFile, start: LinkAddr) -> Result<Self, NoPoints> {
+        /// More than any of these functions has, in bytes; where their size is unknown.
+        const WINDOW: usize = 4096;
+        let extent = file.function_containing(start).filter(|extent| extent.start == start);
+        let length = extent.map_or(WINDOW, |extent| (extent.end.0 - start.0) as usize);
+        let code = file.bytes_at(start, length).ok_or(NoPoints::NoCode)?;
+        Ok(Function { file, start, code })
+    }
+
     /// Where the code that control flow may reach starts.
     fn low(&self) -> u64 {
         let segment = self.file.segments().iter().find(|segment| segment.contains(self.start));
@@ -128,7 +132,7 @@ impl Function<'_> {
         segment.max(self.start.0.saturating_sub(REACH))
     }
 
-    fn flow(&self) -> Result<Flow, Hidden> {
+    pub(super) fn flow(&self) -> Result<Flow, Hidden> {
         let low = self.low();
         let length = (self.start.0 - low + REACH) as usize;
         let bytes = self.file.bytes_at(LinkAddr(low), length).unwrap_or_default();
@@ -184,16 +188,17 @@ impl Function<'_> {
     }
 
     fn returns(&self, flow: &Flow, kind: Kind, flags: u8) -> Result<Vec<CallPoint>, NoPoints> {
+        let point =
+            |address| CallPoint { program: ProbeProgram::CallEnd, address, kind, flags, depth: 0 };
+        Ok(self.returns_of(flow)?.into_iter().map(point).collect())
+    }
+
+    /// Its `ret` instructions.
+    pub(super) fn returns_of(&self, flow: &Flow) -> Result<Vec<LinkAddr>, NoPoints> {
         let low = self.low();
-        let point = |offset| CallPoint {
-            program: ProbeProgram::CallEnd,
-            address: LinkAddr(low + offset),
-            kind,
-            flags,
-            depth: 0,
-        };
-        let points: Vec<CallPoint> = flow.returns().into_iter().map(point).collect();
-        if points.is_empty() { Err(NoPoints::NoReturn) } else { Ok(points) }
+        let returns: Vec<LinkAddr> =
+            flow.returns().into_iter().map(|offset| LinkAddr(low + offset)).collect();
+        if returns.is_empty() { Err(NoPoints::NoReturn) } else { Ok(returns) }
     }
 
     /// The returns in the code of a function whose jumps hide some of its ways. One that is not there is not seen, which

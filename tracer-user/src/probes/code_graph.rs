@@ -1,7 +1,7 @@
 //! What the functions of a file call and which addresses they take, from their machine code. What follows from that
 //! for regions is decided in `defaults`.
 
-use std::{collections::HashMap, rc::Rc};
+use std::{collections::HashMap, sync::Arc};
 
 use iced_x86::{
     Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register,
@@ -17,7 +17,7 @@ pub enum Callee {
     /// A function of the file, by its number.
     Own(usize),
     /// A function of a library.
-    Import(Rc<Import>),
+    Import(Arc<Import>),
 }
 
 /// A function of a library that a file calls.
@@ -83,7 +83,7 @@ fn note(
 ) {
     let in_slot = |slot: &u64| {
         imports.slots.get(slot).and_then(|target| match target {
-            Slot::Import(import) => Some(Callee::Import(Rc::clone(import))),
+            Slot::Import(import) => Some(Callee::Import(Arc::clone(import))),
             Slot::Own(address) => functions.starting_at(*address).map(Callee::Own),
         })
     };
@@ -160,7 +160,7 @@ fn hold(instruction: &Instruction, imports: &Imports, held: &mut HashMap<Registe
 /// What the dynamic linker writes into a slot.
 #[derive(Debug)]
 enum Slot {
-    Import(Rc<Import>),
+    Import(Arc<Import>),
     Own(LinkAddr),
 }
 
@@ -192,7 +192,7 @@ impl Imports {
                 Slot::Own(LinkAddr(symbol.address()))
             } else {
                 let short = Name::demangle(name).short;
-                Slot::Import(Rc::new(Import { symbol: name.to_owned(), name: short }))
+                Slot::Import(Arc::new(Import { symbol: name.to_owned(), name: short }))
             };
             slots.insert(offset, slot);
         }
@@ -226,7 +226,7 @@ impl Imports {
 
     /// The function that the linker's stub at an address jumps to.
     #[must_use]
-    pub fn behind(&self, file: &ElfFile, stub: LinkAddr) -> Option<Rc<Import>> {
+    pub fn behind(&self, file: &ElfFile, stub: LinkAddr) -> Option<Arc<Import>> {
         let code = file.bytes_at(stub, 32)?;
         let mut decoder = Decoder::with_ip(64, code, stub.0, DecoderOptions::NONE);
         // An `endbr64` may come before the jump.
@@ -238,7 +238,7 @@ impl Imports {
             return None;
         }
         match self.slots.get(&jump.ip_rel_memory_address())? {
-            Slot::Import(import) => Some(Rc::clone(import)),
+            Slot::Import(import) => Some(Arc::clone(import)),
             Slot::Own(_) => None,
         }
     }

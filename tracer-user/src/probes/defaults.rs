@@ -6,9 +6,13 @@
 use std::collections::HashSet;
 
 use super::{
-    calls::CALLS,
+    calls::Role,
     code_graph::{Callee, Facts},
     functions::Functions,
+    known_names::{
+        OwnLocks, Property, creates, is_library, is_lock_library, lets_go, takes_lock, waits,
+    },
+    thread_starts::{Code, thread_starts},
 };
 use crate::symbolize::{LinkAddr, Name};
 
@@ -24,6 +28,8 @@ pub enum Reason {
     },
     /// It lets go of no lock: its callers take the lock that it takes.
     Wrapper,
+    /// It is a function of a lock of the user's own.
+    OwnLock,
     /// It is where the program starts.
     Main,
     /// It is where a thread starts.
@@ -47,6 +53,7 @@ impl std::fmt::Display for Reason {
         match self {
             Self::TakesLock { callee, .. } => write!(f, "it takes a lock: it calls {callee}"),
             Self::Wrapper => f.write_str("it lets go of no lock: its callers count as taking it"),
+            Self::OwnLock => f.write_str("it is a function of a lock that --lock tells of"),
             Self::Main => f.write_str("it is the program's main function"),
             Self::ThreadStart => f.write_str("a thread starts with it"),
             Self::MayStartThread { taken_by } => write!(
@@ -70,163 +77,16 @@ pub struct Candidate {
     pub excluded: Option<Reason>,
 }
 
-/// Functions of libraries that wait for other threads or for time to pass.
-const WAITING: [&str; 46] = [
-    "pthread_cond_wait",
-    "pthread_cond_timedwait",
-    "pthread_cond_clockwait",
-    "cnd_wait",
-    "cnd_timedwait",
-    "pthread_join",
-    "pthread_tryjoin_np",
-    "pthread_timedjoin_np",
-    "pthread_clockjoin_np",
-    "thrd_join",
-    "pthread_barrier_wait",
-    "sem_wait",
-    "sem_timedwait",
-    "sem_clockwait",
-    "sleep",
-    "usleep",
-    "nanosleep",
-    "clock_nanosleep",
-    "thrd_sleep",
-    "pause",
-    "poll",
-    "ppoll",
-    "__poll_chk",
-    "__ppoll_chk",
-    "select",
-    "pselect",
-    "epoll_wait",
-    "epoll_pwait",
-    "epoll_pwait2",
-    "wait",
-    "wait3",
-    "wait4",
-    "waitid",
-    "waitpid",
-    "sigsuspend",
-    "sigwait",
-    "sigwaitinfo",
-    "sigtimedwait",
-    "mq_receive",
-    "mq_timedreceive",
-    "msgrcv",
-    "semop",
-    "semtimedop",
-    "event_base_loop",
-    "event_base_dispatch",
-    "uv_run",
-];
-
-/// Starts of demangled names of the C++ and Rust libraries that wait.
-const WAITING_STARTS: [&str; 12] = [
-    "std::condition_variable::wait",
-    "std::_V2::condition_variable_any::wait",
-    "std::thread::join",
-    "std::this_thread::__sleep_for",
-    "std::__atomic_futex_unsigned_base::_M_futex_wait_until",
-    "std::sys::sync::condvar::futex::Condvar::wait",
-    "std::sys::thread::unix::Thread::join",
-    "std::sys::pal::unix::thread::Thread::join",
-    "std::thread::functions::sleep",
-    "std::sys::thread::unix::sleep",
-    "std::thread::current::park",
-    "std::thread::functions::park",
-];
-
-/// Slow paths of locks that are taken in line otherwise: a call of one tells that its caller takes the lock.
-/// A part of the name, and its end: types may stand in angle brackets.
-const SLOW_PATHS: [(&str, &str); 6] = [
-    ("sync::mutex::futex::Mutex", "::lock_contended"),
-    ("sync::rwlock::futex::RwLock", "::read_contended"),
-    ("sync::rwlock::futex::RwLock", "::write_contended"),
-    ("parking_lot::raw_mutex::RawMutex", "::lock_slow"),
-    ("parking_lot::raw_rwlock::RawRwLock", "::lock_shared_slow"),
-    ("parking_lot::raw_rwlock::RawRwLock", "::lock_exclusive_slow"),
-];
-
-/// Slow paths of letting go of such locks.
-const RELEASE_SLOW_PATHS: [(&str, &str); 5] = [
-    ("sync::mutex::futex::Mutex", "::wake"),
-    ("sync::rwlock::futex::RwLock", "::wake_writer_or_readers"),
-    ("parking_lot::raw_mutex::RawMutex", "::unlock_slow"),
-    ("parking_lot::raw_rwlock::RawRwLock", "::unlock_shared_slow"),
-    ("parking_lot::raw_rwlock::RawRwLock", "::unlock_exclusive_slow"),
-];
-
-/// Functions that create a thread.
-const CREATING: [&str; 3] = ["pthread_create", "thrd_create", "std::thread::_M_start_thread"];
-
-/// Starts of names of functions by which libraries call what a thread is to do.
-const THREAD_MAINS: [&str; 2] =
-    ["std::thread::_State_impl", "std::sys::backtrace::__rust_begin_short_backtrace"];
-
-/// Whether a function of the program is a part of its language's library: what it calls counts as called by its
-/// callers.
-fn is_library(name: &Name) -> bool {
-    const STARTS: [&str; 10] = [
-        "std::",
-        "core::",
-        "alloc::",
-        "__gnu_cxx::",
-        "__rustc::",
-        "__gthread_",
-        "__gthrw_",
-        "lock_api::",
-        "parking_lot::",
-        "parking_lot_core::",
-    ];
-    let bare = name.short.trim_start_matches(['<', '&']);
-    STARTS.iter().any(|start| bare.starts_with(start))
-}
-
-/// Whether a library's function is about locks: others, such as those that print, take locks for themselves.
-fn is_lock_library(name: &Name) -> bool {
-    let about_locks = name.full.contains("utex") || name.full.contains("ock");
-    let for_itself = ["std::io", "std::panic", "std::thread", "std::backtrace"]
-        .iter()
-        .any(|module| name.short.trim_start_matches(['<', '&']).starts_with(module));
-    is_library(name) && about_locks && !for_itself
-}
-
-fn is_one_of(slow_paths: &[(&str, &str)], name: &str) -> bool {
-    slow_paths.iter().any(|(part, end)| name.ends_with(end) && name.contains(part))
-}
-
-fn takes_lock(name: &str) -> bool {
-    CALLS.iter().any(|call| call.name == name && call.role.takes_lock())
-        || is_one_of(&SLOW_PATHS, name)
-}
-
-fn lets_go(name: &str) -> bool {
-    CALLS.iter().any(|call| call.name == name && call.role.lets_go())
-        || is_one_of(&RELEASE_SLOW_PATHS, name)
-}
-
-fn waits(name: &str) -> bool {
-    let starts = |start: &&str| match name.strip_prefix('<') {
-        // As in `<Condvar>::wait`.
-        Some(inner) => inner.replacen(">::", "::", 1).starts_with(*start),
-        None => name.starts_with(*start),
-    };
-    WAITING.contains(&name) || WAITING_STARTS.iter().any(starts)
-}
-
-fn creates(name: &str) -> bool {
-    CREATING.contains(&name)
-}
-
-/// The functions of a program that take a lock directly, by address, and what speaks against them. `in_line` tells
-/// the function that an instruction is of in the source, which may have been inlined.
+/// The functions of a program that take a lock directly, by address, and what speaks against them. `locks` are those
+/// of the user's own.
 #[must_use]
 pub fn candidates(
     functions: &Functions,
     facts: &[Facts],
-    in_line: impl Fn(LinkAddr) -> Option<Name>,
+    locks: OwnLocks<'_>,
+    code: Code<'_>,
 ) -> Vec<Candidate> {
-    let analysis = Analysis::of(functions, facts, &in_line);
+    let analysis = Analysis::of(functions, facts, locks, code);
     (0..facts.len())
         .filter_map(|function| {
             let own = functions.get(function)?;
@@ -240,41 +100,40 @@ pub fn candidates(
         .collect()
 }
 
-struct Analysis<'facts> {
+struct Analysis<'facts, 'rules> {
     functions: &'facts Functions,
     facts: &'facts [Facts],
     /// What makes a call take a lock, let go of one, or wait.
-    lock: Effect,
-    release: Effect,
-    wait: Effect,
+    lock: Effect<'rules>,
+    release: Effect<'rules>,
+    wait: Effect<'rules>,
     /// Functions that create threads, also through others.
     creating: Vec<bool>,
     starts: HashSet<usize>,
     called: HashSet<usize>,
+    own_locks: OwnLocks<'rules>,
 }
 
 /// A property of callees.
-struct Effect {
-    import: fn(&str) -> bool,
+struct Effect<'rules> {
+    property: Property<'rules>,
     /// For each own function that passes it on to its callers, the name of what has it.
     own: Vec<Option<String>>,
 }
 
-impl Effect {
+impl<'rules> Effect<'rules> {
     /// `passes_on` tells whose property their callers take over.
     fn of(
-        import: fn(&str) -> bool,
+        property: Property<'rules>,
         functions: &Functions,
         facts: &[Facts],
         passes_on: impl Fn(usize, &Name) -> bool,
     ) -> Self {
-        let mut own: Vec<Option<String>> = functions
+        let own: Vec<Option<String>> = functions
             .iter()
-            .map(|function| {
-                let name = &function.name.short;
-                import(name).then(|| name.clone())
-            })
+            .map(|function| property.is_of(function).then(|| function.name.short.clone()))
             .collect();
+        let mut effect = Self { property, own };
         let passing: Vec<usize> = functions
             .iter()
             .enumerate()
@@ -284,51 +143,44 @@ impl Effect {
         loop {
             let mut changed = false;
             for &index in &passing {
-                if own[index].is_none()
-                    && let Some((name, _)) = such_call(&facts[index], import, &own, true)
+                if effect.own[index].is_none()
+                    && let Some((name, _)) = effect.such_call(&facts[index], true)
                 {
-                    own[index] = Some(name);
+                    effect.own[index] = Some(name);
                     changed = true;
                 }
             }
             if !changed {
-                return Self { import, own };
+                return effect;
             }
         }
     }
-}
 
-impl Effect {
     /// Whether a function has it, be it by its last call.
     fn has(&self, facts: &Facts) -> bool {
-        such_call(facts, self.import, &self.own, true).is_some()
+        self.such_call(facts, true).is_some()
+    }
+
+    /// A call with the property: what is called, and where.
+    fn such_call(&self, facts: &Facts, tail_calls: bool) -> Option<(String, LinkAddr)> {
+        facts.calls.iter().filter(|call| call.returns || tail_calls).find_map(|call| {
+            let name = match &call.callee {
+                Callee::Own(index) => self.own.get(*index)?.clone()?,
+                Callee::Import(callee) => {
+                    self.property.is_of_import(callee).then(|| callee.name.clone())?
+                }
+            };
+            Some((name, call.at))
+        })
     }
 }
 
-/// A call with the property: what is called, and where.
-fn such_call(
-    facts: &Facts,
-    import: fn(&str) -> bool,
-    own: &[Option<String>],
-    tail_calls: bool,
-) -> Option<(String, LinkAddr)> {
-    facts.calls.iter().filter(|call| call.returns || tail_calls).find_map(|call| {
-        let name = match &call.callee {
-            Callee::Own(index) => own.get(*index)?.clone()?,
-            Callee::Import(callee) => {
-                let found = import(&callee.symbol) || import(&callee.name);
-                found.then(|| callee.name.clone())?
-            }
-        };
-        Some((name, call.at))
-    })
-}
-
-impl<'facts> Analysis<'facts> {
+impl<'facts, 'rules> Analysis<'facts, 'rules> {
     fn of(
         functions: &'facts Functions,
         facts: &'facts [Facts],
-        in_line: &dyn Fn(LinkAddr) -> Option<Name>,
+        locks: OwnLocks<'rules>,
+        code: Code<'_>,
     ) -> Self {
         let called = facts
             .iter()
@@ -338,12 +190,16 @@ impl<'facts> Analysis<'facts> {
                 Callee::Import(_) => None,
             })
             .collect();
+        let takes = Property { known: takes_lock, of_role: Role::takes_lock, locks };
+        let gives = Property { known: lets_go, of_role: Role::lets_go, locks };
+        let waits = Property { known: waits, of_role: |_| false, locks };
+        let is_own_lock = |index| functions.get(index).is_some_and(|own| locks.role(own).is_some());
         let library = |_: usize, name: &Name| is_lock_library(name);
-        let taking = Effect::of(takes_lock, functions, facts, library);
-        let release = Effect::of(lets_go, functions, facts, |index, name| {
+        let taking = Effect::of(takes, functions, facts, library);
+        let release = Effect::of(gives, functions, facts, |index, name| {
             is_lock_library(name) || (!is_library(name) && !taking.has(&facts[index]))
         });
-        let lock = Effect::of(takes_lock, functions, facts, |index, name| {
+        let lock = Effect::of(takes, functions, facts, |index, name| {
             is_lock_library(name) || (!is_library(name) && !release.has(&facts[index]))
         });
         Self {
@@ -351,21 +207,27 @@ impl<'facts> Analysis<'facts> {
             facts,
             lock,
             release,
-            // What a function calls is a part of it: who calls one that waits, waits.
-            wait: Effect::of(waits, functions, facts, |_, _| true),
+            // What a function calls is a part of it: who calls one that waits, waits. To wait for a lock is another
+            // thing, be it of the user's own.
+            wait: Effect::of(waits, functions, facts, |index, _| !is_own_lock(index)),
             creating: creating(functions, facts),
-            starts: thread_starts(functions, facts, in_line),
+            starts: thread_starts(functions, facts, code),
             called,
+            own_locks: locks,
         }
     }
 
-    fn calls_such(&self, function: usize, effect: &Effect) -> Option<(String, LinkAddr)> {
-        such_call(self.facts.get(function)?, effect.import, &effect.own, false)
+    fn calls_such(&self, function: usize, effect: &Effect<'_>) -> Option<(String, LinkAddr)> {
+        effect.such_call(self.facts.get(function)?, false)
     }
 
     fn excluded(&self, function: usize) -> Option<Reason> {
         let own = self.functions.get(function)?;
-        let is_rust_main = own.name.short.ends_with("::main") && own.symbol.ends_with('E');
+        if self.own_locks.role(own).is_some() {
+            return Some(Reason::OwnLock);
+        }
+        let is_rust_main = own.name.short.ends_with("::main")
+            && (own.symbol.ends_with('E') || own.symbol.starts_with("_R"));
         if own.symbol == "main" || is_rust_main {
             return Some(Reason::Main);
         }
@@ -410,66 +272,5 @@ fn creating(functions: &Functions, facts: &[Facts]) -> Vec<bool> {
         if !changed {
             return creating;
         }
-    }
-}
-
-/// Functions that the thread mains of C++ and Rust lead to, through their libraries.
-fn thread_starts(
-    functions: &Functions,
-    facts: &[Facts],
-    in_line: &dyn Fn(LinkAddr) -> Option<Name>,
-) -> HashSet<usize> {
-    let is_main = |name: &Name| {
-        THREAD_MAINS.iter().any(|main| name.short.trim_start_matches('<').starts_with(main))
-    };
-    let mut todo: Vec<usize> = functions
-        .iter()
-        .enumerate()
-        .filter(|(_, function)| is_main(&function.name))
-        .map(|(index, _)| index)
-        .collect();
-    let (mut seen, mut starts) = (HashSet::new(), HashSet::new());
-    while let Some(index) = todo.pop() {
-        for call in &facts[index].calls {
-            let Callee::Own(callee) = call.callee else { continue };
-            let Some(function) = functions.get(callee) else { continue };
-            // What a thread starts with was inlined, and does the calling.
-            if in_line(call.at).is_some_and(|name| !is_library(&name)) {
-                continue;
-            }
-            if !is_library(&function.name) {
-                starts.insert(callee);
-            } else if seen.insert(callee) {
-                todo.push(callee);
-            }
-        }
-    }
-    starts
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn slow_paths_are_known_in_both_manglings() {
-        assert!(takes_lock("std::sys::sync::mutex::futex::Mutex::lock_contended"));
-        assert!(takes_lock("<std::sys::sync::mutex::futex::Mutex>::lock_contended"));
-        assert!(lets_go("<std::sys::sync::mutex::futex::Mutex>::wake"));
-        assert!(takes_lock("pthread_mutex_lock") && lets_go("pthread_mutex_unlock"));
-        assert!(waits("<std::sys::sync::condvar::futex::Condvar>::wait_optional_timeout"));
-        assert!(waits("std::sys::sync::condvar::futex::Condvar::wait") && !waits("<bank>::wait"));
-        assert!(!takes_lock("bank::lock_contended") && !lets_go("bank::wake"));
-    }
-
-    #[test]
-    fn libraries_are_told_from_the_program() {
-        let library = |symbol: &str| is_library(&Name::demangle(symbol));
-        assert!(
-            library("_ZNSt5mutex4lockEv") && library("_ZL20__gthread_mutex_lockP15pthread_mutex_t")
-        );
-        let of_locks = |symbol: &str| is_lock_library(&Name::demangle(symbol));
-        assert!(of_locks("_ZNSt5mutex4lockEv") && !of_locks("_ZNSt6vectorIiSaIiEE9push_backEOi"));
-        assert!(!library("transfer") && !library("_ZN4bank7Account7depositEl"));
     }
 }

@@ -7,17 +7,22 @@ use iced_x86::{Decoder, DecoderOptions, Register};
 use tracer_ebpf::{Cookie, Kind};
 
 use super::{
-    calls::{CALLS, CallSpec},
+    calls::{CALLS, CallSpec, Role},
     code_graph::{self, Imports},
     defaults::{self, Candidate},
     exits::{self, Exit, Leaves},
     functions::{Function, Functions},
+    inlined_regions::RuleHere,
+    known_names::OwnLocks,
     leaving::{LEAVING, Leaving},
+    line_function::LineFunction,
+    locks_spec::LockRule,
     placement::{self, Needs, Placement},
     plan::{
         FunctionPlace, Plan, Planner, SiteKind, SkippedProbe, UnwatchedFunction, WatchedFunction,
     },
     select::{Pattern, Rule},
+    thread_starts::{self, Code},
 };
 use crate::{
     kernel::ProbeProgram,
@@ -71,6 +76,15 @@ pub(super) struct Choice<'module> {
     /// By number; the reason.
     pub(super) chosen: BTreeMap<usize, String>,
     pub(super) is_program: bool,
+    /// What source lines are in that rules name, by the rules' numbers.
+    pub(super) lines: BTreeMap<usize, LineFunction>,
+}
+
+impl<'module> Choice<'module> {
+    pub(super) fn new(module: &'module Module, file: &'module ElfFile, is_program: bool) -> Self {
+        let (chosen, lines) = (BTreeMap::new(), BTreeMap::new());
+        Self { module, file, functions: Functions::of(file), chosen, is_program, lines }
+    }
 }
 
 /// Adds the regions that are functions to a plan that has the markers already, in modules with these indices. Only
@@ -79,7 +93,7 @@ pub(super) fn add(
     plan: &mut Plan,
     symbolizer: &Symbolizer,
     pid: u32,
-    rules: &[Rule],
+    (rules, locks): (&[Rule], &[LockRule]),
     which: &[usize],
     first: bool,
 ) {
@@ -95,18 +109,17 @@ pub(super) fn add(
             continue;
         }
         let Ok(file) = module.file() else { continue };
-        let functions = Functions::of(file);
-        choices.push(Choice { module, file, functions, chosen: BTreeMap::new(), is_program });
+        choices.push(Choice::new(module, file, is_program));
     }
     if by_default && let Some(choice) = choices.iter_mut().find(|choice| choice.is_program) {
-        choice.by_default(plan, symbolizer);
+        choice.by_default(plan, symbolizer, locks);
     }
     let mut matched = vec![false; rules.len()];
     let mut problems: Vec<Option<SelectError>> = vec![None; rules.len()];
     for (index, rule) in rules.iter().enumerate() {
         for choice in &mut choices {
             if choice.is_named_by(rule) {
-                match choice.apply(rule, plan, symbolizer) {
+                match choice.apply(index, rule, plan, symbolizer) {
                     Ok(found) => matched[index] |= found,
                     Err(problem) => problems[index] = Some(problem),
                 }
@@ -114,13 +127,14 @@ pub(super) fn add(
         }
     }
     for choice in choices.iter().filter(|_| rules.iter().any(|rule| rule.atomic)) {
-        let (numbers, about): (Vec<usize>, Vec<&Rule>) =
-            rules.iter().enumerate().filter(|(_, rule)| choice.is_named_by(rule)).unzip();
+        let about: Vec<RuleHere<'_>> = (0..)
+            .zip(rules)
+            .filter(|(_, rule)| choice.is_named_by(rule))
+            .map(|(number, rule)| RuleHere { number, rule, line: choice.lines.get(&number) })
+            .collect();
         let mut planner = Planner { plan, module: choice.module, file: choice.file, pid };
-        for (number, inlined) in
-            numbers.into_iter().zip(planner.inlined_regions(&about, &choice.functions))
-        {
-            matched[number] |= inlined;
+        for number in planner.inlined_regions(&about, &choice.functions) {
+            matched[number] = true;
         }
     }
     for (index, (rule, problem)) in rules.iter().zip(problems).enumerate() {
@@ -132,17 +146,23 @@ pub(super) fn add(
     }
     for choice in &choices {
         let imports = Imports::of(choice.file);
+        let name = choice.module.name();
+        let own_locks = choice.own_locks(&name, locks);
         let releases = |target: u64| {
             let target = LinkAddr(target);
             let own =
                 choice.functions.starting_at(target).and_then(|own| choice.functions.get(own));
-            let name = match own {
-                Some(own) => Some(own.symbol.clone()),
-                None => imports.behind(choice.file, target).map(|import| import.symbol.clone()),
+            let import = imports.behind(choice.file, target);
+            let symbol = match own {
+                Some(own) => Some(own.symbol.as_str()),
+                None => import.as_deref().map(|import| import.symbol.as_str()),
             };
-            let is_release =
-                |call: &CallSpec| call.role.lets_go() && Some(call.name) == name.as_deref();
-            CALLS.iter().any(is_release)
+            let of_users = match own {
+                Some(own) => own_locks.role(own),
+                None => import.as_deref().and_then(|import| own_locks.role_of_import(import)),
+            };
+            let known = |call: &CallSpec| call.role.lets_go() && Some(call.name) == symbol;
+            of_users.is_some_and(Role::lets_go) || CALLS.iter().any(known)
         };
         let mut planner = Planner { plan, module: choice.module, file: choice.file, pid };
         for (&index, why) in &choice.chosen {
@@ -169,15 +189,33 @@ impl Choice<'_> {
         rule.pattern.is_about(&self.module.name(), self.is_program)
     }
 
-    fn by_default(&mut self, plan: &mut Plan, symbolizer: &Symbolizer) {
+    fn own_locks<'rules>(
+        &self,
+        module: &'rules str,
+        rules: &'rules [LockRule],
+    ) -> OwnLocks<'rules> {
+        OwnLocks { rules, module, is_program: self.is_program }
+    }
+
+    fn by_default(&mut self, plan: &mut Plan, symbolizer: &Symbolizer, locks: &[LockRule]) {
         let facts = code_graph::facts(self.file, &self.functions);
         // Code of the program that was inlined into a library's function, such as a closure.
         let in_line = |address: LinkAddr| {
             let address = self.module.process_address(address)?;
-            symbolizer.resolve(address).ok()?.frames.into_iter().next()?.function
+            let resolution = symbolizer.resolve(address).ok()?;
+            let frame = resolution.frames.into_iter().next()?;
+            frame.function.filter(|_| resolution.lines_missing.is_none())
         };
+        let takes_argument = |index: usize| {
+            let parts = self.functions.get(index).and_then(|own| own.parts(self.file));
+            let entry = parts.as_deref().and_then(<[_]>::first);
+            entry.is_some_and(|part| thread_starts::takes_argument(part.code))
+        };
+        let code = Code { in_line: &in_line, takes_argument: &takes_argument };
+        let name = self.module.name();
+        let locks = self.own_locks(&name, locks);
         for Candidate { function, takes, excluded } in
-            defaults::candidates(&self.functions, &facts, in_line)
+            defaults::candidates(&self.functions, &facts, locks, code)
         {
             let Some(own) = self.functions.get(function) else { continue };
             let Some(address) = self.module.process_address(own.start) else { continue };
@@ -194,15 +232,26 @@ impl Choice<'_> {
         }
     }
 
-    /// Applies a rule to the module's functions; returns whether it matches any.
+    /// Applies the rule of this number to the module's functions; returns whether it matches any.
     fn apply(
         &mut self,
+        number: usize,
         rule: &Rule,
         plan: &mut Plan,
         symbolizer: &Symbolizer,
     ) -> Result<bool, SelectError> {
         let matching: Vec<usize> = match rule.pattern.line() {
-            Some((file, line)) => vec![self.around(rule, file, line, symbolizer)?],
+            Some(place) => {
+                let found = LineFunction::find(self.module, &self.functions, symbolizer, place)
+                    .map_err(|problem| SelectError::NoLine {
+                        option: rule.option(),
+                        pattern: rule.pattern.to_string(),
+                        problem,
+                    })?;
+                let own = found.own.iter().copied().collect();
+                self.lines.insert(number, found);
+                own
+            }
             None => (0..)
                 .zip(self.functions.iter())
                 .filter(|(_, own)| !own.is_startup())
@@ -223,64 +272,6 @@ impl Choice<'_> {
             }
         }
         Ok(!matching.is_empty())
-    }
-
-    /// The function around a source line.
-    fn around(
-        &self,
-        rule: &Rule,
-        file: &str,
-        line: u32,
-        symbolizer: &Symbolizer,
-    ) -> Result<usize, SelectError> {
-        let problem = |problem: String| SelectError::NoLine {
-            option: rule.option(),
-            pattern: rule.pattern.to_string(),
-            problem,
-        };
-        let starts = self.file.lines_of(file);
-        if starts.is_empty() {
-            return Err(problem(format!(
-                "the debug information of {} has no lines of `{file}` (build with -g)",
-                self.module.name()
-            )));
-        }
-        // For each function the lines of its own, without those that were inlined into it.
-        let mut spans: BTreeMap<usize, (u32, u32)> = BTreeMap::new();
-        let mut inlined = None;
-        for start in starts {
-            let Some(function) = self.functions.containing(start.address) else { continue };
-            let frames = self
-                .module
-                .process_address(start.address)
-                .and_then(|address| symbolizer.resolve(address).ok())
-                .map(|resolution| resolution.frames)
-                .unwrap_or_default();
-            if let [inner, _, ..] = &frames[..] {
-                if start.line == line && inner.line == Some(line) {
-                    inlined = inner.function.clone();
-                }
-                continue;
-            }
-            // Of several lines at one address the last counts; the others are often of what was inlined before.
-            if frames.first().is_none_or(|frame| frame.line != Some(start.line)) {
-                continue;
-            }
-            let span = spans.entry(function).or_insert((start.line, start.line));
-            *span = (span.0.min(start.line), span.1.max(start.line));
-        }
-        let around = spans
-            .into_iter()
-            .filter(|(_, (first, last))| (*first..=*last).contains(&line))
-            .min_by_key(|(_, (first, last))| last - first);
-        match (around, inlined) {
-            (Some((function, _)), _) => Ok(function),
-            (None, Some(name)) => Err(problem(format!(
-                "the line is in `{name}`, of which every call was inlined: name its caller, or mark the region in \
-                 the source"
-            ))),
-            (None, None) => Err(problem("the line is in no function".to_owned())),
-        }
     }
 }
 

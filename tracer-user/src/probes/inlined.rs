@@ -141,6 +141,27 @@ pub fn inlined_locks(parts: &[Part<'_>], surroundings: &Surroundings<'_>) -> Opt
     Some(finder.find())
 }
 
+/// Finds where a function of the library that does nothing but try to take a lock has it, by the one atomic instruction
+/// in it, or the call that stands for one: the place of that, and the point to probe.
+#[must_use]
+pub fn tried_lock(
+    parts: &[Part<'_>],
+    surroundings: &Surroundings<'_>,
+) -> Option<(u64, InlinedPoint)> {
+    let is_slot = |slot: u64| (surroundings.in_slot)(slot).is_some();
+    let values = Values::of(parts, &is_slot, surroundings.word_at)?;
+    let finder = Finder { values, surroundings, is_slot: &is_slot };
+    let mut found = (0..finder.values.instructions().len()).filter(|&index| {
+        matches!(finder.helper(index), Some(Helper::CompareExchange | Helper::Atomic))
+            || (finder.is_atomic(index)
+                && finder.instruction(index).mnemonic() == Mnemonic::Cmpxchg)
+    });
+    let (Some(index), None) = (found.next(), found.next()) else { return None };
+    let lock = finder.address_at(index)?;
+    let point = finder.point_at_test(index, lock)?;
+    Some((finder.instruction(index).ip(), point))
+}
+
 struct Finder<'code> {
     values: Values,
     surroundings: &'code Surroundings<'code>,
@@ -288,11 +309,13 @@ impl Finder<'_> {
         }
     }
 
-    /// The instruction that looks at a compare-and-exchange's result first.
+    /// The instruction that looks at a compare-and-exchange's result first; where it is a call, that is a number, of
+    /// which 0 is success.
     fn point_at_test(&self, atomic: usize, lock: Value) -> Option<InlinedPoint> {
         /// Equal: it has exchanged.
         const DONE: u8 = 4;
         let mut index = atomic;
+        let mut tested = self.is_atomic(atomic);
         for _ in 0..NEAR {
             let [next] = self.values.successors(index)[..] else { return None };
             index = next;
@@ -300,14 +323,23 @@ impl Finder<'_> {
             if instruction.flow_control() == FlowControl::ConditionalBranch
                 || matches!(instruction.mnemonic(), Mnemonic::Sete | Mnemonic::Setne)
             {
+                if !tested {
+                    return None;
+                }
                 let lock = locate(&self.before(index)?, lock)?;
                 let address = instruction.ip();
                 return Some(InlinedPoint { address, lock, condition: Some(DONE) });
             }
-            if instruction.flow_control() != FlowControl::Next || instruction.rflags_modified() != 0
+            let is_test = !self.is_atomic(atomic)
+                && instruction.mnemonic() == Mnemonic::Cmp
+                && number(instruction.op0_register()) == Some(RESULT)
+                && instruction.immediate(1) == 0;
+            if instruction.flow_control() != FlowControl::Next
+                || (instruction.rflags_modified() != 0 && !is_test)
             {
                 return None;
             }
+            tested |= is_test;
         }
         None
     }

@@ -12,12 +12,12 @@ use iced_x86::{
 use tracer_ebpf::{Cookie, Kind};
 
 use super::{
-    calls::Role,
+    calls::{CallSpec, Role},
     code_graph::Imports,
     functions::{Function, Functions},
     inlined::{self, Found, Helper, InlinedPoint, InlinedSite, Passed, Surroundings},
     plan::{InlinedPlace, Planner, SiteKind},
-    slow_paths::{self, Fast, SlowPath},
+    slow_paths::{self, Fast, SlowPath, Try},
 };
 use crate::{
     kernel::ProbeProgram,
@@ -214,6 +214,13 @@ impl Planner<'_, '_> {
                 );
             }
         }
+        for function in &others {
+            if let Some(tried) = slow_paths::tries(&function.name)
+                && let Some(path) = tried.slow_path()
+            {
+                self.tries(function, tried, path, &surroundings, &mut known);
+            }
+        }
         let is_static = |address: u64| statics.borrow().contains_key(&address);
         for function in others.iter().filter(|function| exchanges(function, file, &is_static)) {
             for site in look_into(function).unwrap_or_default().sites {
@@ -225,6 +232,35 @@ impl Planner<'_, '_> {
         }
         self.steps(&functions, &surroundings);
         self.channels(&functions, &surroundings);
+    }
+
+    /// Adds the probes of a function that tries once to take a lock. Optimised code has it in line.
+    fn tries(
+        &mut self,
+        function: &Function,
+        tried: &Try,
+        path: &'static SlowPath,
+        surroundings: &Surroundings<'_>,
+        known: &mut HashSet<u64>,
+    ) {
+        if tried.role.takes_lock() {
+            let call = CallSpec { role: tried.role, ..path.call };
+            let what = format!("{} in {}", function.name.short, self.module.name());
+            self.call_named(call, what, function.start, &[]);
+            return;
+        }
+        let parts = function.parts(self.file).unwrap_or_default();
+        match inlined::tried_lock(&parts, surroundings) {
+            Some((at, point)) if known.insert(at) => {
+                let site = InlinedSite { at, fast: path.fast, slow_path: 0, points: vec![point] };
+                self.inlined(path, &site);
+            }
+            Some(_) => {}
+            None => self.skip(
+                format!("`{}`", function.name.short),
+                "where it has taken the lock cannot be told".to_owned(),
+            ),
+        }
     }
 
     /// Adds the probes of the slow paths themselves; returns where those start that have some. `looked_at` are those
@@ -429,7 +465,7 @@ fn helper(name: &Name) -> Option<Helper> {
     } else if is_atomic && matches!(last, "atomic_load" | "load") {
         Some(Helper::Load)
     } else if is_atomic
-        && ["fetch_", "swap", "atomic_", "elision_fetch"]
+        && ["fetch_", "swap", "atomic_", "elision_fetch", "try_update"]
             .iter()
             .any(|start| last.starts_with(start))
     {

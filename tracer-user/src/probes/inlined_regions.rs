@@ -3,7 +3,7 @@
 
 use std::{
     cell::RefCell,
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
 };
 
 use tracer_ebpf::{Cookie, Kind};
@@ -11,6 +11,7 @@ use tracer_ebpf::{Cookie, Kind};
 use super::{
     functions::Functions,
     inlined_code::{self, InlinedPlaces},
+    line_function::LineFunction,
     plan::{InlinedRegions, Planner, SiteKind, WatchedFunction},
     select::Rule,
 };
@@ -19,34 +20,58 @@ use crate::{
     symbolize::{InlinedCall, LinkAddr, Name},
 };
 
+/// A rule, and what it means in one module.
+pub(super) struct RuleHere<'rule> {
+    /// The rule's number.
+    pub(super) number: usize,
+    pub(super) rule: &'rule Rule,
+    /// The function around the source line that it names.
+    pub(super) line: Option<&'rule LineFunction>,
+}
+
+impl RuleHere<'_> {
+    /// Whether inlined calls of this function may be named.
+    fn may_name(&self, symbol: &str, name: &Name) -> bool {
+        self.rule.pattern.matches(symbol, name) || self.line.is_some_and(|line| line.may_be(name))
+    }
+
+    fn names(&self, call: &InlinedCall, name: &Name) -> bool {
+        self.rule.pattern.matches(&call.symbol, name)
+            || self.line.is_some_and(|line| line.is_called(call, name))
+    }
+}
+
 impl Planner<'_, '_> {
-    /// Adds the inlined calls of the functions that the rules name. Returns which of the rules matched any.
-    pub(super) fn inlined_regions(&mut self, rules: &[&Rule], functions: &Functions) -> Vec<bool> {
-        let matched = RefCell::new(vec![false; rules.len()]);
-        let known: RefCell<HashMap<String, Option<usize>>> = RefCell::default();
-        // The last rule that matches says whether a function is a region.
-        let chosen_by = |symbol: &str| {
-            if let Some(known) = known.borrow().get(symbol) {
-                return *known;
+    /// Adds the inlined calls of the functions that the rules name. Returns the numbers of the rules that match any.
+    pub(super) fn inlined_regions(
+        &mut self,
+        rules: &[RuleHere<'_>],
+        functions: &Functions,
+    ) -> BTreeSet<usize> {
+        let names: RefCell<HashMap<String, Option<Name>>> = RefCell::default();
+        let wanted = |symbol: &str| {
+            if let Some(known) = names.borrow().get(symbol) {
+                return known.is_some();
             }
             let name = Name::demangle(symbol);
-            let mut last = None;
-            for (index, rule) in rules.iter().enumerate() {
-                if rule.pattern.matches(symbol, &name) {
-                    matched.borrow_mut()[index] = true;
-                    last = Some(index);
-                }
-            }
-            let chosen = last.filter(|&index| rules[index].atomic);
-            known.borrow_mut().insert(symbol.to_owned(), chosen);
-            chosen
+            let is_wanted = rules.iter().any(|rule| rule.may_name(symbol, &name));
+            names.borrow_mut().insert(symbol.to_owned(), is_wanted.then_some(name));
+            is_wanted
         };
-        let calls = self.file.inlined_calls(&|symbol| chosen_by(symbol).is_some());
+        let calls = self.file.inlined_calls(&wanted);
+        let names = names.into_inner();
+        let mut matched = BTreeSet::new();
         // By place: several may begin or end at one.
         let mut sites: BTreeMap<u64, InlinedRegions> = BTreeMap::new();
         for call in calls {
-            let Some(rule) = chosen_by(&call.symbol).map(|index| rules[index]) else { continue };
-            self.inlined_call(&call, rule, functions, &mut sites);
+            let Some(Some(name)) = names.get(&call.symbol) else { continue };
+            let matching: Vec<&RuleHere<'_>> =
+                rules.iter().filter(|rule| rule.names(&call, name)).collect();
+            matched.extend(matching.iter().map(|rule| rule.number));
+            // The last rule that matches says whether a function is a region.
+            if let Some(RuleHere { rule, .. }) = matching.last().filter(|last| last.rule.atomic) {
+                self.inlined_call(&call, rule, functions, &mut sites);
+            }
         }
         for (at, inlined) in sites {
             let (at, what) = (LinkAddr(at), self.what(&inlined));
@@ -55,7 +80,7 @@ impl Planner<'_, '_> {
             let site = self.add_site(address, SiteKind::InlinedRegions(inlined));
             self.add_probe(ProbeProgram::Region, at, Cookie::new(kind, site), what);
         }
-        matched.into_inner()
+        matched
     }
 
     fn inlined_call(

@@ -1,16 +1,15 @@
 //! Locks of the user's own: what `--lock` says, and the functions that it names in a plan. Patterns are in `select`,
 //! where the probes of a function go in `call_points`.
 
-use std::{collections::BTreeMap, fmt, str::FromStr};
+use std::{fmt, str::FromStr};
 
 use super::{
     calls::{CallSpec, Object, Role},
     function_plan::{Choice, unmatched},
-    functions::Functions,
     plan::{Plan, Planner},
     select::{BadPattern, Pattern},
 };
-use crate::symbolize::Symbolizer;
+use crate::symbolize::{Name, Symbolizer};
 
 /// What `--lock` says of one kind of lock.
 #[derive(Clone, Debug)]
@@ -98,6 +97,26 @@ fn parts(text: &str) -> Vec<&str> {
     parts
 }
 
+impl LockRule {
+    /// What a function does to a lock of this kind: one of the module with this file name, which may be the program
+    /// itself, or else one of another library.
+    pub(super) fn role_of(
+        &self,
+        symbol: &str,
+        name: &Name,
+        module: Option<(&str, bool)>,
+    ) -> Option<Role> {
+        let is_about = |pattern: &Pattern| match module {
+            Some((module, is_program)) => pattern.is_about(module, is_program),
+            None => pattern.library().is_some(),
+        };
+        self.functions
+            .iter()
+            .find(|(pattern, _)| is_about(pattern) && pattern.matches(symbol, name))
+            .map(|(_, role)| *role)
+    }
+}
+
 impl fmt::Display for LockRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
@@ -127,8 +146,7 @@ pub(super) fn add(
             let mut patterns = rules.iter().flat_map(|rule| &rule.functions);
             let about = patterns.any(|(pattern, _)| pattern.is_about(&module.name(), is_program));
             let file = module.file().ok().filter(|_| about)?;
-            let functions = Functions::of(file);
-            Some(Choice { module, file, functions, chosen: BTreeMap::new(), is_program })
+            Some(Choice::new(module, file, is_program))
         })
         .collect();
     let mut number = first_number;

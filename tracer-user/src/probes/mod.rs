@@ -1,5 +1,7 @@
 //! What to probe, and where in the code. Attaching is done by `kernel`.
 
+pub mod accesses;
+pub mod allocators;
 pub mod call_points;
 pub mod calls;
 pub mod code_graph;
@@ -14,13 +16,20 @@ pub mod inlined;
 pub mod inlined_code;
 mod inlined_plan;
 mod inlined_regions;
+pub mod known_names;
 pub mod leaving;
+mod line_function;
 pub mod locks_spec;
 pub mod markers;
 pub mod placement;
 pub mod plan;
+pub mod rust_waits;
 pub mod select;
 pub mod slow_paths;
 mod steps_plan;
+pub mod tail_calls;
+pub mod thread_starts;
+mod touch_plan;
+pub mod touches;
 pub mod values;
 pub mod watch;

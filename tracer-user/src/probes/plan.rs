@@ -7,6 +7,10 @@ use tracer_ebpf::{Cookie, Kind};
 
 pub use super::function_plan::SelectError;
 use super::{
+    accesses::{Accesses, Level},
+    allocators::{
+        ALLOCATORS, Allocator, AllocatorPoint, CPP_ALLOCATORS, allocator_points, is_over_malloc,
+    },
     call_points::{CallPoint, call_points},
     calls::{CALLS, CallSpec},
     constants,
@@ -18,6 +22,8 @@ use super::{
     placement::{self, Cost},
     select::Rule,
     slow_paths::Fast,
+    touch_plan,
+    touches::Coverage,
 };
 use crate::{
     kernel::{ProbePoint, ProbeProgram},
@@ -58,8 +64,15 @@ pub enum SiteKind {
     Function(FunctionPlace),
     /// Where functions that were inlined begin and end.
     InlinedRegions(InlinedRegions),
+    /// Beside an instruction that touches memory.
+    Touch(TouchPlace),
     /// A function by which control leaves frames without their returns.
     Leaving(Leaving),
+    /// A function that gives memory out or takes it back.
+    Allocator {
+        /// What it does.
+        role: Allocator,
+    },
     /// The entry of a function whose exits could not all be probed: its records count for nothing.
     Unwatched,
 }
@@ -77,6 +90,24 @@ pub struct InlinedPlace {
     pub plus: u64,
     /// Whether it counts only where `rax` is 1.
     pub if_one: bool,
+}
+
+/// An instruction that touches memory, and is seen from a probe nearby.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TouchPlace {
+    /// The instruction.
+    pub instruction: ProcessAddr,
+    /// The number of its group.
+    pub group: usize,
+}
+
+/// The instructions of a function that are probed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TouchGroup {
+    /// The function's name.
+    pub function: String,
+    /// How many of its accesses are seen.
+    pub coverage: Coverage,
 }
 
 /// A place in a function that is a region.
@@ -153,6 +184,25 @@ pub struct SkippedProbe {
     pub reason: String,
 }
 
+/// What a plan is made for.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted<'options> {
+    /// Which functions are regions.
+    pub rules: &'options [Rule],
+    /// Which functions take locks and let go of them.
+    pub locks: &'options [LockRule],
+    /// What is to be seen of memory.
+    pub accesses: &'options Accesses,
+    /// Whether the user names what is to be watched.
+    pub watches: bool,
+}
+
+impl Wanted<'_> {
+    fn sees_memory(&self) -> bool {
+        self.watches || self.accesses.level != Level::Sync
+    }
+}
+
 /// All probes for a process.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
@@ -166,10 +216,14 @@ pub struct Plan {
     pub shared: Vec<(ProcessAddr, SharedVariable)>,
     /// The functions that are regions; a function's number is its index.
     pub functions: Vec<WatchedFunction>,
+    /// Groups of probes on instructions that touch memory; a group's number is its index.
+    pub touch_groups: Vec<TouchGroup>,
     /// Functions that take locks and are no regions.
     pub unwatched: Vec<UnwatchedFunction>,
     /// Rules that match nothing so far, by their indices, and why.
     pub unmatched: Vec<(usize, SelectError)>,
+    /// Whether memory accesses are seen, so that it matters when memory is given out and taken back.
+    pub sees_memory: bool,
     /// Whether there are regions, so that it matters how functions are left.
     pub(super) has_regions: bool,
 }
@@ -221,16 +275,27 @@ impl Plan {
         self.sites.iter().any(takes)
     }
 
-    /// Plans the probes of a process from its modules. `rules` say which functions are regions, `locks` which take
-    /// locks and let go of them.
+    /// Plans the probes of a process from its modules.
     #[must_use]
-    pub fn of(symbolizer: &Symbolizer, pid: u32, rules: &[Rule], locks: &[LockRule]) -> Self {
-        let mut plan = Self::default();
+    pub fn of(symbolizer: &Symbolizer, pid: u32, wanted: Wanted<'_>) -> Self {
+        let mut plan = Self { sees_memory: wanted.sees_memory(), ..Self::default() };
         let all: Vec<usize> = (0..symbolizer.modules().len()).collect();
-        plan.add_modules(symbolizer, pid, &all);
-        locks_spec::add(&mut plan, symbolizer, pid, locks, &all, rules.len(), true);
-        function_plan::add(&mut plan, symbolizer, pid, rules, &all, true);
+        plan.add(symbolizer, pid, wanted, &all, true);
         plan
+    }
+
+    fn add(
+        &mut self,
+        symbolizer: &Symbolizer,
+        pid: u32,
+        Wanted { rules, locks, accesses, .. }: Wanted<'_>,
+        which: &[usize],
+        first: bool,
+    ) {
+        self.add_modules(symbolizer, pid, which);
+        locks_spec::add(self, symbolizer, pid, locks, which, rules.len(), first);
+        function_plan::add(self, symbolizer, pid, (rules, locks), which, first);
+        touch_plan::add(self, symbolizer, pid, accesses, which);
     }
 
     /// Adds the probes of modules that were loaded later, by their indices.
@@ -238,15 +303,14 @@ impl Plan {
         &mut self,
         symbolizer: &Symbolizer,
         pid: u32,
-        (rules, locks): (&[Rule], &[LockRule]),
+        wanted: Wanted<'_>,
         late: &[usize],
     ) {
-        self.add_modules(symbolizer, pid, late);
-        locks_spec::add(self, symbolizer, pid, locks, late, rules.len(), false);
-        function_plan::add(self, symbolizer, pid, rules, late, false);
+        self.add(symbolizer, pid, wanted, late, false);
     }
 
     fn add_modules(&mut self, symbolizer: &Symbolizer, pid: u32, which: &[usize]) {
+        let saw_memory = self.sees_memory;
         for module in which.iter().filter_map(|&index| symbolizer.modules().nth(index)) {
             match module.file() {
                 Ok(file) => {
@@ -260,6 +324,21 @@ impl Plan {
                     what: format!("everything in {}", module.name()),
                     reason: error.to_string(),
                 }),
+            }
+        }
+        let names_shared = |site: &Site| matches!(site.kind, SiteKind::Marker(Meaning::Shared(_)));
+        self.sees_memory |= !self.shared.is_empty() || self.sites.iter().any(names_shared);
+        if !self.sees_memory {
+            return;
+        }
+        // The first to name a variable may come late: then nobody's allocators were probed before.
+        let all: Vec<usize> = (0..symbolizer.modules().len()).collect();
+        for &index in if saw_memory { which } else { &all } {
+            let Some(module) = symbolizer.modules().nth(index).filter(|one| !one.is_gone()) else {
+                continue;
+            };
+            if let Ok(file) = module.file() {
+                Planner { plan: self, module, file, pid }.allocators();
             }
         }
     }
@@ -450,6 +529,49 @@ impl Planner<'_, '_> {
         true
     }
 
+    fn allocators(&mut self) {
+        let file = self.file;
+        let over_malloc = is_over_malloc(&self.module.name());
+        let mut known: Vec<LinkAddr> = Vec::new();
+        for spec in ALLOCATORS.iter().chain(CPP_ALLOCATORS.iter().filter(|_| !over_malloc)) {
+            let what = format!("{} in {}", spec.name, self.module.name());
+            for symbol in file.symbols_named(spec.name) {
+                if !symbol.kind.is_function() || known.contains(&symbol.address) {
+                    continue;
+                }
+                known.push(symbol.address);
+                match allocator_points(file, spec.role, symbol.address) {
+                    Ok(points) => self.allocator(spec.role, symbol.address, &what, points),
+                    Err(error) => self.skip(what.clone(), error.to_string()),
+                }
+            }
+        }
+    }
+
+    fn allocator(
+        &mut self,
+        role: Allocator,
+        start: LinkAddr,
+        what: &str,
+        points: Vec<AllocatorPoint>,
+    ) {
+        let Some(address) = self.module.process_address(start) else { return };
+        let site = self.add_site(address, SiteKind::Allocator { role });
+        for AllocatorPoint { program, address, kind, flags, depth } in points {
+            // Functions that jump into one another share their ends.
+            let known = |probe: &PlannedProbe| {
+                probe.point.program == program
+                    && Some(probe.address) == self.module.process_address(address)
+            };
+            if program == ProbeProgram::AllocEnd && self.plan.probes.iter().any(known) {
+                continue;
+            }
+            let is_return = matches!(program, ProbeProgram::AllocReturn | ProbeProgram::AllocEnd);
+            let what = if is_return { format!("return of {what}") } else { what.to_owned() };
+            self.add_probe(program, address, Cookie::new(kind, site).with(flags).deep(depth), what);
+        }
+    }
+
     pub(super) fn add_site(&mut self, address: ProcessAddr, kind: SiteKind) -> u32 {
         self.plan.sites.push(Site { address, kind });
         (self.plan.sites.len() - 1) as u32
@@ -477,7 +599,7 @@ impl Planner<'_, '_> {
         };
         let file = file_for_kernel(self.pid, self.module);
         self.plan.probes.push(PlannedProbe {
-            point: ProbePoint { program, file, offset: offset.0, cookie: cookie.0 },
+            point: ProbePoint { program, file, offset: offset.0, cookie: cookie.0, touch: None },
             address,
             cost,
             what,

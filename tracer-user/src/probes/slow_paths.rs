@@ -3,7 +3,7 @@
 
 use super::{
     calls::{CallSpec, Object, Role},
-    inlined::steps::Look,
+    rust_waits::plain,
 };
 use crate::symbolize::Name;
 
@@ -66,6 +66,7 @@ impl Fast {
 }
 
 const STD: &str = "std::sys";
+const ONCE_LOCK: &str = "std::sync::once_lock::OnceLock";
 const PARKING_LOT: &str = "parking_lot::";
 
 const fn slow(
@@ -267,81 +268,74 @@ pub fn slow_path(symbol: &str) -> Option<&'static SlowPath> {
     SLOW_PATHS.iter().find(is_it)
 }
 
-/// A function's name without its generic arguments, and without angle brackets elsewhere.
-fn plain(name: &Name) -> String {
-    let mut short = name.short.as_str();
-    if let Some(inside) = short.strip_suffix('>') {
-        let mut open = 1;
-        let start = inside.rfind(|c: char| {
-            match c {
-                '>' => open += 1,
-                '<' => open -= 1,
-                _ => {}
-            }
-            open == 0
-        });
-        if let Some(bare) = start.and_then(|start| short[..start].strip_suffix("::")) {
-            short = bare;
-        }
+/// A function that tries once to take a lock, and is a call in unoptimised code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Try {
+    /// What starts the names of the crate or module that has it.
+    root: &'static str,
+    /// What is in the name of its type.
+    object: &'static str,
+    /// What ends its name.
+    end: &'static str,
+    /// The slow path of the same lock, by its name.
+    slow: &'static str,
+    /// What a call of it is. Its result is a guard where this is `Inner`: only the code inside tells.
+    pub role: Role,
+}
+
+const fn tried(
+    root: &'static str,
+    object: &'static str,
+    end: &'static str,
+    slow: &'static str,
+    role: Role,
+) -> Try {
+    Try { root, object, end, slow, role }
+}
+
+/// All of them.
+const TRIES: [Try; 6] = [
+    tried("std::sync::", "mutex::Mutex", "::try_lock", "Mutex::lock_contended", Role::Inner),
+    tried("std::sync::", "rwlock::RwLock", "::try_read", "RwLock::read_contended", Role::Inner),
+    tried("std::sync::", "rwlock::RwLock", "::try_write", "RwLock::write_contended", Role::Inner),
+    tried(
+        PARKING_LOT,
+        "raw_mutex::RawMutex",
+        "::try_lock",
+        "RawMutex::lock_slow",
+        Role::TakenIfTrue,
+    ),
+    tried(
+        PARKING_LOT,
+        "raw_rwlock::RawRwLock",
+        "::try_lock_exclusive",
+        "RawRwLock::lock_exclusive_slow",
+        Role::TakenIfTrue,
+    ),
+    tried(
+        PARKING_LOT,
+        "raw_rwlock::RawRwLock",
+        "::try_lock_shared",
+        "RawRwLock::lock_shared_slow",
+        Role::TakenSharedIfTrue,
+    ),
+];
+
+impl Try {
+    /// The slow path of the same lock.
+    #[must_use]
+    pub fn slow_path(&self) -> Option<&'static SlowPath> {
+        SLOW_PATHS.iter().find(|path| path.end == self.slow)
     }
-    short.replace(['<', '>'], "")
 }
 
-/// Functions of Rust's standard library that are steps of synchronisation, or have some in line: what starts the name,
-/// what ends it, what is to be looked for, what a report calls it, and what the object is.
-const STEPS: [(&str, &str, Look, &str, Object); 8] = [
-    (STD, "::Once::call", Look::Ran, "std::sync::Once", Object::Once),
-    // Unoptimised.
-    (ONCE_LOCK, "::get", Look::Passed, "std::sync::OnceLock", Object::Once),
-    (ONCE_LOCK, "::get_mut", Look::Passed, "std::sync::OnceLock", Object::Once),
-    (ONCE_LOCK, "::is_initialized", Look::Passed, "std::sync::OnceLock", Object::Once),
-    (THREAD, "::park", Look::Parked, "std::thread::park", Object::Parker),
-    (THREAD, "::park_timeout", Look::Parked, "std::thread::park_timeout", Object::Parker),
-    (STD, "Parker::park", Look::Parked, "std::thread::park", Object::Parker),
-    (STD, "Parker::park_timeout", Look::Parked, "std::thread::park_timeout", Object::Parker),
-];
-
-/// Functions of the channels of Rust's standard library: what is in the name, its last part, what is looked for, and
-/// what the channel is. Where they are out of line is up to the compiler.
-const CHANNELS: [(&str, &str, Look, Object); 10] = [
-    (LIST, "send", Look::Sent, Object::Channel),
-    (LIST, "start_send", Look::Sent, Object::Channel),
-    (LIST, "recv", Look::Received, Object::Channel),
-    (LIST, "try_recv", Look::Received, Object::Channel),
-    (LIST, "start_recv", Look::Received, Object::Channel),
-    (ARRAY, "send", Look::Sent, Object::BoundedChannel),
-    (ARRAY, "try_send", Look::Sent, Object::BoundedChannel),
-    (ARRAY, "recv", Look::Received, Object::BoundedChannel),
-    (ARRAY, "try_recv", Look::Received, Object::BoundedChannel),
-    (ARRAY, "start_recv", Look::Received, Object::BoundedChannel),
-];
-
-const LIST: &str = "std::sync::mpmc::list::Channel";
-const ARRAY: &str = "std::sync::mpmc::array::Channel";
-
-/// What is to be looked for in a function of a channel of this name, what the object is, and whether it may be called by
-/// users' code.
+/// What the function of this name tries.
 #[must_use]
-pub fn channel_steps_in(name: &Name) -> Option<(Look, Object, bool)> {
-    let short = plain(name);
-    let (before, last) = short.rsplit_once("::")?;
-    CHANNELS
-        .iter()
-        .find(|(part, end, ..)| before.contains(part) && last == *end)
-        .map(|&(.., look, object)| (look, object, !last.starts_with("start_")))
-}
-
-const ONCE_LOCK: &str = "std::sync::once_lock::OnceLock";
-const THREAD: &str = "std::thread::";
-
-/// What is to be looked for in a function of this name: the steps, what a report calls them, and the object.
-#[must_use]
-pub fn steps_in(name: &Name) -> Option<(Look, &'static str, Object)> {
-    let short = plain(name);
-    STEPS
-        .iter()
-        .find(|(start, end, ..)| short.starts_with(start) && short.ends_with(end))
-        .map(|&(.., look, what, object)| (look, what, object))
+pub fn tries(name: &Name) -> Option<&'static Try> {
+    let bare = name.full.trim_start_matches('<');
+    TRIES.iter().find(|tried| {
+        bare.starts_with(tried.root) && bare.ends_with(tried.end) && bare.contains(tried.object)
+    })
 }
 
 /// Whether a function takes locks for itself, and not for those who call it: what is printed is in order without
@@ -393,6 +387,32 @@ mod tests {
     }
 
     #[test]
+    fn what_tries_once_is_known_with_its_slow_path() {
+        for (symbol, slow) in [
+            (
+                "_ZN3std4sync6poison5mutex14Mutex$LT$T$GT$8try_lock17h0123456789abcdefE",
+                "lock_contended",
+            ),
+            (
+                "_RNvMs5_NtNtNtCsjrHSEGnQ3l9_3std4sync6poison5mutexINtB5_5MutexlE8try_lockCs1_1a",
+                "lock_contended",
+            ),
+            (
+                "_ZN84_$LT$parking_lot..raw_mutex..RawMutex$u20$as$u20$lock_api..mutex..RawMutex$GT$8try_lock17h0123456789abcdefE",
+                "lock_slow",
+            ),
+        ] {
+            let found = tries(&Name::demangle(symbol)).and_then(Try::slow_path);
+            let end = found.map(|path| path.end).unwrap_or_default();
+            assert!(end.ends_with(slow), "{symbol}: {end}");
+        }
+        assert!(TRIES.iter().all(|tried| tried.slow_path().is_some()));
+        assert!(
+            tries(&Name::demangle("_ZN4bank5mutex5Mutex8try_lock17h0123456789abcdefE")).is_none()
+        );
+    }
+
+    #[test]
     fn other_names_are_not() {
         for symbol in [
             "wake",
@@ -402,23 +422,6 @@ mod tests {
         ] {
             assert_eq!(found(symbol), None, "{symbol}");
         }
-    }
-
-    #[test]
-    fn generic_arguments_are_no_part_of_a_name() {
-        let name = |short: &str| Name { short: short.to_owned(), full: String::new() };
-        assert_eq!(plain(&name("<a::Once>::call::<b::<c>>")), "a::Once::call");
-        assert_eq!(plain(&name("a::Lock<T>::get")), "a::LockT::get");
-        assert_eq!(plain(&name("a::Lock<T>")), "a::LockT");
-    }
-
-    #[test]
-    fn what_parks_a_thread_is_known() {
-        let park = "_ZN3std6thread9functions4park17h0123456789abcdefE";
-        let found = steps_in(&Name::demangle(park));
-        assert_eq!(found, Some((Look::Parked, "std::thread::park", Object::Parker)));
-        let unpark = "_ZN3std6thread6thread6Thread6unpark17h0123456789abcdefE";
-        assert_eq!(steps_in(&Name::demangle(unpark)), None);
     }
 
     #[test]

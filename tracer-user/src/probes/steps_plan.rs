@@ -1,5 +1,5 @@
 //! Steps of synchronisation that are no locks, in a plan: the probes in functions that are known by their names. Names
-//! are in `slow_paths`, machine code in `inlined::steps`.
+//! are in `rust_waits`, machine code in `inlined::steps`.
 
 use tracer_ebpf::Kind;
 
@@ -11,6 +11,7 @@ use super::{
         steps::{self, Look, Step},
     },
     plan::{InlinedPlace, Planner},
+    rust_waits,
     slow_paths::{self, Fast},
 };
 use crate::symbolize::LinkAddr;
@@ -19,7 +20,7 @@ impl Planner<'_, '_> {
     /// Adds the probes for steps in functions that are known by their names.
     pub(super) fn steps(&mut self, functions: &Functions, surroundings: &Surroundings<'_>) {
         for function in functions.iter() {
-            let Some((look, name, object)) = slow_paths::steps_in(&function.name) else { continue };
+            let Some((look, name, object)) = rust_waits::steps_in(&function.name) else { continue };
             if slow_paths::locks_for_itself(&function.name) {
                 continue;
             }
@@ -50,7 +51,7 @@ impl Planner<'_, '_> {
         let all: Vec<_> = functions
             .iter()
             .filter_map(|function| {
-                let (look, object, entered) = slow_paths::channel_steps_in(&function.name)?;
+                let (look, object, entered) = rust_waits::channel_steps_in(&function.name)?;
                 Some((function, look, object, entered))
             })
             .collect();

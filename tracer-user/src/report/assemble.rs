@@ -86,6 +86,7 @@ pub fn assemble(findings: &Findings, names: &mut dyn Names, context: Context) ->
         regions: resolver.region_table(),
         not_seen,
         summary: context.summary,
+        memory: context.memory,
     }
 }
 

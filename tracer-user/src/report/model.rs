@@ -43,6 +43,9 @@ pub struct Report {
     pub not_seen: NotSeen,
     /// What the run took.
     pub summary: Summary,
+    /// What was seen of memory; absent where nothing was to be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<MemorySeen>,
 }
 
 impl Report {
@@ -543,7 +546,7 @@ pub struct Process {
 }
 
 /// What a run took. `None` where it does not apply, as for a recorded trace.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Summary {
     /// Wall-clock time in nanoseconds.
     pub elapsed_ns: Option<u64>,
@@ -553,6 +556,69 @@ pub struct Summary {
     pub probes_single_stepped: Option<u64>,
     /// Hardware watchpoints, as address ranges.
     pub watchpoints: Option<u64>,
+    /// The function that is a region and makes more than half of all events, where these are very many.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub busiest: Option<Busiest>,
+}
+
+/// A region that makes the most events.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Busiest {
+    /// Its name.
+    pub region: String,
+    /// Its begins and ends, and what is in it and in no other region inside.
+    pub events: u64,
+}
+
+/// What was seen of memory accesses that nobody has named.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct MemorySeen {
+    /// Functions whose instructions were probed.
+    pub functions: u64,
+    /// Their instructions' accesses that are seen by probes on instructions that the kernel emulates.
+    pub emulated: u64,
+    /// Those that are seen by probes on others.
+    pub single_stepped: u64,
+    /// Those that are not seen, by the reason.
+    pub left_out: Vec<LeftOut>,
+    /// Those to the stack and to variables of one thread, which are not shared.
+    pub private: u64,
+    /// Addresses that watchpoints were on by turns, the longest first.
+    pub watched: Vec<WatchedShare>,
+}
+
+/// Accesses that are not seen.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeftOut {
+    /// Why.
+    pub reason: String,
+    /// How many instructions have one.
+    pub count: u64,
+}
+
+/// What was watched for a part of the run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WatchedShare {
+    /// Its name, where known.
+    pub name: Option<String>,
+    /// Its address.
+    #[serde(with = "hex_address")]
+    pub address: Option<u64>,
+    /// Its length in bytes.
+    pub length: u64,
+    /// For how much of the run, in percent.
+    pub percent: f64,
+    /// How often it was accessed meanwhile.
+    pub hits: u64,
+}
+
+impl MemorySeen {
+    /// How many accesses there are that may be shared, in the functions that were probed.
+    #[must_use]
+    pub fn accesses(&self) -> u64 {
+        let left_out: u64 = self.left_out.iter().map(|left_out| left_out.count).sum();
+        self.emulated + self.single_stepped + left_out
+    }
 }
 
 /// Addresses as `0x…` strings: JSON numbers lose bits in many readers.

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use checker::event::{EventNumber, LocationId, RegionId, ThreadId};
 
-use super::model::{Nesting, NotSeen, Object, Relation, SourceFrame, Subject, Summary, Value};
+use super::model::{
+    MemorySeen, Nesting, NotSeen, Object, Relation, SourceFrame, Subject, Summary, Value,
+};
 
 /// Puts names on ids. Asked for what the findings mention only, and possibly more than once for one id.
 ///
@@ -77,6 +79,8 @@ pub struct Context {
     pub not_seen: NotSeen,
     /// What the run took.
     pub summary: Summary,
+    /// What was seen of memory.
+    pub memory: Option<MemorySeen>,
 }
 
 impl Context {
@@ -91,6 +95,7 @@ impl Context {
             with_instances: false,
             not_seen: NotSeen::default(),
             summary: Summary::default(),
+            memory: None,
         }
     }
 }

@@ -17,9 +17,10 @@ use signal_hook::consts::SIGCONT;
 use tracer_ebpf::{Kind, PLANS, ThreadRecord};
 
 use super::{
-    RunOptions,
+    RunOptions, control,
     image::{End, Finished, Image, Who},
     privileges, program,
+    progress::Progress,
 };
 use crate::{
     kernel::{Kernel, ProbePoint, ProbeProgram},
@@ -91,12 +92,20 @@ impl Following {
     /// Takes all records there will be.
     #[must_use]
     pub fn follow(mut self, batches: Batches) -> Self {
-        batches.for_each(|records| {
+        let mut ticked = Instant::now();
+        batches.for_each(control::TICK, |records| {
             for record in records {
                 self.record(record);
             }
+            let is_due = ticked.elapsed() >= control::TICK;
             for image in &mut self.images {
                 image.flush(&mut self.kernel);
+                if is_due {
+                    image.keep_within_budget(&mut self.kernel);
+                }
+            }
+            if is_due {
+                ticked = Instant::now();
             }
         });
         self
@@ -311,7 +320,7 @@ impl Following {
         if let Some(held) = held {
             self.run_to_entry(who, held)?;
         }
-        Image::prepare(&self.options, &mut self.kernel, who.clone(), false)
+        Image::prepare(&self.options, &mut self.kernel, who.clone(), false, &Progress::silent())
             .map_err(|error| error.to_string())
     }
 
@@ -337,6 +346,7 @@ impl Following {
                 file,
                 offset: offset.0,
                 cookie: who.tgid.into(),
+                touch: None,
             };
             let refusals = self.kernel.attach_probes(who.plan, vec![point]);
             let refusals = refusals.map_err(|error| error.to_string())?;

@@ -13,12 +13,16 @@ use tracer_ebpf::{CLASSES, Class};
 
 use super::{
     RunError, RunOptions, breakpoints,
+    busiest::Busiest,
+    control::Control,
     leaderless::follow_without_leader,
     linker,
     names::LiveNames,
     not_seen::{not_seen, unseen_hits},
     privileges,
+    progress::Progress,
     record::{RecordError, Recorder},
+    seen,
     watches::{self, Watches},
 };
 use crate::{
@@ -30,7 +34,7 @@ use crate::{
         plan::{Plan, PlannedProbe, SelectError, Site, SiteKind, SkippedProbe},
     },
     report::{self, Report, Subject, Summary},
-    symbolize::{ProcessAddr, Symbolizer},
+    symbolize::{Module, ProcessAddr, Symbolizer},
     sys::{perf, records::Record, tracee::Ending},
 };
 
@@ -90,10 +94,12 @@ pub struct Image {
     recorder: Option<Result<Recorder, RecordError>>,
     items: Vec<Item>,
     values: BTreeMap<EventNumber, ObservedValue>,
+    busiest: Busiest,
     witnesses: u64,
     is_leaderless: bool,
     lost_before: [(Class, u64); CLASSES.len()],
     started: Instant,
+    control: Option<Control>,
 }
 
 /// A program that is not traced any more; names are still to be looked up.
@@ -124,7 +130,7 @@ impl std::fmt::Debug for Image {
 impl Image {
     /// Plans and attaches everything to a process that stands at its entry point, in the thread of its id.
     ///
-    /// When it is the `first` program, what the user names must be there.
+    /// When it is the `first` program, what the user names must be there. `progress` is told what is done.
     ///
     /// # Errors
     ///
@@ -134,10 +140,12 @@ impl Image {
         kernel: &mut Kernel,
         who: Who,
         first: bool,
+        progress: &Progress,
     ) -> Result<Self, RunError> {
         let pid = who.pid;
         let symbolizer = Symbolizer::from_pid(pid)?;
-        let plan = Plan::of(&symbolizer, pid, &options.rules, &options.locks);
+        progress.step(|| reading(&symbolizer));
+        let plan = Plan::of(&symbolizer, pid, options.wanted());
         if first && let Some(error) = must_match(&plan, options.follow_forks) {
             return Err(error.clone().into());
         }
@@ -152,6 +160,8 @@ impl Image {
                     .to_owned(),
             );
         }
+        let probes = image.plan.probes.len() as u64;
+        progress.step(|| format!("attaching {}", report::count(probes, "probe")));
         image.attach(kernel, 0, pid)?;
         image.attach_linker(kernel);
         let is_shared = |site: &Site| matches!(&site.kind, SiteKind::Marker(Meaning::Shared(_)));
@@ -163,6 +173,10 @@ impl Image {
                 "hardware watchpoints do not fire on this machine: no access was seen".to_owned(),
             );
         }
+        let threads =
+            watches::threads(pid).map_err(RunError::system("cannot list the program's threads"))?;
+        let process = (pid, &*threads);
+        image.control = Control::new(&options.accesses, kernel, process, image.who.plan);
         image.source.set_sites(std::mem::take(&mut image.plan.sites));
         for range in watches.ranges {
             image.source.add_watch(range);
@@ -202,10 +216,12 @@ impl Image {
             recorder: None,
             items: Vec::new(),
             values: BTreeMap::new(),
+            busiest: Busiest::default(),
             witnesses: 0,
             is_leaderless: false,
             lost_before: kernel.lost(),
             started: Instant::now(),
+            control: None,
             who,
         }
     }
@@ -223,7 +239,7 @@ impl Image {
         child.probes.clone_from(&self.probes);
         (child.planned_modules, child.unloaded) = (self.planned_modules, self.unloaded.clone());
         child.skipped.clone_from(&self.skipped);
-        child.summary = Summary { watchpoints: Some(0), ..self.summary };
+        child.summary = Summary { watchpoints: Some(0), ..self.summary.clone() };
         if self.summary.watchpoints.is_some_and(|watchpoints| watchpoints > 0) {
             child.notes.push("watchpoints are not set in child processes".to_owned());
         }
@@ -372,8 +388,7 @@ impl Image {
         }
         self.plan.sites = self.source.take_sites();
         let first_site = self.plan.sites.len();
-        let rules = (&*self.options.rules, &*self.options.locks);
-        self.plan.extend(&self.source.symbolizer, pid, rules, &late);
+        self.plan.extend(&self.source.symbolizer, pid, self.options.wanted(), &late);
         let shared = std::mem::take(&mut self.plan.shared);
         let attached = self.attach(kernel, first_site, thread);
         self.source.set_sites(std::mem::take(&mut self.plan.sites));
@@ -401,8 +416,14 @@ impl Image {
             for item in &self.items {
                 match item {
                     // A lenient checker counts what does not fit and goes on.
-                    Item::Event(event) => drop(checker.event(event)),
-                    Item::Gap => checker.gap(),
+                    Item::Event(event) => {
+                        self.busiest.count(event);
+                        let _ = checker.event(event);
+                    }
+                    Item::Gap => {
+                        self.busiest.gap();
+                        checker.gap();
+                    }
                 }
             }
             found = checker.counts().distinct_witnesses;
@@ -422,6 +443,16 @@ impl Image {
         }
     }
 
+    /// Sees to it that what is seen of memory costs no more than it may.
+    pub fn keep_within_budget(&mut self, kernel: &mut Kernel) {
+        if let Some(control) = &mut self.control
+            && let Err(error) = control.tick(kernel, &mut self.source)
+        {
+            self.notes.push(format!("memory accesses were not seen any more: {error}"));
+            self.control = None;
+        }
+    }
+
     /// Adds to what is said of what was not seen.
     pub fn note(&mut self, note: String) {
         self.notes.push(note);
@@ -436,6 +467,14 @@ impl Image {
             *count -= before;
         }
         let process = self.process(end);
+        let mut watched = Vec::new();
+        if let Some(control) = self.control.take() {
+            let (unseen, shares) = control.finish(kernel, &self.plan.touch_groups);
+            self.notes.extend(unseen);
+            watched = shares;
+        }
+        let memory = seen::memory(&self.plan.touch_groups, &watched);
+        self.summary.busiest = self.busiest_function();
         let Self { who, source, plan, options, skipped, summary, mut notes, values, .. } = self;
         if who.parent.is_none()
             && let Some(unseen) = unseen_hits(kernel, &source, &lost)
@@ -465,6 +504,7 @@ impl Image {
         let context = report::Context {
             not_seen: not_seen(&source, &lost, skipped, notes),
             summary: summary.with_elapsed(self.started.elapsed()),
+            memory,
             nesting: match options.checker.map(|options| options.regions) {
                 Some(checker::Regions::All) => report::Nesting::All,
                 Some(checker::Regions::Outermost) | None => report::Nesting::Outermost,
@@ -473,6 +513,14 @@ impl Image {
         };
         let names = LiveNames::new(source, values);
         Finished { findings, names, context, recorder: self.recorder, process }
+    }
+
+    /// The busiest region, if it is a function: one by markers the user means.
+    fn busiest_function(&self) -> Option<report::Busiest> {
+        let (region, events) = self.busiest.found()?;
+        let (name, _) = self.source.region_name(region)?;
+        let is_function = self.plan.functions.iter().any(|function| function.name == name);
+        is_function.then(|| report::Busiest { region: name.to_owned(), events })
     }
 
     /// What a recording says of the process.
@@ -486,7 +534,10 @@ impl Finished {
     /// Looks names up, and writes them to the recording.
     #[must_use]
     pub fn report(self) -> Reported {
-        let Self { findings, mut names, context, recorder, process } = self;
+        let Self { findings, mut names, mut context, recorder, process } = self;
+        for share in context.memory.iter_mut().flat_map(|memory| &mut memory.watched) {
+            share.name = share.address.and_then(|address| names.memory(address, share.length));
+        }
         let report = report::assemble(&findings, &mut names, context);
         let recorded = recorder.map(|recorder| {
             let recorder = recorder?;
@@ -496,6 +547,17 @@ impl Finished {
         });
         Reported { report, recorded }
     }
+}
+
+/// What is read before a program runs, for people.
+pub(super) fn reading(symbolizer: &Symbolizer) -> String {
+    let program = symbolizer.executable().map(Module::name).unwrap_or_default();
+    let libraries = symbolizer.modules().len().saturating_sub(1) as u64;
+    format!(
+        "reading the code of `{}` and of {}",
+        report::printable(&program),
+        report::count(libraries, "library")
+    )
 }
 
 /// A rule that matches nothing and should.

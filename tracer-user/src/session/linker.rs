@@ -48,7 +48,7 @@ pub(super) fn probe(
     }
     let cookie = (u64::from(plan) << LINKER_PLAN_SHIFT) | list;
     let (program, file) = (ProbeProgram::Libraries, file_for_kernel(pid, linker));
-    Ok(Some(ProbePoint { program, file, offset: offset.0, cookie }))
+    Ok(Some(ProbePoint { program, file, offset: offset.0, cookie, touch: None }))
 }
 
 /// Where the program's dynamic section is, by its program headers in memory.

@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::{
     probes::{
         placement::Cost,
-        plan::{FunctionPlace, Plan, PlannedProbe, SiteKind},
+        plan::{FunctionPlace, Plan, PlannedProbe, SiteKind, WatchedFunction},
     },
     report::printable,
     symbolize::{ProcessAddr, Resolution, Symbolizer},
@@ -38,6 +38,26 @@ struct NotProbed<'plan> {
     reason: &'plan str,
 }
 
+/// A function or a marked region, for JSON.
+#[derive(Serialize)]
+struct Region<'plan> {
+    name: &'plan str,
+    place: Option<String>,
+    why: &'plan str,
+}
+
+/// All regions, for JSON.
+#[derive(Serialize)]
+struct Regions<'plan> {
+    schema: &'static str,
+    regions: Vec<Region<'plan>>,
+    not_watched: Vec<Region<'plan>>,
+    not_probed: Vec<NotProbed<'plan>>,
+}
+
+/// Why a marked region is one.
+const MARKED: &str = "markers in the source";
+
 /// All probes, for JSON.
 #[derive(Serialize)]
 struct Probes<'plan> {
@@ -49,20 +69,11 @@ struct Probes<'plan> {
 }
 
 impl Listing {
-    /// The regions, and functions that could be regions and are none, each with the reason.
+    /// The regions, and functions that could be regions and are none, each with the reason, in so many columns.
     #[must_use]
-    pub fn regions(&self) -> String {
+    pub fn regions(&self, width: usize) -> String {
         let mut text = String::new();
-        let marked = self.plan.marked_regions();
-        let begins = |name: &str| {
-            self.plan.sites.iter().any(|site| match &site.kind {
-                SiteKind::Function(FunctionPlace::Entry { name: known, .. }) => known == name,
-                SiteKind::InlinedRegions(inlined) => {
-                    inlined.begins.iter().any(|(_, known)| known == name)
-                }
-                _ => false,
-            })
-        };
+        let (marked, watched) = self.watched();
         if marked.is_empty() && self.plan.functions.is_empty() {
             text.push_str("no region would be watched\n");
         } else {
@@ -70,12 +81,12 @@ impl Listing {
         }
         let mut rows: Vec<[String; 3]> = marked
             .iter()
-            .map(|name| [(*name).to_owned(), String::new(), "markers in the source".to_owned()])
+            .map(|name| [(*name).to_owned(), String::new(), MARKED.to_owned()])
             .collect();
-        rows.extend(self.plan.functions.iter().filter(|function| begins(&function.name)).map(
-            |function| [function.name.clone(), self.place(function.address), function.why.clone()],
-        ));
-        table(&mut text, &rows);
+        rows.extend(watched.map(|function| {
+            [function.name.clone(), self.place(function.address), function.why.clone()]
+        }));
+        table(&mut text, &rows, Some(width));
         if !self.plan.unwatched.is_empty() {
             text.push_str("functions that take locks, or are named, and would not be:\n");
             let rows: Vec<[String; 3]> = self
@@ -86,10 +97,61 @@ impl Listing {
                     [function.name.clone(), self.place(function.address), function.why.clone()]
                 })
                 .collect();
-            table(&mut text, &rows);
+            table(&mut text, &rows, Some(width));
         }
-        self.skipped(&mut text);
+        self.skipped(&mut text, Some(width));
         text
+    }
+
+    /// The same as a JSON document.
+    ///
+    /// # Errors
+    ///
+    /// When the document cannot be made.
+    pub fn regions_as_json(&self) -> Result<String, serde_json::Error> {
+        let (marked, watched) = self.watched();
+        let region = |name, place, why| Region { name, place, why };
+        let functions = watched.map(|function| {
+            region(&function.name, Some(self.place(function.address)), &function.why)
+        });
+        let regions = Regions {
+            schema: "avtrace-regions/1",
+            regions: marked
+                .iter()
+                .map(|name| region(name, None, MARKED))
+                .chain(functions)
+                .collect(),
+            not_watched: self
+                .plan
+                .unwatched
+                .iter()
+                .map(|function| {
+                    region(&function.name, Some(self.place(function.address)), &function.why)
+                })
+                .collect(),
+            not_probed: self.not_probed(),
+        };
+        serde_json::to_string_pretty(&regions).map(|text| text + "\n")
+    }
+
+    /// The names of marked regions, and the functions that are regions.
+    fn watched(&self) -> (Vec<&str>, impl Iterator<Item = &WatchedFunction>) {
+        let begins = |name: &str| {
+            self.plan.sites.iter().any(|site| match &site.kind {
+                SiteKind::Function(FunctionPlace::Entry { name: known, .. }) => known == name,
+                SiteKind::InlinedRegions(inlined) => {
+                    inlined.begins.iter().any(|(_, known)| known == name)
+                }
+                _ => false,
+            })
+        };
+        let functions = self.plan.functions.iter();
+        (self.plan.marked_regions(), functions.filter(move |function| begins(&function.name)))
+    }
+
+    fn not_probed(&self) -> Vec<NotProbed<'_>> {
+        let skipped = self.plan.skipped.iter();
+        skipped.map(|skipped| NotProbed { what: &skipped.what, reason: &skipped.reason }).collect()
     }
 
     /// The probes as a table: place, cost, what each is for.
@@ -104,8 +166,8 @@ impl Listing {
                 [self.code(probe.address), cost(probe.cost).to_owned(), probe.what.clone()]
             })
             .collect();
-        table(&mut text, &rows);
-        self.skipped(&mut text);
+        table(&mut text, &rows, None);
+        self.skipped(&mut text, None);
         let _ = writeln!(
             text,
             "{} probes: {} emulated (about 0.5 us a hit), {} single-stepped (about 9 us a hit)",
@@ -147,12 +209,7 @@ impl Listing {
                     what: &planned.what,
                 })
                 .collect(),
-            not_probed: self
-                .plan
-                .skipped
-                .iter()
-                .map(|skipped| NotProbed { what: &skipped.what, reason: &skipped.reason })
-                .collect(),
+            not_probed: self.not_probed(),
         };
         serde_json::to_string_pretty(&probes).map(|text| text + "\n")
     }
@@ -161,7 +218,7 @@ impl Listing {
         self.plan.probes.iter().filter(|probe| probe.cost == cost).count()
     }
 
-    fn skipped(&self, text: &mut String) {
+    fn skipped(&self, text: &mut String, width: Option<usize>) {
         if self.plan.skipped.is_empty() {
             return;
         }
@@ -172,7 +229,7 @@ impl Listing {
             .iter()
             .map(|skipped| [skipped.what.clone(), String::new(), skipped.reason.clone()])
             .collect();
-        table(text, &rows);
+        table(text, &rows, width);
     }
 
     /// The source line, or else the place in the code.
@@ -204,20 +261,98 @@ const fn cost(cost: Cost) -> &'static str {
 /// Wider cells do not move the column that follows.
 const WIDEST: usize = 48;
 
-fn table(text: &mut String, rows: &[[String; 3]]) {
-    let width = |column: usize| {
+/// What fewer columns are left for is put on lines of its own.
+const NARROWEST: usize = 40;
+
+/// Writes rows of three cells, of which the second may be empty in all. The last one is broken into lines when there is
+/// a width.
+fn table(text: &mut String, rows: &[[String; 3]], width: Option<usize>) {
+    let column = |column: usize| {
         let widths = rows.iter().map(|row| row[column].chars().count());
         widths.max().unwrap_or(0).min(WIDEST)
     };
-    let (first, second) = (width(0), width(1));
+    let (first, second) = (column(0), column(1));
     for row in rows {
         let [one, two, three] = row.each_ref().map(|cell| printable(cell));
-        let line = if second == 0 {
-            format!("  {one:first$}  {three}")
+        let mut line = if second == 0 {
+            format!("  {one:first$}  ")
         } else {
-            format!("  {one:first$}  {two:second$}  {three}")
+            format!("  {one:first$}  {two:second$}  ")
         };
-        text.push_str(line.trim_end());
-        text.push('\n');
+        let start = line.chars().count();
+        let left = width.map(|width| width.saturating_sub(start));
+        let indent = match (left, width) {
+            (Some(left), Some(width)) if left < NARROWEST => {
+                text.push_str(line.trim_end());
+                text.push('\n');
+                line = " ".repeat(INDENT);
+                (INDENT, Some(width.saturating_sub(INDENT)))
+            }
+            _ => (start, left),
+        };
+        let (indent, columns) = indent;
+        for (number, part) in wrap(&three, columns.unwrap_or(usize::MAX)).iter().enumerate() {
+            if number > 0 {
+                line = " ".repeat(indent);
+            }
+            text.push_str(format!("{line}{part}").trim_end());
+            text.push('\n');
+        }
+    }
+}
+
+/// How far a reason is moved in that has lines of its own.
+const INDENT: usize = 6;
+
+/// Breaks text at blanks into lines of at most so many columns, unless a word has more.
+fn wrap(text: &str, columns: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.is_empty() => line.push_str(word),
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= columns => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn laid_out(rows: &[[&str; 3]], width: usize) -> String {
+        let rows: Vec<[String; 3]> = rows.iter().map(|row| row.map(ToOwned::to_owned)).collect();
+        let mut text = String::new();
+        table(&mut text, &rows, Some(width));
+        text
+    }
+
+    #[test]
+    fn long_reasons_go_on_in_their_column() {
+        let rows = [
+            ["transfer", "bank.c:70", "it takes a lock: it calls pthread_mutex_lock"],
+            ["main", "bank.c:90", "it is the program's main function"],
+        ];
+        assert_eq!(
+            laid_out(&rows, 64),
+            "  transfer  bank.c:70  it takes a lock: it calls\n                       pthread_mutex_lock\n  \
+             main      bank.c:90  it is the program's main function\n"
+        );
+    }
+
+    #[test]
+    fn narrow_columns_are_left() {
+        let name = "a_function_with_a_name_that_is_much_longer";
+        let rows = [[name, "", "it waits: it calls a_function_with_quite_a_long_name_as_well"]];
+        assert_eq!(
+            laid_out(&rows, 60),
+            format!(
+                "  {name}\n      it waits: it calls\n      a_function_with_quite_a_long_name_as_well\n"
+            )
+        );
     }
 }

@@ -1,6 +1,9 @@
 //! One run: start the program, attach, let it go, check or record while it runs, report. Each step is in a file of its own;
 //! this one says in which order, and what is undone when a step fails.
 
+mod budget;
+pub mod busiest;
+mod control;
 pub mod following;
 pub mod image;
 mod leaderless;
@@ -10,7 +13,11 @@ pub mod names;
 mod not_seen;
 pub mod privileges;
 pub mod program;
+pub mod progress;
 pub mod record;
+mod sampler;
+mod seen;
+mod serial;
 pub mod spec;
 pub mod watches;
 
@@ -31,6 +38,7 @@ use self::{
     image::{End, Finished, Image, Who},
     list::Listing,
     program::ProgramError,
+    progress::Progress,
     record::{RecordError, Recorder},
     watches::WatchError,
 };
@@ -38,8 +46,9 @@ use crate::{
     kernel::{Kernel, KernelError, LoadOptions},
     live::reader::Reader,
     probes::{
+        accesses::Accesses,
         locks_spec::LockRule,
-        plan::{Plan, SelectError},
+        plan::{Plan, SelectError, Wanted},
         select::Rules,
         watch::WatchSpec,
     },
@@ -63,6 +72,10 @@ pub struct RunOptions {
     pub rules: Rules,
     /// Which functions take locks and let go of them.
     pub locks: Vec<LockRule>,
+    /// What is to be seen of memory accesses.
+    pub accesses: Accesses,
+    /// Run all threads on one processor.
+    pub serialize: bool,
     /// Options of the checker; `None` to check nothing.
     pub checker: Option<checker::Options>,
     /// Record the events in this file.
@@ -77,6 +90,18 @@ pub struct RunOptions {
     pub perf_probes: bool,
     /// Trace child processes as well.
     pub follow_forks: bool,
+}
+
+impl RunOptions {
+    /// What the plans of its programs are made for.
+    fn wanted(&self) -> Wanted<'_> {
+        Wanted {
+            rules: &self.rules,
+            locks: &self.locks,
+            accesses: &self.accesses,
+            watches: !self.watch.is_empty(),
+        }
+    }
 }
 
 /// Why a run failed. Nothing is left behind then: no process, no probe.
@@ -164,7 +189,10 @@ pub fn inspect(options: &RunOptions) -> Result<Listing, RunError> {
     match held.run_to(privileges::entry_point).map_err(start_error)? {
         Start::AtEntry(held) => {
             let symbolizer = Symbolizer::from_pid(held.pid())?;
-            let plan = Plan::of(&symbolizer, held.pid(), &options.rules, &options.locks);
+            let progress = Progress::on_terminal();
+            progress.step(|| image::reading(&symbolizer));
+            let plan = Plan::of(&symbolizer, held.pid(), options.wanted());
+            drop(progress);
             match plan.unmatched.first() {
                 Some((_, error)) => Err(error.clone().into()),
                 None => Ok(Listing { plan, symbolizer }),
@@ -304,6 +332,10 @@ fn first_program(options: &RunOptions, pid: u32, tgid: u32) -> Who {
 /// Plans and attaches everything while the program stands at its entry point.
 fn prepare(options: &Arc<RunOptions>, held: &Held) -> Result<(Guardian, Kernel, Image), RunError> {
     let pid = held.pid();
+    if options.serialize {
+        serial::on_one_processor(pid)
+            .map_err(RunError::system("cannot bind the program to one processor"))?;
+    }
     let (pidns_dev, pidns_ino, tgid) = privileges::pid_namespace(pid)
         .map_err(RunError::system("cannot read the PID namespace"))?;
     let mut kernel = Kernel::load(&LoadOptions {
@@ -313,6 +345,7 @@ fn prepare(options: &Arc<RunOptions>, held: &Held) -> Result<(Guardian, Kernel, 
         debug: options.debug_bpf,
         perf_probes: options.perf_probes,
         follow: options.follow_forks,
+        touches: options.accesses.level.probes_instructions(),
     })?;
     let guardian =
         kernel.start_guardian().map_err(RunError::system("cannot start the guardian"))?;
@@ -329,7 +362,7 @@ fn prepare(options: &Arc<RunOptions>, held: &Held) -> Result<(Guardian, Kernel, 
     }
     kernel.attach_threads()?;
     let who = first_program(options, pid, tgid);
-    let image = Image::prepare(options, &mut kernel, who, true)?;
+    let image = Image::prepare(options, &mut kernel, who, true, &Progress::on_terminal())?;
     Ok((guardian, kernel, image))
 }
 

@@ -1,24 +1,28 @@
 //! Names for a live run's findings: symbols, lines and variables of the traced process, looked up when the report
 //! asks for them.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 use checker::{
     event::{EventNumber, LocationId, RegionId, ThreadId, VarId},
     finding,
 };
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use tracer_ebpf::FRAMES;
 
 use crate::{
     live::{
         location::Location,
+        memory::{Block, Cell, Origin},
         source::{ObservedValue, Source},
         sync::Known,
     },
-    probes::calls,
+    probes::{calls, code_graph::Imports, plan::SiteKind, tail_calls::tail_calls},
     report::{Names, Object, ObjectKind, RegionName, SourceFrame, ThreadName, Value},
-    symbolize::{Frame, ProcessAddr, Resolution, SourceCache, Symbolizer, is_wrapper},
+    symbolize::{Frame, LinkAddr, ProcessAddr, Resolution, SourceCache, Symbolizer, is_wrapper},
 };
 
 /// Names of a live run.
@@ -30,6 +34,10 @@ pub struct LiveNames {
     /// Frames of addresses that were looked up, with whether they are return addresses and how many modules were known
     /// then: many stacks share them.
     resolved: FxHashMap<(u64, bool, usize), Vec<SourceFrame>>,
+    /// Functions that synchronise, by their first instructions.
+    synchronising: FxHashSet<u64>,
+    /// What the modules that were asked about get from others, by their paths.
+    imports: FxHashMap<PathBuf, Imports>,
 }
 
 impl LiveNames {
@@ -37,7 +45,14 @@ impl LiveNames {
     #[must_use]
     pub fn new(source: Source, values: BTreeMap<EventNumber, ObservedValue>) -> Self {
         let lines = source.symbolizer.source_cache();
-        Self { lines, source, values, resolved: FxHashMap::default() }
+        let synchronising = source
+            .sites()
+            .iter()
+            .filter(|site| matches!(site.kind, SiteKind::Call { .. }))
+            .map(|site| site.address.0)
+            .collect();
+        let (resolved, imports) = (FxHashMap::default(), FxHashMap::default());
+        Self { lines, source, values, resolved, synchronising, imports }
     }
 
     /// What the ids stand for.
@@ -82,17 +97,89 @@ impl LiveNames {
             .collect()
     }
 
-    fn variable(&self, variable: VarId) -> Object {
-        let range = self.source.watch(variable);
-        Object {
-            kind: ObjectKind::Variable,
-            name: range.map(|range| {
-                let described = self.source.symbolizer.describe(range.address, range.length);
-                described.map_or_else(|_| range.label.clone(), |described| described.to_string())
-            }),
-            address: range.map(|range| range.address.0),
-        }
+    fn variable(&mut self, variable: VarId) -> Object {
+        let Some(cell) = self.source.variable(variable) else {
+            return Object { kind: ObjectKind::Variable, name: None, address: None };
+        };
+        let (address, block) = (cell.address, cell.block.copied());
+        let described = self.source.symbolizer.describe(ProcessAddr(address), cell.length);
+        let label = || watched_as(&self.source, &cell);
+        let name = described.ok().map(|described| described.to_string()).or_else(label);
+        let name = name.or_else(|| Some(self.in_block(address, &block?)));
+        Object { kind: ObjectKind::Variable, name, address: Some(address) }
     }
+
+    /// A call stack, with the functions between the innermost call and the one that synchronises: those that got
+    /// there by a jump, which leaves no return address.
+    fn call_stack(&mut self, addresses: [u64; FRAMES], known: usize) -> Vec<SourceFrame> {
+        let mut frames: Vec<SourceFrame> = self
+            .tail_calls(addresses[0])
+            .into_iter()
+            .flat_map(|jump| self.resolve(jump, false, known))
+            .collect();
+        frames.extend(self.stack(addresses, true, known));
+        frames
+    }
+
+    fn tail_calls(&mut self, after: u64) -> Vec<u64> {
+        let symbolizer = &self.source.symbolizer;
+        let found = after.checked_sub(1).and_then(|call| {
+            let module = symbolizer.module_at(ProcessAddr(call))?;
+            let link = module.link_address(ProcessAddr(call))?;
+            Some((module, module.file().ok()?, LinkAddr(link.0 + 1)))
+        });
+        let Some((module, file, after)) = found else { return Vec::new() };
+        let imports =
+            self.imports.entry(module.path().to_owned()).or_insert_with(|| Imports::of(file));
+        let synchronises = |address: LinkAddr| {
+            let address = module.process_address(address);
+            address.is_some_and(|address| self.synchronising.contains(&address.0))
+        };
+        tail_calls(file, imports, after, &synchronises)
+            .into_iter()
+            .filter_map(|jump| Some(module.process_address(jump)?.0))
+            .collect()
+    }
+
+    /// What is at an address: a variable, or a part of a block that was allocated.
+    pub fn memory(&mut self, address: u64, length: u64) -> Option<String> {
+        let described = self.source.symbolizer.describe(ProcessAddr(address), length);
+        let block = self.source.block(address).copied();
+        let described = described.ok().map(|described| described.to_string());
+        described.or_else(|| Some(self.in_block(address, &block?)))
+    }
+
+    /// Where in a block an address is: `8 bytes into the block of 48 allocated at bank.c:31 by T1`.
+    fn in_block(&mut self, address: u64, block: &Block) -> String {
+        let thread = block.thread.0;
+        let (what, verb, location) = match block.origin {
+            Origin::Allocated(location) => ("block", "allocated", location),
+            Origin::Mapped(location) => ("mapping", "made", location),
+            Origin::Stack => return format!("the stack of T{thread}"),
+        };
+        let into = match address.saturating_sub(block.address) {
+            0 => "the start of".to_owned(),
+            1 => "1 byte into".to_owned(),
+            bytes => format!("{bytes} bytes into"),
+        };
+        let frames = self.frames(location);
+        let place = frames.iter().filter(|frame| !frame.is_wrapper).find_map(|frame| {
+            let file = Path::new(frame.file.as_ref()?).file_name()?.to_string_lossy();
+            Some(format!(" at {file}:{}", frame.line?))
+        });
+        let place = place.unwrap_or_default();
+        format!("{into} the {what} of {} {verb}{place} by T{thread}", block.size)
+    }
+}
+
+/// What the user or the program calls a variable that is watched.
+pub(super) fn watched_as(source: &Source, cell: &Cell<'_>) -> Option<String> {
+    let range = source.watched(cell.watch?).filter(|range| !range.is_sample)?;
+    let label = &range.label;
+    Some(match cell.address.checked_sub(range.address.0)? {
+        0 => label.clone(),
+        offset => format!("{label}+{offset:#x}"),
+    })
 }
 
 impl LiveNames {
@@ -158,7 +245,7 @@ impl Names for LiveNames {
                 Some(address) => self.resolve(address, false, known),
                 None => Vec::new(),
             },
-            Some(Location::Call(stack)) => self.stack(stack, true, known),
+            Some(Location::Call(stack)) => self.call_stack(stack, known),
             Some(Location::Access(stack)) => self.stack(stack, false, known),
             None => Vec::new(),
         }

@@ -43,7 +43,7 @@ pub(super) fn not_seen(
             omissions.left_regions
         ));
     }
-    if omissions.lock_accesses > 0 {
+    if omissions.lock_accesses > 0 && source.has_named_watches() {
         notes.push(format!(
             "{} accesses to watched variables were by the code of locks, which are no data: they do not count",
             omissions.lock_accesses

@@ -21,7 +21,7 @@ use crate::{
     },
     offline::recording,
     report::{self, Names, NotSeen, SourceFrame},
-    session::names::{LiveNames, kind_and_size},
+    session::names::{LiveNames, kind_and_size, watched_as},
     symbolize::{Module, ProcessAddr},
 };
 
@@ -198,11 +198,11 @@ impl Recorder {
             writer.sync(SyncId(defined.syncs), &synchronisation(known, None))?;
             defined.syncs += 1;
         }
-        while let Some(range) = source.watch(VarId(defined.variables)) {
+        while let Some(cell) = source.variable(VarId(defined.variables)) {
             let variable = format::Object {
-                name: Some(range.label.clone()),
-                address: Some(range.address.0),
-                size: Some(range.length),
+                name: watched_as(source, &cell),
+                address: Some(cell.address),
+                size: Some(cell.length),
                 ..format::Object::new(format::ObjectKind::Variable)
             };
             writer.variable(VarId(defined.variables), &variable)?;
@@ -280,7 +280,7 @@ impl Recorder {
         }
         for id in (0..defined.variables).map(VarId) {
             let report::Object { name, address, .. } = names.object(finding::Object::Variable(id));
-            let size = names.source().watch(id).map(|range| range.length);
+            let size = names.source().variable(id).map(|cell| cell.length);
             let unnamed = format::Object::new(format::ObjectKind::Variable);
             writer.variable(id, &format::Object { name, address, size, ..unnamed })?;
         }

@@ -116,7 +116,8 @@ impl Watches {
             match self.ranges.iter_mut().find(|range| range.address == address) {
                 Some(known) => known.length = known.length.max(length),
                 None => {
-                    self.ranges.push(WatchedRange { address, length, label: label.to_owned() });
+                    let label = label.to_owned();
+                    self.ranges.push(WatchedRange { address, length, label, is_sample: false });
                 }
             }
         }
@@ -163,7 +164,8 @@ impl Watches {
     }
 }
 
-fn threads(pid: u32) -> io::Result<Vec<u32>> {
+/// The threads of a process.
+pub(super) fn threads(pid: u32) -> io::Result<Vec<u32>> {
     std::fs::read_dir(format!("/proc/{pid}/task"))?
         .filter_map(|entry| {
             entry
@@ -231,7 +233,12 @@ pub fn watch_late(
             return Some(no_room(label));
         }
         // The records come when it is armed.
-        source.add_watch(WatchedRange { address, length, label: label.to_owned() });
+        source.add_watch(WatchedRange {
+            address,
+            length,
+            label: label.to_owned(),
+            is_sample: false,
+        });
         if let Err(error) = kernel.watch_later(address.0, length) {
             return Some(format!(
                 "the shared variable `{label}` was not watched: {error}{}",

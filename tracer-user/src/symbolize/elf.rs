@@ -57,6 +57,8 @@ pub struct ElfFile {
     relocatable: bool,
     entry: LinkAddr,
     segments: Vec<Segment>,
+    /// What the dynamic linker makes read-only when it has filled it in: `PT_GNU_RELRO`.
+    protected: Vec<(LinkAddr, LinkAddr)>,
     build_id: Option<Vec<u8>>,
     modified: Option<SystemTime>,
     symbols: OnceLock<SymbolTable>,
@@ -121,6 +123,14 @@ impl ElfFile {
                 writable: header.p_flags(LE).contains(elf::PF_W),
             })
             .collect();
+        let protected = headers
+            .iter()
+            .filter(|header| header.p_type(LE) == elf::PT_GNU_RELRO)
+            .map(|header| {
+                let start = header.p_vaddr(LE);
+                (LinkAddr(start), LinkAddr(start.saturating_add(header.p_memsz(LE))))
+            })
+            .collect();
         let relocatable = header.e_type(LE) != elf::ET_EXEC;
         let entry = LinkAddr(header.e_entry(LE));
         let build_id = find_build_id(header, &bytes);
@@ -131,6 +141,7 @@ impl ElfFile {
             relocatable,
             entry,
             segments,
+            protected,
             build_id,
             modified: None,
             symbols: OnceLock::new(),
@@ -170,6 +181,14 @@ impl ElfFile {
     #[must_use]
     pub fn segments(&self) -> &[Segment] {
         &self.segments
+    }
+
+    /// Whether what is at `address` stays the same while a program runs: in a segment that is not writable, or that the
+    /// dynamic linker protects before it starts the program.
+    #[must_use]
+    pub fn is_constant(&self, address: LinkAddr) -> bool {
+        self.protected.iter().any(|&(start, end)| start <= address && address < end)
+            || self.segments.iter().any(|segment| !segment.writable && segment.contains(address))
     }
 
     /// The build id, by which debug files are found and versions told apart.

@@ -19,6 +19,16 @@ pub struct InlinedCall {
     pub entry: LinkAddr,
     /// The code that is the function's own: start and end of each stretch.
     pub ranges: Vec<(LinkAddr, LinkAddr)>,
+    /// The line that declares the function.
+    pub declared: Option<u32>,
+}
+
+impl InlinedCall {
+    /// Whether an instruction is one of its own.
+    #[must_use]
+    pub fn contains(&self, address: LinkAddr) -> bool {
+        self.ranges.iter().any(|&(start, end)| (start..end).contains(&address))
+    }
 }
 
 impl ElfFile {
@@ -56,7 +66,11 @@ impl ElfFile {
                     continue;
                 }
                 let origin = entry.attr_value(gimli::DW_AT_abstract_origin);
-                let Some(symbol) = origin.and_then(|origin| names.symbol(origin)) else { continue };
+                let Some(Origin { symbol, declared }) =
+                    origin.and_then(|origin| names.origin(origin))
+                else {
+                    continue;
+                };
                 if !wanted(&symbol) {
                     continue;
                 }
@@ -78,7 +92,7 @@ impl ElfFile {
                     },
                     None => first,
                 };
-                calls.push(InlinedCall { symbol, entry, ranges });
+                calls.push(InlinedCall { symbol, entry, ranges, declared });
             }
         }
         // Of several that begin at one place the outer ones are first, and stay so.
@@ -88,15 +102,22 @@ impl ElfFile {
     }
 }
 
-/// The symbols of the functions that a unit's entries refer to.
+/// A function that a unit's entries refer to.
+#[derive(Clone)]
+struct Origin {
+    symbol: String,
+    declared: Option<u32>,
+}
+
+/// The functions that a unit's entries refer to.
 struct Names<'info> {
     info: &'info DebugInfo,
     unit: &'info Arc<Unit>,
-    known: HashMap<UnitOffset, Option<String>>,
+    known: HashMap<UnitOffset, Option<Origin>>,
 }
 
 impl Names<'_> {
-    fn symbol(&mut self, origin: AttributeValue<Reader>) -> Option<String> {
+    fn origin(&mut self, origin: AttributeValue<Reader>) -> Option<Origin> {
         let AttributeValue::UnitRef(offset) = origin else { return self.find(origin) };
         if let Some(known) = self.known.get(&offset) {
             return known.clone();
@@ -106,25 +127,30 @@ impl Names<'_> {
         found
     }
 
-    fn find(&self, origin: AttributeValue<Reader>) -> Option<String> {
+    fn find(&self, origin: AttributeValue<Reader>) -> Option<Origin> {
         /// More references to one another are a circle.
         const MOST: usize = 8;
-        let mut plain = None;
+        let (mut linkage, mut plain, mut declared) = (None, None, None);
         let mut next = self.info.follow(self.unit, origin);
         for _ in 0..MOST {
             let Some(place) = next else { break };
             let entry = place.unit.unit.entry(place.offset).ok()?;
             let text = |name| place.unit.string(entry.attr_value(name)?);
-            if let Some(symbol) =
-                text(gimli::DW_AT_linkage_name).or_else(|| text(gimli::DW_AT_MIPS_linkage_name))
-            {
-                return Some(symbol);
+            // The definition comes first, and what it completes follows.
+            declared = declared.or_else(|| {
+                let line = entry.attr_value(gimli::DW_AT_decl_line)?.udata_value()?;
+                u32::try_from(line).ok()
+            });
+            linkage =
+                text(gimli::DW_AT_linkage_name).or_else(|| text(gimli::DW_AT_MIPS_linkage_name));
+            if linkage.is_some() {
+                break;
             }
             plain = plain.or_else(|| text(gimli::DW_AT_name));
             let refers = |name| self.info.follow(&place.unit, entry.attr_value(name)?);
             next =
                 refers(gimli::DW_AT_specification).or_else(|| refers(gimli::DW_AT_abstract_origin));
         }
-        plain
+        linkage.or(plain).map(|symbol| Origin { symbol, declared })
     }
 }

@@ -24,6 +24,8 @@ pub struct Setting<T>(pub T);
 unsafe impl aya::Pod for Setting<tracer_ebpf::Target> {}
 // SAFETY: as above.
 unsafe impl aya::Pod for Setting<tracer_ebpf::KernelLayout> {}
+// SAFETY: as above.
+unsafe impl aya::Pod for Setting<tracer_ebpf::Touch> {}
 
 /// The key of a call that has not returned, as the programs have it (`tracer-ebpf/src/lock.rs`).
 #[repr(C)]

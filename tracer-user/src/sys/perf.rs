@@ -48,14 +48,28 @@ pub fn reserve_breakpoint(thread: u32) -> io::Result<OwnedFd> {
 ///
 /// `EINVAL` for a bad address or length.
 pub fn move_breakpoint(event: BorrowedFd<'_>, address: u64, length: u64) -> io::Result<()> {
+    modify(event, &attributes(address, length))
+}
+
+fn modify(event: BorrowedFd<'_>, attributes: &perf_event_attr) -> io::Result<()> {
     // `_IOW('$', 11, struct perf_event_attr *)`.
     const MODIFY_ATTRIBUTES: libc::Ioctl = 0x4008_240b;
-    let attributes = attributes(address, length);
     // SAFETY: the request takes a pointer to attributes, which are initialised and outlive the call.
     let result = unsafe {
-        libc::ioctl(event.as_raw_fd(), MODIFY_ATTRIBUTES, std::ptr::from_ref(&attributes))
+        libc::ioctl(event.as_raw_fd(), MODIFY_ATTRIBUTES, std::ptr::from_ref(attributes))
     };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Makes a breakpoint, and what threads have inherited of it, fire no more until it is moved.
+///
+/// # Errors
+///
+/// None that is known.
+pub fn stop_breakpoint(event: BorrowedFd<'_>) -> io::Result<()> {
+    let mut attributes = attributes(0, 1);
+    attributes.set_disabled(1);
+    modify(event, &attributes)
 }
 
 /// How often a breakpoint was hit so far, also in threads that inherited it and have ended.
@@ -158,5 +172,10 @@ mod tests {
             turn.wait();
         });
         assert_eq!(hits(reserved.as_fd()).unwrap(), 1, "in the other thread, which has ended");
+        stop_breakpoint(reserved.as_fd()).unwrap();
+        watched.store(2, Ordering::Relaxed);
+        move_breakpoint(reserved.as_fd(), watched.as_ptr() as u64, 8).unwrap();
+        watched.store(3, Ordering::Relaxed);
+        assert_eq!(hits(reserved.as_fd()).unwrap(), 2, "it was stopped in between");
     }
 }

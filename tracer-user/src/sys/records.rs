@@ -50,7 +50,9 @@ impl Record {
             | Kind::Create
             | Kind::Enter
             | Kind::Join => Self::Sync(kind, read(bytes)?),
-            Kind::ConditionWait | Kind::Init => Self::Pair(kind, read(bytes)?),
+            Kind::ConditionWait | Kind::Init | Kind::Touch | Kind::Alloc | Kind::Free => {
+                Self::Pair(kind, read(bytes)?)
+            }
             Kind::Fork | Kind::Exit | Kind::ChildProcess | Kind::Exec | Kind::Libraries => {
                 Self::Thread(kind, read(bytes)?)
             }

@@ -91,6 +91,7 @@ impl Story {
             probes_emulated: Some(14),
             probes_single_stepped: Some(2),
             watchpoints: None,
+            busiest: None,
         };
         Self { names: FakeNames::default(), findings: Findings::default(), context }
     }

@@ -51,6 +51,7 @@ fn all() -> Vec<Story> {
         stories::no_debug_info(),
         stories::many(30),
         stories::clean(),
+        stories::busy(),
         stories::nothing_seen(),
         stories::losses(),
         stories::cycle_only(),

@@ -4,8 +4,8 @@ use checker::event::{RegionId, ThreadId};
 use checker::finding::Action::{Acquire, Read, Release, Signal, Update, Wait, Write};
 use checker::finding::{Evidence, Object, Order, Tx};
 use tracer_user::report::{
-    LostEvents, Missing, ObjectKind, Process, RegionName, SkippedProbes, SourceFrame, Subject,
-    ThreadName,
+    Busiest, LostEvents, Missing, ObjectKind, Process, RegionName, SkippedProbes, SourceFrame,
+    Subject, ThreadName,
 };
 
 use crate::fixtures::{Story, edge, point, racy, tx};
@@ -229,6 +229,29 @@ pub fn no_debug_info() -> Story {
     s
 }
 
+/// The same as [`lock_split`], and the transfer was split by the same audit at other lines; and by another transfer, which
+/// is another kind.
+pub fn several_ways() -> Story {
+    let mut s = lock_split();
+    let first = s.findings.violations[0].clone();
+    let (t, a) = (first.witness[0], first.witness[1]);
+    let begin = first.begin.location;
+    for line in 0..7 {
+        let unlock = s.place(BANK, 70 + line, "transfer", "pthread_mutex_unlock(&from->lock);");
+        let again = s.place(BANK, 80 + line, "transfer", "pthread_mutex_lock(&from->lock);");
+        let mut edges = first.edges.clone();
+        edges[0].source = point(t, 24, Release, unlock);
+        edges[1].sink = point(t, 33, Acquire, again);
+        s.violation(begin, &[t, a, t], edges, u64::from(line) + 1);
+    }
+    let other = tx(a.thread, 1, t.region, 27);
+    let mut edges = first.edges;
+    (edges[0].sink.tx, edges[1].source.tx) = (other, other);
+    s.violation(begin, &[t, other, t], edges, 1);
+    s.counts(412, 101, 9, 98);
+    s
+}
+
 /// As many distinct violations as asked for.
 pub fn many(number: u32) -> Story {
     let mut s = Story::new();
@@ -273,6 +296,24 @@ pub fn text_trace() -> Story {
     ];
     s.violation(begin, &[t, u, t], edges, 1);
     s.counts(5, 2, 1, 2);
+    s
+}
+
+/// One function is a region that makes most events, and the program was killed in the end.
+pub fn busy() -> Story {
+    let mut s = clean();
+    let busiest = Busiest { region: "cache::lookup".to_owned(), events: 7_250_000 };
+    s.context.summary.busiest = Some(busiest);
+    s.context.subject = Subject::Process {
+        pid: 4711,
+        argv: vec!["./server".to_owned()],
+        exit_code: None,
+        signal: Some(11),
+        parent: None,
+        program: 1,
+        replaced: false,
+    };
+    s.findings.counts.events = 10_000_000;
     s
 }
 

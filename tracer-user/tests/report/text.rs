@@ -87,8 +87,18 @@ fn many_violations() {
 }
 
 #[test]
+fn ways_of_one_kind_are_told_together() {
+    assert_snapshot!(text(&stories::several_ways().report()));
+}
+
+#[test]
 fn clean() {
     assert_snapshot!(text(&stories::clean().report()));
+}
+
+#[test]
+fn a_busy_region_and_a_signal() {
+    assert_snapshot!(text(&stories::busy().report()));
 }
 
 #[test]

@@ -8,7 +8,7 @@ pub(in crate::format) const NAME: usize = 4;
 
 /// Readers refuse other major versions; they skip what a later minor version added.
 pub(super) const MAJOR: u16 = 1;
-pub(super) const MINOR: u16 = 0;
+pub(super) const MINOR: u16 = 1;
 
 /// The size of the file's header, in bytes.
 pub(in crate::format) const HEADER: usize = 32;
@@ -64,6 +64,8 @@ pub(super) mod op {
     pub(in crate::format::avt) const FREE: u8 = 18;
     pub(in crate::format::avt) const RESET: u8 = 19;
     pub(in crate::format::avt) const EXIT: u8 = 20;
+    /// What the variable is split into stands in the place of a location.
+    pub(in crate::format::avt) const SPLIT: u8 = 21;
     /// Not an event: events were lost here.
     pub(in crate::format::avt) const GAP: u8 = 255;
 }

@@ -161,6 +161,10 @@ impl AvtReader {
             let (code, thread, object, location) = record::fields(record);
             let known = location < locations || is_free(LocationId(location));
             if !known || thread >= threads || object >= self.limits[usize::from(code)] {
+                if self.is_split(record, threads) {
+                    self.events.extend(record::decode(record));
+                    continue;
+                }
                 refused = Some(index);
                 break;
             }
@@ -191,6 +195,14 @@ impl AvtReader {
         self.records -= used;
         self.skip(input, used * EVENT);
         Ok(())
+    }
+
+    /// Whether a record is a split of variables that are defined.
+    #[cold]
+    fn is_split(&self, record: &[u8; EVENT], threads: u32) -> bool {
+        let variables = self.limits[usize::from(op::READ)];
+        record::split_ids(record)
+            .is_some_and(|(thread, ids)| thread < threads && ids.iter().all(|&id| id < variables))
     }
 
     /// Goes on to the next block, and takes in all of it but events.
@@ -305,7 +317,8 @@ fn window<'i>(input: &'i mut Input<'_>, least: usize) -> Result<&'i [u8], Reason
     }
 }
 
-/// For each operation, the least object that is not defined. 0 refuses all.
+/// For each operation, the least object that is not defined. 0 refuses all; so it does splits, which are rare and
+/// have no location.
 fn limits(names: &Names) -> Box<[u32; 256]> {
     let mut limits = Box::new([0; 256]);
     let Ids { threads, regions, variables, locks, syncs, .. } = Ids::of(names);
@@ -334,7 +347,9 @@ fn is_free(location: LocationId) -> bool {
 #[cold]
 fn refusal(record: &[u8; EVENT], threads: u32, limit: u32) -> &'static str {
     let (_, thread, object, _) = record::fields(record);
-    if limit == 0 {
+    if record::split_ids(record).is_some() {
+        "a split of a variable or into one that is not defined, or by a thread that is not"
+    } else if limit == 0 {
         "an operation that does not exist, or of objects of which none are defined"
     } else if thread >= threads {
         "a thread that is not defined"

@@ -4,6 +4,7 @@ use super::fields::Fields;
 use super::layout::{EVENT, UNKNOWN, VALUE, op};
 use crate::event::{Event, LocationId, LockId, Op, RegionId, SyncId, ThreadId, VarId};
 use crate::format::batch::{Gap, ObservedValue};
+use crate::format::names::NO_LOCATION;
 
 /// A record's fields as they stand in it.
 pub(super) fn fields(record: &[u8; EVENT]) -> (u8, u32, u32, u32) {
@@ -18,6 +19,9 @@ fn record(op: u8, thread: u32, object: u32, location: u32) -> [u8; EVENT] {
 }
 
 pub(super) fn encode(event: &Event) -> [u8; EVENT] {
+    if let Op::Split { from, to } = event.op {
+        return record(op::SPLIT, event.thread.0, from.0, to.0);
+    }
     let (op, object) = match event.op {
         Op::Begin(id) => (op::BEGIN, id.0),
         Op::End(None) => (op::END, 0),
@@ -38,6 +42,7 @@ pub(super) fn encode(event: &Event) -> [u8; EVENT] {
         Op::Alloc(id) => (op::ALLOC, id.0),
         Op::Free(id) => (op::FREE, id.0),
         Op::Reset(id) => (op::RESET, id.0),
+        Op::Split { from, .. } => (op::SPLIT, from.0),
         Op::Exit => (op::EXIT, 0),
     };
     record(op, event.thread.0, object, event.location.0)
@@ -72,10 +77,20 @@ pub(super) fn decode(record: &[u8; EVENT]) -> Option<Event> {
         op::ALLOC => Op::Alloc(VarId(object)),
         op::FREE => Op::Free(VarId(object)),
         op::RESET => Op::Reset(LockId(object)),
+        op::SPLIT => {
+            let op = Op::Split { from: VarId(object), to: VarId(location) };
+            return Some(Event { thread: ThreadId(thread), op, location: NO_LOCATION });
+        }
         op::EXIT => Op::Exit,
         _ => return None,
     };
     Some(Event { thread: ThreadId(thread), op, location: LocationId(location) })
+}
+
+/// What the record of a split is of: its thread and both variables.
+pub(super) fn split_ids(record: &[u8; EVENT]) -> Option<(u32, [u32; 2])> {
+    let (op, thread, from, to) = fields(record);
+    (op == op::SPLIT).then_some((thread, [from, to]))
 }
 
 /// The gap in a record of one.
@@ -138,7 +153,11 @@ mod tests {
             assert_eq!(record[0], code);
             assert_eq!(decode(&record), Some(event));
         }
-        for code in [0, 21, op::GAP] {
+        let op = Op::Split { from: VarId(3), to: VarId(u32::MAX - 1) };
+        let split = Event { thread: ThreadId(77), op, location: NO_LOCATION };
+        let record_of_it = encode(&split);
+        assert_eq!((record_of_it[0], decode(&record_of_it)), (21, Some(split)));
+        for code in [0, 22, op::GAP] {
             assert_eq!(decode(&record(code, 0, 0, 0)), None);
         }
         for lost in [None, Some(0), Some(u64::MAX - 1)] {

@@ -6,10 +6,10 @@
 use super::escape::{Field, unescape};
 use super::ops::{Kind, SPACES, Space, Spelling, op, spelled, spelled_by, spelling};
 use super::split::{Part, Parts, ROOM, split};
-use crate::event::{Event, LocationId, Op, ThreadId};
+use crate::event::{Event, LocationId, Op, ThreadId, VarId};
 use crate::format::error::{LineError, Reason};
 use crate::format::intern::{Index, Key, Strings};
-use crate::format::names::{Names, label_number, numbered_location};
+use crate::format::names::{NO_LOCATION, Names, label_number, numbered_location};
 use std::borrow::Cow;
 
 /// Characters of a line that an error shows.
@@ -162,6 +162,7 @@ impl Lines {
         let Parts { thread, word, object, label, length } = split(text, &mut self.long)?;
         let spelling = spelled(word)?;
         if object.length == 0 && !matches!(spelling.kind, Kind::Begin | Kind::End)
+            || spelling.kind == Kind::Split
             || self.escapes && text[..length].contains(&b'\\')
         {
             return None;
@@ -246,6 +247,18 @@ impl Lines {
         };
 
         let thread = ThreadId(self.named(Space::Thread, Field::Thread, thread)?);
+        if kind == Kind::Split {
+            let names = object.and_then(|object| {
+                let (from, to) = object.split_at(memchr::memchr(b',', object)?);
+                Some((from, &to[1..]))
+            });
+            let Some((from, to)) = names else {
+                return Err(LineError::NotTwoObjects { op: name() }.into());
+            };
+            let from = VarId(self.named(Space::Variable, Field::Object, from)?);
+            let to = VarId(self.named(Space::Variable, Field::Object, to)?);
+            return Ok(Event { thread, op: Op::Split { from, to }, location: NO_LOCATION });
+        }
         let op = match (object, kind) {
             (None, Kind::End) => Op::End(None),
             (None, Kind::Exit) => Op::Exit,
@@ -316,6 +329,7 @@ mod tests {
             "T1|depart(b)|1",
             "T1|alloc(x)|1",
             "T1|free(x)|1",
+            "T1|split(x,y)|",
             "T1|r(a|b)|1",
             "T1|r(f())|1",
             "T1|r(x)|",
@@ -361,6 +375,8 @@ mod tests {
             ("|r(x)|1", "no thread before the first |"),
             ("T1|r|1", "r without an object"),
             ("T1|acq()|1", "acq without an object"),
+            ("T1|split(x)|1", "split needs two objects: split(FROM,TO)"),
+            ("T1|split|1", "split needs two objects: split(FROM,TO)"),
             ("T1|jump(x)|1", "no such operation: \"jump\""),
             ("T1|r(x|1", "the object of r is not closed by )|"),
         ] {

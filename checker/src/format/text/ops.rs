@@ -37,6 +37,7 @@ pub(super) enum Kind {
     Alloc,
     Free,
     Reset,
+    Split,
     Exit,
 }
 
@@ -56,7 +57,7 @@ impl Default for Spelling {
     }
 }
 
-const SPELLINGS: [Spelling; 20] = [
+const SPELLINGS: [Spelling; 21] = [
     spell("r", Kind::Read, Space::Variable),
     spell("w", Kind::Write, Space::Variable),
     spell("acq", Kind::Acquire, Space::Lock),
@@ -76,6 +77,8 @@ const SPELLINGS: [Spelling; 20] = [
     spell("alloc", Kind::Alloc, Space::Variable),
     spell("free", Kind::Free, Space::Variable),
     spell("reset", Kind::Reset, Space::Lock),
+    // Its object is two of them.
+    spell("split", Kind::Split, Space::Variable),
     // Has no object.
     spell("exit", Kind::Exit, Space::Thread),
 ];
@@ -168,11 +171,12 @@ pub(super) const fn spelling(kind: Kind) -> &'static str {
         Kind::Alloc => "alloc",
         Kind::Free => "free",
         Kind::Reset => "reset",
+        Kind::Split => "split",
         Kind::Exit => "exit",
     }
 }
 
-/// The operation of a kind on an object. As a function of its own this becomes a look-up in a table; as a part of
+/// The operation of a kind on an object; of a split, which has two, on the first. As a function of its own this becomes a look-up in a table; as a part of
 /// others a jump that no processor foresees.
 #[inline(never)]
 pub(super) const fn op(kind: Kind, object: u32) -> Op {
@@ -195,6 +199,7 @@ pub(super) const fn op(kind: Kind, object: u32) -> Op {
         Kind::Alloc => Op::Alloc(VarId(object)),
         Kind::Free => Op::Free(VarId(object)),
         Kind::Reset => Op::Reset(LockId(object)),
+        Kind::Split => Op::Split { from: VarId(object), to: VarId(object) },
         Kind::Exit => Op::Exit,
     }
 }
@@ -220,6 +225,7 @@ pub(super) const fn kind_of_op(op: Op) -> Kind {
         Op::Alloc(_) => Kind::Alloc,
         Op::Free(_) => Kind::Free,
         Op::Reset(_) => Kind::Reset,
+        Op::Split { .. } => Kind::Split,
         Op::Exit => Kind::Exit,
     }
 }

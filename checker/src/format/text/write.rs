@@ -56,8 +56,15 @@ impl<W: Write> TextWriter<W> {
     fn prepare(&mut self, names: &Names, event: &Event) {
         let Self { threads, regions, variables, locks, syncs, locations, .. } = self;
         let mut special = threads.add(event.thread.0, || names.thread_label(event.thread).into());
+        if let Op::Split { from, to } = event.op {
+            for id in [from, to] {
+                special |= variables.add(id.0, || names.variable_label(id).into());
+                special |= variables.get(id.0).contains(',');
+            }
+            return self.escape_if(special);
+        }
         special |= match event.op {
-            Op::End(None) | Op::Exit => false,
+            Op::End(None) | Op::Exit | Op::Split { .. } => false,
             Op::Begin(id) | Op::End(Some(id)) => regions.add(id.0, || region_name(names, id)),
             Op::Read(id) | Op::Write(id) | Op::Update(id) | Op::Alloc(id) | Op::Free(id) => {
                 variables.add(id.0, || names.variable_label(id).into())
@@ -75,6 +82,11 @@ impl<W: Write> TextWriter<W> {
         if location_number(event.location).is_none() {
             special |= locations.add(event.location.0, || location_label(names, event.location));
         }
+        self.escape_if(special);
+    }
+
+    /// Says that names have escapes from here on, when one of them needs some.
+    fn escape_if(&mut self, special: bool) {
         if special && !self.escapes {
             self.escapes = true;
             self.directive(ESCAPES);
@@ -94,8 +106,25 @@ impl<W: Write> TextWriter<W> {
             true => escape(text, buffer),
             false => buffer.extend_from_slice(text.as_bytes()),
         };
+        if let Op::Split { from, to } = event.op {
+            put(threads.get(event.thread.0), buffer);
+            buffer.push(b'|');
+            buffer.extend_from_slice(spelling(kind_of_op(event.op)).as_bytes());
+            for (id, before) in [(from, b'('), (to, b',')] {
+                buffer.push(before);
+                // A name with a comma in it is escaped.
+                for (at, part) in variables.get(id.0).split(',').enumerate() {
+                    if at > 0 {
+                        buffer.extend_from_slice(b"\\2c");
+                    }
+                    put(part, buffer);
+                }
+            }
+            buffer.extend_from_slice(b")|\n");
+            return;
+        }
         let object = match event.op {
-            Op::End(None) | Op::Exit => None,
+            Op::End(None) | Op::Exit | Op::Split { .. } => None,
             Op::Begin(id) => Some(regions.get(id.0)).filter(|name| !name.is_empty()),
             Op::End(Some(id)) => Some(regions.get(id.0)),
             Op::Read(id) | Op::Write(id) | Op::Update(id) | Op::Alloc(id) | Op::Free(id) => {

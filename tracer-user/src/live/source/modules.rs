@@ -3,10 +3,10 @@
 
 use std::ops::Range;
 
-use checker::event::{Op, ThreadId, VarId};
+use checker::event::ThreadId;
 use tracer_ebpf::FRAMES;
 
-use super::{Item, Source, probed};
+use super::{Item, Source, memory::passed_on, probed};
 use crate::{
     live::location::Location,
     probes::plan::{Site, SiteKind},
@@ -21,7 +21,12 @@ impl Source {
 
     /// All sites: those that were taken, and new ones.
     pub fn set_sites(&mut self, sites: Vec<Site>) {
-        self.probed.extend(probed(&sites[self.known_sites.min(sites.len())..]));
+        let new = &sites[self.known_sites.min(sites.len())..];
+        self.probed.extend(probed(new));
+        self.probed_code.extend(new.iter().filter_map(|site| match site.kind {
+            SiteKind::Touch(place) => Some((place.instruction.0, place.group)),
+            _ => None,
+        }));
         self.known_sites = sites.len();
         self.sites = sites;
         self.locations.modules_changed(self.symbolizer.modules().len(), false);
@@ -45,9 +50,11 @@ impl Source {
         for index in 0..self.watches.len() {
             if is_in(self.watches[index].address.0) && !self.unloaded_watches.contains(&index) {
                 self.unloaded_watches.push(index);
-                self.emit(thread, Op::Free(VarId(index as u32)), nowhere, sink);
             }
         }
+        let Self { memory, events, .. } = self;
+        let range = range.start.0..range.end.0;
+        memory.unmapped(&range, &mut passed_on(events, thread, nowhere, sink));
     }
 
     /// The source for a child of this process, that `fork` has just made: the same code, nothing seen yet.

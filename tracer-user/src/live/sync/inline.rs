@@ -79,6 +79,11 @@ impl InlineLocks {
         self.unseen
     }
 
+    /// The lock is another one from now on.
+    pub(super) fn forget(&mut self, lock: LockId) {
+        self.holds.retain(|(held, _), _| *held != lock);
+    }
+
     /// Events were lost.
     pub(super) fn gap(&mut self) {
         self.holds.clear();

@@ -1,15 +1,18 @@
 //! The report for people: each violation in the manner of a compiler error, warnings about what was not seen, and
 //! one line of counts. What to say is in `explain` and `warnings`; here it is laid out.
 
+mod kinds;
 mod lanes;
 mod paint;
 mod witness;
 
 pub use paint::{ColorChoice, resolve_color};
 
+use nix::sys::signal::Signal;
+
 use self::paint::{ERROR, FRAME, HELP, PLAIN, Page, STRONG, WARNING};
 use super::explain::{self, count, grouped};
-use super::model::{Evidence, Instance, Report, Transaction, Violation};
+use super::model::{Busiest, Evidence, Instance, Report, Subject, Transaction, Violation};
 use super::warnings::warnings;
 
 /// How to lay the text out.
@@ -58,12 +61,13 @@ pub fn render(report: &Report, options: &TextOptions) -> String {
     let mut page = Page::new(options.color, options.width);
     let (stories, echoes): (Vec<&Violation>, Vec<&Violation>) =
         report.violations.iter().partition(|violation| told_by(report, violation).is_none());
-    let full = stories.len().min(options.max_violations);
-    for violation in &stories[..full] {
-        witness::write(&mut page, report, violation, &options);
+    let kinds = kinds::kinds(&stories);
+    let (full, rest) = kinds.split_at(kinds.len().min(options.max_violations));
+    for (violation, others) in full.iter().filter_map(|kind| kind.split_first()) {
+        witness::write(&mut page, report, violation, others, &options);
         page.end();
     }
-    more_violations(&mut page, report, &stories[full..], &options);
+    more_violations(&mut page, report, &rest.concat(), &options);
     for violation in echoes {
         if let Some(story) = told_by(report, violation) {
             remark(&mut page, STRONG, "note", &echo(violation, story));
@@ -86,7 +90,10 @@ pub fn render(report: &Report, options: &TextOptions) -> String {
             remark(&mut page, HELP, "  help", help);
         }
     }
-    page.put(STRONG, "avtrace").put(PLAIN, &format!(": {}", summary(report))).end();
+    if let Some(busiest) = &report.summary.busiest {
+        remark(&mut page, STRONG, "note", &busy(busiest, report.counts.events));
+    }
+    page.put(STRONG, "avtrace").put(PLAIN, &format!(": {}", summary(report, &kinds))).end();
     page.finish()
 }
 
@@ -121,8 +128,8 @@ fn echo(violation: &Violation, story: &Violation) -> String {
         .iter()
         .map(|split| {
             format!(
-                "`{}`, released at {} and taken again at {}",
-                split.lock.name.as_deref().unwrap_or("without a name"),
+                "{}, released at {} and taken again at {}",
+                super::explain::object(&split.lock),
                 super::explain::place(split.released.as_ref(), &split.released_label),
                 super::explain::place(split.reacquired.as_ref(), &split.reacquired_label)
             )
@@ -298,7 +305,7 @@ fn instances(page: &mut Page, report: &Report) {
 }
 
 /// What a run comes to, on one line.
-fn summary(report: &Report) -> String {
+fn summary(report: &Report, kinds: &[Vec<&Violation>]) -> String {
     let counts = &report.counts;
     let found = match report.violations.len() as u64 {
         0 if report.has_findings() => "not serializable".to_owned(),
@@ -306,11 +313,19 @@ fn summary(report: &Report) -> String {
             "no violation, since nothing was checked".to_owned()
         }
         0 => "no violation".to_owned(),
-        distinct => format!(
-            "{} (seen {})",
-            count(counts.distinct_witnesses.max(distinct), "violation"),
-            times(counts.violations)
-        ),
+        distinct => {
+            // Those that are of no kind are told in notes.
+            let of_kinds = if kinds.iter().any(|kind| kind.len() > 1) {
+                format!(" of {}", count(kinds.len() as u64, "kind"))
+            } else {
+                String::new()
+            };
+            format!(
+                "{}{of_kinds} (seen {})",
+                count(counts.distinct_witnesses.max(distinct), "violation"),
+                times(counts.violations)
+            )
+        }
     };
     let mut text = format!(
         "{found}; {}, {}, {}, {}, {} lost",
@@ -329,10 +344,40 @@ fn summary(report: &Report) -> String {
     if let Some(watchpoints) = run.watchpoints.filter(|&watchpoints| watchpoints > 0) {
         text.push_str(&format!(", {}", count(watchpoints, "watchpoint")));
     }
+    if let Some(memory) = report.memory.as_ref().filter(|memory| memory.accesses() > 0) {
+        text.push_str(&format!(
+            ", for {} of {} accesses in {} among others",
+            grouped(memory.emulated + memory.single_stepped),
+            grouped(memory.accesses()),
+            count(memory.functions, "function")
+        ));
+    }
     if let Some(elapsed) = run.elapsed_ns {
         text.push_str(&format!("; {}", seconds(elapsed)));
     }
+    if let Subject::Process { signal: Some(signal), .. } = report.subject {
+        text.push_str(&format!("; the program was killed by {}", signal_name(signal)));
+    }
     text
+}
+
+/// What programmers call a signal.
+fn signal_name(number: i32) -> String {
+    match Signal::try_from(number) {
+        Ok(signal) => signal.as_str().to_owned(),
+        // Real-time signals have numbers only.
+        Err(_) => format!("signal {number}"),
+    }
+}
+
+/// What to do about a region that makes most events.
+fn busy(busiest: &Busiest, events: u64) -> String {
+    let share = u128::from(busiest.events) * 100 / u128::from(events.max(1));
+    let region = &busiest.region;
+    format!(
+        "region `{region}` makes {share} % of all events: if it need not be atomic, the run is faster with \
+         `--not-atomic '{region}'`"
+    )
 }
 
 /// A time in the unit that suits it.
@@ -356,6 +401,13 @@ mod tests {
         assert_eq!(options.relative("/home/u/p/src/a.c"), "src/a.c");
         assert_eq!(options.relative("/home/u/pq/a.c"), "/home/u/pq/a.c");
         assert_eq!(options.relative("/home/u/p"), "/home/u/p");
+    }
+
+    #[test]
+    fn signals_go_by_their_names() {
+        assert_eq!(signal_name(11), "SIGSEGV");
+        assert_eq!(signal_name(6), "SIGABRT");
+        assert_eq!(signal_name(40), "signal 40");
     }
 
     #[test]

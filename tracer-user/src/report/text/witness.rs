@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::TextOptions;
+use super::kinds;
 use super::lanes::{Arrow, Cell, Lanes};
 use super::paint::{self, ERROR, FAINT, FRAME, HELP, PLAIN, Page, STRONG};
 use crate::report::model::{Location, Order, Report, Role, Step, Violation};
@@ -18,11 +19,12 @@ const MAX_LEGEND: usize = 12;
 /// Columns that a source line needs beside its place; with fewer it gets a line of its own.
 const MIN_SOURCE_COLUMNS: usize = 24;
 
-/// Writes one violation in full.
+/// Writes one violation in full, and a line for each of the others of its kind.
 pub(super) fn write(
     page: &mut Page,
     report: &Report,
     violation: &Violation,
+    others: &[&Violation],
     options: &TextOptions,
 ) {
     let view = View::new(page.width, report, violation, options);
@@ -41,6 +43,7 @@ pub(super) fn write(
     }
     view.bar(page).end();
     view.meaning(page, options);
+    view.also(page, others);
 }
 
 /// What is worked out once for a violation.
@@ -337,6 +340,20 @@ impl<'a> View<'a> {
             self.remark(page, FRAME, "order", &order);
         }
         self.remark(page, HELP, "help", &violation.hint);
+    }
+
+    /// The others of its kind.
+    fn also(&self, page: &mut Page, others: &[&Violation]) {
+        const KIND: &str = "also";
+        let lines = kinds::ways(others);
+        let Some((heading, ways)) = lines.split_first() else { return };
+        self.remark(page, FRAME, KIND, heading);
+        let indent = self.gutter + 3 + KIND.len() + 2;
+        for way in ways {
+            page.wrapped(indent + 2, way, |page, first| {
+                page.put(PLAIN, &" ".repeat(if first { indent } else { indent + 2 }));
+            });
+        }
     }
 
     /// The transactions of the witness, in order.

@@ -1,0 +1,163 @@
+//! Memory accesses that nobody has named: seen by probes beside instructions and by watchpoints that move, so that
+//! violations have the data that they are about.
+
+use tests::{Avtrace, Program, Report, c, cpp, require_bpf, runs, rust};
+
+/// Runs that each program gets, unless the environment says otherwise.
+const RUNS: usize = 3;
+
+/// A program, how it is run, and what is wrong in it.
+struct Case<'case> {
+    program: Program,
+    kind: &'case str,
+    options: &'case [&'case str],
+    region: &'case str,
+    order: &'case str,
+    /// The lines of the two accesses that close the cycle.
+    closing: (&'case [&'case str], &'case [&'case str]),
+}
+
+impl Case<'_> {
+    fn run(&self, fixed: bool) -> Report {
+        let arguments = [self.kind, "fixed"];
+        let arguments = &arguments[..if fixed { 2 } else { 1 }];
+        let arguments = arguments.iter().filter(|argument| !argument.is_empty());
+        let run = Avtrace::on(&self.program).seeing_memory().options(self.options);
+        let (ended, report) = run.arguments(arguments).report();
+        let expected = if fixed { 0 } else { 66 };
+        assert_eq!(ended.code, Some(expected), "{} {fixed}: {report:#?}", self.kind);
+        assert_eq!(report.counts.lost_events, 0);
+        report
+    }
+
+    /// Finds what is wrong with the data that it is about, and nothing when it is right.
+    #[track_caller]
+    fn check(&self) {
+        for _ in 0..runs(RUNS) {
+            let report = self.run(false);
+            let violation = &report.violations[0];
+            assert_eq!(violation.region, self.region, "{violation:#?}");
+            assert_eq!((&*violation.evidence, &*violation.order), ("data", self.order));
+            let last = violation.edges.last().expect("an edge");
+            assert_eq!(last.object.kind, "variable", "{last:#?}");
+            for (place, marks) in [(&last.source, self.closing.0), (&last.sink, self.closing.1)] {
+                let lines: Vec<_> =
+                    marks.iter().map(|mark| Some(self.program.line(mark))).collect();
+                let line = place.as_ref().and_then(|place| place.line);
+                assert!(lines.contains(&line), "{marks:?} are {lines:?}: {violation:#?}");
+            }
+            let report = self.run(true);
+            assert!(report.violations.is_empty(), "{:#?}", report.violations);
+        }
+    }
+}
+
+const LEVELS: [&str; 2] = ["-O0", "-O2"];
+
+/// The cases of `data.c`.
+#[track_caller]
+fn check_data(
+    kind: &str,
+    options: &[&str],
+    (region, order): (&str, &str),
+    closing: (&[&str], &[&str]),
+) {
+    require_bpf!();
+    for level in LEVELS {
+        let program = c("data", &["-g", level]);
+        Case { program, kind, options, region, order, closing }.check();
+    }
+}
+
+const AUDIT: &[&str] = &["audit_read", "audit_write"];
+
+#[test]
+fn a_global_account_without_anything_named() {
+    check_data("global", &[], ("transfer", "synchronised"), (AUDIT, &["transfer_write"]));
+}
+
+#[test]
+fn an_account_on_the_heap() {
+    check_data("heap", &[], ("transfer", "synchronised"), (AUDIT, &["transfer_write"]));
+}
+
+#[test]
+fn a_lost_update_without_any_lock() {
+    check_data("lost", &["--atomic", "add"], ("add", "racy"), (&["charge"], &["add_write"]));
+}
+
+#[test]
+fn a_check_that_no_longer_holds_when_it_is_acted_on() {
+    let closing: (&[&str], &[&str]) = (&["claim_take"], &["claim_take"]);
+    check_data("check", &["--atomic", "claim"], ("claim", "racy"), closing);
+}
+
+#[test]
+fn a_read_of_two_fields_that_a_writer_tears() {
+    let closing: (&[&str], &[&str]) = (&["set_second", "set_first"], &["look_second"]);
+    check_data("torn", &["--atomic", "look"], ("look", "racy"), closing);
+}
+
+#[test]
+fn accessors_of_a_class_that_are_put_in_line() {
+    require_bpf!();
+    for level in LEVELS {
+        let case = Case {
+            program: cpp("account", &["-g", level]),
+            kind: "",
+            options: &[],
+            region: "transfer",
+            order: "synchronised",
+            closing: (&["audit", "balance", "set_balance"], &["transfer_write", "set_balance"]),
+        };
+        case.check();
+    }
+}
+
+#[test]
+fn an_account_behind_a_mutex_or_a_cell_of_rust() {
+    require_bpf!();
+    for release in [false, true] {
+        for (kind, region, audit, write) in [
+            ("mutex", "data::transfer", "audit", "transfer_write"),
+            ("cell", "data::transfer_cell", "cell_audit", "cell_write"),
+        ] {
+            let case = Case {
+                program: rust("data", release),
+                kind,
+                options: &[],
+                region,
+                order: "synchronised",
+                closing: (&[audit], &[write]),
+            };
+            case.check();
+        }
+    }
+}
+
+#[test]
+fn blocks_that_go_from_thread_to_thread_are_never_shared() {
+    require_bpf!();
+    for level in LEVELS {
+        let program = c("churn", &["-g", level]);
+        for _ in 0..runs(RUNS) {
+            let run = Avtrace::on(&program).seeing_memory().options(["--atomic", "use"]);
+            let (ended, report) = run.report();
+            assert_eq!((ended.code, &*ended.stdout), (Some(0), "done\n"), "{report:#?}");
+            assert!(report.counts.transactions - report.counts.unary_transactions >= 800);
+        }
+    }
+}
+
+#[test]
+fn what_is_seen_is_told() {
+    require_bpf!();
+    let (_, report) =
+        Avtrace::on(&c("data", &["-g"])).seeing_memory().arguments(["global"]).report();
+    let memory = report.memory.expect("what was seen of memory");
+    assert!(memory["emulated"].as_u64() > Some(10), "{memory:#}");
+    assert!(memory["functions"].as_u64() > Some(5), "{memory:#}");
+    let sync = Avtrace::on(&c("data", &["-g"])).seeing_memory().options(["--accesses", "sync"]);
+    let (_, report) = sync.arguments(["global"]).report();
+    assert_eq!((report.memory, &*report.violations[0].evidence), (None, "sync"));
+}

@@ -1,0 +1,117 @@
+//! Probes beside instructions that touch memory. Which memory, and how, is told by a descriptor for each.
+
+use aya_ebpf::{
+    EbpfContext as _,
+    helpers::{
+        bpf_get_attach_cookie, bpf_get_current_task, bpf_probe_read_kernel, bpf_probe_read_user,
+    },
+    macros::{map, uprobe},
+    maps::{HashMap, PerCpuArray},
+    programs::ProbeContext,
+};
+use tracer_ebpf::{Class, Cookie, Kind, Operand, PairRecord, SyncRecord, TOUCH_GROUPS, Touch};
+
+use crate::{
+    debug_log,
+    emit::{access_header, count_lost, frames, submit, traced_at},
+    epoch,
+    registers::registers,
+    thread::layout,
+};
+
+/// What is touched at each site.
+#[map]
+static TOUCHES: HashMap<u32, Touch> =
+    HashMap::with_max_entries(1 << 18, aya_ebpf::bindings::BPF_F_NO_PREALLOC);
+
+/// What the hits of each group have cost so far.
+#[map]
+static COSTS: PerCpuArray<u64> = PerCpuArray::with_max_entries(TOUCH_GROUPS, 0);
+
+/// The zero and the direction flag.
+const ZERO: u64 = 1 << 6;
+const DOWNWARDS: u64 = 1 << 10;
+
+/// Where the registers tell what an instruction nearby touches, or has touched.
+///
+/// Kernel: 5.15 (cookies), 6.6 as `uprobe_multi`.
+#[uprobe]
+pub fn touch(ctx: ProbeContext) -> u32 {
+    // SAFETY: the context is this program's own.
+    let site = Cookie(unsafe { bpf_get_attach_cookie(ctx.as_ptr()) }).site();
+    let Some(tid) = traced_at(site) else { return 0 };
+    // SAFETY: nobody writes a descriptor once its probe is attached.
+    let Some(touch) = (unsafe { TOUCHES.get(site) }) else { return 0 };
+    if let Some(costs) = COSTS.get_ptr_mut(u32::from(touch.group) % TOUCH_GROUPS) {
+        // SAFETY: this CPU's own number; one hit that is not counted does not matter.
+        unsafe { *costs += u64::from(touch.cost) };
+    }
+    // SAFETY: the kernel hands a valid `pt_regs`.
+    let regs = unsafe { &*ctx.regs };
+    let registers = registers(regs);
+    let mut base = registers[usize::from(touch.base & 31)];
+    if touch.flags & Touch::INDIRECT != 0 {
+        let kept = base.wrapping_add(i64::from(touch.slot) as u64);
+        // SAFETY: the helper checks the address.
+        let Ok(pointer) = (unsafe { bpf_probe_read_user(kept as *const u64) }) else {
+            count_lost(Class::Access);
+            return 0;
+        };
+        base = pointer;
+    }
+    let index = registers[usize::from(touch.index & 31)] << (touch.scale & 3);
+    let address = base.wrapping_add(index).wrapping_add(touch.displacement as u64);
+    let mut bytes = u64::from(touch.size);
+    if touch.rounds != Operand::NONE as u8 {
+        bytes *= registers[usize::from(touch.rounds & 31)] & 0xffff_ffff;
+        if regs.eflags & DOWNWARDS != 0 {
+            count_lost(Class::Access);
+            return 0;
+        }
+    }
+    if bytes == 0 || is_on_own_stack(regs.rsp, address) {
+        return 0;
+    }
+    let mut done = touch.flags & (Touch::READ | Touch::WRITE | Touch::ATOMIC);
+    if touch.flags & Touch::WRITES_IF_ZERO != 0 && regs.eflags & ZERO == 0 {
+        done = Touch::READ;
+    }
+    if !epoch::is_new(tid, address, bytes, done) {
+        return 0;
+    }
+    debug_log!(&ctx, "touch: site {} address {:x} tid {}", site, address, tid);
+    let call = SyncRecord {
+        header: access_header(Kind::Touch as u16, done.into(), tid, site),
+        object: address,
+        sp: regs.rsp,
+        frames: frames(regs.rip, regs.rsp, regs.rbp),
+    };
+    submit(Class::Access, PairRecord { call, second: bytes });
+    0
+}
+
+/// How far a stack reaches at most, in bytes.
+const MAX_STACK: u64 = 1 << 26;
+
+/// How far below the stack pointer functions that call nothing may keep things.
+const RED_ZONE: u64 = 128;
+
+/// Whether an address is on the stack of the thread itself: between its stack pointer and what lies above its stack. For
+/// the first thread that is where the kernel began it, for others their thread pointer, in glibc and in musl.
+#[inline(always)]
+fn is_on_own_stack(sp: u64, address: u64) -> bool {
+    let above = address.wrapping_sub(sp.wrapping_sub(RED_ZONE));
+    if above > MAX_STACK + RED_ZONE {
+        return false;
+    }
+    let layout = layout();
+    // SAFETY: the helper has no conditions.
+    let task = unsafe { bpf_get_current_task() };
+    let read = |at: u64| {
+        // SAFETY: the helper checks the address.
+        unsafe { bpf_probe_read_kernel(at as *const u64) }.unwrap_or(0)
+    };
+    let is_below = |top: u64| sp < top && top - sp <= MAX_STACK && address < top;
+    is_below(read(task + u64::from(layout.task_fsbase)))
+        || is_below(read(read(task + u64::from(layout.task_mm)) + u64::from(layout.mm_start_stack)))
+}

@@ -1,0 +1,47 @@
+//! What the programs in the kernel are told of instructions that touch memory.
+
+use aya::maps::PerCpuArray;
+use tracer_ebpf::{Cookie, TOUCH_GROUPS, Touch, symbols};
+
+use super::{Kernel, KernelError, ProbePoint};
+use crate::sys::bpf::Setting;
+
+impl Kernel {
+    /// Tells what the probes beside instructions are to look at, before they fire.
+    pub(super) fn describe_touches(&mut self, points: &[ProbePoint]) -> Result<(), KernelError> {
+        if points.iter().all(|point| point.touch.is_none()) {
+            return Ok(());
+        }
+        let mut groups = self.touch_groups;
+        let mut touches = self.map_of::<u32, Setting<Touch>>(symbols::TOUCHES)?;
+        for point in points {
+            let Some(touch) = point.touch else { continue };
+            groups = groups.max(u32::from(touch.group) + 1);
+            let told = touches.insert(Cookie(point.cookie).site(), Setting(touch), 0);
+            told.map_err(|error| KernelError::Refused(error.to_string()))?;
+        }
+        self.touch_groups = groups.min(TOUCH_GROUPS);
+        Ok(())
+    }
+
+    /// What the probes of each group have cost so far, in nanoseconds.
+    #[must_use]
+    pub fn touch_costs(&self) -> Vec<u64> {
+        let costs: Option<PerCpuArray<_, u64>> =
+            self.ebpf.map(symbols::COSTS).and_then(|map| PerCpuArray::try_from(map).ok());
+        let cost = |group: u32| {
+            let values = costs.as_ref()?.get(&group, 0).ok()?;
+            Some(values.iter().sum::<u64>() * 100)
+        };
+        (0..self.touch_groups).map(|group| cost(group).unwrap_or(0)).collect()
+    }
+
+    /// Forgets what was told of probes that are detached. `points` are those of one plan.
+    pub(super) fn forget_touches(&mut self, points: &[(u32, ProbePoint)]) {
+        let Ok(mut touches) = self.map_of::<u32, Setting<Touch>>(symbols::TOUCHES) else { return };
+        for (_, point) in points.iter().filter(|(_, point)| point.touch.is_some()) {
+            // What is not there was not told.
+            let _ = touches.remove(&Cookie(point.cookie).site());
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! Memory as the checker's variables. The bytes that were touched are divided into cells, each a variable in one life of
+//! its memory; which block of memory an address is in is kept in `blocks`. Nothing here knows records, locks or names.
+//!
+//! Two accesses are of one variable where they share bytes, and only there: when something touches a part of a cell,
+//! the cell is split, and both parts keep its past. Untouched memory has no cells, and one access makes one cell,
+//! however large: splitting comes later, if ever.
+//!
+//! A cell ends when its memory is freed, unmapped, or given out again. Its id is used again if only one thread has ever
+//! touched it: then nothing depends on it, and no finding can name it. So a program that allocates and frees memory
+//! that is not shared needs no more ids than it has cells at a time.
+
+mod blocks;
+#[cfg(test)]
+mod tests;
+
+use std::{collections::BTreeMap, ops::Range};
+
+use checker::event::{Op, ThreadId, VarId};
+
+use self::blocks::Blocks;
+pub use self::blocks::{Block, Origin};
+
+/// How many cells are found without a search.
+const RECENT: usize = 1 << 12;
+
+/// In place of a thread: none, and more than one.
+const NOBODY: u32 = u32::MAX;
+const SEVERAL: u32 = u32::MAX - 1;
+
+/// In place of the number of a block that has ended: the cell has not, or was in none.
+const LIVES: u32 = u32::MAX;
+const NOWHERE: u32 = u32::MAX - 1;
+
+/// In place of the number of a watched range.
+const UNWATCHED: u32 = u32::MAX;
+
+/// What a variable is or was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cell<'a> {
+    /// Its first byte, a process address.
+    pub address: u64,
+    /// Its length in bytes.
+    pub length: u64,
+    /// The block that it is a part of.
+    pub block: Option<&'a Block>,
+    /// The number of the watched range that it was accessed by.
+    pub watch: Option<usize>,
+}
+
+/// A cell that has not ended, where cells are ordered by their addresses.
+#[derive(Clone, Copy, Debug)]
+struct Live {
+    length: u64,
+    variable: VarId,
+}
+
+/// What is kept of a variable.
+#[derive(Clone, Copy, Debug)]
+struct Kept {
+    address: u64,
+    length: u64,
+    /// The thread that has touched it, `NOBODY` or `SEVERAL`.
+    toucher: u32,
+    /// The block that it ended with, `LIVES` or `NOWHERE`.
+    block: u32,
+    watch: u32,
+}
+
+/// A cell that was touched as a whole not long ago.
+#[derive(Clone, Copy, Debug)]
+struct Recent {
+    address: u64,
+    /// 0 when there is none.
+    length: u64,
+    variable: VarId,
+}
+
+const NONE: Recent = Recent { address: 0, length: 0, variable: VarId(0) };
+
+/// The memory of a process.
+#[derive(Debug)]
+pub struct Memory {
+    cells: BTreeMap<u64, Live>,
+    /// By variable.
+    kept: Vec<Kept>,
+    unused: Vec<VarId>,
+    blocks: Blocks,
+    recent: Box<[Recent]>,
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self {
+            cells: BTreeMap::new(),
+            kept: Vec::new(),
+            unused: Vec::new(),
+            blocks: Blocks::default(),
+            recent: vec![NONE; RECENT].into_boxed_slice(),
+        }
+    }
+}
+
+impl Memory {
+    /// Adds to `variables` those that together are exactly the `size` bytes at `address`, for an access by `thread`.
+    /// `sink` gets what has to come before the access.
+    pub fn touch(
+        &mut self,
+        thread: ThreadId,
+        address: u64,
+        size: u64,
+        sink: &mut impl FnMut(Op),
+        variables: &mut Vec<VarId>,
+    ) {
+        let recent = self.recent[place(address)];
+        if recent.length == size && recent.address == address && size > 0 {
+            self.kept[recent.variable.index()].touched_by(thread);
+            variables.push(recent.variable);
+            return;
+        }
+        let end = address.saturating_add(size);
+        self.split_at(address, sink);
+        self.split_at(end, sink);
+        let first = variables.len();
+        let mut at = address;
+        while at < end {
+            let next = self.cells.range(at..end).next().map(|(&start, &live)| (start, live));
+            let (length, variable) = match next {
+                Some((start, live)) if start == at => (live.length, live.variable),
+                Some((start, _)) => (start - at, self.new_cell(at, start - at)),
+                None => (end - at, self.new_cell(at, end - at)),
+            };
+            self.kept[variable.index()].touched_by(thread);
+            variables.push(variable);
+            at += length;
+        }
+        if let &[variable] = &variables[first..] {
+            self.recent[place(address)] = Recent { address, length: size, variable };
+        }
+    }
+
+    /// The variable was accessed by way of a watched range.
+    pub fn watched(&mut self, variable: VarId, watch: usize) {
+        if let Some(kept) = self.kept.get_mut(variable.index()) {
+            kept.watch = watch as u32;
+        }
+    }
+
+    /// A block was given out: whatever its memory was before has ended, also if that was not seen.
+    pub fn allocated(&mut self, block: Block, sink: &mut impl FnMut(Op)) {
+        self.forget(block.range(), sink);
+        self.blocks.add(block);
+    }
+
+    /// The block that begins at an address is given back, or so many bytes of it. Returns the range that ends.
+    ///
+    /// Of a block that is not known the size is not either. Its cells live on until their memory is given out again.
+    pub fn freed(
+        &mut self,
+        address: u64,
+        size: Option<u64>,
+        sink: &mut impl FnMut(Op),
+    ) -> Option<Range<u64>> {
+        let range = match size {
+            Some(size) => address..address.saturating_add(size),
+            None => self.blocks.beginning_at(address)?.range(),
+        };
+        self.forget(range.clone(), sink);
+        match size {
+            Some(_) => self.blocks.cut_out(&range),
+            None => self.blocks.remove(address),
+        }
+        Some(range)
+    }
+
+    /// A range is memory no more.
+    pub fn unmapped(&mut self, range: &Range<u64>, sink: &mut impl FnMut(Op)) {
+        self.forget(range.clone(), sink);
+        self.blocks.cut_out(range);
+    }
+
+    /// The stack of a thread that is to start: below its thread pointer, in the memory that was mapped or allocated for
+    /// it. Where that was not seen, as much as stacks have by default. Whatever was there before has ended: the C
+    /// library gives out the stacks of threads that have ended, and that is not seen otherwise.
+    ///
+    /// Returns what is taken for the stack.
+    pub fn stack_begins(
+        &mut self,
+        thread: ThreadId,
+        pointer: u64,
+        sink: &mut impl FnMut(Op),
+    ) -> Range<u64> {
+        let range = self.blocks.around_stack(pointer);
+        self.forget(range.clone(), sink);
+        self.blocks.add_stack(thread, range.clone());
+        range
+    }
+
+    /// What a variable is, or was.
+    #[must_use]
+    pub fn cell(&self, variable: VarId) -> Option<Cell<'_>> {
+        let kept = self.kept.get(variable.index())?;
+        let block = match kept.block {
+            LIVES => self.blocks.around(kept.address),
+            NOWHERE => None,
+            ended => self.blocks.ended(ended),
+        };
+        let watch = (kept.watch != UNWATCHED).then_some(kept.watch as usize);
+        Some(Cell { address: kept.address, length: kept.length, block, watch })
+    }
+
+    /// The innermost block that an address is in now.
+    #[must_use]
+    pub fn block(&self, address: u64) -> Option<&Block> {
+        self.blocks.around(address)
+    }
+
+    /// The allocated block that begins at an address.
+    #[must_use]
+    pub fn block_at(&self, address: u64) -> Option<&Block> {
+        self.blocks.beginning_at(address)
+    }
+
+    /// How many ids have been given out.
+    #[must_use]
+    pub fn variable_count(&self) -> usize {
+        self.kept.len()
+    }
+
+    fn new_cell(&mut self, address: u64, length: u64) -> VarId {
+        let kept = Kept { address, length, toucher: NOBODY, block: LIVES, watch: UNWATCHED };
+        self.insert(address, kept)
+    }
+
+    fn insert(&mut self, address: u64, kept: Kept) -> VarId {
+        let variable = match self.unused.pop() {
+            Some(variable) => {
+                self.kept[variable.index()] = kept;
+                variable
+            }
+            None => {
+                self.kept.push(kept);
+                VarId((self.kept.len() - 1) as u32)
+            }
+        };
+        self.cells.insert(address, Live { length: kept.length, variable });
+        variable
+    }
+
+    /// The cell that begins before an address and ends behind it.
+    fn across(&self, address: u64) -> Option<(u64, Live)> {
+        let (&start, &live) = self.cells.range(..address).next_back()?;
+        (start + live.length > address).then_some((start, live))
+    }
+
+    /// Makes two cells of one that an address is inside of.
+    fn split_at(&mut self, address: u64, sink: &mut impl FnMut(Op)) {
+        let Some((start, Live { length, variable })) = self.across(address) else { return };
+        self.resize(start, address - start);
+        let kept = self.kept[variable.index()];
+        let part = self.insert(address, Kept { address, length: start + length - address, ..kept });
+        sink(Op::Split { from: variable, to: part });
+    }
+
+    /// Gives a cell another length.
+    fn resize(&mut self, start: u64, length: u64) {
+        let Some(live) = self.cells.get_mut(&start) else { return };
+        live.length = length;
+        self.kept[live.variable.index()].length = length;
+        self.not_recent(start);
+    }
+
+    fn not_recent(&mut self, start: u64) {
+        let recent = &mut self.recent[place(start)];
+        if recent.address == start {
+            *recent = NONE;
+        }
+    }
+
+    /// Ends the lives of all cells in a range. Of those that reach beyond it, what is outside stays.
+    fn forget(&mut self, range: Range<u64>, sink: &mut impl FnMut(Op)) {
+        if range.is_empty() {
+            return;
+        }
+        if let Some((start, Live { length, .. })) = self.across(range.start) {
+            if start + length > range.end {
+                self.split_at(range.end, sink);
+            }
+            self.resize(start, range.start - start);
+        }
+        // Of a cell across the end it is the first part that ends; the rest keeps the id.
+        if let Some((start, Live { length, variable })) = self.across(range.end) {
+            self.cells.remove(&start);
+            self.not_recent(start);
+            let (address, length) = (range.end, start + length - range.end);
+            self.cells.insert(address, Live { length, variable });
+            let kept = &mut self.kept[variable.index()];
+            (kept.address, kept.length) = (address, length);
+        }
+        while let Some((&start, &Live { variable, .. })) = self.cells.range(range.clone()).next() {
+            self.cells.remove(&start);
+            self.not_recent(start);
+            sink(Op::Free(variable));
+            let kept = &mut self.kept[variable.index()];
+            if kept.toucher == SEVERAL {
+                kept.block = self.blocks.end_of(start).unwrap_or(NOWHERE);
+            } else {
+                kept.block = NOWHERE;
+                self.unused.push(variable);
+            }
+        }
+    }
+}
+
+impl Kept {
+    #[inline]
+    fn touched_by(&mut self, thread: ThreadId) {
+        if self.toucher != thread.0 {
+            self.toucher = if self.toucher == NOBODY { thread.0 } else { SEVERAL };
+        }
+    }
+}
+
+/// Where a cell that begins at an address is kept among the recent ones.
+#[inline]
+const fn place(address: u64) -> usize {
+    (address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 52) as usize % RECENT
+}

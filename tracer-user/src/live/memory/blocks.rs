@@ -1,0 +1,147 @@
+//! Which block an address is in: what was allocated or mapped, where and by whom. Blocks nest: an allocator's are in
+//! memory that it has mapped, and so are stacks. What is touched of them is not known here.
+
+use std::{collections::BTreeMap, ops::Range};
+
+use checker::event::{LocationId, ThreadId};
+
+/// How much memory a stack is taken to have when the mapping that it is in is not known: what Linux gives by default.
+const STACK: u64 = 8 << 20;
+
+/// Where a block comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// An allocator gave it out at this place in the code.
+    Allocated(LocationId),
+    /// It was mapped there.
+    Mapped(LocationId),
+    /// It is the stack of the thread.
+    Stack,
+}
+
+/// A block of memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// Its first byte, a process address.
+    pub address: u64,
+    /// Its size in bytes.
+    pub size: u64,
+    /// The thread that asked for it; of a stack, the thread that has it.
+    pub thread: ThreadId,
+    /// Where it comes from.
+    pub origin: Origin,
+}
+
+impl Block {
+    /// Its addresses.
+    #[must_use]
+    pub const fn range(&self) -> Range<u64> {
+        self.address..self.address.saturating_add(self.size)
+    }
+}
+
+/// Blocks that do not overlap, by their addresses.
+#[derive(Debug, Default)]
+struct Layer(BTreeMap<u64, Block>);
+
+impl Layer {
+    fn around(&self, address: u64) -> Option<&Block> {
+        let (_, block) = self.0.range(..=address).next_back()?;
+        block.range().contains(&address).then_some(block)
+    }
+
+    /// Takes a range out; what blocks have outside of it stays when they can be `divided`.
+    fn cut_out(&mut self, range: &Range<u64>, divided: bool) {
+        while let Some((&start, &block)) = self.0.range(..range.end).next_back() {
+            let end = block.range().end;
+            if end <= range.start {
+                return;
+            }
+            self.0.remove(&start);
+            if divided && end > range.end {
+                let rest = Block { address: range.end, size: end - range.end, ..block };
+                self.0.insert(rest.address, rest);
+            }
+            if divided && start < range.start {
+                self.0.insert(start, Block { size: range.start - start, ..block });
+                return;
+            }
+        }
+    }
+}
+
+/// All blocks of a process.
+#[derive(Debug, Default)]
+pub(super) struct Blocks {
+    stacks: Layer,
+    allocated: Layer,
+    mapped: Layer,
+    /// Those that have ended and that a finding may name.
+    ended: Vec<Block>,
+}
+
+impl Blocks {
+    /// The innermost block around an address.
+    pub(super) fn around(&self, address: u64) -> Option<&Block> {
+        let layers = [&self.stacks, &self.allocated, &self.mapped];
+        layers.into_iter().find_map(|layer| layer.around(address))
+    }
+
+    /// The allocated block that begins at an address.
+    pub(super) fn beginning_at(&self, address: u64) -> Option<&Block> {
+        self.allocated.0.get(&address)
+    }
+
+    /// Adds a block, in place of all that was there on its level or inside of it.
+    pub(super) fn add(&mut self, block: Block) {
+        self.stacks.cut_out(&block.range(), false);
+        self.allocated.cut_out(&block.range(), false);
+        if matches!(block.origin, Origin::Mapped(_)) {
+            self.mapped.cut_out(&block.range(), true);
+            self.mapped.0.insert(block.address, block);
+        } else {
+            self.allocated.0.insert(block.address, block);
+        }
+    }
+
+    /// Adds a stack.
+    pub(super) fn add_stack(&mut self, thread: ThreadId, range: Range<u64>) {
+        self.stacks.cut_out(&range, false);
+        let (address, size) = (range.start, range.end - range.start);
+        self.stacks.0.insert(address, Block { address, size, thread, origin: Origin::Stack });
+    }
+
+    /// The allocated block that begins at an address is no more.
+    pub(super) fn remove(&mut self, address: u64) {
+        if let Some(block) = self.allocated.0.remove(&address) {
+            self.stacks.cut_out(&block.range(), false);
+        }
+    }
+
+    /// There are no blocks in a range any more.
+    pub(super) fn cut_out(&mut self, range: &Range<u64>) {
+        self.stacks.cut_out(range, false);
+        self.allocated.cut_out(range, false);
+        self.mapped.cut_out(range, true);
+    }
+
+    /// The memory for the stack of a thread with this thread pointer.
+    pub(super) fn around_stack(&self, pointer: u64) -> Range<u64> {
+        let layers = [&self.allocated, &self.mapped];
+        let block = layers.into_iter().find_map(|layer| layer.around(pointer));
+        block.map_or(pointer.saturating_sub(STACK)..pointer.saturating_add(1), Block::range)
+    }
+
+    /// The number of the block around an address, to be asked for after its end.
+    pub(super) fn end_of(&mut self, address: u64) -> Option<u32> {
+        let block = *self.around(address)?;
+        if self.ended.last() != Some(&block) {
+            self.ended.push(block);
+        }
+        Some((self.ended.len() - 1) as u32)
+    }
+
+    pub(super) fn ended(&self, number: u32) -> Option<&Block> {
+        self.ended.get(number as usize)
+    }
+}

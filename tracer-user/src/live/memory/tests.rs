@@ -1,0 +1,276 @@
+//! Memory against a model of single bytes, and what the model does not tell: which ids are used again, and names.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use checker::event::LocationId;
+
+use super::*;
+
+const ONE: ThreadId = ThreadId(1);
+const TWO: ThreadId = ThreadId(2);
+
+/// Memory with a checker's view of it: what each variable has seen.
+#[derive(Default)]
+struct World {
+    memory: Memory,
+    ops: Vec<Op>,
+    seen: BTreeMap<VarId, BTreeSet<u32>>,
+    next: u32,
+}
+
+impl World {
+    fn consume(&mut self) {
+        for op in &self.ops {
+            match *op {
+                Op::Split { from, to } => {
+                    let past = self.seen.get(&from).cloned().unwrap_or_default();
+                    self.seen.insert(to, past);
+                }
+                Op::Free(variable) => drop(self.seen.remove(&variable)),
+                _ => panic!("{op:?}"),
+            }
+        }
+    }
+
+    fn touch(&mut self, thread: ThreadId, address: u64, size: u64) -> Vec<VarId> {
+        self.ops.clear();
+        let mut variables = Vec::new();
+        self.memory.touch(thread, address, size, &mut |op| self.ops.push(op), &mut variables);
+        self.consume();
+        self.next += 1;
+        for &variable in &variables {
+            self.seen.entry(variable).or_default().insert(self.next);
+        }
+        variables
+    }
+
+    fn allocated(&mut self, address: u64, size: u64, thread: ThreadId) {
+        self.ops.clear();
+        let origin = Origin::Allocated(LocationId(7));
+        let block = Block { address, size, thread, origin };
+        self.memory.allocated(block, &mut |op| self.ops.push(op));
+        self.consume();
+    }
+
+    fn mapped(&mut self, address: u64, size: u64) {
+        let block = Block { address, size, thread: ONE, origin: Origin::Mapped(LocationId(8)) };
+        self.memory.allocated(block, &mut |op| self.ops.push(op));
+    }
+
+    fn freed(&mut self, address: u64, size: Option<u64>) -> Option<Range<u64>> {
+        self.ops.clear();
+        let range = self.memory.freed(address, size, &mut |op| self.ops.push(op));
+        self.consume();
+        range
+    }
+
+    /// What the variables of a range are: their addresses and lengths.
+    fn cells(&self, variables: &[VarId]) -> Vec<(u64, u64)> {
+        let cell = |&variable| self.memory.cell(variable).map(|cell| (cell.address, cell.length));
+        variables.iter().filter_map(cell).collect()
+    }
+}
+
+#[test]
+fn an_access_of_a_part_splits_the_whole() {
+    let mut world = World::default();
+    assert_eq!(world.touch(ONE, 0x1000, 8), [VarId(0)]);
+    assert_eq!(world.touch(ONE, 0x1000, 8), [VarId(0)]);
+    assert_eq!(world.touch(TWO, 0x1004, 2), [VarId(1)]);
+    let split = |from, to| Op::Split { from: VarId(from), to: VarId(to) };
+    assert_eq!(world.ops, [split(0, 1), split(1, 2)]);
+    let whole = world.touch(ONE, 0x1000, 8);
+    assert_eq!(whole, [VarId(0), VarId(1), VarId(2)]);
+    assert_eq!(world.cells(&whole), [(0x1000, 4), (0x1004, 2), (0x1006, 2)]);
+    assert_eq!(world.ops, []);
+    // What lies between known cells is one of its own.
+    let around = world.touch(ONE, 0xffc, 16);
+    assert_eq!(
+        world.cells(&around),
+        [(0xffc, 4), (0x1000, 4), (0x1004, 2), (0x1006, 2), (0x1008, 4)]
+    );
+}
+
+#[test]
+fn a_large_access_is_one_cell_until_a_part_is_touched() {
+    let mut world = World::default();
+    assert_eq!(world.touch(ONE, 0x10_0000, 1 << 20), [VarId(0)]);
+    assert_eq!(world.memory.variable_count(), 1);
+    assert_eq!(world.touch(TWO, 0x10_8000, 8).len(), 1);
+    assert_eq!(world.touch(TWO, 0x10_0000, 1 << 20).len(), 3);
+    // To the end of the address space, and nothing.
+    assert_eq!(world.touch(ONE, u64::MAX - 3, 8).len(), 1);
+    assert_eq!(world.touch(ONE, 0x5000, 0), []);
+}
+
+#[test]
+fn ids_of_memory_that_one_thread_has_touched_are_used_again() {
+    let mut world = World::default();
+    for round in 0..1000 {
+        let thread = ThreadId(round % 7);
+        let address = 0x1000 * u64::from(round % 10);
+        world.allocated(address, 64, thread);
+        world.touch(thread, address, 8);
+        world.touch(thread, address + 4, 1);
+        // Whoever gives it back has not touched it.
+        assert_eq!(world.freed(address, None), Some(address..address + 64));
+        assert_eq!(world.ops.len(), 3);
+    }
+    assert_eq!(world.memory.variable_count(), 3);
+    assert_eq!(world.memory.block(0x1000), None);
+
+    world.allocated(0x1000, 64, ONE);
+    let shared = world.touch(ONE, 0x1000, 8);
+    assert_eq!(world.touch(TWO, 0x1000, 8), shared);
+    world.freed(0x1000, None);
+    world.allocated(0x1000, 32, TWO);
+    let next = world.touch(TWO, 0x1000, 8);
+    assert_ne!(next, shared);
+    // Both can be named.
+    let size = |variable| world.memory.cell(variable).unwrap().block.unwrap().size;
+    assert_eq!((size(shared[0]), size(next[0])), (64, 32));
+}
+
+#[test]
+fn memory_that_is_given_out_again_is_other_memory() {
+    let mut world = World::default();
+    // Its start was not seen, nor is its end.
+    let first = world.touch(ONE, 0x1000, 8);
+    assert_eq!(world.freed(0x1000, None), None);
+    assert_eq!(world.ops, []);
+    world.allocated(0x1000, 16, TWO);
+    assert_eq!(world.ops, [Op::Free(first[0])]);
+    // Blocks that begin or end in the middle of one that was not seen to end.
+    world.touch(TWO, 0x1000, 8);
+    world.allocated(0x1004, 16, ONE);
+    assert_eq!(world.memory.block(0x1000), None);
+    assert_eq!(world.touch(TWO, 0x1000, 8).len(), 2);
+}
+
+#[test]
+fn what_lies_outside_of_a_range_that_ends_lives_on() {
+    let mut world = World::default();
+    let whole = world.touch(ONE, 0x1000, 0x3000);
+    world.touch(TWO, 0x1000, 0x3000);
+    // From the middle, of one page.
+    assert_eq!(world.freed(0x2000, Some(0x1000)), Some(0x2000..0x3000));
+    assert_eq!(world.ops, [Op::Split { from: whole[0], to: VarId(1) }]);
+    let now = world.touch(ONE, 0x1000, 0x3000);
+    assert_eq!(world.cells(&now), [(0x1000, 0x1000), (0x2000, 0x1000), (0x3000, 0x1000)]);
+    assert_eq!(world.seen[&now[0]], BTreeSet::from([1, 2, 3]));
+    assert_eq!(world.seen[&now[1]], BTreeSet::from([3]));
+    assert_eq!(world.seen[&now[2]], BTreeSet::from([1, 2, 3]));
+    // The first half of the first, and the last half of the last.
+    world.freed(0x800, Some(0x1000));
+    world.freed(0x3800, Some(0x1000));
+    assert_eq!(world.ops, []);
+    assert_eq!(world.cells(&now), [(0x1800, 0x800), (0x2000, 0x1000), (0x3000, 0x800)]);
+}
+
+#[test]
+fn blocks_nest() {
+    let mut world = World::default();
+    world.mapped(0x10_0000, 0x10_0000);
+    world.allocated(0x10_0010, 48, TWO);
+    let block = |world: &World, address| world.memory.block(address).map(|block| block.size);
+    assert_eq!(block(&world, 0x10_0018), Some(48));
+    assert_eq!(block(&world, 0x10_0040), Some(0x10_0000));
+    // A part of the mapping goes.
+    world.freed(0x10_0000, Some(0x1000));
+    assert_eq!(block(&world, 0x10_0018), None);
+    assert_eq!(block(&world, 0x10_1000), Some(0xf_f000));
+    world.freed(0x18_0000, Some(0x1000));
+    assert_eq!(block(&world, 0x10_1000), Some(0x7_f000));
+    assert_eq!(block(&world, 0x18_0000), None);
+    assert_eq!(block(&world, 0x18_1000), Some(0x7_f000));
+}
+
+#[test]
+fn a_stack_is_new_for_each_thread() {
+    let mut world = World::default();
+    world.mapped(0x10_0000, 0x10_0000);
+    let begin = |world: &mut World, thread, pointer| {
+        world.ops.clear();
+        world.memory.stack_begins(thread, pointer, &mut |op| world.ops.push(op));
+        world.ops.clone()
+    };
+    assert_eq!(begin(&mut world, ONE, 0x1f_f000), []);
+    let local = world.touch(ONE, 0x1f_e000, 8);
+    world.touch(TWO, 0x1f_e000, 8);
+    assert_eq!(begin(&mut world, TWO, 0x1f_f000), [Op::Free(local[0])]);
+    let cell = world.memory.cell(local[0]).unwrap();
+    assert_eq!(cell.block.map(|block| (block.origin, block.thread)), Some((Origin::Stack, ONE)));
+    assert_eq!(world.memory.block(0x10_0000).map(|block| block.thread), Some(TWO));
+    // Nothing is known of where this one is.
+    let far = world.touch(ONE, 0x7f00_0000_0000 - 0x1000, 8);
+    assert_eq!(begin(&mut world, TWO, 0x7f00_0000_0000), [Op::Free(far[0])]);
+    // The mapping goes, and the stacks with it.
+    world.freed(0x10_0000, Some(0x10_0000));
+    assert_eq!(world.memory.block(0x1f_f000), None);
+}
+
+#[test]
+fn watched_ranges_are_known_by_their_cells() {
+    let mut world = World::default();
+    let cell = world.touch(ONE, 0x1000, 8)[0];
+    assert_eq!(world.memory.cell(cell).unwrap().watch, None);
+    world.memory.watched(cell, 3);
+    assert_eq!(world.memory.cell(cell).unwrap().watch, Some(3));
+    let part = world.touch(ONE, 0x1004, 4)[0];
+    assert_eq!(world.memory.cell(part).unwrap().watch, Some(3));
+    assert_eq!(world.memory.cell(VarId(9)), None);
+}
+
+/// For each byte what has touched it since its memory began; whatever happens, the variables of an access say the same.
+#[test]
+fn variables_agree_with_single_bytes() {
+    const BYTES: u64 = 256;
+    let mut random = 0x2545_f491_4f6c_dd1d_u64;
+    let mut next = |limit: u64| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        random % limit
+    };
+    for _ in 0..200 {
+        let mut world = World::default();
+        let mut bytes: Vec<BTreeSet<u32>> = vec![BTreeSet::new(); BYTES as usize];
+        for _ in 0..300 {
+            let thread = ThreadId(next(3) as u32);
+            let address = next(BYTES);
+            let largest = (BYTES - address).min([8, 64][next(2) as usize]);
+            let size = 1 + next(largest);
+            let range = address as usize..(address + size) as usize;
+            match next(8) {
+                0 => {
+                    world.allocated(address, size, thread);
+                    bytes[range].fill_with(BTreeSet::new);
+                }
+                1 => {
+                    world.freed(address, Some(size));
+                    bytes[range].fill_with(BTreeSet::new);
+                }
+                2 => {
+                    if let Some(range) = world.freed(address, None) {
+                        bytes[range.start as usize..range.end as usize].fill_with(BTreeSet::new);
+                    }
+                }
+                _ => {
+                    let variables = world.touch(thread, address, size);
+                    bytes[range].iter_mut().for_each(|byte| {
+                        byte.insert(world.next);
+                    });
+                    let mut at = address;
+                    for (cell, variable) in world.cells(&variables).into_iter().zip(&variables) {
+                        assert_eq!(cell.0, at);
+                        for byte in &bytes[at as usize..(at + cell.1) as usize] {
+                            assert_eq!(byte, &world.seen[variable]);
+                        }
+                        at += cell.1;
+                    }
+                    assert_eq!(at, address + size);
+                }
+            }
+        }
+    }
+}

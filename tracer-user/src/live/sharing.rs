@@ -1,0 +1,136 @@
+//! Which memory is worth a watchpoint: what threads share, as far as that was seen.
+
+use std::{collections::BTreeMap, ops::Range};
+
+use checker::event::ThreadId;
+use rustc_hash::FxHashMap;
+
+/// Words that are kept at most; when there are more, those that one thread has touched are forgotten.
+const MAX_WORDS: usize = 1 << 14;
+
+/// What was seen of eight bytes at a multiple of eight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Word {
+    /// Who touched it first.
+    first: ThreadId,
+    /// Whether another one did as well.
+    pub is_shared: bool,
+    /// Whether somebody wrote.
+    pub is_written: bool,
+    /// The least that was touched at once: its offset and its length in bytes.
+    least: (u8, u8),
+}
+
+/// What was seen of all words.
+#[derive(Debug, Default)]
+pub struct Sharing {
+    words: FxHashMap<u64, Word>,
+}
+
+impl Sharing {
+    /// A thread has touched memory.
+    pub fn touched(&mut self, thread: ThreadId, address: u64, bytes: u64, writes: bool) {
+        /// Of longer accesses only so much counts.
+        const MAX_BYTES: u64 = 64;
+        let end = address.saturating_add(bytes.min(MAX_BYTES));
+        let mut at = address;
+        while at < end {
+            let start = at & !7;
+            let stop = end.min(start + 8);
+            let touched = ((at - start) as u8, (stop - at) as u8);
+            let word = self.words.entry(start).or_insert(Word {
+                first: thread,
+                is_shared: false,
+                is_written: false,
+                least: touched,
+            });
+            word.is_shared |= word.first != thread;
+            word.is_written |= writes;
+            if touched.1 < word.least.1 {
+                word.least = touched;
+            }
+            at = stop;
+        }
+        if self.words.len() > MAX_WORDS {
+            self.words.retain(|_, word| word.is_shared);
+            // All shared: no telling which matters.
+            if self.words.len() > MAX_WORDS / 2 {
+                self.words.clear();
+            }
+        }
+    }
+
+    /// Memory was given back.
+    pub fn forget(&mut self, &Range { start, end }: &Range<u64>) {
+        if end - start > 8 * self.words.len() as u64 {
+            self.words.retain(|&word, _| word + 8 <= start || word >= end);
+            return;
+        }
+        let mut word = start & !7;
+        while word < end {
+            self.words.remove(&word);
+            word += 8;
+        }
+    }
+
+    /// Whether more than one thread has touched what is at an address.
+    #[must_use]
+    pub fn is_shared(&self, address: u64) -> bool {
+        self.words.get(&(address & !7)).is_some_and(|word| word.is_shared)
+    }
+
+    /// What is worth watching, by address: what is written, shared first.
+    #[must_use]
+    pub fn candidates(&self) -> BTreeMap<(bool, u64), Word> {
+        let worth = self.words.iter().filter(|(_, word)| word.is_written);
+        worth.map(|(&address, &word)| ((!word.is_shared, address), word)).collect()
+    }
+}
+
+impl Word {
+    /// The part of the word that a watchpoint is to hold: its offset and length, 1, 2, 4 or 8 and aligned to that.
+    #[must_use]
+    pub fn part(self) -> (u64, u64) {
+        let low = u64::from(self.least.0);
+        let high = u64::from(self.least.0 + self.least.1 - 1);
+        let fits = |length: u64| low / length == high / length;
+        let length = [1, 2, 4, 8].into_iter().find(|&length| fits(length)).unwrap_or(8);
+        (low / length * length, length)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: ThreadId = ThreadId(0);
+    const B: ThreadId = ThreadId(1);
+
+    #[test]
+    fn words_are_shared_by_two_threads_and_worth_watching_when_written() {
+        let mut sharing = Sharing::default();
+        sharing.touched(A, 0x1004, 4, false);
+        sharing.touched(B, 0x1004, 4, false);
+        assert!(sharing.candidates().is_empty(), "nobody writes it");
+        sharing.touched(A, 0x2000, 8, true);
+        sharing.touched(B, 0x1004, 4, true);
+        let found: Vec<(bool, u64)> = sharing.candidates().into_keys().collect();
+        assert_eq!(found, [(false, 0x1000), (true, 0x2000)]);
+        sharing.forget(&(0x1000..0x1008));
+        assert_eq!(sharing.candidates().len(), 1);
+    }
+
+    #[test]
+    fn a_watchpoint_holds_what_was_touched() {
+        let part = |address, bytes| {
+            let mut sharing = Sharing::default();
+            sharing.touched(A, address, bytes, true);
+            sharing.candidates().into_values().next().unwrap().part()
+        };
+        assert_eq!(part(0x1004, 4), (4, 4));
+        assert_eq!(part(0x1006, 1), (6, 1));
+        assert_eq!(part(0x1003, 2), (0, 8), "no aligned range of 2 or 4 bytes has both");
+        assert_eq!(part(0x1001, 2), (0, 4));
+        assert_eq!(part(0x1000, 16), (0, 8));
+    }
+}

@@ -1,0 +1,206 @@
+//! What is known of memory to a source: which variables an access is of, and what it means that blocks are given out
+//! and given back. How memory is divided is decided in `live::memory`.
+
+use std::ops::Range;
+
+use checker::{
+    event::{Event, EventNumber, LocationId, Op, ThreadId, VarId},
+    format::NO_LOCATION,
+};
+use rustc_hash::FxHashMap;
+use tracer_ebpf::{Kind, PairRecord};
+
+use super::{Item, Source, WatchedRange};
+use crate::{
+    live::{
+        location::Location,
+        memory::{Block, Cell, Origin},
+    },
+    probes::plan::SiteKind,
+};
+
+/// The calls that gave memory out and back.
+#[derive(Debug, Default)]
+pub(super) struct MemoryCalls {
+    allocated: u64,
+    freed: u64,
+    /// What each thread gives back in a reallocation, which may fail.
+    reallocating: FxHashMap<ThreadId, Block>,
+}
+
+impl Source {
+    /// Memory is given out, or is about to be given back.
+    pub(super) fn memory_call(
+        &mut self,
+        kind: Kind,
+        record: &PairRecord,
+        sink: &mut impl FnMut(Item),
+    ) {
+        let PairRecord { call, second } = record;
+        let site = self.sites.get(call.header.site as usize).map(|site| &site.kind);
+        let Some(&SiteKind::Allocator { role }) = site else {
+            self.omissions.foreign_records += 1;
+            return;
+        };
+        let thread = self.thread(call.header.tid);
+        let location = self.locations.stack(Location::Call(call.frames), &mut self.symbolizer);
+        self.acts_at(thread, call.sp, sink);
+        self.at(thread, call.sp, sink);
+        let size = if role.is_mapping() { whole_pages(*second) } else { *second };
+        if kind == Kind::Free {
+            self.memory_calls.freed += 1;
+            if role.may_fail()
+                && let Some(block) = self.memory.block_at(call.object)
+            {
+                self.memory_calls.reallocating.insert(thread, *block);
+            }
+            let known = (size > 0).then_some(size);
+            let Self { memory, events, .. } = self;
+            let range =
+                memory.freed(call.object, known, &mut passed_on(events, thread, location, sink));
+            if let Some(range) = range {
+                self.forget_objects(thread, location, &range, sink);
+            }
+            return;
+        }
+        // The old block of a reallocation that has failed lives on.
+        let lives_on = call.header.detail != 0;
+        let before =
+            if role.may_fail() { self.memory_calls.reallocating.remove(&thread) } else { None };
+        let block = match before.filter(|block| lives_on && block.address == call.object) {
+            Some(block) => block,
+            None if lives_on && size == 0 => return,
+            None => {
+                let origin = if role.is_mapping() {
+                    Origin::Mapped(location)
+                } else {
+                    Origin::Allocated(location)
+                };
+                Block { address: call.object, size: size.max(1), thread, origin }
+            }
+        };
+        self.memory_calls.allocated += 1;
+        let Self { memory, events, .. } = self;
+        memory.allocated(block, &mut passed_on(events, thread, location, sink));
+        self.forget_objects(thread, location, &block.range(), sink);
+    }
+
+    /// A thread is to start: its stack is memory that was another thread's, or nobody's.
+    pub(super) fn stack_begins(
+        &mut self,
+        parent: ThreadId,
+        child: ThreadId,
+        pointer: u64,
+        location: LocationId,
+        sink: &mut impl FnMut(Item),
+    ) {
+        if self.threads[child.index()].pthread != Some(pointer) || pointer == 0 {
+            return;
+        }
+        let Self { memory, events, .. } = self;
+        let range =
+            memory.stack_begins(child, pointer, &mut passed_on(events, parent, location, sink));
+        self.forget_objects(parent, location, &range, sink);
+    }
+
+    /// What was kept of a range in another life of its memory is forgotten.
+    fn forget_objects(
+        &mut self,
+        thread: ThreadId,
+        location: LocationId,
+        range: &Range<u64>,
+        sink: &mut impl FnMut(Item),
+    ) {
+        let Self { syncs, events, .. } = self;
+        syncs.forget_memory(range, &mut passed_on(events, thread, location, sink));
+        self.sharing.forget(range);
+        for (index, watch) in self.watches.iter().enumerate() {
+            let (start, end) = (watch.address.0, watch.address.0 + watch.length);
+            if start < range.end && range.start < end && !self.unloaded_watches.contains(&index) {
+                self.last_values[index] = None;
+                if !self.freed_watches.contains(&index) {
+                    self.freed_watches.push(index);
+                }
+            }
+        }
+    }
+
+    /// Makes the variables of a watched range those that are touched now.
+    pub(super) fn touch_watched(
+        &mut self,
+        thread: ThreadId,
+        watch: usize,
+        sink: &mut impl FnMut(Item),
+    ) {
+        let WatchedRange { address, length, .. } = self.watches[watch];
+        self.touch(thread, address.0, length, sink);
+        for &variable in &self.touched {
+            self.memory.watched(variable, watch);
+        }
+    }
+
+    /// Makes the variables of so many bytes at an address those that are touched now.
+    pub(super) fn touch(
+        &mut self,
+        thread: ThreadId,
+        address: u64,
+        size: u64,
+        sink: &mut impl FnMut(Item),
+    ) {
+        let Self { memory, touched, events, .. } = self;
+        touched.clear();
+        let mut divided = passed_on(events, thread, NO_LOCATION, sink);
+        memory.touch(thread, address, size, &mut divided, touched);
+    }
+
+    /// Watched ranges whose memory was given back since the last call, by their numbers: hits from now on are of other
+    /// memory.
+    pub fn take_freed_watches(&mut self) -> Vec<usize> {
+        std::mem::take(&mut self.freed_watches)
+    }
+
+    /// What a variable is, or was.
+    #[must_use]
+    pub fn variable(&self, variable: VarId) -> Option<Cell<'_>> {
+        self.memory.cell(variable)
+    }
+
+    /// The block that an address is in now.
+    #[must_use]
+    pub fn block(&self, address: u64) -> Option<&Block> {
+        self.memory.block(address)
+    }
+
+    /// A watched range, by its number.
+    #[must_use]
+    pub fn watched(&self, number: usize) -> Option<&WatchedRange> {
+        self.watches.get(number)
+    }
+
+    /// How often memory was given out, and given back.
+    #[must_use]
+    pub const fn memory_calls(&self) -> (u64, u64) {
+        (self.memory_calls.allocated, self.memory_calls.freed)
+    }
+}
+
+/// Makes operations events of a thread, and counts them.
+pub(super) fn passed_on(
+    events: &mut EventNumber,
+    thread: ThreadId,
+    location: LocationId,
+    sink: &mut impl FnMut(Item),
+) -> impl FnMut(Op) {
+    move |op| {
+        *events += 1;
+        let nowhere = matches!(op, Op::Split { .. });
+        let location = if nowhere { NO_LOCATION } else { location };
+        sink(Item::Event(Event { thread, op, location }));
+    }
+}
+
+/// Mappings are of whole pages.
+const fn whole_pages(bytes: u64) -> u64 {
+    const PAGE: u64 = 4096;
+    bytes.saturating_add(PAGE - 1) & !(PAGE - 1)
+}

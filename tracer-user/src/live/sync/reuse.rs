@@ -1,0 +1,82 @@
+//! Memory that objects were in and that is given out again, or given back: what is there next are other objects. Many
+//! need no call to begin or end their lives: Rust's locks, `std::mutex`, and whatever is initialised statically.
+
+use std::{collections::BTreeSet, ops::Range};
+
+use checker::event::{LockId, Op};
+
+use super::SyncObjects;
+
+/// Where objects are.
+#[derive(Debug, Default)]
+pub(super) struct Places {
+    /// The addresses of all objects that have ids, but for the latest.
+    addresses: BTreeSet<u64>,
+    /// How many locks and other objects are among them.
+    known: [usize; 2],
+    /// By lock: whether it was forgotten, and nothing was done to it since.
+    forgotten: Vec<bool>,
+}
+
+impl Places {
+    /// Something is done to a lock that has been seen before.
+    #[inline]
+    pub(super) fn used(&mut self, lock: LockId) {
+        if let Some(forgotten) = self.forgotten.get_mut(lock.index()) {
+            *forgotten = false;
+        }
+    }
+}
+
+impl SyncObjects {
+    /// What was in a range of addresses is no more: objects there are others from now on.
+    pub fn forget_memory(&mut self, range: &Range<u64>, emit: &mut impl FnMut(Op)) {
+        self.find_places();
+        let mut at = range.start;
+        while let Some(&address) = self.places.addresses.range(at..range.end).next() {
+            self.forget_at(address, emit);
+            at = address + 1;
+        }
+    }
+
+    /// Takes in where the latest objects are.
+    fn find_places(&mut self) {
+        let Places { addresses, known: [locks, syncs], .. } = &mut self.places;
+        let (new_locks, new_syncs) = (&self.locks[*locks..], &self.syncs[*syncs..]);
+        addresses.extend(new_locks.iter().chain(new_syncs).map(|known| known.address));
+        (*locks, *syncs) = (self.locks.len(), self.syncs.len());
+    }
+
+    /// Whether an object begins at an address: code that touches it there is the object's own, wherever the compiler has
+    /// put it. What locks that are taken in line guard comes right behind them.
+    pub fn is_at(&mut self, address: u64) -> bool {
+        self.find_places();
+        let lives = |lock: &LockId| !self.places.forgotten.get(lock.index()).is_some_and(|&is| is);
+        self.places.addresses.contains(&address)
+            && self.lock_ids.get(&address).is_none_or(|lock| lives(lock))
+    }
+
+    fn forget_at(&mut self, address: u64, emit: &mut impl FnMut(Op)) {
+        if let Some(&lock) = self.lock_ids.get(&address) {
+            let forgotten = &mut self.places.forgotten;
+            if lock.index() >= forgotten.len() {
+                forgotten.resize(lock.index() + 1, false);
+            }
+            if !std::mem::replace(&mut forgotten[lock.index()], true) {
+                self.owners.remove(&lock);
+                self.inline.forget(lock);
+                emit(Op::Reset(lock));
+            }
+        }
+        if let Some(condition) = self.conditions.get_mut(&address) {
+            condition.waiters = 0;
+        }
+        if let Some(semaphore) = self.semaphores.get_mut(&address) {
+            semaphore.reset(0);
+        }
+        if let Some(barrier) = self.barriers.get_mut(&address) {
+            barrier.reset(None);
+        }
+        self.onces.remove(&address);
+    }
+}

@@ -1,0 +1,201 @@
+//! Probes beside instructions that touch memory, in a plan: of which functions, and what their sites are. Machine code is
+//! in `touches`.
+
+use std::collections::{BTreeSet, HashSet};
+
+use tracer_ebpf::{Cookie, Kind, TOUCH_GROUPS};
+
+use super::{
+    accesses::Accesses,
+    functions::Functions,
+    markers::Meaning,
+    placement::Cost,
+    plan::{FunctionPlace, Plan, Planner, SiteKind, TouchGroup, TouchPlace},
+    touches::{self, TouchOptions, TouchPlan},
+};
+use crate::{
+    kernel::ProbeProgram,
+    symbolize::{ElfFile, LinkAddr, Module, ProcessAddr, Symbolizer},
+};
+
+/// Adds probes to a plan that has all others already, in modules with these indices.
+pub(super) fn add(
+    plan: &mut Plan,
+    symbolizer: &Symbolizer,
+    pid: u32,
+    accesses: &Accesses,
+    which: &[usize],
+) {
+    if !accesses.level.probes_instructions() {
+        return;
+    }
+    let program = symbolizer.executable();
+    for module in which.iter().filter_map(|&index| symbolizer.modules().nth(index)) {
+        let Ok(file) = module.file() else { continue };
+        let is_program = program.is_some_and(|program| std::ptr::eq(program, module));
+        let wanted =
+            |pattern: &super::select::Pattern| pattern.is_about(&module.name(), is_program);
+        let roots = roots(plan, module);
+        let is_whole = is_program && plan.has_regions && accesses.level.samples();
+        if roots.is_empty() && !is_whole && !accesses.also.iter().any(wanted) {
+            continue;
+        }
+        let functions = Functions::of(file);
+        let is_whole = is_whole && is_small(&functions);
+        let mut chosen: BTreeSet<usize> =
+            roots.into_iter().filter_map(|root| functions.containing(root)).collect();
+        chosen = called(file, &functions, chosen, accesses.depth);
+        for (index, function) in functions.iter().enumerate() {
+            let matches = |pattern: &&super::select::Pattern| {
+                wanted(pattern) && pattern.matches(&function.symbol, &function.name)
+            };
+            let is_wanted = is_whole || accesses.also.iter().any(|pattern| matches(&pattern));
+            if is_wanted && !function.is_startup() {
+                chosen.insert(index);
+            }
+        }
+        let mut planner = Planner { plan, module, file, pid };
+        let known = Known::of(planner.plan, module);
+        for index in chosen {
+            planner.touches(&functions, index, &known);
+        }
+    }
+}
+
+/// Whether a program has so little code that all of it may be probed: what gets into a region need not be one. What is
+/// too costly while it runs is detached then.
+fn is_small(functions: &Functions) -> bool {
+    /// So many bytes of code are decoded in a tenth of a second, and have some ten thousand accesses.
+    const SMALL: u64 = 1 << 18;
+    let length = |function: &super::functions::Function| function.end.0 - function.start.0;
+    functions.iter().map(length).sum::<u64>() <= SMALL
+}
+
+/// What a hit costs, in units of 100 nanoseconds.
+const fn cost(cost: Cost) -> u8 {
+    match cost {
+        Cost::Emulated => 5,
+        Cost::SingleStepped => 95,
+    }
+}
+
+/// What is probed already in a module.
+struct Known {
+    /// Where a probe at the same place would not know whether it comes first.
+    taken: HashSet<u64>,
+    /// Instructions that take locks or let go of them, in line.
+    locks: HashSet<ProcessAddr>,
+}
+
+impl Known {
+    fn of(plan: &Plan, module: &Module) -> Self {
+        let taken = plan.probes.iter().filter_map(|probe| module.link_address(probe.address));
+        let lock = |site: &super::plan::Site| match site.kind {
+            SiteKind::Inlined(place) => Some(place.at),
+            _ => None,
+        };
+        Self {
+            taken: taken.map(|address| address.0).collect(),
+            locks: plan.sites.iter().filter_map(lock).collect(),
+        }
+    }
+}
+
+/// Places of a module in functions that are regions, or have regions in them.
+fn roots(plan: &Plan, module: &Module) -> Vec<LinkAddr> {
+    plan.sites
+        .iter()
+        .filter(|site| {
+            matches!(
+                site.kind,
+                SiteKind::Marker(Meaning::Begin(_) | Meaning::End(_) | Meaning::EndInnermost)
+                    | SiteKind::Function(FunctionPlace::Entry { .. })
+                    | SiteKind::InlinedRegions(_)
+            )
+        })
+        .filter_map(|site| module.link_address(site.address))
+        .collect()
+}
+
+/// These functions, and those that they call, and those that these call, so many calls deep.
+fn called(
+    file: &ElfFile,
+    functions: &Functions,
+    roots: BTreeSet<usize>,
+    depth: u32,
+) -> BTreeSet<usize> {
+    let (mut all, mut latest) = (roots.clone(), roots);
+    for _ in 0..depth {
+        let mut next = BTreeSet::new();
+        for function in latest.iter().filter_map(|&index| functions.get(index)) {
+            let callees = function.parts(file).map(|parts| touches::callees(&parts));
+            for callee in callees.unwrap_or_default() {
+                next.extend(functions.starting_at(LinkAddr(callee)));
+            }
+        }
+        next.retain(|&index| all.insert(index));
+        latest = next;
+    }
+    all
+}
+
+impl Planner<'_, '_> {
+    /// Adds the probes of a function.
+    fn touches(&mut self, functions: &Functions, index: usize, known: &Known) {
+        let Some(function) = functions.get(index) else { return };
+        let name = function.name.short.clone();
+        let group = self.plan.touch_groups.len();
+        let Some(parts) = function.parts(self.file).filter(|_| !function.picked) else { return };
+        let file = self.file;
+        let word_at = |address| {
+            let bytes = file.bytes_at(LinkAddr(address), 4)?.first_chunk()?;
+            Some(u32::from_le_bytes(*bytes))
+        };
+        let is_constant = |address| file.is_constant(LinkAddr(address));
+        let options =
+            TouchOptions { single_step: true, word_at: &word_at, is_constant: &is_constant };
+        let (points, coverage) =
+            touches::touch_points(&parts, &|at| known.taken.contains(&at), options);
+        self.plan.touch_groups.push(TouchGroup { function: name.clone(), coverage });
+        for point in points {
+            // The breakpoint costs; what looks at registers there does hardly.
+            let costs = std::iter::once(cost(point.cost)).chain(std::iter::repeat(1));
+            for (planned, cost) in point.touches.into_iter().zip(costs) {
+                self.touch(point.at, planned, (group, cost), &name, known);
+            }
+        }
+    }
+
+    fn touch(
+        &mut self,
+        at: u64,
+        planned: TouchPlan,
+        (group, cost): (usize, u8),
+        name: &str,
+        known: &Known,
+    ) {
+        let TouchPlan { instruction, mut touch, is_static } = planned;
+        let Some(instruction) = self.module.process_address(LinkAddr(instruction)) else { return };
+        if is_static {
+            let address = LinkAddr(touch.displacement.cast_unsigned());
+            let Some(address) = self.module.process_address(address) else { return };
+            touch.displacement = address.0.cast_signed();
+        }
+        // What it touches is the lock, which other probes see.
+        if known.locks.contains(&instruction) {
+            return;
+        }
+        // More groups than that share their costs.
+        touch.group = (group % TOUCH_GROUPS as usize) as u16;
+        touch.cost = cost;
+        let site = self.add_site(instruction, SiteKind::Touch(TouchPlace { instruction, group }));
+        let what = format!("accesses of `{name}`");
+        self.add_probe(ProbeProgram::Touch, LinkAddr(at), Cookie::new(Kind::Touch, site), what);
+        if let Some(probe) = self.plan.probes.last_mut()
+            && probe.point.program == ProbeProgram::Touch
+            && Cookie(probe.point.cookie).site() == site
+        {
+            probe.point.touch = Some(touch);
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! Which addresses the watchpoints are on that nobody has named: four at a time, of what threads share.
+//!
+//! What two threads have touched comes before what one has, and what was watched for less time before what was for more.
+//! A watchpoint stays while it is hit by more than one thread, at most for [`LONG`] when others wait; else it goes on after
+//! [`SHORT`]. One that is hit so often that it would cost more than it may is lifted for [`REST`], as DataCollider does
+//! (Erickson et al., OSDI 2010, §3).
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use crate::{kernel::Kernel, live::source::Source, probes::watch::MAX_WATCHPOINTS};
+
+/// How long a watchpoint stays where nobody, or only one thread, comes by.
+const SHORT: Duration = Duration::from_millis(100);
+
+/// How long it stays where threads meet, when others wait.
+const LONG: Duration = Duration::from_millis(500);
+
+/// For how long nothing is watched where it would cost too much.
+const REST: Duration = Duration::from_secs(1);
+
+/// A range that is watched, or was.
+#[derive(Clone, Copy, Debug)]
+struct Watched {
+    length: u64,
+    time: Duration,
+    hits: u64,
+    rests_until: Option<Instant>,
+}
+
+/// Where a watchpoint is.
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    address: u64,
+    since: Instant,
+    /// How often it had been hit before.
+    before: u64,
+}
+
+/// The watchpoints that move.
+#[derive(Debug)]
+pub(super) struct Sampler {
+    slots: Vec<Option<Slot>>,
+    watched: BTreeMap<u64, Watched>,
+    started: Instant,
+}
+
+/// For how long a range was watched.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Share {
+    pub(super) address: u64,
+    pub(super) length: u64,
+    /// In percent of the run.
+    pub(super) share: f64,
+    pub(super) hits: u64,
+}
+
+impl Sampler {
+    /// Takes the watchpoints that are left in these threads and those that they will create.
+    pub(super) fn new(kernel: &mut Kernel, threads: &[u32]) -> Self {
+        let slots = kernel.keep_samples(threads, MAX_WATCHPOINTS);
+        Self { slots: vec![None; slots], watched: BTreeMap::new(), started: Instant::now() }
+    }
+
+    /// Moves watchpoints on. With `costly`, those that are hit rest.
+    pub(super) fn tick(&mut self, kernel: &mut Kernel, source: &mut Source, costly: bool) {
+        let now = Instant::now();
+        for address in source.take_freed() {
+            self.watched.remove(&address);
+            for number in 0..self.slots.len() {
+                if self.slots[number].is_some_and(|slot| slot.address == address) {
+                    self.lift(number, kernel, now);
+                }
+            }
+        }
+        let candidates = source.sharing.candidates();
+        let waiting = self.waiting(&candidates, now);
+        let mut waiting = waiting.into_iter();
+        for number in 0..self.slots.len() {
+            if let Some(slot) = self.slots[number] {
+                let stayed = now - slot.since;
+                let hits = kernel.sample_hits(number) - slot.before;
+                let meets = source.sharing.is_shared(slot.address) && hits > 0;
+                let is_due = stayed >= if meets { LONG } else { SHORT };
+                let is_hot = costly && hits > 0;
+                if !(is_hot || is_due && waiting.len() > 0) {
+                    continue;
+                }
+                self.lift(number, kernel, now);
+                if is_hot && let Some(watched) = self.watched.get_mut(&slot.address) {
+                    watched.rests_until = Some(now + REST);
+                }
+            }
+            if costly {
+                continue;
+            }
+            let Some((address, length)) = waiting.next() else { continue };
+            source.add_sample(address, length);
+            if kernel.sample(number, Some((address, length))).is_ok() {
+                let before = kernel.sample_hits(number);
+                self.slots[number] = Some(Slot { address, since: now, before });
+                self.watched.entry(address).or_insert(Watched {
+                    length,
+                    time: Duration::ZERO,
+                    hits: 0,
+                    rests_until: None,
+                });
+            }
+        }
+    }
+
+    /// What may be watched next, the best first.
+    fn waiting(
+        &self,
+        candidates: &BTreeMap<(bool, u64), crate::live::sharing::Word>,
+        now: Instant,
+    ) -> Vec<(u64, u64)> {
+        let mut waiting: Vec<(bool, Duration, u64, u64)> = candidates
+            .iter()
+            .filter_map(|(&(is_private, word), of)| {
+                let (offset, length) = of.part();
+                let address = word + offset;
+                let known = self.watched.get(&address);
+                let rests = known.and_then(|known| known.rests_until).is_some_and(|end| end > now);
+                let is_on = self.slots.iter().flatten().any(|slot| slot.address == address);
+                let time = known.map_or(Duration::ZERO, |known| known.time);
+                (!rests && !is_on).then_some((is_private, time, address, length))
+            })
+            .collect();
+        waiting.sort_unstable();
+        waiting.into_iter().map(|(_, _, address, length)| (address, length)).collect()
+    }
+
+    /// Takes a watchpoint away from where it is.
+    fn lift(&mut self, number: usize, kernel: &mut Kernel, now: Instant) {
+        let Some(slot) = self.slots[number].take() else { return };
+        // It is moved soon, or the threads are gone.
+        let _ = kernel.sample(number, None);
+        let hits = kernel.sample_hits(number) - slot.before;
+        if let Some(watched) = self.watched.get_mut(&slot.address) {
+            watched.time += now - slot.since;
+            watched.hits += hits;
+        }
+    }
+
+    /// For how long each range was watched, the longest first.
+    pub(super) fn shares(mut self, kernel: &mut Kernel) -> Vec<Share> {
+        let now = Instant::now();
+        (0..self.slots.len()).for_each(|number| self.lift(number, kernel, now));
+        let whole = (now - self.started).as_secs_f64().max(f64::MIN_POSITIVE);
+        let mut shares: Vec<Share> = self
+            .watched
+            .into_iter()
+            .map(|(address, Watched { length, time, hits, .. })| {
+                let share = (100.0 * time.as_secs_f64() / whole).min(100.0);
+                Share { address, length, share, hits }
+            })
+            .collect();
+        shares.sort_by(|one, other| other.share.total_cmp(&one.share));
+        shares
+    }
+}
