@@ -104,6 +104,29 @@ fn step_of(symbol: &str) -> Option<usize> {
     STEPS.iter().position(|(start, end, ..)| symbol.starts_with(start) && symbol.ends_with(end))
 }
 
+/// Whether a function of this symbol is a part of these types: what it touches is no data.
+fn is_inner(symbol: &str) -> bool {
+    const TYPES: [&str; 10] = [
+        "_ZNSt18__atomic_semaphore",
+        "_ZZNSt18__atomic_semaphore",
+        "_ZNSt5latch",
+        "_ZNKSt5latch",
+        "_ZZNKSt5latch",
+        "_ZNSt14__tree_barrierI",
+        "_ZNKSt14__tree_barrierI",
+        "_ZZNKSt14__tree_barrierI",
+        "_ZNKSt12__atomic_refISt17__barrier_phase_t",
+        "_ZNKSt12__atomic_refIKSt17__barrier_phase_t",
+    ];
+    /// By which they wait and wake.
+    const LIBRARY: [&str; 2] = ["_ZSt", "_ZNSt8__detail"];
+    const WAITING: [&str; 5] =
+        ["__atomic_wait", "__atomic_notify", "__atomic_spin", "waiter", "__bare_wait"];
+    TYPES.iter().any(|start| symbol.starts_with(start))
+        || (LIBRARY.iter().any(|start| symbol.starts_with(start))
+            && WAITING.iter().any(|part| symbol.contains(part)))
+}
+
 /// The number of the call that a function of this symbol is.
 fn call_of(symbol: &str) -> Option<usize> {
     CALLS.iter().position(|(start, inside, _)| symbol.starts_with(start) && symbol.contains(inside))
@@ -118,6 +141,12 @@ impl Planner<'_, '_> {
             return;
         }
         let functions = Functions::of(self.file);
+        for call in self.file.inlined_calls(&is_inner) {
+            self.inner(call.ranges);
+        }
+        for function in functions.iter().filter(|function| is_inner(&function.symbol)) {
+            self.inner([(function.start, function.end)]);
+        }
         let mut looks: BTreeMap<u64, Vec<Wanted>> = BTreeMap::new();
         for call in self.file.inlined_calls(&|symbol| step_of(symbol).is_some()) {
             let Some(step) = step_of(&call.symbol) else { continue };

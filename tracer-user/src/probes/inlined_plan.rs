@@ -318,6 +318,17 @@ impl Planner<'_, '_> {
         whole
     }
 
+    /// What this code touches is no data.
+    pub(super) fn inner(&mut self, stretches: impl IntoIterator<Item = (LinkAddr, LinkAddr)>) {
+        for (start, end) in stretches {
+            if let (Some(start), Some(end)) =
+                (self.module.process_address(start), self.module.process_address(end))
+            {
+                self.add_site(start, SiteKind::Inner { end });
+            }
+        }
+    }
+
     /// Calls from this function do not count.
     pub(super) fn ignore(&mut self, function: &Function) {
         for (start, end) in

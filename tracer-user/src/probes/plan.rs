@@ -60,6 +60,11 @@ pub enum SiteKind {
         /// The address after its last instruction.
         end: ProcessAddr,
     },
+    /// The start of code that synchronisation is made of: what it touches is no data.
+    Inner {
+        /// The address after its last instruction.
+        end: ProcessAddr,
+    },
     /// The entry or an exit of a function that is a region.
     Function(FunctionPlace),
     /// Where functions that were inlined begin and end.

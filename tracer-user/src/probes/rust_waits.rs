@@ -57,6 +57,12 @@ const CHANNELS: [(&str, &str, Look, Object); 10] = [
 const LIST: &str = "std::sync::mpmc::list::Channel";
 const ARRAY: &str = "std::sync::mpmc::array::Channel";
 
+/// Whether a function is a part of channels.
+#[must_use]
+pub fn is_of_channels(name: &Name) -> bool {
+    name.short.trim_start_matches('<').starts_with("std::sync::mpmc::")
+}
+
 /// What is to be looked for in a function of a channel of this name, what the object is, and whether it may be called by
 /// users' code.
 #[must_use]

@@ -48,6 +48,9 @@ impl Planner<'_, '_> {
 
     /// Adds the probes for messages that are sent through channels and received.
     pub(super) fn channels(&mut self, functions: &Functions, surroundings: &Surroundings<'_>) {
+        for function in functions.iter().filter(|one| rust_waits::is_of_channels(&one.name)) {
+            self.inner([(function.start, function.end)]);
+        }
         let all: Vec<_> = functions
             .iter()
             .filter_map(|function| {
