@@ -106,8 +106,8 @@ fn run_use(by: &str, turns: &Turns) {
 fn meet(split: bool) {
     if split {
         let _region = avtrace::region!("step");
-        BARRIER.wait(); // @first_meeting
-        BARRIER.wait(); // @second_meeting
+        BARRIER.wait();
+        BARRIER.wait();
     } else {
         for _ in 0..2 {
             BARRIER.wait();

@@ -1,6 +1,7 @@
 //! Turns records into the checker's events: objects, threads and locations get dense ids, what does not count is
 //! left out and counted. What the ids stand for can be asked afterwards.
 
+mod meaning;
 mod memory;
 mod modules;
 mod touches;
@@ -15,6 +16,7 @@ use tracer_ebpf::{
     AccessRecord, FRAMES, Kind, RegionRecord, RegistersRecord, SyncRecord, ThreadRecord,
 };
 
+use self::meaning::{in_line, probed, result};
 use self::memory::MemoryCalls;
 use super::{
     access::{self, AccessKind},
@@ -26,12 +28,11 @@ use super::{
 };
 use crate::{
     probes::{
-        calls::{CallSpec, Object, Role},
+        calls::Object,
         exits::Leaves,
         leaving::Leaving,
         markers::Meaning,
         plan::{FunctionPlace, InlinedPlace, InlinedRegions, Site, SiteKind},
-        slow_paths::Fast,
     },
     symbolize::{ProcessAddr, Symbolizer},
     sys::records::Record,
@@ -784,44 +785,6 @@ impl Source {
     #[must_use]
     pub fn saw_exit(&self) -> bool {
         self.exits > 0
-    }
-}
-
-/// The code of the functions that are probed.
-fn probed(sites: &[Site]) -> Vec<(u64, u64)> {
-    let code = |site: &Site| match site.kind {
-        // Its steps count.
-        SiteKind::Call { spec: CallSpec { role: Role::Steps, .. }, .. } => None,
-        SiteKind::Call { end, .. } | SiteKind::Ignored { end } => Some((site.address.0, end.0)),
-        _ => None,
-    };
-    sites.iter().filter_map(code).collect()
-}
-
-/// What a function does to locks that are taken in line otherwise.
-const fn in_line(spec: CallSpec) -> Option<Fast> {
-    match spec.role {
-        _ if matches!(spec.object, Object::Lock) => None,
-        Role::Taken | Role::TakenIfTrue => Some(Fast::Take),
-        Role::TakenShared | Role::TakenSharedIfTrue => Some(Fast::TakeShared),
-        Role::ConditionWaitAlways | Role::ConditionWaitIfTrue | Role::ConditionWaitIfFalse => {
-            Some(Fast::Nothing)
-        }
-        Role::Passed | Role::PassedIfTrue => Some(Fast::Nothing),
-        _ => None,
-    }
-}
-
-/// The result of a call, in the numbers of the C library.
-fn result(role: Role, detail: u16) -> u16 {
-    /// `ETIMEDOUT` on Linux.
-    const TIMED_OUT: u16 = 110;
-    match role {
-        Role::ConditionWaitAlways => 0,
-        Role::ConditionWaitIfTrue if detail & 0xff == 0 => TIMED_OUT,
-        Role::ConditionWaitIfFalse if detail & 0xff != 0 => TIMED_OUT,
-        Role::ConditionWaitIfTrue | Role::ConditionWaitIfFalse => 0,
-        _ => detail,
     }
 }
 
