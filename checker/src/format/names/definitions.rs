@@ -308,7 +308,7 @@ mod tests {
         for kind in ObjectKind::ALL {
             assert_eq!(ObjectKind::from_code(kind.code()), Some(kind));
         }
-        assert_eq!(ObjectKind::from_code(11), None);
+        assert_eq!(ObjectKind::from_code(14), None);
         for kind in LocationKind::ALL {
             assert_eq!(LocationKind::from_code(kind.code()), Some(kind));
         }
