@@ -21,6 +21,7 @@ pub struct Report {
     pub serializable: Option<bool>,
     pub violations: Vec<Violation>,
     pub not_seen: Value,
+    pub summary: Value,
     #[serde(default)]
     pub memory: Option<Value>,
 }

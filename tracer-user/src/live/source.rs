@@ -5,21 +5,20 @@ mod meaning;
 mod memory;
 mod modules;
 mod touches;
+mod watched;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use checker::event::{
     Event, EventNumber, LocationId, LockId, Op, RegionId, SyncId, ThreadId, VarId,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
-use tracer_ebpf::{
-    AccessRecord, FRAMES, Kind, RegionRecord, RegistersRecord, SyncRecord, ThreadRecord,
-};
+use tracer_ebpf::{FRAMES, Kind, RegionRecord, RegistersRecord, SyncRecord, ThreadRecord};
 
 use self::meaning::{in_line, probed, result};
 use self::memory::MemoryCalls;
 use super::{
-    access::{self, AccessKind},
+    access,
     frames::{Change, Frame, Frames},
     location::{Location, Locations},
     memory::Memory,
@@ -105,6 +104,8 @@ pub struct Omissions {
     pub undecoded_accesses: u64,
     /// Hits by the code of locks, which do not count.
     pub lock_accesses: u64,
+    /// Accesses to memory that was given back, which do not count.
+    pub freed_accesses: u64,
     /// Joins of threads whose start was not seen.
     pub unknown_joins: u64,
     /// Regions by markers that were taken to end where control left their function: by an exception or a long jump.
@@ -174,6 +175,8 @@ pub struct Source {
     unloaded_watches: Vec<usize>,
     /// Those whose memory was given back, and that nobody was told of.
     freed_watches: Vec<usize>,
+    /// Those that were not named since: their labels are of the memory that was there before.
+    nameless_watches: BTreeSet<usize>,
     /// The first thread, as its own PID namespace numbers it, and whether its end was seen.
     leader: (u32, bool),
     new_shared: Vec<(u32, RegistersRecord)>,
@@ -215,6 +218,7 @@ impl Source {
             inside_probed: Vec::new(),
             unloaded_watches: Vec::new(),
             freed_watches: Vec::new(),
+            nameless_watches: BTreeSet::new(),
             regions: Vec::new(),
             region_ids: FxHashMap::default(),
             site_regions: FxHashMap::default(),
@@ -591,111 +595,12 @@ impl Source {
         }
     }
 
-    fn access(&mut self, record: &AccessRecord, sink: &mut impl FnMut(Item)) {
-        self.hits += 1;
-        let Some(index) = self.watch_at(ProcessAddr(record.address)) else {
-            self.omissions.foreign_records += 1;
-            return;
-        };
-        let length = self.watches[index].length;
-        let thread = self.thread(record.header.tid);
-        self.acts_at(thread, record.sp, sink);
-        self.at(thread, record.sp, sink);
-        let next = record.frames[0];
-        let (decoded, is_of_lock) = *self.accesses.entry(next).or_insert_with(|| {
-            let access = access::before(&self.symbolizer, ProcessAddr(next));
-            let of_lock = |access| access::is_of_lock(&self.symbolizer, &self.sites, access);
-            (access, access.is_some_and(of_lock))
-        });
-        if is_of_lock {
-            self.omissions.lock_accesses += 1;
-            return;
-        }
-        let mut frames = record.frames;
-        let kind = match decoded {
-            Some(access) => {
-                frames[0] = access.instruction.0;
-                access.what.done(record.flags)
-            }
-            None => {
-                self.omissions.undecoded_accesses += 1;
-                AccessKind::Read
-            }
-        };
-        if self.watches[index].is_sample {
-            // A probe beside the instruction sees it too, or it may be to a part of the range only.
-            let is_whole = |access: access::Access| access.bytes >= length;
-            if self.is_probed(frames[0]) || !decoded.is_some_and(is_whole) {
-                return;
-            }
-            self.sharing.touched(thread, record.address, length, kind.writes());
-        }
-        let location = self.locations.stack(Location::Access(frames), &mut self.symbolizer);
-        self.touch_watched(thread, index, sink);
-        let mask = if length >= 8 { u64::MAX } else { (1 << (8 * length)) - 1 };
-        let after = record.value & mask;
-        let before = self.last_values[index].replace(after);
-        let written = kind.writes();
-        let value = ObservedValue { before, after, length, written };
-        match kind {
-            AccessKind::Read => {
-                self.emit_access(thread, Op::Read, location, value, sink);
-            }
-            AccessKind::Write => {
-                self.emit_access(thread, Op::Write, location, value, sink);
-            }
-            AccessKind::Update => {
-                self.emit_access(thread, Op::Update, location, value, sink);
-            }
-            AccessKind::ReadThenWrite => {
-                let read =
-                    ObservedValue { after: before.unwrap_or(after), written: false, ..value };
-                self.emit_access(thread, Op::Read, location, read, sink);
-                self.emit_access(thread, Op::Write, location, value, sink);
-            }
-        }
-    }
-
-    /// An access to all variables that are touched now.
-    fn emit_access(
-        &mut self,
-        thread: ThreadId,
-        op: impl Fn(VarId) -> Op,
-        location: LocationId,
-        value: ObservedValue,
-        sink: &mut impl FnMut(Item),
-    ) {
-        for index in 0..self.touched.len() {
-            if self.values.len() == MAX_VALUES {
-                self.values.pop_front();
-            }
-            self.values.push_back((self.events, value));
-            self.emit(thread, op(self.touched[index]), location, sink);
-        }
-    }
-
     /// The thread that runs under an id of the system now.
     fn thread(&mut self, tid: u32) -> ThreadId {
         *self.running.entry(tid).or_insert_with(|| {
             self.threads.push(SeenThread { tid, ..SeenThread::default() });
             ThreadId((self.threads.len() - 1) as u32)
         })
-    }
-
-    /// Adds a range whose address became known while the process runs.
-    pub fn add_watch(&mut self, range: WatchedRange) {
-        self.watches.push(range);
-        self.last_values.push(None);
-    }
-
-    /// The watched range that starts at an address, as an index.
-    #[must_use]
-    pub fn watch_at(&self, address: ProcessAddr) -> Option<usize> {
-        let mut watches = self.watches.iter().enumerate();
-        let found = watches.find(|(index, range)| {
-            range.address == address && !self.unloaded_watches.contains(index)
-        });
-        found.map(|(index, _)| index)
     }
 
     /// Markers of shared variables that were reached since the last call: site and registers.

@@ -74,8 +74,8 @@ fn is_small(functions: &Functions) -> bool {
 /// What a hit costs, in units of 100 nanoseconds.
 const fn cost(cost: Cost) -> u8 {
     match cost {
-        Cost::Emulated => 5,
-        Cost::SingleStepped => 95,
+        Cost::Emulated => 7,
+        Cost::SingleStepped => 120,
     }
 }
 
@@ -188,7 +188,7 @@ impl Planner<'_, '_> {
         self.plan.touch_groups.push(TouchGroup { function: name.clone(), coverage });
         for point in points {
             // The breakpoint costs; what looks at registers there does hardly.
-            let costs = std::iter::once(cost(point.cost)).chain(std::iter::repeat(1));
+            let costs = std::iter::once(cost(point.cost)).chain(std::iter::repeat(2));
             for (planned, cost) in point.touches.into_iter().zip(costs) {
                 self.touch(point.at, planned, (group, cost), &name, known);
             }

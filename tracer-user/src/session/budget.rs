@@ -67,8 +67,7 @@ impl Budget {
         Self { learns: true, ..Self::new(percent) }
     }
 
-    /// Decides by the time that the processors have worked for the program, what each group has cost so far, and what
-    /// else has.
+    /// Decides by the time that the program has worked by itself, what each group has cost so far, and what else has.
     pub(super) fn change(&mut self, worked: u64, costs: &[u64], others: u64) -> Change {
         let now = Instant::now();
         self.costs.resize(costs.len(), 0);
@@ -85,7 +84,7 @@ impl Budget {
             }
         }
         let spent = costs.iter().sum::<u64>() + others;
-        let allowed = START + worked.saturating_sub(spent) / 100 * self.percent;
+        let allowed = START + worked / 100 * self.percent;
         let mut change = Change { is_over: spent > allowed, ..Change::default() };
         if change.is_over {
             let attached = self.groups.iter().filter(|(_, group)| group.detached.is_none());
@@ -149,10 +148,10 @@ mod tests {
     fn the_most_costly_group_goes_first_and_comes_back_when_there_is_room() {
         let mut budget = Budget::new(100);
         assert_eq!(budget.change(SECOND, &[SECOND / 10, SECOND / 10], 0), Change::default());
-        let change = budget.change(2 * SECOND, &[SECOND, SECOND / 10 + 1], SECOND / 2);
-        assert_eq!(change.detach, BTreeSet::from([0]), "1.6 s were spent on 0.4 s");
+        let change = budget.change(SECOND, &[SECOND, SECOND / 10 + 1], SECOND / 2);
+        assert_eq!(change.detach, BTreeSet::from([0]), "1.6 s were spent on 1 s");
         assert_eq!(change.attach, BTreeSet::new());
-        let change = budget.change(3 * SECOND, &[SECOND, SECOND / 10 + 1], SECOND / 2);
+        let change = budget.change(3 * SECOND / 2, &[SECOND, SECOND / 10 + 1], SECOND / 2);
         assert!(change.is_over && change.detach.is_empty(), "there is nothing more to gain");
         let change = budget.change(10 * SECOND, &[SECOND, SECOND / 10 + 1], SECOND / 2);
         assert_eq!(change.attach, BTreeSet::from([0]));

@@ -3,11 +3,6 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use nix::{
-    time::{ClockId, clock_getcpuclockid},
-    unistd::Pid,
-};
-
 use super::{
     budget::{Budget, Change},
     sampler::{Sampler, Share},
@@ -19,21 +14,27 @@ use crate::{
         accesses::{Accesses, Level},
         plan::TouchGroup,
     },
+    sys::perf,
 };
 
 /// How often it is looked at what there is to do.
 pub(super) const TICK: Duration = Duration::from_millis(20);
 
-/// What a hit of a watchpoint costs, in nanoseconds.
-const HIT: u64 = 8500;
+/// What a hit of a watchpoint is taken to cost, in nanoseconds, where that cannot be tried.
+const HIT: u64 = 10_000;
+
+/// What the record of a hit costs on top of the hit.
+const RECORD: u64 = 2000;
 
 /// What is seen of one program's memory.
 #[derive(Debug)]
 pub(super) struct Control {
     budget: Budget,
     sampler: Sampler,
-    clock: ClockId,
-    /// What the processors had worked for the process when this began, in nanoseconds.
+    pid: u32,
+    /// What a hit of a watchpoint costs, in nanoseconds.
+    hit: u64,
+    /// How long the process had worked when this began, in nanoseconds.
     began: u64,
     /// What watchpoint hits there were before.
     hits: u64,
@@ -55,11 +56,12 @@ impl Control {
             Level::Watch => Budget::to_learn(accesses.overhead),
             Level::Auto => Budget::new(accesses.overhead),
         };
-        let clock = clock_getcpuclockid(Pid::from_raw(pid.cast_signed())).ok()?;
         let hits = kernel.hits().unwrap_or(0);
         let sampler = Sampler::new(kernel, threads);
-        let (began, detached) = (worked(clock)?, BTreeMap::new());
-        Some(Self { budget, sampler, clock, began, hits, plan, detached })
+        let tried = perf::hit_cost().and_then(|cost| u64::try_from(cost.as_nanos()).ok());
+        let hit = tried.map_or(HIT, |cost| cost + RECORD);
+        let (began, detached) = (worked(pid)?, BTreeMap::new());
+        Some(Self { budget, sampler, pid, hit, began, hits, plan, detached })
     }
 
     /// Attaches and detaches what is to be by now.
@@ -72,12 +74,12 @@ impl Control {
         kernel: &mut Kernel,
         source: &mut Source,
     ) -> Result<(), KernelError> {
-        // A process that has ended has no clock, and needs no control.
-        let Some(worked) = worked(self.clock) else { return Ok(()) };
+        // A process that has ended needs no control.
+        let Some(worked) = worked(self.pid) else { return Ok(()) };
         let hits = kernel.hits().unwrap_or(0).saturating_sub(self.hits);
         let worked = worked.saturating_sub(self.began);
         let Change { detach, attach, is_over } =
-            self.budget.change(worked, &kernel.touch_costs(), hits * HIT);
+            self.budget.change(worked, &kernel.touch_costs(), hits * self.hit);
         self.sampler.tick(kernel, source, is_over);
         if !detach.is_empty() {
             for point in kernel.detach_touches(self.plan, &detach) {
@@ -134,7 +136,13 @@ fn unseen(budget: &Budget, groups: &[TouchGroup]) -> Option<String> {
     })
 }
 
-/// How long processors have worked for a process, in nanoseconds.
-fn worked(clock: ClockId) -> Option<u64> {
-    Duration::from(clock.now().ok()?).as_nanos().try_into().ok()
+/// How long a process has worked in its own code, in nanoseconds: what probes and watchpoints cost is the kernel's time.
+/// What the program itself has the kernel do is not counted either: then less is spent than may be.
+fn worked(pid: u32) -> Option<u64> {
+    /// Of `USER_HZ`, which is the same for all programs.
+    const TICK: u64 = 10_000_000;
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The twelfth field after the name, which ends with the last parenthesis.
+    let (_, fields) = stat.rsplit_once(") ")?;
+    Some(fields.split_whitespace().nth(11)?.parse::<u64>().ok()? * TICK)
 }

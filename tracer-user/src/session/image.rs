@@ -475,7 +475,11 @@ impl Image {
         }
         let memory = seen::memory(&self.plan.touch_groups, &watched);
         self.summary.busiest = self.busiest_function();
-        let Self { who, source, plan, options, skipped, summary, mut notes, values, .. } = self;
+        let Self { who, source, plan, options, skipped, mut summary, mut notes, values, .. } = self;
+        if plan.sees_memory {
+            let (allocations, frees) = source.memory_calls();
+            (summary.allocations, summary.frees) = (Some(allocations), Some(frees));
+        }
         if who.parent.is_none()
             && let Some(unseen) = unseen_hits(kernel, &source, &lost)
         {

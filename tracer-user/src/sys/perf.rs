@@ -5,11 +5,13 @@ use std::{
     io::{self, Read as _},
     os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd},
     sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
 };
 
 use aya_obj::generated::{
     HW_BREAKPOINT_RW, PERF_FLAG_FD_CLOEXEC, perf_event_attr, perf_type_id::PERF_TYPE_BREAKPOINT,
 };
+use nix::time::ClockId;
 
 /// Opens a hardware breakpoint on reads and writes of `length` bytes (1, 2, 4 or 8) from `address` on, which must
 /// be a multiple of `length`, in a thread and in every thread that it will create.
@@ -130,6 +132,21 @@ pub fn breakpoints_work() -> bool {
         watched.store(1, Ordering::Relaxed);
     }
     hits(event.as_fd()).is_ok_and(|hits| hits > 0)
+}
+
+/// What a hit costs the thread that has it, without a program that looks at it: tried on this very thread.
+#[must_use]
+pub fn hit_cost() -> Option<Duration> {
+    const HITS: u32 = 100;
+    let watched = AtomicU64::new(0);
+    // 0 is the calling thread.
+    let _event = open_breakpoint(0, watched.as_ptr() as u64, 8).ok()?;
+    let clock = || nix::time::clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID);
+    let before = Duration::from(clock().ok()?);
+    for _ in 0..HITS {
+        watched.store(1, Ordering::Relaxed);
+    }
+    Some((Duration::from(clock().ok()?) - before) / HITS)
 }
 
 #[cfg(test)]

@@ -31,6 +31,10 @@ impl Source {
         frames[0] = place.instruction.0;
         let location = self.locations.stack(Location::Access(frames), &mut self.symbolizer);
         self.touch(thread, address, bytes, sink);
+        if self.touched.is_empty() {
+            self.omissions.freed_accesses += 1;
+            return;
+        }
         let done = header.detail as u8;
         let both = Touch::READ | Touch::WRITE;
         let ops: [Option<fn(VarId) -> Op>; 2] = match done & (both | Touch::ATOMIC) {

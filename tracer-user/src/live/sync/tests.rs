@@ -352,3 +352,41 @@ fn after_a_gap_nothing_is_taken_for_granted() {
     assert_eq!(world.signal(0), []);
     assert_eq!(world.wake(1, 0), []);
 }
+
+#[test]
+fn what_is_in_memory_that_was_given_back_is_forgotten() {
+    let mut world = World::default();
+    let forget = |world: &mut World, range: std::ops::Range<u64>| {
+        let mut ops = Vec::new();
+        world.syncs.forget_memory(&range, &mut |op| ops.push(op));
+        ops
+    };
+    world.call(0, Kind::Acquire, Object::Mutex, 0x100);
+    world.call(0, Kind::Release, Object::Mutex, 0x100);
+    world.call(0, Kind::Acquire, Object::RwLock, 0x140);
+    world.call(0, Kind::Acquire, Object::Mutex, 0x180);
+    let (first, second) = (LOCK, LockId(1));
+    assert_eq!(forget(&mut world, 0..0x100), []);
+    assert_eq!(forget(&mut world, 0x100..0x180), [Op::Reset(first), Op::Reset(second)]);
+    // Nothing was done to them since.
+    assert_eq!(forget(&mut world, 0x100..0x180), []);
+    // Nobody holds it any more: this is its start of life, which is one of a reader.
+    assert_eq!(
+        world.call(0, Kind::Release, Object::RwLock, 0x140),
+        [Op::ReleaseShared(second)],
+        "the owner is forgotten"
+    );
+    world.call(1, Kind::Acquire, Object::Mutex, 0x100);
+    assert_eq!(forget(&mut world, 0x100..0x140), [Op::Reset(first)]);
+}
+
+#[test]
+fn posts_of_a_semaphore_in_other_memory_let_nobody_through() {
+    let mut world = World::default();
+    let post = world.call(0, Kind::Signal, Object::Semaphore, 0x300);
+    assert_eq!(post.len(), 1);
+    world.syncs.forget_memory(&(0x200..0x400), &mut |op| panic!("{op:?}"));
+    assert_eq!(world.call(1, Kind::Wait, Object::Semaphore, 0x300), []);
+    world.call(0, Kind::Signal, Object::Semaphore, 0x300);
+    assert_eq!(world.call(1, Kind::Wait, Object::Semaphore, 0x300).len(), 1);
+}
