@@ -40,7 +40,7 @@ pub fn inlined(ctx: ProbeContext) -> u32 {
     };
     debug_log!(&ctx, "inlined: kind {} object {:x} tid {}", cookie.kind(), object, tid);
     let record = SyncRecord {
-        header: call_header(cookie.kind(), 0, tid, cookie.site()),
+        header: call_header(cookie.kind(), registers.get(0) as u16, tid, cookie.site()),
         object,
         sp: regs.rsp,
         frames: frames(regs.rip, regs.rsp, regs.rbp),

@@ -77,6 +77,9 @@ pub enum Kind {
     /// A thread is about to be created ([`SyncRecord`], the object does not count): where in the code the next
     /// [`Kind::Fork`] of the acting thread is from.
     Create = 22,
+    /// A function is entered whose steps are recorded ([`SyncRecord`], the object does not count): where in the code
+    /// the next of them is from.
+    Enter = 23,
     /// An instruction touches memory ([`PairRecord`]: the object is the first byte, the second number how many bytes;
     /// the detail is what is done, of [`Touch::READ`], [`Touch::WRITE`] and [`Touch::ATOMIC`]). The first frame is the
     /// probe point, which may be some instructions away.
@@ -120,6 +123,7 @@ impl Kind {
             31 => Self::Jump,
             40 => Self::Libraries,
             22 => Self::Create,
+            23 => Self::Enter,
             50 => Self::Touch,
             51 => Self::Alloc,
             52 => Self::Free,
@@ -134,7 +138,8 @@ impl Kind {
 pub struct Header {
     /// A [`Kind`].
     pub kind: u16,
-    /// Of a call that has returned: the low half of its result, which is an error number or 0. In a [`RegionRecord`]: the
+    /// Of a call that has returned: the low half of its result, which is an error number or 0; of what is done in line,
+    /// the low half of `eax` there. In a [`RegionRecord`]: the
     /// low half of `EFLAGS`, which tells whether a conditional jump there is taken. 0 otherwise.
     pub detail: u16,
     /// The acting thread, as its own PID namespace numbers it.

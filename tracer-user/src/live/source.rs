@@ -1,6 +1,7 @@
 //! Turns records into the checker's events: objects, threads and locations get dense ids, what does not count is
 //! left out and counted. What the ids stand for can be asked afterwards.
 
+mod meaning;
 mod memory;
 mod modules;
 mod touches;
@@ -14,6 +15,7 @@ use checker::event::{
 use rustc_hash::{FxHashMap, FxHashSet};
 use tracer_ebpf::{FRAMES, Kind, RegionRecord, RegistersRecord, SyncRecord, ThreadRecord};
 
+use self::meaning::{in_line, probed, result};
 use self::memory::MemoryCalls;
 use super::{
     access,
@@ -25,12 +27,11 @@ use super::{
 };
 use crate::{
     probes::{
-        calls::{CallSpec, Object, Role},
+        calls::Object,
         exits::Leaves,
         leaving::Leaving,
         markers::Meaning,
         plan::{FunctionPlace, InlinedPlace, InlinedRegions, Site, SiteKind},
-        slow_paths::Fast,
     },
     symbolize::{ProcessAddr, Symbolizer},
     sys::records::Record,
@@ -71,6 +72,8 @@ pub struct SeenThread {
     joins: Vec<JoinUnderWay>,
     /// Whether a join of it was seen.
     is_joined: bool,
+    /// Where it has called a function of which the next step is one, and the stack pointer there.
+    entered: Option<(LocationId, u64)>,
     /// Where it creates a thread, or last did.
     creates_at: Option<LocationId>,
 }
@@ -437,12 +440,19 @@ impl Source {
             return;
         }
         let site = self.sites.get(record.header.site as usize).map(|site| &site.kind);
+        // What is done in line tells the number that was there before, in `eax`.
+        let value = matches!(site, Some(SiteKind::Inlined(_))).then_some(record.header.detail);
         let (spec, fast, address, stack) = match site {
             Some(&SiteKind::Call { spec, object, .. }) => {
                 let address = object.map_or(record.object, |object| object.0);
                 (spec, in_line(spec), address, Location::Call(record.frames))
             }
-            Some(&SiteKind::Inlined(InlinedPlace { spec, fast, at, plus })) => {
+            Some(&SiteKind::Inlined(InlinedPlace { if_one: true, .. }))
+                if record.header.detail != 1 =>
+            {
+                return;
+            }
+            Some(&SiteKind::Inlined(InlinedPlace { spec, fast, at, plus, .. })) => {
                 let mut frames = record.frames;
                 frames[0] = at.0;
                 let address = record.object.wrapping_add(plus);
@@ -455,7 +465,12 @@ impl Source {
         };
         let thread = self.thread(record.header.tid);
         let location = self.locations.stack(stack, &mut self.symbolizer);
-        if self.is_inside_probed(location, record.frames[0]) {
+        // That a routine has run is seen in the midst of a call of a once function.
+        let is_midst = (kind, spec.object) == (Kind::Signal, Object::Once);
+        if !is_midst && self.is_inside_probed(location, record.frames[0]) {
+            if let Some(value) = value.filter(|_| spec.object == Object::Semaphore) {
+                self.syncs.takes(thread, address, value);
+            }
             return;
         }
         if kind != Kind::ConditionWake {
@@ -467,6 +482,16 @@ impl Source {
         } else {
             self.at(thread, record.sp, sink);
         }
+        if kind == Kind::Enter {
+            self.threads[thread.index()].entered = Some((location, record.sp));
+            return;
+        }
+        let is_step = matches!(spec.object, Object::Channel | Object::BoundedChannel);
+        let entered = if is_step { self.threads[thread.index()].entered.take() } else { None };
+        let location = match entered {
+            Some((place, sp)) if record.sp < sp => place,
+            _ => location,
+        };
         if kind == Kind::Create {
             self.threads[thread.index()].creates_at = Some(location);
             return;
@@ -485,6 +510,7 @@ impl Source {
             address,
             second,
             result: result(spec.role, record.header.detail),
+            value,
             sp: record.sp,
             location,
         };
@@ -664,38 +690,6 @@ impl Source {
     #[must_use]
     pub fn saw_exit(&self) -> bool {
         self.exits > 0
-    }
-}
-
-/// The code of the functions that are probed.
-fn probed(sites: &[Site]) -> Vec<(u64, u64)> {
-    let code = |site: &Site| match site.kind {
-        SiteKind::Call { end, .. } | SiteKind::Ignored { end } => Some((site.address.0, end.0)),
-        _ => None,
-    };
-    sites.iter().filter_map(code).collect()
-}
-
-/// What a function does to locks that are taken in line otherwise.
-const fn in_line(spec: CallSpec) -> Option<Fast> {
-    match spec.role {
-        _ if matches!(spec.object, Object::Lock) => None,
-        Role::Taken | Role::TakenIfTrue => Some(Fast::Take),
-        Role::TakenShared | Role::TakenSharedIfTrue => Some(Fast::TakeShared),
-        Role::ConditionWaitAlways | Role::ConditionWaitIfTrue => Some(Fast::Nothing),
-        _ => None,
-    }
-}
-
-/// The result of a call, in the numbers of the C library.
-fn result(role: Role, detail: u16) -> u16 {
-    /// `ETIMEDOUT` on Linux.
-    const TIMED_OUT: u16 = 110;
-    match role {
-        Role::ConditionWaitAlways => 0,
-        Role::ConditionWaitIfTrue if detail & 0xff == 0 => TIMED_OUT,
-        Role::ConditionWaitIfTrue => 0,
-        _ => detail,
     }
 }
 

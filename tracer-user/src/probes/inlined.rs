@@ -6,6 +6,8 @@
 //! other side the lock is held. Letting go: the atomic instruction from which the slow path is reached; it is recorded
 //! before it happens.
 
+mod locate;
+pub mod steps;
 mod tries;
 
 pub use tries::tried_lock;
@@ -18,6 +20,7 @@ use iced_x86::{
 };
 use tracer_ebpf::Operand;
 
+use self::locate::{loaded_by, locate};
 use super::{
     exits::Part,
     placement::{Cost, probe_cost},
@@ -120,6 +123,8 @@ pub enum Helper {
     CompareExchange,
     /// It does something else to it, in one step.
     Atomic,
+    /// It loads what its first argument points to.
+    Load,
     /// It computes, and does nothing to memory that is shared.
     Other,
 }
@@ -168,6 +173,20 @@ impl Finder<'_> {
             if fast == Fast::Nothing || (fast == Fast::LetGoAndWake && !self.wakes(index)) {
                 continue;
             }
+            if fast == Fast::Pass {
+                match self.passed_before(index) {
+                    Ok(None) => {}
+                    Ok(Some((load, point))) => {
+                        let at = self.instruction(load).ip();
+                        let points = vec![point];
+                        sites.entry(at).or_insert(InlinedSite { at, fast, slow_path, points });
+                    }
+                    Err(reason) => {
+                        unrecognised.push(Unrecognised { at: instruction.ip(), slow_path, reason });
+                    }
+                }
+                continue;
+            }
             let (before, visited) = self.atomics_before(index);
             let mut reason = "no atomic instruction was found before it";
             let mut found = false;
@@ -176,7 +195,9 @@ impl Finder<'_> {
                     continue;
                 }
                 let points = if fast.takes() {
-                    self.points_after(atomic.index, &visited)
+                    self.address_at(atomic.index)
+                        .ok_or("where the lock is cannot be told")
+                        .and_then(|lock| self.points_after(atomic.index, lock, &visited))
                 } else {
                     self.points_before(atomic.index)
                 };
@@ -201,7 +222,7 @@ impl Finder<'_> {
                     Err(why) => reason = why,
                 }
             }
-            if !found && fast != Fast::LetGoAndWake {
+            if !found && !fast.is_maybe() {
                 unrecognised.push(Unrecognised { at: instruction.ip(), slow_path, reason });
             }
         }
@@ -327,7 +348,7 @@ impl Finder<'_> {
                 }
                 let control = self.instruction(before).flow_control();
                 let is_call = matches!(control, FlowControl::Call | FlowControl::IndirectCall);
-                if (is_call && helper.is_none())
+                if (is_call && matches!(helper, None | Some(Helper::Load)))
                     || visited.len() >= REACH
                     || !visited.insert(before)
                 {
@@ -349,7 +370,10 @@ impl Finder<'_> {
         if fast.takes() && !exchanges {
             return false;
         }
-        if fast == Fast::LetGoAndWake && !self.clears(atomic.index) {
+        if fast == Fast::LetGoAndWake && !self.exchanges_for(atomic.index, 0) {
+            return false;
+        }
+        if fast == Fast::Unpark && !self.exchanges_for(atomic.index, 1) {
             return false;
         }
         if atomic.jumps <= 1 && !is_call && (!fast.takes() || self.decides(atomic.index)) {
@@ -361,13 +385,13 @@ impl Finder<'_> {
         lock.is_some() && lock == argument
     }
 
-    /// Whether an instruction exchanges what is in memory for 0.
-    fn clears(&self, index: usize) -> bool {
+    /// Whether an instruction exchanges what is in memory for this.
+    fn exchanges_for(&self, index: usize, wanted: u64) -> bool {
         let instruction = self.instruction(index);
         let new = number(instruction.op1_register())
             .zip(self.before(index))
             .and_then(|(register, state)| state.register(register).as_constant());
-        instruction.mnemonic() == Mnemonic::Xchg && new == Some(0)
+        instruction.mnemonic() == Mnemonic::Xchg && new == Some(wanted)
     }
 
     /// Whether the jump after a compare-and-exchange depends on nothing else.
@@ -428,9 +452,9 @@ impl Finder<'_> {
     fn points_after(
         &self,
         atomic: usize,
+        lock: Value,
         to_slow: &BTreeSet<usize>,
     ) -> Result<Vec<InlinedPoint>, &'static str> {
-        let lock = self.address_at(atomic).ok_or("where the lock is cannot be told")?;
         let mut index = atomic;
         for _ in 0..NEAR {
             let successors = self.values.successors(index);
@@ -627,69 +651,6 @@ fn condition(jump: &Instruction) -> Option<u8> {
         // `iced` numbers them as the processor does, after `None`.
         code => (code as u8).checked_sub(1),
     }
-}
-
-/// How to compute an address at the instruction that loads it.
-fn loaded_by(instruction: &Instruction, address: Value) -> Option<LockAddress> {
-    let Value { base: Some(Origin::Defined(at, _)), index: None, plus } = address else {
-        return None;
-    };
-    let is_load = instruction.code() == Code::Mov_r64_rm64
-        && instruction.op1_kind() == OpKind::Memory
-        && instruction.memory_index() == Register::None
-        && instruction.segment_prefix() == Register::None;
-    if !is_load || at != instruction.ip() {
-        return None;
-    }
-    let base = number(instruction.memory_base())?;
-    let offset = instruction.memory_displacement64();
-    let words =
-        u16::try_from(offset / 8).ok().filter(|&words| words < 128 && offset.is_multiple_of(8))?;
-    let operand = Operand::kept(base.into(), words);
-    Some(LockAddress { operand, indirect: true, plus, is_static: false })
-}
-
-/// How to compute an address from what is in the registers, or kept on the stack.
-fn locate(state: &State, address: Value) -> Option<LockAddress> {
-    let none = Operand::NONE;
-    let direct =
-        |operand, plus, is_static| LockAddress { operand, indirect: false, plus, is_static };
-    if address.base.is_none() && address.index.is_none() {
-        return Some(direct(Operand::new(none, none, 0), address.plus, true));
-    }
-    for register in 0..16 {
-        if let Some(plus) = address.distance_from(state.register(register)) {
-            return Some(direct(Operand::new(register.into(), none, 0), plus, false));
-        }
-    }
-    for (offset, value) in state.stack() {
-        if let Some(plus) = address.distance_from(value)
-            && offset % 8 == 0
-            && let Ok(words @ 0..128) = u16::try_from(offset / 8)
-        {
-            let operand = Operand::kept(STACK_POINTER.into(), words);
-            return Some(LockAddress { operand, indirect: true, plus, is_static: false });
-        }
-    }
-    let (origin, scale) = address.index?;
-    let holds = |wanted: Option<Origin>| {
-        (0..16).find(|&register| {
-            let value = state.register(register);
-            value.index.is_none() && value.base == wanted && wanted.is_some()
-        })
-    };
-    let index = holds(Some(origin))?;
-    let scaled = state.register(index).plus.wrapping_mul(scale.into());
-    let (base, moved) = match address.base {
-        None => (none, 0),
-        wanted => {
-            let base = holds(wanted)?;
-            (base.into(), state.register(base).plus)
-        }
-    };
-    let plus = address.plus.wrapping_sub(scaled).wrapping_sub(moved);
-    let scale = u16::try_from(scale.trailing_zeros()).ok()?;
-    Some(direct(Operand::new(base, index.into(), scale), plus, address.base.is_none()))
 }
 
 #[cfg(test)]

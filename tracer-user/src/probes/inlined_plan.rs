@@ -131,7 +131,7 @@ impl Planner<'_, '_> {
     pub(super) fn inlined_locks(&mut self) {
         let file = self.file;
         let slow = SlowPaths::of(file);
-        if !slow.list.iter().any(|path| path.fast.takes()) {
+        if !slow.list.iter().any(|path| path.fast != Fast::LetGoAndWake) {
             return;
         }
         let functions = Functions::of(file);
@@ -222,11 +222,14 @@ impl Planner<'_, '_> {
         let is_static = |address: u64| statics.borrow().contains_key(&address);
         for function in others.iter().filter(|function| exchanges(function, file, &is_static)) {
             for site in look_into(function).unwrap_or_default().sites {
-                if site.fast.takes() && known.insert(site.at) {
+                let is_new = site.fast.takes() || site.fast == Fast::Pass;
+                if is_new && known.insert(site.at) {
                     self.inlined(slow.list[site.slow_path], &site);
                 }
             }
         }
+        self.steps(&functions, &surroundings);
+        self.channels(&functions, &surroundings);
     }
 
     /// Adds the probes of a function that tries once to take a lock. Optimised code has it in line.
@@ -283,9 +286,9 @@ impl Planner<'_, '_> {
             };
             let lock = lock_of(path);
             let arguments: &[Register] = match call.role {
-                Role::ConditionWaitAlways | Role::ConditionWaitIfTrue => {
-                    &[Register::RDI, Register::RSI]
-                }
+                Role::ConditionWaitAlways
+                | Role::ConditionWaitIfTrue
+                | Role::ConditionWaitIfFalse => &[Register::RDI, Register::RSI],
                 Role::Signal => &[Register::RDI],
                 _ => &[],
             };
@@ -313,8 +316,19 @@ impl Planner<'_, '_> {
         whole
     }
 
+    /// What this code touches is no data.
+    pub(super) fn inner(&mut self, stretches: impl IntoIterator<Item = (LinkAddr, LinkAddr)>) {
+        for (start, end) in stretches {
+            if let (Some(start), Some(end)) =
+                (self.module.process_address(start), self.module.process_address(end))
+            {
+                self.add_site(start, SiteKind::Inner { end });
+            }
+        }
+    }
+
     /// Calls from this function do not count.
-    fn ignore(&mut self, function: &Function) {
+    pub(super) fn ignore(&mut self, function: &Function) {
         for (start, end) in
             std::iter::once((function.start, function.end)).chain(function.cold.iter().copied())
         {
@@ -332,6 +346,8 @@ impl Planner<'_, '_> {
         let kind = match site.fast {
             Fast::Take => Kind::Acquire,
             Fast::TakeShared => Kind::AcquireShared,
+            Fast::Pass => Kind::Wait,
+            Fast::Unpark => Kind::Signal,
             _ => Kind::Release,
         };
         let what = format!(
@@ -340,12 +356,23 @@ impl Planner<'_, '_> {
             path.call.name,
             self.module.name()
         );
-        for &InlinedPoint { address, lock, condition } in &site.points {
+        let place = InlinedPlace { spec: path.call, fast: site.fast, at, plus: 0, if_one: false };
+        self.inlined_points(&place, kind, &site.points, &what);
+    }
+
+    /// Adds the probes of a place.
+    pub(super) fn inlined_points(
+        &mut self,
+        inlined: &InlinedPlace,
+        kind: Kind,
+        points: &[InlinedPoint],
+        what: &str,
+    ) {
+        for &InlinedPoint { address, lock, condition } in points {
             let Some(place) = self.module.process_address(LinkAddr(address)) else { continue };
             let bias = if lock.is_static { self.module.load_bias() } else { 0 };
             let plus = bias.wrapping_add_signed(lock.plus);
-            let inlined = InlinedPlace { spec: path.call, fast: site.fast, at, plus };
-            let site = self.add_site(place, SiteKind::Inlined(inlined));
+            let site = self.add_site(place, SiteKind::Inlined(InlinedPlace { plus, ..*inlined }));
             let mut operand = lock.operand;
             let mut cookie = Cookie::new(kind, site);
             if let Some(condition) = condition {
@@ -356,7 +383,7 @@ impl Planner<'_, '_> {
                 cookie = cookie.with(Cookie::INDIRECT);
             }
             let cookie = cookie.deep(operand.0);
-            self.add_probe(ProbeProgram::Inlined, LinkAddr(address), cookie, what.clone());
+            self.add_probe(ProbeProgram::Inlined, LinkAddr(address), cookie, what.to_owned());
         }
     }
 }
@@ -418,16 +445,18 @@ const fn action(fast: Fast) -> &'static str {
     match fast {
         Fast::Take | Fast::TakeShared => "taking",
         Fast::Downgrade => "downgrade",
+        Fast::Pass => "passing",
+        Fast::Unpark => "letting a thread go on",
         _ => "letting go",
     }
 }
 
-/// Whether a function compares and exchanges at one of these addresses.
+/// Whether a function compares what is at one of these addresses, or loads or exchanges it.
 fn exchanges(function: &Function, file: &ElfFile, is_one: &dyn Fn(u64) -> bool) -> bool {
     function.parts(file).unwrap_or_default().iter().any(|part| {
         Decoder::with_ip(64, part.code, part.start, DecoderOptions::NONE).iter().any(
             |instruction| {
-                instruction.mnemonic() == Mnemonic::Cmpxchg
+                matches!(instruction.mnemonic(), Mnemonic::Cmpxchg | Mnemonic::Mov | Mnemonic::Cmp)
                     && instruction.is_ip_rel_memory_operand()
                     && is_one(instruction.ip_rel_memory_address())
             },
@@ -443,6 +472,8 @@ fn helper(name: &Name) -> Option<Helper> {
     let last = bare.rsplit("::").next().unwrap_or_default();
     if is_atomic && last.contains("compare_exchange") {
         Some(Helper::CompareExchange)
+    } else if is_atomic && matches!(last, "atomic_load" | "load") {
+        Some(Helper::Load)
     } else if is_atomic
         && ["fetch_", "swap", "atomic_", "elision_fetch", "try_update"]
             .iter()

@@ -60,6 +60,11 @@ pub enum SiteKind {
         /// The address after its last instruction.
         end: ProcessAddr,
     },
+    /// The start of code that synchronisation is made of: what it touches is no data.
+    Inner {
+        /// The address after its last instruction.
+        end: ProcessAddr,
+    },
     /// The entry or an exit of a function that is a region.
     Function(FunctionPlace),
     /// Where functions that were inlined begin and end.
@@ -88,6 +93,8 @@ pub struct InlinedPlace {
     pub at: ProcessAddr,
     /// What is to be added to the object that is recorded.
     pub plus: u64,
+    /// Whether it counts only where `rax` is 1.
+    pub if_one: bool,
 }
 
 /// An instruction that touches memory, and is seen from a probe nearby.
@@ -329,6 +336,7 @@ impl Plan {
                     planner.markers();
                     planner.calls();
                     planner.inlined_locks();
+                    planner.cpp_waits();
                 }
                 Err(error) => self.skipped.push(SkippedProbe {
                     what: format!("everything in {}", module.name()),

@@ -76,7 +76,8 @@ impl Value {
     }
 
     /// The place on the stack that this is the address of.
-    fn on_stack(self) -> Option<i64> {
+    #[must_use]
+    pub fn on_stack(self) -> Option<i64> {
         let is_stack = self.base == Some(Origin::Entry(RSP)) && self.index.is_none();
         is_stack.then_some(self.plus)
     }
@@ -277,7 +278,7 @@ impl State {
             (_, Code::Push_r64) => {
                 let value = number(instruction.op0_register()).map(|from| self.register(from));
                 self.lower(-8);
-                self.store(self.register(RSP), value, at);
+                self.store(self.register(RSP), 8, value, at);
             }
             (_, Code::Pop_r64) => {
                 let value = self.load(self.register(RSP), is_slot);
@@ -301,7 +302,7 @@ impl State {
             (_, Code::Mov_rm64_r64) if instruction.op0_kind() == OpKind::Memory => {
                 let value = number(instruction.op1_register()).map(|from| self.register(from));
                 if let Some(address) = self.address(instruction) {
-                    self.store(address, value, at);
+                    self.store(address, 8, value, at);
                 }
             }
             _ => self.other(instruction),
@@ -343,7 +344,8 @@ impl State {
         let wrote = info.used_memory().iter().any(|memory| writes(memory.access()));
         self.lower(pointer.into());
         if wrote && let Some(address) = self.address(instruction) {
-            self.store(address, None, at);
+            let bytes = instruction.memory_size().size().max(1);
+            self.store(address, bytes as i64, None, at);
         }
     }
 
@@ -355,13 +357,15 @@ impl State {
         self.set(RSP, self.register(RSP).add(by));
     }
 
-    fn store(&mut self, address: Value, value: Option<Value>, at: u64) {
+    fn store(&mut self, address: Value, bytes: i64, value: Option<Value>, at: u64) {
         let Some(offset) = address.on_stack() else { return };
         // What overlaps is not what it was.
         let from = self.stack.partition_point(|&(other, _)| other <= offset.saturating_sub(8));
-        let to = self.stack.partition_point(|&(other, _)| other < offset.saturating_add(8));
+        let to = self.stack.partition_point(|&(other, _)| other < offset.saturating_add(bytes));
         let made = Value::origin(Origin::Defined(at, Place::Stack(offset)));
-        self.stack.splice(from..to, [(offset, value.unwrap_or(made))]);
+        // Of a part of eight bytes nothing is kept.
+        let kept = (bytes >= 8).then(|| (offset, value.unwrap_or(made)));
+        self.stack.splice(from..to, kept);
     }
 }
 

@@ -47,10 +47,17 @@ impl Finder<'_> {
             .collect();
         for (index, instruction) in self.values.instructions().iter().enumerate() {
             let at = instruction.ip();
-            if instruction.mnemonic() != Mnemonic::Cmpxchg
-                || !self.is_atomic(index)
-                || sites.contains_key(&at)
+            if sites.contains_key(&at) {
+                continue;
+            }
+            if let Some(flag) = self.loaded_at(index)
+                && let Some((slow_path, fast @ Fast::Pass)) =
+                    flag.as_constant().and_then(|flag| (self.surroundings.static_lock)(flag))
+                && let Some(point) = self.equal_after(index, flag)
             {
+                sites.insert(at, InlinedSite { at, fast, slow_path, points: vec![point] });
+            }
+            if instruction.mnemonic() != Mnemonic::Cmpxchg || !self.is_atomic(index) {
                 continue;
             }
             let Some(lock) = self.address_at(index) else { continue };
