@@ -48,7 +48,7 @@ struct Options {
     #[arg(long, value_name = "TOOL")]
     tool: Vec<String>,
     /// Seconds after which a run is ended
-    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 100)]
     limit: u64,
 }
 
@@ -167,9 +167,6 @@ impl Bench {
         }
         for program in programs.iter().filter(|program| self.wants(program.name)) {
             install(program.needs());
-            if self.tools().any(|tool| matches!(tool, Tool::Sanitizer(_))) {
-                install(program.needs_to_build());
-            }
         }
     }
 

@@ -109,7 +109,7 @@ pub fn all(quick: bool, scratch: &Path) -> Result<Vec<Program>> {
         arguments: vec!["-kcp2".into(), input.into()],
         build: Build::Debian(Recipe {
             package: "pbzip2",
-            needs: &["dpkg-dev", "g++", "make", "libbz2-dev"],
+            needs: &["pbzip2", "dpkg-dev", "g++", "make", "libbz2-dev"],
             configures: false,
             is_cpp: true,
             flags: "-D_LARGEFILE64_SOURCE -D_FILE_OFFSET_BITS=64 -DUSE_STACKSIZE_CUSTOMIZATION",
@@ -128,7 +128,7 @@ pub fn all(quick: bool, scratch: &Path) -> Result<Vec<Program>> {
         arguments,
         build: Build::Debian(Recipe {
             package: "memcached",
-            needs: &["dpkg-dev", "gcc", "make", "libevent-dev"],
+            needs: &["memcached", "dpkg-dev", "gcc", "make", "libevent-dev"],
             configures: true,
             is_cpp: false,
             flags: "",
@@ -138,16 +138,8 @@ pub fn all(quick: bool, scratch: &Path) -> Result<Vec<Program>> {
 }
 
 impl Program {
-    /// Packages that it is in.
+    /// Packages that it is in, and that building it from its sources needs.
     pub fn needs(&self) -> &[&'static str] {
-        match &self.build {
-            Build::Bundled => &[],
-            Build::Debian(recipe) => std::slice::from_ref(&recipe.package),
-        }
-    }
-
-    /// Packages that building it from its sources needs.
-    pub fn needs_to_build(&self) -> &[&'static str] {
         match &self.build {
             Build::Bundled => &[],
             Build::Debian(recipe) => recipe.needs,
@@ -175,14 +167,16 @@ impl Program {
             (Build::Bundled, Tool::Sanitizer(compiler)) => workloads(dir, Some(compiler))?,
             (Build::Bundled, _) => workloads(dir, None)?,
             (Build::Debian(recipe), Tool::Sanitizer(compiler)) => {
-                sources::sanitized(recipe, compiler, dir)?
+                sources::built(recipe, Some(compiler), dir)?
             }
-            (Build::Debian(recipe), _) => {
-                let package = recipe.package;
-                bpf_build::find_on_path(package).with_context(|| {
-                    format!("there is no {package} (Debian: apt-get install {package})")
-                })?
-            }
+            // The package's program has no symbols, and avtrace nothing to take for regions.
+            (Build::Debian(recipe), _) => match sources::built(recipe, None, dir) {
+                Ok(built) => built,
+                Err(error) => {
+                    println!("{}: the package's program is run: {error:#}", recipe.package);
+                    bpf_build::find_on_path(recipe.package).context("it is not installed")?
+                }
+            },
         };
         Ok([executable.into()].into_iter().chain(self.arguments.iter().cloned()).collect())
     }

@@ -1,4 +1,4 @@
-//! Debian's sources of a program, built with ThreadSanitizer.
+//! Debian's sources of a program, built: with ThreadSanitizer, or as its package is but with symbols.
 
 use std::{
     fs,
@@ -14,7 +14,7 @@ use super::tools::Compiler;
 pub struct Recipe {
     /// The source package, and the program.
     pub package: &'static str,
-    /// Packages that building it needs.
+    /// The package, and those that building it needs.
     pub needs: &'static [&'static str],
     /// Whether there is a `configure`.
     pub configures: bool,
@@ -24,13 +24,14 @@ pub struct Recipe {
     pub flags: &'static str,
 }
 
-/// The program, built below `dir` by this compiler; built once.
+/// The program, built below `dir`, once; with a compiler, by that one with `-fsanitize=thread`.
 ///
 /// # Errors
 /// When the sources cannot be had or built; the message says which.
-pub fn sanitized(recipe: &Recipe, compiler: Compiler, dir: &Path) -> Result<PathBuf> {
-    let (c, cpp) = compiler.commands();
-    let built = dir.join(format!("{}-{c}", recipe.package));
+pub fn built(recipe: &Recipe, sanitizer: Option<Compiler>, dir: &Path) -> Result<PathBuf> {
+    let (c, cpp) = sanitizer.unwrap_or(Compiler::Gcc).commands();
+    let variant = sanitizer.map_or("plain", |_| c);
+    let built = dir.join(format!("{}-{variant}", recipe.package));
     let program = built.join(recipe.package);
     if program.exists() {
         return Ok(program);
@@ -41,7 +42,8 @@ pub fn sanitized(recipe: &Recipe, compiler: Compiler, dir: &Path) -> Result<Path
         fs::remove_dir_all(&built)?;
     }
     quietly(Command::new("cp").arg("-a").args([&source, &built]))?;
-    let flags = format!("-g -O2 -fsanitize=thread -pthread {}", recipe.flags);
+    let sanitize = sanitizer.map_or("", |_| "-fsanitize=thread");
+    let flags = format!("-g -O2 -pthread {sanitize} {}", recipe.flags);
     if recipe.configures {
         let mut configure = Command::new("./configure");
         configure.args(["--quiet", "--disable-docs", "--disable-dependency-tracking"]);
