@@ -60,6 +60,18 @@ fn addresses_and_offsets_are_converted_both_ways() {
 }
 
 #[test]
+fn what_never_changes_is_told_from_variables() {
+    let workspace = Workspace::new();
+    let options = ["-pie", "-Wl,-z,relro"];
+    let file = ElfFile::open(&workspace.compile("bank.c", "bank", &options)).expect("opens");
+    assert!(file.is_constant(one(&file, "transfer").address));
+    assert!(file.is_constant(one(&file, "_DYNAMIC").address), "the linker protects it");
+    assert!(!file.is_constant(one(&file, "account").address));
+    assert!(!file.is_constant(one(&file, "big_zeroes").address));
+    assert!(!file.is_constant(LinkAddr(u64::MAX)));
+}
+
+#[test]
 fn stripped_code_has_extents_by_unwind_information() {
     let workspace = Workspace::new();
     let path = workspace.compile("bank.c", "bank", &["-O1", "-g"]);

@@ -53,12 +53,14 @@ impl Source {
         self.watches.iter().any(|watch| !watch.is_sample)
     }
 
-    /// Whether the user or the program has named some of these bytes to be watched.
+    /// Whether the user or the program has named some of these bytes to be watched, and the watchpoint is seen to work:
+    /// one that is set while the program runs takes a moment.
     fn is_named(&self, address: u64, bytes: u64) -> bool {
         let end = address.saturating_add(bytes);
         self.watches.iter().enumerate().any(|(index, watch)| {
             let start = watch.address.0;
             !watch.is_sample
+                && self.last_values[index].is_some()
                 && start < end
                 && address < start + watch.length
                 && !self.unloaded_watches.contains(&index)

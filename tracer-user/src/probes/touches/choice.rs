@@ -17,7 +17,7 @@ use crate::probes::placement::{Cost, probe_cost};
 pub const MAX_TOUCHES: usize = 8;
 
 /// How far from an access a single-stepped point for it is looked for, in instructions.
-const WINDOW: usize = 24;
+const WINDOW: usize = 12;
 
 const NONE: u8 = AbiOperand::NONE as u8;
 
@@ -231,12 +231,8 @@ impl<'line> Chooser<'line> {
         let scaled = |sum: &Sum| {
             numbered().find_map(|(index, value)| {
                 (0..4_u8).find_map(|scale| {
-                    if value.as_constant().is_some() {
-                        return None;
-                    }
-                    let rest = sum.plus(value, (1_u64 << scale).wrapping_neg());
-                    fixed(&rest)
-                        .map(|(displacement, is_static)| (index, scale, displacement, is_static))
+                    let (displacement, is_static) = sum.beyond_multiple(value, 1 << scale)?;
+                    Some((index, scale, displacement, is_static))
                 })
             })
         };

@@ -60,7 +60,7 @@ impl Code {
                     } else {
                         // With the frame still there, it is to a part of the function that is not among these, from
                         // where control may come back anywhere.
-                        self.depth(index).is_none_or(|depth| depth == 0)
+                        !self.is_reached(index) || self.depth(index) == Some(0)
                     }
                 }
                 FlowControl::IndirectBranch => {
@@ -69,6 +69,11 @@ impl Code {
                 _ => true,
             }
         })
+    }
+
+    /// Whether control is known to come to an instruction.
+    fn is_reached(&self, index: usize) -> bool {
+        self.values.before(index, &|_| false).is_some()
     }
 
     /// How many bytes the stack pointer is below that at the start, before an instruction.

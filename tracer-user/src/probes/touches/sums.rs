@@ -100,6 +100,25 @@ impl Sum {
         (self.terms == other.terms).then(|| self.constant.wrapping_sub(other.constant))
     }
 
+    /// What is to be added to a multiple of another one to get this, when that is a constant, or a constant and
+    /// [`Symbol::BIAS`]. Multiples of constants are no news.
+    pub fn beyond_multiple(&self, other: &Self, factor: u64) -> Option<(u64, bool)> {
+        let mut is_static = false;
+        let mut mine = self.terms.iter().filter(|&&term| {
+            let is_bias = term == (Symbol::BIAS, 1);
+            is_static |= is_bias;
+            !is_bias
+        });
+        let mut theirs = other.terms.iter();
+        let agree = theirs
+            .all(|&(symbol, theirs)| mine.next() == Some(&(symbol, theirs.wrapping_mul(factor))));
+        if !agree || mine.next().is_some() || other.terms.is_empty() {
+            return None;
+        }
+        let rest = self.constant.wrapping_sub(other.constant.wrapping_mul(factor));
+        Some((rest, is_static))
+    }
+
     /// Whether it is on the stack: the stack pointer and something.
     pub fn is_on_stack(&self) -> bool {
         self.factor(Symbol::STACK) == 1 || self.factor(Symbol::STACK_POINTER) == 1
@@ -217,6 +236,13 @@ mod tests {
         assert_eq!(sum.distance_from(&a), None);
         assert_eq!(a.plus(&a, u64::MAX).as_constant(), Some(0));
         assert_eq!(a.plus(&b, 0), a);
+        let address = a.plus(&a, 3).add(100);
+        assert_eq!(address.beyond_multiple(&a.clone().add(1), 4), Some((96, false)));
+        assert_eq!(address.beyond_multiple(&a, 8), None);
+        assert_eq!(address.plus(&b, 1).beyond_multiple(&a, 4), None);
+        let moved = address.plus(&Sum::symbol(Symbol::BIAS), 1);
+        assert_eq!(moved.beyond_multiple(&a, 4), Some((100, true)));
+        assert_eq!(address.beyond_multiple(&Sum::constant(100), 1), None);
     }
 
     #[test]
