@@ -98,8 +98,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
     }
     let mut cost = None;
     if bench.wants(POINT) {
-        let program = programs.first().context("there are no programs")?;
-        cost = Some(point::cost(&bench.place, program, &bench.dir, bench.rounds())?);
+        cost = Some(point::cost(&bench.place, &bench.dir, bench.rounds())?);
     }
     print!("\n{}", table::goals(&sections, cost));
     Ok(())

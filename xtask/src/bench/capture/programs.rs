@@ -54,24 +54,24 @@ enum Build {
 
 /// The bundled workloads: name, what it is, whether it computes most of the time, rounds.
 const BUNDLED: [(&str, &str, bool, u64); 4] = [
-    ("locks", "critical sections of a few instructions, on 16 mutexes", false, 400_000),
+    ("locks", "critical sections of a few instructions, on 16 mutexes", false, 150_000),
     (
         "reads",
         "look-ups of eight entries under a read-write lock, 1 in 64 an update",
         false,
-        200_000,
+        60_000,
     ),
     (
         "compute",
         "critical sections, and about a quarter of a millisecond's computation before each",
         true,
-        3000,
+        1500,
     ),
     (
         "hot",
         "critical sections that touch one variable 1000 times, about 10 million times a second",
         false,
-        4000,
+        1500,
     ),
 ];
 
@@ -79,7 +79,7 @@ const BUNDLED: [(&str, &str, bool, u64); 4] = [
 const FILE: usize = 50_000_000;
 
 /// Operations that memcached is asked for.
-const OPERATIONS: u64 = 400_000;
+const OPERATIONS: u64 = 200_000;
 
 /// All programs; with `quick`, they do a tenth.
 ///
