@@ -71,7 +71,7 @@ pub fn run(
         Some(false) => {
             let said = std::fs::read_to_string(&errors).unwrap_or_default();
             let last = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("nothing");
-            bail!("`{what}` failed; it said last: {last}");
+            bail!("failed; it said last: {last}");
         }
     }
 }

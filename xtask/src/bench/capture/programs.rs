@@ -112,12 +112,13 @@ pub fn all(quick: bool, scratch: &Path) -> Result<Vec<Program>> {
             needs: &["pbzip2", "dpkg-dev", "g++", "make", "libbz2-dev"],
             configures: false,
             is_cpp: true,
-            flags: "-D_LARGEFILE64_SOURCE -D_FILE_OFFSET_BITS=64 -DUSE_STACKSIZE_CUSTOMIZATION",
+            flags: "-std=gnu++98 -D_LARGEFILE64_SOURCE -D_FILE_OFFSET_BITS=64 -DUSE_STACKSIZE_CUSTOMIZATION",
         }),
     });
     let socket = scratch.join("socket");
     let operations = OPERATIONS / share;
-    let words = ["-u", "nobody", "-U", "0", "-A", "-t", "4", "-a", "0777", "-s"];
+    // Valgrind does not let a program raise how many files it may have, which more connections would need.
+    let words = ["-u", "nobody", "-c", "64", "-U", "0", "-A", "-t", "4", "-a", "0777", "-s"];
     let mut arguments: Vec<OsString> = words.into_iter().map(OsString::from).collect();
     arguments.push(socket.clone().into());
     programs.push(Program {
