@@ -19,13 +19,17 @@ use crate::{
         accesses::{Accesses, Level},
         plan::TouchGroup,
     },
+    sys::perf,
 };
 
 /// How often it is looked at what there is to do.
 pub(super) const TICK: Duration = Duration::from_millis(20);
 
-/// What a hit of a watchpoint costs, in nanoseconds.
+/// What a hit of a watchpoint costs, in nanoseconds, when that cannot be measured.
 const HIT: u64 = 8500;
+
+/// What its record adds to it, in nanoseconds.
+const RECORD: u64 = 1000;
 
 /// What is seen of one program's memory.
 #[derive(Debug)]
@@ -37,6 +41,8 @@ pub(super) struct Control {
     began: u64,
     /// What watchpoint hits there were before.
     hits: u64,
+    /// What each costs, in nanoseconds.
+    hit: u64,
     plan: u32,
     /// Probes that are detached, by their groups.
     detached: BTreeMap<u16, Vec<ProbePoint>>,
@@ -57,9 +63,12 @@ impl Control {
         };
         let clock = clock_getcpuclockid(Pid::from_raw(pid.cast_signed())).ok()?;
         let hits = kernel.hits().unwrap_or(0);
+        let hit = perf::breakpoint_cost()
+            .and_then(|cost| u64::try_from(cost.as_nanos()).ok())
+            .map_or(HIT, |cost| cost + RECORD);
         let sampler = Sampler::new(kernel, threads);
         let (began, detached) = (worked(clock)?, BTreeMap::new());
-        Some(Self { budget, sampler, clock, began, hits, plan, detached })
+        Some(Self { budget, sampler, clock, began, hits, hit, plan, detached })
     }
 
     /// Attaches and detaches what is to be by now.
@@ -77,7 +86,7 @@ impl Control {
         let hits = kernel.hits().unwrap_or(0).saturating_sub(self.hits);
         let worked = worked.saturating_sub(self.began);
         let Change { detach, attach, is_over } =
-            self.budget.change(worked, &kernel.touch_costs(), hits * HIT);
+            self.budget.change(worked, &kernel.touch_costs(), hits * self.hit);
         self.sampler.tick(kernel, source, is_over);
         if !detach.is_empty() {
             for point in kernel.detach_touches(self.plan, &detach) {

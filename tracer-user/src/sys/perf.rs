@@ -5,11 +5,13 @@ use std::{
     io::{self, Read as _},
     os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd},
     sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
 };
 
 use aya_obj::generated::{
     HW_BREAKPOINT_RW, PERF_FLAG_FD_CLOEXEC, perf_event_attr, perf_type_id::PERF_TYPE_BREAKPOINT,
 };
+use nix::time::ClockId;
 
 /// Opens a hardware breakpoint on reads and writes of `length` bytes (1, 2, 4 or 8) from `address` on, which must
 /// be a multiple of `length`, in a thread and in every thread that it will create.
@@ -132,6 +134,23 @@ pub fn breakpoints_work() -> bool {
     hits(event.as_fd()).is_ok_and(|hits| hits > 0)
 }
 
+/// What a breakpoint that is hit costs a thread here, without what a program does then; `None` where none fires. In a
+/// virtual machine each is an exit from it, and may take ten or a hundred times as long as on the machine itself.
+#[must_use]
+pub fn breakpoint_cost() -> Option<Duration> {
+    const HITS: u32 = 20;
+    let watched = AtomicU64::new(0);
+    let event = open_breakpoint(0, watched.as_ptr() as u64, 8).ok()?;
+    let clock = ClockId::CLOCK_THREAD_CPUTIME_ID;
+    let started = Duration::from(clock.now().ok()?);
+    for _ in 0..HITS {
+        watched.store(1, Ordering::Relaxed);
+    }
+    let ended = Duration::from(clock.now().ok()?);
+    let fired = hits(event.as_fd()).ok()?;
+    (fired >= u64::from(HITS)).then(|| ended.saturating_sub(started) / HITS)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -151,6 +170,15 @@ mod tests {
         watched.store(3, Ordering::Relaxed);
         assert_eq!(hits(reserved.as_fd()).unwrap(), 2);
         assert!(move_breakpoint(reserved.as_fd(), 1, 8).is_err(), "not aligned");
+    }
+
+    #[test]
+    fn a_hit_costs_more_than_nothing() {
+        if !breakpoints_work() {
+            println!("skipped: no hardware breakpoints, or no permission");
+            return;
+        }
+        assert!(breakpoint_cost().is_some_and(|cost| cost > Duration::from_nanos(100)));
     }
 
     #[test]
