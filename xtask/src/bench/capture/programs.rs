@@ -183,7 +183,8 @@ impl Program {
     }
 }
 
-/// The bundled workloads; with a compiler, as it builds them with `-fsanitize=thread`.
+/// The bundled workloads, compiled when they are older than their source; with a compiler, as it builds them with
+/// `-fsanitize=thread`.
 ///
 /// # Errors
 /// When they cannot be compiled.
@@ -195,14 +196,20 @@ pub fn workloads(dir: &Path, sanitizer: Option<Compiler>) -> Result<PathBuf> {
             (c, format!("workloads-{c}"))
         }
     };
+    const SOURCE: &str = "xtask/src/bench/capture/workloads.c";
     let executable = dir.join(name);
+    let changed = |path: &Path| fs::metadata(path).and_then(|of| of.modified());
+    let source = changed(&workspace::root().join(SOURCE)).context("there is no source")?;
+    if changed(&executable).is_ok_and(|compiled| compiled > source) {
+        return Ok(executable);
+    }
     let mut command = Command::new(compiler);
     command.current_dir(workspace::root());
     command.args(["-g", "-O2", "-pthread", "-I", "markers/include", "-I", "tests/programs/c"]);
     if sanitizer.is_some() {
         command.arg("-fsanitize=thread");
     }
-    command.arg("-o").arg(&executable).arg("xtask/src/bench/capture/workloads.c");
+    command.arg("-o").arg(&executable).arg(SOURCE);
     process::run(&mut command)?;
     Ok(executable)
 }
