@@ -31,7 +31,7 @@ const HIT: u64 = 10_000;
 /// What the record of a hit costs on top of the hit.
 const RECORD: u64 = 2000;
 
-/// What a hit costs at most: in a virtual machine on a busy host it can be ten times as much as when it was tried.
+/// What a hit costs at most: where the value is read, the processor traps once more, and on a busy host all takes longer.
 const MAX_HIT: u64 = 200_000;
 
 /// Hits in one tick from which on they may be what takes the time.
