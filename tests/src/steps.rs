@@ -7,10 +7,11 @@
 use std::collections::HashMap;
 use std::fs;
 use std::ops::Range;
-use std::os::unix::ffi::OsStrExt as _;
 use std::process::{Child, Command, Stdio};
 
-use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory, OpAccess, Register};
+use iced_x86::{
+    Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, OpAccess, Register,
+};
 use nix::libc::{PTRACE_EVENT_EXEC, user_regs_struct};
 use nix::sys::ptrace;
 use nix::sys::signal::{Signal, kill};
@@ -44,14 +45,18 @@ pub struct Access {
     pub address: u64,
     /// How many bytes.
     pub bytes: u64,
-    /// Which stretch of the thread's run it is in: another one begins wherever the thread comes into one of the
-    /// functions or leaves it, also for a call.
+    /// Whether what is there may change at all: some memory cannot be written once `main` runs.
+    pub can_change: bool,
+    /// Which stretch of the thread's run it is in: another one begins with each first instruction of a region, and with
+    /// each of its returns.
     pub stretch: u64,
 }
 
 /// The functions of a program that are looked into, and their code.
 struct Functions {
     ranges: Vec<Range<u64>>,
+    /// Those that are regions.
+    regions: Vec<Range<u64>>,
     /// The sections with instructions, by their addresses in the file.
     code: Vec<(u64, Vec<u8>)>,
     main: u64,
@@ -60,18 +65,22 @@ struct Functions {
 
 impl Functions {
     /// Those with these symbols, and the parts that a compiler has split from them (`NAME.cold`, `NAME.part.0`).
-    fn of(program: &Program, names: &[&str]) -> Self {
+    fn of(program: &Program, regions: &[&str], others: &[&str]) -> Self {
         let bytes = fs::read(&program.path).expect("the program");
         let file = object::File::parse(&*bytes).expect("an ELF file");
-        let mut ranges = Vec::new();
+        let (mut ranges, mut region_ranges) = (Vec::new(), Vec::new());
         let mut main = None;
         for symbol in file.symbols().filter(|symbol| symbol.kind() == SymbolKind::Text) {
             let name = symbol.name().unwrap_or_default();
             if name == "main" {
                 main = Some(symbol.address());
             }
-            if symbol.size() > 0 && names.contains(&name.split('.').next().unwrap_or_default()) {
-                ranges.push(symbol.address()..symbol.address() + symbol.size());
+            let range = symbol.address()..symbol.address() + symbol.size();
+            let whole = name.split('.').next().unwrap_or_default();
+            let is_region = regions.contains(&whole);
+            if !range.is_empty() && (is_region || others.contains(&whole)) {
+                ranges.push(range.clone());
+                region_ranges.extend(is_region.then_some(range));
             }
         }
         let code = file
@@ -79,12 +88,21 @@ impl Functions {
             .filter(|section| section.kind() == object::SectionKind::Text)
             .map(|section| (section.address(), section.data().expect("its bytes").to_vec()))
             .collect();
-        Self { ranges, code, main: main.expect("`main`"), entry: file.entry() }
+        let main = main.expect("`main`");
+        Self { ranges, regions: region_ranges, code, main, entry: file.entry() }
     }
 
-    /// The function that an address is in.
-    fn at(&self, address: u64) -> Option<usize> {
-        self.ranges.iter().position(|range| range.contains(&address))
+    /// Whether an instruction is in one of them.
+    fn contain(&self, address: u64) -> bool {
+        self.ranges.iter().any(|range| range.contains(&address))
+    }
+
+    /// Whether an instruction begins a region, or ends it by returning.
+    fn bound(&self, instruction: &Instruction, address: u64) -> bool {
+        let returns = instruction.flow_control() == FlowControl::Return;
+        let bounds =
+            |range: &Range<u64>| range.start == address || returns && range.contains(&address);
+        self.regions.iter().any(bounds)
     }
 
     fn bytes(&self, address: u64) -> &[u8] {
@@ -101,18 +119,22 @@ struct Thread {
     number: u32,
     /// Where its stack is mapped; not known before its first stop.
     stack: Option<Range<u64>>,
-    /// The function that it is in.
-    function: Option<usize>,
     stretch: u64,
 }
 
-/// Steps a program from its `main` on, all of its threads, and returns what its functions with these symbols do to memory.
+/// Steps a program from its `main` on, all of its threads, and returns what its functions with these symbols do to
+/// memory: those that are regions, and others.
 ///
 /// # Panics
 /// When the program cannot be traced, or does not end with status 0.
 #[must_use]
-pub fn accesses(program: &Program, arguments: &[&str], names: &[&str]) -> Vec<Access> {
-    let functions = Functions::of(program, names);
+pub fn accesses(
+    program: &Program,
+    arguments: &[&str],
+    regions: &[&str],
+    others: &[&str],
+) -> Vec<Access> {
+    let functions = Functions::of(program, regions, others);
     let (mut child, begin) = start(program, arguments, &functions);
     let first = pid(&child);
     let mut steps = Steps { functions, begin, threads: HashMap::new(), accesses: Vec::new() };
@@ -149,6 +171,8 @@ struct Begin {
     bias: u64,
     /// The stack pointer: the arguments and the environment are from there on, and what functions keep is below.
     stack: u64,
+    /// What cannot be written when `main` begins.
+    read_only: Vec<Range<u64>>,
 }
 
 /// Starts a program and lets it run to its `main`.
@@ -194,7 +218,8 @@ fn start(program: &Program, arguments: &[&str], functions: &Functions) -> (Child
     assert_eq!(registers.rip, main + 1);
     registers.rip = main;
     ptrace::setregs(pid, registers).expect("registers to change");
-    (child, Begin { bias, stack })
+    let read_only = mappings(pid).filter(|mapping| !mapping.1).map(|mapping| mapping.0).collect();
+    (child, Begin { bias, stack, read_only })
 }
 
 fn pid(child: &Child) -> Pid {
@@ -220,16 +245,16 @@ fn entry(pid: Pid) -> u64 {
     panic!("no entry point");
 }
 
-/// The mapping around an address.
-fn mapping(pid: Pid, address: u64) -> Option<Range<u64>> {
-    let maps = fs::read(format!("/proc/{pid}/maps")).ok()?;
-    let text = std::ffi::OsStr::from_bytes(&maps).to_string_lossy().into_owned();
-    text.lines().find_map(|line| {
-        let (start, end) = line.split(' ').next()?.split_once('-')?;
-        let parse = |number| u64::from_str_radix(number, 16).ok();
-        let range = parse(start)?..parse(end)?;
-        range.contains(&address).then_some(range)
-    })
+/// What is mapped in a process, and whether it can be written; nothing once it is gone.
+fn mappings(pid: Pid) -> impl Iterator<Item = (Range<u64>, bool)> {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+    let parse = |line: &str| {
+        let (range, rest) = line.split_once(' ').expect("START-END PERMISSIONS");
+        let (start, end) = range.split_once('-').expect("START-END");
+        let number = |text| u64::from_str_radix(text, 16).expect("an address");
+        (number(start)..number(end), rest.starts_with("rw"))
+    };
+    maps.lines().map(parse).collect::<Vec<_>>().into_iter()
 }
 
 /// What was seen so far.
@@ -244,35 +269,29 @@ impl Steps {
     /// A thread has stopped before an instruction, which it executes next.
     fn stopped(&mut self, pid: Pid) {
         let number = u32::try_from(self.threads.len()).expect("few threads");
-        let thread = self.threads.entry(pid).or_insert(Thread {
-            number,
-            stack: None,
-            function: None,
-            stretch: 0,
-        });
+        let thread = self.threads.entry(pid).or_insert(Thread { number, stack: None, stretch: 0 });
         // It may have been killed meanwhile.
         let Ok(registers) = ptrace::getregs(pid) else { return };
         let at = registers.rip.wrapping_sub(self.begin.bias);
-        let function = self.functions.at(at);
-        let begins = function.is_some_and(|function| self.functions.ranges[function].start == at);
-        if function != thread.function || begins {
-            thread.stretch += 1;
-            thread.function = function;
-        }
-        if function.is_none() {
+        if !self.functions.contain(at) {
             return;
         }
         if thread.stack.as_ref().is_none_or(|stack| !stack.contains(&registers.rsp)) {
             // The first thread's grows.
-            thread.stack = mapping(pid, registers.rsp).map(|mapping| {
+            let around = mappings(pid).map(|mapping| mapping.0);
+            let around = around.filter(|mapping| mapping.contains(&registers.rsp)).last();
+            thread.stack = around.map(|mapping| {
                 let is_first = mapping.contains(&self.begin.stack);
                 mapping.start..if is_first { self.begin.stack } else { mapping.end }
             });
         }
-        let stack = thread.stack.clone().expect("the stack is mapped");
+        let Some(stack) = thread.stack.clone() else { return };
         let mut decoder =
             Decoder::with_ip(64, self.functions.bytes(at), registers.rip, DecoderOptions::NONE);
         let instruction = decoder.decode();
+        if self.functions.bound(&instruction, at) {
+            thread.stretch += 1;
+        }
         let mut info = InstructionInfoFactory::new();
         let is_repeated = instruction.has_rep_prefix() || instruction.has_repne_prefix();
         if instruction.is_string_instruction() && is_repeated && registers.rcx == 0 {
@@ -308,12 +327,14 @@ impl Steps {
             } else {
                 memory.memory_size()
             };
+            let can_change = !self.begin.read_only.iter().any(|range| range.contains(&address));
             self.accesses.extend(kind.into_iter().flatten().map(|kind| Access {
                 thread: thread.number,
                 instruction: at,
                 kind,
                 address,
                 bytes: size.size() as u64,
+                can_change,
                 stretch: thread.stretch,
             }));
         }

@@ -25,13 +25,15 @@ struct Case<'case> {
     code: i32,
 }
 
-impl Case<'_> {
+impl<'case> Case<'case> {
     /// All that the functions do to shared memory is in avtrace's recording, and the recording has nothing else.
     #[track_caller]
     fn check(&self) {
-        let symbols: Vec<&str> =
-            self.regions.iter().chain(self.others).map(|(symbol, _)| *symbol).collect();
-        let exact = steps::accesses(&self.program, self.arguments, &symbols);
+        let symbols = |functions: &'case [(&'case str, &'case str)]| -> Vec<&'case str> {
+            functions.iter().map(|(symbol, _)| *symbol).collect()
+        };
+        let (regions, others) = (symbols(self.regions), symbols(self.others));
+        let exact = steps::accesses(&self.program, self.arguments, &regions, &others);
         let (seen, memory) = self.record();
 
         let all: BTreeSet<Seen> = exact.iter().map(key).collect();
@@ -126,8 +128,8 @@ fn key(access: &Access) -> Seen {
     (access.thread, access.instruction, access.kind)
 }
 
-/// The accesses that have to be in a recording. It may leave out an access to bytes that the thread itself has touched
-/// last, in the same way or by writing, and in the same stretch of its run.
+/// The accesses that have to be in a recording. It may leave out those to constants, and an access to bytes that the
+/// thread itself has touched last, in the same way or by writing, and in the same stretch of its run.
 fn needed(exact: &[Access]) -> Vec<Access> {
     // Who touched a byte last, in which stretch, and whether he has written it.
     let mut bytes: BTreeMap<u64, (u32, u64, bool)> = BTreeMap::new();
@@ -142,7 +144,7 @@ fn needed(exact: &[Access]) -> Vec<Access> {
             repeats &= if writes { was_written } else { last.is_some() };
             bytes.insert(byte, (own.0, own.1, was_written || writes));
         }
-        if !repeats {
+        if !repeats && access.can_change {
             needed.push(*access);
         }
     }
