@@ -8,6 +8,8 @@ use std::collections::HashMap;
 use std::fs;
 use std::ops::Range;
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread;
 
 use iced_x86::{
     Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, OpAccess, Register,
@@ -20,6 +22,7 @@ use nix::unistd::Pid;
 use object::{Object as _, ObjectSection as _, ObjectSymbol as _, SymbolKind};
 
 use crate::Program;
+use crate::process::TIME_LIMIT;
 
 /// What an instruction does to a stretch of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -137,6 +140,7 @@ pub fn accesses(
     let functions = Functions::of(program, regions, others);
     let (mut child, begin) = start(program, arguments, &functions);
     let first = pid(&child);
+    let in_time = end_in_time(first);
     let mut steps = Steps { functions, begin, threads: HashMap::new(), accesses: Vec::new() };
     steps.stopped(first);
     step(first, None);
@@ -159,6 +163,7 @@ pub fn accesses(
             other => panic!("{other:?} while stepping {}", program.path.display()),
         }
     };
+    drop(in_time);
     // The status has been taken above.
     let _ = child.wait();
     assert_eq!(status, 0, "{}", program.path.display());
@@ -224,6 +229,18 @@ fn start(program: &Program, arguments: &[&str], functions: &Functions) -> (Child
 
 fn pid(child: &Child) -> Pid {
     Pid::from_raw(child.id().try_into().expect("a process id"))
+}
+
+/// Kills a process when its time is over, unless what this returns is dropped before.
+fn end_in_time(pid: Pid) -> Sender<()> {
+    let (sender, receiver) = channel();
+    thread::spawn(move || {
+        if receiver.recv_timeout(TIME_LIMIT) == Err(RecvTimeoutError::Timeout) {
+            // It may have ended this moment.
+            let _ = kill(pid, Signal::SIGKILL);
+        }
+    });
+    sender
 }
 
 /// A thread may be gone already, when another one ends the process.
