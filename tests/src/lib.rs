@@ -7,6 +7,7 @@ pub mod machine;
 pub mod process;
 pub mod programs;
 pub mod report;
+pub mod steps;
 pub mod tracer;
 
 pub use process::{Ended, Running};

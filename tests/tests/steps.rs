@@ -1,0 +1,239 @@
+//! What probes see of memory, compared with a list of all accesses that was made by executing the program instruction
+//! by instruction.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+
+use checker::event::{Op, ThreadId};
+use checker::format::{Item, LocationKind, Names, ReadOptions, TraceReader};
+use serde_json::Value;
+use tests::steps::{self, Access, Kind};
+use tests::{Avtrace, Program, c, cpp, require_bpf};
+
+/// A thread, in the order in which they were made, an instruction's address in the file, and what it does to memory.
+type Seen = (u32, u64, Kind);
+
+/// A program, and the functions of it that are looked into.
+struct Case<'case> {
+    program: Program,
+    arguments: &'case [&'case str],
+    /// Each as its symbol, and as a pattern for avtrace: the regions.
+    regions: &'case [(&'case str, &'case str)],
+    /// The same: what no region calls.
+    others: &'case [(&'case str, &'case str)],
+    /// What the run ends with: 66 where it finds what is wrong in the program.
+    code: i32,
+}
+
+impl<'case> Case<'case> {
+    /// All that the functions do to shared memory is in avtrace's recording, and the recording has nothing else.
+    #[track_caller]
+    fn check(&self) {
+        let symbols = |functions: &'case [(&'case str, &'case str)]| -> Vec<&'case str> {
+            functions.iter().map(|(symbol, _)| *symbol).collect()
+        };
+        let (regions, others) = (symbols(self.regions), symbols(self.others));
+        let exact = steps::accesses(&self.program, self.arguments, &regions, &others);
+        let (seen, memory) = self.record();
+
+        let all: BTreeSet<Seen> = exact.iter().map(key).collect();
+        let needed: BTreeSet<Seen> = needed(&exact).iter().map(key).collect();
+        assert!(!needed.is_empty(), "the functions touch shared memory");
+        let lines = |set: &BTreeSet<Seen>| -> Vec<String> {
+            set.iter().map(|&(thread, at, kind)| format!("{thread} {at:#x} {kind:?}")).collect()
+        };
+
+        let invented = lines(&seen.difference(&all).copied().collect());
+        assert!(invented.is_empty(), "{self}: not executed: {invented:#?}");
+
+        let count = |key: &str| memory[key].as_u64().expect("a number");
+        let left_out = memory["left_out"].as_array().expect("a list").iter();
+        let left_out: u64 = left_out.map(|one| one["count"].as_u64().expect("a number")).sum();
+        let claimed = count("emulated") + count("single_stepped");
+        let missed: BTreeSet<Seen> = needed.difference(&seen).copied().collect();
+        println!(
+            "{self}: {claimed} of {} accesses are claimed, {} of {} that were made are seen",
+            claimed + left_out,
+            needed.len() - missed.len(),
+            needed.len(),
+        );
+        assert!(claimed * 10 >= (claimed + left_out) * 9, "{self}: {memory:#}");
+        // What is missed has to be among what is said to be left out.
+        let instructions: BTreeSet<u64> = missed.iter().map(|missed| missed.1).collect();
+        let missed = lines(&missed);
+        assert!(instructions.len() as u64 <= left_out, "{self}: {missed:#?} {memory:#}");
+    }
+
+    /// What avtrace records of the instructions' accesses, and what its report says of them.
+    fn record(&self) -> (BTreeSet<Seen>, Value) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("t.avt");
+        let mut run = Avtrace::on(&self.program).seeing_memory().options(["--accesses", "probe"]);
+        for (_, pattern) in self.regions {
+            run = run.options(["--atomic", pattern]);
+        }
+        for (_, pattern) in self.regions.iter().chain(self.others) {
+            run = run.options(["--probe", pattern]);
+        }
+        // Functions that regions call are looked into when they are named.
+        run = run.options(["--probe-depth", "0", "--record"]).options([&file]);
+        let (ended, report) = run.arguments(self.arguments).report();
+        assert_eq!(ended.code, Some(self.code), "{self}: {report:#?}");
+        assert_eq!(report.counts.lost_events, 0, "{self}");
+        let trace = fs::read(&file).expect("the recording");
+        let mut reader = TraceReader::from_bytes(&trace, ReadOptions::new("t.avt"));
+        let reader = reader.as_mut().expect("a recording");
+        let mut seen = Vec::new();
+        let mut threads = BTreeMap::from([(ThreadId(0), 0)]);
+        while let Some(item) = reader.next_item().expect("a whole recording") {
+            let Item::Events(batch) = item else { panic!("{self}: a gap") };
+            for event in batch.events {
+                let kind = match event.op {
+                    Op::Fork(thread) => {
+                        let number = u32::try_from(threads.len()).expect("few threads");
+                        threads.insert(thread, number);
+                        continue;
+                    }
+                    Op::Read(_) => Kind::Read,
+                    Op::Write(_) => Kind::Write,
+                    Op::Update(_) => Kind::Update,
+                    _ => continue,
+                };
+                seen.push((threads[&event.thread], event.location, kind));
+            }
+        }
+        let instruction = |location| self.instruction(reader.names(), location);
+        let seen = seen.iter().map(|&(thread, at, kind)| (thread, instruction(at), kind));
+        (seen.collect(), report.memory.expect("what was seen of memory"))
+    }
+
+    /// The address in the program's file of the instruction that made an access.
+    fn instruction(&self, names: &Names, location: checker::event::LocationId) -> u64 {
+        let location = names.location(location).expect("a place");
+        assert_eq!(location.kind, LocationKind::Access, "{self}: {location:?}");
+        let module = location.stack[0].module.and_then(|module| names.module(module));
+        let path = module.map(|module| module.path.as_str());
+        assert_eq!(path, self.program.path.to_str(), "{self}: {location:?}");
+        location.stack[0].address
+    }
+}
+
+impl std::fmt::Display for Case<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.program.path.display(), self.arguments.join(" "))
+    }
+}
+
+fn key(access: &Access) -> Seen {
+    (access.thread, access.instruction, access.kind)
+}
+
+/// The accesses that have to be in a recording. It may leave out those to constants, and an access to bytes that the
+/// thread itself has touched last, in the same way or by writing, and in the same stretch of its run.
+fn needed(exact: &[Access]) -> Vec<Access> {
+    // Who touched a byte last, in which stretch, and whether he has written it.
+    let mut bytes: BTreeMap<u64, (u32, u64, bool)> = BTreeMap::new();
+    let mut needed = Vec::new();
+    for access in exact {
+        let writes = access.kind != Kind::Read;
+        let mut repeats = access.bytes > 0;
+        for byte in access.address..access.address + access.bytes {
+            let own = (access.thread, access.stretch);
+            let last = bytes.get(&byte).filter(|&&(thread, stretch, _)| (thread, stretch) == own);
+            let was_written = last.is_some_and(|last| last.2);
+            repeats &= if writes { was_written } else { last.is_some() };
+            bytes.insert(byte, (own.0, own.1, was_written || writes));
+        }
+        if !repeats && access.can_change {
+            needed.push(*access);
+        }
+    }
+    needed
+}
+
+const LEVELS: [&str; 2] = ["-O0", "-O2"];
+
+/// Whether `data.c` does it right: where it then uses other instructions, both ways are run.
+const WRONG: &[bool] = &[false];
+const BOTH: &[bool] = &[false, true];
+
+/// A kind of `data.c`, with its regions.
+#[track_caller]
+fn check_data(kind: &str, regions: &[&str], ways: &[bool]) {
+    require_bpf!();
+    let regions: Vec<_> = regions.iter().map(|&region| (region, region)).collect();
+    for level in LEVELS {
+        for &fixed in ways {
+            let arguments = [kind, "fixed"];
+            let case = Case {
+                program: c("data", &["-g", level]),
+                arguments: &arguments[..if fixed { 2 } else { 1 }],
+                regions: &regions,
+                others: &[("main", "main"), ("other", "other"), ("let_other", "let_other")],
+                code: if fixed { 0 } else { 66 },
+            };
+            case.check();
+        }
+    }
+}
+
+#[test]
+fn a_global_account() {
+    check_data("global", &["transfer", "audit"], WRONG);
+}
+
+#[test]
+fn an_account_on_the_heap() {
+    check_data("heap", &["transfer", "audit"], WRONG);
+}
+
+#[test]
+fn a_total_without_a_lock() {
+    check_data("lost", &["add", "charge"], BOTH);
+}
+
+#[test]
+fn a_place_that_is_looked_at_and_taken() {
+    check_data("check", &["claim"], BOTH);
+}
+
+#[test]
+fn a_pair_that_is_torn() {
+    check_data("torn", &["look", "set"], WRONG);
+}
+
+#[test]
+fn blocks_that_go_from_thread_to_thread() {
+    require_bpf!();
+    for level in LEVELS {
+        let case = Case {
+            program: c("churn", &["-g", level]),
+            arguments: &["3"],
+            regions: &[("use", "use"), ("scratch", "scratch")],
+            others: &[("run", "run"), ("main", "main")],
+            code: 0,
+        };
+        case.check();
+    }
+}
+
+#[test]
+fn accessors_of_a_class() {
+    require_bpf!();
+    for level in LEVELS {
+        let case = Case {
+            program: cpp("account", &["-g", level]),
+            arguments: &[],
+            regions: &[("_ZL8transferR7accountl", "transfer"), ("_ZL5auditR7account", "audit")],
+            others: &[
+                ("_ZNK7account7balanceEv", "account::balance"),
+                ("_ZN7account11set_balanceEl", "account::set_balance"),
+                ("_ZN7account4lockEv", "account::lock"),
+                ("_ZNK4turn4giveEv", "turn::give"),
+                ("_ZNK4turn5awaitEv", "turn::await"),
+            ],
+            code: 66,
+        };
+        case.check();
+    }
+}
