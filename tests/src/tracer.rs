@@ -1,6 +1,7 @@
 //! Running avtrace: building its binary once, its options, its report.
 
 use std::ffi::{OsStr, OsString};
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -164,6 +165,43 @@ pub fn native<S: AsRef<OsStr>>(
     command.args(arguments);
     without_sudo(&mut command);
     Running::start(&mut command, input, TIME_LIMIT).wait()
+}
+
+/// How often the lock that is used most is taken and let go of in a run, by the recorded trace: `acq 2000 rel 2000 `,
+/// or with `racq` and `rrel` where it is shared.
+///
+/// # Panics
+/// When the run, or the conversion of its trace, fails.
+#[must_use]
+pub fn lock_operations(program: &Program, arguments: &[&str]) -> String {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (avt, std) = (folder.path().join("t.avt"), folder.path().join("t.std"));
+    let succeeds = |arguments: &[&OsStr]| {
+        let ended = avtrace_with(arguments);
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    };
+    let mut record =
+        vec!["record".as_ref(), "-o".as_ref(), avt.as_os_str(), program.path.as_os_str()];
+    record.extend(arguments.iter().map(AsRef::<OsStr>::as_ref));
+    succeeds(&record);
+    succeeds(&["convert".as_ref(), avt.as_os_str(), std.as_os_str()]);
+    let text = std::fs::read_to_string(&std).expect("the trace");
+    let mut found = String::new();
+    for operation in ["acq", "rel", "racq", "rrel"] {
+        let start = format!("|{operation}(");
+        let mut objects: Vec<&str> = text
+            .lines()
+            .filter_map(|line| line.split_once(&start)?.1.split_once(')'))
+            .map(|(object, _)| object)
+            .collect();
+        objects.sort_unstable();
+        let most = objects.chunk_by(|one, other| one == other).map(<[&str]>::len).max();
+        // Fewer are those of a standard library itself.
+        if let Some(times) = most.filter(|&times| times > 100) {
+            write!(found, "{operation} {times} ").expect("a string takes it");
+        }
+    }
+    found
 }
 
 /// The tests may run under sudo. What avtrace makes of that has a test of its own.

@@ -150,6 +150,34 @@ fn blocks_that_go_from_thread_to_thread_are_never_shared() {
 }
 
 #[test]
+fn what_costs_too_much_is_not_seen_all_the_time_and_that_is_told() {
+    require_bpf!();
+    let program = c("hotloop", &["-g", "-O2"]);
+    // Each of these accesses by a probe would take minutes, by a watchpoint half an hour.
+    for accesses in ["watch", "auto"] {
+        let run = Avtrace::on(&program).seeing_memory().options(["--accesses", accesses]);
+        let (ended, report) = run.report();
+        assert_eq!((ended.code, &*ended.stdout), (Some(0), "199999900000000\n"), "{report:#?}");
+        let notes = report.not_seen["notes"].to_string();
+        assert!(notes.contains("--overhead") && notes.contains("`spin`"), "{notes}");
+        let watched = &report.memory.expect("what was seen of memory")["watched"];
+        assert!(watched.as_array().is_some_and(|watched| !watched.is_empty()), "{watched:#}");
+    }
+}
+
+#[test]
+fn threads_on_one_processor_do_not_run_at_once() {
+    require_bpf!();
+    let run = Avtrace::on(&c("data", &["-g"])).seeing_memory().options(["--serialize"]);
+    let (ended, report) = run.arguments(["global"]).report();
+    assert_eq!(ended.code, Some(66), "{report:#?}");
+    let run = Avtrace::on_path("sh").options(["--serialize"]);
+    let ended = run.arguments(["-c", "grep Cpus_allowed_list /proc/self/status"]).run();
+    let list = ended.stdout.trim().rsplit('\t').next().unwrap_or_default();
+    assert!(list.parse::<u32>().is_ok(), "one processor: {}", ended.stdout);
+}
+
+#[test]
 fn what_is_seen_is_told() {
     require_bpf!();
     let (_, report) =

@@ -265,6 +265,26 @@ fn what_would_be_watched_is_listed_with_the_reasons() {
 }
 
 #[test]
+fn a_stripped_program_is_told_to_be_one() {
+    require_bpf!();
+    let bank = unmarked("-O2").stripped();
+    let told = "was stripped, so that its functions are not known";
+    let listed = avtrace_with(["--list-regions", bank.path.to_str().expect("text")]);
+    assert!(listed.stdout.contains(told), "{}", listed.stdout);
+    let lockless = c("identity", &["-g"]);
+    let listed = avtrace_with(["--list-regions", lockless.path.to_str().expect("text")]);
+    assert!(listed.stdout.contains("itself takes a lock"), "{}", listed.stdout);
+    let notes = |program: &Program, options: &[&str]| {
+        let (ended, report) = Avtrace::on(program).options(options).report();
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        report.not_seen["notes"].to_string()
+    };
+    assert!(notes(&bank, &[]).contains(told));
+    assert!(!notes(&bank, &["--atomic", "libc.so.6!qsort"]).contains(told), "a region was named");
+    assert!(!notes(&unmarked("-O2"), &["--not-atomic", "*"]).contains(told), "it has symbols");
+}
+
+#[test]
 fn long_reasons_are_broken_into_lines() {
     let program = rust("starts", false);
     let ended = avtrace_with(["--list-regions", program.path.to_str().expect("text")]);

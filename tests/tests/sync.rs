@@ -1,7 +1,10 @@
 //! Locks and other synchronisation by function calls, and threads: each in a program that is not atomic, found with
 //! the right object, its name and the right lines, and in forms where nothing is to be found.
 
-use tests::{Avtrace, Edge, Program, Report, Violation, c, cpp, machine, require_bpf, runs};
+use tests::{
+    Avtrace, Edge, Program, Report, Violation, c, cpp, machine, require_bpf, runs,
+    tracer::lock_operations,
+};
 
 const LEVELS: [&str; 2] = ["-O0", "-O2"];
 
@@ -350,6 +353,57 @@ fn once_routines_that_throw() {
     }
 }
 
+#[test]
+fn semaphores_of_cpp() {
+    require_bpf!();
+    for program in in_cpp("waits") {
+        for mark in ["acquire", "try", "try_for"] {
+            let there = (("signal", "release"), ("wait", "audit_acquire"));
+            let back = (("signal", "audit_release"), ("wait", mark));
+            let steps = [
+                ("semaphore", "semaphore", there.0, there.1),
+                ("semaphore", "semaphore", back.0, back.1),
+            ];
+            finds(&program, &[mark, "split"], "balance: 900\n", TRANSFER, &steps);
+            finds_nothing(&program, &[mark, "whole"], "balance: 895\n");
+        }
+        finds_nothing(&program, &["pool", "split"], "balance: 1000\n");
+    }
+}
+
+#[test]
+fn latches_of_cpp() {
+    require_bpf!();
+    for program in in_cpp("waits") {
+        for (how, mark) in [("latch", "wait"), ("try_latch", "try_wait")] {
+            let there = ("latch", "latch", ("signal", "count_down"), ("wait", mark));
+            let back = ("mutex", "mutex", ("release", "use_unlock"), ("acquire", "prepare_lock"));
+            let cycle = ["prepare", "use", "prepare"];
+            finds(&program, &[how, "split"], "balance: 1000\n", &cycle, &[there, back]);
+            finds_nothing(&program, &[how, "whole"], "balance: 1000\n");
+        }
+    }
+}
+
+#[test]
+fn barriers_of_cpp() {
+    require_bpf!();
+    for (program, level) in in_cpp("waits").into_iter().zip(LEVELS) {
+        // In line it is known by one of its fields.
+        let name = if level == "-O0" { "meeting" } else { "meeting+0x19" };
+        for (how, [first, first_end, second, second_end]) in [
+            ("barrier", ["first", "first", "second", "second"]),
+            ("arrive", ["arrive", "depart", "arrive", "depart"]),
+        ] {
+            let there = ("barrier", name, ("arrive", first), ("depart", first_end));
+            let back = ("barrier", name, ("arrive", second), ("depart", second_end));
+            let cycle = ["step", "step", "step"];
+            finds(&program, &[how, "split"], "balance: 1000\n", &cycle, &[there, back]);
+        }
+        finds_nothing(&program, &["barrier", "whole"], "balance: 1000\n");
+    }
+}
+
 /// Checks a region that starts a thread and waits for its end.
 fn finds_thread(program: &Program, how: &str, create: Option<&'static str>, join: &'static str) {
     for _ in 0..runs(2) {
@@ -420,5 +474,25 @@ fn an_id_that_is_used_again_is_another_thread() {
         }
         finds(&program, &[], "balance: 900\n", TRANSFER, &bank());
         finds_nothing(&program, &["whole"], "balance: 895\n");
+    }
+}
+
+#[test]
+fn each_lock_operation_is_one_event() {
+    require_bpf!();
+    const EXCLUSIVE: &str = "acq 2000 rel 2000 ";
+    const SHARED: &str = "racq 2000 rrel 2000 ";
+    let of_c: &[&str] = &["mutex", "errorcheck", "recursive", "try", "write", "spin"];
+    let of_cpp: &[&str] = &["mutex", "recursive", "timed", "write"];
+    let in_c = in_c("counted").map(|program| (program, of_c));
+    let in_cpp = in_cpp("counted").map(|program| (program, of_cpp));
+    for (program, exclusive) in in_c.into_iter().chain(in_cpp) {
+        let exclusive = exclusive.iter().map(|&lock| (lock, EXCLUSIVE));
+        for (lock, wanted) in exclusive.chain([("read", SHARED)]) {
+            for how in ["apart", "together"] {
+                let found = lock_operations(&program, &[lock, how]);
+                assert_eq!(found, wanted, "{lock} {how} of {}", program.source.display());
+            }
+        }
     }
 }

@@ -31,16 +31,16 @@ pub fn inlined(ctx: ProbeContext) -> u32 {
     }
     let Some(tid) = traced_at(cookie.site()) else { return 0 };
     let registers = registers(regs);
-    let base = registers[usize::from(operand.base() & 31)];
+    let base = registers.get(operand.base() as u8);
     let object = if cookie.has(Cookie::INDIRECT) {
         // SAFETY: the helper checks the address.
         unsafe { bpf_probe_read_user((base + operand.offset()) as *const u64) }.unwrap_or(0)
     } else {
-        base + (registers[usize::from(operand.index() & 31)] << operand.scale())
+        base + (registers.get(operand.index() as u8) << operand.scale())
     };
     debug_log!(&ctx, "inlined: kind {} object {:x} tid {}", cookie.kind(), object, tid);
     let record = SyncRecord {
-        header: call_header(cookie.kind(), 0, tid, cookie.site()),
+        header: call_header(cookie.kind(), registers.get(0) as u16, tid, cookie.site()),
         object,
         sp: regs.rsp,
         frames: frames(regs.rip, regs.rsp, regs.rbp),

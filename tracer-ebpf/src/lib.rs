@@ -9,7 +9,7 @@
 use core::mem::{offset_of, size_of};
 
 /// Changes whenever a layout or a meaning below changes; user space refuses an object of another version.
-pub const ABI_VERSION: u32 = 7;
+pub const ABI_VERSION: u32 = 8;
 
 /// How many return addresses a record carries, the innermost first; unused ones are 0.
 pub const FRAMES: usize = 6;
@@ -77,6 +77,9 @@ pub enum Kind {
     /// A thread is about to be created ([`SyncRecord`], the object does not count): where in the code the next
     /// [`Kind::Fork`] of the acting thread is from.
     Create = 22,
+    /// A function is entered whose steps are recorded ([`SyncRecord`], the object does not count): where in the code
+    /// the next of them is from.
+    Enter = 23,
     /// An instruction touches memory ([`PairRecord`]: the object is the first byte, the second number how many bytes;
     /// the detail is what is done, of [`Touch::READ`], [`Touch::WRITE`] and [`Touch::ATOMIC`]). The first frame is the
     /// probe point, which may be some instructions away.
@@ -120,6 +123,7 @@ impl Kind {
             31 => Self::Jump,
             40 => Self::Libraries,
             22 => Self::Create,
+            23 => Self::Enter,
             50 => Self::Touch,
             51 => Self::Alloc,
             52 => Self::Free,
@@ -134,7 +138,8 @@ impl Kind {
 pub struct Header {
     /// A [`Kind`].
     pub kind: u16,
-    /// Of a call that has returned: the low half of its result, which is an error number or 0. In a [`RegionRecord`]: the
+    /// Of a call that has returned: the low half of its result, which is an error number or 0; of what is done in line,
+    /// the low half of `eax` there. In a [`RegionRecord`]: the
     /// low half of `EFLAGS`, which tells whether a conditional jump there is taken. 0 otherwise.
     pub detail: u16,
     /// The acting thread, as its own PID namespace numbers it.
@@ -513,6 +518,14 @@ pub struct KernelLayout {
     pub task_mm: u32,
     /// `start_stack` in `struct mm_struct`: where the first thread's stack begins.
     pub mm_start_stack: u32,
+    /// `utask` in `struct task_struct`: what the thread's probes are doing.
+    pub task_utask: u32,
+    /// `vaddr` in `struct uprobe_task`: the instruction that is single-stepped.
+    pub utask_vaddr: u32,
+    /// `xol_vaddr` in `struct uprobe_task`: where its copy is.
+    pub utask_xol_vaddr: u32,
+    /// 0.
+    pub unused: u32,
 }
 
 /// Names of the settings' symbols in the BPF object.
@@ -571,7 +584,7 @@ const _: () = {
     assert!(offset_of!(ThreadRecord, comm) == 40);
     assert!(size_of::<RegistersRecord>() == 160);
     assert!(size_of::<Target>() == 24);
-    assert!(size_of::<KernelLayout>() == 48);
+    assert!(size_of::<KernelLayout>() == 64);
     assert!(size_of::<Touch>() == 24);
 };
 

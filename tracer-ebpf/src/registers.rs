@@ -2,10 +2,21 @@
 
 use aya_ebpf::bindings::pt_regs;
 
-/// The registers by the processor's numbers; 0 where there is none.
+/// The registers, by the processor's numbers.
+pub struct Registers([u64; 16]);
+
+impl Registers {
+    /// What a register holds; 0 where there is none of that number.
+    #[inline(always)]
+    pub fn get(&self, number: u8) -> u64 {
+        if number < 16 { self.0[usize::from(number & 15)] } else { 0 }
+    }
+}
+
+/// Reads all registers.
 #[inline(always)]
-pub fn registers(regs: &pt_regs) -> [u64; 32] {
-    let mut registers = [0; 32];
+pub fn registers(regs: &pt_regs) -> Registers {
+    let mut registers = [0; 16];
     let known = [
         &raw const regs.rax,
         &raw const regs.rcx,
@@ -29,5 +40,5 @@ pub fn registers(regs: &pt_regs) -> [u64; 32] {
         // SAFETY: the pointers are to fields of a valid `pt_regs`.
         *register = unsafe { known.read_volatile() };
     }
-    registers
+    Registers(registers)
 }

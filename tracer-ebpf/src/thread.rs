@@ -34,6 +34,10 @@ static KERNEL_LAYOUT: Global<KernelLayout> = Global::new(KernelLayout {
     task_exit_code: 0,
     task_mm: 0,
     mm_start_stack: 0,
+    task_utask: 0,
+    utask_vaddr: 0,
+    utask_xol_vaddr: 0,
+    unused: 0,
 });
 
 /// Where this kernel keeps what is read here.

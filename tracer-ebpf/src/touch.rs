@@ -42,14 +42,11 @@ pub fn touch(ctx: ProbeContext) -> u32 {
     let Some(tid) = traced_at(site) else { return 0 };
     // SAFETY: nobody writes a descriptor once its probe is attached.
     let Some(touch) = (unsafe { TOUCHES.get(site) }) else { return 0 };
-    if let Some(costs) = COSTS.get_ptr_mut(u32::from(touch.group) % TOUCH_GROUPS) {
-        // SAFETY: this CPU's own number; one hit that is not counted does not matter.
-        unsafe { *costs += u64::from(touch.cost) };
-    }
+    spent(touch, touch.cost.into());
     // SAFETY: the kernel hands a valid `pt_regs`.
     let regs = unsafe { &*ctx.regs };
     let registers = registers(regs);
-    let mut base = registers[usize::from(touch.base & 31)];
+    let mut base = registers.get(touch.base);
     if touch.flags & Touch::INDIRECT != 0 {
         let kept = base.wrapping_add(i64::from(touch.slot) as u64);
         // SAFETY: the helper checks the address.
@@ -59,11 +56,11 @@ pub fn touch(ctx: ProbeContext) -> u32 {
         };
         base = pointer;
     }
-    let index = registers[usize::from(touch.index & 31)] << (touch.scale & 3);
+    let index = registers.get(touch.index) << (touch.scale & 3);
     let address = base.wrapping_add(index).wrapping_add(touch.displacement as u64);
     let mut bytes = u64::from(touch.size);
     if touch.rounds != Operand::NONE as u8 {
-        bytes *= registers[usize::from(touch.rounds & 31)] & 0xffff_ffff;
+        bytes *= registers.get(touch.rounds) & 0xffff_ffff;
         if regs.eflags & DOWNWARDS != 0 {
             count_lost(Class::Access);
             return 0;
@@ -79,6 +76,7 @@ pub fn touch(ctx: ProbeContext) -> u32 {
     if !epoch::is_new(tid, address, bytes, done) {
         return 0;
     }
+    spent(touch, RECORD);
     debug_log!(&ctx, "touch: site {} address {:x} tid {}", site, address, tid);
     let call = SyncRecord {
         header: access_header(Kind::Touch as u16, done.into(), tid, site),
@@ -88,6 +86,18 @@ pub fn touch(ctx: ProbeContext) -> u32 {
     };
     submit(Class::Access, PairRecord { call, second: bytes });
     0
+}
+
+/// What a record costs, with the way up the stack: in units of 100 nanoseconds.
+const RECORD: u64 = 12;
+
+/// Adds to what the hits of a group have cost.
+#[inline(always)]
+fn spent(touch: &Touch, cost: u64) {
+    if let Some(costs) = COSTS.get_ptr_mut(u32::from(touch.group) % TOUCH_GROUPS) {
+        // SAFETY: this CPU's own number; one hit that is not counted does not matter.
+        unsafe { *costs += cost };
+    }
 }
 
 /// How far a stack reaches at most, in bytes.

@@ -1,7 +1,9 @@
 //! Hardware watchpoints: a watched variable was read or written.
 
 use aya_ebpf::{
-    bindings::bpf_perf_event_data, helpers::bpf_probe_read_user, macros::perf_event,
+    bindings::bpf_perf_event_data,
+    helpers::{bpf_get_current_task, bpf_probe_read_kernel, bpf_probe_read_user},
+    macros::perf_event,
     programs::PerfEventContext,
 };
 use tracer_ebpf::{AccessRecord, Class, Kind};
@@ -9,6 +11,7 @@ use tracer_ebpf::{AccessRecord, Class, Kind};
 use crate::{
     debug_log,
     emit::{frames, header, submit, traced_thread},
+    thread::layout,
 };
 
 /// After an instruction that touched a watched range, in the thread that did it
@@ -41,7 +44,7 @@ fn report(ctx: &PerfEventContext, value: impl FnOnce() -> u64) -> u32 {
     let Some(tid) = traced_thread() else { return 0 };
     // SAFETY: the kernel hands a valid `bpf_perf_event_data`.
     let bpf_perf_event_data { regs, addr, .. } = unsafe { &*ctx.ctx };
-    let (address, ip, sp, bp) = (*addr, regs.rip, regs.rsp, regs.rbp);
+    let (address, ip, sp, bp) = (*addr, in_its_place(regs.rip), regs.rsp, regs.rbp);
     let value = value();
     debug_log!(ctx, "access: address {:x} ip {:x} tid {}", address, ip, tid);
     submit(
@@ -56,4 +59,28 @@ fn report(ctx: &PerfEventContext, value: impl FnOnce() -> u64) -> u32 {
         },
     );
     0
+}
+
+/// The longest instruction, in bytes.
+const LONGEST: u64 = 15;
+
+/// Where the instruction after the accessing one is: one with a probe is executed in a copy, elsewhere
+/// (`kernel/events/uprobes.c`, `xol_get_insn_slot`).
+#[inline(always)]
+fn in_its_place(ip: u64) -> u64 {
+    let layout = layout();
+    // SAFETY: the helper checks the address.
+    let read = |at: u64| unsafe { bpf_probe_read_kernel(at as *const u64) }.unwrap_or(0);
+    // SAFETY: the helper has no conditions.
+    let task = unsafe { bpf_get_current_task() };
+    let utask = read(task + u64::from(layout.task_utask));
+    if utask == 0 {
+        return ip;
+    }
+    let copy = read(utask + u64::from(layout.utask_xol_vaddr));
+    let passed = ip.wrapping_sub(copy);
+    if copy == 0 || passed == 0 || passed > LONGEST {
+        return ip;
+    }
+    read(utask + u64::from(layout.utask_vaddr)) + passed
 }

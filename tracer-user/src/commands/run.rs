@@ -67,7 +67,7 @@ fn render_all(
             Format::Text => {
                 let gap = if index > 0 { "\n" } else { "" };
                 text += &format!("{gap}{}:\n", report::printable(&name(report)));
-                if only_led_on(report) {
+                if says_nothing(report) {
                     text += "nothing was checked: no region ran\n";
                 } else {
                     text += &render(report, arguments, destination)?;
@@ -78,11 +78,11 @@ fn render_all(
     Ok(text)
 }
 
-/// Whether a program did nothing but become another one, as `env` does: there is nothing to say about it.
-fn only_led_on(report: &Report) -> bool {
-    let Subject::Process { replaced, .. } = report.subject else { return false };
+/// Whether there is nothing to say about a program: it only became another one, as `env` does, or a child had no region.
+fn says_nothing(report: &Report) -> bool {
+    let Subject::Process { replaced, parent, .. } = report.subject else { return false };
     let counts = &report.counts;
-    replaced
+    (replaced || parent.is_some())
         && !report.has_findings()
         && counts.transactions == counts.unary_transactions
         && report::capture_warnings(report).is_empty()

@@ -37,8 +37,15 @@ pub fn kernel_layout() -> Result<KernelLayout, BtfError> {
 }
 
 fn layout(data: &[u8]) -> Result<KernelLayout, BtfError> {
-    const NAMES: [&str; 6] =
-        ["task_struct", "thread_struct", "signal_struct", "pid", "upid", "mm_struct"];
+    const NAMES: [&str; 7] = [
+        "task_struct",
+        "thread_struct",
+        "signal_struct",
+        "pid",
+        "upid",
+        "mm_struct",
+        "uprobe_task",
+    ];
     let btf = Btf::parse(data, &NAMES)?;
     let bytes = |structure: &str, field: &str| btf.offset(structure, field);
     Ok(KernelLayout {
@@ -54,6 +61,10 @@ fn layout(data: &[u8]) -> Result<KernelLayout, BtfError> {
         task_exit_code: bytes("task_struct", "exit_code")?,
         task_mm: bytes("task_struct", "mm")?,
         mm_start_stack: bytes("mm_struct", "start_stack")?,
+        task_utask: bytes("task_struct", "utask")?,
+        utask_vaddr: bytes("uprobe_task", "vaddr")?,
+        utask_xol_vaddr: bytes("uprobe_task", "xol_vaddr")?,
+        unused: 0,
     })
 }
 

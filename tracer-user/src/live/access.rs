@@ -86,7 +86,7 @@ pub fn is_of_lock(symbolizer: &Symbolizer, sites: &[Site], access: Access) -> bo
     let at = access.instruction;
     let probed = sites.iter().any(|site| match site.kind {
         SiteKind::Inlined(place) => place.at == at,
-        SiteKind::Call { end, .. } => site.address <= at && at < end,
+        SiteKind::Call { end, .. } | SiteKind::Inner { end } => site.address <= at && at < end,
         _ => false,
     });
     let named = || {

@@ -103,6 +103,9 @@ impl Default for Memory {
 impl Memory {
     /// Adds to `variables` those that together are exactly the `size` bytes at `address`, for an access by `thread`.
     /// `sink` gets what has to come before the access.
+    ///
+    /// There are none where the memory was given back and not given out again: whoever touches it is the allocator,
+    /// which keeps its lists there, or has no business there.
     pub fn touch(
         &mut self,
         thread: ThreadId,
@@ -115,6 +118,9 @@ impl Memory {
         if recent.length == size && recent.address == address && size > 0 {
             self.kept[recent.variable.index()].touched_by(thread);
             variables.push(recent.variable);
+            return;
+        }
+        if self.blocks.is_freed(address) {
             return;
         }
         let end = address.saturating_add(size);

@@ -1,23 +1,24 @@
 //! Turns records into the checker's events: objects, threads and locations get dense ids, what does not count is
 //! left out and counted. What the ids stand for can be asked afterwards.
 
+mod meaning;
 mod memory;
 mod modules;
 mod touches;
+mod watched;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use checker::event::{
     Event, EventNumber, LocationId, LockId, Op, RegionId, SyncId, ThreadId, VarId,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
-use tracer_ebpf::{
-    AccessRecord, FRAMES, Kind, RegionRecord, RegistersRecord, SyncRecord, ThreadRecord,
-};
+use tracer_ebpf::{FRAMES, Kind, RegionRecord, RegistersRecord, SyncRecord, ThreadRecord};
 
+use self::meaning::{in_line, probed, result};
 use self::memory::MemoryCalls;
 use super::{
-    access::{self, AccessKind},
+    access,
     frames::{Change, Frame, Frames},
     location::{Location, Locations},
     memory::Memory,
@@ -26,12 +27,11 @@ use super::{
 };
 use crate::{
     probes::{
-        calls::{CallSpec, Object, Role},
+        calls::Object,
         exits::Leaves,
         leaving::Leaving,
         markers::Meaning,
         plan::{FunctionPlace, InlinedPlace, InlinedRegions, Site, SiteKind},
-        slow_paths::Fast,
     },
     symbolize::{ProcessAddr, Symbolizer},
     sys::records::Record,
@@ -72,6 +72,8 @@ pub struct SeenThread {
     joins: Vec<JoinUnderWay>,
     /// Whether a join of it was seen.
     is_joined: bool,
+    /// Where it has called a function of which the next step is one, and the stack pointer there.
+    entered: Option<(LocationId, u64)>,
     /// Where it creates a thread, or last did.
     creates_at: Option<LocationId>,
 }
@@ -102,6 +104,8 @@ pub struct Omissions {
     pub undecoded_accesses: u64,
     /// Hits by the code of locks, which do not count.
     pub lock_accesses: u64,
+    /// Accesses to memory that was given back, which do not count.
+    pub freed_accesses: u64,
     /// Joins of threads whose start was not seen.
     pub unknown_joins: u64,
     /// Regions by markers that were taken to end where control left their function: by an exception or a long jump.
@@ -171,6 +175,8 @@ pub struct Source {
     unloaded_watches: Vec<usize>,
     /// Those whose memory was given back, and that nobody was told of.
     freed_watches: Vec<usize>,
+    /// Those that were not named since: their labels are of the memory that was there before.
+    nameless_watches: BTreeSet<usize>,
     /// The first thread, as its own PID namespace numbers it, and whether its end was seen.
     leader: (u32, bool),
     new_shared: Vec<(u32, RegistersRecord)>,
@@ -212,6 +218,7 @@ impl Source {
             inside_probed: Vec::new(),
             unloaded_watches: Vec::new(),
             freed_watches: Vec::new(),
+            nameless_watches: BTreeSet::new(),
             regions: Vec::new(),
             region_ids: FxHashMap::default(),
             site_regions: FxHashMap::default(),
@@ -433,12 +440,19 @@ impl Source {
             return;
         }
         let site = self.sites.get(record.header.site as usize).map(|site| &site.kind);
+        // What is done in line tells the number that was there before, in `eax`.
+        let value = matches!(site, Some(SiteKind::Inlined(_))).then_some(record.header.detail);
         let (spec, fast, address, stack) = match site {
             Some(&SiteKind::Call { spec, object, .. }) => {
                 let address = object.map_or(record.object, |object| object.0);
                 (spec, in_line(spec), address, Location::Call(record.frames))
             }
-            Some(&SiteKind::Inlined(InlinedPlace { spec, fast, at, plus })) => {
+            Some(&SiteKind::Inlined(InlinedPlace { if_one: true, .. }))
+                if record.header.detail != 1 =>
+            {
+                return;
+            }
+            Some(&SiteKind::Inlined(InlinedPlace { spec, fast, at, plus, .. })) => {
                 let mut frames = record.frames;
                 frames[0] = at.0;
                 let address = record.object.wrapping_add(plus);
@@ -451,7 +465,12 @@ impl Source {
         };
         let thread = self.thread(record.header.tid);
         let location = self.locations.stack(stack, &mut self.symbolizer);
-        if self.is_inside_probed(location, record.frames[0]) {
+        // That a routine has run is seen in the midst of a call of a once function.
+        let is_midst = (kind, spec.object) == (Kind::Signal, Object::Once);
+        if !is_midst && self.is_inside_probed(location, record.frames[0]) {
+            if let Some(value) = value.filter(|_| spec.object == Object::Semaphore) {
+                self.syncs.takes(thread, address, value);
+            }
             return;
         }
         if kind != Kind::ConditionWake {
@@ -463,6 +482,16 @@ impl Source {
         } else {
             self.at(thread, record.sp, sink);
         }
+        if kind == Kind::Enter {
+            self.threads[thread.index()].entered = Some((location, record.sp));
+            return;
+        }
+        let is_step = matches!(spec.object, Object::Channel | Object::BoundedChannel);
+        let entered = if is_step { self.threads[thread.index()].entered.take() } else { None };
+        let location = match entered {
+            Some((place, sp)) if record.sp < sp => place,
+            _ => location,
+        };
         if kind == Kind::Create {
             self.threads[thread.index()].creates_at = Some(location);
             return;
@@ -481,6 +510,7 @@ impl Source {
             address,
             second,
             result: result(spec.role, record.header.detail),
+            value,
             sp: record.sp,
             location,
         };
@@ -565,118 +595,12 @@ impl Source {
         }
     }
 
-    fn access(&mut self, record: &AccessRecord, sink: &mut impl FnMut(Item)) {
-        self.hits += 1;
-        let Some(index) = self.watch_at(ProcessAddr(record.address)) else {
-            self.omissions.foreign_records += 1;
-            return;
-        };
-        let length = self.watches[index].length;
-        let thread = self.thread(record.header.tid);
-        self.acts_at(thread, record.sp, sink);
-        self.at(thread, record.sp, sink);
-        let next = record.frames[0];
-        let (decoded, is_of_lock) = *self.accesses.entry(next).or_insert_with(|| {
-            let access = access::before(&self.symbolizer, ProcessAddr(next));
-            let of_lock = |access| access::is_of_lock(&self.symbolizer, &self.sites, access);
-            (access, access.is_some_and(of_lock))
-        });
-        if is_of_lock {
-            self.omissions.lock_accesses += 1;
-            return;
-        }
-        let mut frames = record.frames;
-        let kind = match decoded {
-            Some(access) => {
-                frames[0] = access.instruction.0;
-                access.what.done(record.flags)
-            }
-            None => {
-                self.omissions.undecoded_accesses += 1;
-                AccessKind::Read
-            }
-        };
-        if self.watches[index].is_sample {
-            // A probe beside the instruction sees it too, or it may be to a part of the range only.
-            let is_whole = |access: access::Access| access.bytes >= length;
-            if self.is_probed(frames[0]) || !decoded.is_some_and(is_whole) {
-                return;
-            }
-            self.sharing.touched(thread, record.address, length, kind.writes());
-        }
-        let location = self.locations.stack(Location::Access(frames), &mut self.symbolizer);
-        self.touch_watched(thread, index, sink);
-        let mask = if length >= 8 { u64::MAX } else { (1 << (8 * length)) - 1 };
-        let after = record.value & mask;
-        let written = kind.writes();
-        // The kernel side reads the values of named ranges alone.
-        let value = (!self.watches[index].is_sample).then(|| {
-            let before = self.last_values[index].replace(after);
-            ObservedValue { before, after, length, written }
-        });
-        match kind {
-            AccessKind::Read => {
-                self.emit_access(thread, Op::Read, location, value, sink);
-            }
-            AccessKind::Write => {
-                self.emit_access(thread, Op::Write, location, value, sink);
-            }
-            AccessKind::Update => {
-                self.emit_access(thread, Op::Update, location, value, sink);
-            }
-            AccessKind::ReadThenWrite => {
-                let read = value.map(|value| {
-                    let after = value.before.unwrap_or(value.after);
-                    ObservedValue { after, written: false, ..value }
-                });
-                self.emit_access(thread, Op::Read, location, read, sink);
-                self.emit_access(thread, Op::Write, location, value, sink);
-            }
-        }
-    }
-
-    /// An access to all variables that are touched now.
-    fn emit_access(
-        &mut self,
-        thread: ThreadId,
-        op: impl Fn(VarId) -> Op,
-        location: LocationId,
-        value: Option<ObservedValue>,
-        sink: &mut impl FnMut(Item),
-    ) {
-        for index in 0..self.touched.len() {
-            if let Some(value) = value {
-                if self.values.len() == MAX_VALUES {
-                    self.values.pop_front();
-                }
-                self.values.push_back((self.events, value));
-            }
-            self.emit(thread, op(self.touched[index]), location, sink);
-        }
-    }
-
     /// The thread that runs under an id of the system now.
     fn thread(&mut self, tid: u32) -> ThreadId {
         *self.running.entry(tid).or_insert_with(|| {
             self.threads.push(SeenThread { tid, ..SeenThread::default() });
             ThreadId((self.threads.len() - 1) as u32)
         })
-    }
-
-    /// Adds a range whose address became known while the process runs.
-    pub fn add_watch(&mut self, range: WatchedRange) {
-        self.watches.push(range);
-        self.last_values.push(None);
-    }
-
-    /// The watched range that starts at an address, as an index.
-    #[must_use]
-    pub fn watch_at(&self, address: ProcessAddr) -> Option<usize> {
-        let mut watches = self.watches.iter().enumerate();
-        let found = watches.find(|(index, range)| {
-            range.address == address && !self.unloaded_watches.contains(index)
-        });
-        found.map(|(index, _)| index)
     }
 
     /// Markers of shared variables that were reached since the last call: site and registers.
@@ -766,38 +690,6 @@ impl Source {
     #[must_use]
     pub fn saw_exit(&self) -> bool {
         self.exits > 0
-    }
-}
-
-/// The code of the functions that are probed.
-fn probed(sites: &[Site]) -> Vec<(u64, u64)> {
-    let code = |site: &Site| match site.kind {
-        SiteKind::Call { end, .. } | SiteKind::Ignored { end } => Some((site.address.0, end.0)),
-        _ => None,
-    };
-    sites.iter().filter_map(code).collect()
-}
-
-/// What a function does to locks that are taken in line otherwise.
-const fn in_line(spec: CallSpec) -> Option<Fast> {
-    match spec.role {
-        _ if matches!(spec.object, Object::Lock) => None,
-        Role::Taken | Role::TakenIfTrue => Some(Fast::Take),
-        Role::TakenShared | Role::TakenSharedIfTrue => Some(Fast::TakeShared),
-        Role::ConditionWaitAlways | Role::ConditionWaitIfTrue => Some(Fast::Nothing),
-        _ => None,
-    }
-}
-
-/// The result of a call, in the numbers of the C library.
-fn result(role: Role, detail: u16) -> u16 {
-    /// `ETIMEDOUT` on Linux.
-    const TIMED_OUT: u16 = 110;
-    match role {
-        Role::ConditionWaitAlways => 0,
-        Role::ConditionWaitIfTrue if detail & 0xff == 0 => TIMED_OUT,
-        Role::ConditionWaitIfTrue => 0,
-        _ => detail,
     }
 }
 

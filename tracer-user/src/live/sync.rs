@@ -3,7 +3,10 @@
 //! Threads and locations have their ids already; records and symbols are not known here.
 
 mod barrier;
+mod channel;
 mod inline;
+mod latch;
+mod parker;
 mod reuse;
 mod semaphore;
 
@@ -11,7 +14,10 @@ use checker::event::{LocationId, LockId, Op, SyncId, ThreadId};
 use rustc_hash::FxHashMap;
 use tracer_ebpf::Kind;
 
-use self::{barrier::Barrier, inline::InlineLocks, semaphore::Semaphore};
+use self::{
+    barrier::Barrier, channel::Channel, inline::InlineLocks, latch::Latch, parker::Parker,
+    semaphore::Semaphore,
+};
 use crate::probes::{calls::Object, slow_paths::Fast};
 
 /// A synchronisation object that was seen.
@@ -42,6 +48,8 @@ pub struct Call {
     pub second: u64,
     /// The result, at a return.
     pub result: u16,
+    /// The number that a semaphore had before it was taken, where that is seen.
+    pub value: Option<u16>,
     /// The stack pointer in the caller.
     pub sp: u64,
     /// Where in the code.
@@ -105,6 +113,11 @@ pub struct SyncObjects {
     barriers: FxHashMap<u64, Barrier>,
     onces: FxHashMap<u64, Once>,
     once_ids: FxHashMap<(u64, ThreadId), SyncId>,
+    channels: FxHashMap<u64, Channel>,
+    latches: FxHashMap<u64, Latch>,
+    parkers: FxHashMap<u64, Parker>,
+    /// By thread: a semaphore that it takes in a call that goes on, and the number that it had before.
+    taking: FxHashMap<ThreadId, (u64, u16)>,
     inline: InlineLocks,
     places: reuse::Places,
 }
@@ -125,8 +138,11 @@ impl SyncObjects {
     /// Passes on what a call means: nothing, an operation, or several.
     pub fn call(&mut self, call: &Call, emit: &mut impl FnMut(Op, LocationId)) {
         let Call { thread, kind, object, address, location, .. } = *call;
-        if let Some(fast) = call.fast.filter(|&fast| fast != Fast::Nothing) {
+        if let Some(fast) = call.fast.filter(|fast| fast.is_of_lock()) {
             let lock = self.lock_at(call);
+            if self.is_step_of_wait(call, lock) {
+                return;
+            }
             if kind == Kind::Release {
                 self.unwound_without_leaving(call, emit);
             }
@@ -166,11 +182,32 @@ impl SyncObjects {
                     Op::Signal(self.semaphores.entry(address).or_default().post(thread, ids))
                 }
                 Object::Once => Op::Signal(self.ran(call)),
+                Object::Channel | Object::BoundedChannel => match self.send(call) {
+                    Some(id) => Op::Signal(id),
+                    None => return,
+                },
+                Object::Latch => {
+                    let ids = (&mut self.syncs, known(call));
+                    Op::Signal(self.latches.entry(address).or_default().count_down(thread, ids))
+                }
+                Object::Parker => {
+                    let ids = (&mut self.syncs, known(call));
+                    match self.parkers.entry(address).or_default().unpark(thread, ids) {
+                        Some(id) => Op::Signal(id),
+                        None => return,
+                    }
+                }
                 _ => match self.condition_signal(call) {
                     Some(id) => Op::Signal(id),
                     None => return,
                 },
             },
+            Kind::Wait if object == Object::Latch => {
+                for id in self.latches.entry(address).or_default().pass(thread) {
+                    emit(Op::Wait(id), location);
+                }
+                return;
+            }
             Kind::Wait => match self.let_through(call) {
                 Some(id) => Op::Wait(id),
                 None => return,
@@ -280,7 +317,12 @@ impl SyncObjects {
                 let threads = (call.kind == Kind::Init).then_some(call.second & 0xffff_ffff);
                 self.barriers.entry(address).or_default().reset(threads);
             }
-            Object::Once | Object::Thread => {}
+            Object::Once
+            | Object::Latch
+            | Object::Parker
+            | Object::Channel
+            | Object::BoundedChannel
+            | Object::Thread => {}
         }
         None
     }
@@ -362,6 +404,12 @@ impl SyncObjects {
         }
     }
 
+    /// Whether a wait for a condition lets go of its mutex by this, or takes it again.
+    fn is_step_of_wait(&self, call: &Call, lock: LockId) -> bool {
+        let Some(&Some(waiting)) = self.waiting.get(call.thread.index()) else { return false };
+        waiting.in_line && waiting.mutex == lock && call.sp < waiting.sp
+    }
+
     /// Clean-up handlers may be called on top of the wait that was cancelled (musl does that). Who lets go of the
     /// mutex that it waits with has taken it again.
     fn unwound_without_leaving(&mut self, call: &Call, emit: &mut impl FnMut(Op, LocationId)) {
@@ -385,11 +433,36 @@ impl SyncObjects {
     }
 
     fn let_through(&mut self, call: &Call) -> Option<SyncId> {
-        if call.object == Object::Semaphore {
-            return self.semaphores.entry(call.address).or_default().wait();
+        match call.object {
+            Object::Semaphore => {
+                let semaphore = self.semaphores.entry(call.address).or_default();
+                if call.fast.is_none() {
+                    return semaphore.wait();
+                }
+                let taken =
+                    self.taking.remove(&call.thread).filter(|taken| taken.0 == call.address);
+                let value = call.value.or(taken.map(|taken| taken.1));
+                return semaphore.taken(value.map(usize::from));
+            }
+            Object::Channel | Object::BoundedChannel => {
+                return self.channels.get_mut(&call.address)?.receive(call.thread, message(call)?);
+            }
+            Object::Parker => return self.parkers.get_mut(&call.address)?.goes_on(call.thread),
+            _ => {}
         }
         let once = self.onces.get(&call.address)?;
         (once.runner != call.thread).then_some(once.id)
+    }
+
+    fn send(&mut self, call: &Call) -> Option<SyncId> {
+        let number = message(call)?;
+        let ids = (&mut self.syncs, known(call));
+        self.channels.entry(call.address).or_default().send(call.thread, number, ids)
+    }
+
+    /// A thread takes a semaphore that had this number, in the midst of a call that is recorded when it returns.
+    pub fn takes(&mut self, thread: ThreadId, address: u64, value: u16) {
+        self.taking.insert(thread, (address, value));
     }
 
     /// A library was unloaded that took these addresses: objects there are others from now on.
@@ -398,6 +471,9 @@ impl SyncObjects {
         self.conditions.retain(|address, _| !range.contains(address));
         self.semaphores.retain(|address, _| !range.contains(address));
         self.barriers.retain(|address, _| !range.contains(address));
+        self.channels.retain(|address, _| !range.contains(address));
+        self.latches.retain(|address, _| !range.contains(address));
+        self.parkers.retain(|address, _| !range.contains(address));
         self.onces.retain(|address, _| !range.contains(address));
         self.once_ids.retain(|(address, _), _| !range.contains(address));
     }
@@ -410,7 +486,17 @@ impl SyncObjects {
         self.conditions.values_mut().for_each(|condition| condition.waiters = 0);
         self.semaphores.values_mut().for_each(|semaphore| semaphore.reset(0));
         self.barriers.values_mut().for_each(Barrier::gap);
+        self.parkers.values_mut().for_each(Parker::gap);
+        self.latches.values_mut().for_each(Latch::gap);
+        self.channels.values_mut().for_each(Channel::gap);
+        self.taking.clear();
     }
+}
+
+/// The number of a message.
+fn message(call: &Call) -> Option<u16> {
+    // The lowest bit of an unbounded channel's is for something else.
+    call.value.map(|value| if call.object == Object::Channel { value >> 1 } else { value })
 }
 
 fn known(call: &Call) -> Known {

@@ -136,6 +136,9 @@ fn kind_from(kind: format::ObjectKind, unknown: ObjectKind) -> ObjectKind {
         format::ObjectKind::Barrier => ObjectKind::Barrier,
         format::ObjectKind::Once => ObjectKind::Once,
         format::ObjectKind::Futex => ObjectKind::Futex,
+        format::ObjectKind::Latch => ObjectKind::Latch,
+        format::ObjectKind::Parker => ObjectKind::Parker,
+        format::ObjectKind::Channel => ObjectKind::Channel,
         _ => unknown,
     }
 }

@@ -1,7 +1,7 @@
 //! Where the probes of a function that synchronises go: at its entry and its returns, by its machine code. Which
 //! functions there are is decided in `calls`.
 
-use iced_x86::Register;
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Register};
 use tracer_ebpf::{Cookie, Kind};
 
 use super::{
@@ -86,6 +86,11 @@ pub fn call_points(
         Some((Ending::ReturnProbe, kind)) => {
             points.extend(function.with_return_probe(spec, kind, flow)?);
         }
+        Some((Ending::EachReturn, kind)) if spec.role == Role::Passed && flow.is_err() => {
+            let place = function.entry(spec, false)?;
+            points.push(function.point(ProbeProgram::CallEnter, place, kind, spec.flags()));
+            points.extend(function.all_returns(kind, spec.flags())?);
+        }
         Some((Ending::EachReturn, kind)) => {
             let flow = flow?;
             let flags = spec.flags();
@@ -145,9 +150,10 @@ impl<'file> Function<'file> {
 
     fn entry(&self, spec: CallSpec, stack: bool) -> Result<Placement, NoPoints> {
         let arguments: &[Register] = match spec.role {
-            Role::ConditionWait | Role::ConditionWaitAlways | Role::ConditionWaitIfTrue => {
-                &[Register::RDI, Register::RSI]
-            }
+            Role::ConditionWait
+            | Role::ConditionWaitAlways
+            | Role::ConditionWaitIfTrue
+            | Role::ConditionWaitIfFalse => &[Register::RDI, Register::RSI],
             Role::Init => &[Register::RDI, Register::RDX],
             _ => spec.registers(),
         };
@@ -193,6 +199,23 @@ impl<'file> Function<'file> {
         let returns: Vec<LinkAddr> =
             flow.returns().into_iter().map(|offset| LinkAddr(low + offset)).collect();
         if returns.is_empty() { Err(NoPoints::NoReturn) } else { Ok(returns) }
+    }
+
+    /// The returns in the code of a function whose jumps hide some of its ways. One that is not there is not seen, which
+    /// only hides something.
+    fn all_returns(&self, kind: Kind, flags: u8) -> Result<Vec<CallPoint>, NoPoints> {
+        let mut decoder = Decoder::with_ip(64, self.code, self.start.0, DecoderOptions::NONE);
+        let point = |address| {
+            let program = ProbeProgram::CallEnd;
+            CallPoint { program, address: LinkAddr(address), kind, flags, depth: 0 }
+        };
+        let points: Vec<CallPoint> = decoder
+            .iter()
+            .take_while(|instruction| !instruction.is_invalid())
+            .filter(|instruction| instruction.flow_control() == FlowControl::Return)
+            .map(|instruction| point(instruction.ip()))
+            .collect();
+        if points.is_empty() { Err(NoPoints::NoReturn) } else { Ok(points) }
     }
 
     /// Where the routine of a once function has just returned. Threads that wait for it are let through after that.

@@ -69,6 +69,14 @@ pub enum Object {
     Barrier,
     /// What remembers that a routine has run once.
     Once,
+    /// A channel for messages of any number.
+    Channel,
+    /// A channel for a bounded number of messages.
+    BoundedChannel,
+    /// What lets threads through when it has been counted down.
+    Latch,
+    /// What a thread waits by until another one lets it go on.
+    Parker,
     /// A thread.
     Thread,
 }
@@ -117,6 +125,18 @@ pub enum Role {
     ConditionWaitAlways,
     /// As [`ConditionWait`](Self::ConditionWait), and when it returns true it was signalled.
     ConditionWaitIfTrue,
+    /// When it returns, the once routine has run, or the thread has been let through. Panics may unwind it.
+    Passed,
+    /// When it returns true, the thread has been let through.
+    PassedIfTrue,
+    /// Arrives at a barrier, and does not wait.
+    Arrives,
+    /// When it returns, the threads have arrived that it waits for.
+    Departs,
+    /// As [`ConditionWait`](Self::ConditionWait), and when it returns false it was signalled.
+    ConditionWaitIfFalse,
+    /// What is done is seen by steps inside: from where it was called.
+    Steps,
     /// A step of something that is seen without it.
     Inner,
 }
@@ -159,13 +179,15 @@ impl Role {
             Self::Reset => Some((ProbeProgram::Call, Kind::LockReset)),
             Self::Init => Some((ProbeProgram::CallPair, Kind::Init)),
             Self::Signal => Some((ProbeProgram::Call, Kind::Signal)),
-            Self::ConditionWait | Self::ConditionWaitAlways | Self::ConditionWaitIfTrue => {
-                Some((ProbeProgram::CallPair, Kind::ConditionWait))
-            }
-            Self::Barrier => Some((ProbeProgram::Call, Kind::Arrive)),
+            Self::ConditionWait
+            | Self::ConditionWaitAlways
+            | Self::ConditionWaitIfTrue
+            | Self::ConditionWaitIfFalse => Some((ProbeProgram::CallPair, Kind::ConditionWait)),
+            Self::Barrier | Self::Arrives => Some((ProbeProgram::Call, Kind::Arrive)),
             // Whom it joins is known from the identity at its start: that may be used again before it returns.
             Self::Join => Some((ProbeProgram::Call, Kind::JoinStart)),
             Self::Create => Some((ProbeProgram::Call, Kind::Create)),
+            Self::Steps => Some((ProbeProgram::Call, Kind::Enter)),
             _ => None,
         }
     }
@@ -177,15 +199,18 @@ impl Role {
             Self::Acquire => Some((Ending::ReturnProbe, Kind::Acquire)),
             Self::AcquireShared => Some((Ending::ReturnProbe, Kind::AcquireShared)),
             Self::TryWait => Some((Ending::ReturnProbe, Kind::Wait)),
-            Self::Wait | Self::Once => Some((Ending::EachReturn, Kind::Wait)),
-            Self::ConditionWait | Self::ConditionWaitAlways | Self::ConditionWaitIfTrue => {
-                Some((Ending::EachReturn, Kind::ConditionWake))
+            Self::Wait | Self::Once | Self::Passed | Self::PassedIfTrue => {
+                Some((Ending::EachReturn, Kind::Wait))
             }
+            Self::ConditionWait
+            | Self::ConditionWaitAlways
+            | Self::ConditionWaitIfTrue
+            | Self::ConditionWaitIfFalse => Some((Ending::EachReturn, Kind::ConditionWake)),
             Self::Taken | Self::TakenIfTrue => Some((Ending::EachReturn, Kind::Acquire)),
             Self::TakenShared | Self::TakenSharedIfTrue => {
                 Some((Ending::EachReturn, Kind::AcquireShared))
             }
-            Self::Barrier => Some((Ending::EachReturn, Kind::Depart)),
+            Self::Barrier | Self::Departs => Some((Ending::EachReturn, Kind::Depart)),
             Self::Join | Self::JoinMember => Some((Ending::EachReturn, Kind::Join)),
             _ => None,
         }
@@ -201,10 +226,13 @@ impl Role {
             Self::ConditionWait
             | Self::ConditionWaitAlways
             | Self::ConditionWaitIfTrue
+            | Self::ConditionWaitIfFalse
             | Self::Barrier
+            | Self::Passed
+            | Self::Departs
             | Self::Taken
             | Self::TakenShared => Cookie::ANY_RESULT,
-            Self::TakenIfTrue | Self::TakenSharedIfTrue => Cookie::IF_TRUE,
+            Self::TakenIfTrue | Self::TakenSharedIfTrue | Self::PassedIfTrue => Cookie::IF_TRUE,
             Self::JoinMember => Cookie::INDIRECT | Cookie::ANY_RESULT,
             _ => 0,
         }

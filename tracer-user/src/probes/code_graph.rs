@@ -1,12 +1,14 @@
 //! What the functions of a file call and which addresses they take, from their machine code. What follows from that
 //! for regions is decided in `defaults`.
 
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
 use iced_x86::{
     Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register,
 };
 use object::{Object as _, ObjectSymbol as _, ObjectSymbolTable as _, RelocationTarget};
+
+use rustc_hash::FxHashMap;
 
 use super::functions::Functions;
 use crate::symbolize::{ElfFile, LinkAddr, Name};
@@ -61,7 +63,7 @@ pub fn facts(file: &ElfFile, functions: &Functions) -> Vec<Facts> {
             for part in function.parts(file).unwrap_or_default() {
                 let decoder = Decoder::with_ip(64, part.code, part.start, DecoderOptions::NONE);
                 // By registers that hold what a slot does; what jumps change is not followed.
-                let mut held: HashMap<Register, u64> = HashMap::new();
+                let mut held: FxHashMap<Register, u64> = FxHashMap::default();
                 for instruction in decoder {
                     note(&instruction, index, functions, file, &imports, &held, &mut facts);
                     hold(&instruction, &imports, &mut held);
@@ -78,7 +80,7 @@ fn note(
     functions: &Functions,
     file: &ElfFile,
     imports: &Imports,
-    held: &HashMap<Register, u64>,
+    held: &FxHashMap<Register, u64>,
     facts: &mut Facts,
 ) {
     let in_slot = |slot: &u64| {
@@ -142,7 +144,7 @@ fn note(
 }
 
 /// Keeps in mind which registers hold what the dynamic linker has written into a slot.
-fn hold(instruction: &Instruction, imports: &Imports, held: &mut HashMap<Register, u64>) {
+fn hold(instruction: &Instruction, imports: &Imports, held: &mut FxHashMap<Register, u64>) {
     if instruction.op_count() == 0 || instruction.op0_kind() != OpKind::Register {
         return;
     }
@@ -167,14 +169,14 @@ enum Slot {
 /// The slots through which functions of libraries are called.
 #[derive(Debug, Default)]
 pub struct Imports {
-    slots: HashMap<u64, Slot>,
+    slots: FxHashMap<u64, Slot>,
 }
 
 impl Imports {
     /// Reads them from the file's relocations.
     #[must_use]
     pub fn of(file: &ElfFile) -> Self {
-        let mut slots = HashMap::new();
+        let mut slots = FxHashMap::default();
         let Ok(parsed) = object::File::parse(&**file.bytes()) else { return Self { slots } };
         let symbols = parsed.dynamic_symbol_table();
         for (offset, relocation) in parsed.dynamic_relocations().into_iter().flatten() {

@@ -113,6 +113,9 @@ pub(super) fn add(
     }
     if by_default && let Some(choice) = choices.iter_mut().find(|choice| choice.is_program) {
         choice.by_default(plan, symbolizer, locks);
+        if choice.chosen.is_empty() && choice.file.is_stripped() && takes_locks(choice.file) {
+            plan.stripped = Some(choice.module.name());
+        }
     }
     let mut matched = vec![false; rules.len()];
     let mut problems: Vec<Option<SelectError>> = vec![None; rules.len()];
@@ -273,6 +276,13 @@ impl Choice<'_> {
         }
         Ok(!matching.is_empty())
     }
+}
+
+/// Whether a file calls functions of libraries that take locks.
+fn takes_locks(file: &ElfFile) -> bool {
+    let takes =
+        |symbol: &str| CALLS.iter().any(|call| call.name == symbol && call.role.takes_lock());
+    Imports::of(file).imports().any(|(_, import)| takes(&import.symbol))
 }
 
 /// Whether a name is that of a function that is only there inlined: that is told in the report.

@@ -6,6 +6,12 @@
 //! other side the lock is held. Letting go: the atomic instruction from which the slow path is reached; it is recorded
 //! before it happens.
 
+mod locate;
+pub mod steps;
+mod tries;
+
+pub use tries::tried_lock;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use iced_x86::{
@@ -14,6 +20,7 @@ use iced_x86::{
 };
 use tracer_ebpf::Operand;
 
+use self::locate::{loaded_by, locate};
 use super::{
     exits::Part,
     placement::{Cost, probe_cost},
@@ -116,6 +123,8 @@ pub enum Helper {
     CompareExchange,
     /// It does something else to it, in one step.
     Atomic,
+    /// It loads what its first argument points to.
+    Load,
     /// It computes, and does nothing to memory that is shared.
     Other,
 }
@@ -133,27 +142,6 @@ pub fn inlined_locks(parts: &[Part<'_>], surroundings: &Surroundings<'_>) -> Opt
     let values = Values::of(parts, &is_slot, surroundings.word_at)?;
     let finder = Finder { values, surroundings, is_slot: &is_slot };
     Some(finder.find())
-}
-
-/// Finds where a function of the library that does nothing but try to take a lock has it, by the one atomic instruction
-/// in it, or the call that stands for one: the place of that, and the point to probe.
-#[must_use]
-pub fn tried_lock(
-    parts: &[Part<'_>],
-    surroundings: &Surroundings<'_>,
-) -> Option<(u64, InlinedPoint)> {
-    let is_slot = |slot: u64| (surroundings.in_slot)(slot).is_some();
-    let values = Values::of(parts, &is_slot, surroundings.word_at)?;
-    let finder = Finder { values, surroundings, is_slot: &is_slot };
-    let mut found = (0..finder.values.instructions().len()).filter(|&index| {
-        matches!(finder.helper(index), Some(Helper::CompareExchange | Helper::Atomic))
-            || (finder.is_atomic(index)
-                && finder.instruction(index).mnemonic() == Mnemonic::Cmpxchg)
-    });
-    let (Some(index), None) = (found.next(), found.next()) else { return None };
-    let lock = finder.address_at(index)?;
-    let point = finder.point_at_test(index, lock)?;
-    Some((finder.instruction(index).ip(), point))
 }
 
 struct Finder<'code> {
@@ -185,6 +173,20 @@ impl Finder<'_> {
             if fast == Fast::Nothing || (fast == Fast::LetGoAndWake && !self.wakes(index)) {
                 continue;
             }
+            if fast == Fast::Pass {
+                match self.passed_before(index) {
+                    Ok(None) => {}
+                    Ok(Some((load, point))) => {
+                        let at = self.instruction(load).ip();
+                        let points = vec![point];
+                        sites.entry(at).or_insert(InlinedSite { at, fast, slow_path, points });
+                    }
+                    Err(reason) => {
+                        unrecognised.push(Unrecognised { at: instruction.ip(), slow_path, reason });
+                    }
+                }
+                continue;
+            }
             let (before, visited) = self.atomics_before(index);
             let mut reason = "no atomic instruction was found before it";
             let mut found = false;
@@ -193,7 +195,9 @@ impl Finder<'_> {
                     continue;
                 }
                 let points = if fast.takes() {
-                    self.points_after(atomic.index, &visited)
+                    self.address_at(atomic.index)
+                        .ok_or("where the lock is cannot be told")
+                        .and_then(|lock| self.points_after(atomic.index, lock, &visited))
                 } else {
                     self.points_before(atomic.index)
                 };
@@ -218,101 +222,13 @@ impl Finder<'_> {
                     Err(why) => reason = why,
                 }
             }
-            if !found && fast != Fast::LetGoAndWake {
+            if !found && !fast.is_maybe() {
                 unrecognised.push(Unrecognised { at: instruction.ip(), slow_path, reason });
             }
         }
         self.tries(&mut sites);
         self.keep_apart(&mut sites);
         Found { sites: sites.into_values().collect(), unrecognised, looked_at, passed }
-    }
-
-    /// Compare-and-exchange instructions on locks that are let go of in this function, or are known from elsewhere:
-    /// what is tried once has no slow path.
-    fn tries(&self, sites: &mut BTreeMap<u64, InlinedSite>) {
-        let let_go: Vec<(Value, usize, Fast)> = sites
-            .values()
-            .filter(|site| !site.fast.takes())
-            .filter_map(|site| {
-                let lock = self.address_at(self.values.at(site.at)?)?;
-                Some((lock, site.slow_path, site.fast))
-            })
-            .collect();
-        for (index, instruction) in self.values.instructions().iter().enumerate() {
-            let at = instruction.ip();
-            if instruction.mnemonic() != Mnemonic::Cmpxchg
-                || !self.is_atomic(index)
-                || sites.contains_key(&at)
-            {
-                continue;
-            }
-            let Some(lock) = self.address_at(index) else { continue };
-            let elsewhere = || {
-                let (slow_path, fast) = (self.surroundings.static_lock)(lock.as_constant()?)?;
-                Some((lock, slow_path, fast))
-            };
-            let known =
-                let_go.iter().copied().filter(|(known, ..)| *known == lock).chain(elsewhere());
-            for (_, slow_path, let_go) in known {
-                let Some(fast) = self.tried(index, let_go) else { continue };
-                let Some(point) = self.point_at_test(index, lock) else { continue };
-                sites.insert(at, InlinedSite { at, fast, slow_path, points: vec![point] });
-                break;
-            }
-        }
-    }
-
-    /// How a compare-and-exchange that succeeds takes a lock that is let go of so.
-    fn tried(&self, index: usize, let_go: Fast) -> Option<Fast> {
-        let state = self.before(index)?;
-        let is_byte = self.instruction(index).code() == Code::Cmpxchg_rm8_r8;
-        let expected = state.register(RESULT).as_constant();
-        let new = number(self.instruction(index).op1_register())
-            .and_then(|register| state.register(register).as_constant());
-        match (expected, new, let_go) {
-            // That would be letting go of it.
-            (_, Some(0), _) => None,
-            (Some(0), Some(_), Fast::LetGo | Fast::LetGoEither) => Some(Fast::Take),
-            // parking_lot's mutex is a byte.
-            (None, None, Fast::LetGo) if is_byte => Some(Fast::Take),
-            (_, None, Fast::LetGoShared) => Some(Fast::TakeShared),
-            _ => None,
-        }
-    }
-
-    /// The instruction that looks at a compare-and-exchange's result first; where it is a call, that is a number, of
-    /// which 0 is success.
-    fn point_at_test(&self, atomic: usize, lock: Value) -> Option<InlinedPoint> {
-        /// Equal: it has exchanged.
-        const DONE: u8 = 4;
-        let mut index = atomic;
-        let mut tested = self.is_atomic(atomic);
-        for _ in 0..NEAR {
-            let [next] = self.values.successors(index)[..] else { return None };
-            index = next;
-            let instruction = self.instruction(index);
-            if instruction.flow_control() == FlowControl::ConditionalBranch
-                || matches!(instruction.mnemonic(), Mnemonic::Sete | Mnemonic::Setne)
-            {
-                if !tested {
-                    return None;
-                }
-                let lock = locate(&self.before(index)?, lock)?;
-                let address = instruction.ip();
-                return Some(InlinedPoint { address, lock, condition: Some(DONE) });
-            }
-            let is_test = !self.is_atomic(atomic)
-                && instruction.mnemonic() == Mnemonic::Cmp
-                && number(instruction.op0_register()) == Some(RESULT)
-                && instruction.immediate(1) == 0;
-            if instruction.flow_control() != FlowControl::Next
-                || (instruction.rflags_modified() != 0 && !is_test)
-            {
-                return None;
-            }
-            tested |= is_test;
-        }
-        None
     }
 
     /// Of two probes in one place it is not told which comes first: moves releases away from where locks are taken.
@@ -432,7 +348,7 @@ impl Finder<'_> {
                 }
                 let control = self.instruction(before).flow_control();
                 let is_call = matches!(control, FlowControl::Call | FlowControl::IndirectCall);
-                if (is_call && helper.is_none())
+                if (is_call && matches!(helper, None | Some(Helper::Load)))
                     || visited.len() >= REACH
                     || !visited.insert(before)
                 {
@@ -454,7 +370,10 @@ impl Finder<'_> {
         if fast.takes() && !exchanges {
             return false;
         }
-        if fast == Fast::LetGoAndWake && !self.clears(atomic.index) {
+        if fast == Fast::LetGoAndWake && !self.exchanges_for(atomic.index, 0) {
+            return false;
+        }
+        if fast == Fast::Unpark && !self.exchanges_for(atomic.index, 1) {
             return false;
         }
         if atomic.jumps <= 1 && !is_call && (!fast.takes() || self.decides(atomic.index)) {
@@ -466,13 +385,13 @@ impl Finder<'_> {
         lock.is_some() && lock == argument
     }
 
-    /// Whether an instruction exchanges what is in memory for 0.
-    fn clears(&self, index: usize) -> bool {
+    /// Whether an instruction exchanges what is in memory for this.
+    fn exchanges_for(&self, index: usize, wanted: u64) -> bool {
         let instruction = self.instruction(index);
         let new = number(instruction.op1_register())
             .zip(self.before(index))
             .and_then(|(register, state)| state.register(register).as_constant());
-        instruction.mnemonic() == Mnemonic::Xchg && new == Some(0)
+        instruction.mnemonic() == Mnemonic::Xchg && new == Some(wanted)
     }
 
     /// Whether the jump after a compare-and-exchange depends on nothing else.
@@ -533,9 +452,9 @@ impl Finder<'_> {
     fn points_after(
         &self,
         atomic: usize,
+        lock: Value,
         to_slow: &BTreeSet<usize>,
     ) -> Result<Vec<InlinedPoint>, &'static str> {
-        let lock = self.address_at(atomic).ok_or("where the lock is cannot be told")?;
         let mut index = atomic;
         for _ in 0..NEAR {
             let successors = self.values.successors(index);
@@ -732,69 +651,6 @@ fn condition(jump: &Instruction) -> Option<u8> {
         // `iced` numbers them as the processor does, after `None`.
         code => (code as u8).checked_sub(1),
     }
-}
-
-/// How to compute an address at the instruction that loads it.
-fn loaded_by(instruction: &Instruction, address: Value) -> Option<LockAddress> {
-    let Value { base: Some(Origin::Defined(at, _)), index: None, plus } = address else {
-        return None;
-    };
-    let is_load = instruction.code() == Code::Mov_r64_rm64
-        && instruction.op1_kind() == OpKind::Memory
-        && instruction.memory_index() == Register::None
-        && instruction.segment_prefix() == Register::None;
-    if !is_load || at != instruction.ip() {
-        return None;
-    }
-    let base = number(instruction.memory_base())?;
-    let offset = instruction.memory_displacement64();
-    let words =
-        u16::try_from(offset / 8).ok().filter(|&words| words < 128 && offset.is_multiple_of(8))?;
-    let operand = Operand::kept(base.into(), words);
-    Some(LockAddress { operand, indirect: true, plus, is_static: false })
-}
-
-/// How to compute an address from what is in the registers, or kept on the stack.
-fn locate(state: &State, address: Value) -> Option<LockAddress> {
-    let none = Operand::NONE;
-    let direct =
-        |operand, plus, is_static| LockAddress { operand, indirect: false, plus, is_static };
-    if address.base.is_none() && address.index.is_none() {
-        return Some(direct(Operand::new(none, none, 0), address.plus, true));
-    }
-    for register in 0..16 {
-        if let Some(plus) = address.distance_from(state.register(register)) {
-            return Some(direct(Operand::new(register.into(), none, 0), plus, false));
-        }
-    }
-    for (offset, value) in state.stack() {
-        if let Some(plus) = address.distance_from(value)
-            && offset % 8 == 0
-            && let Ok(words @ 0..128) = u16::try_from(offset / 8)
-        {
-            let operand = Operand::kept(STACK_POINTER.into(), words);
-            return Some(LockAddress { operand, indirect: true, plus, is_static: false });
-        }
-    }
-    let (origin, scale) = address.index?;
-    let holds = |wanted: Option<Origin>| {
-        (0..16).find(|&register| {
-            let value = state.register(register);
-            value.index.is_none() && value.base == wanted && wanted.is_some()
-        })
-    };
-    let index = holds(Some(origin))?;
-    let scaled = state.register(index).plus.wrapping_mul(scale.into());
-    let (base, moved) = match address.base {
-        None => (none, 0),
-        wanted => {
-            let base = holds(wanted)?;
-            (base.into(), state.register(base).plus)
-        }
-    };
-    let plus = address.plus.wrapping_sub(scaled).wrapping_sub(moved);
-    let scale = u16::try_from(scale.trailing_zeros()).ok()?;
-    Some(direct(Operand::new(base, index.into(), scale), plus, address.base.is_none()))
 }
 
 #[cfg(test)]

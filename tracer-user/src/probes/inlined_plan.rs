@@ -1,14 +1,12 @@
 //! Locks that are taken in line, in a plan: the slow paths of a module, the functions that come to them, and the
 //! probes for both. Names are in `slow_paths`, machine code in `inlined`.
 
-use std::{
-    cell::RefCell,
-    collections::{HashMap, HashSet},
-};
+use std::{cell::RefCell, collections::HashSet};
 
 use iced_x86::{
     Decoder, DecoderOptions, FlowControl, InstructionInfoFactory, Mnemonic, OpAccess, Register,
 };
+use rustc_hash::FxHashMap;
 use tracer_ebpf::{Cookie, Kind};
 
 use super::{
@@ -31,13 +29,13 @@ struct SlowPaths<'file> {
     /// All of them.
     list: Vec<&'static SlowPath>,
     /// By the address where they start.
-    own: HashMap<u64, usize>,
+    own: FxHashMap<u64, usize>,
     /// By the slot that holds the address.
-    slots: HashMap<u64, usize>,
+    slots: FxHashMap<u64, usize>,
     /// Whether some are in other files.
     has_imports: bool,
     /// What jumps to an address lead to, as far as it was looked up.
-    stubs: RefCell<HashMap<u64, Option<usize>>>,
+    stubs: RefCell<FxHashMap<u64, Option<usize>>>,
 }
 
 /// Stands for a slow path, by its number: no file has code there.
@@ -46,7 +44,7 @@ const ELSEWHERE: u64 = 1 << 63;
 impl<'file> SlowPaths<'file> {
     fn of(file: &'file ElfFile) -> Self {
         let mut list = Vec::new();
-        let mut own = HashMap::new();
+        let mut own = FxHashMap::default();
         for symbol in file.symbols().iter().filter(|symbol| symbol.kind.is_function()) {
             if let Some(path) = slow_paths::slow_path(symbol.name)
                 && !own.contains_key(&symbol.address.0)
@@ -56,7 +54,7 @@ impl<'file> SlowPaths<'file> {
             }
         }
         let imports = Imports::of(file);
-        let mut slots: HashMap<u64, usize> = imports
+        let mut slots: FxHashMap<u64, usize> = imports
             .own()
             .filter_map(|(slot, address)| Some((slot, *own.get(&address.0)?)))
             .collect();
@@ -133,15 +131,15 @@ impl Planner<'_, '_> {
     pub(super) fn inlined_locks(&mut self) {
         let file = self.file;
         let slow = SlowPaths::of(file);
-        if !slow.list.iter().any(|path| path.fast.takes()) {
+        if !slow.list.iter().any(|path| path.fast != Fast::LetGoAndWake) {
             return;
         }
         let functions = Functions::of(file);
-        let helpers: HashMap<u64, Helper> = functions
+        let helpers: FxHashMap<u64, Helper> = functions
             .iter()
             .filter_map(|function| Some((function.start.0, helper(&function.name)?)))
             .collect();
-        let statics: RefCell<HashMap<u64, (usize, Fast)>> = RefCell::default();
+        let statics: RefCell<FxHashMap<u64, (usize, Fast)>> = RefCell::default();
         let slow_path_at = |address| slow.at(address).map(|path| (path, slow.list[path].fast));
         let surroundings = Surroundings {
             slow_path_at: &slow_path_at,
@@ -224,11 +222,14 @@ impl Planner<'_, '_> {
         let is_static = |address: u64| statics.borrow().contains_key(&address);
         for function in others.iter().filter(|function| exchanges(function, file, &is_static)) {
             for site in look_into(function).unwrap_or_default().sites {
-                if site.fast.takes() && known.insert(site.at) {
+                let is_new = site.fast.takes() || site.fast == Fast::Pass;
+                if is_new && known.insert(site.at) {
                     self.inlined(slow.list[site.slow_path], &site);
                 }
             }
         }
+        self.steps(&functions, &surroundings);
+        self.channels(&functions, &surroundings);
     }
 
     /// Adds the probes of a function that tries once to take a lock. Optimised code has it in line.
@@ -285,9 +286,9 @@ impl Planner<'_, '_> {
             };
             let lock = lock_of(path);
             let arguments: &[Register] = match call.role {
-                Role::ConditionWaitAlways | Role::ConditionWaitIfTrue => {
-                    &[Register::RDI, Register::RSI]
-                }
+                Role::ConditionWaitAlways
+                | Role::ConditionWaitIfTrue
+                | Role::ConditionWaitIfFalse => &[Register::RDI, Register::RSI],
                 Role::Signal => &[Register::RDI],
                 _ => &[],
             };
@@ -315,8 +316,19 @@ impl Planner<'_, '_> {
         whole
     }
 
+    /// What this code touches is no data.
+    pub(super) fn inner(&mut self, stretches: impl IntoIterator<Item = (LinkAddr, LinkAddr)>) {
+        for (start, end) in stretches {
+            if let (Some(start), Some(end)) =
+                (self.module.process_address(start), self.module.process_address(end))
+            {
+                self.add_site(start, SiteKind::Inner { end });
+            }
+        }
+    }
+
     /// Calls from this function do not count.
-    fn ignore(&mut self, function: &Function) {
+    pub(super) fn ignore(&mut self, function: &Function) {
         for (start, end) in
             std::iter::once((function.start, function.end)).chain(function.cold.iter().copied())
         {
@@ -334,6 +346,8 @@ impl Planner<'_, '_> {
         let kind = match site.fast {
             Fast::Take => Kind::Acquire,
             Fast::TakeShared => Kind::AcquireShared,
+            Fast::Pass => Kind::Wait,
+            Fast::Unpark => Kind::Signal,
             _ => Kind::Release,
         };
         let what = format!(
@@ -342,12 +356,23 @@ impl Planner<'_, '_> {
             path.call.name,
             self.module.name()
         );
-        for &InlinedPoint { address, lock, condition } in &site.points {
+        let place = InlinedPlace { spec: path.call, fast: site.fast, at, plus: 0, if_one: false };
+        self.inlined_points(&place, kind, &site.points, &what);
+    }
+
+    /// Adds the probes of a place.
+    pub(super) fn inlined_points(
+        &mut self,
+        inlined: &InlinedPlace,
+        kind: Kind,
+        points: &[InlinedPoint],
+        what: &str,
+    ) {
+        for &InlinedPoint { address, lock, condition } in points {
             let Some(place) = self.module.process_address(LinkAddr(address)) else { continue };
             let bias = if lock.is_static { self.module.load_bias() } else { 0 };
             let plus = bias.wrapping_add_signed(lock.plus);
-            let inlined = InlinedPlace { spec: path.call, fast: site.fast, at, plus };
-            let site = self.add_site(place, SiteKind::Inlined(inlined));
+            let site = self.add_site(place, SiteKind::Inlined(InlinedPlace { plus, ..*inlined }));
             let mut operand = lock.operand;
             let mut cookie = Cookie::new(kind, site);
             if let Some(condition) = condition {
@@ -358,7 +383,7 @@ impl Planner<'_, '_> {
                 cookie = cookie.with(Cookie::INDIRECT);
             }
             let cookie = cookie.deep(operand.0);
-            self.add_probe(ProbeProgram::Inlined, LinkAddr(address), cookie, what.clone());
+            self.add_probe(ProbeProgram::Inlined, LinkAddr(address), cookie, what.to_owned());
         }
     }
 }
@@ -420,16 +445,18 @@ const fn action(fast: Fast) -> &'static str {
     match fast {
         Fast::Take | Fast::TakeShared => "taking",
         Fast::Downgrade => "downgrade",
+        Fast::Pass => "passing",
+        Fast::Unpark => "letting a thread go on",
         _ => "letting go",
     }
 }
 
-/// Whether a function compares and exchanges at one of these addresses.
+/// Whether a function compares what is at one of these addresses, or loads or exchanges it.
 fn exchanges(function: &Function, file: &ElfFile, is_one: &dyn Fn(u64) -> bool) -> bool {
     function.parts(file).unwrap_or_default().iter().any(|part| {
         Decoder::with_ip(64, part.code, part.start, DecoderOptions::NONE).iter().any(
             |instruction| {
-                instruction.mnemonic() == Mnemonic::Cmpxchg
+                matches!(instruction.mnemonic(), Mnemonic::Cmpxchg | Mnemonic::Mov | Mnemonic::Cmp)
                     && instruction.is_ip_rel_memory_operand()
                     && is_one(instruction.ip_rel_memory_address())
             },
@@ -439,11 +466,14 @@ fn exchanges(function: &Function, file: &ElfFile, is_one: &dyn Fn(u64) -> bool) 
 
 /// What a function of Rust's `core` is, or one around it, that is in line in all but unoptimised code.
 fn helper(name: &Name) -> Option<Helper> {
-    let bare = name.short.trim_start_matches('<');
+    // What generic functions are made for stands behind them in newer symbols.
+    let bare = name.short.trim_start_matches('<').split("::<").next().unwrap_or_default();
     let is_atomic = bare.starts_with("core::sync::atomic::");
     let last = bare.rsplit("::").next().unwrap_or_default();
     if is_atomic && last.contains("compare_exchange") {
         Some(Helper::CompareExchange)
+    } else if is_atomic && matches!(last, "atomic_load" | "load") {
+        Some(Helper::Load)
     } else if is_atomic
         && ["fetch_", "swap", "atomic_", "elision_fetch", "try_update"]
             .iter()
@@ -469,6 +499,19 @@ mod tests {
         assert!(!reads(&code, &[Register::RDX]));
         // mov edi,202; mov rax,rdi
         assert!(!reads(&[0xbf, 0xca, 0, 0, 0, 0x48, 0x89, 0xf8], &[Register::RDI]));
+    }
+
+    #[test]
+    fn helpers_are_known_in_both_manglings() {
+        let name = |text: &str| Name { short: text.to_owned(), full: text.to_owned() };
+        let atomic = "core::sync::atomic";
+        for exchange in ["atomic_compare_exchange", "atomic_compare_exchange::<u32>"] {
+            let found = helper(&name(&format!("{atomic}::{exchange}")));
+            assert_eq!(found, Some(Helper::CompareExchange), "{exchange}");
+        }
+        let update = name("<core::sync::atomic::AtomicU32>::try_update::<bank::main::{closure#0}>");
+        assert_eq!(helper(&update), Some(Helper::Atomic));
+        assert_eq!(helper(&name("bank::try_update")), None);
     }
 
     #[test]

@@ -60,6 +60,11 @@ pub enum SiteKind {
         /// The address after its last instruction.
         end: ProcessAddr,
     },
+    /// The start of code that synchronisation is made of: what it touches is no data.
+    Inner {
+        /// The address after its last instruction.
+        end: ProcessAddr,
+    },
     /// The entry or an exit of a function that is a region.
     Function(FunctionPlace),
     /// Where functions that were inlined begin and end.
@@ -88,6 +93,8 @@ pub struct InlinedPlace {
     pub at: ProcessAddr,
     /// What is to be added to the object that is recorded.
     pub plus: u64,
+    /// Whether it counts only where `rax` is 1.
+    pub if_one: bool,
 }
 
 /// An instruction that touches memory, and is seen from a probe nearby.
@@ -218,6 +225,8 @@ pub struct Plan {
     pub touch_groups: Vec<TouchGroup>,
     /// Functions that take locks and are no regions.
     pub unwatched: Vec<UnwatchedFunction>,
+    /// No function of the program is a region by default because it was stripped: its file name.
+    pub stripped: Option<String>,
     /// Rules that match nothing so far, by their indices, and why.
     pub unmatched: Vec<(usize, SelectError)>,
     /// Whether memory accesses are seen, so that it matters when memory is given out and taken back.
@@ -227,6 +236,17 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// What there is to say of a program that was stripped.
+    #[must_use]
+    pub fn about_stripped(&self) -> Option<String> {
+        let program = self.stripped.as_ref()?;
+        Some(format!(
+            "`{program}` was stripped, so that its functions are not known and none of them is a region: install its \
+             debug symbols (Debian has them in packages that end in -dbgsym), build it with -g, or name functions of a \
+             library (`--atomic 'LIB.so!NAME'`)"
+        ))
+    }
+
     /// The names of the regions that markers begin, sorted.
     #[must_use]
     pub fn marked_regions(&self) -> Vec<&str> {
@@ -316,6 +336,7 @@ impl Plan {
                     planner.markers();
                     planner.calls();
                     planner.inlined_locks();
+                    planner.cpp_waits();
                 }
                 Err(error) => self.skipped.push(SkippedProbe {
                     what: format!("everything in {}", module.name()),

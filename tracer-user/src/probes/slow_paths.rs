@@ -1,7 +1,10 @@
 //! The out-of-line parts of locks that are taken and let go of in line otherwise: Rust's `std::sync` and the crate
 //! parking_lot. Names and what they mean; where the in-line parts are is found in `inlined`.
 
-use super::calls::{CallSpec, Object, Role};
+use super::{
+    calls::{CallSpec, Object, Role},
+    rust_waits::plain,
+};
 use crate::symbolize::Name;
 
 /// An out-of-line part.
@@ -34,6 +37,10 @@ pub enum Fast {
     Downgrade,
     /// Let go of, by writing 0 to it, when the call wakes a thread that waits for what its second argument points to.
     LetGoAndWake,
+    /// A once flag is passed, when it says that the routine has run.
+    Pass,
+    /// A thread may go on that is parked.
+    Unpark,
     /// Nothing: it is the whole.
     Nothing,
 }
@@ -44,9 +51,22 @@ impl Fast {
     pub const fn takes(self) -> bool {
         matches!(self, Self::Take | Self::TakeShared)
     }
+
+    /// Whether something is done to a lock.
+    #[must_use]
+    pub const fn is_of_lock(self) -> bool {
+        !matches!(self, Self::Pass | Self::Unpark | Self::Nothing)
+    }
+
+    /// Whether the slow path is called for other things too, before which nothing of this is done.
+    #[must_use]
+    pub const fn is_maybe(self) -> bool {
+        matches!(self, Self::LetGoAndWake | Self::Unpark)
+    }
 }
 
 const STD: &str = "std::sys";
+const ONCE_LOCK: &str = "std::sync::once_lock::OnceLock";
 const PARKING_LOT: &str = "parking_lot::";
 
 const fn slow(
@@ -61,7 +81,7 @@ const fn slow(
 }
 
 /// All of them.
-const SLOW_PATHS: [SlowPath; 17] = [
+const SLOW_PATHS: [SlowPath; 23] = [
     slow(STD, "Mutex::lock_contended", "std::sync::Mutex", Object::Mutex, Role::Taken, Fast::Take),
     slow(STD, "Mutex::wake", "std::sync::Mutex", Object::Mutex, Role::Inner, Fast::LetGo),
     slow(
@@ -176,6 +196,42 @@ const SLOW_PATHS: [SlowPath; 17] = [
         Role::Inner,
         Fast::Downgrade,
     ),
+    slow(
+        PARKING_LOT,
+        "Condvar::wait_until_internal",
+        "parking_lot::Condvar::wait",
+        Object::Condvar,
+        Role::ConditionWaitIfFalse,
+        Fast::Nothing,
+    ),
+    // What is in line before them looks whether anybody waits.
+    slow(
+        PARKING_LOT,
+        "Condvar::notify_one_slow",
+        "parking_lot::Condvar::notify_one",
+        Object::Condvar,
+        Role::Signal,
+        Fast::Nothing,
+    ),
+    slow(
+        PARKING_LOT,
+        "Condvar::notify_all_slow",
+        "parking_lot::Condvar::notify_all",
+        Object::Condvar,
+        Role::Signal,
+        Fast::Nothing,
+    ),
+    slow(STD, "Once::call", "std::sync::Once", Object::Once, Role::Passed, Fast::Pass),
+    // A step of the one before, which gets what the flag is a part of.
+    slow(ONCE_LOCK, "::initialize", "std::sync::OnceLock", Object::Once, Role::Inner, Fast::Pass),
+    slow(
+        STD,
+        "futex::futex_wake",
+        "std::thread::Thread::unpark",
+        Object::Parker,
+        Role::Inner,
+        Fast::Unpark,
+    ),
     // The slow path of std's mutex is short enough to be put in line by link-time optimisation.
     slow("", SYSCALL, "std::sync::Mutex", Object::Mutex, Role::Inner, Fast::LetGoAndWake),
 ];
@@ -183,8 +239,18 @@ const SLOW_PATHS: [SlowPath; 17] = [
 const SYSCALL: &str = "syscall";
 
 /// Parts of mangled names of which each slow path has one: most symbols need not be demangled.
-const HINTS: [&str; 7] =
-    ["_contended", "4wake", "wake_writer", "_slow", "Condvar", "notify_", "optional_timeout"];
+const HINTS: [&str; 10] = [
+    "_contended",
+    "4wake",
+    "wake_writer",
+    "_slow",
+    "Condvar",
+    "notify_",
+    "optional_timeout",
+    "4Once",
+    "once_lock",
+    "futex_wake",
+];
 
 /// The slow path of this symbol.
 #[must_use]
@@ -195,7 +261,7 @@ pub fn slow_path(symbol: &str) -> Option<&'static SlowPath> {
     if !HINTS.iter().any(|hint| symbol.contains(hint)) {
         return None;
     }
-    let name = Name::demangle(symbol).short.replace(['<', '>'], "");
+    let name = plain(&Name::demangle(symbol));
     let is_it = |path: &&SlowPath| {
         path.end != SYSCALL && name.starts_with(path.root) && name.ends_with(path.end)
     };
@@ -310,6 +376,12 @@ mod tests {
         assert_eq!(found(legacy), Some(("std::sync::RwLock", Fast::LetGoEither)));
         let old = "_ZN3std3sys4unix5locks11futex_mutex5Mutex14lock_contended17h0123456789abcdefE";
         assert_eq!(found(old), Some(("std::sync::Mutex", Fast::Take)));
+        let once = "_RNvMs_NtNtNtNtCsjrHSEGnQ3l9_3std3sys4sync4once5futexNtB4_4Once4call";
+        assert_eq!(found(once), Some(("std::sync::Once", Fast::Pass)));
+        let cell = "_ZN3std4sync9once_lock17OnceLock$LT$T$GT$10initialize17h0123456789abcdefE";
+        assert_eq!(found(cell), Some(("std::sync::OnceLock", Fast::Pass)));
+        let wake = "_ZN3std3sys3pal4unix5futex10futex_wake17h0123456789abcdefE";
+        assert_eq!(found(wake), Some(("std::thread::Thread::unpark", Fast::Unpark)));
         let parking = "_ZN11parking_lot9raw_mutex8RawMutex9lock_slow17h0123456789abcdefE";
         assert_eq!(found(parking), Some(("parking_lot::Mutex", Fast::Take)));
     }
@@ -326,7 +398,7 @@ mod tests {
                 "lock_contended",
             ),
             (
-                "_ZN84_$LT$parking_lot..raw_mutex..RawMutex$u20$as$u20$lock_api..mutex..RawMutex$GT$8try_lock17h0123456789abcdefE",
+                "_ZN78_$LT$parking_lot..raw_mutex..RawMutex$u20$as$u20$lock_api..mutex..RawMutex$GT$8try_lock17hec13af5e6af5c303E",
                 "lock_slow",
             ),
         ] {

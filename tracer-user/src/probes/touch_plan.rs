@@ -1,7 +1,7 @@
 //! Probes beside instructions that touch memory, in a plan: of which functions, and what their sites are. Machine code is
 //! in `touches`.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use tracer_ebpf::{Cookie, Kind, TOUCH_GROUPS};
 
@@ -74,8 +74,8 @@ fn is_small(functions: &Functions) -> bool {
 /// What a hit costs, in units of 100 nanoseconds.
 const fn cost(cost: Cost) -> u8 {
     match cost {
-        Cost::Emulated => 5,
-        Cost::SingleStepped => 95,
+        Cost::Emulated => 7,
+        Cost::SingleStepped => 120,
     }
 }
 
@@ -85,6 +85,8 @@ struct Known {
     taken: HashSet<u64>,
     /// Instructions that take locks or let go of them, in line.
     locks: HashSet<ProcessAddr>,
+    /// Code that synchronisation is made of, by its start: from where to where.
+    inner: BTreeMap<ProcessAddr, ProcessAddr>,
 }
 
 impl Known {
@@ -97,8 +99,35 @@ impl Known {
         Self {
             taken: taken.map(|address| address.0).collect(),
             locks: plan.sites.iter().filter_map(lock).collect(),
+            inner: inner(plan),
         }
     }
+}
+
+/// Code that synchronisation is made of. Of stretches that lie in one another the outer ones count.
+fn inner(plan: &Plan) -> BTreeMap<ProcessAddr, ProcessAddr> {
+    let mut stretches: Vec<(ProcessAddr, ProcessAddr)> = plan
+        .sites
+        .iter()
+        .filter_map(|site| match site.kind {
+            SiteKind::Inner { end } => Some((site.address, end)),
+            _ => None,
+        })
+        .collect();
+    stretches.sort_unstable();
+    let mut inner: BTreeMap<ProcessAddr, ProcessAddr> = BTreeMap::new();
+    for (start, end) in stretches {
+        match inner.last_entry() {
+            Some(mut last) if start <= *last.get() => {
+                let end = end.max(*last.get());
+                last.insert(end);
+            }
+            _ => {
+                inner.insert(start, end);
+            }
+        }
+    }
+    inner
 }
 
 /// Places of a module in functions that are regions, or have regions in them.
@@ -159,7 +188,7 @@ impl Planner<'_, '_> {
         self.plan.touch_groups.push(TouchGroup { function: name.clone(), coverage });
         for point in points {
             // The breakpoint costs; what looks at registers there does hardly.
-            let costs = std::iter::once(cost(point.cost)).chain(std::iter::repeat(1));
+            let costs = std::iter::once(cost(point.cost)).chain(std::iter::repeat(2));
             for (planned, cost) in point.touches.into_iter().zip(costs) {
                 self.touch(point.at, planned, (group, cost), &name, known);
             }
@@ -182,7 +211,11 @@ impl Planner<'_, '_> {
             touch.displacement = address.0.cast_signed();
         }
         // What it touches is the lock, which other probes see.
-        if known.locks.contains(&instruction) {
+        let is_inner = || {
+            let before = known.inner.range(..=instruction).next_back();
+            before.is_some_and(|(_, &end)| instruction < end)
+        };
+        if known.locks.contains(&instruction) || is_inner() {
             return;
         }
         // More groups than that share their costs.

@@ -2,12 +2,13 @@
 //! see that two expressions are one address, and which function a register points to. Reads machine code, knows
 //! nothing of files or locks.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use iced_x86::{
     Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic,
     OpAccess, OpKind, Register,
 };
+use rustc_hash::FxHashMap;
 
 use super::exits::Part;
 
@@ -75,7 +76,8 @@ impl Value {
     }
 
     /// The place on the stack that this is the address of.
-    fn on_stack(self) -> Option<i64> {
+    #[must_use]
+    pub fn on_stack(self) -> Option<i64> {
         let is_stack = self.base == Some(Origin::Entry(RSP)) && self.index.is_none();
         is_stack.then_some(self.plus)
     }
@@ -104,14 +106,15 @@ pub fn number(register: Register) -> Option<u8> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
     registers: [Value; 16],
-    stack: BTreeMap<i64, Value>,
+    /// By place. A list, since states are copied for each block.
+    stack: Vec<(i64, Value)>,
 }
 
 impl State {
     fn at_entry() -> Self {
         let registers =
             std::array::from_fn(|register| Value::origin(Origin::Entry(register as u8)));
-        Self { registers, stack: BTreeMap::new() }
+        Self { registers, stack: Vec::new() }
     }
 
     /// What a register holds.
@@ -123,7 +126,7 @@ impl State {
     /// The known places on the stack: how far each is above the stack pointer, and what it holds.
     pub fn stack(&self) -> impl Iterator<Item = (i64, Value)> {
         let sp = self.register(RSP).on_stack();
-        self.stack.iter().filter_map(move |(&place, &value)| Some((place.wrapping_sub(sp?), value)))
+        self.stack.iter().filter_map(move |&(place, value)| Some((place.wrapping_sub(sp?), value)))
     }
 
     /// What a place holds.
@@ -131,8 +134,13 @@ impl State {
     pub fn get(&self, place: Place) -> Option<Value> {
         match place {
             Place::Register(register) => Some(self.register(register)),
-            Place::Stack(offset) => self.stack.get(&offset).copied(),
+            Place::Stack(offset) => self.on_stack(offset),
         }
+    }
+
+    fn on_stack(&self, offset: i64) -> Option<Value> {
+        let at = self.stack.binary_search_by_key(&offset, |(place, _)| *place).ok()?;
+        Some(self.stack[at].1)
     }
 
     fn set(&mut self, register: u8, value: Value) {
@@ -145,21 +153,23 @@ impl State {
         for (number, (mine, &theirs)) in
             (0_u8..).zip(self.registers.iter_mut().zip(&other.registers))
         {
-            let merged = Value::origin(Origin::Merged(at, Place::Register(number)));
-            if *mine != theirs && *mine != merged {
+            if *mine != theirs {
+                let merged = Value::origin(Origin::Merged(at, Place::Register(number)));
+                changed |= *mine != merged;
                 *mine = merged;
-                changed = true;
             }
         }
-        self.stack.retain(|&offset, mine| {
-            let Some(theirs) = other.stack.get(&offset) else {
+        let mut others = other.stack.iter().peekable();
+        self.stack.retain_mut(|(offset, mine)| {
+            while others.next_if(|(place, _)| place < offset).is_some() {}
+            let Some((_, theirs)) = others.next_if(|(place, _)| place == offset) else {
                 changed = true;
                 return false;
             };
-            let merged = Value::origin(Origin::Merged(at, Place::Stack(offset)));
-            if mine != theirs && *mine != merged {
+            if mine != theirs {
+                let merged = Value::origin(Origin::Merged(at, Place::Stack(*offset)));
+                changed |= *mine != merged;
                 *mine = merged;
-                changed = true;
             }
             true
         });
@@ -215,7 +225,7 @@ impl State {
 
     fn load(&self, address: Value, is_slot: &dyn Fn(u64) -> bool) -> Option<Value> {
         if let Some(offset) = address.on_stack() {
-            return self.stack.get(&offset).copied();
+            return self.on_stack(offset);
         }
         let slot = address.as_constant().filter(|&slot| is_slot(slot))?;
         Some(Value::origin(Origin::Slot(slot)))
@@ -224,17 +234,6 @@ impl State {
     /// What an instruction changes.
     fn step(&mut self, instruction: &Instruction, is_slot: &dyn Fn(u64) -> bool) {
         let at = instruction.ip();
-        // What this instruction made the last time is not what it makes now.
-        for number in 0..16 {
-            if self.register(number).is_made_by(at) {
-                self.set(number, Value::origin(Origin::Merged(at, Place::Register(number))));
-            }
-        }
-        for (&offset, value) in &mut self.stack {
-            if value.is_made_by(at) {
-                *value = Value::origin(Origin::Merged(at, Place::Stack(offset)));
-            }
-        }
         let first = number_of_operand(instruction);
         let known = match (instruction.code(), first) {
             (Code::Mov_r64_rm64 | Code::Mov_rm64_r64, Some(to)) => {
@@ -269,6 +268,7 @@ impl State {
             self.set(to, value);
             return;
         }
+        self.forget(at);
         match (instruction.flow_control(), instruction.code()) {
             (FlowControl::Call | FlowControl::IndirectCall, _) => {
                 for number in (0..16).filter(|number| !KEPT_BY_CALLS.contains(number)) {
@@ -278,7 +278,7 @@ impl State {
             (_, Code::Push_r64) => {
                 let value = number(instruction.op0_register()).map(|from| self.register(from));
                 self.lower(-8);
-                self.store(self.register(RSP), value, at);
+                self.store(self.register(RSP), 8, value, at);
             }
             (_, Code::Pop_r64) => {
                 let value = self.load(self.register(RSP), is_slot);
@@ -302,10 +302,25 @@ impl State {
             (_, Code::Mov_rm64_r64) if instruction.op0_kind() == OpKind::Memory => {
                 let value = number(instruction.op1_register()).map(|from| self.register(from));
                 if let Some(address) = self.address(instruction) {
-                    self.store(address, value, at);
+                    self.store(address, 8, value, at);
                 }
             }
             _ => self.other(instruction),
+        }
+    }
+
+    /// What an instruction made the last time is not what it makes now. One that makes nothing new never did: less and
+    /// less is known as paths are merged.
+    fn forget(&mut self, at: u64) {
+        for number in 0..16 {
+            if self.register(number).is_made_by(at) {
+                self.set(number, Value::origin(Origin::Merged(at, Place::Register(number))));
+            }
+        }
+        for (offset, value) in &mut self.stack {
+            if value.is_made_by(at) {
+                *value = Value::origin(Origin::Merged(at, Place::Stack(*offset)));
+            }
         }
     }
 
@@ -329,7 +344,8 @@ impl State {
         let wrote = info.used_memory().iter().any(|memory| writes(memory.access()));
         self.lower(pointer.into());
         if wrote && let Some(address) = self.address(instruction) {
-            self.store(address, None, at);
+            let bytes = instruction.memory_size().size().max(1);
+            self.store(address, bytes as i64, None, at);
         }
     }
 
@@ -341,12 +357,15 @@ impl State {
         self.set(RSP, self.register(RSP).add(by));
     }
 
-    fn store(&mut self, address: Value, value: Option<Value>, at: u64) {
+    fn store(&mut self, address: Value, bytes: i64, value: Option<Value>, at: u64) {
         let Some(offset) = address.on_stack() else { return };
         // What overlaps is not what it was.
-        self.stack.retain(|&other, _| (other - offset).abs() >= 8);
+        let from = self.stack.partition_point(|&(other, _)| other <= offset.saturating_sub(8));
+        let to = self.stack.partition_point(|&(other, _)| other < offset.saturating_add(bytes));
         let made = Value::origin(Origin::Defined(at, Place::Stack(offset)));
-        self.stack.insert(offset, value.unwrap_or(made));
+        // Of a part of eight bytes nothing is kept.
+        let kept = (bytes >= 8).then(|| (offset, value.unwrap_or(made)));
+        self.stack.splice(from..to, kept);
     }
 }
 
@@ -359,9 +378,9 @@ fn number_of_operand(instruction: &Instruction) -> Option<u8> {
 #[derive(Debug)]
 pub struct Values {
     instructions: Vec<Instruction>,
-    by_address: HashMap<u64, usize>,
+    by_address: FxHashMap<u64, usize>,
     /// Where jumps through tables lead, by the jump.
-    tables: HashMap<usize, Vec<usize>>,
+    tables: FxHashMap<usize, Vec<usize>>,
     predecessors: Vec<Vec<usize>>,
     /// What is known where a block begins.
     blocks: BTreeMap<usize, State>,
@@ -394,13 +413,13 @@ impl Values {
         if instructions.is_empty() || !valid || instructions.len() > MAX_INSTRUCTIONS {
             return None;
         }
-        let by_address: HashMap<u64, usize> =
+        let by_address: FxHashMap<u64, usize> =
             instructions.iter().enumerate().map(|(index, one)| (one.ip(), index)).collect();
         let mut values = Self {
             predecessors: vec![Vec::new(); instructions.len()],
             instructions,
             by_address,
-            tables: HashMap::new(),
+            tables: FxHashMap::default(),
             blocks: BTreeMap::new(),
         };
         values.tables = values.find_tables(word_at)?;
@@ -457,8 +476,8 @@ impl Values {
     fn find_tables(
         &self,
         word_at: &dyn Fn(u64) -> Option<u32>,
-    ) -> Option<HashMap<usize, Vec<usize>>> {
-        let mut tables = HashMap::new();
+    ) -> Option<FxHashMap<usize, Vec<usize>>> {
+        let mut tables = FxHashMap::default();
         for (index, jump) in self.instructions.iter().enumerate() {
             let is_indirect = jump.flow_control() == FlowControl::IndirectBranch;
             if !is_indirect || jump.is_ip_rel_memory_operand() {
@@ -546,8 +565,10 @@ impl Values {
     }
 
     fn analyse(&mut self, is_slot: &dyn Fn(u64) -> bool) -> Option<()> {
+        let is_leader: Vec<bool> =
+            (0..self.instructions.len()).map(|index| self.is_leader(index)).collect();
         let leaders: Vec<usize> =
-            (0..self.instructions.len()).filter(|&index| self.is_leader(index)).collect();
+            (0..self.instructions.len()).filter(|&index| is_leader[index]).collect();
         // An exception that unwinds may lead to those that nothing else leads to, but for what fills gaps.
         let is_padding = |index: usize| {
             matches!(self.instructions[index].mnemonic(), Mnemonic::Nop | Mnemonic::Int3)
@@ -568,20 +589,21 @@ impl Values {
             let mut index = leader;
             loop {
                 let instruction = &self.instructions[index];
-                let hidden = matches!(
-                    instruction.flow_control(),
-                    FlowControl::Call | FlowControl::IndirectCall
-                );
+                let control = instruction.flow_control();
+                let is_call = matches!(control, FlowControl::Call | FlowControl::IndirectCall);
                 state.step(instruction, is_slot);
-                if hidden {
-                    let mut after = state.clone();
-                    for number in (0..16).filter(|number| !KEPT_BY_CALLS.contains(number)) {
-                        let place = Place::Register(number);
-                        after.set(number, Value::origin(Origin::Merged(u64::MAX, place)));
-                    }
+                if is_call && !orphans.is_empty() {
                     let changed = match &mut elsewhere {
-                        Some(known) => known.merge(&after, u64::MAX),
-                        none => none.replace(after).is_none(),
+                        // What calls leave behind has been merged already, and stays so.
+                        Some(known) => known.merge(&state, u64::MAX),
+                        none => {
+                            let mut after = state.clone();
+                            for number in (0..16).filter(|number| !KEPT_BY_CALLS.contains(number)) {
+                                let place = Place::Register(number);
+                                after.set(number, Value::origin(Origin::Merged(u64::MAX, place)));
+                            }
+                            none.replace(after).is_none()
+                        }
                     };
                     if changed && let Some(known) = &elsewhere {
                         for &orphan in &orphans {
@@ -589,16 +611,15 @@ impl Values {
                         }
                     }
                 }
-                let successors = self.successors(index);
-                match successors.as_slice() {
-                    [next] if *next == index + 1 && !self.is_leader(*next) => index = *next,
-                    _ => {
-                        for next in successors {
-                            self.flow(&state, next, &mut blocks, &mut todo);
-                        }
-                        break;
-                    }
+                // Where no block ends, the next instruction follows, unless the function does.
+                if !self.ends_block(index) && is_leader.get(index + 1) == Some(&false) {
+                    index += 1;
+                    continue;
                 }
+                for next in self.successors(index) {
+                    self.flow(&state, next, &mut blocks, &mut todo);
+                }
+                break;
             }
         }
         self.blocks = blocks;

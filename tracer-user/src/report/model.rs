@@ -204,7 +204,10 @@ pub enum ObjectKind {
     Condvar,
     Semaphore,
     Barrier,
+    Latch,
     Once,
+    Parker,
+    Channel,
     Futex,
     Thread,
     Sync,
@@ -553,6 +556,12 @@ pub struct Summary {
     pub probes_single_stepped: Option<u64>,
     /// Hardware watchpoints, as address ranges.
     pub watchpoints: Option<u64>,
+    /// How often memory was allocated or mapped, where memory accesses are seen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allocations: Option<u64>,
+    /// How often it was freed or unmapped, of what was seen allocated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub frees: Option<u64>,
     /// The function that is a region and makes more than half of all events, where these are very many.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub busiest: Option<Busiest>,

@@ -135,7 +135,7 @@ fn losses(report: &Report, out: &mut Vec<Warning>) {
                 count(processes.len() as u64, "child process"),
                 list(&processes)
             ),
-            help: None,
+            help: Some("--follow-forks traces child processes as well".to_owned()),
         });
     }
 }

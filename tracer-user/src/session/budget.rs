@@ -1,6 +1,5 @@
 //! What seeing memory accesses may cost: groups of probes are detached when they have cost more than is allowed, the most
-//! costly first, and attached again when there is room. What a hit costs is known from measurements, and not
-//! measured here.
+//! costly first, and attached again when there is room. What a hit costs is known from measurements, not measured here.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -68,8 +67,8 @@ impl Budget {
         Self { learns: true, ..Self::new(percent) }
     }
 
-    /// Decides by the time that the processors have worked for the program, what each group has cost so far, and what
-    /// else has.
+    /// Decides by the time that processors have worked for the program, what of that each group has cost so far, and what
+    /// else has. To take costs for twice too small is as bad as never to look at them.
     pub(super) fn change(&mut self, worked: u64, costs: &[u64], others: u64) -> Change {
         let now = Instant::now();
         self.costs.resize(costs.len(), 0);
@@ -86,7 +85,7 @@ impl Budget {
             }
         }
         let spent = costs.iter().sum::<u64>() + others;
-        let allowed = START + worked.saturating_sub(spent) / 100 * self.percent;
+        let allowed = START + worked / (100 + self.percent) * self.percent;
         let mut change = Change { is_over: spent > allowed, ..Change::default() };
         if change.is_over {
             let attached = self.groups.iter().filter(|(_, group)| group.detached.is_none());
@@ -151,7 +150,7 @@ mod tests {
         let mut budget = Budget::new(100);
         assert_eq!(budget.change(SECOND, &[SECOND / 10, SECOND / 10], 0), Change::default());
         let change = budget.change(2 * SECOND, &[SECOND, SECOND / 10 + 1], SECOND / 2);
-        assert_eq!(change.detach, BTreeSet::from([0]), "1.6 s were spent on 0.4 s");
+        assert_eq!(change.detach, BTreeSet::from([0]), "1.6 s of 2 s were spent");
         assert_eq!(change.attach, BTreeSet::new());
         let change = budget.change(3 * SECOND, &[SECOND, SECOND / 10 + 1], SECOND / 2);
         assert!(change.is_over && change.detach.is_empty(), "there is nothing more to gain");

@@ -25,11 +25,17 @@ use crate::{
 /// How often it is looked at what there is to do.
 pub(super) const TICK: Duration = Duration::from_millis(20);
 
-/// What a hit of a watchpoint costs, in nanoseconds, when that cannot be measured.
-const HIT: u64 = 8500;
+/// What a hit of a watchpoint is taken to cost, in nanoseconds, where that cannot be tried.
+const HIT: u64 = 10_000;
 
-/// What its record adds to it, in nanoseconds.
-const RECORD: u64 = 1000;
+/// What the record of a hit costs on top of the hit.
+const RECORD: u64 = 2000;
+
+/// What a hit costs at most: in a virtual machine on a busy host it can be ten times as much as when it was tried.
+const MAX_HIT: u64 = 200_000;
+
+/// Hits in one tick from which on they may be what takes the time.
+const MANY_HITS: u64 = 50;
 
 /// What is seen of one program's memory.
 #[derive(Debug)]
@@ -37,23 +43,28 @@ pub(super) struct Control {
     budget: Budget,
     sampler: Sampler,
     clock: ClockId,
-    /// What the processors had worked for the process when this began, in nanoseconds.
-    began: u64,
-    /// What watchpoint hits there were before.
-    hits: u64,
-    /// What each costs, in nanoseconds.
+    /// What a hit of a watchpoint costs by itself, in nanoseconds.
     hit: u64,
+    /// How long processors had worked for the process, and what hits there had been, at the latest tick.
+    latest: (u64, u64),
+    /// How long they had worked when this began.
+    began: u64,
+    /// What hits have cost so far.
+    spent: u64,
+    /// What groups of other programs with the same numbers had cost before.
+    costs_before: Vec<u64>,
     plan: u32,
     /// Probes that are detached, by their groups.
     detached: BTreeMap<u16, Vec<ProbePoint>>,
 }
 
 impl Control {
-    /// For a program that stands still, in these threads; `None` where nothing is limited.
+    /// For a program that stands still, with watchpoints in these threads, if it is to have any; `None` where nothing is
+    /// limited.
     pub(super) fn new(
         accesses: &Accesses,
         kernel: &mut Kernel,
-        (pid, threads): (u32, &[u32]),
+        (pid, threads): (u32, Option<&[u32]>),
         plan: u32,
     ) -> Option<Self> {
         let budget = match accesses.level {
@@ -61,14 +72,27 @@ impl Control {
             Level::Watch => Budget::to_learn(accesses.overhead),
             Level::Auto => Budget::new(accesses.overhead),
         };
-        let clock = clock_getcpuclockid(Pid::from_raw(pid.cast_signed())).ok()?;
         let hits = kernel.hits().unwrap_or(0);
-        let hit = perf::breakpoint_cost()
-            .and_then(|cost| u64::try_from(cost.as_nanos()).ok())
-            .map_or(HIT, |cost| cost + RECORD);
-        let sampler = Sampler::new(kernel, threads);
+        let clock = clock_getcpuclockid(Pid::from_raw(pid.cast_signed())).ok()?;
+        let sampler = threads.map_or_else(Sampler::without, |list| Sampler::new(kernel, list));
+        let costs_before = kernel.touch_costs();
+        let tried = perf::hit_cost().and_then(|cost| u64::try_from(cost.as_nanos()).ok());
+        let hit = tried.map_or(HIT, |cost| cost + RECORD);
         let (began, detached) = (worked(clock)?, BTreeMap::new());
-        Some(Self { budget, sampler, clock, began, hits, hit, plan, detached })
+        let latest = (began, hits);
+        let spent = 0;
+        Some(Self {
+            budget,
+            sampler,
+            clock,
+            hit,
+            latest,
+            began,
+            spent,
+            costs_before,
+            plan,
+            detached,
+        })
     }
 
     /// Attaches and detaches what is to be by now.
@@ -83,10 +107,18 @@ impl Control {
     ) -> Result<(), KernelError> {
         // A process that has ended has no clock, and needs no control.
         let Some(worked) = worked(self.clock) else { return Ok(()) };
-        let hits = kernel.hits().unwrap_or(0).saturating_sub(self.hits);
+        let hits = if self.sampler.has_any() { kernel.hits().unwrap_or(0) } else { 0 };
+        let (before, hits_before) = std::mem::replace(&mut self.latest, (worked, hits));
+        let (latest, new) = (worked.saturating_sub(before), hits.saturating_sub(hits_before));
+        // Where there are many, all the time may be theirs: what else it was taken by cannot be told.
+        let hit = match latest.checked_div(new) {
+            Some(each) if new >= MANY_HITS && each < MAX_HIT => each.max(self.hit),
+            _ => self.hit,
+        };
+        self.spent += new * hit;
         let worked = worked.saturating_sub(self.began);
         let Change { detach, attach, is_over } =
-            self.budget.change(worked, &kernel.touch_costs(), hits * self.hit);
+            self.budget.change(worked, &self.costs(kernel), self.spent);
         self.sampler.tick(kernel, source, is_over);
         if !detach.is_empty() {
             for point in kernel.detach_touches(self.plan, &detach) {
@@ -102,6 +134,13 @@ impl Control {
             source.set_attached(group.into(), true);
         }
         Ok(())
+    }
+
+    /// What each group of this program has cost so far.
+    fn costs(&self, kernel: &Kernel) -> Vec<u64> {
+        let before = self.costs_before.iter().copied().chain(std::iter::repeat(0));
+        let costs = kernel.touch_costs().into_iter();
+        costs.zip(before).map(|(cost, before)| cost.saturating_sub(before)).collect()
     }
 
     /// What was not always seen, for people; and for what share of the run each range was watched.
@@ -129,21 +168,22 @@ fn unseen(budget: &Budget, groups: &[TouchGroup]) -> Option<String> {
     let named: Vec<String> = unseen
         .iter()
         .take(NAMED)
-        .map(|(share, function)| format!("`{function}` during {share:.0} % of the run"))
+        .map(|(share, function)| format!("`{function}` ({share:.0} % of the run)"))
         .collect();
     let more = match unseen.len().saturating_sub(NAMED) {
         0 => String::new(),
-        more => format!(", {more} more functions for less"),
+        more => format!(", nor of {more} more functions for less"),
     };
     (!named.is_empty()).then(|| {
         format!(
-            "to keep within --overhead, not all accesses were seen of {}{more}",
+            "to keep within --overhead, accesses were not seen all the time: not those of {}{more}",
             named.join(", ")
         )
     })
 }
 
-/// How long processors have worked for a process, in nanoseconds.
+/// How long processors have worked for a process, in nanoseconds: for what it does by itself, and for what probes and
+/// watchpoints cost.
 fn worked(clock: ClockId) -> Option<u64> {
     Duration::from(clock.now().ok()?).as_nanos().try_into().ok()
 }

@@ -175,7 +175,8 @@ impl Image {
         }
         let threads =
             watches::threads(pid).map_err(RunError::system("cannot list the program's threads"))?;
-        let process = (pid, &*threads);
+        // Those of other processes are left as they are.
+        let process = (pid, image.who.parent.is_none().then_some(&*threads));
         image.control = Control::new(&options.accesses, kernel, process, image.who.plan);
         image.source.set_sites(std::mem::take(&mut image.plan.sites));
         for range in watches.ranges {
@@ -475,7 +476,11 @@ impl Image {
         }
         let memory = seen::memory(&self.plan.touch_groups, &watched);
         self.summary.busiest = self.busiest_function();
-        let Self { who, source, plan, options, skipped, summary, mut notes, values, .. } = self;
+        let Self { who, source, plan, options, skipped, mut summary, mut notes, values, .. } = self;
+        if plan.sees_memory {
+            let (allocations, frees) = source.memory_calls();
+            (summary.allocations, summary.frees) = (Some(allocations), Some(frees));
+        }
         if who.parent.is_none()
             && let Some(unseen) = unseen_hits(kernel, &source, &lost)
         {
@@ -483,6 +488,10 @@ impl Image {
         }
         for (_, error) in &plan.unmatched {
             notes.push(error.to_string());
+        }
+        // Of one that only starts another, as `env` does, there is nothing to say.
+        if end != End::Replaced {
+            notes.extend(plan.about_stripped());
         }
         if matches!(end, End::Ended(_)) && !source.saw_exit() {
             notes.push(

@@ -50,6 +50,7 @@ struct Region<'plan> {
 #[derive(Serialize)]
 struct Regions<'plan> {
     schema: &'static str,
+    stripped: bool,
     regions: Vec<Region<'plan>>,
     not_watched: Vec<Region<'plan>>,
     not_probed: Vec<NotProbed<'plan>>,
@@ -76,6 +77,11 @@ impl Listing {
         let (marked, watched) = self.watched();
         if marked.is_empty() && self.plan.functions.is_empty() {
             text.push_str("no region would be watched\n");
+            let about = self.plan.about_stripped().or_else(|| self.about_lockless());
+            for line in about.iter().flat_map(|about| wrap(about, width)) {
+                text.push_str(&line);
+                text.push('\n');
+            }
         } else {
             text.push_str("regions that would be watched:\n");
         }
@@ -116,6 +122,7 @@ impl Listing {
         });
         let regions = Regions {
             schema: "avtrace-regions/1",
+            stripped: self.plan.stripped.is_some(),
             regions: marked
                 .iter()
                 .map(|name| region(name, None, MARKED))
@@ -147,6 +154,16 @@ impl Listing {
         };
         let functions = self.plan.functions.iter();
         (self.plan.marked_regions(), functions.filter(move |function| begins(&function.name)))
+    }
+
+    /// Why there is no region when nothing else is said of it.
+    fn about_lockless(&self) -> Option<String> {
+        let program = self.symbolizer.executable().filter(|_| self.plan.unwatched.is_empty())?;
+        Some(format!(
+            "no function of `{}` itself takes a lock: name functions with --atomic, those of a library with \
+             `--atomic 'LIB.so!NAME'`",
+            printable(&program.name())
+        ))
     }
 
     fn not_probed(&self) -> Vec<NotProbed<'_>> {

@@ -222,6 +222,9 @@ pub(super) const fn kind_and_size(object: calls::Object) -> (ObjectKind, u64) {
         calls::Object::Semaphore => (ObjectKind::Semaphore, 32),
         calls::Object::Barrier => (ObjectKind::Barrier, 32),
         calls::Object::Once => (ObjectKind::Once, 4),
+        calls::Object::Channel | calls::Object::BoundedChannel => (ObjectKind::Channel, 8),
+        calls::Object::Latch => (ObjectKind::Latch, 4),
+        calls::Object::Parker => (ObjectKind::Parker, 4),
         calls::Object::Thread => (ObjectKind::Thread, 8),
     }
 }

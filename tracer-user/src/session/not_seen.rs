@@ -49,6 +49,12 @@ pub(super) fn not_seen(
             omissions.lock_accesses
         ));
     }
+    if omissions.freed_accesses > 0 {
+        notes.push(format!(
+            "{} accesses to memory that was given back do not count: they are the allocator's, or come after a free",
+            omissions.freed_accesses
+        ));
+    }
     if source.unseen_holds() > 0 {
         notes.push(format!(
             "{} releases of locks do not count, since how they were taken was not seen: a `try_lock` that the \

@@ -319,6 +319,9 @@ fn synchronisation(known: Known, name: Option<String>) -> format::Object {
         report::ObjectKind::Barrier => format::ObjectKind::Barrier,
         report::ObjectKind::Once => format::ObjectKind::Once,
         report::ObjectKind::Futex => format::ObjectKind::Futex,
+        report::ObjectKind::Latch => format::ObjectKind::Latch,
+        report::ObjectKind::Parker => format::ObjectKind::Parker,
+        report::ObjectKind::Channel => format::ObjectKind::Channel,
         report::ObjectKind::Sync | report::ObjectKind::Thread => format::ObjectKind::Sync,
     };
     format::Object {

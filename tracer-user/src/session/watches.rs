@@ -226,7 +226,8 @@ pub fn watch_late(
     label: &str,
 ) -> Option<String> {
     for (address, length) in pieces(address, size) {
-        if source.watch_at(address).is_some() {
+        if let Some(watch) = source.watch_at(address) {
+            source.name_watch(watch, label);
             continue;
         }
         if !kernel.can_watch_later() {

@@ -335,6 +335,13 @@ impl ElfFile {
         self.extents.get_or_init(|| Extents::read(self))
     }
 
+    /// Whether neither the file nor a debug file for it tells of functions that are not exported.
+    #[must_use]
+    pub fn is_stripped(&self) -> bool {
+        let tells = |file: &Self| file.has_contents(".symtab");
+        !tells(self) && !self.debug_file().is_some_and(|file| tells(file))
+    }
+
     /// Whether a section of this name exists and has contents.
     pub(crate) fn has_contents(&self, name: &str) -> bool {
         self.section_table().is_ok_and(|table| {

@@ -3,7 +3,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use gimli::{AttributeValue, UnitOffset};
+use gimli::{AttributeValue, Section as _, UnitOffset};
 
 use super::address::LinkAddr;
 use super::dwarf::{DebugInfo, Unit};
@@ -32,6 +32,26 @@ impl InlinedCall {
 }
 
 impl ElfFile {
+    /// Whether any of these texts is in a string of the debug information: symbols are.
+    #[must_use]
+    pub fn debug_strings_have(&self, texts: &[&str]) -> bool {
+        let Ok(Some(info)) = self.debug_info() else { return false };
+        let mut last = None;
+        for unit in (0..info.unit_count()).filter_map(|index| info.unit(index)) {
+            let strings = unit.dwarf.debug_str.reader().clone();
+            let place = strings.bytes().as_ptr();
+            if last.replace(place) == Some(place) {
+                continue;
+            }
+            let has =
+                |text: &&str| memchr::memmem::find(strings.bytes(), text.as_bytes()).is_some();
+            if texts.iter().any(has) {
+                return true;
+            }
+        }
+        false
+    }
+
     /// The calls that were inlined of functions whose symbols are wanted, by address. Empty without debug
     /// information.
     #[must_use]

@@ -48,6 +48,7 @@ impl Record {
             | Kind::Depart
             | Kind::JoinStart
             | Kind::Create
+            | Kind::Enter
             | Kind::Join => Self::Sync(kind, read(bytes)?),
             Kind::ConditionWait | Kind::Init | Kind::Touch | Kind::Alloc | Kind::Free => {
                 Self::Pair(kind, read(bytes)?)

@@ -92,6 +92,7 @@ impl Story {
             probes_single_stepped: Some(2),
             watchpoints: None,
             busiest: None,
+            ..Summary::default()
         };
         Self { names: FakeNames::default(), findings: Findings::default(), context }
     }

@@ -51,11 +51,15 @@ pub enum ObjectKind {
     Barrier,
     Once,
     Futex,
+    Latch,
+    /// What a thread waits by until another one lets it go on.
+    Parker,
+    Channel,
 }
 
 impl ObjectKind {
     /// All kinds; the place of each is its code in a binary trace.
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 14] = [
         Self::Variable,
         Self::Lock,
         Self::Mutex,
@@ -67,6 +71,9 @@ impl ObjectKind {
         Self::Barrier,
         Self::Once,
         Self::Futex,
+        Self::Latch,
+        Self::Parker,
+        Self::Channel,
     ];
 
     pub(in crate::format) fn code(self) -> u8 {
@@ -301,7 +308,7 @@ mod tests {
         for kind in ObjectKind::ALL {
             assert_eq!(ObjectKind::from_code(kind.code()), Some(kind));
         }
-        assert_eq!(ObjectKind::from_code(11), None);
+        assert_eq!(ObjectKind::from_code(14), None);
         for kind in LocationKind::ALL {
             assert_eq!(LocationKind::from_code(kind.code()), Some(kind));
         }

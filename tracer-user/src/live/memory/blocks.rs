@@ -76,6 +76,8 @@ pub(super) struct Blocks {
     stacks: Layer,
     allocated: Layer,
     mapped: Layer,
+    /// Those that were given back, and whose memory was not given out again: it is the allocator's.
+    freed: Layer,
     /// Those that have ended and that a finding may name.
     ended: Vec<Block>,
 }
@@ -96,6 +98,7 @@ impl Blocks {
     pub(super) fn add(&mut self, block: Block) {
         self.stacks.cut_out(&block.range(), false);
         self.allocated.cut_out(&block.range(), false);
+        self.freed.cut_out(&block.range(), true);
         if matches!(block.origin, Origin::Mapped(_)) {
             self.mapped.cut_out(&block.range(), true);
             self.mapped.0.insert(block.address, block);
@@ -107,6 +110,7 @@ impl Blocks {
     /// Adds a stack.
     pub(super) fn add_stack(&mut self, thread: ThreadId, range: Range<u64>) {
         self.stacks.cut_out(&range, false);
+        self.freed.cut_out(&range, true);
         let (address, size) = (range.start, range.end - range.start);
         self.stacks.0.insert(address, Block { address, size, thread, origin: Origin::Stack });
     }
@@ -115,7 +119,14 @@ impl Blocks {
     pub(super) fn remove(&mut self, address: u64) {
         if let Some(block) = self.allocated.0.remove(&address) {
             self.stacks.cut_out(&block.range(), false);
+            self.freed.cut_out(&block.range(), true);
+            self.freed.0.insert(address, block);
         }
+    }
+
+    /// Whether an address is in a block that was given back.
+    pub(super) fn is_freed(&self, address: u64) -> bool {
+        self.freed.around(address).is_some()
     }
 
     /// There are no blocks in a range any more.
@@ -123,6 +134,7 @@ impl Blocks {
         self.stacks.cut_out(range, false);
         self.allocated.cut_out(range, false);
         self.mapped.cut_out(range, true);
+        self.freed.cut_out(range, true);
     }
 
     /// The memory for the stack of a thread with this thread pointer.

@@ -168,6 +168,24 @@ fn what_lies_outside_of_a_range_that_ends_lives_on() {
 }
 
 #[test]
+fn memory_that_was_given_back_is_the_allocators() {
+    let mut world = World::default();
+    world.allocated(0x1000, 64, ONE);
+    assert_eq!(world.touch(ONE, 0x1010, 8).len(), 1);
+    world.freed(0x1000, None);
+    assert_eq!(world.touch(TWO, 0x1010, 8), []);
+    assert_eq!(world.touch(TWO, 0x1040, 8).len(), 1);
+    // A part of it is given out.
+    world.allocated(0x1010, 16, TWO);
+    assert_eq!(world.touch(TWO, 0x1010, 8).len(), 1);
+    assert_eq!(world.touch(TWO, 0x1008, 8), []);
+    assert_eq!(world.touch(TWO, 0x1020, 8), []);
+    // What is there when it was unmapped is nobody's list.
+    world.freed(0x1000, Some(0x1000));
+    assert_eq!(world.touch(TWO, 0x1008, 8).len(), 1);
+}
+
+#[test]
 fn blocks_nest() {
     let mut world = World::default();
     world.mapped(0x10_0000, 0x10_0000);
@@ -235,6 +253,7 @@ fn variables_agree_with_single_bytes() {
     for _ in 0..200 {
         let mut world = World::default();
         let mut bytes: Vec<BTreeSet<u32>> = vec![BTreeSet::new(); BYTES as usize];
+        let mut freed = BTreeSet::new();
         for _ in 0..300 {
             let thread = ThreadId(next(3) as u32);
             let address = next(BYTES);
@@ -244,19 +263,27 @@ fn variables_agree_with_single_bytes() {
             match next(8) {
                 0 => {
                     world.allocated(address, size, thread);
+                    freed.retain(|byte| !range.contains(byte));
                     bytes[range].fill_with(BTreeSet::new);
                 }
                 1 => {
                     world.freed(address, Some(size));
+                    freed.retain(|byte| !range.contains(byte));
                     bytes[range].fill_with(BTreeSet::new);
                 }
                 2 => {
                     if let Some(range) = world.freed(address, None) {
-                        bytes[range.start as usize..range.end as usize].fill_with(BTreeSet::new);
+                        let range = range.start as usize..range.end as usize;
+                        freed.extend(range.clone());
+                        bytes[range].fill_with(BTreeSet::new);
                     }
                 }
                 _ => {
                     let variables = world.touch(thread, address, size);
+                    if freed.contains(&range.start) && variables.is_empty() {
+                        continue;
+                    }
+                    assert!(!freed.contains(&range.start));
                     bytes[range].iter_mut().for_each(|byte| {
                         byte.insert(world.next);
                     });

@@ -48,7 +48,6 @@ impl Source {
         self.at(thread, call.sp, sink);
         let size = if role.is_mapping() { whole_pages(*second) } else { *second };
         if kind == Kind::Free {
-            self.memory_calls.freed += 1;
             if role.may_fail()
                 && let Some(block) = self.memory.block_at(call.object)
             {
@@ -59,6 +58,7 @@ impl Source {
             let range =
                 memory.freed(call.object, known, &mut passed_on(events, thread, location, sink));
             if let Some(range) = range {
+                self.memory_calls.freed += 1;
                 self.forget_objects(thread, location, &range, sink);
             }
             return;
@@ -118,6 +118,7 @@ impl Source {
             let (start, end) = (watch.address.0, watch.address.0 + watch.length);
             if start < range.end && range.start < end && !self.unloaded_watches.contains(&index) {
                 self.last_values[index] = None;
+                self.nameless_watches.insert(index);
                 if !self.freed_watches.contains(&index) {
                     self.freed_watches.push(index);
                 }
@@ -134,8 +135,19 @@ impl Source {
     ) {
         let WatchedRange { address, length, .. } = self.watches[watch];
         self.touch(thread, address.0, length, sink);
+        if self.nameless_watches.contains(&watch) {
+            return;
+        }
         for &variable in &self.touched {
             self.memory.watched(variable, watch);
+        }
+    }
+
+    /// The program names what is at a watched range now.
+    pub fn name_watch(&mut self, number: usize, label: &str) {
+        self.nameless_watches.remove(&number);
+        if let Some(range) = self.watches.get_mut(number).filter(|range| range.label != label) {
+            label.clone_into(&mut range.label);
         }
     }
 
@@ -177,7 +189,7 @@ impl Source {
         self.watches.get(number)
     }
 
-    /// How often memory was given out, and given back.
+    /// How often memory was given out, and how often given back that had been seen to be.
     #[must_use]
     pub const fn memory_calls(&self) -> (u64, u64) {
         (self.memory_calls.allocated, self.memory_calls.freed)

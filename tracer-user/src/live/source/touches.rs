@@ -6,6 +6,9 @@ use tracer_ebpf::{PairRecord, Touch};
 use super::{Item, Source, WatchedRange};
 use crate::{live::location::Location, probes::plan::SiteKind, symbolize::ProcessAddr};
 
+/// Makes an operation on a variable.
+type Operation = fn(VarId) -> Op;
+
 impl Source {
     /// An instruction has touched memory, or is about to.
     pub(super) fn instruction(&mut self, record: &PairRecord, sink: &mut impl FnMut(Item)) {
@@ -31,9 +34,13 @@ impl Source {
         frames[0] = place.instruction.0;
         let location = self.locations.stack(Location::Access(frames), &mut self.symbolizer);
         self.touch(thread, address, bytes, sink);
+        if self.touched.is_empty() {
+            self.omissions.freed_accesses += 1;
+            return;
+        }
         let done = header.detail as u8;
         let both = Touch::READ | Touch::WRITE;
-        let ops: [Option<fn(VarId) -> Op>; 2] = match done & (both | Touch::ATOMIC) {
+        let ops: [Option<Operation>; 2] = match done & (both | Touch::ATOMIC) {
             Touch::READ => [Some(Op::Read), None],
             Touch::WRITE => [Some(Op::Write), None],
             done if done == both => [Some(Op::Read), Some(Op::Write)],

@@ -52,8 +52,7 @@ impl SyncObjects {
     pub fn is_at(&mut self, address: u64) -> bool {
         self.find_places();
         let lives = |lock: &LockId| !self.places.forgotten.get(lock.index()).is_some_and(|&is| is);
-        self.places.addresses.contains(&address)
-            && self.lock_ids.get(&address).is_none_or(|lock| lives(lock))
+        self.places.addresses.contains(&address) && self.lock_ids.get(&address).is_none_or(lives)
     }
 
     fn forget_at(&mut self, address: u64, emit: &mut impl FnMut(Op)) {

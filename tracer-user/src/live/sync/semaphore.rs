@@ -69,6 +69,33 @@ impl Semaphore {
         self.take()
     }
 
+    /// As [`wait`](Self::wait), of a semaphore whose starting value is not seen: `value` is what it had before this wait
+    /// took one. Only when that is just the number of posts that have let nobody through, it was one of them.
+    pub(super) fn taken(&mut self, value: Option<usize>) -> Option<SyncId> {
+        let open = self.posts.len();
+        match value {
+            Some(value) if value > open => {
+                self.initial = (value - open - 1) as u64;
+                None
+            }
+            Some(value) if value == open => {
+                if self.initial == 0 {
+                    return self.take();
+                }
+                self.initial -= 1;
+                None
+            }
+            _ => {
+                // Some have let others through that were not seen, or are of an object that was there before.
+                let left = value.map_or(open, |value| value.max(1)) - usize::from(open > 0);
+                while self.posts.len() > left {
+                    self.take();
+                }
+                None
+            }
+        }
+    }
+
     fn take(&mut self) -> Option<SyncId> {
         let (place, id) = self.posts.pop_front()?;
         self.posters[place].open -= 1;

@@ -51,6 +51,7 @@ fn call(thread: u32, kind: Kind, object: Object, address: u64) -> Call {
         address,
         second: 0,
         result: 0,
+        value: None,
         sp: SP,
         location: LocationId(0),
     }
@@ -156,6 +157,31 @@ fn who_unlocks_the_mutex_that_it_waits_with_has_taken_it_again() {
 }
 
 #[test]
+fn a_wait_by_a_lock_in_line_does_not_take_it_in_steps() {
+    let mut world = World::default();
+    let lock = call(0, Kind::Acquire, Object::Mutex, 0x100);
+    assert_eq!(world.with(Call { fast: Some(Fast::Take), ..lock }), [Op::Acquire(LOCK)]);
+    let wait = call(0, Kind::ConditionWait, Object::Condvar, 0x200);
+    let wait = Call { second: 0x100, fast: Some(Fast::Nothing), ..wait };
+    assert_eq!(world.with(wait), [Op::Release(LOCK)]);
+    for (kind, fast) in [(Kind::Release, Fast::LetGo), (Kind::Acquire, Fast::Take)] {
+        let step = call(0, kind, Object::Mutex, 0x100);
+        assert_eq!(world.with(Call { fast: Some(fast), sp: SP - 64, ..step }), []);
+    }
+    assert_eq!(world.signal(1), [Op::Signal(SyncId(0))]);
+    assert_eq!(world.wake(0, 0), [Op::Wait(SyncId(0)), Op::Acquire(LOCK)]);
+}
+
+#[test]
+fn who_was_let_go_on_by_one_thread_comes_after_that() {
+    let mut world = World::default();
+    let mut step = |thread, kind| world.call(thread, kind, Object::Parker, 0x700);
+    assert_eq!(step(1, Kind::Signal), [Op::Signal(SyncId(0))]);
+    assert_eq!(step(0, Kind::Wait), [Op::Wait(SyncId(0))]);
+    assert_eq!(step(0, Kind::Wait), []);
+}
+
+#[test]
 fn the_value_of_a_semaphore_lets_through_before_its_posts_do() {
     let mut world = World::default();
     let init = call(0, Kind::Init, Object::Semaphore, 0x300);
@@ -181,6 +207,54 @@ fn each_post_lets_one_wait_through_in_turn() {
     assert_eq!(step(2, Kind::Wait), [Op::Wait(SyncId(2))]);
     assert_eq!(step(2, Kind::Wait), [Op::Wait(SyncId(0))]);
     assert_eq!(step(2, Kind::Wait), [], "its value was not known");
+}
+
+#[test]
+fn a_wait_that_may_have_taken_the_starting_value_comes_after_nobody() {
+    let mut world = World::default();
+    let wait = |world: &mut World, thread, value| {
+        let wait = call(thread, Kind::Wait, Object::Semaphore, 0x300);
+        world.with(Call { fast: Some(Fast::Nothing), value, ..wait })
+    };
+    let post = |world: &mut World, thread| {
+        world.call(thread, Kind::Signal, Object::Semaphore, 0x300);
+    };
+    assert_eq!(wait(&mut world, 0, Some(2)), [], "it started with 2");
+    post(&mut world, 0);
+    assert_eq!(wait(&mut world, 1, Some(2)), []);
+    assert_eq!(wait(&mut world, 1, Some(1)), [Op::Wait(SyncId(0))]);
+    post(&mut world, 0);
+    assert_eq!(wait(&mut world, 1, None), [], "what it had is not known");
+    // Another one at the same address, after posts that nobody was let through by.
+    post(&mut world, 0);
+    post(&mut world, 0);
+    assert_eq!(wait(&mut world, 1, Some(1)), []);
+    post(&mut world, 2);
+    assert_eq!(wait(&mut world, 1, Some(1)), [Op::Wait(SyncId(2))]);
+}
+
+#[test]
+fn a_semaphore_taken_in_the_midst_of_a_call_had_the_number_that_was_seen() {
+    let mut world = World::default();
+    let wait = call(1, Kind::Wait, Object::Semaphore, 0x300);
+    let wait = Call { fast: Some(Fast::Nothing), ..wait };
+    world.call(0, Kind::Signal, Object::Semaphore, 0x300);
+    world.syncs.takes(ThreadId(1), 0x300, 1);
+    assert_eq!(world.with(wait), [Op::Wait(SyncId(0))]);
+    world.call(0, Kind::Signal, Object::Semaphore, 0x300);
+    assert_eq!(world.with(wait), [], "it was not seen");
+}
+
+#[test]
+fn a_latch_lets_through_after_all_who_counted_it_down() {
+    let mut world = World::default();
+    let mut step = |thread, kind| world.call(thread, kind, Object::Latch, 0x800);
+    assert_eq!(step(0, Kind::Signal), [Op::Signal(SyncId(0))]);
+    assert_eq!(step(1, Kind::Signal), [Op::Signal(SyncId(1))]);
+    assert_eq!(step(2, Kind::Wait), [Op::Wait(SyncId(0)), Op::Wait(SyncId(1))]);
+    assert_eq!(step(0, Kind::Wait), [Op::Wait(SyncId(1))], "its own count is before it anyway");
+    assert_eq!(step(1, Kind::Signal), [Op::Signal(SyncId(1))], "another latch at the address");
+    assert_eq!(step(2, Kind::Wait), [Op::Wait(SyncId(1))]);
 }
 
 #[test]
@@ -277,4 +351,42 @@ fn after_a_gap_nothing_is_taken_for_granted() {
     assert_eq!(world.call(0, Kind::Depart, Object::Barrier, 0x400), []);
     assert_eq!(world.signal(0), []);
     assert_eq!(world.wake(1, 0), []);
+}
+
+#[test]
+fn what_is_in_memory_that_was_given_back_is_forgotten() {
+    let mut world = World::default();
+    let forget = |world: &mut World, range: std::ops::Range<u64>| {
+        let mut ops = Vec::new();
+        world.syncs.forget_memory(&range, &mut |op| ops.push(op));
+        ops
+    };
+    world.call(0, Kind::Acquire, Object::Mutex, 0x100);
+    world.call(0, Kind::Release, Object::Mutex, 0x100);
+    world.call(0, Kind::Acquire, Object::RwLock, 0x140);
+    world.call(0, Kind::Acquire, Object::Mutex, 0x180);
+    let (first, second) = (LOCK, LockId(1));
+    assert_eq!(forget(&mut world, 0..0x100), []);
+    assert_eq!(forget(&mut world, 0x100..0x180), [Op::Reset(first), Op::Reset(second)]);
+    // Nothing was done to them since.
+    assert_eq!(forget(&mut world, 0x100..0x180), []);
+    // Nobody holds it any more: this is its start of life, which is one of a reader.
+    assert_eq!(
+        world.call(0, Kind::Release, Object::RwLock, 0x140),
+        [Op::ReleaseShared(second)],
+        "the owner is forgotten"
+    );
+    world.call(1, Kind::Acquire, Object::Mutex, 0x100);
+    assert_eq!(forget(&mut world, 0x100..0x140), [Op::Reset(first)]);
+}
+
+#[test]
+fn posts_of_a_semaphore_in_other_memory_let_nobody_through() {
+    let mut world = World::default();
+    let post = world.call(0, Kind::Signal, Object::Semaphore, 0x300);
+    assert_eq!(post.len(), 1);
+    world.syncs.forget_memory(&(0x200..0x400), &mut |op| panic!("{op:?}"));
+    assert_eq!(world.call(1, Kind::Wait, Object::Semaphore, 0x300), []);
+    world.call(0, Kind::Signal, Object::Semaphore, 0x300);
+    assert_eq!(world.call(1, Kind::Wait, Object::Semaphore, 0x300).len(), 1);
 }

@@ -1,0 +1,115 @@
+//! Memory that is given back and given out again: what it was before is forgotten, and what it is now has a name.
+
+use tests::{Avtrace, Report, c, require_bpf, runs};
+
+const LEVELS: [&str; 2] = ["-O0", "-O2"];
+
+fn run(level: &str, how: &[&str]) -> (Option<i32>, String, Report) {
+    run_with(Avtrace::on(&c("memory", &["-g", level])), how)
+}
+
+fn run_with(run: Avtrace, how: &[&str]) -> (Option<i32>, String, Report) {
+    let (ended, report) = run.arguments(how).report();
+    assert_eq!(report.counts.lost_events, 0, "{}", ended.stderr);
+    (ended.code, ended.stdout, report)
+}
+
+#[test]
+fn memory_that_is_given_out_again_is_other_memory() {
+    require_bpf!();
+    for level in LEVELS {
+        for how in ["again", "mapped", "locks"] {
+            let program = c("memory", &["-g", level]);
+            // By what is watched, and by all that the program's own code touches.
+            for avtrace in [Avtrace::on(&program), Avtrace::on(&program).seeing_memory()] {
+                let (code, output, report) = run_with(avtrace, &[how]);
+                assert!(report.violations.is_empty(), "{how}: {:#?}", report.violations);
+                assert_eq!((code, &*output), (Some(0), "the same memory\n"), "{how}");
+            }
+        }
+    }
+}
+
+#[test]
+fn memory_that_is_kept_is_named_by_who_allocated_it() {
+    require_bpf!();
+    for level in LEVELS {
+        let program = c("memory", &["-g", level]);
+        let (code, output, report) = run(level, &["kept"]);
+        assert_eq!((code, &*output), (Some(66), "the same memory\n"));
+        let violation = report.only_violation();
+        assert_eq!((violation.region.as_str(), violation.evidence.as_str()), ("fill", "data"));
+        let line = program.line("take");
+        let name = format!("the start of the block of 8192 allocated at memory.c:{line} by T1");
+        let places: Vec<_> = violation.edges.iter().map(|edge| edge.name()).collect();
+        assert_eq!(places, [&*name; 2]);
+    }
+}
+
+#[test]
+fn the_stack_of_a_thread_that_has_ended_is_other_memory_to_the_next() {
+    require_bpf!();
+    for level in LEVELS {
+        let (_, output, report) = run(level, &["stack"]);
+        assert_eq!(output, "the same memory\n");
+        // What the threads' own ends and starts order is seen, too.
+        let data = report.violations.iter().filter(|violation| violation.evidence == "data");
+        assert_eq!(data.count(), 0, "{:#?}", report.violations);
+    }
+}
+
+#[test]
+fn blocks_that_threads_pass_on_are_never_shared() {
+    require_bpf!();
+    let program = c("memory", &["-g", "-O2"]);
+    for _ in 0..runs(5) {
+        for avtrace in [Avtrace::on(&program), Avtrace::on(&program).seeing_memory()] {
+            let (code, output, report) = run_with(avtrace, &["churn"]);
+            assert_eq!((code, &*output), (Some(0), "done\n"), "{:#?}", report.violations);
+            assert!(report.counts.dependencies > 20, "the blocks were watched");
+        }
+    }
+}
+
+/// How often memory was given out and back.
+fn counts(how: &[&str]) -> [u64; 2] {
+    let (code, _, report) = run("-O2", how);
+    assert_eq!(code, Some(0), "{how:?}");
+    ["allocations", "frees"].map(|key| {
+        let count = report.summary[key].as_u64();
+        count.unwrap_or_else(|| panic!("{key}: {:#?}", report.summary))
+    })
+}
+
+#[test]
+fn each_call_is_seen() {
+    require_bpf!();
+    const MORE: u64 = 100;
+    for (function, allocations, frees) in [
+        ("malloc", 1, 1),
+        ("calloc", 1, 1),
+        ("aligned_alloc", 1, 1),
+        ("posix_memalign", 1, 1),
+        // What it gives back, and what it is given.
+        ("realloc", 2, 2),
+        ("reallocarray", 2, 2),
+        // It fails, and the old block is there again.
+        ("impossible", 2, 2),
+        ("mmap", 1, 1),
+        ("mremap", 2, 2),
+    ] {
+        let few = counts(&[function, "10"]);
+        let many = counts(&[function, &(10 + MORE).to_string()]);
+        let more = [0, 1].map(|which| many[which] - few[which]);
+        assert_eq!(more, [allocations * MORE, frees * MORE], "{function}");
+    }
+}
+
+#[test]
+fn without_accesses_memory_is_not_looked_at() {
+    require_bpf!();
+    let program = c("bank_fixed", &["-g", "-O2"]);
+    let (ended, report) = Avtrace::on(&program).report();
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert!(report.summary.get("allocations").is_none(), "{:#?}", report.summary);
+}

@@ -1,0 +1,46 @@
+//! What the functions that are probed tell by themselves: where their code is, what a call does to locks that are taken in
+//! line otherwise, and what its result means.
+
+use crate::probes::{
+    calls::{CallSpec, Object, Role},
+    plan::{Site, SiteKind},
+    slow_paths::Fast,
+};
+
+/// The code of the functions that are probed.
+pub(super) fn probed(sites: &[Site]) -> Vec<(u64, u64)> {
+    let code = |site: &Site| match site.kind {
+        // Its steps count.
+        SiteKind::Call { spec: CallSpec { role: Role::Steps, .. }, .. } => None,
+        SiteKind::Call { end, .. } | SiteKind::Ignored { end } => Some((site.address.0, end.0)),
+        _ => None,
+    };
+    sites.iter().filter_map(code).collect()
+}
+
+/// What a function does to locks that are taken in line otherwise.
+pub(super) const fn in_line(spec: CallSpec) -> Option<Fast> {
+    match spec.role {
+        _ if matches!(spec.object, Object::Lock) => None,
+        Role::Taken | Role::TakenIfTrue => Some(Fast::Take),
+        Role::TakenShared | Role::TakenSharedIfTrue => Some(Fast::TakeShared),
+        Role::ConditionWaitAlways | Role::ConditionWaitIfTrue | Role::ConditionWaitIfFalse => {
+            Some(Fast::Nothing)
+        }
+        Role::Passed | Role::PassedIfTrue => Some(Fast::Nothing),
+        _ => None,
+    }
+}
+
+/// The result of a call, in the numbers of the C library.
+pub(super) fn result(role: Role, detail: u16) -> u16 {
+    /// `ETIMEDOUT` on Linux.
+    const TIMED_OUT: u16 = 110;
+    match role {
+        Role::ConditionWaitAlways => 0,
+        Role::ConditionWaitIfTrue if detail & 0xff == 0 => TIMED_OUT,
+        Role::ConditionWaitIfFalse if detail & 0xff != 0 => TIMED_OUT,
+        Role::ConditionWaitIfTrue | Role::ConditionWaitIfFalse => 0,
+        _ => detail,
+    }
+}

@@ -1,0 +1,126 @@
+//! Hits of watchpoints: what was done to which variables, and the values before and after.
+
+use checker::event::{LocationId, Op, ThreadId, VarId};
+use tracer_ebpf::AccessRecord;
+
+use super::{Item, MAX_VALUES, ObservedValue, Source, WatchedRange};
+use crate::{
+    live::{
+        access::{self, AccessKind},
+        location::Location,
+    },
+    symbolize::ProcessAddr,
+};
+
+impl Source {
+    /// A watched range was accessed.
+    pub(super) fn access(&mut self, record: &AccessRecord, sink: &mut impl FnMut(Item)) {
+        self.hits += 1;
+        let Some(index) = self.watch_at(ProcessAddr(record.address)) else {
+            self.omissions.foreign_records += 1;
+            return;
+        };
+        let length = self.watches[index].length;
+        let thread = self.thread(record.header.tid);
+        self.acts_at(thread, record.sp, sink);
+        self.at(thread, record.sp, sink);
+        let next = record.frames[0];
+        let (decoded, is_of_lock) = *self.accesses.entry(next).or_insert_with(|| {
+            let access = access::before(&self.symbolizer, ProcessAddr(next));
+            let of_lock = |access| access::is_of_lock(&self.symbolizer, &self.sites, access);
+            (access, access.is_some_and(of_lock))
+        });
+        if is_of_lock {
+            self.omissions.lock_accesses += 1;
+            return;
+        }
+        let mut frames = record.frames;
+        let kind = match decoded {
+            Some(access) => {
+                frames[0] = access.instruction.0;
+                access.what.done(record.flags)
+            }
+            None => {
+                self.omissions.undecoded_accesses += 1;
+                AccessKind::Read
+            }
+        };
+        if self.watches[index].is_sample {
+            // A probe beside the instruction sees it too, or it may be to a part of the range only.
+            let is_whole = |access: access::Access| access.bytes >= length;
+            if self.is_probed(frames[0]) || !decoded.is_some_and(is_whole) {
+                return;
+            }
+            self.sharing.touched(thread, record.address, length, kind.writes());
+        }
+        let location = self.locations.stack(Location::Access(frames), &mut self.symbolizer);
+        self.touch_watched(thread, index, sink);
+        if self.touched.is_empty() {
+            self.omissions.freed_accesses += 1;
+            return;
+        }
+        let mask = if length >= 8 { u64::MAX } else { (1 << (8 * length)) - 1 };
+        let after = record.value & mask;
+        let written = kind.writes();
+        // The kernel side reads the values of named ranges alone.
+        let value = (!self.watches[index].is_sample).then(|| {
+            let before = self.last_values[index].replace(after);
+            ObservedValue { before, after, length, written }
+        });
+        match kind {
+            AccessKind::Read => {
+                self.emit_access(thread, Op::Read, location, value, sink);
+            }
+            AccessKind::Write => {
+                self.emit_access(thread, Op::Write, location, value, sink);
+            }
+            AccessKind::Update => {
+                self.emit_access(thread, Op::Update, location, value, sink);
+            }
+            AccessKind::ReadThenWrite => {
+                let read = value.map(|value| {
+                    let after = value.before.unwrap_or(value.after);
+                    ObservedValue { after, written: false, ..value }
+                });
+                self.emit_access(thread, Op::Read, location, read, sink);
+                self.emit_access(thread, Op::Write, location, value, sink);
+            }
+        }
+    }
+
+    /// An access to all variables that are touched now.
+    fn emit_access(
+        &mut self,
+        thread: ThreadId,
+        op: impl Fn(VarId) -> Op,
+        location: LocationId,
+        value: Option<ObservedValue>,
+        sink: &mut impl FnMut(Item),
+    ) {
+        for index in 0..self.touched.len() {
+            if let Some(value) = value {
+                if self.values.len() == MAX_VALUES {
+                    self.values.pop_front();
+                }
+                self.values.push_back((self.events, value));
+            }
+            self.emit(thread, op(self.touched[index]), location, sink);
+        }
+    }
+
+    /// Adds a range whose address became known while the process runs.
+    pub fn add_watch(&mut self, range: WatchedRange) {
+        self.watches.push(range);
+        self.last_values.push(None);
+    }
+
+    /// The watched range that starts at an address, as an index.
+    #[must_use]
+    pub fn watch_at(&self, address: ProcessAddr) -> Option<usize> {
+        let mut watches = self.watches.iter().enumerate();
+        let found = watches.find(|(index, range)| {
+            range.address == address && !self.unloaded_watches.contains(index)
+        });
+        found.map(|(index, _)| index)
+    }
+}

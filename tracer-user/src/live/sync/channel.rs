@@ -1,0 +1,103 @@
+//! Who has sent the message that is received: messages of a channel have numbers, of which the lowest bits are seen. No
+//! events are made here.
+
+use checker::event::{SyncId, ThreadId};
+use rustc_hash::FxHashMap;
+
+use super::{Known, new_id};
+
+/// Messages that are on their way at most; of further ones it is not told who has sent them.
+const MAX_MESSAGES: usize = 1 << 12;
+
+/// A channel.
+#[derive(Debug, Default)]
+pub(super) struct Channel {
+    /// By the number: what stands for it. None where two on their way have this number.
+    messages: FxHashMap<u16, Option<Message>>,
+    /// For each thread that has sent: objects that stand for nothing now.
+    free: FxHashMap<ThreadId, Vec<SyncId>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Message {
+    sender: ThreadId,
+    id: SyncId,
+}
+
+impl Channel {
+    /// What stands for a message.
+    pub(super) fn send(
+        &mut self,
+        sender: ThreadId,
+        number: u16,
+        (syncs, known): (&mut Vec<Known>, Known),
+    ) -> Option<SyncId> {
+        if let Some(other) = self.messages.get_mut(&number) {
+            *other = None;
+            return None;
+        }
+        if self.messages.len() >= MAX_MESSAGES {
+            return None;
+        }
+        let free = self.free.entry(sender).or_default().pop();
+        let id = free.unwrap_or_else(|| new_id(syncs, known));
+        self.messages.insert(number, Some(Message { sender, id }));
+        Some(id)
+    }
+
+    /// What stands for the message that a thread receives, if another one has sent it.
+    pub(super) fn receive(&mut self, receiver: ThreadId, number: u16) -> Option<SyncId> {
+        let Message { sender, id } = self.messages.remove(&number)??;
+        self.free.entry(sender).or_default().push(id);
+        (sender != receiver).then_some(id)
+    }
+
+    /// Events were lost.
+    pub(super) fn gap(&mut self) {
+        self.messages.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use checker::event::LocationId;
+
+    use super::*;
+    use crate::probes::calls::Object;
+
+    const RECEIVER: ThreadId = ThreadId(9);
+
+    #[test]
+    fn each_message_is_of_its_sender() {
+        let known = Known { address: 8, object: Object::Channel, first_used: LocationId(0) };
+        let mut syncs = Vec::new();
+        let mut channel = Channel::default();
+        let mut send = |channel: &mut Channel, sender, number| {
+            channel.send(ThreadId(sender), number, (&mut syncs, known))
+        };
+        assert_eq!(send(&mut channel, 0, 0), Some(SyncId(0)));
+        assert_eq!(send(&mut channel, 0, 1), Some(SyncId(1)));
+        assert_eq!(send(&mut channel, 1, 2), Some(SyncId(2)));
+        assert_eq!(channel.receive(RECEIVER, 1), Some(SyncId(1)));
+        assert_eq!(send(&mut channel, 0, 3), Some(SyncId(1)), "it stands for nothing now");
+        assert_eq!(channel.receive(RECEIVER, 2), Some(SyncId(2)));
+        assert_eq!(channel.receive(ThreadId(0), 0), None, "its own");
+        assert_eq!(channel.receive(RECEIVER, 0), None, "it was not seen");
+        assert_eq!(send(&mut channel, 2, 3), None, "there is one of this number");
+        assert_eq!(channel.receive(RECEIVER, 3), None, "which one it is cannot be told");
+        send(&mut channel, 0, 4);
+        channel.gap();
+        assert_eq!(channel.receive(RECEIVER, 4), None);
+    }
+
+    #[test]
+    fn messages_that_nobody_receives_take_no_more_than_some_memory() {
+        let known = Known { address: 8, object: Object::Channel, first_used: LocationId(0) };
+        let mut syncs = Vec::new();
+        let mut channel = Channel::default();
+        for number in 0..u16::MAX {
+            channel.send(RECEIVER, number, (&mut syncs, known));
+        }
+        assert_eq!(syncs.len(), MAX_MESSAGES);
+    }
+}

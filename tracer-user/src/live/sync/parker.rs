@@ -1,0 +1,102 @@
+//! Which `unpark` lets which `park` return. A parker remembers one permission, however often it is given: a thread that
+//! goes on has taken it. No events are made here.
+
+use checker::event::{SyncId, ThreadId};
+
+use super::{Known, new_id};
+
+/// What a thread waits by.
+#[derive(Debug, Default)]
+pub(super) struct Parker {
+    /// For each thread that has let it go on: the object that stands for that.
+    ids: Vec<(ThreadId, SyncId)>,
+    /// Who has let it go on since it last did.
+    given: Option<Given>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Given {
+    By(ThreadId, SyncId),
+    /// By several threads: which one it was nobody can tell.
+    BySeveral,
+}
+
+impl Parker {
+    /// What stands for this `unpark`; none when the thread may go on already.
+    pub(super) fn unpark(
+        &mut self,
+        thread: ThreadId,
+        (syncs, known): (&mut Vec<Known>, Known),
+    ) -> Option<SyncId> {
+        match self.given {
+            // The permission that counts is the first one.
+            Some(Given::By(by, _)) if by == thread => return None,
+            Some(_) => {
+                self.given = Some(Given::BySeveral);
+                return None;
+            }
+            None => {}
+        }
+        let id = self.ids.iter().find(|(by, _)| *by == thread).map(|&(_, id)| id);
+        let id = id.unwrap_or_else(|| {
+            let id = new_id(syncs, known);
+            self.ids.push((thread, id));
+            id
+        });
+        self.given = Some(Given::By(thread, id));
+        Some(id)
+    }
+
+    /// The object of the `unpark` that let the thread go on.
+    pub(super) fn goes_on(&mut self, thread: ThreadId) -> Option<SyncId> {
+        match self.given.take() {
+            Some(Given::By(by, id)) if by != thread => Some(id),
+            _ => None,
+        }
+    }
+
+    /// Events were lost.
+    pub(super) fn gap(&mut self) {
+        self.given = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use checker::event::LocationId;
+
+    use super::*;
+    use crate::probes::calls::Object;
+
+    const OWNER: ThreadId = ThreadId(0);
+
+    fn step(parker: &mut Parker, thread: u32) -> Option<SyncId> {
+        let known = Known { address: 8, object: Object::Parker, first_used: LocationId(0) };
+        // Ids are told by their number: here that of the thread.
+        let mut syncs = vec![known; thread as usize];
+        parker.unpark(ThreadId(thread), (&mut syncs, known))
+    }
+
+    #[test]
+    fn what_one_thread_gave_lets_go_on_once() {
+        let mut parker = Parker::default();
+        assert_eq!(parker.goes_on(OWNER), None, "it was given before we looked");
+        assert_eq!(step(&mut parker, 1), Some(SyncId(1)));
+        assert_eq!(step(&mut parker, 1), None, "it is given already");
+        assert_eq!(parker.goes_on(OWNER), Some(SyncId(1)));
+        assert_eq!(parker.goes_on(OWNER), None);
+        step(&mut parker, 1);
+        parker.gap();
+        assert_eq!(parker.goes_on(OWNER), None);
+    }
+
+    #[test]
+    fn of_several_nobody_can_tell() {
+        let mut parker = Parker::default();
+        step(&mut parker, 1);
+        assert_eq!(step(&mut parker, 2), None);
+        assert_eq!(parker.goes_on(OWNER), None);
+        assert_eq!(step(&mut parker, 2), Some(SyncId(2)));
+        assert_eq!(parker.goes_on(ThreadId(2)), None, "its own");
+    }
+}
