@@ -1,6 +1,5 @@
 //! What seeing memory accesses may cost: groups of probes are detached when they have cost more than is allowed, the most
-//! costly first, and attached again when there is room. What a hit costs is known from measurements, and not
-//! measured here.
+//! costly first, and attached again when there is room. What a hit costs is known from measurements, not measured here.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -256,8 +256,8 @@ mod tests {
 
     #[test]
     fn a_tool_gets_the_whole_command() {
-        let scratch = std::env::temp_dir().join("avtrace-bench-none");
-        fs::create_dir_all(&scratch).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let scratch = dir.path().to_owned();
         let place = Place { privilege: Privilege::Root, avtrace: "avtrace".into(), scratch };
         let words = ["prog".into(), "7".into()];
         let shown = |tool: Tool| {

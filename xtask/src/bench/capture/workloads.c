@@ -149,8 +149,11 @@ static NOINLINE void bursts(uint64_t seed)
         AVTRACE_BEGIN("burst");
         pthread_mutex_lock(&lock);
         for (int i = 0; i < BURST; i++) {
-            for (int pause = 0; pause < PAUSE; pause++)
+            for (int pause = 0; pause < PAUSE; pause++) {
                 seed = seed * 6364136223846793005u + 1;
+                /* Some compilers know what comes of all rounds, and make none. */
+                __asm__ volatile("" : "+r"(seed));
+            }
             hot += (long)(seed & 1);
         }
         pthread_mutex_unlock(&lock);
