@@ -9,7 +9,7 @@ use iced_x86::{
 use crate::{
     probes::{
         plan::{Site, SiteKind},
-        slow_paths,
+        slow_paths, touches,
     },
     symbolize::{ElfFile, LinkAddr, ProcessAddr, Symbolizer},
 };
@@ -44,6 +44,8 @@ pub struct Access {
     pub what: MemoryUse,
     /// How many bytes it accesses at once, at most.
     pub bytes: u64,
+    /// Whether it adds in one step.
+    pub adds: bool,
 }
 
 /// How an instruction uses memory, as far as its code tells.
@@ -74,7 +76,9 @@ pub fn before(symbolizer: &Symbolizer, next: ProcessAddr) -> Option<Access> {
     let next = module.link_address(next)?;
     let (instruction, what) = find(file, next)?;
     let bytes = instruction.memory_size().size() as u64;
-    Some(Access { instruction: module.process_address(LinkAddr(instruction.ip()))?, what, bytes })
+    let adds = touches::adds(&instruction);
+    let instruction = module.process_address(LinkAddr(instruction.ip()))?;
+    Some(Access { instruction, what, bytes, adds })
 }
 
 /// Whether an instruction is of a lock's own code, so that what it accesses is the lock and not what the lock guards: it

@@ -11,8 +11,8 @@ const MAX_WORDS: usize = 1 << 14;
 /// What was seen of eight bytes at a multiple of eight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Word {
-    /// Who touched it first.
-    first: ThreadId,
+    /// Who touched it first; nobody so far, where the code of regions tells that it will be.
+    first: Option<ThreadId>,
     /// Whether another one did as well.
     pub is_shared: bool,
     /// Whether somebody wrote.
@@ -30,6 +30,15 @@ pub struct Sharing {
 impl Sharing {
     /// A thread has touched memory.
     pub fn touched(&mut self, thread: ThreadId, address: u64, bytes: u64, writes: bool) {
+        self.note(Some(thread), address, bytes, writes);
+    }
+
+    /// The code of regions touches a global variable.
+    pub fn expected(&mut self, address: u64, bytes: u64, writes: bool) {
+        self.note(None, address, bytes, writes);
+    }
+
+    fn note(&mut self, thread: Option<ThreadId>, address: u64, bytes: u64, writes: bool) {
         /// Of longer accesses only so much counts.
         const MAX_BYTES: u64 = 64;
         let end = address.saturating_add(bytes.min(MAX_BYTES));
@@ -44,7 +53,8 @@ impl Sharing {
                 is_written: false,
                 least: touched,
             });
-            word.is_shared |= word.first != thread;
+            word.first = word.first.or(thread);
+            word.is_shared |= thread.is_some() && word.first != thread;
             word.is_written |= writes;
             if touched.1 < word.least.1 {
                 word.least = touched;
@@ -114,6 +124,8 @@ mod tests {
         assert!(sharing.candidates().is_empty(), "nobody writes it");
         sharing.touched(A, 0x2000, 8, true);
         sharing.touched(B, 0x1004, 4, true);
+        sharing.expected(0x2000, 8, true);
+        sharing.touched(A, 0x2000, 8, true);
         let found: Vec<(bool, u64)> = sharing.candidates().into_keys().collect();
         assert_eq!(found, [(false, 0x1000), (true, 0x2000)]);
         sharing.forget(&(0x1000..0x1008));

@@ -7,8 +7,8 @@
 use std::collections::HashSet;
 
 use iced_x86::{
-    Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, OpAccess,
-    Register, UsedMemory,
+    Code, Decoder, DecoderOptions, EncodingKind, FlowControl, Instruction, InstructionInfoFactory,
+    OpAccess, Register, UsedMemory,
 };
 
 use super::flow::writes;
@@ -125,10 +125,19 @@ fn reserved(instruction: &Instruction) -> Option<u16> {
     u16::try_from(bytes).ok()
 }
 
-/// What a probe at an instruction costs; `None` where the kernel refuses one.
+/// What a probe at an instruction costs; `None` where the kernel refuses one, or takes the instruction for another one.
+///
+/// The kernel decides by the first byte of the opcode whether it emulates an instruction, whatever comes before: of AVX
+/// instructions `vmovdqu` to memory is a jump to it, and of exchanges `xchg r8, rax` does nothing
+/// (`arch/x86/kernel/uprobes.c`, `branch_setup_xol_insn`, `push_setup_xol_insn`).
 #[must_use]
 pub fn probe_cost(instruction: &Instruction) -> Option<Cost> {
-    if instruction.is_invalid() || instruction.has_lock_prefix() {
+    let is_mistaken = instruction.encoding() != EncodingKind::Legacy
+        || matches!(
+            instruction.code(),
+            Code::Xchg_r16_AX | Code::Xchg_r32_EAX | Code::Xchg_r64_RAX
+        );
+    if instruction.is_invalid() || instruction.has_lock_prefix() || is_mistaken {
         return None;
     }
     let emulated = instruction.is_jcc_short_or_near()
@@ -245,5 +254,10 @@ mod tests {
         assert_eq!(cost(&[0xf3, 0x0f, 0x1e, 0xfa]), Some(Cost::SingleStepped), "endbr64");
         assert_eq!(cost(&[0xff, 0xe0]), Some(Cost::SingleStepped), "jmp rax");
         assert_eq!(cost(&[0xf0, 0x0f, 0xb1, 0x17]), None, "lock cmpxchg");
+        assert_eq!(cost(&[0xc5, 0xfe, 0x7f, 0x37]), None, "vmovdqu [rdi],ymm6: 7f is `jg`");
+        assert_eq!(cost(&[0xc5, 0xf8, 0x77]), None, "vzeroupper: 77 is `ja`");
+        assert_eq!(cost(&[0xc4, 0xc1, 0x79, 0xe8, 0xc0]), None, "vpsubsb: e8 is `call`");
+        assert_eq!(cost(&[0x49, 0x90]), None, "xchg r8,rax: 90 is `nop`");
+        assert_eq!(cost(&[0x66, 0x0f, 0x7f, 0x07]), Some(Cost::SingleStepped), "movdqa [rdi],xmm0");
     }
 }

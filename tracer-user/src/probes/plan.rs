@@ -104,6 +104,8 @@ pub struct TouchPlace {
     pub instruction: ProcessAddr,
     /// The number of its group.
     pub group: usize,
+    /// Whether it adds in one step: several of those are the same in any order.
+    pub adds: bool,
 }
 
 /// The instructions of a function that are probed.
@@ -223,6 +225,9 @@ pub struct Plan {
     pub functions: Vec<WatchedFunction>,
     /// Groups of probes on instructions that touch memory; a group's number is its index.
     pub touch_groups: Vec<TouchGroup>,
+    /// Global variables that the code of regions touches: the address, how many bytes at once, and whether they are
+    /// written.
+    pub globals: Vec<(ProcessAddr, u64, bool)>,
     /// Functions that take locks and are no regions.
     pub unwatched: Vec<UnwatchedFunction>,
     /// No function of the program is a region by default because it was stripped: its file name.

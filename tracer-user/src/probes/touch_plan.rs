@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
+use iced_x86::{Decoder, DecoderOptions};
 use tracer_ebpf::{Cookie, Kind, TOUCH_GROUPS};
 
 use super::{
@@ -56,11 +57,28 @@ pub(super) fn add(
         }
         let mut planner = Planner { plan, module, file, pid };
         let known = Known::of(planner.plan, module);
+        let mut left = 0_u64;
         for index in chosen {
-            planner.touches(&functions, index, &known);
+            if accesses.level.samples() && planner.plan.probes.len() > MAX_PROBES {
+                left += 1;
+            } else {
+                planner.touches(&functions, index, &known);
+            }
+        }
+        if left > 0 {
+            planner.skip(
+                format!("the accesses of {left} functions of {}", module.name()),
+                "there are too many for a quick start: name those that matter with --probe, or see all with \
+                 --accesses probe"
+                    .to_owned(),
+            );
         }
     }
 }
+
+/// How many probes a plan has at most when more are added for accesses, unless all are asked for: so many are planned and
+/// attached within a second.
+const MAX_PROBES: usize = 20_000;
 
 /// Whether a program has so little code that all of it may be probed: what gets into a region need not be one. What is
 /// too costly while it runs is detached then.
@@ -181,6 +199,13 @@ impl Planner<'_, '_> {
             Some(u32::from_le_bytes(*bytes))
         };
         let is_constant = |address| file.is_constant(LinkAddr(address));
+        for global in touches::globals(&parts, &word_at) {
+            if let Some(address) = self.module.process_address(LinkAddr(global.address))
+                && !is_constant(global.address)
+            {
+                self.plan.globals.push((address, global.size.into(), global.is_written));
+            }
+        }
         let options =
             TouchOptions { single_step: true, word_at: &word_at, is_constant: &is_constant };
         let (points, coverage) =
@@ -204,6 +229,8 @@ impl Planner<'_, '_> {
         known: &Known,
     ) {
         let TouchPlan { instruction, mut touch, is_static } = planned;
+        let code = self.file.bytes_at(LinkAddr(instruction), 15).unwrap_or_default();
+        let adds = touches::adds(&Decoder::new(64, code, DecoderOptions::NONE).decode());
         let Some(instruction) = self.module.process_address(LinkAddr(instruction)) else { return };
         if is_static {
             let address = LinkAddr(touch.displacement.cast_unsigned());
@@ -221,7 +248,8 @@ impl Planner<'_, '_> {
         // More groups than that share their costs.
         touch.group = (group % TOUCH_GROUPS as usize) as u16;
         touch.cost = cost;
-        let site = self.add_site(instruction, SiteKind::Touch(TouchPlace { instruction, group }));
+        let place = TouchPlace { instruction, group, adds };
+        let site = self.add_site(instruction, SiteKind::Touch(place));
         let what = format!("accesses of `{name}`");
         self.add_probe(ProbeProgram::Touch, LinkAddr(at), Cookie::new(Kind::Touch, site), what);
         if let Some(probe) = self.plan.probes.last_mut()

@@ -21,7 +21,10 @@ use std::{
     fmt,
 };
 
-use iced_x86::{Decoder, DecoderOptions, FlowControl, InstructionInfoFactory, OpKind, Register};
+use iced_x86::{
+    Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind,
+    Register,
+};
 use tracer_ebpf::Touch;
 
 use self::{
@@ -301,6 +304,17 @@ pub fn callees(parts: &[Part<'_>]) -> Vec<u64> {
         }
     }
     targets.into_iter().collect()
+}
+
+/// Whether an instruction adds to memory in one step. Reference counts are made of these: what threads add comes to the
+/// same in any order, so that two of them do not conflict.
+#[must_use]
+pub fn adds(instruction: &Instruction) -> bool {
+    instruction.has_lock_prefix()
+        && matches!(
+            instruction.mnemonic(),
+            Mnemonic::Add | Mnemonic::Sub | Mnemonic::Inc | Mnemonic::Dec | Mnemonic::Xadd
+        )
 }
 
 fn all_accesses(parts: &[Part<'_>]) -> Vec<Access> {

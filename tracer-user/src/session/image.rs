@@ -179,6 +179,9 @@ impl Image {
         let process = (pid, image.who.parent.is_none().then_some(&*threads));
         image.control = Control::new(&options.accesses, kernel, process, image.who.plan);
         image.source.set_sites(std::mem::take(&mut image.plan.sites));
+        for (address, bytes, writes) in std::mem::take(&mut image.plan.globals) {
+            image.source.sharing.expected(address.0, bytes, writes);
+        }
         for range in watches.ranges {
             image.source.add_watch(range);
         }
@@ -393,6 +396,9 @@ impl Image {
         let shared = std::mem::take(&mut self.plan.shared);
         let attached = self.attach(kernel, first_site, thread);
         self.source.set_sites(std::mem::take(&mut self.plan.sites));
+        for (address, bytes, writes) in std::mem::take(&mut self.plan.globals) {
+            self.source.sharing.expected(address.0, bytes, writes);
+        }
         for (address, variable) in shared {
             let range = (address, variable.size);
             let note = watches::watch_late(&mut self.source, kernel, range, &variable.label);

@@ -42,6 +42,8 @@ impl Source {
         let both = Touch::READ | Touch::WRITE;
         let ops: [Option<Operation>; 2] = match done & (both | Touch::ATOMIC) {
             Touch::READ => [Some(Op::Read), None],
+            // As a read it conflicts with what overwrites it, and with no other addition.
+            _ if place.adds => [Some(Op::Read), None],
             Touch::WRITE => [Some(Op::Write), None],
             done if done == both => [Some(Op::Read), Some(Op::Write)],
             _ => [Some(Op::Update), None],

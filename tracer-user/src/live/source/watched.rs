@@ -53,6 +53,9 @@ impl Source {
             }
             self.sharing.touched(thread, record.address, length, kind.writes());
         }
+        // As a read it conflicts with what overwrites it, and with no other addition. What is named is told as it is.
+        let adds = self.watches[index].is_sample && decoded.is_some_and(|access| access.adds);
+        let kind = if adds { AccessKind::Read } else { kind };
         let location = self.locations.stack(Location::Access(frames), &mut self.symbolizer);
         self.touch_watched(thread, index, sink);
         if self.touched.is_empty() {
