@@ -198,7 +198,7 @@ pub struct AccessRecord {
     pub header: Header,
     /// The watched address, which tells the watchpoint.
     pub address: u64,
-    /// The 8 bytes from the watched address on, after the access.
+    /// The 8 bytes from the watched address on, after the access; 0 for a watchpoint that comes by and moves on.
     pub value: u64,
     /// The stack pointer.
     pub sp: u64,

@@ -1,6 +1,7 @@
 //! `cargo xtask bench NAME`: the registry of benchmarks. Each is a file of its own below `bench/`
 //! and one line here.
 
+mod capture;
 mod checker;
 mod lock_pairs;
 
@@ -19,6 +20,11 @@ pub struct Bench {
 
 /// Every benchmark.
 const BENCHES: &[Bench] = &[
+    Bench {
+        name: "capture",
+        about: "slowdown and findings of avtrace, Helgrind, DRD, ThreadSanitizer and bpftrace, side by side",
+        run: capture::run,
+    },
     Bench {
         name: "checker",
         about: "what Davida costs, beside a pass that only touches the state of each event's object",

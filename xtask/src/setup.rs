@@ -1,7 +1,7 @@
 //! `cargo xtask setup`: finds what building and testing needs, installs what is missing where it
 //! can, and says what to do where it cannot. What counts as a toolchain is decided in `bpf-build`.
 
-mod apt;
+pub mod apt;
 mod linker;
 mod rustup;
 

@@ -297,8 +297,10 @@ impl Kernel {
                 program.load().map_err(|error| refused(&error))?;
             }
         }
-        let access: &mut PerfEvent = kernel.program("access")?;
-        access.load().map_err(|error| refused(&error))?;
+        for name in ["access", "sample"] {
+            let program: &mut PerfEvent = kernel.program(name)?;
+            program.load().map_err(|error| refused(&error))?;
+        }
         Ok(kernel)
     }
 
@@ -566,7 +568,7 @@ impl Kernel {
     /// See [`perf::open_breakpoint`].
     pub fn watch(&mut self, thread: u32, address: u64, length: u64) -> io::Result<()> {
         let event = perf::open_breakpoint(thread, address, length)?;
-        let link = self.link_access(&event)?;
+        let link = self.link_access(&event, "access")?;
         self.links.push(link);
         self.watchpoints.push(event);
         Ok(())
@@ -581,7 +583,7 @@ impl Kernel {
         let mut events = Vec::new();
         for &thread in threads {
             let event = perf::reserve_breakpoint(thread)?;
-            let link = self.link_access(&event)?;
+            let link = self.link_access(&event, "access")?;
             self.links.push(link);
             events.push(event);
         }
@@ -610,8 +612,9 @@ impl Kernel {
         moved
     }
 
-    fn link_access(&mut self, event: &OwnedFd) -> io::Result<OwnedFd> {
-        let program: &mut PerfEvent = self.program("access").map_err(io::Error::other)?;
+    /// Runs a program, `access` or `sample`, where a breakpoint is hit.
+    fn link_access(&mut self, event: &OwnedFd, program: &str) -> io::Result<OwnedFd> {
+        let program: &mut PerfEvent = self.program(program).map_err(io::Error::other)?;
         let program = program.fd().map_err(io::Error::other)?.as_fd();
         bpf::attach_perf_event(program, event.as_fd())
     }
@@ -633,7 +636,7 @@ impl Kernel {
                 .iter()
                 .map(|&thread| {
                     let event = perf::reserve_breakpoint(thread)?;
-                    let link = self.link_access(&event)?;
+                    let link = self.link_access(&event, "sample")?;
                     self.links.push(link);
                     Ok(event)
                 })

@@ -31,7 +31,7 @@ const HIT: u64 = 10_000;
 /// What the record of a hit costs on top of the hit.
 const RECORD: u64 = 2000;
 
-/// What a hit costs at most: in a virtual machine on a busy host it can be ten times as much as when it was tried.
+/// What a hit costs at most: where the value is read, the processor traps once more, and on a busy host all takes longer.
 const MAX_HIT: u64 = 200_000;
 
 /// Hits in one tick from which on they may be what takes the time.
@@ -51,17 +51,20 @@ pub(super) struct Control {
     began: u64,
     /// What hits have cost so far.
     spent: u64,
+    /// What groups of other programs with the same numbers had cost before.
+    costs_before: Vec<u64>,
     plan: u32,
     /// Probes that are detached, by their groups.
     detached: BTreeMap<u16, Vec<ProbePoint>>,
 }
 
 impl Control {
-    /// For a program that stands still, in these threads; `None` where nothing is limited.
+    /// For a program that stands still, with watchpoints in these threads, if it is to have any; `None` where nothing is
+    /// limited.
     pub(super) fn new(
         accesses: &Accesses,
         kernel: &mut Kernel,
-        (pid, threads): (u32, &[u32]),
+        (pid, threads): (u32, Option<&[u32]>),
         plan: u32,
     ) -> Option<Self> {
         let budget = match accesses.level {
@@ -71,12 +74,25 @@ impl Control {
         };
         let hits = kernel.hits().unwrap_or(0);
         let clock = clock_getcpuclockid(Pid::from_raw(pid.cast_signed())).ok()?;
-        let sampler = Sampler::new(kernel, threads);
+        let sampler = threads.map_or_else(Sampler::without, |list| Sampler::new(kernel, list));
+        let costs_before = kernel.touch_costs();
         let tried = perf::hit_cost().and_then(|cost| u64::try_from(cost.as_nanos()).ok());
         let hit = tried.map_or(HIT, |cost| cost + RECORD);
         let (began, detached) = (worked(clock)?, BTreeMap::new());
         let latest = (began, hits);
-        Some(Self { budget, sampler, clock, hit, latest, began, spent: 0, plan, detached })
+        let spent = 0;
+        Some(Self {
+            budget,
+            sampler,
+            clock,
+            hit,
+            latest,
+            began,
+            spent,
+            costs_before,
+            plan,
+            detached,
+        })
     }
 
     /// Attaches and detaches what is to be by now.
@@ -91,7 +107,7 @@ impl Control {
     ) -> Result<(), KernelError> {
         // A process that has ended has no clock, and needs no control.
         let Some(worked) = worked(self.clock) else { return Ok(()) };
-        let hits = kernel.hits().unwrap_or(0);
+        let hits = if self.sampler.has_any() { kernel.hits().unwrap_or(0) } else { 0 };
         let (before, hits_before) = std::mem::replace(&mut self.latest, (worked, hits));
         let (latest, new) = (worked.saturating_sub(before), hits.saturating_sub(hits_before));
         // Where there are many, all the time may be theirs: what else it was taken by cannot be told.
@@ -102,7 +118,7 @@ impl Control {
         self.spent += new * hit;
         let worked = worked.saturating_sub(self.began);
         let Change { detach, attach, is_over } =
-            self.budget.change(worked, &kernel.touch_costs(), self.spent);
+            self.budget.change(worked, &self.costs(kernel), self.spent);
         self.sampler.tick(kernel, source, is_over);
         if !detach.is_empty() {
             for point in kernel.detach_touches(self.plan, &detach) {
@@ -118,6 +134,13 @@ impl Control {
             source.set_attached(group.into(), true);
         }
         Ok(())
+    }
+
+    /// What each group of this program has cost so far.
+    fn costs(&self, kernel: &Kernel) -> Vec<u64> {
+        let before = self.costs_before.iter().copied().chain(std::iter::repeat(0));
+        let costs = kernel.touch_costs().into_iter();
+        costs.zip(before).map(|(cost, before)| cost.saturating_sub(before)).collect()
     }
 
     /// What was not always seen, for people; and for what share of the run each range was watched.

@@ -175,7 +175,8 @@ impl Image {
         }
         let threads =
             watches::threads(pid).map_err(RunError::system("cannot list the program's threads"))?;
-        let process = (pid, &*threads);
+        // Those of other processes are left as they are.
+        let process = (pid, image.who.parent.is_none().then_some(&*threads));
         image.control = Control::new(&options.accesses, kernel, process, image.who.plan);
         image.source.set_sites(std::mem::take(&mut image.plan.sites));
         for range in watches.ranges {

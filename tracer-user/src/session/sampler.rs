@@ -64,6 +64,16 @@ impl Sampler {
         Self { slots: vec![None; slots], watched: BTreeMap::new(), started: Instant::now() }
     }
 
+    /// Without any watchpoint.
+    pub(super) fn without() -> Self {
+        Self { slots: Vec::new(), watched: BTreeMap::new(), started: Instant::now() }
+    }
+
+    /// Whether there are watchpoints to move.
+    pub(super) fn has_any(&self) -> bool {
+        !self.slots.is_empty()
+    }
+
     /// Moves watchpoints on. With `costly`, those that are hit rest.
     pub(super) fn tick(&mut self, kernel: &mut Kernel, source: &mut Source, costly: bool) {
         let now = Instant::now();

@@ -171,7 +171,7 @@ fn compile(out_dir: &Path) -> Result<PathBuf> {
 }
 
 /// The C library that a program is linked with.
-fn c_library(program: &Path) -> Result<PathBuf> {
+pub(super) fn c_library(program: &Path) -> Result<PathBuf> {
     let listing = process::answer(Command::new("ldd").arg(program)).context("ldd failed")?;
     listing
         .lines()

@@ -78,7 +78,7 @@ impl Apt {
     pub fn install_newest(&mut self, packages: &[&str]) -> Result<()> {
         let words = install_words(packages);
         let by_hand = format!(
-            "run as root: apt-get update && {}; then run `cargo xtask setup` again",
+            "run as root: apt-get update && {}; then try again",
             process::display(Command::new("env").args(&words))
         );
         let names = packages.join(", ");

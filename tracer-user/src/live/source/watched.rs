@@ -61,9 +61,12 @@ impl Source {
         }
         let mask = if length >= 8 { u64::MAX } else { (1 << (8 * length)) - 1 };
         let after = record.value & mask;
-        let before = self.last_values[index].replace(after);
         let written = kind.writes();
-        let value = ObservedValue { before, after, length, written };
+        // The kernel side reads the values of named ranges alone.
+        let value = (!self.watches[index].is_sample).then(|| {
+            let before = self.last_values[index].replace(after);
+            ObservedValue { before, after, length, written }
+        });
         match kind {
             AccessKind::Read => {
                 self.emit_access(thread, Op::Read, location, value, sink);
@@ -75,8 +78,10 @@ impl Source {
                 self.emit_access(thread, Op::Update, location, value, sink);
             }
             AccessKind::ReadThenWrite => {
-                let read =
-                    ObservedValue { after: before.unwrap_or(after), written: false, ..value };
+                let read = value.map(|value| {
+                    let after = value.before.unwrap_or(value.after);
+                    ObservedValue { after, written: false, ..value }
+                });
                 self.emit_access(thread, Op::Read, location, read, sink);
                 self.emit_access(thread, Op::Write, location, value, sink);
             }
@@ -89,14 +94,16 @@ impl Source {
         thread: ThreadId,
         op: impl Fn(VarId) -> Op,
         location: LocationId,
-        value: ObservedValue,
+        value: Option<ObservedValue>,
         sink: &mut impl FnMut(Item),
     ) {
         for index in 0..self.touched.len() {
-            if self.values.len() == MAX_VALUES {
-                self.values.pop_front();
+            if let Some(value) = value {
+                if self.values.len() == MAX_VALUES {
+                    self.values.pop_front();
+                }
+                self.values.push_back((self.events, value));
             }
-            self.values.push_back((self.events, value));
             self.emit(thread, op(self.touched[index]), location, sink);
         }
     }

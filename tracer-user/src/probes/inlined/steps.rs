@@ -58,7 +58,7 @@ pub fn steps(parts: &[Part<'_>], surroundings: &Surroundings<'_>, look: Look) ->
     Some(all.filter_map(|index| finder.step(index, look)).collect())
 }
 
-/// As [`steps`], for several looks, each at stretches of the code.
+/// As [`steps()`], for several looks, each at stretches of the code.
 #[must_use]
 pub fn steps_within(
     parts: &[Part<'_>],

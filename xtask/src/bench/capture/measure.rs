@@ -1,0 +1,181 @@
+//! Runs with a clock and a limit.
+
+use std::{
+    ffi::OsString,
+    fs::File,
+    io::Write as _,
+    os::unix::{net::UnixStream, process::CommandExt as _},
+    path::Path,
+    process::{Child, Command, Stdio},
+    sync::mpsc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, bail};
+
+use super::{
+    memcached,
+    programs::{Load, Program},
+    tools::{Found, Place, Tool},
+};
+use crate::process::{self, Privilege};
+
+/// How long a server may take to begin, and to end.
+const SERVER: Duration = Duration::from_secs(120);
+
+/// How long what is told to end may take before it is killed.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// One run.
+#[derive(Debug, Clone)]
+pub struct Run {
+    /// Wall-clock seconds.
+    pub seconds: f64,
+    /// What the tool says; `None` when the run took longer than it may, and was ended.
+    pub found: Option<Found>,
+}
+
+/// Runs a program under a tool, for at most `limit`.
+///
+/// # Errors
+/// When it fails; the message has what it said last.
+pub fn run(
+    tool: Tool,
+    place: &Place,
+    program: &Program,
+    words: &[OsString],
+    limit: Duration,
+) -> Result<Run> {
+    let c_library = crate::bench::lock_pairs::c_library(Path::new(&words[0]))?;
+    let mut command = tool.command(place, words, &c_library)?;
+    let errors = place.scratch.join("stderr");
+    let stderr = File::create(&errors).context("failed to create a file for error messages")?;
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr).process_group(0);
+    let what = process::display(&command);
+    let started = Instant::now();
+    let child = command.spawn().with_context(|| format!("failed to run `{what}`"))?;
+    let (elapsed, status) = match &program.load {
+        Load::Itself => {
+            let status = wait_within(child, limit, place.privilege)?;
+            (started.elapsed(), status)
+        }
+        Load::Requests { socket, operations } => {
+            serve(child, socket, *operations, limit, place.privilege)?
+        }
+    };
+    let seconds = elapsed.as_secs_f64();
+    match status {
+        None => Ok(Run { seconds, found: None }),
+        Some(true) => Ok(Run { seconds, found: Some(tool.found(place)?) }),
+        Some(false) => {
+            let said = std::fs::read_to_string(&errors).unwrap_or_default();
+            let last = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("nothing");
+            bail!("failed; it said last: {last}");
+        }
+    }
+}
+
+/// Waits for the end; whether it was a success, and `None` when it was not in time.
+fn wait_within(mut child: Child, limit: Duration, privilege: Privilege) -> Result<Option<bool>> {
+    let group = child.id();
+    let (ended, end) = mpsc::channel::<()>();
+    let guard = thread::spawn(move || {
+        let is_late = |limit| end.recv_timeout(limit) == Err(mpsc::RecvTimeoutError::Timeout);
+        if !is_late(limit) {
+            return false;
+        }
+        signal(privilege, "-TERM", group);
+        if is_late(GRACE) {
+            signal(privilege, "-KILL", group);
+        }
+        true
+    });
+    let status = child.wait();
+    drop(ended);
+    let was_late = guard.join().unwrap_or(false);
+    let status = status.context("failed to wait for a run")?;
+    Ok((!was_late).then(|| status.success()))
+}
+
+/// Sends a signal to a group of processes. What has ended by then needs none.
+fn signal(privilege: Privilege, signal: &str, group: u32) {
+    let mut kill = privilege.command("kill").unwrap_or_else(|| Command::new("kill"));
+    let _ended = kill.args([signal, "--", &format!("-{group}")]).stderr(Stdio::null()).status();
+}
+
+/// Lets a server that has been started work: how long the operations took, and how it ended.
+fn serve(
+    mut child: Child,
+    socket: &Path,
+    operations: u64,
+    limit: Duration,
+    privilege: Privilege,
+) -> Result<(Duration, Option<bool>)> {
+    let group = child.id();
+    let began = Instant::now();
+    while UnixStream::connect(socket).and_then(|mut there| there.write_all(b"quit\r\n")).is_err() {
+        if child.try_wait()?.is_some() {
+            return Ok((Duration::ZERO, Some(false)));
+        }
+        if began.elapsed() > SERVER {
+            signal(privilege, "-KILL", group);
+            child.wait()?;
+            return Ok((began.elapsed(), Some(false)));
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    let started = Instant::now();
+    let waiting = thread::spawn(move || wait_within(child, limit + SERVER, privilege));
+    let (done, doing) = mpsc::channel();
+    let path = socket.to_owned();
+    thread::spawn(move || done.send(memcached::exercise(&path, operations)));
+    let result = doing.recv_timeout(limit);
+    let elapsed = started.elapsed();
+    match &result {
+        Ok(_) => memcached::shut_down(socket).context("memcached is gone")?,
+        Err(_) => signal(privilege, "-TERM", group),
+    }
+    let status = waiting.join().unwrap_or_else(|_| bail!("the thread that waits has panicked"))?;
+    let _gone = std::fs::remove_file(socket);
+    match result {
+        Ok(result) => {
+            result.context("memcached's client has failed")?;
+            Ok((elapsed, status))
+        }
+        Err(_) => Ok((elapsed, None)),
+    }
+}
+
+/// The middle one, or the mean of the two; 0 of none.
+pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.into_iter().collect();
+    values.sort_by(f64::total_cmp);
+    match (values.len() / 2, values.len() % 2) {
+        (0, 0) => 0.0,
+        (middle, 0) => f64::midpoint(values[middle - 1], values[middle]),
+        (middle, _) => values[middle],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_past_its_limit_is_ended() {
+        let child = Command::new("sleep").arg("1000").process_group(0).spawn().unwrap();
+        let ended = wait_within(child, Duration::from_millis(1), Privilege::Root).unwrap();
+        assert_eq!(ended, None);
+        let child = Command::new("false").process_group(0).spawn().unwrap();
+        let ended = wait_within(child, Duration::from_secs(600), Privilege::Root).unwrap();
+        assert_eq!(ended, Some(false));
+    }
+
+    #[test]
+    fn the_median_is_in_the_middle() {
+        assert_eq!(median([3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median([4.0, 1.0, 2.0, 3.0]), 2.5);
+        assert_eq!(median([]), 0.0);
+    }
+}
