@@ -67,7 +67,8 @@ struct Functions {
 }
 
 impl Functions {
-    /// Those with these symbols, and the parts that a compiler has split from them (`NAME.cold`, `NAME.part.0`).
+    /// Those with these symbols, and the parts that a compiler has split from them (`NAME.cold`, `NAME.part.0`). Symbols of Rust are
+    /// named without their hashes.
     fn of(program: &Program, regions: &[&str], others: &[&str]) -> Self {
         let bytes = fs::read(&program.path).expect("the program");
         let file = object::File::parse(&*bytes).expect("an ELF file");
@@ -79,7 +80,7 @@ impl Functions {
                 main = Some(symbol.address());
             }
             let range = symbol.address()..symbol.address() + symbol.size();
-            let whole = name.split('.').next().unwrap_or_default();
+            let whole = without_hash(name.split('.').next().unwrap_or_default());
             let is_region = regions.contains(&whole);
             if !range.is_empty() && (is_region || others.contains(&whole)) {
                 ranges.push(range.clone());
@@ -115,6 +116,13 @@ impl Functions {
         });
         inside.expect("code of the program")
     }
+}
+
+/// A symbol of Rust without the hash at its end, which is another one with each compiler; others as they are.
+fn without_hash(symbol: &str) -> &str {
+    const HASH: usize = "17h0123456789abcdefE".len();
+    let (name, hash) = symbol.split_at(symbol.len().saturating_sub(HASH));
+    if hash.starts_with("17h") && hash.ends_with('E') { name } else { symbol }
 }
 
 /// A thread that is stepped.
@@ -381,4 +389,16 @@ fn value(registers: &user_regs_struct, register: Register) -> Option<u64> {
         _ => return None,
     };
     Some(if register.is_gpr32() { full & 0xffff_ffff } else { full })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_hashes_are_no_part_of_a_symbol() {
+        assert_eq!(without_hash("_ZN4data5audit17h667a6a252961ec1dE"), "_ZN4data5audit");
+        assert_eq!(without_hash("_ZNK7account7balanceEv"), "_ZNK7account7balanceEv");
+        assert_eq!(without_hash("main"), "main");
+    }
 }
