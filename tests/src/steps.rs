@@ -12,7 +12,8 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread;
 
 use iced_x86::{
-    Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, OpAccess, Register,
+    Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess,
+    Register,
 };
 use nix::libc::{PTRACE_EVENT_EXEC, user_regs_struct};
 use nix::sys::ptrace;
@@ -327,9 +328,23 @@ impl Steps {
                 OpAccess::None | OpAccess::NoMemAccess => continue,
                 OpAccess::Read | OpAccess::CondRead => [Some(Kind::Read), None],
                 OpAccess::Write | OpAccess::CondWrite => [Some(Kind::Write), None],
+                // Additions commute, and are recorded as reads.
                 OpAccess::ReadWrite | OpAccess::ReadCondWrite
                     if instruction.has_lock_prefix()
-                        || instruction.mnemonic() == iced_x86::Mnemonic::Xchg =>
+                        && matches!(
+                            instruction.mnemonic(),
+                            Mnemonic::Add
+                                | Mnemonic::Sub
+                                | Mnemonic::Inc
+                                | Mnemonic::Dec
+                                | Mnemonic::Xadd
+                        ) =>
+                {
+                    [Some(Kind::Read), None]
+                }
+                OpAccess::ReadWrite | OpAccess::ReadCondWrite
+                    if instruction.has_lock_prefix()
+                        || instruction.mnemonic() == Mnemonic::Xchg =>
                 {
                     [Some(Kind::Update), None]
                 }

@@ -166,6 +166,18 @@ fn what_costs_too_much_is_not_seen_all_the_time_and_that_is_told() {
 }
 
 #[test]
+fn probes_leave_vector_instructions_what_they_are() {
+    require_bpf!();
+    for level in ["-O0", "-O1", "-O2", "-O3"] {
+        let program = c("vectors", &["-g", level]);
+        let expected = tests::native(&program.path, [""; 0], None).stdout;
+        let run = Avtrace::on(&program).seeing_memory().options(["--atomic", "mix"]);
+        let (ended, _) = run.options(["--accesses", "probe"]).report();
+        assert_eq!((ended.code, &*ended.stdout), (Some(0), &*expected), "{level}: {ended:#?}");
+    }
+}
+
+#[test]
 fn threads_on_one_processor_do_not_run_at_once() {
     require_bpf!();
     let run = Avtrace::on(&c("data", &["-g"])).seeing_memory().options(["--serialize"]);
