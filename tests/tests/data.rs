@@ -170,7 +170,7 @@ fn probes_leave_vector_instructions_what_they_are() {
     require_bpf!();
     for level in ["-O0", "-O1", "-O2", "-O3"] {
         let program = c("vectors", &["-g", level]);
-        let expected = tests::native(&program.path, [""; 0], None).stdout;
+        let expected = tests::tracer::native(&program.path, [""; 0], None).stdout;
         let run = Avtrace::on(&program).seeing_memory().options(["--atomic", "mix"]);
         let (ended, _) = run.options(["--accesses", "probe"]).report();
         assert_eq!((ended.code, &*ended.stdout), (Some(0), &*expected), "{level}: {ended:#?}");
