@@ -73,5 +73,6 @@ pub use aerodrome::{AeroDrome, Detection};
 pub use check::{Checker, Options, Regions, Relation};
 pub use davida::Davida;
 pub use error::{EventError, Misfit};
+pub use hb::Mark;
 pub use regiontrack::RegionTrack;
 pub use velodrome::Velodrome;

@@ -26,9 +26,9 @@ mod splits;
 
 use crate::check::{Checker, Options, Regions, Relation};
 use crate::error::EventError;
-use crate::event::{Event, LockId, RegionId};
+use crate::event::{Event, EventNumber, LocationId, LockId, RegionId, ThreadId, VarId};
 use crate::finding::{Counts, Evidence, Findings, Instance, Order, Tx, Violation};
-use crate::hb::{Access, Dependency, Engine, Visitor};
+use crate::hb::{Access, Dependency, Engine, Mark, Visitor};
 use forest::{Bits, DATA, FULL, Forest, Node, OWN, REACH, slots};
 use groups::Groups;
 use splits::Splits;
@@ -47,6 +47,33 @@ impl Davida {
     #[must_use]
     pub fn new(options: Options) -> Self {
         Self { engine: Engine::new(options.lenient), regions: ActiveRegions::new(options) }
+    }
+
+    /// The present of a thread, for [`told_late`](Self::told_late); none before its first event, and after its last.
+    #[must_use]
+    pub fn mark(&self, thread: ThreadId) -> Option<Mark> {
+        self.engine.mark(thread)
+    }
+
+    /// From which event on a [`Mark`] can still matter: the begin of the oldest active region. What is told late of an
+    /// earlier moment is in no dependency that a region could be violated by.
+    #[must_use]
+    pub fn oldest_active(&self) -> EventNumber {
+        let active = self.regions.slots.iter().filter(|slot| slot.active);
+        active.map(|slot| slot.begin.event()).min().unwrap_or(self.engine.counts.events)
+    }
+
+    /// Tells of an access that was left out as it came: the last of its thread to that variable, made at `mark`; or the
+    /// last that wrote. It is no event, and has no number of its own.
+    ///
+    /// A source of events may leave out accesses of a thread to a variable that it has to itself: those that repeat an
+    /// event of this thread that read or wrote the variable, with no other thread's access to it since. Before the next
+    /// event of another thread on it, the last of them that wrote and the last that has read since are told, in this
+    /// order. Violations, their regions and witnesses are then the same, and found at the same events, for what was left
+    /// out depends on nothing that the repeated event does not depend on, and what depends on it comes only now. The
+    /// moment may also be an earlier one of the same thread, if no dependency of it came between, nor a region's begin.
+    pub fn told_late(&mut self, mark: &Mark, variable: VarId, writes: bool, location: LocationId) {
+        self.engine.told_late(mark, variable, writes, location);
     }
 
     /// The distinct violations so far, by first occurrence.

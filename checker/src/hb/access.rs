@@ -16,6 +16,9 @@ const NONE: u8 = 0;
 /// In the place of an action: see `Access::link`.
 const LINK: u8 = u8::MAX;
 
+/// Above the action: see `Access::told_late`.
+const LATE: u64 = 1 << 8;
+
 const ACTIONS: [Action; 19] = [
     Action::Begin,
     Action::End,
@@ -44,7 +47,7 @@ const fn code(action: Action) -> u8 {
 
 /// A remembered event with its transaction, or none.
 ///
-/// Words, from the high bits down: event 48, action 16; first event of the transaction 48, ordinal's high 16;
+/// Words, from the high bits down: event 48, whether it is told late 8, action 8; first event of the transaction 48, ordinal's high 16;
 /// ordinal's low 32, thread 32; location 32, region 32.
 #[derive(Clone, Copy)]
 pub(crate) struct Access([u64; 4]);
@@ -62,6 +65,20 @@ impl Access {
     /// Not an event but an index that stands in an event's place.
     pub(crate) fn link(index: u32) -> Self {
         Self([LINK as u64, 0, u64::from(u32::MAX), u64::from(index)])
+    }
+
+    /// An access after this event and before the thread's next one, of which there is no event of its own.
+    pub(crate) fn told_late(&self, action: Action, location: LocationId) -> Self {
+        let [first, begin, ordinal, last] = self.0;
+        let first = first & !0xffff | LATE | u64::from(code(action));
+        Self([first, begin, ordinal, u64::from(location.0) << 32 | last & 0xffff_ffff])
+    }
+
+    /// Whoever knows an event of the thread with this number or a later one knows this event. What is told late is known
+    /// to those only who know something after it.
+    #[inline]
+    pub(crate) fn known_with(&self) -> EventNumber {
+        self.event() + u64::from(self.0[0] & LATE != 0)
     }
 
     #[inline]
@@ -206,6 +223,18 @@ mod tests {
             assert_eq!(access.action(), action);
             assert!(access.is_some());
         }
+    }
+
+    #[test]
+    fn what_is_told_late_is_after_its_event() {
+        let mut access = Access::NONE;
+        access.set_tx(ThreadId(3), 5, Some(RegionId(7)), 40);
+        let event = access.advance(44, Action::Acquire, LocationId(1));
+        let late = event.told_late(Action::Write, LocationId(2));
+        assert_eq!((event.known_with(), late.known_with()), (44, 45));
+        let expected = Point { action: Action::Write, location: LocationId(2), ..event.point() };
+        assert_eq!(late.point(), expected);
+        assert!(late.is_event());
     }
 
     #[test]

@@ -76,6 +76,10 @@ impl Last {
         self.few[..self.len].iter().chain(rest)
     }
 
+    pub(crate) fn all(&self, is_so: impl Fn(&Access) -> bool) -> bool {
+        self.iter().all(is_so)
+    }
+
     pub(crate) fn of_others(&self, thread: ThreadId) -> impl Iterator<Item = &Access> {
         self.iter().filter(move |event| !event.is_of(thread))
     }

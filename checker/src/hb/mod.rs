@@ -6,6 +6,7 @@ mod clocks;
 mod effects;
 mod last;
 mod lock;
+mod mark;
 mod now;
 mod sync;
 mod table;
@@ -13,6 +14,7 @@ mod thread;
 mod variable;
 
 pub(crate) use access::Access;
+pub use mark::Mark;
 
 use crate::error::{EventError, Misfit};
 use crate::event::{Event, EventNumber, LockId, Op, RegionId, SyncId, ThreadId, VarId};
@@ -52,7 +54,7 @@ impl Dependency<'_> {
     /// How its ends are ordered.
     pub(crate) fn order(&self) -> Order {
         let Some(clocks) = self.clocks else { return Order::Synchronised };
-        let (of, event) = (self.source_row(), self.source.event());
+        let (of, event) = (self.source_row(), self.source.known_with());
         let known = of.is_some_and(|of| clocks.knows(self.row, of, event));
         if known { Order::Synchronised } else { Order::Racy }
     }

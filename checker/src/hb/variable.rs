@@ -248,6 +248,43 @@ impl Variables {
         dependencies
     }
 
+    /// An access that was left out, of a thread that had the variable to itself from then on, but for what came after.
+    pub(crate) fn told_late(
+        &mut self,
+        variable: VarId,
+        access: &Access,
+        writes: bool,
+        threads: &ThreadTable,
+    ) {
+        let Some(Variable([write, reads @ ..])) = self.table.get_mut(variable) else { return };
+        if write.is_some() && write.event() > access.event() {
+            return;
+        }
+        let thread = access.thread();
+        if writes {
+            *write = *access;
+            let before = |read: &Access| !read.is_event() || read.event() <= access.event();
+            let list = reads.iter().find_map(Access::linked);
+            let listed = list.is_none_or(|list| self.lists.lists[list].all(before));
+            if listed && reads.iter().all(before) {
+                reads.fill(Access::NONE);
+                list.into_iter().for_each(|list| self.lists.free(list));
+            }
+            return;
+        }
+        let own = reads.iter().position(|read| read.is_of(thread));
+        match own.or_else(|| reads.iter().position(Access::is_none)) {
+            Some(place) if reads[place].is_none() || reads[place].event() <= access.event() => {
+                reads[place] = *access;
+            }
+            Some(_) => {}
+            None => {
+                let [.., last] = reads;
+                self.lists.add(last, access, threads);
+            }
+        }
+    }
+
     /// The variable's memory starts or ends a life: what came before is forgotten.
     pub(crate) fn forget(&mut self, variable: VarId) {
         if let Some(state) = self.table.get_mut(variable) {

@@ -3,6 +3,7 @@
 mod aerodrome;
 mod generate;
 mod known;
+mod late;
 mod oracle;
 mod properties;
 mod regiontrack;

@@ -1,0 +1,151 @@
+//! What is told late changes nothing: a source that leaves out what a thread does to variables that it has to itself, by
+//! the rules of `Davida::told_late`, has the same violations found in the same transactions.
+
+use crate::generate::{long_ways, well_formed};
+use checker::event::{Event, EventNumber, LocationId, Op, RegionId, ThreadId, VarId};
+use checker::finding::{Evidence, Findings, Instance, Violation};
+use checker::{Checker, Davida, Mark, Options, Regions, Relation};
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A variable that one thread has to itself: what of it was told, and what was left out since.
+#[derive(Default)]
+struct Owned {
+    thread: Option<ThreadId>,
+    written: bool,
+    write: Option<(Mark, LocationId)>,
+    read: Option<(Mark, LocationId)>,
+}
+
+/// A source that leaves events out. Where it is `coarse`, moments are those of the last event that something can have
+/// come before, in another thread or in a region of this one.
+struct Source {
+    davida: Davida,
+    owned: BTreeMap<VarId, Owned>,
+    /// The numbers in the whole trace of the events that are passed on.
+    numbers: Vec<EventNumber>,
+    coarse: bool,
+    moments: BTreeMap<ThreadId, Mark>,
+}
+
+impl Source {
+    fn pass_on(&mut self, number: usize, event: &Event) {
+        self.davida.event(event).expect("well-formed");
+        self.numbers.push(number as EventNumber);
+        let follows_nothing = matches!(
+            event.op,
+            Op::End(_) | Op::Release(_) | Op::ReleaseShared(_) | Op::Signal(_) | Op::Fork(_)
+        );
+        let is_first = !self.moments.contains_key(&event.thread);
+        if let Some(mark) = self.davida.mark(event.thread)
+            && (is_first || !self.coarse || !follows_nothing)
+        {
+            self.moments.insert(event.thread, mark);
+        }
+    }
+
+    fn tell(&mut self, variable: VarId) {
+        let Some(owned) = self.owned.remove(&variable) else { return };
+        if let Some((mark, location)) = owned.write {
+            self.davida.told_late(&mark, variable, true, location);
+        }
+        if let Some((mark, location)) = owned.read {
+            self.davida.told_late(&mark, variable, false, location);
+        }
+    }
+
+    fn access(&mut self, number: usize, event: &Event, variable: VarId, writes: bool) {
+        let thread = event.thread;
+        let moment = self.moments.get(&thread).copied();
+        let owned = self.owned.entry(variable).or_default();
+        let is_own = owned.thread == Some(thread);
+        if is_own && (owned.written || !writes) {
+            let now = moment.expect("it has told of the variable");
+            if writes {
+                (owned.write, owned.read) = (Some((now, event.location)), None);
+            } else {
+                owned.read = Some((now, event.location));
+            }
+            return;
+        }
+        if is_own {
+            owned.written = true;
+        } else {
+            self.tell(variable);
+            let owned = Owned { thread: Some(thread), written: writes, ..Owned::default() };
+            self.owned.insert(variable, owned);
+        }
+        self.pass_on(number, event);
+    }
+
+    fn event(&mut self, number: usize, event: &Event) {
+        match event.op {
+            Op::Read(variable) => self.access(number, event, variable, false),
+            Op::Write(variable) | Op::Update(variable) => {
+                self.access(number, event, variable, true);
+            }
+            Op::Alloc(variable) | Op::Free(variable) => {
+                self.owned.remove(&variable);
+                self.pass_on(number, event);
+            }
+            Op::Split { from, to } => {
+                self.tell(from);
+                self.owned.remove(&to);
+                self.pass_on(number, event);
+            }
+            _ => self.pass_on(number, event),
+        }
+    }
+}
+
+/// What must be the same: the begins of the regions that are violated, in the numbers of the whole trace; whether it is
+/// serializable; and what the violations of each region rest on.
+type Found = (BTreeSet<EventNumber>, Option<bool>, BTreeSet<(RegionId, Evidence)>);
+
+fn found(findings: &Findings, number: impl Fn(EventNumber) -> EventNumber) -> Found {
+    let begin = |instance: &Instance| number(instance.begin_event);
+    let rests_on = |violation: &Violation| (violation.region, violation.evidence);
+    (
+        findings.instances.iter().map(begin).collect(),
+        findings.serializable,
+        findings.violations.iter().map(rests_on).collect(),
+    )
+}
+
+fn check(events: &[Event], options: Options, coarse: bool) {
+    let mut whole = Box::new(Davida::new(options));
+    whole.events(events).expect("well-formed");
+    let mut source = Source {
+        davida: Davida::new(options),
+        owned: BTreeMap::new(),
+        numbers: Vec::new(),
+        coarse,
+        moments: BTreeMap::new(),
+    };
+    for (number, event) in events.iter().enumerate() {
+        source.event(number, event);
+    }
+    let Source { davida, numbers, .. } = source;
+    let told = found(&Box::new(davida).finish(), |event| numbers[event as usize]);
+    let expected = found(&whole.finish(), |event| event);
+    assert_eq!(told, expected);
+}
+
+proptest! {
+    #[test]
+    fn accesses_that_are_told_late_lose_no_violation(
+        events in well_formed(80),
+        all in any::<bool>(),
+        data in any::<bool>(),
+        coarse in any::<bool>(),
+    ) {
+        let regions = if all { Regions::All } else { Regions::Outermost };
+        let relation = if data { Relation::Data } else { Relation::Full };
+        check(&events, Options { regions, relation, instances: true, ..Options::default() }, coarse);
+    }
+
+    #[test]
+    fn nor_on_long_ways(events in long_ways(80), coarse in any::<bool>()) {
+        check(&events, Options { instances: true, ..Options::default() }, coarse);
+    }
+}
