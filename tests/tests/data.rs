@@ -98,6 +98,31 @@ fn a_read_of_two_fields_that_a_writer_tears() {
     check_data("torn", &["--atomic", "look"], ("look", "racy"), closing);
 }
 
+/// What a thread does to data that it has to itself makes no records, and is an end of the dependency when another
+/// thread comes.
+#[test]
+fn data_that_one_thread_had_to_itself() {
+    require_bpf!();
+    for level in LEVELS {
+        let closing: [(&[&str], &[&str]); 2] =
+            [(&["charge"], &["add_write"]), (&["set_second"], &["look_second"])];
+        for ((kind, region), closing) in
+            [("lost", "add"), ("torn", "look")].into_iter().zip(closing)
+        {
+            let program = c("owned", &["-g", level]);
+            let options =
+                &["--accesses", "probe", "--atomic", "re:^(add|look|set)$", "--probe", "charge"];
+            let case = Case { program, kind, options, region, order: "racy", closing };
+            case.check();
+            for fixed in [false, true] {
+                // Of the 1,000 transactions the begins and ends.
+                let events = case.run(fixed).counts.events;
+                assert!((2_000..2_100).contains(&events), "{kind} {level}: {events} events");
+            }
+        }
+    }
+}
+
 #[test]
 fn accessors_of_a_class_that_are_put_in_line() {
     require_bpf!();

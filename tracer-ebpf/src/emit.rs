@@ -5,7 +5,7 @@ use aya_ebpf::{
     bindings::{BPF_RB_FORCE_WAKEUP, BPF_RB_NO_WAKEUP, bpf_pidns_info},
     helpers::{bpf_get_current_pid_tgid, bpf_get_ns_current_pid_tgid, bpf_probe_read_user},
     macros::map,
-    maps::{Array, HashMap, PerCpuArray, RingBuf},
+    maps::{Array, HashMap, PerCpuArray, RingBuf, ring_buf::RingBufEntry},
 };
 use tracer_ebpf::{ABI_VERSION, CLASSES, Class, FRAMES, Header, Kind, SITE_BITS, Target};
 
@@ -118,13 +118,12 @@ pub fn header(kind: Kind, tid: u32, site: u32) -> Header {
 
 /// The header of a record made now with this detail; the kind by its number. What it tells ends the thread's epoch.
 pub fn call_header(kind: u16, detail: u16, tid: u32, site: u32) -> Header {
-    epoch::end(tid);
-    access_header(kind, detail, tid, site)
+    access_header(kind, detail, tid, site, epoch::end(tid))
 }
 
-/// The header of a record of an access, which ends no epoch by itself.
-pub fn access_header(kind: u16, detail: u16, tid: u32, site: u32) -> Header {
-    Header { kind, detail, tid, site, lost: lost_total(), process: process(), plan: 0 }
+/// The header of a record in this epoch of the thread.
+pub fn access_header(kind: u16, detail: u16, tid: u32, site: u32, epoch: u64) -> Header {
+    Header { kind, detail, tid, site, lost: lost_total(), process: process(), plan: 0, epoch }
 }
 
 /// An aligned load of 8 bytes is one instruction: it sees the counter before or after an increment, never between.
@@ -137,12 +136,26 @@ fn lost_total() -> u32 {
 ///
 /// The reader polls: a wake-up for each record would cost more than all the rest (5.5 µs).
 pub fn submit<T: Copy + 'static>(class: Class, record: T) {
-    if let Some(mut entry) = EVENTS.reserve::<T>(0) {
-        entry.write(record);
-        entry.submit(BPF_RB_NO_WAKEUP.into());
-    } else {
+    if let Some(entry) = reserve::<T>(class) {
+        fill(entry, record);
+    }
+}
+
+/// Writes a record where there is room for it.
+#[inline(always)]
+pub fn fill<T: Copy + 'static>(mut entry: RingBufEntry<T>, record: T) {
+    entry.write(record);
+    entry.submit(BPF_RB_NO_WAKEUP.into());
+}
+
+/// Room for a record, which comes after all for which there was room before; or counts it as lost.
+#[inline(always)]
+pub fn reserve<T: 'static>(class: Class) -> Option<RingBufEntry<T>> {
+    let entry = EVENTS.reserve::<T>(0);
+    if entry.is_none() {
         count_lost(class);
     }
+    entry
 }
 
 /// Writes a record that somebody waits for, and wakes the reader. `make` is called when there is room for it, and only

@@ -19,7 +19,7 @@ use tracer_ebpf::Touch;
 
 /// Whether instructions that touch memory are probed.
 #[unsafe(no_mangle)]
-static SEES_TOUCHES: Global<u32> = Global::new(0);
+pub static SEES_TOUCHES: Global<u32> = Global::new(0);
 
 /// How many low bits of an owner are the number of its epoch; those above are the thread. Ids of threads have at most 22.
 const EPOCH_BITS: u32 = 42;
@@ -27,11 +27,63 @@ const EPOCH_BITS: u32 = 42;
 /// A thread's present.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Present {
+pub struct Present {
     /// The thread and its epoch, as [`Word::owner`].
-    owner: u64,
+    pub owner: u64,
+    /// What that was at first: tells the thread from others, also from those that have its id later.
+    pub born: u64,
     /// How many accesses were too large for the table when this was looked at.
     large: u64,
+}
+
+/// The thread of an owner, and its epoch.
+#[inline(always)]
+pub fn thread_and_epoch(owner: u64) -> (u64, u64) {
+    (owner >> EPOCH_BITS, owner & ((1 << EPOCH_BITS) - 1))
+}
+
+/// An access of a thread.
+pub struct Access {
+    pub tid: u32,
+    pub address: u64,
+    pub bytes: u64,
+    /// Of [`Touch::READ`] and [`Touch::WRITE`].
+    pub done: u8,
+    pub site: u32,
+    pub sp: u64,
+}
+
+impl Access {
+    #[inline(always)]
+    pub fn writes(&self) -> bool {
+        self.done & Touch::WRITE != 0
+    }
+
+    /// Its first and last word.
+    #[inline(always)]
+    pub fn words(&self) -> (u64, u64) {
+        (self.address >> 3, (self.address + self.bytes - 1) >> 3)
+    }
+
+    /// Which bytes of one of its words it touches.
+    #[inline(always)]
+    pub fn bits(&self, word: u64) -> u64 {
+        let (first, last) = self.words();
+        let from = if word == first { self.address & 7 } else { 0 };
+        let to = if word == last { ((self.address + self.bytes - 1) & 7) + 1 } else { 8 };
+        ((1 << to) - 1) & !((1 << from) - 1) & 0xff
+    }
+}
+
+/// What an access is in its epoch.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Novelty {
+    /// A repetition.
+    Known,
+    /// The first of its kind.
+    First,
+    /// The first, of memory that others have touched: it ends the epoch.
+    Meeting,
 }
 
 /// Threads that have touched memory, by their ids.
@@ -62,50 +114,48 @@ static WORDS: Array<Word> = Array::with_max_entries(1 << PLACE_BITS, 0);
 #[map]
 static LARGE: Array<u64> = Array::with_max_entries(1, 0);
 
-/// The largest access whose words are looked at, in bytes.
-const MAX_BYTES: u64 = 64;
+/// The largest access that can be a repetition, in bytes.
+pub const MAX_BYTES: u64 = 64;
 
 /// How many words such an access can touch.
-const MAX_WORDS: u64 = MAX_BYTES / 8 + 1;
+pub const MAX_WORDS: u64 = MAX_BYTES / 8 + 1;
 
-/// Ends a thread's epoch.
+/// Ends a thread's epoch; returns the new one.
 #[inline(always)]
-pub fn end(tid: u32) {
-    if SEES_TOUCHES.load() != 0
-        && let Some(present) = PRESENTS.get_ptr_mut(tid)
-    {
-        // SAFETY: only the thread itself changes what is its own, and the element outlives the program.
-        unsafe { (*present).owner += 1 };
+pub fn end(tid: u32) -> u64 {
+    if SEES_TOUCHES.load() == 0 {
+        return 0;
+    }
+    let Some(present) = PRESENTS.get_ptr_mut(tid) else { return 0 };
+    // SAFETY: only the thread itself changes what is its own, and the element outlives the program.
+    unsafe {
+        (*present).owner += 1;
+        thread_and_epoch((*present).owner).1
     }
 }
 
-/// Whether an access of a thread needs a record; notes that it was made. `done` is of [`Touch::READ`] and
-/// [`Touch::WRITE`].
+/// What an access is in its thread's epoch. To be followed by [`note`], if it is new.
 #[inline(always)]
-pub fn is_new(tid: u32, address: u64, bytes: u64, done: u8) -> bool {
-    let Some(present) = present(tid) else { return true };
-    let Some(large) = LARGE.get_ptr_mut(0) else { return true };
-    if bytes > MAX_BYTES || bytes == 0 {
-        // Everybody's epoch ends: what is in the table may have been touched.
-        // SAFETY: an aligned number; that two who count at once count one is as good.
-        unsafe { large.write_volatile(large.read_volatile() + 1) };
-        return true;
-    }
-    // SAFETY: as above, and only the thread itself changes what is its own.
-    let (large, present) = unsafe { (large.read_volatile(), &mut *present) };
+pub fn novelty(present: &mut Present, access: &Access) -> Novelty {
+    let Some(large) = LARGE.get_ptr(0) else { return Novelty::Meeting };
+    // SAFETY: an aligned number.
+    let large = unsafe { large.read_volatile() };
     if present.large != large {
         present.large = large;
         present.owner += 1;
     }
-    let writes = done & Touch::WRITE != 0;
-    let (first, last) = (address >> 3, (address + bytes - 1) >> 3);
+    if access.bytes > MAX_BYTES {
+        return Novelty::Meeting;
+    }
+    let writes = access.writes();
+    let (first, last) = access.words();
     let (mut is_new, mut meets_another) = (false, false);
     for number in 0..MAX_WORDS {
         let word = first + number;
         if word > last {
             break;
         }
-        let Some(place) = WORDS.get_ptr_mut(place(word)) else { return true };
+        let Some(place) = WORDS.get_ptr_mut(place(word)) else { return Novelty::Meeting };
         // SAFETY: two aligned numbers; which of them are seen when another thread writes them is said at `Word`.
         let (touched, owner) = unsafe {
             (
@@ -113,54 +163,89 @@ pub fn is_new(tid: u32, address: u64, bytes: u64, done: u8) -> bool {
                 (&raw const (*place).owner).read_volatile(),
             )
         };
-        let bits = bits(word, first, last, address, bytes);
+        let bits = access.bits(word);
         let (written, read) = (touched >> 8 & 0xff, touched & 0xff);
         let known = if writes { written } else { written | read };
-        let is_own = touched >> 16 == tagged(tid, word) && owner >> EPOCH_BITS == u64::from(tid);
+        let is_own = touched >> 16 == tagged(access.tid, word)
+            && owner >> EPOCH_BITS == u64::from(access.tid);
         let is_known = is_own && bits & !known == 0;
         is_new |= !is_known || owner != present.owner;
         // A read of one's own says nothing of others that have read before it.
         meets_another |= touched != 0 && if is_own { writes && !is_known } else { true };
     }
-    if !is_new {
-        return false;
+    match (is_new, meets_another) {
+        (false, _) => Novelty::Known,
+        (true, false) => Novelty::First,
+        (true, true) => Novelty::Meeting,
     }
-    if meets_another {
-        present.owner += 1;
-    }
+}
+
+/// Notes that an access was made.
+#[inline(always)]
+pub fn note(present: &Present, access: &Access) {
+    let (first, last) = access.words();
     for number in 0..MAX_WORDS {
         let word = first + number;
         if word > last {
             break;
         }
-        let Some(place) = WORDS.get_ptr_mut(place(word)) else { return true };
-        let bits = bits(word, first, last, address, bytes);
-        let bits = if writes { bits << 8 } else { bits };
-        // SAFETY: as above.
+        let Some(place) = WORDS.get_ptr_mut(place(word)) else { return };
+        let bits = access.bits(word);
+        let bits = if access.writes() { bits << 8 } else { bits };
+        // SAFETY: as in `novelty`.
         unsafe {
             let (owner, touched) = (&raw mut (*place).owner, &raw mut (*place).touched);
             let before = touched.read_volatile();
-            let mine = tagged(tid, word);
+            let mine = tagged(access.tid, word);
             let is_own = before >> 16 == mine && owner.read_volatile() == present.owner;
             owner.write_volatile(present.owner);
             touched.write_volatile(if is_own { before | bits } else { mine << 16 | bits });
         }
     }
-    true
+}
+
+/// Notes that a thread has touched a word in a way that is recorded anyhow: for others it is touched by another.
+#[inline(always)]
+pub fn disturb(word: u64, tid: u32) {
+    let Some(place) = WORDS.get_ptr_mut(place(word)) else { return };
+    // SAFETY: as in `novelty`. No thread has the number 0.
+    unsafe {
+        let owner = &raw mut (*place).owner;
+        if owner.read_volatile() >> EPOCH_BITS != u64::from(tid) {
+            owner.write_volatile(0);
+            (&raw mut (*place).touched).write_volatile(u64::MAX << 16);
+        }
+    }
+}
+
+/// Ends everybody's epoch: anything may have been touched.
+#[inline(always)]
+pub fn disturb_all() {
+    if let Some(large) = LARGE.get_ptr_mut(0) {
+        // SAFETY: an aligned number; that two who count at once count one is as good.
+        unsafe { large.write_volatile(large.read_volatile() + 1) };
+    }
 }
 
 /// A thread's present, which begins now if there was none.
 #[inline(always)]
-fn present(tid: u32) -> Option<*mut Present> {
-    if let Some(present) = PRESENTS.get_ptr_mut(tid) {
-        return Some(present);
+pub fn present(tid: u32) -> Option<&'static mut Present> {
+    if PRESENTS.get_ptr(tid).is_none() {
+        // No thread has so many epochs that one of a later thread with its id could be the same.
+        // SAFETY: the helper has no conditions.
+        let epoch = unsafe { bpf_ktime_get_ns() } >> 8 & ((1 << EPOCH_BITS) - 1);
+        let born = u64::from(tid) << EPOCH_BITS | epoch;
+        PRESENTS.insert(tid, Present { owner: born, born, large: 0 }, 0).ok()?;
     }
-    // No thread has so many epochs that one of a later thread with its id could be the same.
-    // SAFETY: the helper has no conditions.
-    let epoch = unsafe { bpf_ktime_get_ns() } >> 8 & ((1 << EPOCH_BITS) - 1);
-    let begun = Present { owner: u64::from(tid) << EPOCH_BITS | epoch, large: 0 };
-    PRESENTS.insert(tid, begun, 0).ok()?;
-    PRESENTS.get_ptr_mut(tid)
+    // SAFETY: only the thread itself uses what is its own, and the element outlives the program.
+    PRESENTS.get_ptr_mut(tid).map(|present| unsafe { &mut *present })
+}
+
+/// What tells a thread from others, if it has touched memory; else 0.
+#[inline(always)]
+pub fn born(tid: u32) -> u64 {
+    // SAFETY: as in `present`.
+    PRESENTS.get_ptr(tid).map_or(0, |present| unsafe { (*present).born })
 }
 
 /// Forgets a thread that ends.
@@ -182,12 +267,4 @@ fn tagged(tid: u32, word: u64) -> u64 {
 #[inline(always)]
 fn place(word: u64) -> u32 {
     (word.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - PLACE_BITS)) as u32
-}
-
-/// Which bytes of a word an access touches.
-#[inline(always)]
-fn bits(word: u64, first: u64, last: u64, address: u64, bytes: u64) -> u64 {
-    let from = if word == first { address & 7 } else { 0 };
-    let to = if word == last { ((address + bytes - 1) & 7) + 1 } else { 8 };
-    ((1 << to) - 1) & !((1 << from) - 1) & 0xff
 }

@@ -9,7 +9,7 @@
 use core::mem::{offset_of, size_of};
 
 /// Changes whenever a layout or a meaning below changes; user space refuses an object of another version.
-pub const ABI_VERSION: u32 = 8;
+pub const ABI_VERSION: u32 = 9;
 
 /// How many return addresses a record carries, the innermost first; unused ones are 0.
 pub const FRAMES: usize = 6;
@@ -91,6 +91,9 @@ pub enum Kind {
     /// Memory is about to be freed or unmapped ([`PairRecord`]: the object is its first byte; the second number is how
     /// many bytes, 0 for all of the block that begins there).
     Free = 52,
+    /// A thread had a word of memory to itself, and this is the last of what it did there since it last told of it
+    /// ([`OwnedRecord`]). The acting thread is another one, or one that needs the place in which that was kept.
+    Owned = 53,
 }
 
 impl Kind {
@@ -127,6 +130,7 @@ impl Kind {
             50 => Self::Touch,
             51 => Self::Alloc,
             52 => Self::Free,
+            53 => Self::Owned,
             _ => return None,
         })
     }
@@ -153,6 +157,9 @@ pub struct Header {
     pub process: u32,
     /// 0; user space keeps the number of the site's plan here.
     pub plan: u32,
+    /// The acting thread's epoch from this record on; 0 where it has touched no memory yet that is seen. Epochs of threads
+    /// with the same id grow.
+    pub epoch: u64,
 }
 
 /// A region's begin or end.
@@ -187,6 +194,36 @@ pub struct PairRecord {
     pub call: SyncRecord,
     /// See [`Kind`].
     pub second: u64,
+}
+
+/// What the owner of a word did there.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OwnedRecord {
+    /// The header; it has no site.
+    pub header: Header,
+    /// The owner, as [`Header::tid`].
+    pub owner: u64,
+    /// The word's first byte, a multiple of 8.
+    pub address: u64,
+    /// How it last wrote.
+    pub write: Deed,
+    /// How it last read. Before a later write that does not count.
+    pub read: Deed,
+}
+
+/// An access to a part of a word.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Deed {
+    /// The thread's epoch; 0 when there was none.
+    pub epoch: u64,
+    /// Its stack pointer.
+    pub sp: u64,
+    /// The site.
+    pub site: u32,
+    /// A bit for each byte, from the first. They are side by side.
+    pub bytes: u32,
 }
 
 /// A hit of a hardware watchpoint.
@@ -561,28 +598,32 @@ pub mod symbols {
     pub const COSTS: &str = "COSTS";
     /// A `u32`: non-zero when instructions that touch memory are probed.
     pub const SEES_TOUCHES: &str = "SEES_TOUCHES";
+    /// A `u32`: non-zero when what a thread does to words that it has to itself may be told later.
+    pub const KEEPS_OWNED: &str = "KEEPS_OWNED";
 }
 
 const _: () = {
-    assert!(size_of::<Header>() == 24);
+    assert!(size_of::<Header>() == 32);
     assert!(offset_of!(Header, tid) == 4);
     assert!(offset_of!(Header, site) == 8);
     assert!(offset_of!(Header, lost) == 12);
     assert!(offset_of!(Header, process) == 16);
-    assert!(size_of::<RegionRecord>() == 32);
-    assert!(size_of::<SyncRecord>() == 88);
-    assert!(offset_of!(SyncRecord, object) == 24);
-    assert!(offset_of!(SyncRecord, frames) == 40);
-    assert!(size_of::<PairRecord>() == 96);
-    assert!(offset_of!(PairRecord, second) == 88);
-    assert!(size_of::<AccessRecord>() == 104);
-    assert!(offset_of!(AccessRecord, value) == 32);
-    assert!(offset_of!(AccessRecord, frames) == 48);
-    assert!(offset_of!(AccessRecord, flags) == 96);
-    assert!(size_of::<ThreadRecord>() == 56);
-    assert!(offset_of!(ThreadRecord, child) == 32);
-    assert!(offset_of!(ThreadRecord, comm) == 40);
-    assert!(size_of::<RegistersRecord>() == 160);
+    assert!(offset_of!(Header, epoch) == 24);
+    assert!(size_of::<RegionRecord>() == 40);
+    assert!(size_of::<SyncRecord>() == 96);
+    assert!(offset_of!(SyncRecord, object) == 32);
+    assert!(offset_of!(SyncRecord, frames) == 48);
+    assert!(size_of::<PairRecord>() == 104);
+    assert!(offset_of!(PairRecord, second) == 96);
+    assert!(size_of::<AccessRecord>() == 112);
+    assert!(offset_of!(AccessRecord, value) == 40);
+    assert!(offset_of!(AccessRecord, frames) == 56);
+    assert!(offset_of!(AccessRecord, flags) == 104);
+    assert!(size_of::<ThreadRecord>() == 64);
+    assert!(offset_of!(ThreadRecord, child) == 40);
+    assert!(offset_of!(ThreadRecord, comm) == 48);
+    assert!(size_of::<OwnedRecord>() == 96);
+    assert!(size_of::<RegistersRecord>() == 168);
     assert!(size_of::<Target>() == 24);
     assert!(size_of::<KernelLayout>() == 64);
     assert!(size_of::<Touch>() == 24);

@@ -9,6 +9,7 @@ mod inlined;
 mod jump;
 mod lock;
 mod memory;
+mod owner;
 mod region;
 mod registers;
 mod stop;

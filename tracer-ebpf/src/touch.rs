@@ -13,8 +13,9 @@ use tracer_ebpf::{Class, Cookie, Kind, Operand, PairRecord, SyncRecord, TOUCH_GR
 
 use crate::{
     debug_log,
-    emit::{access_header, count_lost, frames, submit, traced_at},
-    epoch,
+    emit::{access_header, count_lost, fill, frames, traced_at},
+    epoch::{self, Access, MAX_BYTES, Novelty, thread_and_epoch},
+    owner::{self, Outcome},
     registers::registers,
     thread::layout,
 };
@@ -73,18 +74,33 @@ pub fn touch(ctx: ProbeContext) -> u32 {
     if touch.flags & Touch::WRITES_IF_ZERO != 0 && regs.eflags & ZERO == 0 {
         done = Touch::READ;
     }
-    if !epoch::is_new(tid, address, bytes, done) {
+    let access = Access { tid, address, bytes, done, site, sp: regs.rsp };
+    let Some(present) = epoch::present(tid) else {
+        count_lost(Class::Access);
+        return 0;
+    };
+    let novelty = epoch::novelty(present, &access);
+    if novelty == Novelty::Known {
         return 0;
     }
+    let outcome = owner::take(present, &access);
+    if novelty == Novelty::Meeting && !matches!(outcome, Outcome::Kept) {
+        present.owner += 1;
+    }
+    if bytes <= MAX_BYTES {
+        epoch::note(present, &access);
+    }
+    let Outcome::Recorded(Some(entry)) = outcome else { return 0 };
     spent(touch, RECORD);
-    debug_log!(&ctx, "touch: site {} address {:x} tid {}", site, address, tid);
+    let (_, epoch) = thread_and_epoch(present.owner);
     let call = SyncRecord {
-        header: access_header(Kind::Touch as u16, done.into(), tid, site),
+        header: access_header(Kind::Touch as u16, done.into(), tid, site, epoch),
         object: address,
         sp: regs.rsp,
         frames: frames(regs.rip, regs.rsp, regs.rbp),
     };
-    submit(Class::Access, PairRecord { call, second: bytes });
+    fill(entry, PairRecord { call, second: bytes });
+    debug_log!(&ctx, "touch: site {} address {:x} tid {}", site, address, tid);
     0
 }
 

@@ -11,6 +11,7 @@ use tracer_ebpf::{AccessRecord, Class, Kind};
 use crate::{
     debug_log,
     emit::{frames, header, submit, traced_thread},
+    owner,
     thread::layout,
 };
 
@@ -47,6 +48,7 @@ fn report(ctx: &PerfEventContext, value: impl FnOnce() -> u64) -> u32 {
     let (address, ip, sp, bp) = (*addr, in_its_place(regs.rip), regs.rsp, regs.rbp);
     let value = value();
     debug_log!(ctx, "access: address {:x} ip {:x} tid {}", address, ip, tid);
+    owner::touched(address, tid);
     submit(
         Class::Access,
         AccessRecord {

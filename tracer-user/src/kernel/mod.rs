@@ -203,6 +203,8 @@ pub struct LoadOptions {
     pub follow: bool,
     /// Whether instructions that touch memory are probed.
     pub touches: bool,
+    /// Whether what a thread does to memory that it has to itself is told when another one comes, and only then.
+    pub keeps_owned: bool,
 }
 
 /// What keeps a probe attached.
@@ -262,6 +264,7 @@ impl Kernel {
         let layout = btf::kernel_layout()?;
         let (target, debug) = (bpf::Setting(options.target), u32::from(options.debug));
         let (follow, touches) = (u32::from(options.follow), u32::from(options.touches));
+        let keeps_owned = u32::from(options.keeps_owned);
         let layout = bpf::Setting(layout);
         let mut loader = EbpfLoader::new();
         loader
@@ -270,6 +273,7 @@ impl Kernel {
             .override_global(symbols::DEBUG, &debug, true)
             .override_global(symbols::FOLLOW, &follow, true)
             .override_global(symbols::SEES_TOUCHES, &touches, true)
+            .override_global(symbols::KEEPS_OWNED, &keeps_owned, true)
             .map_max_entries(symbols::EVENTS, options.buffer_bytes);
         let ebpf = loader.load(object::BYTES).map_err(|error| refused(&error))?;
         let mut kernel = Self {

@@ -100,6 +100,14 @@ impl Frames {
         *self.stack(thread) = Stack::default();
     }
 
+    /// The stack pointer above which an open region of the thread is known to have ended; `u64::MAX` when there is none.
+    #[must_use]
+    pub fn lowest(&self, thread: ThreadId) -> u64 {
+        let open = self.threads.get(thread.index()).map_or(&[][..], |stack| &stack.open);
+        let known = open.iter().filter_map(|open| Some((open.frame?, open.leaving)));
+        known.map(|(frame, leaving)| if leaving { 0 } else { frame.sp }).min().unwrap_or(u64::MAX)
+    }
+
     /// A thread is at stack pointer `sp`: frames below are gone. 0 says nothing of them.
     pub fn at(&mut self, thread: ThreadId, sp: u64) {
         if self.stack(thread).functions > 0 {

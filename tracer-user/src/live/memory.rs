@@ -18,7 +18,7 @@ use std::{collections::BTreeMap, ops::Range};
 use checker::event::{Op, ThreadId, VarId};
 
 use self::blocks::Blocks;
-pub use self::blocks::{Block, Origin};
+pub use self::blocks::{Birth, Block, Origin};
 
 /// How many cells are found without a search.
 const RECENT: usize = 1 << 12;
@@ -193,11 +193,12 @@ impl Memory {
         &mut self,
         thread: ThreadId,
         pointer: u64,
+        born: Birth,
         sink: &mut impl FnMut(Op),
     ) -> Range<u64> {
         let range = self.blocks.around_stack(pointer);
         self.forget(range.clone(), sink);
-        self.blocks.add_stack(thread, range.clone());
+        self.blocks.add_stack(thread, range.clone(), born);
         range
     }
 

@@ -5,6 +5,7 @@ pub mod access;
 pub mod frames;
 pub mod location;
 pub mod memory;
+pub mod moments;
 pub mod reader;
 pub mod sharing;
 pub mod source;

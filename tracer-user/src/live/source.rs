@@ -4,6 +4,7 @@
 mod meaning;
 mod memory;
 mod modules;
+mod owned;
 mod touches;
 mod watched;
 
@@ -22,6 +23,7 @@ use super::{
     frames::{Change, Frame, Frames},
     location::{Location, Locations},
     memory::Memory,
+    moments::{Epoch, Late},
     sharing::Sharing,
     sync::{Call, Known, SyncObjects},
 };
@@ -44,6 +46,10 @@ pub enum Item {
     Event(Event),
     /// Events were lost here.
     Gap,
+    /// What a thread does from here on, and what is told of it late, is of a new epoch.
+    Epoch(Epoch),
+    /// An access that is told late.
+    Late(Late),
 }
 
 /// A watched range.
@@ -74,6 +80,8 @@ pub struct SeenThread {
     is_joined: bool,
     /// Where it has called a function of which the next step is one, and the stack pointer there.
     entered: Option<(LocationId, u64)>,
+    /// Its epoch; 0 until it has touched memory.
+    epoch: u64,
     /// Where it creates a thread, or last did.
     creates_at: Option<LocationId>,
 }
@@ -154,6 +162,8 @@ pub struct Source {
     values: VecDeque<(EventNumber, ObservedValue)>,
     threads: Vec<SeenThread>,
     running: FxHashMap<u32, ThreadId>,
+    /// The threads that had each id of the system, with the first epoch of each that was seen.
+    lives: FxHashMap<u32, Vec<(u64, ThreadId)>>,
     by_pthread: FxHashMap<u64, ThreadId>,
     syncs: SyncObjects,
     /// The code of functions that are probed, from the first instruction to the last; and for each location
@@ -213,6 +223,7 @@ impl Source {
             values: VecDeque::new(),
             threads: Vec::new(),
             running: FxHashMap::default(),
+            lives: FxHashMap::default(),
             by_pthread: FxHashMap::default(),
             syncs: SyncObjects::default(),
             inside_probed: Vec::new(),
@@ -257,7 +268,9 @@ impl Source {
             Record::Thread(kind, record) => self.thread_record(*kind, record, sink),
             Record::Access(record) => self.access(record, sink),
             Record::Registers(record) => self.new_shared.push((record.header.site, *record)),
+            Record::Owned(record) => return self.owned(record, sink),
         }
+        self.epoch_begins(header, sink);
     }
 
     fn emit(

@@ -104,8 +104,6 @@ pub struct TouchPlace {
     pub instruction: ProcessAddr,
     /// The number of its group.
     pub group: usize,
-    /// Whether it adds in one step: several of those are the same in any order.
-    pub adds: bool,
 }
 
 /// The instructions of a function that are probed.

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use iced_x86::{Decoder, DecoderOptions};
-use tracer_ebpf::{Cookie, Kind, TOUCH_GROUPS};
+use tracer_ebpf::{Cookie, Kind, TOUCH_GROUPS, Touch};
 
 use super::{
     accesses::Accesses,
@@ -230,7 +230,10 @@ impl Planner<'_, '_> {
     ) {
         let TouchPlan { instruction, mut touch, is_static } = planned;
         let code = self.file.bytes_at(LinkAddr(instruction), 15).unwrap_or_default();
-        let adds = touches::adds(&Decoder::new(64, code, DecoderOptions::NONE).decode());
+        if touches::adds(&Decoder::new(64, code, DecoderOptions::NONE).decode()) {
+            // As a read it conflicts with what overwrites it, and with no other addition.
+            touch.flags = touch.flags & !(Touch::WRITE | Touch::ATOMIC) | Touch::READ;
+        }
         let Some(instruction) = self.module.process_address(LinkAddr(instruction)) else { return };
         if is_static {
             let address = LinkAddr(touch.displacement.cast_unsigned());
@@ -248,7 +251,7 @@ impl Planner<'_, '_> {
         // More groups than that share their costs.
         touch.group = (group % TOUCH_GROUPS as usize) as u16;
         touch.cost = cost;
-        let place = TouchPlace { instruction, group, adds };
+        let place = TouchPlace { instruction, group };
         let site = self.add_site(instruction, SiteKind::Touch(place));
         let what = format!("accesses of `{name}`");
         self.add_probe(ProbeProgram::Touch, LinkAddr(at), Cookie::new(Kind::Touch, site), what);

@@ -27,7 +27,10 @@ use super::{
 };
 use crate::{
     kernel::Kernel,
-    live::source::{Item, ObservedValue, Source},
+    live::{
+        moments::Moments,
+        source::{Item, ObservedValue, Source},
+    },
     probes::{
         markers::Meaning,
         placement::Cost,
@@ -93,6 +96,7 @@ pub struct Image {
     checker: Option<Box<Davida>>,
     recorder: Option<Result<Recorder, RecordError>>,
     items: Vec<Item>,
+    moments: Moments,
     values: BTreeMap<EventNumber, ObservedValue>,
     busiest: Busiest,
     witnesses: u64,
@@ -219,6 +223,7 @@ impl Image {
             checker: options.checker.map(|options| Box::new(Davida::new(options))),
             recorder: None,
             items: Vec::new(),
+            moments: Moments::default(),
             values: BTreeMap::new(),
             busiest: Busiest::default(),
             witnesses: 0,
@@ -430,7 +435,10 @@ impl Image {
                     Item::Gap => {
                         self.busiest.gap();
                         checker.gap();
+                        self.moments.clear();
                     }
+                    Item::Epoch(epoch) => self.moments.begins(checker, epoch),
+                    Item::Late(late) => self.moments.told(checker, late),
                 }
             }
             found = checker.counts().distinct_witnesses;

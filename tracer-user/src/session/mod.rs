@@ -346,6 +346,8 @@ fn prepare(options: &Arc<RunOptions>, held: &Held) -> Result<(Guardian, Kernel, 
         perf_probes: options.perf_probes,
         follow: options.follow_forks,
         touches: options.accesses.level.probes_instructions(),
+        // Recordings have each event at its place. A child has the addresses of its parent, and other memory.
+        keeps_owned: options.record.is_none() && !options.follow_forks,
     })?;
     let guardian =
         kernel.start_guardian().map_err(RunError::system("cannot start the guardian"))?;

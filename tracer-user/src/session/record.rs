@@ -156,6 +156,8 @@ impl Recorder {
                     self.writer.gap(Gap::default())?;
                     continue;
                 }
+                // Nothing is left out of a recording.
+                Item::Epoch(_) | Item::Late(_) => continue,
             };
             let number = self.writer.events_written();
             while let Some((event, value)) = values.next_if(|(event, _)| *event <= number) {

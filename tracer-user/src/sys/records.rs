@@ -3,8 +3,8 @@
 use std::mem::size_of;
 
 use tracer_ebpf::{
-    AccessRecord, Header, Kind, PairRecord, RegionRecord, RegistersRecord, SITE_BITS, SyncRecord,
-    ThreadRecord,
+    AccessRecord, Header, Kind, OwnedRecord, PairRecord, RegionRecord, RegistersRecord, SITE_BITS,
+    SyncRecord, ThreadRecord,
 };
 
 /// One record, decoded by its kind.
@@ -16,6 +16,7 @@ pub enum Record {
     Pair(Kind, PairRecord),
     Thread(Kind, ThreadRecord),
     Access(AccessRecord),
+    Owned(OwnedRecord),
     Registers(RegistersRecord),
 }
 
@@ -57,6 +58,7 @@ impl Record {
                 Self::Thread(kind, read(bytes)?)
             }
             Kind::Access => Self::Access(read(bytes)?),
+            Kind::Owned => Self::Owned(read(bytes)?),
             Kind::Shared => Self::Registers(read(bytes)?),
             _ => return None,
         })
@@ -69,6 +71,7 @@ impl Record {
             Self::Pair(_, record) => &mut record.call.header,
             Self::Thread(_, record) => &mut record.header,
             Self::Access(record) => &mut record.header,
+            Self::Owned(record) => &mut record.header,
             Self::Registers(record) => &mut record.header,
         }
     }
@@ -82,6 +85,7 @@ impl Record {
             Self::Pair(_, record) => &record.call.header,
             Self::Thread(_, record) => &record.header,
             Self::Access(record) => &record.header,
+            Self::Owned(record) => &record.header,
             Self::Registers(record) => &record.header,
         }
     }
@@ -104,6 +108,8 @@ unsafe impl Plain for ThreadRecord {}
 // SAFETY: as above.
 unsafe impl Plain for AccessRecord {}
 // SAFETY: as above.
+unsafe impl Plain for OwnedRecord {}
+// SAFETY: as above.
 unsafe impl Plain for RegistersRecord {}
 
 fn read<T: Plain>(bytes: &[u8]) -> Option<T> {
@@ -120,9 +126,9 @@ mod tests {
     fn short_and_unknown_records_are_refused() {
         assert!(Record::decode(&[]).is_none());
         assert!(Record::decode(&[0xff; 88]).is_none());
-        let mut bytes = [0; 32];
+        let mut bytes = [0; 40];
         bytes[0] = Kind::Begin as u8;
         assert!(matches!(Record::decode(&bytes), Some(Record::Region(Kind::Begin, _))));
-        assert!(Record::decode(&bytes[..31]).is_none());
+        assert!(Record::decode(&bytes[..39]).is_none());
     }
 }

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, ops::Range};
 
-use checker::event::{LocationId, ThreadId};
+use checker::event::{EventNumber, LocationId, ThreadId};
 
 /// How much memory a stack is taken to have when the mapping that it is in is not known: what Linux gives by default.
 const STACK: u64 = 8 << 20;
@@ -30,6 +30,18 @@ pub struct Block {
     pub thread: ThreadId,
     /// Where it comes from.
     pub origin: Origin,
+    /// When it was given out.
+    pub born: Birth,
+}
+
+/// When a block was given out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Birth {
+    /// The next event.
+    pub event: EventNumber,
+    /// The epoch that then began of the thread that has it ([`Header::epoch`](tracer_ebpf::Header::epoch)); 0 where all
+    /// that this thread does is later.
+    pub epoch: u64,
 }
 
 impl Block {
@@ -108,11 +120,12 @@ impl Blocks {
     }
 
     /// Adds a stack.
-    pub(super) fn add_stack(&mut self, thread: ThreadId, range: Range<u64>) {
+    pub(super) fn add_stack(&mut self, thread: ThreadId, range: Range<u64>, born: Birth) {
         self.stacks.cut_out(&range, false);
         self.freed.cut_out(&range, true);
         let (address, size) = (range.start, range.end - range.start);
-        self.stacks.0.insert(address, Block { address, size, thread, origin: Origin::Stack });
+        let origin = Origin::Stack;
+        self.stacks.0.insert(address, Block { address, size, thread, origin, born });
     }
 
     /// The allocated block that begins at an address is no more.

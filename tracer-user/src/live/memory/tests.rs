@@ -47,13 +47,14 @@ impl World {
     fn allocated(&mut self, address: u64, size: u64, thread: ThreadId) {
         self.ops.clear();
         let origin = Origin::Allocated(LocationId(7));
-        let block = Block { address, size, thread, origin };
+        let block = Block { address, size, thread, origin, born: Birth::default() };
         self.memory.allocated(block, &mut |op| self.ops.push(op));
         self.consume();
     }
 
     fn mapped(&mut self, address: u64, size: u64) {
-        let block = Block { address, size, thread: ONE, origin: Origin::Mapped(LocationId(8)) };
+        let origin = Origin::Mapped(LocationId(8));
+        let block = Block { address, size, thread: ONE, origin, born: Birth::default() };
         self.memory.allocated(block, &mut |op| self.ops.push(op));
     }
 
@@ -209,7 +210,7 @@ fn a_stack_is_new_for_each_thread() {
     world.mapped(0x10_0000, 0x10_0000);
     let begin = |world: &mut World, thread, pointer| {
         world.ops.clear();
-        world.memory.stack_begins(thread, pointer, &mut |op| world.ops.push(op));
+        world.memory.stack_begins(thread, pointer, Birth::default(), &mut |op| world.ops.push(op));
         world.ops.clone()
     };
     assert_eq!(begin(&mut world, ONE, 0x1f_f000), []);

@@ -14,7 +14,7 @@ use super::{Item, Source, WatchedRange};
 use crate::{
     live::{
         location::Location,
-        memory::{Block, Cell, Origin},
+        memory::{Birth, Block, Cell, Origin},
     },
     probes::plan::SiteKind,
 };
@@ -76,7 +76,8 @@ impl Source {
                 } else {
                     Origin::Allocated(location)
                 };
-                Block { address: call.object, size: size.max(1), thread, origin }
+                let born = Birth { event: self.events, epoch: call.header.epoch };
+                Block { address: call.object, size: size.max(1), thread, origin, born }
             }
         };
         self.memory_calls.allocated += 1;
@@ -98,8 +99,9 @@ impl Source {
             return;
         }
         let Self { memory, events, .. } = self;
-        let range =
-            memory.stack_begins(child, pointer, &mut passed_on(events, parent, location, sink));
+        let born = Birth { event: *events, epoch: 0 };
+        let mut pass_on = |op| passed_on(events, parent, location, sink)(op);
+        let range = memory.stack_begins(child, pointer, born, &mut pass_on);
         self.forget_objects(parent, location, &range, sink);
     }
 
@@ -159,9 +161,20 @@ impl Source {
         size: u64,
         sink: &mut impl FnMut(Item),
     ) {
+        self.touch_for(thread, thread, (address, size), sink);
+    }
+
+    /// The same for an access that is told while another thread acts.
+    pub(super) fn touch_for(
+        &mut self,
+        thread: ThreadId,
+        acting: ThreadId,
+        (address, size): (u64, u64),
+        sink: &mut impl FnMut(Item),
+    ) {
         let Self { memory, touched, events, .. } = self;
         touched.clear();
-        let mut divided = passed_on(events, thread, NO_LOCATION, sink);
+        let mut divided = passed_on(events, acting, NO_LOCATION, sink);
         memory.touch(thread, address, size, &mut divided, touched);
     }
 

@@ -42,8 +42,6 @@ impl Source {
         let both = Touch::READ | Touch::WRITE;
         let ops: [Option<Operation>; 2] = match done & (both | Touch::ATOMIC) {
             Touch::READ => [Some(Op::Read), None],
-            // As a read it conflicts with what overwrites it, and with no other addition.
-            _ if place.adds => [Some(Op::Read), None],
             Touch::WRITE => [Some(Op::Write), None],
             done if done == both => [Some(Op::Read), Some(Op::Write)],
             _ => [Some(Op::Update), None],
@@ -64,7 +62,7 @@ impl Source {
 
     /// Whether the user or the program has named some of these bytes to be watched, and the watchpoint is seen to work:
     /// one that is set while the program runs takes a moment.
-    fn is_named(&self, address: u64, bytes: u64) -> bool {
+    pub(super) fn is_named(&self, address: u64, bytes: u64) -> bool {
         let end = address.saturating_add(bytes);
         self.watches.iter().enumerate().any(|(index, watch)| {
             let start = watch.address.0;

@@ -1,0 +1,108 @@
+/*
+ * owned.c KIND [fixed] - data that one thread has to itself for a long time before another one comes.
+ *
+ * KIND is what goes wrong then:
+ *
+ *     lost    `add` reads a total and writes it back, as often before, and `charge` gets in between
+ *     torn    `look` reads two fields, and `set`, which nobody has disturbed so far, writes both in between
+ *
+ * With `fixed` the other thread comes when the first one is done. There are no locks. Turns are given through pipes,
+ * so that the order is the same in every run.
+ */
+#include <string.h>
+
+#include "handshake.h"
+#include "threads.h"
+
+#define NOINLINE __attribute__((noinline))
+
+enum { ALONE = 1000 };
+
+struct pair {
+    long first;
+    long second;
+};
+
+static long total;
+static struct pair pair;
+static turn_t go_other;
+static turn_t go_on;
+
+/* The other thread does its part. */
+static void let_other(int wanted)
+{
+    if (wanted) {
+        give_turn(go_other);
+        await_turn(go_on);
+    }
+}
+
+static NOINLINE void add(long amount, int waits)
+{
+    long before = total;                               /* @add_read */
+
+    let_other(waits);
+    total = before + amount;                           /* @add_write */
+}
+
+static NOINLINE void charge(long amount)
+{
+    total -= amount;                                   /* @charge */
+}
+
+static NOINLINE long look(const struct pair *at, int waits)
+{
+    long first = at->first;                            /* @look_first */
+
+    let_other(waits);
+    return first - at->second;                         /* @look_second */
+}
+
+static NOINLINE void set(struct pair *at, long to)
+{
+    at->first = to;                                    /* @set_first */
+    __asm__ volatile("" ::: "memory"); /* no store of both at once */
+    at->second = to;                                   /* @set_second */
+}
+
+static void *other(void *kind)
+{
+    if (strcmp(kind, "torn") == 0)
+        for (int i = 0; i < ALONE; i++)
+            set(&pair, i);
+    give_turn(go_on);
+    await_turn(go_other);
+    if (strcmp(kind, "torn") == 0)
+        set(&pair, 7);
+    else
+        charge(5);
+    give_turn(go_on);
+    return kind;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2)
+        return 2;
+
+    char *kind = argv[1];
+    int fixed = argc > 2 && strcmp(argv[2], "fixed") == 0;
+
+    make_turn(go_other);
+    make_turn(go_on);
+
+    pthread_t thread = start(other, kind);
+
+    await_turn(go_on);
+    if (strcmp(kind, "torn") == 0) {
+        printf("difference: %ld\n", look(&pair, !fixed));
+    } else {
+        for (int i = 0; i < ALONE; i++)
+            add(1, 0);
+        add(100, !fixed);
+    }
+    let_other(fixed);
+    join(thread);
+    printf("total %ld, pair %ld %ld\n", total, pair.first, pair.second);
+    return 0;
+}

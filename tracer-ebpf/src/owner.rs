@@ -1,0 +1,345 @@
+//! Memory that one thread has to itself: what it does there is kept, and told when another thread comes.
+//!
+//! A thread that has made a record of an access to a word owns the word until another one touches it. What it does there
+//! in later epochs has nothing of another thread before it that the record has not, and nothing after it until then. So
+//! of the same access again it is enough to keep the last epoch; of writes and of reads, since they are told apart by what
+//! comes after. The states are those of Octet (Bond et al., "Octet: Capturing and Controlling Cross-Thread Dependences
+//! Efficiently"): exclusive for writing, exclusive for reading, shared. A word that is handed over more than once counts
+//! as shared from then on, and each first access of an epoch makes a record.
+//!
+//! Words have places in a table, as many as its size allows: a word whose place is another one's is not owned. All that
+//! changes a place is done while holding its lock, and so is finding room for the records that tell of it: their order
+//! is that of the changes. Who does not get the lock soon says so in the place, and nobody owns the word any more.
+
+use aya_ebpf::{
+    Global,
+    macros::map,
+    maps::{Array, ring_buf::RingBufEntry},
+};
+use tracer_ebpf::{Class, Deed, Kind, OwnedRecord, PairRecord};
+
+use crate::{
+    emit::{access_header, count_lost, fill, reserve},
+    epoch::{self, Access, MAX_BYTES, MAX_WORDS, Present, thread_and_epoch},
+};
+
+/// Whether what is done to owned words is kept.
+#[unsafe(no_mangle)]
+static KEEPS_OWNED: Global<u32> = Global::new(0);
+
+/// What is kept of a word.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Kept {
+    /// 1 while somebody is at it.
+    lock: u64,
+    /// Not 0 when somebody has touched the word and did not get the lock.
+    disturbed: u64,
+    /// The address divided by 8, and 1 more: 0 where there is none.
+    word: u64,
+    /// Who owns it, as [`Present::born`]; 0 when it is shared.
+    owner: u64,
+    /// When the owner last wrote it and last read it, as [`Present::owner`], where there is no record of that; else 0.
+    written: u64,
+    read: u64,
+    /// Its stack pointers there.
+    write_sp: u64,
+    read_sp: u64,
+    write_site: u32,
+    read_site: u32,
+    /// Which bytes the owner writes (8 bits) and reads (8); how often others wanted the place (8), and how often the word
+    /// was handed over (8).
+    bits: u32,
+    unused: u32,
+}
+
+/// How many bits of a hash tell a word's place.
+const PLACE_BITS: u32 = 17;
+
+/// The words: 10 MiB.
+#[map]
+static KEPT: Array<Kept> = Array::with_max_entries(1 << PLACE_BITS, 0);
+
+/// Not 0 when words are not owned any more: something was touched that is too large to be looked at.
+#[map]
+static ENDED: Array<u64> = Array::with_max_entries(1, 0);
+
+/// How often to try for a lock. It is held for less than a microsecond, but for a thread that is put off its CPU.
+const TRIES: u32 = 16;
+
+/// How often others may want a place before it is theirs.
+const PATIENCE: u32 = 8;
+
+/// How often a word is handed over before it is shared.
+const HANDOVERS: u32 = 2;
+
+/// The largest access whose words are looked at, in words: the verifier goes through each of them.
+const MAX_LARGE: u64 = 512;
+
+const READS: u32 = 8;
+const WANTED: u32 = 16;
+const HANDED: u32 = 24;
+
+/// What becomes of an access.
+pub enum Outcome {
+    /// It is kept, or is none worth a record.
+    Kept,
+    /// It gets a record, if there is room.
+    Recorded(Option<RingBufEntry<PairRecord>>),
+}
+
+/// Keeps an access that is new in its epoch, or finds room for its record; after those of others that it needs.
+#[inline(always)]
+pub fn take(present: &Present, access: &Access) -> Outcome {
+    let (first, last) = access.words();
+    if access.bytes > MAX_BYTES {
+        touch_all(first, last, present.born, access.tid);
+    } else if !keeps() {
+        // Each makes a record.
+    } else if first == last {
+        let Some(kept) = KEPT.get_ptr_mut(place(first)) else { return Outcome::Kept };
+        if !lock(kept) {
+            return Outcome::Recorded(reserve(Class::Access));
+        }
+        // SAFETY: the place is this thread's while it has the lock.
+        let is_kept = unsafe { &mut *kept }.takes(present, access, first);
+        let outcome =
+            if is_kept { Outcome::Kept } else { Outcome::Recorded(reserve(Class::Access)) };
+        unlock(kept);
+        return outcome;
+    // What is larger than a word is not kept.
+    } else {
+        for number in 0..MAX_WORDS {
+            if first + number > last {
+                break;
+            }
+            meet(first + number, present.born, access.tid);
+        }
+    }
+    Outcome::Recorded(reserve(Class::Access))
+}
+
+/// A word is touched in a way that is recorded whatever is known of it.
+#[inline(always)]
+pub fn touched(address: u64, tid: u32) {
+    if epoch::SEES_TOUCHES.load() == 0 {
+        return;
+    }
+    epoch::disturb(address >> 3, tid);
+    if keeps() {
+        meet(address >> 3, epoch::born(tid), tid);
+    }
+}
+
+#[inline(always)]
+fn keeps() -> bool {
+    // SAFETY: an aligned number.
+    KEEPS_OWNED.load() != 0
+        && ENDED.get_ptr(0).is_some_and(|ended| unsafe { ended.read_volatile() } == 0)
+}
+
+/// All words of a large access are touched.
+#[inline(never)]
+fn touch_all(first: u64, last: u64, born: u64, tid: u32) {
+    if last - first >= MAX_LARGE {
+        if keeps() {
+            if let Some(ended) = ENDED.get_ptr_mut(0) {
+                // SAFETY: an aligned number.
+                unsafe { ended.write_volatile(1) };
+            }
+            // What was kept of these words is not told.
+            count_lost(Class::Access);
+        }
+        epoch::disturb_all();
+        return;
+    }
+    for number in 0..MAX_LARGE {
+        if first + number > last {
+            break;
+        }
+        epoch::disturb(first + number, tid);
+        if keeps() {
+            meet(first + number, born, tid);
+        }
+    }
+}
+
+/// A thread touches a word, and does not come to own it: if another one does, that is told, and over.
+#[inline(never)]
+fn meet(word: u64, born: u64, tid: u32) {
+    let Some(kept) = KEPT.get_ptr_mut(place(word)) else { return };
+    // SAFETY: an aligned number, which is looked at again under the lock.
+    let is_another = unsafe { (&raw const (*kept).word).read_volatile() } != word + 1;
+    if is_another || !lock(kept) {
+        return;
+    }
+    // SAFETY: the place is this thread's while it has the lock.
+    unsafe { &mut *kept }.meets(born, tid, word);
+    unlock(kept);
+}
+
+impl Kept {
+    /// An access to a word that has this place; tells whether it is kept, and needs no record.
+    #[inline(always)]
+    fn takes(&mut self, present: &Present, access: &Access, word: u64) -> bool {
+        self.settle(access.tid);
+        if self.word != word + 1 {
+            let wanted = (self.bits >> WANTED & 0xff) + 1;
+            if self.word == 0 || wanted > PATIENCE {
+                tell(self, access.tid);
+                self.bits = 0;
+                self.own(present, access, word);
+            } else {
+                self.bits += 1 << WANTED;
+            }
+            return false;
+        }
+        self.bits &= !(0xff << WANTED);
+        if self.owner == 0 {
+            return false;
+        }
+        if self.owner != present.born {
+            tell(self, access.tid);
+            self.bits += 1 << HANDED;
+            if self.bits >> HANDED & 0xff < HANDOVERS {
+                self.own(present, access, word);
+            } else {
+                self.owner = 0;
+            }
+            return false;
+        }
+        let bits = access.bits(word) as u32;
+        let (writes, reads) = (self.bits & 0xff, self.bits >> READS & 0xff);
+        if access.writes() {
+            if writes == bits {
+                (self.written, self.write_sp) = (present.owner, access.sp);
+                self.write_site = access.site;
+                return true;
+            }
+            if writes == 0 {
+                self.bits |= bits;
+            }
+            return false;
+        }
+        if reads != 0 && reads != bits {
+            return false;
+        }
+        self.bits |= bits << READS;
+        // What is read was recorded as read before, or as written.
+        if bits & !(writes | reads) == 0 {
+            (self.read, self.read_sp) = (present.owner, access.sp);
+            self.read_site = access.site;
+            return true;
+        }
+        false
+    }
+
+    /// The word is of the thread that makes a record of this access to it.
+    #[inline(always)]
+    fn own(&mut self, present: &Present, access: &Access, word: u64) {
+        let bits = access.bits(word) as u32;
+        self.word = word + 1;
+        self.owner = present.born;
+        self.bits &= !0xffff;
+        self.bits |= if access.writes() { bits } else { bits << READS };
+    }
+
+    #[inline(always)]
+    fn meets(&mut self, born: u64, tid: u32, word: u64) {
+        let is_anothers = self.word == word + 1 && self.owner != born && self.owner != 0;
+        // SAFETY: an aligned number.
+        if unsafe { (&raw const self.disturbed).read_volatile() } != 0 || is_anothers {
+            self.disturbed = 0;
+            tell(self, tid);
+            self.owner = 0;
+        }
+    }
+
+    /// Somebody has touched the word, of whom nothing else is known.
+    #[inline(always)]
+    fn settle(&mut self, tid: u32) {
+        // SAFETY: an aligned number.
+        if unsafe { (&raw const self.disturbed).read_volatile() } != 0 {
+            self.disturbed = 0;
+            tell(self, tid);
+            self.owner = 0;
+        }
+    }
+}
+
+/// Tells what the owner did since it made a record.
+#[inline(never)]
+fn tell(kept: &mut Kept, tid: u32) {
+    let (written, read) = (kept.written, kept.read);
+    if written | read == 0 {
+        return;
+    }
+    (kept.written, kept.read) = (0, 0);
+    let Some(entry) = reserve::<OwnedRecord>(Class::Access) else { return };
+    let header = access_header(Kind::Owned as u16, 0, tid, 0, 0);
+    let (owner, _) = thread_and_epoch(kept.owner);
+    let deed =
+        |at, sp, site, bits| Deed { epoch: thread_and_epoch(at).1, sp, site, bytes: bits & 0xff };
+    let write = deed(written, kept.write_sp, kept.write_site, kept.bits);
+    let read = deed(read, kept.read_sp, kept.read_site, kept.bits >> READS);
+    fill(entry, OwnedRecord { header, owner, address: (kept.word - 1) << 3, write, read });
+}
+
+/// Takes the lock of a place, if that can be had soon; else nobody owns the word.
+#[inline(always)]
+fn lock(kept: *mut Kept) -> bool {
+    for _ in 0..TRIES {
+        // SAFETY: an aligned number that lives as long as the map.
+        if unsafe { exchange(&raw mut (*kept).lock, 1) } == 0 {
+            return true;
+        }
+    }
+    // SAFETY: as above.
+    unsafe { (&raw mut (*kept).disturbed).write_volatile(1) };
+    false
+}
+
+/// Lets go of it.
+#[inline(always)]
+fn unlock(kept: *mut Kept) {
+    // SAFETY: an aligned number that lives as long as the map; x86 does not move stores before earlier ones.
+    unsafe { (&raw mut (*kept).lock).write_volatile(0) };
+}
+
+/// A word's place in the table.
+#[inline(always)]
+fn place(word: u64) -> u32 {
+    (word.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - PLACE_BITS)) as u32
+}
+
+/// Writes a number and returns what was there, in one step. `core` offers no such atomics for this target.
+///
+/// # Safety
+///
+/// `number` is aligned and valid for reads and writes.
+#[cfg(target_arch = "bpf")]
+#[inline(always)]
+unsafe fn exchange(number: *mut u64, new: u64) -> u64 {
+    let mut value = new;
+    // SAFETY: by the caller's promise; the instruction touches these 8 bytes alone.
+    unsafe {
+        core::arch::asm!(
+            "{value} = xchg_64({number} + 0, {value})",
+            number = in(reg) number,
+            value = inout(reg) value,
+        );
+    }
+    value
+}
+
+/// For clippy on the host.
+///
+/// # Safety
+///
+/// `number` is aligned and valid for reads and writes.
+#[cfg(not(target_arch = "bpf"))]
+unsafe fn exchange(number: *mut u64, new: u64) -> u64 {
+    // SAFETY: by the caller's promise.
+    unsafe { core::sync::atomic::AtomicU64::from_ptr(number) }
+        .swap(new, core::sync::atomic::Ordering::Relaxed)
+}

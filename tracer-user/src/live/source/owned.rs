@@ -1,0 +1,95 @@
+//! What the kernel side tells late: what threads did to memory that they had to themselves.
+
+use checker::event::ThreadId;
+use tracer_ebpf::{Deed, Header, OwnedRecord, SITE_BITS};
+
+use super::{Item, Source};
+use crate::{
+    live::{
+        location::Location,
+        moments::{Epoch, Late},
+    },
+    probes::plan::SiteKind,
+};
+
+/// The plan of a site is that of the acting thread's program: owners are of the same.
+const SITE_MASK: usize = (1 << SITE_BITS) - 1;
+
+impl Source {
+    /// A record has told of what its thread did; if it is the first of an epoch, the epoch is of what comes after.
+    pub(super) fn epoch_begins(&mut self, header: &Header, sink: &mut impl FnMut(Item)) {
+        let epoch = header.epoch;
+        if epoch == 0 {
+            return;
+        }
+        // None has it any more when this was the last that its thread did.
+        let Some(&thread) = self.running.get(&header.tid) else { return };
+        let seen = &mut self.threads[thread.index()];
+        let before = std::mem::replace(&mut seen.epoch, epoch);
+        if before == epoch {
+            return;
+        }
+        if before == 0 {
+            self.lives.entry(header.tid).or_default().push((epoch, thread));
+        }
+        let lowest = self.frames.lowest(thread);
+        sink(Item::Epoch(Epoch { thread, epoch, lowest }));
+    }
+
+    /// The thread that had an id of the system in an epoch.
+    fn thread_in(&self, tid: u32, epoch: u64) -> Option<ThreadId> {
+        let lives = self.lives.get(&tid)?;
+        lives.iter().rev().find(|(first, _)| *first <= epoch).map(|&(_, thread)| thread)
+    }
+
+    /// What the owner of a word did there is told late.
+    pub(super) fn owned(&mut self, record: &OwnedRecord, sink: &mut impl FnMut(Item)) {
+        let OwnedRecord { header, owner, address, write, read } = *record;
+        if write.epoch != 0 {
+            self.late(header.tid, (owner as u32, address), write, true, sink);
+        }
+        // What was read before the last write orders nothing that the write does not.
+        if read.epoch != 0 && read.epoch >= write.epoch {
+            self.late(header.tid, (owner as u32, address), read, false, sink);
+        }
+    }
+
+    fn late(
+        &mut self,
+        acting: u32,
+        (owner, word): (u32, u64),
+        Deed { epoch, sp, site, bytes }: Deed,
+        writes: bool,
+        sink: &mut impl FnMut(Item),
+    ) {
+        let site = self.sites.get(site as usize & SITE_MASK).map(|site| &site.kind);
+        let Some(&SiteKind::Touch(place)) = site else {
+            self.omissions.foreign_records += 1;
+            return;
+        };
+        // That of a program that was replaced since has none.
+        let Some(thread) = self.thread_in(owner, epoch) else { return };
+        let address = word + u64::from(bytes.trailing_zeros());
+        let size = u64::from(bytes.count_ones());
+        if self.syncs.is_at(address) || self.is_named(address, size) {
+            return;
+        }
+        let mut since = 0;
+        if let Some(block) = self.memory.block(address) {
+            if block.thread != thread {
+                since = block.born.event;
+            } else if epoch < block.born.epoch {
+                // It was other memory.
+                return;
+            }
+        }
+        let acting = self.thread(acting);
+        self.touch_for(thread, acting, (address, size), sink);
+        let stack = Location::Access([place.instruction.0, 0, 0, 0, 0, 0]);
+        let location = self.locations.stack(stack, &mut self.symbolizer);
+        for &variable in &self.touched {
+            sink(Item::Late(Late { thread, epoch, sp, since, variable, writes, location }));
+        }
+        self.sharing.touched(thread, address, size, writes);
+    }
+}
