@@ -97,10 +97,10 @@ pub fn take(present: &Present, access: &Access) -> Outcome {
     } else if !keeps() {
         // Each makes a record.
     } else if first == last {
-        let Some(kept) = KEPT.get_ptr_mut(place(first)) else { return Outcome::Kept };
-        if !lock(kept) {
+        let kept = KEPT.get_ptr_mut(place(first));
+        let Some(kept) = kept.filter(|&kept| lock(kept)) else {
             return Outcome::Recorded(reserve(Class::Access));
-        }
+        };
         // SAFETY: the place is this thread's while it has the lock.
         let is_kept = unsafe { &mut *kept }.takes(present, access, first);
         let outcome =
