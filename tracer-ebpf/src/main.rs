@@ -9,6 +9,7 @@ mod inlined;
 mod jump;
 mod lock;
 mod memory;
+mod place;
 mod region;
 mod registers;
 mod stop;
