@@ -12,7 +12,7 @@ use super::{
     markers::Meaning,
     placement::Cost,
     plan::{FunctionPlace, Plan, Planner, SiteKind, TouchGroup, TouchPlace},
-    touches::{self, TouchOptions, TouchPlan},
+    touches::{self, TouchOptions, TouchPlan, Touches},
 };
 use crate::{
     kernel::ProbeProgram,
@@ -62,7 +62,7 @@ pub(super) fn add(
             if accesses.level.samples() && planner.plan.probes.len() > MAX_PROBES {
                 left += 1;
             } else {
-                planner.touches(&functions, index, &known);
+                planner.touches(&functions, index, &known, accesses.level.samples());
             }
         }
         if left > 0 {
@@ -187,8 +187,8 @@ fn called(
 }
 
 impl Planner<'_, '_> {
-    /// Adds the probes of a function.
-    fn touches(&mut self, functions: &Functions, index: usize, known: &Known) {
+    /// Adds the probes of a function; and what it touches that a watchpoint may be moved to, where one moves.
+    fn touches(&mut self, functions: &Functions, index: usize, known: &Known, samples: bool) {
         let Some(function) = functions.get(index) else { return };
         let name = function.name.short.clone();
         let group = self.plan.touch_groups.len();
@@ -199,17 +199,15 @@ impl Planner<'_, '_> {
             Some(u32::from_le_bytes(*bytes))
         };
         let is_constant = |address| file.is_constant(LinkAddr(address));
-        for global in touches::globals(&parts, &word_at) {
-            if let Some(address) = self.module.process_address(LinkAddr(global.address))
-                && !is_constant(global.address)
-            {
+        let options =
+            TouchOptions { single_step: true, word_at: &word_at, is_constant: &is_constant };
+        let Touches { points, coverage, globals } =
+            touches::touch_points(&parts, &|at| known.taken.contains(&at), options);
+        for global in globals.into_iter().filter(|_| samples) {
+            if let Some(address) = self.module.process_address(LinkAddr(global.address)) {
                 self.plan.globals.push((address, global.size.into(), global.is_written));
             }
         }
-        let options =
-            TouchOptions { single_step: true, word_at: &word_at, is_constant: &is_constant };
-        let (points, coverage) =
-            touches::touch_points(&parts, &|at| known.taken.contains(&at), options);
         self.plan.touch_groups.push(TouchGroup { function: name.clone(), coverage });
         for point in points {
             // The breakpoint costs; what looks at registers there does hardly.
