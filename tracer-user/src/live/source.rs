@@ -146,6 +146,8 @@ pub struct Source {
     /// Code locations.
     pub locations: Locations,
     watches: Vec<WatchedRange>,
+    /// Those that the user or the program has named, by their indices.
+    named_watches: Vec<usize>,
     last_values: Vec<Option<u64>>,
     memory: Memory,
     /// The variables of the access under way.
@@ -206,6 +208,11 @@ impl Source {
             symbolizer,
             locations,
             last_values: vec![None; watches.len()],
+            named_watches: (0..)
+                .zip(&watches)
+                .filter(|(_, of)| !of.is_sample)
+                .map(|of| of.0)
+                .collect(),
             memory: Memory::default(),
             touched: Vec::new(),
             memory_calls: MemoryCalls::default(),

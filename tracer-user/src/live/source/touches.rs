@@ -59,17 +59,17 @@ impl Source {
     /// Whether the user or the program has named anything to be watched.
     #[must_use]
     pub fn has_named_watches(&self) -> bool {
-        self.watches.iter().any(|watch| !watch.is_sample)
+        !self.named_watches.is_empty()
     }
 
     /// Whether the user or the program has named some of these bytes to be watched, and the watchpoint is seen to work:
     /// one that is set while the program runs takes a moment.
     fn is_named(&self, address: u64, bytes: u64) -> bool {
         let end = address.saturating_add(bytes);
-        self.watches.iter().enumerate().any(|(index, watch)| {
+        self.named_watches.iter().any(|&index| {
+            let watch = &self.watches[index];
             let start = watch.address.0;
-            !watch.is_sample
-                && self.last_values[index].is_some()
+            self.last_values[index].is_some()
                 && start < end
                 && address < start + watch.length
                 && !self.unloaded_watches.contains(&index)

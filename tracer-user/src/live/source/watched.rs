@@ -113,6 +113,9 @@ impl Source {
 
     /// Adds a range whose address became known while the process runs.
     pub fn add_watch(&mut self, range: WatchedRange) {
+        if !range.is_sample {
+            self.named_watches.push(self.watches.len());
+        }
         self.watches.push(range);
         self.last_values.push(None);
     }
