@@ -57,6 +57,8 @@ pub struct WatchedRange {
     pub label: String,
     /// Whether nobody has named it: a watchpoint comes by and moves on.
     pub is_sample: bool,
+    /// Whether its watchpoint is known to work from the program's first instruction on.
+    pub from_start: bool,
 }
 
 /// A thread that was seen.
@@ -183,6 +185,9 @@ pub struct Source {
     leader: (u32, bool),
     new_shared: Vec<(u32, RegistersRecord)>,
     frames: Frames,
+    /// Accesses that probes have told to named ranges, whose watchpoints were not seen to work: hits of the same are
+    /// to come. By thread and instruction, and the range's index.
+    told: FxHashSet<(ThreadId, u64, usize)>,
     /// What is worth a watchpoint.
     pub sharing: Sharing,
     /// Instructions that are probed, with their groups, and the groups that are not attached now.
@@ -238,6 +243,7 @@ impl Source {
             leader: (pid, false),
             new_shared: Vec::new(),
             frames: Frames::default(),
+            told: FxHashSet::default(),
             sharing: Sharing::default(),
             probed_code: FxHashMap::default(),
             detached: FxHashSet::default(),

@@ -85,6 +85,13 @@ impl Sampler {
                 }
             }
         }
+        // Somebody may have named what is there by now.
+        for number in 0..self.slots.len() {
+            let length = |slot: Slot| self.watched.get(&slot.address).map_or(1, |of| of.length);
+            if self.slots[number].is_some_and(|slot| source.is_named(slot.address, length(slot))) {
+                self.lift(number, kernel, now);
+            }
+        }
         if costly {
             for number in 0..self.slots.len() {
                 let Some(slot) = self.slots[number] else { continue };
@@ -143,6 +150,9 @@ impl Sampler {
             .filter_map(|(word, of)| {
                 let (offset, length) = of.part();
                 let address = word + offset;
+                if source.is_named(address, length) {
+                    return None;
+                }
                 let known = self.watched.get(&address);
                 let rests = known.and_then(|known| known.rests_until).is_some_and(|end| end > now);
                 let is_on = self.slots.iter().flatten().any(|slot| slot.address == address);

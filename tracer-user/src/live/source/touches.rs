@@ -1,6 +1,6 @@
 //! What instructions touch that are probed, and which addresses watchpoints are moved to. What both see counts once.
 
-use checker::event::{Op, VarId};
+use checker::event::{Op, ThreadId, VarId};
 use tracer_ebpf::{PairRecord, Touch};
 
 use super::{Item, Source, WatchedRange};
@@ -27,7 +27,7 @@ impl Source {
             return;
         }
         // What the user has named is seen by its watchpoint, in its order and with its value.
-        if self.is_named(address, bytes) {
+        if self.is_left_to_watchpoints(thread, place.instruction.0, address, bytes) {
             return;
         }
         let mut frames = record.call.frames;
@@ -62,23 +62,50 @@ impl Source {
         !self.named_watches.is_empty()
     }
 
-    /// Whether the user or the program has named some of these bytes to be watched, and the watchpoint is seen to work:
-    /// one that is set while the program runs takes a moment.
-    fn is_named(&self, address: u64, bytes: u64) -> bool {
+    /// Whether the watchpoint of a named range tells an access that a probe has seen. One that is set while the program
+    /// runs takes a moment: until it is seen to work the probe tells, and the hit that may still come does not.
+    fn is_left_to_watchpoints(
+        &mut self,
+        thread: ThreadId,
+        instruction: u64,
+        address: u64,
+        bytes: u64,
+    ) -> bool {
+        if self.named_watches.is_empty() {
+            return false;
+        }
+        let named: Vec<usize> = self.named_at(address, bytes).collect();
+        let works =
+            |&index: &usize| self.watches[index].from_start || self.last_values[index].is_some();
+        if named.iter().any(works) {
+            return true;
+        }
+        self.told.extend(named.into_iter().map(|index| (thread, instruction, index)));
+        false
+    }
+
+    /// Whether the user or the program has named some of these bytes to be watched.
+    #[must_use]
+    pub fn is_named(&self, address: u64, bytes: u64) -> bool {
+        self.named_at(address, bytes).next().is_some()
+    }
+
+    /// The ranges with some of these bytes that the user or the program has named, by their indices.
+    fn named_at(&self, address: u64, bytes: u64) -> impl Iterator<Item = usize> {
         let end = address.saturating_add(bytes);
-        self.named_watches.iter().any(|&index| {
+        self.named_watches.iter().copied().filter(move |&index| {
             let watch = &self.watches[index];
             let start = watch.address.0;
-            self.last_values[index].is_some()
-                && start < end
-                && address < start + watch.length
+            start < end
+                && address < start.saturating_add(watch.length)
                 && !self.unloaded_watches.contains(&index)
         })
     }
 
     /// A watchpoint is moved to a range that nobody has named.
     pub fn add_sample(&mut self, address: u64, length: u64) {
-        let known = self.watches.iter().position(|watch| watch.address.0 == address);
+        let is_known = |watch: &WatchedRange| watch.is_sample && watch.address.0 == address;
+        let known = self.watches.iter().position(is_known);
         if let Some(known) = known {
             self.watches[known].length = length;
             self.last_values[known] = None;
@@ -86,7 +113,8 @@ impl Source {
             return;
         }
         let (address, label) = (ProcessAddr(address), String::new());
-        self.add_watch(WatchedRange { address, length, label, is_sample: true });
+        let range = WatchedRange { address, length, label, is_sample: true, from_start: false };
+        self.add_watch(range);
     }
 
     /// Addresses that watchpoints are on or were, and that were given back since the last call.
