@@ -69,9 +69,9 @@ impl Sampler {
         Self { slots: Vec::new(), watched: BTreeMap::new(), started: Instant::now() }
     }
 
-    /// Whether there are watchpoints to move.
-    pub(super) fn has_any(&self) -> bool {
-        !self.slots.is_empty()
+    /// How often they were hit so far.
+    pub(super) fn hits(&self, kernel: &Kernel) -> u64 {
+        (0..self.slots.len()).map(|number| kernel.sample_hits(number)).sum()
     }
 
     /// Moves watchpoints on. With `costly`, those that are hit rest.
