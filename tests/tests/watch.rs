@@ -258,7 +258,7 @@ fn a_variable_that_the_program_names_when_it_is_there() {
 }
 
 #[test]
-fn what_is_named_is_told_once() {
+fn an_access_is_told_once() {
     require_bpf!();
     let program = c("one_access", &["-g", "-O2"]);
     let run = |avtrace: Avtrace, how: &[&str]| {
@@ -271,6 +271,12 @@ fn what_is_named_is_told_once() {
     let alone = run(Avtrace::on(&program).options(["--watch", "x"]), &[]);
     let all = run(Avtrace::on(&program).options(["--watch", "x"]).seeing_memory(), &[]);
     assert_eq!(alone, all);
+    // By probes while they are attached, and by watchpoints that move.
+    for level in ["auto", "watch"] {
+        let options = ["--accesses", level, "--overhead", "20"];
+        let unnamed = run(Avtrace::on(&program).seeing_memory().options(options), &[]);
+        assert!(unnamed <= alone, "{level}: {unnamed} of {alone}");
+    }
     // The first hits of a watchpoint that is set now may be those that probes have told.
     let late = run(Avtrace::on(&program).seeing_memory(), &["late"]);
     assert!(late <= alone, "{late} of {alone}");

@@ -24,6 +24,7 @@ use super::{
     memory::Memory,
     sharing::Sharing,
     sync::{Call, Known, SyncObjects},
+    told::Told,
 };
 use crate::{
     probes::{
@@ -187,12 +188,12 @@ pub struct Source {
     frames: Frames,
     /// Accesses that probes have told to named ranges, whose watchpoints were not seen to work: hits of the same are
     /// to come. By thread and instruction, and the range's index.
-    told: FxHashSet<(ThreadId, u64, usize)>,
+    told_early: FxHashSet<(ThreadId, u64, usize)>,
     /// What is worth a watchpoint.
     pub sharing: Sharing,
-    /// Instructions that are probed, with their groups, and the groups that are not attached now.
+    /// Instructions that are probed, with their groups; and whether these or watchpoints tell an access.
     probed_code: FxHashMap<u64, usize>,
-    detached: FxHashSet<usize>,
+    told: Told,
 }
 
 impl Source {
@@ -243,10 +244,10 @@ impl Source {
             leader: (pid, false),
             new_shared: Vec::new(),
             frames: Frames::default(),
-            told: FxHashSet::default(),
+            told_early: FxHashSet::default(),
             sharing: Sharing::default(),
             probed_code: FxHashMap::default(),
-            detached: FxHashSet::default(),
+            told: Told::default(),
         }
     }
 

@@ -30,6 +30,10 @@ impl Source {
         if self.is_left_to_watchpoints(thread, place.instruction.0, address, bytes) {
             return;
         }
+        let of_code = (place.group, place.instruction.0);
+        if !self.told.by_probe(thread, of_code, (address, bytes)) {
+            return;
+        }
         let mut frames = record.call.frames;
         frames[0] = place.instruction.0;
         let location = self.locations.stack(Location::Access(frames), &mut self.symbolizer);
@@ -80,7 +84,7 @@ impl Source {
         if named.iter().any(works) {
             return true;
         }
-        self.told.extend(named.into_iter().map(|index| (thread, instruction, index)));
+        self.told_early.extend(named.into_iter().map(|index| (thread, instruction, index)));
         false
     }
 
@@ -126,15 +130,15 @@ impl Source {
     /// The probes of a group were attached or detached.
     pub fn set_attached(&mut self, group: usize, is_attached: bool) {
         if is_attached {
-            self.detached.remove(&group);
+            self.told.attached(group);
         } else {
-            self.detached.insert(group);
+            self.told.detached(group, self.threads.len());
         }
     }
 
-    /// Whether an instruction is seen by a probe of its own.
-    pub(super) fn is_probed(&self, instruction: u64) -> bool {
+    /// Whether the hit of a watchpoint that moves tells what no probe tells.
+    pub(super) fn hit_counts(&mut self, thread: ThreadId, instruction: u64, address: u64) -> bool {
         let group = self.probed_code.get(&instruction);
-        group.is_some_and(|group| !self.detached.contains(group))
+        group.is_none_or(|&group| self.told.by_hit(thread, (group, instruction), address))
     }
 }

@@ -50,9 +50,9 @@ impl Source {
             // A probe beside the instruction sees it too, or another watchpoint does that is there by name, or it may be to
             // a part of the range only.
             let is_whole = |access: access::Access| access.bytes >= length;
-            if self.is_probed(frames[0])
-                || self.is_named(record.address, length)
+            if self.is_named(record.address, length)
                 || !decoded.is_some_and(is_whole)
+                || !self.hit_counts(thread, frames[0], record.address)
             {
                 return;
             }
@@ -75,7 +75,7 @@ impl Source {
             let before = self.last_values[index].replace(after);
             ObservedValue { before, after, length, written }
         });
-        if self.told.remove(&(thread, frames[0], index)) {
+        if self.told_early.remove(&(thread, frames[0], index)) {
             return;
         }
         match kind {
