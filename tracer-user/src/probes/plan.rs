@@ -318,7 +318,9 @@ impl Plan {
         self.add_modules(symbolizer, pid, which);
         locks_spec::add(self, symbolizer, pid, locks, which, rules.len(), first);
         function_plan::add(self, symbolizer, pid, (rules, locks), which, first);
-        touch_plan::add(self, symbolizer, pid, accesses, which);
+        let lock_functions: usize = locks.iter().map(|lock| lock.functions.len()).sum();
+        let first_number = rules.len() + lock_functions;
+        touch_plan::add(self, symbolizer, pid, accesses, which, (first_number, first));
     }
 
     /// Adds the probes of modules that were loaded later, by their indices.
