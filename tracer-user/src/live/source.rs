@@ -107,6 +107,9 @@ pub struct Omissions {
     pub undecoded_accesses: u64,
     /// Hits by the code of locks, which do not count.
     pub lock_accesses: u64,
+    /// Hits of named ranges by instructions of which a mask decides what they access, which do not count: it may be
+    /// something beside.
+    pub masked_accesses: u64,
     /// Accesses to memory that was given back, which do not count.
     pub freed_accesses: u64,
     /// Joins of threads whose start was not seen.

@@ -27,6 +27,7 @@ use iced_x86::{
 };
 use tracer_ebpf::Touch;
 
+pub use self::accesses::is_masked;
 use self::{
     accesses::Access,
     choice::Chooser,

@@ -35,6 +35,10 @@ impl Source {
             self.omissions.lock_accesses += 1;
             return;
         }
+        if decoded.is_some_and(|access| access.is_masked) {
+            self.omissions.masked_accesses += u64::from(!is_sample);
+            return;
+        }
         let mut frames = record.frames;
         let kind = match decoded {
             Some(access) => {
