@@ -117,6 +117,49 @@ fn bad_usage() {
 }
 
 #[test]
+fn numbers_that_are_none() {
+    for (option, number) in [
+        ("--overhead", "-5"),
+        ("--overhead", "abc"),
+        ("--overhead", "1000001"),
+        ("--probe-depth", "-1"),
+        ("--probe-depth", "99999999999"),
+    ] {
+        for arguments in
+            [vec![option.to_owned(), number.to_owned()], vec![format!("{option}={number}")]]
+        {
+            let ended = avtrace_with(arguments.iter().map(String::as_str).chain(["true"]));
+            assert_eq!((ended.code, &*ended.stdout), (Some(2), ""), "{}", ended.stderr);
+            for part in [option, &format!("'{number}'"), "from 0 to"] {
+                assert!(ended.stderr.contains(part), "{arguments:?}: {part} in {}", ended.stderr);
+            }
+        }
+    }
+}
+
+#[test]
+fn an_unknown_function_to_probe_brings_up_near_names() {
+    require_bpf!();
+    let bank = c("bank", &["-g", "-O2"]);
+    let ended =
+        |pattern: &str| Avtrace::on(&bank).seeing_memory().options(["--probe", pattern]).run();
+    let check = |pattern: &str, parts: &[&str]| {
+        let parts: Vec<&str> = ["--probe", pattern].iter().chain(parts).copied().collect();
+        check_one_line(&ended(pattern), 2, &parts);
+    };
+    check("nothing_like_it_at_all", &["no function of the program itself"]);
+    check("libc.so.6!mallox", &["`malloc`"]);
+    check("malloc", &["libc.so.6!malloc"]);
+    check("file:none.c:1", &["no lines of `none.c`"]);
+    // The optimiser puts the last one in line.
+    let line = format!("file:bank.c:{}", bank.line("transfer_read"));
+    for known in ["main", &line, "libc.so.6!malloc", "give_turn"] {
+        let ended = ended(known);
+        assert_eq!(ended.code, Some(66), "{known}: {}", ended.stderr);
+    }
+}
+
+#[test]
 fn a_report_that_cannot_be_written() {
     require_bpf!();
     let ended = Avtrace::on_path("true").options(["-o", "/no/such/folder/report.txt"]).run();

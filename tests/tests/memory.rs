@@ -1,6 +1,6 @@
 //! Memory that is given back and given out again: what it was before is forgotten, and what it is now has a name.
 
-use tests::{Avtrace, Report, c, require_bpf, runs};
+use tests::{Avtrace, Report, c, c_by, cpp, machine, require_bpf, runs, rust};
 
 const LEVELS: [&str; 2] = ["-O0", "-O2"];
 
@@ -112,4 +112,43 @@ fn without_accesses_memory_is_not_looked_at() {
     let (ended, report) = Avtrace::on(&program).report();
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     assert!(report.summary.get("allocations").is_none(), "{:#?}", report.summary);
+}
+
+/// Nothing is shared but what the allocator keeps for itself.
+#[track_caller]
+fn check_own_blocks(program: &tests::Program, region: &str) {
+    for accesses in ["auto", "probe"] {
+        let options = ["--accesses", accesses, "--atomic", region];
+        let (code, output, report) =
+            run_with(Avtrace::on(program).seeing_memory().options(options), &[]);
+        assert_eq!((code, &*output), (Some(0), "done\n"), "{accesses}: {:#?}", report.violations);
+        let regions = report.counts.transactions - report.counts.unary_transactions;
+        assert_eq!(regions, 400, "{accesses}");
+    }
+}
+
+#[test]
+fn blocks_of_another_c_librarys_allocator() {
+    require_bpf!();
+    check_own_blocks(&c("own_blocks", &["-g", "-O2"]), "use_blocks");
+    check_own_blocks(&c("own_blocks", &["-g", "-O2", "-static"]), "use_blocks");
+    if machine::have("musl-gcc") {
+        check_own_blocks(&c_by("musl-gcc", "own_blocks", &["-g", "-O2", "-static"]), "use_blocks");
+    } else {
+        machine::skip("musl-gcc is not installed");
+    }
+}
+
+#[test]
+fn objects_by_an_operator_new_of_ones_own() {
+    require_bpf!();
+    for level in LEVELS {
+        check_own_blocks(&cpp("own_new", &["-g", level]), "use_objects");
+    }
+}
+
+#[test]
+fn blocks_of_a_rust_allocator_of_ones_own() {
+    require_bpf!();
+    check_own_blocks(&rust("own_allocator", false), "own_allocator::use_blocks");
 }

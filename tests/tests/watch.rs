@@ -256,3 +256,28 @@ fn a_variable_that_the_program_names_when_it_is_there() {
         assert_eq!(report.not_seen["notes"].as_array().map(Vec::len), Some(0), "each hit is there");
     }
 }
+
+#[test]
+fn an_access_is_told_once() {
+    require_bpf!();
+    let program = c("one_access", &["-g", "-O2"]);
+    let run = |avtrace: Avtrace, how: &[&str]| {
+        let (ended, report) = avtrace.arguments(how).report();
+        assert_eq!((ended.code, &*ended.stdout), (Some(0), "done\n"), "{:#?}", report.violations);
+        assert_eq!(report.counts.lost_events, 0);
+        report.counts.events
+    };
+    // By its watchpoint alone, and where probes and watchpoints that move see it too.
+    let alone = run(Avtrace::on(&program).options(["--watch", "x"]), &[]);
+    let all = run(Avtrace::on(&program).options(["--watch", "x"]).seeing_memory(), &[]);
+    assert_eq!(alone, all);
+    // By probes while they are attached, and by watchpoints that move.
+    for level in ["auto", "watch"] {
+        let options = ["--accesses", level, "--overhead", "20"];
+        let unnamed = run(Avtrace::on(&program).seeing_memory().options(options), &[]);
+        assert!(unnamed <= alone, "{level}: {unnamed} of {alone}");
+    }
+    // The first hits of a watchpoint that is set now may be those that probes have told.
+    let late = run(Avtrace::on(&program).seeing_memory(), &["late"]);
+    assert!(late <= alone, "{late} of {alone}");
+}

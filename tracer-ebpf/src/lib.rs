@@ -43,7 +43,7 @@ pub enum Kind {
     /// The process replaced its program ([`ThreadRecord`]; `child` is the number of the stop, see
     /// [`symbols::STOPPED`], or 0 when it could not be stopped).
     Exec = 11,
-    /// A watched variable was accessed ([`AccessRecord`]).
+    /// A watched variable was accessed ([`AccessRecord`]; the detail is 1 for a watchpoint that comes by and moves on).
     Access = 12,
     /// A variable was named as shared ([`RegistersRecord`]).
     Shared = 13,

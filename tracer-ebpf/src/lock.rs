@@ -13,7 +13,8 @@ use tracer_ebpf::{Class, Cookie, FRAMES, Kind, PairRecord, SyncRecord};
 
 use crate::{
     debug_log,
-    emit::{call_header, count_lost, frames, process, return_address, submit, traced_at},
+    emit::{call_header, count_lost, frames, return_address, submit, traced_at},
+    place::Place,
 };
 
 /// `EOWNERDEAD`: a robust mutex was taken, its last owner died with it.
@@ -28,23 +29,6 @@ struct Pending {
     cookie: u64,
     /// The caller's frame pointer.
     bp: u64,
-}
-
-/// Where a call that has not returned was made.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Place {
-    /// The stack pointer at its entry: unique among all threads of a process.
-    sp: u64,
-    /// The process: a child has the stacks of its parent.
-    process: u64,
-}
-
-impl Place {
-    #[inline(always)]
-    fn here(sp: u64) -> Self {
-        Self { sp, process: u64::from(process()) }
-    }
 }
 
 /// Calls that have not returned yet, by the stack pointer at their entry,

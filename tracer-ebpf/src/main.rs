@@ -10,6 +10,7 @@ mod jump;
 mod lock;
 mod memory;
 mod owner;
+mod place;
 mod region;
 mod registers;
 mod stop;

@@ -13,7 +13,8 @@ use tracer_ebpf::{Class, Cookie, Kind, MemoryCall, PairRecord, SyncRecord};
 
 use crate::{
     debug_log,
-    emit::{call_header, count_lost, frames, process, return_address, submit, traced_at},
+    emit::{call_header, count_lost, frames, return_address, submit, traced_at},
+    place::Place,
 };
 
 /// A call that has not returned yet.
@@ -28,14 +29,6 @@ struct Allocating {
     second: u64,
     /// The cookie of its entry.
     cookie: u64,
-}
-
-/// Where it was made: the stack pointer at its entry, and the process.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Place {
-    sp: u64,
-    process: u64,
 }
 
 /// Calls that have not returned yet. What one function does by jumping to another has the place of both, and is
@@ -88,9 +81,8 @@ pub fn alloc_enter(ctx: ProbeContext) -> u32 {
         let header = call_header(Kind::Free as u16, 0, tid, cookie.site());
         submit_block(header, (first, old), (return_address(sp), sp + 8, regs.rbp));
     }
-    let place = Place { sp, process: u64::from(process()) };
     let allocating = Allocating { size, first, second, cookie: cookie.0 };
-    if ALLOCATING.insert(place, allocating, 0).is_err() {
+    if ALLOCATING.insert(Place::here(sp), allocating, 0).is_err() {
         count_lost(Class::Memory);
     }
     0
@@ -150,7 +142,7 @@ pub fn free(ctx: ProbeContext) -> u32 {
 /// The call that was entered at a stack pointer has returned this.
 #[inline(always)]
 fn ended(tid: u32, entry_sp: u64, result: u64, caller: (u64, u64, u64)) {
-    let place = Place { sp: entry_sp, process: u64::from(process()) };
+    let place = Place::here(entry_sp);
     // SAFETY: no other program touches the entry of a stack pointer that this thread is using.
     let Some(allocating) = (unsafe { ALLOCATING.get(place) }).copied() else { return };
     let _ = ALLOCATING.remove(place);

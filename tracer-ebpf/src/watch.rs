@@ -10,7 +10,7 @@ use tracer_ebpf::{AccessRecord, Class, Kind};
 
 use crate::{
     debug_log,
-    emit::{frames, header, submit, traced_thread},
+    emit::{call_header, frames, submit, traced_thread},
     owner,
     thread::layout,
 };
@@ -26,7 +26,7 @@ pub fn access(ctx: PerfEventContext) -> u32 {
     // Eight bytes from the watched address on; user space cuts them to the watched length. At the end of a
     // mapping the read fails, and the value is unknown.
     // SAFETY: the helper checks the address.
-    report(&ctx, || unsafe { bpf_probe_read_user(address as *const u64) }.unwrap_or(0))
+    report(&ctx, 0, || unsafe { bpf_probe_read_user(address as *const u64) }.unwrap_or(0))
 }
 
 /// The same for a watchpoint that comes by and moves on: the value is left alone. To read it is an access to what is
@@ -36,12 +36,12 @@ pub fn access(ctx: PerfEventContext) -> u32 {
 /// Kernel: as [`access`].
 #[perf_event]
 pub fn sample(ctx: PerfEventContext) -> u32 {
-    report(&ctx, || 0)
+    report(&ctx, 1, || 0)
 }
 
 /// Records a hit.
 #[inline(always)]
-fn report(ctx: &PerfEventContext, value: impl FnOnce() -> u64) -> u32 {
+fn report(ctx: &PerfEventContext, detail: u16, value: impl FnOnce() -> u64) -> u32 {
     let Some(tid) = traced_thread() else { return 0 };
     // SAFETY: the kernel hands a valid `bpf_perf_event_data`.
     let bpf_perf_event_data { regs, addr, .. } = unsafe { &*ctx.ctx };
@@ -52,7 +52,7 @@ fn report(ctx: &PerfEventContext, value: impl FnOnce() -> u64) -> u32 {
     submit(
         Class::Access,
         AccessRecord {
-            header: header(Kind::Access, tid, 0),
+            header: call_header(Kind::Access as u16, detail, tid, 0),
             address,
             value,
             sp,

@@ -125,14 +125,15 @@ pub struct CaptureArgs {
     pub accesses: AccessesArg,
 
     /// With `--accesses auto`: how much slower than with `sync` the program may become, in percent.
-    #[arg(long, value_name = "PERCENT", default_value_t = 100)]
+    #[arg(long, value_name = "PERCENT", default_value_t = 100, value_parser = percent, allow_hyphen_values = true)]
     pub overhead: u32,
 
     /// How many calls deep the functions of the program are probed that regions call.
-    #[arg(long, value_name = "CALLS", default_value_t = 2)]
+    #[arg(long, value_name = "CALLS", default_value_t = 2, value_parser = depth, allow_hyphen_values = true)]
     pub probe_depth: u32,
 
-    /// Also probe the instructions of functions that no region calls; PATTERN as for --atomic. Repeatable.
+    /// Also probe the instructions of functions that no region calls, and where they were inlined; PATTERN as for
+    /// --atomic. Repeatable.
     #[arg(long, value_name = "PATTERN")]
     pub probe: Vec<Pattern>,
 
@@ -301,6 +302,21 @@ fn buffer_size(text: &str) -> Result<u32, String> {
     match text.parse::<u32>() {
         Ok(size) if size.is_power_of_two() && size <= 1024 => Ok(size),
         _ => Err("a power of two from 1 to 1024 is needed".to_owned()),
+    }
+}
+
+fn percent(text: &str) -> Result<u32, String> {
+    number(text, "percent", 1_000_000)
+}
+
+fn depth(text: &str) -> Result<u32, String> {
+    number(text, "calls", 1000)
+}
+
+fn number(text: &str, what: &str, most: u32) -> Result<u32, String> {
+    match text.parse::<u32>() {
+        Ok(number) if number <= most => Ok(number),
+        _ => Err(format!("a number of {what} from 0 to {most} is needed")),
     }
 }
 

@@ -319,3 +319,43 @@ fn long_definitions_have_blocks_of_their_own() {
     let trace = Trace::of(&writer.finish().unwrap()).unwrap();
     assert_eq!(trace.names.thread(ThreadId(3)), Some(thread(10)));
 }
+
+#[test]
+fn splits_of_what_is_not_defined_are_refused() {
+    let mut writer = AvtWriter::new(Vec::new()).unwrap();
+    writer.thread(ThreadId(0), &Thread::default()).unwrap();
+    for id in 0..2 {
+        writer.variable(VarId(id), &Object::new(ObjectKind::Variable)).unwrap();
+    }
+    let split = event(Op::Split { from: VarId(0), to: VarId(1) });
+    writer.event(&split).unwrap();
+    writer.event(&split).unwrap();
+    let file = writer.finish().unwrap();
+    // The block of events: its header of 40 bytes, then records of an operation, a thread and two variables.
+    let start = (0..file.len()).find(|&at| file[at..].starts_with(b"avtB\x02\0")).unwrap();
+    let (payload, second) = (start + 40, start + 40 + 16);
+    assert_eq!(file[second], 21, "a split");
+    let damaged = |at: usize, byte: u8| {
+        let mut file = file.clone();
+        file[at] = byte;
+        // The checksums are right.
+        let sum = crc32fast::hash(&file[payload..payload + 32]).to_le_bytes();
+        file[start + 32..start + 36].copy_from_slice(&sum);
+        let sum = crc32fast::hash(&file[start..start + 36]).to_le_bytes();
+        file[start + 36..payload].copy_from_slice(&sum);
+        file
+    };
+    assert_eq!(Trace::of(&damaged(second, 21)).unwrap().events, [split; 2]);
+    let undefined =
+        "a split of a variable or into one that is not defined, or by a thread that is not";
+    for (at, byte, what) in [
+        (second + 4, 1, undefined),
+        (second + 8, 2, undefined),
+        (second + 12, 2, undefined),
+        (second + 15, 0xff, undefined),
+        (second, 99, "an operation that does not exist, or of objects of which none are defined"),
+    ] {
+        let error = error(&damaged(at, byte));
+        assert_eq!(error, format!("t: block 1 at byte {start}: record 1: {what}"));
+    }
+}

@@ -275,3 +275,21 @@ fn a_split_names_two_variables_and_no_place() {
     assert_eq!(trace.events, [at(split(0, 1)), at(split(2, 3))]);
     assert_eq!(trace.names.label(LocationId(0)), None);
 }
+
+#[test]
+fn damaged_splits_are_told() {
+    for (line, reason) in [
+        ("t|split(a)|", "split needs two objects: split(FROM,TO)"),
+        ("t|split|", "split needs two objects: split(FROM,TO)"),
+        ("t|split()|", "split needs two objects: split(FROM,TO)"),
+        ("t|split(a,)|", "split needs two objects: split(FROM,TO)"),
+        ("t|split(,b)|", "split needs two objects: split(FROM,TO)"),
+        ("t|split(a,b|", "the object of split is not closed by )|"),
+        ("|split(a,b)|", "no thread before the first |"),
+        ("t|split(a\\zz,b)|", "a backslash without two hexadecimal digits in the object"),
+        ("t|split(a,b\\ff)|", "the object is not UTF-8"),
+    ] {
+        let text = format!("#avtrace escapes\nt|split(a,b)|\n{line}\nt|r(a)|\n");
+        assert_eq!(error(text.as_bytes()), format!("t:3: {reason}"), "{line}");
+    }
+}

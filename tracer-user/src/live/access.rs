@@ -46,6 +46,8 @@ pub struct Access {
     pub bytes: u64,
     /// Whether it adds in one step.
     pub adds: bool,
+    /// Whether a mask decides which parts of its operand it accesses. Processors trap for those that it leaves out, too.
+    pub is_masked: bool,
 }
 
 /// How an instruction uses memory, as far as its code tells.
@@ -77,8 +79,9 @@ pub fn before(symbolizer: &Symbolizer, next: ProcessAddr) -> Option<Access> {
     let (instruction, what) = find(file, next)?;
     let bytes = instruction.memory_size().size() as u64;
     let adds = touches::adds(&instruction);
+    let is_masked = touches::is_masked(&instruction);
     let instruction = module.process_address(LinkAddr(instruction.ip()))?;
-    Some(Access { instruction, what, bytes, adds })
+    Some(Access { instruction, what, bytes, adds, is_masked })
 }
 
 /// Whether an instruction is of a lock's own code, so that what it accesses is the lock and not what the lock guards: it
@@ -217,6 +220,14 @@ mod tests {
         assert_eq!(kind(&[0x48, 0x8d, 0x07]), None, "lea rax,[rdi]");
         assert_eq!(kind(&[0xff, 0x37]), Some(AccessKind::Read), "push [rdi]");
         assert_eq!(kind(&[0x8f, 0x07]), Some(AccessKind::Write), "pop [rdi]");
+    }
+
+    #[test]
+    fn what_a_mask_selects_is_not_known() {
+        let masked = |code: &[u8]| touches::is_masked(&decode(code));
+        assert!(masked(&[0x62, 0xe1, 0x7f, 0x49, 0x7f, 0x00]), "vmovdqu8 [rax] by a mask, zmm16");
+        assert!(masked(&[0xc4, 0xe2, 0x75, 0x8e, 0x07]), "vpmaskmovd [rdi],ymm1,ymm0");
+        assert!(!masked(&[0xc5, 0xfe, 0x7f, 0x07]), "vmovdqu [rdi],ymm0");
     }
 
     #[test]

@@ -178,6 +178,12 @@ impl Memory {
         Some(range)
     }
 
+    /// So much at an address is given back to an allocator, whatever is known of it.
+    pub fn given_back(&mut self, block: Block, sink: &mut impl FnMut(Op)) {
+        self.forget(block.range(), sink);
+        self.blocks.give_back(block);
+    }
+
     /// A range is memory no more.
     pub fn unmapped(&mut self, range: &Range<u64>, sink: &mut impl FnMut(Op)) {
         self.forget(range.clone(), sink);

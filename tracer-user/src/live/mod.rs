@@ -10,3 +10,4 @@ pub mod reader;
 pub mod sharing;
 pub mod source;
 pub mod sync;
+pub mod told;

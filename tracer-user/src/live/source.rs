@@ -26,6 +26,7 @@ use super::{
     moments::{Epoch, Late},
     sharing::Sharing,
     sync::{Call, Known, SyncObjects},
+    told::Told,
 };
 use crate::{
     probes::{
@@ -63,6 +64,8 @@ pub struct WatchedRange {
     pub label: String,
     /// Whether nobody has named it: a watchpoint comes by and moves on.
     pub is_sample: bool,
+    /// Whether its watchpoint is known to work from the program's first instruction on.
+    pub from_start: bool,
 }
 
 /// A thread that was seen.
@@ -112,6 +115,9 @@ pub struct Omissions {
     pub undecoded_accesses: u64,
     /// Hits by the code of locks, which do not count.
     pub lock_accesses: u64,
+    /// Hits of named ranges by instructions of which a mask decides what they access, which do not count: it may be
+    /// something beside.
+    pub masked_accesses: u64,
     /// Accesses to memory that was given back, which do not count.
     pub freed_accesses: u64,
     /// Joins of threads whose start was not seen.
@@ -154,6 +160,8 @@ pub struct Source {
     /// Code locations.
     pub locations: Locations,
     watches: Vec<WatchedRange>,
+    /// Those that the user or the program has named, by their indices.
+    named_watches: Vec<usize>,
     last_values: Vec<Option<u64>>,
     memory: Memory,
     /// The variables of the access under way.
@@ -191,11 +199,14 @@ pub struct Source {
     leader: (u32, bool),
     new_shared: Vec<(u32, RegistersRecord)>,
     frames: Frames,
+    /// Accesses that probes have told to named ranges, whose watchpoints were not seen to work: hits of the same are
+    /// to come. By thread and instruction, and the range's index.
+    told_early: FxHashSet<(ThreadId, u64, usize)>,
     /// What is worth a watchpoint.
     pub sharing: Sharing,
-    /// Instructions that are probed, with their groups, and the groups that are not attached now.
+    /// Instructions that are probed, with their groups; and whether these or watchpoints tell an access.
     probed_code: FxHashMap<u64, usize>,
-    detached: FxHashSet<usize>,
+    told: Told,
 }
 
 impl Source {
@@ -216,6 +227,11 @@ impl Source {
             symbolizer,
             locations,
             last_values: vec![None; watches.len()],
+            named_watches: (0..)
+                .zip(&watches)
+                .filter(|(_, of)| !of.is_sample)
+                .map(|of| of.0)
+                .collect(),
             memory: Memory::default(),
             touched: Vec::new(),
             memory_calls: MemoryCalls::default(),
@@ -242,9 +258,10 @@ impl Source {
             leader: (pid, false),
             new_shared: Vec::new(),
             frames: Frames::default(),
+            told_early: FxHashSet::default(),
             sharing: Sharing::default(),
             probed_code: FxHashMap::default(),
-            detached: FxHashSet::default(),
+            told: Told::default(),
         }
     }
 

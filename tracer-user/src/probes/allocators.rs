@@ -40,6 +40,9 @@ pub enum Allocator {
     Reallocate,
     /// The same, as many bytes as the product of the next two.
     ReallocateProduct,
+    /// Rust: takes back its first argument, as many bytes as the second says, and gives out at least the smaller of these
+    /// and what its fourth argument says: as many as the second are taken for the block. It does not live on.
+    RustReallocate,
     /// Maps as many bytes as its second argument says.
     Map,
     /// Unmaps its first argument, as many bytes as the second says, and maps as many as the third says.
@@ -48,6 +51,8 @@ pub enum Allocator {
     New,
     /// Takes back the block that is its first argument.
     Free,
+    /// Takes back its first argument, as many bytes as the second says.
+    FreeSized,
     /// Unmaps its first argument, as many bytes as the second says.
     Unmap,
 }
@@ -66,7 +71,7 @@ impl Allocator {
     }
 
     const fn gives_out(self) -> bool {
-        !matches!(self, Self::Free | Self::Unmap)
+        !matches!(self, Self::Free | Self::FreeSized | Self::Unmap)
     }
 
     /// Flags of the cookies at its entry and its returns.
@@ -82,16 +87,21 @@ impl Allocator {
             Self::Remap => {
                 MemoryCall::THIRD | MemoryCall::OLD | MemoryCall::OLD_SIZE | MemoryCall::MAPS
             }
-            Self::Unmap => MemoryCall::OLD_SIZE,
+            Self::RustReallocate => MemoryCall::SECOND | MemoryCall::OLD | MemoryCall::OLD_SIZE,
+            Self::FreeSized | Self::Unmap => MemoryCall::OLD_SIZE,
         }
     }
 
     const fn arguments(self) -> &'static [Register] {
         match self {
             Self::First | Self::New | Self::Free => &[Register::RDI],
-            Self::Second | Self::Product | Self::Reallocate | Self::Map | Self::Unmap => {
-                &[Register::RDI, Register::RSI]
-            }
+            Self::Second
+            | Self::Product
+            | Self::Reallocate
+            | Self::RustReallocate
+            | Self::Map
+            | Self::FreeSized
+            | Self::Unmap => &[Register::RDI, Register::RSI],
             Self::Into | Self::ReallocateProduct | Self::Remap => {
                 &[Register::RDI, Register::RSI, Register::RDX]
             }
@@ -146,6 +156,31 @@ pub const CPP_ALLOCATORS: &[AllocatorSpec] = &[
     spec("_ZdaPvmSt11align_val_t", Allocator::Free),
 ];
 
+/// What a function of a program gives out or takes back that has an allocator of its own: for objects of a class in C++,
+/// or for all of Rust's (`#[global_allocator]`).
+#[must_use]
+pub fn of_program(symbol: &str, name: &str) -> Option<Allocator> {
+    let of_class = [
+        ("::operator new", &["nwEm", "nwEmSt11align_val_t"][..], Allocator::New),
+        ("::operator new[]", &["naEm", "naEmSt11align_val_t"], Allocator::New),
+        ("::operator delete", &["dlEPv", "dlEPvm"], Allocator::Free),
+        ("::operator delete[]", &["daEPv", "daEPvm"], Allocator::Free),
+    ];
+    let of_rust = [
+        ("12___rust_alloc", Allocator::First),
+        ("19___rust_alloc_zeroed", Allocator::First),
+        ("14___rust_realloc", Allocator::RustReallocate),
+        ("14___rust_dealloc", Allocator::FreeSized),
+    ];
+    if symbol.starts_with("_R") {
+        return of_rust.iter().find(|(end, _)| symbol.ends_with(end)).map(|&(_, role)| role);
+    }
+    let of_class = of_class.into_iter().find(|(ends, symbols, _)| {
+        name.ends_with(ends) && symbols.iter().any(|end| symbol.ends_with(end))
+    });
+    of_class.map(|(_, _, role)| role)
+}
+
 /// Whether `operator new` and `operator delete` of a module are calls of `malloc` and `free`, by the module's name.
 #[must_use]
 pub fn is_over_malloc(module: &str) -> bool {
@@ -191,7 +226,7 @@ pub fn allocator_points(
     };
     let entry = LinkAddr(start.0 + place.offset);
     Ok(match role {
-        Allocator::Free | Allocator::Unmap => {
+        Allocator::Free | Allocator::FreeSized | Allocator::Unmap => {
             vec![point(ProbeProgram::Free, entry, place.depth)]
         }
         // A return probe would abort a program when an exception passes it.

@@ -114,6 +114,13 @@ impl LineFunction {
         Some(found)
     }
 
+    /// The numbers of the functions that its code is in: itself, and those that it was inlined into.
+    #[must_use]
+    pub fn holders(&self, functions: &Functions) -> BTreeSet<usize> {
+        let around = self.addresses.iter().filter_map(|&address| functions.containing(address));
+        self.own.iter().copied().chain(around).collect()
+    }
+
     /// Whether it may be the function of this name, inlined.
     #[must_use]
     pub fn may_be(&self, name: &Name) -> bool {

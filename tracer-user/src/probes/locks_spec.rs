@@ -16,7 +16,7 @@ use crate::symbolize::{Name, Symbolizer};
 pub struct LockRule {
     text: String,
     /// Each with what a call does.
-    functions: Vec<(Pattern, Role)>,
+    pub(super) functions: Vec<(Pattern, Role)>,
     /// Which argument points to the lock, from 1.
     argument: u8,
 }

@@ -1,6 +1,7 @@
 //! What to probe, and where in the code. Attaching is done by `kernel`.
 
 pub mod accesses;
+pub mod allocator_code;
 pub mod allocators;
 pub mod call_points;
 pub mod calls;

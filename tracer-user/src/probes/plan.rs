@@ -8,14 +8,17 @@ use tracer_ebpf::{Cookie, Kind};
 pub use super::function_plan::SelectError;
 use super::{
     accesses::{Accesses, Level},
+    allocator_code,
     allocators::{
-        ALLOCATORS, Allocator, AllocatorPoint, CPP_ALLOCATORS, allocator_points, is_over_malloc,
+        self, ALLOCATORS, Allocator, AllocatorPoint, CPP_ALLOCATORS, allocator_points,
+        is_over_malloc,
     },
     call_points::{CallPoint, call_points},
     calls::{CALLS, CallSpec},
     constants,
     exits::Leaves,
     function_plan,
+    functions::Functions,
     leaving::Leaving,
     locks_spec::{self, LockRule},
     markers::{Marker, Meaning, Operand, SharedVariable, markers},
@@ -316,7 +319,9 @@ impl Plan {
         self.add_modules(symbolizer, pid, which);
         locks_spec::add(self, symbolizer, pid, locks, which, rules.len(), first);
         function_plan::add(self, symbolizer, pid, (rules, locks), which, first);
-        touch_plan::add(self, symbolizer, pid, accesses, which);
+        let lock_functions: usize = locks.iter().map(|lock| lock.functions.len()).sum();
+        let first_number = rules.len() + lock_functions;
+        touch_plan::add(self, symbolizer, pid, accesses, which, (first_number, first));
     }
 
     /// Adds the probes of modules that were loaded later, by their indices.
@@ -354,12 +359,14 @@ impl Plan {
         }
         // The first to name a variable may come late: then nobody's allocators were probed before.
         let all: Vec<usize> = (0..symbolizer.modules().len()).collect();
+        let program = symbolizer.executable();
         for &index in if saw_memory { which } else { &all } {
             let Some(module) = symbolizer.modules().nth(index).filter(|one| !one.is_gone()) else {
                 continue;
             };
             if let Ok(file) = module.file() {
-                Planner { plan: self, module, file, pid }.allocators();
+                let is_program = program.is_some_and(|program| std::ptr::eq(program, module));
+                Planner { plan: self, module, file, pid }.allocators(is_program);
             }
         }
     }
@@ -550,22 +557,67 @@ impl Planner<'_, '_> {
         true
     }
 
-    fn allocators(&mut self) {
+    fn allocators(&mut self, is_program: bool) {
         let file = self.file;
         let over_malloc = is_over_malloc(&self.module.name());
         let mut known: Vec<LinkAddr> = Vec::new();
         for spec in ALLOCATORS.iter().chain(CPP_ALLOCATORS.iter().filter(|_| !over_malloc)) {
-            let what = format!("{} in {}", spec.name, self.module.name());
             for symbol in file.symbols_named(spec.name) {
-                if !symbol.kind.is_function() || known.contains(&symbol.address) {
-                    continue;
-                }
-                known.push(symbol.address);
-                match allocator_points(file, spec.role, symbol.address) {
-                    Ok(points) => self.allocator(spec.role, symbol.address, &what, points),
-                    Err(error) => self.skip(what.clone(), error.to_string()),
+                if symbol.kind.is_function() && !known.contains(&symbol.address) {
+                    known.push(symbol.address);
+                    self.allocator_at(spec.role, symbol.address, spec.name);
                 }
             }
+        }
+        let functions = if is_program { Functions::of(file) } else { Functions::default() };
+        // Rust's default is a thin layer over the C library's.
+        let is_default =
+            |symbol: &str| symbol.starts_with("_R") && symbol.ends_with("11___rdl_alloc");
+        let has_default = functions.iter().any(|function| is_default(&function.symbol));
+        for function in functions.iter() {
+            if has_default && function.symbol.starts_with("_R") {
+                continue;
+            }
+            if let Some(role) = allocators::of_program(&function.symbol, &function.name.short)
+                && !known.contains(&function.start)
+            {
+                known.push(function.start);
+                self.allocator_at(role, function.start, &function.name.short);
+            }
+        }
+        self.code_of_allocators(is_program, &functions, &known);
+    }
+
+    /// What allocators lock and touch is their own.
+    fn code_of_allocators(&mut self, is_program: bool, functions: &Functions, known: &[LinkAddr]) {
+        let file = self.file;
+        let code: Vec<(LinkAddr, LinkAddr)> = if is_program {
+            allocator_code::own_code(file, functions, known)
+                .into_iter()
+                .filter_map(|index| functions.get(index))
+                .flat_map(|own| std::iter::once((own.start, own.end)).chain(own.cold.clone()))
+                .collect()
+        } else if allocator_code::is_allocator(file) {
+            let segments = file.segments().iter().filter(|segment| segment.executable);
+            segments.map(|of| (of.address, LinkAddr(of.address.0 + of.file_size))).collect()
+        } else {
+            Vec::new()
+        };
+        for &(start, end) in &code {
+            if let (Some(start), Some(end)) =
+                (self.module.process_address(start), self.module.process_address(end))
+            {
+                self.add_site(start, SiteKind::Ignored { end });
+            }
+        }
+        self.inner(code);
+    }
+
+    fn allocator_at(&mut self, role: Allocator, start: LinkAddr, name: &str) {
+        let what = format!("{name} in {}", self.module.name());
+        match allocator_points(self.file, role, start) {
+            Ok(points) => self.allocator(role, start, &what, points),
+            Err(error) => self.skip(what, error.to_string()),
         }
     }
 

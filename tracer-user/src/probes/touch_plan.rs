@@ -8,52 +8,76 @@ use tracer_ebpf::{Cookie, Kind, TOUCH_GROUPS, Touch};
 
 use super::{
     accesses::Accesses,
-    functions::Functions,
+    function_plan::{Choice, unmatched},
+    functions::{Function, Functions},
+    line_function::LineFunction,
     markers::Meaning,
     placement::Cost,
-    plan::{FunctionPlace, Plan, Planner, SiteKind, TouchGroup, TouchPlace},
-    touches::{self, TouchOptions, TouchPlan},
+    plan::{FunctionPlace, Plan, Planner, SelectError, SiteKind, TouchGroup, TouchPlace},
+    select::Pattern,
+    touches::{self, TouchOptions, TouchPlan, Touches},
 };
 use crate::{
     kernel::ProbeProgram,
-    symbolize::{ElfFile, LinkAddr, Module, ProcessAddr, Symbolizer},
+    symbolize::{ElfFile, LinkAddr, Module, Name, ProcessAddr, Symbolizer},
 };
 
-/// Adds probes to a plan that has all others already, in modules with these indices.
+/// Adds probes to a plan that has all others already, in modules with these indices. The patterns that name functions
+/// are numbered from `first_number` on; only `first` are all modules, with the program.
 pub(super) fn add(
     plan: &mut Plan,
     symbolizer: &Symbolizer,
     pid: u32,
     accesses: &Accesses,
     which: &[usize],
+    (first_number, first): (usize, bool),
 ) {
     if !accesses.level.probes_instructions() {
         return;
     }
     let program = symbolizer.executable();
-    for module in which.iter().filter_map(|&index| symbolizer.modules().nth(index)) {
-        let Ok(file) = module.file() else { continue };
-        let is_program = program.is_some_and(|program| std::ptr::eq(program, module));
-        let wanted =
-            |pattern: &super::select::Pattern| pattern.is_about(&module.name(), is_program);
-        let roots = roots(plan, module);
-        let is_whole = is_program && plan.has_regions && accesses.level.samples();
-        if roots.is_empty() && !is_whole && !accesses.also.iter().any(wanted) {
-            continue;
-        }
-        let functions = Functions::of(file);
-        let is_whole = is_whole && is_small(&functions);
-        let mut chosen: BTreeSet<usize> =
-            roots.into_iter().filter_map(|root| functions.containing(root)).collect();
-        chosen = called(file, &functions, chosen, accesses.depth);
-        for (index, function) in functions.iter().enumerate() {
-            let matches = |pattern: &&super::select::Pattern| {
-                wanted(pattern) && pattern.matches(&function.symbol, &function.name)
+    let has_regions = plan.has_regions && accesses.level.samples();
+    let choices: Vec<Choice<'_>> = which
+        .iter()
+        .filter_map(|&index| symbolizer.modules().nth(index))
+        .filter_map(|module| {
+            let file = module.file().ok()?;
+            let is_program = program.is_some_and(|program| std::ptr::eq(program, module));
+            let is_wanted = || {
+                let about = |pattern: &Pattern| pattern.is_about(&module.name(), is_program);
+                accesses.also.iter().any(about)
             };
-            let is_wanted = is_whole || accesses.also.iter().any(|pattern| matches(&pattern));
-            if is_wanted && !function.is_startup() {
-                chosen.insert(index);
+            let may_be_probed =
+                is_program && has_regions || !roots(plan, module).is_empty() || is_wanted();
+            may_be_probed.then(|| Choice::new(module, file, is_program))
+        })
+        .collect();
+    let mut wanted: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); choices.len()];
+    for (number, pattern) in (first_number..).zip(&accesses.also) {
+        let (mut matched, mut is_about, mut problem) = (false, false, None);
+        for (choice, wanted) in choices.iter().zip(&mut wanted) {
+            if pattern.is_about(&choice.module.name(), choice.is_program) {
+                is_about = true;
+                match named(choice, pattern, symbolizer) {
+                    Ok(found) => {
+                        matched |= !found.is_empty();
+                        wanted.extend(found);
+                    }
+                    Err(error) => problem = Some(error),
+                }
             }
+        }
+        plan.tell_match(number, matched, is_about, first, || {
+            problem.unwrap_or_else(|| unmatched("--probe", pattern, &choices, symbolizer))
+        });
+    }
+    for (Choice { module, file, functions, is_program, .. }, wanted) in choices.iter().zip(wanted) {
+        let mut chosen: BTreeSet<usize> =
+            roots(plan, module).into_iter().filter_map(|root| functions.containing(root)).collect();
+        chosen = called(file, functions, chosen, accesses.depth);
+        chosen.extend(wanted);
+        if *is_program && has_regions && is_small(functions) {
+            chosen.extend(own_code(functions).map(|(index, _)| index));
         }
         let mut planner = Planner { plan, module, file, pid };
         let known = Known::of(planner.plan, module);
@@ -62,7 +86,7 @@ pub(super) fn add(
             if accesses.level.samples() && planner.plan.probes.len() > MAX_PROBES {
                 left += 1;
             } else {
-                planner.touches(&functions, index, &known);
+                planner.touches(functions, index, &known, accesses.level.samples());
             }
         }
         if left > 0 {
@@ -74,6 +98,32 @@ pub(super) fn add(
             );
         }
     }
+}
+
+/// The functions of a module, by number, without those that the compiler adds for the start.
+fn own_code(functions: &Functions) -> impl Iterator<Item = (usize, &Function)> {
+    (0..).zip(functions.iter()).filter(|(_, function)| !function.is_startup())
+}
+
+/// The functions of a module that a pattern names, by number, and those that such functions were inlined into.
+fn named(
+    choice: &Choice<'_>,
+    pattern: &Pattern,
+    symbolizer: &Symbolizer,
+) -> Result<BTreeSet<usize>, SelectError> {
+    let Choice { module, file, functions, .. } = choice;
+    if let Some(place) = pattern.line() {
+        let found = LineFunction::find(module, functions, symbolizer, place);
+        let (option, pattern) = ("--probe", pattern.to_string());
+        let found = found.map_err(|problem| SelectError::NoLine { option, pattern, problem })?;
+        return Ok(found.holders(functions));
+    }
+    let matches = |symbol: &str| pattern.matches(symbol, &Name::demangle(symbol));
+    let inlined = file.inlined_calls(&matches).into_iter();
+    let own = own_code(functions)
+        .filter(|(_, function)| pattern.matches(&function.symbol, &function.name))
+        .map(|(index, _)| index);
+    Ok(own.chain(inlined.filter_map(|call| functions.containing(call.entry))).collect())
 }
 
 /// How many probes a plan has at most when more are added for accesses, unless all are asked for: so many are planned and
@@ -187,8 +237,8 @@ fn called(
 }
 
 impl Planner<'_, '_> {
-    /// Adds the probes of a function.
-    fn touches(&mut self, functions: &Functions, index: usize, known: &Known) {
+    /// Adds the probes of a function; and what it touches that a watchpoint may be moved to, where one moves.
+    fn touches(&mut self, functions: &Functions, index: usize, known: &Known, samples: bool) {
         let Some(function) = functions.get(index) else { return };
         let name = function.name.short.clone();
         let group = self.plan.touch_groups.len();
@@ -199,17 +249,15 @@ impl Planner<'_, '_> {
             Some(u32::from_le_bytes(*bytes))
         };
         let is_constant = |address| file.is_constant(LinkAddr(address));
-        for global in touches::globals(&parts, &word_at) {
-            if let Some(address) = self.module.process_address(LinkAddr(global.address))
-                && !is_constant(global.address)
-            {
+        let options =
+            TouchOptions { single_step: true, word_at: &word_at, is_constant: &is_constant };
+        let Touches { points, coverage, globals } =
+            touches::touch_points(&parts, &|at| known.taken.contains(&at), options);
+        for global in globals.into_iter().filter(|_| samples) {
+            if let Some(address) = self.module.process_address(LinkAddr(global.address)) {
                 self.plan.globals.push((address, global.size.into(), global.is_written));
             }
         }
-        let options =
-            TouchOptions { single_step: true, word_at: &word_at, is_constant: &is_constant };
-        let (points, coverage) =
-            touches::touch_points(&parts, &|at| known.taken.contains(&at), options);
         self.plan.touch_groups.push(TouchGroup { function: name.clone(), coverage });
         for point in points {
             // The breakpoint costs; what looks at registers there does hardly.

@@ -27,6 +27,7 @@ use iced_x86::{
 };
 use tracer_ebpf::Touch;
 
+pub use self::accesses::is_masked;
 use self::{
     accesses::Access,
     choice::Chooser,
@@ -155,6 +156,29 @@ pub struct TouchOptions<'file> {
     pub is_constant: &'file dyn Fn(u64) -> bool,
 }
 
+/// A variable with a constant address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Global {
+    /// Its link-time address.
+    pub address: u64,
+    /// How many bytes are accessed there at once.
+    pub size: u32,
+    /// Whether the code writes to it.
+    pub is_written: bool,
+}
+
+/// What there is to probe in a function.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Touches {
+    /// The places, by address.
+    pub points: Vec<TouchPoint>,
+    /// How many accesses they report.
+    pub coverage: Coverage,
+    /// The variables with constant addresses that it reads or writes, reported or not, by address and size. What they
+    /// are called is for the caller to tell.
+    pub globals: Vec<Global>,
+}
+
 /// Plans the probes for a function, from all of its parts, the start first.
 ///
 /// `taken` tells the places where other probes are: none goes there, and no access is reported on the other side.
@@ -164,21 +188,26 @@ pub fn touch_points(
     parts: &[Part<'_>],
     taken: &dyn Fn(u64) -> bool,
     options: TouchOptions<'_>,
-) -> (Vec<TouchPoint>, Coverage) {
-    let mut coverage = Coverage::default();
+) -> Touches {
+    let (mut points, mut coverage) = (Vec::new(), Coverage::default());
+    let mut globals = Globals::default();
     let Some(code) = Code::of(parts, options.word_at) else {
         for access in all_accesses(parts) {
             match access {
                 Access::Stack => coverage.stack += 1,
                 Access::ThreadLocal => coverage.thread_local += 1,
                 Access::Plain(operand) if operand.base == Register::RSP => coverage.stack += 1,
-                Access::Plain(_) => *coverage.left_out.entry(Reason::HiddenFlow).or_default() += 1,
+                Access::Plain(operand) => {
+                    *coverage.left_out.entry(Reason::HiddenFlow).or_default() += 1;
+                    if operand.base == Register::None && operand.index == Register::None {
+                        globals.note(operand.displacement, &operand, options);
+                    }
+                }
                 Access::LeftOut(reason) => *coverage.left_out.entry(reason).or_default() += 1,
             }
         }
-        return (Vec::new(), coverage);
+        return Touches { points, coverage, globals: globals.all() };
     };
-    let mut points = Vec::new();
     let mut info = InstructionInfoFactory::new();
     for range in code.lines(taken) {
         let line = code.follow(range, &mut info);
@@ -194,7 +223,12 @@ pub fn touch_points(
                 {
                     coverage.constant += 1;
                 }
-                Found::Shared(access) => located.push(access),
+                Found::Shared(access) => {
+                    if let Some(address) = access.fixed() {
+                        globals.note(address, &access.operand, options);
+                    }
+                    located.push(access);
+                }
             }
         }
         if located.is_empty() {
@@ -222,56 +256,25 @@ pub fn touch_points(
         }
     }
     points.sort_by_key(|point| point.at);
-    (points, coverage)
+    Touches { points, coverage, globals: globals.all() }
 }
 
-/// A variable with a constant address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Global {
-    /// Its link-time address.
-    pub address: u64,
-    /// How many bytes are accessed there at once.
-    pub size: u32,
-    /// Whether the code writes to it.
-    pub is_written: bool,
-}
+/// Constant addresses and sizes, and whether they are written.
+#[derive(Default)]
+struct Globals(BTreeMap<(u64, u32), bool>);
 
-/// The constant addresses that a function reads or writes, by address and size. Which of them are data that does not
-/// change, and what they are called, is for the caller to tell.
-#[must_use]
-pub fn globals(parts: &[Part<'_>], word_at: &dyn Fn(u64) -> Option<u32>) -> Vec<Global> {
-    let mut written: BTreeMap<(u64, u32), bool> = BTreeMap::new();
-    let mut note = |address: u64, operand: &accesses::Operand| {
-        let writes = operand.flags & Touch::WRITE != 0;
-        *written.entry((address, operand.size.into())).or_default() |= writes;
-    };
-    match Code::of(parts, word_at) {
-        Some(code) => {
-            let mut info = InstructionInfoFactory::new();
-            for range in code.lines(&|_| false) {
-                for found in code.follow(range, &mut info).found {
-                    let Found::Shared(located) = found else { continue };
-                    if let Some(place) = located.fixed() {
-                        note(place, &located.operand);
-                    }
-                }
-            }
-        }
-        None => {
-            for access in all_accesses(parts) {
-                if let Access::Plain(operand) = access
-                    && operand.base == Register::None
-                    && operand.index == Register::None
-                {
-                    note(operand.displacement, &operand);
-                }
-            }
+impl Globals {
+    fn note(&mut self, address: u64, operand: &accesses::Operand, options: TouchOptions<'_>) {
+        if !(options.is_constant)(address) {
+            let writes = operand.flags & Touch::WRITE != 0;
+            *self.0.entry((address, operand.size.into())).or_default() |= writes;
         }
     }
-    written
-        .into_iter()
-        .map(|((address, size), is_written)| Global { address, size, is_written })
-        .collect()
+
+    fn all(self) -> Vec<Global> {
+        let global = |((address, size), is_written)| Global { address, size, is_written };
+        self.0.into_iter().map(global).collect()
+    }
 }
 
 /// Where a function calls or jumps to outside of its own code, as far as the instructions say; by address.

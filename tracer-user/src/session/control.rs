@@ -25,17 +25,11 @@ use crate::{
 /// How often it is looked at what there is to do.
 pub(super) const TICK: Duration = Duration::from_millis(20);
 
-/// What a hit of a watchpoint is taken to cost, in nanoseconds, where that cannot be tried.
+/// What a hit of a watchpoint that moves is taken to cost, in nanoseconds, where that cannot be tried.
 const HIT: u64 = 10_000;
 
 /// What the record of a hit costs on top of the hit.
 const RECORD: u64 = 2000;
-
-/// What a hit costs at most: where the value is read, the processor traps once more, and on a busy host all takes longer.
-const MAX_HIT: u64 = 200_000;
-
-/// Hits in one tick from which on they may be what takes the time.
-const MANY_HITS: u64 = 50;
 
 /// What is seen of one program's memory.
 #[derive(Debug)]
@@ -43,14 +37,11 @@ pub(super) struct Control {
     budget: Budget,
     sampler: Sampler,
     clock: ClockId,
-    /// What a hit of a watchpoint costs by itself, in nanoseconds.
+    /// What a hit of a watchpoint that moves costs, in nanoseconds. What is named costs as much with `--accesses sync`,
+    /// and is no overhead.
     hit: u64,
-    /// How long processors had worked for the process, and what hits there had been, at the latest tick.
-    latest: (u64, u64),
-    /// How long they had worked when this began.
+    /// How long processors had worked for the process when this began.
     began: u64,
-    /// What hits have cost so far.
-    spent: u64,
     /// What groups of other programs with the same numbers had cost before.
     costs_before: Vec<u64>,
     plan: u32,
@@ -72,27 +63,13 @@ impl Control {
             Level::Watch => Budget::to_learn(accesses.overhead),
             Level::Auto => Budget::new(accesses.overhead),
         };
-        let hits = kernel.hits().unwrap_or(0);
         let clock = clock_getcpuclockid(Pid::from_raw(pid.cast_signed())).ok()?;
         let sampler = threads.map_or_else(Sampler::without, |list| Sampler::new(kernel, list));
         let costs_before = kernel.touch_costs();
         let tried = perf::hit_cost().and_then(|cost| u64::try_from(cost.as_nanos()).ok());
         let hit = tried.map_or(HIT, |cost| cost + RECORD);
         let (began, detached) = (worked(clock)?, BTreeMap::new());
-        let latest = (began, hits);
-        let spent = 0;
-        Some(Self {
-            budget,
-            sampler,
-            clock,
-            hit,
-            latest,
-            began,
-            spent,
-            costs_before,
-            plan,
-            detached,
-        })
+        Some(Self { budget, sampler, clock, hit, began, costs_before, plan, detached })
     }
 
     /// Attaches and detaches what is to be by now.
@@ -107,18 +84,10 @@ impl Control {
     ) -> Result<(), KernelError> {
         // A process that has ended has no clock, and needs no control.
         let Some(worked) = worked(self.clock) else { return Ok(()) };
-        let hits = if self.sampler.has_any() { kernel.hits().unwrap_or(0) } else { 0 };
-        let (before, hits_before) = std::mem::replace(&mut self.latest, (worked, hits));
-        let (latest, new) = (worked.saturating_sub(before), hits.saturating_sub(hits_before));
-        // Where there are many, all the time may be theirs: what else it was taken by cannot be told.
-        let hit = match latest.checked_div(new) {
-            Some(each) if new >= MANY_HITS && each < MAX_HIT => each.max(self.hit),
-            _ => self.hit,
-        };
-        self.spent += new * hit;
         let worked = worked.saturating_sub(self.began);
+        let spent = self.sampler.hits(kernel) * self.hit;
         let Change { detach, attach, is_over } =
-            self.budget.change(worked, &self.costs(kernel), self.spent);
+            self.budget.change(worked, &self.costs(kernel), spent);
         self.sampler.tick(kernel, source, is_over);
         if !detach.is_empty() {
             for point in kernel.detach_touches(self.plan, &detach) {

@@ -173,6 +173,7 @@ impl Image {
         image.notes.append(&mut watches.notes);
         image.summary.watchpoints = Some(watches.ranges.len() as u64);
         if !watches.ranges.is_empty() && !perf::breakpoints_work() {
+            watches.ranges.iter_mut().for_each(|range| range.from_start = false);
             image.notes.push(
                 "hardware watchpoints do not fire on this machine: no access was seen".to_owned(),
             );

@@ -49,6 +49,13 @@ pub(super) fn not_seen(
             omissions.lock_accesses
         ));
     }
+    if omissions.masked_accesses > 0 {
+        notes.push(format!(
+            "{} hits of watchpoints do not count: a mask decides what those instructions access, and it may be \
+             something beside what is watched",
+            omissions.masked_accesses
+        ));
+    }
     if omissions.freed_accesses > 0 {
         notes.push(format!(
             "{} accesses to memory that was given back do not count: they are the allocator's, or come after a free",

@@ -69,9 +69,9 @@ impl Sampler {
         Self { slots: Vec::new(), watched: BTreeMap::new(), started: Instant::now() }
     }
 
-    /// Whether there are watchpoints to move.
-    pub(super) fn has_any(&self) -> bool {
-        !self.slots.is_empty()
+    /// How often they were hit so far.
+    pub(super) fn hits(&self, kernel: &Kernel) -> u64 {
+        (0..self.slots.len()).map(|number| kernel.sample_hits(number)).sum()
     }
 
     /// Moves watchpoints on. With `costly`, those that are hit rest.
@@ -85,28 +85,37 @@ impl Sampler {
                 }
             }
         }
-        let candidates = source.sharing.candidates();
-        let waiting = self.waiting(&candidates, now);
-        let mut waiting = waiting.into_iter();
+        // Somebody may have named what is there by now.
         for number in 0..self.slots.len() {
-            if let Some(slot) = self.slots[number] {
-                let stayed = now - slot.since;
-                let hits = kernel.sample_hits(number) - slot.before;
-                let meets = source.sharing.is_shared(slot.address) && hits > 0;
-                let is_due = stayed >= if meets { LONG } else { SHORT };
-                let is_hot = costly && hits > 0;
-                if !(is_hot || is_due && waiting.len() > 0) {
+            let length = |slot: Slot| self.watched.get(&slot.address).map_or(1, |of| of.length);
+            if self.slots[number].is_some_and(|slot| source.is_named(slot.address, length(slot))) {
+                self.lift(number, kernel, now);
+            }
+        }
+        if costly {
+            for number in 0..self.slots.len() {
+                let Some(slot) = self.slots[number] else { continue };
+                if kernel.sample_hits(number) == slot.before {
                     continue;
                 }
                 self.lift(number, kernel, now);
-                if is_hot && let Some(watched) = self.watched.get_mut(&slot.address) {
+                if let Some(watched) = self.watched.get_mut(&slot.address) {
                     watched.rests_until = Some(now + REST);
                 }
             }
-            if costly {
-                continue;
-            }
-            let Some((address, length)) = waiting.next() else { continue };
+            return;
+        }
+        let mut due: Vec<usize> = (0..self.slots.len())
+            .filter(|&number| self.is_due(number, kernel, source, now))
+            .collect();
+        if due.is_empty() {
+            return;
+        }
+        // Those that are nowhere come first.
+        due.sort_by_key(|&number| self.slots[number].is_some());
+        let next = self.next(due.len(), source, now);
+        for (number, (address, length)) in due.into_iter().zip(next) {
+            self.lift(number, kernel, now);
             source.add_sample(address, length);
             if kernel.sample(number, Some((address, length))).is_ok() {
                 let before = kernel.sample_hits(number);
@@ -121,24 +130,40 @@ impl Sampler {
         }
     }
 
-    /// What may be watched next, the best first.
-    fn waiting(
-        &self,
-        candidates: &BTreeMap<(bool, u64), crate::live::sharing::Word>,
-        now: Instant,
-    ) -> Vec<(u64, u64)> {
-        let mut waiting: Vec<(bool, Duration, u64, u64)> = candidates
-            .iter()
-            .filter_map(|(&(is_private, word), of)| {
+    /// Whether a watchpoint may go on to another place, should one wait.
+    fn is_due(&self, number: usize, kernel: &Kernel, source: &Source, now: Instant) -> bool {
+        let Some(slot) = self.slots[number] else { return true };
+        let stayed = now - slot.since;
+        if stayed < SHORT {
+            return false;
+        }
+        let meets =
+            || source.sharing.is_shared(slot.address) && kernel.sample_hits(number) > slot.before;
+        stayed >= LONG || !meets()
+    }
+
+    /// What is to be watched next, so many at most, the best first: addresses and lengths.
+    fn next(&self, most: usize, source: &Source, now: Instant) -> Vec<(u64, u64)> {
+        let mut waiting: Vec<(bool, Duration, u64, u64)> = source
+            .sharing
+            .candidates()
+            .filter_map(|(word, of)| {
                 let (offset, length) = of.part();
                 let address = word + offset;
+                if source.is_named(address, length) {
+                    return None;
+                }
                 let known = self.watched.get(&address);
                 let rests = known.and_then(|known| known.rests_until).is_some_and(|end| end > now);
                 let is_on = self.slots.iter().flatten().any(|slot| slot.address == address);
                 let time = known.map_or(Duration::ZERO, |known| known.time);
-                (!rests && !is_on).then_some((is_private, time, address, length))
+                (!rests && !is_on).then_some((!of.is_shared, time, address, length))
             })
             .collect();
+        if waiting.len() > most {
+            waiting.select_nth_unstable(most);
+            waiting.truncate(most);
+        }
         waiting.sort_unstable();
         waiting.into_iter().map(|(_, _, address, length)| (address, length)).collect()
     }

@@ -117,7 +117,13 @@ impl Watches {
                 Some(known) => known.length = known.length.max(length),
                 None => {
                     let label = label.to_owned();
-                    self.ranges.push(WatchedRange { address, length, label, is_sample: false });
+                    self.ranges.push(WatchedRange {
+                        address,
+                        length,
+                        label,
+                        is_sample: false,
+                        from_start: true,
+                    });
                 }
             }
         }
@@ -239,6 +245,7 @@ pub fn watch_late(
             length,
             label: label.to_owned(),
             is_sample: false,
+            from_start: false,
         });
         if let Err(error) = kernel.watch_later(address.0, length) {
             return Some(format!(

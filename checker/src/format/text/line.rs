@@ -252,7 +252,8 @@ impl Lines {
                 let (from, to) = object.split_at(memchr::memchr(b',', object)?);
                 Some((from, &to[1..]))
             });
-            let Some((from, to)) = names else {
+            let Some((from, to)) = names.filter(|(from, to)| !from.is_empty() && !to.is_empty())
+            else {
                 return Err(LineError::NotTwoObjects { op: name() }.into());
             };
             let from = VarId(self.named(Space::Variable, Field::Object, from)?);

@@ -137,6 +137,14 @@ impl Blocks {
         }
     }
 
+    /// This range of memory is an allocator's.
+    pub(super) fn give_back(&mut self, block: Block) {
+        self.stacks.cut_out(&block.range(), false);
+        self.allocated.cut_out(&block.range(), false);
+        self.freed.cut_out(&block.range(), true);
+        self.freed.0.insert(block.address, block);
+    }
+
     /// Whether an address is in a block that was given back.
     pub(super) fn is_freed(&self, address: u64) -> bool {
         self.freed.around(address).is_some()

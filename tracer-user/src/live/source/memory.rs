@@ -55,8 +55,18 @@ impl Source {
             }
             let known = (size > 0).then_some(size);
             let Self { memory, events, .. } = self;
-            let range =
-                memory.freed(call.object, known, &mut passed_on(events, thread, location, sink));
+            let mut sink_of = passed_on(events, thread, location, sink);
+            let range = match known {
+                Some(size) if !role.is_mapping() => {
+                    let origin = Origin::Allocated(location);
+                    let born = Birth { event: self.events, epoch: call.header.epoch };
+                    let block = Block { address: call.object, size, thread, origin, born };
+                    memory.given_back(block, &mut sink_of);
+                    Some(block.range())
+                }
+                _ => memory.freed(call.object, known, &mut sink_of),
+            };
+            drop(sink_of);
             if let Some(range) = range {
                 self.memory_calls.freed += 1;
                 self.forget_objects(thread, location, &range, sink);

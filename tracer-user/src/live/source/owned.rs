@@ -71,7 +71,7 @@ impl Source {
         let Some(thread) = self.thread_in(owner, epoch) else { return };
         let address = word + u64::from(bytes.trailing_zeros());
         let size = u64::from(bytes.count_ones());
-        if self.syncs.is_at(address) || self.is_named(address, size) {
+        if self.syncs.is_at(address) || self.is_seen_by_watchpoints(address, size) {
             return;
         }
         let mut since = 0;

@@ -1,6 +1,6 @@
 //! What instructions touch that are probed, and which addresses watchpoints are moved to. What both see counts once.
 
-use checker::event::{Op, VarId};
+use checker::event::{Op, ThreadId, VarId};
 use tracer_ebpf::{PairRecord, Touch};
 
 use super::{Item, Source, WatchedRange};
@@ -27,7 +27,11 @@ impl Source {
             return;
         }
         // What the user has named is seen by its watchpoint, in its order and with its value.
-        if self.is_named(address, bytes) {
+        if self.is_left_to_watchpoints(thread, place.instruction.0, address, bytes) {
+            return;
+        }
+        let of_code = (place.group, place.instruction.0);
+        if !self.told.by_probe(thread, of_code, (address, bytes)) {
             return;
         }
         let mut frames = record.call.frames;
@@ -57,26 +61,57 @@ impl Source {
     /// Whether the user or the program has named anything to be watched.
     #[must_use]
     pub fn has_named_watches(&self) -> bool {
-        self.watches.iter().any(|watch| !watch.is_sample)
+        !self.named_watches.is_empty()
     }
 
-    /// Whether the user or the program has named some of these bytes to be watched, and the watchpoint is seen to work:
-    /// one that is set while the program runs takes a moment.
-    pub(super) fn is_named(&self, address: u64, bytes: u64) -> bool {
+    /// Whether the watchpoint of a named range tells an access that a probe has seen. One that is set while the program
+    /// runs takes a moment: until it is seen to work the probe tells, and the hit that may still come does not.
+    fn is_left_to_watchpoints(
+        &mut self,
+        thread: ThreadId,
+        instruction: u64,
+        address: u64,
+        bytes: u64,
+    ) -> bool {
+        if self.named_watches.is_empty() {
+            return false;
+        }
+        if self.is_seen_by_watchpoints(address, bytes) {
+            return true;
+        }
+        let named: Vec<usize> = self.named_at(address, bytes).collect();
+        self.told_early.extend(named.into_iter().map(|index| (thread, instruction, index)));
+        false
+    }
+
+    /// Whether some of these bytes are named, and the watchpoint is seen to work.
+    pub(super) fn is_seen_by_watchpoints(&self, address: u64, bytes: u64) -> bool {
+        self.named_at(address, bytes)
+            .any(|index| self.watches[index].from_start || self.last_values[index].is_some())
+    }
+
+    /// Whether the user or the program has named some of these bytes to be watched.
+    #[must_use]
+    pub fn is_named(&self, address: u64, bytes: u64) -> bool {
+        self.named_at(address, bytes).next().is_some()
+    }
+
+    /// The ranges with some of these bytes that the user or the program has named, by their indices.
+    fn named_at(&self, address: u64, bytes: u64) -> impl Iterator<Item = usize> {
         let end = address.saturating_add(bytes);
-        self.watches.iter().enumerate().any(|(index, watch)| {
+        self.named_watches.iter().copied().filter(move |&index| {
+            let watch = &self.watches[index];
             let start = watch.address.0;
-            !watch.is_sample
-                && self.last_values[index].is_some()
-                && start < end
-                && address < start + watch.length
+            start < end
+                && address < start.saturating_add(watch.length)
                 && !self.unloaded_watches.contains(&index)
         })
     }
 
     /// A watchpoint is moved to a range that nobody has named.
     pub fn add_sample(&mut self, address: u64, length: u64) {
-        let known = self.watches.iter().position(|watch| watch.address.0 == address);
+        let is_known = |watch: &WatchedRange| watch.is_sample && watch.address.0 == address;
+        let known = self.watches.iter().position(is_known);
         if let Some(known) = known {
             self.watches[known].length = length;
             self.last_values[known] = None;
@@ -84,7 +119,8 @@ impl Source {
             return;
         }
         let (address, label) = (ProcessAddr(address), String::new());
-        self.add_watch(WatchedRange { address, length, label, is_sample: true });
+        let range = WatchedRange { address, length, label, is_sample: true, from_start: false };
+        self.add_watch(range);
     }
 
     /// Addresses that watchpoints are on or were, and that were given back since the last call.
@@ -96,15 +132,15 @@ impl Source {
     /// The probes of a group were attached or detached.
     pub fn set_attached(&mut self, group: usize, is_attached: bool) {
         if is_attached {
-            self.detached.remove(&group);
+            self.told.attached(group);
         } else {
-            self.detached.insert(group);
+            self.told.detached(group, self.threads.len());
         }
     }
 
-    /// Whether an instruction is seen by a probe of its own.
-    pub(super) fn is_probed(&self, instruction: u64) -> bool {
+    /// Whether the hit of a watchpoint that moves tells what no probe tells.
+    pub(super) fn hit_counts(&mut self, thread: ThreadId, instruction: u64, address: u64) -> bool {
         let group = self.probed_code.get(&instruction);
-        group.is_some_and(|group| !self.detached.contains(group))
+        group.is_none_or(|&group| self.told.by_hit(thread, (group, instruction), address))
     }
 }

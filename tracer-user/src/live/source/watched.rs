@@ -16,7 +16,8 @@ impl Source {
     /// A watched range was accessed.
     pub(super) fn access(&mut self, record: &AccessRecord, sink: &mut impl FnMut(Item)) {
         self.hits += 1;
-        let Some(index) = self.watch_at(ProcessAddr(record.address)) else {
+        let is_sample = record.header.detail != 0;
+        let Some(index) = self.range_at(ProcessAddr(record.address), is_sample) else {
             self.omissions.foreign_records += 1;
             return;
         };
@@ -34,6 +35,10 @@ impl Source {
             self.omissions.lock_accesses += 1;
             return;
         }
+        if decoded.is_some_and(|access| access.is_masked) {
+            self.omissions.masked_accesses += u64::from(!is_sample);
+            return;
+        }
         let mut frames = record.frames;
         let kind = match decoded {
             Some(access) => {
@@ -45,16 +50,20 @@ impl Source {
                 AccessKind::Read
             }
         };
-        if self.watches[index].is_sample {
-            // A probe beside the instruction sees it too, or it may be to a part of the range only.
+        if is_sample {
+            // A probe beside the instruction sees it too, or another watchpoint does that is there by name, or it may be to
+            // a part of the range only.
             let is_whole = |access: access::Access| access.bytes >= length;
-            if self.is_probed(frames[0]) || !decoded.is_some_and(is_whole) {
+            if self.is_named(record.address, length)
+                || !decoded.is_some_and(is_whole)
+                || !self.hit_counts(thread, frames[0], record.address)
+            {
                 return;
             }
             self.sharing.touched(thread, record.address, length, kind.writes());
         }
         // As a read it conflicts with what overwrites it, and with no other addition. What is named is told as it is.
-        let adds = self.watches[index].is_sample && decoded.is_some_and(|access| access.adds);
+        let adds = is_sample && decoded.is_some_and(|access| access.adds);
         let kind = if adds { AccessKind::Read } else { kind };
         let location = self.locations.stack(Location::Access(frames), &mut self.symbolizer);
         self.touch_watched(thread, index, sink);
@@ -66,10 +75,13 @@ impl Source {
         let after = record.value & mask;
         let written = kind.writes();
         // The kernel side reads the values of named ranges alone.
-        let value = (!self.watches[index].is_sample).then(|| {
+        let value = (!is_sample).then(|| {
             let before = self.last_values[index].replace(after);
             ObservedValue { before, after, length, written }
         });
+        if self.told_early.remove(&(thread, frames[0], index)) {
+            return;
+        }
         match kind {
             AccessKind::Read => {
                 self.emit_access(thread, Op::Read, location, value, sink);
@@ -113,16 +125,26 @@ impl Source {
 
     /// Adds a range whose address became known while the process runs.
     pub fn add_watch(&mut self, range: WatchedRange) {
+        if !range.is_sample {
+            self.named_watches.push(self.watches.len());
+        }
         self.watches.push(range);
         self.last_values.push(None);
     }
 
-    /// The watched range that starts at an address, as an index.
+    /// The range that starts at an address and that the user or the program has named, as an index.
     #[must_use]
     pub fn watch_at(&self, address: ProcessAddr) -> Option<usize> {
+        self.range_at(address, false)
+    }
+
+    /// The range that starts at an address, of those that are named or of the others.
+    fn range_at(&self, address: ProcessAddr, is_sample: bool) -> Option<usize> {
         let mut watches = self.watches.iter().enumerate();
         let found = watches.find(|(index, range)| {
-            range.address == address && !self.unloaded_watches.contains(index)
+            range.is_sample == is_sample
+                && range.address == address
+                && !self.unloaded_watches.contains(index)
         });
         found.map(|(index, _)| index)
     }

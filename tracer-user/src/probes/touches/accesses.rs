@@ -102,6 +102,21 @@ pub fn accesses(info: &mut InstructionInfoFactory, instruction: &Instruction) ->
         .collect()
 }
 
+/// Whether a mask in a register decides which parts of its operand an instruction accesses.
+pub fn is_masked(instruction: &Instruction) -> bool {
+    instruction.has_op_mask()
+        || matches!(
+            instruction.mnemonic(),
+            Mnemonic::Vmaskmovps
+                | Mnemonic::Vmaskmovpd
+                | Mnemonic::Vpmaskmovd
+                | Mnemonic::Vpmaskmovq
+                | Mnemonic::Maskmovq
+                | Mnemonic::Maskmovdqu
+                | Mnemonic::Vmaskmovdqu
+        )
+}
+
 fn access(instruction: &Instruction, memory: &UsedMemory, mut flags: u8) -> Access {
     if matches!(instruction.segment_prefix(), Register::FS | Register::GS)
         && matches!(memory.segment(), Register::FS | Register::GS)
@@ -116,17 +131,6 @@ fn access(instruction: &Instruction, memory: &UsedMemory, mut flags: u8) -> Acce
     {
         return Access::Stack;
     }
-    let is_masked = instruction.has_op_mask()
-        || matches!(
-            instruction.mnemonic(),
-            Mnemonic::Vmaskmovps
-                | Mnemonic::Vmaskmovpd
-                | Mnemonic::Vpmaskmovd
-                | Mnemonic::Vpmaskmovq
-                | Mnemonic::Maskmovq
-                | Mnemonic::Maskmovdqu
-                | Mnemonic::Vmaskmovdqu
-        );
     // The number in the register counts from the operand on, and reaches beyond it.
     let selects_bit = matches!(
         instruction.mnemonic(),
@@ -150,7 +154,7 @@ fn access(instruction: &Instruction, memory: &UsedMemory, mut flags: u8) -> Acce
     );
     let reason = if instruction.is_vsib() {
         Some(Reason::Gather)
-    } else if is_masked {
+    } else if is_masked(instruction) {
         Some(Reason::Masked)
     } else if selects_bit || (repeated && ends_early) {
         Some(Reason::DataDependent)

@@ -19,7 +19,8 @@ const CHEAP: TouchOptions<'_> =
 const ANY: TouchOptions<'_> = TouchOptions { single_step: true, ..CHEAP };
 
 fn plan(code: &[u8], options: TouchOptions<'_>) -> (Vec<TouchPoint>, Coverage) {
-    touch_points(&[Part { start: START, code }], &|_| false, options)
+    let touches = touch_points(&[Part { start: START, code }], &|_| false, options);
+    (touches.points, touches.coverage)
 }
 
 /// An access in short: the offset of the point, that of the instruction, and what is done.
@@ -189,7 +190,7 @@ fn other_probes_are_neither_used_nor_crossed() {
     let code = [0x8b, 7, 0x90, 0x8b, 6, 0x90, 0x75, 0, 0xc3];
     let part = Part { start: START, code: &code };
     let taken = |place: u64| move |at: u64| at == START + place;
-    let planned = |place: u64| short(&touch_points(&[part], &taken(place), CHEAP).0);
+    let planned = |place: u64| short(&touch_points(&[part], &taken(place), CHEAP).points);
     let (first, second) = (at(R, 4, RDI, 0), at(R, 4, RSI, 0));
     assert_eq!(planned(0x100), [(6, 0, first), (6, 3, second)]);
     assert_eq!(planned(6), [(5, 0, first), (5, 3, second)]);
@@ -291,9 +292,12 @@ fn static_addresses_are_of_the_file() {
     let (points, coverage) = plan(&code, TouchOptions { is_constant: &|_| true, ..CHEAP });
     assert_eq!(short(&points), [(18, 13, write)], "what is written is no constant");
     assert_eq!((coverage.constant, coverage.accesses()), (1, 1));
-    let parts = [Part { start: START, code: &code }];
+    let globals =
+        |options| touch_points(&[Part { start: START, code: &code }], &|_| false, options).globals;
     let global = |address, is_written| Global { address, size: 4, is_written };
-    assert_eq!(globals(&parts, &|_| None), [global(0x1106, false), global(0x1215, true)]);
+    assert_eq!(globals(CHEAP), [global(0x1106, false), global(0x1215, true)]);
+    let first = TouchOptions { is_constant: &|address| address == 0x1106, ..CHEAP };
+    assert_eq!(globals(first), [global(0x1215, true)]);
     // mov eax,[0x404040]; jne +0; ret
     let absolute = [0x8b, 4, 0x25, 0x40, 0x40, 0x40, 0, 0x75, 0, 0xc3];
     let (points, _) = plan(&absolute, CHEAP);

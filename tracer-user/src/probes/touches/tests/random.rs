@@ -436,7 +436,7 @@ fn what_is_planned_is_what_happens() {
             machine.step(instruction);
         }
         let options = TouchOptions { single_step: seed % 2 == 0, ..CHEAP };
-        let (points, coverage) =
+        let Touches { points, coverage, .. } =
             touch_points(&[Part { start: START, code: &code }], &|_| false, options);
         totals.add(&coverage);
         let mut reported = Vec::new();

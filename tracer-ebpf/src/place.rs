@@ -1,0 +1,21 @@
+//! Where a call that has not returned was made: what its return is found by.
+
+use crate::emit::process;
+
+/// The place of a call.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Place {
+    /// The stack pointer at its entry: unique among all threads of a process.
+    sp: u64,
+    /// The process: a child has the stacks of its parent.
+    process: u64,
+}
+
+impl Place {
+    /// That of the current process with this stack pointer at its entry.
+    #[inline(always)]
+    pub fn here(sp: u64) -> Self {
+        Self { sp, process: u64::from(process()) }
+    }
+}
