@@ -125,6 +125,9 @@ pub struct CaptureArgs {
     pub accesses: AccessesArg,
 
     /// With `--accesses auto`: how much slower than with `sync` the program may become, in percent.
+    ///
+    /// What is bounded is the time that processors work for seeing accesses, in the program and in avtrace, as a share of
+    /// what they work for the program with `sync`.
     #[arg(long, value_name = "PERCENT", default_value_t = 100, value_parser = percent, allow_hyphen_values = true)]
     pub overhead: u32,
 

@@ -2,6 +2,7 @@
 //! decided in `probes`, what records mean in `source`.
 
 pub mod btf;
+mod leaving;
 pub mod object;
 mod processes;
 mod touches;
@@ -29,6 +30,7 @@ use aya::{
 use aya_log::EbpfLogger;
 use tracer_ebpf::{CLASSES, Class, Cookie, Target, Touch, symbols};
 
+pub use self::leaving::Leaving;
 use crate::sys::{bpf, perf};
 
 /// Why the kernel side does not work. Each says what to do about it.
@@ -482,8 +484,13 @@ impl Kernel {
         program.attach(at, &point.file, UProbeScope::AllProcesses).map_err(io::Error::other)
     }
 
-    /// Detaches the touches of a plan that are of one of these groups; returns them, to be attached again.
-    pub fn detach_touches(&mut self, plan: u32, groups: &BTreeSet<u16>) -> Vec<ProbePoint> {
+    /// Begins to detach the touches of a plan that are of one of these groups; returns them, to be attached again once
+    /// these are gone.
+    pub fn detach_touches(
+        &mut self,
+        plan: u32,
+        groups: &BTreeSet<u16>,
+    ) -> (Vec<ProbePoint>, Leaving) {
         let is_one = |group: Option<u16>| group.is_some_and(|group| groups.contains(&group));
         let goes = |probe: &mut Attached| probe.plan == plan && is_one(probe.group);
         let holds: Vec<Hold> = self.probes.extract_if(.., goes).map(|probe| probe.hold).collect();
@@ -491,8 +498,8 @@ impl Kernel {
             *other == plan && is_one(point.touch.map(|touch| touch.group))
         };
         let points = self.points.extract_if(.., goes).map(|(_, point)| point).collect();
-        self.let_go(holds);
-        points
+        let links = self.let_go_single(holds);
+        (points, Leaving::of(links))
     }
 
     /// Detaches a plan's probes in files for which `gone` holds.
@@ -507,6 +514,11 @@ impl Kernel {
     }
 
     fn let_go(&mut self, holds: Vec<Hold>) {
+        drop(Leaving::of(self.let_go_single(holds)));
+    }
+
+    /// Detaches what aya keeps; returns the others.
+    fn let_go_single(&mut self, holds: Vec<Hold>) -> Vec<OwnedFd> {
         let mut links = Vec::new();
         for hold in holds {
             match hold {
@@ -518,13 +530,13 @@ impl Kernel {
                 }
             }
         }
-        drop_side_by_side(links);
+        links
     }
 
     /// The traced process has a program again that starts with a main thread; its watchpoints are gone.
     pub fn start_anew(&mut self) {
         self.is_anchored = false;
-        drop_side_by_side(std::mem::take(&mut self.links));
+        drop(Leaving::of(std::mem::take(&mut self.links)));
         self.watchpoints.clear();
         self.spare.clear();
         self.samples.clear();
@@ -709,7 +721,7 @@ impl Kernel {
         });
         thread::scope(|scope| {
             scope.spawn(move || drop((ebpf, multi)));
-            drop_side_by_side(links.into_iter().chain(probes).collect());
+            drop(Leaving::of(links.into_iter().chain(probes).collect()));
         });
         drop((watchpoints, spare, samples));
     }
@@ -722,21 +734,6 @@ impl Kernel {
     pub fn log_to<L: log::Log>(&mut self, logger: L) -> Result<EbpfLogger<L>, KernelError> {
         EbpfLogger::init_with_logger(&mut self.ebpf, logger).map_err(|error| refused(&error))
     }
-}
-
-/// Closes descriptors. The kernel waits for a grace period at each link, and for all that wait at once together.
-fn drop_side_by_side(mut descriptors: Vec<OwnedFd>) {
-    /// Threads at once at most.
-    const SIDE_BY_SIDE: usize = 64;
-    thread::scope(|scope| {
-        let share = descriptors.len().div_ceil(SIDE_BY_SIDE).max(1);
-        while !descriptors.is_empty() {
-            let rest = descriptors.split_off(share.min(descriptors.len()));
-            let share = std::mem::replace(&mut descriptors, rest);
-            // Without a thread they are closed here, one after the other.
-            let _ = thread::Builder::new().spawn_scoped(scope, move || drop(share));
-        }
-    });
 }
 
 /// The running kernel's release: major and minor.

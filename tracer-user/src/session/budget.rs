@@ -1,5 +1,9 @@
 //! What seeing memory accesses may cost: groups of probes are detached when they have cost more than is allowed, the most
 //! costly first, and attached again when there is room. What a hit costs is known from measurements, not measured here.
+//!
+//! All of it is processors' time: how long a program takes by the clock depends on what else runs there. Spent is what the
+//! program has worked for seeing memory, and what avtrace has for what came of that. Allowed is a share of what else the
+//! program has worked, for itself and for what `--accesses sync` sees.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -39,6 +43,37 @@ struct Group {
     unseen: Duration,
 }
 
+/// What has been spent besides what groups of probes have cost, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Others {
+    /// Of the program's time: hits of watchpoints, calls of allocators.
+    pub(super) inside: u64,
+    /// Of avtrace's.
+    pub(super) beside: u64,
+}
+
+/// How long avtrace itself works, to tell the records' share of that. The time of those that are of memory cannot be
+/// told from that of others; they count alike.
+#[derive(Debug, Default)]
+pub(super) struct Own {
+    worked: u64,
+    records: u64,
+}
+
+impl Own {
+    /// avtrace has worked for so long since it began, and had so many records.
+    pub(super) fn note(&mut self, worked: u64, records: u64) {
+        (self.worked, self.records) = (worked, records);
+    }
+
+    /// What so many of the records have taken.
+    pub(super) fn of_records(&self, some: u64) -> u64 {
+        let share = u128::from(self.worked) * u128::from(some.min(self.records));
+        // Not more than all.
+        share.checked_div(self.records.into()).map_or(0, |share| share as u64)
+    }
+}
+
 /// What is to be done.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Change {
@@ -68,8 +103,8 @@ impl Budget {
     }
 
     /// Decides by the time that processors have worked for the program, what of that each group has cost so far, and what
-    /// else has. To take costs for twice too small is as bad as never to look at them.
-    pub(super) fn change(&mut self, worked: u64, costs: &[u64], others: u64) -> Change {
+    /// else was spent. To take costs for twice too small is as bad as never to look at them.
+    pub(super) fn change(&mut self, worked: u64, costs: &[u64], others: Others) -> Change {
         let now = Instant::now();
         self.costs.resize(costs.len(), 0);
         for (number, (&cost, before)) in costs.iter().zip(&mut self.costs).enumerate() {
@@ -84,8 +119,9 @@ impl Budget {
                 group.latest = latest;
             }
         }
-        let spent = costs.iter().sum::<u64>() + others;
-        let allowed = START + worked / (100 + self.percent) * self.percent;
+        let inside = costs.iter().sum::<u64>() + others.inside;
+        let spent = inside + others.beside;
+        let allowed = START + worked.saturating_sub(inside) / 100 * self.percent;
         let mut change = Change { is_over: spent > allowed, ..Change::default() };
         if change.is_over {
             let attached = self.groups.iter().filter(|(_, group)| group.detached.is_none());
@@ -144,17 +180,19 @@ mod tests {
     use super::*;
 
     const SECOND: u64 = 1_000_000_000;
+    const NOTHING: Others = Others { inside: 0, beside: 0 };
 
     #[test]
     fn the_most_costly_group_goes_first_and_comes_back_when_there_is_room() {
         let mut budget = Budget::new(100);
-        assert_eq!(budget.change(SECOND, &[SECOND / 10, SECOND / 10], 0), Change::default());
-        let change = budget.change(2 * SECOND, &[SECOND, SECOND / 10 + 1], SECOND / 2);
+        assert_eq!(budget.change(SECOND, &[SECOND / 10, SECOND / 10], NOTHING), Change::default());
+        let half = Others { inside: SECOND / 2, beside: 0 };
+        let change = budget.change(2 * SECOND, &[SECOND, SECOND / 10 + 1], half);
         assert_eq!(change.detach, BTreeSet::from([0]), "1.6 s of 2 s were spent");
         assert_eq!(change.attach, BTreeSet::new());
-        let change = budget.change(3 * SECOND, &[SECOND, SECOND / 10 + 1], SECOND / 2);
+        let change = budget.change(3 * SECOND, &[SECOND, SECOND / 10 + 1], half);
         assert!(change.is_over && change.detach.is_empty(), "there is nothing more to gain");
-        let change = budget.change(10 * SECOND, &[SECOND, SECOND / 10 + 1], SECOND / 2);
+        let change = budget.change(10 * SECOND, &[SECOND, SECOND / 10 + 1], half);
         assert_eq!(change.attach, BTreeSet::from([0]));
         assert_eq!(budget.unseen().len(), 1);
     }
@@ -162,7 +200,45 @@ mod tests {
     #[test]
     fn what_costs_nothing_stays() {
         let mut budget = Budget::new(10);
-        let change = budget.change(SECOND, &[0, SECOND / 2, 0], 0);
+        let change = budget.change(SECOND, &[0, SECOND / 2, 0], NOTHING);
         assert_eq!(change.detach, BTreeSet::from([1]));
+    }
+
+    #[test]
+    fn the_bound_is_of_what_the_program_works_without_what_is_spent() {
+        for percent in [20, 100, 300] {
+            let spent = SECOND / 100 * u64::from(percent) + START;
+            let is_over = |spent| Budget::new(percent).change(SECOND + spent, &[spent], NOTHING);
+            assert!(!is_over(spent).is_over, "{percent}");
+            assert!(is_over(spent + 1000).is_over, "{percent}");
+        }
+    }
+
+    #[test]
+    fn what_avtrace_works_beside_the_program_is_spent() {
+        let beside = Others { inside: 0, beside: SECOND + START };
+        assert!(!Budget::new(100).change(SECOND, &[0], beside).is_over);
+        let beside = Others { inside: 0, beside: SECOND + START + 1 };
+        assert!(Budget::new(100).change(SECOND, &[0], beside).is_over);
+        // Of the program's time it takes nothing away.
+        let both = Others { inside: SECOND, beside: SECOND };
+        assert!(!Budget::new(100).change(3 * SECOND, &[0], both).is_over);
+        assert!(Budget::new(100).change(3 * SECOND, &[START + 2], both).is_over);
+    }
+
+    #[test]
+    fn what_costs_more_than_all_time_is_too_much() {
+        assert!(Budget::new(300).change(SECOND, &[2 * SECOND], NOTHING).is_over);
+    }
+
+    #[test]
+    fn records_have_their_share_of_what_avtrace_works() {
+        let mut own = Own::default();
+        assert_eq!(own.of_records(7), 0, "there were none");
+        own.note(10 * SECOND, 40);
+        assert_eq!(own.of_records(10), 10 * SECOND / 4);
+        assert_eq!(own.of_records(41), 10 * SECOND, "no more than all");
+        own.note(u64::MAX, u64::MAX);
+        assert_eq!(own.of_records(3), 3);
     }
 }

@@ -1,25 +1,30 @@
 //! How memory accesses are seen while a program runs: which probes are attached, and which addresses are watched, so
 //! that it costs no more than it may.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use nix::{
     time::{ClockId, clock_getcpuclockid},
     unistd::Pid,
 };
 
+use tracer_ebpf::Kind;
+
 use super::{
-    budget::{Budget, Change},
+    budget::{Budget, Change, Others, Own},
     sampler::{Sampler, Share},
 };
 use crate::{
-    kernel::{Kernel, KernelError, ProbePoint},
+    kernel::{Kernel, KernelError, Leaving, ProbePoint},
     live::source::Source,
     probes::{
         accesses::{Accesses, Level},
         plan::TouchGroup,
     },
-    sys::perf,
+    sys::{perf, records::Record},
 };
 
 /// How often it is looked at what there is to do.
@@ -47,6 +52,52 @@ pub(super) struct Control {
     plan: u32,
     /// Probes that are detached, by their groups.
     detached: BTreeMap<u16, Vec<ProbePoint>>,
+    /// Groups that are being detached.
+    leaving: Vec<(BTreeSet<u16>, Leaving)>,
+}
+
+/// Records of what is seen of memory.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct MemoryRecords {
+    accesses: u64,
+    /// What allocators have given out.
+    given: u64,
+    /// What they have taken back.
+    taken: u64,
+}
+
+impl MemoryRecords {
+    /// Counts a record, if it is one.
+    pub(super) const fn count(&mut self, record: &Record) {
+        match record {
+            Record::Access(_) | Record::Pair(Kind::Touch, _) => self.accesses += 1,
+            Record::Pair(Kind::Alloc, _) => self.given += 1,
+            Record::Pair(Kind::Free, _) => self.taken += 1,
+            _ => {}
+        }
+    }
+
+    /// Calls of allocators are seen anyway, for the sake of what is named.
+    pub(super) const fn calls_are_free(&mut self) {
+        (self.given, self.taken) = (0, 0);
+    }
+
+    /// What they have cost.
+    fn costs(self, own: &Own) -> Others {
+        /// What a call costs the program, in nanoseconds: two probes and a record.
+        const GIVEN: u64 = 2700;
+        /// One of each.
+        const TAKEN: u64 = 1900;
+        Others {
+            inside: self.given * GIVEN + self.taken * TAKEN,
+            beside: own.of_records(self.accesses + self.given + self.taken),
+        }
+    }
+}
+
+/// How long processors have worked for avtrace, in nanoseconds.
+pub(super) fn worked_here() -> u64 {
+    worked(ClockId::CLOCK_PROCESS_CPUTIME_ID).unwrap_or(0)
 }
 
 impl Control {
@@ -68,8 +119,8 @@ impl Control {
         let costs_before = kernel.touch_costs();
         let tried = perf::hit_cost().and_then(|cost| u64::try_from(cost.as_nanos()).ok());
         let hit = tried.map_or(HIT, |cost| cost + RECORD);
-        let (began, detached) = (worked(clock)?, BTreeMap::new());
-        Some(Self { budget, sampler, clock, hit, began, costs_before, plan, detached })
+        let (began, detached, leaving) = (worked(clock)?, BTreeMap::new(), Vec::new());
+        Some(Self { budget, sampler, clock, hit, began, costs_before, plan, detached, leaving })
     }
 
     /// Attaches and detaches what is to be by now.
@@ -81,28 +132,43 @@ impl Control {
         &mut self,
         kernel: &mut Kernel,
         source: &mut Source,
+        (records, own): (MemoryRecords, &Own),
     ) -> Result<(), KernelError> {
+        self.note_detached(source, Leaving::is_over);
         // A process that has ended has no clock, and needs no control.
         let Some(worked) = worked(self.clock) else { return Ok(()) };
         let worked = worked.saturating_sub(self.began);
-        let spent = self.sampler.hits(kernel) * self.hit;
+        let mut others = records.costs(own);
+        others.inside += self.sampler.hits(kernel) * self.hit;
         let Change { detach, attach, is_over } =
-            self.budget.change(worked, &self.costs(kernel), spent);
+            self.budget.change(worked, &self.costs(kernel), others);
         self.sampler.tick(kernel, source, is_over);
         if !detach.is_empty() {
-            for point in kernel.detach_touches(self.plan, &detach) {
+            let (points, leaving) = kernel.detach_touches(self.plan, &detach);
+            for point in points {
                 let group = point.touch.map_or(0, |touch| touch.group);
                 self.detached.entry(group).or_default().push(point);
             }
-            detach.iter().for_each(|&group| source.set_attached(group.into(), false));
+            self.leaving.push((detach, leaving));
         }
         for group in attach {
+            if self.leaving.iter().any(|(groups, _)| groups.contains(&group)) {
+                self.note_detached(source, |_| true);
+            }
             let points = self.detached.remove(&group).unwrap_or_default();
             // What was refused now was not when the program started: it is missed as what is detached.
             let _refused = kernel.attach_probes(self.plan, points)?;
             source.set_attached(group.into(), true);
         }
         Ok(())
+    }
+
+    /// Probes see accesses until they are gone: only then what watchpoints see of the same instructions counts.
+    fn note_detached(&mut self, source: &mut Source, is_over: impl Fn(&Leaving) -> bool) {
+        for (groups, leaving) in self.leaving.extract_if(.., |(_, leaving)| is_over(leaving)) {
+            drop(leaving);
+            groups.into_iter().for_each(|group| source.set_attached(group.into(), false));
+        }
     }
 
     /// What each group of this program has cost so far.
@@ -155,4 +221,30 @@ fn unseen(budget: &Budget, groups: &[TouchGroup]) -> Option<String> {
 /// watchpoints cost.
 fn worked(clock: ClockId) -> Option<u64> {
     Duration::from(clock.now().ok()?).as_nanos().try_into().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use tracer_ebpf::{Header, PairRecord, SyncRecord};
+
+    use super::*;
+
+    #[test]
+    fn calls_of_allocators_are_spent_and_so_is_reading_of_them() {
+        let header =
+            Header { kind: 0, detail: 0, tid: 1, site: 0, lost: 0, process: 1, plan: 0, epoch: 0 };
+        let call = SyncRecord { header, object: 0x1000, sp: 0, frames: [0; _] };
+        let record = |kind| Record::Pair(kind, PairRecord { call, second: 8 });
+        let mut records = MemoryRecords::default();
+        for kind in [Kind::Alloc, Kind::Free, Kind::Touch, Kind::Touch, Kind::Init] {
+            records.count(&record(kind));
+        }
+        let mut own = Own::default();
+        own.note(80_000, 8);
+        let costs = records.costs(&own);
+        assert_eq!(costs.beside, 40_000, "four of eight");
+        assert_eq!(costs.inside, 4600, "one of each call");
+        records.calls_are_free();
+        assert_eq!(records.costs(&own), Others { inside: 0, beside: 20_000 });
+    }
 }

@@ -17,7 +17,9 @@ use signal_hook::consts::SIGCONT;
 use tracer_ebpf::{Kind, PLANS, ThreadRecord};
 
 use super::{
-    RunOptions, control,
+    RunOptions,
+    budget::Own,
+    control,
     image::{End, Finished, Image, Who},
     privileges, program,
     progress::Progress,
@@ -93,15 +95,20 @@ impl Following {
     #[must_use]
     pub fn follow(mut self, batches: Batches) -> Self {
         let mut ticked = Instant::now();
+        let (mut own, began, mut count) = (Own::default(), control::worked_here(), 0);
         batches.for_each(control::TICK, |records| {
+            count += records.len() as u64;
             for record in records {
                 self.record(record);
             }
             let is_due = ticked.elapsed() >= control::TICK;
+            if is_due {
+                own.note(control::worked_here().saturating_sub(began), count);
+            }
             for image in &mut self.images {
                 image.flush(&mut self.kernel);
                 if is_due {
-                    image.keep_within_budget(&mut self.kernel);
+                    image.keep_within_budget(&mut self.kernel, &own);
                 }
             }
             if is_due {

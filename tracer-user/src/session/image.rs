@@ -13,8 +13,9 @@ use tracer_ebpf::{CLASSES, Class};
 
 use super::{
     RunError, RunOptions, breakpoints,
+    budget::Own,
     busiest::Busiest,
-    control::Control,
+    control::{Control, MemoryRecords},
     leaderless::follow_without_leader,
     linker,
     names::LiveNames,
@@ -104,6 +105,7 @@ pub struct Image {
     lost_before: [(Class, u64); CLASSES.len()],
     started: Instant,
     control: Option<Control>,
+    memory_records: MemoryRecords,
 }
 
 /// A program that is not traced any more; names are still to be looked up.
@@ -232,6 +234,7 @@ impl Image {
             lost_before: kernel.lost(),
             started: Instant::now(),
             control: None,
+            memory_records: MemoryRecords::default(),
             who,
         }
     }
@@ -415,6 +418,7 @@ impl Image {
 
     /// Takes a record of this process.
     pub fn record(&mut self, record: &Record) {
+        self.memory_records.count(record);
         let Self { source, items, .. } = self;
         source.record(record, &mut |item| items.push(item));
     }
@@ -460,9 +464,14 @@ impl Image {
     }
 
     /// Sees to it that what is seen of memory costs no more than it may.
-    pub fn keep_within_budget(&mut self, kernel: &mut Kernel) {
+    pub(super) fn keep_within_budget(&mut self, kernel: &mut Kernel, own: &Own) {
+        let mut records = self.memory_records;
+        if !self.options.watch.is_empty() {
+            records.calls_are_free();
+        }
+        let records = (records, own);
         if let Some(control) = &mut self.control
-            && let Err(error) = control.tick(kernel, &mut self.source)
+            && let Err(error) = control.tick(kernel, &mut self.source, records)
         {
             self.notes.push(format!("memory accesses were not seen any more: {error}"));
             self.control = None;

@@ -6,6 +6,7 @@ pub mod bytes;
 pub mod caught;
 pub mod guardian;
 pub mod perf;
+pub mod priority;
 pub mod records;
 mod sigpipe;
 mod spawn;

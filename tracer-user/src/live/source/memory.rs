@@ -59,7 +59,7 @@ impl Source {
             let range = match known {
                 Some(size) if !role.is_mapping() => {
                     let origin = Origin::Allocated(location);
-                    let born = Birth { event: self.events, epoch: call.header.epoch };
+                    let born = Birth::default();
                     let block = Block { address: call.object, size, thread, origin, born };
                     memory.given_back(block, &mut sink_of);
                     Some(block.range())

@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result};
 
 use super::{
     sources::{self, Recipe},
-    tools::{Compiler, Tool},
+    tools::{Compiler, FILES, Tool},
 };
 use crate::{process, workspace};
 
@@ -117,9 +117,11 @@ pub fn all(quick: bool, scratch: &Path) -> Result<Vec<Program>> {
     });
     let socket = scratch.join("socket");
     let operations = OPERATIONS / share;
-    // Valgrind does not let a program raise how many files it may have, which more connections would need.
-    let words = ["-u", "nobody", "-c", "64", "-U", "0", "-A", "-t", "4", "-a", "0777", "-s"];
+    // It sets its limit of open files to that of connections, and Valgrind allows it one alone.
+    let connections = FILES.to_string();
+    let words = ["-u", "nobody", "-c", &connections, "-U", "0", "-A", "-t", "4", "-a", "0777"];
     let mut arguments: Vec<OsString> = words.into_iter().map(OsString::from).collect();
+    arguments.push("-s".into());
     arguments.push(socket.clone().into());
     programs.push(Program {
         name: "memcached",

@@ -69,6 +69,14 @@ const LOCK_FUNCTIONS: [&str; 6] = [
     "pthread_rwlock_unlock",
 ];
 
+/// How many files a program may open that sets that limit for itself, as memcached does.
+pub const FILES: u64 = 64;
+
+/// Files that Valgrind keeps for itself: what it shows a program as the hard limit is less by so many, and it lets a
+/// program set no other (`coregrind/pub_core_libcfile.h`, `VG_N_RESERVED_FDS`; `PRE(sys_setrlimit)` in
+/// `coregrind/m_syswrap/syswrap-generic.c`).
+const RESERVED_FILES: u64 = 12;
+
 /// Where things are, and how root is had.
 pub struct Place {
     /// How to become root.
@@ -138,8 +146,11 @@ impl Tool {
                 return Ok(command);
             }
             Self::Valgrind(tool) => {
-                let mut command = Command::new("valgrind");
-                command.arg(format!("--tool={tool}"));
+                let mut command = Command::new("prlimit");
+                let files = FILES + RESERVED_FILES;
+                command.arg(format!("--nofile={files}:{files}"));
+                // The debugger's pipes would be left behind by a program that gives root up.
+                command.args(["valgrind", "--vgdb=no"]).arg(format!("--tool={tool}"));
                 command.arg(format!("--log-file={}", report.display())).args(words);
                 return Ok(command);
             }
@@ -265,6 +276,8 @@ mod tests {
         };
         assert_eq!(shown(Tool::Native), "prog 7");
         assert!(shown(Tool::Avtrace("watch")).ends_with("/report -- prog 7"));
+        let valgrind = shown(Tool::Valgrind("drd"));
+        assert!(valgrind.starts_with("prlimit --nofile=76:76 valgrind "), "{valgrind}");
         assert!(shown(Tool::Bpftrace).ends_with("-c 'prog 7'"));
         assert!(shown(Tool::Bpftrace).contains("uprobe:/lib/libc.so.6:pthread_mutex_lock,"));
     }
