@@ -13,7 +13,9 @@ use super::{
     line_function::LineFunction,
     markers::Meaning,
     placement::Cost,
-    plan::{FunctionPlace, Plan, Planner, SelectError, SiteKind, TouchGroup, TouchPlace},
+    plan::{
+        FunctionPlace, Plan, Planner, SelectError, SiteKind, SkippedProbe, TouchGroup, TouchPlace,
+    },
     select::Pattern,
     touches::{self, TouchOptions, TouchPlan, Touches},
 };
@@ -67,6 +69,13 @@ pub(super) fn add(
                 }
             }
         }
+        if !matched && let Some(name) = inlined_away(pattern, &choices) {
+            matched = true;
+            plan.skipped.push(SkippedProbe {
+                what: format!("accesses of `{name}`"),
+                reason: "every call of it was inlined: name the functions that call it".to_owned(),
+            });
+        }
         plan.tell_match(number, matched, is_about, first, || {
             problem.unwrap_or_else(|| unmatched("--probe", pattern, &choices, symbolizer))
         });
@@ -98,6 +107,17 @@ pub(super) fn add(
             );
         }
     }
+}
+
+/// The name of a function that is only there inlined, where that cannot be found.
+fn inlined_away<'pattern>(
+    pattern: &'pattern Pattern,
+    choices: &[Choice<'_>],
+) -> Option<&'pattern str> {
+    let name = pattern.plain_name()?;
+    let mut about =
+        choices.iter().filter(|one| pattern.is_about(&one.module.name(), one.is_program));
+    about.any(|choice| choice.file.inlines(name)).then_some(name)
 }
 
 /// The functions of a module, by number, without those that the compiler adds for the start.
