@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     kernel::ProbeProgram,
-    symbolize::{ElfFile, LinkAddr, Module, Name, ProcessAddr, Symbolizer},
+    symbolize::{ElfFile, LinkAddr, Module, ProcessAddr, Symbolizer},
 };
 
 /// Adds probes to a plan that has all others already, in modules with these indices. The patterns that name functions
@@ -125,25 +125,23 @@ fn own_code(functions: &Functions) -> impl Iterator<Item = (usize, &Function)> {
     (0..).zip(functions.iter()).filter(|(_, function)| !function.is_startup())
 }
 
-/// The functions of a module that a pattern names, by number, and those that such functions were inlined into.
+/// The functions of a module that a pattern names, by number; of a line also those that its function was inlined into.
 fn named(
     choice: &Choice<'_>,
     pattern: &Pattern,
     symbolizer: &Symbolizer,
 ) -> Result<BTreeSet<usize>, SelectError> {
-    let Choice { module, file, functions, .. } = choice;
+    let Choice { module, functions, .. } = choice;
     if let Some(place) = pattern.line() {
         let found = LineFunction::find(module, functions, symbolizer, place);
         let (option, pattern) = ("--probe", pattern.to_string());
         let found = found.map_err(|problem| SelectError::NoLine { option, pattern, problem })?;
         return Ok(found.holders(functions));
     }
-    let matches = |symbol: &str| pattern.matches(symbol, &Name::demangle(symbol));
-    let inlined = file.inlined_calls(&matches).into_iter();
     let own = own_code(functions)
         .filter(|(_, function)| pattern.matches(&function.symbol, &function.name))
         .map(|(index, _)| index);
-    Ok(own.chain(inlined.filter_map(|call| functions.containing(call.entry))).collect())
+    Ok(own.collect())
 }
 
 /// How many probes a plan has at most when more are added for accesses, unless all are asked for: so many are planned and
