@@ -135,8 +135,7 @@ pub struct CaptureArgs {
     #[arg(long, value_name = "CALLS", default_value_t = 2, value_parser = depth, allow_hyphen_values = true)]
     pub probe_depth: u32,
 
-    /// Also probe the instructions of functions that no region calls, and where they were inlined; PATTERN as for
-    /// --atomic. Repeatable.
+    /// Also probe the instructions of functions that no region calls; PATTERN as for --atomic. Repeatable.
     #[arg(long, value_name = "PATTERN")]
     pub probe: Vec<Pattern>,
 

@@ -13,13 +13,15 @@ use super::{
     line_function::LineFunction,
     markers::Meaning,
     placement::Cost,
-    plan::{FunctionPlace, Plan, Planner, SelectError, SiteKind, TouchGroup, TouchPlace},
+    plan::{
+        FunctionPlace, Plan, Planner, SelectError, SiteKind, SkippedProbe, TouchGroup, TouchPlace,
+    },
     select::Pattern,
     touches::{self, TouchOptions, TouchPlan, Touches},
 };
 use crate::{
     kernel::ProbeProgram,
-    symbolize::{ElfFile, LinkAddr, Module, Name, ProcessAddr, Symbolizer},
+    symbolize::{ElfFile, LinkAddr, Module, ProcessAddr, Symbolizer},
 };
 
 /// Adds probes to a plan that has all others already, in modules with these indices. The patterns that name functions
@@ -67,6 +69,13 @@ pub(super) fn add(
                 }
             }
         }
+        if !matched && let Some(name) = inlined_away(pattern, &choices) {
+            matched = true;
+            plan.skipped.push(SkippedProbe {
+                what: format!("accesses of `{name}`"),
+                reason: "every call of it was inlined: name the functions that call it".to_owned(),
+            });
+        }
         plan.tell_match(number, matched, is_about, first, || {
             problem.unwrap_or_else(|| unmatched("--probe", pattern, &choices, symbolizer))
         });
@@ -100,30 +109,39 @@ pub(super) fn add(
     }
 }
 
+/// The name of a function that is only there inlined, where that cannot be found.
+fn inlined_away<'pattern>(
+    pattern: &'pattern Pattern,
+    choices: &[Choice<'_>],
+) -> Option<&'pattern str> {
+    let name = pattern.plain_name()?;
+    let mut about =
+        choices.iter().filter(|one| pattern.is_about(&one.module.name(), one.is_program));
+    about.any(|choice| choice.file.inlines(name)).then_some(name)
+}
+
 /// The functions of a module, by number, without those that the compiler adds for the start.
 fn own_code(functions: &Functions) -> impl Iterator<Item = (usize, &Function)> {
     (0..).zip(functions.iter()).filter(|(_, function)| !function.is_startup())
 }
 
-/// The functions of a module that a pattern names, by number, and those that such functions were inlined into.
+/// The functions of a module that a pattern names, by number; of a line also those that its function was inlined into.
 fn named(
     choice: &Choice<'_>,
     pattern: &Pattern,
     symbolizer: &Symbolizer,
 ) -> Result<BTreeSet<usize>, SelectError> {
-    let Choice { module, file, functions, .. } = choice;
+    let Choice { module, functions, .. } = choice;
     if let Some(place) = pattern.line() {
         let found = LineFunction::find(module, functions, symbolizer, place);
         let (option, pattern) = ("--probe", pattern.to_string());
         let found = found.map_err(|problem| SelectError::NoLine { option, pattern, problem })?;
         return Ok(found.holders(functions));
     }
-    let matches = |symbol: &str| pattern.matches(symbol, &Name::demangle(symbol));
-    let inlined = file.inlined_calls(&matches).into_iter();
     let own = own_code(functions)
         .filter(|(_, function)| pattern.matches(&function.symbol, &function.name))
         .map(|(index, _)| index);
-    Ok(own.chain(inlined.filter_map(|call| functions.containing(call.entry))).collect())
+    Ok(own.collect())
 }
 
 /// How many probes a plan has at most when more are added for accesses, unless all are asked for: so many are planned and

@@ -66,7 +66,14 @@ impl ElfFile {
             while let Ok(Some(entry)) = entries.next_dfs() {
                 if entry.tag() == gimli::DW_TAG_subprogram
                     && entry.attr_value(gimli::DW_AT_inline).is_some()
-                    && let Some(value) = entry.attr_value(gimli::DW_AT_name)
+                    && let Some(value) = entry.attr_value(gimli::DW_AT_name).or_else(|| {
+                        // A method is named where its class declares it.
+                        let declared = entry.attr_value(gimli::DW_AT_specification)?;
+                        let gimli::AttributeValue::UnitRef(declared) = declared else {
+                            return None;
+                        };
+                        unit.unit.entry(declared).ok()?.attr_value(gimli::DW_AT_name)
+                    })
                     && let Ok(found) = unit.dwarf.attr_string(&unit.unit, value)
                     && found.to_slice().is_ok_and(|found| *found == *name.as_bytes())
                 {
