@@ -103,21 +103,23 @@ fn a_read_of_two_fields_that_a_writer_tears() {
 #[test]
 fn data_that_one_thread_had_to_itself() {
     require_bpf!();
+    let cases: [(&str, &str, (&[&str], &[&str]), u64); 3] = [
+        ("lost", "add", (&["charge"], &["add_write"]), 2),
+        ("torn", "look", (&["set_second"], &["look_second"]), 2),
+        ("halves", "fill", (&["spoil"], &["fill_write"]), 4),
+    ];
+    let regions = "re:^(add|fill|look|set)$";
+    let options = ["--accesses", "probe", "--atomic", regions, "--probe", "re:^(charge|spoil)"];
     for level in LEVELS {
-        let closing: [(&[&str], &[&str]); 2] =
-            [(&["charge"], &["add_write"]), (&["set_second"], &["look_second"])];
-        for ((kind, region), closing) in
-            [("lost", "add"), ("torn", "look")].into_iter().zip(closing)
-        {
+        for (kind, region, closing, each) in cases {
             let program = c("owned", &["-g", level]);
-            let options =
-                &["--accesses", "probe", "--atomic", "re:^(add|look|set)$", "--probe", "charge"];
-            let case = Case { program, kind, options, region, order: "racy", closing };
+            let case = Case { program, kind, options: &options, region, order: "racy", closing };
             case.check();
             for fixed in [false, true] {
-                // Of the 1,000 transactions the begins and ends.
+                // Of the 1,000 transactions the regions and locks.
                 let events = case.run(fixed).counts.events;
-                assert!((2_000..2_100).contains(&events), "{kind} {level}: {events} events");
+                let expected = 1_000 * each;
+                assert!((expected..expected + 100).contains(&events), "{kind} {level}: {events}");
             }
         }
     }

@@ -175,27 +175,27 @@ pub fn count_lost(class: Class) {
         // The element is this CPU's own, but a thread may be put off its CPU in the middle of a program, and another
         // one counts there meanwhile.
         // SAFETY: the element is 8 bytes, aligned, and lives as long as the map.
-        unsafe { atomic_increment(counter) };
+        unsafe { atomic_add(counter, 1) };
     }
     if let Some(total) = LOST_TOTAL.get_ptr_mut(0) {
         // SAFETY: the element is 8 bytes, aligned, and lives as long as the map.
-        unsafe { atomic_increment(total) };
+        unsafe { atomic_add(total, 1) };
     }
 }
 
-/// Adds 1 in one step, also against other CPUs. `core` offers no read-modify-write atomics for this target.
+/// Adds in one step, also against other CPUs. `core` offers no read-modify-write atomics for this target.
 ///
 /// # Safety
 ///
 /// `counter` is aligned and valid for writes.
 #[cfg(target_arch = "bpf")]
-unsafe fn atomic_increment(counter: *mut u64) {
+pub unsafe fn atomic_add(counter: *mut u64, number: u64) {
     // SAFETY: by the caller's promise; the instruction touches these 8 bytes alone.
     unsafe {
         core::arch::asm!(
-            "lock *(u64 *)({counter} + 0) += {one}",
+            "lock *(u64 *)({counter} + 0) += {number}",
             counter = in(reg) counter,
-            one = in(reg) 1u64,
+            number = in(reg) number,
         );
     }
 }
@@ -206,10 +206,10 @@ unsafe fn atomic_increment(counter: *mut u64) {
 ///
 /// `counter` is aligned and valid for writes.
 #[cfg(not(target_arch = "bpf"))]
-unsafe fn atomic_increment(counter: *mut u64) {
+pub unsafe fn atomic_add(counter: *mut u64, number: u64) {
     // SAFETY: by the caller's promise.
     unsafe { core::sync::atomic::AtomicU64::from_ptr(counter) }
-        .fetch_add(1, core::sync::atomic::Ordering::Relaxed);
+        .fetch_add(number, core::sync::atomic::Ordering::Relaxed);
 }
 
 /// How far above the stack pointer a saved frame pointer may be, in bytes.

@@ -32,6 +32,8 @@ pub struct Present {
     pub owner: u64,
     /// What that was at first: tells the thread from others, also from those that have its id later.
     pub born: u64,
+    /// Its highest stack pointer at an access since its last record.
+    pub top: u64,
     /// How many accesses were too large for the table when this was looked at.
     large: u64,
 }
@@ -82,7 +84,7 @@ pub enum Novelty {
     Known,
     /// The first of its kind.
     First,
-    /// The first, of memory that others have touched: it ends the epoch.
+    /// The first, of memory that others have touched: if it gets a record, it ends the epoch.
     Meeting,
 }
 
@@ -130,6 +132,7 @@ pub fn end(tid: u32) -> u64 {
     // SAFETY: only the thread itself changes what is its own, and the element outlives the program.
     unsafe {
         (*present).owner += 1;
+        (*present).top = 0;
         thread_and_epoch((*present).owner).1
     }
 }
@@ -167,11 +170,12 @@ pub fn novelty(present: &mut Present, access: &Access) -> Novelty {
         let (written, read) = (touched >> 8 & 0xff, touched & 0xff);
         let known = if writes { written } else { written | read };
         let is_own = touched >> 16 == tagged(access.tid, word)
-            && owner >> EPOCH_BITS == u64::from(access.tid);
+            && owner >> EPOCH_BITS == u64::from(access.tid)
+            && owner >= present.born;
         let is_known = is_own && bits & !known == 0;
         is_new |= !is_known || owner != present.owner;
-        // A read of one's own says nothing of others that have read before it.
-        meets_another |= touched != 0 && if is_own { writes && !is_known } else { true };
+        // Of other bytes of a word, and of what was read alone, others may have been there before.
+        meets_another |= touched != 0 && !is_known;
     }
     match (is_new, meets_another) {
         (false, _) => Novelty::Known,
@@ -201,6 +205,19 @@ pub fn note(present: &Present, access: &Access) {
             owner.write_volatile(present.owner);
             touched.write_volatile(if is_own { before | bits } else { mine << 16 | bits });
         }
+    }
+}
+
+/// The record of an access of several words has its place. If others came meanwhile, nothing is a repetition of it.
+#[inline(always)]
+pub fn confirm(access: &Access) {
+    let (first, last) = access.words();
+    for number in 0..MAX_WORDS {
+        let word = first + number;
+        if word > last {
+            break;
+        }
+        disturb(word, access.tid);
     }
 }
 
@@ -235,7 +252,7 @@ pub fn present(tid: u32) -> Option<&'static mut Present> {
         // SAFETY: the helper has no conditions.
         let epoch = unsafe { bpf_ktime_get_ns() } >> 8 & ((1 << EPOCH_BITS) - 1);
         let born = u64::from(tid) << EPOCH_BITS | epoch;
-        PRESENTS.insert(tid, Present { owner: born, born, large: 0 }, 0).ok()?;
+        PRESENTS.insert(tid, Present { owner: born, born, top: 0, large: 0 }, 0).ok()?;
     }
     // SAFETY: only the thread itself uses what is its own, and the element outlives the program.
     PRESENTS.get_ptr_mut(tid).map(|present| unsafe { &mut *present })

@@ -208,7 +208,7 @@ pub struct OwnedRecord {
     pub address: u64,
     /// How it last wrote.
     pub write: Deed,
-    /// How it last read. Before a later write that does not count.
+    /// How it last read. Of bytes that were written later that does not count.
     pub read: Deed,
 }
 

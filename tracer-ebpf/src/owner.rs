@@ -9,7 +9,9 @@
 //!
 //! Words have places in a table, as many as its size allows: a word whose place is another one's is not owned. All that
 //! changes a place is done while holding its lock, and so is finding room for the records that tell of it: their order
-//! is that of the changes. Who does not get the lock soon says so in the place, and nobody owns the word any more.
+//! is that of the changes. Who does not get the lock soon says so in the place, and whoever has it next lets nobody own
+//! the word; what an owner had kept then comes too late, and counts as lost. What touches several words disowns them
+//! before there is room for its record and after, since others may come to own them meanwhile.
 
 use aya_ebpf::{
     Global,
@@ -19,8 +21,8 @@ use aya_ebpf::{
 use tracer_ebpf::{Class, Deed, Kind, OwnedRecord, PairRecord};
 
 use crate::{
-    emit::{access_header, count_lost, fill, reserve},
-    epoch::{self, Access, MAX_BYTES, MAX_WORDS, Present, thread_and_epoch},
+    emit::{access_header, atomic_add, count_lost, fill, reserve},
+    epoch::{self, Access, MAX_BYTES, MAX_WORDS, Novelty, Present, thread_and_epoch},
 };
 
 /// Whether what is done to owned words is kept.
@@ -33,8 +35,10 @@ static KEEPS_OWNED: Global<u32> = Global::new(0);
 struct Kept {
     /// 1 while somebody is at it.
     lock: u64,
-    /// Not 0 when somebody has touched the word and did not get the lock.
-    disturbed: u64,
+    /// How many make a record of an access to a word of this place without the lock, and whether one has since it was
+    /// last held.
+    passing: u64,
+    passed: u64,
     /// The address divided by 8, and 1 more: 0 where there is none.
     word: u64,
     /// Who owns it, as [`Present::born`]; 0 when it is shared.
@@ -42,13 +46,13 @@ struct Kept {
     /// When the owner last wrote it and last read it, as [`Present::owner`], where there is no record of that; else 0.
     written: u64,
     read: u64,
-    /// Its stack pointers there.
+    /// The highest stack pointers since the last record before.
     write_sp: u64,
     read_sp: u64,
     write_site: u32,
     read_site: u32,
-    /// Which bytes the owner writes (8 bits) and reads (8); how often others wanted the place (8), and how often the word
-    /// was handed over (8).
+    /// Which bytes the owner writes (8 bits) and reads (8), of accesses that are kept: always the same. How often others
+    /// wanted the place (8), and how often the word was handed over (8).
     bits: u32,
     unused: u32,
 }
@@ -74,61 +78,102 @@ const PATIENCE: u32 = 8;
 const HANDOVERS: u32 = 2;
 
 /// The largest access whose words are looked at, in words: the verifier goes through each of them.
-const MAX_LARGE: u64 = 512;
+const MAX_LARGE: u64 = 256;
 
 const READS: u32 = 8;
 const WANTED: u32 = 16;
 const HANDED: u32 = 24;
 
-/// What becomes of an access.
-pub enum Outcome {
-    /// It is kept, or is none worth a record.
-    Kept,
-    /// It gets a record, if there is room.
-    Recorded(Option<RingBufEntry<PairRecord>>),
-}
-
-/// Keeps an access that is new in its epoch, or finds room for its record; after those of others that it needs.
+/// Keeps an access that is new in its epoch, or finds room for its record: after those of others that it needs. What ends
+/// the epoch does so here.
 #[inline(always)]
-pub fn take(present: &Present, access: &Access) -> Outcome {
+pub fn take(
+    present: &mut Present,
+    access: &Access,
+    novelty: Novelty,
+) -> Option<RingBufEntry<PairRecord>> {
     let (first, last) = access.words();
-    if access.bytes > MAX_BYTES {
-        touch_all(first, last, present.born, access.tid);
-    } else if !keeps() {
-        // Each makes a record.
-    } else if first == last {
-        let kept = KEPT.get_ptr_mut(place(first));
-        let Some(kept) = kept.filter(|&kept| lock(kept)) else {
-            return Outcome::Recorded(reserve(Class::Access));
-        };
-        // SAFETY: the place is this thread's while it has the lock.
-        let is_kept = unsafe { &mut *kept }.takes(present, access, first);
-        let outcome =
-            if is_kept { Outcome::Kept } else { Outcome::Recorded(reserve(Class::Access)) };
-        unlock(kept);
-        return outcome;
-    // What is larger than a word is not kept.
-    } else {
-        for number in 0..MAX_WORDS {
-            if first + number > last {
-                break;
-            }
-            meet(first + number, present.born, access.tid);
-        }
+    if first == last {
+        return take_word(present, access, novelty, first);
     }
-    Outcome::Recorded(reserve(Class::Access))
+    let (born, tid) = (present.born, access.tid);
+    if novelty == Novelty::Meeting {
+        present.owner += 1;
+    }
+    if access.bytes > MAX_BYTES {
+        touch_all(first, last, born, tid);
+        let entry = reserve(Class::Access);
+        touch_all(first, last, born, tid);
+        return entry;
+    }
+    epoch::note(present, access);
+    disown_few(first, last, born, tid);
+    let entry = reserve(Class::Access);
+    epoch::confirm(access);
+    disown_few(first, last, born, tid);
+    entry
 }
 
-/// A word is touched in a way that is recorded whatever is known of it.
+#[inline(always)]
+fn take_word(
+    present: &mut Present,
+    access: &Access,
+    novelty: Novelty,
+    word: u64,
+) -> Option<RingBufEntry<PairRecord>> {
+    let kept = KEPT.get_ptr_mut(place(word))?;
+    if !lock(kept) {
+        present.owner += 1;
+        // SAFETY: aligned numbers that live as long as the map.
+        unsafe { atomic_add(&raw mut (*kept).passing, 1) };
+        let entry = reserve(Class::Access);
+        pass(kept, word, present.born);
+        epoch::disturb(word, NOBODY);
+        // SAFETY: as above.
+        unsafe { atomic_add(&raw mut (*kept).passing, u64::MAX) };
+        return entry;
+    }
+    // SAFETY: the place is this thread's while it has the lock.
+    let taken = unsafe { &mut *kept }.take(present, access, word);
+    let mut entry = None;
+    if taken == Taken::Kept {
+        epoch::note(present, access);
+    } else {
+        if taken == Taken::Met || novelty == Novelty::Meeting {
+            present.owner += 1;
+        }
+        epoch::note(present, access);
+        entry = reserve(Class::Access);
+    }
+    unlock(kept);
+    entry
+}
+
+/// In place of a thread's id: none.
+const NOBODY: u32 = 0;
+
+/// A thread touches a word, and does so without the lock of its place.
+#[inline(always)]
+fn pass(kept: *mut Kept, word: u64, born: u64) {
+    // SAFETY: aligned numbers that live as long as the map.
+    let (known, owner) = unsafe {
+        (&raw mut (*kept).passed).write_volatile(1);
+        ((&raw const (*kept).word).read_volatile(), (&raw const (*kept).owner).read_volatile())
+    };
+    if known == word + 1 && owner != 0 && owner != born {
+        // What is kept of it is not told in time.
+        count_lost(Class::Access);
+    }
+}
+
+/// A word is touched in a way that is recorded whatever is known of it. To be said before the record and after.
 #[inline(always)]
 pub fn touched(address: u64, tid: u32) {
     if epoch::SEES_TOUCHES.load() == 0 {
         return;
     }
     epoch::disturb(address >> 3, tid);
-    if keeps() {
-        meet(address >> 3, epoch::born(tid), tid);
-    }
+    disown(address >> 3, epoch::born(tid), tid);
 }
 
 #[inline(always)]
@@ -147,7 +192,7 @@ fn touch_all(first: u64, last: u64, born: u64, tid: u32) {
                 // SAFETY: an aligned number.
                 unsafe { ended.write_volatile(1) };
             }
-            // What was kept of these words is not told.
+            // What was kept of these words is not told. All regions are abandoned with that, and need none of it.
             count_lost(Class::Access);
         }
         epoch::disturb_all();
@@ -158,85 +203,123 @@ fn touch_all(first: u64, last: u64, born: u64, tid: u32) {
             break;
         }
         epoch::disturb(first + number, tid);
-        if keeps() {
-            meet(first + number, born, tid);
+        disown(first + number, born, tid);
+    }
+}
+
+/// The words of an access that is not large are touched.
+#[inline(never)]
+fn disown_few(first: u64, last: u64, born: u64, tid: u32) {
+    for number in 0..MAX_WORDS {
+        if first + number > last {
+            break;
         }
+        disown(first + number, born, tid);
     }
 }
 
 /// A thread touches a word, and does not come to own it: if another one does, that is told, and over.
 #[inline(never)]
-fn meet(word: u64, born: u64, tid: u32) {
+fn disown(word: u64, born: u64, tid: u32) {
+    if !keeps() {
+        return;
+    }
     let Some(kept) = KEPT.get_ptr_mut(place(word)) else { return };
     // SAFETY: an aligned number, which is looked at again under the lock.
-    let is_another = unsafe { (&raw const (*kept).word).read_volatile() } != word + 1;
-    if is_another || !lock(kept) {
+    if unsafe { (&raw const (*kept).word).read_volatile() } != word + 1 {
+        return;
+    }
+    if !lock(kept) {
+        pass(kept, word, born);
         return;
     }
     // SAFETY: the place is this thread's while it has the lock.
-    unsafe { &mut *kept }.meets(born, tid, word);
+    let place = unsafe { &mut *kept };
+    if place.word == word + 1 && place.owner != born {
+        place.share(tid);
+    }
     unlock(kept);
 }
 
+/// What becomes of an access to one word.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Taken {
+    /// It is kept.
+    Kept,
+    /// It gets a record.
+    Recorded,
+    /// It gets a record, and others may have touched the word before.
+    Met,
+}
+
 impl Kept {
-    /// An access to a word that has this place; tells whether it is kept, and needs no record.
+    /// An access to a word that has this place.
     #[inline(always)]
-    fn takes(&mut self, present: &Present, access: &Access, word: u64) -> bool {
-        self.settle(access.tid);
+    fn take(&mut self, present: &Present, access: &Access, word: u64) -> Taken {
+        if !keeps() {
+            return Taken::Recorded;
+        }
+        // SAFETY: aligned numbers.
+        let (passing, passed) = unsafe {
+            ((&raw const self.passing).read_volatile(), (&raw const self.passed).read_volatile())
+        };
+        if passing | passed != 0 {
+            self.passed = 0;
+            self.share(access.tid);
+            return Taken::Met;
+        }
         if self.word != word + 1 {
             let wanted = (self.bits >> WANTED & 0xff) + 1;
             if self.word == 0 || wanted > PATIENCE {
-                tell(self, access.tid);
+                self.share(access.tid);
                 self.bits = 0;
-                self.own(present, access, word);
+                self.claim(present, access, word);
             } else {
                 self.bits += 1 << WANTED;
             }
-            return false;
+            // Whether others have touched it is known by the epochs alone.
+            return Taken::Recorded;
         }
         self.bits &= !(0xff << WANTED);
-        if self.owner == 0 {
-            return false;
-        }
         if self.owner != present.born {
-            tell(self, access.tid);
-            self.bits += 1 << HANDED;
-            if self.bits >> HANDED & 0xff < HANDOVERS {
-                self.own(present, access, word);
-            } else {
-                self.owner = 0;
+            if self.owner != 0 {
+                self.share(access.tid);
+                self.bits += 1 << HANDED;
+                if self.bits >> HANDED & 0xff < HANDOVERS {
+                    self.claim(present, access, word);
+                }
             }
-            return false;
+            return Taken::Met;
         }
         let bits = access.bits(word) as u32;
         let (writes, reads) = (self.bits & 0xff, self.bits >> READS & 0xff);
         if access.writes() {
             if writes == bits {
-                (self.written, self.write_sp) = (present.owner, access.sp);
+                (self.written, self.write_sp) = (present.owner, present.top);
                 self.write_site = access.site;
-                return true;
+                return Taken::Kept;
             }
             if writes == 0 {
                 self.bits |= bits;
             }
-            return false;
+            return Taken::Recorded;
         }
         if reads != 0 && reads != bits {
-            return false;
+            return Taken::Recorded;
         }
         self.bits |= bits << READS;
         // What is read was recorded as read before, or as written.
-        if bits & !(writes | reads) == 0 {
-            (self.read, self.read_sp) = (present.owner, access.sp);
-            self.read_site = access.site;
-            return true;
+        if bits & !(writes | reads) != 0 {
+            return Taken::Recorded;
         }
-        false
+        (self.read, self.read_sp) = (present.owner, present.top);
+        self.read_site = access.site;
+        Taken::Kept
     }
 
     /// The word is of the thread that makes a record of this access to it.
     #[inline(always)]
-    fn own(&mut self, present: &Present, access: &Access, word: u64) {
+    fn claim(&mut self, present: &Present, access: &Access, word: u64) {
         let bits = access.bits(word) as u32;
         self.word = word + 1;
         self.owner = present.born;
@@ -244,26 +327,11 @@ impl Kept {
         self.bits |= if access.writes() { bits } else { bits << READS };
     }
 
+    /// Nobody owns the word any more.
     #[inline(always)]
-    fn meets(&mut self, born: u64, tid: u32, word: u64) {
-        let is_anothers = self.word == word + 1 && self.owner != born && self.owner != 0;
-        // SAFETY: an aligned number.
-        if unsafe { (&raw const self.disturbed).read_volatile() } != 0 || is_anothers {
-            self.disturbed = 0;
-            tell(self, tid);
-            self.owner = 0;
-        }
-    }
-
-    /// Somebody has touched the word, of whom nothing else is known.
-    #[inline(always)]
-    fn settle(&mut self, tid: u32) {
-        // SAFETY: an aligned number.
-        if unsafe { (&raw const self.disturbed).read_volatile() } != 0 {
-            self.disturbed = 0;
-            tell(self, tid);
-            self.owner = 0;
-        }
+    fn share(&mut self, tid: u32) {
+        tell(self, tid);
+        self.owner = 0;
     }
 }
 
@@ -285,7 +353,7 @@ fn tell(kept: &mut Kept, tid: u32) {
     fill(entry, OwnedRecord { header, owner, address: (kept.word - 1) << 3, write, read });
 }
 
-/// Takes the lock of a place, if that can be had soon; else nobody owns the word.
+/// Takes the lock of a place, if that can be had soon.
 #[inline(always)]
 fn lock(kept: *mut Kept) -> bool {
     for _ in 0..TRIES {
@@ -294,16 +362,14 @@ fn lock(kept: *mut Kept) -> bool {
             return true;
         }
     }
-    // SAFETY: as above.
-    unsafe { (&raw mut (*kept).disturbed).write_volatile(1) };
     false
 }
 
 /// Lets go of it.
 #[inline(always)]
 fn unlock(kept: *mut Kept) {
-    // SAFETY: an aligned number that lives as long as the map; x86 does not move stores before earlier ones.
-    unsafe { (&raw mut (*kept).lock).write_volatile(0) };
+    // SAFETY: an aligned number that lives as long as the map. All that was written before is there for whoever sees it.
+    unsafe { exchange(&raw mut (*kept).lock, 0) };
 }
 
 /// A word's place in the table.

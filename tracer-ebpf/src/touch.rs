@@ -14,8 +14,8 @@ use tracer_ebpf::{Class, Cookie, Kind, Operand, PairRecord, SyncRecord, TOUCH_GR
 use crate::{
     debug_log,
     emit::{access_header, count_lost, fill, frames, traced_at},
-    epoch::{self, Access, MAX_BYTES, Novelty, thread_and_epoch},
-    owner::{self, Outcome},
+    epoch::{self, Access, Novelty, thread_and_epoch},
+    owner,
     registers::registers,
     thread::layout,
 };
@@ -79,18 +79,13 @@ pub fn touch(ctx: ProbeContext) -> u32 {
         count_lost(Class::Access);
         return 0;
     };
+    present.top = present.top.max(access.sp);
     let novelty = epoch::novelty(present, &access);
     if novelty == Novelty::Known {
         return 0;
     }
-    let outcome = owner::take(present, &access);
-    if novelty == Novelty::Meeting && !matches!(outcome, Outcome::Kept) {
-        present.owner += 1;
-    }
-    if bytes <= MAX_BYTES {
-        epoch::note(present, &access);
-    }
-    let Outcome::Recorded(Some(entry)) = outcome else { return 0 };
+    let Some(entry) = owner::take(present, &access, novelty) else { return 0 };
+    present.top = 0;
     spent(touch, RECORD);
     let (_, epoch) = thread_and_epoch(present.owner);
     let call = SyncRecord {

@@ -60,6 +60,7 @@ fn report(ctx: &PerfEventContext, detail: u16, value: impl FnOnce() -> u64) -> u
             flags: regs.eflags,
         },
     );
+    owner::touched(address, tid);
     0
 }
 

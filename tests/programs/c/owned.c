@@ -5,8 +5,10 @@
  *
  *     lost    `add` reads a total and writes it back, as often before, and `charge` gets in between
  *     torn    `look` reads two fields, and `set`, which nobody has disturbed so far, writes both in between
+ *     halves  `fill` reads one half of a word and, after it held some lock, writes the other half, as often before; then
+ *             `spoil` writes what was read, before `fill` does
  *
- * With `fixed` the other thread comes when the first one is done. There are no locks. Turns are given through pipes,
+ * With `fixed` the other thread comes when the first one is done. No lock guards these data. Turns are given through pipes,
  * so that the order is the same in every run.
  */
 #include <string.h>
@@ -23,7 +25,14 @@ struct pair {
     long second;
 };
 
+struct halves {
+    _Alignas(8) int first;
+    int second;
+};
+
 static long total;
+static struct halves halves;
+static pthread_mutex_t some = PTHREAD_MUTEX_INITIALIZER;
 static struct pair pair;
 static turn_t go_other;
 static turn_t go_on;
@@ -50,6 +59,24 @@ static NOINLINE void charge(long amount)
     total -= amount;                                   /* @charge */
 }
 
+static NOINLINE void fill(struct halves *at, int to, int waits)
+{
+    int before = at->second;                           /* @fill_read */
+
+    pthread_mutex_lock(&some);
+    pthread_mutex_unlock(&some);
+    at->first = to;
+    if (waits) {
+        let_other(1);
+        at->second = before + 1;                       /* @fill_write */
+    }
+}
+
+static NOINLINE void spoil(struct halves *at)
+{
+    at->second = 7;                                    /* @spoil */
+}
+
 static NOINLINE long look(const struct pair *at, int waits)
 {
     long first = at->first;                            /* @look_first */
@@ -74,6 +101,8 @@ static void *other(void *kind)
     await_turn(go_other);
     if (strcmp(kind, "torn") == 0)
         set(&pair, 7);
+    else if (strcmp(kind, "halves") == 0)
+        spoil(&halves);
     else
         charge(5);
     give_turn(go_on);
@@ -96,6 +125,10 @@ int main(int argc, char **argv)
     await_turn(go_on);
     if (strcmp(kind, "torn") == 0) {
         printf("difference: %ld\n", look(&pair, !fixed));
+    } else if (strcmp(kind, "halves") == 0) {
+        for (int i = 0; i < ALONE; i++)
+            fill(&halves, i, 0);
+        fill(&halves, 0, !fixed);
     } else {
         for (int i = 0; i < ALONE; i++)
             add(1, 0);

@@ -48,8 +48,8 @@ impl Source {
         if write.epoch != 0 {
             self.late(header.tid, (owner as u32, address), write, true, sink);
         }
-        // What was read before the last write orders nothing that the write does not.
-        if read.epoch != 0 && read.epoch >= write.epoch {
+        // What was read before the same bytes were written orders nothing more: the checker sees to that.
+        if read.epoch != 0 {
             self.late(header.tid, (owner as u32, address), read, false, sink);
         }
     }
@@ -71,7 +71,11 @@ impl Source {
         let Some(thread) = self.thread_in(owner, epoch) else { return };
         let address = word + u64::from(bytes.trailing_zeros());
         let size = u64::from(bytes.count_ones());
-        if self.syncs.is_at(address) || self.is_seen_by_watchpoints(address, size) {
+        let of_code = (place.group, place.instruction.0);
+        if self.syncs.is_at(address)
+            || self.is_left_to_watchpoints(thread, place.instruction.0, address, size)
+            || !self.told.by_probe(thread, of_code, (address, size))
+        {
             return;
         }
         let mut since = 0;

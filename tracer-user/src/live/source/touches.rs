@@ -66,7 +66,7 @@ impl Source {
 
     /// Whether the watchpoint of a named range tells an access that a probe has seen. One that is set while the program
     /// runs takes a moment: until it is seen to work the probe tells, and the hit that may still come does not.
-    fn is_left_to_watchpoints(
+    pub(super) fn is_left_to_watchpoints(
         &mut self,
         thread: ThreadId,
         instruction: u64,
@@ -76,18 +76,14 @@ impl Source {
         if self.named_watches.is_empty() {
             return false;
         }
-        if self.is_seen_by_watchpoints(address, bytes) {
+        let named: Vec<usize> = self.named_at(address, bytes).collect();
+        let works =
+            |&index: &usize| self.watches[index].from_start || self.last_values[index].is_some();
+        if named.iter().any(works) {
             return true;
         }
-        let named: Vec<usize> = self.named_at(address, bytes).collect();
         self.told_early.extend(named.into_iter().map(|index| (thread, instruction, index)));
         false
-    }
-
-    /// Whether some of these bytes are named, and the watchpoint is seen to work.
-    pub(super) fn is_seen_by_watchpoints(&self, address: u64, bytes: u64) -> bool {
-        self.named_at(address, bytes)
-            .any(|index| self.watches[index].from_start || self.last_values[index].is_some())
     }
 
     /// Whether the user or the program has named some of these bytes to be watched.
