@@ -14,8 +14,11 @@ struct Case<'case> {
     region: &'case str,
     order: &'case str,
     /// The lines of the two accesses that close the cycle.
-    closing: (&'case [&'case str], &'case [&'case str]),
+    closing: (Marks<'case>, Marks<'case>),
 }
+
+/// Lines of a program, any of them, by how they are marked.
+type Marks<'marks> = &'marks [&'marks str];
 
 impl Case<'_> {
     fn run(&self, fixed: bool) -> Report {
@@ -60,7 +63,7 @@ fn check_data(
     kind: &str,
     options: &[&str],
     (region, order): (&str, &str),
-    closing: (&[&str], &[&str]),
+    closing: (Marks<'_>, Marks<'_>),
 ) {
     require_bpf!();
     for level in LEVELS {
@@ -69,7 +72,7 @@ fn check_data(
     }
 }
 
-const AUDIT: &[&str] = &["audit_read", "audit_write"];
+const AUDIT: Marks<'_> = &["audit_read", "audit_write"];
 
 #[test]
 fn a_global_account_without_anything_named() {
@@ -88,13 +91,13 @@ fn a_lost_update_without_any_lock() {
 
 #[test]
 fn a_check_that_no_longer_holds_when_it_is_acted_on() {
-    let closing: (&[&str], &[&str]) = (&["claim_take"], &["claim_take"]);
+    let closing: (Marks<'_>, Marks<'_>) = (&["claim_take"], &["claim_take"]);
     check_data("check", &["--atomic", "claim"], ("claim", "racy"), closing);
 }
 
 #[test]
 fn a_read_of_two_fields_that_a_writer_tears() {
-    let closing: (&[&str], &[&str]) = (&["set_second", "set_first"], &["look_second"]);
+    let closing: (Marks<'_>, Marks<'_>) = (&["set_second", "set_first"], &["look_second"]);
     check_data("torn", &["--atomic", "look"], ("look", "racy"), closing);
 }
 
@@ -103,7 +106,7 @@ fn a_read_of_two_fields_that_a_writer_tears() {
 #[test]
 fn data_that_one_thread_had_to_itself() {
     require_bpf!();
-    let cases: [(&str, &str, (&[&str], &[&str]), u64); 3] = [
+    let cases: [(&str, &str, (Marks<'_>, Marks<'_>), u64); 3] = [
         ("lost", "add", (&["charge"], &["add_write"]), 2),
         ("torn", "look", (&["set_second"], &["look_second"]), 2),
         ("halves", "fill", (&["spoil"], &["fill_write"]), 4),

@@ -78,7 +78,7 @@ const PATIENCE: u32 = 8;
 const HANDOVERS: u32 = 2;
 
 /// The largest access whose words are looked at, in words: the verifier goes through each of them.
-const MAX_LARGE: u64 = 256;
+const MAX_LARGE: u64 = 128;
 
 const READS: u32 = 8;
 const WANTED: u32 = 16;
@@ -101,7 +101,6 @@ pub fn take(
         present.owner += 1;
     }
     if access.bytes > MAX_BYTES {
-        touch_all(first, last, born, tid);
         let entry = reserve(Class::Access);
         touch_all(first, last, born, tid);
         return entry;
@@ -127,7 +126,11 @@ fn take_word(
         // SAFETY: aligned numbers that live as long as the map.
         unsafe { atomic_add(&raw mut (*kept).passing, 1) };
         let entry = reserve(Class::Access);
-        pass(kept, word, present.born);
+        // SAFETY: as above.
+        unsafe { (&raw mut (*kept).passed).write_volatile(1) };
+        if passes(kept, word, present.born) {
+            count_lost(Class::Access);
+        }
         epoch::disturb(word, NOBODY);
         // SAFETY: as above.
         unsafe { atomic_add(&raw mut (*kept).passing, u64::MAX) };
@@ -152,18 +155,20 @@ fn take_word(
 /// In place of a thread's id: none.
 const NOBODY: u32 = 0;
 
-/// A thread touches a word, and does so without the lock of its place.
+/// A thread touches a word, and does so without the lock of its place. Tells whether another one has it, so that what
+/// that one has kept is not told in time.
 #[inline(always)]
-fn pass(kept: *mut Kept, word: u64, born: u64) {
+fn passes(kept: *mut Kept, word: u64, born: u64) -> bool {
     // SAFETY: aligned numbers that live as long as the map.
     let (known, owner) = unsafe {
-        (&raw mut (*kept).passed).write_volatile(1);
         ((&raw const (*kept).word).read_volatile(), (&raw const (*kept).owner).read_volatile())
     };
     if known == word + 1 && owner != 0 && owner != born {
-        // What is kept of it is not told in time.
-        count_lost(Class::Access);
+        // SAFETY: as above.
+        unsafe { (&raw mut (*kept).passed).write_volatile(1) };
+        return true;
     }
+    false
 }
 
 /// A word is touched in a way that is recorded whatever is known of it. To be said before the record and after.
@@ -183,7 +188,9 @@ fn keeps() -> bool {
         && ENDED.get_ptr(0).is_some_and(|ended| unsafe { ended.read_volatile() } == 0)
 }
 
-/// All words of a large access are touched.
+/// All words of a large access are touched. To disown so many one by one is more than the verifier goes through in a
+/// moment: if another thread has one of them, what it may have kept counts as lost. All regions are abandoned with
+/// that, and need none of it.
 #[inline(never)]
 fn touch_all(first: u64, last: u64, born: u64, tid: u32) {
     if last - first >= MAX_LARGE {
@@ -192,7 +199,6 @@ fn touch_all(first: u64, last: u64, born: u64, tid: u32) {
                 // SAFETY: an aligned number.
                 unsafe { ended.write_volatile(1) };
             }
-            // What was kept of these words is not told. All regions are abandoned with that, and need none of it.
             count_lost(Class::Access);
         }
         epoch::disturb_all();
@@ -203,7 +209,11 @@ fn touch_all(first: u64, last: u64, born: u64, tid: u32) {
             break;
         }
         epoch::disturb(first + number, tid);
-        disown(first + number, born, tid);
+        if let Some(kept) = KEPT.get_ptr_mut(place(first + number))
+            && passes(kept, first + number, born)
+        {
+            count_lost(Class::Access);
+        }
     }
 }
 
@@ -230,7 +240,9 @@ fn disown(word: u64, born: u64, tid: u32) {
         return;
     }
     if !lock(kept) {
-        pass(kept, word, born);
+        if passes(kept, word, born) {
+            count_lost(Class::Access);
+        }
         return;
     }
     // SAFETY: the place is this thread's while it has the lock.

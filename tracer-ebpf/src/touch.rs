@@ -14,7 +14,7 @@ use tracer_ebpf::{Class, Cookie, Kind, Operand, PairRecord, SyncRecord, TOUCH_GR
 use crate::{
     debug_log,
     emit::{access_header, count_lost, fill, frames, traced_at},
-    epoch::{self, Access, Novelty, thread_and_epoch},
+    epoch::{self, Access, Novelty, SEES_TOUCHES, thread_and_epoch},
     owner,
     registers::registers,
     thread::layout,
@@ -38,6 +38,10 @@ const DOWNWARDS: u64 = 1 << 10;
 /// Kernel: 5.15 (cookies), 6.6 as `uprobe_multi`.
 #[uprobe]
 pub fn touch(ctx: ProbeContext) -> u32 {
+    if SEES_TOUCHES.load() == 0 {
+        // The verifier need not go on.
+        return 0;
+    }
     // SAFETY: the context is this program's own.
     let site = Cookie(unsafe { bpf_get_attach_cookie(ctx.as_ptr()) }).site();
     let Some(tid) = traced_at(site) else { return 0 };
