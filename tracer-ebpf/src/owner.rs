@@ -69,7 +69,7 @@ static KEPT: Array<Kept> = Array::with_max_entries(1 << PLACE_BITS, 0);
 static ENDED: Array<u64> = Array::with_max_entries(1, 0);
 
 /// How often to try for a lock. It is held for less than a microsecond, but for a thread that is put off its CPU.
-const TRIES: u32 = 16;
+const TRIES: u32 = 128;
 
 /// How often others may want a place before it is theirs.
 const PATIENCE: u32 = 8;
