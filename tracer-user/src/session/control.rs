@@ -70,7 +70,9 @@ impl MemoryRecords {
     /// Counts a record, if it is one.
     pub(super) const fn count(&mut self, record: &Record) {
         match record {
-            Record::Access(_) | Record::Pair(Kind::Touch, _) => self.accesses += 1,
+            Record::Access(_) | Record::Owned(_) | Record::Pair(Kind::Touch, _) => {
+                self.accesses += 1;
+            }
             Record::Pair(Kind::Alloc, _) => self.given += 1,
             Record::Pair(Kind::Free, _) => self.taken += 1,
             _ => {}
@@ -225,7 +227,7 @@ fn worked(clock: ClockId) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use tracer_ebpf::{Header, PairRecord, SyncRecord};
+    use tracer_ebpf::{Header, OwnedRecord, PairRecord, SyncRecord};
 
     use super::*;
 
@@ -241,6 +243,9 @@ mod tests {
         }
         let mut own = Own::default();
         own.note(80_000, 8);
+        let mut more = records;
+        more.count(&Record::Owned(OwnedRecord { header, ..OwnedRecord::default() }));
+        assert_eq!(more.costs(&own).beside, 50_000, "what is told late is of memory too");
         let costs = records.costs(&own);
         assert_eq!(costs.beside, 40_000, "four of eight");
         assert_eq!(costs.inside, 4600, "one of each call");
