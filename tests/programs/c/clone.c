@@ -2,6 +2,9 @@
  * clone.c [whole] - bank.c, with an auditor that is a thread of the bare system call, not of the C library.
  *
  * With `whole` the transfer is one locked section. Nothing is to be found then.
+ *
+ * The C library does not know of the auditor, and lets go of a mutex without a call for whoever sleeps on it while it
+ * knows of one thread alone. So the two never wait for the mutex, but for turns.
  */
 #define _GNU_SOURCE
 #include <sched.h>
@@ -27,9 +30,9 @@ static void transfer(void)
     pthread_mutex_lock(&lock);
     long seen = balance;
     if (whole) {
-        give_turn(go_audit);
         balance = seen - 100;
         pthread_mutex_unlock(&lock);
+        give_turn(go_audit);
         return;
     }
     pthread_mutex_unlock(&lock);       /* @unlock */
