@@ -67,25 +67,36 @@ impl Access {
         (self.address >> 3, (self.address + self.bytes - 1) >> 3)
     }
 
-    /// Which bytes of one of its words it touches.
+    /// Which bytes it touches of the first word and of the last, one bit for each: if that is one word, those in both.
     #[inline(always)]
-    pub fn bits(&self, word: u64) -> u64 {
+    pub fn ends(&self) -> (u64, u64) {
+        let last = self.address + self.bytes - 1;
+        (0xff << (self.address & 7) & 0xff, 0xff >> (7 - (last & 7)))
+    }
+
+    /// Visits its words, each with the bytes that it touches there; at most [`MAX_WORDS`].
+    #[inline(always)]
+    fn each_word(&self, mut visit: impl FnMut(u64, u64)) {
         let (first, last) = self.words();
-        let from = if word == first { self.address & 7 } else { 0 };
-        let to = if word == last { ((self.address + self.bytes - 1) & 7) + 1 } else { 8 };
-        ((1 << to) - 1) & !((1 << from) - 1) & 0xff
+        let last = unchecked(last);
+        let (mut front, back) = self.ends();
+        for number in 0..MAX_WORDS {
+            let word = first + number;
+            visit(word, front & (back | (0xff * is_not_zero(word ^ last))));
+            if word == last {
+                break;
+            }
+            front = 0xff;
+        }
     }
 }
 
 /// What an access is in its epoch.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Novelty {
-    /// A repetition.
-    Known,
-    /// The first of its kind.
-    First,
-    /// The first, of memory that others have touched: if it gets a record, it ends the epoch.
-    Meeting,
+pub struct Novelty {
+    /// Whether it is no repetition.
+    pub is_new: bool,
+    /// Whether it is of memory that others have touched: if it gets a record, that ends the epoch.
+    pub is_meeting: bool,
 }
 
 /// Threads that have touched memory, by their ids.
@@ -138,27 +149,26 @@ pub fn end(tid: u32) -> u64 {
 }
 
 /// What an access is in its thread's epoch. To be followed by [`note`], if it is new.
+///
+/// The verifier goes through each way that leads through a loop: this one has none but its length.
 #[inline(always)]
 pub fn novelty(present: &mut Present, access: &Access) -> Novelty {
-    let Some(large) = LARGE.get_ptr(0) else { return Novelty::Meeting };
-    // SAFETY: an aligned number.
-    let large = unsafe { large.read_volatile() };
+    let large = LARGE.get_ptr(0).map_or(0, |large| {
+        // SAFETY: an aligned number.
+        unsafe { large.read_volatile() }
+    });
     if present.large != large {
         present.large = large;
         present.owner += 1;
     }
     if access.bytes > MAX_BYTES {
-        return Novelty::Meeting;
+        return Novelty { is_new: true, is_meeting: true };
     }
-    let writes = access.writes();
-    let (first, last) = access.words();
-    let (mut is_new, mut meets_another) = (false, false);
-    for number in 0..MAX_WORDS {
-        let word = first + number;
-        if word > last {
-            break;
-        }
-        let Some(place) = WORDS.get_ptr_mut(place(word)) else { return Novelty::Meeting };
+    let (born, own) = (present.born, present.owner);
+    let reads_count = if access.writes() { 0 } else { 0xff };
+    let (mut is_new, mut is_meeting) = (0, 0);
+    access.each_word(|word, bits| {
+        let Some(place) = WORDS.get_ptr(place(word)) else { return };
         // SAFETY: two aligned numbers; which of them are seen when another thread writes them is said at `Word`.
         let (touched, owner) = unsafe {
             (
@@ -166,72 +176,65 @@ pub fn novelty(present: &mut Present, access: &Access) -> Novelty {
                 (&raw const (*place).owner).read_volatile(),
             )
         };
-        let bits = access.bits(word);
-        let (written, read) = (touched >> 8 & 0xff, touched & 0xff);
-        let known = if writes { written } else { written | read };
-        let is_own = touched >> 16 == tagged(access.tid, word)
-            && owner >> EPOCH_BITS == u64::from(access.tid)
-            && owner >= present.born;
-        let is_known = is_own && bits & !known == 0;
-        is_new |= !is_known || owner != present.owner;
+        let known = touched >> 8 | touched & reads_count;
+        // Not 0 if the word is another thread's, also one that had this one's id; of threads alike the later owner is more.
+        let strange = touched >> 16 ^ tagged(access.tid, word)
+            | owner >> EPOCH_BITS ^ u64::from(access.tid)
+            | owner.wrapping_sub(born) >> 63;
+        let unknown = strange | bits & !known;
+        is_new |= unknown | owner ^ own;
         // Of other bytes of a word, and of what was read alone, others may have been there before.
-        meets_another |= touched != 0 && !is_known;
-    }
-    match (is_new, meets_another) {
-        (false, _) => Novelty::Known,
-        (true, false) => Novelty::First,
-        (true, true) => Novelty::Meeting,
-    }
+        is_meeting |= is_not_zero(touched) & is_not_zero(unknown);
+    });
+    Novelty { is_new: is_new != 0, is_meeting: is_meeting != 0 }
 }
 
 /// Notes that an access was made.
 #[inline(always)]
 pub fn note(present: &Present, access: &Access) {
-    let (first, last) = access.words();
-    for number in 0..MAX_WORDS {
-        let word = first + number;
-        if word > last {
-            break;
-        }
-        let Some(place) = WORDS.get_ptr_mut(place(word)) else { return };
-        let bits = access.bits(word);
-        let bits = if access.writes() { bits << 8 } else { bits };
-        // SAFETY: as in `novelty`.
-        unsafe {
-            let (owner, touched) = (&raw mut (*place).owner, &raw mut (*place).touched);
-            let before = touched.read_volatile();
-            let mine = tagged(access.tid, word);
-            let is_own = before >> 16 == mine && owner.read_volatile() == present.owner;
-            owner.write_volatile(present.owner);
-            touched.write_volatile(if is_own { before | bits } else { mine << 16 | bits });
-        }
-    }
+    access.each_word(|word, bits| note_bytes(present, access, word, bits));
 }
 
-/// The record of an access of several words has its place. If others came meanwhile, nothing is a repetition of it.
+/// The same for an access to one word.
 #[inline(always)]
-pub fn confirm(access: &Access) {
-    let (first, last) = access.words();
-    for number in 0..MAX_WORDS {
-        let word = first + number;
-        if word > last {
-            break;
-        }
-        disturb(word, access.tid);
+pub fn note_word(present: &Present, access: &Access, word: u64) {
+    let (front, back) = access.ends();
+    note_bytes(present, access, word, front & back);
+}
+
+#[inline(always)]
+fn note_bytes(present: &Present, access: &Access, word: u64, bits: u64) {
+    let Some(place) = WORDS.get_ptr_mut(place(word)) else { return };
+    let bits = if access.writes() { bits << 8 } else { bits };
+    // SAFETY: as in `novelty`.
+    unsafe {
+        let (owner, touched) = (&raw mut (*place).owner, &raw mut (*place).touched);
+        let before = touched.read_volatile();
+        let mine = tagged(access.tid, word);
+        let strange = is_not_zero(before >> 16 ^ mine | owner.read_volatile() ^ present.owner);
+        owner.write_volatile(present.owner);
+        touched.write_volatile(mine << 16 | bits | before & 0xffff & strange.wrapping_sub(1));
     }
 }
 
 /// Notes that a thread has touched a word in a way that is recorded anyhow: for others it is touched by another.
 #[inline(always)]
 pub fn disturb(word: u64, tid: u32) {
+    let Some(place) = WORDS.get_ptr(place(word)) else { return };
+    // SAFETY: as in `novelty`.
+    if unsafe { (&raw const (*place).owner).read_volatile() } >> EPOCH_BITS != u64::from(tid) {
+        estrange(word);
+    }
+}
+
+/// A word is touched by another, for everybody.
+#[inline(always)]
+pub fn estrange(word: u64) {
     let Some(place) = WORDS.get_ptr_mut(place(word)) else { return };
     // SAFETY: as in `novelty`. No thread has the number 0.
     unsafe {
-        let owner = &raw mut (*place).owner;
-        if owner.read_volatile() >> EPOCH_BITS != u64::from(tid) {
-            owner.write_volatile(0);
-            (&raw mut (*place).touched).write_volatile(u64::MAX << 16);
-        }
+        (&raw mut (*place).owner).write_volatile(0);
+        (&raw mut (*place).touched).write_volatile(u64::MAX << 16);
     }
 }
 
@@ -247,15 +250,16 @@ pub fn disturb_all() {
 /// A thread's present, which begins now if there was none.
 #[inline(always)]
 pub fn present(tid: u32) -> Option<&'static mut Present> {
-    if PRESENTS.get_ptr(tid).is_none() {
+    let present = PRESENTS.get_ptr_mut(tid).or_else(|| {
         // No thread has so many epochs that one of a later thread with its id could be the same.
         // SAFETY: the helper has no conditions.
         let epoch = unsafe { bpf_ktime_get_ns() } >> 8 & ((1 << EPOCH_BITS) - 1);
         let born = u64::from(tid) << EPOCH_BITS | epoch;
         PRESENTS.insert(tid, Present { owner: born, born, top: 0, large: 0 }, 0).ok()?;
-    }
+        PRESENTS.get_ptr_mut(tid)
+    })?;
     // SAFETY: only the thread itself uses what is its own, and the element outlives the program.
-    PRESENTS.get_ptr_mut(tid).map(|present| unsafe { &mut *present })
+    Some(unsafe { &mut *present })
 }
 
 /// What tells a thread from others, if it has touched memory; else 0.
@@ -284,4 +288,28 @@ fn tagged(tid: u32, word: u64) -> u64 {
 #[inline(always)]
 fn place(word: u64) -> u32 {
     (word.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - PLACE_BITS)) as u32
+}
+
+/// 1, or 0 of 0: without a jump, which the compiler would make of a comparison.
+#[inline(always)]
+pub fn is_not_zero(number: u64) -> u64 {
+    unchecked(number | number.wrapping_neg()) >> 63
+}
+
+/// The same number, of which the compiler knows nothing: it leaves out bounds that it can prove, and the verifier needs.
+#[cfg(target_arch = "bpf")]
+#[inline(always)]
+pub fn unchecked(mut number: u64) -> u64 {
+    // The kernel refuses lines of the source without an instruction.
+    // SAFETY: nothing is changed.
+    unsafe {
+        core::arch::asm!("{0} = {0}", inout(reg) number, options(pure, nomem, nostack));
+    }
+    number
+}
+
+/// For clippy on the host.
+#[cfg(not(target_arch = "bpf"))]
+pub fn unchecked(number: u64) -> u64 {
+    number
 }

@@ -22,7 +22,9 @@ use tracer_ebpf::{Class, Deed, Kind, OwnedRecord, PairRecord};
 
 use crate::{
     emit::{access_header, atomic_add, count_lost, fill, reserve},
-    epoch::{self, Access, MAX_BYTES, MAX_WORDS, Novelty, Present, thread_and_epoch},
+    epoch::{
+        self, Access, MAX_BYTES, MAX_WORDS, Present, is_not_zero, thread_and_epoch, unchecked,
+    },
 };
 
 /// Whether what is done to owned words is kept.
@@ -35,8 +37,8 @@ static KEEPS_OWNED: Global<u32> = Global::new(0);
 struct Kept {
     /// 1 while somebody is at it.
     lock: u64,
-    /// How many make a record of an access to a word of this place without the lock, and whether one has since it was
-    /// last held.
+    /// How many make a record of an access to a word of this place without the lock, and how many have since it was last
+    /// held.
     passing: u64,
     passed: u64,
     /// The address divided by 8, and 1 more: 0 where there is none.
@@ -68,8 +70,9 @@ static KEPT: Array<Kept> = Array::with_max_entries(1 << PLACE_BITS, 0);
 #[map]
 static ENDED: Array<u64> = Array::with_max_entries(1, 0);
 
-/// How often to try for a lock. It is held for less than a microsecond, but for a thread that is put off its CPU.
-const TRIES: u32 = 128;
+/// How often to try for a lock, eight times each. It is held for less than a microsecond, but for a thread that is put
+/// off its CPU.
+const TRIES: u32 = 16;
 
 /// How often others may want a place before it is theirs.
 const PATIENCE: u32 = 8;
@@ -90,34 +93,38 @@ const HANDED: u32 = 24;
 pub fn take(
     present: &mut Present,
     access: &Access,
-    novelty: Novelty,
+    is_meeting: bool,
 ) -> Option<RingBufEntry<PairRecord>> {
     let (first, last) = access.words();
     if first == last {
-        return take_word(present, access, novelty, first);
+        return take_word(present, access, is_meeting, first);
     }
-    let (born, tid) = (present.born, access.tid);
-    if novelty == Novelty::Meeting {
+    if is_meeting {
         present.owner += 1;
     }
-    if access.bytes > MAX_BYTES {
-        let entry = reserve(Class::Access);
-        touch_all(first, last, born, tid);
-        return entry;
+    if access.bytes <= MAX_BYTES {
+        epoch::note(present, access);
+        touch_few(first, last, present.born, access.tid);
     }
-    epoch::note(present, access);
-    disown_few(first, last, born, tid);
-    let entry = reserve(Class::Access);
-    epoch::confirm(access);
-    disown_few(first, last, born, tid);
-    entry
+    reserve(Class::Access)
+}
+
+/// There was room for the record of an access, or it is lost. Others may have come to own a word of several meanwhile.
+#[inline(always)]
+pub fn taken(present: &Present, access: &Access) {
+    let (first, last) = access.words();
+    if access.bytes > MAX_BYTES {
+        touch_all(first, last, present.born);
+    } else if first != last {
+        touch_few(first, last, present.born, access.tid);
+    }
 }
 
 #[inline(always)]
 fn take_word(
     present: &mut Present,
     access: &Access,
-    novelty: Novelty,
+    is_meeting: bool,
     word: u64,
 ) -> Option<RingBufEntry<PairRecord>> {
     let kept = KEPT.get_ptr_mut(place(word))?;
@@ -127,58 +134,52 @@ fn take_word(
         unsafe { atomic_add(&raw mut (*kept).passing, 1) };
         let entry = reserve(Class::Access);
         // SAFETY: as above.
-        unsafe { (&raw mut (*kept).passed).write_volatile(1) };
-        if passes(kept, word, present.born) {
+        unsafe { atomic_add(&raw mut (*kept).passed, 1) };
+        if is_anothers(kept, word, present.born) != 0 {
             count_lost(Class::Access);
         }
-        epoch::disturb(word, NOBODY);
+        epoch::estrange(word);
         // SAFETY: as above.
         unsafe { atomic_add(&raw mut (*kept).passing, u64::MAX) };
         return entry;
     }
     // SAFETY: the place is this thread's while it has the lock.
     let taken = unsafe { &mut *kept }.take(present, access, word);
-    let mut entry = None;
-    if taken == Taken::Kept {
-        epoch::note(present, access);
-    } else {
-        if taken == Taken::Met || novelty == Novelty::Meeting {
-            present.owner += 1;
-        }
-        epoch::note(present, access);
-        entry = reserve(Class::Access);
+    if taken == Taken::Met || is_meeting && taken != Taken::Kept {
+        present.owner += 1;
     }
+    epoch::note_word(present, access, word);
+    let entry = if taken == Taken::Kept { None } else { reserve(Class::Access) };
     unlock(kept);
     entry
 }
 
-/// In place of a thread's id: none.
-const NOBODY: u32 = 0;
-
-/// A thread touches a word, and does so without the lock of its place. Tells whether another one has it, so that what
-/// that one has kept is not told in time.
+/// Whether another thread than this one has a word: 1 or 0, without a jump.
 #[inline(always)]
-fn passes(kept: *mut Kept, word: u64, born: u64) -> bool {
+fn is_anothers(kept: *const Kept, word: u64, born: u64) -> u64 {
     // SAFETY: aligned numbers that live as long as the map.
     let (known, owner) = unsafe {
         ((&raw const (*kept).word).read_volatile(), (&raw const (*kept).owner).read_volatile())
     };
-    if known == word + 1 && owner != 0 && owner != born {
-        // SAFETY: as above.
-        unsafe { (&raw mut (*kept).passed).write_volatile(1) };
-        return true;
-    }
-    false
+    unchecked(1 - is_not_zero(known ^ (word + 1))) & is_not_zero(owner) & is_not_zero(owner ^ born)
+}
+
+/// A thread touches a word without the lock of its place. Whether another one has it, of which what is kept is not told
+/// in time: 1 or 0.
+#[inline(always)]
+fn pass(kept: *mut Kept, word: u64, born: u64) -> u64 {
+    let is_anothers = is_anothers(kept, word, born);
+    // SAFETY: an aligned number that lives as long as the map.
+    unsafe { atomic_add(&raw mut (*kept).passed, is_anothers) };
+    is_anothers
 }
 
 /// A word is touched in a way that is recorded whatever is known of it. To be said before the record and after.
 #[inline(always)]
 pub fn touched(address: u64, tid: u32) {
-    if epoch::SEES_TOUCHES.load() == 0 {
-        return;
+    if epoch::SEES_TOUCHES.load() != 0 {
+        touch_word(address >> 3, epoch::born(tid), tid);
     }
-    epoch::disturb(address >> 3, tid);
-    disown(address >> 3, epoch::born(tid), tid);
 }
 
 #[inline(always)]
@@ -192,63 +193,67 @@ fn keeps() -> bool {
 /// moment: if another thread has one of them, what it may have kept counts as lost. All regions are abandoned with
 /// that, and need none of it.
 #[inline(never)]
-fn touch_all(first: u64, last: u64, born: u64, tid: u32) {
-    if last - first >= MAX_LARGE {
-        if keeps() {
-            if let Some(ended) = ENDED.get_ptr_mut(0) {
-                // SAFETY: an aligned number.
-                unsafe { ended.write_volatile(1) };
+fn touch_all(first: u64, last: u64, born: u64) {
+    let mut is_lost = 0;
+    if last - first < MAX_LARGE {
+        let last = unchecked(last);
+        for number in 0..MAX_LARGE {
+            let word = first + number;
+            epoch::estrange(word);
+            let Some(kept) = KEPT.get_ptr_mut(place(word)) else { return };
+            is_lost |= pass(kept, word, born);
+            if word == last {
+                break;
             }
-            count_lost(Class::Access);
         }
+    } else {
         epoch::disturb_all();
-        return;
-    }
-    for number in 0..MAX_LARGE {
-        if first + number > last {
-            break;
-        }
-        epoch::disturb(first + number, tid);
-        if let Some(kept) = KEPT.get_ptr_mut(place(first + number))
-            && passes(kept, first + number, born)
+        if let Some(ended) = ENDED.get_ptr_mut(0)
+            && keeps()
         {
-            count_lost(Class::Access);
+            // SAFETY: an aligned number.
+            unsafe { ended.write_volatile(1) };
+            is_lost = 1;
         }
+    }
+    if is_lost != 0 {
+        count_lost(Class::Access);
     }
 }
 
-/// The words of an access that is not large are touched.
+/// The words of an access that is not large are touched: before its record and after, as in [`touched`].
 #[inline(never)]
-fn disown_few(first: u64, last: u64, born: u64, tid: u32) {
+fn touch_few(first: u64, last: u64, born: u64, tid: u32) {
     for number in 0..MAX_WORDS {
         if first + number > last {
             break;
         }
-        disown(first + number, born, tid);
+        touch_word(first + number, born, tid);
     }
 }
 
-/// A thread touches a word, and does not come to own it: if another one does, that is told, and over.
+/// A thread touches a word, and does not come to own it: for others it is touched by another, and if one of them owns it,
+/// that is told, and over.
 #[inline(never)]
-fn disown(word: u64, born: u64, tid: u32) {
+fn touch_word(word: u64, born: u64, tid: u32) {
+    epoch::disturb(word, tid);
     if !keeps() {
         return;
     }
     let Some(kept) = KEPT.get_ptr_mut(place(word)) else { return };
-    // SAFETY: an aligned number, which is looked at again under the lock.
-    if unsafe { (&raw const (*kept).word).read_volatile() } != word + 1 {
+    // What is seen here is looked at again under the lock.
+    if is_anothers(kept, word, born) == 0 {
         return;
     }
     if !lock(kept) {
-        if passes(kept, word, born) {
+        if pass(kept, word, born) != 0 {
             count_lost(Class::Access);
         }
         return;
     }
-    // SAFETY: the place is this thread's while it has the lock.
-    let place = unsafe { &mut *kept };
-    if place.word == word + 1 && place.owner != born {
-        place.share(tid);
+    if is_anothers(kept, word, born) != 0 {
+        // SAFETY: the place is this thread's while it has the lock.
+        unsafe { &mut *kept }.share(tid);
     }
     unlock(kept);
 }
@@ -303,7 +308,8 @@ impl Kept {
             }
             return Taken::Met;
         }
-        let bits = access.bits(word) as u32;
+        let (front, back) = access.ends();
+        let bits = (front & back) as u32;
         let (writes, reads) = (self.bits & 0xff, self.bits >> READS & 0xff);
         if access.writes() {
             if writes == bits {
@@ -332,7 +338,8 @@ impl Kept {
     /// The word is of the thread that makes a record of this access to it.
     #[inline(always)]
     fn claim(&mut self, present: &Present, access: &Access, word: u64) {
-        let bits = access.bits(word) as u32;
+        let (front, back) = access.ends();
+        let bits = (front & back) as u32;
         self.word = word + 1;
         self.owner = present.born;
         self.bits &= !0xffff;
@@ -368,9 +375,14 @@ fn tell(kept: &mut Kept, tid: u32) {
 /// Takes the lock of a place, if that can be had soon.
 #[inline(always)]
 fn lock(kept: *mut Kept) -> bool {
+    // SAFETY: an aligned number that lives as long as the map.
+    let try_once = || unsafe { exchange(&raw mut (*kept).lock, 1) };
+    if try_once() == 0 {
+        return true;
+    }
     for _ in 0..TRIES {
-        // SAFETY: an aligned number that lives as long as the map.
-        if unsafe { exchange(&raw mut (*kept).lock, 1) } == 0 {
+        // To have had it once is to have it. The verifier goes through one jump for all.
+        if (0..8).fold(1, |taken, _| taken & try_once()) == 0 {
             return true;
         }
     }

@@ -14,7 +14,7 @@ use tracer_ebpf::{Class, Cookie, Kind, Operand, PairRecord, SyncRecord, TOUCH_GR
 use crate::{
     debug_log,
     emit::{access_header, count_lost, fill, frames, traced_at},
-    epoch::{self, Access, Novelty, SEES_TOUCHES, thread_and_epoch},
+    epoch::{self, Access, SEES_TOUCHES, thread_and_epoch},
     owner,
     registers::registers,
     thread::layout,
@@ -85,21 +85,23 @@ pub fn touch(ctx: ProbeContext) -> u32 {
     };
     present.top = present.top.max(access.sp);
     let novelty = epoch::novelty(present, &access);
-    if novelty == Novelty::Known {
+    if !novelty.is_new {
         return 0;
     }
-    let Some(entry) = owner::take(present, &access, novelty) else { return 0 };
-    present.top = 0;
-    spent(touch, RECORD);
-    let (_, epoch) = thread_and_epoch(present.owner);
-    let call = SyncRecord {
-        header: access_header(Kind::Touch as u16, done.into(), tid, site, epoch),
-        object: address,
-        sp: regs.rsp,
-        frames: frames(regs.rip, regs.rsp, regs.rbp),
-    };
-    fill(entry, PairRecord { call, second: bytes });
-    debug_log!(&ctx, "touch: site {} address {:x} tid {}", site, address, tid);
+    if let Some(entry) = owner::take(present, &access, novelty.is_meeting) {
+        present.top = 0;
+        spent(touch, RECORD);
+        let (_, epoch) = thread_and_epoch(present.owner);
+        let call = SyncRecord {
+            header: access_header(Kind::Touch as u16, done.into(), tid, site, epoch),
+            object: address,
+            sp: regs.rsp,
+            frames: frames(regs.rip, regs.rsp, regs.rbp),
+        };
+        fill(entry, PairRecord { call, second: bytes });
+        debug_log!(&ctx, "touch: site {} address {:x} tid {}", site, address, tid);
+    }
+    owner::taken(present, &access);
     0
 }
 
