@@ -52,26 +52,27 @@ enum Build {
     Debian(Recipe),
 }
 
-/// The bundled workloads: name, what it is, whether it computes most of the time, rounds.
+/// The bundled workloads: name, what it is, whether it computes most of the time, rounds. Each takes avtrace some seconds,
+/// so that its start is a small part.
 const BUNDLED: [(&str, &str, bool, u64); 4] = [
-    ("locks", "critical sections of a few instructions, on 16 mutexes", false, 150_000),
+    ("locks", "critical sections of a few instructions, on 16 mutexes", false, 600_000),
     (
         "reads",
         "look-ups of eight entries under a read-write lock, 1 in 64 an update",
         false,
-        60_000,
+        600_000,
     ),
     (
         "compute",
         "critical sections, and about a quarter of a millisecond's computation before each",
         true,
-        1500,
+        10_000,
     ),
     (
         "hot",
         "critical sections that touch one variable 1000 times, about 10 million times a second",
         false,
-        1500,
+        10_000,
     ),
 ];
 
