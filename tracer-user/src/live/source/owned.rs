@@ -71,11 +71,7 @@ impl Source {
         let Some(thread) = self.thread_in(owner, epoch) else { return };
         let address = word + u64::from(bytes.trailing_zeros());
         let size = u64::from(bytes.count_ones());
-        let of_code = (place.group, place.instruction.0);
-        if self.syncs.is_at(address)
-            || self.is_left_to_watchpoints(thread, place.instruction.0, address, size)
-            || !self.told.by_probe(thread, of_code, (address, size))
-        {
+        if !self.touch_counts(thread, place, (address, size)) {
             return;
         }
         let mut since = 0;

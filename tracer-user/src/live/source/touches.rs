@@ -4,7 +4,11 @@ use checker::event::{Op, ThreadId, VarId};
 use tracer_ebpf::{PairRecord, Touch};
 
 use super::{Item, Source, WatchedRange};
-use crate::{live::location::Location, probes::plan::SiteKind, symbolize::ProcessAddr};
+use crate::{
+    live::location::Location,
+    probes::plan::{SiteKind, TouchPlace},
+    symbolize::ProcessAddr,
+};
 
 /// Makes an operation on a variable.
 type Operation = fn(VarId) -> Op;
@@ -22,16 +26,7 @@ impl Source {
         self.acts_at(thread, record.call.sp, sink);
         self.at(thread, record.call.sp, sink);
         let (address, bytes) = (record.call.object, record.second);
-        if self.syncs.is_at(address) {
-            self.omissions.lock_accesses += 1;
-            return;
-        }
-        // What the user has named is seen by its watchpoint, in its order and with its value.
-        if self.is_left_to_watchpoints(thread, place.instruction.0, address, bytes) {
-            return;
-        }
-        let of_code = (place.group, place.instruction.0);
-        if !self.told.by_probe(thread, of_code, (address, bytes)) {
+        if !self.touch_counts(thread, place, (address, bytes)) {
             return;
         }
         let mut frames = record.call.frames;
@@ -58,6 +53,23 @@ impl Source {
         self.sharing.touched(thread, address, bytes, done & Touch::WRITE != 0);
     }
 
+    /// Whether what a probe has seen is to be told: it is no lock's own memory, and no watchpoint tells it.
+    pub(super) fn touch_counts(
+        &mut self,
+        thread: ThreadId,
+        place: TouchPlace,
+        (address, bytes): (u64, u64),
+    ) -> bool {
+        if self.syncs.is_at(address) {
+            self.omissions.lock_accesses += 1;
+            return false;
+        }
+        // What the user has named is seen by its watchpoint, in its order and with its value.
+        let instruction = place.instruction.0;
+        !self.is_left_to_watchpoints(thread, instruction, address, bytes)
+            && self.told.by_probe(thread, (place.group, instruction), (address, bytes))
+    }
+
     /// Whether the user or the program has named anything to be watched.
     #[must_use]
     pub fn has_named_watches(&self) -> bool {
@@ -66,7 +78,7 @@ impl Source {
 
     /// Whether the watchpoint of a named range tells an access that a probe has seen. One that is set while the program
     /// runs takes a moment: until it is seen to work the probe tells, and the hit that may still come does not.
-    pub(super) fn is_left_to_watchpoints(
+    fn is_left_to_watchpoints(
         &mut self,
         thread: ThreadId,
         instruction: u64,
