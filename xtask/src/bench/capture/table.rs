@@ -54,6 +54,11 @@ struct Slowdown {
 }
 
 impl Row {
+    /// The median of the rounds' times.
+    fn seconds(&self) -> f64 {
+        median(self.samples.iter().map(|sample| sample.run.seconds))
+    }
+
     /// The median of the rounds' ratios.
     fn slowdown(&self) -> Option<Slowdown> {
         let times = median(self.samples.iter().map(Sample::slowdown));
@@ -164,16 +169,17 @@ pub fn goals(sections: &[Section<'_>], point: Option<f64>) -> String {
     text + &format!("{met} of {} goals met\n", goals.len())
 }
 
-/// How many times slower than `sync` a tool of Valgrind is.
+/// How many times slower than `sync` a tool of Valgrind is: by their times, since some programs take too little by
+/// themselves to be compared to.
 fn lead(section: &Section<'_>, tool: &'static str) -> Option<Goal> {
     let program = section.program;
-    let sync = section.row(Tool::Avtrace("sync"))?.slowdown()?;
-    let other = section.row(Tool::Valgrind(tool))?.slowdown()?;
+    let (sync, other) = (section.row(Tool::Avtrace("sync"))?, section.row(Tool::Valgrind(tool))?);
     let (wanted, wanted_in_words) = match program.is_cpu_bound {
         true => (LEAD, format!("at least {LEAD} times that of sync")),
         false => (1.0, "more than that of sync".to_owned()),
     };
-    let times = other.times / sync.times;
+    let times = other.seconds() / sync.seconds();
+    let (sync, other) = (sync.slowdown()?, other.slowdown()?);
     Some(Goal {
         what: format!("{}: slowdown by {tool} {wanted_in_words}", program.name),
         value: format!("{}{times:.2}", if other.or_more { "> " } else { "" }),
@@ -181,14 +187,15 @@ fn lead(section: &Section<'_>, tool: &'static str) -> Option<Goal> {
     })
 }
 
-/// How much `auto` costs on top of `sync`: the median of the rounds.
+/// How much `auto` costs on top of `sync` in the same round: the median of the rounds.
 fn overhead(section: &Section<'_>) -> Option<Goal> {
     let (sync, auto) = (section.row(Tool::Avtrace("sync"))?, section.row(Tool::Avtrace("auto"))?);
     if sync.samples.is_empty() || auto.samples.is_empty() {
         return None;
     }
     let rounds = sync.samples.iter().zip(&auto.samples);
-    let over = median(rounds.map(|(sync, auto)| 100.0 * (auto.slowdown() / sync.slowdown() - 1.0)));
+    let over =
+        median(rounds.map(|(sync, auto)| 100.0 * (auto.run.seconds / sync.run.seconds - 1.0)));
     let allowed = OVERHEAD * (1.0 + TOLERANCE);
     Some(Goal {
         what: format!("{}: auto at most {OVERHEAD} % (±20 %) on top of sync", section.program.name),
