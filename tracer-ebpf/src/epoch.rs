@@ -128,7 +128,7 @@ static WORDS: Array<Word> = Array::with_max_entries(1 << PLACE_BITS, 0);
 static LARGE: Array<u64> = Array::with_max_entries(1, 0);
 
 /// The largest access that can be a repetition, in bytes.
-pub const MAX_BYTES: u64 = 64;
+pub const MAX_BYTES: u64 = Touch::MAX_USUAL as u64;
 
 /// How many words such an access can touch.
 pub const MAX_WORDS: u64 = MAX_BYTES / 8 + 1;

@@ -477,6 +477,14 @@ impl Touch {
     pub const WRITES_IF_ZERO: u8 = 8;
     /// See [`Touch`].
     pub const INDIRECT: u8 = 16;
+    /// The most bytes that an instruction touches which is not repeated, but for a few that keep a processor's state.
+    pub const MAX_USUAL: u16 = 64;
+
+    /// Whether it may touch more than that.
+    #[must_use]
+    pub const fn may_be_large(&self) -> bool {
+        self.rounds as u16 != Operand::NONE || self.size > Self::MAX_USUAL
+    }
 }
 
 /// Classes of events, for the counters of lost ones.

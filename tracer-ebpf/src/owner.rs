@@ -37,8 +37,8 @@ static KEEPS_OWNED: Global<u32> = Global::new(0);
 struct Kept {
     /// 1 while somebody is at it.
     lock: u64,
-    /// How many make a record of an access to a word of this place without the lock, and how many have since it was last
-    /// held.
+    /// How many make a record of an access to a word of this place without the lock, and whether one has since it was
+    /// last held.
     passing: u64,
     passed: u64,
     /// The address divided by 8, and 1 more: 0 where there is none.
@@ -88,9 +88,9 @@ const WANTED: u32 = 16;
 const HANDED: u32 = 24;
 
 /// Keeps an access that is new in its epoch, or finds room for its record: after those of others that it needs. What ends
-/// the epoch does so here.
+/// the epoch does so here. It can be large if `LARGE`.
 #[inline(always)]
-pub fn take(
+pub fn take<const LARGE: bool>(
     present: &mut Present,
     access: &Access,
     is_meeting: bool,
@@ -102,19 +102,21 @@ pub fn take(
     if is_meeting {
         present.owner += 1;
     }
-    if access.bytes <= MAX_BYTES {
+    if !LARGE || access.bytes <= MAX_BYTES {
         epoch::note(present, access);
         touch_few(first, last, present.born, access.tid);
+    } else if last - first < MAX_LARGE {
+        touch_many(first, last, present.born, access.tid);
     }
     reserve(Class::Access)
 }
 
 /// There was room for the record of an access, or it is lost. Others may have come to own a word of several meanwhile.
 #[inline(always)]
-pub fn taken(present: &Present, access: &Access) {
+pub fn taken<const LARGE: bool>(present: &Present, access: &Access) {
     let (first, last) = access.words();
-    if access.bytes > MAX_BYTES {
-        touch_all(first, last, present.born);
+    if LARGE && access.bytes > MAX_BYTES {
+        touched_large(first, last, present.born);
     } else if first != last {
         touch_few(first, last, present.born, access.tid);
     }
@@ -128,14 +130,12 @@ fn take_word(
     word: u64,
 ) -> Option<RingBufEntry<PairRecord>> {
     let kept = KEPT.get_ptr_mut(place(word))?;
-    if !lock(kept) {
+    if !lock::<TRIES>(kept) {
         present.owner += 1;
         // SAFETY: aligned numbers that live as long as the map.
         unsafe { atomic_add(&raw mut (*kept).passing, 1) };
         let entry = reserve(Class::Access);
-        // SAFETY: as above.
-        unsafe { atomic_add(&raw mut (*kept).passed, 1) };
-        if is_anothers(kept, word, present.born) != 0 {
+        if pass(kept, word, present.born) != 0 {
             count_lost(Class::Access);
         }
         epoch::estrange(word);
@@ -164,21 +164,27 @@ fn is_anothers(kept: *const Kept, word: u64, born: u64) -> u64 {
     unchecked(1 - is_not_zero(known ^ (word + 1))) & is_not_zero(owner) & is_not_zero(owner ^ born)
 }
 
-/// A thread touches a word without the lock of its place. Whether another one has it, of which what is kept is not told
-/// in time: 1 or 0.
+/// A thread touches a word without the lock of its place. Whether another one has it and has kept something, or may be
+/// about to, that is not told in time: 1 or 0, without a jump.
 #[inline(always)]
 fn pass(kept: *mut Kept, word: u64, born: u64) -> u64 {
     let is_anothers = is_anothers(kept, word, born);
-    // SAFETY: an aligned number that lives as long as the map.
-    unsafe { atomic_add(&raw mut (*kept).passed, is_anothers) };
-    is_anothers
+    // Who takes the lock after this sees it; who had it before is seen, or what was kept.
+    // SAFETY: aligned numbers that live as long as the map.
+    unsafe {
+        exchange(&raw mut (*kept).passed, 1);
+        let locked = (&raw const (*kept).lock).read_volatile();
+        let written = (&raw const (*kept).written).read_volatile();
+        let read = (&raw const (*kept).read).read_volatile();
+        is_anothers & is_not_zero(locked | written | read)
+    }
 }
 
 /// A word is touched in a way that is recorded whatever is known of it. To be said before the record and after.
 #[inline(always)]
 pub fn touched(address: u64, tid: u32) {
     if epoch::SEES_TOUCHES.load() != 0 {
-        touch_word(address >> 3, epoch::born(tid), tid);
+        touch_word::<TRIES>(address >> 3, epoch::born(tid), tid);
     }
 }
 
@@ -189,11 +195,11 @@ fn keeps() -> bool {
         && ENDED.get_ptr(0).is_some_and(|ended| unsafe { ended.read_volatile() } == 0)
 }
 
-/// All words of a large access are touched. To disown so many one by one is more than the verifier goes through in a
-/// moment: if another thread has one of them, what it may have kept counts as lost. All regions are abandoned with
-/// that, and need none of it.
+/// There was room for the record of a large access. What another thread has come to own meanwhile, and has kept, counts as
+/// lost: to disown so many words once more is more than the verifier goes through in a moment. So it is of the words of
+/// larger accesses than that: nobody owns anything from then on.
 #[inline(never)]
-fn touch_all(first: u64, last: u64, born: u64) {
+fn touched_large(first: u64, last: u64, born: u64) {
     let mut is_lost = 0;
     if last - first < MAX_LARGE {
         let last = unchecked(last);
@@ -224,18 +230,30 @@ fn touch_all(first: u64, last: u64, born: u64) {
 /// The words of an access that is not large are touched: before its record and after, as in [`touched`].
 #[inline(never)]
 fn touch_few(first: u64, last: u64, born: u64, tid: u32) {
-    for number in 0..MAX_WORDS {
-        if first + number > last {
+    touch_words::<MAX_WORDS, TRIES>(first, last, born, tid);
+}
+
+/// The same for a large one, where the lock of a place is not tried for so long.
+#[inline(never)]
+fn touch_many(first: u64, last: u64, born: u64, tid: u32) {
+    touch_words::<MAX_LARGE, 1>(first, last, born, tid);
+}
+
+#[inline(always)]
+fn touch_words<const MAX: u64, const TRIES: u32>(first: u64, last: u64, born: u64, tid: u32) {
+    let last = unchecked(last);
+    for number in 0..MAX {
+        touch_word::<TRIES>(first + number, born, tid);
+        if first + number == last {
             break;
         }
-        touch_word(first + number, born, tid);
     }
 }
 
 /// A thread touches a word, and does not come to own it: for others it is touched by another, and if one of them owns it,
 /// that is told, and over.
 #[inline(never)]
-fn touch_word(word: u64, born: u64, tid: u32) {
+fn touch_word<const TRIES: u32>(word: u64, born: u64, tid: u32) {
     epoch::disturb(word, tid);
     if !keeps() {
         return;
@@ -245,7 +263,7 @@ fn touch_word(word: u64, born: u64, tid: u32) {
     if is_anothers(kept, word, born) == 0 {
         return;
     }
-    if !lock(kept) {
+    if !lock::<TRIES>(kept) {
         if pass(kept, word, born) != 0 {
             count_lost(Class::Access);
         }
@@ -374,7 +392,7 @@ fn tell(kept: &mut Kept, tid: u32) {
 
 /// Takes the lock of a place, if that can be had soon.
 #[inline(always)]
-fn lock(kept: *mut Kept) -> bool {
+fn lock<const TRIES: u32>(kept: *mut Kept) -> bool {
     // SAFETY: an aligned number that lives as long as the map.
     let try_once = || unsafe { exchange(&raw mut (*kept).lock, 1) };
     if try_once() == 0 {

@@ -14,7 +14,7 @@ use tracer_ebpf::{Class, Cookie, Kind, Operand, PairRecord, SyncRecord, TOUCH_GR
 use crate::{
     debug_log,
     emit::{access_header, count_lost, fill, frames, traced_at},
-    epoch::{self, Access, SEES_TOUCHES, thread_and_epoch},
+    epoch::{self, Access, MAX_BYTES, SEES_TOUCHES, thread_and_epoch},
     owner,
     registers::registers,
     thread::layout,
@@ -38,6 +38,20 @@ const DOWNWARDS: u64 = 1 << 10;
 /// Kernel: 5.15 (cookies), 6.6 as `uprobe_multi`.
 #[uprobe]
 pub fn touch(ctx: ProbeContext) -> u32 {
+    hit::<false>(&ctx)
+}
+
+/// The same for instructions that may touch more than [`MAX_BYTES`] at once. The verifier goes through it only for programs
+/// that have some.
+///
+/// Kernel: as [`touch`].
+#[uprobe]
+pub fn touch_large(ctx: ProbeContext) -> u32 {
+    hit::<true>(&ctx)
+}
+
+#[inline(always)]
+fn hit<const LARGE: bool>(ctx: &ProbeContext) -> u32 {
     if SEES_TOUCHES.load() == 0 {
         // The verifier need not go on.
         return 0;
@@ -74,6 +88,10 @@ pub fn touch(ctx: ProbeContext) -> u32 {
     if bytes == 0 || is_on_own_stack(regs.rsp, address) {
         return 0;
     }
+    if !LARGE && bytes > MAX_BYTES {
+        count_lost(Class::Access);
+        return 0;
+    }
     let mut done = touch.flags & (Touch::READ | Touch::WRITE | Touch::ATOMIC);
     if touch.flags & Touch::WRITES_IF_ZERO != 0 && regs.eflags & ZERO == 0 {
         done = Touch::READ;
@@ -88,7 +106,7 @@ pub fn touch(ctx: ProbeContext) -> u32 {
     if !novelty.is_new {
         return 0;
     }
-    if let Some(entry) = owner::take(present, &access, novelty.is_meeting) {
+    if let Some(entry) = owner::take::<LARGE>(present, &access, novelty.is_meeting) {
         present.top = 0;
         spent(touch, RECORD);
         let (_, epoch) = thread_and_epoch(present.owner);
@@ -99,9 +117,9 @@ pub fn touch(ctx: ProbeContext) -> u32 {
             frames: frames(regs.rip, regs.rsp, regs.rbp),
         };
         fill(entry, PairRecord { call, second: bytes });
-        debug_log!(&ctx, "touch: site {} address {:x} tid {}", site, address, tid);
+        debug_log!(ctx, "touch: site {} address {:x} tid {}", site, address, tid);
     }
-    owner::taken(present, &access);
+    owner::taken::<LARGE>(present, &access);
     0
 }
 

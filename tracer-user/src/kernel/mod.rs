@@ -97,6 +97,8 @@ pub enum ProbeProgram {
     Inlined,
     /// Beside an instruction that touches memory.
     Touch,
+    /// Beside one that may touch much of it.
+    TouchLarge,
     /// Entries of functions that give memory out.
     AllocEnter,
     /// Returns of those that nothing unwinds.
@@ -114,7 +116,7 @@ pub enum ProbeProgram {
 }
 
 impl ProbeProgram {
-    const ALL: [Self; 17] = [
+    const ALL: [Self; 18] = [
         Self::Region,
         Self::Shared,
         Self::CallEnter,
@@ -125,6 +127,7 @@ impl ProbeProgram {
         Self::Jump,
         Self::Inlined,
         Self::Touch,
+        Self::TouchLarge,
         Self::AllocEnter,
         Self::AllocReturn,
         Self::AllocEnd,
@@ -146,6 +149,7 @@ impl ProbeProgram {
             Self::Jump => "jump",
             Self::Inlined => "inlined",
             Self::Touch => "touch",
+            Self::TouchLarge => "touch_large",
             Self::AllocEnter => "alloc_enter",
             Self::AllocReturn => "alloc_return",
             Self::AllocEnd => "alloc_end",
@@ -154,6 +158,11 @@ impl ProbeProgram {
             Self::Libraries => "libraries",
             Self::Anchor => "anchor",
         }
+    }
+
+    /// Whether few programs need it, and the verifier takes its time over it.
+    const fn is_rare(self) -> bool {
+        matches!(self, Self::TouchLarge)
     }
 
     const fn flags(self) -> u32 {
@@ -175,7 +184,7 @@ pub struct ProbePoint {
     pub offset: u64,
     /// What the program is told.
     pub cookie: u64,
-    /// What is touched, for [`ProbeProgram::Touch`].
+    /// What is touched, for [`ProbeProgram::Touch`] and [`ProbeProgram::TouchLarge`].
     pub touch: Option<Touch>,
 }
 
@@ -234,6 +243,8 @@ pub struct Kernel {
     ebpf: Ebpf,
     /// Programs for `uprobe_multi` links; `None` on kernels without.
     multi: Option<BTreeMap<ProbeProgram, OwnedFd>>,
+    /// Those that are only loaded when they are needed.
+    rare: BTreeMap<ProbeProgram, object::Relocated>,
     links: Vec<OwnedFd>,
     /// What keeps the probes, and what was asked for by each plan.
     probes: Vec<Attached>,
@@ -253,6 +264,28 @@ pub struct Kernel {
     spare: Vec<Vec<OwnedFd>>,
     /// Watchpoints that are moved all the time.
     samples: Vec<Vec<OwnedFd>>,
+}
+
+/// Loads a program for `uprobe_multi`; `None` where the kernel has no such links.
+fn load_multi(
+    program: ProbeProgram,
+    object::Relocated { instructions, license }: &object::Relocated,
+) -> Result<Option<OwnedFd>, KernelError> {
+    match bpf::load_uprobe_multi(program.name(), instructions, license) {
+        Ok(fd) => Ok(Some(fd)),
+        // An unknown attach type: a kernel before 6.6.
+        Err((error, log)) if log.is_empty() && error.raw_os_error() == Some(libc::EINVAL) => {
+            Ok(None)
+        }
+        Err((error, _)) if error.raw_os_error() == Some(libc::EPERM) => {
+            Err(KernelError::NotPermitted)
+        }
+        Err((error, log)) => {
+            let last = log.lines().rev().find(|line| !line.starts_with("processed"));
+            let message = format!("{}: {error}: {}", program.name(), last.unwrap_or("no log"));
+            Err(KernelError::Refused(message))
+        }
+    }
 }
 
 impl Kernel {
@@ -280,6 +313,7 @@ impl Kernel {
         let ebpf = loader.load(object::BYTES).map_err(|error| refused(&error))?;
         let mut kernel = Self {
             multi: None,
+            rare: BTreeMap::new(),
             links: Vec::new(),
             probes: Vec::new(),
             points: Vec::new(),
@@ -298,7 +332,7 @@ impl Kernel {
             kernel.multi = kernel.load_for_uprobe_multi()?;
         }
         if kernel.multi.is_none() {
-            for program in ProbeProgram::ALL {
+            for program in ProbeProgram::ALL.into_iter().filter(|program| !program.is_rare()) {
                 let program: &mut UProbe = kernel.program(program.name())?;
                 program.load().map_err(|error| refused(&error))?;
             }
@@ -329,35 +363,45 @@ impl Kernel {
 
     /// Loads the probe programs once more, from the same object and onto the same maps, for `uprobe_multi`.
     fn load_for_uprobe_multi(
-        &self,
+        &mut self,
     ) -> Result<Option<BTreeMap<ProbeProgram, OwnedFd>>, KernelError> {
         let damaged = |error: &dyn std::fmt::Display| KernelError::Object(error.to_string());
-        let programs = object::relocated(&self.ebpf).map_err(|error| damaged(&error))?;
+        let mut programs = object::relocated(&self.ebpf).map_err(|error| damaged(&error))?;
         let mut loaded = BTreeMap::new();
         for program in ProbeProgram::ALL {
-            let object::Relocated { instructions, license } = programs
-                .get(program.name())
+            let relocated = programs
+                .remove(program.name())
                 .ok_or_else(|| KernelError::Object(format!("no program `{}`", program.name())))?;
-            match bpf::load_uprobe_multi(program.name(), instructions, license) {
-                Ok(fd) => drop(loaded.insert(program, fd)),
-                // An unknown attach type: a kernel before 6.6.
-                Err((error, log))
-                    if log.is_empty() && error.raw_os_error() == Some(libc::EINVAL) =>
-                {
-                    return Ok(None);
-                }
-                Err((error, _)) if error.raw_os_error() == Some(libc::EPERM) => {
-                    return Err(KernelError::NotPermitted);
-                }
-                Err((error, log)) => {
-                    let last = log.lines().rev().find(|line| !line.starts_with("processed"));
-                    let message =
-                        format!("{}: {error}: {}", program.name(), last.unwrap_or("no log"));
-                    return Err(KernelError::Refused(message));
-                }
+            if program.is_rare() {
+                self.rare.insert(program, relocated);
+                continue;
+            }
+            match load_multi(program, &relocated)? {
+                Some(fd) => drop(loaded.insert(program, fd)),
+                None => return Ok(None),
             }
         }
         Ok(Some(loaded))
+    }
+
+    /// Loads a program that is needed now, if it has not been before.
+    fn load_rare(&mut self, program: ProbeProgram) -> Result<(), KernelError> {
+        if !program.is_rare() {
+            return Ok(());
+        }
+        match (&mut self.multi, self.rare.remove(&program)) {
+            (Some(multi), Some(relocated)) => {
+                multi.extend(load_multi(program, &relocated)?.map(|fd| (program, fd)));
+            }
+            (Some(_), None) => {}
+            (None, _) => {
+                let program: &mut UProbe = self.program(program.name())?;
+                if program.fd().is_err() {
+                    program.load().map_err(|error| refused(&error))?;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Starts to record threads and processes.
@@ -417,6 +461,7 @@ impl Kernel {
         }
         let mut refusals = Vec::new();
         for ((program, file, group), indices) in groups {
+            self.load_rare(program)?;
             if self.multi.is_none() {
                 for index in indices {
                     match self.attach_single(&points[index]) {

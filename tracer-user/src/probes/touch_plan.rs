@@ -320,9 +320,11 @@ impl Planner<'_, '_> {
         let place = TouchPlace { instruction, group };
         let site = self.add_site(instruction, SiteKind::Touch(place));
         let what = format!("accesses of `{name}`");
-        self.add_probe(ProbeProgram::Touch, LinkAddr(at), Cookie::new(Kind::Touch, site), what);
+        let program =
+            if touch.may_be_large() { ProbeProgram::TouchLarge } else { ProbeProgram::Touch };
+        self.add_probe(program, LinkAddr(at), Cookie::new(Kind::Touch, site), what);
         if let Some(probe) = self.plan.probes.last_mut()
-            && probe.point.program == ProbeProgram::Touch
+            && probe.point.program == program
             && Cookie(probe.point.cookie).site() == site
         {
             probe.point.touch = Some(touch);
