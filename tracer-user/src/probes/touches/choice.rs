@@ -42,6 +42,12 @@ pub struct Chooser<'line> {
     chosen: Vec<Chosen>,
 }
 
+/// How many bytes so many rounds touch, each as many, if that is known: compilers copy structures like that.
+fn known_size(each: u16, rounds: &Sum) -> Option<u16> {
+    let rounds = u16::try_from(rounds.as_constant()?).ok()?;
+    each.checked_mul(rounds).filter(|&size| size > 0)
+}
+
 /// One way to report an access.
 struct Way {
     access: usize,
@@ -171,13 +177,15 @@ impl<'line> Chooser<'line> {
                 flags = Touch::READ;
             }
         }
-        let rounds = match &located.rounds {
-            None => NONE,
-            Some(rounds) => self.holder(rounds, at)?,
+        let (size, rounds) = match &located.rounds {
+            None => (located.operand.size, NONE),
+            Some(rounds) => match known_size(located.operand.size, rounds) {
+                Some(size) => (size, NONE),
+                None => (located.operand.size, self.holder(rounds, at)?),
+            },
         };
         let (touch, is_static) = self.address(located, at)?;
-        let touch =
-            Touch { size: located.operand.size, flags: touch.flags | flags, rounds, ..touch };
+        let touch = Touch { size, flags: touch.flags | flags, rounds, ..touch };
         let instruction = self.line.instructions[here].ip();
         Some(TouchPlan { instruction, touch, is_static })
     }

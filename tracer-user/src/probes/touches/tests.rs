@@ -274,6 +274,11 @@ fn strings_are_reported_before_they_are_gone_through() {
     let code = [0x48, 0x89, 0xca, 0xf3, 0xaa, 0x75, 0, 0xc3];
     assert_eq!(planned(&code, CHEAP), []);
     assert_eq!(planned(&code, ANY), [(0, 3, rounds(at(W, 1, RDI, 0)))], "never at itself");
+    // push rbx; mov ecx,40; rep movsq; jne +0; ret: no register need hold how often
+    let code = [0x53, 0xb9, 40, 0, 0, 0, 0xf3, 0x48, 0xa5, 0x75, 0, 0xc3];
+    let mut found = planned(&code, CHEAP);
+    found.sort_by_key(|(_, _, touch)| touch.base != RDI);
+    assert_eq!(found, [(0, 6, at(W, 320, RDI, 0)), (0, 6, at(R, 320, RSI, 0))]);
     // push rbx; std; rep stosb; cld; pop rbx; ret
     let downwards = [0x53, 0xfd, 0xf3, 0xaa, 0xfc, 0x5b, 0xc3];
     assert_eq!(left_out(&downwards, ANY), [(Reason::DataDependent, 1)]);
