@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use tests::process::{child_of, run};
+use tests::programs::{install, install_contents};
 use tests::tracer::{avtrace, native};
 use tests::{Avtrace, Program, c, machine, require_bpf};
 
@@ -96,8 +97,7 @@ fn a_program_that_the_dynamic_linker_refuses() {
     let mut data = fs::read(&program.path).expect("the program");
     let at = data.windows(library.len()).position(|name| name == library).expect("its name");
     data[at + 1] = b'?';
-    fs::write(&path, data).expect("a file");
-    fs::set_permissions(&path, Permissions::from_mode(0o755)).expect("its mode");
+    install_contents(data, &path);
     let ended = Avtrace::on_path(&path).run();
     assert_eq!(ended.code, Some(127), "{}", ended.stderr);
     assert!(ended.stderr.contains("cannot open shared object file"), "{}", ended.stderr);
@@ -147,8 +147,7 @@ fn a_set_user_id_program_keeps_its_privileges() {
     fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).expect("its mode");
     let mut program = c("identity", &[]);
     let copy = folder.path().join("identity");
-    fs::copy(&program.path, &copy).expect("a copy");
-    fs::set_permissions(&copy, Permissions::from_mode(0o4755)).expect("its mode");
+    install(&program.path, &copy, 0o4755);
     program.path = copy;
     let user = ["--reuid=65534", "--regid=65534", "--clear-groups"];
     let alone = run(Command::new("setpriv").args(user).arg(&program.path)).stdout;
@@ -183,7 +182,7 @@ fn capabilities_are_enough() {
     fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).expect("its mode");
     let copy = |from: &std::path::Path, name: &str| {
         let to = folder.path().join(name);
-        fs::copy(from, &to).expect("a copy");
+        install(from, &to, 0o755);
         to
     };
     let tracer = copy(avtrace(), "avtrace");
