@@ -104,6 +104,28 @@ fn a_program_that_the_dynamic_linker_refuses() {
     assert!(ended.stderr.contains("before it reached its entry point"), "{}", ended.stderr);
 }
 
+/// As one that is killed inside `execve`, it ends before the stop that ptrace makes at the end of that.
+#[test]
+fn an_end_before_the_first_instruction_is_the_programs() {
+    require_bpf!();
+    let program = c("identity", &[]);
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("identity");
+    let mut data = fs::read(&program.path).expect("the program");
+    let number = |at: usize| u64::from_le_bytes(data[at..at + 8].try_into().expect("eight bytes"));
+    // Where the program headers are, of 56 bytes each.
+    let headers = (number(32) as usize..).step_by(56);
+    let is_load = |&at: &usize| number(at) as u32 == object::elf::PT_LOAD.0;
+    let load = headers.into_iter().find(is_load).expect("a segment");
+    // Less in memory than in the file: the kernel looks only when what ran before is gone.
+    data[load + 40..load + 48].fill(0);
+    install_contents(data, &path);
+    assert_eq!(native(&path, [""; 0], None).signal, Some(11), "killed by the kernel");
+    let (ended, report) = Avtrace::on_path(&path).report();
+    assert_eq!(ended.code, Some(128 + 11), "{}", ended.stderr);
+    assert_eq!((report.subject.exit_code, report.subject.signal), (None, Some(11)));
+}
+
 #[test]
 fn a_missing_dynamic_linker_is_named() {
     require_bpf!();
