@@ -137,7 +137,7 @@ impl Program {
                     fs::remove_file(&file).expect("a file to remove");
                 }
             }
-            fs::copy(&self.path, draft).expect("a copy");
+            install(&self.path, draft, 0o755);
         });
         Self { path, source: self.source.clone() }
     }
@@ -174,6 +174,27 @@ impl Program {
         let line = text.lines().nth(self.line(mark) as usize - 1).expect("the line exists");
         line.trim().to_owned()
     }
+}
+
+/// Copies a program to where it is to be executed, with this mode.
+///
+/// Another process does that. While a file is open for writing it cannot be executed, and what one test has open is open
+/// as well in a child that another test has forked, until that executes its own program.
+///
+/// # Panics
+/// When it cannot be copied.
+pub fn install(from: &Path, to: &Path, mode: u32) {
+    succeed(Command::new("install").arg(format!("--mode={mode:o}")).args([from, to]));
+}
+
+/// Writes a file that is to be executed, as [`install`] does.
+///
+/// # Panics
+/// When it cannot be written.
+pub fn install_contents(contents: impl AsRef<[u8]>, to: &Path) {
+    let draft = to.with_extension("draft");
+    fs::write(&draft, contents).expect("a draft");
+    install(&draft, to, 0o755);
 }
 
 pub(crate) fn cargo() -> String {

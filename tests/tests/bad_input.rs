@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
+use tests::programs::install;
 use tests::tracer::{avtrace, avtrace_with};
 use tests::{Avtrace, Ended, c, machine, process, require_bpf};
 
@@ -172,7 +173,7 @@ fn no_privileges() {
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).expect("its mode");
     let copy = |from: &Path, name: &str| {
         let to = folder.path().join(name);
-        fs::copy(from, &to).expect("a copy");
+        install(from, &to, 0o755);
         to
     };
     let tracer = copy(avtrace(), "avtrace");

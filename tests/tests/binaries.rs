@@ -3,8 +3,10 @@
 //! the same lines and names, and the repaired program is clean.
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
+use tests::programs::install;
 use tests::{Avtrace, Program, c, c_by, process, require_bpf, runs, target_dir};
 
 /// Checks both bank programs, built in the same way.
@@ -88,7 +90,7 @@ fn with_a_c_library_of_its_own() {
         words.find(|word| word.contains(name)).unwrap_or_else(|| panic!("{name} in {listed}"))
     };
     let linker = folder.join("linker.so");
-    fs::copy(find("ld-linux"), &linker).expect("a copy");
+    install(Path::new(find("ld-linux")), &linker, 0o755);
     fs::copy(find("libc.so"), folder.join("libc.so.6")).expect("a copy");
     let interpreter = format!("-Wl,--dynamic-linker={}", linker.display());
     let libraries = format!("-Wl,-rpath,{}", folder.display());

@@ -176,7 +176,8 @@ fn killing_avtrace_leaves_the_program_alone() {
     require_bpf!();
     let program = c("long_run", &["-g", "-O2"]);
     let nop = begin_marker(&program);
-    let mut running = Avtrace::on(&program).arguments(["3"]).start();
+    // For so long that the program outlives its probes: that all of them are gone takes the kernel a while.
+    let mut running = Avtrace::on(&program).arguments(["8"]).start();
     running.await_stdout("ready");
     let tracee = child_of(running.pid(), &program.path).expect("the program runs");
     assert_eq!(code_byte(tracee, &program.path, nop), Some(0xcc), "the uprobe's breakpoint");

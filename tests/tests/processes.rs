@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use tests::process::{child_of, run};
-use tests::programs::c_by;
+use tests::programs::{c_by, install, install_contents};
 use tests::tracer::{avtrace_with, native};
 use tests::{Avtrace, Location, Program, Report, Violation, c, machine, require_bpf};
 
@@ -84,8 +84,7 @@ fn a_script_is_its_interpreter_and_then_what_that_becomes() {
     let bank = c("bank", &["-g", "-O2"]);
     let folder = tempfile::tempdir().expect("a temporary folder");
     let script = folder.path().join("script");
-    fs::write(&script, format!("#!/bin/sh -e\nexec {}\n", bank.path.display())).expect("a file");
-    fs::set_permissions(&script, Permissions::from_mode(0o755)).expect("its mode");
+    install_contents(format!("#!/bin/sh -e\nexec {}\n", bank.path.display()), &script);
     let (ended, reports) = Avtrace::on_path("env").arguments([&script]).reports();
     assert_eq!((ended.code, &*ended.stdout), (Some(66), "balance: 900\n"), "{}", ended.stderr);
     let [env, shell, traced] = &reports[..] else { panic!("three reports: {reports:#?}") };
@@ -164,8 +163,7 @@ fn a_set_user_id_program_is_not_traced() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).expect("its mode");
     let copy = folder.path().join("identity");
-    fs::copy(c("identity", &[]).path, &copy).expect("a copy");
-    fs::set_permissions(&copy, Permissions::from_mode(0o4755)).expect("its mode");
+    install(&c("identity", &[]).path, &copy, 0o4755);
     let arguments = ["--reuid=65534", "--regid=65534", "--clear-groups"];
     let alone = run(std::process::Command::new("setpriv").args(arguments).arg(&copy));
     if !alone.stdout.starts_with("65534 0 ") {

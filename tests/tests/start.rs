@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use tests::process::{child_of, run};
+use tests::programs::{install, install_contents};
 use tests::tracer::{avtrace, native};
 use tests::{Avtrace, Program, c, machine, require_bpf};
 
@@ -96,12 +97,33 @@ fn a_program_that_the_dynamic_linker_refuses() {
     let mut data = fs::read(&program.path).expect("the program");
     let at = data.windows(library.len()).position(|name| name == library).expect("its name");
     data[at + 1] = b'?';
-    fs::write(&path, data).expect("a file");
-    fs::set_permissions(&path, Permissions::from_mode(0o755)).expect("its mode");
+    install_contents(data, &path);
     let ended = Avtrace::on_path(&path).run();
     assert_eq!(ended.code, Some(127), "{}", ended.stderr);
     assert!(ended.stderr.contains("cannot open shared object file"), "{}", ended.stderr);
     assert!(ended.stderr.contains("before it reached its entry point"), "{}", ended.stderr);
+}
+
+/// As one that is killed inside `execve`, it ends before the stop that ptrace makes at the end of that.
+#[test]
+fn an_end_before_the_first_instruction_is_the_programs() {
+    require_bpf!();
+    let program = c("identity", &[]);
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("identity");
+    let mut data = fs::read(&program.path).expect("the program");
+    let number = |at: usize| u64::from_le_bytes(data[at..at + 8].try_into().expect("eight bytes"));
+    // Where the program headers are, of 56 bytes each.
+    let headers = (number(32) as usize..).step_by(56);
+    let is_load = |&at: &usize| number(at) as u32 == object::elf::PT_LOAD.0;
+    let load = headers.into_iter().find(is_load).expect("a segment");
+    // Less in memory than in the file: the kernel looks only when what ran before is gone.
+    data[load + 40..load + 48].fill(0);
+    install_contents(data, &path);
+    assert_eq!(native(&path, [""; 0], None).signal, Some(11), "killed by the kernel");
+    let (ended, report) = Avtrace::on_path(&path).report();
+    assert_eq!(ended.code, Some(128 + 11), "{}", ended.stderr);
+    assert_eq!((report.subject.exit_code, report.subject.signal), (None, Some(11)));
 }
 
 #[test]
@@ -147,8 +169,7 @@ fn a_set_user_id_program_keeps_its_privileges() {
     fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).expect("its mode");
     let mut program = c("identity", &[]);
     let copy = folder.path().join("identity");
-    fs::copy(&program.path, &copy).expect("a copy");
-    fs::set_permissions(&copy, Permissions::from_mode(0o4755)).expect("its mode");
+    install(&program.path, &copy, 0o4755);
     program.path = copy;
     let user = ["--reuid=65534", "--regid=65534", "--clear-groups"];
     let alone = run(Command::new("setpriv").args(user).arg(&program.path)).stdout;
@@ -183,7 +204,7 @@ fn capabilities_are_enough() {
     fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).expect("its mode");
     let copy = |from: &std::path::Path, name: &str| {
         let to = folder.path().join(name);
-        fs::copy(from, &to).expect("a copy");
+        install(from, &to, 0o755);
         to
     };
     let tracer = copy(avtrace(), "avtrace");

@@ -3,7 +3,7 @@
  *
  * The two are different threads: a tracer that takes them for one sees events of a thread after its end. With `whole`
  * the transfer is one locked section, and nothing is to be found. Where the system does not let the program choose
- * ids, it says so and does nothing.
+ * ids, it says so and does nothing; where another process has taken each id that it chose, it fails.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -95,13 +95,20 @@ int main(int argc, char **argv)
     make_turn(go_audit);
     make_turn(go_transfer);
     pthread_t auditor = start(audit, NULL);
-    join(start(look, NULL));
     for (int tries = 0; !done && tries < 1000; tries++) {
+        /* A process that came in between may keep the id for as long as it lives: then there has to be another. */
+        if (tries % 50 == 0)
+            join(start(look, NULL));
         if (!choose_next(wanted)) {
             puts("ids cannot be chosen");
             return 0;
         }
         join(start(transfer_as_wanted, &done));
+    }
+    if (!done) {
+        /* The auditor waits for its turn for ever. */
+        fputs("no id was used again\n", stderr);
+        return 1;
     }
     join(auditor);
     printf("balance: %ld\n", balance);

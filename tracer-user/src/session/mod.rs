@@ -185,9 +185,8 @@ pub fn inspect(options: &RunOptions) -> Result<Listing, RunError> {
     let program = program::find(options.command.first().unwrap_or(&OsString::new()))?;
     privileges::check_surroundings()?;
     let start_error = |error| start_error(options, &program, error);
-    let held = hold(options, &program).map_err(start_error)?;
-    match held.run_to(privileges::entry_point).map_err(start_error)? {
-        Start::AtEntry(held) => {
+    match hold(options, &program).map_err(start_error)? {
+        Start::Held(held) => {
             let symbolizer = Symbolizer::from_pid(held.pid())?;
             let progress = Progress::on_terminal();
             progress.step(|| image::reading(&symbolizer));
@@ -198,7 +197,7 @@ pub fn inspect(options: &RunOptions) -> Result<Listing, RunError> {
                 None => Ok(Listing { plan, symbolizer }),
             }
         }
-        Start::Ended(_) => {
+        Start::Ended { .. } => {
             Err(start_error(io::Error::other("it ended before it reached its entry point")))
         }
     }
@@ -209,14 +208,18 @@ fn user(options: &RunOptions) -> Option<user::Identity> {
     if options.as_root { None } else { user::sudo_user() }
 }
 
-/// Starts the program and holds it at its first instruction.
-fn hold(options: &RunOptions, program: &Path) -> io::Result<Held> {
-    tracee::launch(Launch {
+/// Starts the program and holds it at its entry point.
+fn hold(options: &RunOptions, program: &Path) -> io::Result<Start> {
+    let start = tracee::launch(Launch {
         program: program.to_owned(),
         arg0: options.command.first().cloned().unwrap_or_default(),
         arguments: options.command.get(1..).unwrap_or_default().to_vec(),
         user: user(options),
-    })
+    })?;
+    match start {
+        Start::Held(held) => held.run_to(privileges::entry_point),
+        ended @ Start::Ended { .. } => Ok(ended),
+    }
 }
 
 fn start_error(options: &RunOptions, program: &Path, error: io::Error) -> RunError {
@@ -238,13 +241,12 @@ pub fn run(options: &RunOptions) -> Result<Outcome, RunError> {
     let program = program::find(options.command.first().unwrap_or(&OsString::new()))?;
     privileges::check_surroundings()?;
     privileges::check()?;
-    let start_error = |error| start_error(options, &program, error);
-    let held = hold(options, &program).map_err(start_error)?;
-    let pid = held.pid();
-    let held = match held.run_to(privileges::entry_point).map_err(start_error)? {
-        Start::AtEntry(held) => held,
-        Start::Ended(ending) => return ended_early(options, pid, ending),
+    let start = hold(options, &program).map_err(|error| start_error(options, &program, error))?;
+    let held = match start {
+        Start::Held(held) => held,
+        Start::Ended { pid, ending } => return ended_early(options, pid, ending),
     };
+    let pid = held.pid();
     let options = Arc::new(options.clone());
     let prepared = prepare(&options, &held);
     if let Some(ending) = held.ended() {
@@ -300,7 +302,7 @@ fn joined<T>(thread: thread::JoinHandle<T>) -> T {
 }
 
 /// The outcome for a program that ran nothing of its own. Where the dynamic linker refused it, that has told the user
-/// why.
+/// why; where a signal killed it, that is told as of any program.
 fn ended_early(options: &RunOptions, pid: u32, ending: Ending) -> Result<Outcome, RunError> {
     let notes = vec!["the program ended before it reached its entry point".to_owned()];
     let (who, end) = (first_program(options, pid, pid), End::Ended(ending));

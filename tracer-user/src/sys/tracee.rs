@@ -38,21 +38,29 @@ pub struct Running {
     pid: Pid,
 }
 
-/// What became of a program on the way to its entry point.
+/// What became of a program on the way to where it is to stop.
 #[derive(Debug)]
 pub enum Start {
-    /// It is stopped there, its dynamic libraries are mapped.
-    AtEntry(Held),
-    /// It ended before: the dynamic linker refused it, or a signal came.
-    Ended(Ending),
+    /// It is stopped there.
+    Held(Held),
+    /// It ended before: the kernel could not map it, the dynamic linker refused it, or a signal came.
+    Ended {
+        /// The process that it was.
+        pid: u32,
+        /// How it ended.
+        ending: Ending,
+    },
 }
 
 /// Starts a program and holds it at its first instruction, which is the dynamic linker's if it has one.
 ///
+/// Past some point `execve` cannot fail any more: what goes wrong then ends the program by a signal (`fs/exec.c`,
+/// `bprm_execve`), as one that anybody sends does.
+///
 /// # Errors
 ///
 /// Those of `execve`, `fork`, and of becoming the user.
-pub fn launch(launch: Launch) -> io::Result<Held> {
+pub fn launch(launch: Launch) -> io::Result<Start> {
     let (pid, failure) = spawn::spawn(launch)?;
     let held = Held { pid: Pid::from_raw(pid) };
     let mut is_ready = false;
@@ -64,17 +72,16 @@ pub fn launch(launch: Launch) -> io::Result<Held> {
                 let options = Options::PTRACE_O_EXITKILL
                     | Options::PTRACE_O_TRACEEXEC
                     | Options::PTRACE_O_TRACEFORK;
-                ptrace::setoptions(held.pid, options)?;
+                ptrace::setoptions(held.pid, options).or_else(gone_is_fine)?;
                 is_ready = true;
                 resume(held.pid, 0)?;
             }
-            Status::Stopped { event: libc::PTRACE_EVENT_EXEC, .. } => return Ok(held),
+            Status::Stopped { event: libc::PTRACE_EVENT_EXEC, .. } => return Ok(Start::Held(held)),
             Status::Stopped { signal, .. } => resume(held.pid, signal)?,
             Status::Ended(ending) => {
-                std::mem::forget(held);
-                return Err(failure
-                    .reason()
-                    .unwrap_or_else(|| io::Error::other(format!("it ended at once: {ending:?}"))));
+                let ended = held.into_ended(ending);
+                // Without a reason nothing has failed.
+                return failure.reason().map_or(Ok(ended), Err);
             }
         }
     }
@@ -131,7 +138,8 @@ impl Held {
         self.pid.as_raw() as u32
     }
 
-    /// Runs it to its entry point, which `entry` tells, and which must be an instruction in executable memory.
+    /// Runs it to its entry point, which `entry` tells, and which must be an instruction in executable memory. There its
+    /// dynamic libraries are mapped.
     ///
     /// Code of libraries runs before. Signals that come on the way are delivered; when that code replaces the program,
     /// the entry point is that of the new one; children that it forks run on by themselves.
@@ -141,19 +149,20 @@ impl Held {
     /// When there is no entry point, its memory cannot be changed, or ptrace fails.
     pub fn run_to(self, entry: impl Fn(u32) -> io::Result<u64>) -> io::Result<Start> {
         match self.run(entry) {
-            Ok(None) => Ok(Start::AtEntry(self)),
+            Ok(None) => Ok(Start::Held(self)),
             Ok(Some(ending)) => Ok(self.into_ended(ending)),
             Err(error) => match self.ended() {
-                Some(ending) => Ok(Start::Ended(ending)),
+                Some(ending) => Ok(Start::Ended { pid: self.pid(), ending }),
                 None => Err(error),
             },
         }
     }
 
     fn into_ended(self, ending: Ending) -> Start {
+        let pid = self.pid();
         // Its process id is free again.
         std::mem::forget(self);
-        Start::Ended(ending)
+        Start::Ended { pid, ending }
     }
 
     /// Its end, if that came first.
