@@ -104,6 +104,22 @@ fn a_read_of_two_fields_that_a_writer_tears() {
     check_data("torn", &["--atomic", "look"], ("look", "racy"), closing);
 }
 
+/// A structure of 320 bytes, of which another thread had the entries to itself.
+#[test]
+fn structures_that_are_copied_as_a_whole() {
+    require_bpf!();
+    for accesses in ["auto", "probe"] {
+        for level in LEVELS {
+            let program = c("structs", &["-g", level]);
+            let (options, order) = (["--accesses", accesses], "synchronised");
+            let audit: Marks<'_> = &["audit_read", "audit_change", "audit_write"];
+            let closing: (Marks<'_>, Marks<'_>) = (audit, &["transfer_write"]);
+            let (kind, region) = ("whole", "transfer");
+            Case { program, kind, options: &options, region, order, closing }.check();
+        }
+    }
+}
+
 /// What a thread does to data that it has to itself makes no records, and is an end of the dependency when another
 /// thread comes.
 #[test]

@@ -4,6 +4,7 @@
 pub mod btf;
 mod leaving;
 pub mod object;
+mod probe_program;
 mod processes;
 mod touches;
 
@@ -30,7 +31,7 @@ use aya::{
 use aya_log::EbpfLogger;
 use tracer_ebpf::{CLASSES, Class, Cookie, Target, Touch, symbols};
 
-pub use self::leaving::Leaving;
+pub use self::{leaving::Leaving, probe_program::ProbeProgram};
 use crate::sys::{bpf, perf};
 
 /// Why the kernel side does not work. Each says what to do about it.
@@ -72,105 +73,6 @@ pub enum KernelError {
         /// The kernel's answer.
         error: io::Error,
     },
-}
-
-/// The programs that are attached to places in the traced program's code.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum ProbeProgram {
-    /// Markers of regions.
-    Region,
-    /// Markers of shared variables.
-    Shared,
-    /// Entries of functions whose return counts.
-    CallEnter,
-    /// Returns of functions that nothing unwinds.
-    CallReturn,
-    /// `ret` instructions of functions that may be unwound, and places inside them.
-    CallEnd,
-    /// Entries of functions that count when they are called.
-    Call,
-    /// The same, where another argument counts as well.
-    CallPair,
-    /// Entries of functions that jump.
-    Jump,
-    /// Places where a lock is taken or let go of in line.
-    Inlined,
-    /// Beside an instruction that touches memory.
-    Touch,
-    /// Beside one that may touch much of it.
-    TouchLarge,
-    /// Entries of functions that give memory out.
-    AllocEnter,
-    /// Returns of those that nothing unwinds.
-    AllocReturn,
-    /// `ret` instructions of the others.
-    AllocEnd,
-    /// Entries of functions that take memory back.
-    Free,
-    /// Where the process is to be stopped that the cookie names.
-    Halt,
-    /// Where the dynamic linker tells debuggers of changes.
-    Libraries,
-    /// Anywhere: does nothing.
-    Anchor,
-}
-
-impl ProbeProgram {
-    const ALL: [Self; 18] = [
-        Self::Region,
-        Self::Shared,
-        Self::CallEnter,
-        Self::CallReturn,
-        Self::CallEnd,
-        Self::Call,
-        Self::CallPair,
-        Self::Jump,
-        Self::Inlined,
-        Self::Touch,
-        Self::TouchLarge,
-        Self::AllocEnter,
-        Self::AllocReturn,
-        Self::AllocEnd,
-        Self::Free,
-        Self::Halt,
-        Self::Libraries,
-        Self::Anchor,
-    ];
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Region => "region",
-            Self::Shared => "shared",
-            Self::CallEnter => "call_enter",
-            Self::CallReturn => "call_return",
-            Self::CallEnd => "call_end",
-            Self::Call => "call",
-            Self::CallPair => "call_pair",
-            Self::Jump => "jump",
-            Self::Inlined => "inlined",
-            Self::Touch => "touch",
-            Self::TouchLarge => "touch_large",
-            Self::AllocEnter => "alloc_enter",
-            Self::AllocReturn => "alloc_return",
-            Self::AllocEnd => "alloc_end",
-            Self::Free => "free",
-            Self::Halt => "halt",
-            Self::Libraries => "libraries",
-            Self::Anchor => "anchor",
-        }
-    }
-
-    /// Whether few programs need it, and the verifier takes its time over it.
-    const fn is_rare(self) -> bool {
-        matches!(self, Self::TouchLarge)
-    }
-
-    const fn flags(self) -> u32 {
-        match self {
-            Self::CallReturn | Self::AllocReturn => bpf::UPROBE_MULTI_RETURN,
-            _ => 0,
-        }
-    }
 }
 
 /// A probe to attach.
