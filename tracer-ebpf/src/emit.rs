@@ -221,6 +221,37 @@ pub unsafe fn atomic_add(counter: *mut u64, number: u64) {
         .fetch_add(number, core::sync::atomic::Ordering::Relaxed);
 }
 
+/// Sets bits in one step, which all that was written and read before comes before.
+///
+/// # Safety
+///
+/// `number` is aligned and valid for writes.
+#[cfg(target_arch = "bpf")]
+#[inline(always)]
+pub unsafe fn atomic_or(number: *mut u64, bits: u64) {
+    let _before: u64;
+    // SAFETY: by the caller's promise; the instruction touches these 8 bytes alone.
+    unsafe {
+        core::arch::asm!(
+            "{bits} = atomic_fetch_or((u64 *)({number} + 0), {bits})",
+            number = in(reg) number,
+            bits = inout(reg) bits => _before,
+        );
+    }
+}
+
+/// For clippy on the host.
+///
+/// # Safety
+///
+/// `number` is aligned and valid for writes.
+#[cfg(not(target_arch = "bpf"))]
+pub unsafe fn atomic_or(number: *mut u64, bits: u64) {
+    // SAFETY: by the caller's promise.
+    unsafe { core::sync::atomic::AtomicU64::from_ptr(number) }
+        .fetch_or(bits, core::sync::atomic::Ordering::Relaxed);
+}
+
 /// How far above the stack pointer a saved frame pointer may be, in bytes.
 const MAX_FRAME: u64 = 1 << 20;
 

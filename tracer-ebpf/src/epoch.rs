@@ -148,7 +148,7 @@ pub fn end(tid: u32) -> u64 {
     }
 }
 
-/// What an access is in its thread's epoch. To be followed by [`note`], if it is new.
+/// What an access is in its thread's epoch. To be followed by [`note`] or [`note_word`] if it is new, unless it is large.
 ///
 /// The verifier goes through each way that leads through a loop: this one has none but its length.
 #[inline(always)]

@@ -21,7 +21,7 @@ use aya_ebpf::{
 use tracer_ebpf::{Class, Deed, Kind, OwnedRecord, PairRecord};
 
 use crate::{
-    emit::{access_header, atomic_add, count_lost, fill, reserve},
+    emit::{access_header, atomic_add, atomic_or, count_lost, fill, reserve},
     epoch::{
         self, Access, MAX_BYTES, MAX_WORDS, Present, is_not_zero, thread_and_epoch, unchecked,
     },
@@ -37,8 +37,8 @@ static KEEPS_OWNED: Global<u32> = Global::new(0);
 struct Kept {
     /// 1 while somebody is at it.
     lock: u64,
-    /// How many make a record of an access to a word of this place without the lock, and whether one has since it was
-    /// last held.
+    /// How many make a record of an access to a word of this place without the lock, and whether others have touched the
+    /// word without it since [`Kept::take`] looked.
     passing: u64,
     passed: u64,
     /// The address divided by 8, and 1 more: 0 where there is none.
@@ -104,7 +104,7 @@ pub fn take<const LARGE: bool>(
     }
     if !LARGE || access.bytes <= MAX_BYTES {
         epoch::note(present, access);
-        touch_few(first, last, present.born, access.tid);
+        touch_few::<false>(first, last, present.born, access.tid);
     } else if last - first < MAX_LARGE {
         touch_many(first, last, present.born, access.tid);
     }
@@ -116,9 +116,9 @@ pub fn take<const LARGE: bool>(
 pub fn taken<const LARGE: bool>(present: &Present, access: &Access) {
     let (first, last) = access.words();
     if LARGE && access.bytes > MAX_BYTES {
-        touched_large(first, last, present.born);
+        touched_large(first, last, present.born, access.tid);
     } else if first != last {
-        touch_few(first, last, present.born, access.tid);
+        touch_few::<true>(first, last, present.born, access.tid);
     }
 }
 
@@ -135,7 +135,9 @@ fn take_word(
         // SAFETY: aligned numbers that live as long as the map.
         unsafe { atomic_add(&raw mut (*kept).passing, 1) };
         let entry = reserve(Class::Access);
-        if pass(kept, word, present.born) != 0 {
+        // SAFETY: as above.
+        unsafe { atomic_or(&raw mut (*kept).passed, 1) };
+        if pass(kept, word, present.born) != 0 && keeps() {
             count_lost(Class::Access);
         }
         epoch::estrange(word);
@@ -172,7 +174,7 @@ fn pass(kept: *mut Kept, word: u64, born: u64) -> u64 {
     // Who takes the lock after this sees it; who had it before is seen, or what was kept.
     // SAFETY: aligned numbers that live as long as the map.
     unsafe {
-        exchange(&raw mut (*kept).passed, 1);
+        atomic_or(&raw mut (*kept).passed, is_anothers);
         let locked = (&raw const (*kept).lock).read_volatile();
         let written = (&raw const (*kept).written).read_volatile();
         let read = (&raw const (*kept).read).read_volatile();
@@ -180,11 +182,11 @@ fn pass(kept: *mut Kept, word: u64, born: u64) -> u64 {
     }
 }
 
-/// A word is touched in a way that is recorded whatever is known of it. To be said before the record and after.
+/// A word is touched in a way that is recorded whatever is known of it. To be said before the record, and `AFTER` it.
 #[inline(always)]
-pub fn touched(address: u64, tid: u32) {
+pub fn touched<const AFTER: bool>(address: u64, tid: u32) {
     if epoch::SEES_TOUCHES.load() != 0 {
-        touch_word::<TRIES>(address >> 3, epoch::born(tid), tid);
+        touch_word::<TRIES, AFTER>(address >> 3, epoch::born(tid), tid);
     }
 }
 
@@ -199,13 +201,13 @@ fn keeps() -> bool {
 /// lost: to disown so many words once more is more than the verifier goes through in a moment. So it is of the words of
 /// larger accesses than that: nobody owns anything from then on.
 #[inline(never)]
-fn touched_large(first: u64, last: u64, born: u64) {
+fn touched_large(first: u64, last: u64, born: u64, tid: u32) {
     let mut is_lost = 0;
     if last - first < MAX_LARGE {
         let last = unchecked(last);
         for number in 0..MAX_LARGE {
             let word = first + number;
-            epoch::estrange(word);
+            epoch::disturb(word, tid);
             let Some(kept) = KEPT.get_ptr_mut(place(word)) else { return };
             is_lost |= pass(kept, word, born);
             if word == last {
@@ -219,31 +221,37 @@ fn touched_large(first: u64, last: u64, born: u64) {
         {
             // SAFETY: an aligned number.
             unsafe { ended.write_volatile(1) };
-            is_lost = 1;
+            count_lost(Class::Access);
         }
     }
-    if is_lost != 0 {
+    // What was kept when owning ended counts as lost already.
+    if is_lost != 0 && keeps() {
         count_lost(Class::Access);
     }
 }
 
 /// The words of an access that is not large are touched: before its record and after, as in [`touched`].
 #[inline(never)]
-fn touch_few(first: u64, last: u64, born: u64, tid: u32) {
-    touch_words::<MAX_WORDS, TRIES>(first, last, born, tid);
+fn touch_few<const AFTER: bool>(first: u64, last: u64, born: u64, tid: u32) {
+    touch_words::<MAX_WORDS, TRIES, AFTER>(first, last, born, tid);
 }
 
 /// The same for a large one, where the lock of a place is not tried for so long.
 #[inline(never)]
 fn touch_many(first: u64, last: u64, born: u64, tid: u32) {
-    touch_words::<MAX_LARGE, 1>(first, last, born, tid);
+    touch_words::<MAX_LARGE, 1, false>(first, last, born, tid);
 }
 
 #[inline(always)]
-fn touch_words<const MAX: u64, const TRIES: u32>(first: u64, last: u64, born: u64, tid: u32) {
+fn touch_words<const MAX: u64, const TRIES: u32, const AFTER: bool>(
+    first: u64,
+    last: u64,
+    born: u64,
+    tid: u32,
+) {
     let last = unchecked(last);
     for number in 0..MAX {
-        touch_word::<TRIES>(first + number, born, tid);
+        touch_word::<TRIES, AFTER>(first + number, born, tid);
         if first + number == last {
             break;
         }
@@ -251,9 +259,9 @@ fn touch_words<const MAX: u64, const TRIES: u32>(first: u64, last: u64, born: u6
 }
 
 /// A thread touches a word, and does not come to own it: for others it is touched by another, and if one of them owns it,
-/// that is told, and over.
+/// that is told, and over. What was kept before there is a record of this counts as lost if it is told `AFTER`.
 #[inline(never)]
-fn touch_word<const TRIES: u32>(word: u64, born: u64, tid: u32) {
+fn touch_word<const TRIES: u32, const AFTER: bool>(word: u64, born: u64, tid: u32) {
     epoch::disturb(word, tid);
     if !keeps() {
         return;
@@ -271,7 +279,11 @@ fn touch_word<const TRIES: u32>(word: u64, born: u64, tid: u32) {
     }
     if is_anothers(kept, word, born) != 0 {
         // SAFETY: the place is this thread's while it has the lock.
-        unsafe { &mut *kept }.share(tid);
+        let kept = unsafe { &mut *kept };
+        if AFTER && kept.written | kept.read != 0 {
+            count_lost(Class::Access);
+        }
+        kept.share(tid);
     }
     unlock(kept);
 }

@@ -48,7 +48,7 @@ fn report(ctx: &PerfEventContext, detail: u16, value: impl FnOnce() -> u64) -> u
     let (address, ip, sp, bp) = (*addr, in_its_place(regs.rip), regs.rsp, regs.rbp);
     let value = value();
     debug_log!(ctx, "access: address {:x} ip {:x} tid {}", address, ip, tid);
-    owner::touched(address, tid);
+    owner::touched::<false>(address, tid);
     submit(
         Class::Access,
         AccessRecord {
@@ -60,7 +60,7 @@ fn report(ctx: &PerfEventContext, detail: u16, value: impl FnOnce() -> u64) -> u
             flags: regs.eflags,
         },
     );
-    owner::touched(address, tid);
+    owner::touched::<true>(address, tid);
     0
 }
 

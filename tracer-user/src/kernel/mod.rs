@@ -145,7 +145,7 @@ pub struct Kernel {
     ebpf: Ebpf,
     /// Programs for `uprobe_multi` links; `None` on kernels without.
     multi: Option<BTreeMap<ProbeProgram, OwnedFd>>,
-    /// Those that are only loaded when they are needed.
+    /// Those of them that are only loaded when they are needed, until then.
     rare: BTreeMap<ProbeProgram, object::Relocated>,
     links: Vec<OwnedFd>,
     /// What keeps the probes, and what was asked for by each plan.
@@ -291,12 +291,14 @@ impl Kernel {
         if !program.is_rare() {
             return Ok(());
         }
-        match (&mut self.multi, self.rare.remove(&program)) {
-            (Some(multi), Some(relocated)) => {
-                multi.extend(load_multi(program, &relocated)?.map(|fd| (program, fd)));
+        match &mut self.multi {
+            Some(multi) => {
+                if let Some(relocated) = self.rare.get(&program) {
+                    multi.extend(load_multi(program, relocated)?.map(|fd| (program, fd)));
+                    self.rare.remove(&program);
+                }
             }
-            (Some(_), None) => {}
-            (None, _) => {
+            None => {
                 let program: &mut UProbe = self.program(program.name())?;
                 if program.fd().is_err() {
                     program.load().map_err(|error| refused(&error))?;
@@ -363,7 +365,16 @@ impl Kernel {
         }
         let mut refusals = Vec::new();
         for ((program, file, group), indices) in groups {
-            self.load_rare(program)?;
+            match self.load_rare(program) {
+                Ok(()) => {}
+                Err(KernelError::NotPermitted) => return Err(KernelError::NotPermitted),
+                Err(error) => {
+                    let error = || io::Error::other(error.to_string());
+                    let refused = indices.iter().map(|&index| Refusal { index, error: error() });
+                    refusals.extend(refused);
+                    continue;
+                }
+            }
             if self.multi.is_none() {
                 for index in indices {
                     match self.attach_single(&points[index]) {

@@ -280,15 +280,18 @@ impl Planner<'_, '_> {
         for point in points {
             // The breakpoint costs; what looks at registers there does hardly.
             let costs = std::iter::once(cost(point.cost)).chain(std::iter::repeat(2));
+            // One program for all of a point: they are told in their order.
+            let is_large = point.touches.iter().any(|planned| planned.touch.may_be_large());
+            let program = if is_large { ProbeProgram::TouchLarge } else { ProbeProgram::Touch };
             for (planned, cost) in point.touches.into_iter().zip(costs) {
-                self.touch(point.at, planned, (group, cost), &name, known);
+                self.touch((program, point.at), planned, (group, cost), &name, known);
             }
         }
     }
 
     fn touch(
         &mut self,
-        at: u64,
+        (program, at): (ProbeProgram, u64),
         planned: TouchPlan,
         (group, cost): (usize, u8),
         name: &str,
@@ -320,8 +323,6 @@ impl Planner<'_, '_> {
         let place = TouchPlace { instruction, group };
         let site = self.add_site(instruction, SiteKind::Touch(place));
         let what = format!("accesses of `{name}`");
-        let program =
-            if touch.may_be_large() { ProbeProgram::TouchLarge } else { ProbeProgram::Touch };
         self.add_probe(program, LinkAddr(at), Cookie::new(Kind::Touch, site), what);
         if let Some(probe) = self.plan.probes.last_mut()
             && probe.point.program == program

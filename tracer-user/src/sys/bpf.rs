@@ -113,6 +113,7 @@ pub fn load_uprobe_multi(
     license: &std::ffi::CStr,
 ) -> Result<OwnedFd, (io::Error, String)> {
     let mut log = vec![0u8; 0];
+    let mut interrupted = 0;
     loop {
         let mut attributes = zeroed();
         // SAFETY: the structure for `BPF_PROG_LOAD`, all integers.
@@ -133,6 +134,10 @@ pub fn load_uprobe_multi(
         }
         match bpf(bpf_cmd::BPF_PROG_LOAD, &mut attributes) {
             Ok(fd) => return Ok(owned(fd)),
+            // A signal is pending (`kernel/bpf/verifier.c`, `do_check`).
+            Err(error) if error.raw_os_error() == Some(libc::EAGAIN) && interrupted < 10 => {
+                interrupted += 1;
+            }
             // Asking for the log costs time: only when it is needed.
             Err(error) if log.is_empty() && error.raw_os_error() != Some(libc::EPERM) => {
                 log.resize(1 << 20, 0);
