@@ -19,7 +19,7 @@ static void *work(void *unused)
 {
     int told = 0;
 
-    while (time(NULL) < until) {
+    do {
         AVTRACE_BEGIN("step");
         pthread_mutex_lock(&lock);
         count++;
@@ -29,7 +29,7 @@ static void *work(void *unused)
             give_turn(at_work);
             told = 1;
         }
-    }
+    } while (time(NULL) < until);
     return unused;
 }
 
