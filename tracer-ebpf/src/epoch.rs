@@ -67,9 +67,16 @@ impl Access {
         (self.address >> 3, (self.address + self.bytes - 1) >> 3)
     }
 
-    /// Which bytes it touches of the first word and of the last, one bit for each: if that is one word, those in both.
+    /// Which bytes of its word it touches, one bit for each, if it touches one word alone.
     #[inline(always)]
-    pub fn ends(&self) -> (u64, u64) {
+    pub fn bits(&self) -> u64 {
+        let (front, back) = self.ends();
+        front & back
+    }
+
+    /// Which bytes it touches of the first word from its first on, and of the last up to its last.
+    #[inline(always)]
+    fn ends(&self) -> (u64, u64) {
         let last = self.address + self.bytes - 1;
         (0xff << (self.address & 7) & 0xff, 0xff >> (7 - (last & 7)))
     }
@@ -198,8 +205,7 @@ pub fn note(present: &Present, access: &Access) {
 /// The same for an access to one word.
 #[inline(always)]
 pub fn note_word(present: &Present, access: &Access, word: u64) {
-    let (front, back) = access.ends();
-    note_bytes(present, access, word, front & back);
+    note_bytes(present, access, word, access.bits());
 }
 
 #[inline(always)]

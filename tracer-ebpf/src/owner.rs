@@ -338,8 +338,7 @@ impl Kept {
             }
             return Taken::Met;
         }
-        let (front, back) = access.ends();
-        let bits = (front & back) as u32;
+        let bits = access.bits() as u32;
         let (writes, reads) = (self.bits & 0xff, self.bits >> READS & 0xff);
         if access.writes() {
             if writes == bits {
@@ -368,8 +367,7 @@ impl Kept {
     /// The word is of the thread that makes a record of this access to it.
     #[inline(always)]
     fn claim(&mut self, present: &Present, access: &Access, word: u64) {
-        let (front, back) = access.ends();
-        let bits = (front & back) as u32;
+        let bits = access.bits() as u32;
         self.word = word + 1;
         self.owner = present.born;
         self.bits &= !0xffff;
