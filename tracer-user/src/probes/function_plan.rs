@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use iced_x86::{Decoder, DecoderOptions, Register};
+use iced_x86::Register;
 use tracer_ebpf::{Cookie, Kind};
 
 use super::{
@@ -427,11 +427,9 @@ impl Planner<'_, '_> {
         if is_exit(placement.offset) {
             return Err("it is left by its first instruction".to_owned());
         }
-        let at = code.get(placement.offset as usize..).unwrap_or_default();
-        let first = Decoder::new(64, at, DecoderOptions::NONE).decode();
-        match placement::probe_cost(&first) {
-            Some(_) => Ok((placement, exits)),
-            None => Err(format!("the kernel refuses probes on `{:?}`", first.mnemonic())),
+        match placement::cost_at(code, placement.offset) {
+            Ok(_) => Ok((placement, exits)),
+            Err(refusal) => Err(refusal.to_string()),
         }
     }
 

@@ -93,11 +93,14 @@ pub fn places(
     }
     let ends: BTreeSet<u64> =
         inside.iter().flat_map(|&at| graph.after(at)).filter(|at| !inside.contains(at)).collect();
+    let ends = ends.into_iter().map(|at| graph.behind_nops(at, &|at| !inside.contains(&at)));
+    let ends = ends.collect();
+    let begin = graph.behind_nops(entry, &|at| graph.before(at).len() == 1);
     let refused = |at: &&u64| graph.nodes.get(at).is_none_or(|node| !node.can_be_probed);
-    if let Some(&at) = [&entry].into_iter().chain(&ends).find(refused) {
+    if let Some(&at) = [&begin].into_iter().chain(&ends).find(refused) {
         return Err(NoPlaces::Refused(at));
     }
-    Ok(InlinedPlaces { begin: entry, ends })
+    Ok(InlinedPlaces { begin, ends })
 }
 
 /// An instruction.
@@ -108,6 +111,7 @@ struct Node {
     calls: bool,
     /// Control may leave the function by it.
     leaves: bool,
+    is_nop: bool,
     can_be_probed: bool,
 }
 
@@ -150,6 +154,7 @@ impl Graph {
                         leaves,
                         can_be_seen: calls || accesses_memory(&instruction),
                         calls,
+                        is_nop: instruction.mnemonic() == Mnemonic::Nop,
                         can_be_probed: probe_cost(&instruction).is_some(),
                     },
                 );
@@ -165,6 +170,21 @@ impl Graph {
             }
         }
         Ok(Self { nodes, before })
+    }
+
+    /// The first place from here on that can be probed, with only nops in between; `at` itself where there is none that
+    /// `may` be one.
+    fn behind_nops(&self, at: u64, may: &dyn Fn(u64) -> bool) -> u64 {
+        let mut here = at;
+        while let Some(node) = self.nodes.get(&here)
+            && !node.can_be_probed
+        {
+            match node.after[..] {
+                [next] if node.is_nop && may(next) => here = next,
+                _ => return at,
+            }
+        }
+        here
     }
 
     fn after(&self, at: u64) -> Vec<u64> {
@@ -297,6 +317,20 @@ mod tests {
         let code = code(&[&STORE, &[0xe8, 0, 0, 0, 0], &STORE, &[0xc3]]);
         assert_eq!(find(&code, 0, &[(0, 2), (7, 9)]), Err(NoPlaces::Mixed(2)));
         assert_eq!(find(&code, 0, &[(0, 9)]), Ok((0, vec![9])));
+    }
+
+    #[test]
+    fn nops_that_cannot_be_probed_are_passed_over() {
+        const NOP: [u8; 5] = [0x0f, 0x1f, 0x44, 0, 0];
+        // It begins and ends with one: nop; store; nop; ret
+        let lone = code(&[&NOP, &STORE, &NOP, &[0xc3]]);
+        assert_eq!(find(&lone, 0, &[(0, 7)]), Ok((5, vec![12])));
+        // nop; store; jne to the store: the store is begun at more than once
+        let looped = code(&[&NOP, &STORE, &[0x75, 0xfc, 0xc3]]);
+        assert_eq!(find(&looped, 0, &[(0, 9)]), Err(NoPlaces::Refused(START)));
+        // store; nop; jmp to the store: behind the nop it begins again
+        let again = code(&[&STORE, &NOP, &[0xeb, 0xf7]]);
+        assert_eq!(find(&again, 0, &[(0, 2)]), Ok((0, vec![7])));
     }
 
     #[test]

@@ -24,6 +24,7 @@ pub mod locks_spec;
 pub mod markers;
 pub mod placement;
 pub mod plan;
+pub mod red_zone;
 pub mod rust_waits;
 pub mod select;
 pub mod slow_paths;

@@ -8,10 +8,10 @@ use std::collections::HashSet;
 
 use iced_x86::{
     Code, Decoder, DecoderOptions, EncodingKind, FlowControl, Instruction, InstructionInfoFactory,
-    OpAccess, Register, UsedMemory,
+    Mnemonic, OpAccess, Register, UsedMemory,
 };
 
-use super::flow::writes;
+use super::{flow::writes, red_zone};
 
 /// What a probe at an instruction costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -58,7 +58,7 @@ pub fn entry(code: &[u8], needs: Needs) -> Option<Placement> {
         if instruction.is_invalid() || targets.contains(&offset) {
             break;
         }
-        if let Some(cost) = probe_cost(&instruction) {
+        if let Ok(cost) = cost_of(&instruction, code) {
             let place = Placement { offset, depth, cost };
             if cost == Cost::Emulated {
                 return Some(place);
@@ -125,7 +125,43 @@ fn reserved(instruction: &Instruction) -> Option<u16> {
     u16::try_from(bytes).ok()
 }
 
-/// What a probe at an instruction costs; `None` where the kernel refuses one, or takes the instruction for another one.
+/// Why no probe goes on an instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// The kernel does not accept one, or takes the instruction for another one.
+    #[error("the kernel refuses probes on `{0:?}`")]
+    Kernel(Mnemonic),
+    /// The kernel would replace it by a call, over what the function keeps in the red zone.
+    #[error(
+        "a probe on a nop of five bytes would overwrite what is below the stack pointer, which may be in use there"
+    )]
+    RedZone,
+}
+
+/// Cost of a probe at an offset in a function, whose code is given as a whole.
+///
+/// # Errors
+///
+/// When there can be none.
+pub fn cost_at(code: &[u8], offset: u64) -> Result<Cost, Refusal> {
+    let at = usize::try_from(offset).ok().and_then(|offset| code.get(offset..)).unwrap_or_default();
+    cost_of(&Decoder::with_ip(64, at, offset, DecoderOptions::NONE).decode(), code)
+}
+
+/// As [`cost_at`], of an instruction whose address is its offset in the function.
+fn cost_of(instruction: &Instruction, code: &[u8]) -> Result<Cost, Refusal> {
+    match probe_cost(instruction) {
+        Some(cost) => Ok(cost),
+        None if !red_zone::may_become_call(instruction) => {
+            Err(Refusal::Kernel(instruction.mnemonic()))
+        }
+        None if red_zone::is_dead(code, instruction.ip()) => Ok(Cost::SingleStepped),
+        None => Err(Refusal::RedZone),
+    }
+}
+
+/// What a probe at an instruction costs; `None` where the kernel refuses one, takes the instruction for another one, or
+/// replaces it by a call that overwrites the red zone: see [`cost_at`] for places where nothing is in that.
 ///
 /// The kernel decides by the first byte of the opcode whether it emulates an instruction, whatever comes before: of AVX
 /// instructions `vmovdqu` to memory is a jump to it, and of exchanges `xchg r8, rax` does nothing
@@ -137,7 +173,11 @@ pub fn probe_cost(instruction: &Instruction) -> Option<Cost> {
             instruction.code(),
             Code::Xchg_r16_AX | Code::Xchg_r32_EAX | Code::Xchg_r64_RAX
         );
-    if instruction.is_invalid() || instruction.has_lock_prefix() || is_mistaken {
+    if instruction.is_invalid()
+        || instruction.has_lock_prefix()
+        || is_mistaken
+        || red_zone::may_become_call(instruction)
+    {
         return None;
     }
     let emulated = instruction.is_jcc_short_or_near()
@@ -240,6 +280,22 @@ mod tests {
     }
 
     #[test]
+    fn a_nop_that_becomes_a_call_is_taken_only_where_nothing_is_in_the_red_zone() {
+        let nop = [0x0f, 0x1f, 0x44, 0, 0];
+        // nop; mov eax,[rdi]; ret
+        assert_eq!(
+            entry(&[&nop[..], &[0x8b, 7, 0xc3]].concat(), FIRST),
+            at(0, Cost::SingleStepped)
+        );
+        // mov [rsp-8],rax; nop; ret
+        let kept = [&[0x48, 0x89, 0x44, 0x24, 0xf8], &nop[..], &[0xc3]].concat();
+        assert_eq!(cost_at(&kept, 5), Err(Refusal::RedZone));
+        assert_eq!(cost_at(&kept, 0), Ok(Cost::SingleStepped));
+        assert_eq!(cost_at(&nop, 0), Ok(Cost::SingleStepped));
+        assert_eq!(cost_at(&[0xf0, 0xff, 0x07], 0), Err(Refusal::Kernel(Mnemonic::Inc)));
+    }
+
+    #[test]
     fn refused_instructions_are_passed_over() {
         // lock inc dword [rdi]; ret
         assert_eq!(entry(&[0xf0, 0xff, 0x07, 0xc3], FIRST), at(3, Cost::SingleStepped));
@@ -258,6 +314,8 @@ mod tests {
         assert_eq!(cost(&[0xc5, 0xf8, 0x77]), None, "vzeroupper: 77 is `ja`");
         assert_eq!(cost(&[0xc4, 0xc1, 0x79, 0xe8, 0xc0]), None, "vpsubsb: e8 is `call`");
         assert_eq!(cost(&[0x49, 0x90]), None, "xchg r8,rax: 90 is `nop`");
+        assert_eq!(cost(&[0x0f, 0x1f, 0x44, 0, 0]), None, "a nop of 5 bytes becomes a call");
+        assert_eq!(cost(&[0x0f, 0x1f, 0x40, 0]), Some(Cost::SingleStepped), "a nop of 4 bytes");
         assert_eq!(cost(&[0x66, 0x0f, 0x7f, 0x07]), Some(Cost::SingleStepped), "movdqa [rdi],xmm0");
     }
 }

@@ -3,6 +3,7 @@
 
 use std::{collections::HashSet, path::PathBuf};
 
+use iced_x86::{Decoder, DecoderOptions};
 use tracer_ebpf::{Cookie, Kind};
 
 pub use super::function_plan::SelectError;
@@ -22,7 +23,8 @@ use super::{
     leaving::Leaving,
     locks_spec::{self, LockRule},
     markers::{Marker, Meaning, Operand, SharedVariable, markers},
-    placement::{self, Cost},
+    placement::{self, Cost, Refusal},
+    red_zone,
     select::Rule,
     slow_paths::Fast,
     touch_plan,
@@ -657,18 +659,15 @@ impl Planner<'_, '_> {
         cookie: Cookie,
         what: String,
     ) {
-        let (Some(offset), Some(address), Some(code)) = (
-            self.file.file_offset(at),
-            self.module.process_address(at),
-            self.file.bytes_at(at, 15),
-        ) else {
+        let (Some(offset), Some(address), Some(cost)) =
+            (self.file.file_offset(at), self.module.process_address(at), self.cost_at(at))
+        else {
             self.skip(what, "its code is not in the file".to_owned());
             return;
         };
-        let instruction = iced_x86::Decoder::new(64, code, iced_x86::DecoderOptions::NONE).decode();
-        let Some(cost) = placement::probe_cost(&instruction) else {
-            self.skip(what, format!("the kernel refuses probes on `{:?}`", instruction.mnemonic()));
-            return;
+        let cost = match cost {
+            Ok(cost) => cost,
+            Err(refusal) => return self.skip(what, refusal.to_string()),
         };
         let file = file_for_kernel(self.pid, self.module);
         self.plan.probes.push(PlannedProbe {
@@ -677,6 +676,21 @@ impl Planner<'_, '_> {
             cost,
             what,
         });
+    }
+
+    /// Cost of a probe, or why there can be none; `None` where the file has no code.
+    fn cost_at(&self, at: LinkAddr) -> Option<Result<Cost, Refusal>> {
+        let code = self.file.bytes_at(at, 15)?;
+        if !red_zone::may_become_call(&Decoder::new(64, code, DecoderOptions::NONE).decode()) {
+            return Some(placement::cost_at(code, 0));
+        }
+        let of_function = || {
+            let extent = self.file.function_containing(at)?;
+            let length = usize::try_from(extent.end.0.checked_sub(extent.start.0)?).ok()?;
+            let code = self.file.bytes_at(extent.start, length)?;
+            Some(placement::cost_at(code, at.0.checked_sub(extent.start.0)?))
+        };
+        Some(of_function().unwrap_or(Err(Refusal::RedZone)))
     }
 
     pub(super) fn skip(&mut self, what: String, reason: String) {

@@ -254,10 +254,17 @@ impl Finder<'_> {
 
     /// The instruction behind an atomic one.
     fn point_behind(&self, atomic: usize) -> Option<InlinedPoint> {
-        let [next] = self.values.successors(atomic)[..] else { return None };
-        let instruction = self.instruction(next);
-        // Other ways may lead there.
-        let [_] = self.values.predecessors(next)[..] else { return None };
+        let mut next = atomic;
+        // Some nops cannot be probed.
+        let instruction = loop {
+            [next] = self.values.successors(next)[..].try_into().ok()?;
+            let instruction = self.instruction(next);
+            // Other ways may lead there.
+            let [_] = self.values.predecessors(next)[..] else { return None };
+            if instruction.mnemonic() != Mnemonic::Nop || probe_cost(instruction).is_some() {
+                break instruction;
+            }
+        };
         probe_cost(instruction)?;
         let lock = locate(&self.before(next)?, self.address_at(atomic)?)?;
         Some(InlinedPoint { address: instruction.ip(), lock, condition: None })
