@@ -1,13 +1,13 @@
 //! What a trace is made of, and what checking it took, for `--stats`. Counted where it is checked.
 
 use std::fmt;
-use std::fs;
 use std::time::Duration;
 
 use checker::finding::Counts;
 use checker::format::{Compression, Format, Summary};
 
 use crate::report::{count, grouped};
+use crate::sys::proc::Status;
 
 /// Figures of one check.
 #[derive(Clone, Debug)]
@@ -84,8 +84,5 @@ impl fmt::Display for Stats {
 
 /// The most memory that this process has had, in bytes.
 fn peak_memory() -> Option<u64> {
-    let status = fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    let kib: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
-    Some(kib << 10)
+    Status::of_self().ok()?.peak_memory()
 }

@@ -30,7 +30,8 @@ use crate::{
     probes::plan::file_for_kernel,
     symbolize::{ProcessAddr, Symbolizer},
     sys::{
-        caught::{Caught, Reached},
+        caught::{self, Caught, NotHeld, Reached},
+        proc,
         records::Record,
         tracee::{self, Ending},
     },
@@ -111,6 +112,7 @@ impl Following {
                     image.keep_within_budget(&mut self.kernel, &own);
                 }
             }
+            caught::reap_left();
             if is_due {
                 ticked = Instant::now();
             }
@@ -142,7 +144,7 @@ impl Following {
     fn record(&mut self, record: &Record) {
         let Some(index) = self.image_of(record.header().process) else {
             self.foreign += 1;
-            return;
+            return continue_unknown(record);
         };
         let header = record.header();
         if std::mem::replace(&mut self.lost, header.lost) != header.lost {
@@ -230,15 +232,15 @@ impl Following {
         }
         let (pid, tgid, thread) = (image.who.pid, image.who.tgid, record.header.tid);
         let caught = match record.child {
-            0 => Err(io::Error::other("it could not be stopped")),
+            0 => Err(NotHeld::never_stopped()),
             _ => Caught::catch(pid, thread, image.who.parent.is_none()),
         };
         let started = Instant::now();
         image.libraries(kernel, thread);
         if let Err(error) = &caught {
             image.note(late("a library was loaded", error, started));
-            go_on(pid, record.child);
         }
+        image.has_open_stop |= matches!(caught, Ok(None));
         image.stops = image.stops.max(record.child);
         drop(caught);
         kernel.mark_continued(tgid, image.stops);
@@ -271,12 +273,15 @@ impl Following {
             plan: self.plans % PLANS,
             ..old.who.clone()
         };
-        let (pid, old_plan, recorded) = (who.pid, old.who.plan, old.stops);
+        let (pid, old_plan) = (who.pid, old.who.plan);
+        let (has_open_stop, mut stops) = (old.has_open_stop, old.stops.max(number));
         self.plans += 1;
         self.finish(old, End::Replaced);
         let started = Instant::now();
         let caught = match number {
-            0 => Err(io::Error::other("it could not be stopped")),
+            // The stop of a thread that has ended with the last program may be in effect.
+            0 if has_open_stop => Err(NotHeld::stopped(pid)),
+            0 => Err(NotHeld::never_stopped()),
             _ => Caught::catch(pid, pid, is_first),
         };
         self.detach_unused(old_plan);
@@ -285,7 +290,7 @@ impl Following {
             self.kernel.start_anew();
         }
         let held = caught.as_ref().ok().and_then(Option::as_ref);
-        let mut image = match self.attach_anew(&who, process, held) {
+        let mut image = match self.attach_anew(&who, process, held, &mut stops) {
             Ok(image) => image,
             Err(why) => {
                 let why = format!("the program was not traced: {why}");
@@ -294,12 +299,9 @@ impl Following {
         };
         if let Err(error) = &caught {
             image.note(late("the program started", error, started));
-            go_on(pid, number);
         }
         image.key = Some(process);
         image.identity = privileges::identity(who.pid);
-        // One that was not stopped runs, and may have been stopped for something else by now.
-        let stops = if number == 0 { recorded } else { self.kernel.stops(who.tgid).max(recorded) };
         image.stops = stops;
         image.start_recorder(self.programs);
         self.programs += 1;
@@ -308,38 +310,40 @@ impl Following {
         self.kernel.mark_continued(who.tgid, stops);
     }
 
-    /// Attaches to the new program of a process, once that stands at its entry point.
+    /// Attaches to the new program of a process, once that stands at its entry point. `stops` becomes the number of the
+    /// latest stop on the way there; of a later one, which is not over, the record is still to come.
     fn attach_anew(
         &mut self,
         who: &Who,
         process: u32,
         held: Option<&Caught>,
+        stops: &mut u32,
     ) -> Result<Image, Untraced> {
         const AT_SECURE: u64 = 23;
         if self.options.follow_forks {
             // From here on probes of its last program mean nothing to it.
             self.kernel.set_plan(process, who.plan).map_err(|error| error.to_string())?;
         }
-        if privileges::auxiliary(who.pid, AT_SECURE).is_some_and(|secure| secure != 0) {
+        if proc::auxiliary(who.pid, AT_SECURE).is_some_and(|secure| secure != 0) {
             return Err("it runs with privileges of its own (set-user-ID)".to_owned());
         }
         program::check_running(who.pid).map_err(|error| error.to_string())?;
         if let Some(held) = held {
-            self.run_to_entry(who, held)?;
+            self.run_to_entry(who, held, stops)?;
         }
         Image::prepare(&self.options, &mut self.kernel, who.clone(), false, &Progress::silent())
             .map_err(|error| error.to_string())
     }
 
     /// Lets a process that has just replaced its program run to the entry point, where its libraries are mapped.
-    fn run_to_entry(&mut self, who: &Who, held: &Caught) -> Result<(), Untraced> {
+    fn run_to_entry(&mut self, who: &Who, held: &Caught, stops: &mut u32) -> Result<(), Untraced> {
         /// Where the dynamic linker is, if there is one.
         const AT_BASE: u64 = 7;
         /// Programs that replace one another before their entry points, at most.
         const MAX_REPLACED: usize = 100;
         let message = |error: io::Error| error.to_string();
         for _ in 0..MAX_REPLACED {
-            if privileges::auxiliary(who.pid, AT_BASE).is_none_or(|base| base == 0) {
+            if proc::auxiliary(who.pid, AT_BASE).is_none_or(|base| base == 0) {
                 // It stands there already.
                 return Ok(());
             }
@@ -365,7 +369,10 @@ impl Following {
             let reached = held.run_to_stop(|| kernel.borrow_mut().stops(who.tgid) != before);
             self.kernel.detach_probes(who.plan, |_| true);
             match reached.map_err(message)? {
-                Reached::Stop => return Ok(()),
+                Reached::Stop => {
+                    *stops = before + 1;
+                    return Ok(());
+                }
                 Reached::Gone => return Err("it ended before it reached its entry point".into()),
                 Reached::Replaced => {
                     // The stop that goes with it.
@@ -376,6 +383,7 @@ impl Following {
                     if stopped.map_err(message)? == Reached::Gone {
                         return Err("it ended before it reached its entry point".into());
                     }
+                    *stops = before;
                 }
             }
         }
@@ -383,15 +391,18 @@ impl Following {
     }
 }
 
-/// Continues a process that was stopped with this number and could not be held.
-fn go_on(pid: u32, number: u32) {
-    if number != 0 {
-        tracee::send_signal(pid, SIGCONT);
+/// Continues a process that was stopped, and is none of those that are followed: the record of its fork was lost.
+fn continue_unknown(record: &Record) {
+    if let Record::Thread(Kind::Exec | Kind::Libraries, record) = record
+        && record.child != 0
+    {
+        // To any of its threads is to the process.
+        tracee::send_signal(record.header.tid, SIGCONT);
     }
 }
 
 /// What is said when the process ran while something was attached to it.
-fn late(what: &str, error: &io::Error, started: Instant) -> String {
+fn late(what: &str, error: &NotHeld, started: Instant) -> String {
     format!(
         "the process ran on when {what} ({error}): what it did in the {} ms until the probes were in place was not seen",
         started.elapsed().as_millis()

@@ -39,7 +39,7 @@ use crate::{
     },
     report::{self, Report, Subject, Summary},
     symbolize::{Module, ProcessAddr, Symbolizer},
-    sys::{perf, records::Record, tracee::Ending},
+    sys::{perf, proc, records::Record, tracee::Ending},
 };
 
 /// Observed values that are kept for the report at most.
@@ -83,6 +83,8 @@ pub struct Image {
     pub identity: Option<u64>,
     /// The number of the latest stop of its process that was dealt with.
     pub stops: u32,
+    /// A thread that was stopped had ended before it could be held; the stop of its process may be in effect.
+    pub has_open_stop: bool,
     options: Arc<RunOptions>,
     source: Source,
     /// Without the sites, which the source has.
@@ -181,7 +183,7 @@ impl Image {
             );
         }
         let threads =
-            watches::threads(pid).map_err(RunError::system("cannot list the program's threads"))?;
+            proc::threads(pid).map_err(RunError::system("cannot list the program's threads"))?;
         // Those of other processes are left as they are.
         let process = (pid, image.who.parent.is_none().then_some(&*threads));
         image.control = Control::new(&options.accesses, kernel, process, image.who.plan);
@@ -214,6 +216,7 @@ impl Image {
             key: None,
             identity: privileges::identity(who.pid),
             stops: 0,
+            has_open_stop: false,
             options: Arc::clone(options),
             planned_modules,
             source,

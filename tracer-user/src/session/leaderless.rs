@@ -1,7 +1,11 @@
 //! A process whose main thread has ended before the others: its probes are kept, and it is said when some were lost.
 
 use super::breakpoints;
-use crate::{kernel::Kernel, symbolize::ProcessAddr};
+use crate::{
+    kernel::Kernel,
+    symbolize::ProcessAddr,
+    sys::proc::{self, Stat, Status},
+};
 
 /// Keeps the probes of a process whose main thread has ended; says so when some are lost.
 pub(super) fn follow_without_leader(
@@ -30,51 +34,42 @@ pub(super) fn follow_without_leader(
 /// A thread of a process that is not about to end. The main thread has ended: when that was the end of the process, all
 /// others have been told so before.
 fn thread_that_goes_on(pid: u32) -> Option<u32> {
-    /// The kernel cuts a list short when the thread that it has come to ends (`fs/proc/base.c`, `next_tid`).
+    /// A list may be cut short.
     const LISTS: usize = 16;
     (0..LISTS).find_map(|_| listed_thread_that_goes_on(pid))
 }
 
 fn listed_thread_that_goes_on(pid: u32) -> Option<u32> {
-    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?;
-    threads.flatten().find_map(|thread| {
-        let read =
-            |name: &str| std::fs::read_to_string(thread.path().join(name)).unwrap_or_default();
+    proc::threads(pid).ok()?.into_iter().filter(|&thread| thread != pid).find(|&thread| {
         // In this order: the signal goes when the end begins.
-        let (status, stat) = (read("status"), read("stat"));
-        let tid = thread.file_name().to_str()?.parse().ok()?;
-        (tid != pid && lives(&status, &stat)).then_some(tid)
+        let status = Status::of_thread(pid, thread).unwrap_or_default();
+        Stat::of_thread(pid, thread).is_ok_and(|stat| lives(&status, stat))
     })
 }
 
-fn lives(status: &str, stat: &str) -> bool {
+fn lives(status: &Status, stat: Stat) -> bool {
     const EXITING: u32 = 0x4;
-    let killed = status
-        .lines()
-        .find_map(|line| line.strip_prefix("SigPnd:"))
-        .and_then(|pending| u64::from_str_radix(pending.trim(), 16).ok())
-        .is_none_or(|pending| pending & (1 << (libc::SIGKILL - 1)) != 0);
-    // The flags are the seventh field after the name, which ends with the last parenthesis.
-    let flags: Option<u32> = stat
-        .rsplit_once(") ")
-        .and_then(|(_, fields)| fields.split_whitespace().nth(6)?.parse().ok());
-    !killed && flags.is_some_and(|flags| flags & EXITING == 0)
+    const KILL: u64 = 1 << (libc::SIGKILL - 1);
+    let is_killed = status.pending_signals().is_none_or(|pending| pending & KILL != 0);
+    !is_killed && stat.flags & EXITING == 0
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::proc::State;
 
     #[test]
     fn threads_that_are_about_to_end_are_told() {
-        let stat = |flags: u32| format!("7 (a) b) S 1 7 7 0 -1 {flags} 0 0");
-        let status = |pending: &str| format!("Name:\ta\nSigPnd:\t{pending}\nShdPnd:\t0\n");
+        let stat = |flags| Stat { state: State::Alive, flags };
+        let status = |pending: &str| {
+            Status::from_text(format!("Name:\ta\nSigPnd:\t{pending}\nShdPnd:\t0\n"))
+        };
         let none = status("0000000000000000");
-        assert!(lives(&none, &stat(0x40_0040)));
-        assert!(!lives(&none, &stat(0x40_0044)), "on its way out");
-        assert!(!lives(&status("0000000000000100"), &stat(0x40_0040)), "killed");
-        assert!(!lives("", &stat(0x40_0040)), "gone");
-        assert!(!lives(&none, ""));
+        assert!(lives(&none, stat(0x40_0040)));
+        assert!(!lives(&none, stat(0x40_0044)), "on its way out");
+        assert!(!lives(&status("0000000000000100"), stat(0x40_0040)), "killed");
+        assert!(!lives(&Status::default(), stat(0x40_0040)), "gone");
     }
 
     #[test]

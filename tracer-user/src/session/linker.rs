@@ -8,11 +8,11 @@ use std::{fs::File, os::unix::fs::FileExt as _};
 
 use tracer_ebpf::LINKER_PLAN_SHIFT;
 
-use super::privileges;
 use crate::{
     kernel::{ProbePoint, ProbeProgram},
     probes::plan::file_for_kernel,
     symbolize::{ProcessAddr, Symbolizer},
+    sys::proc,
 };
 
 /// Entries of tables that are read at most.
@@ -28,9 +28,7 @@ pub(super) fn probe(
     pid: u32,
     plan: u32,
 ) -> Result<Option<ProbePoint>, &'static str> {
-    let (Ok(memory), Some(program)) =
-        (File::open(format!("/proc/{pid}/mem")), symbolizer.executable())
-    else {
+    let (Ok(memory), Some(program)) = (proc::memory(pid), symbolizer.executable()) else {
         return Err("its memory cannot be read");
     };
     let Some(dynamic) = dynamic_section(&memory, pid, program.load_bias()) else {
@@ -57,8 +55,8 @@ fn dynamic_section(memory: &File, pid: u32, bias: u64) -> Option<u64> {
     const AT_PHNUM: u64 = 5;
     const HEADER: u64 = 56;
     const PT_DYNAMIC: u64 = 2;
-    let headers = privileges::auxiliary(pid, AT_PHDR)?;
-    let count = privileges::auxiliary(pid, AT_PHNUM)?;
+    let headers = proc::auxiliary(pid, AT_PHDR)?;
+    let count = proc::auxiliary(pid, AT_PHNUM)?;
     (0..count.min(MAX_ENTRIES)).map(|index| headers + index * HEADER).find_map(|header| {
         let is_dynamic = read(memory, header)? & 0xffff_ffff == PT_DYNAMIC;
         // `p_vaddr`.

@@ -18,6 +18,7 @@ pub mod record;
 mod sampler;
 mod seen;
 mod serial;
+mod signals;
 pub mod spec;
 pub mod watches;
 
@@ -275,8 +276,8 @@ pub fn run(options: &RunOptions) -> Result<Outcome, RunError> {
         .name("avtrace-reports".to_owned())
         .spawn(move || reporting.iter().map(Finished::report).collect::<Vec<Reported>>())
         .map_err(RunError::system("cannot start a thread"))?;
-    let signals = privileges::forward_signals(pid)
-        .map_err(RunError::system("cannot install signal handlers"))?;
+    let signals =
+        signals::forward(pid).map_err(RunError::system("cannot install signal handlers"))?;
     let running = held.release().map_err(RunError::system("cannot let the program go"))?;
     let ending = running.await_end().map_err(RunError::system("cannot wait for the program"))?;
     if options.follow_forks {

@@ -1,27 +1,18 @@
-//! What the session asks of the system around it: privileges, namespaces, the entry point, signals, the kernel
-//! side's log.
+//! What the session asks of the system around it: privileges, namespaces, the entry point, the kernel side's log.
 
 use std::{
     io::{self, Write as _},
-    os::{fd::AsFd as _, unix::fs::MetadataExt as _},
+    os::fd::AsFd as _,
     path::PathBuf,
-    sync::{
-        Arc, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
     thread,
-    time::Duration,
 };
 
-use signal_hook::{
-    consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2},
-    iterator::{Handle, Signals},
-};
-
-use super::following::Alive;
 use crate::{
     kernel::{Kernel, KernelError},
-    sys::tracee,
+    sys::{
+        proc::{self, Status},
+        tracee,
+    },
 };
 
 const CAP_SYS_ADMIN: u32 = 21;
@@ -50,13 +41,12 @@ pub enum SurroundingsError {
 ///
 /// See [`SurroundingsError`].
 pub fn check_surroundings() -> Result<(), SurroundingsError> {
-    let link = |path: &str| std::fs::read_link(path).ok();
     judge(
         std::process::id(),
-        link("/proc/self").and_then(|target| target.to_str()?.parse().ok()),
-        link("/proc/self/ns/pid"),
+        proc::own_pid(),
+        proc::own_namespace("pid"),
         // Unreadable until the first child is there, when children go elsewhere.
-        link("/proc/self/ns/pid_for_children"),
+        proc::own_namespace("pid_for_children"),
     )
 }
 
@@ -84,15 +74,11 @@ fn judge(
 ///
 /// [`KernelError::NotPermitted`].
 pub fn check() -> Result<(), KernelError> {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    if may_trace(&status) { Ok(()) } else { Err(KernelError::NotPermitted) }
+    let effective = Status::of_self().ok().and_then(|status| status.effective_capabilities());
+    if may_trace(effective) { Ok(()) } else { Err(KernelError::NotPermitted) }
 }
 
-fn may_trace(status: &str) -> bool {
-    let effective = status
-        .lines()
-        .find_map(|line| line.strip_prefix("CapEff:"))
-        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+fn may_trace(effective: Option<u64>) -> bool {
     // When the mask cannot be read the kernel decides.
     let Some(effective) = effective else { return true };
     let has = |capability: u32| effective & (1 << capability) != 0;
@@ -106,18 +92,8 @@ fn may_trace(status: &str) -> bool {
 /// When the process has gone, or has no such entry.
 pub fn entry_point(pid: u32) -> io::Result<u64> {
     const AT_ENTRY: u64 = 9;
-    std::fs::metadata(format!("/proc/{pid}"))?;
-    auxiliary(pid, AT_ENTRY).ok_or_else(|| io::Error::other("it has no entry point"))
-}
-
-/// What the kernel has told a program at its start, by the number of it (`<elf.h>`, `AT_…`).
-#[must_use]
-pub fn auxiliary(pid: u32, wanted: u64) -> Option<u64> {
-    let vector = std::fs::read(format!("/proc/{pid}/auxv")).ok()?;
-    let numbers: Vec<u64> =
-        vector.as_chunks::<8>().0.iter().map(|bytes| u64::from_ne_bytes(*bytes)).collect();
-    let entries = numbers.as_chunks::<2>().0.iter();
-    entries.copied().find_map(|[key, value]| (key == wanted).then_some(value))
+    proc::exists(pid)?;
+    proc::auxiliary(pid, AT_ENTRY).ok_or_else(|| io::Error::other("it has no entry point"))
 }
 
 /// What tells the programs that a process runs apart: where the kernel has put random bytes for it on the stack, which
@@ -125,20 +101,14 @@ pub fn auxiliary(pid: u32, wanted: u64) -> Option<u64> {
 #[must_use]
 pub fn identity(pid: u32) -> Option<u64> {
     const AT_RANDOM: u64 = 25;
-    auxiliary(pid, AT_RANDOM)
+    proc::auxiliary(pid, AT_RANDOM)
 }
 
 /// The arguments of a process; none when it has gone.
 #[must_use]
 pub fn arguments(pid: u32) -> Vec<String> {
-    let text = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    let text = text.strip_suffix(&[0]).unwrap_or(&text);
-    if text.is_empty() {
-        return Vec::new();
-    }
-    text.split(|&byte| byte == 0)
-        .map(|argument| String::from_utf8_lossy(argument).into_owned())
-        .collect()
+    let arguments = proc::arguments(pid);
+    arguments.iter().map(|argument| String::from_utf8_lossy(argument).into_owned()).collect()
 }
 
 /// Device (as the kernel numbers it) and inode of the process's PID namespace, and its id there.
@@ -147,76 +117,9 @@ pub fn arguments(pid: u32) -> Vec<String> {
 ///
 /// When the process has gone.
 pub fn pid_namespace(pid: u32) -> io::Result<(u64, u64, u32)> {
-    let namespace = std::fs::metadata(format!("/proc/{pid}/ns/pid"))?;
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let innermost = status
-        .lines()
-        .find_map(|line| line.strip_prefix("NSpid:"))
-        .and_then(|pids| pids.split_whitespace().last()?.parse().ok())
-        .unwrap_or(pid);
-    Ok((tracee::kernel_device(namespace.dev()), namespace.ino(), innermost))
-}
-
-/// Signals while the program runs.
-#[derive(Debug)]
-pub struct ForwardedSignals {
-    handle: Handle,
-    thread: thread::JoinHandle<()>,
-    /// Set when signals are meant for this process: the program has ended, and its children are waited for.
-    is_alone: Arc<AtomicBool>,
-    told_to_end: Arc<AtomicBool>,
-}
-
-impl ForwardedSignals {
-    /// Waits until all of these processes have ended, or a signal tells this one to end.
-    pub fn await_children(&self, alive: &Alive) {
-        const POLL: Duration = Duration::from_millis(10);
-        /// How long records of ends may be late, when the processes have gone.
-        const PATIENCE: Duration = Duration::from_secs(1);
-        self.is_alone.store(true, Ordering::Release);
-        let mut all_gone = Duration::ZERO;
-        while !self.told_to_end.load(Ordering::Acquire) && all_gone < PATIENCE {
-            let alive = alive.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            if alive.is_empty() {
-                return;
-            }
-            let runs = |pid: &u32| {
-                let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
-                stat.is_ok_and(|stat| !stat.contains(") Z "))
-            };
-            all_gone = if alive.iter().any(runs) { Duration::ZERO } else { all_gone + POLL };
-            thread::sleep(POLL);
-        }
-    }
-
-    /// Ends the forwarding.
-    pub fn close(self) {
-        self.handle.close();
-        let _ = self.thread.join();
-    }
-}
-
-/// Keeps this process alive until the program ends: what the terminal sends (`SIGINT`, `SIGQUIT`) reaches the
-/// program by itself, what is sent to this process alone (`SIGTERM`, `SIGHUP`, `SIGUSR1`, `SIGUSR2`) is passed on.
-///
-/// # Errors
-///
-/// When the handlers cannot be installed.
-pub fn forward_signals(pid: u32) -> io::Result<ForwardedSignals> {
-    let mut signals = Signals::new([SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2])?;
-    let handle = signals.handle();
-    let (is_alone, told_to_end) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
-    let (alone, end) = (Arc::clone(&is_alone), Arc::clone(&told_to_end));
-    let thread = thread::Builder::new().name("avtrace-signals".to_owned()).spawn(move || {
-        for signal in signals.forever() {
-            if alone.load(Ordering::Acquire) {
-                end.store(true, Ordering::Release);
-            } else if !matches!(signal, SIGINT | SIGQUIT) {
-                tracee::send_signal(pid, signal);
-            }
-        }
-    })?;
-    Ok(ForwardedSignals { handle, thread, is_alone, told_to_end })
+    let (device, inode) = proc::pid_namespace(pid)?;
+    let innermost = Status::of_process(pid)?.innermost_pid().unwrap_or(pid);
+    Ok((tracee::kernel_device(device), inode, innermost))
 }
 
 /// Prints the kernel side's log to standard error until the session ends.
@@ -263,12 +166,12 @@ mod tests {
 
     #[test]
     fn capabilities_decide() {
-        assert!(may_trace("CapEff:\t000001ffffffffff\n"));
-        assert!(may_trace("CapEff:\t0000000000200000\n"), "CAP_SYS_ADMIN");
-        assert!(may_trace("CapEff:\t000000c000000000\n"), "CAP_BPF and CAP_PERFMON");
-        assert!(!may_trace("CapEff:\t0000008000000000\n"), "CAP_BPF alone");
-        assert!(!may_trace("CapEff:\t0000000000000000\n"));
-        assert!(may_trace(""));
+        assert!(may_trace(Some(0x1ff_ffff_ffff)));
+        assert!(may_trace(Some(1 << CAP_SYS_ADMIN)));
+        assert!(may_trace(Some(1 << CAP_BPF | 1 << CAP_PERFMON)));
+        assert!(!may_trace(Some(1 << CAP_BPF)), "alone");
+        assert!(!may_trace(Some(0)));
+        assert!(may_trace(None));
     }
 
     #[test]

@@ -7,18 +7,16 @@ use nix::{
     unistd::Pid,
 };
 
+use crate::sys::proc;
+
 /// Binds a process that stands still, and what it will start, to the first processor that it may run on.
 ///
 /// # Errors
 ///
 /// When its threads cannot be listed, or the kernel refuses.
 pub(super) fn on_one_processor(pid: u32) -> io::Result<()> {
-    for entry in std::fs::read_dir(format!("/proc/{pid}/task"))? {
-        let name = entry?.file_name();
-        let Some(thread) = name.to_str().and_then(|name| name.parse().ok()).map(Pid::from_raw)
-        else {
-            continue;
-        };
+    for thread in proc::threads(pid)? {
+        let thread = Pid::from_raw(thread as i32);
         let allowed = sched_getaffinity(thread)?;
         let first = (0..CpuSet::count()).find(|&processor| allowed.is_set(processor) == Ok(true));
         let mut one = CpuSet::new();

@@ -15,6 +15,7 @@ use crate::{
         watch::{MAX_WATCHPOINTS, Place, WatchSpec, piece_count, pieces},
     },
     symbolize::{NameMiss, ProcessAddr, Symbolizer},
+    sys::proc,
 };
 
 /// Why something cannot be watched.
@@ -139,7 +140,8 @@ impl Watches {
         if self.ranges.is_empty() && !more {
             return Ok(());
         }
-        let list = || threads(pid).map_err(RunError::system("cannot list the program's threads"));
+        let list =
+            || proc::threads(pid).map_err(RunError::system("cannot list the program's threads"));
         let threads = list()?;
         for range in &self.ranges {
             for &thread in &threads {
@@ -168,17 +170,6 @@ impl Watches {
         }
         Ok(())
     }
-}
-
-/// The threads of a process.
-pub(super) fn threads(pid: u32) -> io::Result<Vec<u32>> {
-    std::fs::read_dir(format!("/proc/{pid}/task"))?
-        .filter_map(|entry| {
-            entry
-                .map(|entry| entry.file_name().to_str().and_then(|name| name.parse().ok()))
-                .transpose()
-        })
-        .collect()
 }
 
 /// A thread may end at any time.

@@ -1,11 +1,20 @@
 //! Holding a thread of a program that runs, from the stop signal that a program in the kernel has sent it on. What is
-//! done meanwhile is decided elsewhere.
+//! done meanwhile is decided elsewhere; what follows from each report of the kernel, in [`protocol`].
 //!
 //! A stop by a signal is that of the whole process, and outlives this one. So it is turned into a stop of the one thread
 //! by ptrace as soon as possible, which the kernel undoes when this process dies: the thread is seized, the process is
 //! continued by a `SIGCONT` to that thread, and the thread is held on its way to receive that. It never does.
+//!
+//! A held thread can be killed at any moment, by its process's end or another thread's `execve`. Its tracer must wait for
+//! it then: until it is reaped neither its process nor that `execve` comes to its end (`kernel/exit.c`,
+//! `delay_group_leader`; `fs/exec.c`, `de_thread`).
+
+mod protocol;
+#[cfg(test)]
+mod tests;
 
 use std::{
+    cell::{Cell, RefCell},
     io,
     time::{Duration, Instant},
 };
@@ -16,13 +25,20 @@ use nix::{
     unistd::Pid,
 };
 
+use self::protocol::{Action, Report, next};
 use super::{
-    guardian::state,
-    status::{Status, wait_as_tracer},
+    proc::{self, Stat},
+    status::{Change, wait_as_tracer},
 };
 
-/// How long to wait until a thread that was told to stop does. It is in the kernel, on its way out.
+/// How long to wait until a thread that was stopped by a signal does stop. It is in the kernel, on its way out.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+thread_local! {
+    /// Main threads that have ended while this thread traced them and before the rest of their processes. Each is
+    /// reported at the end of its process, and to its parent only after that.
+    static LEFT: RefCell<Vec<i32>> = const { RefCell::new(Vec::new()) };
+}
 
 /// A thread that is held. When this is dropped, or this process dies, it goes on.
 ///
@@ -33,8 +49,55 @@ pub struct Caught {
     thread: Pid,
     /// Whether its end is this process's to know, and must stay to be asked for.
     is_child: bool,
-    /// Nobody holds it by ptrace: it is the process that is stopped.
-    by_signal: bool,
+    by: Hold,
+}
+
+/// What holds a thread.
+#[derive(Debug)]
+enum Hold {
+    /// The stop of its process, which is continued when this is dropped.
+    Signal { _stopped: Stopped },
+    Ptrace {
+        state: Cell<protocol::State>,
+        /// The signals that it blocks, while it is made to receive one of them.
+        mask: Cell<Option<u64>>,
+    },
+}
+
+/// A process that a signal has stopped; it is continued when this is dropped.
+#[derive(Debug)]
+struct Stopped {
+    pid: Pid,
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        // One that has ended needs it no more.
+        let _ = nix::sys::signal::kill(self.pid, nix::sys::signal::Signal::SIGCONT);
+    }
+}
+
+/// Why a thread could not be held. If its process was stopped, it is continued when this is dropped.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct NotHeld {
+    error: io::Error,
+    _stopped: Option<Stopped>,
+}
+
+impl NotHeld {
+    /// Its process was to be stopped again, and may be stopped since before.
+    #[must_use]
+    pub fn stopped(pid: u32) -> Self {
+        let stopped = Stopped { pid: Pid::from_raw(pid as i32) };
+        Self { _stopped: Some(stopped), ..Self::never_stopped() }
+    }
+
+    /// It was never stopped.
+    #[must_use]
+    pub fn never_stopped() -> Self {
+        Self { error: io::Error::other("it could not be stopped"), _stopped: None }
+    }
 }
 
 /// What became of a thread that was let run.
@@ -51,66 +114,52 @@ pub enum Reached {
 impl Caught {
     /// Catches a thread to which `SIGSTOP` was sent. `None` when it has ended meanwhile.
     ///
-    /// Where somebody else traces it the process stays stopped.
+    /// Where somebody else traces it the process stays stopped, until this is dropped.
     ///
     /// # Errors
     ///
-    /// When it may not be traced, or does not stop.
-    pub fn catch(pid: u32, thread: u32, is_child: bool) -> io::Result<Option<Self>> {
-        let caught = Self {
-            pid: Pid::from_raw(pid as i32),
-            thread: Pid::from_raw(thread as i32),
-            is_child: is_child && pid == thread,
-            by_signal: false,
-        };
-        if !caught.await_stop()? {
-            return Ok(None);
+    /// When it does not stop, or cannot be looked at. The process goes on once the error is dropped.
+    pub fn catch(pid: u32, thread: u32, is_child: bool) -> Result<Option<Self>, NotHeld> {
+        let stopped = Stopped { pid: Pid::from_raw(pid as i32) };
+        match await_stop(pid, thread) {
+            Ok(true) => {}
+            Ok(false) => return Ok(gone(stopped)),
+            Err(error) => return Err(NotHeld { error, _stopped: Some(stopped) }),
         }
-        match ptrace::seize(caught.thread, Options::PTRACE_O_TRACEEXEC) {
+        Self::seize(stopped, thread, is_child)
+    }
+
+    /// Catches a thread of a process that a signal has stopped.
+    fn seize(stopped: Stopped, thread: u32, is_child: bool) -> Result<Option<Self>, NotHeld> {
+        let pid = stopped.pid.as_raw() as u32;
+        let tid = Pid::from_raw(thread as i32);
+        match ptrace::seize(tid, Options::PTRACE_O_TRACEEXEC) {
             Ok(()) => {}
-            Err(Errno::ESRCH) => return Ok(None),
-            Err(_) => return Ok(Some(Self { by_signal: true, ..caught })),
-        }
-        caught.turn()
-    }
-
-    /// Whether the thread stops; if not, it ends.
-    fn await_stop(&self) -> io::Result<bool> {
-        let path = format!("/proc/{}/task/{}/stat", self.pid, self.thread);
-        let start = Instant::now();
-        while start.elapsed() < PATIENCE {
-            let Ok(stat) = std::fs::read_to_string(&path) else { return Ok(false) };
-            match state(&stat) {
-                Some('T' | 't') => return Ok(true),
-                Some('Z' | 'X') | None => return Ok(false),
-                Some(_) => std::thread::sleep(Duration::from_micros(50)),
+            // That a thread has ended is another error than that it has gone (`kernel/ptrace.c`, `ptrace_attach`).
+            Err(_) if has_ended(pid, thread) => return Ok(gone(stopped)),
+            Err(_) => {
+                let pid = stopped.pid;
+                let by = Hold::Signal { _stopped: stopped };
+                return Ok(Some(Self { pid, thread: tid, is_child: false, by }));
             }
         }
-        Err(io::Error::other("it was told to stop, and does not"))
-    }
-
-    /// Turns the process's stop into one of this thread.
-    fn turn(self) -> io::Result<Option<Self>> {
-        let mut mask = None;
-        loop {
-            match wait_as_tracer(self.thread.as_raw(), self.is_child)? {
-                Status::Ended(_) => return Ok(None),
-                Status::Stopped { event: libc::PTRACE_EVENT_STOP, .. } => {
-                    if mask.is_none() {
-                        mask = Some(self.unblock_continue());
-                        self.send_continue();
-                    }
-                    self.resume(libc::PTRACE_CONT, 0)?;
-                }
-                Status::Stopped { signal: libc::SIGCONT, event: 0 } => {
-                    if let Some(Some(mask)) = mask {
-                        self.set_mask(mask);
-                    }
-                    return Ok(Some(self));
-                }
-                Status::Stopped { signal, event: 0 } => self.resume(libc::PTRACE_CONT, signal)?,
-                Status::Stopped { .. } => self.resume(libc::PTRACE_CONT, 0)?,
+        let state = Cell::new(protocol::State::Seized);
+        let caught = Self {
+            pid: stopped.pid,
+            thread: tid,
+            is_child: is_child && pid == thread,
+            by: Hold::Ptrace { state, mask: Cell::new(None) },
+        };
+        // It may run by now, if somebody has continued its process.
+        caught.interrupt();
+        match caught.follow(|| false) {
+            Ok(protocol::State::Gone) => Ok(gone(stopped)),
+            Ok(_) => {
+                // The stop by the signal is over.
+                std::mem::forget(stopped);
+                Ok(Some(caught))
             }
+            Err(error) => Err(NotHeld { error, _stopped: Some(stopped) }),
         }
     }
 
@@ -120,47 +169,130 @@ impl Caught {
     ///
     /// When ptrace fails, as for a thread that was not caught by it.
     pub fn run_to_stop(&self, is_due: impl Fn() -> bool) -> io::Result<Reached> {
-        if self.by_signal {
+        let Hold::Ptrace { state, .. } = &self.by else {
             return Err(io::Error::other("another tracer holds it"));
+        };
+        let (running, action) = protocol::run(state.get());
+        self.act(action)?;
+        state.set(running);
+        Ok(match self.follow(is_due)? {
+            protocol::State::Gone => Reached::Gone,
+            protocol::State::Replaced => Reached::Replaced,
+            _ => Reached::Stop,
+        })
+    }
+
+    /// Goes through the protocol until the thread is held or gone.
+    fn follow(&self, is_due: impl Fn() -> bool) -> io::Result<protocol::State> {
+        let Hold::Ptrace { state, .. } = &self.by else { return Ok(protocol::State::Gone) };
+        while state.get().is_under_way() {
+            let report = self.await_report(&is_due)?;
+            let (following, action) = next(state.get(), report);
+            self.act(action)?;
+            state.set(following);
         }
-        let (mut request, mut signal) = (libc::PTRACE_CONT, 0);
+        Ok(state.get())
+    }
+
+    /// What the kernel reports of it next.
+    ///
+    /// The end of a main thread is not reported while its process has other threads: it is looked for then.
+    fn await_report(&self, is_due: &impl Fn() -> bool) -> io::Result<Report> {
+        const FIRST: Duration = Duration::from_micros(20);
+        const LAST: Duration = Duration::from_millis(5);
+        const BEFORE_FIRST: u32 = 32;
+        let (mut looks, mut pause) = (0, FIRST);
+        let is_main = self.pid == self.thread;
         loop {
-            self.resume(request, signal)?;
-            (request, signal) = (libc::PTRACE_CONT, 0);
-            match wait_as_tracer(self.thread.as_raw(), self.is_child)? {
-                Status::Ended(_) => return Ok(Reached::Gone),
-                Status::Stopped { signal: libc::SIGSTOP, event: 0 } if is_due() => {
-                    return Ok(Reached::Stop);
+            let Some(change) = wait_as_tracer(self.thread.as_raw(), self.is_child, !is_main)?
+            else {
+                looks += 1;
+                if looks < BEFORE_FIRST {
+                    std::thread::yield_now();
+                    continue;
                 }
-                Status::Stopped { event: libc::PTRACE_EVENT_EXEC, .. } => {
-                    return Ok(Reached::Replaced);
+                if self.has_ended_alone() {
+                    return Ok(Report::End);
                 }
-                // Somebody has stopped the process: it stays so until somebody continues it.
-                Status::Stopped { signal: stop, event: libc::PTRACE_EVENT_STOP }
-                    if stop != libc::SIGTRAP =>
-                {
-                    request = libc::PTRACE_LISTEN;
+                std::thread::sleep(pause);
+                pause = LAST.min(pause * 2);
+                continue;
+            };
+            return Ok(match change {
+                Change::Ended | Change::Untraced => Report::End,
+                Change::Stopped { signal: libc::SIGTRAP, event: libc::PTRACE_EVENT_STOP } => {
+                    Report::Trap
                 }
-                Status::Stopped { signal: other, event: 0 } => signal = other,
-                Status::Stopped { .. } => {}
-            }
+                Change::Stopped { signal, event: libc::PTRACE_EVENT_STOP } => {
+                    Report::GroupStop { is_due: signal == libc::SIGSTOP && is_due() }
+                }
+                Change::Stopped { event: libc::PTRACE_EVENT_EXEC, .. } => Report::Exec,
+                Change::Stopped { signal, .. } => {
+                    Report::Signal { signal, is_due: signal == libc::SIGSTOP && is_due() }
+                }
+            });
         }
     }
 
-    /// A thread that ignores `SIGCONT` or blocks it would not be seen to receive it. Returns the signals that it
-    /// blocks, when it blocks that one.
-    fn unblock_continue(&self) -> Option<u64> {
+    /// Whether this main thread has ended before others, or is about to be reported as ended: what follows is the same.
+    fn has_ended_alone(&self) -> bool {
+        let ended = has_ended(self.pid.as_raw() as u32, self.thread.as_raw() as u32);
+        if ended && !self.is_child {
+            LEFT.with_borrow_mut(|left| left.push(self.thread.as_raw()));
+        }
+        ended
+    }
+
+    fn act(&self, action: Action) -> io::Result<()> {
+        match action {
+            Action::Forget => return Ok(()),
+            Action::EndStop => {
+                self.unblock_continue();
+                self.send_continue();
+                return self.request(libc::PTRACE_CONT, 0);
+            }
+            Action::Resume => return self.request(libc::PTRACE_CONT, 0),
+            Action::Retrap => {
+                self.interrupt();
+                return self.request(libc::PTRACE_CONT, 0);
+            }
+            Action::Listen => return self.request(libc::PTRACE_LISTEN, 0),
+            Action::Deliver(_) | Action::Pass(_) | Action::Keep | Action::Detach(_) => {}
+        }
+        // From here on it may run instructions of the program, and has its own mask back.
+        self.restore_mask();
+        match action {
+            Action::Deliver(signal) => self.request(libc::PTRACE_CONT, signal),
+            Action::Pass(signal) => {
+                self.interrupt();
+                self.request(libc::PTRACE_CONT, signal)
+            }
+            Action::Detach(signal) => self.request(libc::PTRACE_DETACH, signal),
+            _ => Ok(()),
+        }
+    }
+
+    /// A thread that blocks `SIGCONT` would not be seen to receive it. One that ignores it is, while it is traced
+    /// (`kernel/signal.c`, `sig_ignored`).
+    fn unblock_continue(&self) {
         const CONTINUE: u64 = 1 << (libc::SIGCONT - 1);
-        let mut mask = 0u64;
+        let Hold::Ptrace { mask, .. } = &self.by else { return };
+        let mut blocked = 0u64;
         // SAFETY: the request writes 8 bytes, the size of a set of signals in the kernel, to a local variable.
         let result = unsafe {
-            libc::ptrace(libc::PTRACE_GETSIGMASK, self.thread.as_raw(), 8, &raw mut mask)
+            libc::ptrace(libc::PTRACE_GETSIGMASK, self.thread.as_raw(), 8, &raw mut blocked)
         };
-        if result < 0 || mask & CONTINUE == 0 {
-            return None;
+        if result == 0 && blocked & CONTINUE != 0 {
+            mask.set(Some(blocked));
+            self.set_mask(blocked & !CONTINUE);
         }
-        self.set_mask(mask & !CONTINUE);
-        Some(mask)
+    }
+
+    fn restore_mask(&self) {
+        let Hold::Ptrace { mask, .. } = &self.by else { return };
+        if let Some(blocked) = mask.take() {
+            self.set_mask(blocked);
+        }
     }
 
     fn set_mask(&self, mask: u64) {
@@ -175,23 +307,86 @@ impl Caught {
         };
     }
 
-    fn resume(&self, request: libc::c_uint, signal: i32) -> io::Result<()> {
-        // SAFETY: continuing a stopped thread touches no memory of this process; the signal is passed by value.
-        let result = unsafe { libc::ptrace(request, self.thread.as_raw(), 0, signal) };
-        match Errno::last() {
-            // That it was killed meanwhile is told by the next wait.
-            error if result < 0 && error != Errno::ESRCH => Err(error.into()),
+    fn interrupt(&self) {
+        // One that was killed meanwhile is reported.
+        let _ = self.request(libc::PTRACE_INTERRUPT, 0);
+    }
+
+    fn request(&self, request: libc::c_uint, signal: i32) -> io::Result<()> {
+        match self.try_request(request, signal) {
+            // It was killed meanwhile, which the next wait reports.
+            Err(error) if error != Errno::ESRCH => Err(error.into()),
             _ => Ok(()),
         }
+    }
+
+    fn try_request(&self, request: libc::c_uint, signal: i32) -> Result<(), Errno> {
+        // SAFETY: these requests touch no memory of this process; the signal is passed by value.
+        let result = unsafe { libc::ptrace(request, self.thread.as_raw(), 0, signal) };
+        Errno::result(result).map(drop)
+    }
+
+    /// Detaches it wherever it stands, and reaps it when it has ended.
+    fn detach(&self) -> io::Result<()> {
+        let Hold::Ptrace { state, .. } = &self.by else { return Ok(()) };
+        if state.get() == protocol::State::Gone {
+            return Ok(());
+        }
+        self.restore_mask();
+        let mut signal = 0;
+        while self.try_request(libc::PTRACE_DETACH, signal) == Err(Errno::ESRCH) {
+            // It was killed, or runs where the protocol was given up.
+            self.interrupt();
+            let report = self.await_report(&|| false)?;
+            match next(protocol::State::Detaching, report) {
+                (_, Action::Detach(received)) => signal = received,
+                _ => break,
+            }
+        }
+        state.set(protocol::State::Gone);
+        Ok(())
     }
 }
 
 impl Drop for Caught {
     fn drop(&mut self) {
-        if self.by_signal {
-            let _ = nix::sys::signal::kill(self.pid, nix::sys::signal::Signal::SIGCONT);
-        } else {
-            let _ = ptrace::detach(self.thread, None);
+        // When even that fails, the kernel detaches it at the end of this thread.
+        let _ = self.detach();
+    }
+}
+
+/// The process is about to end, or runs another program by now, which was stopped on its own: this stop is over.
+fn gone(stopped: Stopped) -> Option<Caught> {
+    std::mem::forget(stopped);
+    None
+}
+
+/// Whether the thread stops; if not, it has ended.
+fn await_stop(pid: u32, thread: u32) -> io::Result<bool> {
+    let start = Instant::now();
+    while start.elapsed() < PATIENCE {
+        match Stat::of_thread(pid, thread).map(|stat| stat.state) {
+            Ok(proc::State::Stopped | proc::State::Traced) => return Ok(true),
+            Ok(proc::State::Ended) => return Ok(false),
+            Ok(proc::State::Alive) => std::thread::sleep(Duration::from_micros(50)),
+            Err(error) if proc::is_gone(&error) => return Ok(false),
+            Err(error) => return Err(error),
         }
     }
+    Err(io::Error::other("it was to stop, and does not"))
+}
+
+fn has_ended(pid: u32, thread: u32) -> bool {
+    match Stat::of_thread(pid, thread) {
+        Ok(stat) => stat.state == proc::State::Ended,
+        Err(error) => proc::is_gone(&error),
+    }
+}
+
+/// Reaps main threads that have ended before the rest of their processes, once those have followed: their parents are
+/// not told before. To be called now and then by a thread that catches others.
+pub fn reap_left() {
+    LEFT.with_borrow_mut(|left| {
+        left.retain(|&thread| matches!(wait_as_tracer(thread, false, false), Ok(None)));
+    });
 }

@@ -6,13 +6,16 @@
 //! a child that it leaves in this one's.
 
 use std::{
-    fs,
     io::{self, PipeWriter, Read as _, Write as _},
     os::fd::{AsRawFd as _, BorrowedFd},
     time::Duration,
 };
 
-use super::{bpf, status};
+use super::{
+    bpf,
+    proc::{self, Stat, State},
+    status,
+};
 
 /// How long the guardian looks for stopped processes once this process has gone: a program in the kernel that was just
 /// running may stop one a moment later.
@@ -129,16 +132,10 @@ fn rescue(stopped: BorrowedFd<'_>, continued: BorrowedFd<'_>) {
 
 /// Whether any thread of a process is stopped, and not by a debugger.
 fn is_stopped(pid: u32) -> bool {
-    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return false };
-    threads.flatten().any(|thread| {
-        let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
-        state(&stat) == Some('T')
-    })
-}
-
-/// A thread's state, from its `stat`: the letter after the name, which ends with the last parenthesis.
-pub(super) fn state(stat: &str) -> Option<char> {
-    stat.rsplit_once(") ").and_then(|(_, fields)| fields.chars().next())
+    let threads = proc::threads(pid).unwrap_or_default();
+    threads
+        .into_iter()
+        .any(|thread| Stat::of_thread(pid, thread).is_ok_and(|stat| stat.state == State::Stopped))
 }
 
 #[cfg(test)]
@@ -146,9 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn states_are_read() {
-        assert_eq!(state("7 (a) b) T 1 7"), Some('T'));
-        assert_eq!(state(""), None);
+    fn this_process_is_not_stopped() {
         assert!(!is_stopped(std::process::id()));
         assert!(!is_stopped(u32::MAX));
     }

@@ -7,6 +7,7 @@ pub mod caught;
 pub mod guardian;
 pub mod perf;
 pub mod priority;
+pub mod proc;
 pub mod records;
 mod sigpipe;
 mod spawn;

@@ -73,24 +73,50 @@ pub(super) fn wait(pid: i32) -> io::Result<Status> {
     }
 }
 
-/// Waits until a thread that this thread traces stops or ends; with `keep_end`, its end stays to be asked for.
+/// What has happened to a thread that this thread traces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    /// As [`Status::Stopped`].
+    Stopped { signal: i32, event: i32 },
+    /// It has ended.
+    Ended,
+    /// This thread does not trace it, or does not any more.
+    Untraced,
+}
+
+/// Waits until a thread that this thread traces stops or ends; with `keep_end`, its end stays to be asked for. Without
+/// `is_patient`, `None` says that nothing has happened.
 ///
-/// A stop that is not one by ptrace is that of a child that is not traced any more: an end as far as that goes.
-pub(super) fn wait_as_tracer(thread: i32, keep_end: bool) -> io::Result<Status> {
+/// Children that other threads of this process trace, or have forked, are none of this one's (`__WNOTHREAD`): when a
+/// main thread's number is that of another thread after an `execve`, there is nothing to wait for.
+pub(super) fn wait_as_tracer(
+    thread: i32,
+    keep_end: bool,
+    is_patient: bool,
+) -> io::Result<Option<Change>> {
+    const TRACED: i32 = libc::WSTOPPED | libc::__WALL | libc::__WNOTHREAD;
+    let look = if keep_end { libc::WNOWAIT } else { 0 };
+    let block = if is_patient { 0 } else { libc::WNOHANG };
     loop {
-        let look = if keep_end { libc::WNOWAIT } else { 0 };
-        let info = wait_id(thread, libc::WEXITED | libc::WSTOPPED | libc::__WALL | look)?;
-        // SAFETY: `waitid` has filled in the fields of a child's state.
-        let value = unsafe { info.si_status() };
-        match info.si_code {
-            libc::CLD_EXITED => return Ok(Status::Ended(Ending::Exited(value))),
-            libc::CLD_KILLED | libc::CLD_DUMPED => return Ok(Status::Ended(Ending::Killed(value))),
-            libc::CLD_STOPPED => return Ok(Status::Ended(Ending::Killed(libc::SIGSTOP))),
-            // Take the stop that was looked at, unless it is over: killed in between.
-            _ if keep_end
-                && wait_id(thread, libc::WSTOPPED | libc::WNOHANG | libc::__WALL)?.si_code == 0 => {
+        let info = match wait_id(thread, libc::WEXITED | TRACED | look | block) {
+            Ok(info) => info,
+            Err(error) if error.raw_os_error() == Some(libc::ECHILD) => {
+                return Ok(Some(Change::Untraced));
             }
-            _ => return Ok(Status::Stopped { signal: value & 0x7f, event: value >> 8 }),
+            Err(error) => return Err(error),
+        };
+        // SAFETY: `waitid` has filled in the fields of a child's state, or left zeros.
+        let (child, value) = unsafe { (info.si_pid(), info.si_status()) };
+        match info.si_code {
+            _ if child == 0 => return Ok(None),
+            libc::CLD_EXITED | libc::CLD_KILLED | libc::CLD_DUMPED => {
+                return Ok(Some(Change::Ended));
+            }
+            // A stop that is not one by ptrace: of a child of this very thread that is not traced any more.
+            libc::CLD_STOPPED => return Ok(Some(Change::Untraced)),
+            // Take the stop that was looked at, unless it is over: killed in between.
+            _ if keep_end && wait_id(thread, TRACED | libc::WNOHANG)?.si_code == 0 => {}
+            _ => return Ok(Some(Change::Stopped { signal: value & 0x7f, event: value >> 8 })),
         }
     }
 }

@@ -219,8 +219,14 @@ fn let_go_of_fork(child: Pid, breakpoint: &Breakpoint) -> io::Result<()> {
     match wait(child.as_raw())? {
         // It stops with a `SIGSTOP` of ptrace's own, which must not reach it.
         Status::Stopped { .. } => {
-            breakpoint.clear(child)?;
-            ptrace::detach(child, None).or_else(gone_is_fine)
+            // One that was killed is reaped: its parent learns of that after this process only.
+            match breakpoint.clear(child).and_then(|()| Ok(ptrace::detach(child, None)?)) {
+                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {
+                    reap(child);
+                    Ok(())
+                }
+                result => result,
+            }
         }
         Status::Ended(_) => Ok(()),
     }

@@ -1,0 +1,311 @@
+//! Everything that is read from `/proc`, as bytes: names of threads and of files are any bytes, and the kernel cuts
+//! those of threads after 15 of them, be that within a letter. What is concluded from it is decided elsewhere.
+
+use std::{
+    fs::{self, File},
+    io,
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+};
+
+/// State of a thread, as the kernel shows it (`fs/proc/array.c`, `task_state_array`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// `T`: stopped by a signal.
+    Stopped,
+    /// `t`: stopped under ptrace.
+    Traced,
+    /// `Z` or `X`: it has ended.
+    Ended,
+    /// It runs, sleeps, or waits in the kernel.
+    Alive,
+}
+
+/// Fields of a thread's `stat`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stat {
+    /// What it does.
+    pub state: State,
+    /// Flags of the kernel (`include/linux/sched.h`, `PF_…`).
+    pub flags: u32,
+}
+
+impl Stat {
+    /// Of a thread of a process.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be read; [`is_gone`] tells whether that is because the thread has.
+    pub fn of_thread(pid: u32, thread: u32) -> io::Result<Self> {
+        Self::read(&format!("/proc/{pid}/task/{thread}/stat"))
+    }
+
+    /// Of the main thread of a process.
+    ///
+    /// # Errors
+    ///
+    /// As [`Stat::of_thread`].
+    pub fn of_process(pid: u32) -> io::Result<Self> {
+        Self::read(&format!("/proc/{pid}/stat"))
+    }
+
+    fn read(path: &str) -> io::Result<Self> {
+        let text = fs::read(path)?;
+        Self::parse(&text).ok_or_else(|| io::Error::other(format!("{path} has another form")))
+    }
+
+    /// The second field is the name in parentheses, which may hold any byte, parentheses and spaces too; no later field
+    /// has a parenthesis.
+    fn parse(text: &[u8]) -> Option<Self> {
+        /// How many fields the flags come after the state.
+        const FLAGS: usize = 6;
+        let name_end = text.iter().rposition(|&byte| byte == b')')?;
+        let mut fields = text[name_end + 1..].split(u8::is_ascii_whitespace);
+        let mut fields = fields.by_ref().filter(|field| !field.is_empty());
+        let state = match fields.next()? {
+            b"T" => State::Stopped,
+            b"t" => State::Traced,
+            b"Z" | b"X" | b"x" => State::Ended,
+            _ => State::Alive,
+        };
+        let flags = number(fields.nth(FLAGS - 1)?, 10)?;
+        Some(Self { state, flags: u32::try_from(flags).ok()? })
+    }
+}
+
+/// The text of a `status`, of which single fields are asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Status(Vec<u8>);
+
+impl Status {
+    /// Of a process.
+    ///
+    /// # Errors
+    ///
+    /// As [`Stat::of_thread`].
+    pub fn of_process(pid: u32) -> io::Result<Self> {
+        fs::read(format!("/proc/{pid}/status")).map(Self)
+    }
+
+    /// Of a thread of a process.
+    ///
+    /// # Errors
+    ///
+    /// As [`Stat::of_thread`].
+    pub fn of_thread(pid: u32, thread: u32) -> io::Result<Self> {
+        fs::read(format!("/proc/{pid}/task/{thread}/status")).map(Self)
+    }
+
+    /// Of this process.
+    ///
+    /// # Errors
+    ///
+    /// When there is no `/proc`.
+    pub fn of_self() -> io::Result<Self> {
+        fs::read("/proc/self/status").map(Self)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn from_text(text: impl Into<Vec<u8>>) -> Self {
+        Self(text.into())
+    }
+
+    /// The value of a field. The name, which comes first, has its line ends escaped by the kernel.
+    fn field(&self, name: &str) -> Option<&[u8]> {
+        self.0.split(|&byte| byte == b'\n').find_map(|line| {
+            let value = line.strip_prefix(name.as_bytes())?.strip_prefix(b":")?;
+            Some(value.trim_ascii())
+        })
+    }
+
+    /// Pending signals of the thread alone, a bit each from signal 1 on.
+    #[must_use]
+    pub fn pending_signals(&self) -> Option<u64> {
+        number(self.field("SigPnd")?, 16)
+    }
+
+    /// Signals that the thread blocks, a bit each from signal 1 on.
+    #[cfg(test)]
+    pub(crate) fn blocked_signals(&self) -> Option<u64> {
+        number(self.field("SigBlk")?, 16)
+    }
+
+    /// Capabilities in effect, a bit each.
+    #[must_use]
+    pub fn effective_capabilities(&self) -> Option<u64> {
+        number(self.field("CapEff")?, 16)
+    }
+
+    /// The process's id in the innermost PID namespace that it is in.
+    #[must_use]
+    pub fn innermost_pid(&self) -> Option<u32> {
+        let ids = self.field("NSpid")?;
+        let last = ids.split(u8::is_ascii_whitespace).next_back()?;
+        u32::try_from(number(last, 10)?).ok()
+    }
+
+    /// The most memory that the process has had, in bytes.
+    #[must_use]
+    pub fn peak_memory(&self) -> Option<u64> {
+        let kib = self.field("VmHWM")?.strip_suffix(b" kB")?;
+        number(kib, 10)?.checked_mul(1 << 10)
+    }
+}
+
+/// The threads of a process. The kernel cuts the list short when the thread that it has come to ends
+/// (`fs/proc/base.c`, `next_tid`).
+///
+/// # Errors
+///
+/// As [`Stat::of_thread`].
+pub fn threads(pid: u32) -> io::Result<Vec<u32>> {
+    let number =
+        |entry: fs::DirEntry| entry.file_name().to_str().and_then(|name| name.parse().ok());
+    fs::read_dir(format!("/proc/{pid}/task"))?
+        .filter_map(|entry| entry.map(number).transpose())
+        .collect()
+}
+
+/// A value of a process's auxiliary vector, by its key (`<elf.h>`, `AT_…`). `None` where the process has gone, too.
+#[must_use]
+pub fn auxiliary(pid: u32, wanted: u64) -> Option<u64> {
+    let vector = fs::read(format!("/proc/{pid}/auxv")).ok()?;
+    let numbers: Vec<u64> =
+        vector.as_chunks::<8>().0.iter().map(|bytes| u64::from_ne_bytes(*bytes)).collect();
+    let entries = numbers.as_chunks::<2>().0.iter();
+    entries.copied().find_map(|[key, value]| (key == wanted).then_some(value))
+}
+
+/// The arguments of a process, as bytes; none when it has gone.
+#[must_use]
+pub fn arguments(pid: u32) -> Vec<Vec<u8>> {
+    let text = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let text = text.strip_suffix(&[0]).unwrap_or(&text);
+    if text.is_empty() {
+        return Vec::new();
+    }
+    text.split(|&byte| byte == 0).map(<[u8]>::to_vec).collect()
+}
+
+/// Whether there is a process of this number.
+///
+/// # Errors
+///
+/// When there is none.
+pub fn exists(pid: u32) -> io::Result<()> {
+    fs::metadata(format!("/proc/{pid}")).map(drop)
+}
+
+/// The number by which `/proc` knows this process. `None` where there is no `/proc`, or it does not show this process.
+#[must_use]
+pub fn own_pid() -> Option<u32> {
+    fs::read_link("/proc/self").ok()?.to_str()?.parse().ok()
+}
+
+/// What identifies one of this process's namespaces, such as `pid`.
+#[must_use]
+pub fn own_namespace(kind: &str) -> Option<PathBuf> {
+    fs::read_link(Path::new("/proc/self/ns").join(kind)).ok()
+}
+
+/// Device, as `stat` returns it, and inode of a process's PID namespace.
+///
+/// # Errors
+///
+/// When the process has gone.
+pub fn pid_namespace(pid: u32) -> io::Result<(u64, u64)> {
+    let namespace = fs::metadata(format!("/proc/{pid}/ns/pid"))?;
+    Ok((namespace.dev(), namespace.ino()))
+}
+
+/// The memory of a process, or of the process that a thread is of.
+///
+/// # Errors
+///
+/// When it has gone, or must not be read.
+pub fn memory(pid: u32) -> io::Result<File> {
+    File::open(format!("/proc/{pid}/mem"))
+}
+
+/// Whether an error means that the process or thread is not there any more: its directory has gone, or has nothing
+/// behind it.
+#[must_use]
+pub fn is_gone(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH))
+}
+
+fn number(digits: &[u8], radix: u32) -> Option<u64> {
+    u64::from_str_radix(str::from_utf8(digits).ok()?, radix).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Names that are no text: another encoding's, one that the kernel has cut within a letter, and one that looks like
+    /// the fields that follow it.
+    const NAMES: [&[u8]; 4] = [b"a) b", b"caf\xe9", b"vierzehn Zeich\xc3", b"x) T 1 1 1 1 1 4"];
+
+    #[test]
+    fn fields_are_found_behind_any_name() {
+        for name in NAMES {
+            let stat = |state: &[u8], flags: &[u8]| {
+                let text = [b"7 (", name, b") ", state, b" 1 7 7 0 -1 ", flags, b" 0 0\n"].concat();
+                Stat::parse(&text).expect("a stat")
+            };
+            let expected = |state| Stat { state, flags: 0x40_0040 };
+            assert_eq!(stat(b"T", b"4194368"), expected(State::Stopped), "{name:?}");
+            assert_eq!(stat(b"t", b"4194368"), expected(State::Traced));
+            assert_eq!(stat(b"Z", b"4194368"), expected(State::Ended));
+            assert_eq!(stat(b"X", b"4194368"), expected(State::Ended));
+            assert_eq!(stat(b"D", b"4194368"), expected(State::Alive));
+            let status = [b"Name:\t", name, b"\nSigPnd:\t0000000000000100\nNSpid:\t70\t7\n"];
+            let status = Status::from_text(status.concat());
+            assert_eq!(status.pending_signals(), Some(0x100), "{name:?}");
+            assert_eq!((status.innermost_pid(), status.peak_memory()), (Some(7), None));
+        }
+    }
+
+    #[test]
+    fn what_has_another_form_is_refused() {
+        for text in [&b""[..], b"7 (a", b"7 (a) ", b"7 (a) T 1 2", b"7 (a) T 1 7 7 0 -1 x 0"] {
+            assert_eq!(Stat::parse(text), None, "{text:?}");
+        }
+        assert_eq!(Status::default().pending_signals(), None);
+        assert_eq!(Status::from_text("SigPnd:\tx\n").pending_signals(), None);
+    }
+
+    #[test]
+    fn this_process_is_read() {
+        let pid = std::process::id();
+        assert_eq!(own_pid(), Some(pid));
+        assert_ne!(Stat::of_process(pid).unwrap().state, State::Ended);
+        let threads = threads(pid).unwrap();
+        assert!(threads.contains(&pid), "{threads:?}");
+        for thread in threads {
+            // Tests end meanwhile, and their threads.
+            if let Err(error) = Stat::of_thread(pid, thread) {
+                assert!(is_gone(&error), "{error}");
+            }
+        }
+        assert!(Status::of_self().unwrap().peak_memory().is_some_and(|bytes| bytes > 1 << 20));
+        assert_eq!(Status::of_process(pid).unwrap().innermost_pid().is_some(), true);
+        assert_ne!(pid_namespace(pid).unwrap().1, 0);
+        assert_ne!(arguments(pid), Vec::<Vec<u8>>::new());
+        assert!(own_namespace("pid").is_some() && exists(pid).is_ok() && memory(pid).is_ok());
+    }
+
+    #[test]
+    fn what_is_not_there_is_gone() {
+        for error in [
+            Stat::of_process(u32::MAX).unwrap_err(),
+            Stat::of_thread(std::process::id(), 1).unwrap_err(),
+            threads(u32::MAX).unwrap_err(),
+            memory(u32::MAX).unwrap_err(),
+        ] {
+            assert!(is_gone(&error), "{error}");
+        }
+        assert!(arguments(u32::MAX).is_empty() && auxiliary(u32::MAX, 9).is_none());
+        assert!(!is_gone(&io::Error::from_raw_os_error(libc::EMFILE)));
+    }
+}
