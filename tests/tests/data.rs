@@ -147,6 +147,23 @@ fn data_that_one_thread_had_to_itself() {
     }
 }
 
+/// One instruction touches more words than the kernel side goes through one by one, and more than it has places for:
+/// nothing of what their owner did is lost, and it owns memory afterwards as before.
+#[test]
+fn a_block_of_any_size_that_is_wiped_by_one_instruction() {
+    require_bpf!();
+    let options = ["--accesses", "probe", "--atomic", "re:^add", "--probe", "wipe"];
+    for kind in ["512", "8192", "4194304"] {
+        let (program, options) = (c("wiped", &["-g", "-O2"]), &options);
+        let closing: (Marks<'_>, Marks<'_>) = (&["wipe"], &["add_write"]);
+        let case = Case { program, kind, options, region: "add", order: "racy", closing };
+        case.check();
+        // The regions of 2,002 transactions, and hardly anything else.
+        let events = case.run(true).counts.events;
+        assert!((4_000..4_200).contains(&events), "{kind}: {events}");
+    }
+}
+
 #[test]
 fn accessors_of_a_class_that_are_put_in_line() {
     require_bpf!();

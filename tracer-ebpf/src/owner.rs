@@ -61,6 +61,7 @@ struct Kept {
 
 /// How many bits of a hash tell a word's place.
 const PLACE_BITS: u32 = 17;
+const PLACES: u64 = 1 << PLACE_BITS;
 
 /// The words: 10 MiB.
 #[map]
@@ -88,9 +89,9 @@ const WANTED: u32 = 16;
 const HANDED: u32 = 24;
 
 /// Keeps an access that is new in its epoch, or finds room for its record: after those of others that it needs. What ends
-/// the epoch does so here. It can be large if `LARGE`.
+/// the epoch does so here. It can be large if `LARGE`, and of any size if the kernel bounds loops (`LOOPS`).
 #[inline(always)]
-pub fn take<const LARGE: bool>(
+pub fn take<const LARGE: bool, const LOOPS: bool>(
     present: &mut Present,
     access: &Access,
     is_meeting: bool,
@@ -105,6 +106,9 @@ pub fn take<const LARGE: bool>(
     if !LARGE || access.bytes <= MAX_BYTES {
         epoch::note(present, access);
         touch_few::<false>(first, last, present.born, access.tid);
+    } else if LOOPS {
+        // What stays untold is found, and counted, after the record.
+        touch_all::<false>(first, last, present.born, access.tid);
     } else if last - first < MAX_LARGE {
         touch_many(first, last, present.born, access.tid);
     }
@@ -113,9 +117,13 @@ pub fn take<const LARGE: bool>(
 
 /// There was room for the record of an access, or it is lost. Others may have come to own a word of several meanwhile.
 #[inline(always)]
-pub fn taken<const LARGE: bool>(present: &Present, access: &Access) {
+pub fn taken<const LARGE: bool, const LOOPS: bool>(present: &Present, access: &Access) {
     let (first, last) = access.words();
-    if LARGE && access.bytes > MAX_BYTES {
+    if LOOPS && access.bytes > MAX_BYTES {
+        if !touch_all::<true>(first, last, present.born, access.tid) {
+            end_owning();
+        }
+    } else if LARGE && access.bytes > MAX_BYTES {
         touched_large(first, last, present.born, access.tid);
     } else if first != last {
         touch_few::<true>(first, last, present.born, access.tid);
@@ -215,19 +223,87 @@ fn touched_large(first: u64, last: u64, born: u64, tid: u32) {
             }
         }
     } else {
-        epoch::disturb_all();
-        if let Some(ended) = ENDED.get_ptr_mut(0)
-            && keeps()
-        {
-            // SAFETY: an aligned number.
-            unsafe { ended.write_volatile(1) };
-            count_lost(Class::Access);
-        }
+        end_owning();
     }
     // What was kept when owning ended counts as lost already.
     if is_lost != 0 && keeps() {
         count_lost(Class::Access);
     }
+}
+
+/// Nobody owns anything from now on; what is kept counts as lost.
+#[inline(always)]
+fn end_owning() {
+    epoch::disturb_all();
+    if let Some(ended) = ENDED.get_ptr_mut(0)
+        && keeps()
+    {
+        // SAFETY: an aligned number.
+        unsafe { ended.write_volatile(1) };
+        count_lost(Class::Access);
+    }
+}
+
+/// How many words, or places of words where those are fewer, [`touch_all`] visits for an access.
+#[inline(always)]
+pub fn rounds(access: &Access) -> u64 {
+    let (first, last) = access.words();
+    (last - first).min(PLACES - 1) + 1
+}
+
+/// Touches the words of an access of any size, as [`touch_word`] does; of one with more words than the table has places,
+/// those words that have a place. Returns whether the kernel let the loop come to its end: it allows 8 million rounds
+/// (`BPF_MAX_LOOPS` in `include/linux/bpf.h`), on newer kernels a quarter of a second
+/// (`bpf_check_timed_may_goto` in `kernel/bpf/core.c`).
+#[inline(never)]
+fn touch_all<const AFTER: bool>(first: u64, last: u64, born: u64, tid: u32) -> bool {
+    let by_place = last - first >= PLACES;
+    if by_place {
+        epoch::disturb_all();
+    }
+    let rounds = if by_place { PLACES } else { last - first + 1 };
+    // 0, of which the verifier knows nothing: it would go through the rounds one by one.
+    let mut number = unchecked(first).wrapping_sub(first);
+    while number < rounds {
+        if !may_go_on() {
+            return false;
+        }
+        let word = if by_place {
+            let Some(kept) = KEPT.get_ptr(number as u32) else { return false };
+            // SAFETY: an aligned number that lives as long as the map. 0 becomes a word that no access has.
+            unsafe { (&raw const (*kept).word).read_volatile() }.wrapping_sub(1)
+        } else {
+            first + number
+        };
+        if word.wrapping_sub(first) <= last - first {
+            touch_word::<1, AFTER>(word, born, tid);
+        }
+        number += 1;
+    }
+    true
+}
+
+/// Whether the kernel allows one more round of a loop.
+#[cfg(target_arch = "bpf")]
+#[inline(always)]
+fn may_go_on() -> bool {
+    let go_on: u64;
+    // SAFETY: the jump is over the last instruction here.
+    unsafe {
+        core::arch::asm!(
+            "{go_on} = 0",
+            "may_goto +1",
+            "{go_on} = 1",
+            go_on = out(reg) go_on,
+        );
+    }
+    go_on != 0
+}
+
+/// For clippy on the host.
+#[cfg(not(target_arch = "bpf"))]
+fn may_go_on() -> bool {
+    true
 }
 
 /// The words of an access that is not large are touched: before its record and after, as in [`touched`].

@@ -38,7 +38,7 @@ const DOWNWARDS: u64 = 1 << 10;
 /// Kernel: 5.15 (cookies), 6.6 as `uprobe_multi`.
 #[uprobe]
 pub fn touch(ctx: ProbeContext) -> u32 {
-    hit::<false>(&ctx)
+    hit::<false, false>(&ctx)
 }
 
 /// The same for instructions that may touch more than [`MAX_BYTES`] at once. The verifier goes through it only for programs
@@ -47,11 +47,20 @@ pub fn touch(ctx: ProbeContext) -> u32 {
 /// Kernel: as [`touch`].
 #[uprobe]
 pub fn touch_large(ctx: ProbeContext) -> u32 {
-    hit::<true>(&ctx)
+    hit::<true, false>(&ctx)
+}
+
+/// Variant of [`touch_large`] that visits each word of an access of any size.
+///
+/// Kernel: 6.9, for loops that the kernel bounds (`may_goto` in `kernel/bpf/verifier.c`); older ones refuse it, and get
+/// [`touch_large`].
+#[uprobe]
+pub fn touch_any_size(ctx: ProbeContext) -> u32 {
+    hit::<true, true>(&ctx)
 }
 
 #[inline(always)]
-fn hit<const LARGE: bool>(ctx: &ProbeContext) -> u32 {
+fn hit<const LARGE: bool, const LOOPS: bool>(ctx: &ProbeContext) -> u32 {
     if SEES_TOUCHES.load() == 0 {
         // The verifier need not go on.
         return 0;
@@ -106,7 +115,7 @@ fn hit<const LARGE: bool>(ctx: &ProbeContext) -> u32 {
     if !novelty.is_new {
         return 0;
     }
-    if let Some(entry) = owner::take::<LARGE>(present, &access, novelty.is_meeting) {
+    if let Some(entry) = owner::take::<LARGE, LOOPS>(present, &access, novelty.is_meeting) {
         present.top = 0;
         spent(touch, RECORD);
         let (_, epoch) = thread_and_epoch(present.owner);
@@ -119,12 +128,18 @@ fn hit<const LARGE: bool>(ctx: &ProbeContext) -> u32 {
         fill(entry, PairRecord { call, second: bytes });
         debug_log!(ctx, "touch: site {} address {:x} tid {}", site, address, tid);
     }
-    owner::taken::<LARGE>(present, &access);
+    owner::taken::<LARGE, LOOPS>(present, &access);
+    if LOOPS && bytes > MAX_BYTES {
+        spent(touch, owner::rounds(&access) >> ROUNDS);
+    }
     0
 }
 
 /// What a record costs, with the way up the stack: in units of 100 nanoseconds.
 const RECORD: u64 = 12;
+
+/// Binary logarithm of how many words of a large access are visited in 100 nanoseconds.
+const ROUNDS: u64 = 1;
 
 /// Adds to what the hits of a group have cost.
 #[inline(always)]

@@ -145,8 +145,8 @@ pub struct Kernel {
     ebpf: Ebpf,
     /// Programs for `uprobe_multi` links; `None` on kernels without.
     multi: Option<BTreeMap<ProbeProgram, OwnedFd>>,
-    /// Those of them that are only loaded when they are needed, until then.
-    rare: BTreeMap<ProbeProgram, object::Relocated>,
+    /// Those of them that are only loaded when they are needed, until then; of each the first that the kernel takes.
+    rare: BTreeMap<ProbeProgram, Vec<object::Relocated>>,
     links: Vec<OwnedFd>,
     /// What keeps the probes, and what was asked for by each plan.
     probes: Vec<Attached>,
@@ -275,7 +275,8 @@ impl Kernel {
                 .remove(program.name())
                 .ok_or_else(|| KernelError::Object(format!("no program `{}`", program.name())))?;
             if program.is_rare() {
-                self.rare.insert(program, relocated);
+                let newer = program.newer().and_then(|name| programs.remove(name));
+                self.rare.insert(program, newer.into_iter().chain([relocated]).collect());
                 continue;
             }
             match load_multi(program, &relocated)? {
@@ -293,8 +294,13 @@ impl Kernel {
         }
         match &mut self.multi {
             Some(multi) => {
-                if let Some(relocated) = self.rare.get(&program) {
-                    multi.extend(load_multi(program, relocated)?.map(|fd| (program, fd)));
+                if let Some((oldest, newer)) =
+                    self.rare.get(&program).and_then(|all| all.split_last())
+                {
+                    let mut newer = newer.iter().map(|relocated| load_multi(program, relocated));
+                    let loaded =
+                        newer.find_map(Result::ok).map_or_else(|| load_multi(program, oldest), Ok);
+                    multi.extend(loaded?.map(|fd| (program, fd)));
                     self.rare.remove(&program);
                 }
             }

@@ -88,6 +88,14 @@ impl ProbeProgram {
         }
     }
 
+    /// Name of a program that does the same better, where the kernel is new enough for it.
+    pub(super) const fn newer(self) -> Option<&'static str> {
+        match self {
+            Self::TouchLarge => Some("touch_any_size"),
+            _ => None,
+        }
+    }
+
     /// Whether few programs need it, and the verifier takes its time over it.
     pub(super) const fn is_rare(self) -> bool {
         matches!(self, Self::TouchLarge)
