@@ -101,6 +101,18 @@ pub struct Split {
     pub lock: LockId,
     pub released: Point,
     pub reacquired: Point,
+    /// The transaction of the witness that held the lock in between, at an event of the witness; `None` when no
+    /// such hold is known. Without one, holding the lock throughout would not have prevented the cycle.
+    pub holder: Option<Tx>,
+}
+
+/// The part that data had in a violation whose evidence is synchronisation.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DataSeen {
+    /// Transactions of the witness without any access to a variable until their last event of the witness.
+    pub without: Vec<Tx>,
+    /// Variables on which transactions of the witness depend on one another, in no cycle.
+    pub met: Vec<VarId>,
 }
 
 /// An atomicity violation: the first of all instances with the same static witness.
@@ -128,6 +140,8 @@ pub struct Violation {
     pub edges: Vec<Edge>,
     /// Locks that the transaction let go of and took again in between.
     pub splits: Vec<Split>,
+    /// What is known of data where it is not the evidence; empty where it is, and without witness.
+    pub data: DataSeen,
 }
 
 /// One violation instance: (tx, e_b, e_a) of `SPEC.md` §3, by event numbers.
@@ -177,6 +191,8 @@ pub struct Findings {
     /// A cycle of transactions, when there is one that no violation shows: each has a dependency to the next or
     /// comes before it in program order, and the last is the first again.
     pub cycle: Option<Vec<Tx>>,
+    /// The dependencies of that cycle, in its order. Program order has none.
+    pub cycle_edges: Vec<Edge>,
     /// Violations, data evidence first, then by first occurrence.
     pub violations: Vec<Violation>,
     /// All instances, when they were asked for.

@@ -21,7 +21,7 @@
 use crate::check::{Checker, Options, Regions, Relation};
 use crate::error::EventError;
 use crate::event::{Event, EventNumber, RegionId};
-use crate::finding::{Counts, Evidence, Findings, Instance, Tx, Violation};
+use crate::finding::{Counts, DataSeen, Evidence, Findings, Instance, Tx, Violation};
 use crate::hb::{Access, Dependency, Engine, Visitor};
 use crate::tally::Tally;
 use crate::vector::Vector;
@@ -103,6 +103,7 @@ impl Checker for RegionTrack {
             counts,
             serializable,
             cycle: None,
+            cycle_edges: Vec::new(),
             violations: tally.into_violations(),
             instances,
         }
@@ -276,6 +277,7 @@ impl State {
             witness: Vec::new(),
             edges: Vec::new(),
             splits: Vec::new(),
+            data: DataSeen::default(),
         });
     }
 }

@@ -390,7 +390,7 @@ impl Visitor for State {
         active.any(|(of, thread)| self.threads[row].clock.knows(of, thread.begin.event()))
     }
 
-    fn released(&mut self, row: usize, lock: LockId, now: &Access) {
+    fn released(&mut self, row: usize, lock: LockId, now: &Access, _since: EventNumber) {
         let shared = matches!(self.op, Some(Op::ReleaseShared(_)));
         let place = if shared { Place::SharedReleases(lock) } else { Place::Release(lock) };
         self.put(place, now.thread(), row, now.event());

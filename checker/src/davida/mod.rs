@@ -27,11 +27,13 @@ mod splits;
 use crate::check::{Checker, Options, Regions, Relation};
 use crate::error::EventError;
 use crate::event::{Event, EventNumber, LocationId, LockId, RegionId, ThreadId, VarId};
-use crate::finding::{Counts, Evidence, Findings, Instance, Order, Tx, Violation};
-use crate::hb::{Access, Dependency, Engine, Mark, Visitor};
+use crate::finding::{
+    Counts, DataSeen, Edge, Evidence, Findings, Instance, Object, Order, Tx, Violation,
+};
+use crate::hb::{Access, Dependency, Engine, Mark, Visitor, without_data};
 use forest::{Bits, DATA, FULL, Forest, Node, OWN, REACH, slots};
 use groups::Groups;
-use splits::Splits;
+use splits::{Hold, Splits};
 
 /// How many events are looked ahead at to bring their objects into the cache.
 const AHEAD: usize = 64;
@@ -110,11 +112,13 @@ impl Checker for Davida {
     fn finish(mut self: Box<Self>) -> Findings {
         let counts = self.counts();
         let (serializable, cycle) = self.regions.verdict();
+        let (cycle, cycle_edges) = cycle.unzip();
+        let cycle_edges = cycle_edges.unwrap_or_default();
         let mut violations = self.regions.groups.into_violations();
         violations.sort_by_key(|violation| violation.evidence);
         let mut instances = self.regions.instances;
         instances.sort_unstable();
-        Findings { counts, serializable, cycle, violations, instances }
+        Findings { counts, serializable, cycle, cycle_edges, violations, instances }
     }
 }
 
@@ -138,6 +142,9 @@ struct Slot {
     active: bool,
 }
 
+/// Transactions in a cycle, and the dependencies between them.
+type Cycle = (Vec<Tx>, Vec<Edge>);
+
 struct ActiveRegions {
     options: Options,
     threads: Vec<Thread>,
@@ -147,8 +154,10 @@ struct ActiveRegions {
     /// The relations that are followed: full words in the forest's columns. Variables' dependencies are followed
     /// apart unless they are what is asked for, transactions until it is known that the trace is not serializable.
     columns: Bits,
-    cycle: Option<Vec<Tx>>,
+    cycle: Option<Cycle>,
     groups: Groups,
+    /// For each lock the last hold that has ended.
+    holds: Vec<Option<Hold>>,
     instances: Vec<Instance>,
     violations: u64,
     violating_transactions: u64,
@@ -168,6 +177,7 @@ impl ActiveRegions {
             columns,
             cycle: None,
             groups: Groups::new(options.witnesses),
+            holds: Vec::new(),
             instances: Vec::new(),
             violations: 0,
             violating_transactions: 0,
@@ -185,7 +195,7 @@ impl ActiveRegions {
     }
 
     /// Whether the trace is serializable, and the cycle when no violation shows one.
-    fn verdict(&mut self) -> (Option<bool>, Option<Vec<Tx>>) {
+    fn verdict(&mut self) -> (Option<bool>, Option<Cycle>) {
         if self.violations > 0 {
             return (Some(false), None);
         }
@@ -294,6 +304,7 @@ impl ActiveRegions {
         }
 
         let path = || std::iter::once(closing).chain(self.forest.path(column, slot, u));
+        let (forest, relation) = (&self.forest, self.options.relation);
         let splits = &thread.splits;
         self.groups.count(region, &begin, evidence, path(), || {
             let mut edges: Vec<_> = path().map(Node::edge).collect();
@@ -308,6 +319,13 @@ impl ActiveRegions {
                 let last = index + 1 == edges.len();
                 witness.push(if last { transaction } else { edge.sink.tx });
             }
+            let data = match evidence {
+                Evidence::Data => DataSeen::default(),
+                Evidence::Sync => {
+                    let path: Vec<&Node> = path().collect();
+                    data_seen(forest, relation, slot, transaction, &path)
+                }
+            };
             let racy = edges.iter().any(|edge| edge.order == Order::Racy);
             let first = edges.first().map_or(event, |edge| edge.source.event);
             Violation {
@@ -320,11 +338,46 @@ impl ActiveRegions {
                 trigger_event: closing.sink.event(),
                 source_event: event,
                 witness,
-                splits: splits.since(first),
+                splits: splits.since(first, &edges),
+                data,
                 edges,
             }
         });
     }
+}
+
+/// The part that data had in the violation of the region in that slot that these dependencies show. Without the data
+/// relation, only what is on the path is known of it.
+fn data_seen(
+    forest: &Forest,
+    relation: Relation,
+    slot: usize,
+    transaction: Tx,
+    path: &[&Node],
+) -> DataSeen {
+    let ends = || path.iter().flat_map(|node| [&node.source, &node.sink]);
+    let mut without = without_data(ends());
+    for tx in &mut without {
+        // A nested region goes by its own begin.
+        if tx.thread == transaction.thread && tx.ordinal == transaction.ordinal {
+            *tx = transaction;
+        }
+    }
+    let of_witness = |access: &Access| ends().any(|end| end.tx() == access.tx());
+    let reached = |row: &usize| relation == Relation::Full && forest.contains(DATA, *row, slot);
+    let rows = path.iter().map(|node| node.from()).filter(reached);
+    let by_data = rows.flat_map(|row| forest.path(DATA, slot, row));
+    let mut met = Vec::new();
+    for node in path.iter().copied().chain(by_data) {
+        if let Object::Variable(variable) = node.object
+            && of_witness(&node.source)
+            && of_witness(&node.sink)
+            && !met.contains(&variable)
+        {
+            met.push(variable);
+        }
+    }
+    DataSeen { without, met }
 }
 
 impl Visitor for ActiveRegions {
@@ -344,6 +397,14 @@ impl Visitor for ActiveRegions {
     #[inline(never)]
     fn dependency(&mut self, dependency: &Dependency<'_>) {
         let variable = dependency.is_variable();
+        if let Object::Lock(lock) = dependency.object
+            && self.options.splits
+            && !self.threads[dependency.row].slots.is_empty()
+            && let Some(&Some(hold)) = self.holds.get(lock.index())
+            && hold.released == dependency.source.event()
+        {
+            self.threads[dependency.row].splits.held_between(lock, dependency.sink, hold);
+        }
         if !variable && !self.both() {
             return;
         }
@@ -418,7 +479,15 @@ impl Visitor for ActiveRegions {
         }
     }
 
-    fn released(&mut self, row: usize, lock: LockId, now: &Access) {
+    fn released(&mut self, row: usize, lock: LockId, now: &Access, since: EventNumber) {
+        if self.options.splits {
+            let index = lock.index();
+            if index >= self.holds.len() {
+                self.holds.resize(index + 1, None);
+            }
+            let (thread, released) = (now.thread(), now.event());
+            self.holds[index] = Some(Hold { thread, acquired: since, released });
+        }
         let thread = &mut self.threads[row];
         if self.options.splits && !thread.slots.is_empty() {
             thread.splits.released(lock, now);

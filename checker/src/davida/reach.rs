@@ -25,17 +25,23 @@
 //! its nodes are the clocks' own.
 
 use super::forest::{Forest, Node, REACH};
-use crate::finding::Tx;
+use crate::finding::{Edge, Tx};
 
 /// Step 1: the cycle that a dependency closes, if it does. Step 2 is the forest's `extend`, for all relations at once.
-/// `own` is the slot of the sink's transaction.
-pub(super) fn cycle(forest: &Forest, own: usize, dependency: &Node) -> Option<Vec<Tx>> {
+/// `own` is the slot of the sink's transaction. The dependencies of the cycle come with it.
+pub(super) fn cycle(
+    forest: &Forest,
+    own: usize,
+    dependency: &Node,
+) -> Option<(Vec<Tx>, Vec<Edge>)> {
     let (from, begin) = (dependency.from(), dependency.source.tx_begin());
     if !forest.contains(REACH, from, own) || forest.first(REACH, from, own) > begin {
         return None;
     }
     let mut cycle = vec![dependency.sink.tx(), dependency.source.tx()];
+    let mut edges = vec![dependency.edge()];
     for node in forest.path(REACH, own, from) {
+        edges.push(node.edge());
         for tx in [node.sink.tx(), node.source.tx()] {
             if cycle.last() != Some(&tx) {
                 cycle.push(tx);
@@ -43,5 +49,6 @@ pub(super) fn cycle(forest: &Forest, own: usize, dependency: &Node) -> Option<Ve
         }
     }
     cycle.reverse();
-    Some(cycle)
+    edges.reverse();
+    Some((cycle, edges))
 }

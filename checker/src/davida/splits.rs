@@ -1,12 +1,29 @@
-//! The locks that an active transaction has let go of and taken again: at most a handful for each thread, the last
-//! time of each lock.
+//! The locks that an active transaction has released and taken again: at most a handful for each thread, the last
+//! time of each lock, and the last few times that another thread held it in between.
 
-use crate::event::{EventNumber, LockId};
-use crate::finding::Split;
+use crate::event::{EventNumber, LockId, ThreadId};
+use crate::finding::{Edge, Point, Split, Tx};
 use crate::hb::Access;
 
 /// How many locks are followed in one transaction; the least recently released gives way.
 const FOLLOWED: usize = 16;
+
+/// How many times of one lock are kept that another thread held it in between.
+const HELD: usize = 4;
+
+/// A hold of a lock that has ended, from its outermost acquire to its outermost release.
+#[derive(Clone, Copy)]
+pub(super) struct Hold {
+    pub(super) thread: ThreadId,
+    pub(super) acquired: EventNumber,
+    pub(super) released: EventNumber,
+}
+
+impl Hold {
+    fn covers(&self, point: &Point) -> bool {
+        point.thread == self.thread && (self.acquired..=self.released).contains(&point.event)
+    }
+}
 
 struct Followed {
     lock: LockId,
@@ -14,6 +31,8 @@ struct Followed {
     released: Access,
     /// The last time that the lock was released and taken again.
     split: Option<(Access, Access)>,
+    /// Times that it was released and taken again, with another thread's hold in between; the latest last.
+    held: Vec<(Access, Access, Hold)>,
 }
 
 /// The locks of one thread's transaction.
@@ -34,13 +53,27 @@ impl Splits {
             let oldest = (0..FOLLOWED).min_by_key(|&index| self.0[index].released.event());
             self.0.swap_remove(oldest.unwrap_or(0));
         }
-        self.0.push(Followed { lock, released: *now, split: None });
+        self.0.push(Followed { lock, released: *now, split: None, held: Vec::new() });
     }
 
     pub(super) fn acquired(&mut self, lock: LockId, now: &Access) {
         let found = self.0.iter_mut().find(|followed| followed.lock == lock);
         if let Some(followed) = found.filter(|followed| followed.released.is_some()) {
             followed.split = Some((followed.released, *now));
+        }
+    }
+
+    /// The acquire under way depends on the end of that hold of another thread.
+    pub(super) fn held_between(&mut self, lock: LockId, now: &Access, hold: Hold) {
+        let Some(followed) = self.0.iter_mut().find(|followed| followed.lock == lock) else {
+            return;
+        };
+        let Some((released, reacquired)) = followed.split else { return };
+        if reacquired.event() == now.event() && released.event() < hold.released {
+            if followed.held.len() == HELD {
+                followed.held.remove(0);
+            }
+            followed.held.push((released, reacquired, hold));
         }
     }
 
@@ -51,15 +84,28 @@ impl Splits {
         }
     }
 
-    /// The locks let go of no earlier than that event and taken again since, by time of release.
-    pub(super) fn since(&self, event: EventNumber) -> Vec<Split> {
+    /// The locks released no earlier than that event and taken again since, by time of release. Where another
+    /// thread held a lock in between at an event of the witness, this time is taken rather than the last one.
+    pub(super) fn since(&self, event: EventNumber, witness: &[Edge]) -> Vec<Split> {
+        let points = || witness.iter().flat_map(|edge| [&edge.source, &edge.sink]);
+        let holder = |hold: &Hold| -> Option<Tx> {
+            points().find(|point| hold.covers(point)).map(|point| point.tx)
+        };
         let mut splits: Vec<Split> = (self.0.iter())
             .filter_map(|followed| {
-                let (released, reacquired) = followed.split.as_ref()?;
-                (released.event() >= event).then(|| Split {
+                let in_time = |released: &Access| released.event() >= event;
+                let held = followed.held.iter().rev().filter(|(released, ..)| in_time(released));
+                let held = held.filter_map(|(released, reacquired, hold)| {
+                    holder(hold).map(|holder| (released, reacquired, Some(holder)))
+                });
+                let last = followed.split.as_ref().filter(|(released, _)| in_time(released));
+                let last = last.map(|(released, reacquired)| (released, reacquired, None));
+                let (released, reacquired, holder) = held.chain(last).next()?;
+                Some(Split {
                     lock: followed.lock,
                     released: released.point(),
                     reacquired: reacquired.point(),
+                    holder,
                 })
             })
             .collect();

@@ -19,6 +19,9 @@ const LINK: u8 = u8::MAX;
 /// Above the action: see `Access::told_late`.
 const LATE: u64 = 1 << 8;
 
+/// Above the action: see `Access::has_data`.
+const DATA: u64 = 1 << 9;
+
 const ACTIONS: [Action; 19] = [
     Action::Begin,
     Action::End,
@@ -45,9 +48,16 @@ const fn code(action: Action) -> u8 {
     action as u8 + 1
 }
 
+/// `DATA` for accesses to variables, whose codes are consecutive; without a jump.
+#[inline(always)]
+const fn data_flag(action: Action) -> u64 {
+    let index = code(action).wrapping_sub(code(Action::Read));
+    ((index <= code(Action::Update) - code(Action::Read)) as u64) << DATA.trailing_zeros()
+}
+
 /// A remembered event with its transaction, or none.
 ///
-/// Words, from the high bits down: event 48, whether it is told late 8, action 8; first event of the transaction 48, ordinal's high 16;
+/// Words, from the high bits down: event 48, flags 8, action 8; first event of the transaction 48, ordinal's high 16;
 /// ordinal's low 32, thread 32; location 32, region 32.
 #[derive(Clone, Copy)]
 pub(crate) struct Access([u64; 4]);
@@ -70,7 +80,7 @@ impl Access {
     /// An access after this event and before the thread's next one, of which there is no event of its own.
     pub(crate) fn told_late(&self, action: Action, location: LocationId) -> Self {
         let [first, begin, ordinal, last] = self.0;
-        let first = first & !0xffff | LATE | u64::from(code(action));
+        let first = first & !0xffff | LATE | DATA | u64::from(code(action));
         Self([first, begin, ordinal, u64::from(location.0) << 32 | last & 0xffff_ffff])
     }
 
@@ -136,6 +146,7 @@ impl Access {
         region: Option<RegionId>,
         begin: EventNumber,
     ) {
+        self.0[0] &= !DATA;
         self.0[1] = begin << 16 | (ordinal >> 32 & 0xffff);
         self.0[2] = ordinal << 32 | u64::from(thread.0);
         self.0[3] = u64::from(region.map_or(NO_REGION, |region| region.0));
@@ -152,11 +163,16 @@ impl Access {
         action: Action,
         location: LocationId,
     ) -> Self {
-        let first = event << 16 | u64::from(code(action));
+        let first = event << 16 | self.0[0] & DATA | data_flag(action) | u64::from(code(action));
         let last = u64::from(location.0) << 32 | (self.0[3] & 0xffff_ffff);
         self.0[0] = first;
         self.0[3] = last;
         Self([first, self.0[1], self.0[2], last])
+    }
+
+    /// Whether its transaction had accessed a variable by then.
+    pub(crate) fn has_data(&self) -> bool {
+        self.0[0] & DATA != 0
     }
 
     #[inline]
@@ -222,7 +238,21 @@ mod tests {
             access.advance(0, action, LocationId(0));
             assert_eq!(access.action(), action);
             assert!(access.is_some());
+            let is_access = matches!(action, Action::Read | Action::Write | Action::Update);
+            assert_eq!(access.has_data(), is_access);
         }
+    }
+
+    #[test]
+    fn a_transaction_has_data_from_its_first_access_to_its_end() {
+        let mut access = Access::NONE;
+        access.set_tx(ThreadId(3), 5, Some(RegionId(7)), 40);
+        let mut has_data = |event, action| access.advance(event, action, LocationId(1)).has_data();
+        assert!(!has_data(40, Action::Begin));
+        assert!(has_data(41, Action::Read));
+        assert!(has_data(42, Action::Release));
+        access.set_tx(ThreadId(3), 6, None, 43);
+        assert!(!access.advance(43, Action::Acquire, LocationId(1)).has_data());
     }
 
     #[test]

@@ -203,9 +203,9 @@ impl Engine {
                 let (now, alone) = thread.advance(number, Action::Release, event);
                 counts.transactions += u64::from(alone);
                 counts.unary_transactions += u64::from(alone);
-                if thread.let_go(lock, Mode::Exclusive) {
+                if let Some(since) = thread.let_go(lock, Mode::Exclusive) {
                     locks.release(lock, &Now { event: &now, row, table, clocks });
-                    visitor.released(row, lock, &now);
+                    visitor.released(row, lock, &now, since);
                 }
             }
             _ => return false,
@@ -258,9 +258,9 @@ impl Engine {
                 }
             }
             Op::ReleaseShared(lock) => {
-                if thread.let_go(lock, Mode::Shared) {
+                if let Some(since) = thread.let_go(lock, Mode::Shared) {
                     locks.release_shared(lock, &Now { event: &now, row, table, clocks });
-                    visitor.released(row, lock, &now);
+                    visitor.released(row, lock, &now, since);
                 }
             }
             Op::Reset(lock) => {

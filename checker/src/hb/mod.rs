@@ -18,7 +18,7 @@ pub use mark::Mark;
 
 use crate::error::{EventError, Misfit};
 use crate::event::{Event, EventNumber, LockId, Op, RegionId, SyncId, ThreadId, VarId};
-use crate::finding::{Action, Counts, Edge, Object, Order};
+use crate::finding::{Action, Counts, Edge, Object, Order, Tx};
 use clocks::Clocks;
 use lock::Locks;
 use std::hint::select_unpredictable;
@@ -73,6 +73,19 @@ pub(crate) fn edge(source: &Access, sink: &Access, object: Object, order: Order)
     edge
 }
 
+/// The transactions of a witness, given the ends of its dependencies, that had not accessed any variable by then.
+pub(crate) fn without_data<'a>(ends: impl Iterator<Item = &'a Access>) -> Vec<Tx> {
+    let mut seen: Vec<(Tx, bool)> = Vec::new();
+    for end in ends {
+        match seen.iter_mut().find(|(tx, _)| *tx == end.tx()) {
+            Some((_, data)) => *data |= end.has_data(),
+            None => seen.push((end.tx(), end.has_data())),
+        }
+    }
+    seen.sort_unstable_by_key(|(tx, _)| tx.begin_event);
+    seen.into_iter().filter(|(_, data)| !data).map(|(tx, _)| tx).collect()
+}
+
 /// What a checker is told of one event: `started` and `acquired` before its dependencies, the rest after them.
 ///
 /// A thread goes by its row, a small number that is given to another thread when the thread has ended and the
@@ -93,8 +106,8 @@ pub(crate) trait Visitor {
     fn needs(&self, row: usize, last: &Access) -> bool;
     /// The outermost hold of a lock began.
     fn acquired(&mut self, _row: usize, _lock: LockId, _now: &Access) {}
-    /// The outermost hold of a lock ended.
-    fn released(&mut self, _row: usize, _lock: LockId, _now: &Access) {}
+    /// The outermost hold of a lock, which began at event `_since`, ended.
+    fn released(&mut self, _row: usize, _lock: LockId, _now: &Access, _since: EventNumber) {}
     /// The lock is another one from now on.
     fn reset(&mut self, _lock: LockId) {}
 }

@@ -20,6 +20,8 @@ struct Held {
     /// Which of the locks that had this id.
     life: u32,
     mode: Mode,
+    /// The outermost acquire.
+    since: EventNumber,
     /// How many acquires have not been matched.
     depth: u64,
 }
@@ -132,7 +134,7 @@ impl Thread {
 
     /// Takes a lock; tells whether this is the outermost hold.
     pub(crate) fn hold(&mut self, lock: LockId, life: u32, mode: Mode) -> bool {
-        let hold = Held { lock, life, mode, depth: 1 };
+        let hold = Held { lock, life, mode, since: self.now.event(), depth: 1 };
         match self.held(lock, mode) {
             Some(index) if self.held[index].life == life => {
                 self.held[index].depth += 1;
@@ -150,15 +152,11 @@ impl Thread {
         }
     }
 
-    /// Lets go of a lock; tells whether that was the outermost hold.
-    pub(crate) fn let_go(&mut self, lock: LockId, mode: Mode) -> bool {
-        let Some(index) = self.held(lock, mode) else { return false };
+    /// Releases a lock; returns the acquire of the outermost hold when that is the one that ends.
+    pub(crate) fn let_go(&mut self, lock: LockId, mode: Mode) -> Option<EventNumber> {
+        let index = self.held(lock, mode)?;
         self.held[index].depth -= 1;
-        let outermost = self.held[index].depth == 0;
-        if outermost {
-            self.held.remove(index);
-        }
-        outermost
+        (self.held[index].depth == 0).then(|| self.held.remove(index).since)
     }
 }
 

@@ -28,8 +28,10 @@ mod graph;
 use crate::check::{Checker, Options, Relation};
 use crate::error::EventError;
 use crate::event::{Event, RegionId};
-use crate::finding::{Counts, Edge, Evidence, Findings, Instance, Order, Tx, Violation};
-use crate::hb::{Access, Dependency, Engine, Visitor, edge};
+use crate::finding::{
+    Counts, DataSeen, Edge, Evidence, Findings, Instance, Object, Order, Tx, Violation,
+};
+use crate::hb::{Access, Dependency, Engine, Visitor, edge, without_data};
 use crate::tally::Tally;
 use graph::{Graph, Link, Node};
 
@@ -111,10 +113,13 @@ impl Checker for Velodrome {
         let counts = self.counts();
         let State { tally, mut instances, cycle, violations, .. } = self.state;
         instances.sort_unstable();
+        let serializable = Some(cycle.is_none());
+        let (cycle, cycle_edges) = cycle.filter(|_| violations == 0).unzip();
         Findings {
             counts,
-            serializable: Some(cycle.is_none()),
-            cycle: cycle.filter(|_| violations == 0),
+            serializable,
+            cycle,
+            cycle_edges: cycle_edges.unwrap_or_default(),
             violations: tally.into_violations(),
             instances,
         }
@@ -137,7 +142,7 @@ struct State {
     /// The transaction that the event under way is.
     unary: Option<Node>,
     /// The first cycle.
-    cycle: Option<Vec<Tx>>,
+    cycle: Option<(Vec<Tx>, Vec<Edge>)>,
     tally: Tally<Box<[u32]>>,
     instances: Vec<Instance>,
     violations: u64,
@@ -170,7 +175,7 @@ impl State {
     fn found(&mut self, row: usize, cycle: &[Link]) {
         let Some(closing) = cycle.last() else { return };
         if self.cycle.is_none() {
-            self.cycle = Some(transactions(cycle));
+            self.cycle = Some((transactions(cycle), edges(cycle).collect()));
         }
         let increasing =
             cycle.windows(2).all(|pair| pair[0].sink.event() <= pair[1].source.event());
@@ -189,16 +194,14 @@ impl State {
             let begin_event = begin.event();
             self.instances.push(Instance { begin_event, trigger_event, source_event });
         }
-        let edges = || cycle.iter().map(|l| edge(&l.source, &l.sink, l.object, l.order));
-        let on_variables =
-            edges().all(|edge| matches!(edge.object, crate::finding::Object::Variable(_)));
+        let on_variables = cycle.iter().all(|link| matches!(link.object, Object::Variable(_)));
         let evidence = if on_variables { Evidence::Data } else { Evidence::Sync };
-        let ends = cycle.iter().flat_map(|link| [&link.source, &link.sink]);
-        let key = std::iter::once(&begin).chain(ends).flat_map(|access| {
+        let ends = || cycle.iter().flat_map(|link| [&link.source, &link.sink]);
+        let key = std::iter::once(&begin).chain(ends()).flat_map(|access| {
             [access.location().0, access.region().map_or(NO_REGION, |region| region.0)]
         });
         self.tally.count(key.collect(), || {
-            let edges: Vec<Edge> = edges().collect();
+            let edges: Vec<Edge> = edges(cycle).collect();
             let racy = edges.iter().any(|edge| edge.order == Order::Racy);
             Violation {
                 region: begin.region().unwrap_or(RegionId(NO_REGION)),
@@ -211,10 +214,19 @@ impl State {
                 source_event,
                 witness: transactions(cycle),
                 splits: Vec::new(),
+                data: match evidence {
+                    Evidence::Data => DataSeen::default(),
+                    // Dependencies on variables are on the witness, or are not known of here.
+                    Evidence::Sync => DataSeen { without: without_data(ends()), met: Vec::new() },
+                },
                 edges,
             }
         });
     }
+}
+
+fn edges(cycle: &[Link]) -> impl Iterator<Item = Edge> {
+    cycle.iter().map(|link| edge(&link.source, &link.sink, link.object, link.order))
 }
 
 /// The transactions that these dependencies and program order lead through.

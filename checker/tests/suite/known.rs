@@ -395,3 +395,96 @@ fn events_that_do_not_fit_are_refused() {
     let error = Davida::new(Options::default()).events(&events).expect_err("n is still open");
     assert_eq!(error.reason, Misfit::RegionNotInnermost { named, inner });
 }
+
+/// The lock of each split, with the region of the transaction that held it in between.
+fn holders(findings: &Findings) -> Vec<Option<Option<u32>>> {
+    let splits = &findings.violations[0].splits;
+    splits.iter().map(|split| split.holder.map(|tx| tx.region.map(|region| region.0))).collect()
+}
+
+#[test]
+fn a_split_says_who_held_the_lock_in_between() {
+    // The other side touches the data under the lock.
+    let findings = check(
+        "t1 begin(m); t1 acq(l); t1 r(x); t1 rel(l); t2 acq(l); t2 w(x); t2 rel(l)
+         t1 acq(l); t1 w(x); t1 rel(l); t1 end",
+        &["data: m t2 m", "sync: m t2 t2 m"],
+    );
+    assert_eq!(holders(&findings), [Some(None)]);
+    // It never holds the lock.
+    let findings = check(
+        "t1 begin(m); t1 acq(l); t1 r(x); t1 rel(l); t2 w(x); t1 acq(l); t1 w(x); t1 rel(l); t1 end",
+        &["data: m t2 m"],
+    );
+    assert_eq!(holders(&findings), [None]);
+    // It does, and touches the data before that.
+    let findings = check(
+        "t1 begin(m); t1 acq(l); t1 r(x); t1 rel(l); t2 w(x); t2 acq(l); t2 rel(l)
+         t1 w(x); t1 acq(l); t1 w(x); t1 end",
+        &["data: m t2 m", "sync: m t2 t2 m"],
+    );
+    assert_eq!(holders(&findings), []);
+    // The hold that matters is not the last one.
+    let findings = check(
+        "t1 begin(m); t1 acq(l); t1 r(x); t1 rel(l); t2 acq(l); t2 begin(n); t2 w(x); t2 end; t2 rel(l)
+         t1 acq(l); t1 rel(l); t1 acq(l); t1 w(x); t1 rel(l); t1 end",
+        &["data: m n m", "sync: m t2 t2 m"],
+    );
+    assert_eq!(holders(&findings), [Some(Some(1))]);
+    let split = findings.violations[0].splits[0];
+    assert_eq!((split.released.event, split.reacquired.event), (3, 9));
+}
+
+/// The regions of a violation's transactions without accesses to variables, and the variables that they met on.
+fn data_seen(trace: &str, expect: &[&str]) -> (Vec<Option<u32>>, Vec<u32>) {
+    let data = check(trace, expect).violations[0].data.clone();
+    let regions = data.without.iter().map(|tx| tx.region.map(|region| region.0)).collect();
+    (regions, data.met.iter().map(|variable| variable.0).collect())
+}
+
+#[test]
+fn where_synchronisation_is_the_evidence_it_is_said_what_was_seen_of_data() {
+    // No access at all.
+    let seen = data_seen(
+        "t1 begin(m); t1 acq(l); t1 rel(l); t2 begin(n); t2 acq(l); t2 rel(l); t2 end; t1 acq(l)",
+        &["sync: m n m"],
+    );
+    assert_eq!(seen, (vec![Some(0), Some(1)], vec![]));
+    // Of one of them only, and not by an earlier transaction of the other.
+    let seen = data_seen(
+        "t2 begin(n); t2 r(y); t2 end; t1 begin(m); t1 acq(l); t1 r(x); t1 rel(l)
+         t2 begin(n); t2 acq(l); t2 rel(l); t2 end; t1 acq(l)",
+        &["sync: m n m"],
+    );
+    assert_eq!(seen, (vec![Some(0)], vec![]));
+    // Of both, at other data.
+    let seen = data_seen(
+        "t1 begin(m); t1 acq(l); t1 w(x); t1 rel(l); t2 begin(n); t2 acq(l); t2 w(y); t2 rel(l); t2 end
+         t1 acq(l)",
+        &["sync: m n m"],
+    );
+    assert_eq!(seen, (vec![], vec![]));
+    // They met, and the lock alone closes the cycle.
+    let seen = data_seen(
+        "t1 begin(m); t1 acq(l); t1 w(x); t1 rel(l); t2 begin(n); t2 acq(l); t2 w(x); t2 rel(l); t2 end
+         t1 acq(l)",
+        &["sync: m n m"],
+    );
+    assert_eq!(seen, (vec![], vec![0]));
+    // The data closes the cycle that the lock opens.
+    let seen = data_seen(
+        "t1 begin(m); t1 acq(l); t1 rel(l); t2 begin(n); t2 acq(l); t2 w(x); t2 rel(l); t2 end; t1 r(x)",
+        &["sync: m n m"],
+    );
+    assert_eq!(seen, (vec![], vec![0]));
+}
+
+#[test]
+fn a_cycle_without_violation_comes_with_its_dependencies() {
+    let (events, _) =
+        parse("t1 begin(a); t2 begin(b); t1 w(x); t2 w(y); t1 r(y); t2 r(x); t1 end; t2 end");
+    let findings = run(&events, Options::default());
+    let ends: Vec<(u64, u64)> =
+        findings.cycle_edges.iter().map(|edge| (edge.source.event, edge.sink.event)).collect();
+    assert_eq!(ends, [(3, 4), (2, 5)]);
+}

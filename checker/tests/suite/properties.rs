@@ -4,7 +4,7 @@ use crate::generate::{chaos, well_formed};
 use crate::oracle::Oracle;
 use crate::text::run;
 use checker::event::{Event, LockId, Op};
-use checker::finding::{Evidence, Findings, Instance, Object, Order, Violation};
+use checker::finding::{Evidence, Findings, Instance, Object, Order, Split, Violation};
 use checker::{Checker, Davida, Options, Regions, Relation};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -94,10 +94,41 @@ fn check_witness(oracle: &Oracle, violation: &Violation, relation: Relation) {
     assert!(!on_data || edges.iter().all(|edge| matches!(edge.object, Object::Variable(_))));
 
     let expected = splits(oracle, at(first.source.event), at(violation.trigger_event));
-    let found: BTreeMap<_, _> = (violation.splits.iter())
-        .map(|split| (split.lock, (at(split.released.event), at(split.reacquired.event))))
-        .collect();
-    assert_eq!(found, expected);
+    let locks: Vec<LockId> = violation.splits.iter().map(|split| split.lock).collect();
+    assert_eq!(BTreeSet::from_iter(&locks), expected.keys().collect());
+    assert_eq!(locks.len(), expected.len());
+    for split in &violation.splits {
+        let (released, reacquired) = (at(split.released.event), at(split.reacquired.event));
+        if split.holder.is_none() {
+            assert_eq!((released, reacquired), expected[&split.lock]);
+        }
+        check_holder(oracle, violation, split);
+    }
+}
+
+/// Where a transaction is said to have held a lock in between, it did, at an event of the witness.
+fn check_holder(oracle: &Oracle, violation: &Violation, split: &Split) {
+    let Some(holder) = split.holder else { return };
+    let (released, reacquired) = (split.released.event as usize, split.reacquired.event as usize);
+    assert!(released < reacquired);
+    let holds = |event: &Event| match event.op {
+        Op::Acquire(lock) | Op::AcquireShared(lock) => (lock == split.lock).then_some(true),
+        Op::Release(lock) | Op::ReleaseShared(lock) => (lock == split.lock).then_some(false),
+        _ => None,
+    };
+    let held_at = |event: usize| {
+        let of_holder =
+            |at: &usize| oracle.events[*at].thread == holder.thread && oracle.outermost[*at];
+        let before = (0..=event).rev().filter(of_holder).find_map(|at| holds(&oracle.events[at]));
+        let after = (event..reacquired).filter(of_holder).find_map(|at| holds(&oracle.events[at]));
+        let here = holds(&oracle.events[event]);
+        here.is_some() || before == Some(true) && after == Some(false)
+    };
+    let points = violation.edges.iter().flat_map(|edge| [&edge.source, &edge.sink]);
+    let mut of_holder = points.filter(|point| point.tx == holder);
+    assert!(
+        of_holder.any(|point| (point.event as usize) < reacquired && held_at(point.event as usize))
+    );
 }
 
 /// The verdict on the whole trace, and the cycle where only it shows that the trace is not serializable.
@@ -114,6 +145,11 @@ fn check_verdict(oracle: &Oracle, findings: &Findings, relation: Relation) {
     for pair in cycle.windows(2) {
         assert_eq!(oracle.tx[pair[0].begin_event as usize], pair[0]);
         assert!(oracle.is_edge(relation, pair[0], pair[1]));
+    }
+    for edge in &findings.cycle_edges {
+        let (source, sink) = (edge.source.event as usize, edge.sink.event as usize);
+        assert_eq!(oracle.dependencies.get(&(source, sink)), Some(&edge.object));
+        assert!(cycle.windows(2).any(|pair| pair == [edge.source.tx, edge.sink.tx]));
     }
 }
 
