@@ -221,7 +221,7 @@ fn the_text_shows_the_steps_with_their_source() {
     let ended = Avtrace::on(bank).run();
     assert_eq!((ended.code, &*ended.stdout), (Some(66), "balance: 900\n"));
     let text = &ended.stderr;
-    for part in ["transfer", "audit", "account.lock", "locks only"] {
+    for part in ["transfer", "audit", "account.lock", "synchronisation only"] {
         assert!(text.contains(part), "{part} in\n{text}");
     }
     let mut lines = text.lines();

@@ -6,7 +6,7 @@ mod record;
 pub use offline::{CheckArgs, ConvertArgs, RelationArg, ReportArgs, TraceFormatArg};
 pub use record::RecordArgs;
 
-use std::{ffi::OsString, path::PathBuf};
+use std::{ffi::OsString, io::Write as _, path::PathBuf};
 
 use clap::{
     ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum,
@@ -228,8 +228,10 @@ impl Cli {
     /// Parses a command line; prints what is wrong with it and exits, when something is.
     #[must_use]
     pub fn parse_in_order() -> Self {
-        let matches = Self::command().get_matches();
-        Self::from_matches(&matches).unwrap_or_else(|error| error.exit())
+        let matches = Self::command().try_get_matches();
+        matches
+            .and_then(|matches| Self::from_matches(&matches))
+            .unwrap_or_else(|error| exit(&error))
     }
 
     fn from_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
@@ -243,6 +245,19 @@ impl Cli {
         }
         Ok(cli)
     }
+}
+
+/// Prints what is wrong with a command line, or the help that was asked for, and exits. Errors quote arguments, which
+/// may be of any length.
+fn exit(error: &clap::Error) -> ! {
+    let message = error.render().to_string();
+    let cut = crate::report::cut_message(&message);
+    if !error.use_stderr() || cut == message {
+        error.exit();
+    }
+    // When nobody reads it there is nobody to tell.
+    let _ = std::io::stderr().write_all(cut.as_bytes());
+    std::process::exit(error.exit_code())
 }
 
 /// The rules for regions, in the order of the command line.

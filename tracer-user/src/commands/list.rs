@@ -2,23 +2,23 @@
 
 use std::io::{self, Write as _};
 
-use terminal_size::Width;
-
 use super::{
     Failure,
-    output::{check_destination, destination},
+    output::{check_destination, destination, width},
     run::run_options,
 };
 use crate::{
     cli::{Format, RunArgs},
-    report::{Destination, TextOptions},
+    report::Destination,
     session::{self, list::Listing},
 };
 
 pub(super) fn regions(arguments: &RunArgs) -> Result<u8, Failure> {
     let listing = inspect(arguments)?;
     let text = match arguments.output.format {
-        Format::Text => listing.regions(width(arguments)),
+        Format::Text => {
+            listing.regions(width(&destination(&arguments.output, Destination::Stdout)))
+        }
         Format::Json => listing.regions_as_json().map_err(Failure::internal)?,
     };
     print(arguments, &text)
@@ -40,16 +40,6 @@ fn inspect(arguments: &RunArgs) -> Result<Listing, Failure> {
     check_destination(&destination(&arguments.output, Destination::Stderr))?;
     session::inspect(&run_options(arguments)?)
         .map_err(|error| Failure { message: error.to_string(), status: error.exit_status() })
-}
-
-/// The columns of the terminal, or as many as are easy to read.
-fn width(arguments: &RunArgs) -> usize {
-    let usual = TextOptions::default().width;
-    let terminal = terminal_size::terminal_size_of(io::stdout());
-    match (&arguments.output.output, terminal) {
-        (None, Some((Width(columns), _))) => usize::from(columns).max(usual.min(60)),
-        _ => usual,
-    }
 }
 
 /// Writes what was asked for instead of a run: to standard output, which no program uses.

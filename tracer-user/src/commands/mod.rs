@@ -60,7 +60,8 @@ pub fn run(cli: Cli) -> Result<u8, Failure> {
 /// Prints an error, in one line and without anything that could act on a terminal.
 pub fn complain(message: &str) {
     // When nobody reads it there is nobody to tell.
-    let _ = writeln!(std::io::stderr(), "avtrace: error: {}", crate::report::printable(message));
+    let message = crate::report::printable(message);
+    let _ = writeln!(std::io::stderr(), "avtrace: error: {}", crate::report::cut_message(&message));
 }
 
 /// Which of two exit statuses is worse, when several inputs are dealt with in one go: avtrace's own failure, then

@@ -6,6 +6,8 @@ use std::{
     path::Path,
 };
 
+use terminal_size::Width;
+
 use super::Failure;
 use crate::{
     cli::{ColorArg, Format, OutputArgs},
@@ -50,6 +52,25 @@ pub(super) fn render(
     }
 }
 
+/// The columns of a report: `COLUMNS`, those of the terminal that it goes to, or as many as are easy to read.
+pub(super) fn width(destination: &Destination) -> usize {
+    let terminal = match destination {
+        Destination::Stdout => terminal_size::terminal_size_of(stdout()),
+        Destination::Stderr => terminal_size::terminal_size_of(stderr()),
+        Destination::File(_) => None,
+    };
+    columns(env::var("COLUMNS").ok().as_deref(), terminal.map(|(Width(columns), _)| columns))
+}
+
+/// Zero columns are those of a terminal that does not know its size.
+fn columns(named: Option<&str>, terminal: Option<u16>) -> usize {
+    let named = named.and_then(|columns| columns.trim().parse::<u16>().ok());
+    let known = named.filter(|&columns| columns > 0).or(terminal.filter(|&columns| columns > 0));
+    known.map_or(TextOptions::default().width, |columns| {
+        usize::from(columns).clamp(TextOptions::MIN_WIDTH, TextOptions::MAX_WIDTH)
+    })
+}
+
 pub(super) fn text_options(arguments: &OutputArgs, destination: &Destination) -> TextOptions {
     let choice = match arguments.color {
         ColorArg::Auto => ColorChoice::Auto,
@@ -64,6 +85,24 @@ pub(super) fn text_options(arguments: &OutputArgs, destination: &Destination) ->
     TextOptions {
         color: report::resolve_color(choice, is_terminal, |name| env::var_os(name)),
         base_dir: env::current_dir().ok().map(|path| path.to_string_lossy().into_owned()),
+        width: width(destination),
         ..TextOptions::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::columns;
+
+    #[test]
+    fn reports_are_as_wide_as_the_terminal_within_bounds() {
+        assert_eq!(columns(None, None), 100);
+        assert_eq!(columns(None, Some(72)), 72);
+        assert_eq!(columns(None, Some(20)), 60);
+        assert_eq!(columns(None, Some(400)), 160);
+        assert_eq!(columns(None, Some(0)), 100);
+        assert_eq!(columns(Some("90"), Some(72)), 90);
+        assert_eq!(columns(Some("wide"), Some(72)), 72);
+        assert_eq!(columns(Some("0"), None), 100);
     }
 }

@@ -31,7 +31,7 @@ pub(super) fn run(arguments: RecordArgs) -> Result<u8, Failure> {
     };
     let Outcome { ending, programs } = session::run(&options)
         .map_err(|error| Failure { message: error.to_string(), status: error.exit_status() })?;
-    let say = |text: &str| eprintln!("avtrace: {}", report::printable(text));
+    let say = |text: &str| eprintln!("avtrace: {}", report::cut_message(&report::printable(text)));
     for Reported { report, recorded } in programs {
         for Warning { message, help } in report::capture_warnings(&report) {
             let help = help.map(|help| format!(" ({help})")).unwrap_or_default();

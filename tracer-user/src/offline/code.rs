@@ -7,7 +7,7 @@ use checker::format::{CodeAddress, Location, LocationKind, ModuleId, Names};
 use rustc_hash::FxHashMap;
 
 use crate::report::SourceFrame;
-use crate::session::names::source_frames;
+use crate::session::names::{mark_own, source_frames};
 use crate::symbolize::{ProcessAddr, Symbolizer};
 
 /// The files that were looked at; `None` for one that is not there, or is another one by now.
@@ -24,6 +24,7 @@ impl Code {
         for (index, at) in location.stack.iter().enumerate() {
             frames.extend(self.resolve(names, *at, index > 0 || first_is_return));
         }
+        mark_own(&mut frames);
         frames
     }
 

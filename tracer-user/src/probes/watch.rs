@@ -8,6 +8,16 @@ use crate::symbolize::ProcessAddr;
 /// Ranges that the hardware can watch at a time (x86: debug registers 0 to 3).
 pub const MAX_WATCHPOINTS: usize = 4;
 
+/// The end of what a program can have in memory on x86-64 with five-level page tables: the lower half of the address
+/// space without its last page (`TASK_SIZE_MAX` in the kernel's `arch/x86/include/asm/page_64.h`).
+const USER_END: u64 = (1 << 56) - 0x1000;
+
+/// Whether no program can have anything in a range; ranges around the end of the address space are such.
+#[must_use]
+pub fn is_outside(address: u64, length: u64) -> bool {
+    address.checked_add(length).is_none_or(|end| end > USER_END)
+}
+
 /// A `--watch` argument.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchSpec {
@@ -50,6 +60,12 @@ pub enum Problem {
     /// A length that the hardware cannot watch.
     #[error("{0} bytes cannot be watched; lengths are 1, 2, 4 and 8")]
     Length(u64),
+    /// No program has memory there.
+    #[error(
+        "the range is not in a program's memory, which ends at {:#x}: name an address from /proc/PID/maps",
+        USER_END
+    )]
+    Outside,
 }
 
 impl FromStr for WatchSpec {
@@ -77,7 +93,14 @@ fn parse(text: &str) -> Result<WatchSpec, Problem> {
         None => (rest, 0),
     };
     let place = match name.strip_prefix("0x") {
-        Some(_) => Place::Address(parse_number(name)?),
+        Some(_) => {
+            let address = parse_number(name)?;
+            let start = address.checked_add(offset).ok_or(Problem::Outside)?;
+            if is_outside(start, length.unwrap_or(1)) {
+                return Err(Problem::Outside);
+            }
+            Place::Address(address)
+        }
         None if name.is_empty() => return Err(Problem::NoSymbol),
         None => Place::Symbol(name.to_owned()),
     };
@@ -159,6 +182,18 @@ mod tests {
         assert_eq!(spec(""), Err(Problem::NoSymbol));
         assert_eq!(spec("+8"), Err(Problem::NoSymbol));
         assert_eq!(spec("x:3"), Err(Problem::Length(3)));
+        for outside in [
+            "0xffffffffffffffff:8",
+            "0xffffffffffffffff:1",
+            "0xfffffffffffffff8+8:8",
+            "0xffff888000000000:8",
+            "0xfffffffffff000:1",
+            "0x1000+0xffffffffffffffff:1",
+        ] {
+            assert_eq!(spec(outside), Err(Problem::Outside), "{outside}");
+        }
+        assert!(spec("0xffffffffffeff8:8").is_ok());
+        assert!(spec("0x7fffffffe000:8").is_ok());
         assert!(matches!(spec("x+y"), Err(Problem::Number(text, _)) if text == "y"));
         assert!(matches!(spec("x:long"), Err(Problem::Number(text, _)) if text == "long"));
     }

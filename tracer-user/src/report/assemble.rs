@@ -8,8 +8,8 @@ use checker::finding::{self, Findings, Point, Tx};
 
 use super::explain;
 use super::model::{
-    Action, Counts, Edge, Evidence, Instance, Location, Object, Region, Report, Role, SCHEMA,
-    SourceFrame, Split, Step, Thread, Tool, Transaction, Violation,
+    Action, Counts, DataSeen, Edge, Evidence, Instance, Location, Object, Region, Report, Role,
+    SCHEMA, SourceFrame, Split, Step, Thread, Tool, Transaction, Violation,
 };
 use super::names::{Context, Names, RegionName};
 
@@ -46,6 +46,7 @@ pub fn assemble(findings: &Findings, names: &mut dyn Names, context: Context) ->
         .cycle
         .as_ref()
         .map(|cycle| cycle.iter().map(|tx| resolver.transaction(tx)).collect::<Vec<_>>());
+    let cycle_edges = findings.cycle_edges.iter().map(|edge| resolver.edge(edge)).collect();
     let serializable =
         if cycle.is_some() || !violations.is_empty() { Some(false) } else { findings.serializable };
     let mut not_seen = context.not_seen;
@@ -73,6 +74,7 @@ pub fn assemble(findings: &Findings, names: &mut dyn Names, context: Context) ->
         },
         serializable,
         cycle,
+        cycle_edges,
         violations,
         instances: context.with_instances.then(|| {
             let instance = |found: &finding::Instance| Instance {
@@ -109,6 +111,8 @@ struct Place {
     via: Vec<String>,
     source_text: Option<String>,
     frames: Vec<SourceFrame>,
+    /// The frame that is shown.
+    shown: usize,
 }
 
 /// Looks names up once and keeps them.
@@ -146,6 +150,23 @@ impl<'a> Resolver<'a> {
 
     fn place_of(&mut self, frames: Vec<SourceFrame>) -> Place {
         let shown = frames.iter().position(|frame| !frame.is_wrapper).unwrap_or(0);
+        self.place_at(frames, shown)
+    }
+
+    /// The place of an event. Within a region that is a function, what is shown is in it or what it calls: never in a
+    /// caller, even where all of it is a wrapper.
+    fn point(&mut self, point: &Point) -> Place {
+        let place = self.place(point.location);
+        let Some(region) = point.tx.region else { return place };
+        let region = self.region(region).0;
+        let is_region = |frame: &SourceFrame| frame.function.as_ref() == Some(&region);
+        match place.frames.iter().position(is_region) {
+            Some(function) if function < place.shown => self.place_at(place.frames, function),
+            _ => place,
+        }
+    }
+
+    fn place_at(&mut self, frames: Vec<SourceFrame>, shown: usize) -> Place {
         let Some(frame) = frames.get(shown) else {
             return Place {
                 location: None,
@@ -153,6 +174,7 @@ impl<'a> Resolver<'a> {
                 via: Vec::new(),
                 source_text: None,
                 frames,
+                shown,
             };
         };
         let location = frame.file.clone().map(|file| Location {
@@ -172,6 +194,7 @@ impl<'a> Resolver<'a> {
             source_text: source_text
                 .map(|text| text.trim().chars().take(MAX_SOURCE_CHARS).collect()),
             frames,
+            shown,
         }
     }
 
@@ -221,12 +244,13 @@ impl<'a> Resolver<'a> {
             begin: begin.location,
             begin_label: begin.label,
             splits: found.splits.iter().map(|split| self.split(split)).collect(),
+            data_seen: self.data_seen(found),
             hint: String::new(),
         }
     }
 
     fn edge(&mut self, edge: &finding::Edge) -> Edge {
-        let (source, sink) = (self.place(edge.source.location), self.place(edge.sink.location));
+        let (source, sink) = (self.point(&edge.source), self.point(&edge.sink));
         Edge {
             source_event: edge.source.event,
             sink_event: edge.sink.event,
@@ -244,8 +268,7 @@ impl<'a> Resolver<'a> {
     }
 
     fn split(&mut self, split: &finding::Split) -> Split {
-        let (released, reacquired) =
-            (self.place(split.released.location), self.place(split.reacquired.location));
+        let (released, reacquired) = (self.point(&split.released), self.point(&split.reacquired));
         Split {
             lock: self.object(finding::Object::Lock(split.lock)),
             released_event: split.released.event,
@@ -254,7 +277,19 @@ impl<'a> Resolver<'a> {
             reacquired: reacquired.location,
             released_label: released.label,
             reacquired_label: reacquired.label,
+            holder: split.holder.map(|holder| self.transaction(&holder)),
         }
+    }
+
+    fn data_seen(&mut self, found: &finding::Violation) -> Option<DataSeen> {
+        if found.evidence == finding::Evidence::Data || found.witness.is_empty() {
+            return None;
+        }
+        let finding::DataSeen { without, met } = &found.data;
+        Some(DataSeen {
+            without: without.iter().map(|tx| self.transaction(tx)).collect(),
+            met: met.iter().map(|&id| self.object(finding::Object::Variable(id))).collect(),
+        })
     }
 
     /// The events that matter, in time order. An event may matter in several ways.
@@ -281,7 +316,8 @@ impl<'a> Resolver<'a> {
                 self.add_step(&mut steps, &edge.sink, object, Role::Closes);
             }
         }
-        for split in &found.splits {
+        // Of others it is not known that they let anybody in.
+        for split in found.splits.iter().filter(|split| split.holder.is_some()) {
             let lock = Some(self.object(finding::Object::Lock(split.lock)));
             self.add_step(&mut steps, &split.released, lock.clone(), Role::Released);
             self.add_step(&mut steps, &split.reacquired, lock, Role::Reacquired);
@@ -300,8 +336,7 @@ impl<'a> Resolver<'a> {
         let action = Action::from(point.action);
         let step = steps.entry((point.event, action)).or_insert_with(|| {
             let region = point.tx.region.map(|region| self.region(region).0);
-            let mut step =
-                self.place(point.location).step(point.event, point.thread, region, action);
+            let mut step = self.point(point).step(point.event, point.thread, region, action);
             if matches!(action, Action::Read | Action::Write | Action::Update) {
                 step.value = self.names.value(point.event);
             }

@@ -121,6 +121,25 @@ pub fn cut_middle(text: &str, columns: usize) -> Cow<'_, str> {
     Cow::Owned(format!("{}{CUT}{}", start_of(text, rest - tail), end_of(text, tail)))
 }
 
+/// The longest word of a message, in columns; longer ones are what somebody has typed or generated.
+const MAX_WORD: usize = 300;
+
+/// The longest line of a message, in columns.
+const MAX_LINE: usize = 2_000;
+
+/// A message with overlong words and lines cut in their middle: what it quotes may be of any length.
+#[must_use]
+pub fn cut_message(text: &str) -> Cow<'_, str> {
+    if text.len() <= MAX_WORD {
+        return Cow::Borrowed(text);
+    }
+    let cut_line = |line: &str| {
+        let words: Vec<_> = line.split(' ').map(|word| cut_middle(word, MAX_WORD)).collect();
+        cut_middle(&words.join(" "), MAX_LINE).into_owned()
+    };
+    Cow::Owned(text.split('\n').map(cut_line).collect::<Vec<_>>().join("\n"))
+}
+
 /// A path cut at its start, between components where possible, to fit into so many columns.
 #[must_use]
 pub fn cut_path(path: &str, columns: usize) -> Cow<'_, str> {
@@ -162,6 +181,22 @@ mod tests {
         assert_eq!(width("abc"), 3);
         assert_eq!(width("残高"), 4);
         assert_eq!(width("e\u{301}"), 1);
+    }
+
+    #[test]
+    fn messages_are_cut_where_a_word_or_a_line_is_too_long() {
+        let long = "x".repeat(200_000);
+        let message =
+            cut_message(&format!("`{long}` is no pattern: a name is missing\nhelp")).into_owned();
+        assert!(
+            message.starts_with("`xxx")
+                && message.ends_with("x` is no pattern: a name is missing\nhelp")
+        );
+        assert!(message.contains("xx...xx") && message.len() < 400, "{message}");
+        let words = cut_message(&"two words ".repeat(20_000)).into_owned();
+        assert!(words.len() <= MAX_LINE && words.contains("..."), "{}", words.len());
+        let path = format!("cannot read `/home/{}/bank.c`", "directory/".repeat(20));
+        assert_eq!(cut_message(&path), path);
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! Says in plain words what a violation means and what would help. No layout lives here, and nothing is escaped:
 //! names go in as they are.
 
+use nix::sys::signal::Signal;
+
 use super::model::{
     Action, Edge, Evidence, Location, Object, ObjectKind, Order, Report, Role, Split, Step,
     Subject, Transaction, Violation,
@@ -143,7 +145,7 @@ fn distinct(items: impl Iterator<Item = String>) -> Vec<String> {
 #[must_use]
 pub fn hint(violation: &Violation) -> String {
     let region = &violation.region;
-    if !violation.splits.is_empty() {
+    if supported_splits(violation).next().is_some() {
         return split_hint(violation);
     }
     let Some(closing) = violation.edges.last() else {
@@ -193,14 +195,15 @@ fn variables_of(violation: &Violation) -> impl Iterator<Item = String> {
     violation.edges.iter().filter(of_data).map(|edge| object(&edge.object))
 }
 
+/// Splits of locks that another transaction of the witness held in between: holding one of these throughout would have
+/// kept that transaction out. Of others this is not known.
+fn supported_splits(violation: &Violation) -> impl Iterator<Item = &Split> {
+    violation.splits.iter().filter(|split| split.holder.is_some())
+}
+
 fn split_hint(violation: &Violation) -> String {
     let region = &violation.region;
-    // The locks that the witness is about matter more than others that were let go of on the way.
-    let on_witness = |split: &&Split| violation.edges.iter().any(|edge| edge.object == split.lock);
-    let mut splits: Vec<&Split> = violation.splits.iter().filter(on_witness).collect();
-    if splits.is_empty() {
-        splits = violation.splits.iter().collect();
-    }
+    let splits: Vec<&Split> = supported_splits(violation).collect();
     let released = |split: &&Split| place(split.released.as_ref(), &split.released_label);
     let reacquired = |split: &&Split| place(split.reacquired.as_ref(), &split.reacquired_label);
     let locks = distinct(splits.iter().map(|split| object(&split.lock)));
@@ -289,8 +292,6 @@ pub fn cycle(
         _ => ", one ordered after the other,",
     };
     let names = list(&names);
-    // A name may end with a comma of its own.
-    let names = if each.is_empty() { &*names } else { names.trim_end_matches(',') };
     let mut sentence = format!(
         "{names}{each} got in between two parts of {}'s `{}`",
         who(violation.transaction.thread),
@@ -321,13 +322,13 @@ fn unary(violation: &Violation, tx: &Transaction, who: &str) -> String {
                 Action::Update => "atomic update of",
                 _ => "operation on",
             };
-            format!("{who}'s {noun} {what}, outside every region,")
+            format!("{who}'s {noun} {what} outside every region")
         }
         None => format!("an event of {who} outside every region"),
     }
 }
 
-/// Which locks were let go of in between, one sentence for each pair of places.
+/// The locks that others held in between, one sentence for each pair of places.
 #[must_use]
 pub fn split_notes(violation: &Violation) -> Vec<String> {
     let note = |split: &Split| {
@@ -336,14 +337,14 @@ pub fn split_notes(violation: &Violation) -> Vec<String> {
         let reacquired = place(split.reacquired.as_ref(), &split.reacquired_label);
         if released == reacquired && split.released.is_some() {
             return format!(
-                "{lock} was let go of and taken again at {released}: other threads got in between"
+                "{lock} was released and taken again at {released}: other threads got in between"
             );
         }
         format!(
             "{lock} was released at {released} and taken again at {reacquired}: other threads got in between"
         )
     };
-    let notes = distinct(violation.splits.iter().map(note));
+    let notes = distinct(supported_splits(violation).map(note));
     match notes.len().checked_sub(MAX_LISTED) {
         None | Some(0) => notes,
         Some(more) => {
@@ -373,16 +374,58 @@ pub fn evidence(violation: &Violation, subject: &Subject) -> String {
             }
         }
         Evidence::Sync => {
-            let live = match subject {
-                Subject::Process { .. } => ": name it with --watch to find out",
-                Subject::Trace { .. } => "",
-            };
-            let locks = violation.edges.iter().all(|edge| is_lock(&edge.object));
-            let what = if locks { "locks" } else { "synchronisation" };
-            format!(
-                "{what} only: whether the transactions also met on the same data was not seen{live}"
-            )
+            let live = matches!(subject, Subject::Process { .. });
+            format!("synchronisation only: {}", data_seen(violation, live))
         }
+    }
+}
+
+/// What is known of the data, where it is not the evidence. Not more than that is claimed: accesses that were not seen
+/// may have met.
+fn data_seen(violation: &Violation, live: bool) -> String {
+    let Some(seen) = &violation.data_seen else {
+        return "the transactions were not seen to meet on data in a cycle".to_owned();
+    };
+    let met = distinct(seen.met.iter().map(object));
+    if !met.is_empty() {
+        return format!("the transactions met on {}, but data alone makes no cycle", list(&met));
+    }
+    if seen.without.is_empty() {
+        return "accesses to data were seen in each of the transactions, and data alone makes no cycle in this run"
+            .to_owned();
+    }
+    let all = |tx: &Transaction| seen.without.contains(tx);
+    let which = if violation.witness.iter().all(all) {
+        "these transactions".to_owned()
+    } else {
+        let name = |tx: &Transaction| match &tx.region {
+            Some(region) => format!("`{region}`"),
+            None => "code outside every region".to_owned(),
+        };
+        list(&distinct(seen.without.iter().map(name)))
+    };
+    let remedy = if live { ": name the data with --watch to find out whether it met" } else { "" };
+    format!("no access to shared data was seen in {which} by then{remedy}")
+}
+
+/// How a program ended, as a sentence; `None` for a trace.
+#[must_use]
+pub fn ending(subject: &Subject) -> Option<String> {
+    let Subject::Process { exit_code, signal, replaced, .. } = subject else { return None };
+    Some(match (exit_code, signal) {
+        (_, Some(signal)) => format!("the program was killed by {}", signal_name(*signal)),
+        (Some(code), None) => format!("the program exited with status {code}"),
+        (None, None) if *replaced => "the process replaced the program".to_owned(),
+        (None, None) => "how the program ended was not seen".to_owned(),
+    })
+}
+
+/// What programmers call a signal.
+fn signal_name(number: i32) -> String {
+    match Signal::try_from(number) {
+        Ok(signal) => signal.as_str().to_owned(),
+        // Real-time signals have numbers only.
+        Err(_) => format!("signal {number}"),
     }
 }
 
@@ -440,4 +483,16 @@ pub fn grouped(number: u64) -> String {
 #[must_use]
 pub fn checked_anything(report: &Report) -> bool {
     report.counts.transactions > report.counts.unary_transactions
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signals_go_by_their_names() {
+        assert_eq!(signal_name(11), "SIGSEGV");
+        assert_eq!(signal_name(6), "SIGABRT");
+        assert_eq!(signal_name(40), "signal 40");
+    }
 }

@@ -15,8 +15,8 @@ pub mod text;
 mod warnings;
 
 pub use assemble::assemble;
-pub use escape::{cut_middle, printable, text_of_bytes};
-pub use explain::{count, grouped};
+pub use escape::{cut_message, cut_middle, printable, text_of_bytes};
+pub use explain::{count, ending, grouped};
 pub use model::*;
 pub use names::{Context, Names, RegionName, ThreadName};
 pub use output::{Destination, OutputError, OutputFile, write_output};

@@ -30,6 +30,9 @@ pub struct Report {
     pub serializable: Option<bool>,
     /// A cycle of transactions, when there is one that no violation shows.
     pub cycle: Option<Vec<Transaction>>,
+    /// The dependencies of that cycle, in its order, where the algorithm keeps them. Program order has none.
+    #[serde(default)]
+    pub cycle_edges: Vec<Edge>,
     /// One for each static witness, data evidence first.
     pub violations: Vec<Violation>,
     /// Every instance; present only when asked for.
@@ -347,8 +350,20 @@ pub struct Violation {
     pub steps: Vec<Step>,
     /// Locks that the transaction let go of and took again in between.
     pub splits: Vec<Split>,
+    /// What is known of data where it is not the evidence; `None` where it is, and without witness.
+    #[serde(default)]
+    pub data_seen: Option<DataSeen>,
     /// What would make the region atomic, in plain words.
     pub hint: String,
+}
+
+/// The part that data had in a violation whose evidence is synchronisation.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DataSeen {
+    /// Transactions of the witness in which no access to a variable was seen before the cycle closed.
+    pub without: Vec<Transaction>,
+    /// Variables on which transactions of the witness depend on one another, in no cycle.
+    pub met: Vec<Object>,
 }
 
 /// A dependency: `source` happens before `sink`, on `object`.
@@ -453,6 +468,10 @@ pub struct Split {
     pub released_label: String,
     /// Where it was taken again, for people.
     pub reacquired_label: String,
+    /// The transaction of the witness that held the lock in between, at an event of the witness; `None` when no such
+    /// hold is known.
+    #[serde(default)]
+    pub holder: Option<Transaction>,
 }
 
 /// One violation instance, by event numbers.

@@ -20,9 +20,17 @@ use crate::{
         source::{ObservedValue, Source},
         sync::Known,
     },
-    probes::{calls, code_graph::Imports, plan::SiteKind, tail_calls::tail_calls},
+    probes::{
+        calls,
+        code_graph::Imports,
+        plan::{FunctionPlace, InlinedRegions, SiteKind},
+        tail_calls::tail_calls,
+    },
     report::{Names, Object, ObjectKind, RegionName, SourceFrame, ThreadName, Value},
-    symbolize::{Frame, LinkAddr, ProcessAddr, Resolution, SourceCache, Symbolizer, is_wrapper},
+    symbolize::{
+        Frame, LinkAddr, ProcessAddr, Resolution, SourceCache, Symbolizer, is_system_file,
+        is_wrapper,
+    },
 };
 
 /// Names of a live run.
@@ -81,6 +89,38 @@ impl LiveNames {
                 ..SourceFrame::default()
             }],
         }
+    }
+
+    /// The frames of a probe's place. Where a function that is a region begins, the function and its callers are shown,
+    /// and not what its first instructions were inlined from.
+    fn site(&mut self, site: u32, known: usize) -> Vec<SourceFrame> {
+        let Some(site) = self.source.site(site) else { return Vec::new() };
+        let address = site.address;
+        let begins = match &site.kind {
+            SiteKind::Function(FunctionPlace::Entry { .. }) => Some(None),
+            SiteKind::InlinedRegions(InlinedRegions { begins, .. }) => {
+                begins.first().map(|(_, name)| Some(name.as_str()))
+            }
+            _ => None,
+        };
+        if let Some(inlined) = begins
+            && let Ok(resolution) = self.source.symbolizer.resolve_of(address, false, known)
+            && let Some(first) = match inlined {
+                None => resolution.frames.len().checked_sub(1),
+                Some(name) => resolution.frames.iter().position(|frame| {
+                    frame.function.as_ref().is_some_and(|function| function.short == name)
+                }),
+            }
+        {
+            let mut frames = source_frames(&resolution);
+            // Without lines there is one, of the symbol.
+            if frames.len() == resolution.frames.len() {
+                frames.drain(..first);
+                show_declaration(&mut frames[0], &resolution.frames[first]);
+            }
+            return frames;
+        }
+        self.resolve(address.0, false, known)
     }
 
     fn stack(
@@ -240,15 +280,14 @@ impl Names for LiveNames {
 
     fn frames(&mut self, location: LocationId) -> Vec<SourceFrame> {
         let known = self.source.locations.modules_known(location);
-        match self.source.locations.get(location) {
-            Some(Location::Site(site)) => match self.source.site(site).map(|site| site.address.0) {
-                Some(address) => self.resolve(address, false, known),
-                None => Vec::new(),
-            },
+        let mut frames = match self.source.locations.get(location) {
+            Some(Location::Site(site)) => self.site(site, known),
             Some(Location::Call(stack)) => self.call_stack(stack, known),
             Some(Location::Access(stack)) => self.stack(stack, false, known),
             None => Vec::new(),
-        }
+        };
+        mark_own(&mut frames);
+        frames
     }
 
     fn object(&mut self, object: finding::Object) -> Object {
@@ -324,7 +363,35 @@ pub(crate) fn source_frames(resolution: &Resolution) -> Vec<SourceFrame> {
         module: module.clone(),
         is_wrapper: is_wrapper(frame),
     };
-    resolution.frames.iter().map(frame).collect()
+    let mut frames: Vec<SourceFrame> = resolution.frames.iter().map(frame).collect();
+    // The line table has the end of a prototype at a function's entry: people look for its name.
+    if let (Some((_, 0)), [.., frame], [.., shown]) =
+        (&resolution.function, &*resolution.frames, &mut *frames)
+    {
+        show_declaration(shown, frame);
+    }
+    frames
+}
+
+/// Shows the line of a function's name instead of the line of its code.
+fn show_declaration(shown: &mut SourceFrame, frame: &Frame) {
+    if let Some(line) = frame.declared.filter(|_| frame.line != frame.declared) {
+        (shown.line, shown.column) = (Some(line), None);
+    }
+}
+
+/// Takes what is nearest to the user's code for it where no frame is of the user's own files: a program that was
+/// installed from a registry is made of crates, and those of a standard library were called by somebody.
+pub(crate) fn mark_own(frames: &mut [SourceFrame]) {
+    if !frames.iter().all(|frame| frame.is_wrapper) {
+        return;
+    }
+    let is_system =
+        |frame: &SourceFrame| frame.file.as_ref().is_some_and(|file| is_system_file(file.as_ref()));
+    let own = frames.iter().position(|frame| !is_system(frame));
+    if let Some(own) = frames.get_mut(own.unwrap_or(frames.len().saturating_sub(1))) {
+        own.is_wrapper = false;
+    }
 }
 
 /// Names where nothing was seen.
@@ -355,7 +422,34 @@ impl Names for NoNames {
 
 #[cfg(test)]
 mod tests {
-    use super::without_internals;
+    use super::{mark_own, without_internals};
+    use crate::report::SourceFrame;
+
+    const CORE: &str = "/rustc/59807616/library/core/src/sync/atomic.rs";
+    const CRATE: &str = "/root/.cargo/registry/src/index/fd-find-10.2.0/src/walk.rs";
+
+    /// The file that is shown of frames in these files, of which those with `false` are the user's own.
+    fn shown<'file>(files: &[(&'file str, bool)]) -> &'file str {
+        let mut frames: Vec<SourceFrame> = files
+            .iter()
+            .map(|(file, is_wrapper)| SourceFrame {
+                file: Some((*file).to_owned()),
+                is_wrapper: *is_wrapper,
+                ..SourceFrame::default()
+            })
+            .collect();
+        mark_own(&mut frames);
+        files[frames.iter().position(|frame| !frame.is_wrapper).expect("one is shown")].0
+    }
+
+    #[test]
+    fn what_is_nearest_to_the_users_code_is_shown() {
+        assert_eq!(shown(&[(CORE, true), (CRATE, true), ("bank.rs", false)]), "bank.rs");
+        assert_eq!(shown(&[(CORE, true), (CRATE, true), (CORE, true)]), CRATE);
+        let thread = "/rustc/59807616/library/std/src/thread/mod.rs";
+        assert_eq!(shown(&[(CORE, true), (thread, true)]), thread);
+        mark_own(&mut []);
+    }
 
     #[test]
     fn locks_are_named_by_what_the_user_declared() {

@@ -12,7 +12,7 @@ use crate::{
     probes::{
         markers::{Meaning, Operand, SharedVariable},
         plan::SiteKind,
-        watch::{MAX_WATCHPOINTS, Place, WatchSpec, piece_count, pieces},
+        watch::{MAX_WATCHPOINTS, Place, Problem, WatchSpec, is_outside, piece_count, pieces},
     },
     symbolize::{NameMiss, ProcessAddr, Symbolizer},
     sys::proc,
@@ -222,6 +222,10 @@ pub fn watch_late(
     (address, size): (ProcessAddr, u64),
     label: &str,
 ) -> Option<String> {
+    if is_outside(address.0, size) {
+        let outside = Problem::Outside;
+        return Some(format!("the shared variable `{label}` was not watched: {outside}"));
+    }
     for (address, length) in pieces(address, size) {
         if let Some(watch) = source.watch_at(address) {
             source.name_watch(watch, label);
@@ -292,6 +296,10 @@ fn resolve(spec: &WatchSpec, symbolizer: &Symbolizer) -> Result<(ProcessAddr, u6
         reason: "its size is not known".to_owned(),
         hint: "; say how many bytes: `:1`, `:2`, `:4` or `:8`".to_owned(),
     })?;
+    if is_outside(address.0, length) {
+        let (spec, reason) = (spec.to_string(), Problem::Outside.to_string());
+        return Err(WatchError::Name { spec, reason, hint: String::new() });
+    }
     Ok((address, length))
 }
 

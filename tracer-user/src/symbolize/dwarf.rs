@@ -16,6 +16,7 @@ use super::debug_file::{self, DebugSearch};
 use super::elf::ElfFile;
 use super::error::Error;
 use super::extent::Reader;
+use super::lines::tidy_path;
 use crate::sys::bytes::Bytes;
 
 pub(crate) type Dwarf = gimli::Dwarf<Reader>;
@@ -309,6 +310,17 @@ impl Unit {
     pub(crate) fn string(&self, value: AttributeValue<Reader>) -> Option<String> {
         let text = self.dwarf.attr_string(&self.unit, value).ok()?;
         Some(text.to_string_lossy().ok()?.into_owned())
+    }
+
+    /// The source file with this number in the unit's line table, absolute where the debug information says what it is
+    /// relative to.
+    pub(crate) fn file(&self, number: u64) -> Option<PathBuf> {
+        let header = self.unit.line_program.as_ref()?.header();
+        let file = header.file(number)?;
+        let base = self.unit.comp_dir.as_ref().and_then(to_path).unwrap_or_default();
+        let directory = file.directory(header).and_then(|name| self.string(name));
+        let name = self.string(file.path_name())?;
+        Some(tidy_path(&base.join(directory.unwrap_or_default()).join(name)))
     }
 }
 

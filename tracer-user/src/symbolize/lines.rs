@@ -7,7 +7,7 @@ use addr2line::{LookupContinuation as _, LookupResult};
 
 use super::address::LinkAddr;
 use super::demangle::Name;
-use super::dwarf::{DebugInfo, Dwarf};
+use super::dwarf::{DebugInfo, Dwarf, Entry, Unit};
 use super::elf::ElfFile;
 use super::extent::Reader;
 use super::miss::Miss;
@@ -29,6 +29,8 @@ pub struct Frame {
     pub column: Option<u32>,
     /// The function was inlined into that of the next frame, whose line is that of the call.
     pub inlined: bool,
+    /// The line of the function's name in its definition, where that is in the same file.
+    pub declared: Option<u32>,
 }
 
 /// What is known about an address of code.
@@ -124,15 +126,23 @@ fn frames(file: &ElfFile, module: &Path, address: LinkAddr) -> Result<Vec<Frame>
         };
     };
     let mut frames = Vec::new();
+    let mut unit = None;
     while let Some(found) = found.next().map_err(damaged)? {
+        let file = found.location.as_ref().and_then(|at| at.file);
+        let file = file.map(|file| tidy_path(Path::new(file)));
+        let declared = found.dw_die_offset.zip(file.as_deref()).and_then(|(function, file)| {
+            let unit = unit.get_or_insert_with(|| unit_of(info, &context, address)).as_ref()?;
+            declaration(info, unit, function).filter(|(of, _)| of == file).map(|(_, line)| line)
+        });
         let name = found.function.and_then(|name| Some(name.raw_name().ok()?.into_owned()));
         let location = found.location.as_ref();
         frames.push(Frame {
             function: name.as_deref().map(Name::demangle),
-            file: location.and_then(|at| at.file).map(|file| tidy_path(Path::new(file))),
+            file,
             line: location.and_then(|at| at.line).filter(|&line| line != 0),
             column: location.and_then(|at| at.column).filter(|&column| column != 0),
             inlined: true,
+            declared,
         });
         if frames.len() == MAX_INLINED {
             break;
@@ -145,13 +155,70 @@ fn frames(file: &ElfFile, module: &Path, address: LinkAddr) -> Result<Vec<Frame>
     Ok(frames)
 }
 
+/// The unit of the code at `address`, with what its entries refer to.
+fn unit_of(
+    info: &DebugInfo,
+    context: &addr2line::Context<Reader>,
+    address: LinkAddr,
+) -> Option<Arc<Unit>> {
+    let mut result = context.find_dwarf_and_unit(address.0);
+    let found = loop {
+        result = match result {
+            LookupResult::Output(found) => break found?,
+            LookupResult::Load { load, continuation } => {
+                continuation.resume(load_split(info, &load))
+            }
+        };
+    };
+    let is_it = |unit: &Arc<Unit>| match found.dwo_id {
+        Some(id) => unit.unit.dwo_id == Some(id),
+        None => unit.unit.header == found.header,
+    };
+    let by_offset = found.header.debug_info_offset();
+    let by_offset = by_offset.and_then(|offset| info.unit(info.unit_index(offset.0)?));
+    by_offset.filter(is_it).or_else(|| {
+        let split = found.dwo_id.is_some();
+        let mut units =
+            (0..info.unit_count()).filter(|_| split).filter_map(|index| info.unit(index));
+        units.find(is_it)
+    })
+}
+
+/// The file and line where a function is defined: those of its name (DWARF 5, section 2.14).
+fn declaration(
+    info: &DebugInfo,
+    unit: &Arc<Unit>,
+    function: gimli::UnitOffset,
+) -> Option<(PathBuf, u32)> {
+    /// More references to one another are a circle.
+    const MOST: usize = 8;
+    let mut place = Entry { unit: Arc::clone(unit), offset: function };
+    for _ in 0..MOST {
+        let entry = place.unit.unit.entry(place.offset).ok()?;
+        if let Some(line) = entry.attr_value(gimli::DW_AT_decl_line) {
+            let file = entry.attr_value(gimli::DW_AT_decl_file)?;
+            let file = match file {
+                gimli::AttributeValue::FileIndex(index) => index,
+                other => other.udata_value()?,
+            };
+            let line = u32::try_from(line.udata_value()?).ok().filter(|&line| line > 0)?;
+            return Some((place.unit.file(file)?, line));
+        }
+        // The definition comes first, and what it completes follows.
+        let refers = |name| info.follow(&place.unit, entry.attr_value(name)?);
+        place =
+            refers(gimli::DW_AT_abstract_origin).or_else(|| refers(gimli::DW_AT_specification))?;
+    }
+    None
+}
+
 fn load_split(info: &DebugInfo, load: &addr2line::SplitDwarfLoad<Reader>) -> Option<Arc<Dwarf>> {
     info.load_split(load.dwo_id, load.comp_dir.as_ref(), load.path.as_ref())
 }
 
 /// The path without `.` and, unless that would lead elsewhere through a symbolic link, without
 /// `..`.
-fn tidy_path(path: &Path) -> PathBuf {
+pub(super) fn tidy_path(path: &Path) -> PathBuf {
     let undotted: PathBuf = path.components().collect();
     if !undotted.components().any(|component| component == Component::ParentDir) {
         return undotted;

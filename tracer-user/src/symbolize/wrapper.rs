@@ -32,16 +32,42 @@ pub fn is_wrapper(frame: &Frame) -> bool {
 const REGION_GUARD: &str = "avtrace_region_";
 
 fn is_wrapper_file(path: &Path) -> bool {
-    let Some(text) = path.to_str() else { return false };
-    SYSTEM_PREFIXES.iter().any(|prefix| text.starts_with(prefix))
+    is_system_file(path)
         // Copied next to the program or included from a checkout, it is always called this.
         || path.file_name().is_some_and(|name| name == "avtrace.h")
-        || text.contains("/.cargo/registry/src/")
-        || text.contains("/.cargo/git/checkouts/")
+        || path.to_str().is_some_and(|text| {
+            text.contains("/.cargo/registry/src/")
+                || text.contains("/.cargo/git/checkouts/")
+                // Crates that Debian packages.
+                || text.contains("/usr/share/cargo/registry/")
+        })
+}
+
+/// Whether a file is a header of the system or a compiler, or a source of a language's standard library. Crates of a
+/// registry are none: whole programs are installed from there.
+#[must_use]
+pub fn is_system_file(path: &Path) -> bool {
+    let Some(text) = path.to_str() else { return false };
+    SYSTEM_PREFIXES.iter().any(|prefix| text.starts_with(prefix))
         // Toolchains with sources: rustup's, and distributions'.
         || text.contains("/lib/rustlib/src/rust/library/")
+        || is_rust_library(text)
         // A GCC that was built by hand: PREFIX/include/c++/12/….
         || text.contains("/include/c++/")
+}
+
+/// Whether a file is of Rust's standard library as a distribution has built it: `/usr/src/rustc-1.85.0/library/core/…`
+/// and such, or `library/core/…` where the build's folder was cut off.
+fn is_rust_library(path: &str) -> bool {
+    const CRATES: [&str; 3] = ["core/src/", "alloc/src/", "std/src/"];
+    let at = |rest: &str| CRATES.iter().any(|name| rest.starts_with(name));
+    if path.strip_prefix("library/").is_some_and(at) {
+        return true;
+    }
+    path.match_indices("/library/").any(|(index, found)| {
+        let folders = path[..index].rsplit('/');
+        at(&path[index + found.len()..]) && folders.take(2).any(|name| name.starts_with("rust"))
+    })
 }
 
 #[cfg(test)]
@@ -63,9 +89,25 @@ mod tests {
             "/home/user/.cargo/registry/src/index-1949cf8c6b5b557f/libc-0.2.1/src/lib.rs",
             "/home/user/.rustup/toolchains/stable/lib/rustlib/src/rust/library/core/src/cell.rs",
             "/home/user/project/vendor/avtrace.h",
+            "/usr/src/rustc-1.85.0/library/core/src/sync/atomic.rs",
+            "/build/rust/src/rustc-1.91.0-src/library/alloc/src/sync.rs",
+            "library/core/src/sync/atomic.rs",
+            "/usr/share/cargo/registry/parking_lot-0.12.3/src/mutex.rs",
         ] {
             assert!(is_wrapper(&frame(file)), "{file}");
         }
+    }
+
+    #[test]
+    fn crates_are_not_of_the_system() {
+        for file in [
+            "/home/user/.cargo/registry/src/index-1949cf8c6b5b557f/fd-find-10.2.0/src/walk.rs",
+            "/home/user/bank/library/core/src/bank.rs",
+            "/home/user/bank.c",
+        ] {
+            assert!(!is_system_file(Path::new(file)), "{file}");
+        }
+        assert!(is_system_file(Path::new("/usr/src/rustc-1.85.0/library/core/src/cell.rs")));
     }
 
     #[test]

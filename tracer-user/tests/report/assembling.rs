@@ -130,6 +130,35 @@ fn frames_that_are_all_wrappers_show_the_innermost() {
     assert_eq!(report.violations[0].steps[1].via, Vec::<String>::new());
 }
 
+/// The region is a crate's function: of the frames, its caller alone is the user's own.
+#[test]
+fn a_step_is_shown_in_its_region_and_not_in_a_caller() {
+    let mut story = stories::lock_split();
+    let unlock = story.findings.violations[0].edges[0].source.location;
+    let frame = |function: &str, file: &str, is_wrapper| tracer_user::report::SourceFrame {
+        function: Some(function.to_owned()),
+        file: Some(file.to_owned()),
+        line: Some(7),
+        is_wrapper,
+        ..Default::default()
+    };
+    story.names.places[unlock.index()] = vec![
+        frame(
+            "core::sync::atomic::AtomicU32::store",
+            "/rustc/1/library/core/src/sync/atomic.rs",
+            true,
+        ),
+        frame("transfer", "/root/.cargo/registry/src/index/bank-1.0.0/src/lib.rs", true),
+        frame("main", "/home/user/bank/src/main.rs", false),
+    ];
+    let report = story.report();
+    let steps = &report.violations[0].steps;
+    let step = steps.iter().find(|step| step.label.ends_with(":7")).expect("the unlock");
+    assert_eq!(step.label, "/root/.cargo/registry/src/index/bank-1.0.0/src/lib.rs:7");
+    assert_eq!(step.via, ["core::sync::atomic::AtomicU32::store"]);
+    assert_eq!(report.violations[0].edges[0].source_label, step.label);
+}
+
 #[test]
 fn a_nested_region_begins_under_its_own_name() {
     let mut story = stories::lock_split();

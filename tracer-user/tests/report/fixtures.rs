@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use checker::event::{LocationId, LockId, RegionId, SyncId, ThreadId, VarId};
 use checker::finding::{
-    Action, Edge, Evidence, Findings, Object, Order, Point, Split, Tx, Violation,
+    Action, DataSeen, Edge, Evidence, Findings, Object, Order, Point, Split, Tx, Violation,
 };
 use tracer_user::report::{
     self, Context, Names, ObjectKind, RegionName, Report, SourceFrame, Subject, Summary,
@@ -175,6 +175,7 @@ impl Story {
             witness: witness.to_vec(),
             edges,
             splits: Vec::new(),
+            data: DataSeen::default(),
         });
         self.findings.serializable = Some(false);
         let counts = &mut self.findings.counts;
@@ -183,11 +184,11 @@ impl Story {
         counts.distinct_witnesses += 1;
     }
 
-    /// Adds a split to the last violation.
-    pub fn split(&mut self, lock: Object, released: Point, reacquired: Point) {
+    /// Adds a split to the last violation, with the transaction that held the lock in between.
+    pub fn split(&mut self, lock: Object, released: Point, reacquired: Point, holder: Option<Tx>) {
         let Object::Lock(lock) = lock else { panic!("{lock:?} is not a lock") };
         let violation = self.findings.violations.last_mut().expect("a violation to add to");
-        violation.splits.push(Split { lock, released, reacquired });
+        violation.splits.push(Split { lock, released, reacquired, holder });
     }
 
     /// Sets the counts of a run of some size.

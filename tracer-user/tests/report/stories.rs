@@ -33,7 +33,8 @@ pub fn lock_split() -> Story {
         edge(lock, point(a, 31, Release, audit_unlock), reacquired),
     ];
     s.violation(transfer_at, &[t, a, t], edges, 50);
-    s.split(lock, released, reacquired);
+    s.split(lock, released, reacquired, Some(a));
+    s.findings.violations[0].data.without = vec![t, a];
     s.counts(412, 101, 1, 98);
     s
 }
@@ -194,6 +195,17 @@ pub fn unary() -> Story {
     s
 }
 
+/// Two reads and a write, each outside every region, get in between.
+pub fn several_unary() -> Story {
+    let mut s = unary();
+    let violation = &mut s.findings.violations[0];
+    let (t, u) = (violation.witness[0], violation.witness[1]);
+    let late = Tx { ordinal: 10, begin_event: 9, ..u };
+    violation.witness = vec![t, u, late, t];
+    violation.edges[1].source = point(late, 9, Read, violation.edges[0].sink.location);
+    s
+}
+
 /// A program without debug information: functions with offsets at best, addresses of locks only.
 pub fn no_debug_info() -> Story {
     let mut s = Story::new();
@@ -224,7 +236,8 @@ pub fn no_debug_info() -> Story {
         edge(lock, point(a, 7, Release, audit_unlock), reacquired),
     ];
     s.violation(begin, &[t, a, t], edges, 1);
-    s.split(lock, released, reacquired);
+    s.split(lock, released, reacquired, Some(a));
+    s.findings.violations[0].data.without = vec![t, a];
     s.counts(12, 2, 0, 2);
     s
 }
@@ -377,6 +390,15 @@ pub fn cycle_only() -> Story {
     let (t, a) = (tx(main, 4, Some(transfer), 70), tx(auditor, 2, Some(audit), 72));
     s.findings.serializable = Some(false);
     s.findings.cycle = Some(vec![t, a, t]);
+    let (from, to) = (s.variable(0, "from.balance"), s.variable(1, "to.balance"));
+    let take = s.place(BANK, 44, "transfer", "from->balance -= amount;");
+    let give = s.place(BANK, 49, "transfer", "to->balance += amount;");
+    let first = s.place(BANK, 62, "audit", "total = from->balance;");
+    let second = s.place(BANK, 63, "audit", "total += to->balance;");
+    s.findings.cycle_edges = vec![
+        edge(from, point(t, 75, Write, take), point(a, 78, Read, first)),
+        edge(to, point(a, 74, Read, second), point(t, 77, Write, give)),
+    ];
     s.context.subject = Subject::Trace { path: "run.avt".to_owned() };
     s.context.summary = Default::default();
     s

@@ -75,6 +75,104 @@ fn unary_transaction() {
 }
 
 #[test]
+fn transactions_outside_every_region_are_listed_with_one_comma_between() {
+    let text = text(&stories::several_unary().report());
+    assert!(!text.contains(",,") && !text.contains(", ,"), "{text}");
+    let listed = "T1's write of `account.limit` outside every region and T1's read of";
+    let unwrapped = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(unwrapped.contains(listed), "{text}");
+}
+
+/// The remark of that kind, on one line.
+fn remark(text: &str, kind: &str) -> String {
+    let start = format!(" = {kind}: ");
+    let from = text.find(&start).unwrap_or_else(|| panic!("no {kind}: {text}")) + start.len();
+    let lines = text[from..].lines().enumerate();
+    let of_it = lines.take_while(|(index, line)| *index == 0 || line.starts_with("       "));
+    let words = of_it.flat_map(|(_, line)| line.split_whitespace());
+    words.collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn what_is_known_of_the_data_is_told_as_it_is() {
+    let evidence = |change: &dyn Fn(&mut crate::fixtures::Story)| {
+        let mut story = stories::lock_split();
+        change(&mut story);
+        remark(&text(&story.report()), "evidence")
+    };
+    assert_eq!(
+        evidence(&|_| {}),
+        "synchronisation only: no access to shared data was seen in these transactions by then: name the data with \
+         --watch to find out whether it met"
+    );
+    assert_eq!(
+        evidence(&|story| story.findings.violations[0].data.without.truncate(1)),
+        "synchronisation only: no access to shared data was seen in `transfer` by then: name the data with --watch to \
+         find out whether it met"
+    );
+    assert_eq!(
+        evidence(&|story| story.findings.violations[0].data.without.clear()),
+        "synchronisation only: accesses to data were seen in each of the transactions, and data alone makes no cycle \
+         in this run"
+    );
+    assert_eq!(
+        evidence(&|story| {
+            story.variable(0, "account.balance");
+            story.findings.violations[0].data.without.clear();
+            story.findings.violations[0].data.met = vec![checker::event::VarId(0)];
+        }),
+        "synchronisation only: the transactions met on `account.balance`, but data alone makes no cycle"
+    );
+}
+
+/// Another lock was released and taken again as well, which the other transaction never held.
+#[test]
+fn no_lock_is_named_that_the_other_side_never_held() {
+    for mut story in [stories::lock_split(), stories::watched_split()] {
+        let lock = story.mutex(7, "stats_lock");
+        let split = story.findings.violations[0].splits[0];
+        story.split(lock, split.released, split.reacquired, None);
+        let text = text(&story.report());
+        assert!(!text.contains("stats_lock"), "{text}");
+        assert!(remark(&text, "help").starts_with("hold mutex `account.lock` over"), "{text}");
+        story.findings.violations[0].splits.remove(0);
+        let text = self::text(&story.report());
+        assert!(!text.contains("stats_lock"), "{text}");
+        assert!(!text.contains("do not release it"), "{text}");
+    }
+}
+
+#[test]
+fn how_the_program_ended_is_always_told() {
+    let last = |exit_code, signal, replaced| {
+        let mut story = stories::lock_split();
+        let argv = vec!["./bank".to_owned()];
+        let (pid, parent, program) = (4711, None, 1);
+        story.context.subject = tracer_user::report::Subject::Process {
+            pid,
+            argv,
+            exit_code,
+            signal,
+            parent,
+            program,
+            replaced,
+        };
+        text(&story.report()).lines().last().expect("a summary").to_owned()
+    };
+    for (exit_code, signal, replaced, ending) in [
+        (Some(0), None, false, "; the program exited with status 0"),
+        (Some(3), None, false, "; the program exited with status 3"),
+        (None, Some(6), false, "; the program was killed by SIGABRT"),
+        (None, None, true, "; the process replaced the program"),
+        (None, None, false, "; how the program ended was not seen"),
+    ] {
+        let summary = last(exit_code, signal, replaced);
+        assert!(summary.starts_with("avtrace: 1 violation"), "{summary}");
+        assert!(summary.ends_with(ending), "{summary}");
+    }
+}
+
+#[test]
 fn no_debug_info() {
     assert_snapshot!(text(&stories::no_debug_info().report()));
 }

@@ -78,7 +78,7 @@ fn way(violation: &Violation) -> String {
         .collect();
     let evidence = match violation.evidence {
         Evidence::Data => "data",
-        Evidence::Sync => "locks only",
+        Evidence::Sync => "synchronisation only",
     };
     format!(
         "{}: {} ({evidence}; seen {})",

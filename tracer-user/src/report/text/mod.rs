@@ -8,11 +8,11 @@ mod witness;
 
 pub use paint::{ColorChoice, resolve_color};
 
-use nix::sys::signal::Signal;
-
 use self::paint::{ERROR, FRAME, HELP, PLAIN, Page, STRONG, WARNING};
 use super::explain::{self, count, grouped};
-use super::model::{Busiest, Evidence, Instance, Report, Subject, Transaction, Violation};
+use super::model::{
+    Action, Busiest, Edge, Evidence, Instance, Location, Report, Step, Transaction, Violation,
+};
 use super::warnings::warnings;
 
 /// How to lay the text out.
@@ -20,7 +20,7 @@ use super::warnings::warnings;
 pub struct TextOptions {
     /// Whether to colour; see [`resolve_color`].
     pub color: bool,
-    /// Columns that a line may take, from 60 to 160.
+    /// Columns that a line may take, from [`MIN_WIDTH`](Self::MIN_WIDTH) to [`MAX_WIDTH`](Self::MAX_WIDTH).
     pub width: usize,
     /// Violations shown in full; the others get one line each.
     pub max_violations: usize,
@@ -37,6 +37,11 @@ impl Default for TextOptions {
 }
 
 impl TextOptions {
+    /// The narrowest layout, in columns.
+    pub const MIN_WIDTH: usize = 60;
+    /// The widest one: longer lines are hard to read.
+    pub const MAX_WIDTH: usize = 160;
+
     /// The path without the base directory.
     fn relative<'p>(&self, path: &'p str) -> &'p str {
         let Some(base) = self.base_dir.as_deref().map(|base| base.trim_end_matches('/')) else {
@@ -47,14 +52,16 @@ impl TextOptions {
     }
 }
 
-/// Violations beyond the full ones that get a line of their own.
-const MAX_ONE_LINERS: usize = 50;
+/// Violations that are others once more and get a note of their own; more are only counted.
+const MAX_ECHOES: usize = 3;
+/// Regions that a note about violations that are not shown names.
+const MAX_REGIONS: usize = 4;
 
 /// Lays a report out as text, ending in a newline.
 #[must_use]
 pub fn render(report: &Report, options: &TextOptions) -> String {
     let options = TextOptions {
-        width: options.width.clamp(60, 160),
+        width: options.width.clamp(TextOptions::MIN_WIDTH, TextOptions::MAX_WIDTH),
         max_steps: options.max_steps.max(4),
         ..options.clone()
     };
@@ -67,8 +74,11 @@ pub fn render(report: &Report, options: &TextOptions) -> String {
         witness::write(&mut page, report, violation, others, &options);
         page.end();
     }
-    more_violations(&mut page, report, &rest.concat(), &options);
-    for violation in echoes {
+    more_violations(&mut page, report, &rest.concat());
+    if echoes.len() > MAX_ECHOES {
+        remark(&mut page, STRONG, "note", &number_first(&echo_count(echoes.len())));
+    }
+    for &violation in echoes.iter().filter(|_| echoes.len() <= MAX_ECHOES) {
         if let Some(story) = told_by(report, violation) {
             remark(&mut page, STRONG, "note", &echo(violation, story));
         }
@@ -78,7 +88,7 @@ pub fn render(report: &Report, options: &TextOptions) -> String {
     }
     if report.violations.is_empty() {
         if report.has_findings() {
-            non_serializable(&mut page, report);
+            non_serializable(&mut page, report, &options);
         } else {
             clean(&mut page, report);
         }
@@ -126,6 +136,7 @@ fn echo(violation: &Violation, story: &Violation) -> String {
     let locks: Vec<String> = violation
         .splits
         .iter()
+        .filter(|split| split.holder.is_some())
         .map(|split| {
             format!(
                 "{}, released at {} and taken again at {}",
@@ -137,34 +148,46 @@ fn echo(violation: &Violation, story: &Violation) -> String {
         .collect();
     let by = if locks.is_empty() { String::new() } else { format!(": {}", locks.join("; ")) };
     format!(
-        "{} is {} once more, seen by its locks alone{by} (seen {})",
+        "{} is {} once more, by synchronisation only{by} (seen {})",
         violation.id,
         story.id,
         times(violation.occurrences)
     )
 }
 
-/// The violations that are not shown in full, one line each, and a count of those that get none.
-fn more_violations(page: &mut Page, report: &Report, rest: &[&Violation], options: &TextOptions) {
+fn echo_count(number: usize) -> String {
+    format!(
+        "{} more are those above once more, by synchronisation only; a JSON report (`--format json`) has all",
+        count(number as u64, "violation")
+    )
+}
+
+/// The violations that are not shown, and those that were counted only: a note each.
+fn more_violations(page: &mut Page, report: &Report, rest: &[&Violation]) {
     if !rest.is_empty() {
-        let are = if rest.len() == 1 { "is" } else { "are" };
+        let mut regions: Vec<(&str, usize)> = Vec::new();
+        for violation in rest {
+            match regions.iter_mut().find(|(region, _)| *region == violation.region) {
+                Some((_, number)) => *number += 1,
+                None => regions.push((&violation.region, 1)),
+            }
+        }
+        regions.sort_by_key(|&(_, number)| std::cmp::Reverse(number));
+        let named = regions.iter().take(MAX_REGIONS).map(|(region, number)| {
+            let region = super::escape::cut_middle(region, 40);
+            if *number > 1 { format!("`{region}` ({number})") } else { format!("`{region}`") }
+        });
+        let mut named: Vec<String> = named.collect();
+        if let Some(more) = regions.len().checked_sub(MAX_REGIONS).filter(|&more| more > 0) {
+            named.push(format!("{} more", count(more as u64, "region")));
+        }
         let message = format!(
-            "{} more {are} not shown in full; a JSON report has all",
-            count(rest.len() as u64, "violation")
+            "{} more {} not shown here, of {}; a JSON report (`--format json`) has all",
+            count(rest.len() as u64, "violation"),
+            if rest.len() == 1 { "is" } else { "are" },
+            and(&named)
         );
-        // "1 violation more" and "2 violations more" read worse than the number first.
-        let message = message.replacen(" violation more", " more violation", 1);
-        let message = message.replacen(" violations more", " more violations", 1);
-        remark(page, STRONG, "note", &message);
-        for violation in rest.iter().take(MAX_ONE_LINERS) {
-            page.put(PLAIN, "  ")
-                .put(ERROR, &violation.id)
-                .put(PLAIN, &one_line(violation, options))
-                .end();
-        }
-        if let Some(more) = rest.len().checked_sub(MAX_ONE_LINERS).filter(|&more| more > 0) {
-            page.put(PLAIN, &format!("  ... and {} more", grouped(more as u64))).end();
-        }
+        remark(page, STRONG, "note", &number_first(&message));
         page.end();
     }
     let kept = report.violations.len() as u64;
@@ -182,24 +205,22 @@ fn more_violations(page: &mut Page, report: &Report, rest: &[&Violation], option
     }
 }
 
-fn one_line(violation: &Violation, options: &TextOptions) -> String {
-    let place = match &violation.begin {
-        Some(location) => {
-            let line = location.line.map_or_else(String::new, |line| format!(":{line}"));
-            format!("{}{line}", options.relative(&location.file))
-        }
-        None => violation.begin_label.clone(),
-    };
-    let text = format!(
-        ": region `{}` is not atomic ({place}; {}, seen {})",
-        super::escape::cut_middle(&violation.region, 40),
-        match violation.evidence {
-            Evidence::Data => "data",
-            Evidence::Sync => "synchronisation only",
-        },
-        times(violation.occurrences)
-    );
-    super::escape::cut_middle(&super::escape::printable(&text), options.width - 8).into_owned()
+/// `one`, `one and two`, `one, two and three`.
+fn and(items: &[String]) -> String {
+    match items {
+        [] => String::new(),
+        [one] => one.clone(),
+        [head @ .., last] => format!("{} and {last}", head.join(", ")),
+    }
+}
+
+/// "2 more violations" for "2 violations more", which reads worse.
+fn number_first(message: &str) -> String {
+    message
+        .replacen(" violation more", " more violation", 1)
+        .replacen(" violations more", " more violations", 1)
+        .replacen(" region more", " more region", 1)
+        .replacen(" regions more", " more regions", 1)
 }
 
 fn times(occurrences: u64) -> String {
@@ -211,7 +232,7 @@ fn times(occurrences: u64) -> String {
 }
 
 /// A run that is equal to no serial one, without a transaction that shows why.
-fn non_serializable(page: &mut Page, report: &Report) {
+fn non_serializable(page: &mut Page, report: &Report, options: &TextOptions) {
     page.put(ERROR, "violation").put(STRONG, ": the run is not serializable").end();
     let mut note = |kind: &str, text: &str| {
         let indent = kind.len() + 7;
@@ -232,6 +253,9 @@ fn non_serializable(page: &mut Page, report: &Report) {
             names.splice(SHOWN / 2..SHOWN / 2 + left_out, [format!("... {left_out} more ...")]);
         }
         note("cycle", &names.join(" -> "));
+        for line in cycle_lines(report, cycle, options) {
+            note("where", &line);
+        }
     }
     if report.cycle.is_some() {
         note(
@@ -257,12 +281,70 @@ fn non_serializable(page: &mut Page, report: &Report) {
     page.end();
 }
 
-fn transaction(report: &Report, tx: &Transaction) -> String {
-    let thread = report.threads.iter().find(|thread| thread.id == tx.thread);
-    let who = match thread.and_then(|thread| thread.name.as_deref()) {
-        Some(name) => super::escape::cut_middle(name, 24).into_owned(),
-        None => format!("T{}", tx.thread),
+/// Dependencies and transactions of a cycle that get a line.
+const MAX_CYCLE_LINES: usize = 12;
+
+/// The places of a cycle: those of its dependencies, and where each of its regions begins.
+fn cycle_lines(report: &Report, cycle: &[Transaction], options: &TextOptions) -> Vec<String> {
+    let at = |location: Option<&Location>, label: &str| match location {
+        Some(Location { file, line: Some(line), .. }) => {
+            format!("{}:{line}", options.relative(file))
+        }
+        _ => label.to_owned(),
     };
+    let mut lines = Vec::new();
+    for tx in &cycle[..cycle.len().saturating_sub(1)] {
+        let region = report.regions.iter().find(|known| Some(&known.name) == tx.region.as_ref());
+        let Some(place) = region.and_then(|region| region.location.as_ref()) else { continue };
+        lines.push(format!("{} begins at {}", transaction(report, tx), at(Some(place), "")));
+    }
+    lines.extend(report.cycle_edges.iter().map(|edge| {
+        let Edge { source_action, sink_action, .. } = edge;
+        format!(
+            "{} {} at {}, then {} {} at {}",
+            transaction(report, &edge.source_transaction),
+            deed(edge, *source_action),
+            at(edge.source.as_ref(), &edge.source_label),
+            transaction(report, &edge.sink_transaction),
+            deed(edge, *sink_action),
+            at(edge.sink.as_ref(), &edge.sink_label)
+        )
+    }));
+    if let Some(more) = lines.len().checked_sub(MAX_CYCLE_LINES).filter(|&more| more > 0) {
+        lines.truncate(MAX_CYCLE_LINES);
+        lines.push(format!("{} more; a JSON report has all", count(more as u64, "place")));
+    }
+    lines
+}
+
+/// What one end of a dependency did.
+fn deed(edge: &Edge, action: Action) -> String {
+    explain::deed(&Step {
+        event: 0,
+        thread: 0,
+        region: None,
+        action,
+        object: Some(edge.object.clone()),
+        roles: Vec::new(),
+        location: None,
+        label: String::new(),
+        via: Vec::new(),
+        source_text: None,
+        value: None,
+        frames: Vec::new(),
+    })
+}
+
+fn who(report: &Report, thread: u32) -> String {
+    let known = report.threads.iter().find(|known| known.id == thread);
+    match known.and_then(|known| known.name.as_deref()) {
+        Some(name) => super::escape::cut_middle(name, 24).into_owned(),
+        None => format!("T{thread}"),
+    }
+}
+
+fn transaction(report: &Report, tx: &Transaction) -> String {
+    let who = who(report, tx.thread);
     match &tx.region {
         Some(region) => format!("{who} {} #{}", super::escape::cut_middle(region, 40), tx.ordinal),
         None => format!("{who} (outside) #{}", tx.ordinal),
@@ -355,19 +437,10 @@ fn summary(report: &Report, kinds: &[Vec<&Violation>]) -> String {
     if let Some(elapsed) = run.elapsed_ns {
         text.push_str(&format!("; {}", seconds(elapsed)));
     }
-    if let Subject::Process { signal: Some(signal), .. } = report.subject {
-        text.push_str(&format!("; the program was killed by {}", signal_name(signal)));
+    if let Some(ending) = explain::ending(&report.subject) {
+        text.push_str(&format!("; {ending}"));
     }
     text
-}
-
-/// What programmers call a signal.
-fn signal_name(number: i32) -> String {
-    match Signal::try_from(number) {
-        Ok(signal) => signal.as_str().to_owned(),
-        // Real-time signals have numbers only.
-        Err(_) => format!("signal {number}"),
-    }
 }
 
 /// What to do about a region that makes most events.
@@ -401,13 +474,6 @@ mod tests {
         assert_eq!(options.relative("/home/u/p/src/a.c"), "src/a.c");
         assert_eq!(options.relative("/home/u/pq/a.c"), "/home/u/pq/a.c");
         assert_eq!(options.relative("/home/u/p"), "/home/u/p");
-    }
-
-    #[test]
-    fn signals_go_by_their_names() {
-        assert_eq!(signal_name(11), "SIGSEGV");
-        assert_eq!(signal_name(6), "SIGABRT");
-        assert_eq!(signal_name(40), "signal 40");
     }
 
     #[test]
