@@ -75,6 +75,9 @@ fn what_a_watchpoint_cannot_be() {
     let twice = ["--watch", "account+3:8", "--watch", "account+16:1"];
     check_one_line(&Avtrace::on(&bank).options(twice).run(), 2, &["--watch", "align"]);
     check_one_line(&watch("account+4000:8"), 2, &["account+4000"]);
+    for outside in ["0xffffffffffffffff:8", "0xffff888000000000:8", "0x1000+0xffffffffffffffff:1"] {
+        check_one_line(&watch(outside), 2, &[outside, "not in a program's memory"]);
+    }
 }
 
 #[test]
@@ -96,6 +99,35 @@ fn a_fifth_watchpoint() {
     let program = c("watch_struct", &["-g", "-O2"]);
     let watches = [0, 1, 2, 4, 8].map(|offset| format!("--watch=record+{offset}:1"));
     check_one_line(&Avtrace::on(&program).options(watches).run(), 2, &["--watch", "4"]);
+}
+
+#[test]
+fn what_was_typed_is_not_echoed_at_any_length() {
+    require_bpf!();
+    let bank = c("bank", &["-g", "-O2"]);
+    let long = "x".repeat(100_000);
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let spec = folder.path().join("long.toml");
+    write(&spec, format!("atomic = ['{}']\n", long.repeat(2)).as_bytes(), 0o644);
+    let spec = format!("--spec={}", spec.display());
+    for option in [
+        format!("--atomic={long}"),
+        format!("--atomic=re:({long}"),
+        format!("--watch={long}"),
+        format!("--watch=account:{long}"),
+        format!("--lock={long}"),
+        format!("--format={long}"),
+        format!("--output=/{long}"),
+        format!("--{long}"),
+        spec,
+    ] {
+        let ended = Avtrace::on(&bank).options([&option]).run();
+        assert!(matches!(ended.code, Some(1 | 2)), "{:?}: {}", ended.code, &option[..9]);
+        assert!(ended.stderr.contains("..."), "{}", &option[..9]);
+        assert!(ended.stderr.len() < 4_000, "{} for {}", ended.stderr.len(), &option[..9]);
+    }
+    let ended = Avtrace::on_path(&long).run();
+    assert!(ended.stderr.len() < 1_000, "{}", ended.stderr.len());
 }
 
 #[test]

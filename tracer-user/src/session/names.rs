@@ -29,7 +29,7 @@ use crate::{
     report::{Names, Object, ObjectKind, RegionName, SourceFrame, ThreadName, Value},
     symbolize::{
         Frame, LinkAddr, ProcessAddr, Resolution, SourceCache, Symbolizer, is_system_file,
-        is_wrapper,
+        is_system_module, is_wrapper,
     },
 };
 
@@ -346,14 +346,21 @@ pub(crate) fn without_internals(name: &str) -> String {
 /// The frames of an address, with the module that they are in.
 pub(crate) fn source_frames(resolution: &Resolution) -> Vec<SourceFrame> {
     let module = resolution.module.file_name().unwrap_or(resolution.module.as_os_str());
-    let module = Some(module.to_string_lossy().into_owned());
+    let module = module.to_string_lossy().into_owned();
+    let of_system = is_system_module(&module);
+    let module = Some(module);
     if resolution.frames.iter().all(|frame| frame.file.is_none()) {
         // `function+0x1c`: without lines the offset is what tells places in one function apart.
         let function = match &resolution.function {
             Some((name, offset)) => format!("{name}+{offset:#x}"),
             None => format!("{}", resolution.address),
         };
-        return vec![SourceFrame { function: Some(function), module, ..SourceFrame::default() }];
+        return vec![SourceFrame {
+            function: Some(function),
+            module,
+            is_wrapper: of_system,
+            ..SourceFrame::default()
+        }];
     }
     let frame = |frame: &Frame| SourceFrame {
         function: frame.function.as_ref().map(ToString::to_string),
@@ -361,7 +368,7 @@ pub(crate) fn source_frames(resolution: &Resolution) -> Vec<SourceFrame> {
         line: frame.line,
         column: frame.column,
         module: module.clone(),
-        is_wrapper: is_wrapper(frame),
+        is_wrapper: of_system || is_wrapper(frame),
     };
     let mut frames: Vec<SourceFrame> = resolution.frames.iter().map(frame).collect();
     // The line table has the end of a prototype at a function's entry: people look for its name.
@@ -386,8 +393,10 @@ pub(crate) fn mark_own(frames: &mut [SourceFrame]) {
     if !frames.iter().all(|frame| frame.is_wrapper) {
         return;
     }
-    let is_system =
-        |frame: &SourceFrame| frame.file.as_ref().is_some_and(|file| is_system_file(file.as_ref()));
+    let is_system = |frame: &SourceFrame| {
+        frame.file.as_ref().is_some_and(|file| is_system_file(file.as_ref()))
+            || frame.module.as_ref().is_some_and(|module| is_system_module(module))
+    };
     let own = frames.iter().position(|frame| !is_system(frame));
     if let Some(own) = frames.get_mut(own.unwrap_or(frames.len().saturating_sub(1))) {
         own.is_wrapper = false;

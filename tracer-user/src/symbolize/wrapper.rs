@@ -56,6 +56,33 @@ pub fn is_system_file(path: &Path) -> bool {
         || text.contains("/include/c++/")
 }
 
+/// Whether a module is a C or C++ runtime library or the dynamic linker, of glibc, musl, GCC or LLVM: its sources are
+/// not the user's, wherever its debug information says that they are.
+#[must_use]
+pub fn is_system_module(name: &str) -> bool {
+    const RUNTIME: [&str; 10] = [
+        "libc",
+        "libm",
+        "libpthread",
+        "librt",
+        "libdl",
+        "libstdc++",
+        "libgcc_s",
+        "libc++",
+        "libc++abi",
+        "libatomic",
+    ];
+    let (stem, is_library) = match name.split_once(".so") {
+        Some((stem, _)) => (stem, true),
+        None => (name, false),
+    };
+    // Older releases of glibc: libc-2.31.so.
+    let stem = stem.split_once("-2.").map_or(stem, |(stem, _)| stem);
+    stem.starts_with("ld-linux")
+        || stem.starts_with("ld-musl")
+        || is_library && RUNTIME.contains(&stem)
+}
+
 /// Whether a file is of Rust's standard library as a distribution has built it: `/usr/src/rustc-1.85.0/library/core/…`
 /// and such, or `library/core/…` where the build's folder was cut off.
 fn is_rust_library(path: &str) -> bool {
@@ -95,6 +122,23 @@ mod tests {
             "/usr/share/cargo/registry/parking_lot-0.12.3/src/mutex.rs",
         ] {
             assert!(is_wrapper(&frame(file)), "{file}");
+        }
+    }
+
+    #[test]
+    fn runtime_libraries_are_of_the_system() {
+        for name in [
+            "libc.so.6",
+            "libc-2.31.so",
+            "ld-linux-x86-64.so.2",
+            "ld-musl-x86_64.so.1",
+            "libstdc++.so.6.0.33",
+            "libpthread.so.0",
+        ] {
+            assert!(is_system_module(name), "{name}");
+        }
+        for name in ["bank", "libbank.so", "libcrypto.so.3", "libc", "libmath.so", "ld"] {
+            assert!(!is_system_module(name), "{name}");
         }
     }
 
