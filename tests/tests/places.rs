@@ -67,3 +67,82 @@ fn a_function_that_begins_with_a_long_nop_is_a_region() {
     assert_eq!((ended.code, &*ended.stdout), (Some(0), "done\n"));
     assert_eq!(report.counts.transactions - report.counts.unary_transactions, 600);
 }
+
+/// From where to where the restartable sequences of a program go, by their descriptors.
+fn sequences(program: &Program) -> Vec<(u64, u64)> {
+    use object::{Object as _, ObjectSection as _};
+    let bytes = std::fs::read(&program.path).expect("the program");
+    let file = object::File::parse(&*bytes).expect("an ELF file");
+    let section = file.section_by_name("__rseq_cs").expect("descriptors").data().expect("its data");
+    let word = |descriptor: &[u8], at: usize| {
+        u64::from_le_bytes(descriptor[at..at + 8].try_into().expect("eight bytes"))
+    };
+    let range =
+        |descriptor: &[u8]| (word(descriptor, 8), word(descriptor, 8) + word(descriptor, 16));
+    section.chunks_exact(32).map(range).collect()
+}
+
+/// A restartable sequence is restarted when its thread is interrupted, which the kernel would not notice while a copy of
+/// one of its instructions is executed elsewhere: counts would go missing.
+#[test]
+fn restartable_sequences_are_left_alone() {
+    require_bpf!();
+    // Position-independent or not: the descriptors are relocated or complete.
+    for flags in [&["-g", "-O2"][..], &["-g", "-O2", "-no-pie"]] {
+        let program = c("percpu", flags);
+        let library = c("percpu", &["-g", "-O2", "-DLIBRARY", "-shared", "-fPIC"]);
+        let library = library.path.to_str().expect("a path");
+        let name = library.rsplit('/').next().expect("a name");
+        let of_library = format!("{name}!*");
+        let probe = ["--accesses", "probe", "--probe", "*"];
+        let late = ["--accesses", "probe", "--probe", "*", "--probe", &of_library];
+        for _ in 0..runs(RUNS) {
+            for (options, arguments) in [
+                (&[][..], &["100000"][..]),
+                (&probe, &["10000"]),
+                (&late, &["10000", library]),
+                (&["--atomic", "count_up"], &["10000"]),
+            ] {
+                let run = Avtrace::on(&program).seeing_memory().options(options);
+                let (ended, _) = run.arguments(arguments).report();
+                assert_eq!(&*ended.stdout, "0 missing\n", "{options:?} {arguments:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_in_restartable_sequences_is_counted() {
+    require_bpf!();
+    let program = c("percpu", &["-g", "-O2", "-no-pie"]);
+    let options = ["--probe", "*", "--atomic", "count_up", "--atomic", "count_or_fail"];
+    let listing = listed(&program, &options);
+    let sequences = sequences(&program);
+    assert_eq!(sequences.len(), 2);
+    let path = program.path.to_str().expect("a path");
+    let own = listing["probes"].as_array().expect("probes").iter();
+    let own: Vec<u64> = own
+        .filter(|probe| probe["module"] == path)
+        .filter_map(|probe| probe["address"].as_str()?.strip_prefix("0x"))
+        .map(|address| u64::from_str_radix(address, 16).expect("an address"))
+        .collect();
+    assert!(own.len() > 10, "{own:x?}");
+    for (start, end) in sequences {
+        let inside: Vec<&u64> = own.iter().filter(|at| (start..end).contains(at)).collect();
+        assert!(inside.is_empty(), "{inside:x?} between {start:x} and {end:x}");
+    }
+    assert_eq!(places(&listing, "begin of region `count_up`").len(), 1, "it is left elsewhere");
+    assert!(places(&listing, "region `count_or_fail`").is_empty());
+
+    let (_, report) =
+        Avtrace::on(&program).seeing_memory().options(options).arguments(["1000"]).report();
+    let left_out = report.memory.expect("memory")["left_out"].clone();
+    let reasons = left_out.as_array().expect("reasons").iter();
+    let reason = |reason: &&Value| {
+        reason["reason"].as_str().is_some_and(|reason| reason.contains("restartable sequence"))
+    };
+    let count = reasons.filter(reason).filter_map(|reason| reason["count"].as_u64()).sum::<u64>();
+    assert!(count >= 8, "{left_out:#}");
+    let skipped = format!("{:?}", report.not_seen);
+    assert!(skipped.contains("region `count_or_fail`") && skipped.contains("rseq"), "{skipped}");
+}

@@ -35,6 +35,26 @@ pub struct Exit {
     pub target: Option<u64>,
 }
 
+impl Exit {
+    /// Whether it is a jump to a jump that leads back into the function, so that control never leaves.
+    #[must_use]
+    pub fn comes_back<'code>(
+        &self,
+        parts: &[Part<'_>],
+        entry: u64,
+        code_at: &dyn Fn(u64) -> Option<&'code [u8]>,
+    ) -> bool {
+        let Some((target, code)) =
+            self.target.filter(|&target| target != entry).and_then(|at| Some((at, code_at(at)?)))
+        else {
+            return false;
+        };
+        let jump = Decoder::with_ip(64, code, target, DecoderOptions::NONE).decode();
+        let back = jump.near_branch_target();
+        jump.is_jmp_short_or_near() && back != entry && parts.iter().any(|part| part.contains(back))
+    }
+}
+
 /// When an instruction leaves the function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leaves {
@@ -233,6 +253,22 @@ mod tests {
             Ok(vec![Exit { address: 0x1006, leaves: Leaves::WithoutFrame, target: None }])
         );
         assert_eq!(found(&hot)[0], (0, Leaves::If(Condition(4))));
+    }
+
+    #[test]
+    fn a_jump_to_a_jump_back_does_not_leave() {
+        // jne +0x100; nop; ret
+        let code = [0x0f, 0x85, 0, 1, 0, 0, 0x90, 0xc3];
+        let parts = [Part { start: 0x1000, code: &code }];
+        let exit = exits(&parts, 0x1000).unwrap()[0];
+        let comes_back = |code: &'static [u8]| {
+            exit.comes_back(&parts, 0x1000, &|at| (at == 0x1106).then_some(code))
+        };
+        assert!(comes_back(&[0xe9, 0xfb, 0xfe, 0xff, 0xff]), "jmp to the nop");
+        assert!(!comes_back(&[0xe9, 0xf5, 0xfe, 0xff, 0xff]), "jmp to the start: a call");
+        assert!(!comes_back(&[0xe9, 0, 0, 0, 0]), "jmp elsewhere");
+        assert!(!comes_back(&[0x90]), "nop");
+        assert!(!comes_back(&[]));
     }
 
     #[test]

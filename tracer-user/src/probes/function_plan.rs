@@ -17,7 +17,7 @@ use super::{
     leaving::{LEAVING, Leaving},
     line_function::LineFunction,
     locks_spec::LockRule,
-    placement::{self, Needs, Placement},
+    placement::{self, Needs, Placement, Refusal},
     plan::{
         FunctionPlace, Plan, Planner, SiteKind, SkippedProbe, UnwatchedFunction, WatchedFunction,
     },
@@ -415,17 +415,29 @@ impl Planner<'_, '_> {
             return Err("it stands for one that is picked when the program starts".to_owned());
         }
         let parts = function.parts(self.file).ok_or("its code is not in the file")?;
-        let exits = exits::exits(&parts, function.start.0).map_err(|error| error.to_string())?;
+        let mut exits =
+            exits::exits(&parts, function.start.0).map_err(|error| error.to_string())?;
+        // The abort handlers of restartable sequences are elsewhere, and jump back.
+        let code_at = |at| self.file.bytes_at(LinkAddr(at), 15);
+        exits.retain(|exit| !exit.comes_back(&parts, function.start.0, &code_at));
         let code = parts.first().map_or(&[][..], |part| part.code);
         let is_exit =
             |offset: u64| exits.iter().any(|exit| exit.address == function.start.0 + offset);
+        let is_restartable = |at: u64| self.file.restartable().contains(LinkAddr(at));
+        if let Some(exit) = exits.iter().find(|exit| is_restartable(exit.address)) {
+            let what = format!("it can be left by the instruction at {:#x}", exit.address);
+            return Err(format!("{what}: {}", Refusal::Restartable));
+        }
         let mut placement = placement::frame_entry(code);
         // Of two probes in one place it is not told which comes first.
-        if is_exit(placement.offset) {
+        if is_exit(placement.offset) || is_restartable(function.start.0 + placement.offset) {
             placement = Placement { offset: 0, depth: 0, cost: placement::Cost::SingleStepped };
         }
         if is_exit(placement.offset) {
             return Err("it is left by its first instruction".to_owned());
+        }
+        if is_restartable(function.start.0 + placement.offset) {
+            return Err(Refusal::Restartable.to_string());
         }
         match placement::cost_at(code, placement.offset) {
             Ok(_) => Ok((placement, exits)),

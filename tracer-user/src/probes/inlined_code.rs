@@ -37,15 +37,15 @@ pub enum NoPlaces {
     /// It does nothing that other threads could see.
     #[error("nothing is left of it that accesses memory or calls")]
     Nothing,
-    /// The kernel puts no probe there.
-    #[error("the kernel refuses probes on the instruction at {0:#x}, where it begins or ends")]
+    /// No probe may be there.
+    #[error("there can be no probe on the instruction at {0:#x}, where it begins or ends")]
     Refused(u64),
 }
 
 /// Finds where an inlined function begins and ends.
 ///
-/// `parts` is the code of the function around it, the start first; `entry` is its own first instruction, and `own`
-/// tells which code is its own.
+/// `parts` is the code of the function around it, the start first; `entry` is its own first instruction, `own`
+/// tells which code is its own, and `refused` where no probe may be for other reasons than the instruction.
 ///
 /// # Errors
 ///
@@ -54,8 +54,9 @@ pub fn places(
     parts: &[Part<'_>],
     entry: u64,
     own: &dyn Fn(u64) -> bool,
+    refused: &dyn Fn(u64) -> bool,
 ) -> Result<InlinedPlaces, NoPlaces> {
-    let graph = Graph::of(parts)?;
+    let graph = Graph::of(parts, refused)?;
     if !graph.nodes.contains_key(&entry) {
         return Err(NoPlaces::Invalid(entry));
     }
@@ -122,7 +123,7 @@ struct Graph {
 }
 
 impl Graph {
-    fn of(parts: &[Part<'_>]) -> Result<Self, NoPlaces> {
+    fn of(parts: &[Part<'_>], refused: &dyn Fn(u64) -> bool) -> Result<Self, NoPlaces> {
         let mut nodes = BTreeMap::new();
         let inside = |at: u64| {
             parts.iter().any(|part| {
@@ -155,7 +156,7 @@ impl Graph {
                         can_be_seen: calls || accesses_memory(&instruction),
                         calls,
                         is_nop: instruction.mnemonic() == Mnemonic::Nop,
-                        can_be_probed: probe_cost(&instruction).is_some(),
+                        can_be_probed: probe_cost(&instruction).is_some() && !refused(at),
                     },
                 );
             }
@@ -253,7 +254,7 @@ mod tests {
     fn find(code: &[u8], entry: u64, own: &[(u64, u64)]) -> Result<(u64, Vec<u64>), NoPlaces> {
         let part = Part { start: START, code };
         let is_own = |at: u64| own.iter().any(|&(from, to)| (from..to).contains(&(at - START)));
-        places(&[part], START + entry, &is_own)
+        places(&[part], START + entry, &is_own, &|_| false)
             .map(|InlinedPlaces { begin, ends }| {
                 (begin - START, ends.into_iter().map(|at| at - START).collect())
             })
@@ -331,6 +332,23 @@ mod tests {
         // store; nop; jmp to the store: behind the nop it begins again
         let again = code(&[&STORE, &NOP, &[0xeb, 0xf7]]);
         assert_eq!(find(&again, 0, &[(0, 2)]), Ok((0, vec![7])));
+    }
+
+    #[test]
+    fn places_that_are_refused_for_other_reasons_are_not_taken() {
+        // nop; store; nop; ret
+        let code = code(&[&[0x90], &STORE, &[0x90, 0xc3]]);
+        let find = |refused: u64| {
+            let part = Part { start: START, code: &code };
+            places(&[part], START, &|at| at < START + 3, &|at| at == START + refused)
+        };
+        assert_eq!(find(1).map(|places| places.ends), Ok([START + 3].into()));
+        assert_eq!(find(3).map(|places| places.ends), Ok([START + 4].into()), "behind the nop");
+        assert_eq!(find(4).map(|places| places.ends), Ok([START + 3].into()));
+        let stores = |at: u64| at < START + 1;
+        let part = Part { start: START + 1, code: &code[1..] };
+        let found = places(&[part], START + 1, &|at| !stores(at), &|at| at == START + 1);
+        assert_eq!(found, Err(NoPlaces::Refused(START + 1)));
     }
 
     #[test]

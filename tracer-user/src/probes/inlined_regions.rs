@@ -103,7 +103,9 @@ impl Planner<'_, '_> {
             return self.skip(what, "its code is not in the file".to_owned());
         };
         let own = |at: u64| call.ranges.iter().any(|&(start, end)| (start.0..end.0).contains(&at));
-        let InlinedPlaces { begin, ends } = match inlined_code::places(&parts, call.entry.0, &own) {
+        let refused = |at: u64| self.file.restartable().contains(LinkAddr(at));
+        let places = inlined_code::places(&parts, call.entry.0, &own, &refused);
+        let InlinedPlaces { begin, ends } = match places {
             Ok(places) => places,
             Err(error) => return self.skip(what, error.to_string()),
         };

@@ -28,6 +28,24 @@ pub enum Meaning {
     Shared(SharedVariable),
 }
 
+impl Meaning {
+    /// Whether a region ends there.
+    #[must_use]
+    pub const fn is_end(&self) -> bool {
+        matches!(self, Self::End(_) | Self::EndInnermost)
+    }
+
+    /// Whether a region of this name may end there.
+    #[must_use]
+    pub fn may_end(&self, region: &str) -> bool {
+        match self {
+            Self::End(name) => name == region,
+            Self::EndInnermost => true,
+            Self::Begin(_) | Self::Shared(_) => false,
+        }
+    }
+}
+
 /// A variable that the program named as worth watching.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedVariable {

@@ -136,6 +136,12 @@ pub enum Refusal {
         "a probe on a nop of five bytes would overwrite what is below the stack pointer, which may be in use there"
     )]
     RedZone,
+    /// The kernel would no longer notice when the thread is interrupted there.
+    #[error(
+        "it is inside a restartable sequence (rseq), which the kernel can restart only while nothing of it is \
+         executed elsewhere"
+    )]
+    Restartable,
 }
 
 /// Cost of a probe at an offset in a function, whose code is given as a whole.

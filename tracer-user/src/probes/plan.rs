@@ -343,6 +343,7 @@ impl Plan {
             match module.file() {
                 Ok(file) => {
                     let mut planner = Planner { plan: self, module, file, pid };
+                    planner.restartable_sequences();
                     planner.markers();
                     planner.calls();
                     planner.inlined_locks();
@@ -430,8 +431,37 @@ impl Planner<'_, '_> {
                 "their notes are malformed".to_owned(),
             );
         }
+        let refused = |marker: &Marker| !matches!(self.cost_at(marker.address), Some(Ok(_)));
+        let endless: Vec<Meaning> = markers
+            .iter()
+            .filter(|marker| marker.meaning.is_end() && refused(marker))
+            .map(|marker| marker.meaning.clone())
+            .collect();
         for marker in markers {
-            self.marker(marker);
+            if let Meaning::Begin(name) = &marker.meaning
+                && endless.iter().any(|end| end.may_end(name))
+            {
+                let what = format!("begin of region `{name}`");
+                self.skip(what, "not all of its ends can be probed".to_owned());
+            } else {
+                self.marker(marker);
+            }
+        }
+    }
+
+    /// Counts the restartable sequences of which it is not known where they are.
+    fn restartable_sequences(&mut self) {
+        let (found, module) = (self.file.restartable(), self.module.name());
+        let (malformed, undescribed) = (found.malformed, found.undescribed);
+        if malformed > 0 {
+            let what = format!("descriptors of {malformed} restartable sequences in {module}");
+            self.skip(what, "they are malformed: probes may be inside these sequences".to_owned());
+        }
+        if undescribed > 0 {
+            let what = format!("functions around {undescribed} restartable sequences in {module}");
+            let reason = "what is described while the program runs is not known: none of their code is probed, where it \
+                          is known which functions they are";
+            self.skip(what, reason.to_owned());
         }
     }
 
@@ -681,6 +711,9 @@ impl Planner<'_, '_> {
     /// Cost of a probe, or why there can be none; `None` where the file has no code.
     fn cost_at(&self, at: LinkAddr) -> Option<Result<Cost, Refusal>> {
         let code = self.file.bytes_at(at, 15)?;
+        if self.file.restartable().contains(at) {
+            return Some(Err(Refusal::Restartable));
+        }
         if !red_zone::may_become_call(&Decoder::new(64, code, DecoderOptions::NONE).decode()) {
             return Some(placement::cost_at(code, 0));
         }

@@ -267,8 +267,13 @@ impl Planner<'_, '_> {
             Some(u32::from_le_bytes(*bytes))
         };
         let is_constant = |address| file.is_constant(LinkAddr(address));
-        let options =
-            TouchOptions { single_step: true, word_at: &word_at, is_constant: &is_constant };
+        let is_restartable = |address| file.restartable().contains(LinkAddr(address));
+        let options = TouchOptions {
+            single_step: true,
+            word_at: &word_at,
+            is_constant: &is_constant,
+            is_restartable: &is_restartable,
+        };
         let Touches { points, coverage, globals } =
             touches::touch_points(&parts, &|at| known.taken.contains(&at), options);
         for global in globals.into_iter().filter(|_| samples) {

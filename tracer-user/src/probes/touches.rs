@@ -62,6 +62,8 @@ pub struct TouchPoint {
 /// Why no probe reports an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reason {
+    /// It is inside a restartable sequence, where no probe may be.
+    Restartable,
     /// It cannot be told where control goes in its function.
     HiddenFlow,
     /// No cheap place tells its address.
@@ -85,6 +87,7 @@ pub enum Reason {
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::Restartable => "it is inside a restartable sequence (rseq)",
             Self::HiddenFlow => "it cannot be told where control goes in the function",
             Self::NoCheapPoint => "no instruction that the kernel emulates is near",
             Self::NoPoint => "no instruction that can be probed is near",
@@ -154,6 +157,8 @@ pub struct TouchOptions<'file> {
     /// Whether what is at a link-time address never changes after the start: it is in a section without writing, or one
     /// that the dynamic linker protects when it has filled it in.
     pub is_constant: &'file dyn Fn(u64) -> bool,
+    /// Whether an instruction is inside a restartable sequence.
+    pub is_restartable: &'file dyn Fn(u64) -> bool,
 }
 
 /// A variable with a constant address.
@@ -209,8 +214,10 @@ pub fn touch_points(
         return Touches { points, coverage, globals: globals.all() };
     };
     let mut info = InstructionInfoFactory::new();
-    for range in code.lines(taken) {
+    for range in code.lines(taken, options.is_restartable) {
         let line = code.follow(range, &mut info);
+        let is_restartable =
+            line.instructions.first().is_some_and(|first| (options.is_restartable)(first.ip()));
         let mut located: Vec<&Located> = Vec::new();
         for found in &line.found {
             match found {
@@ -227,7 +234,11 @@ pub fn touch_points(
                     if let Some(address) = access.fixed() {
                         globals.note(address, &access.operand, options);
                     }
-                    located.push(access);
+                    if is_restartable {
+                        *coverage.left_out.entry(Reason::Restartable).or_default() += 1;
+                    } else {
+                        located.push(access);
+                    }
                 }
             }
         }

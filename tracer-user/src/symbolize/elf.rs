@@ -15,6 +15,7 @@ use super::debug_file::{self, DebugSearch};
 use super::dwarf::DebugInfo;
 use super::error::Error;
 use super::extent::{Extents, FunctionExtent};
+use super::restartable::RestartableSequences;
 use super::sections::{self, Section};
 use super::symbols::{Symbol, SymbolTable};
 use super::variables::Definitions;
@@ -66,6 +67,7 @@ pub struct ElfFile {
     debug_file: OnceLock<Option<Arc<ElfFile>>>,
     debug_info: OnceLock<Result<Option<DebugInfo>, Error>>,
     definitions: OnceLock<Definitions>,
+    restartable: OnceLock<RestartableSequences>,
 }
 
 impl ElfFile {
@@ -149,6 +151,7 @@ impl ElfFile {
             debug_file: OnceLock::new(),
             debug_info: OnceLock::new(),
             definitions: OnceLock::new(),
+            restartable: OnceLock::new(),
         })
     }
 
@@ -317,6 +320,12 @@ impl ElfFile {
     /// The variables that `info`, this file's debug information, knows.
     pub(crate) fn definitions(&self, info: &DebugInfo) -> &Definitions {
         self.definitions.get_or_init(|| Definitions::new(info))
+    }
+
+    /// The code in which no instruction may be executed anywhere else: restartable sequences.
+    #[must_use]
+    pub fn restartable(&self) -> &RestartableSequences {
+        self.restartable.get_or_init(|| RestartableSequences::of(self))
     }
 
     /// The `len` bytes before `address`, when they are code.

@@ -5,5 +5,6 @@ mod damage;
 mod elf;
 mod lines;
 mod process;
+mod restartable;
 mod support;
 mod variables;

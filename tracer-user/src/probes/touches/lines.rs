@@ -131,13 +131,21 @@ impl Code {
         })
     }
 
-    /// The lines, by the numbers of their instructions.
-    pub fn lines(&self, taken: &dyn Fn(u64) -> bool) -> Vec<Range<usize>> {
+    /// The lines, by the numbers of their instructions. Each is inside a restartable sequence or outside of all.
+    pub fn lines(
+        &self,
+        taken: &dyn Fn(u64) -> bool,
+        is_restartable: &dyn Fn(u64) -> bool,
+    ) -> Vec<Range<usize>> {
         let instructions = self.values.instructions();
         let mut lines = Vec::new();
         let mut start = 0;
         for index in 1..=instructions.len() {
-            if index == instructions.len() || self.begins_line(index, taken) {
+            let is_divided = || {
+                is_restartable(instructions[index - 1].ip())
+                    != is_restartable(instructions[index].ip())
+            };
+            if index == instructions.len() || self.begins_line(index, taken) || is_divided() {
                 lines.push(start..index);
                 start = index;
             }

@@ -14,8 +14,12 @@ const RBP: u8 = 5;
 const RSI: u8 = 6;
 const RDI: u8 = 7;
 
-const CHEAP: TouchOptions<'_> =
-    TouchOptions { single_step: false, word_at: &|_| None, is_constant: &|_| false };
+const CHEAP: TouchOptions<'_> = TouchOptions {
+    single_step: false,
+    word_at: &|_| None,
+    is_constant: &|_| false,
+    is_restartable: &|_| false,
+};
 const ANY: TouchOptions<'_> = TouchOptions { single_step: true, ..CHEAP };
 
 fn plan(code: &[u8], options: TouchOptions<'_>) -> (Vec<TouchPoint>, Coverage) {
@@ -308,6 +312,18 @@ fn static_addresses_are_of_the_file() {
     let (points, _) = plan(&absolute, CHEAP);
     assert_eq!(short(&points), [(7, 0, at(R, 4, NONE, 0x40_4040))]);
     assert!(!points[0].touches[0].is_static);
+}
+
+#[test]
+fn nothing_inside_a_restartable_sequence_is_reported_or_probed() {
+    // mov [rdi],eax; (from here) mov [rsi],eax; mov [rdx],eax; (to here) mov [rcx],eax; jne +0; ret
+    let code = [0x89, 0x07, 0x89, 0x06, 0x89, 0x02, 0x89, 0x01, 0x75, 0, 0xc3];
+    let inside = |at: u64| (START + 2..START + 6).contains(&at);
+    let options = TouchOptions { is_restartable: &inside, ..ANY };
+    let store = |base| at(W, 4, base, 0);
+    assert_eq!(planned(&code, options), [(0, 0, store(RDI)), (8, 6, store(RCX))]);
+    assert_eq!(left_out(&code, options), [(Reason::Restartable, 2)]);
+    assert_eq!(planned(&code, ANY).len(), 4);
 }
 
 #[test]
