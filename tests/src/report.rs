@@ -24,6 +24,8 @@ pub struct Report {
     pub summary: Value,
     #[serde(default)]
     pub memory: Option<Value>,
+    #[serde(default)]
+    pub trap: Option<Value>,
 }
 
 /// The process that was traced.

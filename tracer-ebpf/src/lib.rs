@@ -9,7 +9,7 @@
 use core::mem::{offset_of, size_of};
 
 /// Changes whenever a layout or a meaning below changes; user space refuses an object of another version.
-pub const ABI_VERSION: u32 = 9;
+pub const ABI_VERSION: u32 = 10;
 
 /// How many return addresses a record carries, the innermost first; unused ones are 0.
 pub const FRAMES: usize = 6;
@@ -94,6 +94,8 @@ pub enum Kind {
     /// A thread had a word of memory to itself, and this is the last of what it did there since it last told of it
     /// ([`OwnedRecord`]). The acting thread is another one, or one that needs the place in which that was kept.
     Owned = 53,
+    /// `SIGTRAP` is delivered to the acting thread ([`TrapRecord`]; the detail is the low half of its `si_code`).
+    Trap = 60,
 }
 
 impl Kind {
@@ -131,6 +133,7 @@ impl Kind {
             51 => Self::Alloc,
             52 => Self::Free,
             53 => Self::Owned,
+            60 => Self::Trap,
             _ => return None,
         })
     }
@@ -260,6 +263,24 @@ pub struct ThreadRecord {
     pub child_process: u32,
     /// The acting thread's name, padded with zeros.
     pub comm: [u8; 16],
+}
+
+/// A `SIGTRAP`, and where the thread was.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TrapRecord {
+    /// The header; it has no site.
+    pub header: Header,
+    /// The next instruction: after a breakpoint instruction, the byte behind it.
+    pub ip: u64,
+    /// `si_addr`, or in the low half `si_pid` where a process has sent it.
+    pub fields: u64,
+    /// What the program does about it: 0 (`SIG_DFL`) is to die, 1 (`SIG_IGN`) nothing, and else the handler.
+    pub handler: u64,
+    /// The code around [`ip`](Self::ip): 8 bytes before the last byte before it, 16 bytes from that byte on.
+    pub code: [u64; 3],
+    /// Which of the three words could be read, a bit for each. Without bit 1 the second has one byte, or 0.
+    pub has_code: u64,
 }
 
 /// The attach cookie of a probe point, which tells the programs what to do there.
@@ -632,6 +653,7 @@ const _: () = {
     assert!(offset_of!(ThreadRecord, comm) == 48);
     assert!(size_of::<OwnedRecord>() == 96);
     assert!(size_of::<RegistersRecord>() == 168);
+    assert!(size_of::<TrapRecord>() == 88);
     assert!(size_of::<Target>() == 24);
     assert!(size_of::<KernelLayout>() == 64);
     assert!(size_of::<Touch>() == 24);

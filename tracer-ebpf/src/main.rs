@@ -16,6 +16,7 @@ mod registers;
 mod stop;
 mod thread;
 mod touch;
+mod trap;
 mod watch;
 
 #[cfg(target_arch = "bpf")]

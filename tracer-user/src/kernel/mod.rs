@@ -324,6 +324,7 @@ impl Kernel {
             ("fork", "sched_process_fork"),
             ("exit", "sched_process_exit"),
             ("exec", "sched_process_exec"),
+            ("trap", "signal_deliver"),
         ] {
             let program: &mut RawTracePoint = self.program(name)?;
             program.load().map_err(|error| refused(&error))?;
@@ -597,6 +598,12 @@ impl Kernel {
         let program: &mut PerfEvent = self.program(program).map_err(io::Error::other)?;
         let program = program.fd().map_err(io::Error::other)?.as_fd();
         bpf::attach_perf_event(program, event.as_fd())
+    }
+
+    /// Whether any watchpoint is set, or kept for later.
+    #[must_use]
+    pub fn has_watchpoints(&self) -> bool {
+        !(self.watchpoints.is_empty() && self.spare.is_empty() && self.samples.is_empty())
     }
 
     /// How often watchpoints were hit so far; `None` when the kernel does not say. Each hit should have left a record,

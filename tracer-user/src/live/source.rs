@@ -286,6 +286,8 @@ impl Source {
             Record::Access(record) => self.access(record, sink),
             Record::Registers(record) => self.new_shared.push((record.header.site, *record)),
             Record::Owned(record) => return self.owned(record, sink),
+            // No event: it counts where the program's end is explained.
+            Record::Trap(_) => {}
         }
         self.epoch_begins(header, sink);
     }

@@ -89,6 +89,7 @@ pub fn assemble(findings: &Findings, names: &mut dyn Names, context: Context) ->
         not_seen,
         summary: context.summary,
         memory: context.memory,
+        trap: context.trap,
     }
 }
 

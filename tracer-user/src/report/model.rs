@@ -49,6 +49,9 @@ pub struct Report {
     /// What was seen of memory; absent where nothing was to be.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<MemorySeen>,
+    /// Why `SIGTRAP` killed the program; absent where it did not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trap: Option<TrapDeath>,
 }
 
 impl Report {
@@ -643,6 +646,62 @@ impl MemorySeen {
     pub fn accesses(&self) -> u64 {
         let left_out: u64 = self.left_out.iter().map(|left_out| left_out.count).sum();
         self.emulated + self.single_stepped + left_out
+    }
+}
+
+/// Why `SIGTRAP` killed a program.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TrapDeath {
+    /// What it came from.
+    pub cause: TrapCause,
+    /// The address of the breakpoint instruction, or for a debug exception of the next instruction; `None` when it is
+    /// not known.
+    #[serde(with = "hex_address")]
+    pub address: Option<u64>,
+    /// That place for people; `None` outside of all files.
+    pub location: Option<String>,
+    /// The cause in words.
+    pub message: String,
+    /// What to do about it, where there is something.
+    pub help: Option<String>,
+}
+
+/// What a `SIGTRAP` came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TrapCause {
+    /// A breakpoint of avtrace in code that the program has copied elsewhere.
+    CopiedCode,
+    /// A breakpoint of avtrace at its place, where the program has mapped other memory since.
+    RemappedCode,
+    /// A breakpoint instruction that the program has made, or an altered copy of code with a breakpoint of avtrace.
+    Breakpoint,
+    /// A debug exception that the processor raised without naming its cause.
+    DebugException,
+    /// The program itself, or another process that has sent the signal.
+    Program,
+    /// Not known.
+    Unknown,
+}
+
+impl TrapCause {
+    /// Whether avtrace has caused it: the program alone would not have received the signal.
+    #[must_use]
+    pub const fn is_ours(self) -> bool {
+        matches!(self, Self::CopiedCode | Self::RemappedCode | Self::DebugException)
+    }
+
+    /// The cause in a few words.
+    #[must_use]
+    pub const fn in_short(self) -> &'static str {
+        match self {
+            Self::CopiedCode => "a breakpoint of avtrace in code that it had copied",
+            Self::RemappedCode => "a breakpoint of avtrace in code that it had mapped anew",
+            Self::Breakpoint => "a breakpoint instruction outside of its files",
+            Self::DebugException => "a debug exception without a cause",
+            Self::Program => "its own doing",
+            Self::Unknown => "the cause is not known",
+        }
     }
 }
 

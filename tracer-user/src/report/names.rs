@@ -6,7 +6,7 @@ use std::time::Duration;
 use checker::event::{EventNumber, LocationId, RegionId, ThreadId};
 
 use super::model::{
-    MemorySeen, Nesting, NotSeen, Object, Relation, SourceFrame, Subject, Summary, Value,
+    MemorySeen, Nesting, NotSeen, Object, Relation, SourceFrame, Subject, Summary, TrapDeath, Value,
 };
 
 /// Puts names on ids. Asked for what the findings mention only, and possibly more than once for one id.
@@ -81,6 +81,8 @@ pub struct Context {
     pub summary: Summary,
     /// What was seen of memory.
     pub memory: Option<MemorySeen>,
+    /// Why `SIGTRAP` killed the program, where it did.
+    pub trap: Option<TrapDeath>,
 }
 
 impl Context {
@@ -96,6 +98,7 @@ impl Context {
             not_seen: NotSeen::default(),
             summary: Summary::default(),
             memory: None,
+            trap: None,
         }
     }
 }

@@ -34,6 +34,12 @@ pub fn warnings(report: &Report) -> Vec<Warning> {
 #[must_use]
 pub fn capture_warnings(report: &Report) -> Vec<Warning> {
     let mut out = Vec::new();
+    out.extend(
+        report
+            .trap
+            .as_ref()
+            .map(|trap| Warning { message: trap.message.clone(), help: trap.help.clone() }),
+    );
     losses(report, &mut out);
     probes(report, &mut out);
     names(report, &mut out);

@@ -159,7 +159,7 @@ impl Following {
         let header = record.header();
         let Some(index) = self.image_of(header.process) else { return };
         self.current = index;
-        let has_site = !matches!(record, Record::Thread(..) | Record::Access(_));
+        let has_site = !matches!(record, Record::Thread(..) | Record::Access(_) | Record::Trap(_));
         if has_site && header.plan != self.images[index].who.plan {
             // Of a program that was replaced, and the record of that was lost.
             self.foreign += 1;

@@ -24,6 +24,7 @@ use super::{
     progress::Progress,
     record::{RecordError, Recorder},
     seen,
+    traps::{Known, Traps},
     watches::{self, Watches},
 };
 use crate::{
@@ -108,6 +109,7 @@ pub struct Image {
     started: Instant,
     control: Option<Control>,
     memory_records: MemoryRecords,
+    traps: Traps,
 }
 
 /// A program that is not traced any more; names are still to be looked up.
@@ -238,6 +240,7 @@ impl Image {
             started: Instant::now(),
             control: None,
             memory_records: MemoryRecords::default(),
+            traps: Traps::default(),
             who,
         }
     }
@@ -422,6 +425,9 @@ impl Image {
     /// Takes a record of this process.
     pub fn record(&mut self, record: &Record) {
         self.memory_records.count(record);
+        if let Record::Trap(trap) = record {
+            self.traps.add(trap);
+        }
         let Self { source, items, .. } = self;
         source.record(record, &mut |item| items.push(item));
     }
@@ -503,6 +509,7 @@ impl Image {
         }
         let memory = seen::memory(&self.plan.touch_groups, &watched);
         self.summary.busiest = self.busiest_function();
+        let trap = self.explain_traps(kernel, end);
         let Self { who, source, plan, options, skipped, mut summary, mut notes, values, .. } = self;
         if plan.sees_memory {
             let (allocations, frees) = source.memory_calls();
@@ -541,6 +548,7 @@ impl Image {
             not_seen: not_seen(&source, &lost, skipped, notes),
             summary: summary.with_elapsed(self.started.elapsed()),
             memory,
+            trap,
             nesting: match options.checker.map(|options| options.regions) {
                 Some(checker::Regions::All) => report::Nesting::All,
                 Some(checker::Regions::Outermost) | None => report::Nesting::Outermost,
@@ -549,6 +557,18 @@ impl Image {
         };
         let names = LiveNames::new(source, values);
         Finished { findings, names, context, recorder: self.recorder, process }
+    }
+
+    /// Why `SIGTRAP` killed the process, if it did. What it handled of them is noted.
+    fn explain_traps(&mut self, kernel: &Kernel, end: End) -> Option<report::TrapDeath> {
+        let code = Known {
+            symbolizer: &self.source.symbolizer,
+            probes: &self.probes,
+            // Child processes inherit none.
+            has_watchpoints: self.who.parent.is_none() && kernel.has_watchpoints(),
+        };
+        self.notes.extend(self.traps.handled(&code));
+        (end == End::Ended(Ending::Killed(libc::SIGTRAP))).then(|| self.traps.death(&code))
     }
 
     /// The busiest region, if it is a function: one by markers the user means.

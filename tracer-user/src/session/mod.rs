@@ -20,6 +20,7 @@ mod seen;
 mod serial;
 mod signals;
 pub mod spec;
+mod traps;
 pub mod watches;
 
 use std::{

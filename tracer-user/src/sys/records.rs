@@ -4,7 +4,7 @@ use std::mem::size_of;
 
 use tracer_ebpf::{
     AccessRecord, Header, Kind, OwnedRecord, PairRecord, RegionRecord, RegistersRecord, SITE_BITS,
-    SyncRecord, ThreadRecord,
+    SyncRecord, ThreadRecord, TrapRecord,
 };
 
 /// One record, decoded by its kind.
@@ -18,6 +18,7 @@ pub enum Record {
     Access(AccessRecord),
     Owned(OwnedRecord),
     Registers(RegistersRecord),
+    Trap(TrapRecord),
 }
 
 impl Record {
@@ -60,6 +61,7 @@ impl Record {
             Kind::Access => Self::Access(read(bytes)?),
             Kind::Owned => Self::Owned(read(bytes)?),
             Kind::Shared => Self::Registers(read(bytes)?),
+            Kind::Trap => Self::Trap(read(bytes)?),
             _ => return None,
         })
     }
@@ -73,6 +75,7 @@ impl Record {
             Self::Access(record) => &mut record.header,
             Self::Owned(record) => &mut record.header,
             Self::Registers(record) => &mut record.header,
+            Self::Trap(record) => &mut record.header,
         }
     }
 
@@ -87,6 +90,7 @@ impl Record {
             Self::Access(record) => &record.header,
             Self::Owned(record) => &record.header,
             Self::Registers(record) => &record.header,
+            Self::Trap(record) => &record.header,
         }
     }
 }
@@ -111,6 +115,8 @@ unsafe impl Plain for AccessRecord {}
 unsafe impl Plain for OwnedRecord {}
 // SAFETY: as above.
 unsafe impl Plain for RegistersRecord {}
+// SAFETY: as above.
+unsafe impl Plain for TrapRecord {}
 
 fn read<T: Plain>(bytes: &[u8]) -> Option<T> {
     let bytes = bytes.get(..size_of::<T>())?;

@@ -439,6 +439,9 @@ fn summary(report: &Report, kinds: &[Vec<&Violation>]) -> String {
     }
     if let Some(ending) = explain::ending(&report.subject) {
         text.push_str(&format!("; {ending}"));
+        if let Some(trap) = &report.trap {
+            text.push_str(&format!(": {}", trap.cause.in_short()));
+        }
     }
     text
 }

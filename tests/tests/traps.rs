@@ -1,0 +1,63 @@
+//! Programs that receive `SIGTRAP`: whether avtrace has caused it, and what the report says of it.
+
+use tests::tracer::native;
+use tests::{Avtrace, Ended, Report, c, require_bpf};
+
+/// Runs `copies.c` with this argument. `-O2` keeps the copied function free of addresses.
+fn copies(what: &str) -> (Ended, Report) {
+    Avtrace::on(&c("copies", &["-g", "-O2"])).arguments([what]).report()
+}
+
+/// A key of what a report says of the death.
+fn trap<'report>(report: &'report Report, key: &str) -> &'report str {
+    let trap = report.trap.as_ref().expect("the cause of death");
+    trap[key].as_str().unwrap_or_default()
+}
+
+#[test]
+fn a_copy_of_code_with_a_breakpoint_in_it_explains_a_death() {
+    require_bpf!();
+    let program = c("copies", &["-g", "-O2"]);
+    assert_eq!(native(&program.path, ["copied"], None).code, Some(0), "it does not die alone");
+    let (ended, report) = copies("copied");
+    assert_eq!((ended.code, report.subject.signal), (Some(133), Some(5)), "{}", ended.stderr);
+    assert_eq!(trap(&report, "cause"), "copied_code");
+    let message = trap(&report, "message");
+    assert!(message.contains("deposit+") && message.contains("copies.c:"), "{message}");
+    assert!(trap(&report, "help").contains("--own-code leave"));
+    let text = Avtrace::on(&program).arguments(["copied"]).run().stderr;
+    assert!(text.contains("warning: avtrace caused the death of the program by SIGTRAP"), "{text}");
+    let summary = text.lines().last().expect("a summary");
+    assert!(
+        summary.ends_with("SIGTRAP: a breakpoint of avtrace in code that it had copied"),
+        "{summary}"
+    );
+}
+
+#[test]
+fn signals_that_avtrace_has_caused_and_the_program_has_handled_are_counted() {
+    require_bpf!();
+    // The markers are instructions of one byte: the handler returns behind them.
+    let (ended, report) = copies("handled");
+    assert_eq!((ended.code, &*ended.stdout), (Some(0), "2 signals\n2\n"), "{}", ended.stderr);
+    assert!(report.trap.is_none());
+    let notes = report.not_seen["notes"].to_string();
+    assert!(notes.contains("handled 2 SIGTRAPs"), "{notes}");
+}
+
+#[test]
+fn a_programs_own_sigtrap_is_its_own() {
+    require_bpf!();
+    for (what, cause, text) in [
+        ("own", "program", "a breakpoint instruction of its own at main+"),
+        ("icebp", "program", "a breakpoint instruction of its own at main+"),
+        ("raised", "program", "which it has raised itself"),
+        ("sent", "program", "has sent"),
+        ("generated", "breakpoint", "either the program has made it itself"),
+    ] {
+        let (ended, report) = copies(what);
+        assert_eq!(ended.code, Some(133), "{what}: {}", ended.stderr);
+        assert_eq!(trap(&report, "cause"), cause, "{what}: {:?}", report.trap);
+        assert!(trap(&report, "message").contains(text), "{what}: {:?}", report.trap);
+    }
+}

@@ -1,0 +1,86 @@
+//! `SIGTRAP` as it is delivered: where the thread was, why the kernel sent the signal, and the code there. Whose fault
+//! it is is decided in user space.
+
+use aya_ebpf::{
+    helpers::{
+        bpf_probe_read_kernel, bpf_probe_read_user,
+        generated::{bpf_get_current_task_btf, bpf_task_pt_regs},
+    },
+    macros::raw_tracepoint,
+    programs::RawTracePointContext,
+};
+use tracer_ebpf::{Class, Kind, TrapRecord};
+
+use crate::{
+    debug_log,
+    emit::{call_header, submit, traced_thread},
+};
+
+/// `SIGTRAP`.
+const SIGTRAP: i32 = 5;
+
+/// Offset of `si_code` in `struct kernel_siginfo`, which begins as `siginfo_t` does
+/// (`include/uapi/asm-generic/siginfo.h`).
+const SI_CODE: usize = 8;
+
+/// Offset of `si_addr` and, of signals that a process has sent, `si_pid`.
+const SI_FIELDS: usize = 16;
+
+/// Offset of `ip` in the x86-64 `struct pt_regs` (`arch/x86/include/uapi/asm/ptrace-abi.h`).
+const REGS_IP: usize = 128;
+
+/// `signal_deliver(sig, info, ka)`: runs in the thread that has dequeued the signal, before a handler is set up or the
+/// process is killed (`kernel/signal.c`, `get_signal`).
+///
+/// Kernel: 5.15 (`bpf_task_pt_regs`).
+#[raw_tracepoint]
+pub fn trap(ctx: RawTracePointContext) -> i32 {
+    let signal: i32 = ctx.arg(0);
+    if signal != SIGTRAP {
+        return 0;
+    }
+    let Some(tid) = traced_thread() else { return 0 };
+    let info: u64 = ctx.arg(1);
+    let action: u64 = ctx.arg(2);
+    let code = kernel::<u32>(info, SI_CODE) as u16;
+    // SAFETY: the helpers have no conditions; the second gets what the first returns.
+    let regs = unsafe { bpf_task_pt_regs(bpf_get_current_task_btf()) } as u64;
+    let ip = kernel::<u64>(regs, REGS_IP);
+    debug_log!(&ctx, "trap: tid {} code {} ip {:x}", tid, u32::from(code), ip);
+    let trap = ip.wrapping_sub(1);
+    // By eights, since the page before or after may not be there.
+    let before = user::<u64>(trap.wrapping_sub(8));
+    let first = user::<u64>(trap);
+    let second = user::<u64>(trap.wrapping_add(8));
+    let bit = |word: Option<u64>, number: u64| u64::from(word.is_some()) << number;
+    submit(
+        Class::Thread,
+        TrapRecord {
+            header: call_header(Kind::Trap as u16, code, tid, 0),
+            ip,
+            fields: kernel(info, SI_FIELDS),
+            // `sa_handler` is the first field (`include/linux/signal_types.h`).
+            handler: kernel(action, 0),
+            code: [
+                before.unwrap_or(0),
+                first.unwrap_or_else(|| user::<u8>(trap).map_or(0, u64::from)),
+                second.unwrap_or(0),
+            ],
+            has_code: bit(before, 0) | bit(first, 1) | bit(second, 2),
+        },
+    );
+    0
+}
+
+#[inline(always)]
+fn kernel<T: Copy + Default>(base: u64, offset: usize) -> T {
+    // SAFETY: the helper checks the address; what is not mapped is an error, and the default then.
+    unsafe { bpf_probe_read_kernel((base as *const u8).wrapping_add(offset).cast::<T>()) }
+        .unwrap_or_default()
+}
+
+#[inline(always)]
+fn user<T: Copy>(address: u64) -> Option<T> {
+    // SAFETY: the helper checks the address.
+    unsafe { bpf_probe_read_user(address as *const T) }.ok()
+}
