@@ -61,3 +61,47 @@ fn a_programs_own_sigtrap_is_its_own() {
         assert!(trap(&report, "message").contains(text), "{what}: {:?}", report.trap);
     }
 }
+
+#[test]
+fn code_that_is_moved_is_left_alone() {
+    require_bpf!();
+    // The moved page is the only one with markers.
+    let program = c("remaps", &["-g", "-O2"]);
+    let (ended, report) = Avtrace::on(&program).report();
+    assert_eq!((ended.code, &*ended.stdout), (Some(0), "2\n"), "{}", ended.stderr);
+    let skipped = report.not_seen["skipped_probes"].to_string();
+    assert!(skipped.contains("everything in remaps"), "{skipped}");
+    assert!(skipped.contains("MapStaticCodeToLargePages"), "{skipped}");
+    // Who wants probes there gets them, and what comes of that is explained.
+    for options in [["--own-code", "probe"], ["--atomic", "deposit"]] {
+        let (ended, report) = Avtrace::on(&program).options(options).report();
+        assert_eq!((ended.code, &*ended.stdout), (Some(133), ""), "{}", ended.stderr);
+        assert_eq!(trap(&report, "cause"), "remapped_code");
+        assert!(trap(&report, "location").starts_with("deposit+"), "{:?}", report.trap);
+        let notes = report.not_seen["notes"].to_string();
+        assert!(notes.contains("breakpoints in it kill the program"), "{notes}");
+    }
+}
+
+#[test]
+fn a_programs_own_code_is_left_alone_when_asked() {
+    require_bpf!();
+    let program = c("copies", &["-g", "-O2"]);
+    let run = |options: &[&str]| {
+        Avtrace::on(&program)
+            .options(["--own-code", "leave"])
+            .options(options)
+            .arguments(["copied"])
+    };
+    for options in [&[][..], &["--not-atomic", "no_such_function"]] {
+        let (ended, report) = run(options).report();
+        assert_eq!((ended.code, &*ended.stdout), (Some(0), "2\n"), "{}", ended.stderr);
+        assert!(report.trap.is_none());
+        let skipped = report.not_seen["skipped_probes"].to_string();
+        assert!(skipped.contains("everything in copies"), "{skipped}");
+        assert!(report.counts.events > 0, "the C library's locks are seen");
+    }
+    let refused = run(&["--atomic", "deposit"]).run();
+    assert_eq!((refused.code, &*refused.stdout), (Some(2), ""), "{}", refused.stderr);
+    assert!(refused.stderr.contains("name functions of the program itself"), "{}", refused.stderr);
+}

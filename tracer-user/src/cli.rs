@@ -139,6 +139,14 @@ pub struct CaptureArgs {
     #[arg(long, value_name = "PATTERN")]
     pub probe: Vec<Pattern>,
 
+    /// Whether the program's own code gets breakpoints, which is where markers, functions and accesses to memory are seen.
+    ///
+    /// A program that copies its code, maps it anew or compares it must not meet any. `auto`: it gets them, unless it is
+    /// known for that and no option names functions of it. `probe`: in any case. `leave`: never; the locks of libraries,
+    /// threads, functions of libraries and what --watch names are seen all the same.
+    #[arg(long, value_enum, default_value_t = OwnCodeArg::Auto)]
+    pub own_code: OwnCodeArg,
+
     /// Run all threads of the program on one processor: what is recorded is then in the order in which it happened,
     /// also where no lock orders it, and the program has no parallelism.
     #[arg(long)]
@@ -284,6 +292,17 @@ pub enum AccessesArg {
     Probe,
     /// By both.
     Auto,
+}
+
+/// Whether the program's own code gets probes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum OwnCodeArg {
+    /// Unless it is known to map its code anew.
+    Auto,
+    /// In any case.
+    Probe,
+    /// Never.
+    Leave,
 }
 
 /// Which levels of nested regions are checked.

@@ -3,7 +3,7 @@
 use super::{
     Failure,
     output::check_file,
-    run::{accesses, watches_and_rules},
+    run::{accesses, own_code, watches_and_rules},
 };
 use crate::{
     cli::RecordArgs,
@@ -14,12 +14,15 @@ use crate::{
 pub(super) fn run(arguments: RecordArgs) -> Result<u8, Failure> {
     let (watch, rules, locks) = watches_and_rules(&arguments.capture)?;
     check_file("trace", &arguments.output)?;
+    let accesses = accesses(&arguments.capture);
+    let own_code = own_code(&arguments.capture, (&rules, &locks, &accesses))?;
     let options = RunOptions {
         command: arguments.program,
         watch,
         rules,
         locks,
-        accesses: accesses(&arguments.capture),
+        accesses,
+        own_code,
         serialize: arguments.capture.serialize,
         checker: None,
         record: Some(arguments.output.clone()),

@@ -5,10 +5,11 @@ use super::{
     output::{check_destination, check_file, destination, render},
 };
 use crate::{
-    cli::{AccessesArg, CaptureArgs, Format, OutputArgs, RegionsArg, RunArgs},
+    cli::{AccessesArg, CaptureArgs, Format, OutputArgs, OwnCodeArg, RegionsArg, RunArgs},
     probes::{
         accesses::{Accesses, Level},
         locks_spec::LockRule,
+        own_code::{OwnCode, names_own},
         select::Rules,
         watch::WatchSpec,
     },
@@ -105,12 +106,15 @@ fn name(report: &Report) -> String {
 /// What a run is asked to do.
 pub(super) fn run_options(arguments: &RunArgs) -> Result<RunOptions, Failure> {
     let (watch, rules, locks) = watches_and_rules(&arguments.capture)?;
+    let accesses = accesses(&arguments.capture);
+    let own_code = own_code(&arguments.capture, (&rules, &locks, &accesses))?;
     Ok(RunOptions {
         command: arguments.program.clone(),
         watch,
         rules,
         locks,
-        accesses: accesses(&arguments.capture),
+        accesses,
+        own_code,
         serialize: arguments.capture.serialize,
         checker: Some(checker::Options {
             regions: regions(arguments.regions),
@@ -138,6 +142,24 @@ pub(super) fn accesses(capture: &CaptureArgs) -> Accesses {
         depth: capture.probe_depth,
         also: capture.probe.clone(),
     }
+}
+
+/// Whether the program's own code gets probes, which rules, locks or accesses may want.
+pub(super) fn own_code(
+    capture: &CaptureArgs,
+    (rules, locks, accesses): (&Rules, &[LockRule], &Accesses),
+) -> Result<OwnCode, Failure> {
+    if capture.own_code == OwnCodeArg::Leave && names_own(rules, locks, accesses) {
+        return Err(Failure::usage(
+            "--own-code leave: --atomic, --lock and --probe name functions of the program itself, which need probes \
+             in its code: name those of libraries (`LIB.so!NAME`), or leave the option out",
+        ));
+    }
+    Ok(match capture.own_code {
+        OwnCodeArg::Auto => OwnCode::Auto,
+        OwnCodeArg::Probe => OwnCode::Probe,
+        OwnCodeArg::Leave => OwnCode::Leave,
+    })
 }
 
 /// What is to be watched, and which functions are regions or those of locks: from files first, then from the command line.

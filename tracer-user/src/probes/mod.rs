@@ -22,6 +22,7 @@ pub mod leaving;
 mod line_function;
 pub mod locks_spec;
 pub mod markers;
+pub mod own_code;
 pub mod placement;
 pub mod plan;
 pub mod red_zone;

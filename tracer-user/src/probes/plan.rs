@@ -23,6 +23,7 @@ use super::{
     leaving::Leaving,
     locks_spec::{self, LockRule},
     markers::{Marker, Meaning, Operand, SharedVariable, markers},
+    own_code::{self, Decision, OwnCode},
     placement::{self, Cost, Refusal},
     red_zone,
     select::Rule,
@@ -205,6 +206,8 @@ pub struct Wanted<'options> {
     pub accesses: &'options Accesses,
     /// Whether the user names what is to be watched.
     pub watches: bool,
+    /// Whether the program's own code gets probes.
+    pub own_code: OwnCode,
 }
 
 impl Wanted<'_> {
@@ -239,6 +242,10 @@ pub struct Plan {
     pub unmatched: Vec<(usize, SelectError)>,
     /// Whether memory accesses are seen, so that it matters when memory is given out and taken back.
     pub sees_memory: bool,
+    /// What else there is to say.
+    pub notes: Vec<String>,
+    /// Whether the program's own code gets no probes.
+    leaves_program: bool,
     /// Whether there are regions, so that it matters how functions are left.
     pub(super) has_regions: bool,
 }
@@ -305,9 +312,37 @@ impl Plan {
     #[must_use]
     pub fn of(symbolizer: &Symbolizer, pid: u32, wanted: Wanted<'_>) -> Self {
         let mut plan = Self { sees_memory: wanted.sees_memory(), ..Self::default() };
-        let all: Vec<usize> = (0..symbolizer.modules().len()).collect();
+        let is_named = own_code::names_own(wanted.rules, wanted.locks, wanted.accesses);
+        match own_code::decide(symbolizer, pid, wanted.own_code, is_named) {
+            Decision::Probe => {}
+            Decision::Risk(note) => plan.notes.push(note),
+            Decision::Leave(reason) => {
+                let program = symbolizer.executable().map(Module::name).unwrap_or_default();
+                plan.skipped
+                    .push(SkippedProbe { what: format!("everything in {program}"), reason });
+                plan.leaves_program = true;
+            }
+        }
+        let all = plan.modules(symbolizer);
         plan.add(symbolizer, pid, wanted, &all, true);
+        if plan.leaves_program {
+            // What names functions of the program need not match: nobody has looked.
+            let is_own = |number: usize| {
+                wanted.rules.get(number).is_some_and(|rule| rule.pattern.library().is_none())
+            };
+            plan.unmatched.retain(|(number, _)| !is_own(*number));
+        }
         plan
+    }
+
+    /// The indices of all modules that may get probes.
+    fn modules(&self, symbolizer: &Symbolizer) -> Vec<usize> {
+        let program = symbolizer.executable();
+        let is_left = |module: &Module| {
+            self.leaves_program && program.is_some_and(|program| std::ptr::eq(program, module))
+        };
+        let modules = symbolizer.modules().enumerate();
+        modules.filter(|(_, module)| !is_left(module)).map(|(index, _)| index).collect()
     }
 
     fn add(
@@ -361,7 +396,7 @@ impl Plan {
             return;
         }
         // The first to name a variable may come late: then nobody's allocators were probed before.
-        let all: Vec<usize> = (0..symbolizer.modules().len()).collect();
+        let all = self.modules(symbolizer);
         let program = symbolizer.executable();
         for &index in if saw_memory { which } else { &all } {
             let Some(module) = symbolizer.modules().nth(index).filter(|one| !one.is_gone()) else {

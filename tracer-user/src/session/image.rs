@@ -163,6 +163,7 @@ impl Image {
         let mut image = Self::new(options, kernel, who, symbolizer);
         image.notes.extend(unresolved);
         image.plan = plan;
+        image.notes.append(&mut image.plan.notes);
         if !image.plan.has_locks() {
             image.notes.push(
                 "no function that takes locks was found: a statically linked program that was stripped hides them, \

@@ -50,6 +50,7 @@ use crate::{
     probes::{
         accesses::Accesses,
         locks_spec::LockRule,
+        own_code::OwnCode,
         plan::{Plan, SelectError, Wanted},
         select::Rules,
         watch::WatchSpec,
@@ -76,6 +77,8 @@ pub struct RunOptions {
     pub locks: Vec<LockRule>,
     /// What is to be seen of memory accesses.
     pub accesses: Accesses,
+    /// Whether the program's own code gets probes.
+    pub own_code: OwnCode,
     /// Run all threads on one processor.
     pub serialize: bool,
     /// Options of the checker; `None` to check nothing.
@@ -102,6 +105,7 @@ impl RunOptions {
             locks: &self.locks,
             accesses: &self.accesses,
             watches: !self.watch.is_empty(),
+            own_code: self.own_code,
         }
     }
 }
