@@ -40,7 +40,12 @@ use crate::{
     },
     report::{self, Report, Subject, Summary},
     symbolize::{Module, ProcessAddr, Symbolizer},
-    sys::{perf, proc, records::Record, tracee::Ending},
+    sys::{
+        perf::{self, Trial},
+        proc,
+        records::Record,
+        tracee::Ending,
+    },
 };
 
 /// Observed values that are kept for the report at most.
@@ -176,19 +181,26 @@ impl Image {
         image.attach(kernel, 0, pid)?;
         image.attach_linker(kernel);
         let is_shared = |site: &Site| matches!(&site.kind, SiteKind::Marker(Meaning::Shared(_)));
-        watches.attach(kernel, pid, image.plan.sites.iter().any(is_shared))?;
+        let trial = perf::trial();
+        let more = image.plan.sites.iter().any(is_shared);
+        let samples = options.accesses.level.samples();
+        if let Some(problem) = trial.problem()
+            && (samples || more || !watches.ranges.is_empty())
+        {
+            image.notes.push(distrust(problem, trial == Trial::Kills));
+            watches.ranges.iter_mut().for_each(|range| range.from_start = false);
+        }
+        if trial == Trial::Kills {
+            watches.ranges.clear();
+        }
+        watches.attach(kernel, pid, more && trial != Trial::Kills)?;
         image.notes.append(&mut watches.notes);
         image.summary.watchpoints = Some(watches.ranges.len() as u64);
-        if !watches.ranges.is_empty() && !perf::breakpoints_work() {
-            watches.ranges.iter_mut().for_each(|range| range.from_start = false);
-            image.notes.push(
-                "hardware watchpoints do not fire on this machine: no access was seen".to_owned(),
-            );
-        }
         let threads =
             proc::threads(pid).map_err(RunError::system("cannot list the program's threads"))?;
         // Those of other processes are left as they are.
-        let process = (pid, image.who.parent.is_none().then_some(&*threads));
+        let is_trusted = image.who.parent.is_none() && trial == Trial::Works;
+        let process = (pid, is_trusted.then_some(&*threads));
         image.control = Control::new(&options.accesses, kernel, process, image.who.plan);
         image.source.set_sites(std::mem::take(&mut image.plan.sites));
         for (address, bytes, writes) in std::mem::take(&mut image.plan.globals) {
@@ -614,6 +626,18 @@ pub(super) fn reading(symbolizer: &Symbolizer) -> String {
         "reading the code of `{}` and of {}",
         report::printable(&program),
         report::count(libraries, "library")
+    )
+}
+
+/// What is said where a trial of watchpoints did not go well: what the user names is still watched, unless that kills.
+fn distrust(problem: &str, kills: bool) -> String {
+    let then = if kills {
+        "nothing was watched"
+    } else {
+        "nothing was watched that was not named, and accesses to what was may be missing"
+    };
+    format!(
+        "hardware watchpoints cannot be relied on here, as a trial has shown ({problem}): {then}"
     )
 }
 

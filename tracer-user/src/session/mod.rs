@@ -59,6 +59,7 @@ use crate::{
     symbolize::{ProcessAddr, Symbolizer},
     sys::{
         guardian::Guardian,
+        perf,
         tracee::{self, Ending, Held, Launch, Start},
         user,
     },
@@ -357,6 +358,8 @@ fn prepare(options: &Arc<RunOptions>, held: &Held) -> Result<(Guardian, Kernel, 
         // Recordings have each event at its place. A child has the addresses of its parent, and other memory.
         keeps_owned: options.record.is_none() && !options.follow_forks,
     })?;
+    // Both fork while there is one thread.
+    let _ = perf::trial();
     let guardian =
         kernel.start_guardian().map_err(RunError::system("cannot start the guardian"))?;
     if !kernel.has_uprobe_multi() {

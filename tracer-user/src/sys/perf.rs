@@ -4,7 +4,11 @@ use std::{
     fs::File,
     io::{self, Read as _},
     os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd},
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
     time::Duration,
 };
 
@@ -12,6 +16,8 @@ use aya_obj::generated::{
     HW_BREAKPOINT_RW, PERF_FLAG_FD_CLOEXEC, perf_event_attr, perf_type_id::PERF_TYPE_BREAKPOINT,
 };
 use nix::time::ClockId;
+
+use super::status::{self, Ending, Status};
 
 /// Opens a hardware breakpoint on reads and writes of `length` bytes (1, 2, 4 or 8) from `address` on, which must
 /// be a multiple of `length`, in a thread and in every thread that it will create.
@@ -121,17 +127,97 @@ fn open(thread: u32, attributes: &perf_event_attr) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
-/// Whether hardware breakpoints fire on this machine: some virtual machines take them and stay silent. Tried on
-/// this very thread.
+/// What became of a trial of hardware breakpoints on this machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trial {
+    /// Each hit was seen.
+    Works,
+    /// The kernel refuses them.
+    Refused,
+    /// None was seen: some virtual machines take breakpoints and stay silent.
+    Silent,
+    /// Not all were seen.
+    Loses,
+    /// The trial died of `SIGTRAP`: the processor did not say which breakpoint it was
+    /// (`arch/x86/kernel/traps.c`, `exc_debug_user`).
+    Kills,
+}
+
+impl Trial {
+    /// What is wrong, for people.
+    #[must_use]
+    pub const fn problem(self) -> Option<&'static str> {
+        match self {
+            Self::Works => None,
+            Self::Refused => Some("the kernel refuses them"),
+            Self::Silent => Some("they do not fire"),
+            Self::Loses => Some("some of their hits get lost"),
+            Self::Kills => Some("a program that hits them can die of SIGTRAP"),
+        }
+    }
+}
+
+/// Tries hardware breakpoints, once: the first call must come while this process is single-threaded, later ones return
+/// what it found. A fault that shows once in many thousands of hits is not found.
 #[must_use]
-pub fn breakpoints_work() -> bool {
+pub fn trial() -> Trial {
+    static TRIAL: OnceLock<Trial> = OnceLock::new();
+    *TRIAL.get_or_init(|| {
+        // SAFETY: this process is single-threaded, so that the child may do what it likes.
+        match unsafe { libc::fork() } {
+            -1 => Trial::Refused,
+            0 => {
+                let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+                // SAFETY: the pointer is that of a local variable. Should it fail, there may be a core file.
+                unsafe { libc::setrlimit(libc::RLIMIT_CORE, &raw const none) };
+                let status = try_in_threads();
+                // SAFETY: a system call without memory, which ends the child without running what the parent has
+                // registered for its exit.
+                unsafe { libc::_exit(status) }
+            }
+            child => judge_trial(status::wait(child)),
+        }
+    })
+}
+
+/// Statuses with which the trial's process ends.
+const WORKS: i32 = 0;
+const REFUSED: i32 = 1;
+const SILENT: i32 = 2;
+const LOSES: i32 = 3;
+
+fn judge_trial(end: io::Result<Status>) -> Trial {
+    match end {
+        Ok(Status::Ended(Ending::Exited(WORKS))) => Trial::Works,
+        Ok(Status::Ended(Ending::Exited(SILENT))) => Trial::Silent,
+        Ok(Status::Ended(Ending::Exited(LOSES))) => Trial::Loses,
+        Ok(Status::Ended(Ending::Killed(libc::SIGTRAP))) => Trial::Kills,
+        _ => Trial::Refused,
+    }
+}
+
+/// Hits a breakpoint from threads that inherit it, as those of traced programs do; returns the status to exit with.
+fn try_in_threads() -> i32 {
+    const ROUNDS: u64 = 4;
+    const THREADS: u64 = 4;
+    const HITS: u64 = 16;
+    const ALL_HITS: u64 = ROUNDS * THREADS * HITS;
     let watched = AtomicU64::new(0);
     // 0 is the calling thread.
-    let Ok(event) = open_breakpoint(0, watched.as_ptr() as u64, 8) else { return false };
-    for _ in 0..3 {
-        watched.store(1, Ordering::Relaxed);
+    let Ok(event) = open_breakpoint(0, watched.as_ptr() as u64, 8) else { return REFUSED };
+    for _ in 0..ROUNDS {
+        thread::scope(|scope| {
+            for _ in 0..THREADS {
+                scope.spawn(|| (0..HITS).for_each(|_| watched.store(1, Ordering::Relaxed)));
+            }
+        });
     }
-    hits(event.as_fd()).is_ok_and(|hits| hits > 0)
+    match hits(event.as_fd()) {
+        Ok(ALL_HITS) => WORKS,
+        Ok(0) => SILENT,
+        Ok(_) => LOSES,
+        Err(_) => REFUSED,
+    }
 }
 
 /// What a hit costs the thread that has it, without a program that looks at it: tried on this very thread.
@@ -152,6 +238,22 @@ pub fn hit_cost() -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Whether breakpoints fire; without a process of its own, since tests have threads.
+    fn breakpoints_work() -> bool {
+        matches!(try_in_threads(), WORKS)
+    }
+
+    #[test]
+    fn a_trial_is_judged_by_its_end() {
+        let exited = |status| judge_trial(Ok(Status::Ended(Ending::Exited(status))));
+        assert_eq!(exited(WORKS), Trial::Works);
+        assert_eq!([exited(REFUSED), exited(SILENT)], [Trial::Refused, Trial::Silent]);
+        assert_eq!([exited(LOSES), exited(101)], [Trial::Loses, Trial::Refused]);
+        let killed = |signal| judge_trial(Ok(Status::Ended(Ending::Killed(signal))));
+        assert_eq!([killed(5), killed(9)], [Trial::Kills, Trial::Refused]);
+        assert!(Trial::Works.problem().is_none() && Trial::Kills.problem().is_some());
+    }
 
     #[test]
     fn a_reserved_breakpoint_fires_where_it_was_moved() {
