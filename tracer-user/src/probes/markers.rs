@@ -260,6 +260,15 @@ mod tests {
     }
 
     #[test]
+    fn an_end_belongs_to_regions_of_its_name_or_to_any() {
+        let end = Meaning::End("pay".to_owned());
+        assert!(end.is_end() && end.may_end("pay") && !end.may_end("audit"));
+        assert!(Meaning::EndInnermost.is_end() && Meaning::EndInnermost.may_end("audit"));
+        let begin = Meaning::Begin("pay".to_owned());
+        assert!(!begin.is_end() && !begin.may_end("pay"));
+    }
+
+    #[test]
     fn operands_of_compilers_are_understood() {
         let symbol = |name: &str, offset| Operand::Symbol { name: name.to_owned(), offset };
         let parse = |text| parse_argument(text).map(|(_, operand)| operand);
