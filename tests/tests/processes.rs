@@ -398,6 +398,23 @@ fn children_are_left_alone_when_they_are_not_followed() {
 }
 
 #[test]
+fn children_that_are_not_followed_run_without_breakpoints() {
+    require_bpf!();
+    let program = c("untouched", &["-g", "-O2"]);
+    let children = "child: restored\ngrandchild: restored\norphan: restored\n";
+    let alone = native(&program.path, [""; 0], None);
+    assert_eq!(alone.stdout, format!("{children}parent: not probed, as before\n"));
+    let probing = Avtrace::on(&program).seeing_memory().options(["--accesses", "probe"]);
+    for avtrace in [Avtrace::on(&program), probing] {
+        let (ended, report) = avtrace.report();
+        let expected = format!("{children}parent: probed, as before\n");
+        assert_eq!((ended.code, ended.stdout), (Some(0), expected), "{}", ended.stderr);
+        assert_eq!(report.not_seen["unfollowed_processes"].as_array().map(Vec::len), Some(4));
+        assert_eq!(notes(&report), "[]");
+    }
+}
+
+#[test]
 fn programs_of_children_are_traced_when_they_are_followed() {
     require_bpf!();
     let bank = c("bank", &["-g", "-O2"]);

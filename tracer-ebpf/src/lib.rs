@@ -283,6 +283,20 @@ pub struct TrapRecord {
     pub has_code: u64,
 }
 
+/// A child process that is not followed, and has a copy of memory with breakpoints.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CopyRecord {
+    /// Its id, as its own PID namespace numbers it.
+    pub number: u32,
+    /// Its id, as the initial PID namespace numbers it.
+    pub process: u32,
+    /// 1 when its own PID namespace is that of the process that has created it.
+    pub same_namespace: u32,
+    /// Always 0.
+    pub unused: u32,
+}
+
 /// The attach cookie of a probe point, which tells the programs what to do there.
 ///
 /// From the low end: the site (32 bits), the [`Kind`] to record (8), flags (8), and how many bytes the stack pointer
@@ -619,6 +633,12 @@ pub mod symbols {
     pub const STOPPED: &str = "STOPPED";
     /// The number of each process's latest stop that is over.
     pub const CONTINUED: &str = "CONTINUED";
+    /// The ring buffer of [`CopyRecord`](super::CopyRecord)s.
+    pub const NEW_COPIES: &str = "NEW_COPIES";
+    /// Processes whose memory may have breakpoints that are not theirs, by [`CopyRecord::process`](super::CopyRecord).
+    pub const COPIES: &str = "COPIES";
+    /// How many [`CopyRecord`](super::CopyRecord)s found no room.
+    pub const LOST_COPIES: &str = "LOST_COPIES";
     /// Calls that have not returned.
     pub const PENDING: &str = "PENDING";
     /// A [`Touch`](super::Touch) for each site of [`Kind::Touch`](super::Kind::Touch).
@@ -651,6 +671,7 @@ const _: () = {
     assert!(size_of::<ThreadRecord>() == 64);
     assert!(offset_of!(ThreadRecord, child) == 40);
     assert!(offset_of!(ThreadRecord, comm) == 48);
+    assert!(size_of::<CopyRecord>() == 16);
     assert!(size_of::<OwnedRecord>() == 96);
     assert!(size_of::<RegistersRecord>() == 168);
     assert!(size_of::<TrapRecord>() == 88);

@@ -3,6 +3,7 @@
 
 #![cfg_attr(target_arch = "bpf", no_std, no_main, feature(asm_experimental_arch))]
 
+mod copies;
 mod emit;
 mod epoch;
 mod inlined;

@@ -10,7 +10,7 @@ use aya_ebpf::{
 use tracer_ebpf::{Class, FRAMES, KernelLayout, Kind, SyncRecord, ThreadRecord};
 
 use crate::{
-    debug_log,
+    copies, debug_log,
     emit::{
         PROCESSES, Traced, call_header, follows, header, plan_of, process, submit, submit_now,
         traced, traced_at, traced_thread,
@@ -52,25 +52,34 @@ pub fn layout() -> KernelLayout {
 /// Kernel: 4.17; the offsets of the fields come from the kernel's BTF.
 #[raw_tracepoint]
 pub fn fork(ctx: RawTracePointContext) -> i32 {
-    let Some(tid) = traced_thread() else { return 0 };
-    let child: *const u8 = ctx.arg(1);
+    let task: *const u8 = ctx.arg(1);
     let layout = KERNEL_LAYOUT.load();
-    let child_process: u32 = read(child, layout.task_tgid);
-    // The innermost PID namespace's number, which is what the child itself sees.
-    let (number, level) = innermost_id(child);
+    let Some(tid) = traced_thread() else {
+        if copies::is_copy() {
+            let child = Child::of(task);
+            if child.process != process() {
+                copies::inherits(&child);
+            }
+        }
+        return 0;
+    };
+    let child = Child::of(task);
     let (kind, mut detail) =
-        if child_process == process() { (Kind::Fork, 0) } else { (Kind::ChildProcess, 0) };
-    if kind as u16 == Kind::ChildProcess as u16 && follows() {
-        // SAFETY: the helper has no conditions.
-        let parent = unsafe { bpf_get_current_task() } as *const u8;
-        // A child in another PID namespace has a number that may be anybody's here.
-        let same_namespace = innermost_id(parent).1 == level;
-        let plan = plan_of(process()).unwrap_or(0);
-        let followed = same_namespace && PROCESSES.insert(child_process, plan, 0).is_ok();
-        detail = u16::from(followed);
+        if child.process == process() { (Kind::Fork, 0) } else { (Kind::ChildProcess, 0) };
+    if kind as u16 == Kind::ChildProcess as u16 {
+        if follows() {
+            let plan = plan_of(process()).unwrap_or(0);
+            // A child in another PID namespace has a number that may be anybody's here.
+            let followed = child.same_namespace && PROCESSES.insert(child.process, plan, 0).is_ok();
+            detail = u16::from(followed);
+        }
+        if detail == 0 {
+            copies::inherits(&child);
+        }
     }
+    let (number, child_process) = (child.number, child.process);
     debug_log!(&ctx, "fork: tid {} child {} kind {}", tid, number, kind as u16);
-    let pthread = read(child, layout.task_fsbase);
+    let pthread = read(task, layout.task_fsbase);
     submit_thread(&ctx, (kind, detail, tid), pthread, (number, child_process));
     0
 }
@@ -81,12 +90,17 @@ pub fn fork(ctx: RawTracePointContext) -> i32 {
 /// Kernel: 4.17; the offsets of the fields come from the kernel's BTF.
 #[raw_tracepoint]
 pub fn exit(ctx: RawTracePointContext) -> i32 {
-    let Some(tid) = traced_thread() else { return 0 };
     let task: *const u8 = ctx.arg(0);
     let layout = KERNEL_LAYOUT.load();
     let signal: u64 = read(task, layout.task_signal);
     let threads: u32 = read(signal as *const u8, layout.signal_live);
     let is_last = threads == 0;
+    let Some(tid) = traced_thread() else {
+        if is_last {
+            copies::forget();
+        }
+        return 0;
+    };
     let status: u32 = read(task, layout.task_exit_code);
     debug_log!(&ctx, "exit: tid {} last {}", tid, u32::from(is_last));
     if is_last && follows() {
@@ -103,7 +117,10 @@ pub fn exit(ctx: RawTracePointContext) -> i32 {
 /// Kernel: 5.3 (`bpf_send_signal`).
 #[raw_tracepoint]
 pub fn exec(ctx: RawTracePointContext) -> i32 {
-    let Some(thread) = traced() else { return 0 };
+    let Some(thread) = traced() else {
+        copies::forget();
+        return 0;
+    };
     stop_for(&ctx, Kind::Exec, thread);
     0
 }
@@ -173,6 +190,28 @@ fn thread_record(
     }
 }
 
+/// A task that was just created.
+pub struct Child {
+    pub task: *const u8,
+    /// Its process, as the initial PID namespace numbers it.
+    pub process: u32,
+    /// Its number in its innermost PID namespace, which is what it sees itself.
+    pub number: u32,
+    /// Whether that is the current task's innermost one, too.
+    pub same_namespace: bool,
+}
+
+impl Child {
+    #[inline(always)]
+    fn of(task: *const u8) -> Self {
+        // SAFETY: the helper has no conditions.
+        let parent = unsafe { bpf_get_current_task() } as *const u8;
+        let (number, level) = innermost_id(task);
+        let process = read(task, KERNEL_LAYOUT.load().task_tgid);
+        Self { task, process, number, same_namespace: innermost_id(parent).1 == level }
+    }
+}
+
 /// A task's number in its innermost PID namespace, and how deep that is.
 #[inline(always)]
 fn innermost_id(task: *const u8) -> (u32, u32) {
@@ -184,7 +223,7 @@ fn innermost_id(task: *const u8) -> (u32, u32) {
 }
 
 #[inline(always)]
-fn read<T: Copy + Default>(base: *const u8, offset: u32) -> T {
+pub fn read<T: Copy + Default>(base: *const u8, offset: u32) -> T {
     // SAFETY: the helper checks the address; what is not mapped is an error, and the default then.
     unsafe { bpf_probe_read_kernel(base.wrapping_add(offset as usize).cast::<T>()) }
         .unwrap_or_default()

@@ -194,7 +194,8 @@ pub struct CaptureArgs {
 
     /// Trace child processes as well, each with a report of its own, and wait for their ends.
     ///
-    /// Without it children run untouched and are counted. With it, other processes that run the same code (such as
+    /// Without it children run untouched and are counted: the breakpoints that fork copies into a child are removed from
+    /// its memory within some milliseconds of its start, until when it enters the kernel at each. With it, other processes that run the same code (such as
     /// the C library's) meet the probes too, and are slower meanwhile; and patterns that match nothing are told in the
     /// reports only. A process that replaces its program (execve) is followed in any case, with a report for each
     /// program.

@@ -2,6 +2,7 @@
 //! decided in `probes`, what records mean in `source`.
 
 pub mod btf;
+mod copies;
 mod leaving;
 pub mod object;
 mod probe_program;
@@ -31,7 +32,8 @@ use aya::{
 use aya_log::EbpfLogger;
 use tracer_ebpf::{CLASSES, Class, Cookie, Target, Touch, symbols};
 
-pub use self::{leaving::Leaving, probe_program::ProbeProgram};
+pub use self::{copies::Copies, leaving::Leaving, probe_program::ProbeProgram};
+use self::copies::SharedPlaces;
 use crate::sys::{bpf, perf};
 
 /// Why the kernel side does not work. Each says what to do about it.
@@ -159,6 +161,8 @@ pub struct Kernel {
     is_anchored: bool,
     /// How many groups of touches there are.
     touch_groups: u32,
+    /// Where probes are, for copies of memory that have them as well.
+    places: SharedPlaces,
     /// Watchpoints that were set.
     watchpoints: Vec<OwnedFd>,
     /// Watchpoints that are kept for ranges that become known later; each has one event for each thread that there
@@ -225,6 +229,7 @@ impl Kernel {
             limit: (kernel_release() >= (6, 12) && !options.follow).then_some(options.process),
             is_anchored: false,
             touch_groups: 0,
+            places: SharedPlaces::default(),
             watchpoints: Vec::new(),
             spare: Vec::new(),
             samples: Vec::new(),

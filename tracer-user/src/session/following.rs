@@ -221,6 +221,7 @@ impl Following {
     fn detach_unused(&mut self, plan: u32) {
         if self.images.iter().all(|image| image.who.plan != plan) {
             self.kernel.detach_probes(plan, |_| true);
+            self.kernel.forget_places(plan, &(ProcessAddr(0)..ProcessAddr(u64::MAX)));
         }
     }
 

@@ -304,6 +304,8 @@ impl Image {
         let probes = std::mem::take(&mut self.plan.probes);
         let points: Vec<_> = probes.iter().map(|probe| probe.point.clone()).collect();
         let mut failed = vec![false; points.len()];
+        let addresses: Vec<ProcessAddr> = probes.iter().map(|probe| probe.address).collect();
+        kernel.note_places(self.who.plan, thread, &addresses);
         for refusal in kernel.attach_probes(self.who.plan, points)? {
             failed[refusal.index] = true;
             self.skipped.push(SkippedProbe {
@@ -344,11 +346,14 @@ impl Image {
     fn attach_linker(&mut self, kernel: &mut Kernel) {
         let why = match linker::probe(&self.source.symbolizer, self.who.pid, self.who.plan) {
             Ok(None) => return,
-            Ok(Some(point)) => match kernel.attach_probes(self.who.plan, vec![point]) {
-                Ok(refusals) if refusals.is_empty() => return,
-                Ok(refusals) => refusals[0].error.to_string(),
-                Err(error) => error.to_string(),
-            },
+            Ok(Some((point, address))) => {
+                kernel.note_places(self.who.plan, self.who.pid, &[address]);
+                match kernel.attach_probes(self.who.plan, vec![point]) {
+                    Ok(refusals) if refusals.is_empty() => return,
+                    Ok(refusals) => refusals[0].error.to_string(),
+                    Err(error) => error.to_string(),
+                }
+            }
             Err(why) => why.to_owned(),
         };
         self.notes.push(format!("libraries that are loaded later are not seen: {why}"));
@@ -409,6 +414,7 @@ impl Image {
         for (_, range) in &gone {
             source.unload(range, &mut |item| items.push(item));
             self.probes.retain(|place| !range.contains(place));
+            kernel.forget_places(self.who.plan, range);
         }
         for name in twice {
             self.notes.push(format!(

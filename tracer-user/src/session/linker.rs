@@ -18,7 +18,7 @@ use crate::{
 /// Entries of tables that are read at most.
 const MAX_ENTRIES: u64 = 1 << 10;
 
-/// The probe that tells of libraries, for a plan of this number.
+/// The probe that tells of libraries, for a plan of this number, and its address in the process.
 ///
 /// # Errors
 ///
@@ -27,7 +27,7 @@ pub(super) fn probe(
     symbolizer: &Symbolizer,
     pid: u32,
     plan: u32,
-) -> Result<Option<ProbePoint>, &'static str> {
+) -> Result<Option<(ProbePoint, ProcessAddr)>, &'static str> {
     let (Ok(memory), Some(program)) = (proc::memory(pid), symbolizer.executable()) else {
         return Err("its memory cannot be read");
     };
@@ -46,7 +46,7 @@ pub(super) fn probe(
     }
     let cookie = (u64::from(plan) << LINKER_PLAN_SHIFT) | list;
     let (program, file) = (ProbeProgram::Libraries, file_for_kernel(pid, linker));
-    Ok(Some(ProbePoint { program, file, offset: offset.0, cookie, touch: None }))
+    Ok(Some((ProbePoint { program, file, offset: offset.0, cookie, touch: None }, tell)))
 }
 
 /// Where the program's dynamic section is, by its program headers in memory.

@@ -267,6 +267,7 @@ pub fn run(options: &RunOptions) -> Result<Outcome, RunError> {
     }
     let events = kernel.take_events()?;
     let thread_error = RunError::system("cannot start a thread");
+    let copies = kernel.restore_copies()?;
     let (reader, batches) = match Reader::start(events) {
         Ok(started) => started,
         Err(error) => return Err(thread_error(error)),
@@ -295,6 +296,7 @@ pub fn run(options: &RunOptions) -> Result<Outcome, RunError> {
     if undecodable > 0 {
         notes.push(format!("{undecodable} records could not be decoded"));
     }
+    notes.extend(copies.finish());
     let kernel = joined(following).end(ending, notes);
     // The kernel waits for a grace period at each detach: names are looked up meanwhile.
     kernel.detach();

@@ -3,7 +3,7 @@
 use std::mem::size_of;
 
 use tracer_ebpf::{
-    AccessRecord, Header, Kind, OwnedRecord, PairRecord, RegionRecord, RegistersRecord, SITE_BITS,
+    AccessRecord, CopyRecord, Header, Kind, OwnedRecord, PairRecord, RegionRecord, RegistersRecord, SITE_BITS,
     SyncRecord, ThreadRecord, TrapRecord,
 };
 
@@ -117,6 +117,14 @@ unsafe impl Plain for OwnedRecord {}
 unsafe impl Plain for RegistersRecord {}
 // SAFETY: as above.
 unsafe impl Plain for TrapRecord {}
+// SAFETY: as above.
+unsafe impl Plain for CopyRecord {}
+
+/// Decodes a record of a child process that is not followed; `None` when the bytes are too few.
+#[must_use]
+pub fn decode_copy(bytes: &[u8]) -> Option<CopyRecord> {
+    read(bytes)
+}
 
 fn read<T: Plain>(bytes: &[u8]) -> Option<T> {
     let bytes = bytes.get(..size_of::<T>())?;
