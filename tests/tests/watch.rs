@@ -281,3 +281,26 @@ fn an_access_is_told_once() {
     let late = run(Avtrace::on(&program).seeing_memory(), &["late"]);
     assert!(late <= alone, "{late} of {alone}");
 }
+
+/// The processor traps at the target of a call or jump that reads it from watched memory: the instruction is elsewhere.
+#[test]
+fn a_pointer_through_which_is_called_and_jumped() {
+    require_bpf!();
+    let program = c("callbacks", &["-g", "-O2"]);
+    for (kind, mark) in [("call", "call"), ("tail", "tail"), ("field", "field"), ("stub", "tail")] {
+        let run =
+            || Avtrace::on(&program).options(["--watch", "hooks.act", "--atomic", "act_twice"]);
+        let (ended, report) = run().arguments([kind]).report();
+        assert_eq!(ended.code, Some(66), "{kind}: {report:#?}");
+        let [there, back] = &report.violations[0].edges[..] else {
+            panic!("two edges: {report:#?}")
+        };
+        check_edge(there, &program, "act", ("read", &[mark]), ("write", &["replace"]));
+        check_edge(back, &program, "act", ("write", &["replace"]), ("read", &[mark]));
+        let (ended, fixed) = run().arguments([kind, "fixed"]).report();
+        assert_eq!(ended.code, Some(0), "{kind}: {fixed:#?}");
+        for report in [report, fixed] {
+            assert_eq!(report.not_seen["undecoded_accesses"], 0, "{kind}: {report:#?}");
+        }
+    }
+}

@@ -247,6 +247,8 @@ pub struct AccessRecord {
     pub frames: [u64; FRAMES],
     /// The processor's flags after the accessing instruction: they tell whether a compare-and-exchange wrote.
     pub flags: u64,
+    /// What is on top of the stack: at the start of a function its return address.
+    pub top: u64,
 }
 
 /// A thread's or process's start or end.
@@ -664,10 +666,11 @@ const _: () = {
     assert!(offset_of!(SyncRecord, frames) == 48);
     assert!(size_of::<PairRecord>() == 104);
     assert!(offset_of!(PairRecord, second) == 96);
-    assert!(size_of::<AccessRecord>() == 112);
+    assert!(size_of::<AccessRecord>() == 120);
     assert!(offset_of!(AccessRecord, value) == 40);
     assert!(offset_of!(AccessRecord, frames) == 56);
     assert!(offset_of!(AccessRecord, flags) == 104);
+    assert!(offset_of!(AccessRecord, top) == 112);
     assert!(size_of::<ThreadRecord>() == 64);
     assert!(offset_of!(ThreadRecord, child) == 40);
     assert!(offset_of!(ThreadRecord, comm) == 48);

@@ -10,7 +10,7 @@ use tracer_ebpf::{AccessRecord, Class, Kind};
 
 use crate::{
     debug_log,
-    emit::{call_header, frames, submit, traced_thread},
+    emit::{call_header, frames, return_address, submit, traced_thread},
     owner,
     thread::layout,
 };
@@ -58,6 +58,8 @@ fn report(ctx: &PerfEventContext, detail: u16, value: impl FnOnce() -> u64) -> u
             sp,
             frames: frames(ip, sp, bp),
             flags: regs.eflags,
+            // What a call in a copy has pushed is corrected after this.
+            top: in_its_place(return_address(sp)),
         },
     );
     owner::touched::<true>(address, tid);

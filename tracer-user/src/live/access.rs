@@ -1,11 +1,14 @@
 //! What a watchpoint hit was: the accessing instruction, and whether it read or wrote. x86 traps after the access,
 //! so the instruction is the one before the saved address.
 
+mod transfer;
+
 use iced_x86::{
     Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic,
     OpAccess, Register,
 };
 
+pub use self::transfer::transfer;
 use crate::{
     probes::{
         plan::{Site, SiteKind},
@@ -68,20 +71,39 @@ impl MemoryUse {
     }
 }
 
+/// Why the instruction of a watchpoint hit is not known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
+pub enum Undecoded {
+    /// The code is in no mapped file, or the file cannot be read.
+    #[error("the code is in no file that could be read, as generated code")]
+    NoFile,
+    /// Neither a symbol nor unwind information says where a function with this code starts.
+    #[error("neither symbols nor unwind information say where the function starts")]
+    NoFunction,
+    /// Decoding from the function's start misses the saved address.
+    #[error("the function's bytes are not all instructions")]
+    NoInstructions,
+    /// Control came there by a call or jump through memory.
+    #[error("the call or jump through memory that led there is not known")]
+    Transfer,
+}
+
 /// Finds the instruction that accessed memory just before `next` was to be executed.
 ///
-/// `None` when the code cannot be decoded: the function's start is unknown, or control came from elsewhere.
-#[must_use]
-pub fn before(symbolizer: &Symbolizer, next: ProcessAddr) -> Option<Access> {
-    let module = symbolizer.module_at(next)?;
-    let file = module.file().ok()?;
-    let next = module.link_address(next)?;
+/// # Errors
+///
+/// Why it is not known. For [`Undecoded::Transfer`], [`transfer`] may know it.
+pub fn before(symbolizer: &Symbolizer, next: ProcessAddr) -> Result<Access, Undecoded> {
+    let module = symbolizer.module_at(next).ok_or(Undecoded::NoFile)?;
+    let file = module.file().map_err(|_| Undecoded::NoFile)?;
+    let next = module.link_address(next).ok_or(Undecoded::NoFile)?;
     let (instruction, what) = find(file, next)?;
     let bytes = instruction.memory_size().size() as u64;
     let adds = touches::adds(&instruction);
     let is_masked = touches::is_masked(&instruction);
-    let instruction = module.process_address(LinkAddr(instruction.ip()))?;
-    Some(Access { instruction, what, bytes, adds, is_masked })
+    let instruction = module.process_address(LinkAddr(instruction.ip()));
+    let instruction = instruction.ok_or(Undecoded::NoFile)?;
+    Ok(Access { instruction, what, bytes, adds, is_masked })
 }
 
 /// Whether an instruction is of a lock's own code, so that what it accesses is the lock and not what the lock guards: it
@@ -106,8 +128,10 @@ pub fn is_of_lock(symbolizer: &Symbolizer, sites: &[Site], access: Access) -> bo
     probed || named() == Some(true)
 }
 
-fn find(file: &ElfFile, next: LinkAddr) -> Option<(Instruction, MemoryUse)> {
-    choose(preceding(file, next), decode_at(file, next))
+fn find(file: &ElfFile, next: LinkAddr) -> Result<(Instruction, MemoryUse), Undecoded> {
+    let before = preceding(file, next);
+    let reason = before.err().unwrap_or(Undecoded::Transfer);
+    choose(before.ok(), decode_at(file, next)).ok_or(reason)
 }
 
 /// Decides between the instruction before the saved address and the one at it, which has the access when it is a
@@ -131,23 +155,31 @@ fn choose(
 }
 
 /// The instruction before an address.
-fn preceding(file: &ElfFile, next: LinkAddr) -> Option<Instruction> {
-    let extent = file.function_containing(LinkAddr(next.0.checked_sub(1)?))?;
-    let length = usize::try_from(next.0.checked_sub(extent.start.0)?).ok()?;
-    let code = file.bytes_at(extent.start, length)?;
+fn preceding(file: &ElfFile, next: LinkAddr) -> Result<Instruction, Undecoded> {
+    let before =
+        next.0.checked_sub(1).and_then(|before| file.function_containing(LinkAddr(before)));
+    let Some(extent) = before else {
+        // Between functions is nothing that could be executed.
+        let is_start = file.function_containing(next).is_some_and(|extent| extent.start == next);
+        return Err(if is_start { Undecoded::Transfer } else { Undecoded::NoFunction });
+    };
+    let length = next.0.checked_sub(extent.start.0).and_then(|length| usize::try_from(length).ok());
+    let code = length.and_then(|length| file.bytes_at(extent.start, length));
+    let code = code.ok_or(Undecoded::NoFile)?;
     let mut last = None;
     for instruction in &mut Decoder::with_ip(64, code, extent.start.0, DecoderOptions::NONE) {
         last = Some(instruction);
     }
-    let last = last.filter(|last| !last.is_invalid() && last.next_ip() == next.0)?;
+    let last = last.filter(|last| !last.is_invalid() && last.next_ip() == next.0);
+    let last = last.ok_or(Undecoded::NoInstructions)?;
     // A jump does not fall through to what follows it: control came from elsewhere.
     if matches!(
         last.flow_control(),
         FlowControl::UnconditionalBranch | FlowControl::Return | FlowControl::IndirectBranch
     ) {
-        return None;
+        return Err(Undecoded::Transfer);
     }
-    Some(last)
+    Ok(last)
 }
 
 fn decode_at(file: &ElfFile, address: LinkAddr) -> Option<Instruction> {

@@ -8,7 +8,7 @@ mod owned;
 mod touches;
 mod watched;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use checker::event::{
     Event, EventNumber, LocationId, LockId, Op, RegionId, SyncId, ThreadId, VarId,
@@ -110,9 +110,9 @@ pub struct ChildProcess {
 /// What the source left out, and why.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Omissions {
-    /// Watchpoint hits whose instruction could not be decoded. They count as reads, which can only hide
+    /// Watchpoint hits whose instruction could not be decoded, by the reason. They count as reads, which can only hide
     /// dependencies.
-    pub undecoded_accesses: u64,
+    pub undecoded_accesses: BTreeMap<access::Undecoded, u64>,
     /// Hits by the code of locks, which do not count.
     pub lock_accesses: u64,
     /// Hits of named ranges by instructions of which a mask decides what they access, which do not count: it may be
@@ -183,7 +183,10 @@ pub struct Source {
     region_ids: FxHashMap<String, RegionId>,
     site_regions: FxHashMap<u32, RegionId>,
     /// What the instructions before these addresses do, and whether they are of a lock's own code.
-    accesses: FxHashMap<u64, (Option<access::Access>, bool)>,
+    accesses: FxHashMap<u64, (Result<access::Access, access::Undecoded>, bool)>,
+    /// The same of calls and jumps through memory: by their target, what is on top of the stack there, and the watched
+    /// address.
+    transfers: FxHashMap<(u64, u64, u64), (Result<access::Access, access::Undecoded>, bool)>,
     lost: u32,
     events: EventNumber,
     omissions: Omissions,
@@ -250,6 +253,7 @@ impl Source {
             region_ids: FxHashMap::default(),
             site_regions: FxHashMap::default(),
             accesses: FxHashMap::default(),
+            transfers: FxHashMap::default(),
             lost: 0,
             events: 0,
             omissions: Omissions::default(),

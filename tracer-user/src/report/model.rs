@@ -525,6 +525,9 @@ pub struct NotSeen {
     pub unfollowed_processes: Vec<Process>,
     /// Watchpoint hits whose accessing instruction could not be decoded.
     pub undecoded_accesses: u64,
+    /// Why, and how many of them each; those with most come first.
+    #[serde(default)]
+    pub undecoded_reasons: Vec<UndecodedReason>,
     /// Anything else, one sentence each.
     pub notes: Vec<String>,
 }
@@ -534,6 +537,15 @@ pub struct NotSeen {
 pub struct LostEvents {
     /// The class, such as `lock`, `access`, `region`.
     pub class: String,
+    /// How many.
+    pub count: u64,
+}
+
+/// Watchpoint hits whose accessing instruction could not be decoded for one reason.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UndecodedReason {
+    /// Why.
+    pub reason: String,
     /// How many.
     pub count: u64,
 }

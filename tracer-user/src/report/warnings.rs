@@ -1,7 +1,7 @@
 //! Says in plain words what a run could not see, and why an empty result may not mean much. No layout here.
 
 use super::explain::{checked_anything, count, grouped, list};
-use super::model::{Report, SkippedProbes, Subject};
+use super::model::{Report, SkippedProbes, Subject, UndecodedReason};
 
 /// Entries of a list that a warning names before it only counts.
 const MAX_NAMED: usize = 8;
@@ -123,8 +123,20 @@ fn losses(report: &Report, out: &mut Vec<Warning>) {
         ));
     }
     if unseen.undecoded_accesses > 0 {
+        let why = match &unseen.undecoded_reasons[..] {
+            [] => String::new(),
+            [one] => format!(": {}", one.reason),
+            reasons => {
+                let reason =
+                    |one: &UndecodedReason| format!("{} ({})", one.reason, grouped(one.count));
+                format!(": {}", reasons.iter().map(reason).collect::<Vec<_>>().join("; "))
+            }
+        };
         out.push(Warning::new(
-            format!("{} could not be decoded", count(unseen.undecoded_accesses, "watchpoint hit")),
+            format!(
+                "{} could not be decoded{why}",
+                count(unseen.undecoded_accesses, "watchpoint hit")
+            ),
             "what was accessed there is missing from the result",
         ));
     }

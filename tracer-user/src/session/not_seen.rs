@@ -1,10 +1,12 @@
 //! What could not be seen of a program, for its report: from what the source left out, and the kernel's counters.
 
+use std::collections::BTreeMap;
+
 use crate::{
     kernel::Kernel,
-    live::source::Source,
+    live::{access::Undecoded, source::Source},
     probes::plan::SkippedProbe,
-    report::{LostEvents, Missing, NotSeen, Process, SkippedProbes},
+    report::{LostEvents, Missing, NotSeen, Process, SkippedProbes, UndecodedReason},
 };
 
 /// Self-test of the watchpoints: each hit has left a record, or was counted as lost.
@@ -17,6 +19,15 @@ pub(super) fn unseen_hits(
     let seen = source.hits() + lost.map_or(0, |(_, count)| *count);
     let unseen = kernel.hits()?.checked_sub(seen).filter(|&unseen| unseen > 0)?;
     Some(format!("{unseen} watchpoint hits left no record: what was accessed there is missing"))
+}
+
+/// Why hits could not be decoded, the most frequent reason first.
+fn undecoded_reasons(counts: &BTreeMap<Undecoded, u64>) -> Vec<UndecodedReason> {
+    let reason =
+        |(reason, &count): (&Undecoded, _)| UndecodedReason { reason: reason.to_string(), count };
+    let mut reasons: Vec<UndecodedReason> = counts.iter().map(reason).collect();
+    reasons.sort_by_key(|reason| std::cmp::Reverse(reason.count));
+    reasons
 }
 
 pub(super) fn not_seen(
@@ -97,7 +108,8 @@ pub(super) fn not_seen(
                 Some(Missing { what: module.name(), reason: error.to_string() })
             })
             .collect(),
-        undecoded_accesses: omissions.undecoded_accesses,
+        undecoded_accesses: omissions.undecoded_accesses.values().sum(),
+        undecoded_reasons: undecoded_reasons(&omissions.undecoded_accesses),
         notes,
         ..NotSeen::default()
     }

@@ -6,11 +6,14 @@ use tracer_ebpf::AccessRecord;
 use super::{Item, MAX_VALUES, ObservedValue, Source, WatchedRange};
 use crate::{
     live::{
-        access::{self, AccessKind},
+        access::{self, Access, AccessKind, Undecoded},
         location::Location,
     },
     symbolize::ProcessAddr,
 };
+
+/// Calls and jumps through memory that are remembered at most.
+const MAX_TRANSFERS: usize = 1 << 16;
 
 impl Source {
     /// A watched range was accessed.
@@ -25,37 +28,32 @@ impl Source {
         let thread = self.thread(record.header.tid);
         self.acts_at(thread, record.sp, sink);
         self.at(thread, record.sp, sink);
-        let next = record.frames[0];
-        let (decoded, is_of_lock) = *self.accesses.entry(next).or_insert_with(|| {
-            let access = access::before(&self.symbolizer, ProcessAddr(next));
-            let of_lock = |access| access::is_of_lock(&self.symbolizer, &self.sites, access);
-            (access, access.is_some_and(of_lock))
-        });
+        let (decoded, is_of_lock) = self.decode(record);
         if is_of_lock {
             self.omissions.lock_accesses += 1;
             return;
         }
-        if decoded.is_some_and(|access| access.is_masked) {
+        if decoded.is_ok_and(|access| access.is_masked) {
             self.omissions.masked_accesses += u64::from(!is_sample);
             return;
         }
         let mut frames = record.frames;
         let kind = match decoded {
-            Some(access) => {
+            Ok(access) => {
                 frames[0] = access.instruction.0;
                 access.what.done(record.flags)
             }
-            None => {
-                self.omissions.undecoded_accesses += 1;
+            Err(reason) => {
+                *self.omissions.undecoded_accesses.entry(reason).or_default() += 1;
                 AccessKind::Read
             }
         };
         if is_sample {
             // A probe beside the instruction sees it too, or another watchpoint does that is there by name, or it may be to
             // a part of the range only.
-            let is_whole = |access: access::Access| access.bytes >= length;
+            let is_whole = |access: Access| access.bytes >= length;
             if self.is_named(record.address, length)
-                || !decoded.is_some_and(is_whole)
+                || !decoded.is_ok_and(is_whole)
                 || !self.hit_counts(thread, frames[0], record.address)
             {
                 return;
@@ -63,7 +61,7 @@ impl Source {
             self.sharing.touched(thread, record.address, length, kind.writes());
         }
         // As a read it conflicts with what overwrites it, and with no other addition. What is named is told as it is.
-        let adds = is_sample && decoded.is_some_and(|access| access.adds);
+        let adds = is_sample && decoded.is_ok_and(|access| access.adds);
         let kind = if adds { AccessKind::Read } else { kind };
         let location = self.locations.stack(Location::Access(frames), &mut self.symbolizer);
         self.touch_watched(thread, index, sink);
@@ -101,6 +99,30 @@ impl Source {
                 self.emit_access(thread, Op::Write, location, value, sink);
             }
         }
+    }
+
+    /// The instruction of a hit, and whether it is of a lock's own code.
+    fn decode(&mut self, record: &AccessRecord) -> (Result<Access, Undecoded>, bool) {
+        let (next, top) = (record.frames[0], record.top);
+        let judged = |access: Result<Access, Undecoded>| {
+            let of_lock = |access| access::is_of_lock(&self.symbolizer, &self.sites, access);
+            (access, access.is_ok_and(of_lock))
+        };
+        let known = self.accesses.entry(next);
+        let known =
+            known.or_insert_with(|| judged(access::before(&self.symbolizer, ProcessAddr(next))));
+        if known.0 != Err(Undecoded::Transfer) {
+            return *known;
+        }
+        if self.transfers.len() == MAX_TRANSFERS {
+            self.transfers.clear();
+        }
+        let known = self.transfers.entry((next, top, record.address));
+        *known.or_insert_with(|| {
+            let (top, accessed) = (ProcessAddr(top), ProcessAddr(record.address));
+            let found = access::transfer(&self.symbolizer, top, accessed);
+            judged(found.ok_or(Undecoded::Transfer))
+        })
     }
 
     /// An access to all variables that are touched now.

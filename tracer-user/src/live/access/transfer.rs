@@ -1,0 +1,112 @@
+//! Calls and jumps through watched memory: the processor traps at their target, so that the instruction is found by the
+//! return address that is on the stack there.
+
+use std::collections::BTreeSet;
+
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, OpKind, Register};
+
+use super::{Access, AccessKind, MemoryUse, preceding};
+use crate::symbolize::{ElfFile, LinkAddr, ProcessAddr, Symbolizer};
+
+/// How many functions are looked through that jump to one another.
+const MAX_FUNCTIONS: usize = 8;
+
+/// Finds the call or jump that read its target from the memory at `accessed`. `top` is what was on top of the stack at the
+/// target: the return address of that call, or of the call of the function that ends with that jump.
+///
+/// `None` where no instruction, or more than one, can have been it.
+#[must_use]
+pub fn transfer(
+    symbolizer: &Symbolizer,
+    top: ProcessAddr,
+    accessed: ProcessAddr,
+) -> Option<Access> {
+    let module = symbolizer.module_at(top)?;
+    let file = module.file().ok()?;
+    let accessed = module.link_address(accessed);
+    let instruction = find(file, module.link_address(top)?, accessed)?;
+    Some(Access {
+        instruction: module.process_address(LinkAddr(instruction.ip()))?,
+        what: MemoryUse { kind: AccessKind::Read, compares: false },
+        bytes: instruction.memory_size().size() as u64,
+        adds: false,
+        is_masked: false,
+    })
+}
+
+fn find(file: &ElfFile, returns_to: LinkAddr, accessed: Option<LinkAddr>) -> Option<Instruction> {
+    let call = preceding(file, returns_to).ok()?;
+    match call.flow_control() {
+        FlowControl::IndirectCall => may_read(&call, accessed).then_some(call),
+        FlowControl::Call => jump_of(file, LinkAddr(call.near_branch_target()), accessed),
+        _ => None,
+    }
+}
+
+/// Whether an indirect call or jump may have read its target from an address.
+fn may_read(instruction: &Instruction, accessed: Option<LinkAddr>) -> bool {
+    if instruction.op0_kind() != OpKind::Memory {
+        return false;
+    }
+    if instruction.is_ip_rel_memory_operand() {
+        let read = instruction.ip_rel_memory_address();
+        return accessed.is_some_and(|accessed| accessed.0.wrapping_sub(read) < 8);
+    }
+    // Tables of jumps inside functions are constants.
+    instruction.memory_index() == Register::None
+}
+
+/// The one jump through memory of a function, or of those that it ends with jumps to.
+fn jump_of(file: &ElfFile, function: LinkAddr, accessed: Option<LinkAddr>) -> Option<Instruction> {
+    let mut found: Vec<Instruction> = Vec::new();
+    let (mut known, mut todo) = (BTreeSet::from([function]), vec![function]);
+    while let Some(start) = todo.pop() {
+        for instruction in body(file, start)? {
+            match instruction.flow_control() {
+                FlowControl::IndirectBranch if may_read(&instruction, accessed) => {
+                    found.push(instruction);
+                }
+                FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch => {
+                    let target = LinkAddr(instruction.near_branch_target());
+                    let is_start = file.function_containing(target)?.start == target;
+                    if is_start && known.insert(target) {
+                        todo.push(target);
+                    }
+                }
+                _ => {}
+            }
+        }
+        if known.len() > MAX_FUNCTIONS {
+            return None;
+        }
+    }
+    match found[..] {
+        [jump] => Some(jump),
+        // One that names its address is the one that was watched.
+        _ => {
+            let mut named = found.iter().filter(|jump| jump.is_ip_rel_memory_operand());
+            named.next().copied().filter(|_| named.next().is_none())
+        }
+    }
+}
+
+/// The instructions of a function; of code without bounds of its own, as the linker's stubs, those up to its first jump.
+fn body(file: &ElfFile, start: LinkAddr) -> Option<Vec<Instruction>> {
+    let extent = file.function_containing(start)?;
+    let length = usize::try_from(extent.end.0.checked_sub(start.0)?).ok()?;
+    let is_whole = extent.start == start;
+    let mut instructions = Vec::new();
+    for instruction in
+        &mut Decoder::with_ip(64, file.bytes_at(start, length)?, start.0, DecoderOptions::NONE)
+    {
+        let ends = matches!(
+            instruction.flow_control(),
+            FlowControl::UnconditionalBranch | FlowControl::IndirectBranch
+        );
+        instructions.push(instruction);
+        if ends && !is_whole {
+            break;
+        }
+    }
+    Some(instructions)
+}
