@@ -39,7 +39,6 @@ pub fn assemble(findings: &Findings, names: &mut dyn Names, context: Context) ->
     violations.sort_by_key(|violation| violation.evidence);
     for (index, violation) in violations.iter_mut().enumerate() {
         violation.id = format!("v{}", index + 1);
-        violation.hint = explain::hint(violation);
     }
 
     let cycle = findings
@@ -230,7 +229,7 @@ impl<'a> Resolver<'a> {
         if begin.is_unknown() {
             begin = region_place;
         }
-        Violation {
+        let mut violation = Violation {
             id: String::new(),
             region,
             occurrences: found.occurrences,
@@ -247,7 +246,14 @@ impl<'a> Resolver<'a> {
             splits: found.splits.iter().map(|split| self.split(split)).collect(),
             data_seen: self.data_seen(found),
             hint: String::new(),
-        }
+        };
+        // One call that releases a lock and takes it again. A line is not enough: it may have several calls.
+        let waits: BTreeSet<u64> = (found.splits.iter())
+            .filter(|split| split.released.location == split.reacquired.location)
+            .map(|split| split.released.event)
+            .collect();
+        violation.hint = explain::hint(&violation, &|split| waits.contains(&split.released_event));
+        violation
     }
 
     fn edge(&mut self, edge: &finding::Edge) -> Edge {

@@ -141,12 +141,12 @@ fn distinct(items: impl Iterator<Item = String>) -> Vec<String> {
     out
 }
 
-/// What would make the region atomic.
+/// What would make the region atomic. `is_wait` tells whether a split is by one call, a wait on a condition variable.
 #[must_use]
-pub fn hint(violation: &Violation) -> String {
+pub fn hint(violation: &Violation, is_wait: &dyn Fn(&Split) -> bool) -> String {
     let region = &violation.region;
     if supported_splits(violation).next().is_some() {
-        return split_hint(violation);
+        return split_hint(violation, is_wait);
     }
     let Some(closing) = violation.edges.last() else {
         return format!(
@@ -201,14 +201,13 @@ fn supported_splits(violation: &Violation) -> impl Iterator<Item = &Split> {
     violation.splits.iter().filter(|split| split.holder.is_some())
 }
 
-fn split_hint(violation: &Violation) -> String {
+fn split_hint(violation: &Violation, is_wait: &dyn Fn(&Split) -> bool) -> String {
     let region = &violation.region;
     let splits: Vec<&Split> = supported_splits(violation).collect();
     let released = |split: &&Split| place(split.released.as_ref(), &split.released_label);
     let reacquired = |split: &&Split| place(split.reacquired.as_ref(), &split.reacquired_label);
     let locks = distinct(splits.iter().map(|split| object(&split.lock)));
-    // One call that lets go of a lock and takes it again is a wait on a condition variable.
-    let waits = |split: &&&Split| split.released.is_some() && split.released == split.reacquired;
+    let waits = |split: &&&Split| split.released.is_some() && is_wait(split);
     let waits = distinct(splits.iter().filter(waits).map(released));
     if !waits.is_empty() {
         return format!(

@@ -255,7 +255,9 @@ impl Listing {
         let line = |resolution: &Resolution| {
             let frame = resolution.frames.last()?;
             let file = frame.file.as_deref()?.file_name()?.to_string_lossy().into_owned();
-            Some(format!("{file}:{}", frame.line?))
+            let is_entry = matches!(resolution.function, Some((_, 0)));
+            let declared = frame.declared.filter(|_| is_entry);
+            Some(format!("{file}:{}", declared.or(frame.line)?))
         };
         resolution.as_ref().and_then(line).unwrap_or_else(|| self.code(address))
     }

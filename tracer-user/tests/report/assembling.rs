@@ -130,6 +130,19 @@ fn frames_that_are_all_wrappers_show_the_innermost() {
     assert_eq!(report.violations[0].steps[1].via, Vec::<String>::new());
 }
 
+#[test]
+fn two_calls_on_one_line_are_no_wait() {
+    assert!(stories::wait_in_region().report().violations[0].hint.starts_with("the wait at"));
+    let mut story = stories::lock_split();
+    let split = story.findings.violations[0].splits[0];
+    let released = story.names.places[split.released.location.index()].clone();
+    story.names.places[split.reacquired.location.index()] = released;
+    let report = story.report();
+    let violation = &report.violations[0];
+    assert_eq!(violation.splits[0].released, violation.splits[0].reacquired);
+    assert!(violation.hint.starts_with("hold mutex `account.lock` over"), "{}", violation.hint);
+}
+
 /// The region is a crate's function: of the frames, its caller alone is the user's own.
 #[test]
 fn a_step_is_shown_in_its_region_and_not_in_a_caller() {

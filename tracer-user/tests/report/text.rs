@@ -142,6 +142,30 @@ fn no_lock_is_named_that_the_other_side_never_held() {
     }
 }
 
+/// Each violation is there twice: by its data, and by its locks.
+#[test]
+fn what_is_not_shown_takes_one_line_and_the_summary_is_last() {
+    let mut story = stories::many(40);
+    let mut echoes = story.findings.violations.clone();
+    echoes.iter_mut().for_each(|echo| echo.evidence = checker::finding::Evidence::Sync);
+    story.findings.violations.extend(echoes);
+    let text = text(&story.report());
+    let (notes, last) = (text.matches("\nnote: ").count(), text.lines().last());
+    assert_eq!(notes, 2, "{text}");
+    assert!(
+        text.contains("note: 20 more violations are not shown here, of `handler_20`"),
+        "{text}"
+    );
+    assert!(text.contains("note: 40 more violations are others once more"), "{text}");
+    assert!(last.is_some_and(|line| line.starts_with("avtrace: 80 violations")), "{text}");
+    // With few of them, each is named; not by one that is not shown.
+    let mut story = stories::told_twice();
+    assert!(self::text(&story.report()).contains("note: v2 is v1 once more"));
+    let options = TextOptions { max_violations: 0, ..TextOptions::default() };
+    let text = render(&story.report(), &options);
+    assert!(!text.contains("v2 is v1") && text.contains("1 more violation is another"), "{text}");
+}
+
 #[test]
 fn how_the_program_ended_is_always_told() {
     let last = |exit_code, signal, replaced| {

@@ -75,17 +75,7 @@ pub fn render(report: &Report, options: &TextOptions) -> String {
         page.end();
     }
     more_violations(&mut page, report, &rest.concat());
-    if echoes.len() > MAX_ECHOES {
-        remark(&mut page, STRONG, "note", &number_first(&echo_count(echoes.len())));
-    }
-    for &violation in echoes.iter().filter(|_| echoes.len() <= MAX_ECHOES) {
-        if let Some(story) = told_by(report, violation) {
-            remark(&mut page, STRONG, "note", &echo(violation, story));
-        }
-    }
-    if stories.len() < report.violations.len() {
-        page.end();
-    }
+    echo_notes(&mut page, report, &echoes, full);
     if report.violations.is_empty() {
         if report.has_findings() {
             non_serializable(&mut page, report, &options);
@@ -132,6 +122,25 @@ fn told_by<'report>(report: &'report Report, violation: &Violation) -> Option<&'
     })
 }
 
+/// A note for each violation that is one of those shown once more, if they are few, and one for all others.
+fn echo_notes(page: &mut Page, report: &Report, echoes: &[&Violation], full: &[Vec<&Violation>]) {
+    let is_shown = |story: &&Violation| full.iter().flatten().any(|shown| shown.id == story.id);
+    let noted: Vec<(&Violation, &Violation)> = echoes
+        .iter()
+        .filter_map(|violation| Some((*violation, told_by(report, violation).filter(is_shown)?)))
+        .take(if echoes.len() > MAX_ECHOES { 0 } else { MAX_ECHOES })
+        .collect();
+    for (violation, story) in &noted {
+        remark(page, STRONG, "note", &echo(violation, story));
+    }
+    if let Some(more) = echoes.len().checked_sub(noted.len()).filter(|&more| more > 0) {
+        remark(page, STRONG, "note", &number_first(&echo_count(more)));
+    }
+    if !echoes.is_empty() {
+        page.end();
+    }
+}
+
 fn echo(violation: &Violation, story: &Violation) -> String {
     let locks: Vec<String> = violation
         .splits
@@ -156,8 +165,9 @@ fn echo(violation: &Violation, story: &Violation) -> String {
 }
 
 fn echo_count(number: usize) -> String {
+    let (are, others) = if number == 1 { ("is", "another") } else { ("are", "others") };
     format!(
-        "{} more are those above once more, by synchronisation only; a JSON report (`--format json`) has all",
+        "{} more {are} {others} once more, by synchronisation only; a JSON report (`--format json`) has all",
         count(number as u64, "violation")
     )
 }
