@@ -1,4 +1,4 @@
-//! Where probes must not be: a program computes the same with them, wherever its code would not bear one.
+//! Where probes must not be, and where they must: a program computes the same with them, and what it does is seen.
 
 use serde_json::Value;
 use tests::tracer::avtrace_with;
@@ -96,12 +96,12 @@ fn restartable_sequences_are_left_alone() {
         let of_library = format!("{name}!*");
         let probe = ["--accesses", "probe", "--probe", "*"];
         let late = ["--accesses", "probe", "--probe", "*", "--probe", &of_library];
-        for _ in 0..runs(RUNS) {
+        for _ in 0..runs(1) {
             for (options, arguments) in [
-                (&[][..], &["100000"][..]),
-                (&probe, &["10000"]),
-                (&late, &["10000", library]),
-                (&["--atomic", "count_up"], &["10000"]),
+                (&[][..], &["40000"][..]),
+                (&probe, &["5000"]),
+                (&late, &["5000", library]),
+                (&["--atomic", "count_up"], &["5000"]),
             ] {
                 let run = Avtrace::on(&program).seeing_memory().options(options);
                 let (ended, _) = run.arguments(arguments).report();
@@ -145,4 +145,40 @@ fn what_is_in_restartable_sequences_is_counted() {
     assert!(count >= 8, "{left_out:#}");
     let skipped = format!("{:?}", report.not_seen);
     assert!(skipped.contains("region `count_or_fail`") && skipped.contains("rseq"), "{skipped}");
+}
+
+/// An exchange is executed out of line when it is probed, and is atomic there too.
+#[test]
+fn an_exchange_that_is_probed_stays_atomic() {
+    require_bpf!();
+    let program = c("tokens", &["-g", "-O2"]);
+    let exchanges = ["exchange_at", "exchange_first", "publish"];
+    let listing = listed(&program, &["--probe", "*"]);
+    for function in exchanges {
+        let places = places(&listing, &format!("accesses of `{function}`"));
+        assert_eq!(places.len(), 1, "{function}: {places:?}");
+    }
+    for _ in 0..runs(RUNS) {
+        for options in [&[][..], &["--accesses", "probe", "--probe", "*"]] {
+            let (ended, report) = Avtrace::on(&program).seeing_memory().options(options).report();
+            assert_eq!(&*ended.stdout, "0 wrong, published one\n", "{options:?}");
+            let left_out = &report.memory.expect("memory")["left_out"];
+            assert_eq!(left_out.as_array().map(Vec::len), Some(0), "{left_out:#}");
+        }
+    }
+}
+
+#[test]
+fn a_store_that_stands_alone_is_seen() {
+    require_bpf!();
+    let program = c("published", &["-g", "-O2"]);
+    let options = ["--accesses", "probe", "--probe", "*"];
+    let (ended, report) = Avtrace::on(&program).seeing_memory().options(options).report();
+    assert_eq!((ended.code, &*ended.stdout), (Some(66), "1\n"), "{report:#?}");
+    let violation = &report.violations[0];
+    assert_eq!((&*violation.region, &*violation.evidence), ("look", "data"));
+    let last = violation.edges.last().expect("an edge");
+    let line = |place: &Option<tests::Location>| place.as_ref().and_then(|place| place.line);
+    let expected = (Some(program.line("publish")), Some(program.line("look_again")));
+    assert_eq!((line(&last.source), line(&last.sink)), expected, "{last:#?}");
 }

@@ -38,6 +38,8 @@ pub struct Chooser<'line> {
     located: &'line [&'line Located],
     /// What a probe at each instruction costs, where there can be one.
     costs: Vec<Option<Cost>>,
+    /// Whether the first instruction is an exchange with memory that takes a probe itself.
+    exchange_takes_probe: bool,
     left: Vec<usize>,
     chosen: Vec<Chosen>,
 }
@@ -62,6 +64,10 @@ impl<'line> Chooser<'line> {
         located: &'line [&'line Located],
         taken: &dyn Fn(u64) -> bool,
     ) -> Self {
+        let exchange_takes_probe = line
+            .instructions
+            .first()
+            .is_some_and(|first| is_locked(first) && cost(first).is_some() && !taken(first.ip()));
         let costs = line
             .instructions
             .iter()
@@ -72,7 +78,8 @@ impl<'line> Chooser<'line> {
                 cost(instruction).filter(|_| !is_barrier && !taken(instruction.ip()))
             })
             .collect();
-        Self { line, located, costs, left: (0..located.len()).collect(), chosen: Vec::new() }
+        let left = (0..located.len()).collect();
+        Self { line, located, costs, exchange_takes_probe, left, chosen: Vec::new() }
     }
 
     /// Chooses points, the cheap ones first. Returns them with the accesses that have none.
@@ -150,7 +157,16 @@ impl<'line> Chooser<'line> {
         let after: Vec<Way> = after.into_iter().filter_map(way).collect();
         if is_locked(accessing) {
             // What others see of a lock, they see at once.
-            return after.into_iter().take(1).collect();
+            let after: Vec<Way> = after.into_iter().take(1).collect();
+            // The kernel refuses a `lock` prefix, not an exchange, which is atomic without one, also out of line
+            // (`arch/x86/kernel/uprobes.c`, `is_prefix_bad`). Of one that nothing follows the result is not looked at in
+            // its line: it is a store.
+            let is_alone = after.is_empty() && cost == Cost::SingleStepped && here == 0;
+            return if is_alone && self.exchange_takes_probe {
+                way(here).into_iter().collect()
+            } else {
+                after
+            };
         }
         if cost == Cost::Emulated && !after.is_empty() {
             return after;

@@ -166,13 +166,39 @@ fn an_atomic_instruction_is_reported_after_it_and_divides() {
     // xchg [rdi],eax; test eax,eax; jne +0; ret
     let code = [0x87, 7, 0x85, 0xc0, 0x75, 0, 0xc3];
     assert_eq!(planned(&code, CHEAP), [(4, 0, at(R | W | Touch::ATOMIC, 4, RDI, 0))]);
-    // xchg [rdi],rdi; ret
-    let code = [0x48, 0x87, 0x3f, 0xc3];
+    // lock xadd [rdi],rdi; ret
+    let code = [0xf0, 0x48, 0x0f, 0xc1, 0x3f, 0xc3];
     assert_eq!(left_out(&code, ANY), [(Reason::Locked, 1)]);
     // mov eax,[rdi]; mfence; jne +0; ret
     assert_eq!(planned(&[0x8b, 7, 0x0f, 0xae, 0xf0, 0x75, 0, 0xc3], CHEAP), []);
     // mfence; mov eax,[rdi]; ret: not before it
     assert_eq!(planned(&[0x0f, 0xae, 0xf0, 0x8b, 7, 0xc3], ANY), [(3, 3, at(R, 4, RDI, 0))]);
+}
+
+#[test]
+fn an_exchange_that_nothing_follows_is_probed_itself() {
+    let store = |base| at(R | W | Touch::ATOMIC, 4, base, 0);
+    // call +0; xchg [rdi],eax; ret
+    let code = [0xe8, 0, 0, 0, 0, 0x87, 7, 0xc3];
+    let (points, coverage) = plan(&code, ANY);
+    assert_eq!(short(&points), [(5, 5, store(RDI))]);
+    assert_eq!((points[0].cost, coverage.single_stepped), (Cost::SingleStepped, 1));
+    assert_eq!(left_out(&code, CHEAP), [(Reason::NoCheapPoint, 1)]);
+    // mov eax,[rsi]; xchg [rdi],eax; ret: what comes before it is not reported by its probe
+    let code = [0x8b, 6, 0x87, 7, 0xc3];
+    assert_eq!(planned(&code, ANY), [(0, 0, at(R, 4, RSI, 0)), (2, 2, store(RDI))]);
+    // (loop:) xchg [rdi],eax; (here:) dec ecx; jne here; jmp loop
+    let code = [0x87, 7, 0xff, 0xc9, 0x75, 0xfc, 0xeb, 0xf8];
+    assert_eq!(planned(&code, ANY), [(0, 0, store(RDI))]);
+    // xchg [rdi],rdi; mov rax,rdi; ret: nothing behind it tells where it was
+    let code = [0x48, 0x87, 0x3f, 0x48, 0x89, 0xf8, 0xc3];
+    assert_eq!(planned(&code, ANY), [(0, 0, at(R | W | Touch::ATOMIC, 8, RDI, 0))]);
+    // xchg [rdi],eax; mov ecx,eax; ret: behind it is better
+    assert_eq!(planned(&[0x87, 7, 0x89, 0xc1, 0xc3], ANY), [(2, 0, store(RDI))]);
+    // Where another probe is, none goes.
+    let part = Part { start: START, code: &[0x87, 7, 0xc3] };
+    let touches = touch_points(&[part], &|at| at == START, ANY);
+    assert_eq!(touches.coverage.left_out, [(Reason::Locked, 1)].into());
 }
 
 #[test]
