@@ -1,12 +1,13 @@
 //! A program under avtrace behaves as it does alone: input, output, arguments, descriptors, exit status, signals.
 
+use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 
-use tests::process::{child_of, run};
-use tests::tracer::{avtrace_with, native};
-use tests::{Avtrace, c, machine, require_bpf};
+use tests::process::{TIME_LIMIT, child_of, run};
+use tests::tracer::{avtrace, avtrace_with, native};
+use tests::{Avtrace, Running, c, machine, require_bpf};
 
 #[test]
 fn a_filter_filters() {
@@ -83,7 +84,7 @@ fn signals_without_a_name_are_passed_on() {
 #[test]
 fn signals_to_avtrace_reach_the_program() {
     require_bpf!();
-    for signal in ["TERM", "HUP", "USR1", "USR2"] {
+    for signal in ["TERM", "HUP", "USR1", "USR2", "INT", "QUIT"] {
         // The child comes before the trap, and the signal is one that it cannot catch: the shell's copy takes note of a
         // signal that has a trap, and forgets it when it becomes `sleep`.
         let script = format!(
@@ -96,6 +97,50 @@ fn signals_to_avtrace_reach_the_program() {
         let ended = running.wait();
         assert_eq!(ended.code, Some(3), "{}", ended.stderr);
         assert_eq!(ended.stdout, format!("ready\ngot {signal}\n"));
+    }
+}
+
+#[test]
+fn what_a_process_sends_to_avtrace_alone_is_received_once() {
+    require_bpf!();
+    let program = c("counts_interrupts", &["-g", "-O2"]);
+    for signal in ["INT", "QUIT"] {
+        let mut running = Avtrace::on(&program).start();
+        running.await_stdout("ready");
+        running.signal(signal);
+        running.await_stdout("interrupted");
+        // It is passed on after all that came before.
+        running.signal("TERM");
+        let ended = running.wait();
+        assert_eq!(ended.code, Some(11), "{signal}: {}", ended.stderr);
+    }
+}
+
+#[test]
+fn what_is_typed_is_received_once() {
+    require_bpf!();
+    let program = c("counts_interrupts", &["-g", "-O2"]);
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let typed = folder.path().join("typed");
+    assert_eq!(run(Command::new("mkfifo").arg(&typed)).code, Some(0));
+    // In the terminal's process group, and in one of its own.
+    for how in ["with", "apart"] {
+        let (tracer, program) = (avtrace(), program.path.display());
+        let command = format!("exec {} --accesses sync -- {program} {how}", tracer.display());
+        // Both ends: that it opens must not wait for who types.
+        let mut script = Command::new("sh");
+        script.args(["-c", "exec script -qec \"$1\" /dev/null <>\"$2\"", "sh", &command]);
+        script.arg(&typed);
+        let mut running = Running::start(&mut script, None, TIME_LIMIT);
+        running.await_stdout("ready");
+        fs::write(&typed, b"\x03").expect("a pipe");
+        running.await_stdout("interrupted");
+        let traces = child_of(running.pid(), tracer).expect("avtrace");
+        let terminated =
+            run(Command::new("sh").args(["-c", "kill \"$1\"", "sh"]).arg(traces.to_string()));
+        assert_eq!(terminated.code, Some(0), "{}", terminated.stderr);
+        let ended = running.wait();
+        assert_eq!(ended.code, Some(11), "{how}: {}", ended.stdout);
     }
 }
 

@@ -55,6 +55,10 @@ Regions are marked in the source, at the cost of a nop:
 Exit status: the program's own when nothing was found (128 + N when signal N killed it), 66 when
 something was, 1 when avtrace failed, 2 for bad usage, 3 when the program cannot be read.
 
+Signals: INT, QUIT, TERM, HUP, USR1 and USR2 that a process sends to avtrace are passed on to the
+program. What is typed on the terminal reaches the program by itself, once. A signal to the whole
+process group, as by `kill -- -PGID`, reaches it twice.
+
 `avtrace COMMAND --help` tells more of each command.";
 
 /// What avtrace can do.

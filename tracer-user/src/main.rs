@@ -2,7 +2,10 @@
 
 use std::process::ExitCode;
 
-use tracer_user::{cli::Cli, commands};
+use tracer_user::{cli::Cli, commands, sys::memory::Allocator};
+
+#[global_allocator]
+static ALLOCATOR: Allocator = Allocator;
 
 fn main() -> ExitCode {
     let status = commands::run(Cli::parse_in_order()).unwrap_or_else(|failure| {

@@ -67,6 +67,11 @@ pub enum KernelError {
          and CONFIG_BPF_EVENTS is needed"
     )]
     Refused(String),
+    /// The buffer of records cannot be mapped.
+    #[error(
+        "cannot map the buffer of records ({0}): raise the limit of memory (`ulimit -v`), or choose a smaller `--buffer`"
+    )]
+    Buffer(String),
     /// A program cannot be attached.
     #[error("cannot attach to {what}: {error}")]
     Attach {
@@ -75,6 +80,11 @@ pub enum KernelError {
         /// The kernel's answer.
         error: io::Error,
     },
+}
+
+/// The innermost cause of an error.
+fn cause(error: &dyn std::error::Error) -> String {
+    error.source().map_or_else(|| error.to_string(), cause)
 }
 
 /// A probe to attach.
@@ -672,7 +682,7 @@ impl Kernel {
     pub fn take_events(&mut self) -> Result<RingBuf<MapData>, KernelError> {
         let map = self.ebpf.take_map(symbols::EVENTS);
         let map = map.ok_or_else(|| KernelError::Object("no map of events".to_owned()))?;
-        RingBuf::try_from(map).map_err(|error| KernelError::Refused(error.to_string()))
+        RingBuf::try_from(map).map_err(|error| KernelError::Buffer(cause(&error)))
     }
 
     /// How many events of each class found no room so far.
@@ -696,7 +706,9 @@ impl Kernel {
             Hold::Single(..) => None,
         });
         thread::scope(|scope| {
-            scope.spawn(move || drop((ebpf, multi)));
+            // Without another thread it is done here, when the closure is dropped.
+            let close = move || drop((ebpf, multi));
+            let _ = thread::Builder::new().spawn_scoped(scope, close);
             drop(Leaving::of(links.into_iter().chain(probes).collect()));
         });
         drop((watchpoints, spare, samples));

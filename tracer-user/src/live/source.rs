@@ -731,5 +731,5 @@ impl Source {
 
 fn comm(record: &ThreadRecord) -> String {
     let length = record.comm.iter().position(|&byte| byte == 0).unwrap_or(record.comm.len());
-    String::from_utf8_lossy(&record.comm[..length]).into_owned()
+    crate::report::text_of_bytes(&record.comm[..length])
 }

@@ -321,7 +321,13 @@ impl Image {
         *self.summary.probes_single_stepped.get_or_insert(0) += single_stepped;
         let places: Vec<ProcessAddr> = attached.iter().map(|(_, probe)| probe.address).collect();
         // Self-test of the probes: each must show in the program's memory.
-        let are_there = breakpoints(thread, &places);
+        let are_there = breakpoints(thread, &places).unwrap_or_else(|error| {
+            self.notes.push(format!(
+                "whether {} are in the program's memory could not be checked: {error}",
+                report::count(places.len() as u64, "probe")
+            ));
+            vec![true; places.len()]
+        });
         for ((index, probe), is_there) in attached.iter().zip(&are_there) {
             if !is_there {
                 failed[*index] = true;

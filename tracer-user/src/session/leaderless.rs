@@ -14,21 +14,22 @@ pub(super) fn follow_without_leader(
     pid: u32,
 ) -> Option<String> {
     let thread = thread_that_goes_on(pid)?;
-    let were_there = breakpoints(thread, probes).iter().all(|&is_there| is_there);
+    let were_there =
+        breakpoints(thread, probes).map(|found| found.iter().all(|&is_there| is_there));
     if let Err(error) = kernel.anchor_probes() {
         return Some(format!(
             "the main thread ended before the others, and the probes may have gone with it: {error}"
         ));
     }
-    if were_there {
-        return None;
-    }
+    let what = match were_there {
+        Ok(true) => return None,
+        Ok(false) => "the kernel removed probes then".to_owned(),
+        Err(error) => format!("the kernel may have removed probes then ({error})"),
+    };
     kernel.mark_gap();
-    Some(
-        "the main thread ended before the others, and the kernel removed probes then: what happened until they \
-         were set anew was not seen"
-            .to_owned(),
-    )
+    Some(format!(
+        "the main thread ended before the others, and {what}: what happened until they were set anew was not seen"
+    ))
 }
 
 /// A thread of a process that is not about to end. The main thread has ended: when that was the end of the process, all

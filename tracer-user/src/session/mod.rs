@@ -60,6 +60,7 @@ use crate::{
     sys::{
         guardian::Guardian,
         perf,
+        proc,
         tracee::{self, Ending, Held, Launch, Start},
         user,
     },
@@ -146,13 +147,24 @@ pub enum RunError {
     #[error("cannot read the memory map of the program: {0}")]
     Symbols(#[from] crate::symbolize::Error),
     /// A system call failed that always works.
-    #[error("{what}: {error}")]
+    #[error("{what}: {error}{}", remedy(error))]
     System {
         /// What was tried.
         what: &'static str,
         /// Why it failed.
         error: io::Error,
     },
+}
+
+/// What to do about a lack of resources.
+fn remedy(error: &io::Error) -> &'static str {
+    match error.raw_os_error() {
+        Some(libc::EAGAIN | libc::ENOMEM) => {
+            " (raise the limits of memory or threads: `ulimit -v`, `ulimit -u`)"
+        }
+        Some(libc::EMFILE) => " (raise the limit of open files: `ulimit -n`)",
+        _ => "",
+    }
 }
 
 impl RunError {
@@ -260,7 +272,8 @@ pub fn run(options: &RunOptions) -> Result<Outcome, RunError> {
         return ended_early(&options, pid, ending);
     }
     // The guardian outlives all that may stop the program.
-    let (_guardian, mut kernel, mut first) = prepared?;
+    let (guardian, mut kernel, mut first) = prepared?;
+    let guardian = Arc::new(guardian);
     first.start_recorder(0);
     if let Some(error) = first.recorder_error() {
         return Err(error.into());
@@ -277,7 +290,14 @@ pub fn run(options: &RunOptions) -> Result<Outcome, RunError> {
     let alive = following.alive();
     let following = thread::Builder::new()
         .name("avtrace-checker".to_owned())
-        .spawn(move || following.follow(batches))
+        .spawn({
+            let in_case = guardian.in_case_of_panic();
+            move || {
+                // What was attached is detached before this is dropped.
+                let _in_case = in_case;
+                following.follow(batches)
+            }
+        })
         .map_err(RunError::system("cannot start a thread"))?;
     let reporting = thread::Builder::new()
         .name("avtrace-reports".to_owned())
@@ -381,17 +401,47 @@ fn prepare(options: &Arc<RunOptions>, held: &Held) -> Result<(Guardian, Kernel, 
     Ok((guardian, kernel, image))
 }
 
-/// Which of these places in a thread's memory have a breakpoint instruction; all of them where the memory cannot be
-/// read, which says nothing about them.
-fn breakpoints(thread: u32, places: &[ProcessAddr]) -> Vec<bool> {
+/// Which of these places in a thread's memory have a breakpoint instruction.
+///
+/// # Errors
+///
+/// When the memory cannot be read, which says nothing about them.
+fn breakpoints(thread: u32, places: &[ProcessAddr]) -> io::Result<Vec<bool>> {
     use std::os::unix::fs::FileExt as _;
     const INT3: u8 = 0xcc;
-    let Ok(memory) = std::fs::File::open(format!("/proc/{thread}/mem")) else {
-        return vec![true; places.len()];
-    };
+    let memory = proc::memory(thread)?;
     let is_there = |&ProcessAddr(address): &ProcessAddr| {
         let mut byte = [0];
-        memory.read_exact_at(&mut byte, address).is_ok() && byte[0] == INT3
+        match memory.read_at(&mut byte, address) {
+            Ok(1) => Ok(byte[0] == INT3),
+            // The memory of a process that has ended is empty (`fs/proc/base.c`, `mem_rw`).
+            Ok(_) => Err(io::Error::other("the process has ended")),
+            // Nothing is mapped there.
+            Err(error) if error.raw_os_error() == Some(libc::EIO) => Ok(false),
+            Err(error) => Err(error),
+        }
     };
     places.iter().map(is_there).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn breakpoints_are_there_or_not_or_unknown() {
+        let bytes = [0xcc_u8, 0x90];
+        let at = |byte: &u8| ProcessAddr(std::ptr::from_ref(byte).addr() as u64);
+        let places = [at(&bytes[0]), at(&bytes[1]), ProcessAddr(16)];
+        let found = breakpoints(std::process::id(), &places).expect("this process's memory");
+        assert_eq!(found, [true, false, false]);
+        assert!(breakpoints(u32::MAX, &places).is_err(), "no such process");
+        let mut ended = std::process::Command::new("true").spawn().expect("it starts");
+        let until_end = |pid: u32| proc::Stat::of_process(pid).map(|stat| stat.state);
+        while until_end(ended.id()).is_ok_and(|state| state != proc::State::Ended) {
+            thread::yield_now();
+        }
+        assert!(breakpoints(ended.id(), &places).is_err(), "not reaped yet");
+        ended.wait().expect("its end");
+    }
 }

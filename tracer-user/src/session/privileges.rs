@@ -9,6 +9,7 @@ use std::{
 
 use crate::{
     kernel::{Kernel, KernelError},
+    report::text_of_bytes,
     sys::{
         proc::{self, Status},
         tracee,
@@ -108,7 +109,7 @@ pub fn identity(pid: u32) -> Option<u64> {
 #[must_use]
 pub fn arguments(pid: u32) -> Vec<String> {
     let arguments = proc::arguments(pid);
-    arguments.iter().map(|argument| String::from_utf8_lossy(argument).into_owned()).collect()
+    arguments.iter().map(|argument| text_of_bytes(argument)).collect()
 }
 
 /// Device (as the kernel numbers it) and inode of the process's PID namespace, and its id there.

@@ -10,9 +10,10 @@ use std::{
     time::Duration,
 };
 
+use nix::unistd::{Pid, getpgid, getpgrp};
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2},
-    iterator::{Handle, Signals},
+    iterator::{Handle, SignalsInfo, exfiltrator::WithRawSiginfo},
 };
 
 use super::following::Alive;
@@ -58,25 +59,66 @@ impl ForwardedSignals {
     }
 }
 
-/// Keeps this process alive until the program ends: what the terminal sends (`SIGINT`, `SIGQUIT`) reaches the
-/// program by itself, what is sent to this process alone (`SIGTERM`, `SIGHUP`, `SIGUSR1`, `SIGUSR2`) is passed on.
+/// Keeps this process alive until the program ends, and passes signals on to it.
+///
+/// Signals that a process has sent are sent to the program. What a terminal sends (`SIGINT`, `SIGQUIT`) goes to the whole
+/// foreground process group, and so reaches a program in this process's group by itself. A `kill` of the group cannot be
+/// told from one of this process: the program receives that twice.
 ///
 /// # Errors
 ///
 /// When the handlers cannot be installed.
 pub fn forward(pid: u32) -> io::Result<ForwardedSignals> {
-    let mut signals = Signals::new([SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2])?;
+    const PASSED: [i32; 6] = [SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2];
+    let mut signals = SignalsInfo::<WithRawSiginfo>::new(PASSED)?;
     let handle = signals.handle();
     let (is_alone, told_to_end) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
     let (alone, end) = (Arc::clone(&is_alone), Arc::clone(&told_to_end));
     let thread = thread::Builder::new().name("avtrace-signals".to_owned()).spawn(move || {
-        for signal in signals.forever() {
+        for info in signals.forever() {
             if alone.load(Ordering::Acquire) {
                 end.store(true, Ordering::Release);
-            } else if !matches!(signal, SIGINT | SIGQUIT) {
-                tracee::send_signal(pid, signal);
+            } else if !has_reached(info.si_signo, info.si_code, is_in_own_group(pid)) {
+                tracee::send_signal(pid, info.si_signo);
             }
         }
     })?;
     Ok(ForwardedSignals { handle, thread, is_alone, told_to_end })
+}
+
+/// Whether a signal that this process has received was sent to the program as well.
+const fn has_reached(signal: i32, code: i32, is_in_own_group: bool) -> bool {
+    /// Sent by the kernel: `drivers/tty/n_tty.c`, `__isig` passes on what was typed.
+    const SI_KERNEL: i32 = 0x80;
+    matches!(signal, SIGINT | SIGQUIT) && code == SI_KERNEL && is_in_own_group
+}
+
+/// Whether a process is in this one's process group, as it was at its start.
+fn is_in_own_group(pid: u32) -> bool {
+    getpgid(Some(Pid::from_raw(pid as i32))) == Ok(getpgrp())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_terminal_sends_reaches_its_process_group() {
+        const SI_KERNEL: i32 = 0x80;
+        for signal in [SIGINT, SIGQUIT] {
+            assert!(has_reached(signal, SI_KERNEL, true));
+            assert!(!has_reached(signal, SI_KERNEL, false), "it has a group of its own");
+            for code in [libc::SI_USER, libc::SI_QUEUE, libc::SI_TKILL] {
+                assert!(!has_reached(signal, code, true), "sent to this process: {code}");
+            }
+        }
+        assert!(!has_reached(SIGHUP, SI_KERNEL, true), "it may be for the session's leader alone");
+        assert!(!has_reached(SIGTERM, libc::SI_USER, true));
+    }
+
+    #[test]
+    fn groups_are_compared() {
+        assert!(is_in_own_group(std::process::id()));
+        assert!(!is_in_own_group(u32::MAX), "it has ended");
+    }
 }

@@ -8,6 +8,7 @@
 use std::{
     io::{self, PipeWriter, Read as _, Write as _},
     os::fd::{AsRawFd as _, BorrowedFd},
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -27,7 +28,7 @@ const ROUND: Duration = Duration::from_millis(10);
 pub struct Guardian {
     pid: i32,
     /// A byte says that all is well; that it is closed without says that this process was killed.
-    pipe: PipeWriter,
+    pipe: Mutex<Option<PipeWriter>>,
 }
 
 impl Guardian {
@@ -63,16 +64,43 @@ impl Guardian {
                     libc::_exit(0)
                 }
             }
-            pid => Ok(Self { pid, pipe }),
+            pid => Ok(Self { pid, pipe: Mutex::new(Some(pipe)) }),
         }
+    }
+}
+
+impl Guardian {
+    /// Has it continue what is stopped, as if this process were killed. It ends with that.
+    pub fn rescue(&self) {
+        drop(self.pipe.lock().unwrap_or_else(PoisonError::into_inner).take());
+    }
+
+    /// A value to be kept by the thread that continues what is stopped: if that panics, this guardian does it instead.
+    #[must_use]
+    pub fn in_case_of_panic(self: &Arc<Self>) -> InCaseOfPanic {
+        InCaseOfPanic(Arc::clone(self))
     }
 }
 
 impl Drop for Guardian {
     fn drop(&mut self) {
         // One that was killed has ended, too.
-        let _ = self.pipe.write_all(b"!");
+        if let Some(mut pipe) = self.pipe.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            let _ = pipe.write_all(b"!");
+        }
         let _ = status::wait(self.pid);
+    }
+}
+
+/// Calls the guardian when it is dropped by a panic.
+#[derive(Debug)]
+pub struct InCaseOfPanic(Arc<Guardian>);
+
+impl Drop for InCaseOfPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.rescue();
+        }
     }
 }
 
@@ -141,6 +169,26 @@ fn is_stopped(pid: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_panic_calls_the_guardian() {
+        let rescued = |panics: bool| {
+            let (mut reader, pipe) = io::pipe().unwrap();
+            // Of a process that is none of this one's.
+            let guardian = Arc::new(Guardian { pid: i32::MAX, pipe: Mutex::new(Some(pipe)) });
+            let in_case = guardian.in_case_of_panic();
+            let thread = std::thread::spawn(move || {
+                let _in_case = in_case;
+                assert!(!panics, "on purpose");
+            });
+            assert_eq!(thread.join().is_err(), panics);
+            drop(guardian);
+            // An end without a byte is the call.
+            reader.read_exact(&mut [0]).is_err()
+        };
+        assert!(rescued(true));
+        assert!(!rescued(false));
+    }
 
     #[test]
     fn this_process_is_not_stopped() {

@@ -5,6 +5,7 @@ pub mod bpf;
 pub mod bytes;
 pub mod caught;
 pub mod guardian;
+pub mod memory;
 pub mod perf;
 pub mod priority;
 pub mod proc;
