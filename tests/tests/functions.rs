@@ -223,6 +223,37 @@ fn a_part_that_was_split_off_belongs_to_its_region() {
     assert!(split, "the compiler has split it, or this tests nothing");
 }
 
+/// The names of the functions that would be regions, and of those that would not.
+fn listed(program: &Program) -> [Vec<String>; 2] {
+    let ended =
+        avtrace_with(["--list-regions", "--format", "json", program.path.to_str().expect("text")]);
+    let document: serde_json::Value = serde_json::from_str(&ended.stdout).expect("JSON");
+    ["regions", "not_watched"].map(|key| {
+        let all = document[key].as_array().unwrap_or_else(|| panic!("a list: {document:#}"));
+        let mut names: Vec<String> =
+            all.iter().map(|one| one["name"].as_str().expect("a name").to_owned()).collect();
+        names.sort();
+        names
+    })
+}
+
+#[test]
+fn to_wait_in_a_seldom_executed_part_is_not_to_wait() {
+    for level in LEVELS {
+        let [regions, others] = listed(&c("seldom", &["-g", level]));
+        assert_eq!(regions, ["checked", "contending", "flushed", "waking"], "{level}");
+        assert_eq!(others, ["napping", "woken"], "{level}");
+    }
+    for release in [false, true] {
+        let [regions, others] = listed(&rust("cold_waits", release));
+        let of = |names: &[&str]| {
+            names.iter().map(|name| format!("cold_waits::{name}")).collect::<Vec<_>>()
+        };
+        assert_eq!(regions, of(&["asserting", "exiting", "lazily"]), "{release}");
+        assert_eq!(others, of(&["parking", "waiting"]), "{release}");
+    }
+}
+
 #[test]
 fn what_would_be_watched_is_listed_with_the_reasons() {
     for level in LEVELS {

@@ -1,7 +1,7 @@
 //! What the functions of a file call and which addresses they take, from their machine code. What follows from that
 //! for regions is decided in `defaults`.
 
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
 use iced_x86::{
     Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register,
@@ -10,7 +10,11 @@ use object::{Object as _, ObjectSymbol as _, ObjectSymbolTable as _, RelocationT
 
 use rustc_hash::FxHashMap;
 
-use super::functions::Functions;
+use super::{
+    dead_ends::dead_ends,
+    functions::Functions,
+    known_names::{FUTEX_WAIT, never_returns},
+};
 use crate::symbolize::{ElfFile, LinkAddr, Name};
 
 /// What a call leads to.
@@ -40,6 +44,9 @@ pub struct Call {
     pub callee: Callee,
     /// Whether it returns here: a tail call does not.
     pub returns: bool,
+    /// Whether it is in code that is seldom executed: in a part that the compiler has split off for that, or where control
+    /// never returns from.
+    pub is_cold: bool,
 }
 
 /// What one function does.
@@ -60,18 +67,113 @@ pub fn facts(file: &ElfFile, functions: &Functions) -> Vec<Facts> {
         .enumerate()
         .map(|(index, function)| {
             let mut facts = Facts::default();
-            for part in function.parts(file).unwrap_or_default() {
+            for (number, part) in function.parts(file).unwrap_or_default().into_iter().enumerate() {
                 let decoder = Decoder::with_ip(64, part.code, part.start, DecoderOptions::NONE);
+                let instructions: Vec<Instruction> = decoder.into_iter().collect();
+                let first = facts.calls.len();
                 // By registers that hold what a slot does; what jumps change is not followed.
                 let mut held: FxHashMap<Register, u64> = FxHashMap::default();
-                for instruction in decoder {
-                    note(&instruction, index, functions, file, &imports, &held, &mut facts);
-                    hold(&instruction, &imports, &mut held);
+                let mut constants = Constants::default();
+                for instruction in &instructions {
+                    note(instruction, index, functions, file, &imports, &held, &mut facts);
+                    if let Some(call) =
+                        facts.calls.last_mut().filter(|call| call.at.0 == instruction.ip())
+                    {
+                        constants.name_wait(call);
+                    }
+                    hold(instruction, &imports, &mut held);
+                    constants.follow(instruction);
                 }
+                find_cold(&mut facts.calls[first..], &instructions, number > 0, functions);
             }
             facts
         })
         .collect()
+}
+
+/// Finds out which calls of a part of a function are seldom executed.
+fn find_cold(
+    calls: &mut [Call],
+    instructions: &[Instruction],
+    is_split_off: bool,
+    functions: &Functions,
+) {
+    if calls.is_empty() {
+        return;
+    }
+    let ending: HashSet<u64> = calls
+        .iter()
+        .filter(|call| match &call.callee {
+            Callee::Own(index) => {
+                functions.get(*index).is_some_and(|own| never_returns(&own.symbol, &own.name.short))
+            }
+            Callee::Import(import) => never_returns(&import.symbol, &import.name),
+        })
+        .map(|call| call.at.0)
+        .collect();
+    let dead = dead_ends(instructions, |call| ending.contains(&call.ip()));
+    let dead: HashSet<u64> =
+        instructions.iter().zip(dead).filter(|(_, dead)| *dead).map(|(one, _)| one.ip()).collect();
+    for call in calls {
+        call.is_cold = is_split_off || dead.contains(&call.at.0);
+    }
+}
+
+/// What a call's first and third argument registers hold, where that is a constant of the same straight line.
+#[derive(Default)]
+struct Constants {
+    number: Option<u64>,
+    operation: Option<u64>,
+}
+
+impl Constants {
+    /// After an instruction.
+    fn follow(&mut self, instruction: &Instruction) {
+        if instruction.flow_control() != FlowControl::Next {
+            // What a jump leads to is not known, but what it leaves is.
+            if !matches!(instruction.flow_control(), FlowControl::ConditionalBranch) {
+                *self = Self::default();
+            }
+            return;
+        }
+        if instruction.op_count() == 0 || instruction.op0_kind() != OpKind::Register {
+            return;
+        }
+        let constant = match (instruction.mnemonic(), instruction.op1_kind()) {
+            (
+                Mnemonic::Mov,
+                OpKind::Immediate32 | OpKind::Immediate64 | OpKind::Immediate32to64,
+            ) => Some(instruction.immediate(1)),
+            (Mnemonic::Xor, OpKind::Register)
+                if instruction.op0_register() == instruction.op1_register() =>
+            {
+                Some(0)
+            }
+            (Mnemonic::Cmp | Mnemonic::Test, _) => return,
+            _ => None,
+        };
+        match instruction.op0_register().full_register() {
+            Register::RDI => self.number = constant,
+            Register::RDX => self.operation = constant,
+            _ => {}
+        }
+    }
+
+    /// Gives a system call that waits for a futex the name of what it does.
+    fn name_wait(&self, call: &mut Call) {
+        /// `FUTEX_PRIVATE_FLAG` and `FUTEX_CLOCK_REALTIME`.
+        const FLAGS: u64 = 0x180;
+        /// `FUTEX_WAIT` and `FUTEX_WAIT_BITSET`.
+        const WAITS: [u64; 2] = [0, 9];
+        if let Callee::Import(import) = &call.callee
+            && import.symbol == "syscall"
+            && self.number == Some(libc::SYS_futex.cast_unsigned())
+            && self.operation.is_some_and(|operation| WAITS.contains(&(operation & !FLAGS)))
+        {
+            let (symbol, name) = (import.symbol.clone(), FUTEX_WAIT.to_owned());
+            call.callee = Callee::Import(Arc::new(Import { symbol, name }));
+        }
+    }
 }
 
 fn note(
@@ -112,7 +214,8 @@ fn note(
             matches!(instruction.flow_control(), FlowControl::Call | FlowControl::IndirectCall);
         // A jump to the own start is a loop or a call of itself, and no news.
         if returns || callee != Callee::Own(index) {
-            facts.calls.push(Call { at: LinkAddr(instruction.ip()), callee, returns });
+            let at = LinkAddr(instruction.ip());
+            facts.calls.push(Call { at, callee, returns, is_cold: false });
         }
         return;
     }

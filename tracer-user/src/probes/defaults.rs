@@ -7,10 +7,11 @@ use std::collections::HashSet;
 
 use super::{
     calls::Role,
-    code_graph::{Callee, Facts},
+    code_graph::{Call, Callee, Facts},
     functions::Functions,
     known_names::{
-        OwnLocks, Property, creates, is_library, is_lock_library, lets_go, takes_lock, waits,
+        OwnLocks, Property, creates, is_library, is_lock_library, lets_go, passes_futex_wait_on,
+        takes_lock, waits, waits_for_futex, waits_once,
     },
     thread_starts::{Code, thread_starts},
 };
@@ -103,10 +104,11 @@ pub fn candidates(
 struct Analysis<'facts, 'rules> {
     functions: &'facts Functions,
     facts: &'facts [Facts],
-    /// What makes a call take a lock, let go of one, or wait.
+    /// What makes a call take a lock, let go of one, or wait: by a function that is known for it, or for a futex.
     lock: Effect<'rules>,
     release: Effect<'rules>,
     wait: Effect<'rules>,
+    futex_wait: Effect<'rules>,
     /// Functions that create threads, also through others.
     creating: Vec<bool>,
     starts: HashSet<usize>,
@@ -119,6 +121,8 @@ struct Effect<'rules> {
     property: Property<'rules>,
     /// For each own function that passes it on to its callers, the name of what has it.
     own: Vec<Option<String>>,
+    /// Whether calls in code that is seldom executed count.
+    with_cold: bool,
 }
 
 impl<'rules> Effect<'rules> {
@@ -127,13 +131,14 @@ impl<'rules> Effect<'rules> {
         property: Property<'rules>,
         functions: &Functions,
         facts: &[Facts],
+        with_cold: bool,
         passes_on: impl Fn(usize, &Name) -> bool,
     ) -> Self {
         let own: Vec<Option<String>> = functions
             .iter()
             .map(|function| property.is_of(function).then(|| function.name.short.clone()))
             .collect();
-        let mut effect = Self { property, own };
+        let mut effect = Self { property, own, with_cold };
         let passing: Vec<usize> = functions
             .iter()
             .enumerate()
@@ -163,7 +168,9 @@ impl<'rules> Effect<'rules> {
 
     /// A call with the property: what is called, and where.
     fn such_call(&self, facts: &Facts, tail_calls: bool) -> Option<(String, LinkAddr)> {
-        facts.calls.iter().filter(|call| call.returns || tail_calls).find_map(|call| {
+        let counts =
+            |call: &&Call| (call.returns || tail_calls) && (self.with_cold || !call.is_cold);
+        facts.calls.iter().filter(counts).find_map(|call| {
             let name = match &call.callee {
                 Callee::Own(index) => self.own.get(*index)?.clone()?,
                 Callee::Import(callee) => {
@@ -193,13 +200,14 @@ impl<'facts, 'rules> Analysis<'facts, 'rules> {
         let takes = Property { known: takes_lock, of_role: Role::takes_lock, locks };
         let gives = Property { known: lets_go, of_role: Role::lets_go, locks };
         let waits = Property { known: waits, of_role: |_| false, locks };
+        let futex_waits = Property { known: waits_for_futex, of_role: |_| false, locks };
         let is_own_lock = |index| functions.get(index).is_some_and(|own| locks.role(own).is_some());
         let library = |_: usize, name: &Name| is_lock_library(name);
-        let taking = Effect::of(takes, functions, facts, library);
-        let release = Effect::of(gives, functions, facts, |index, name| {
+        let taking = Effect::of(takes, functions, facts, true, library);
+        let release = Effect::of(gives, functions, facts, true, |index, name| {
             is_lock_library(name) || (!is_library(name) && !taking.has(&facts[index]))
         });
-        let lock = Effect::of(takes, functions, facts, |index, name| {
+        let lock = Effect::of(takes, functions, facts, true, |index, name| {
             is_lock_library(name) || (!is_library(name) && !release.has(&facts[index]))
         });
         Self {
@@ -207,9 +215,15 @@ impl<'facts, 'rules> Analysis<'facts, 'rules> {
             facts,
             lock,
             release,
-            // What a function calls is a part of it: who calls one that waits, waits. To wait for a lock is another
-            // thing, be it of the user's own.
-            wait: Effect::of(waits, functions, facts, |index, _| !is_own_lock(index)),
+            // What a function calls is a part of it: who calls one that waits, waits; but not who calls one that waits
+            // once in a run, or before the program is aborted. To wait for a lock is another thing, be it of the
+            // user's own.
+            wait: Effect::of(waits, functions, facts, false, |index, name| {
+                !is_own_lock(index) && !waits_once(name)
+            }),
+            futex_wait: Effect::of(futex_waits, functions, facts, false, |index, name| {
+                !is_own_lock(index) && !waits_once(name) && passes_futex_wait_on(name)
+            }),
             creating: creating(functions, facts),
             starts: thread_starts(functions, facts, code),
             called,
@@ -237,7 +251,9 @@ impl<'facts, 'rules> Analysis<'facts, 'rules> {
         if !self.release.has(self.facts.get(function)?) {
             return Some(Reason::Wrapper);
         }
-        if let Some((callee, at)) = self.calls_such(function, &self.wait) {
+        let waits = [&self.wait, &self.futex_wait];
+        let waits = waits.into_iter().find_map(|effect| self.calls_such(function, effect));
+        if let Some((callee, at)) = waits {
             return Some(Reason::Waits { callee, at });
         }
         if self.called.contains(&function) {

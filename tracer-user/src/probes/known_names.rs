@@ -57,7 +57,7 @@ const WAITING: [&str; 46] = [
 ];
 
 /// Starts of demangled names of the C++ and Rust libraries that wait.
-const WAITING_STARTS: [&str; 12] = [
+const WAITING_STARTS: [&str; 13] = [
     "std::condition_variable::wait",
     "std::_V2::condition_variable_any::wait",
     "std::thread::join",
@@ -70,6 +70,56 @@ const WAITING_STARTS: [&str; 12] = [
     "std::sys::thread::unix::sleep",
     "std::thread::current::park",
     "std::thread::functions::park",
+    "parking_lot::condvar::Condvar::wait",
+];
+
+/// The name of a system call that waits for a futex.
+pub(super) const FUTEX_WAIT: &str = "futex(FUTEX_WAIT)";
+
+/// Functions of the C library and the compiler's runtime that never return.
+const NEVER_RETURNING: [&str; 16] = [
+    "abort",
+    "exit",
+    "_exit",
+    "_Exit",
+    "quick_exit",
+    "pthread_exit",
+    "__assert_fail",
+    "__assert_perror_fail",
+    "__assert",
+    "__stack_chk_fail",
+    "__chk_fail",
+    "__fortify_fail",
+    "_Unwind_Resume",
+    "__cxa_throw",
+    "__cxa_rethrow",
+    "__cxa_bad_cast",
+];
+
+/// Starts of demangled names of functions that never return.
+const NEVER_RETURNING_STARTS: [&str; 10] = [
+    "std::terminate",
+    "std::__throw_",
+    "std::process::exit",
+    "std::process::abort",
+    "std::rt::abort",
+    "std::panicking::begin_panic",
+    "core::panicking::",
+    "core::option::unwrap_failed",
+    "core::option::expect_failed",
+    "core::result::unwrap_failed",
+];
+
+/// Parts of the names of Rust's libraries that wait once at most in a run: for another thread's initialisation, or for the
+/// process to end. Who calls them does not wait.
+const ONCE: [&str; 7] = [
+    "std::sys::sync::once",
+    "std::sync::once::Once",
+    "std::sync::once_lock::",
+    "std::sync::lazy_lock::",
+    "once_cell::",
+    "lazy_static::",
+    "std::sys::exit_guard",
 ];
 
 /// Slow paths of locks that are taken in line otherwise: a call of one tells that its caller takes the lock.
@@ -138,12 +188,42 @@ pub(super) fn lets_go(name: &str) -> bool {
 }
 
 pub(super) fn waits(name: &str) -> bool {
-    let starts = |start: &&str| match name.strip_prefix('<') {
-        // As in `<Condvar>::wait`.
-        Some(inner) => inner.replacen(">::", "::", 1).starts_with(*start),
-        None => name.starts_with(*start),
-    };
-    WAITING.contains(&name) || WAITING_STARTS.iter().any(starts)
+    WAITING.contains(&name) || WAITING_STARTS.iter().any(|start| starts_with(name, start))
+}
+
+/// Whether a name starts so, also one in angle brackets, as in `<Condvar>::wait`.
+fn starts_with(name: &str, start: &str) -> bool {
+    match name.strip_prefix('<') {
+        Some(inner) => inner.replacen(">::", "::", 1).starts_with(start),
+        None => name.starts_with(start),
+    }
+}
+
+/// Whether a function waits for a futex, by its name.
+pub(super) fn waits_for_futex(name: &str) -> bool {
+    name == FUTEX_WAIT
+}
+
+/// Whether those who call a function of the program that waits for a futex wait as well: those who call a lock's slow path
+/// do not.
+pub(super) fn passes_futex_wait_on(name: &Name) -> bool {
+    const OF_LOCKS: [&str; 7] =
+        ["lock", "unlock", "relock", "rwlock", "spinlock", "mutex", "contended"];
+    let bare = without_arguments(&name.short);
+    let last = bare.rsplit("::").next().unwrap_or_default();
+    let is_of_lock = last.split('_').any(|word| OF_LOCKS.contains(&word));
+    last == "futex_wait" || !is_of_lock && !is_lock_library(name)
+}
+
+/// Whether a function waits once at most in a run.
+pub(super) fn waits_once(name: &Name) -> bool {
+    ONCE.iter().any(|part| name.short.contains(part))
+}
+
+/// Whether a function never returns, by its symbol and its name.
+pub(super) fn never_returns(symbol: &str, name: &str) -> bool {
+    NEVER_RETURNING.contains(&symbol)
+        || NEVER_RETURNING_STARTS.iter().any(|start| starts_with(name, start))
 }
 
 pub(super) fn creates(name: &str) -> bool {
@@ -229,6 +309,28 @@ mod tests {
         assert!(waits("<std::sys::sync::condvar::futex::Condvar>::wait_optional_timeout"));
         assert!(waits("std::sys::sync::condvar::futex::Condvar::wait") && !waits("<bank>::wait"));
         assert!(!takes_lock("bank::lock_contended") && !lets_go("bank::wake"));
+    }
+
+    #[test]
+    fn slow_paths_of_locks_do_not_pass_on_that_they_wait() {
+        let passes = |short: &str| {
+            passes_futex_wait_on(&Name { short: short.to_owned(), full: short.to_owned() })
+        };
+        assert!(passes("std::sys::pal::unix::futex::futex_wait") && passes("park::Inner::park"));
+        assert!(passes("runtime::block_on") && passes("queue_take"));
+        assert!(!passes("<std::sys::sync::mutex::futex::Mutex>::lock_contended"));
+        assert!(
+            !passes("dashmap::lock::RawRwLock::lock_exclusive_slow") && !passes("my_mutex_take")
+        );
+    }
+
+    #[test]
+    fn what_waits_once_or_never_returns_is_known() {
+        let once = |short: &str| waits_once(&Name { short: short.to_owned(), full: String::new() });
+        assert!(once("<std::sys::sync::once::futex::Once>::call") && !once("bank::call_once"));
+        assert!(never_returns("__assert_fail", "__assert_fail"));
+        assert!(never_returns("_R", "core::panicking::assert_failed::<i32, i32>"));
+        assert!(!never_returns("exit_all", "exit_all"));
     }
 
     #[test]

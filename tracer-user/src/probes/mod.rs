@@ -8,6 +8,7 @@ pub mod calls;
 pub mod code_graph;
 pub mod constants;
 mod cpp_waits;
+mod dead_ends;
 pub mod defaults;
 pub mod exits;
 pub mod flow;
