@@ -20,12 +20,12 @@ transfer(                                      /* @transfer */
     long fee
 )
 {
-    pthread_mutex_lock(&stats_lock);
-    transfers++;
-    pthread_mutex_unlock(&stats_lock);
     pthread_mutex_lock(&account_lock);
     long before = balance;
     pthread_mutex_unlock(&account_lock);
+    pthread_mutex_lock(&stats_lock);
+    transfers++;
+    pthread_mutex_unlock(&stats_lock);
     give_turn(go_audit);
     await_turn(go_transfer);
     pthread_mutex_lock(&stats_lock);
