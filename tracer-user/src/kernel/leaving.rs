@@ -9,7 +9,7 @@ use std::{
     thread::{self, JoinHandle},
 };
 
-use crate::sys::priority;
+use crate::sys::{apart, priority};
 
 /// Threads at once at most.
 const SIDE_BY_SIDE: usize = 64;
@@ -42,7 +42,7 @@ impl Leaving {
             let left = Closing(Arc::clone(&left));
             let close = move || {
                 priority::hurry();
-                drop(share);
+                apart::close(share);
                 drop(left);
             };
             // Without a thread they are closed here, one after the other.

@@ -12,6 +12,8 @@ use aya_obj::generated::{
     bpf_prog_type::BPF_PROG_TYPE_KPROBE,
 };
 
+use super::apart::apart;
+
 /// Attach to the return of the function, not to the instruction.
 pub const UPROBE_MULTI_RETURN: u32 = aya_obj::generated::BPF_F_UPROBE_MULTI_RETURN;
 
@@ -184,7 +186,10 @@ pub fn attach_uprobe_multi(
     multi.cnt = offsets.len() as u32;
     multi.flags = flags;
     multi.pid = process.unwrap_or(0);
-    bpf(bpf_cmd::BPF_LINK_CREATE, &mut attributes).map(owned)
+    // Killed in between, this process would have to take all of it back, and could not.
+    let mut made = Err(io::ErrorKind::Interrupted.into());
+    apart(&mut || made = bpf(bpf_cmd::BPF_LINK_CREATE, &mut attributes));
+    made.map(owned)
 }
 
 /// Attaches a program to a perf event; dropping the descriptor detaches it.

@@ -1,6 +1,7 @@
 //! Everything of this crate that is `unsafe` or a raw system call. Each file wraps one facility of the kernel
 //! in safe functions; no decisions are taken here.
 
+pub mod apart;
 pub mod bpf;
 pub mod bytes;
 pub mod caught;

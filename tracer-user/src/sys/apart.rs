@@ -1,0 +1,113 @@
+//! System calls that a `kill -9` of this process does not cut short: they are made by a process of their own that shares
+//! this one's memory and descriptors.
+//!
+//! To set or remove a breakpoint, the kernel looks up the page in the traced process, and gives up when the *current*
+//! thread has been killed (`mm/gup.c`, `__get_user_pages`; `kernel/events/uprobes.c`, `uprobe_write`). Killed while it
+//! attaches or detaches, avtrace would leave breakpoints in processes that live on, and the kernel says "failed to
+//! unregister, leaking uprobe" (`uprobe_unregister_nosync`). What a process still holds when it ends is not affected: by
+//! then it has taken the signal (`kernel/signal.c`, `get_signal`).
+
+use std::{
+    io,
+    os::fd::{IntoRawFd as _, OwnedFd},
+};
+
+use libc::{c_int, c_void};
+
+/// Bytes of stack for the process: it makes system calls and nothing else.
+const STACK: usize = 64 << 10;
+
+/// Closes descriptors of links, all of them also when this process is killed meanwhile.
+pub fn close(links: Vec<OwnedFd>) {
+    let links: Vec<c_int> = links.into_iter().map(OwnedFd::into_raw_fd).collect();
+    apart(&mut || {
+        for &link in &links {
+            // SAFETY: this process owned the descriptor, and nobody else closes it.
+            unsafe { libc::close(link) };
+        }
+    });
+}
+
+/// Has `work` done by a process of its own, and waits for it; where there can be none, does it here.
+///
+/// `work` makes system calls alone. It must neither allocate nor lock: who holds the lock may have been killed.
+pub(super) fn apart(mut work: &mut dyn FnMut()) {
+    let mut stack = Vec::<u128>::with_capacity(STACK / size_of::<u128>());
+    let mut everything = no_signals();
+    let mut before = no_signals();
+    // SAFETY: the sets are local variables. No signal is handled in the process, which has this one's handlers.
+    unsafe {
+        libc::sigfillset(&raw mut everything);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const everything, &raw mut before);
+    }
+    // As `posix_spawn` does it: this thread stands still until the process has ended, or this one is killed. Then memory
+    // and descriptors live on for as long as the process does.
+    let flags = libc::CLONE_VM | libc::CLONE_FILES | libc::CLONE_VFORK;
+    // SAFETY: the stack is as large as said and not used otherwise, and `work` is there while this thread waits; when it
+    // is killed, nobody takes its stack away. What the process does is `work`'s promise.
+    let process = unsafe {
+        let top = stack.as_mut_ptr().add(stack.capacity());
+        libc::clone(run, top.cast(), flags, (&raw mut work).cast())
+    };
+    if process < 0 {
+        work();
+    } else {
+        reap(process);
+    }
+    // SAFETY: the set was filled in above.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut()) };
+}
+
+extern "C" fn run(work: *mut c_void) -> c_int {
+    // SAFETY: `apart` passes a pointer to its argument.
+    let work = unsafe { &mut *work.cast::<&mut dyn FnMut()>() };
+    // A signal to the process group does not mean it.
+    // SAFETY: a system call without memory.
+    unsafe { libc::setpgid(0, 0) };
+    work();
+    0
+}
+
+fn reap(process: c_int) {
+    loop {
+        // SAFETY: no status is asked for.
+        let reaped = unsafe { libc::waitpid(process, std::ptr::null_mut(), libc::__WALL) };
+        if reaped >= 0 || io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
+            return;
+        }
+    }
+}
+
+fn no_signals() -> libc::sigset_t {
+    // SAFETY: an array of integers: zeros are valid.
+    unsafe { std::mem::zeroed() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        fs::File,
+        io::{ErrorKind, Read as _},
+    };
+
+    use super::*;
+
+    #[test]
+    fn work_is_done_by_another_process_in_this_ones_memory() {
+        let mut process = 0;
+        // SAFETY: system calls without memory.
+        apart(&mut || process = unsafe { libc::syscall(libc::SYS_getpid) });
+        assert_ne!(process, i64::from(std::process::id()));
+        assert_ne!(process, 0, "it was done");
+    }
+
+    #[test]
+    fn descriptors_are_closed_here_as_well() {
+        let (mut reader, writer) = std::io::pipe().unwrap();
+        close(vec![OwnedFd::from(writer)]);
+        assert_eq!(reader.read(&mut [0]).unwrap(), 0, "the end");
+        let mut file = File::from(OwnedFd::from(reader));
+        assert_eq!(file.read_exact(&mut [0]).unwrap_err().kind(), ErrorKind::UnexpectedEof);
+        close(Vec::new());
+    }
+}
