@@ -4,6 +4,8 @@
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
 
 use object::{Object, ObjectSection};
 use tests::process::child_of;
@@ -194,6 +196,79 @@ fn killing_avtrace_leaves_the_program_alone() {
     );
     check_no_link(&program.path);
     assert_eq!(running.await_closed_stdout(), "ready\ndone\n", "its normal end");
+}
+
+#[test]
+fn a_kill_while_it_detaches_leaves_no_breakpoint_behind() {
+    require_bpf!();
+    let program = c("outlived", &["-g", "-O2"]);
+    for _ in 0..runs(3) {
+        let known = leaking_threads().len();
+        let mut running = Avtrace::on(&program).options(["--accesses", "probe"]).start();
+        let mut threads = Vec::new();
+        // It detaches in threads of this name, for some hundredths of a second.
+        running.await_that("it detaches", |pid| {
+            let is_over = Instant::now() + Duration::from_millis(200);
+            while Instant::now() < is_over {
+                threads = threads_of(pid);
+                let is_there = |(_, name): &(u32, String)| name.starts_with("avtrace-detach");
+                if threads.is_empty() || threads.iter().any(is_there) {
+                    return true;
+                }
+            }
+            false
+        });
+        running.signal("KILL");
+        running.await_end(|_| {});
+        let child = running.await_closed_stdout();
+        // Whoever goes on with it has to end first.
+        running.await_that("nobody detaches any more", |_| {
+            let detaching = processes_called("avtrace-detach");
+            threads.extend(detaching.iter().map(|&process| (process, String::new())));
+            detaching.is_empty()
+        });
+        let leaked = leaking_threads();
+        let ours = leaked
+            .iter()
+            .skip(known)
+            .filter(|leaking| threads.iter().any(|(thread, _)| thread == *leaking));
+        assert_eq!(ours.count(), 0, "breakpoints that the kernel could not remove");
+        process::run(Command::new("sh").args(["-c", "kill -KILL \"$1\"", "sh", child.trim()]));
+    }
+}
+
+/// The threads of a process, with their names.
+fn threads_of(pid: u32) -> Vec<(u32, String)> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    tasks
+        .filter_map(|task| {
+            let name = fs::read_to_string(task.path().join("comm")).ok()?;
+            Some((task.file_name().to_str()?.parse().ok()?, name))
+        })
+        .collect()
+}
+
+/// The processes whose names begin so.
+fn processes_called(name: &str) -> Vec<u32> {
+    let processes = fs::read_dir("/proc").expect("processes").flatten();
+    processes
+        .filter_map(|process| {
+            let pid = process.file_name().to_str()?.parse().ok()?;
+            let comm = fs::read_to_string(process.path().join("comm")).ok()?;
+            comm.starts_with(name).then_some(pid)
+        })
+        .collect()
+}
+
+/// The threads for which the kernel could not remove a breakpoint, as its log names them
+/// (`kernel/events/uprobes.c`, `uprobe_warn`).
+fn leaking_threads() -> Vec<u32> {
+    let log = process::run(&mut Command::new("dmesg")).stdout;
+    let thread = |line: &str| {
+        let (before, _) = line.split_once(" failed to unregister, leaking uprobe")?;
+        before.rsplit_once(':')?.1.parse().ok()
+    };
+    log.lines().filter_map(thread).collect()
 }
 
 #[test]

@@ -87,7 +87,8 @@ fn no_signals() -> libc::sigset_t {
 mod tests {
     use std::{
         fs::File,
-        io::{ErrorKind, Read as _},
+        io::{ErrorKind, Read as _, Write as _},
+        os::fd::AsRawFd as _,
     };
 
     use super::*;
@@ -99,6 +100,38 @@ mod tests {
         apart(&mut || process = unsafe { libc::syscall(libc::SYS_getpid) });
         assert_ne!(process, i64::from(std::process::id()));
         assert_ne!(process, 0, "it was done");
+    }
+
+    #[test]
+    fn work_goes_on_when_the_process_is_killed() {
+        let [(mut began, begin), (go, mut going), (mut done, end)] =
+            std::array::from_fn(|_| std::io::pipe().unwrap());
+        let [begin, go, end] = [begin.as_raw_fd(), go.as_raw_fd(), end.as_raw_fd()];
+        // SAFETY: the child makes system calls, and allocates as the C library allows after a fork.
+        let killed = unsafe { libc::fork() };
+        if killed == 0 {
+            apart(&mut || {
+                let mut byte = 0u8;
+                // SAFETY: a byte of this closure's, and descriptors that are open here.
+                unsafe {
+                    libc::write(begin, (&raw const byte).cast(), 1);
+                    libc::read(go, (&raw mut byte).cast(), 1);
+                    libc::write(end, (&raw const byte).cast(), 1);
+                }
+            });
+            // SAFETY: a system call without memory.
+            unsafe { libc::_exit(0) };
+        }
+        began.read_exact(&mut [0]).unwrap();
+        // SAFETY: system calls without memory, on a child of this process.
+        unsafe {
+            libc::kill(killed, libc::SIGKILL);
+            libc::waitpid(killed, std::ptr::null_mut(), 0);
+        }
+        going.write_all(&[7]).unwrap();
+        let mut byte = [0];
+        done.read_exact(&mut byte).unwrap();
+        assert_eq!(byte, [7]);
     }
 
     #[test]
