@@ -5,6 +5,10 @@
  * Each has one line of code whose last instruction is the nop, and which accesses memory that threads share. There is
  * no instruction in it that the kernel emulates, so that the nop would be as good a place for a probe as any other.
  */
+#include <sys/types.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include "threads.h"
 
 enum { ROUNDS = 300 };
@@ -38,7 +42,7 @@ LEAF(nop_prefixed, ".byte 0x66, 0x66, 0x66, 0x66, 0x90");
 LEAF(jmp_to_next, ".byte 0xe9, 0x00, 0x00, 0x00, 0x00");
 LEAF(lea_of_itself, ".byte 0x48, 0x8d, 0x74, 0x26, 0x00");
 
-/* A function that begins with the nop, as those do that can be patched: nothing is in the red zone there. */
+/* A function that begins with the nop, as those do that can be patched. */
 long patchable(const long *from);
 __asm__(".text\n"
         ".globl patchable\n"
@@ -89,6 +93,15 @@ int main(void)
 
     join(first);
     join(second);
+    /* A child executes what the probes have made of the code. */
+    pid_t child = fork();
+    if (child == 0) {
+        locked(wrong[0]);
+        _exit(wrong[0][0]);
+    }
+    int status;
+    if (child < 0 || waitpid(child, &status, 0) != child || status != 0)
+        puts("the child failed");
     for (int leaf = 0; leaf < LEAVES; leaf++)
         if (wrong[0][leaf] + wrong[1][leaf] > 0)
             printf("%s: %d wrong\n", leaves[leaf].name, wrong[0][leaf] + wrong[1][leaf]);

@@ -87,12 +87,8 @@ impl Kernel {
             let mut byte = [0];
             memory.read_exact_at(&mut byte, address).ok()?;
             let offset = mapping.offset.0 + (address - mapping.start.0);
-            let place = Place {
-                device: mapping.device,
-                inode: mapping.inode,
-                offset,
-                original: byte[0],
-            };
+            let place =
+                Place { device: mapping.device, inode: mapping.inode, offset, original: byte[0] };
             (place.original != INT3).then_some(place)
         };
         let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
@@ -247,19 +243,18 @@ fn restore<'places>(
         matches!(error.kind(), NotFound | UnexpectedEof | WriteZero)
             || error.raw_os_error() == Some(libc::ESRCH)
     };
-    let restored = File::options()
-        .read(true)
-        .write(true)
-        .open(format!("/proc/{pid}/mem"))
-        .and_then(|memory| {
-            // Read after the memory was opened: of a program that has replaced it no place is the same.
-            for mapping in mappings(pid)?.iter().filter(|mapping| mapping.permissions.execute) {
-                for places in places.clone() {
-                    restore_mapping(&memory, mapping, places)?;
+    let restored =
+        File::options().read(true).write(true).open(format!("/proc/{pid}/mem")).and_then(
+            |memory| {
+                // Read after the memory was opened: of a program that has replaced it no place is the same.
+                for mapping in mappings(pid)?.iter().filter(|mapping| mapping.permissions.execute) {
+                    for places in places.clone() {
+                        restore_mapping(&memory, mapping, places)?;
+                    }
                 }
-            }
-            Ok(())
-        });
+                Ok(())
+            },
+        );
     match restored {
         Err(error) if is_gone(&error) => Ok(()),
         result => result,

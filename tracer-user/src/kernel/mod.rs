@@ -32,8 +32,8 @@ use aya::{
 use aya_log::EbpfLogger;
 use tracer_ebpf::{CLASSES, Class, Cookie, Target, Touch, symbols};
 
-pub use self::{copies::Copies, leaving::Leaving, probe_program::ProbeProgram};
 use self::copies::SharedPlaces;
+pub use self::{copies::Copies, leaving::Leaving, probe_program::ProbeProgram};
 use crate::sys::{bpf, perf};
 
 /// Why the kernel side does not work. Each says what to do about it.

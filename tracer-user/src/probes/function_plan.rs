@@ -439,7 +439,7 @@ impl Planner<'_, '_> {
         if is_restartable(function.start.0 + placement.offset) {
             return Err(Refusal::Restartable.to_string());
         }
-        match placement::cost_at(code, placement.offset) {
+        match placement::cost_at(code.get(placement.offset as usize..).unwrap_or_default()) {
             Ok(_) => Ok((placement, exits)),
             Err(refusal) => Err(refusal.to_string()),
         }

@@ -11,7 +11,7 @@ use iced_x86::{
     Mnemonic, OpAccess, Register, UsedMemory,
 };
 
-use super::{flow::writes, red_zone};
+use super::{flow::writes, optimized_nops};
 
 /// What a probe at an instruction costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -58,7 +58,7 @@ pub fn entry(code: &[u8], needs: Needs) -> Option<Placement> {
         if instruction.is_invalid() || targets.contains(&offset) {
             break;
         }
-        if let Ok(cost) = cost_of(&instruction, code) {
+        if let Some(cost) = probe_cost(&instruction) {
             let place = Placement { offset, depth, cost };
             if cost == Cost::Emulated {
                 return Some(place);
@@ -83,19 +83,24 @@ pub fn entry(code: &[u8], needs: Needs) -> Option<Placement> {
 /// The place for a probe where a function begins as a region.
 ///
 /// As [`entry`], but arguments may have changed, and what lies before must touch no memory that threads share: it
-/// would be left out of the region. Where there is no such place, the start.
+/// would be left out of the region. Where there is no such place, the first instruction that can be probed; where there is
+/// none of these either, the start.
 #[must_use]
 pub fn frame_entry(code: &[u8]) -> Placement {
     let targets = branch_targets(code);
     let mut info = InstructionInfoFactory::new();
-    let mut depth = 0_u16;
+    let (mut first, mut depth) = (None, 0_u16);
     for instruction in &mut Decoder::new(64, code, DecoderOptions::NONE) {
         let offset = instruction.ip();
         if instruction.is_invalid() || targets.contains(&offset) {
             break;
         }
-        if probe_cost(&instruction) == Some(Cost::Emulated) {
-            return Placement { offset, depth, cost: Cost::Emulated };
+        if let Some(cost) = probe_cost(&instruction) {
+            let place = Placement { offset, depth, cost };
+            if cost == Cost::Emulated {
+                return place;
+            }
+            first = first.or(Some(place));
         }
         let own = |memory: &UsedMemory| {
             memory.access() == OpAccess::NoMemAccess
@@ -114,7 +119,7 @@ pub fn frame_entry(code: &[u8]) -> Placement {
             depth = sum;
         }
     }
-    Placement { offset: 0, depth: 0, cost: Cost::SingleStepped }
+    first.unwrap_or(Placement { offset: 0, depth: 0, cost: Cost::SingleStepped })
 }
 
 /// How many bytes of stack a `sub rsp, …` reserves.
@@ -131,11 +136,12 @@ pub enum Refusal {
     /// The kernel does not accept one, or takes the instruction for another one.
     #[error("the kernel refuses probes on `{0:?}`")]
     Kernel(Mnemonic),
-    /// The kernel would replace it by a call, over what the function keeps in the red zone.
+    /// The kernel would replace it by a call, which harms the program.
     #[error(
-        "a probe on a nop of five bytes would overwrite what is below the stack pointer, which may be in use there"
+        "the kernel would replace the nop of five bytes by a call, which overwrites memory below the stack pointer \
+         and does not exist in child processes"
     )]
-    RedZone,
+    BecomesCall,
     /// The kernel would no longer notice when the thread is interrupted there.
     #[error(
         "it is inside a restartable sequence (rseq), which the kernel can restart only while nothing of it is \
@@ -144,30 +150,21 @@ pub enum Refusal {
     Restartable,
 }
 
-/// Cost of a probe at an offset in a function, whose code is given as a whole.
+/// Cost of a probe on the first instruction of `code`.
 ///
 /// # Errors
 ///
 /// When there can be none.
-pub fn cost_at(code: &[u8], offset: u64) -> Result<Cost, Refusal> {
-    let at = usize::try_from(offset).ok().and_then(|offset| code.get(offset..)).unwrap_or_default();
-    cost_of(&Decoder::with_ip(64, at, offset, DecoderOptions::NONE).decode(), code)
-}
-
-/// As [`cost_at`], of an instruction whose address is its offset in the function.
-fn cost_of(instruction: &Instruction, code: &[u8]) -> Result<Cost, Refusal> {
-    match probe_cost(instruction) {
-        Some(cost) => Ok(cost),
-        None if !red_zone::may_become_call(instruction) => {
-            Err(Refusal::Kernel(instruction.mnemonic()))
-        }
-        None if red_zone::is_dead(code, instruction.ip()) => Ok(Cost::SingleStepped),
-        None => Err(Refusal::RedZone),
-    }
+pub fn cost_at(code: &[u8]) -> Result<Cost, Refusal> {
+    let instruction = Decoder::new(64, code, DecoderOptions::NONE).decode();
+    probe_cost(&instruction).ok_or_else(|| match optimized_nops::may_become_call(&instruction) {
+        true => Refusal::BecomesCall,
+        false => Refusal::Kernel(instruction.mnemonic()),
+    })
 }
 
 /// What a probe at an instruction costs; `None` where the kernel refuses one, takes the instruction for another one, or
-/// replaces it by a call that overwrites the red zone: see [`cost_at`] for places where nothing is in that.
+/// replaces it by a call (`optimized_nops`).
 ///
 /// The kernel decides by the first byte of the opcode whether it emulates an instruction, whatever comes before: of AVX
 /// instructions `vmovdqu` to memory is a jump to it, and of exchanges `xchg r8, rax` does nothing
@@ -182,7 +179,7 @@ pub fn probe_cost(instruction: &Instruction) -> Option<Cost> {
     if instruction.is_invalid()
         || instruction.has_lock_prefix()
         || is_mistaken
-        || red_zone::may_become_call(instruction)
+        || optimized_nops::may_become_call(instruction)
     {
         return None;
     }
@@ -286,19 +283,14 @@ mod tests {
     }
 
     #[test]
-    fn a_nop_that_becomes_a_call_is_taken_only_where_nothing_is_in_the_red_zone() {
+    fn a_nop_that_becomes_a_call_is_passed_over() {
         let nop = [0x0f, 0x1f, 0x44, 0, 0];
         // nop; mov eax,[rdi]; ret
-        assert_eq!(
-            entry(&[&nop[..], &[0x8b, 7, 0xc3]].concat(), FIRST),
-            at(0, Cost::SingleStepped)
-        );
-        // mov [rsp-8],rax; nop; ret
-        let kept = [&[0x48, 0x89, 0x44, 0x24, 0xf8], &nop[..], &[0xc3]].concat();
-        assert_eq!(cost_at(&kept, 5), Err(Refusal::RedZone));
-        assert_eq!(cost_at(&kept, 0), Ok(Cost::SingleStepped));
-        assert_eq!(cost_at(&nop, 0), Ok(Cost::SingleStepped));
-        assert_eq!(cost_at(&[0xf0, 0xff, 0x07], 0), Err(Refusal::Kernel(Mnemonic::Inc)));
+        let code = [&nop[..], &[0x8b, 7, 0xc3]].concat();
+        assert_eq!(entry(&code, FIRST), at(5, Cost::SingleStepped));
+        assert_eq!(Some(frame_entry(&code)), at(5, Cost::SingleStepped));
+        assert_eq!(cost_at(&nop), Err(Refusal::BecomesCall));
+        assert_eq!(cost_at(&[0xf0, 0xff, 0x07]), Err(Refusal::Kernel(Mnemonic::Inc)));
     }
 
     #[test]

@@ -3,7 +3,6 @@
 
 use std::{collections::HashSet, path::PathBuf};
 
-use iced_x86::{Decoder, DecoderOptions};
 use tracer_ebpf::{Cookie, Kind};
 
 pub use super::function_plan::SelectError;
@@ -25,7 +24,6 @@ use super::{
     markers::{Marker, Meaning, Operand, SharedVariable, markers},
     own_code::{self, Decision, OwnCode},
     placement::{self, Cost, Refusal},
-    red_zone,
     select::Rule,
     slow_paths::Fast,
     touch_plan,
@@ -749,16 +747,7 @@ impl Planner<'_, '_> {
         if self.file.restartable().contains(at) {
             return Some(Err(Refusal::Restartable));
         }
-        if !red_zone::may_become_call(&Decoder::new(64, code, DecoderOptions::NONE).decode()) {
-            return Some(placement::cost_at(code, 0));
-        }
-        let of_function = || {
-            let extent = self.file.function_containing(at)?;
-            let length = usize::try_from(extent.end.0.checked_sub(extent.start.0)?).ok()?;
-            let code = self.file.bytes_at(extent.start, length)?;
-            Some(placement::cost_at(code, at.0.checked_sub(extent.start.0)?))
-        };
-        Some(of_function().unwrap_or(Err(Refusal::RedZone)))
+        Some(placement::cost_at(code))
     }
 
     pub(super) fn skip(&mut self, what: String, reason: String) {

@@ -59,8 +59,7 @@ use crate::{
     symbolize::{ProcessAddr, Symbolizer},
     sys::{
         guardian::Guardian,
-        perf,
-        proc,
+        perf, proc,
         tracee::{self, Ending, Held, Launch, Start},
         user,
     },

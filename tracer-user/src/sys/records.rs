@@ -3,8 +3,8 @@
 use std::mem::size_of;
 
 use tracer_ebpf::{
-    AccessRecord, CopyRecord, Header, Kind, OwnedRecord, PairRecord, RegionRecord, RegistersRecord, SITE_BITS,
-    SyncRecord, ThreadRecord, TrapRecord,
+    AccessRecord, CopyRecord, Header, Kind, OwnedRecord, PairRecord, RegionRecord, RegistersRecord,
+    SITE_BITS, SyncRecord, ThreadRecord, TrapRecord,
 };
 
 /// One record, decoded by its kind.
