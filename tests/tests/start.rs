@@ -194,6 +194,27 @@ fn a_pipe_signal_that_is_ignored_stays_ignored() {
 }
 
 #[test]
+fn too_little_memory_is_an_error_with_a_remedy() {
+    require_bpf!();
+    // How much is enough depends on the build: from far too little to nearly enough.
+    let mut failed = 0;
+    for kib in (120_000..=260_000).step_by(20_000) {
+        let mut limited = Command::new("sh");
+        limited.args(["-c", "ulimit -v \"$1\"; exec \"$2\" true", "sh", &kib.to_string()]);
+        let ended = run(limited.arg(avtrace()));
+        if ended.code == Some(0) {
+            continue;
+        }
+        failed += 1;
+        assert_eq!((ended.code, ended.signal), (Some(1), None), "{kib}: {}", ended.stderr);
+        let line = ended.stderr.lines().last().unwrap_or_default();
+        assert!(line.starts_with("avtrace: error: "), "{kib}: {line}");
+        assert!(line.contains("`ulimit -v`"), "{kib}: {line}");
+    }
+    assert!(failed > 0, "the limit is in effect");
+}
+
+#[test]
 fn capabilities_are_enough() {
     require_bpf!();
     if !machine::is_root() || !machine::have("setpriv") {
