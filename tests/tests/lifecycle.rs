@@ -233,7 +233,9 @@ fn a_kill_while_it_detaches_leaves_no_breakpoint_behind() {
             .skip(known)
             .filter(|leaking| threads.iter().any(|(thread, _)| thread == *leaking));
         assert_eq!(ours.count(), 0, "breakpoints that the kernel could not remove");
-        process::run(Command::new("sh").args(["-c", "kill -KILL \"$1\"", "sh", child.trim()]));
+        let mut kill = Command::new("sh");
+        kill.args(["-c", "kill -KILL \"$1\"", "sh", child.trim()]);
+        assert_eq!(process::run(&mut kill).code, Some(0), "the child that was left behind");
     }
 }
 

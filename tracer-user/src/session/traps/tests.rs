@@ -1,3 +1,5 @@
+//! Causes of `SIGTRAP`, by what the kernel side records of them. End-to-end tests are in `tests/tests/traps.rs`.
+
 use tracer_ebpf::Header;
 
 use super::*;
