@@ -49,7 +49,7 @@ pub struct Access {
     pub tid: u32,
     pub address: u64,
     pub bytes: u64,
-    /// Of [`Touch::READ`] and [`Touch::WRITE`].
+    /// Of [`Touch::READ`], [`Touch::WRITE`] and [`Touch::ATOMIC`].
     pub done: u8,
     pub site: u32,
     pub sp: u64,
@@ -196,7 +196,8 @@ pub fn novelty(present: &mut Present, access: &Access) -> Novelty {
     Novelty { is_new: is_new != 0, is_meeting: is_meeting != 0 }
 }
 
-/// Notes that an access was made.
+/// Notes that an access was made. What an atomic instruction has written is not noted: a lock is let go of by a store, and
+/// that it is taken does not say that it is.
 #[inline(always)]
 pub fn note(present: &Present, access: &Access) {
     access.each_word(|word, bits| note_bytes(present, access, word, bits));
@@ -211,7 +212,8 @@ pub fn note_word(present: &Present, access: &Access, word: u64) {
 #[inline(always)]
 fn note_bytes(present: &Present, access: &Access, word: u64, bits: u64) {
     let Some(place) = WORDS.get_ptr_mut(place(word)) else { return };
-    let bits = if access.writes() { bits << 8 } else { bits };
+    let is_stored = access.done & (Touch::WRITE | Touch::ATOMIC) == Touch::WRITE;
+    let bits = if is_stored { bits << 8 } else { bits };
     // SAFETY: as in `novelty`.
     unsafe {
         let (owner, touched) = (&raw mut (*place).owner, &raw mut (*place).touched);

@@ -26,7 +26,7 @@ mod splits;
 
 use crate::check::{Checker, Options, Regions, Relation};
 use crate::error::EventError;
-use crate::event::{Event, EventNumber, LocationId, LockId, RegionId, ThreadId, VarId};
+use crate::event::{Event, EventNumber, LocationId, LockId, RegionId, SyncId, ThreadId, VarId};
 use crate::finding::{
     Counts, DataSeen, Edge, Evidence, Findings, Instance, Object, Order, Tx, Violation,
 };
@@ -76,6 +76,12 @@ impl Davida {
     /// moment may also be an earlier one of the same thread, if no dependency of it came between, nor a region's begin.
     pub fn told_late(&mut self, mark: &Mark, variable: VarId, writes: bool, location: LocationId) {
         self.engine.told_late(mark, variable, writes, location);
+    }
+
+    /// Tells of a post to a synchronisation object that was left out as it came: the last of its thread, made at `mark`,
+    /// with no other thread's wait on the object since. As with [`told_late`](Self::told_late) it is no event.
+    pub fn signalled_late(&mut self, mark: &Mark, object: SyncId, location: LocationId) {
+        self.engine.signalled_late(mark, object, location);
     }
 
     /// The distinct violations so far, by first occurrence.

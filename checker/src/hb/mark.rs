@@ -1,7 +1,7 @@
 //! Accesses that are told late. A source of events may leave out what a thread does to memory that it has to itself, and
 //! tell the last of it when another thread comes: nothing can have depended on it before.
 
-use crate::event::{EventNumber, LocationId, ThreadId, VarId};
+use crate::event::{EventNumber, LocationId, SyncId, ThreadId, VarId};
 use crate::finding::Action;
 use crate::hb::Engine;
 use crate::hb::access::Access;
@@ -45,5 +45,12 @@ impl Engine {
         let access = mark.0.told_late(action, location);
         self.variables.ensure(variable);
         self.variables.told_late(variable, &access, writes, &self.threads.table);
+    }
+
+    /// Takes a post for the last one of its thread to the object. What its thread knew then is not passed on: who waits
+    /// comes after the post, and knows of nothing before it.
+    pub(crate) fn signalled_late(&mut self, mark: &Mark, object: SyncId, location: LocationId) {
+        let access = mark.0.told_late(Action::Signal, location);
+        self.syncs.signalled_late(object, &access, &self.threads.table);
     }
 }

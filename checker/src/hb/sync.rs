@@ -162,6 +162,16 @@ impl SyncObjects {
         &mut self.0[index]
     }
 
+    /// A post that was left out, after which nobody has waited.
+    pub(crate) fn signalled_late(&mut self, object: SyncId, post: &Access, table: &ThreadTable) {
+        let signals = &mut self.at(object).signals;
+        let is_last =
+            |signal: &Access| !signal.is_of(post.thread()) || signal.event() <= post.event();
+        if signals.all(is_last) {
+            signals.put(post, table);
+        }
+    }
+
     pub(crate) fn signal(&mut self, object: SyncId, now: &Now<'_>) {
         self.at(object).signal(now);
     }

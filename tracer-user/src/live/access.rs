@@ -36,6 +36,12 @@ impl AccessKind {
     pub const fn writes(self) -> bool {
         !matches!(self, Self::Read)
     }
+
+    /// Whether it reads.
+    #[must_use]
+    pub const fn reads(self) -> bool {
+        !matches!(self, Self::Write)
+    }
 }
 
 /// A decoded access.
@@ -47,8 +53,8 @@ pub struct Access {
     pub what: MemoryUse,
     /// How many bytes it accesses at once, at most.
     pub bytes: u64,
-    /// Whether it adds in one step.
-    pub adds: bool,
+    /// Whether it adds or changes bits in one step, which commutes with others of its kind.
+    pub commutes: bool,
     /// Whether a mask decides which parts of its operand it accesses. Processors trap for those that it leaves out, too.
     pub is_masked: bool,
 }
@@ -99,11 +105,11 @@ pub fn before(symbolizer: &Symbolizer, next: ProcessAddr) -> Result<Access, Unde
     let next = module.link_address(next).ok_or(Undecoded::NoFile)?;
     let (instruction, what) = find(file, next)?;
     let bytes = instruction.memory_size().size() as u64;
-    let adds = touches::adds(&instruction);
+    let commutes = touches::adds(&instruction) || touches::changes_bits(&instruction);
     let is_masked = touches::is_masked(&instruction);
     let instruction = module.process_address(LinkAddr(instruction.ip()));
     let instruction = instruction.ok_or(Undecoded::NoFile)?;
-    Ok(Access { instruction, what, bytes, adds, is_masked })
+    Ok(Access { instruction, what, bytes, commutes, is_masked })
 }
 
 /// Whether an instruction is of a lock's own code, so that what it accesses is the lock and not what the lock guards: it

@@ -11,3 +11,4 @@ pub mod sharing;
 pub mod source;
 pub mod sync;
 pub mod told;
+pub mod words;

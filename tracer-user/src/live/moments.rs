@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use checker::{
     Davida, Mark,
-    event::{EventNumber, LocationId, ThreadId, VarId},
+    event::{EventNumber, LocationId, SyncId, ThreadId, VarId},
 };
 use rustc_hash::FxHashMap;
 
@@ -37,9 +37,19 @@ pub struct Late {
     pub sp: u64,
     /// The event before which the memory was another variable's.
     pub since: EventNumber,
-    pub variable: VarId,
-    pub writes: bool,
+    pub what: Missed,
     pub location: LocationId,
+}
+
+/// What is told late.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Missed {
+    /// A read.
+    Read(VarId),
+    /// A write.
+    Write(VarId),
+    /// A store to a word that synchronises.
+    Signal(SyncId),
 }
 
 struct Moment {
@@ -85,7 +95,12 @@ impl Moments {
         if moment.mark.event() < late.since || moment.lowest < late.sp {
             return;
         }
-        checker.told_late(&moment.mark, late.variable, late.writes, late.location);
+        let (mark, location) = (&moment.mark, late.location);
+        match late.what {
+            Missed::Read(variable) => checker.told_late(mark, variable, false, location),
+            Missed::Write(variable) => checker.told_late(mark, variable, true, location),
+            Missed::Signal(object) => checker.signalled_late(mark, object, location),
+        }
     }
 
     /// Events were lost: no region is active that anything before could matter to.
@@ -152,8 +167,8 @@ mod tests {
 
     /// What the owner reads in its region.
     fn read() -> Late {
-        let (thread, variable, location) = (OWNER, X, NOWHERE);
-        Late { thread, epoch: 11, sp: 80, since: 0, variable, writes: false, location }
+        let (thread, what, location) = (OWNER, Missed::Read(X), NOWHERE);
+        Late { thread, epoch: 11, sp: 80, since: 0, what, location }
     }
 
     #[test]
@@ -165,6 +180,25 @@ mod tests {
             !World::new().is_lost_update(Late { epoch: 9, ..read() }),
             "before all that is known"
         );
+    }
+
+    #[test]
+    fn a_signal_that_is_told_late_orders_from_its_moment_on() {
+        let object = SyncId(0);
+        let is_split = |epoch| {
+            let mut world = World::new();
+            world.event(OWNER, Op::Wait(object), u64::MAX);
+            world.event(OWNER, Op::Begin(RegionId(0)), 100);
+            world.event(OWNER, Op::Write(X), 100);
+            let late = Late { epoch, what: Missed::Signal(object), ..read() };
+            world.moments.told(&mut world.checker, &late);
+            world.event(OTHER, Op::Wait(object), u64::MAX);
+            world.event(OTHER, Op::Signal(object), u64::MAX);
+            world.event(OWNER, Op::Wait(object), 100);
+            world.checker.counts().violations > 0
+        };
+        assert!(is_split(12) && is_split(11));
+        assert!(!is_split(10), "before the region");
     }
 
     #[test]

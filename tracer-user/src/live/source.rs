@@ -5,8 +5,10 @@ mod meaning;
 mod memory;
 mod modules;
 mod owned;
+mod runtime;
 mod touches;
 mod watched;
+mod words;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -27,6 +29,7 @@ use super::{
     sharing::Sharing,
     sync::{Call, Known, SyncObjects},
     told::Told,
+    words::{Step, Words},
 };
 use crate::{
     probes::{
@@ -87,6 +90,9 @@ pub struct SeenThread {
     epoch: u64,
     /// Where it creates a thread, or last did.
     creates_at: Option<LocationId>,
+    /// How many regions it has open, and how many transactions it has begun.
+    open: u32,
+    transactions: u64,
 }
 
 /// A join that has not returned yet.
@@ -115,6 +121,10 @@ pub struct Omissions {
     pub undecoded_accesses: BTreeMap<access::Undecoded, u64>,
     /// Hits by the code of locks, which do not count.
     pub lock_accesses: u64,
+    /// Hits by the code of libraries that nobody has named, as far as they are not what the program has asked for.
+    pub library_accesses: u64,
+    /// Accesses to words that synchronise, which are none to data.
+    pub word_accesses: u64,
     /// Hits of named ranges by instructions of which a mask decides what they access, which do not count: it may be
     /// something beside.
     pub masked_accesses: u64,
@@ -187,6 +197,8 @@ pub struct Source {
     /// The same of calls and jumps through memory: by their target, what is on top of the stack there, and the watched
     /// address.
     transfers: FxHashMap<(u64, u64, u64), (Result<access::Access, access::Undecoded>, bool)>,
+    /// How far what instructions at these addresses access is the program's.
+    trusts: FxHashMap<u64, runtime::Trust>,
     lost: u32,
     events: EventNumber,
     omissions: Omissions,
@@ -210,6 +222,12 @@ pub struct Source {
     /// Instructions that are probed, with their groups; and whether these or watchpoints tell an access.
     probed_code: FxHashMap<u64, usize>,
     told: Told,
+    /// What runtime libraries take for themselves.
+    runtime: runtime::Runtime,
+    /// Words of locks that nothing else tells of.
+    words: Words,
+    /// What kind of access the instructions at these addresses make to such words.
+    steps: FxHashMap<u64, Step>,
 }
 
 impl Source {
@@ -254,6 +272,7 @@ impl Source {
             site_regions: FxHashMap::default(),
             accesses: FxHashMap::default(),
             transfers: FxHashMap::default(),
+            trusts: FxHashMap::default(),
             lost: 0,
             events: 0,
             omissions: Omissions::default(),
@@ -266,6 +285,9 @@ impl Source {
             sharing: Sharing::default(),
             probed_code: FxHashMap::default(),
             told: Told::default(),
+            runtime: runtime::Runtime::default(),
+            words: Words::default(),
+            steps: FxHashMap::default(),
         }
     }
 
@@ -277,6 +299,8 @@ impl Source {
             self.frames.clear();
             sink(Item::Gap);
             self.syncs.gap();
+            self.words.gap();
+            self.threads.iter_mut().for_each(|thread| thread.open = 0);
         }
         match record {
             Record::Region(kind, record) => self.region(*kind, record, sink),
@@ -317,9 +341,16 @@ impl Source {
         for change in self.frames.take_changes() {
             match change {
                 Change::Begin(region, location) => {
+                    let seen = &mut self.threads[thread.index()];
+                    seen.transactions += u64::from(seen.open == 0);
+                    seen.open += 1;
                     self.emit(thread, Op::Begin(region), location, sink);
                 }
-                Change::End(location) => self.emit(thread, Op::End(None), location, sink),
+                Change::End(location) => {
+                    let open = &mut self.threads[thread.index()].open;
+                    *open = open.saturating_sub(1);
+                    self.emit(thread, Op::End(None), location, sink);
+                }
             }
         }
     }
@@ -499,6 +530,9 @@ impl Source {
                 return;
             }
         };
+        if value.is_none() && self.is_of_runtime(spec.object, record.frames[0], address) {
+            return;
+        }
         let thread = self.thread(record.header.tid);
         let location = self.locations.stack(stack, &mut self.symbolizer);
         // That a routine has run is seen in the midst of a call of a once function.

@@ -135,6 +135,11 @@ impl SyncObjects {
         self.syncs.get(sync.index())
     }
 
+    /// An object for a word that synchronises: no function is known that it belongs to.
+    pub fn word(&mut self, address: u64, first_used: LocationId) -> SyncId {
+        new_id(&mut self.syncs, Known { address, object: Object::Word, first_used })
+    }
+
     /// Passes on what a call means: nothing, an operation, or several.
     pub fn call(&mut self, call: &Call, emit: &mut impl FnMut(Op, LocationId)) {
         let Call { thread, kind, object, address, location, .. } = *call;
@@ -322,6 +327,7 @@ impl SyncObjects {
             | Object::Parker
             | Object::Channel
             | Object::BoundedChannel
+            | Object::Word
             | Object::Thread => {}
         }
         None

@@ -77,6 +77,8 @@ pub enum Object {
     Latch,
     /// What a thread waits by until another one lets it go on.
     Parker,
+    /// A word that is accessed by atomic instructions, of a lock or flag that is not known.
+    Word,
     /// A thread.
     Thread,
 }

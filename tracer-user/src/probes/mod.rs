@@ -27,6 +27,7 @@ pub mod optimized_nops;
 pub mod own_code;
 pub mod placement;
 pub mod plan;
+pub mod runtime;
 pub mod rust_waits;
 pub mod select;
 pub mod slow_paths;

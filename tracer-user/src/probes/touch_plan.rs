@@ -3,7 +3,6 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use iced_x86::{Decoder, DecoderOptions};
 use tracer_ebpf::{Cookie, Kind, TOUCH_GROUPS, Touch};
 
 use super::{
@@ -304,8 +303,9 @@ impl Planner<'_, '_> {
     ) {
         let TouchPlan { instruction, mut touch, is_static } = planned;
         let code = self.file.bytes_at(LinkAddr(instruction), 15).unwrap_or_default();
-        if touches::adds(&Decoder::new(64, code, DecoderOptions::NONE).decode()) {
-            // As a read it conflicts with what overwrites it, and with no other addition.
+        let decoded = touches::decode(code, instruction);
+        if touches::adds(&decoded) || touches::changes_bits(&decoded) {
+            // As a read it conflicts with what overwrites it, and with no other one.
             touch.flags = touch.flags & !(Touch::WRITE | Touch::ATOMIC) | Touch::READ;
         }
         let Some(instruction) = self.module.process_address(LinkAddr(instruction)) else { return };

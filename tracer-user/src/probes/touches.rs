@@ -27,7 +27,7 @@ use iced_x86::{
 };
 use tracer_ebpf::Touch;
 
-pub use self::accesses::is_masked;
+pub use self::accesses::{compares, is_locked, is_masked};
 use self::{
     accesses::Access,
     choice::Chooser,
@@ -329,6 +329,20 @@ pub fn adds(instruction: &Instruction) -> bool {
             instruction.mnemonic(),
             Mnemonic::Add | Mnemonic::Sub | Mnemonic::Inc | Mnemonic::Dec | Mnemonic::Xadd
         )
+}
+
+/// Whether an instruction changes bits of memory in one step, and tells nothing of what they were but flags. Those of one
+/// kind come to the same in any order.
+#[must_use]
+pub fn changes_bits(instruction: &Instruction) -> bool {
+    instruction.has_lock_prefix()
+        && matches!(instruction.mnemonic(), Mnemonic::Or | Mnemonic::And | Mnemonic::Xor)
+}
+
+/// The instruction that some code begins with.
+#[must_use]
+pub fn decode(code: &[u8], at: u64) -> Instruction {
+    Decoder::with_ip(64, code, at, DecoderOptions::NONE).decode()
 }
 
 fn all_accesses(parts: &[Part<'_>]) -> Vec<Access> {

@@ -265,6 +265,7 @@ pub(super) const fn kind_and_size(object: calls::Object) -> (ObjectKind, u64) {
         calls::Object::Channel | calls::Object::BoundedChannel => (ObjectKind::Channel, 8),
         calls::Object::Latch => (ObjectKind::Latch, 4),
         calls::Object::Parker => (ObjectKind::Parker, 4),
+        calls::Object::Word => (ObjectKind::Sync, 8),
         calls::Object::Thread => (ObjectKind::Thread, 8),
     }
 }

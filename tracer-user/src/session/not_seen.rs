@@ -67,6 +67,19 @@ pub(super) fn not_seen(
             omissions.masked_accesses
         ));
     }
+    if omissions.library_accesses > 0 {
+        notes.push(format!(
+            "{} hits of watchpoints by the code of libraries do not count: it is not the program's, and reads further \
+             than the program has asked for; name a library's functions to see what they access",
+            omissions.library_accesses
+        ));
+    }
+    if omissions.word_accesses > 0 {
+        notes.push(format!(
+            "{} accesses to words that are compared-and-swapped or exchanged count as synchronisation, not as data",
+            omissions.word_accesses
+        ));
+    }
     if omissions.freed_accesses > 0 {
         notes.push(format!(
             "{} accesses to memory that was given back do not count: they are the allocator's, or come after a free",

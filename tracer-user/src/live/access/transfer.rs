@@ -29,7 +29,7 @@ pub fn transfer(
         instruction: module.process_address(LinkAddr(instruction.ip()))?,
         what: MemoryUse { kind: AccessKind::Read, compares: false },
         bytes: instruction.memory_size().size() as u64,
-        adds: false,
+        commutes: false,
         is_masked: false,
     })
 }

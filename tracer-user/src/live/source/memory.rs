@@ -126,6 +126,7 @@ impl Source {
         let Self { syncs, events, .. } = self;
         syncs.forget_memory(range, &mut passed_on(events, thread, location, sink));
         self.sharing.forget(range);
+        self.words.forget(range);
         for (index, watch) in self.watches.iter().enumerate() {
             let (start, end) = (watch.address.0, watch.address.0 + watch.length);
             if start < range.end && range.start < end && !self.unloaded_watches.contains(&index) {

@@ -37,6 +37,10 @@ impl Source {
         let is_in = |address: u64| range.contains(&ProcessAddr(address));
         self.probed.retain(|(start, _)| !is_in(*start));
         self.accesses.retain(|address, _| !is_in(*address));
+        self.runtime.unload();
+        self.trusts.clear();
+        self.steps.retain(|address, _| !is_in(*address));
+        self.words.unload(&(range.start.0..range.end.0));
         for site in self.sites.iter_mut().filter(|site| is_in(site.address.0)) {
             site.kind = SiteKind::Unwatched;
         }

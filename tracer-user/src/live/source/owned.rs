@@ -7,7 +7,7 @@ use super::{Item, Source};
 use crate::{
     live::{
         location::Location,
-        moments::{Epoch, Late},
+        moments::{Epoch, Late, Missed},
     },
     probes::plan::SiteKind,
 };
@@ -83,12 +83,23 @@ impl Source {
                 return;
             }
         }
-        let acting = self.thread(acting);
-        self.touch_for(thread, acting, (address, size), sink);
         let stack = Location::Access([place.instruction.0, 0, 0, 0, 0, 0]);
         let location = self.locations.stack(stack, &mut self.symbolizer);
+        let step = self.step(place.instruction.0);
+        if let Some(signals) = self.words.late(thread, (address, size), (step, writes)) {
+            self.omissions.word_accesses += 1;
+            let Self { words, syncs, .. } = self;
+            if signals && let Some(id) = words.id(address, size, || syncs.word(address, location)) {
+                let what = Missed::Signal(id);
+                sink(Item::Late(Late { thread, epoch, sp, since, what, location }));
+            }
+            return;
+        }
+        let acting = self.thread(acting);
+        self.touch_for(thread, acting, (address, size), sink);
         for &variable in &self.touched {
-            sink(Item::Late(Late { thread, epoch, sp, since, variable, writes, location }));
+            let what = if writes { Missed::Write(variable) } else { Missed::Read(variable) };
+            sink(Item::Late(Late { thread, epoch, sp, since, what, location }));
         }
         self.sharing.touched(thread, address, size, writes);
     }

@@ -38,6 +38,11 @@ impl Source {
             return;
         }
         let done = header.detail as u8;
+        let deed = (done & Touch::READ != 0, done & Touch::WRITE != 0);
+        let instruction = place.instruction.0;
+        if self.synchronises(thread, instruction, (address, bytes), deed, location, sink) {
+            return;
+        }
         let both = Touch::READ | Touch::WRITE;
         let ops: [Option<Operation>; 2] = match done & (both | Touch::ATOMIC) {
             Touch::READ => [Some(Op::Read), None],

@@ -48,6 +48,15 @@ impl Source {
                 AccessKind::Read
             }
         };
+        if let Ok(access) = decoded {
+            let trust = self.trusts.get(&frames[0]).copied();
+            let trust = trust.unwrap_or_else(|| self.trust(access.instruction));
+            self.trusts.insert(frames[0], trust);
+            if !trust.counts(!is_sample, kind.writes(), access.bytes) {
+                self.omissions.library_accesses += 1;
+                return;
+            }
+        }
         if is_sample {
             // A probe beside the instruction sees it too, or another watchpoint does that is there by name, or it may be to
             // a part of the range only.
@@ -58,17 +67,24 @@ impl Source {
             {
                 return;
             }
-            self.sharing.touched(thread, record.address, length, kind.writes());
         }
-        // As a read it conflicts with what overwrites it, and with no other addition. What is named is told as it is.
-        let adds = is_sample && decoded.is_ok_and(|access| access.adds);
-        let kind = if adds { AccessKind::Read } else { kind };
         let location = self.locations.stack(Location::Access(frames), &mut self.symbolizer);
         self.touch_watched(thread, index, sink);
         if self.touched.is_empty() {
             self.omissions.freed_accesses += 1;
             return;
         }
+        if is_sample {
+            let place = (record.address, length);
+            let deed = (kind.reads(), kind.writes());
+            if self.synchronises(thread, frames[0], place, deed, location, sink) {
+                return;
+            }
+            self.sharing.touched(thread, record.address, length, kind.writes());
+        }
+        // As a read it conflicts with what overwrites it, and with no other one of its kind. What is named is told as it is.
+        let commutes = is_sample && decoded.is_ok_and(|access| access.commutes);
+        let kind = if commutes { AccessKind::Read } else { kind };
         let mask = if length >= 8 { u64::MAX } else { (1 << (8 * length)) - 1 };
         let after = record.value & mask;
         let written = kind.writes();

@@ -5,7 +5,8 @@ use std::{collections::BTreeSet, ops::Range};
 
 use checker::event::{LockId, Op};
 
-use super::SyncObjects;
+use super::{Known, SyncObjects};
+use crate::probes::calls::Object;
 
 /// Where objects are.
 #[derive(Debug, Default)]
@@ -43,7 +44,10 @@ impl SyncObjects {
     fn find_places(&mut self) {
         let Places { addresses, known: [locks, syncs], .. } = &mut self.places;
         let (new_locks, new_syncs) = (&self.locks[*locks..], &self.syncs[*syncs..]);
-        addresses.extend(new_locks.iter().chain(new_syncs).map(|known| known.address));
+        // What touches a word of which no function is known is all that there is to see of it.
+        let is_known = |known: &&Known| known.object != Object::Word;
+        let new = new_locks.iter().chain(new_syncs).filter(is_known);
+        addresses.extend(new.map(|known| known.address));
         (*locks, *syncs) = (self.locks.len(), self.syncs.len());
     }
 

@@ -1,0 +1,60 @@
+//! Accesses to words that synchronise: what they order, and that they are none to data.
+
+use checker::event::{LocationId, Op, ThreadId};
+
+use super::{Item, Source};
+use crate::{
+    live::words::{Deed, Meaning, Step, step_at},
+    symbolize::ProcessAddr,
+};
+
+impl Source {
+    /// Whether an access that a probe or a moving watchpoint has seen is a step of synchronisation. If so, what it orders
+    /// is passed on.
+    pub(super) fn synchronises(
+        &mut self,
+        thread: ThreadId,
+        instruction: u64,
+        (address, bytes): (u64, u64),
+        (reads, writes): (bool, bool),
+        location: LocationId,
+        sink: &mut impl FnMut(Item),
+    ) -> bool {
+        let seen = &self.threads[thread.index()];
+        let transaction = (seen.open > 0).then_some(seen.transactions);
+        let step = self.step(instruction);
+        let deed = Deed { thread, address, bytes, step, reads, writes, instruction, transaction };
+        let (waits, signals) = match self.words.access(&deed) {
+            Meaning::Data => return false,
+            Meaning::Nothing => (false, false),
+            Meaning::Orders { waits, signals } => (waits, signals),
+        };
+        self.omissions.word_accesses += 1;
+        if !waits && !signals {
+            return true;
+        }
+        let Self { words, syncs, .. } = self;
+        let Some(id) = words.id(address, bytes, || syncs.word(address, location)) else {
+            return true;
+        };
+        if waits {
+            self.emit(thread, Op::Wait(id), location, sink);
+        }
+        if signals {
+            self.emit(thread, Op::Signal(id), location, sink);
+        }
+        true
+    }
+
+    /// What kind of access the instruction at an address makes.
+    pub(super) fn step(&mut self, instruction: u64) -> Step {
+        let Self { steps, symbolizer, .. } = self;
+        *steps.entry(instruction).or_insert_with(|| {
+            let at = ProcessAddr(instruction);
+            let module = symbolizer.module_at(at);
+            let found =
+                module.and_then(|module| step_at(module.file().ok()?, module.link_address(at)?));
+            found.unwrap_or(Step::Plain)
+        })
+    }
+}

@@ -1,0 +1,197 @@
+//! What each step means in each state of a word.
+
+use super::*;
+
+const A: ThreadId = ThreadId(0);
+const B: ThreadId = ThreadId(1);
+const AT: u64 = 0x1004;
+/// Where stores are.
+const CODE: u64 = 0x40_1000;
+
+const WAITS: Meaning = Meaning::Orders { waits: true, signals: false };
+const SIGNALS: Meaning = Meaning::Orders { waits: false, signals: true };
+const BOTH: Meaning = Meaning::Orders { waits: true, signals: true };
+
+/// What a thread does: the kind of instruction, whether it reads, whether it writes.
+type Doing = (Step, bool, bool);
+
+const LOAD: Doing = (Step::Plain, true, false);
+const STORE: Doing = (Step::Plain, false, true);
+const INCREMENT: Doing = (Step::Plain, true, true);
+const SWAPPED: Doing = (Step::Compare, true, true);
+const FAILED: Doing = (Step::Compare, true, false);
+const EXCHANGE: Doing = (Step::Exchange, true, true);
+const ATOMIC_STORE: Doing = (Step::Store, true, true);
+const ADD: Doing = (Step::Adds, true, false);
+const BITS: Doing = (Step::Bits, true, false);
+
+fn at(
+    words: &mut Words,
+    address: u64,
+    thread: ThreadId,
+    doing: Doing,
+    transaction: u64,
+) -> Meaning {
+    let (step, reads, writes) = doing;
+    words.access(&Deed {
+        thread,
+        address,
+        bytes: 4,
+        step,
+        reads,
+        writes,
+        instruction: CODE,
+        transaction: (transaction > 0).then_some(transaction),
+    })
+}
+
+#[track_caller]
+fn check(steps: &[(ThreadId, Doing, Meaning)]) {
+    let mut words = Words::default();
+    for (number, &(thread, doing, meaning)) in steps.iter().enumerate() {
+        assert_eq!(at(&mut words, AT, thread, doing, 1), meaning, "step {number}");
+    }
+}
+
+#[test]
+fn what_is_only_loaded_stored_and_added_to_is_data() {
+    let data = |thread, doing| (thread, doing, Meaning::Data);
+    check(&[
+        data(A, LOAD),
+        data(B, STORE),
+        data(A, STORE),
+        data(B, INCREMENT),
+        data(A, ADD),
+        data(A, BITS),
+    ]);
+}
+
+#[test]
+fn a_lock_orders_its_sections_and_its_attempts_order_nothing() {
+    check(&[
+        (A, STORE, Meaning::Data),
+        (A, SWAPPED, WAITS),
+        (B, FAILED, Meaning::Nothing),
+        (B, LOAD, Meaning::Nothing),
+        (A, STORE, SIGNALS),
+        (B, SWAPPED, WAITS),
+        (A, EXCHANGE, Meaning::Nothing),
+        (B, SWAPPED, BOTH),
+        (A, EXCHANGE, WAITS),
+        (B, EXCHANGE, Meaning::Nothing),
+        (A, BITS, SIGNALS),
+        (B, EXCHANGE, WAITS),
+        (B, EXCHANGE, BOTH),
+    ]);
+}
+
+#[test]
+fn readers_are_not_ordered_among_themselves() {
+    check(&[
+        (A, SWAPPED, WAITS),
+        (A, ADD, Meaning::Nothing),
+        (B, SWAPPED, WAITS),
+        (A, SWAPPED, WAITS),
+        (B, ADD, Meaning::Nothing),
+        (A, ADD, Meaning::Nothing),
+        (A, SWAPPED, WAITS),
+    ]);
+}
+
+#[test]
+fn a_flag_that_is_checked_again_orders_nothing() {
+    check(&[
+        (B, ATOMIC_STORE, SIGNALS),
+        (A, LOAD, Meaning::Nothing),
+        (B, ATOMIC_STORE, SIGNALS),
+        (A, LOAD, Meaning::Nothing),
+        (A, ATOMIC_STORE, SIGNALS),
+    ]);
+}
+
+#[test]
+fn a_lost_update_makes_data_of_a_word_and_of_what_else_the_instruction_stores_to() {
+    for store in [STORE, ATOMIC_STORE] {
+        let mut words = Words::default();
+        assert_eq!(at(&mut words, AT, B, ATOMIC_STORE, 0), SIGNALS);
+        assert_eq!(at(&mut words, AT, A, LOAD, 1), Meaning::Nothing);
+        assert_eq!(at(&mut words, AT, B, store, 0), SIGNALS);
+        assert_eq!(at(&mut words, AT, A, store, 2), SIGNALS, "in another transaction");
+        assert_eq!(at(&mut words, AT, A, LOAD, 3), Meaning::Nothing);
+        assert_eq!(at(&mut words, AT, B, store, 0), SIGNALS);
+        for doing in [store, LOAD, SWAPPED] {
+            assert_eq!(at(&mut words, AT, A, doing, 3), Meaning::Data);
+        }
+        assert_eq!(at(&mut words, AT + 0x100, B, ATOMIC_STORE, 0), Meaning::Data);
+        assert!(words.late(B, (AT, 4), (Step::Plain, true)).is_none());
+    }
+    check(&[
+        (B, ATOMIC_STORE, SIGNALS),
+        (A, LOAD, Meaning::Nothing),
+        (B, ATOMIC_STORE, SIGNALS),
+        (A, SWAPPED, WAITS),
+        (A, STORE, SIGNALS),
+        (A, LOAD, Meaning::Nothing),
+        (B, STORE, SIGNALS),
+        (A, STORE, SIGNALS),
+    ]);
+}
+
+#[test]
+fn an_increment_in_two_steps_is_of_whoever_took_the_word_or_of_data() {
+    check(&[(A, SWAPPED, WAITS), (A, INCREMENT, SIGNALS), (B, INCREMENT, Meaning::Data)]);
+}
+
+#[test]
+fn memory_that_is_given_back_and_bytes_beside_a_word_are_others() {
+    let mut words = Words::default();
+    assert_eq!(at(&mut words, AT, A, SWAPPED, 0), WAITS);
+    assert_eq!(at(&mut words, AT - 4, A, STORE, 0), Meaning::Data, "the other half");
+    let first = words.id(AT, 4, || SyncId(7));
+    assert_eq!((first, words.id(AT, 4, || SyncId(8))), (Some(SyncId(7)), Some(SyncId(7))));
+    words.forget(&(AT..AT + 4));
+    assert_eq!(at(&mut words, AT, B, STORE, 0), Meaning::Data);
+    assert_eq!(words.id(AT, 4, || SyncId(9)), None);
+}
+
+#[test]
+fn what_was_done_alone_is_a_signal_if_it_lets_go() {
+    let mut words = Words::default();
+    let alone = |words: &mut Words, step, writes| words.late(A, (AT, 4), (step, writes));
+    assert_eq!(alone(&mut words, Step::Plain, true), None);
+    assert_eq!(at(&mut words, AT, A, SWAPPED, 0), WAITS);
+    assert_eq!(alone(&mut words, Step::Plain, true), Some(true));
+    assert_eq!(alone(&mut words, Step::Plain, false), Some(false));
+    assert_eq!(alone(&mut words, Step::Compare, true), Some(false));
+    assert_eq!(at(&mut words, AT, B, EXCHANGE, 0), Meaning::Nothing, "the other one holds it");
+    assert_eq!(alone(&mut words, Step::Adds, false), Some(false));
+    assert_eq!(at(&mut words, AT, B, EXCHANGE, 0), WAITS);
+}
+
+#[test]
+fn after_a_gap_nobody_holds_anything() {
+    let mut words = Words::default();
+    assert_eq!(at(&mut words, AT, A, EXCHANGE, 0), WAITS);
+    words.gap();
+    assert_eq!(at(&mut words, AT, B, EXCHANGE, 0), WAITS);
+}
+
+#[test]
+fn an_exchange_whose_result_is_not_used_is_a_store() {
+    let unused = |code: &[u8]| {
+        let instruction = touches::decode(code, 0);
+        let register = exchanged(&instruction).unwrap();
+        is_unused(|at| code.get(at as usize..), instruction.next_ip(), register)
+    };
+    assert!(unused(&[0x87, 0x3e, 0xc3]), "xchg [rsi],edi; ret");
+    assert!(!unused(&[0x87, 0x06, 0xc3]), "xchg [rsi],eax; ret: it may be the result");
+    assert!(unused(&[0x87, 0x06, 0x31, 0xc0, 0xc3]), "xchg [rsi],eax; xor eax,eax; ret");
+    assert!(!unused(&[0x87, 0x06, 0x85, 0xc0, 0xc3]), "xchg [rsi],eax; test eax,eax");
+    assert!(!unused(&[0x86, 0x06, 0x84, 0xc0, 0xc3]), "xchg [rsi],al; test al,al");
+    assert!(unused(&[0x86, 0x06, 0xb8, 0, 0, 0, 0, 0xc3]), "xchg [rsi],al; mov eax,0");
+    assert!(!unused(&[0x87, 0x06, 0xb0, 1, 0xc3]), "xchg [rsi],eax; mov al,1: the rest remains");
+    assert!(
+        !unused(&[0x87, 0x3e, 0x74, 0x00, 0xc3]),
+        "xchg [rsi],edi; je: it is not looked further"
+    );
+}

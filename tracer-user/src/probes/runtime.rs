@@ -1,0 +1,149 @@
+//! What belongs to a language's runtime libraries: the dynamic loader, the C library, the unwinder, the C++ library. The
+//! locks that they take for themselves order nothing of the program's, as those of allocators: no program can rely on two
+//! threads' exceptions meeting in the loader's lock.
+
+/// Which lock operations are a library's own business.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Own {
+    /// All that its code does: whatever it does for its callers is probed as a function of its own.
+    Calls,
+    /// Those on what lies in its own data. Its code also takes the locks that are members of the program's objects.
+    Data,
+}
+
+/// A library, by how its file's name begins.
+struct Library {
+    start: &'static str,
+    own: Own,
+}
+
+const fn library(start: &'static str, own: Own) -> Library {
+    Library { start, own }
+}
+
+/// All of them, each with the reason.
+const LIBRARIES: [Library; 19] = [
+    // The list of loaded objects (`dl_iterate_phdr`, which exceptions and backtraces walk through), `dlopen`, and the
+    // thread-local storage of new threads: `_dl_load_lock`, `_dl_load_write_lock`, `_dl_load_tls_lock`.
+    library("ld-linux", Own::Calls),
+    library("ld-musl", Own::Calls),
+    library("ld64.so", Own::Calls),
+    library("ld-2.", Own::Calls),
+    // Exit handlers, streams, locales, users and hosts, and whatever it does once.
+    library("libc.so", Own::Calls),
+    library("libc-2.", Own::Calls),
+    library("libc.musl", Own::Calls),
+    // Parts of it that are files of their own, all of them in older versions.
+    library("libpthread", Own::Calls),
+    library("libdl.so", Own::Calls),
+    library("libdl-2.", Own::Calls),
+    library("librt.so", Own::Calls),
+    library("librt-2.", Own::Calls),
+    library("libresolv", Own::Calls),
+    library("libnss_", Own::Calls),
+    // The unwinder: `object_mutex`, over the tables that are registered.
+    library("libgcc_s", Own::Calls),
+    library("libunwind", Own::Calls),
+    // The locale's mutex, the reserve of memory for exceptions, the mutexes behind `std::atomic<std::shared_ptr>`; but
+    // `std::condition_variable::wait` and `std::thread::join` are here, too, and are about the program's objects.
+    library("libstdc++", Own::Data),
+    library("libc++.so", Own::Data),
+    library("libc++abi", Own::Data),
+];
+
+/// How the names of functions begin that are the same where they are linked into the program.
+const FUNCTIONS: [&str; 9] = [
+    "_dl_",
+    "__dl_",
+    "dl_iterate_phdr",
+    "__tls_get_addr",
+    "_Unwind_",
+    "__register_frame",
+    "__deregister_frame",
+    "__cxa_",
+    "_ZNSt6locale",
+];
+
+/// What of a library, by its file's name, is a runtime's own.
+#[must_use]
+pub fn own(file_name: &str) -> Option<Own> {
+    LIBRARIES.iter().find(|library| file_name.starts_with(library.start)).map(|library| library.own)
+}
+
+/// Whether a function, by its symbol, takes locks for the runtime, whatever file it is in.
+#[must_use]
+pub fn is_own_function(symbol: &str) -> bool {
+    FUNCTIONS.iter().any(|start| symbol.starts_with(start))
+}
+
+/// What an access by a C library's function says about the program that called it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Contract {
+    /// It reads and writes what it was asked to: it copies or fills.
+    Exact,
+    /// It writes what it was asked to, and may read further: vector instructions look for the end of a string in what lies
+    /// behind it, too.
+    Writes,
+}
+
+/// How the names of functions begin that copy or fill exactly so many bytes, without leading underscores.
+const EXACT: [&str; 6] = ["memcpy", "memmove", "mempcpy", "memset", "bzero", "explicit_bzero"];
+
+/// The same of those that write exactly what they are to, and read until they find something.
+const WRITING: [&str; 6] = ["strcpy", "strncpy", "stpcpy", "stpncpy", "strcat", "strncat"];
+
+/// The same of those that only read.
+const READING: [&str; 8] =
+    ["strlen", "strnlen", "strcmp", "strncmp", "strchr", "strrchr", "memcmp", "memchr"];
+
+/// What is known of a function of a C library, by its symbol: `__memmove_avx_unaligned_erms`, `strcpy`.
+#[must_use]
+pub fn contract(symbol: &str) -> Option<Contract> {
+    let name = symbol.trim_start_matches('_');
+    let is_of = |names: &[&str]| names.iter().any(|start| name.starts_with(start));
+    if is_of(&EXACT) { Some(Contract::Exact) } else { is_of(&WRITING).then_some(Contract::Writes) }
+}
+
+/// Whether a function of the program itself is a C library's, linked in, that reads further than it was asked to: one of
+/// several for different processors.
+#[must_use]
+pub fn is_vector_function(symbol: &str) -> bool {
+    const PROCESSORS: [&str; 5] = ["_sse", "_avx", "_evex", "_ssse", "_x86_64"];
+    let name = symbol.trim_start_matches('_');
+    symbol.starts_with("__")
+        && READING.iter().chain(&WRITING).any(|start| name.starts_with(start))
+        && PROCESSORS.iter().any(|processor| name.contains(processor))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libraries_are_known_by_their_names() {
+        assert_eq!(own("ld-linux-x86-64.so.2"), Some(Own::Calls));
+        assert_eq!(own("libc.so.6"), Some(Own::Calls));
+        assert_eq!(own("libc-2.31.so"), Some(Own::Calls));
+        assert_eq!(own("libstdc++.so.6.0.33"), Some(Own::Data));
+        for other in ["libcrypto.so.3", "libcurl.so.4", "bank", "libcc.so", "libuv.so.1", "ld"] {
+            assert_eq!(own(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn contracts_are_known_by_names() {
+        assert_eq!(contract("__memmove_avx_unaligned_erms"), Some(Contract::Exact));
+        assert_eq!(contract("__strcpy_avx2"), Some(Contract::Writes));
+        for other in ["__strlen_avx2", "__memcmp_evex_movbe", "_IO_putc", "qsort_r"] {
+            assert_eq!(contract(other), None, "{other}");
+        }
+        assert!(is_vector_function("__strlen_avx2") && is_vector_function("__strcpy_evex"));
+        assert!(!is_vector_function("strlen_of_mine") && !is_vector_function("__memmove_avx2"));
+    }
+
+    #[test]
+    fn functions_are_known_where_they_are_linked_in() {
+        assert!(is_own_function("_dl_allocate_tls_init") && is_own_function("_Unwind_Find_FDE"));
+        assert!(!is_own_function("transfer") && !is_own_function("dl_open"));
+    }
+}
