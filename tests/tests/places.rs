@@ -69,6 +69,22 @@ fn a_function_that_begins_with_a_long_nop_is_a_region() {
     assert_eq!(report.counts.transactions - report.counts.unary_transactions, 600);
 }
 
+/// `fork` copies what a probed nop of five bytes becomes, and not what that leads to.
+#[test]
+fn a_child_executes_a_long_nop() {
+    require_bpf!();
+    let program = c("long_nop", &["-g", "-O2"]);
+    let expected = "9, and the child's status 0x700\n";
+    for options in [
+        &["--atomic", "with_nop"][..],
+        &["--accesses", "probe", "--probe", "*"],
+        &["--follow-forks", "--atomic", "with_nop"],
+    ] {
+        let ended = Avtrace::on(&program).seeing_memory().options(options).run();
+        assert_eq!((ended.code, &*ended.stdout), (Some(0), expected), "{}", ended.stderr);
+    }
+}
+
 /// From where to where the restartable sequences of a program go, by their descriptors.
 fn sequences(program: &Program) -> Vec<(u64, u64)> {
     use object::{Object as _, ObjectSection as _};

@@ -400,7 +400,7 @@ fn children_are_left_alone_when_they_are_not_followed() {
 #[test]
 fn children_that_are_not_followed_run_without_breakpoints() {
     require_bpf!();
-    let program = c("untouched", &["-g", "-O2"]);
+    let program = c("untouched", &["-g", "-O2", "-static"]);
     let children = "child: restored\ngrandchild: restored\norphan: restored\n";
     let alone = native(&program.path, [""; 0], None);
     assert_eq!(alone.stdout, format!("{children}parent: not probed, as before\n"));
@@ -412,6 +412,67 @@ fn children_that_are_not_followed_run_without_breakpoints() {
         assert_eq!(report.not_seen["unfollowed_processes"].as_array().map(Vec::len), Some(4));
         assert_eq!(notes(&report), "[]");
     }
+}
+
+/// While a process and its child are followed that run `own_code.c`, whose code they show to have breakpoints. It has no
+/// libraries, which others may trace meanwhile.
+fn while_followed(during: impl FnOnce(&Program)) {
+    let program = c("own_code", &["-g", "-O2", "-static"]);
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let pipe = folder.path().join("pipe");
+    assert_eq!(run(std::process::Command::new("mkfifo").arg(&pipe)).code, Some(0));
+    let mut running = Avtrace::on(&program).options(["--follow-forks"]).arguments([&pipe]).start();
+    running.await_stdout("child: probed\nparent: probed\n");
+    during(&program);
+    fs::write(&pipe, "!").expect("the program reads");
+    let ended = running.wait();
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+}
+
+#[test]
+fn other_processes_have_no_breakpoints_when_children_are_followed() {
+    require_bpf!();
+    while_followed(|program| {
+        let other = native(&program.path, [""; 0], None);
+        assert_eq!((other.code, &*other.stdout), (Some(0), "0\n"), "{}", other.stderr);
+    });
+}
+
+#[test]
+fn valgrind_works_beside_a_process_whose_children_are_followed() {
+    require_bpf!();
+    if !machine::have("valgrind") {
+        machine::skip("valgrind is not installed");
+        return;
+    }
+    while_followed(|program| {
+        let arguments = ["--tool=none".as_ref(), "-q".as_ref(), program.path.as_os_str()];
+        let ended = native("valgrind", arguments, None);
+        assert_eq!((ended.code, ended.signal), (Some(0), None), "{}", ended.stderr);
+    });
+}
+
+#[test]
+fn a_helper_that_is_spawned_is_followed_from_its_own_program_on() {
+    require_bpf!();
+    let bank = c("bank", &["-g", "-O2"]);
+    let program = c("spawns", &["-g", "-O2"]);
+    let (ended, reports) =
+        Avtrace::on(&program).options(["--follow-forks"]).arguments([&bank.path]).reports();
+    assert_eq!(ended.stdout, "balance: 900\nthe helper's status was 0\n", "{}", ended.stderr);
+    let path = bank.path.to_str().expect("text");
+    let traced = reports.iter().find(|report| report.subject.argv == [path]).expect("the bank");
+    check_bank(&bank, traced);
+    assert!(reports.iter().all(|report| notes(report) == "[]"), "{reports:#?}");
+}
+
+#[test]
+fn children_are_not_followed_where_probes_would_be_everybodys() {
+    require_bpf!();
+    let program = c("forks", &["-g", "-O2"]);
+    let ended = Avtrace::on(&program).options(["--follow-forks", "--perf-probes"]).run();
+    assert_eq!((ended.code, &*ended.stdout), (Some(1), ""), "{}", ended.stderr);
+    assert!(ended.stderr.contains("--follow-forks is not possible here"), "{}", ended.stderr);
 }
 
 #[test]

@@ -4,7 +4,6 @@
 
 use aya_ebpf::{
     bindings::BPF_RB_FORCE_WAKEUP,
-    helpers::bpf_get_current_task,
     macros::map,
     maps::{Array, HashMap, RingBuf},
 };
@@ -12,7 +11,7 @@ use tracer_ebpf::CopyRecord;
 
 use crate::{
     emit::{atomic_add, process},
-    thread::{Child, layout, read},
+    thread::Child,
 };
 
 /// Processes, as the initial PID namespace numbers them, whose memory may have breakpoints that are not theirs: what they
@@ -33,11 +32,7 @@ static LOST_COPIES: Array<u64> = Array::with_max_entries(1, 0);
 pub fn inherits(child: &Child) {
     // What finds no room here is restored itself; only what it forks is not known.
     let _ = COPIES.insert(child.process, 0, 0);
-    // SAFETY: the helper has no conditions.
-    let parent = unsafe { bpf_get_current_task() } as *const u8;
-    let memory = |task| read::<u64>(task, layout().task_mm);
-    if memory(parent) == memory(child.task) {
-        // `vfork`, `posix_spawn`: it has no memory of its own until it replaces its program.
+    if child.shares_memory() {
         return;
     }
     let record = CopyRecord {

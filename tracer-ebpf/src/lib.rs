@@ -38,7 +38,8 @@ pub enum Kind {
     /// A thread ends ([`ThreadRecord`]; the detail is 1 when it is the last of its process, and `pthread` then the
     /// status that the process ends with, as `wait` returns it).
     Exit = 9,
-    /// A child process was created ([`ThreadRecord`]; the detail is 1 when it is followed).
+    /// A child process was created ([`ThreadRecord`]; the detail has [`ThreadRecord::FOLLOWED`] and
+    /// [`ThreadRecord::STOPS`]).
     ChildProcess = 10,
     /// The process replaced its program ([`ThreadRecord`]; `child` is the number of the stop, see
     /// [`symbols::STOPPED`], or 0 when it could not be stopped).
@@ -74,6 +75,9 @@ pub enum Kind {
     /// The dynamic linker has loaded libraries, or unloaded some ([`ThreadRecord`]; `child` as for
     /// [`Exec`](Self::Exec)).
     Libraries = 40,
+    /// A child process that is followed stands before its first instruction ([`ThreadRecord`]; `child` as for
+    /// [`Exec`](Self::Exec)).
+    Start = 41,
     /// A thread is about to be created ([`SyncRecord`], the object does not count): where in the code the next
     /// [`Kind::Fork`] of the acting thread is from.
     Create = 22,
@@ -127,6 +131,7 @@ impl Kind {
             30 => Self::JoinStart,
             31 => Self::Jump,
             40 => Self::Libraries,
+            41 => Self::Start,
             22 => Self::Create,
             23 => Self::Enter,
             50 => Self::Touch,
@@ -283,6 +288,14 @@ pub struct TrapRecord {
     pub code: [u64; 3],
     /// Which of the three words could be read, a bit for each. Without bit 1 the second has one byte, or 0.
     pub has_code: u64,
+}
+
+impl ThreadRecord {
+    /// Flag in the detail of [`Kind::ChildProcess`]: the child is followed.
+    pub const FOLLOWED: u16 = 1;
+    /// Flag in the detail of [`Kind::ChildProcess`]: the child is followed and has memory of its own. It stops before its
+    /// first instruction, and [`Kind::Start`] follows.
+    pub const STOPS: u16 = 2;
 }
 
 /// A child process that is not followed, and has a copy of memory with breakpoints.

@@ -4,7 +4,8 @@
 use aya_ebpf::{
     EbpfContext, Global,
     helpers::{bpf_get_attach_cookie, bpf_get_current_task, bpf_probe_read_kernel},
-    macros::{raw_tracepoint, uprobe},
+    macros::{map, raw_tracepoint, uprobe},
+    maps::HashMap,
     programs::{ProbeContext, RawTracePointContext},
 };
 use tracer_ebpf::{Class, FRAMES, KernelLayout, Kind, SyncRecord, ThreadRecord};
@@ -70,8 +71,12 @@ pub fn fork(ctx: RawTracePointContext) -> i32 {
         if follows() {
             let plan = plan_of(process()).unwrap_or(0);
             // A child in another PID namespace has a number that may be anybody's here.
-            let followed = child.same_namespace && PROCESSES.insert(child.process, plan, 0).is_ok();
-            detail = u16::from(followed);
+            if child.same_namespace && PROCESSES.insert(child.process, plan, 0).is_ok() {
+                detail = ThreadRecord::FOLLOWED;
+                if !child.shares_memory() && STARTING.insert(child.process, 0, 0).is_ok() {
+                    detail |= ThreadRecord::STOPS;
+                }
+            }
         }
         if detail == 0 {
             copies::inherits(&child);
@@ -81,6 +86,31 @@ pub fn fork(ctx: RawTracePointContext) -> i32 {
     debug_log!(&ctx, "fork: tid {} child {} kind {}", tid, number, kind as u16);
     let pthread = read(task, layout.task_fsbase);
     submit_thread(&ctx, (kind, detail, tid), pthread, (number, child_process));
+    0
+}
+
+/// Children that are to stop before their first instruction, as the initial PID namespace numbers them.
+#[map]
+static STARTING: HashMap<u32, u32> = HashMap::with_max_entries(1 << 14, 0);
+
+/// `sys_exit(registers, result)`: a new process returns from the `fork` of its parent, before its first instruction
+/// (`arch/x86/kernel/process.c`, `ret_from_fork`; `kernel/entry/common.c`, `syscall_exit_work`). Runs at the end of each
+/// system call on the machine.
+///
+/// Kernel: 4.17, 5.3 (`bpf_send_signal`).
+#[raw_tracepoint]
+pub fn start(ctx: RawTracePointContext) -> i32 {
+    let result: u64 = ctx.arg(1);
+    // SAFETY: the value is not read.
+    let starts = || unsafe { STARTING.get(process()) }.is_some();
+    // A child's result is 0, which spares most others the lookup.
+    if result == 0
+        && starts()
+        && STARTING.remove(process()).is_ok()
+        && let Some(thread) = traced()
+    {
+        stop_for(&ctx, Kind::Start, thread);
+    }
     0
 }
 
@@ -190,9 +220,9 @@ fn thread_record(
     }
 }
 
-/// A task that was just created.
+/// A task that was just created by the current one.
 pub struct Child {
-    pub task: *const u8,
+    task: *const u8,
     /// Its process, as the initial PID namespace numbers it.
     pub process: u32,
     /// Its number in its innermost PID namespace, which is what it sees itself.
@@ -209,6 +239,15 @@ impl Child {
         let (number, level) = innermost_id(task);
         let process = read(task, KERNEL_LAYOUT.load().task_tgid);
         Self { task, process, number, same_namespace: innermost_id(parent).1 == level }
+    }
+
+    /// Whether it has the memory of the current process, as after `vfork`, until it replaces its program.
+    #[inline(always)]
+    pub fn shares_memory(&self) -> bool {
+        // SAFETY: the helper has no conditions.
+        let parent = unsafe { bpf_get_current_task() } as *const u8;
+        let memory = |task| read::<u64>(task, KERNEL_LAYOUT.load().task_mm);
+        memory(parent) == memory(self.task)
     }
 }
 

@@ -198,11 +198,12 @@ pub struct CaptureArgs {
 
     /// Trace child processes as well, each with a report of its own, and wait for their ends.
     ///
-    /// Without it children run untouched and are counted: the breakpoints that fork copies into a child are removed from
-    /// its memory within some milliseconds of its start, until when it enters the kernel at each. With it, other processes that run the same code (such as
-    /// the C library's) meet the probes too, and are slower meanwhile; and patterns that match nothing are told in the
-    /// reports only. A process that replaces its program (execve) is followed in any case, with a report for each
-    /// program.
+    /// Without it children run untouched and are counted: fork copies the breakpoints of probes into a child, and they are
+    /// removed from its memory within some milliseconds of its start. With it, each child is stopped before its first
+    /// instruction until it has probes of its own (some 20 to 100 ms), of which its parent is notified as of any stop
+    /// (SIGCHLD, WUNTRACED). No process but the traced ones gets a breakpoint, but each system call on the machine takes up
+    /// to 1 us longer meanwhile. Needs Linux 6.12. Patterns that match nothing are told in the reports only. A process that
+    /// replaces its program (execve) is followed in any case, with a report for each program.
     #[arg(long)]
     pub follow_forks: bool,
 

@@ -3,7 +3,7 @@
 //! the copy is restored as soon as the kernel reports the child, so that it runs as it does without avtrace. Until then
 //! it enters the kernel at each probe, where no program runs for it.
 //!
-//! A probe of 5 bytes ("optimized", from Linux 6.18) would need more; none is placed.
+//! Each breakpoint is one byte: where the kernel would make more of it there is no probe (`probes::optimized_nops`).
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -12,7 +12,7 @@ use std::{
     ops::Range,
     os::{fd::AsFd as _, unix::fs::FileExt as _},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     thread::{self, JoinHandle},
@@ -26,7 +26,7 @@ use tracer_ebpf::{CopyRecord, symbols};
 use super::{Kernel, KernelError};
 use crate::{
     symbolize::{Mapping, ProcessAddr, parse_maps},
-    sys::{priority, records::decode_copy},
+    sys::{priority, proc, records::decode_copy},
 };
 
 /// The instruction of a breakpoint.
@@ -59,7 +59,7 @@ impl Place {
 }
 
 /// The places of the probes of each plan, by their addresses.
-type Places = BTreeMap<u32, BTreeMap<u64, Place>>;
+pub(super) type Places = BTreeMap<u32, BTreeMap<u64, Place>>;
 
 /// The same for several threads.
 pub(super) type SharedPlaces = Arc<Mutex<Places>>;
@@ -77,7 +77,7 @@ impl Kernel {
     /// already is somebody else's, or a probe whose place is known.
     pub fn note_places(&self, plan: u32, thread: u32, addresses: &[ProcessAddr]) {
         let read = || {
-            let memory = File::open(format!("/proc/{thread}/mem"))?;
+            let memory = proc::memory(thread)?;
             Ok::<_, io::Error>((memory, mappings(thread)?))
         };
         // Where memory cannot be read it cannot be restored either, which is said then.
@@ -91,7 +91,7 @@ impl Kernel {
                 Place { device: mapping.device, inode: mapping.inode, offset, original: byte[0] };
             (place.original != INT3).then_some(place)
         };
-        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut places = self.places_of_all();
         let places = places.entry(plan).or_default();
         places.extend(
             addresses.iter().filter_map(|&ProcessAddr(at)| place_at(at).map(|place| (at, place))),
@@ -100,11 +100,13 @@ impl Kernel {
 
     /// Forgets the places of a plan in a range of addresses.
     pub fn forget_places(&self, plan: u32, range: &Range<ProcessAddr>) {
-        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(places) = places.get_mut(&plan) {
+        if let Some(places) = self.places_of_all().get_mut(&plan) {
             places.retain(|&address, _| !range.contains(&ProcessAddr(address)));
         }
-        places.retain(|_, places| !places.is_empty());
+    }
+
+    pub(super) fn places_of_all(&self) -> MutexGuard<'_, Places> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Starts to restore the code of child processes that are not followed; once.
@@ -216,15 +218,13 @@ impl Restorer {
 
 /// Whether process ids here are those of the initial PID namespace.
 fn is_in_initial_namespace() -> bool {
-    use std::os::unix::fs::MetadataExt as _;
     /// `PROC_PID_INIT_INO` in `include/linux/proc_ns.h`.
     const INITIAL: u64 = 0xeffffffc;
-    std::fs::metadata("/proc/self/ns/pid").is_ok_and(|namespace| namespace.ino() == INITIAL)
+    proc::pid_namespace(std::process::id()).is_ok_and(|(_, inode)| inode == INITIAL)
 }
 
 fn mappings(pid: u32) -> io::Result<Vec<Mapping>> {
-    let text = std::fs::read(format!("/proc/{pid}/maps"))?;
-    parse_maps(&text).map_err(io::Error::other)
+    parse_maps(&proc::maps(pid)?).map_err(io::Error::other)
 }
 
 /// Restores the code of a process that has a copy of probed memory; one that has ended needs nothing.
@@ -238,23 +238,19 @@ fn restore<'places>(
     places: impl Iterator<Item = &'places BTreeMap<u64, Place>> + Clone,
 ) -> io::Result<()> {
     let is_gone = |error: &io::Error| {
-        use io::ErrorKind::{NotFound, UnexpectedEof, WriteZero};
-        // `ESRCH`; of memory that has no user any more nothing is read, and nothing written.
-        matches!(error.kind(), NotFound | UnexpectedEof | WriteZero)
-            || error.raw_os_error() == Some(libc::ESRCH)
+        use io::ErrorKind::{UnexpectedEof, WriteZero};
+        // Of memory that has no user any more nothing is read, and nothing written.
+        matches!(error.kind(), UnexpectedEof | WriteZero) || proc::is_gone(error)
     };
-    let restored =
-        File::options().read(true).write(true).open(format!("/proc/{pid}/mem")).and_then(
-            |memory| {
-                // Read after the memory was opened: of a program that has replaced it no place is the same.
-                for mapping in mappings(pid)?.iter().filter(|mapping| mapping.permissions.execute) {
-                    for places in places.clone() {
-                        restore_mapping(&memory, mapping, places)?;
-                    }
-                }
-                Ok(())
-            },
-        );
+    let restored = proc::writable_memory(pid).and_then(|memory| {
+        // Read after the memory was opened: of a program that has replaced it no place is the same.
+        for mapping in mappings(pid)?.iter().filter(|mapping| mapping.permissions.execute) {
+            for places in places.clone() {
+                restore_mapping(&memory, mapping, places)?;
+            }
+        }
+        Ok(())
+    });
     match restored {
         Err(error) if is_gone(&error) => Ok(()),
         result => result,
@@ -298,8 +294,7 @@ mod tests {
         fn start() -> (Self, File, Mapping) {
             let sleeper = Self(Command::new("sleep").arg("1000").spawn().unwrap());
             let pid = sleeper.0.id();
-            let memory =
-                File::options().read(true).write(true).open(format!("/proc/{pid}/mem")).unwrap();
+            let memory = proc::writable_memory(pid).unwrap();
             let is_code = |mapping: &Mapping| mapping.permissions.execute && mapping.inode != 0;
             let code = mappings(pid).unwrap().into_iter().find(is_code).unwrap();
             (sleeper, memory, code)

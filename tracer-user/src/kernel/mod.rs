@@ -4,6 +4,7 @@
 pub mod btf;
 mod copies;
 mod leaving;
+mod limit;
 pub mod object;
 mod probe_program;
 mod processes;
@@ -32,8 +33,8 @@ use aya::{
 use aya_log::EbpfLogger;
 use tracer_ebpf::{CLASSES, Class, Cookie, Target, Touch, symbols};
 
-use self::copies::SharedPlaces;
 pub use self::{copies::Copies, leaving::Leaving, probe_program::ProbeProgram};
+use self::{copies::SharedPlaces, limit::Limit};
 use crate::sys::{bpf, perf};
 
 /// Why the kernel side does not work. Each says what to do about it.
@@ -61,6 +62,11 @@ pub enum KernelError {
     /// The embedded object is damaged.
     #[error("the embedded BPF object is damaged ({0}): rebuild avtrace")]
     Object(String),
+    /// Child processes cannot be followed without harm to others.
+    #[error(
+        "--follow-forks is not possible here: {0}. Without the option the first process is traced, and what it becomes"
+    )]
+    CannotFollow(String),
     /// The kernel refuses the programs.
     #[error(
         "the kernel refuses the BPF programs ({0}): Linux 5.15 or newer with CONFIG_BPF_SYSCALL, CONFIG_UPROBES \
@@ -165,10 +171,11 @@ pub struct Kernel {
     points: Vec<(u32, ProbePoint)>,
     /// The files that they are in, by plan and name.
     files: BTreeMap<(u32, PathBuf), File>,
-    /// The process that the probes are limited to, as this one numbers it.
-    limit: Option<u32>,
-    /// Whether that process's main thread has ended, and its probes have no limit any more.
-    is_anchored: bool,
+    limit: Limit,
+    /// Plans of processes whose main threads have ended, and whose probes have no limit any more.
+    anchored: BTreeSet<u32>,
+    /// Links of processes that have ended, which are being closed.
+    leaving: Vec<Leaving>,
     /// How many groups of touches there are.
     touch_groups: u32,
     /// Where probes are, for copies of memory that have them as well.
@@ -234,10 +241,9 @@ impl Kernel {
             probes: Vec::new(),
             points: Vec::new(),
             files: BTreeMap::new(),
-            // Before 6.10 the limit to a process meant one thread of it, and before 6.12 it was lost with the main
-            // thread; the programs check the process themselves.
-            limit: (kernel_release() >= (6, 12) && !options.follow).then_some(options.process),
-            is_anchored: false,
+            limit: Limit::of(options),
+            anchored: BTreeSet::new(),
+            leaving: Vec::new(),
             touch_groups: 0,
             places: SharedPlaces::default(),
             watchpoints: Vec::new(),
@@ -448,7 +454,7 @@ impl Kernel {
         let path = format!("/proc/self/fd/{}", self.files[&key].as_raw_fd());
         let loaded = self.multi.as_ref().and_then(|programs| programs.get(&program));
         let loaded = loaded.ok_or_else(|| io::Error::other("the program is not loaded"))?.as_fd();
-        let limit = self.limit.filter(|_| !self.is_anchored);
+        let limit = self.limit.of_plan(plan)?.filter(|_| !self.anchored.contains(&plan));
         let (path, flags) = (Path::new(&path), program.flags());
         let link = bpf::attach_uprobe_multi(loaded, path, offsets, cookies, flags, limit)?;
         self.probes.push(Attached { plan, file: file.to_owned(), group, hold: Hold::Link(link) });
@@ -493,6 +499,19 @@ impl Kernel {
         self.files.retain(|(other, file), _| *other != plan || !gone(file));
     }
 
+    /// Begins to detach all probes of a plan whose process has ended: nothing waits for it.
+    pub fn detach_ended(&mut self, plan: u32) {
+        let holds: Vec<Hold> = self
+            .probes
+            .extract_if(.., |probe| probe.plan == plan)
+            .map(|probe| probe.hold)
+            .collect();
+        let links = self.let_go_single(holds);
+        self.leaving.retain(|leaving| !leaving.is_over());
+        self.leaving.push(Leaving::of(links));
+        self.detach_probes(plan, |_| true);
+    }
+
     fn let_go(&mut self, holds: Vec<Hold>) {
         drop(Leaving::of(self.let_go_single(holds)));
     }
@@ -515,7 +534,6 @@ impl Kernel {
 
     /// The traced process has a program again that starts with a main thread; its watchpoints are gone.
     pub fn start_anew(&mut self) {
-        self.is_anchored = false;
         drop(Leaving::of(std::mem::take(&mut self.links)));
         self.watchpoints.clear();
         self.spare.clear();
@@ -530,17 +548,19 @@ impl Kernel {
     /// # Errors
     ///
     /// When the kernel refuses.
-    pub fn anchor_probes(&mut self) -> io::Result<()> {
+    pub fn anchor_probes(&mut self, plan: u32) -> io::Result<()> {
         // Without a limit there is nothing to lose.
-        if self.multi.is_none() || self.limit.is_none() || self.is_anchored {
+        if self.multi.is_none()
+            || self.limit.of_plan(plan)?.is_none()
+            || !self.anchored.insert(plan)
+        {
             return Ok(());
         }
-        self.is_anchored = true;
-        let mut places: BTreeMap<(u32, PathBuf), BTreeSet<u64>> = BTreeMap::new();
-        for (plan, point) in &self.points {
-            places.entry((*plan, point.file.clone())).or_default().insert(point.offset);
+        let mut places: BTreeMap<PathBuf, BTreeSet<u64>> = BTreeMap::new();
+        for (_, point) in self.points.iter().filter(|(other, _)| *other == plan) {
+            places.entry(point.file.clone()).or_default().insert(point.offset);
         }
-        for ((plan, file), offsets) in places {
+        for (file, offsets) in places {
             let offsets: Vec<u64> = offsets.into_iter().collect();
             let cookies = vec![0; offsets.len()];
             self.link_probes((plan, None), ProbeProgram::Anchor, &file, &offsets, &cookies)?;

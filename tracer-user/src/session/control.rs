@@ -165,6 +165,11 @@ impl Control {
         Ok(())
     }
 
+    /// Probes that are detached at the moment.
+    pub(super) fn detached(&self) -> impl Iterator<Item = &ProbePoint> {
+        self.detached.values().flatten()
+    }
+
     /// Probes see accesses until they are gone: only then what watchpoints see of the same instructions counts.
     fn note_detached(&mut self, source: &mut Source, is_over: impl Fn(&Leaving) -> bool) {
         for (groups, leaving) in self.leaving.extract_if(.., |(_, leaving)| is_over(leaving)) {

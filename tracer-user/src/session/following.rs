@@ -20,7 +20,7 @@ use super::{
     RunOptions,
     budget::Own,
     control,
-    image::{End, Finished, Image, Who},
+    image::{End, Finished, Image, SHARES_MEMORY, Who},
     privileges, program,
     progress::Progress,
 };
@@ -48,8 +48,8 @@ pub struct Following {
     images: Vec<Image>,
     /// The image that the latest record was of.
     current: usize,
-    /// How many plans there were.
-    plans: u32,
+    /// The number of the next plan, if no process has it.
+    next_plan: u32,
     /// How many programs there were.
     programs: usize,
     alive: Alive,
@@ -78,7 +78,7 @@ impl Following {
             alive: Arc::new(Mutex::new(BTreeSet::from([first.who.pid]))),
             images: vec![first],
             current: 0,
-            plans: 1,
+            next_plan: 1,
             programs: 1,
             foreign: 0,
             lost: 0,
@@ -148,6 +148,7 @@ impl Following {
         };
         let header = record.header();
         if std::mem::replace(&mut self.lost, header.lost) != header.lost {
+            self.start_all();
             self.find_lost_exec(index, header.process);
             return self.of_image(record);
         }
@@ -168,6 +169,7 @@ impl Following {
         match record {
             Record::Thread(Kind::Exec, record) => self.exec(index, record),
             Record::Thread(Kind::Libraries, record) => self.libraries(index, record),
+            Record::Thread(Kind::Start, record) => self.start(index, record),
             _ => self.images[index].record(record),
         }
         let Record::Thread(kind, record) = record else { return };
@@ -193,13 +195,81 @@ impl Following {
         Some(index)
     }
 
+    /// A number for a plan that no process has; `None` when there are too many.
+    fn new_plan(&mut self) -> Option<u32> {
+        let used: BTreeSet<u32> = self.images.iter().map(|image| image.who.plan).collect();
+        let plan = (0..PLANS)
+            .map(|ahead| self.next_plan.wrapping_add(ahead) % PLANS)
+            .find(|plan| !used.contains(plan))?;
+        self.next_plan = plan + 1;
+        Some(plan)
+    }
+
     fn fork(&mut self, parent: usize, record: &ThreadRecord) {
-        let mut child =
-            self.images[parent].of_child(&self.kernel, record.child, record.child_process);
+        let ids = (record.child, record.child_process);
+        let mut child = match self.new_plan() {
+            Some(plan) if record.header.detail & ThreadRecord::STOPS != 0 => {
+                self.images[parent].of_child(&mut self.kernel, ids, plan)
+            }
+            plan => {
+                let why = match plan {
+                    Some(_) => SHARES_MEMORY,
+                    None => "the process was not traced: there are too many",
+                };
+                let parent = &self.images[parent];
+                let who = Who {
+                    pid: record.child,
+                    tgid: record.child,
+                    parent: Some(parent.who.pid),
+                    number: 1,
+                    plan: plan.unwrap_or(parent.who.plan),
+                    ..parent.who.clone()
+                };
+                let mut child = Image::untraced(&self.options, &self.kernel, who, why);
+                (child.key, child.identity) = (Some(record.child_process), parent.identity);
+                child
+            }
+        };
         child.start_recorder(self.programs);
         self.programs += 1;
         self.alive().lock().unwrap_or_else(PoisonError::into_inner).insert(record.child);
         self.images.push(child);
+    }
+
+    /// A child stands before its first instruction.
+    fn start(&mut self, index: usize, record: &ThreadRecord) {
+        let Self { images, kernel, .. } = self;
+        let image = &mut images[index];
+        if record.child != 0 && record.child <= image.stops {
+            return;
+        }
+        let (pid, tgid) = (image.who.pid, image.who.tgid);
+        let caught = match record.child {
+            0 => Err(NotHeld::never_stopped()),
+            _ => Caught::catch(pid, pid, false),
+        };
+        let started = Instant::now();
+        image.start(kernel);
+        if let Err(error) = &caught {
+            image.note(late("it was forked", error, started));
+        }
+        image.has_open_stop |= matches!(caught, Ok(None));
+        image.stops = image.stops.max(record.child);
+        drop(caught);
+        kernel.mark_continued(tgid, image.stops);
+    }
+
+    /// Records were lost: perhaps that of a child's start, which has not stopped then.
+    fn start_all(&mut self) {
+        let Self { images, kernel, .. } = self;
+        for image in images.iter_mut().filter(|image| image.awaits_start()) {
+            image.start(kernel);
+            image.note(
+                "records were lost when the process was forked: what it did until the probes were in place may not \
+                 have been seen"
+                    .to_owned(),
+            );
+        }
     }
 
     fn exit(&mut self, index: usize, record: &ThreadRecord) {
@@ -212,17 +282,24 @@ impl Following {
             self.kernel.forget_stops(image.who.tgid);
             self.kernel.forget_calls(record.header.process);
             self.finish(image, End::Ended(Ending::from_status(record.pthread as i32)));
-            self.detach_unused(plan);
+            if self.is_unused(plan) {
+                self.kernel.detach_ended(plan);
+                self.kernel.forget_plan(plan);
+            }
             self.current = 0;
         }
     }
 
     /// Detaches a plan that no process has any more.
     fn detach_unused(&mut self, plan: u32) {
-        if self.images.iter().all(|image| image.who.plan != plan) {
+        if self.is_unused(plan) {
             self.kernel.detach_probes(plan, |_| true);
-            self.kernel.forget_places(plan, &(ProcessAddr(0)..ProcessAddr(u64::MAX)));
+            self.kernel.forget_plan(plan);
         }
+    }
+
+    fn is_unused(&self, plan: u32) -> bool {
+        self.images.iter().all(|image| image.who.plan != plan)
     }
 
     fn libraries(&mut self, index: usize, record: &ThreadRecord) {
@@ -265,18 +342,18 @@ impl Following {
 
     /// The process runs another program, and was stopped with this number, or not at all.
     fn replace(&mut self, index: usize, process: u32, number: u32) {
+        let plan = self.new_plan();
         let old = self.images.swap_remove(index);
         self.current = 0;
         let is_first = old.who.parent.is_none();
         let who = Who {
             number: old.who.number + 1,
             argv: privileges::arguments(old.who.pid),
-            plan: self.plans % PLANS,
+            plan: plan.unwrap_or(old.who.plan),
             ..old.who.clone()
         };
         let (pid, old_plan) = (who.pid, old.who.plan);
         let (has_open_stop, mut stops) = (old.has_open_stop, old.stops.max(number));
-        self.plans += 1;
         self.finish(old, End::Replaced);
         let started = Instant::now();
         let caught = match number {
@@ -291,7 +368,11 @@ impl Following {
             self.kernel.start_anew();
         }
         let held = caught.as_ref().ok().and_then(Option::as_ref);
-        let mut image = match self.attach_anew(&who, process, held, &mut stops) {
+        let attached = match plan {
+            Some(_) => self.attach_anew(&who, process, held, &mut stops),
+            None => Err("there are too many processes".to_owned()),
+        };
+        let mut image = match attached {
             Ok(image) => image,
             Err(why) => {
                 let why = format!("the program was not traced: {why}");
@@ -360,6 +441,7 @@ impl Following {
                 cookie: who.tgid.into(),
                 touch: None,
             };
+            self.kernel.limit_plan(who.plan, who.pid);
             let refusals = self.kernel.attach_probes(who.plan, vec![point]);
             let refusals = refusals.map_err(|error| error.to_string())?;
             if let Some(refusal) = refusals.into_iter().next() {
@@ -394,7 +476,7 @@ impl Following {
 
 /// Continues a process that was stopped, and is none of those that are followed: the record of its fork was lost.
 fn continue_unknown(record: &Record) {
-    if let Record::Thread(Kind::Exec | Kind::Libraries, record) = record
+    if let Record::Thread(Kind::Exec | Kind::Libraries | Kind::Start, record) = record
         && record.child != 0
     {
         // To any of its threads is to the process.

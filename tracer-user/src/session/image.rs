@@ -28,7 +28,7 @@ use super::{
     watches::{self, Watches},
 };
 use crate::{
-    kernel::Kernel,
+    kernel::{Kernel, ProbePoint},
     live::{
         moments::Moments,
         source::{Item, ObservedValue, Source},
@@ -50,6 +50,9 @@ use crate::{
 
 /// Observed values that are kept for the report at most.
 const MAX_KEPT: usize = 1 << 20;
+
+/// What is said of a child that has the memory of its parent, unless it replaces its program.
+pub const SHARES_MEMORY: &str = "the process was not traced: it has the memory of its parent, whose probes are limited to that process";
 
 /// Which program of which process it is.
 #[derive(Clone, Debug)]
@@ -115,6 +118,8 @@ pub struct Image {
     control: Option<Control>,
     memory_records: MemoryRecords,
     traps: Traps,
+    /// What is to be attached when it starts, of a child that has not.
+    to_attach: Option<Vec<ProbePoint>>,
 }
 
 /// A program that is not traced any more; names are still to be looked up.
@@ -158,6 +163,7 @@ impl Image {
         progress: &Progress,
     ) -> Result<Self, RunError> {
         let pid = who.pid;
+        kernel.limit_plan(who.plan, pid);
         let symbolizer = Symbolizer::from_pid(pid)?;
         progress.step(|| reading(&symbolizer));
         let plan = Plan::of(&symbolizer, pid, options.wanted());
@@ -254,15 +260,23 @@ impl Image {
             control: None,
             memory_records: MemoryRecords::default(),
             traps: Traps::default(),
+            to_attach: None,
             who,
         }
     }
 
-    /// The image of a child that `fork` has just made of this one's process.
+    /// The image of a child that `fork` has just made of this one's process, with a plan of its own. What is attached to
+    /// this one is attached to it by [`start`](Self::start).
     #[must_use]
-    pub fn of_child(&self, kernel: &Kernel, pid: u32, process: u32) -> Self {
-        let who = Who { pid, tgid: pid, parent: Some(self.who.pid), number: 1, ..self.who.clone() };
+    pub fn of_child(&self, kernel: &mut Kernel, (pid, process): (u32, u32), plan: u32) -> Self {
+        let parent = Some(self.who.pid);
+        let who = Who { pid, tgid: pid, parent, number: 1, plan, ..self.who.clone() };
         let mut child = Self::new(&self.options, kernel, who, Symbolizer::empty());
+        let detached = self.control.iter().flat_map(Control::detached).cloned();
+        match kernel.points_for_child(self.who.plan, plan, detached) {
+            Ok(points) => child.to_attach = Some(points),
+            Err(error) => child.notes.push(format!("the process was not traced: {error}")),
+        }
         child.key = Some(process);
         // It may run another one by now.
         child.identity = self.identity;
@@ -276,6 +290,30 @@ impl Image {
             child.notes.push("watchpoints are not set in child processes".to_owned());
         }
         child
+    }
+
+    /// Whether it is a child to which nothing is attached yet.
+    #[must_use]
+    pub const fn awaits_start(&self) -> bool {
+        self.to_attach.is_some()
+    }
+
+    /// Attaches to a child what its parent had when it forked it; nothing when that was done before.
+    pub fn start(&mut self, kernel: &mut Kernel) {
+        let Some(points) = self.to_attach.take() else { return };
+        let (plan, pid) = (self.who.plan, self.who.pid);
+        kernel.limit_plan(plan, pid);
+        let process = self.key.unwrap_or(pid);
+        let attached =
+            kernel.set_plan(process, plan).and_then(|()| kernel.attach_probes(plan, points));
+        match attached {
+            Ok(refusals) => self.skipped.extend(refusals.into_iter().map(|refusal| SkippedProbe {
+                what: "a probe of the process's parent".to_owned(),
+                reason: format!("the kernel refuses it: {}", refusal.error),
+            })),
+            Err(error) => self.notes.push(format!("the process was not traced: {error}")),
+        }
+        self.control = Control::new(&self.options.accesses, kernel, (pid, None), plan);
     }
 
     /// Starts to record the events. A recording that was there before is gone from here on.
@@ -489,7 +527,7 @@ impl Image {
         self.witnesses = found;
         if self.source.has_lost_leader() && !self.is_leaderless {
             self.is_leaderless = true;
-            self.notes.extend(follow_without_leader(kernel, &self.probes, self.who.pid));
+            self.notes.extend(follow_without_leader(kernel, &self.probes, &self.who));
         }
         for (site, registers) in self.source.take_shared() {
             let note = watches::arm_late(&mut self.source, kernel, site, &registers);
@@ -551,6 +589,9 @@ impl Image {
         // Of one that only starts another, as `env` does, there is nothing to say.
         if end != End::Replaced {
             notes.extend(plan.about_stripped());
+        }
+        if end == End::Replaced {
+            notes.retain(|note| note != SHARES_MEMORY);
         }
         if matches!(end, End::Ended(_)) && !source.saw_exit() {
             notes.push(

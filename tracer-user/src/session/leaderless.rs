@@ -1,6 +1,6 @@
 //! A process whose main thread has ended before the others: its probes are kept, and it is said when some were lost.
 
-use super::breakpoints;
+use super::{breakpoints, image::Who};
 use crate::{
     kernel::Kernel,
     symbolize::ProcessAddr,
@@ -11,12 +11,12 @@ use crate::{
 pub(super) fn follow_without_leader(
     kernel: &mut Kernel,
     probes: &[ProcessAddr],
-    pid: u32,
+    who: &Who,
 ) -> Option<String> {
-    let thread = thread_that_goes_on(pid)?;
+    let thread = thread_that_goes_on(who.pid)?;
     let were_there =
         breakpoints(thread, probes).map(|found| found.iter().all(|&is_there| is_there));
-    if let Err(error) = kernel.anchor_probes() {
+    if let Err(error) = kernel.anchor_probes(who.plan) {
         return Some(format!(
             "the main thread ended before the others, and the probes may have gone with it: {error}"
         ));

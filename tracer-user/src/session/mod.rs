@@ -395,6 +395,9 @@ fn prepare(options: &Arc<RunOptions>, held: &Held) -> Result<(Guardian, Kernel, 
         privileges::print_log(&mut kernel)?;
     }
     kernel.attach_threads()?;
+    if options.follow_forks {
+        kernel.follow_children()?;
+    }
     let who = first_program(options, pid, tgid);
     let image = Image::prepare(options, &mut kernel, who, true, &Progress::on_terminal())?;
     Ok((guardian, kernel, image))

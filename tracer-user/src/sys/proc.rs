@@ -227,6 +227,24 @@ pub fn memory(pid: u32) -> io::Result<File> {
     File::open(format!("/proc/{pid}/mem"))
 }
 
+/// The memory of a process, to be written as well, whatever its protection.
+///
+/// # Errors
+///
+/// When it has gone, or must not be written.
+pub fn writable_memory(pid: u32) -> io::Result<File> {
+    File::options().read(true).write(true).open(format!("/proc/{pid}/mem"))
+}
+
+/// What is mapped in a process, or in the process that a thread is of, as text.
+///
+/// # Errors
+///
+/// When it has gone, or must not be read.
+pub fn maps(pid: u32) -> io::Result<Vec<u8>> {
+    fs::read(format!("/proc/{pid}/maps"))
+}
+
 /// Whether an error means that the process or thread is not there any more: its directory has gone, or has nothing
 /// behind it.
 #[must_use]

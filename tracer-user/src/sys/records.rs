@@ -55,9 +55,12 @@ impl Record {
             Kind::ConditionWait | Kind::Init | Kind::Touch | Kind::Alloc | Kind::Free => {
                 Self::Pair(kind, read(bytes)?)
             }
-            Kind::Fork | Kind::Exit | Kind::ChildProcess | Kind::Exec | Kind::Libraries => {
-                Self::Thread(kind, read(bytes)?)
-            }
+            Kind::Fork
+            | Kind::Exit
+            | Kind::ChildProcess
+            | Kind::Exec
+            | Kind::Libraries
+            | Kind::Start => Self::Thread(kind, read(bytes)?),
             Kind::Access => Self::Access(read(bytes)?),
             Kind::Owned => Self::Owned(read(bytes)?),
             Kind::Shared => Self::Registers(read(bytes)?),
