@@ -195,7 +195,7 @@ mod tests {
         assert!(message.contains("xx...xx") && message.len() < 400, "{message}");
         let words = cut_message(&"two words ".repeat(20_000)).into_owned();
         assert!(words.len() <= MAX_LINE && words.contains("..."), "{}", words.len());
-        let path = format!("cannot read `/home/{}/bank.c`", "directory/".repeat(20));
+        let path = format!("cannot read `/srv/{}/bank.c`", "directory/".repeat(20));
         assert_eq!(cut_message(&path), path);
     }
 

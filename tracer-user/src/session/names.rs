@@ -436,7 +436,7 @@ mod tests {
     use crate::report::SourceFrame;
 
     const CORE: &str = "/rustc/59807616/library/core/src/sync/atomic.rs";
-    const CRATE: &str = "/root/.cargo/registry/src/index/fd-find-10.2.0/src/walk.rs";
+    const CRATE: &str = "/home/user/.cargo/registry/src/index/fd-find-10.2.0/src/walk.rs";
 
     /// The file that is shown of frames in these files, of which those with `false` are the user's own.
     fn shown<'file>(files: &[(&'file str, bool)]) -> &'file str {

@@ -161,13 +161,13 @@ fn a_step_is_shown_in_its_region_and_not_in_a_caller() {
             "/rustc/1/library/core/src/sync/atomic.rs",
             true,
         ),
-        frame("transfer", "/root/.cargo/registry/src/index/bank-1.0.0/src/lib.rs", true),
+        frame("transfer", "/home/user/.cargo/registry/src/index/bank-1.0.0/src/lib.rs", true),
         frame("main", "/home/user/bank/src/main.rs", false),
     ];
     let report = story.report();
     let steps = &report.violations[0].steps;
     let step = steps.iter().find(|step| step.label.ends_with(":7")).expect("the unlock");
-    assert_eq!(step.label, "/root/.cargo/registry/src/index/bank-1.0.0/src/lib.rs:7");
+    assert_eq!(step.label, "/home/user/.cargo/registry/src/index/bank-1.0.0/src/lib.rs:7");
     assert_eq!(step.via, ["core::sync::atomic::AtomicU32::store"]);
     assert_eq!(report.violations[0].edges[0].source_label, step.label);
 }
