@@ -307,7 +307,7 @@ mod tests {
             }
         }
         assert!(Status::of_self().unwrap().peak_memory().is_some_and(|bytes| bytes > 1 << 20));
-        assert_eq!(Status::of_process(pid).unwrap().innermost_pid().is_some(), true);
+        assert!(Status::of_process(pid).unwrap().innermost_pid().is_some());
         assert_ne!(pid_namespace(pid).unwrap().1, 0);
         assert_ne!(arguments(pid), Vec::<Vec<u8>>::new());
         assert!(own_namespace("pid").is_some() && exists(pid).is_ok() && memory(pid).is_ok());
