@@ -161,6 +161,9 @@ pub struct ObservedValue {
     pub written: bool,
 }
 
+/// Use of memory by an instruction, and whether it is of a lock's own code.
+type Decoded = (Result<access::Access, access::Undecoded>, bool);
+
 /// The source; one for each traced process.
 #[derive(Debug)]
 pub struct Source {
@@ -193,10 +196,10 @@ pub struct Source {
     region_ids: FxHashMap<String, RegionId>,
     site_regions: FxHashMap<u32, RegionId>,
     /// What the instructions before these addresses do, and whether they are of a lock's own code.
-    accesses: FxHashMap<u64, (Result<access::Access, access::Undecoded>, bool)>,
+    accesses: FxHashMap<u64, Decoded>,
     /// The same of calls and jumps through memory: by their target, what is on top of the stack there, and the watched
     /// address.
-    transfers: FxHashMap<(u64, u64, u64), (Result<access::Access, access::Undecoded>, bool)>,
+    transfers: FxHashMap<(u64, u64, u64), Decoded>,
     /// How far what instructions at these addresses access is the program's.
     trusts: FxHashMap<u64, runtime::Trust>,
     lost: u32,
