@@ -165,6 +165,24 @@ fn a_block_of_any_size_that_is_wiped_by_one_instruction() {
 }
 
 #[test]
+fn code_that_regions_call_and_no_probe_sees_is_counted() {
+    require_bpf!();
+    let program = c("callbacks", &["-g", "-O0"]);
+    for (depth, functions, pointers, in_c) in
+        [("0", 4, 1, vec![]), ("3", 0, 3, vec!["read", "write"])]
+    {
+        let options = ["--accesses", "probe", "--atomic", "act_twice", "--probe-depth", depth];
+        let run = Avtrace::on(&program).seeing_memory().options(options);
+        let (_, report) = run.arguments(["call", "fixed"]).report();
+        let unprobed = &report.not_seen["unprobed_calls"];
+        assert_eq!(unprobed["deeper_functions"], functions, "{unprobed:#}");
+        assert_eq!(unprobed["deeper_names"].as_array().map(Vec::len), Some(functions.min(3)));
+        assert_eq!(unprobed["pointer_calls"], pointers, "{unprobed:#}");
+        assert_eq!(unprobed["c_functions"], serde_json::json!(in_c), "{unprobed:#}");
+    }
+}
+
+#[test]
 fn accessors_of_a_class_that_are_put_in_line() {
     require_bpf!();
     for level in LEVELS {

@@ -138,6 +138,9 @@ pub struct LoadOptions {
     pub keeps_owned: bool,
 }
 
+/// Numbers of lost events, by class.
+pub type Lost = [(Class, u64); CLASSES.len()];
+
 /// What keeps a probe attached.
 #[derive(Debug)]
 enum Hold {
@@ -705,16 +708,16 @@ impl Kernel {
         RingBuf::try_from(map).map_err(|error| KernelError::Buffer(cause(&error)))
     }
 
-    /// How many events of each class found no room so far.
+    /// How many events of each class found no room so far; `None` when the counters cannot be read.
     #[must_use]
-    pub fn lost(&self) -> [(Class, u64); CLASSES.len()] {
-        let counters: Option<PerCpuArray<_, u64>> =
-            self.ebpf.map(symbols::LOST).and_then(|map| PerCpuArray::try_from(map).ok());
-        CLASSES.map(|class| {
-            let values =
-                counters.as_ref().and_then(|counters| counters.get(&(class as u32), 0).ok());
-            (class, values.map_or(0, |values| values.iter().sum()))
-        })
+    pub fn lost(&self) -> Option<Lost> {
+        let counters: PerCpuArray<_, u64> =
+            self.ebpf.map(symbols::LOST).and_then(|map| PerCpuArray::try_from(map).ok())?;
+        let mut lost = CLASSES.map(|class| (class, 0));
+        for (class, count) in &mut lost {
+            *count = counters.get(&(*class as u32), 0).ok()?.iter().sum();
+        }
+        Some(lost)
     }
 
     /// Detaches everything.

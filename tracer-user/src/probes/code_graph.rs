@@ -44,6 +44,8 @@ pub struct Call {
     pub callee: Callee,
     /// Whether it returns here: a tail call does not.
     pub returns: bool,
+    /// Whether it is through a slot, which holds this when the program starts.
+    pub is_indirect: bool,
     /// Whether it is in code that is seldom executed: in a part that the compiler has split off for that, or where control
     /// never returns from.
     pub is_cold: bool,
@@ -56,39 +58,53 @@ pub struct Facts {
     pub calls: Vec<Call>,
     /// The functions whose addresses it takes.
     pub takes: Vec<usize>,
+    /// How many of its calls are through pointers that the linker knows nothing of.
+    pub pointer_calls: u64,
 }
 
 /// What all functions of a file do; by their numbers.
 #[must_use]
 pub fn facts(file: &ElfFile, functions: &Functions) -> Vec<Facts> {
     let imports = Imports::of(file);
-    functions
-        .iter()
-        .enumerate()
-        .map(|(index, function)| {
-            let mut facts = Facts::default();
-            for (number, part) in function.parts(file).unwrap_or_default().into_iter().enumerate() {
-                let decoder = Decoder::with_ip(64, part.code, part.start, DecoderOptions::NONE);
-                let instructions: Vec<Instruction> = decoder.into_iter().collect();
-                let first = facts.calls.len();
-                // By registers that hold what a slot does; what jumps change is not followed.
-                let mut held: FxHashMap<Register, u64> = FxHashMap::default();
-                let mut constants = Constants::default();
-                for instruction in &instructions {
-                    note(instruction, index, functions, file, &imports, &held, &mut facts);
-                    if let Some(call) =
-                        facts.calls.last_mut().filter(|call| call.at.0 == instruction.ip())
-                    {
-                        constants.name_wait(call);
-                    }
-                    hold(instruction, &imports, &mut held);
-                    constants.follow(instruction);
-                }
-                find_cold(&mut facts.calls[first..], &instructions, number > 0, functions);
+    (0..functions.iter().count()).map(|index| facts_of(file, functions, &imports, index)).collect()
+}
+
+/// What a function of a file does, by its number.
+#[must_use]
+pub fn facts_of(file: &ElfFile, functions: &Functions, imports: &Imports, index: usize) -> Facts {
+    let mut facts = Facts::default();
+    let parts = functions.get(index).and_then(|function| function.parts(file));
+    for (number, part) in parts.unwrap_or_default().into_iter().enumerate() {
+        let decoder = Decoder::with_ip(64, part.code, part.start, DecoderOptions::NONE);
+        let instructions: Vec<Instruction> = decoder.into_iter().collect();
+        let first = facts.calls.len();
+        // By registers that hold what a slot does; what jumps change is not followed.
+        let mut held: FxHashMap<Register, u64> = FxHashMap::default();
+        let mut constants = Constants::default();
+        for instruction in &instructions {
+            note(instruction, index, functions, file, imports, &held, &mut facts);
+            let call = facts.calls.last_mut().filter(|call| call.at.0 == instruction.ip());
+            match call {
+                Some(call) => constants.name_wait(call),
+                None => facts.pointer_calls += u64::from(is_pointer_call(instruction)),
             }
-            facts
-        })
-        .collect()
+            hold(instruction, imports, &mut held);
+            constants.follow(instruction);
+        }
+        find_cold(&mut facts.calls[first..], &instructions, number > 0, functions);
+    }
+    facts
+}
+
+/// Whether an instruction calls through a pointer, also as a function's last step. Jumps by tables have an index.
+fn is_pointer_call(instruction: &Instruction) -> bool {
+    match instruction.flow_control() {
+        FlowControl::IndirectCall => true,
+        FlowControl::IndirectBranch => {
+            instruction.op0_kind() == OpKind::Memory && instruction.memory_index() == Register::None
+        }
+        _ => false,
+    }
 }
 
 /// Finds out which calls of a part of a function are seldom executed.
@@ -215,7 +231,8 @@ fn note(
         // A jump to the own start is a loop or a call of itself, and no news.
         if returns || callee != Callee::Own(index) {
             let at = LinkAddr(instruction.ip());
-            facts.calls.push(Call { at, callee, returns, is_cold: false });
+            let is_indirect = is_pointer_call(instruction);
+            facts.calls.push(Call { at, callee, returns, is_indirect, is_cold: false });
         }
         return;
     }

@@ -36,5 +36,6 @@ pub mod tail_calls;
 pub mod thread_starts;
 mod touch_plan;
 pub mod touches;
+pub mod uncovered;
 pub mod values;
 pub mod watch;

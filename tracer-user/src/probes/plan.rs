@@ -28,6 +28,7 @@ use super::{
     slow_paths::Fast,
     touch_plan,
     touches::Coverage,
+    uncovered::Uncovered,
 };
 use crate::{
     kernel::{ProbePoint, ProbeProgram},
@@ -232,6 +233,8 @@ pub struct Plan {
     /// Global variables that the code of regions touches: the address, how many bytes at once, and whether they are
     /// written.
     pub globals: Vec<(ProcessAddr, u64, bool)>,
+    /// Code that regions call and whose accesses no probe sees.
+    pub uncovered: Uncovered,
     /// Functions that take locks and are no regions.
     pub unwatched: Vec<UnwatchedFunction>,
     /// No function of the program is a region by default because it was stripped: its file name.

@@ -1,12 +1,13 @@
 //! Probes beside instructions that touch memory, in a plan: of which functions, and what their sites are. Machine code is
 //! in `touches`.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use tracer_ebpf::{Cookie, Kind, TOUCH_GROUPS, Touch};
 
 use super::{
     accesses::Accesses,
+    code_graph::{self, Imports},
     function_plan::{Choice, unmatched},
     functions::{Function, Functions},
     line_function::LineFunction,
@@ -80,13 +81,18 @@ pub(super) fn add(
         });
     }
     for (Choice { module, file, functions, is_program, .. }, wanted) in choices.iter().zip(wanted) {
-        let mut chosen: BTreeSet<usize> =
+        let roots: BTreeSet<usize> =
             roots(plan, module).into_iter().filter_map(|root| functions.containing(root)).collect();
-        chosen = called(file, functions, chosen, accesses.depth);
+        let mut chosen = called(file, functions, roots.clone(), accesses.depth);
         chosen.extend(wanted);
-        if *is_program && has_regions && is_small(functions) {
+        let has_all = *is_program && has_regions && is_small(functions);
+        if has_all {
             chosen.extend(own_code(functions).map(|(index, _)| index));
         }
+        let depth = if has_all { u32::MAX } else { accesses.depth };
+        let region_code = called(file, functions, roots, depth);
+        plan.uncovered.depth = accesses.depth;
+        note_uncovered(plan, symbolizer, (module, file, functions), &region_code, &chosen);
         let mut planner = Planner { plan, module, file, pid };
         let known = Known::of(planner.plan, module);
         let mut left = 0_u64;
@@ -231,6 +237,36 @@ fn roots(plan: &Plan, module: &Module) -> Vec<LinkAddr> {
         .collect()
 }
 
+/// Notes what code that regions call is not in these functions, whose accesses are probed.
+fn note_uncovered(
+    plan: &mut Plan,
+    symbolizer: &Symbolizer,
+    (module, file, functions): (&Module, &ElfFile, &Functions),
+    region_code: &BTreeSet<usize>,
+    probed: &BTreeSet<usize>,
+) {
+    if region_code.is_empty() {
+        return;
+    }
+    let imports = Imports::of(file);
+    let mut known: HashMap<String, Option<String>> = HashMap::new();
+    let mut library_of = |symbol: &str| {
+        let find = || {
+            let mut modules = symbolizer.modules().filter(|other| !std::ptr::eq(*other, module));
+            let has = |other: &&Module| {
+                let file = other.file();
+                file.is_ok_and(|file| file.symbols_named(symbol).any(|one| one.kind.is_function()))
+            };
+            modules.find(has).map(Module::name)
+        };
+        known.entry(symbol.to_owned()).or_insert_with(find).clone()
+    };
+    for &index in region_code {
+        let facts = code_graph::facts_of(file, functions, &imports, index);
+        plan.uncovered.add(&facts, functions, &module.name(), probed, &mut library_of);
+    }
+}
+
 /// These functions, and those that they call, and those that these call, so many calls deep.
 fn called(
     file: &ElfFile,
@@ -240,6 +276,9 @@ fn called(
 ) -> BTreeSet<usize> {
     let (mut all, mut latest) = (roots.clone(), roots);
     for _ in 0..depth {
+        if latest.is_empty() {
+            break;
+        }
         let mut next = BTreeSet::new();
         for function in latest.iter().filter_map(|&index| functions.get(index)) {
             let callees = function.parts(file).map(|parts| touches::callees(&parts));

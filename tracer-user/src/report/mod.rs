@@ -21,4 +21,4 @@ pub use model::*;
 pub use names::{Context, Names, RegionName, ThreadName};
 pub use output::{Destination, OutputError, OutputFile, write_output};
 pub use text::{ColorChoice, TextOptions, resolve_color};
-pub use warnings::{Warning, capture_warnings, warnings};
+pub use warnings::{UNPROBED_HELP, Warning, capture_warnings, unprobed_calls, warnings};

@@ -528,6 +528,9 @@ pub struct NotSeen {
     /// Why, and how many of them each; those with most come first.
     #[serde(default)]
     pub undecoded_reasons: Vec<UndecodedReason>,
+    /// Code that regions call and whose accesses no probe saw; null where accesses were not to be seen by probes.
+    #[serde(default)]
+    pub unprobed_calls: Option<UnprobedCalls>,
     /// Anything else, one sentence each.
     pub notes: Vec<String>,
 }
@@ -539,6 +542,23 @@ pub struct LostEvents {
     pub class: String,
     /// How many.
     pub count: u64,
+}
+
+/// Code that regions call and whose accesses no probe saw.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnprobedCalls {
+    /// How many calls deep functions were probed (`--probe-depth`).
+    pub depth: u32,
+    /// Functions that are called one call deeper.
+    pub deeper_functions: u64,
+    /// The first three of them.
+    pub deeper_names: Vec<String>,
+    /// Calls through pointers.
+    pub pointer_calls: u64,
+    /// Libraries with functions that are called, the C library aside.
+    pub libraries: Vec<String>,
+    /// Functions of the C library that are called and access memory of their callers.
+    pub c_functions: Vec<String>,
 }
 
 /// Watchpoint hits whose accessing instruction could not be decoded for one reason.

@@ -1,7 +1,8 @@
 //! Says in plain words what a run could not see, and why an empty result may not mean much. No layout here.
 
+use super::escape::printable;
 use super::explain::{checked_anything, count, grouped, list};
-use super::model::{Report, SkippedProbes, Subject, UndecodedReason};
+use super::model::{Report, SkippedProbes, Subject, UndecodedReason, UnprobedCalls};
 
 /// Entries of a list that a warning names before it only counts.
 const MAX_NAMED: usize = 8;
@@ -93,6 +94,41 @@ fn nothing_to_find(report: &Report, out: &mut Vec<Warning>) {
     }
 }
 
+/// What to do about code whose accesses no probe sees.
+pub const UNPROBED_HELP: &str = "name what matters with --probe FUNCTION or --probe 'LIBRARY!FUNCTION', or raise \
+                                 --probe-depth";
+
+/// What code that regions call is not probed, in one sentence; `None` if there is none.
+#[must_use]
+pub fn unprobed_calls(calls: &UnprobedCalls) -> Option<String> {
+    let quoted = |names: &[String]| -> Vec<String> {
+        names.iter().map(|name| format!("`{}`", printable(name))).collect()
+    };
+    let mut parts = Vec::new();
+    if calls.deeper_functions > 0 {
+        let names = quoted(&calls.deeper_names).join(", ");
+        let more =
+            if calls.deeper_functions > calls.deeper_names.len() as u64 { ", …" } else { "" };
+        parts.push(format!(
+            "{} more than {} deep ({names}{more})",
+            count(calls.deeper_functions, "function"),
+            count(calls.depth.into(), "call"),
+        ));
+    }
+    if calls.pointer_calls > 0 {
+        parts.push(format!("what {} may lead to", count(calls.pointer_calls, "indirect call")));
+    }
+    if !calls.libraries.is_empty() {
+        parts.push(list(&quoted(&calls.libraries)));
+    }
+    if !calls.c_functions.is_empty() {
+        parts.push(format!("{} of the C library", list(&quoted(&calls.c_functions))));
+    }
+    (!parts.is_empty()).then(|| {
+        format!("no probe sees the accesses of some code that regions call: {}", parts.join("; "))
+    })
+}
+
 fn losses(report: &Report, out: &mut Vec<Warning>) {
     let unseen = &report.not_seen;
     let lost = report.counts.lost_events;
@@ -139,6 +175,9 @@ fn losses(report: &Report, out: &mut Vec<Warning>) {
             ),
             "what was accessed there is missing from the result",
         ));
+    }
+    if let Some(message) = unseen.unprobed_calls.as_ref().and_then(unprobed_calls) {
+        out.push(Warning::new(message, UNPROBED_HELP));
     }
     if !unseen.unfollowed_processes.is_empty() {
         let named = |process: &super::model::Process| match &process.name {

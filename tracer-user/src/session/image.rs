@@ -9,7 +9,6 @@ use std::{
 };
 
 use checker::{Checker as _, Davida, event::EventNumber, finding::Findings, format};
-use tracer_ebpf::{CLASSES, Class};
 
 use super::{
     RunError, RunOptions, breakpoints,
@@ -19,7 +18,7 @@ use super::{
     leaderless::follow_without_leader,
     linker,
     names::LiveNames,
-    not_seen::{not_seen, unseen_hits},
+    not_seen::{lost_since, not_seen, unprobed, unseen_hits},
     privileges,
     progress::Progress,
     record::{RecordError, Recorder},
@@ -28,7 +27,7 @@ use super::{
     watches::{self, Watches},
 };
 use crate::{
-    kernel::{Kernel, ProbePoint},
+    kernel::{Kernel, Lost, ProbePoint},
     live::{
         moments::Moments,
         source::{Item, ObservedValue, Source},
@@ -38,7 +37,7 @@ use crate::{
         placement::Cost,
         plan::{Plan, PlannedProbe, SelectError, Site, SiteKind, SkippedProbe},
     },
-    report::{self, Report, Subject, Summary},
+    report::{self, NotSeen, Report, Subject, Summary},
     symbolize::{Module, ProcessAddr, Symbolizer},
     sys::{
         perf::{self, Trial},
@@ -113,7 +112,7 @@ pub struct Image {
     busiest: Busiest,
     witnesses: u64,
     is_leaderless: bool,
-    lost_before: [(Class, u64); CLASSES.len()],
+    lost_before: Option<Lost>,
     started: Instant,
     control: Option<Control>,
     memory_records: MemoryRecords,
@@ -559,10 +558,8 @@ impl Image {
     #[must_use]
     pub fn finish(mut self, kernel: &mut Kernel, end: End) -> Finished {
         self.flush(kernel);
-        let mut lost = kernel.lost();
-        for ((_, count), (_, before)) in lost.iter_mut().zip(self.lost_before) {
-            *count -= before;
-        }
+        let lost = lost_since(self.lost_before, kernel.lost());
+        self.notes.extend(lost.err().map(str::to_owned));
         let process = self.process(end);
         let mut watched = Vec::new();
         if let Some(control) = self.control.take() {
@@ -579,7 +576,8 @@ impl Image {
             (summary.allocations, summary.frees) = (Some(allocations), Some(frees));
         }
         if who.parent.is_none()
-            && let Some(unseen) = unseen_hits(kernel, &source, &lost)
+            && let Ok(lost) = &lost
+            && let Some(unseen) = unseen_hits(kernel, &source, lost)
         {
             notes.push(unseen);
         }
@@ -611,7 +609,10 @@ impl Image {
             (None, _) => Findings::default(),
         };
         let context = report::Context {
-            not_seen: not_seen(&source, &lost, skipped, notes),
+            not_seen: NotSeen {
+                unprobed_calls: (!plan.touch_groups.is_empty()).then(|| unprobed(&plan.uncovered)),
+                ..not_seen(&source, lost.as_ref().map_or(&[], |lost| &lost[..]), skipped, notes)
+            },
             summary: summary.with_elapsed(self.started.elapsed()),
             memory,
             trap,

@@ -5,12 +5,13 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
+use super::not_seen::unprobed;
 use crate::{
     probes::{
         placement::Cost,
         plan::{FunctionPlace, Plan, PlannedProbe, SiteKind, WatchedFunction},
     },
-    report::printable,
+    report::{UNPROBED_HELP, UnprobedCalls, printable, unprobed_calls},
     symbolize::{ProcessAddr, Resolution, Symbolizer},
 };
 
@@ -67,6 +68,7 @@ struct Probes<'plan> {
     single_stepped: usize,
     probes: Vec<Probe<'plan>>,
     not_probed: Vec<NotProbed<'plan>>,
+    unprobed_calls: Option<UnprobedCalls>,
 }
 
 impl Listing {
@@ -185,6 +187,9 @@ impl Listing {
             .collect();
         table(&mut text, &rows, None);
         self.skipped(&mut text, None);
+        if let Some(message) = self.unprobed_calls().as_ref().and_then(unprobed_calls) {
+            let _ = writeln!(text, "{message} ({UNPROBED_HELP})");
+        }
         let _ = writeln!(
             text,
             "{} probes: {} emulated (about 0.5 us a hit), {} single-stepped (about 9 us a hit)",
@@ -227,8 +232,14 @@ impl Listing {
                 })
                 .collect(),
             not_probed: self.not_probed(),
+            unprobed_calls: self.unprobed_calls(),
         };
         serde_json::to_string_pretty(&probes).map(|text| text + "\n")
+    }
+
+    /// Code that regions call and that is not probed, where accesses are to be seen by probes.
+    fn unprobed_calls(&self) -> Option<UnprobedCalls> {
+        (!self.plan.touch_groups.is_empty()).then(|| unprobed(&self.plan.uncovered))
     }
 
     fn count(&self, cost: Cost) -> usize {

@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    kernel::Kernel,
+    kernel::{Kernel, Lost},
     live::{access::Undecoded, source::Source},
-    probes::plan::SkippedProbe,
-    report::{LostEvents, Missing, NotSeen, Process, SkippedProbes, UndecodedReason},
+    probes::{plan::SkippedProbe, uncovered::Uncovered},
+    report::{
+        LostEvents, Missing, NotSeen, Process, SkippedProbes, UndecodedReason, UnprobedCalls,
+    },
 };
 
 /// Self-test of the watchpoints: each hit has left a record, or was counted as lost.
@@ -19,6 +21,29 @@ pub(super) fn unseen_hits(
     let seen = source.hits() + lost.map_or(0, |(_, count)| *count);
     let unseen = kernel.hits()?.checked_sub(seen).filter(|&unseen| unseen > 0)?;
     Some(format!("{unseen} watchpoint hits left no record: what was accessed there is missing"))
+}
+
+/// What code that regions call is not probed, for a report.
+pub(super) fn unprobed(uncovered: &Uncovered) -> UnprobedCalls {
+    UnprobedCalls {
+        depth: uncovered.depth,
+        deeper_functions: uncovered.deeper.len() as u64,
+        deeper_names: uncovered.deeper.values().take(3).cloned().collect(),
+        pointer_calls: uncovered.pointer_calls,
+        libraries: uncovered.libraries.iter().cloned().collect(),
+        c_functions: uncovered.c_functions.iter().cloned().collect(),
+    }
+}
+
+/// Events lost since a moment, by class. An error where the counters could not be read, then or now.
+pub(super) fn lost_since(before: Option<Lost>, now: Option<Lost>) -> Result<Lost, &'static str> {
+    let unknown = "how many events were lost is not known, since the kernel's counters could not be read: do not trust \
+                   this report to be complete";
+    let (before, mut now) = before.zip(now).ok_or(unknown)?;
+    for ((_, count), (_, before)) in now.iter_mut().zip(before) {
+        *count = count.checked_sub(before).ok_or(unknown)?;
+    }
+    Ok(now)
 }
 
 /// Why hits could not be decoded, the most frequent reason first.
@@ -125,5 +150,23 @@ pub(super) fn not_seen(
         undecoded_reasons: undecoded_reasons(&omissions.undecoded_accesses),
         notes,
         ..NotSeen::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tracer_ebpf::CLASSES;
+
+    use super::*;
+
+    #[test]
+    fn counters_that_cannot_be_read_are_no_counts_of_nothing() {
+        let counts = |count| Some(CLASSES.map(|class| (class, count)));
+        assert_eq!(lost_since(counts(2), counts(5)), Ok(CLASSES.map(|class| (class, 3))));
+        for (before, now) in
+            [(None, counts(5)), (counts(2), None), (None, None), (counts(5), counts(2))]
+        {
+            assert!(lost_since(before, now).is_err(), "{before:?} {now:?}");
+        }
     }
 }
