@@ -12,9 +12,17 @@ use bpf_build::{Missing, Survey, Toolchain};
 
 use apt::Apt;
 
-/// Compilers for the test programs and what goes with them: command and Debian package.
-const HOST_TOOLS: [(&str, &str); 4] =
-    [("cc", "gcc"), ("c++", "g++"), ("musl-gcc", "musl-tools"), ("dwp", "binutils")];
+/// Compilers for the test programs and tools that tests run: command and Debian package.
+const HOST_TOOLS: [(&str, &str); 8] = [
+    ("cc", "gcc"),
+    ("c++", "g++"),
+    ("clang", "clang"),
+    ("musl-gcc", "musl-tools"),
+    ("dwp", "binutils"),
+    ("script", "bsdutils"),
+    ("valgrind", "valgrind"),
+    ("bpftool", "bpftool"),
+];
 
 /// Sees to it that everything is there. Prints one line when it was, each step otherwise.
 ///
@@ -66,17 +74,17 @@ fn refuse_named_tools(survey: &Survey) -> Result<()> {
     Ok(())
 }
 
-/// Installs the compilers of the test programs if they are missing.
+/// Installs the compilers of the test programs and the tools of the tests if they are missing.
 fn host_tools(apt: Option<&mut Apt>) -> Result<()> {
     let missing = missing_host_tools();
     if missing.is_empty() {
         return Ok(());
     }
     let tools = missing.iter().map(|(tool, _)| *tool).collect::<Vec<_>>().join(" and ");
-    println!("setup: {tools} not found: the test programs are written in C and C++");
+    println!("setup: {tools} not found: the tests need them");
     let Some(apt) = apt else {
         bail!(
-            "{tools} not found; install a C and a C++ compiler, musl and binutils with your package manager"
+            "{tools} not found: the tests need them; install them with your package manager"
         );
     };
     let packages: Vec<_> = missing.iter().map(|(_, package)| *package).collect();
