@@ -83,9 +83,7 @@ fn host_tools(apt: Option<&mut Apt>) -> Result<()> {
     let tools = missing.iter().map(|(tool, _)| *tool).collect::<Vec<_>>().join(" and ");
     println!("setup: {tools} not found: the tests need them");
     let Some(apt) = apt else {
-        bail!(
-            "{tools} not found: the tests need them; install them with your package manager"
-        );
+        bail!("{tools} not found: the tests need them; install them with your package manager");
     };
     let packages: Vec<_> = missing.iter().map(|(_, package)| *package).collect();
     apt.install(&[&packages[..], &["libc6-dev", "binutils"]].concat())

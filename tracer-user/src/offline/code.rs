@@ -7,8 +7,19 @@ use checker::format::{CodeAddress, Location, LocationKind, ModuleId, Names};
 use rustc_hash::FxHashMap;
 
 use crate::report::SourceFrame;
-use crate::session::names::{mark_own, source_frames};
+use crate::session::names::{begin_frames, mark_own, source_frames};
 use crate::symbolize::{ProcessAddr, Symbolizer};
+
+/// Meaning of an address.
+#[derive(Clone, Copy)]
+enum At {
+    /// The instruction there.
+    Instruction,
+    /// A region begins with the instruction there.
+    Begin,
+    /// The call before it.
+    Return,
+}
 
 /// The files that were looked at; `None` for one that is not there, or is another one by now.
 #[derive(Debug, Default)]
@@ -17,26 +28,39 @@ pub(super) struct Code {
 }
 
 impl Code {
-    /// The frames of a location, as far as its addresses tell.
-    pub(super) fn frames(&mut self, names: &Names, location: &Location) -> Vec<SourceFrame> {
-        let first_is_return = location.kind == LocationKind::Call;
+    /// The frames of a location, as far as its addresses tell; of one where a region `begins`, with the line of its name.
+    pub(super) fn frames(
+        &mut self,
+        names: &Names,
+        location: &Location,
+        begins: bool,
+    ) -> Vec<SourceFrame> {
         let mut frames = Vec::new();
         for (index, at) in location.stack.iter().enumerate() {
-            frames.extend(self.resolve(names, *at, index > 0 || first_is_return));
+            let at_first = match location.kind {
+                LocationKind::Call => At::Return,
+                _ if begins => At::Begin,
+                _ => At::Instruction,
+            };
+            let point = if index > 0 { At::Return } else { at_first };
+            frames.extend(self.resolve(names, *at, point));
         }
         mark_own(&mut frames);
         frames
     }
 
-    fn resolve(&mut self, names: &Names, at: CodeAddress, is_return: bool) -> Vec<SourceFrame> {
+    fn resolve(&mut self, names: &Names, at: CodeAddress, point: At) -> Vec<SourceFrame> {
         let address = ProcessAddr(at.address);
         let resolved = at.module.and_then(|module| {
             let file = self.file(names, module)?;
-            if is_return { file.resolve_return_address(address) } else { file.resolve(address) }
-                .ok()
+            Some(match point {
+                At::Return => source_frames(&file.resolve_return_address(address).ok()?),
+                At::Begin => begin_frames(&file.resolve(address).ok()?),
+                At::Instruction => source_frames(&file.resolve(address).ok()?),
+            })
         });
         if let Some(resolved) = resolved {
-            return source_frames(&resolved);
+            return resolved;
         }
         let module = at.module.and_then(|module| names.module(module));
         let path = module.map(|module| Path::new(&module.path));

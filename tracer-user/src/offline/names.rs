@@ -70,8 +70,9 @@ impl Names for TraceNames {
         if let Some(label) = self.names.label(location) {
             return vec![SourceFrame::from_label(&label)];
         }
+        let begins = self.begins.contains(&Some(location));
         let recorded = self.names.location(location);
-        recorded.map_or_else(Vec::new, |location| self.code.frames(&self.names, &location))
+        recorded.map_or_else(Vec::new, |location| self.code.frames(&self.names, &location, begins))
     }
 
     fn object(&mut self, object: finding::Object) -> Object {

@@ -371,8 +371,13 @@ pub(crate) fn source_frames(resolution: &Resolution) -> Vec<SourceFrame> {
         module: module.clone(),
         is_wrapper: of_system || is_wrapper(frame),
     };
-    let mut frames: Vec<SourceFrame> = resolution.frames.iter().map(frame).collect();
-    // The line table has the end of a prototype at a function's entry: people look for its name.
+    resolution.frames.iter().map(frame).collect()
+}
+
+/// Frames of the place where a region begins, at the line of its name if it is a function: the line table has the end of
+/// a prototype at a function's entry.
+pub(crate) fn begin_frames(resolution: &Resolution) -> Vec<SourceFrame> {
+    let mut frames = source_frames(resolution);
     if let (Some((_, 0)), [.., frame], [.., shown]) =
         (&resolution.function, &*resolution.frames, &mut *frames)
     {
