@@ -176,7 +176,8 @@ fn check_data(kind: &str, regions: &[&str], ways: &[bool]) {
                 arguments: &arguments[..if fixed { 2 } else { 1 }],
                 regions: &regions,
                 others: &[("main", "main"), ("other", "other"), ("let_other", "let_other")],
-                locks_in_line: false,
+                // A flag that is claimed by a compare-and-swap synchronises, and is no data.
+                locks_in_line: fixed && kind == "check",
                 code: if fixed { 0 } else { 66 },
             };
             case.check();

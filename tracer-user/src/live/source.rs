@@ -93,6 +93,8 @@ pub struct SeenThread {
     /// How many regions it has open, and how many transactions it has begun.
     open: u32,
     transactions: u64,
+    /// Its epoch when it began the last transaction, whose accesses are all of later ones.
+    epoch_before: u64,
 }
 
 /// A join that has not returned yet.
@@ -345,7 +347,10 @@ impl Source {
             match change {
                 Change::Begin(region, location) => {
                     let seen = &mut self.threads[thread.index()];
-                    seen.transactions += u64::from(seen.open == 0);
+                    if seen.open == 0 {
+                        seen.transactions += 1;
+                        seen.epoch_before = seen.epoch;
+                    }
                     seen.open += 1;
                     self.emit(thread, Op::Begin(region), location, sink);
                 }

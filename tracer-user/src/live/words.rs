@@ -167,13 +167,15 @@ impl Words {
         Some(*word.id.get_or_insert_with(new))
     }
 
-    /// What the thread did last to a word that it had to itself is told when another one comes. `None` when it was an access
-    /// to data; else whether it is a signal.
+    /// What the thread did last to a word that it had to itself is told when another one comes, with the `transaction` of
+    /// the thread that it belongs to, if that is still open. `None` when it was an access to data; else whether it is a
+    /// signal.
     pub fn late(
         &mut self,
         thread: ThreadId,
         at: (u64, u64),
         (step, writes): (Step, bool),
+        transaction: Option<u64>,
     ) -> Option<bool> {
         let here = self.words.get_mut(&(at.0 & !7))?;
         let word = here.iter_mut().find(|word| (word.address, word.bytes) == at)?;
@@ -181,7 +183,10 @@ impl Words {
             return None;
         }
         match step {
-            Step::Plain if !writes => Some(false),
+            Step::Plain if !writes => {
+                word.loads(thread, transaction);
+                Some(false)
+            }
             // Readers take it like this too, and are not ordered among themselves.
             Step::Compare if !writes => Some(false),
             Step::Compare | Step::Exchange => {

@@ -86,7 +86,9 @@ impl Source {
         let stack = Location::Access([place.instruction.0, 0, 0, 0, 0, 0]);
         let location = self.locations.stack(stack, &mut self.symbolizer);
         let step = self.step(place.instruction.0);
-        if let Some(signals) = self.words.late(thread, (address, size), (step, writes)) {
+        let transaction = self.transaction(thread, epoch);
+        let late = self.words.late(thread, (address, size), (step, writes), transaction);
+        if let Some(signals) = late {
             self.omissions.word_accesses += 1;
             let Self { words, syncs, .. } = self;
             if signals && let Some(id) = words.id(address, size, || syncs.word(address, location)) {

@@ -20,8 +20,7 @@ impl Source {
         location: LocationId,
         sink: &mut impl FnMut(Item),
     ) -> bool {
-        let seen = &self.threads[thread.index()];
-        let transaction = (seen.open > 0).then_some(seen.transactions);
+        let transaction = self.transaction(thread, u64::MAX);
         let step = self.step(instruction);
         let deed = Deed { thread, address, bytes, step, reads, writes, instruction, transaction };
         let (waits, signals) = match self.words.access(&deed) {
@@ -44,6 +43,12 @@ impl Source {
             self.emit(thread, Op::Signal(id), location, sink);
         }
         true
+    }
+
+    /// Number of the transaction that a thread is in, if what it did in an epoch belongs to it.
+    pub(super) fn transaction(&self, thread: ThreadId, epoch: u64) -> Option<u64> {
+        let seen = &self.threads[thread.index()];
+        (seen.open > 0 && epoch > seen.epoch_before).then_some(seen.transactions)
     }
 
     /// What kind of access the instruction at an address makes.

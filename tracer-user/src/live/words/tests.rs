@@ -123,7 +123,7 @@ fn a_lost_update_makes_data_of_a_word_and_of_what_else_the_instruction_stores_to
             assert_eq!(at(&mut words, AT, A, doing, 3), Meaning::Data);
         }
         assert_eq!(at(&mut words, AT + 0x100, B, ATOMIC_STORE, 0), Meaning::Data);
-        assert!(words.late(B, (AT, 4), (Step::Plain, true)).is_none());
+        assert!(words.late(B, (AT, 4), (Step::Plain, true), None).is_none());
     }
     check(&[
         (B, ATOMIC_STORE, SIGNALS),
@@ -157,7 +157,7 @@ fn memory_that_is_given_back_and_bytes_beside_a_word_are_others() {
 #[test]
 fn what_was_done_alone_is_a_signal_if_it_lets_go() {
     let mut words = Words::default();
-    let alone = |words: &mut Words, step, writes| words.late(A, (AT, 4), (step, writes));
+    let alone = |words: &mut Words, step, writes| words.late(A, (AT, 4), (step, writes), None);
     assert_eq!(alone(&mut words, Step::Plain, true), None);
     assert_eq!(at(&mut words, AT, A, SWAPPED, 0), WAITS);
     assert_eq!(alone(&mut words, Step::Plain, true), Some(true));
@@ -166,6 +166,21 @@ fn what_was_done_alone_is_a_signal_if_it_lets_go() {
     assert_eq!(at(&mut words, AT, B, EXCHANGE, 0), Meaning::Nothing, "the other one holds it");
     assert_eq!(alone(&mut words, Step::Adds, false), Some(false));
     assert_eq!(at(&mut words, AT, B, EXCHANGE, 0), WAITS);
+}
+
+#[test]
+fn a_load_that_was_made_alone_counts_for_a_lost_update() {
+    let late_load = |words: &mut Words, transaction| {
+        assert_eq!(words.late(A, (AT, 4), (Step::Plain, false), transaction), Some(false));
+    };
+    let mut words = Words::default();
+    assert_eq!(at(&mut words, AT, B, ATOMIC_STORE, 0), SIGNALS);
+    late_load(&mut words, None);
+    assert_eq!(at(&mut words, AT, B, ATOMIC_STORE, 0), SIGNALS);
+    assert_eq!(at(&mut words, AT, A, STORE, 3), SIGNALS, "loaded before the transaction");
+    late_load(&mut words, Some(4));
+    assert_eq!(at(&mut words, AT, B, ATOMIC_STORE, 0), SIGNALS);
+    assert_eq!(at(&mut words, AT, A, STORE, 4), Meaning::Data);
 }
 
 #[test]
