@@ -467,7 +467,8 @@ fn what_is_planned_is_what_happens() {
     assert!(indirect > 500 && totals.emulated > 5000 && totals.single_stepped > 2000);
 }
 
-/// That an access is reported in its own line of code, and after it when it is atomic.
+/// That an access is reported in its own line of code, and after it when it is atomic; an exchange that takes a probe may
+/// have it itself.
 fn between(seed: u64, instructions: &[Instruction], at: u64, plan: &TouchPlan) {
     let position = |address: u64| {
         instructions.iter().position(|instruction| instruction.ip() == address).unwrap()
@@ -475,7 +476,9 @@ fn between(seed: u64, instructions: &[Instruction], at: u64, plan: &TouchPlan) {
     let (point, access) = (position(at), position(plan.instruction));
     let ends = |index: usize| instructions[index].mnemonic() == Mnemonic::Jne;
     let divides = |index: usize| accesses::is_locked(&instructions[index]);
-    let crossed = if point > access {
+    let crossed = if point == access {
+        instructions[access].has_lock_prefix()
+    } else if point > access {
         (access..point).any(ends) || (access + 1..=point).any(divides)
     } else {
         (point..access).any(ends) || (point..=access).any(divides)
