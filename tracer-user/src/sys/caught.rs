@@ -1,5 +1,5 @@
 //! Holding a thread of a program that runs, from the stop signal that a program in the kernel has sent it on. What is
-//! done meanwhile is decided elsewhere; what follows from each report of the kernel, in [`protocol`].
+//! done meanwhile is decided elsewhere; what follows from each report of the kernel, in `caught/protocol.rs`.
 //!
 //! A stop by a signal is that of the whole process, and outlives this one. So it is turned into a stop of the one thread
 //! by ptrace as soon as possible, which the kernel undoes when this process dies: the thread is seized, the process is
