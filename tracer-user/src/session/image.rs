@@ -690,9 +690,7 @@ fn distrust(problem: &str, kills: bool) -> String {
     } else {
         "nothing was watched that was not named, and accesses to what was may be missing"
     };
-    format!(
-        "hardware watchpoints cannot be relied on here, as a trial has shown ({problem}): {then}"
-    )
+    format!("hardware watchpoints cannot be relied on here ({problem}): {then}")
 }
 
 /// A rule that matches nothing and should.

@@ -4,6 +4,7 @@ use std::{
     fs::File,
     io::{self, Read as _},
     os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd},
+    panic,
     sync::{
         OnceLock,
         atomic::{AtomicU64, Ordering},
@@ -134,6 +135,8 @@ pub enum Trial {
     Works,
     /// The kernel refuses them.
     Refused,
+    /// There was no process or thread to try them in.
+    Untried,
     /// None was seen: some virtual machines take breakpoints and stay silent.
     Silent,
     /// Not all were seen.
@@ -150,6 +153,7 @@ impl Trial {
         match self {
             Self::Works => None,
             Self::Refused => Some("the kernel refuses them"),
+            Self::Untried => Some("they could not be tried, since no thread could be started"),
             Self::Silent => Some("they do not fire"),
             Self::Loses => Some("some of their hits get lost"),
             Self::Kills => Some("a program that hits them can die of SIGTRAP"),
@@ -165,12 +169,14 @@ pub fn trial() -> Trial {
     *TRIAL.get_or_init(|| {
         // SAFETY: this process is single-threaded, so that the child may do what it likes.
         match unsafe { libc::fork() } {
-            -1 => Trial::Refused,
+            -1 => Trial::Untried,
             0 => {
                 let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
                 // SAFETY: the pointer is that of a local variable. Should it fail, there may be a core file.
                 unsafe { libc::setrlimit(libc::RLIMIT_CORE, &raw const none) };
-                let status = try_in_threads();
+                // A panic would unwind the parent's stack, in a copy of the parent's memory: what it owns would be
+                // undone twice.
+                let status = panic::catch_unwind(try_in_threads).unwrap_or(UNTRIED);
                 // SAFETY: a system call without memory, which ends the child without running what the parent has
                 // registered for its exit.
                 unsafe { libc::_exit(status) }
@@ -185,12 +191,14 @@ const WORKS: i32 = 0;
 const REFUSED: i32 = 1;
 const SILENT: i32 = 2;
 const LOSES: i32 = 3;
+const UNTRIED: i32 = 4;
 
 fn judge_trial(end: io::Result<Status>) -> Trial {
     match end {
         Ok(Status::Ended(Ending::Exited(WORKS))) => Trial::Works,
         Ok(Status::Ended(Ending::Exited(SILENT))) => Trial::Silent,
         Ok(Status::Ended(Ending::Exited(LOSES))) => Trial::Loses,
+        Ok(Status::Ended(Ending::Exited(UNTRIED))) => Trial::Untried,
         Ok(Status::Ended(Ending::Killed(libc::SIGTRAP))) => Trial::Kills,
         _ => Trial::Refused,
     }
@@ -206,11 +214,13 @@ fn try_in_threads() -> i32 {
     // 0 is the calling thread.
     let Ok(event) = open_breakpoint(0, watched.as_ptr() as u64, 8) else { return REFUSED };
     for _ in 0..ROUNDS {
-        thread::scope(|scope| {
-            for _ in 0..THREADS {
-                scope.spawn(|| (0..HITS).for_each(|_| watched.store(1, Ordering::Relaxed)));
-            }
+        let started = thread::scope(|scope| {
+            let hit = || (0..HITS).for_each(|_| watched.store(1, Ordering::Relaxed));
+            (0..THREADS).try_for_each(|_| thread::Builder::new().spawn_scoped(scope, hit).map(drop))
         });
+        if started.is_err() {
+            return UNTRIED;
+        }
     }
     match hits(event.as_fd()) {
         Ok(ALL_HITS) => WORKS,
@@ -249,6 +259,7 @@ mod tests {
         let exited = |status| judge_trial(Ok(Status::Ended(Ending::Exited(status))));
         assert_eq!(exited(WORKS), Trial::Works);
         assert_eq!([exited(REFUSED), exited(SILENT)], [Trial::Refused, Trial::Silent]);
+        assert_eq!(exited(UNTRIED), Trial::Untried);
         assert_eq!([exited(LOSES), exited(101)], [Trial::Loses, Trial::Refused]);
         let killed = |signal| judge_trial(Ok(Status::Ended(Ending::Killed(signal))));
         assert_eq!([killed(5), killed(9)], [Trial::Kills, Trial::Refused]);
