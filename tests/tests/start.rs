@@ -196,9 +196,9 @@ fn a_pipe_signal_that_is_ignored_stays_ignored() {
 #[test]
 fn too_little_memory_is_an_error_with_a_remedy() {
     require_bpf!();
-    // How much is enough depends on the build: from far too little to nearly enough.
+    // How much is enough depends on the build: from far too little to enough.
     let mut failed = 0;
-    for kib in (100_000..=260_000).step_by(4_000) {
+    for kib in (112_000..=256_000).step_by(12_000) {
         let mut limited = Command::new("sh");
         limited.args(["-c", "ulimit -v \"$1\"; exec \"$2\" true", "sh", &kib.to_string()]);
         let ended = run(limited.arg(avtrace()));

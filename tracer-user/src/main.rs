@@ -2,12 +2,17 @@
 
 use std::process::ExitCode;
 
-use tracer_user::{cli::Cli, commands, sys::memory::Allocator};
+use tracer_user::{
+    cli::Cli,
+    commands,
+    sys::memory::{self, Allocator},
+};
 
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator;
 
 fn main() -> ExitCode {
+    memory::adapt_to_limit();
     let status = commands::run(Cli::parse_in_order()).unwrap_or_else(|failure| {
         commands::complain(&failure.message);
         failure.status

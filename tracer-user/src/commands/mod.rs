@@ -61,7 +61,9 @@ pub fn run(cli: Cli) -> Result<u8, Failure> {
 pub fn complain(message: &str) {
     // When nobody reads it there is nobody to tell.
     let message = crate::report::printable(message);
-    let _ = writeln!(std::io::stderr(), "avtrace: error: {}", crate::report::cut_message(&message));
+    let line = format!("avtrace: error: {}\n", crate::report::cut_message(&message));
+    // At once: a thread that runs out of memory meanwhile must not leave half a line.
+    let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
 /// Which of two exit statuses is worse, when several inputs are dealt with in one go: avtrace's own failure, then

@@ -23,7 +23,7 @@ use aya::maps::{Array, HashMap, MapData, RingBuf};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tracer_ebpf::{CopyRecord, symbols};
 
-use super::{Kernel, KernelError};
+use super::{Kernel, KernelError, error::unusable};
 use crate::{
     symbolize::{Mapping, ProcessAddr, parse_maps},
     sys::{priority, proc, records::decode_copy},
@@ -119,7 +119,7 @@ impl Kernel {
             let map = self.ebpf.take_map(name);
             map.ok_or_else(|| KernelError::Object(format!("no map `{name}`")))
         };
-        let wrong = |error: aya::maps::MapError| KernelError::Object(error.to_string());
+        let wrong = |error: aya::maps::MapError| unusable(&error);
         let created = RingBuf::try_from(take(symbols::NEW_COPIES)?).map_err(wrong)?;
         let known = HashMap::try_from(take(symbols::COPIES)?).map_err(wrong)?;
         let lost = Array::try_from(take(symbols::LOST_COPIES)?).map_err(wrong)?;
@@ -137,7 +137,7 @@ impl Kernel {
         let thread = thread::Builder::new()
             .name("avtrace-copies".to_owned())
             .spawn(move || restorer.run(&stopped))
-            .map_err(|error| KernelError::Refused(format!("cannot start a thread: {error}")))?;
+            .map_err(|error| KernelError::Resources(format!("cannot start a thread: {error}")))?;
         Ok(Copies { stop, thread })
     }
 }

@@ -3,6 +3,7 @@
 
 pub mod btf;
 mod copies;
+mod error;
 mod leaving;
 mod limit;
 pub mod object;
@@ -33,65 +34,13 @@ use aya::{
 use aya_log::EbpfLogger;
 use tracer_ebpf::{CLASSES, Class, Cookie, Target, Touch, symbols};
 
-pub use self::{copies::Copies, leaving::Leaving, probe_program::ProbeProgram};
-use self::{copies::SharedPlaces, limit::Limit};
+pub use self::{copies::Copies, error::KernelError, leaving::Leaving, probe_program::ProbeProgram};
+use self::{
+    copies::SharedPlaces,
+    error::{cause, refused, unusable},
+    limit::Limit,
+};
 use crate::sys::{bpf, perf};
-
-/// Why the kernel side does not work. Each says what to do about it.
-#[derive(Debug, thiserror::Error)]
-pub enum KernelError {
-    /// The process may not load BPF programs.
-    #[error(
-        "no permission to load BPF programs: run avtrace as root (`sudo avtrace …`), or give it the capabilities \
-         CAP_BPF and CAP_PERFMON (`sudo setcap cap_bpf,cap_perfmon+ep PATH_OF_AVTRACE`)"
-    )]
-    NotPermitted,
-    /// The kernel's type information is missing.
-    #[error(transparent)]
-    Btf(#[from] btf::BtfError),
-    /// The embedded object is not the one that this build knows.
-    #[error(
-        "the embedded BPF programs have ABI version {found}, this build knows {expected}: rebuild avtrace"
-    )]
-    Abi {
-        /// In the object.
-        found: u32,
-        /// In this build.
-        expected: u32,
-    },
-    /// The embedded object is damaged.
-    #[error("the embedded BPF object is damaged ({0}): rebuild avtrace")]
-    Object(String),
-    /// Child processes cannot be followed without harm to others.
-    #[error(
-        "--follow-forks is not possible here: {0}. Without the option the first process is traced, and what it becomes"
-    )]
-    CannotFollow(String),
-    /// The kernel refuses the programs.
-    #[error(
-        "the kernel refuses the BPF programs ({0}): Linux 5.15 or newer with CONFIG_BPF_SYSCALL, CONFIG_UPROBES \
-         and CONFIG_BPF_EVENTS is needed"
-    )]
-    Refused(String),
-    /// The buffer of records cannot be mapped.
-    #[error(
-        "cannot map the buffer of records ({0}): raise the limit of memory (`ulimit -v`), or choose a smaller `--buffer`"
-    )]
-    Buffer(String),
-    /// A program cannot be attached.
-    #[error("cannot attach to {what}: {error}")]
-    Attach {
-        /// What to.
-        what: String,
-        /// The kernel's answer.
-        error: io::Error,
-    },
-}
-
-/// The innermost cause of an error.
-fn cause(error: &dyn std::error::Error) -> String {
-    error.source().map_or_else(|| error.to_string(), cause)
-}
 
 /// A probe to attach.
 #[derive(Clone, Debug)]
@@ -291,8 +240,7 @@ impl Kernel {
     fn load_for_uprobe_multi(
         &mut self,
     ) -> Result<Option<BTreeMap<ProbeProgram, OwnedFd>>, KernelError> {
-        let damaged = |error: &dyn std::fmt::Display| KernelError::Object(error.to_string());
-        let mut programs = object::relocated(&self.ebpf).map_err(|error| damaged(&error))?;
+        let mut programs = object::relocated(&self.ebpf).map_err(|error| unusable(&*error))?;
         let mut loaded = BTreeMap::new();
         for program in ProbeProgram::ALL {
             let relocated = programs
@@ -757,25 +705,6 @@ fn parse_release(release: &str) -> (u32, u32) {
     let mut numbers = release.split(|character: char| !character.is_ascii_digit());
     let mut next = || numbers.next().and_then(|number| number.parse().ok()).unwrap_or(0);
     (next(), next())
-}
-
-/// Finds the cause that a user can do something about.
-fn refused(error: &(dyn std::error::Error + 'static)) -> KernelError {
-    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
-    while let Some(error) = cause {
-        let io_error = error.downcast_ref::<io::Error>();
-        if io_error.is_some_and(|error| error.kind() == io::ErrorKind::PermissionDenied) {
-            return KernelError::NotPermitted;
-        }
-        cause = error.source();
-    }
-    let mut message = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        message = format!("{message}: {error}");
-        source = error.source();
-    }
-    KernelError::Refused(message.lines().collect::<Vec<_>>().join(" "))
 }
 
 #[cfg(test)]

@@ -59,7 +59,7 @@ use crate::{
     symbolize::{ProcessAddr, Symbolizer},
     sys::{
         guardian::Guardian,
-        perf, proc,
+        memory, perf, proc,
         tracee::{self, Ending, Held, Launch, Start},
         user,
     },
@@ -259,6 +259,8 @@ pub fn run(options: &RunOptions) -> Result<Outcome, RunError> {
     let program = program::find(options.command.first().unwrap_or(&OsString::new()))?;
     privileges::check_surroundings()?;
     privileges::check()?;
+    let memory_error = || RunError::system("cannot set memory aside for the run");
+    memory::check_headroom().map_err(memory_error())?;
     let start = hold(options, &program).map_err(|error| start_error(options, &program, error))?;
     let held = match start {
         Start::Held(held) => held,
@@ -278,6 +280,7 @@ pub fn run(options: &RunOptions) -> Result<Outcome, RunError> {
         return Err(error.into());
     }
     let events = kernel.take_events()?;
+    memory::check_headroom().map_err(memory_error())?;
     let thread_error = RunError::system("cannot start a thread");
     let copies = kernel.restore_copies()?;
     let (reader, batches) = match Reader::start(events) {

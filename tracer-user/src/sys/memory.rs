@@ -2,7 +2,7 @@
 
 use std::{
     alloc::{GlobalAlloc, Layout, System},
-    io::Write as _,
+    io::{self, Write as _},
 };
 
 /// The system's allocator, which exits with status 1 and a message when memory is exhausted.
@@ -32,6 +32,44 @@ unsafe impl GlobalAlloc for Allocator {
         // SAFETY: the caller's promises are passed on.
         unsafe { System.dealloc(memory, layout) }
     }
+}
+
+/// Has all threads allocate from one heap where address space is limited (`ulimit -v`): the C library reserves 64 MiB
+/// for each further one, and would leave none for the stacks of the threads that come later.
+///
+/// To be called before there are threads.
+pub fn adapt_to_limit() {
+    // SAFETY: a structure of integers, which the call fills in.
+    unsafe {
+        let mut limit: libc::rlimit = std::mem::zeroed();
+        if libc::getrlimit(libc::RLIMIT_AS, &raw mut limit) == 0
+            && limit.rlim_cur != libc::RLIM_INFINITY
+        {
+            libc::mallopt(libc::M_ARENA_MAX, 1);
+        }
+    }
+}
+
+/// Checks that as much address space is left as a run takes from here on for threads, their and their
+/// stacks: running out of it within the start of a thread aborts or panics inside the C library and `std`, where no
+/// message of ours is printed.
+///
+/// # Errors
+///
+/// That of `mmap`, usually `ENOMEM`.
+pub fn check_headroom() -> io::Result<()> {
+    const HEADROOM: usize = 32 << 20;
+    // Not writable, so that it counts for the limit of address space only.
+    // SAFETY: the mapping is new, is never accessed, and is removed as a whole.
+    unsafe {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        let mapped = libc::mmap(std::ptr::null_mut(), HEADROOM, libc::PROT_NONE, flags, -1, 0);
+        if mapped == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        libc::munmap(mapped, HEADROOM);
+    }
+    Ok(())
 }
 
 #[inline]
