@@ -26,7 +26,7 @@ fn the_locks_of_the_c_library_and_the_loader() {
 fn the_same_linked_into_the_program() {
     require_bpf!();
     let program = c("runtime", &["-g", "-O1", "-static"]);
-    for kind in ["phdr", "start"] {
+    for kind in ["phdr", "start", "print"] {
         check(&program, kind, &[]);
     }
     check(&program, "mine", &["sync"]);

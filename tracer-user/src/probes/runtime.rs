@@ -51,8 +51,8 @@ const LIBRARIES: [Library; 19] = [
     library("libc++abi", Own::Data),
 ];
 
-/// How the names of functions begin that are the same where they are linked into the program.
-const FUNCTIONS: [&str; 9] = [
+/// Prefixes of the symbols of functions that are the same where they are linked into the program.
+const PREFIXES: [&str; 20] = [
     "_dl_",
     "__dl_",
     "dl_iterate_phdr",
@@ -62,6 +62,75 @@ const FUNCTIONS: [&str; 9] = [
     "__deregister_frame",
     "__cxa_",
     "_ZNSt6locale",
+    // Streams and locales of glibc; most public names of `stdio.h` are aliases of the first.
+    "_IO_",
+    "__libc_",
+    "__printf",
+    "__vfprintf",
+    "__vfwprintf",
+    "_nl_",
+    // Those of musl.
+    "__stdio_",
+    "__lockfile",
+    "__unlockfile",
+    "__fwritex",
+    "printf_core",
+];
+
+/// Symbols of `stdio.h`, whose functions access the streams of the C library.
+const STDIO: [&str; 52] = [
+    "clearerr",
+    "dprintf",
+    "fclose",
+    "fdopen",
+    "feof",
+    "ferror",
+    "fflush",
+    "fgetc",
+    "fgets",
+    "flockfile",
+    "fopen",
+    "fprintf",
+    "fputc",
+    "fputs",
+    "fread",
+    "freopen",
+    "fscanf",
+    "fseek",
+    "fseeko",
+    "ftell",
+    "ftello",
+    "ftrylockfile",
+    "funlockfile",
+    "fwrite",
+    "getc",
+    "getchar",
+    "getdelim",
+    "getline",
+    "perror",
+    "printf",
+    "putc",
+    "putchar",
+    "puts",
+    "rewind",
+    "scanf",
+    "setbuf",
+    "setvbuf",
+    "snprintf",
+    "sprintf",
+    "sscanf",
+    "ungetc",
+    "vdprintf",
+    "vfprintf",
+    "vfscanf",
+    "vprintf",
+    "vscanf",
+    "vsnprintf",
+    "vsprintf",
+    "vsscanf",
+    "__overflow",
+    "__uflow",
+    "__underflow",
 ];
 
 /// What of a library, by its file's name, is a runtime's own.
@@ -70,10 +139,11 @@ pub fn own(file_name: &str) -> Option<Own> {
     LIBRARIES.iter().find(|library| file_name.starts_with(library.start)).map(|library| library.own)
 }
 
-/// Whether a function, by its symbol, takes locks for the runtime, whatever file it is in.
+/// Returns whether a function, by its symbol, belongs to a runtime library, whatever file it is in: its locks and its data
+/// are the runtime's.
 #[must_use]
 pub fn is_own_function(symbol: &str) -> bool {
-    FUNCTIONS.iter().any(|start| symbol.starts_with(start))
+    PREFIXES.iter().any(|start| symbol.starts_with(start)) || STDIO.contains(&symbol)
 }
 
 /// What an access by a C library's function says about the program that called it.
@@ -144,6 +214,11 @@ mod tests {
     #[test]
     fn functions_are_known_where_they_are_linked_in() {
         assert!(is_own_function("_dl_allocate_tls_init") && is_own_function("_Unwind_Find_FDE"));
-        assert!(!is_own_function("transfer") && !is_own_function("dl_open"));
+        for own in ["_IO_puts", "puts", "__vfprintf_internal", "fflush", "__stdio_write"] {
+            assert!(is_own_function(own), "{own}");
+        }
+        for other in ["transfer", "dl_open", "puts_twice", "my_printf", "memcpy"] {
+            assert!(!is_own_function(other), "{other}");
+        }
     }
 }

@@ -16,6 +16,7 @@ use super::{
     plan::{
         FunctionPlace, Plan, Planner, SelectError, SiteKind, SkippedProbe, TouchGroup, TouchPlace,
     },
+    runtime,
     select::Pattern,
     touches::{self, TouchOptions, TouchPlan, Touches},
 };
@@ -87,7 +88,8 @@ pub(super) fn add(
         chosen.extend(wanted);
         let has_all = *is_program && has_regions && is_small(functions);
         if has_all {
-            chosen.extend(own_code(functions).map(|(index, _)| index));
+            let own = own_code(functions).filter(|(_, function)| !is_runtime(function));
+            chosen.extend(own.map(|(index, _)| index));
         }
         let depth = if has_all { u32::MAX } else { accesses.depth };
         let region_code = called(file, functions, roots, depth);
@@ -125,9 +127,14 @@ fn inlined_away<'pattern>(
     about.any(|choice| choice.file.inlines(name)).then_some(name)
 }
 
-/// The functions of a module, by number, without those that the compiler adds for the start.
+/// Functions of a module, by number, without those that the compiler adds for the start.
 fn own_code(functions: &Functions) -> impl Iterator<Item = (usize, &Function)> {
     (0..).zip(functions.iter()).filter(|(_, function)| !function.is_startup())
+}
+
+/// Returns whether a function of the program belongs to a runtime library that was linked in.
+fn is_runtime(function: &Function) -> bool {
+    runtime::is_own_function(&function.symbol)
 }
 
 /// The functions of a module that a pattern names, by number; of a line also those that its function was inlined into.
@@ -267,7 +274,8 @@ fn note_uncovered(
     }
 }
 
-/// These functions, and those that they call, and those that these call, so many calls deep.
+/// These functions, and those that they call, and those that these call, so many calls deep. What belongs to a runtime
+/// library is left out, as it is where the library is a file of its own.
 fn called(
     file: &ElfFile,
     functions: &Functions,
@@ -286,7 +294,8 @@ fn called(
                 next.extend(functions.starting_at(LinkAddr(callee)));
             }
         }
-        next.retain(|&index| all.insert(index));
+        let is_programs = |index| functions.get(index).is_none_or(|function| !is_runtime(function));
+        next.retain(|&index| is_programs(index) && all.insert(index));
         latest = next;
     }
     all

@@ -9,6 +9,7 @@ use super::{
     code_graph::{Callee, Facts},
     functions::Functions,
     known_names::never_returns,
+    runtime,
 };
 
 /// What the probes of a plan leave out of the code that regions call.
@@ -88,6 +89,14 @@ impl Uncovered {
                 Callee::Own(_) if call.is_indirect => self.pointer_calls += 1,
                 Callee::Own(index) if !covered.contains(index) => {
                     let Some(own) = functions.get(*index) else { continue };
+                    if runtime::is_own_function(&own.symbol) {
+                        // Linked in.
+                        let name = own.symbol.trim_start_matches("_IO_");
+                        if accesses_callers_memory(name) {
+                            self.c_functions.insert(name.to_owned());
+                        }
+                        continue;
+                    }
                     if !own.is_startup() && !never_returns(&own.symbol, &own.name.short) {
                         let key = (module.to_owned(), own.start.0);
                         self.deeper.insert(key, own.name.short.clone());
@@ -114,12 +123,14 @@ impl Uncovered {
         let Some(library) = library_of(symbol) else { return };
         if !C_LIBRARIES.iter().any(|start| library.starts_with(start)) {
             self.libraries.insert(library);
-        } else if ACCESSING.contains(&symbol)
-            || ACCESSING_STARTS.iter().any(|start| symbol.starts_with(start))
-        {
+        } else if accesses_callers_memory(symbol) {
             self.c_functions.insert(symbol.to_owned());
         }
     }
+}
+
+fn accesses_callers_memory(symbol: &str) -> bool {
+    ACCESSING.contains(&symbol) || ACCESSING_STARTS.iter().any(|start| symbol.starts_with(start))
 }
 
 #[cfg(test)]

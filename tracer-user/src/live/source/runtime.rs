@@ -98,7 +98,7 @@ impl Source {
             let is_vector = symbol.is_some_and(runtime::is_vector_function);
             return match contract {
                 Some(Contract::Writes) if is_vector => Trust::Writes,
-                None if is_vector => Trust::Runtime,
+                None if is_vector || symbol.is_some_and(runtime::is_own_function) => Trust::Runtime,
                 _ => Trust::Whole,
             };
         }
