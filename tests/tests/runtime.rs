@@ -1,6 +1,6 @@
 //! What runtime libraries do for themselves: their locks are none of the program's.
 
-use tests::{Avtrace, Program, c, cpp, require_bpf};
+use tests::{Avtrace, Program, c, c_by, cpp, machine, require_bpf};
 
 #[track_caller]
 fn check(program: &Program, kind: &str, evidence: &[&str]) {
@@ -26,6 +26,20 @@ fn the_locks_of_the_c_library_and_the_loader() {
 fn the_same_linked_into_the_program() {
     require_bpf!();
     let program = c("runtime", &["-g", "-O1", "-static"]);
+    for kind in ["phdr", "start", "print"] {
+        check(&program, kind, &[]);
+    }
+    check(&program, "mine", &["sync"]);
+}
+
+#[test]
+fn musl_linked_into_the_program() {
+    require_bpf!();
+    if !machine::have("musl-gcc") {
+        machine::skip("musl-gcc is not installed");
+        return;
+    }
+    let program = c_by("musl-gcc", "runtime", &["-g", "-O1", "-static"]);
     for kind in ["phdr", "start", "print"] {
         check(&program, kind, &[]);
     }

@@ -52,7 +52,7 @@ const LIBRARIES: [Library; 19] = [
 ];
 
 /// Prefixes of the symbols of functions that are the same where they are linked into the program.
-const PREFIXES: [&str; 20] = [
+const PREFIXES: [&str; 29] = [
     "_dl_",
     "__dl_",
     "dl_iterate_phdr",
@@ -74,7 +74,17 @@ const PREFIXES: [&str; 20] = [
     "__lockfile",
     "__unlockfile",
     "__fwritex",
+    "__toread",
+    "__towrite",
+    "__ofl_",
     "printf_core",
+    "locking_",
+    // Threads of musl: its list of them, and the thread-local storage of a new one.
+    "__pthread_",
+    "__tl_",
+    "__copy_tls",
+    "__init_tp",
+    "__timedwait",
 ];
 
 /// Symbols of `stdio.h`, whose functions access the streams of the C library.
