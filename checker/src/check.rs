@@ -24,7 +24,7 @@ pub trait Checker {
 
     /// Events were lost here. Regions under way are abandoned and report nothing more; locks held are forgotten,
     /// so that an end or a release without its beginning is left out from now on, strict or not. The order of
-    /// events is kept: losing events only removes dependencies (`SPEC.md` §6).
+    /// events is kept: losing events only removes dependencies (`docs/semantics.md#lost-events`).
     fn gap(&mut self);
 
     /// The counts so far.

@@ -66,7 +66,7 @@ pub enum Object {
     Thread(ThreadId),
 }
 
-/// How the two ends of a dependency are known to be ordered (`SPEC.md` §6).
+/// How the two ends of a dependency are known to be ordered (`docs/semantics.md#order`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Order {
     /// Synchronisation orders them.
@@ -85,7 +85,7 @@ pub struct Edge {
     pub order: Order,
 }
 
-/// What a violation rests on (`SPEC.md` §6).
+/// What a violation rests on (`docs/semantics.md#evidence`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Evidence {
     /// It holds in the relation of variables alone: the data met.
@@ -144,7 +144,7 @@ pub struct Violation {
     pub data: DataSeen,
 }
 
-/// One violation instance: (tx, e_b, e_a) of `SPEC.md` §3, by event numbers.
+/// One violation instance: (tx, e_b, e_a) of `docs/semantics.md#violations`, by event numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[expect(missing_docs, reason = "the names say it")]
 pub struct Instance {
@@ -153,7 +153,7 @@ pub struct Instance {
     pub source_event: EventNumber,
 }
 
-/// Counts over a whole run (`SPEC.md` §8).
+/// Counts over a whole run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Events consumed.

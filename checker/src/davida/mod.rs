@@ -1,6 +1,7 @@
 //! Davida: the transaction-level verdict with witnesses (Ma, Ashraf and Chan, "Davida: A Decentralization Approach
 //! to Localizing Transaction Sequences for Debugging Transactional Atomicity Violations"), in the form of
-//! `SPEC.md` §4. The trace-level verdict is asked of `reach` in the same pass, until a violation or a cycle answers it.
+//! `docs/semantics.md#davida`. The trace-level verdict is asked of `reach` in the same pass, until a violation or a
+//! cycle answers it.
 //!
 //! For each active region and each thread the first event of that thread that the region's begin happens before is
 //! kept, with the dependency that brought it. A dependency whose source such an event is not later than, and whose

@@ -1,5 +1,6 @@
-//! The happens-before engine that all checkers share: it turns events into dependencies (`SPEC.md` §2), keeps the
-//! bookkeeping of threads, transactions and locks held, and refuses events that do not fit. Verdicts do not live here.
+//! The happens-before engine that all checkers share: it turns events into dependencies
+//! (`docs/semantics.md#dependency`), keeps the bookkeeping of threads, transactions and locks held, and refuses
+//! events that do not fit. Verdicts do not live here.
 
 mod access;
 mod clocks;

@@ -1,4 +1,4 @@
-//! Known answers (`SPEC.md` §9), and what each operation must and must not order.
+//! Known answers (`docs/semantics.md#known-answers`), and what each operation must and must not order.
 
 use crate::text::{check, check_cycle, check_with, parse, run};
 use checker::finding::{Action, Findings, Object, Order};

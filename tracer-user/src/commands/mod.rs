@@ -20,7 +20,7 @@ use crate::cli::{Cli, Command};
 pub struct Failure {
     /// What went wrong, and what to do about it.
     pub message: String,
-    /// The exit status (`SPEC.md` §8).
+    /// The exit status (`docs/semantics.md#exit-status`).
     pub status: u8,
 }
 

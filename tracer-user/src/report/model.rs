@@ -1,5 +1,5 @@
-//! The report as data, in the shape of `avtrace-report/1` (`SPEC.md` §8, `docs/report.schema.json`). No lookup
-//! of names and no layout lives here.
+//! The report as data, in the shape of `avtrace-report/1` (`docs/semantics.md#trace-formats`,
+//! `docs/report.schema.json`). No lookup of names and no layout lives here.
 //!
 //! Field order is the key order of the JSON document. Keys may be added; those of the contract keep their
 //! meaning.
@@ -71,18 +71,18 @@ pub struct Tool {
     pub version: String,
 }
 
-/// The happens-before relation in use (`SPEC.md` §6).
+/// The happens-before relation in use (`docs/semantics.md#happens-before`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Relation {
-    /// All dependencies of `SPEC.md` §2.
+    /// All dependencies of `docs/semantics.md#dependency`.
     #[default]
     Full,
     /// The dependencies of variables alone.
     Data,
 }
 
-/// Which levels of nested regions are checked (`SPEC.md` §4).
+/// Which levels of nested regions are checked (`docs/semantics.md#transactions-and-regions`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Nesting {
@@ -284,7 +284,7 @@ impl From<checker::finding::Action> for Action {
     }
 }
 
-/// What a violation rests on (`SPEC.md` §6).
+/// What a violation rests on (`docs/semantics.md#evidence`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Evidence {
@@ -303,7 +303,7 @@ impl From<checker::finding::Evidence> for Evidence {
     }
 }
 
-/// How the order of two events is known (`SPEC.md` §6).
+/// How the order of two events is known (`docs/semantics.md#order`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Order {

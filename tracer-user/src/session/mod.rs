@@ -171,7 +171,7 @@ impl RunError {
         move |error| Self::System { what, error }
     }
 
-    /// The exit status of avtrace for it (`SPEC.md` §8).
+    /// The exit status of avtrace for it (`docs/semantics.md#exit-status`).
     #[must_use]
     pub const fn exit_status(&self) -> u8 {
         match self {

@@ -1,4 +1,4 @@
-//! Traces whose verdicts are known (`SPEC.md` §9), from the file to the report.
+//! Traces whose verdicts are known (`docs/semantics.md#known-answers`), from the file to the report.
 
 use serde_json::Value;
 
