@@ -3,22 +3,22 @@
 
 #![cfg_attr(target_arch = "bpf", no_std, no_main, feature(asm_experimental_arch))]
 
+mod access;
+mod alloc;
+mod call;
 mod copies;
 mod emit;
 mod epoch;
-mod inlined;
+mod inline_lock;
 mod jump;
-mod lock;
-mod memory;
-mod owner;
+mod ownership;
 mod place;
 mod region;
 mod registers;
 mod stop;
 mod thread;
-mod touch;
 mod trap;
-mod watch;
+mod watchpoint;
 
 #[cfg(target_arch = "bpf")]
 #[panic_handler]

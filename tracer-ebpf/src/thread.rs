@@ -1,5 +1,5 @@
 //! Tracepoints of the scheduler: threads and processes start and end, programs are replaced. And whom a call is to
-//! join; that it has is in `lock`.
+//! join; that it has is in `call`.
 
 use aya_ebpf::{
     EbpfContext, Global,

@@ -29,7 +29,7 @@ unsafe impl aya::Pod for Setting<tracer_ebpf::KernelLayout> {}
 // SAFETY: as above.
 unsafe impl aya::Pod for Setting<tracer_ebpf::Touch> {}
 
-/// The key of a call that has not returned, as the programs have it (`tracer-ebpf/src/lock.rs`).
+/// The key of a call that has not returned, as the programs have it (`tracer-ebpf/src/call.rs`).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Place {

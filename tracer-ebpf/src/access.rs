@@ -15,7 +15,7 @@ use crate::{
     debug_log,
     emit::{access_header, count_lost, fill, frames, traced_at},
     epoch::{self, Access, MAX_BYTES, SEES_TOUCHES, thread_and_epoch},
-    owner,
+    ownership,
     registers::registers,
     thread::layout,
 };
@@ -115,7 +115,7 @@ fn hit<const LARGE: bool, const LOOPS: bool>(ctx: &ProbeContext) -> u32 {
     if !novelty.is_new {
         return 0;
     }
-    if let Some(entry) = owner::take::<LARGE, LOOPS>(present, &access, novelty.is_meeting) {
+    if let Some(entry) = ownership::take::<LARGE, LOOPS>(present, &access, novelty.is_meeting) {
         present.top = 0;
         spent(touch, RECORD);
         let (_, epoch) = thread_and_epoch(present.owner);
@@ -128,9 +128,9 @@ fn hit<const LARGE: bool, const LOOPS: bool>(ctx: &ProbeContext) -> u32 {
         fill(entry, PairRecord { call, second: bytes });
         debug_log!(ctx, "touch: site {} address {:x} tid {}", site, address, tid);
     }
-    owner::taken::<LARGE, LOOPS>(present, &access);
+    ownership::taken::<LARGE, LOOPS>(present, &access);
     if LOOPS && bytes > MAX_BYTES {
-        spent(touch, owner::rounds(&access) >> ROUNDS);
+        spent(touch, ownership::rounds(&access) >> ROUNDS);
     }
     0
 }

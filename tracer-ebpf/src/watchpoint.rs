@@ -11,7 +11,7 @@ use tracer_ebpf::{AccessRecord, Class, Kind};
 use crate::{
     debug_log,
     emit::{call_header, frames, return_address, submit, traced_thread},
-    owner,
+    ownership,
     thread::layout,
 };
 
@@ -48,7 +48,7 @@ fn report(ctx: &PerfEventContext, detail: u16, value: impl FnOnce() -> u64) -> u
     let (address, ip, sp, bp) = (*addr, in_its_place(regs.rip), regs.rsp, regs.rbp);
     let value = value();
     debug_log!(ctx, "access: address {:x} ip {:x} tid {}", address, ip, tid);
-    owner::touched::<false>(address, tid);
+    ownership::touched::<false>(address, tid);
     submit(
         Class::Access,
         AccessRecord {
@@ -62,7 +62,7 @@ fn report(ctx: &PerfEventContext, detail: u16, value: impl FnOnce() -> u64) -> u
             top: in_its_place(return_address(sp)),
         },
     );
-    owner::touched::<true>(address, tid);
+    ownership::touched::<true>(address, tid);
     0
 }
 
