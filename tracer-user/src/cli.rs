@@ -13,8 +13,8 @@ use clap::{
 };
 
 use crate::probes::{
-    locks_spec::LockRule,
-    select::{Pattern, Rule, Rules},
+    regions::patterns::{Pattern, Rule, Rules},
+    sync::lock_rule::LockRule,
 };
 
 /// Find atomicity violations in native programs, with a witness for each.

@@ -11,3 +11,4 @@ pub mod report;
 pub mod session;
 pub mod symbolize;
 pub mod sys;
+pub mod x86;

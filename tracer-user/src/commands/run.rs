@@ -7,11 +7,13 @@ use super::{
 use crate::{
     cli::{AccessesArg, CaptureArgs, Format, OutputArgs, OwnCodeArg, RegionsArg, RunArgs},
     probes::{
-        accesses::{Accesses, Level},
-        locks_spec::LockRule,
+        memory::{
+            options::{Accesses, Level},
+            watch_spec::WatchSpec,
+        },
         own_code::{OwnCode, names_own},
-        select::Rules,
-        watch::WatchSpec,
+        regions::patterns::Rules,
+        sync::lock_rule::LockRule,
     },
     report::{self, Destination, Report, Subject},
     session::{self, Outcome, Reported, RunOptions, spec::Spec},

@@ -3,7 +3,7 @@
 //! the copy is restored as soon as the kernel reports the child, so that it runs as it does without avtrace. Until then
 //! it enters the kernel at each probe, where no program runs for it.
 //!
-//! Each breakpoint is one byte: where the kernel would make more of it there is no probe (`probes::optimized_nops`).
+//! Each breakpoint is one byte: where the kernel would make more of it there is no probe (`x86::optimized_nops`).
 
 use std::{
     collections::{BTreeMap, VecDeque},

@@ -11,8 +11,9 @@ use iced_x86::{
 pub use self::transfer::transfer;
 use crate::{
     probes::{
+        memory::instructions,
         plan::{Site, SiteKind},
-        slow_paths, touches,
+        sync::slow_paths,
     },
     symbolize::{ElfFile, LinkAddr, ProcessAddr, Symbolizer},
 };
@@ -105,8 +106,8 @@ pub fn before(symbolizer: &Symbolizer, next: ProcessAddr) -> Result<Access, Unde
     let next = module.link_address(next).ok_or(Undecoded::NoFile)?;
     let (instruction, what) = find(file, next)?;
     let bytes = instruction.memory_size().size() as u64;
-    let commutes = touches::adds(&instruction) || touches::changes_bits(&instruction);
-    let is_masked = touches::is_masked(&instruction);
+    let commutes = instructions::adds(&instruction) || instructions::changes_bits(&instruction);
+    let is_masked = instructions::is_masked(&instruction);
     let instruction = module.process_address(LinkAddr(instruction.ip()));
     let instruction = instruction.ok_or(Undecoded::NoFile)?;
     Ok(Access { instruction, what, bytes, commutes, is_masked })
@@ -262,7 +263,7 @@ mod tests {
 
     #[test]
     fn what_a_mask_selects_is_not_known() {
-        let masked = |code: &[u8]| touches::is_masked(&decode(code));
+        let masked = |code: &[u8]| instructions::is_masked(&decode(code));
         assert!(masked(&[0x62, 0xe1, 0x7f, 0x49, 0x7f, 0x00]), "vmovdqu8 [rax] by a mask, zmm16");
         assert!(masked(&[0xc4, 0xe2, 0x75, 0x8e, 0x07]), "vpmaskmovd [rdi],ymm1,ymm0");
         assert!(!masked(&[0xc5, 0xfe, 0x7f, 0x07]), "vmovdqu [rdi],ymm0");

@@ -10,7 +10,7 @@
 
 use checker::event::{LocationId, RegionId, ThreadId};
 
-use crate::probes::exits::Leaves;
+use crate::x86::exits::Leaves;
 
 /// A change of a thread's open regions, for the checker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -470,8 +470,8 @@ mod tests {
 
     #[test]
     fn a_conditional_jump_leaves_when_it_is_taken() {
-        let je = crate::probes::exits::exits(
-            &[crate::probes::exits::Part { start: 0, code: &[0x0f, 0x84, 0, 1, 0, 0, 0xc3] }],
+        let je = crate::x86::exits::exits(
+            &[crate::x86::exits::Part { start: 0, code: &[0x0f, 0x84, 0, 1, 0, 0, 0xc3] }],
             0,
         )
         .unwrap()[0]

@@ -33,14 +33,13 @@ use super::{
 };
 use crate::{
     probes::{
-        calls::Object,
-        exits::Leaves,
-        leaving::Leaving,
-        markers::Meaning,
         plan::{FunctionPlace, InlinedPlace, InlinedRegions, Site, SiteKind},
+        regions::{markers::Meaning, non_local_exits::Leaving},
+        sync::functions::Object,
     },
     symbolize::{ProcessAddr, Symbolizer},
     sys::records::Record,
+    x86::exits::Leaves,
 };
 
 /// What comes out of the source.

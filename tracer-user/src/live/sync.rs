@@ -18,7 +18,7 @@ use self::{
     barrier::Barrier, channel::Channel, inline::InlineLocks, latch::Latch, parker::Parker,
     semaphore::Semaphore,
 };
-use crate::probes::{calls::Object, slow_paths::Fast};
+use crate::probes::sync::{functions::Object, slow_paths::Fast};
 
 /// A synchronisation object that was seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -22,7 +22,7 @@ use iced_x86::{
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::{
-    probes::touches,
+    probes::memory::instructions,
     symbolize::{ElfFile, LinkAddr},
 };
 
@@ -325,12 +325,12 @@ impl Word {
 #[must_use]
 pub fn step_at(file: &ElfFile, address: LinkAddr) -> Option<Step> {
     let code = file.bytes_at(address, 15)?;
-    let instruction = touches::decode(code, address.0);
+    let instruction = instructions::decode(code, address.0);
     Some(match instruction.mnemonic() {
-        _ if !touches::is_locked(&instruction) => Step::Plain,
-        _ if touches::compares(&instruction) => Step::Compare,
-        _ if touches::adds(&instruction) => Step::Adds,
-        _ if touches::changes_bits(&instruction) => Step::Bits,
+        _ if !instructions::is_locked(&instruction) => Step::Plain,
+        _ if instructions::compares(&instruction) => Step::Compare,
+        _ if instructions::adds(&instruction) => Step::Adds,
+        _ if instructions::changes_bits(&instruction) => Step::Bits,
         Mnemonic::Xchg => {
             let register = exchanged(&instruction)?;
             let code_at = |at| file.bytes_at(LinkAddr(at), 15);
@@ -359,7 +359,7 @@ fn is_unused<'code>(
     let mut info = InstructionInfoFactory::new();
     for _ in 0..INSTRUCTIONS {
         let Some(code) = code_at(at) else { return false };
-        let instruction = touches::decode(code, at);
+        let instruction = instructions::decode(code, at);
         if instruction.is_invalid() {
             return false;
         }

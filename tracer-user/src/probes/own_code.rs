@@ -4,7 +4,7 @@
 
 use std::fs;
 
-use super::{accesses::Accesses, locks_spec::LockRule, select::Rule};
+use super::{memory::options::Accesses, regions::patterns::Rule, sync::lock_rule::LockRule};
 use crate::symbolize::{Module, Symbolizer};
 
 /// Whether the program's own code gets probes; its libraries always do.
@@ -95,7 +95,7 @@ impl Remapper {
 
 /// What is done with the program's own code, and what is to be said of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Decision {
+pub(in crate::probes) enum Decision {
     /// Nothing is known against probes.
     Probe,
     /// It gets probes, and may be killed by them.
@@ -105,7 +105,7 @@ pub(super) enum Decision {
 }
 
 /// Decides about a process that stands at its entry point. `is_named` where the user names functions of the program.
-pub(super) fn decide(
+pub(in crate::probes) fn decide(
     symbolizer: &Symbolizer,
     pid: u32,
     choice: OwnCode,

@@ -5,30 +5,37 @@ use std::{collections::HashSet, path::PathBuf};
 
 use tracer_ebpf::{Cookie, Kind};
 
-pub use super::function_plan::SelectError;
+pub use super::regions::plan::SelectError;
 use super::{
-    accesses::{Accesses, Level},
-    allocator_code,
-    allocators::{
-        self, ALLOCATORS, Allocator, AllocatorPoint, CPP_ALLOCATORS, allocator_points,
-        is_over_malloc,
+    memory::{
+        self, allocator_code,
+        allocators::{
+            self, ALLOCATORS, Allocator, AllocatorPoint, CPP_ALLOCATORS, allocator_points,
+            is_over_malloc,
+        },
+        instructions::Coverage,
+        options::{Accesses, Level},
+        uncovered::Uncovered,
     },
-    call_points::{CallPoint, call_points},
-    calls::{CALLS, CallSpec},
+    own_code::{self, Decision, OwnCode},
+    regions::{
+        self,
+        markers::{Marker, Meaning, Operand, SharedVariable, markers},
+        non_local_exits::Leaving,
+        patterns::Rule,
+    },
+    sync::{
+        call_points::{CallPoint, call_points},
+        functions::{CALLS, CallSpec},
+        lock_rule::{self, LockRule},
+        slow_paths::Fast,
+    },
+};
+use crate::x86::{
     constants,
     exits::Leaves,
-    function_plan,
     functions::Functions,
-    leaving::Leaving,
-    locks_spec::{self, LockRule},
-    markers::{Marker, Meaning, Operand, SharedVariable, markers},
-    own_code::{self, Decision, OwnCode},
     placement::{self, Cost, Refusal},
-    select::Rule,
-    slow_paths::Fast,
-    touch_plan,
-    touches::Coverage,
-    uncovered::Uncovered,
 };
 use crate::{
     kernel::{ProbePoint, ProbeProgram},
@@ -248,7 +255,7 @@ pub struct Plan {
     /// Whether the program's own code gets no probes.
     leaves_program: bool,
     /// Whether there are regions, so that it matters how functions are left.
-    pub(super) has_regions: bool,
+    pub(in crate::probes) has_regions: bool,
 }
 
 impl Plan {
@@ -281,7 +288,7 @@ impl Plan {
 
     /// Notes whether the rule of this number matches anything in modules that were looked at: all that there are at
     /// `first`, later those that came late. A late one tells more of rules that are about it, and nothing of others.
-    pub(super) fn tell_match(
+    pub(in crate::probes) fn tell_match(
         &mut self,
         number: usize,
         matched: bool,
@@ -355,11 +362,11 @@ impl Plan {
         first: bool,
     ) {
         self.add_modules(symbolizer, pid, which);
-        locks_spec::add(self, symbolizer, pid, locks, which, rules.len(), first);
-        function_plan::add(self, symbolizer, pid, (rules, locks), which, first);
+        lock_rule::add(self, symbolizer, pid, locks, which, rules.len(), first);
+        regions::plan::add(self, symbolizer, pid, (rules, locks), which, first);
         let lock_functions: usize = locks.iter().map(|lock| lock.functions.len()).sum();
         let first_number = rules.len() + lock_functions;
-        touch_plan::add(self, symbolizer, pid, accesses, which, (first_number, first));
+        memory::plan::add(self, symbolizer, pid, accesses, which, (first_number, first));
     }
 
     /// Adds the probes of modules that were loaded later, by their indices.
@@ -451,11 +458,11 @@ impl Plan {
 }
 
 /// Adds one module's probes to a plan.
-pub(super) struct Planner<'plan, 'module> {
-    pub(super) plan: &'plan mut Plan,
-    pub(super) module: &'module Module,
-    pub(super) file: &'module ElfFile,
-    pub(super) pid: u32,
+pub(in crate::probes) struct Planner<'plan, 'module> {
+    pub(in crate::probes) plan: &'plan mut Plan,
+    pub(in crate::probes) module: &'module Module,
+    pub(in crate::probes) file: &'module ElfFile,
+    pub(in crate::probes) pid: u32,
 }
 
 impl Planner<'_, '_> {
@@ -578,13 +585,18 @@ impl Planner<'_, '_> {
     }
 
     /// Adds the probes of a function that synchronises; returns whether there are any.
-    pub(super) fn call(&mut self, spec: CallSpec, start: LinkAddr, others: &[LinkAddr]) -> bool {
+    pub(in crate::probes) fn call(
+        &mut self,
+        spec: CallSpec,
+        start: LinkAddr,
+        others: &[LinkAddr],
+    ) -> bool {
         let what = format!("{} in {}", spec.name, self.module.name());
         self.call_named(spec, what, start, others)
     }
 
     /// As [`call`](Self::call), of a function that goes by this name.
-    pub(super) fn call_named(
+    pub(in crate::probes) fn call_named(
         &mut self,
         spec: CallSpec,
         what: String,
@@ -713,12 +725,12 @@ impl Planner<'_, '_> {
         }
     }
 
-    pub(super) fn add_site(&mut self, address: ProcessAddr, kind: SiteKind) -> u32 {
+    pub(in crate::probes) fn add_site(&mut self, address: ProcessAddr, kind: SiteKind) -> u32 {
         self.plan.sites.push(Site { address, kind });
         (self.plan.sites.len() - 1) as u32
     }
 
-    pub(super) fn add_probe(
+    pub(in crate::probes) fn add_probe(
         &mut self,
         program: ProbeProgram,
         at: LinkAddr,
@@ -753,7 +765,7 @@ impl Planner<'_, '_> {
         Some(placement::cost_at(code))
     }
 
-    pub(super) fn skip(&mut self, what: String, reason: String) {
+    pub(in crate::probes) fn skip(&mut self, what: String, reason: String) {
         self.plan.skipped.push(SkippedProbe { what, reason });
     }
 }

@@ -21,7 +21,7 @@ use crate::{
     kernel::{Kernel, KernelError, Leaving, ProbePoint},
     live::source::Source,
     probes::{
-        accesses::{Accesses, Level},
+        memory::options::{Accesses, Level},
         plan::TouchGroup,
     },
     sys::{perf, records::Record},

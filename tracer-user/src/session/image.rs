@@ -33,9 +33,8 @@ use crate::{
         source::{Item, ObservedValue, Source},
     },
     probes::{
-        markers::Meaning,
-        placement::Cost,
         plan::{Plan, PlannedProbe, SelectError, Site, SiteKind, SkippedProbe},
+        regions::markers::Meaning,
     },
     report::{self, NotSeen, Report, Subject, Summary},
     symbolize::{Module, ProcessAddr, Symbolizer},
@@ -45,6 +44,7 @@ use crate::{
         records::Record,
         tracee::Ending,
     },
+    x86::placement::Cost,
 };
 
 /// Observed values that are kept for the report at most.

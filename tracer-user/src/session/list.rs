@@ -7,12 +7,10 @@ use serde::Serialize;
 
 use super::not_seen::unprobed;
 use crate::{
-    probes::{
-        placement::Cost,
-        plan::{FunctionPlace, Plan, PlannedProbe, SiteKind, WatchedFunction},
-    },
+    probes::plan::{FunctionPlace, Plan, PlannedProbe, SiteKind, WatchedFunction},
     report::{UNPROBED_HELP, UnprobedCalls, printable, unprobed_calls},
     symbolize::{ProcessAddr, Resolution, Symbolizer},
+    x86::placement::Cost,
 };
 
 /// A plan for a program that is not run, and the names in it.

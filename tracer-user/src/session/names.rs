@@ -21,16 +21,15 @@ use crate::{
         sync::Known,
     },
     probes::{
-        calls,
-        code_graph::Imports,
         plan::{FunctionPlace, InlinedRegions, SiteKind},
-        tail_calls::tail_calls,
+        sync::functions,
     },
     report::{Names, Object, ObjectKind, RegionName, SourceFrame, ThreadName, Value},
     symbolize::{
         Frame, LinkAddr, ProcessAddr, Resolution, SourceCache, Symbolizer, is_system_file,
         is_system_module, is_wrapper,
     },
+    x86::{call_graph::Imports, tail_calls::tail_calls},
 };
 
 /// Names of a live run.
@@ -252,21 +251,21 @@ pub(super) fn describe(
 
 /// What reports call an object, and its size in bytes in glibc and musl on x86-64: its name is that of the whole, not
 /// of its first field.
-pub(super) const fn kind_and_size(object: calls::Object) -> (ObjectKind, u64) {
+pub(super) const fn kind_and_size(object: functions::Object) -> (ObjectKind, u64) {
     match object {
-        calls::Object::Mutex => (ObjectKind::Mutex, 40),
-        calls::Object::RwLock => (ObjectKind::RwLock, 56),
-        calls::Object::Spinlock => (ObjectKind::Spinlock, 4),
-        calls::Object::Lock => (ObjectKind::Lock, 8),
-        calls::Object::Condvar => (ObjectKind::Condvar, 48),
-        calls::Object::Semaphore => (ObjectKind::Semaphore, 32),
-        calls::Object::Barrier => (ObjectKind::Barrier, 32),
-        calls::Object::Once => (ObjectKind::Once, 4),
-        calls::Object::Channel | calls::Object::BoundedChannel => (ObjectKind::Channel, 8),
-        calls::Object::Latch => (ObjectKind::Latch, 4),
-        calls::Object::Parker => (ObjectKind::Parker, 4),
-        calls::Object::Word => (ObjectKind::Sync, 8),
-        calls::Object::Thread => (ObjectKind::Thread, 8),
+        functions::Object::Mutex => (ObjectKind::Mutex, 40),
+        functions::Object::RwLock => (ObjectKind::RwLock, 56),
+        functions::Object::Spinlock => (ObjectKind::Spinlock, 4),
+        functions::Object::Lock => (ObjectKind::Lock, 8),
+        functions::Object::Condvar => (ObjectKind::Condvar, 48),
+        functions::Object::Semaphore => (ObjectKind::Semaphore, 32),
+        functions::Object::Barrier => (ObjectKind::Barrier, 32),
+        functions::Object::Once => (ObjectKind::Once, 4),
+        functions::Object::Channel | functions::Object::BoundedChannel => (ObjectKind::Channel, 8),
+        functions::Object::Latch => (ObjectKind::Latch, 4),
+        functions::Object::Parker => (ObjectKind::Parker, 4),
+        functions::Object::Word => (ObjectKind::Sync, 8),
+        functions::Object::Thread => (ObjectKind::Thread, 8),
     }
 }
 

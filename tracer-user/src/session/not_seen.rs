@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::{
     kernel::{Kernel, Lost},
     live::{access::Undecoded, source::Source},
-    probes::{plan::SkippedProbe, uncovered::Uncovered},
+    probes::{memory::uncovered::Uncovered, plan::SkippedProbe},
     report::{
         LostEvents, Missing, NotSeen, Process, SkippedProbes, UndecodedReason, UnprobedCalls,
     },

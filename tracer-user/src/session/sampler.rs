@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{kernel::Kernel, live::source::Source, probes::watch::MAX_WATCHPOINTS};
+use crate::{kernel::Kernel, live::source::Source, probes::memory::watch_spec::MAX_WATCHPOINTS};
 
 /// How long a watchpoint stays where nobody, or only one thread, comes by.
 const SHORT: Duration = Duration::from_millis(100);

@@ -2,7 +2,7 @@
 
 use super::sampler::Share;
 use crate::{
-    probes::{plan::TouchGroup, touches::Coverage},
+    probes::{memory::instructions::Coverage, plan::TouchGroup},
     report::{LeftOut, MemorySeen, WatchedShare},
 };
 

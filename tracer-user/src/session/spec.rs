@@ -6,9 +6,9 @@ use std::{io, path::Path};
 use serde::Deserialize;
 
 use crate::probes::{
-    locks_spec::{BadLock, LockRule},
-    select::{BadPattern, Pattern, Rule, Rules},
-    watch::{BadSpec, WatchSpec},
+    memory::watch_spec::{BadSpec, WatchSpec},
+    regions::patterns::{BadPattern, Pattern, Rule, Rules},
+    sync::lock_rule::{BadLock, LockRule},
 };
 
 /// The contents of a file.

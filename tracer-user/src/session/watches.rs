@@ -10,9 +10,11 @@ use crate::{
     kernel::Kernel,
     live::source::{Source, WatchedRange},
     probes::{
-        markers::{Meaning, Operand, SharedVariable},
+        memory::watch_spec::{
+            MAX_WATCHPOINTS, Place, Problem, WatchSpec, is_outside, piece_count, pieces,
+        },
         plan::SiteKind,
-        watch::{MAX_WATCHPOINTS, Place, Problem, WatchSpec, is_outside, piece_count, pieces},
+        regions::markers::{Meaning, Operand, SharedVariable},
     },
     symbolize::{NameMiss, ProcessAddr, Symbolizer},
     sys::proc,

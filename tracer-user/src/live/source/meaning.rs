@@ -2,9 +2,11 @@
 //! line otherwise, and what its result means.
 
 use crate::probes::{
-    calls::{CallSpec, Object, Role},
     plan::{Site, SiteKind},
-    slow_paths::Fast,
+    sync::{
+        functions::{CallSpec, Object, Role},
+        slow_paths::Fast,
+    },
 };
 
 /// The code of the functions that are probed.

@@ -8,9 +8,11 @@ use rustc_hash::FxHashMap;
 use super::Source;
 use crate::{
     probes::{
-        calls::Object,
         plan::{Site, SiteKind},
-        runtime::{self, Contract, Own},
+        sync::{
+            functions::Object,
+            runtime_libraries::{self, Contract, Own},
+        },
     },
     symbolize::{ProcessAddr, Symbolizer},
 };
@@ -39,7 +41,7 @@ impl Runtime {
         }
         self.modules = modules.len();
         self.callers.clear();
-        let is_own = |name: &str| runtime::own(name).is_some();
+        let is_own = |name: &str| runtime_libraries::own(name).is_some();
         let live = modules.filter(|module| !module.is_gone() && is_own(&module.name()));
         self.data = live.map(|module| module.range()).collect();
     }
@@ -91,11 +93,11 @@ impl Source {
             let (symbol, _) = module.file().ok()?.symbol_at(at)?;
             Some(symbol.name)
         });
-        let contract = symbol.and_then(runtime::contract);
+        let contract = symbol.and_then(runtime_libraries::contract);
         let is_program =
             self.symbolizer.executable().is_some_and(|program| program.range() == module.range());
         if is_program {
-            let is_vector = symbol.is_some_and(runtime::is_vector_function);
+            let is_vector = symbol.is_some_and(runtime_libraries::is_vector_function);
             return match contract {
                 Some(Contract::Writes) if is_vector => Trust::Writes,
                 None if is_vector || symbol.is_some_and(runtime::is_own_function) => Trust::Runtime,
@@ -116,7 +118,7 @@ impl Source {
         if self.sites.iter().any(is_named) {
             return Trust::Whole;
         }
-        match (runtime::own(&module.name()), contract) {
+        match (runtime_libraries::own(&module.name()), contract) {
             (None, _) => Trust::Library,
             (Some(_), Some(Contract::Exact)) => Trust::Whole,
             (Some(_), Some(Contract::Writes)) => Trust::Writes,
@@ -145,9 +147,9 @@ fn is_own_code(symbolizer: &Symbolizer, caller: u64) -> bool {
     // The call may be the last instruction of its function.
     let Some(call) = caller.checked_sub(1).map(ProcessAddr) else { return false };
     let Some(module) = symbolizer.module_at(call) else { return false };
-    if runtime::own(&module.name()) == Some(Own::Calls) {
+    if runtime_libraries::own(&module.name()) == Some(Own::Calls) {
         return true;
     }
     let symbol = module.link_address(call).and_then(|at| module.file().ok()?.symbol_at(at));
-    symbol.is_some_and(|(symbol, _)| runtime::is_own_function(symbol.name))
+    symbol.is_some_and(|(symbol, _)| runtime_libraries::is_own_function(symbol.name))
 }

@@ -63,7 +63,7 @@ mod tests {
     use checker::event::LocationId;
 
     use super::*;
-    use crate::probes::calls::Object;
+    use crate::probes::sync::functions::Object;
 
     const RECEIVER: ThreadId = ThreadId(9);
 

@@ -4,7 +4,7 @@
 use checker::event::{LockId, Op, ThreadId};
 use rustc_hash::FxHashMap;
 
-use crate::probes::slow_paths::Fast;
+use crate::probes::sync::slow_paths::Fast;
 
 /// How a thread holds a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -66,7 +66,7 @@ mod tests {
     use checker::event::LocationId;
 
     use super::*;
-    use crate::probes::calls::Object;
+    use crate::probes::sync::functions::Object;
 
     const OWNER: ThreadId = ThreadId(0);
 

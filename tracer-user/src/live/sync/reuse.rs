@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, ops::Range};
 use checker::event::{LockId, Op};
 
 use super::{Known, SyncObjects};
-use crate::probes::calls::Object;
+use crate::probes::sync::functions::Object;
 
 /// Where objects are.
 #[derive(Debug, Default)]

@@ -1,0 +1,9 @@
+//! Memory: allocators, probes beside instructions that access memory, and what the user asks to watch.
+
+pub mod allocator_code;
+pub mod allocators;
+pub mod instructions;
+pub mod options;
+pub(super) mod plan;
+pub mod uncovered;
+pub mod watch_spec;

@@ -1,0 +1,159 @@
+//! Code that regions call and whose accesses no probe sees: functions that are too many calls deep, targets of calls through
+//! pointers, and functions of other libraries.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::allocators::{ALLOCATORS, CPP_ALLOCATORS};
+use crate::{
+    probes::{
+        regions::known_names::never_returns,
+        sync::{functions::CALLS, runtime_libraries},
+    },
+    x86::{
+        call_graph::{Callee, Facts},
+        functions::Functions,
+    },
+};
+
+/// What the probes of a plan leave out of the code that regions call.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Uncovered {
+    /// How many calls deep functions are probed.
+    pub depth: u32,
+    /// Functions that are called one call deeper, by their modules and addresses: their names.
+    pub deeper: BTreeMap<(String, u64), String>,
+    /// Calls through pointers.
+    pub pointer_calls: u64,
+    /// Libraries with functions that are called.
+    pub libraries: BTreeSet<String>,
+    /// Functions of the C library that are called and access memory of their callers.
+    pub c_functions: BTreeSet<String>,
+}
+
+/// Starts of names of C functions that access memory of their callers.
+const ACCESSING_STARTS: [&str; 8] =
+    ["mem", "str", "stpcpy", "wcs", "wmem", "__mem", "__str", "__stpcpy"];
+
+/// Other such functions.
+const ACCESSING: [&str; 20] = [
+    "bcopy",
+    "bzero",
+    "bsearch",
+    "explicit_bzero",
+    "fgets",
+    "fread",
+    "fwrite",
+    "pread",
+    "pwrite",
+    "qsort",
+    "read",
+    "readv",
+    "recv",
+    "recvfrom",
+    "send",
+    "sendto",
+    "snprintf",
+    "sprintf",
+    "write",
+    "writev",
+];
+
+/// Names of the libraries that are the C library, the dynamic linker and the compiler's runtime: what they do to memory
+/// other than that of their callers is their own.
+const C_LIBRARIES: [&str; 11] = [
+    "libc.so",
+    "libc.musl",
+    "ld-linux",
+    "ld-musl",
+    "libm.so",
+    "libmvec.so",
+    "libpthread.so",
+    "libdl.so",
+    "librt.so",
+    "libgcc_s.so",
+    "linux-vdso",
+];
+
+impl Uncovered {
+    /// Adds what one function calls. `covered` are the functions of its file whose accesses are probed, and `library_of`
+    /// says which library has a function.
+    pub(in crate::probes) fn add(
+        &mut self,
+        facts: &Facts,
+        functions: &Functions,
+        module: &str,
+        covered: &BTreeSet<usize>,
+        library_of: &mut dyn FnMut(&str) -> Option<String>,
+    ) {
+        self.pointer_calls += facts.pointer_calls;
+        for call in facts.calls.iter().filter(|call| !call.is_cold) {
+            match &call.callee {
+                // The program may change what the slot holds.
+                Callee::Own(_) if call.is_indirect => self.pointer_calls += 1,
+                Callee::Own(index) if !covered.contains(index) => {
+                    let Some(own) = functions.get(*index) else { continue };
+                    if runtime_libraries::is_own_function(&own.symbol) {
+                        // Linked in.
+                        let name = own.symbol.trim_start_matches("_IO_");
+                        if accesses_callers_memory(name) {
+                            self.c_functions.insert(name.to_owned());
+                        }
+                        continue;
+                    }
+                    if !own.is_startup() && !never_returns(&own.symbol, &own.name.short) {
+                        let key = (module.to_owned(), own.start.0);
+                        self.deeper.insert(key, own.name.short.clone());
+                    }
+                }
+                Callee::Own(_) => {}
+                Callee::Import(import) => self.add_import(&import.symbol, &import.name, library_of),
+            }
+        }
+    }
+
+    fn add_import(
+        &mut self,
+        symbol: &str,
+        name: &str,
+        library_of: &mut dyn FnMut(&str) -> Option<String>,
+    ) {
+        // What these do is seen otherwise.
+        let is_known = CALLS.iter().any(|call| call.name == symbol)
+            || ALLOCATORS.iter().chain(CPP_ALLOCATORS).any(|allocator| allocator.name == symbol);
+        if is_known || never_returns(symbol, name) {
+            return;
+        }
+        let Some(library) = library_of(symbol) else { return };
+        if !C_LIBRARIES.iter().any(|start| library.starts_with(start)) {
+            self.libraries.insert(library);
+        } else if accesses_callers_memory(symbol) {
+            self.c_functions.insert(symbol.to_owned());
+        }
+    }
+}
+
+fn accesses_callers_memory(symbol: &str) -> bool {
+    ACCESSING.contains(&symbol) || ACCESSING_STARTS.iter().any(|start| symbol.starts_with(start))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_libraries_do_is_sorted() {
+        let mut uncovered = Uncovered::default();
+        let mut library = |symbol: &str| match symbol {
+            "unknown" => None,
+            "compress" => Some("libz.so.1".to_owned()),
+            _ => Some("libc.so.6".to_owned()),
+        };
+        for symbol in
+            ["unknown", "compress", "memcpy", "getpid", "abort", "malloc", "pthread_mutex_lock"]
+        {
+            uncovered.add_import(symbol, symbol, &mut library);
+        }
+        assert_eq!(uncovered.libraries, BTreeSet::from(["libz.so.1".to_owned()]));
+        assert_eq!(uncovered.c_functions, BTreeSet::from(["memcpy".to_owned()]));
+    }
+}

@@ -1,0 +1,350 @@
+//! What the names of functions tell about them, for the default regions: whether they take locks, wait, create threads,
+//! or are a language's library. What follows from that is decided in `defaults`.
+
+use crate::symbolize::Name;
+use crate::{
+    probes::sync::{
+        functions::{CALLS, Role},
+        lock_rule::LockRule,
+    },
+    x86::{call_graph::Import, functions::Function},
+};
+
+/// Functions of libraries that wait for other threads or for time to pass.
+const WAITING: [&str; 46] = [
+    "pthread_cond_wait",
+    "pthread_cond_timedwait",
+    "pthread_cond_clockwait",
+    "cnd_wait",
+    "cnd_timedwait",
+    "pthread_join",
+    "pthread_tryjoin_np",
+    "pthread_timedjoin_np",
+    "pthread_clockjoin_np",
+    "thrd_join",
+    "pthread_barrier_wait",
+    "sem_wait",
+    "sem_timedwait",
+    "sem_clockwait",
+    "sleep",
+    "usleep",
+    "nanosleep",
+    "clock_nanosleep",
+    "thrd_sleep",
+    "pause",
+    "poll",
+    "ppoll",
+    "__poll_chk",
+    "__ppoll_chk",
+    "select",
+    "pselect",
+    "epoll_wait",
+    "epoll_pwait",
+    "epoll_pwait2",
+    "wait",
+    "wait3",
+    "wait4",
+    "waitid",
+    "waitpid",
+    "sigsuspend",
+    "sigwait",
+    "sigwaitinfo",
+    "sigtimedwait",
+    "mq_receive",
+    "mq_timedreceive",
+    "msgrcv",
+    "semop",
+    "semtimedop",
+    "event_base_loop",
+    "event_base_dispatch",
+    "uv_run",
+];
+
+/// Starts of demangled names of the C++ and Rust libraries that wait.
+const WAITING_STARTS: [&str; 13] = [
+    "std::condition_variable::wait",
+    "std::_V2::condition_variable_any::wait",
+    "std::thread::join",
+    "std::this_thread::__sleep_for",
+    "std::__atomic_futex_unsigned_base::_M_futex_wait_until",
+    "std::sys::sync::condvar::futex::Condvar::wait",
+    "std::sys::thread::unix::Thread::join",
+    "std::sys::pal::unix::thread::Thread::join",
+    "std::thread::functions::sleep",
+    "std::sys::thread::unix::sleep",
+    "std::thread::current::park",
+    "std::thread::functions::park",
+    "parking_lot::condvar::Condvar::wait",
+];
+
+/// The name of a system call that waits for a futex.
+pub(crate) const FUTEX_WAIT: &str = "futex(FUTEX_WAIT)";
+
+/// Functions of the C library and the compiler's runtime that never return.
+const NEVER_RETURNING: [&str; 16] = [
+    "abort",
+    "exit",
+    "_exit",
+    "_Exit",
+    "quick_exit",
+    "pthread_exit",
+    "__assert_fail",
+    "__assert_perror_fail",
+    "__assert",
+    "__stack_chk_fail",
+    "__chk_fail",
+    "__fortify_fail",
+    "_Unwind_Resume",
+    "__cxa_throw",
+    "__cxa_rethrow",
+    "__cxa_bad_cast",
+];
+
+/// Starts of demangled names of functions that never return.
+const NEVER_RETURNING_STARTS: [&str; 10] = [
+    "std::terminate",
+    "std::__throw_",
+    "std::process::exit",
+    "std::process::abort",
+    "std::rt::abort",
+    "std::panicking::begin_panic",
+    "core::panicking::",
+    "core::option::unwrap_failed",
+    "core::option::expect_failed",
+    "core::result::unwrap_failed",
+];
+
+/// Parts of the names of Rust's libraries that wait once at most in a run: for another thread's initialisation, or for the
+/// process to end. Who calls them does not wait.
+const ONCE: [&str; 7] = [
+    "std::sys::sync::once",
+    "std::sync::once::Once",
+    "std::sync::once_lock::",
+    "std::sync::lazy_lock::",
+    "once_cell::",
+    "lazy_static::",
+    "std::sys::exit_guard",
+];
+
+/// Slow paths of locks that are taken in line otherwise: a call of one tells that its caller takes the lock.
+/// A part of the name, and its end: types may stand in angle brackets.
+const SLOW_PATHS: [(&str, &str); 6] = [
+    ("sync::mutex::futex::Mutex", "::lock_contended"),
+    ("sync::rwlock::futex::RwLock", "::read_contended"),
+    ("sync::rwlock::futex::RwLock", "::write_contended"),
+    ("parking_lot::raw_mutex::RawMutex", "::lock_slow"),
+    ("parking_lot::raw_rwlock::RawRwLock", "::lock_shared_slow"),
+    ("parking_lot::raw_rwlock::RawRwLock", "::lock_exclusive_slow"),
+];
+
+/// Slow paths of letting go of such locks.
+const RELEASE_SLOW_PATHS: [(&str, &str); 5] = [
+    ("sync::mutex::futex::Mutex", "::wake"),
+    ("sync::rwlock::futex::RwLock", "::wake_writer_or_readers"),
+    ("parking_lot::raw_mutex::RawMutex", "::unlock_slow"),
+    ("parking_lot::raw_rwlock::RawRwLock", "::unlock_shared_slow"),
+    ("parking_lot::raw_rwlock::RawRwLock", "::unlock_exclusive_slow"),
+];
+
+/// Functions that create a thread.
+const CREATING: [&str; 3] = ["pthread_create", "thrd_create", "std::thread::_M_start_thread"];
+
+/// Whether a function of the program is a part of its language's library: what it calls counts as called by its
+/// callers.
+pub(in crate::probes) fn is_library(name: &Name) -> bool {
+    const STARTS: [&str; 10] = [
+        "std::",
+        "core::",
+        "alloc::",
+        "__gnu_cxx::",
+        "__rustc::",
+        "__gthread_",
+        "__gthrw_",
+        "lock_api::",
+        "parking_lot::",
+        "parking_lot_core::",
+    ];
+    let bare = name.short.trim_start_matches(['<', '&']);
+    STARTS.iter().any(|start| bare.starts_with(start))
+}
+
+/// Whether a library's function is about locks: others, such as those that print, take locks for themselves.
+pub(in crate::probes) fn is_lock_library(name: &Name) -> bool {
+    let about_locks = name.full.contains("utex") || name.full.contains("ock");
+    let for_itself = ["std::io", "std::panic", "std::thread", "std::backtrace"]
+        .iter()
+        .any(|module| name.short.trim_start_matches(['<', '&']).starts_with(module));
+    is_library(name) && about_locks && !for_itself
+}
+
+fn is_one_of(slow_paths: &[(&str, &str)], name: &str) -> bool {
+    slow_paths.iter().any(|(part, end)| name.ends_with(end) && name.contains(part))
+}
+
+pub(in crate::probes) fn takes_lock(name: &str) -> bool {
+    CALLS.iter().any(|call| call.name == name && call.role.takes_lock())
+        || is_one_of(&SLOW_PATHS, name)
+}
+
+pub(in crate::probes) fn lets_go(name: &str) -> bool {
+    CALLS.iter().any(|call| call.name == name && call.role.lets_go())
+        || is_one_of(&RELEASE_SLOW_PATHS, name)
+}
+
+pub(in crate::probes) fn waits(name: &str) -> bool {
+    WAITING.contains(&name) || WAITING_STARTS.iter().any(|start| starts_with(name, start))
+}
+
+/// Whether a name starts so, also one in angle brackets, as in `<Condvar>::wait`.
+fn starts_with(name: &str, start: &str) -> bool {
+    match name.strip_prefix('<') {
+        Some(inner) => inner.replacen(">::", "::", 1).starts_with(start),
+        None => name.starts_with(start),
+    }
+}
+
+/// Whether a function waits for a futex, by its name.
+pub(in crate::probes) fn waits_for_futex(name: &str) -> bool {
+    name == FUTEX_WAIT
+}
+
+/// Whether those who call a function of the program that waits for a futex wait as well: those who call a lock's slow path
+/// do not.
+pub(in crate::probes) fn passes_futex_wait_on(name: &Name) -> bool {
+    const OF_LOCKS: [&str; 7] =
+        ["lock", "unlock", "relock", "rwlock", "spinlock", "mutex", "contended"];
+    let bare = without_arguments(&name.short);
+    let last = bare.rsplit("::").next().unwrap_or_default();
+    let is_of_lock = last.split('_').any(|word| OF_LOCKS.contains(&word));
+    last == "futex_wait" || !is_of_lock && !is_lock_library(name)
+}
+
+/// Whether a function waits once at most in a run.
+pub(in crate::probes) fn waits_once(name: &Name) -> bool {
+    ONCE.iter().any(|part| name.short.contains(part))
+}
+
+/// Whether a function never returns, by its symbol and its name.
+pub(crate) fn never_returns(symbol: &str, name: &str) -> bool {
+    NEVER_RETURNING.contains(&symbol)
+        || NEVER_RETURNING_STARTS.iter().any(|start| starts_with(name, start))
+}
+
+pub(in crate::probes) fn creates(name: &str) -> bool {
+    CREATING.contains(&name)
+}
+
+/// A name without what is in angle brackets.
+pub(in crate::probes) fn without_arguments(name: &str) -> String {
+    let mut depth = 0u32;
+    let mut rest = String::new();
+    for character in name.chars() {
+        match character {
+            '<' => depth += 1,
+            '>' => depth = depth.saturating_sub(1),
+            other if depth == 0 => rest.push(other),
+            _ => {}
+        }
+    }
+    rest
+}
+
+/// The locks of the user's own, as one module sees them.
+#[derive(Clone, Copy, Debug)]
+pub struct OwnLocks<'rules> {
+    /// What is said of them.
+    pub rules: &'rules [LockRule],
+    /// The module's file name.
+    pub module: &'rules str,
+    /// Whether it is the program itself.
+    pub is_program: bool,
+}
+
+impl OwnLocks<'_> {
+    /// What a function of the module does to such a lock.
+    pub(in crate::probes) fn role(&self, function: &Function) -> Option<Role> {
+        let module = Some((self.module, self.is_program));
+        self.rules.iter().find_map(|rule| rule.role_of(&function.symbol, &function.name, module))
+    }
+
+    /// What a function does to one that the module gets from another one.
+    pub(in crate::probes) fn role_of_import(&self, import: &Import) -> Option<Role> {
+        // Most programs have none, and the name is looked for in all calls.
+        if self.rules.is_empty() {
+            return None;
+        }
+        let name = Name::demangle(&import.symbol);
+        self.rules.iter().find_map(|rule| rule.role_of(&import.symbol, &name, None))
+    }
+}
+
+/// A property of functions that their names tell.
+#[derive(Clone, Copy)]
+pub(in crate::probes) struct Property<'rules> {
+    /// Whether those of this name have it.
+    pub(in crate::probes) known: fn(&str) -> bool,
+    /// Whether those have it that do this to a lock of the user's own.
+    pub(in crate::probes) of_role: fn(Role) -> bool,
+    pub(in crate::probes) locks: OwnLocks<'rules>,
+}
+
+impl Property<'_> {
+    pub(in crate::probes) fn is_of(&self, function: &Function) -> bool {
+        (self.known)(&function.name.short) || self.locks.role(function).is_some_and(self.of_role)
+    }
+
+    pub(in crate::probes) fn is_of_import(&self, import: &Import) -> bool {
+        (self.known)(&import.symbol)
+            || (self.known)(&import.name)
+            || self.locks.role_of_import(import).is_some_and(self.of_role)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slow_paths_are_known_in_both_manglings() {
+        assert!(takes_lock("std::sys::sync::mutex::futex::Mutex::lock_contended"));
+        assert!(takes_lock("<std::sys::sync::mutex::futex::Mutex>::lock_contended"));
+        assert!(lets_go("<std::sys::sync::mutex::futex::Mutex>::wake"));
+        assert!(takes_lock("pthread_mutex_lock") && lets_go("pthread_mutex_unlock"));
+        assert!(waits("<std::sys::sync::condvar::futex::Condvar>::wait_optional_timeout"));
+        assert!(waits("std::sys::sync::condvar::futex::Condvar::wait") && !waits("<bank>::wait"));
+        assert!(!takes_lock("bank::lock_contended") && !lets_go("bank::wake"));
+    }
+
+    #[test]
+    fn slow_paths_of_locks_do_not_pass_on_that_they_wait() {
+        let passes = |short: &str| {
+            passes_futex_wait_on(&Name { short: short.to_owned(), full: short.to_owned() })
+        };
+        assert!(passes("std::sys::pal::unix::futex::futex_wait") && passes("park::Inner::park"));
+        assert!(passes("runtime::block_on") && passes("queue_take"));
+        assert!(!passes("<std::sys::sync::mutex::futex::Mutex>::lock_contended"));
+        assert!(
+            !passes("dashmap::lock::RawRwLock::lock_exclusive_slow") && !passes("my_mutex_take")
+        );
+    }
+
+    #[test]
+    fn what_waits_once_or_never_returns_is_known() {
+        let once = |short: &str| waits_once(&Name { short: short.to_owned(), full: String::new() });
+        assert!(once("<std::sys::sync::once::futex::Once>::call") && !once("bank::call_once"));
+        assert!(never_returns("__assert_fail", "__assert_fail"));
+        assert!(never_returns("_R", "core::panicking::assert_failed::<i32, i32>"));
+        assert!(!never_returns("exit_all", "exit_all"));
+    }
+
+    #[test]
+    fn libraries_are_told_from_the_program() {
+        let library = |symbol: &str| is_library(&Name::demangle(symbol));
+        assert!(
+            library("_ZNSt5mutex4lockEv") && library("_ZL20__gthread_mutex_lockP15pthread_mutex_t")
+        );
+        let of_locks = |symbol: &str| is_lock_library(&Name::demangle(symbol));
+        assert!(of_locks("_ZNSt5mutex4lockEv") && !of_locks("_ZNSt6vectorIiSaIiEE9push_backEOi"));
+        assert!(!library("transfer") && !library("_ZN4bank7Account7depositEl"));
+    }
+}

@@ -1,0 +1,12 @@
+//! Regions: markers, functions that are regions by the user's patterns or by default, and functions that end frames
+//! without a return.
+
+pub mod defaults;
+mod inlined_regions;
+pub mod known_names;
+pub(super) mod line_function;
+pub mod markers;
+pub mod non_local_exits;
+pub mod patterns;
+pub(super) mod plan;
+pub mod thread_starts;

@@ -1,0 +1,232 @@
+//! Where the probes of a function that synchronises go: at its entry and its returns, by its machine code. Which
+//! functions there are is decided in `calls`.
+
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Register};
+use tracer_ebpf::{Cookie, Kind};
+
+use super::functions::{CallSpec, Ending, Role};
+use crate::x86::{
+    control_flow::{Code64, Flow, Hidden},
+    placement::{self, Cost, Needs, Placement},
+};
+use crate::{
+    kernel::ProbeProgram,
+    symbolize::{ElfFile, LinkAddr},
+};
+
+/// A place to probe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallPoint {
+    /// By which program.
+    pub program: ProbeProgram,
+    /// Where.
+    pub address: LinkAddr,
+    /// What to record.
+    pub kind: Kind,
+    /// Flags of the cookie.
+    pub flags: u8,
+    /// How many bytes the stack pointer is below what it is at the function's first instruction.
+    pub depth: u16,
+}
+
+/// Why a function cannot be probed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoPoints {
+    /// Its code is not there.
+    #[error("its code is not in the file")]
+    NoCode,
+    /// Its returns cannot be found.
+    #[error(transparent)]
+    Hidden(#[from] Hidden),
+    /// It has no returns, as far as one can see.
+    #[error("it has no return")]
+    NoReturn,
+    /// No instruction of its entry is executed once a call.
+    #[error("its first instruction is executed more than once a call, or cannot be probed")]
+    NoEntry,
+    /// The call of the once routine was not found.
+    #[error("the place where it calls the routine is not found")]
+    NoRoutine,
+}
+
+/// A function's code in its file.
+pub(in crate::probes) struct Function<'file> {
+    file: &'file ElfFile,
+    start: LinkAddr,
+    /// From its first instruction to its last.
+    pub(in crate::probes) code: &'file [u8],
+}
+
+/// The places to probe for a function at `start`. None when all that it does is done by another one of `others`, the
+/// starts of functions with the same role, which it jumps to.
+///
+/// # Errors
+///
+/// When there is no place that is right whatever the function does.
+pub fn call_points(
+    file: &ElfFile,
+    spec: CallSpec,
+    start: LinkAddr,
+    others: &[LinkAddr],
+) -> Result<Vec<CallPoint>, NoPoints> {
+    let function = Function::at(file, start)?;
+    let flow = function.flow();
+    let mut points = Vec::new();
+    if let Some((program, kind)) = spec.role.at_entry() {
+        // A second record of the same call would be a second release, or a second arrival.
+        let tail_calls = |flow: &Flow| others.iter().any(|other| function.reaches(flow, *other));
+        if flow.as_ref().is_ok_and(tail_calls) {
+            return Ok(points);
+        }
+        let place = function.entry(spec, false)?;
+        points.push(function.point(program, place, kind, spec.flags()));
+    }
+    match spec.role.at_return() {
+        None => {}
+        Some((Ending::ReturnProbe, kind)) => {
+            points.extend(function.with_return_probe(spec, kind, flow)?);
+        }
+        Some((Ending::EachReturn, kind)) if spec.role == Role::Passed && flow.is_err() => {
+            let place = function.entry(spec, false)?;
+            points.push(function.point(ProbeProgram::CallEnter, place, kind, spec.flags()));
+            points.extend(function.all_returns(kind, spec.flags())?);
+        }
+        Some((Ending::EachReturn, kind)) => {
+            let flow = flow?;
+            let flags = spec.flags();
+            match function.entry(spec, false) {
+                // A function that begins with a loop may still know at its end what it was about.
+                Err(NoPoints::NoEntry) if flow.keeps_argument(spec.register()) => {
+                    points.extend(function.returns(&flow, kind, flags | Cookie::LEAF)?);
+                }
+                place => {
+                    points.push(function.point(ProbeProgram::CallEnter, place?, kind, flags));
+                    points.extend(function.returns(&flow, kind, flags)?);
+                }
+            }
+            if spec.role == Role::Once {
+                points.push(function.routine(&flow)?);
+            }
+        }
+    }
+    Ok(points)
+}
+
+/// Tail jumps are followed this far, in bytes, in both directions.
+const REACH: u64 = 1 << 20;
+
+impl<'file> Function<'file> {
+    pub(in crate::probes) fn at(file: &'file ElfFile, start: LinkAddr) -> Result<Self, NoPoints> {
+        /// More than any of these functions has, in bytes; where their size is unknown.
+        const WINDOW: usize = 4096;
+        let extent = file.function_containing(start).filter(|extent| extent.start == start);
+        let length = extent.map_or(WINDOW, |extent| (extent.end.0 - start.0) as usize);
+        let code = file.bytes_at(start, length).ok_or(NoPoints::NoCode)?;
+        Ok(Function { file, start, code })
+    }
+
+    /// Where the code that control flow may reach starts.
+    fn low(&self) -> u64 {
+        let segment = self.file.segments().iter().find(|segment| segment.contains(self.start));
+        let segment = segment.map_or(self.start.0, |segment| segment.address.0);
+        segment.max(self.start.0.saturating_sub(REACH))
+    }
+
+    pub(in crate::probes) fn flow(&self) -> Result<Flow, Hidden> {
+        let low = self.low();
+        let length = (self.start.0 - low + REACH) as usize;
+        let bytes = self.file.bytes_at(LinkAddr(low), length).unwrap_or_default();
+        let function_at = |offset: u64| {
+            let extent = self.file.function_containing(LinkAddr(low + offset))?;
+            Some((extent.start.0.checked_sub(low)?, extent.end.0.checked_sub(low)?))
+        };
+        Flow::from(&Code64 { bytes, function_at: &function_at }, self.start.0 - low)
+    }
+
+    fn reaches(&self, flow: &Flow, other: LinkAddr) -> bool {
+        other != self.start
+            && other.0.checked_sub(self.low()).is_some_and(|offset| flow.reaches(offset))
+    }
+
+    fn entry(&self, spec: CallSpec, stack: bool) -> Result<Placement, NoPoints> {
+        let arguments: &[Register] = match spec.role {
+            Role::ConditionWait
+            | Role::ConditionWaitAlways
+            | Role::ConditionWaitIfTrue
+            | Role::ConditionWaitIfFalse => &[Register::RDI, Register::RSI],
+            Role::Init => &[Register::RDI, Register::RDX],
+            _ => spec.registers(),
+        };
+        placement::entry(self.code, Needs { arguments, stack }).ok_or(NoPoints::NoEntry)
+    }
+
+    fn point(&self, program: ProbeProgram, place: Placement, kind: Kind, flags: u8) -> CallPoint {
+        let address = LinkAddr(self.start.0 + place.offset);
+        CallPoint { program, address, kind, flags, depth: place.depth }
+    }
+
+    /// For a function that nothing unwinds.
+    fn with_return_probe(
+        &self,
+        spec: CallSpec,
+        kind: Kind,
+        flow: Result<Flow, Hidden>,
+    ) -> Result<Vec<CallPoint>, NoPoints> {
+        let entry = self.entry(spec, true);
+        let is_cheap = entry.as_ref().is_ok_and(|place| place.cost == Cost::Emulated);
+        match flow {
+            // One dear probe is better than two, and than none where the entry is a loop's.
+            Ok(flow) if !is_cheap && flow.keeps_argument(Register::RDI) => {
+                self.returns(&flow, kind, Cookie::LEAF)
+            }
+            _ => {
+                let place = entry?;
+                let programs = [ProbeProgram::CallEnter, ProbeProgram::CallReturn];
+                Ok(programs.map(|program| self.point(program, place, kind, 0)).into())
+            }
+        }
+    }
+
+    fn returns(&self, flow: &Flow, kind: Kind, flags: u8) -> Result<Vec<CallPoint>, NoPoints> {
+        let point =
+            |address| CallPoint { program: ProbeProgram::CallEnd, address, kind, flags, depth: 0 };
+        Ok(self.returns_of(flow)?.into_iter().map(point).collect())
+    }
+
+    /// Its `ret` instructions.
+    pub(in crate::probes) fn returns_of(&self, flow: &Flow) -> Result<Vec<LinkAddr>, NoPoints> {
+        let low = self.low();
+        let returns: Vec<LinkAddr> =
+            flow.returns().into_iter().map(|offset| LinkAddr(low + offset)).collect();
+        if returns.is_empty() { Err(NoPoints::NoReturn) } else { Ok(returns) }
+    }
+
+    /// The returns in the code of a function whose jumps hide some of its ways. One that is not there is not seen, which
+    /// only hides something.
+    fn all_returns(&self, kind: Kind, flags: u8) -> Result<Vec<CallPoint>, NoPoints> {
+        let mut decoder = Decoder::with_ip(64, self.code, self.start.0, DecoderOptions::NONE);
+        let point = |address| {
+            let program = ProbeProgram::CallEnd;
+            CallPoint { program, address: LinkAddr(address), kind, flags, depth: 0 }
+        };
+        let points: Vec<CallPoint> = decoder
+            .iter()
+            .take_while(|instruction| !instruction.is_invalid())
+            .filter(|instruction| instruction.flow_control() == FlowControl::Return)
+            .map(|instruction| point(instruction.ip()))
+            .collect();
+        if points.is_empty() { Err(NoPoints::NoReturn) } else { Ok(points) }
+    }
+
+    /// Where the routine of a once function has just returned. Threads that wait for it are let through after that.
+    fn routine(&self, flow: &Flow) -> Result<CallPoint, NoPoints> {
+        let (offset, depth) = flow.after_call_of_second_argument().ok_or(NoPoints::NoRoutine)?;
+        Ok(CallPoint {
+            program: ProbeProgram::CallEnd,
+            address: LinkAddr(self.low() + offset),
+            kind: Kind::Signal,
+            flags: Cookie::INSIDE,
+            depth: u16::try_from(depth).map_err(|_| NoPoints::NoRoutine)?,
+        })
+    }
+}

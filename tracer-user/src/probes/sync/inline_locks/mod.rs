@@ -1,0 +1,657 @@
+//! Finds the places in a function where a lock is taken or let go of in line: the atomic instruction before a call of
+//! a slow path, and the instructions beside it where a probe sees that it has happened, or is about to. Reads machine
+//! code; which functions are slow paths is told by the caller, and nothing is known of files or processes.
+//!
+//! Taking: a compare-and-exchange, and a conditional jump after it of which one side leads to the slow path. On the
+//! other side the lock is held. Letting go: the atomic instruction from which the slow path is reached; it is recorded
+//! before it happens.
+
+pub mod atomic_waits;
+mod operand;
+mod try_lock;
+
+pub use try_lock::tried_lock;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use iced_x86::{
+    Code, ConditionCode, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess,
+    OpKind, Register,
+};
+use tracer_ebpf::Operand;
+
+use self::operand::{loaded_by, locate};
+use super::slow_paths::Fast;
+use crate::x86::{
+    dataflow::{Origin, RESULT, State, Value, Values, number},
+    exits::Part,
+    placement::{Cost, probe_cost},
+};
+
+/// A place where a lock is taken or let go of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InlinedSite {
+    /// The atomic instruction.
+    pub at: u64,
+    /// What it does.
+    pub fast: Fast,
+    /// The slow path that told.
+    pub slow_path: usize,
+    /// Where probes go: just one of them records each time.
+    pub points: Vec<InlinedPoint>,
+}
+
+/// A probe point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InlinedPoint {
+    /// The instruction.
+    pub address: u64,
+    /// Where the lock is.
+    pub lock: LockAddress,
+    /// The condition of the flags under which it counts.
+    pub condition: Option<u8>,
+}
+
+/// How the address of a lock is computed at a probe point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LockAddress {
+    /// From registers.
+    pub operand: Operand,
+    /// Whether the operand tells where the address is kept, not the address.
+    pub indirect: bool,
+    /// What is to be added.
+    pub plus: i64,
+    /// Whether that is an address in the file.
+    pub is_static: bool,
+}
+
+/// A call of a slow path of which the fast one was not found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unrecognised {
+    /// The call.
+    pub at: u64,
+    /// The slow path.
+    pub slow_path: usize,
+    /// Why.
+    pub reason: &'static str,
+}
+
+/// What a slow path gets that takes a lock. Where all callers have one lock, link-time optimisation may leave the
+/// argument out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Passed {
+    /// The slow path.
+    pub slow_path: usize,
+    /// Whether its argument is the lock of the fast path.
+    pub is_lock: bool,
+    /// The lock's address in the file, if it is one.
+    pub lock: Option<u64>,
+}
+
+/// What was found in a function.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// Places that can be probed.
+    pub sites: Vec<InlinedSite>,
+    /// Calls without.
+    pub unrecognised: Vec<Unrecognised>,
+    /// Slow paths whose results are looked at.
+    pub looked_at: Vec<usize>,
+    /// What slow paths that take locks get.
+    pub passed: Vec<Passed>,
+}
+
+/// What the code of a file says of functions and of what the dynamic linker fills in.
+pub struct Surroundings<'code> {
+    /// The slow path that starts at an address or is reached by a jump from there, by a number of the caller's, and
+    /// what its fast path does.
+    pub slow_path_at: &'code dyn Fn(u64) -> Option<(usize, Fast)>,
+    /// The address of the function that a slot holds.
+    pub in_slot: &'code dyn Fn(u64) -> Option<u64>,
+    /// The four bytes of the file that are loaded to an address.
+    pub word_at: &'code dyn Fn(u64) -> Option<u32>,
+    /// What a function is that unoptimised code calls where other code has an instruction.
+    pub helper_at: &'code dyn Fn(u64) -> Option<Helper>,
+    /// Locks at constant addresses that are let go of elsewhere: the slow path, and how it is let go of.
+    pub static_lock: &'code dyn Fn(u64) -> Option<(usize, Fast)>,
+}
+
+/// A function that unoptimised code calls where other code has an instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Helper {
+    /// It compares and exchanges what its first argument points to.
+    CompareExchange,
+    /// It does something else to it, in one step.
+    Atomic,
+    /// It loads what its first argument points to.
+    Load,
+    /// It computes, and does nothing to memory that is shared.
+    Other,
+}
+
+/// How far back from a slow path its fast path is looked for, in instructions.
+const REACH: usize = 256;
+
+/// How many instructions are between an atomic instruction and the jump that depends on it, at most.
+const NEAR: usize = 16;
+
+/// Finds all places in a function, from all of its parts. `None` when it cannot be taken apart.
+#[must_use]
+pub fn inlined_locks(parts: &[Part<'_>], surroundings: &Surroundings<'_>) -> Option<Found> {
+    let is_slot = |slot: u64| (surroundings.in_slot)(slot).is_some();
+    let values = Values::of(parts, &is_slot, surroundings.word_at)?;
+    let finder = Finder { values, surroundings, is_slot: &is_slot };
+    Some(finder.find())
+}
+
+struct Finder<'code> {
+    values: Values,
+    surroundings: &'code Surroundings<'code>,
+    is_slot: &'code dyn Fn(u64) -> bool,
+}
+
+/// An atomic instruction, or a call of one, before a slow path.
+struct Atomic {
+    index: usize,
+    /// How many conditional jumps are between the two.
+    jumps: usize,
+}
+
+impl Finder<'_> {
+    fn find(&self) -> Found {
+        let mut sites: BTreeMap<u64, InlinedSite> = BTreeMap::new();
+        let (mut unrecognised, mut looked_at, mut passed) = (Vec::new(), Vec::new(), Vec::new());
+        for (index, instruction) in self.values.instructions().iter().enumerate() {
+            let Some((slow_path, fast)) =
+                self.callee(index).and_then(|callee| (self.surroundings.slow_path_at)(callee))
+            else {
+                continue;
+            };
+            if self.looks_at_result(index) {
+                looked_at.push(slow_path);
+            }
+            if fast == Fast::Nothing || (fast == Fast::LetGoAndWake && !self.wakes(index)) {
+                continue;
+            }
+            if fast == Fast::Pass {
+                match self.passed_before(index) {
+                    Ok(None) => {}
+                    Ok(Some((load, point))) => {
+                        let at = self.instruction(load).ip();
+                        let points = vec![point];
+                        sites.entry(at).or_insert(InlinedSite { at, fast, slow_path, points });
+                    }
+                    Err(reason) => {
+                        unrecognised.push(Unrecognised { at: instruction.ip(), slow_path, reason });
+                    }
+                }
+                continue;
+            }
+            let (before, visited) = self.atomics_before(index);
+            let mut reason = "no atomic instruction was found before it";
+            let mut found = false;
+            for atomic in before {
+                if !self.is_of(&atomic, index, fast) {
+                    continue;
+                }
+                let points = if fast.takes() {
+                    self.address_at(atomic.index)
+                        .ok_or("where the lock is cannot be told")
+                        .and_then(|lock| self.points_after(atomic.index, lock, &visited))
+                } else {
+                    self.points_before(atomic.index)
+                };
+                match points {
+                    Ok(points) => {
+                        found = true;
+                        if fast.takes() {
+                            let lock = self.address_at(atomic.index);
+                            let argument = self.before(index).map(|state| state.register(ARGUMENT));
+                            let is_lock = lock == argument;
+                            let lock = lock.and_then(Value::as_constant);
+                            passed.push(Passed { slow_path, is_lock, lock });
+                        }
+                        // Two that are tested by one jump are seen by one probe.
+                        if sites.values().any(|site| site.fast.takes() && site.points == points) {
+                            continue;
+                        }
+                        let at = self.values.instructions()[atomic.index].ip();
+                        let fast = self.refined(atomic.index, fast);
+                        sites.entry(at).or_insert(InlinedSite { at, fast, slow_path, points });
+                    }
+                    Err(why) => reason = why,
+                }
+            }
+            if !found && !fast.is_maybe() {
+                unrecognised.push(Unrecognised { at: instruction.ip(), slow_path, reason });
+            }
+        }
+        self.tries(&mut sites);
+        self.keep_apart(&mut sites);
+        Found { sites: sites.into_values().collect(), unrecognised, looked_at, passed }
+    }
+
+    /// Of two probes in one place it is not told which comes first: moves releases away from where locks are taken.
+    fn keep_apart(&self, sites: &mut BTreeMap<u64, InlinedSite>) {
+        let taken: BTreeSet<u64> = sites
+            .values()
+            .filter(|site| site.fast.takes())
+            .flat_map(|site| site.points.iter().map(|point| point.address))
+            .collect();
+        for site in sites.values_mut().filter(|site| !site.fast.takes()) {
+            if site.points.iter().any(|point| taken.contains(&point.address))
+                && let Some(index) = self.values.at(site.at)
+                && let Some(lock) = self.address_at(index)
+                && let Some(point) = self.near_before(index, lock)
+            {
+                site.points = vec![point];
+            }
+        }
+    }
+
+    fn instruction(&self, index: usize) -> &Instruction {
+        &self.values.instructions()[index]
+    }
+
+    fn before(&self, index: usize) -> Option<State> {
+        self.values.before(index, self.is_slot)
+    }
+
+    /// The function that an instruction transfers control to, if one can tell.
+    fn callee(&self, index: usize) -> Option<u64> {
+        let instruction = self.instruction(index);
+        let target = match instruction.flow_control() {
+            FlowControl::Call
+            | FlowControl::UnconditionalBranch
+            | FlowControl::ConditionalBranch => return Some(instruction.near_branch_target()),
+            FlowControl::IndirectCall | FlowControl::IndirectBranch => {
+                if instruction.is_ip_rel_memory_operand() {
+                    return (self.surroundings.in_slot)(instruction.ip_rel_memory_address());
+                }
+                self.before(index)?.target(instruction, self.is_slot)?
+            }
+            _ => return None,
+        };
+        match target {
+            Value { base: Some(Origin::Slot(slot)), index: None, plus: 0 } => {
+                (self.surroundings.in_slot)(slot)
+            }
+            constant => constant.as_constant(),
+        }
+    }
+
+    /// Whether the result of a call is looked at. Where nobody does, link-time optimisation may leave it out.
+    fn looks_at_result(&self, call: usize) -> bool {
+        let mut info = InstructionInfoFactory::new();
+        let mut index = call;
+        for _ in 0..NEAR {
+            let [next] = self.values.successors(index)[..] else { break };
+            index = next;
+            let instruction = self.instruction(index);
+            if matches!(instruction.flow_control(), FlowControl::Call | FlowControl::IndirectCall) {
+                return false;
+            }
+            for used in info.info(instruction).used_registers() {
+                if number(used.register()) == Some(RESULT) {
+                    return used.access() != OpAccess::Write;
+                }
+            }
+        }
+        // It may be passed on to a caller.
+        true
+    }
+
+    /// Whether a call of `syscall` wakes threads that wait on a futex.
+    fn wakes(&self, call: usize) -> bool {
+        /// `SYS_futex`, and `FUTEX_WAKE` with `FUTEX_PRIVATE_FLAG`.
+        const FUTEX: u64 = 202;
+        const WAKE: u64 = 0x81;
+        self.before(call).is_some_and(|state| {
+            let constant = |register| state.register(register).as_constant();
+            constant(ARGUMENT) == Some(FUTEX) && constant(THIRD_ARGUMENT) == Some(WAKE)
+        })
+    }
+
+    fn is_atomic(&self, index: usize) -> bool {
+        let instruction = self.instruction(index);
+        instruction.has_lock_prefix()
+            || (instruction.mnemonic() == Mnemonic::Xchg
+                && instruction.op0_kind() == OpKind::Memory)
+    }
+
+    /// The helper that an instruction calls.
+    fn helper(&self, index: usize) -> Option<Helper> {
+        let control = self.instruction(index).flow_control();
+        matches!(control, FlowControl::Call | FlowControl::IndirectCall)
+            .then(|| self.callee(index))
+            .flatten()
+            .and_then(|callee| (self.surroundings.helper_at)(callee))
+    }
+
+    /// Goes back from a slow path to the atomic instructions that are executed last before it, and tells all that it
+    /// has passed.
+    fn atomics_before(&self, slow: usize) -> (Vec<Atomic>, BTreeSet<usize>) {
+        let mut atomics: Vec<Atomic> = Vec::new();
+        let mut visited = BTreeSet::from([slow]);
+        let mut todo = vec![(slow, 0)];
+        while let Some((index, jumps)) = todo.pop() {
+            for &before in self.values.predecessors(index) {
+                let helper = self.helper(before);
+                if self.is_atomic(before)
+                    || matches!(helper, Some(Helper::CompareExchange | Helper::Atomic))
+                {
+                    match atomics.iter_mut().find(|known| known.index == before) {
+                        Some(known) => known.jumps = known.jumps.min(jumps),
+                        None => atomics.push(Atomic { index: before, jumps }),
+                    }
+                    continue;
+                }
+                let control = self.instruction(before).flow_control();
+                let is_call = matches!(control, FlowControl::Call | FlowControl::IndirectCall);
+                if (is_call && matches!(helper, None | Some(Helper::Load)))
+                    || visited.len() >= REACH
+                    || !visited.insert(before)
+                {
+                    continue;
+                }
+                let jump = usize::from(control == FlowControl::ConditionalBranch);
+                todo.push((before, jumps + jump));
+            }
+        }
+        (atomics, visited)
+    }
+
+    /// Whether an atomic instruction is about the lock that the slow path gets.
+    fn is_of(&self, atomic: &Atomic, slow: usize, fast: Fast) -> bool {
+        let instruction = self.instruction(atomic.index);
+        let is_call = !self.is_atomic(atomic.index);
+        let exchanges = instruction.mnemonic() == Mnemonic::Cmpxchg
+            || self.helper(atomic.index) == Some(Helper::CompareExchange);
+        if fast.takes() && !exchanges {
+            return false;
+        }
+        if fast == Fast::LetGoAndWake && !self.exchanges_for(atomic.index, 0) {
+            return false;
+        }
+        if fast == Fast::Unpark && !self.exchanges_for(atomic.index, 1) {
+            return false;
+        }
+        if atomic.jumps <= 1 && !is_call && (!fast.takes() || self.decides(atomic.index)) {
+            return true;
+        }
+        let lock = self.address_at(atomic.index);
+        let register = if fast == Fast::LetGoAndWake { SECOND_ARGUMENT } else { ARGUMENT };
+        let argument = self.before(slow).map(|state| state.register(register));
+        lock.is_some() && lock == argument
+    }
+
+    /// Whether an instruction exchanges what is in memory for this.
+    fn exchanges_for(&self, index: usize, wanted: u64) -> bool {
+        let instruction = self.instruction(index);
+        let new = number(instruction.op1_register())
+            .zip(self.before(index))
+            .and_then(|(register, state)| state.register(register).as_constant());
+        instruction.mnemonic() == Mnemonic::Xchg && new == Some(wanted)
+    }
+
+    /// Whether the jump after a compare-and-exchange depends on nothing else.
+    fn decides(&self, atomic: usize) -> bool {
+        /// Equal, and not equal.
+        const BY_ZERO: [Option<u8>; 2] = [Some(4), Some(5)];
+        self.values.instructions()[atomic + 1..]
+            .iter()
+            .take(NEAR)
+            .find(|instruction| {
+                instruction.flow_control() != FlowControl::Next
+                    || instruction.rflags_modified() != 0
+            })
+            .is_some_and(|jump| BY_ZERO.contains(&condition(jump)))
+    }
+
+    /// The address of the lock, as it is before an atomic instruction.
+    fn address_at(&self, index: usize) -> Option<Value> {
+        let state = self.before(index)?;
+        if self.is_atomic(index) {
+            state.address(self.instruction(index))
+        } else {
+            Some(state.register(ARGUMENT))
+        }
+    }
+
+    /// What lets go of a lock tells how it was held, where the slow path does not.
+    fn refined(&self, index: usize, fast: Fast) -> Fast {
+        /// What is added to the state of std's `RwLock`: one reader less, and the writer less.
+        const READER: u32 = 1_u32.wrapping_neg();
+        const WRITER: u32 = 0x3fff_ffff_u32.wrapping_neg();
+        match fast {
+            Fast::LetGoEither => {}
+            Fast::LetGoAndWake => return Fast::LetGo,
+            _ => return fast,
+        }
+        let instruction = self.instruction(index);
+        let operand = match instruction.op1_kind() {
+            OpKind::Register => number(instruction.op1_register())
+                .zip(self.before(index))
+                .and_then(|(register, state)| state.register(register).as_constant()),
+            _ if instruction.op_count() > 1 => Some(instruction.immediate(1)),
+            _ => None,
+        };
+        match (instruction.mnemonic(), operand.map(|operand| operand as u32)) {
+            (Mnemonic::Xadd | Mnemonic::Add, Some(READER)) | (Mnemonic::Sub, Some(1)) => {
+                Fast::LetGoShared
+            }
+            (Mnemonic::Xadd | Mnemonic::Add, Some(WRITER)) | (Mnemonic::Sub, Some(0x3fff_ffff)) => {
+                Fast::LetGo
+            }
+            (Mnemonic::Dec, _) => Fast::LetGoShared,
+            _ => Fast::LetGoEither,
+        }
+    }
+
+    /// The jump after a compare-and-exchange of which one side leads to the slow path.
+    fn points_after(
+        &self,
+        atomic: usize,
+        lock: Value,
+        to_slow: &BTreeSet<usize>,
+    ) -> Result<Vec<InlinedPoint>, &'static str> {
+        let mut index = atomic;
+        for _ in 0..NEAR {
+            let successors = self.values.successors(index);
+            if let [next] = successors[..] {
+                index = next;
+            } else {
+                break;
+            }
+            let instruction = self.instruction(index);
+            let control = instruction.flow_control();
+            if control == FlowControl::ConditionalBranch {
+                break;
+            }
+            let goes_on = matches!(control, FlowControl::Next | FlowControl::UnconditionalBranch);
+            if !(goes_on || self.helper(index) == Some(Helper::Other)) || self.is_atomic(index) {
+                return Err("its result is not tested at once");
+            }
+        }
+        let jump = self.instruction(index);
+        let taken = condition(jump).ok_or("its result is not tested at once")?;
+        // A slow path may be jumped to at once, in the last instruction of a function.
+        let slow = |address: u64| {
+            self.values.at(address).map_or_else(
+                || (self.surroundings.slow_path_at)(address).is_some(),
+                |index| to_slow.contains(&index),
+            )
+        };
+        let condition = match (slow(jump.next_ip()), slow(jump.near_branch_target())) {
+            (true, false) => taken,
+            (false, true) => taken ^ 1,
+            _ => return Err("both sides of the jump after it lead there"),
+        };
+        let state = self.before(index).ok_or("its code is not reached")?;
+        let lock = locate(&state, lock).ok_or("no register tells where the lock is")?;
+        Ok(vec![InlinedPoint { address: jump.ip(), lock, condition: Some(condition) }])
+    }
+
+    /// Places before an atomic instruction, of which each time just one is passed: cheap ones if there are.
+    fn points_before(&self, atomic: usize) -> Result<Vec<InlinedPoint>, &'static str> {
+        let lock = self.address_at(atomic).ok_or("where the lock is cannot be told")?;
+        let mut points = Vec::new();
+        let is_call = !self.is_atomic(atomic);
+        if !is_call && self.cheap_before(atomic, lock, &mut points, &mut BTreeSet::new()).is_some()
+        {
+            points.sort_by_key(|point| point.address);
+            return Ok(points);
+        }
+        self.near_before(atomic, lock)
+            .map(|point| vec![point])
+            .ok_or("no instruction before it can be probed that tells where the lock is")
+    }
+
+    /// The nearest instruction before an atomic one, or it itself.
+    fn near_before(&self, atomic: usize, lock: Value) -> Option<InlinedPoint> {
+        let mut index = atomic;
+        for _ in 0..NEAR {
+            let instruction = self.instruction(index);
+            if probe_cost(instruction).is_some()
+                && let Some(lock) = self
+                    .before(index)
+                    .and_then(|state| locate(&state, lock))
+                    .or_else(|| loaded_by(instruction, lock))
+            {
+                let address = instruction.ip();
+                return Some(InlinedPoint { address, lock, condition: None });
+            }
+            match *self.values.predecessors(index) {
+                [before] if before + 1 == index && self.is_plain(before) => index = before,
+                _ => break,
+            }
+        }
+        None
+    }
+
+    /// Whether an instruction goes on to the next, and shares no memory with other threads.
+    fn is_plain(&self, index: usize) -> bool {
+        let instruction = self.instruction(index);
+        if instruction.flow_control() != FlowControl::Next || self.is_atomic(index) {
+            return false;
+        }
+        let mut info = InstructionInfoFactory::new();
+        info.info(instruction).used_memory().iter().all(|memory| {
+            matches!(memory.access(), OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess)
+                || memory.base() == Register::RSP
+        })
+    }
+
+    /// Emulated instructions on all ways to an atomic instruction, near it; `None` when one way has none.
+    fn cheap_before(
+        &self,
+        index: usize,
+        lock: Value,
+        points: &mut Vec<InlinedPoint>,
+        seen: &mut BTreeSet<usize>,
+    ) -> Option<()> {
+        const MAX_POINTS: usize = 8;
+        let mut here = index;
+        for _ in 0..NEAR {
+            if !seen.insert(here) {
+                return None;
+            }
+            let predecessors = self.values.predecessors(here);
+            if let [before] = *predecessors
+                && before + 1 == here
+                && self.instruction(before).flow_control() == FlowControl::Next
+            {
+                if !self.is_plain(before) {
+                    return None;
+                }
+                if self.is_emulated(before) {
+                    return self.add(before, lock, None, points);
+                }
+                here = before;
+                continue;
+            }
+            if predecessors.is_empty() || here == 0 {
+                return None;
+            }
+            for &before in predecessors {
+                let lock = self.at_edge(before, here, lock)?;
+                let instruction = self.instruction(before);
+                if self.is_emulated(before)
+                    && matches!(
+                        instruction.flow_control(),
+                        FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch
+                    )
+                {
+                    let successors = self.values.successors(before);
+                    let when = match (condition(instruction), successors.len()) {
+                        (None, _) => None,
+                        (Some(taken), 2) if successors[1] == here => Some(taken),
+                        (Some(taken), _) => Some(taken ^ 1),
+                    };
+                    self.add(before, lock, when, points)?;
+                } else if self.is_plain(before) && before + 1 == here {
+                    if self.is_emulated(before) {
+                        self.add(before, lock, None, points)?;
+                    } else {
+                        self.cheap_before(before, lock, points, seen)?;
+                    }
+                } else {
+                    return None;
+                }
+            }
+            return (points.len() <= MAX_POINTS).then_some(());
+        }
+        None
+    }
+
+    fn is_emulated(&self, index: usize) -> bool {
+        probe_cost(self.instruction(index)) == Some(Cost::Emulated)
+    }
+
+    /// What a value is at the end of a path that leads to where it was merged.
+    fn at_edge(&self, from: usize, to: usize, value: Value) -> Option<Value> {
+        let Some(place) = self.values.merged_at(value, to) else { return Some(value) };
+        let there = self.before(from)?.get(place)?;
+        let sum = Value { plus: there.plus.wrapping_add(value.plus), ..there };
+        (value.index.is_none()).then_some(sum)
+    }
+
+    fn add(
+        &self,
+        index: usize,
+        lock: Value,
+        condition: Option<u8>,
+        points: &mut Vec<InlinedPoint>,
+    ) -> Option<()> {
+        let lock = locate(&self.before(index)?, lock)?;
+        let address = self.instruction(index).ip();
+        // Two ways from one jump would be two records in one place.
+        if points.iter().any(|point| point.address == address) {
+            return None;
+        }
+        points.push(InlinedPoint { address, lock, condition });
+        Some(())
+    }
+}
+
+/// The register of the first argument, `rdi`.
+const ARGUMENT: u8 = 7;
+/// The registers of the second and the third one, `rsi` and `rdx`.
+const SECOND_ARGUMENT: u8 = 6;
+const THIRD_ARGUMENT: u8 = 2;
+const STACK_POINTER: u8 = 4;
+
+/// The condition of a jump, as the processor encodes it.
+fn condition(jump: &Instruction) -> Option<u8> {
+    if !jump.is_jcc_short_or_near() {
+        return None;
+    }
+    match jump.condition_code() {
+        ConditionCode::None => None,
+        // `iced` numbers them as the processor does, after `None`.
+        code => (code as u8).checked_sub(1),
+    }
+}
+
+#[cfg(test)]
+mod tests;

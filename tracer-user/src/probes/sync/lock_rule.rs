@@ -1,0 +1,231 @@
+//! Locks of the user's own: what `--lock` says, and the functions that it names in a plan. Patterns are in `select`,
+//! where the probes of a function go in `call_points`.
+
+use std::{fmt, str::FromStr};
+
+use super::functions::{CallSpec, Object, Role};
+use crate::probes::{
+    plan::{Plan, Planner},
+    regions::{
+        patterns::{BadPattern, Pattern},
+        plan::{Choice, unmatched},
+    },
+};
+use crate::symbolize::{Name, Symbolizer};
+
+/// What `--lock` says of one kind of lock.
+#[derive(Clone, Debug)]
+pub struct LockRule {
+    text: String,
+    /// Each with what a call does.
+    pub(in crate::probes) functions: Vec<(Pattern, Role)>,
+    /// Which argument points to the lock, from 1.
+    argument: u8,
+}
+
+/// A lock that is none.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadLock {
+    /// The form is another.
+    #[error(
+        "`{text}` does not tell the functions of a lock: the form is \
+         acquire=PATTERN,release=PATTERN[,try=PATTERN][,arg=N], N from 1 to 4"
+    )]
+    Form {
+        /// As the user wrote it.
+        text: String,
+    },
+    /// A pattern is none.
+    #[error(transparent)]
+    Pattern(#[from] BadPattern),
+    /// A pattern is of a source line.
+    #[error("`{pattern}` names a line: the functions of a lock go by their names")]
+    Line {
+        /// The pattern.
+        pattern: String,
+    },
+}
+
+/// The keys, and what the functions do that they name.
+const KEYS: [(&str, Option<Role>); 4] = [
+    ("acquire=", Some(Role::Taken)),
+    ("release=", Some(Role::Release)),
+    ("try=", Some(Role::TakenIfTrue)),
+    ("arg=", None),
+];
+
+impl FromStr for LockRule {
+    type Err = BadLock;
+
+    fn from_str(text: &str) -> Result<Self, BadLock> {
+        let form = || BadLock::Form { text: text.to_owned() };
+        let mut rule = Self { text: text.to_owned(), functions: Vec::new(), argument: 1 };
+        for part in parts(text) {
+            let (key, role) =
+                KEYS.into_iter().find(|(key, _)| part.starts_with(key)).ok_or_else(form)?;
+            let value = &part[key.len()..];
+            let Some(role) = role else {
+                rule.argument = value
+                    .parse()
+                    .ok()
+                    .filter(|number| (1..=4).contains(number))
+                    .ok_or_else(form)?;
+                continue;
+            };
+            let pattern: Pattern = value.parse()?;
+            if pattern.line().is_some() {
+                return Err(BadLock::Line { pattern: pattern.to_string() });
+            }
+            rule.functions.push((pattern, role));
+        }
+        let has = |wanted: fn(Role) -> bool| rule.functions.iter().any(|(_, role)| wanted(*role));
+        if has(Role::takes_lock) && has(Role::lets_go) { Ok(rule) } else { Err(form()) }
+    }
+}
+
+/// What is between commas that keys follow: others are of patterns.
+fn parts(text: &str) -> Vec<&str> {
+    let mut parts = Vec::new();
+    let mut rest = text;
+    while let Some(end) = rest
+        .match_indices(',')
+        .map(|(at, _)| at)
+        .find(|&at| KEYS.iter().any(|(key, _)| rest[at + 1..].starts_with(key)))
+    {
+        parts.push(&rest[..end]);
+        rest = &rest[end + 1..];
+    }
+    parts.push(rest);
+    parts
+}
+
+impl LockRule {
+    /// What a function does to a lock of this kind: one of the module with this file name, which may be the program
+    /// itself, or else one of another library.
+    pub(in crate::probes) fn role_of(
+        &self,
+        symbol: &str,
+        name: &Name,
+        module: Option<(&str, bool)>,
+    ) -> Option<Role> {
+        let is_about = |pattern: &Pattern| match module {
+            Some((module, is_program)) => pattern.is_about(module, is_program),
+            None => pattern.library().is_some(),
+        };
+        self.functions
+            .iter()
+            .find(|(pattern, _)| is_about(pattern) && pattern.matches(symbol, name))
+            .map(|(_, role)| *role)
+    }
+}
+
+impl fmt::Display for LockRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// Adds the probes of these locks in modules with these indices to a plan; `first` tells that they are all that there
+/// are. Patterns without a match are told in the plan, numbered from `first_number` on.
+pub(in crate::probes) fn add(
+    plan: &mut Plan,
+    symbolizer: &Symbolizer,
+    pid: u32,
+    rules: &[LockRule],
+    which: &[usize],
+    first_number: usize,
+    first: bool,
+) {
+    if rules.is_empty() {
+        return;
+    }
+    let program = symbolizer.executable();
+    let choices: Vec<Choice<'_>> = which
+        .iter()
+        .filter_map(|&index| symbolizer.modules().nth(index))
+        .filter_map(|module| {
+            let is_program = program.is_some_and(|program| std::ptr::eq(program, module));
+            let mut patterns = rules.iter().flat_map(|rule| &rule.functions);
+            let about = patterns.any(|(pattern, _)| pattern.is_about(&module.name(), is_program));
+            let file = module.file().ok().filter(|_| about)?;
+            Some(Choice::new(module, file, is_program))
+        })
+        .collect();
+    let mut number = first_number;
+    for rule in rules {
+        for (pattern, role) in &rule.functions {
+            let (mut matched, mut is_about) = (false, false);
+            for choice in &choices {
+                if !pattern.is_about(&choice.module.name(), choice.is_program) {
+                    continue;
+                }
+                is_about = true;
+                let Choice { module, file, functions, .. } = choice;
+                let mut planner = Planner { plan, module, file, pid };
+                for function in functions.iter().filter(|function| !function.is_startup()) {
+                    if !pattern.matches(&function.symbol, &function.name) {
+                        continue;
+                    }
+                    matched = true;
+                    let (object, argument) = (Object::Lock, rule.argument);
+                    let call = CallSpec { name: "--lock", object, role: *role, argument };
+                    let what = format!("{} of --lock in {}", function.name.short, module.name());
+                    if has_other_parameters(&function.symbol) {
+                        let reason = "the compiler has changed its parameters: declare it `noipa`";
+                        planner.skip(what, reason.to_owned());
+                        continue;
+                    }
+                    planner.call_named(call, what, function.start, &[]);
+                }
+            }
+            plan.tell_match(number, matched, is_about, first, || {
+                unmatched("--lock", pattern, &choices, symbolizer)
+            });
+            number += 1;
+        }
+    }
+}
+
+/// Whether a symbol is that of a clone of a function that has not all of its parameters.
+fn has_other_parameters(symbol: &str) -> bool {
+    [".constprop", ".isra"].iter().any(|clone| symbol.contains(clone))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> Result<(Vec<(String, Role)>, u8), BadLock> {
+        let rule: LockRule = text.parse()?;
+        let functions = rule.functions.iter().map(|(pattern, role)| (pattern.to_string(), *role));
+        Ok((functions.collect(), rule.argument))
+    }
+
+    #[test]
+    fn functions_and_the_argument_are_named() {
+        let (functions, argument) =
+            parsed("acquire=Lock<int, long>::take,release=drop_*,try=re:^try,arg=2").unwrap();
+        let function = |name: &str, role| (name.to_owned(), role);
+        assert_eq!(
+            functions,
+            [
+                function("Lock<int, long>::take", Role::Taken),
+                function("drop_*", Role::Release),
+                function("re:^try", Role::TakenIfTrue),
+            ]
+        );
+        assert_eq!(argument, 2);
+        assert_eq!(parsed("try=a,release=b").unwrap().1, 1);
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        for text in
+            ["", "acquire=a", "release=a", "acquire=a,release=b,arg=5", "take=a", "a,release=b"]
+        {
+            assert!(matches!(parsed(text), Err(BadLock::Form { .. })), "{text}");
+        }
+        assert!(matches!(parsed("acquire=re:(,release=b"), Err(BadLock::Pattern(_))));
+        assert!(matches!(parsed("acquire=file:a.c:1,release=b"), Err(BadLock::Line { .. })));
+    }
+}

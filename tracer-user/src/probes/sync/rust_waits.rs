@@ -1,0 +1,112 @@
+//! Functions of Rust's standard library that are steps of synchronisation other than by locks, or have some in line: once
+//! flags, parked threads, channels. Names and what is to be looked for; machine code is in `inlined::steps`.
+
+use super::{functions::Object, inline_locks::atomic_waits::Look};
+use crate::symbolize::Name;
+
+/// A function's name without its generic arguments, and without angle brackets elsewhere.
+#[must_use]
+pub(in crate::probes) fn plain(name: &Name) -> String {
+    let mut short = name.short.as_str();
+    if let Some(inside) = short.strip_suffix('>') {
+        let mut open = 1;
+        let start = inside.rfind(|c: char| {
+            match c {
+                '>' => open += 1,
+                '<' => open -= 1,
+                _ => {}
+            }
+            open == 0
+        });
+        if let Some(bare) = start.and_then(|start| short[..start].strip_suffix("::")) {
+            short = bare;
+        }
+    }
+    short.replace(['<', '>'], "")
+}
+
+/// Functions of Rust's standard library that are steps of synchronisation, or have some in line: what starts the name,
+/// what ends it, what is to be looked for, what a report calls it, and what the object is.
+const STEPS: [(&str, &str, Look, &str, Object); 8] = [
+    (STD, "::Once::call", Look::Ran, "std::sync::Once", Object::Once),
+    // Unoptimised.
+    (ONCE_LOCK, "::get", Look::Passed, "std::sync::OnceLock", Object::Once),
+    (ONCE_LOCK, "::get_mut", Look::Passed, "std::sync::OnceLock", Object::Once),
+    (ONCE_LOCK, "::is_initialized", Look::Passed, "std::sync::OnceLock", Object::Once),
+    (THREAD, "::park", Look::Parked, "std::thread::park", Object::Parker),
+    (THREAD, "::park_timeout", Look::Parked, "std::thread::park_timeout", Object::Parker),
+    (STD, "Parker::park", Look::Parked, "std::thread::park", Object::Parker),
+    (STD, "Parker::park_timeout", Look::Parked, "std::thread::park_timeout", Object::Parker),
+];
+
+/// Functions of the channels of Rust's standard library: what is in the name, its last part, what is looked for, and
+/// what the channel is. Where they are out of line is up to the compiler.
+const CHANNELS: [(&str, &str, Look, Object); 10] = [
+    (LIST, "send", Look::Sent, Object::Channel),
+    (LIST, "start_send", Look::Sent, Object::Channel),
+    (LIST, "recv", Look::Received, Object::Channel),
+    (LIST, "try_recv", Look::Received, Object::Channel),
+    (LIST, "start_recv", Look::Received, Object::Channel),
+    (ARRAY, "send", Look::Sent, Object::BoundedChannel),
+    (ARRAY, "try_send", Look::Sent, Object::BoundedChannel),
+    (ARRAY, "recv", Look::Received, Object::BoundedChannel),
+    (ARRAY, "try_recv", Look::Received, Object::BoundedChannel),
+    (ARRAY, "start_recv", Look::Received, Object::BoundedChannel),
+];
+
+const LIST: &str = "std::sync::mpmc::list::Channel";
+const ARRAY: &str = "std::sync::mpmc::array::Channel";
+
+/// Whether a function is a part of channels.
+#[must_use]
+pub fn is_of_channels(name: &Name) -> bool {
+    name.short.trim_start_matches('<').starts_with("std::sync::mpmc::")
+}
+
+/// What is to be looked for in a function of a channel of this name, what the object is, and whether it may be called by
+/// users' code.
+#[must_use]
+pub fn channel_steps_in(name: &Name) -> Option<(Look, Object, bool)> {
+    let short = plain(name);
+    let (before, last) = short.rsplit_once("::")?;
+    CHANNELS
+        .iter()
+        .find(|(part, end, ..)| before.contains(part) && last == *end)
+        .map(|&(.., look, object)| (look, object, !last.starts_with("start_")))
+}
+
+const STD: &str = "std::sys";
+const ONCE_LOCK: &str = "std::sync::once_lock::OnceLock";
+const THREAD: &str = "std::thread::";
+
+/// What is to be looked for in a function of this name: the steps, what a report calls them, and the object.
+#[must_use]
+pub fn steps_in(name: &Name) -> Option<(Look, &'static str, Object)> {
+    let short = plain(name);
+    STEPS
+        .iter()
+        .find(|(start, end, ..)| short.starts_with(start) && short.ends_with(end))
+        .map(|&(.., look, what, object)| (look, what, object))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn generic_arguments_are_no_part_of_a_name() {
+        let name = |short: &str| Name { short: short.to_owned(), full: String::new() };
+        assert_eq!(plain(&name("<a::Once>::call::<b::<c>>")), "a::Once::call");
+        assert_eq!(plain(&name("a::Lock<T>::get")), "a::LockT::get");
+        assert_eq!(plain(&name("a::Lock<T>")), "a::LockT");
+    }
+
+    #[test]
+    fn what_parks_a_thread_is_known() {
+        let park = "_ZN3std6thread9functions4park17h0123456789abcdefE";
+        let found = steps_in(&Name::demangle(park));
+        assert_eq!(found, Some((Look::Parked, "std::thread::park", Object::Parker)));
+        let unpark = "_ZN3std6thread6thread6Thread6unpark17h0123456789abcdefE";
+        assert_eq!(steps_in(&Name::demangle(unpark)), None);
+    }
+}

@@ -1,0 +1,435 @@
+//! The out-of-line parts of locks that are taken and let go of in line otherwise: Rust's `std::sync` and the crate
+//! parking_lot. Names and what they mean; where the in-line parts are is found in `inlined`.
+
+use super::{
+    functions::{CallSpec, Object, Role},
+    rust_waits::plain,
+};
+use crate::symbolize::Name;
+
+/// An out-of-line part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlowPath {
+    /// What starts the names of the crates and modules that have it.
+    root: &'static str,
+    /// What ends its name.
+    end: &'static str,
+    /// What a call of it is.
+    pub call: CallSpec,
+    /// What the in-line part is that comes before a call.
+    pub fast: Fast,
+}
+
+/// What is done in line, with the lock at the address that the slow path gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fast {
+    /// Taken, when a compare-and-exchange succeeds.
+    Take,
+    /// The same, shared.
+    TakeShared,
+    /// Let go of by an atomic instruction.
+    LetGo,
+    /// The same, shared.
+    LetGoShared,
+    /// The same, however it is held.
+    LetGoEither,
+    /// Held exclusively before, shared after it.
+    Downgrade,
+    /// Let go of, by writing 0 to it, when the call wakes a thread that waits for what its second argument points to.
+    LetGoAndWake,
+    /// A once flag is passed, when it says that the routine has run.
+    Pass,
+    /// A thread may go on that is parked.
+    Unpark,
+    /// Nothing: it is the whole.
+    Nothing,
+}
+
+impl Fast {
+    /// Whether it takes a lock.
+    #[must_use]
+    pub const fn takes(self) -> bool {
+        matches!(self, Self::Take | Self::TakeShared)
+    }
+
+    /// Whether something is done to a lock.
+    #[must_use]
+    pub const fn is_of_lock(self) -> bool {
+        !matches!(self, Self::Pass | Self::Unpark | Self::Nothing)
+    }
+
+    /// Whether the slow path is called for other things too, before which nothing of this is done.
+    #[must_use]
+    pub const fn is_maybe(self) -> bool {
+        matches!(self, Self::LetGoAndWake | Self::Unpark)
+    }
+}
+
+const STD: &str = "std::sys";
+const ONCE_LOCK: &str = "std::sync::once_lock::OnceLock";
+const PARKING_LOT: &str = "parking_lot::";
+
+const fn slow(
+    root: &'static str,
+    end: &'static str,
+    name: &'static str,
+    object: Object,
+    role: Role,
+    fast: Fast,
+) -> SlowPath {
+    SlowPath { root, end, call: CallSpec { name, object, role, argument: 1 }, fast }
+}
+
+/// All of them.
+const SLOW_PATHS: [SlowPath; 23] = [
+    slow(STD, "Mutex::lock_contended", "std::sync::Mutex", Object::Mutex, Role::Taken, Fast::Take),
+    slow(STD, "Mutex::wake", "std::sync::Mutex", Object::Mutex, Role::Inner, Fast::LetGo),
+    slow(
+        STD,
+        "RwLock::read_contended",
+        "std::sync::RwLock",
+        Object::RwLock,
+        Role::TakenShared,
+        Fast::TakeShared,
+    ),
+    slow(
+        STD,
+        "RwLock::write_contended",
+        "std::sync::RwLock",
+        Object::RwLock,
+        Role::Taken,
+        Fast::Take,
+    ),
+    slow(
+        STD,
+        "RwLock::wake_writer_or_readers",
+        "std::sync::RwLock",
+        Object::RwLock,
+        Role::Inner,
+        Fast::LetGoEither,
+    ),
+    slow(
+        STD,
+        "Condvar::wait",
+        "std::sync::Condvar::wait",
+        Object::Condvar,
+        Role::ConditionWaitAlways,
+        Fast::Nothing,
+    ),
+    slow(
+        STD,
+        "Condvar::wait_optional_timeout",
+        "std::sync::Condvar::wait_timeout",
+        Object::Condvar,
+        Role::ConditionWaitIfTrue,
+        Fast::Nothing,
+    ),
+    slow(
+        "std::sync::",
+        "Condvar::notify_one",
+        "std::sync::Condvar::notify_one",
+        Object::Condvar,
+        Role::Signal,
+        Fast::Nothing,
+    ),
+    slow(
+        "std::sync::",
+        "Condvar::notify_all",
+        "std::sync::Condvar::notify_all",
+        Object::Condvar,
+        Role::Signal,
+        Fast::Nothing,
+    ),
+    slow(
+        PARKING_LOT,
+        "RawMutex::lock_slow",
+        "parking_lot::Mutex",
+        Object::Mutex,
+        Role::TakenIfTrue,
+        Fast::Take,
+    ),
+    slow(
+        PARKING_LOT,
+        "RawMutex::unlock_slow",
+        "parking_lot::Mutex",
+        Object::Mutex,
+        Role::Inner,
+        Fast::LetGo,
+    ),
+    slow(
+        PARKING_LOT,
+        "RawRwLock::lock_exclusive_slow",
+        "parking_lot::RwLock",
+        Object::RwLock,
+        Role::TakenIfTrue,
+        Fast::Take,
+    ),
+    slow(
+        PARKING_LOT,
+        "RawRwLock::unlock_exclusive_slow",
+        "parking_lot::RwLock",
+        Object::RwLock,
+        Role::Inner,
+        Fast::LetGo,
+    ),
+    slow(
+        PARKING_LOT,
+        "RawRwLock::lock_shared_slow",
+        "parking_lot::RwLock",
+        Object::RwLock,
+        Role::TakenSharedIfTrue,
+        Fast::TakeShared,
+    ),
+    slow(
+        PARKING_LOT,
+        "RawRwLock::unlock_shared_slow",
+        "parking_lot::RwLock",
+        Object::RwLock,
+        Role::Inner,
+        Fast::LetGoShared,
+    ),
+    slow(
+        PARKING_LOT,
+        "RawRwLock::downgrade_slow",
+        "parking_lot::RwLock",
+        Object::RwLock,
+        Role::Inner,
+        Fast::Downgrade,
+    ),
+    slow(
+        PARKING_LOT,
+        "Condvar::wait_until_internal",
+        "parking_lot::Condvar::wait",
+        Object::Condvar,
+        Role::ConditionWaitIfFalse,
+        Fast::Nothing,
+    ),
+    // What is in line before them looks whether anybody waits.
+    slow(
+        PARKING_LOT,
+        "Condvar::notify_one_slow",
+        "parking_lot::Condvar::notify_one",
+        Object::Condvar,
+        Role::Signal,
+        Fast::Nothing,
+    ),
+    slow(
+        PARKING_LOT,
+        "Condvar::notify_all_slow",
+        "parking_lot::Condvar::notify_all",
+        Object::Condvar,
+        Role::Signal,
+        Fast::Nothing,
+    ),
+    slow(STD, "Once::call", "std::sync::Once", Object::Once, Role::Passed, Fast::Pass),
+    // A step of the one before, which gets what the flag is a part of.
+    slow(ONCE_LOCK, "::initialize", "std::sync::OnceLock", Object::Once, Role::Inner, Fast::Pass),
+    slow(
+        STD,
+        "futex::futex_wake",
+        "std::thread::Thread::unpark",
+        Object::Parker,
+        Role::Inner,
+        Fast::Unpark,
+    ),
+    // The slow path of std's mutex is short enough to be put in line by link-time optimisation.
+    slow("", SYSCALL, "std::sync::Mutex", Object::Mutex, Role::Inner, Fast::LetGoAndWake),
+];
+
+const SYSCALL: &str = "syscall";
+
+/// Parts of mangled names of which each slow path has one: most symbols need not be demangled.
+const HINTS: [&str; 10] = [
+    "_contended",
+    "4wake",
+    "wake_writer",
+    "_slow",
+    "Condvar",
+    "notify_",
+    "optional_timeout",
+    "4Once",
+    "once_lock",
+    "futex_wake",
+];
+
+/// The slow path of this symbol.
+#[must_use]
+pub fn slow_path(symbol: &str) -> Option<&'static SlowPath> {
+    if symbol == SYSCALL {
+        return SLOW_PATHS.iter().find(|path| path.end == SYSCALL);
+    }
+    if !HINTS.iter().any(|hint| symbol.contains(hint)) {
+        return None;
+    }
+    let name = plain(&Name::demangle(symbol));
+    let is_it = |path: &&SlowPath| {
+        path.end != SYSCALL && name.starts_with(path.root) && name.ends_with(path.end)
+    };
+    SLOW_PATHS.iter().find(is_it)
+}
+
+/// A function that tries once to take a lock, and is a call in unoptimised code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Try {
+    /// What starts the names of the crate or module that has it.
+    root: &'static str,
+    /// What is in the name of its type.
+    object: &'static str,
+    /// What ends its name.
+    end: &'static str,
+    /// The slow path of the same lock, by its name.
+    slow: &'static str,
+    /// What a call of it is. Its result is a guard where this is `Inner`: only the code inside tells.
+    pub role: Role,
+}
+
+const fn tried(
+    root: &'static str,
+    object: &'static str,
+    end: &'static str,
+    slow: &'static str,
+    role: Role,
+) -> Try {
+    Try { root, object, end, slow, role }
+}
+
+/// All of them.
+const TRIES: [Try; 6] = [
+    tried("std::sync::", "mutex::Mutex", "::try_lock", "Mutex::lock_contended", Role::Inner),
+    tried("std::sync::", "rwlock::RwLock", "::try_read", "RwLock::read_contended", Role::Inner),
+    tried("std::sync::", "rwlock::RwLock", "::try_write", "RwLock::write_contended", Role::Inner),
+    tried(
+        PARKING_LOT,
+        "raw_mutex::RawMutex",
+        "::try_lock",
+        "RawMutex::lock_slow",
+        Role::TakenIfTrue,
+    ),
+    tried(
+        PARKING_LOT,
+        "raw_rwlock::RawRwLock",
+        "::try_lock_exclusive",
+        "RawRwLock::lock_exclusive_slow",
+        Role::TakenIfTrue,
+    ),
+    tried(
+        PARKING_LOT,
+        "raw_rwlock::RawRwLock",
+        "::try_lock_shared",
+        "RawRwLock::lock_shared_slow",
+        Role::TakenSharedIfTrue,
+    ),
+];
+
+impl Try {
+    /// The slow path of the same lock.
+    #[must_use]
+    pub fn slow_path(&self) -> Option<&'static SlowPath> {
+        SLOW_PATHS.iter().find(|path| path.end == self.slow)
+    }
+}
+
+/// What the function of this name tries.
+#[must_use]
+pub fn tries(name: &Name) -> Option<&'static Try> {
+    let bare = name.full.trim_start_matches('<');
+    TRIES.iter().find(|tried| {
+        bare.starts_with(tried.root) && bare.ends_with(tried.end) && bare.contains(tried.object)
+    })
+}
+
+/// Whether a function takes locks for itself, and not for those who call it: what is printed is in order without
+/// their doing, and is not their data. Functions that users' code may be put in line into are none.
+#[must_use]
+pub fn locks_for_itself(name: &Name) -> bool {
+    const STARTS: [&str; 6] = [
+        "std::io::stdio::",
+        "std::panicking::default_hook",
+        "std::panicking::panic_with_hook",
+        "std::panicking::rust_panic_with_hook",
+        "std::backtrace::",
+        "std::rt::cleanup",
+    ];
+    /// The lock of what is printed to, and the one of what to do at a panic.
+    const OBJECTS: [&str; 2] = ["ReentrantLock", "std::panicking::Hook"];
+    let bare = name.short.trim_start_matches(['<', '&']);
+    STARTS.iter().any(|start| bare.starts_with(start))
+        || OBJECTS.iter().any(|object| name.full.contains(object))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(symbol: &str) -> Option<(&'static str, Fast)> {
+        slow_path(symbol).map(|path| (path.call.name, path.fast))
+    }
+
+    #[test]
+    fn names_are_known_in_both_manglings_and_of_older_compilers() {
+        let v0 = "_RNvMNtNtNtNtCsjrHSEGnQ3l9_3std3sys4sync5mutex5futexNtB2_5Mutex14lock_contended";
+        assert_eq!(found(v0), Some(("std::sync::Mutex", Fast::Take)));
+        let wake = "_RNvMNtNtNtNtCsjrHSEGnQ3l9_3std3sys4sync5mutex5futexNtB2_5Mutex4wake";
+        assert_eq!(found(wake), Some(("std::sync::Mutex", Fast::LetGo)));
+        let legacy =
+            "_ZN3std3sys4sync6rwlock5futex6RwLock22wake_writer_or_readers17h0123456789abcdefE";
+        assert_eq!(found(legacy), Some(("std::sync::RwLock", Fast::LetGoEither)));
+        let old = "_ZN3std3sys4unix5locks11futex_mutex5Mutex14lock_contended17h0123456789abcdefE";
+        assert_eq!(found(old), Some(("std::sync::Mutex", Fast::Take)));
+        let once = "_RNvMs_NtNtNtNtCsjrHSEGnQ3l9_3std3sys4sync4once5futexNtB4_4Once4call";
+        assert_eq!(found(once), Some(("std::sync::Once", Fast::Pass)));
+        let cell = "_ZN3std4sync9once_lock17OnceLock$LT$T$GT$10initialize17h0123456789abcdefE";
+        assert_eq!(found(cell), Some(("std::sync::OnceLock", Fast::Pass)));
+        let wake = "_ZN3std3sys3pal4unix5futex10futex_wake17h0123456789abcdefE";
+        assert_eq!(found(wake), Some(("std::thread::Thread::unpark", Fast::Unpark)));
+        let parking = "_ZN11parking_lot9raw_mutex8RawMutex9lock_slow17h0123456789abcdefE";
+        assert_eq!(found(parking), Some(("parking_lot::Mutex", Fast::Take)));
+    }
+
+    #[test]
+    fn what_tries_once_is_known_with_its_slow_path() {
+        for (symbol, slow) in [
+            (
+                "_ZN3std4sync6poison5mutex14Mutex$LT$T$GT$8try_lock17h0123456789abcdefE",
+                "lock_contended",
+            ),
+            (
+                "_RNvMs5_NtNtNtCsjrHSEGnQ3l9_3std4sync6poison5mutexINtB5_5MutexlE8try_lockCs1_1a",
+                "lock_contended",
+            ),
+            (
+                "_ZN78_$LT$parking_lot..raw_mutex..RawMutex$u20$as$u20$lock_api..mutex..RawMutex$GT$8try_lock17hec13af5e6af5c303E",
+                "lock_slow",
+            ),
+        ] {
+            let found = tries(&Name::demangle(symbol)).and_then(Try::slow_path);
+            let end = found.map(|path| path.end).unwrap_or_default();
+            assert!(end.ends_with(slow), "{symbol}: {end}");
+        }
+        assert!(TRIES.iter().all(|tried| tried.slow_path().is_some()));
+        assert!(
+            tries(&Name::demangle("_ZN4bank5mutex5Mutex8try_lock17h0123456789abcdefE")).is_none()
+        );
+    }
+
+    #[test]
+    fn other_names_are_not() {
+        for symbol in [
+            "wake",
+            "lock_slow",
+            "_ZN4bank5Mutex4wake17h0123456789abcdefE",
+            "_ZN4bank8RawMutex9lock_slow17h0123456789abcdefE",
+        ] {
+            assert_eq!(found(symbol), None, "{symbol}");
+        }
+    }
+
+    #[test]
+    fn what_prints_locks_for_itself() {
+        let name = |symbol: &str| Name::demangle(symbol);
+        assert!(locks_for_itself(&name("_ZN3std2io5stdio6_print17h0123456789abcdefE")));
+        assert!(!locks_for_itself(&name("_ZN4bank8transfer17h0123456789abcdefE")));
+        let thread = "_ZN3std3sys9backtrace28__rust_begin_short_backtrace17h0123456789abcdefE";
+        assert!(!locks_for_itself(&name(thread)), "a thread's function may be a part of it");
+    }
+}

@@ -1,0 +1,106 @@
+//! Steps of synchronisation that are no locks, in a plan: the probes in functions that are known by their names. Names
+//! are in `rust_waits`, machine code in `inlined::steps`.
+
+use tracer_ebpf::Kind;
+
+use super::{
+    functions::{CallSpec, Object, Role},
+    inline_locks::{
+        Surroundings,
+        atomic_waits::{self, Look, Step},
+    },
+    rust_waits,
+    slow_paths::{self, Fast},
+};
+use crate::symbolize::LinkAddr;
+use crate::{
+    probes::plan::{InlinedPlace, Planner},
+    x86::functions::Functions,
+};
+
+impl Planner<'_, '_> {
+    /// Adds the probes for steps in functions that are known by their names.
+    pub(in crate::probes) fn steps(
+        &mut self,
+        functions: &Functions,
+        surroundings: &Surroundings<'_>,
+    ) {
+        for function in functions.iter() {
+            let Some((look, name, object)) = rust_waits::steps_in(&function.name) else { continue };
+            if slow_paths::locks_for_itself(&function.name) {
+                continue;
+            }
+            let (kind, doing) = match look {
+                Look::Ran => (Kind::Signal, "completing"),
+                Look::Passed => (Kind::Wait, "passing"),
+                _ => (Kind::Wait, "going on"),
+            };
+            let what = format!("{doing} of {name} in {}", self.module.name());
+            let parts = function.parts(self.file).unwrap_or_default();
+            let found = atomic_waits::steps(&parts, surroundings, look).unwrap_or_default();
+            if found.is_empty() {
+                self.skip(what, "the instruction that does it was not found".to_owned());
+                continue;
+            }
+            let role = if kind == Kind::Signal { Role::Signal } else { Role::Wait };
+            let spec = CallSpec { name, object, role, argument: 1 };
+            for Step { at, points, if_one } in found {
+                let Some(at) = self.module.process_address(LinkAddr(at)) else { continue };
+                let place = InlinedPlace { spec, fast: Fast::Nothing, at, plus: 0, if_one };
+                self.inlined_points(&place, kind, &points, &what);
+            }
+        }
+    }
+
+    /// Adds the probes for messages that are sent through channels and received.
+    pub(in crate::probes) fn channels(
+        &mut self,
+        functions: &Functions,
+        surroundings: &Surroundings<'_>,
+    ) {
+        for function in functions.iter().filter(|one| rust_waits::is_of_channels(&one.name)) {
+            self.inner([(function.start, function.end)]);
+        }
+        let all: Vec<_> = functions
+            .iter()
+            .filter_map(|function| {
+                let (look, object, entered) = rust_waits::channel_steps_in(&function.name)?;
+                Some((function, look, object, entered))
+            })
+            .collect();
+        for (look, object) in [Look::Sent, Look::Received]
+            .into_iter()
+            .flat_map(|look| [(look, Object::Channel), (look, Object::BoundedChannel)])
+        {
+            let (name, kind, role) = if look == Look::Sent {
+                ("std::sync::mpsc, sending", Kind::Signal, Role::Signal)
+            } else {
+                ("std::sync::mpsc, receiving", Kind::Wait, Role::Wait)
+            };
+            let spec = CallSpec { name, object, role, argument: 1 };
+            let what = format!("{name} in {}", self.module.name());
+            let those = all.iter().filter(|one| (one.1, one.2) == (look, object));
+            let (mut any, mut found) = (false, false);
+            for &(function, .., entered) in those {
+                any = true;
+                if entered {
+                    let entry = CallSpec { role: Role::Steps, ..spec };
+                    self.call(entry, function.start, &[]);
+                }
+                let parts = function.parts(self.file).unwrap_or_default();
+                for Step { at, points, if_one } in
+                    atomic_waits::steps(&parts, surroundings, look).unwrap_or_default()
+                {
+                    let Some(at) = self.module.process_address(LinkAddr(at)) else { continue };
+                    found = true;
+                    let place = InlinedPlace { spec, fast: Fast::Nothing, at, plus: 0, if_one };
+                    self.inlined_points(&place, kind, &points, &what);
+                }
+            }
+            if any && !found {
+                let reason = "its instruction is not in line, as in code that is not optimised";
+                self.skip(what, reason.to_owned());
+            }
+        }
+    }
+}

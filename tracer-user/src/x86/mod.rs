@@ -1,0 +1,18 @@
+//! Machine code of x86-64: functions of a file, control flow, dataflow, and the operands of instructions. Knows nothing of
+//! plans, processes or the kernel side.
+
+pub mod affine;
+pub mod basic_blocks;
+pub mod call_graph;
+pub mod constants;
+pub mod control_flow;
+pub mod dataflow;
+mod dead_ends;
+pub mod exits;
+pub mod functions;
+pub mod inlined_extent;
+pub mod operands;
+pub mod optimized_nops;
+pub mod placement;
+pub mod symbolic;
+pub mod tail_calls;

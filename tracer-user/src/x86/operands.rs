@@ -1,0 +1,245 @@
+//! What an instruction does to memory, by its form alone.
+
+use iced_x86::{
+    Code, CodeSize, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register,
+    UsedMemory,
+};
+use tracer_ebpf::Touch;
+
+use crate::probes::memory::instructions::Reason;
+
+/// What an instruction does to one stretch of memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// What a probe can report.
+    Plain(Operand),
+    /// The stack, which the instruction implies: a push, a call.
+    Stack,
+    /// In another segment, which is the thread's own.
+    ThreadLocal,
+    /// What no probe can report.
+    LeftOut(Reason),
+}
+
+/// A place in memory, and what is done there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Operand {
+    /// The address without registers; an address of the file when [`is_static`](Self::is_static).
+    pub displacement: u64,
+    /// A 64-bit general register, or none.
+    pub base: Register,
+    /// The same.
+    pub index: Register,
+    /// 1, 2, 4 or 8.
+    pub scale: u32,
+    /// The address is told by its distance from the instruction.
+    pub is_static: bool,
+    /// In bytes; of a repeated instruction, those of each round.
+    pub size: u16,
+    /// Those of [`Touch`], without [`Touch::INDIRECT`].
+    pub flags: u8,
+    /// As often as `rcx` says.
+    pub is_repeated: bool,
+}
+
+/// Whether an instruction orders memory: nothing may be reported on the other side of it.
+pub fn is_locked(instruction: &Instruction) -> bool {
+    instruction.has_lock_prefix()
+        || (instruction.mnemonic() == Mnemonic::Xchg && has_memory_operand(instruction))
+}
+
+/// Whether an instruction orders memory and does nothing else.
+pub fn is_fence(instruction: &Instruction) -> bool {
+    matches!(instruction.mnemonic(), Mnemonic::Mfence | Mnemonic::Lfence | Mnemonic::Sfence)
+}
+
+/// Whether it is one of the instructions that repeat themselves.
+pub fn is_repeated(instruction: &Instruction) -> bool {
+    instruction.is_string_instruction()
+        && (instruction.has_rep_prefix() || instruction.has_repne_prefix())
+}
+
+/// Whether it writes only when a comparison says so, and tells by the zero flag.
+pub fn compares(instruction: &Instruction) -> bool {
+    matches!(instruction.mnemonic(), Mnemonic::Cmpxchg | Mnemonic::Cmpxchg8b | Mnemonic::Cmpxchg16b)
+}
+
+fn has_memory_operand(instruction: &Instruction) -> bool {
+    (0..instruction.op_count()).any(|operand| instruction.op_kind(operand) == OpKind::Memory)
+}
+
+/// Everything that an instruction does to memory.
+pub fn accesses(info: &mut InstructionInfoFactory, instruction: &Instruction) -> Vec<Access> {
+    // These name memory and leave it alone.
+    if matches!(
+        instruction.mnemonic(),
+        Mnemonic::Clflush
+            | Mnemonic::Clflushopt
+            | Mnemonic::Clwb
+            | Mnemonic::Cldemote
+            | Mnemonic::Prefetch
+            | Mnemonic::Prefetchw
+            | Mnemonic::Prefetchwt1
+            | Mnemonic::Prefetchnta
+            | Mnemonic::Prefetcht0
+            | Mnemonic::Prefetcht1
+            | Mnemonic::Prefetcht2
+    ) {
+        return Vec::new();
+    }
+    info.info(instruction)
+        .used_memory()
+        .iter()
+        .filter_map(|memory| {
+            let flags = match memory.access() {
+                OpAccess::Read | OpAccess::CondRead => Touch::READ,
+                OpAccess::Write | OpAccess::CondWrite => Touch::WRITE,
+                OpAccess::ReadWrite | OpAccess::ReadCondWrite => Touch::READ | Touch::WRITE,
+                OpAccess::None | OpAccess::NoMemAccess => return None,
+            };
+            Some(access(instruction, memory, flags))
+        })
+        .collect()
+}
+
+/// Whether a mask in a register decides which parts of its operand an instruction accesses.
+pub fn is_masked(instruction: &Instruction) -> bool {
+    instruction.has_op_mask()
+        || matches!(
+            instruction.mnemonic(),
+            Mnemonic::Vmaskmovps
+                | Mnemonic::Vmaskmovpd
+                | Mnemonic::Vpmaskmovd
+                | Mnemonic::Vpmaskmovq
+                | Mnemonic::Maskmovq
+                | Mnemonic::Maskmovdqu
+                | Mnemonic::Vmaskmovdqu
+        )
+}
+
+fn access(instruction: &Instruction, memory: &UsedMemory, mut flags: u8) -> Access {
+    if matches!(instruction.segment_prefix(), Register::FS | Register::GS)
+        && matches!(memory.segment(), Register::FS | Register::GS)
+    {
+        return Access::ThreadLocal;
+    }
+    if instruction.is_stack_instruction()
+        && matches!(memory.base(), Register::RSP | Register::RBP)
+        && !(has_memory_operand(instruction)
+            && memory.base() == instruction.memory_base()
+            && memory.displacement() == instruction.memory_displacement64())
+    {
+        return Access::Stack;
+    }
+    // The number in the register counts from the operand on, and reaches beyond it.
+    let selects_bit = matches!(
+        instruction.mnemonic(),
+        Mnemonic::Bt | Mnemonic::Bts | Mnemonic::Btr | Mnemonic::Btc
+    ) && instruction.op1_kind() == OpKind::Register;
+    let is_general = |register: Register| register == Register::None || register.is_gpr64();
+    let is_exchanging = instruction.mnemonic() == Mnemonic::Xlatb;
+    let repeated = is_repeated(instruction);
+    let size = if repeated { instruction.memory_size() } else { memory.memory_size() };
+    let size = u16::try_from(size.size()).unwrap_or(0);
+    let ends_early = matches!(
+        instruction.mnemonic(),
+        Mnemonic::Scasb
+            | Mnemonic::Scasw
+            | Mnemonic::Scasd
+            | Mnemonic::Scasq
+            | Mnemonic::Cmpsb
+            | Mnemonic::Cmpsw
+            | Mnemonic::Cmpsd
+            | Mnemonic::Cmpsq
+    );
+    let reason = if instruction.is_vsib() {
+        Some(Reason::Gather)
+    } else if is_masked(instruction) {
+        Some(Reason::Masked)
+    } else if selects_bit || (repeated && ends_early) {
+        Some(Reason::DataDependent)
+    } else if size == 0
+        || instruction.is_save_restore_instruction()
+        || instruction.mnemonic() == Mnemonic::Enter
+        || instruction.mnemonic() == Mnemonic::Clzero
+    {
+        Some(Reason::Size)
+    } else if memory.address_size() == CodeSize::Code32
+        || memory.address_size() == CodeSize::Code16
+        || !is_general(memory.base())
+        || !is_general(memory.index())
+        || is_exchanging
+    {
+        Some(Reason::AddressForm)
+    } else {
+        None
+    };
+    if let Some(reason) = reason {
+        return Access::LeftOut(reason);
+    }
+    if is_locked(instruction) {
+        flags |= Touch::ATOMIC;
+    }
+    if compares(instruction) {
+        flags |= Touch::WRITES_IF_ZERO;
+    }
+    let is_static = memory.base() == Register::None
+        && memory.index() == Register::None
+        && instruction.is_ip_rel_memory_operand();
+    Access::Plain(Operand {
+        displacement: memory.displacement(),
+        base: memory.base(),
+        index: memory.index(),
+        scale: memory.scale(),
+        is_static,
+        size,
+        flags,
+        is_repeated: repeated,
+    })
+}
+
+/// Whether a register's address gets out of a function that keeps its frame there: another thread or a pointer can
+/// then write to places on its stack.
+pub fn lets_stack_escape(instructions: &[Instruction]) -> bool {
+    let frames = |instruction: &Instruction| {
+        matches!(instruction.code(), Code::Mov_r64_rm64 | Code::Mov_rm64_r64 | Code::Lea_r64_m)
+            && instruction.op0_kind() == OpKind::Register
+            && instruction.op0_register() == Register::RBP
+            && (instruction.op1_kind() == OpKind::Memory
+                && instruction.mnemonic() == Mnemonic::Lea
+                && instruction.memory_base() == Register::RSP
+                || instruction.op1_kind() == OpKind::Register
+                    && instruction.op1_register() == Register::RSP)
+    };
+    let has_frame = instructions.iter().any(frames);
+    let is_stack = |register: Register| {
+        let full = register.full_register();
+        full == Register::RSP || (has_frame && full == Register::RBP)
+    };
+    let mut info = InstructionInfoFactory::new();
+    instructions.iter().any(|instruction| {
+        let stays = instruction.op_count() > 0
+            && instruction.op0_kind() == OpKind::Register
+            && is_stack(instruction.op0_register());
+        if instruction.mnemonic() == Mnemonic::Lea {
+            let of_stack =
+                is_stack(instruction.memory_base()) || is_stack(instruction.memory_index());
+            return of_stack && !stays;
+        }
+        let is_harmless = match instruction.mnemonic() {
+            Mnemonic::Push | Mnemonic::Pop => instruction.op0_register() != Register::RSP,
+            Mnemonic::Mov | Mnemonic::Add | Mnemonic::Sub | Mnemonic::And => stays,
+            Mnemonic::Cmp | Mnemonic::Test | Mnemonic::Leave => true,
+            _ => false,
+        };
+        if is_harmless {
+            return false;
+        }
+        let info = info.info(instruction);
+        (0..instruction.op_count()).any(|operand| {
+            instruction.op_kind(operand) == OpKind::Register
+                && is_stack(instruction.op_register(operand))
+                && info.op_access(operand) != OpAccess::Write
+        })
+    })
+}

@@ -1,0 +1,319 @@
+//! Where at a function's entry to put a probe: at a cheap instruction that the kernel emulates, if there is one.
+//! Reads bytes, knows nothing of files or processes.
+//!
+//! What the kernel emulates instead of single-stepping (x86-64): `arch/x86/kernel/uprobes.c`,
+//! `branch_setup_xol_insn` and `push_setup_xol_insn`.
+
+use std::collections::HashSet;
+
+use iced_x86::{
+    Code, Decoder, DecoderOptions, EncodingKind, FlowControl, Instruction, InstructionInfoFactory,
+    Mnemonic, OpAccess, Register, UsedMemory,
+};
+
+use super::{control_flow::writes, optimized_nops};
+
+/// What a probe at an instruction costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Cost {
+    /// The kernel emulates the instruction: about half a microsecond.
+    Emulated,
+    /// The kernel executes a copy of it and traps again: about ten times that.
+    SingleStepped,
+}
+
+/// A place for a probe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Placement {
+    /// Offset from the start of the code that was given.
+    pub offset: u64,
+    /// How many bytes the stack pointer is below what it is at the start.
+    pub depth: u16,
+    /// What it costs.
+    pub cost: Cost,
+}
+
+/// What has to be there still at the place of a probe at a function's entry.
+#[derive(Clone, Copy, Debug)]
+pub struct Needs {
+    /// Argument registers.
+    pub arguments: &'static [Register],
+    /// The stack pointer: a return probe finds the return address by it.
+    pub stack: bool,
+}
+
+/// The place for a probe at a function's entry: the first instruction that the kernel emulates, in the straight
+/// line from the start on, before which nothing changes that is needed, and which is executed once a call. Where
+/// there is none, the first instruction that can be probed at all.
+///
+/// `code` is the whole function, from its first instruction on. `None` when every place is refused by the kernel, or
+/// executed more than once: the function jumps back to its start.
+#[must_use]
+pub fn entry(code: &[u8], needs: Needs) -> Option<Placement> {
+    let targets = branch_targets(code);
+    let mut info = InstructionInfoFactory::new();
+    let (mut first, mut depth) = (None, 0_u16);
+    for instruction in &mut Decoder::new(64, code, DecoderOptions::NONE) {
+        let offset = instruction.ip();
+        if instruction.is_invalid() || targets.contains(&offset) {
+            break;
+        }
+        if let Some(cost) = probe_cost(&instruction) {
+            let place = Placement { offset, depth, cost };
+            if cost == Cost::Emulated {
+                return Some(place);
+            }
+            first = first.or(Some(place));
+        }
+        // The frame pointer leads to the callers.
+        let changes = writes(&mut info, &instruction, needs.arguments)
+            || writes(&mut info, &instruction, &[Register::RBP]);
+        if changes || instruction.flow_control() != FlowControl::Next {
+            break;
+        }
+        if writes(&mut info, &instruction, &[Register::RSP]) {
+            let Some(deeper) = reserved(&instruction).filter(|_| !needs.stack) else { break };
+            let Some(sum) = depth.checked_add(deeper) else { break };
+            depth = sum;
+        }
+    }
+    first
+}
+
+/// The place for a probe where a function begins as a region.
+///
+/// As [`entry`], but arguments may have changed, and what lies before must touch no memory that threads share: it
+/// would be left out of the region. Where there is no such place, the first instruction that can be probed; where there is
+/// none of these either, the start.
+#[must_use]
+pub fn frame_entry(code: &[u8]) -> Placement {
+    let targets = branch_targets(code);
+    let mut info = InstructionInfoFactory::new();
+    let (mut first, mut depth) = (None, 0_u16);
+    for instruction in &mut Decoder::new(64, code, DecoderOptions::NONE) {
+        let offset = instruction.ip();
+        if instruction.is_invalid() || targets.contains(&offset) {
+            break;
+        }
+        if let Some(cost) = probe_cost(&instruction) {
+            let place = Placement { offset, depth, cost };
+            if cost == Cost::Emulated {
+                return place;
+            }
+            first = first.or(Some(place));
+        }
+        let own = |memory: &UsedMemory| {
+            memory.access() == OpAccess::NoMemAccess
+                || memory.base() == Register::RSP
+                || memory.segment() == Register::FS
+        };
+        if !info.info(&instruction).used_memory().iter().all(own)
+            || instruction.flow_control() != FlowControl::Next
+        {
+            break;
+        }
+        if writes(&mut info, &instruction, &[Register::RSP]) {
+            let Some(sum) = reserved(&instruction).and_then(|more| depth.checked_add(more)) else {
+                break;
+            };
+            depth = sum;
+        }
+    }
+    first.unwrap_or(Placement { offset: 0, depth: 0, cost: Cost::SingleStepped })
+}
+
+/// How many bytes of stack a `sub rsp, …` reserves.
+fn reserved(instruction: &Instruction) -> Option<u16> {
+    let is_sub = matches!(instruction.code(), Code::Sub_rm64_imm8 | Code::Sub_rm64_imm32);
+    let bytes = (is_sub && instruction.op0_register() == Register::RSP)
+        .then(|| instruction.immediate(1))?;
+    u16::try_from(bytes).ok()
+}
+
+/// Why no probe goes on an instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// The kernel does not accept one, or takes the instruction for another one.
+    #[error("the kernel refuses probes on `{0:?}`")]
+    Kernel(Mnemonic),
+    /// The kernel would replace it by a call, which harms the program.
+    #[error(
+        "the kernel would replace the nop of five bytes by a call, which overwrites memory below the stack pointer \
+         and does not exist in child processes"
+    )]
+    BecomesCall,
+    /// The kernel would no longer notice when the thread is interrupted there.
+    #[error(
+        "it is inside a restartable sequence (rseq), which the kernel can restart only while nothing of it is \
+         executed elsewhere"
+    )]
+    Restartable,
+}
+
+/// Cost of a probe on the first instruction of `code`.
+///
+/// # Errors
+///
+/// When there can be none.
+pub fn cost_at(code: &[u8]) -> Result<Cost, Refusal> {
+    let instruction = Decoder::new(64, code, DecoderOptions::NONE).decode();
+    probe_cost(&instruction).ok_or_else(|| match optimized_nops::may_become_call(&instruction) {
+        true => Refusal::BecomesCall,
+        false => Refusal::Kernel(instruction.mnemonic()),
+    })
+}
+
+/// What a probe at an instruction costs; `None` where the kernel refuses one, takes the instruction for another one, or
+/// replaces it by a call (`optimized_nops`).
+///
+/// The kernel decides by the first byte of the opcode whether it emulates an instruction, whatever comes before: of AVX
+/// instructions `vmovdqu` to memory is a jump to it, and of exchanges `xchg r8, rax` does nothing
+/// (`arch/x86/kernel/uprobes.c`, `branch_setup_xol_insn`, `push_setup_xol_insn`).
+#[must_use]
+pub fn probe_cost(instruction: &Instruction) -> Option<Cost> {
+    let is_mistaken = instruction.encoding() != EncodingKind::Legacy
+        || matches!(
+            instruction.code(),
+            Code::Xchg_r16_AX | Code::Xchg_r32_EAX | Code::Xchg_r64_RAX
+        );
+    if instruction.is_invalid()
+        || instruction.has_lock_prefix()
+        || is_mistaken
+        || optimized_nops::may_become_call(instruction)
+    {
+        return None;
+    }
+    let emulated = instruction.is_jcc_short_or_near()
+        || instruction.is_jmp_short_or_near()
+        || instruction.is_call_near()
+        || instruction.code() == Code::Nopd
+        || (matches!(instruction.code(), Code::Push_r64) && instruction.len() <= 2);
+    Some(if emulated { Cost::Emulated } else { Cost::SingleStepped })
+}
+
+/// Direct branch targets inside the code, as offsets.
+fn branch_targets(code: &[u8]) -> HashSet<u64> {
+    Decoder::new(64, code, DecoderOptions::NONE)
+        .iter()
+        .filter(|instruction| {
+            instruction.is_jcc_short_or_near() || instruction.is_jmp_short_or_near()
+        })
+        .map(|instruction| instruction.near_branch_target())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FIRST: Needs = Needs { arguments: &[Register::RDI], stack: true };
+
+    const fn at(offset: u64, cost: Cost) -> Option<Placement> {
+        Some(Placement { offset, depth: 0, cost })
+    }
+
+    #[test]
+    fn the_jump_after_reads_of_the_argument_is_taken() {
+        // mov eax,[rdi+16]; mov edx,eax; and edx,0x17f; and eax,0x7c; jne +0x10
+        let code =
+            [0x8b, 0x47, 0x10, 0x89, 0xc2, 0x81, 0xe2, 0x7f, 1, 0, 0, 0x83, 0xe0, 0x7c, 0x75, 0x10];
+        assert_eq!(entry(&code, FIRST), at(14, Cost::Emulated));
+    }
+
+    #[test]
+    fn a_push_at_the_start_is_taken() {
+        assert_eq!(entry(&[0x41, 0x56, 0xc3], FIRST), at(0, Cost::Emulated));
+    }
+
+    #[test]
+    fn what_is_needed_ends_the_search_where_it_changes() {
+        // mov rdi,rsi; jmp
+        let changed = [0x48, 0x89, 0xf7, 0xeb, 0];
+        assert_eq!(entry(&changed, FIRST), at(0, Cost::SingleStepped));
+        let second = Needs { arguments: &[Register::RSI], stack: true };
+        assert_eq!(entry(&changed, second), at(3, Cost::Emulated));
+        // mov ebp,esi; jmp
+        assert_eq!(entry(&[0x89, 0xf5, 0xeb, 0], FIRST), at(0, Cost::SingleStepped));
+        // ret
+        assert_eq!(entry(&[0xc3], FIRST), at(0, Cost::SingleStepped));
+    }
+
+    #[test]
+    fn the_stack_may_be_deeper_where_only_the_depth_counts() {
+        // sub rsp,8; jmp
+        let code = [0x48, 0x83, 0xec, 8, 0xeb, 0];
+        assert_eq!(entry(&code, FIRST), at(0, Cost::SingleStepped));
+        let deeper = Some(Placement { offset: 4, depth: 8, cost: Cost::Emulated });
+        assert_eq!(entry(&code, Needs { stack: false, ..FIRST }), deeper);
+        // and rsp,-16; jmp
+        let unknown = [0x48, 0x83, 0xe4, 0xf0, 0xeb, 0];
+        assert_eq!(entry(&unknown, Needs { stack: false, ..FIRST }), at(0, Cost::SingleStepped));
+    }
+
+    #[test]
+    fn a_region_may_begin_where_the_frame_is_being_made() {
+        let at = |offset, depth, cost| Placement { offset, depth, cost };
+        // mov rdi,rsi; jmp
+        let changed = [0x48, 0x89, 0xf7, 0xeb, 0];
+        assert_eq!(frame_entry(&changed), at(3, 0, Cost::Emulated));
+        // sub rsp,24; call
+        let lowered = [0x48, 0x83, 0xec, 24, 0xe8, 0, 0, 0, 0];
+        assert_eq!(frame_entry(&lowered), at(4, 24, Cost::Emulated));
+        // sub rsp,24; mov rax,fs:[0x28]; mov [rsp+8],rax; call
+        let canary = [
+            0x48, 0x83, 0xec, 24, 0x64, 0x48, 0x8b, 4, 0x25, 0x28, 0, 0, 0, 0x48, 0x89, 0x44, 0x24,
+            8, 0xe8, 0, 0, 0, 0,
+        ];
+        assert_eq!(frame_entry(&canary), at(18, 24, Cost::Emulated));
+        // mov eax,[rdi]; call: the read belongs to the region
+        let read = [0x8b, 7, 0xe8, 0, 0, 0, 0];
+        assert_eq!(frame_entry(&read), at(0, 0, Cost::SingleStepped));
+        // sub rsp,24; ret
+        assert_eq!(frame_entry(&[0x48, 0x83, 0xec, 24, 0xc3]), at(0, 0, Cost::SingleStepped));
+    }
+
+    #[test]
+    fn a_place_inside_a_loop_is_not_taken() {
+        // mov eax,1; (loop:) push rbx; pop rbx; jmp loop
+        let code = [0xb8, 1, 0, 0, 0, 0x53, 0x5b, 0xeb, 0xfc];
+        assert_eq!(entry(&code, FIRST), at(0, Cost::SingleStepped));
+        // (loop:) lock dec dword [rdi]; jne +3; xor eax,eax; ret; pause; jmp loop
+        let spin = [0xf0, 0xff, 0x0f, 0x75, 3, 0x31, 0xc0, 0xc3, 0xf3, 0x90, 0xeb, 0xf4];
+        assert_eq!(entry(&spin, FIRST), None);
+    }
+
+    #[test]
+    fn a_nop_that_becomes_a_call_is_passed_over() {
+        let nop = [0x0f, 0x1f, 0x44, 0, 0];
+        // nop; mov eax,[rdi]; ret
+        let code = [&nop[..], &[0x8b, 7, 0xc3]].concat();
+        assert_eq!(entry(&code, FIRST), at(5, Cost::SingleStepped));
+        assert_eq!(Some(frame_entry(&code)), at(5, Cost::SingleStepped));
+        assert_eq!(cost_at(&nop), Err(Refusal::BecomesCall));
+        assert_eq!(cost_at(&[0xf0, 0xff, 0x07]), Err(Refusal::Kernel(Mnemonic::Inc)));
+    }
+
+    #[test]
+    fn refused_instructions_are_passed_over() {
+        // lock inc dword [rdi]; ret
+        assert_eq!(entry(&[0xf0, 0xff, 0x07, 0xc3], FIRST), at(3, Cost::SingleStepped));
+    }
+
+    #[test]
+    fn costs_follow_the_kernel() {
+        let cost = |code: &[u8]| probe_cost(&Decoder::new(64, code, DecoderOptions::NONE).decode());
+        assert_eq!(cost(&[0x90]), Some(Cost::Emulated));
+        assert_eq!(cost(&[0xe8, 0, 0, 0, 0]), Some(Cost::Emulated));
+        assert_eq!(cost(&[0x0f, 0x84, 0, 0, 0, 0]), Some(Cost::Emulated));
+        assert_eq!(cost(&[0xf3, 0x0f, 0x1e, 0xfa]), Some(Cost::SingleStepped), "endbr64");
+        assert_eq!(cost(&[0xff, 0xe0]), Some(Cost::SingleStepped), "jmp rax");
+        assert_eq!(cost(&[0xf0, 0x0f, 0xb1, 0x17]), None, "lock cmpxchg");
+        assert_eq!(cost(&[0xc5, 0xfe, 0x7f, 0x37]), None, "vmovdqu [rdi],ymm6: 7f is `jg`");
+        assert_eq!(cost(&[0xc5, 0xf8, 0x77]), None, "vzeroupper: 77 is `ja`");
+        assert_eq!(cost(&[0xc4, 0xc1, 0x79, 0xe8, 0xc0]), None, "vpsubsb: e8 is `call`");
+        assert_eq!(cost(&[0x49, 0x90]), None, "xchg r8,rax: 90 is `nop`");
+        assert_eq!(cost(&[0x0f, 0x1f, 0x44, 0, 0]), None, "a nop of 5 bytes becomes a call");
+        assert_eq!(cost(&[0x0f, 0x1f, 0x40, 0]), Some(Cost::SingleStepped), "a nop of 4 bytes");
+        assert_eq!(cost(&[0x66, 0x0f, 0x7f, 0x07]), Some(Cost::SingleStepped), "movdqa [rdi],xmm0");
+    }
+}
