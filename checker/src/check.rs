@@ -68,7 +68,7 @@ pub struct Options {
     /// Decide whether the trace is serializable, and find a cycle when it is not and no violation shows it.
     pub serializability: bool,
     /// Find the locks that a violating transaction let go of and took again.
-    pub splits: bool,
+    pub released_locks: bool,
     /// How many distinct witnesses are kept; instances of further ones are only counted.
     pub witnesses: usize,
 }
@@ -81,7 +81,7 @@ impl Default for Options {
             lenient: false,
             instances: false,
             serializability: true,
-            splits: true,
+            released_locks: true,
             witnesses: 100_000,
         }
     }

@@ -5,19 +5,19 @@ use thiserror::Error;
 
 /// An event that does not fit what came before it. The checker has not consumed it, but has counted its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("event {number} of {thread:?}: {reason}")]
+#[error("event {number} of {thread:?}: {kind}")]
 pub struct EventError {
     /// The event's position in the trace, counted from 0.
     pub number: EventNumber,
     /// The thread that did it.
     pub thread: ThreadId,
     /// What is wrong with it.
-    pub reason: Misfit,
+    pub kind: EventErrorKind,
 }
 
 /// What is wrong with an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum Misfit {
+pub enum EventErrorKind {
     /// An `end` while no region is open.
     #[error("end without begin")]
     EndWithoutBegin,

@@ -109,7 +109,7 @@ pub enum Op {
     Free(VarId),
     /// A part of a variable becomes a variable of its own, since something touches only the one or the other: `to`
     /// begins its life with all that `from` has seen. Orders nothing, and is at no place in the code.
-    Split {
+    SplitVariable {
         /// What remains of the variable keeps its id.
         from: VarId,
         /// The part; what it stood for before is forgotten.

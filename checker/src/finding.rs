@@ -97,7 +97,7 @@ pub enum Evidence {
 /// A lock that the violating transaction let go of and took again before the cycle closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the names say it")]
-pub struct Split {
+pub struct ReleasedLock {
     pub lock: LockId,
     pub released: Point,
     pub reacquired: Point,
@@ -139,7 +139,7 @@ pub struct Violation {
     /// The dependencies that link it, in order. Empty without witness.
     pub edges: Vec<Edge>,
     /// Locks that the transaction let go of and took again in between.
-    pub splits: Vec<Split>,
+    pub released_locks: Vec<ReleasedLock>,
     /// What is known of data where it is not the evidence; empty where it is, and without witness.
     pub data: DataSeen,
 }

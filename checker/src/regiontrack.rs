@@ -22,7 +22,7 @@ use crate::check::{Checker, Options, Regions, Relation};
 use crate::error::EventError;
 use crate::event::{Event, EventNumber, RegionId};
 use crate::finding::{Counts, DataSeen, Evidence, Findings, Instance, Tx, Violation};
-use crate::hb::{Access, Dependency, Engine, Visitor};
+use crate::hb::{Dependency, Engine, EventStamp, Visitor};
 use crate::tally::Tally;
 use crate::vector::Vector;
 
@@ -38,7 +38,7 @@ const FEW: usize = 8;
 ///
 /// Violations have no witness, edges or splits; those with the same region and code locations are one. `order` is
 /// that of the dependency that closes the cycle. The trace is called not serializable when there is a violation;
-/// when there is none, nothing is said of it. `Options::serializability` and `Options::splits` have no effect.
+/// when there is none, nothing is said of it. `Options::serializability` and `Options::released_locks` have no effect.
 ///
 /// Memory: a clock for each thread and active region at most, whatever the number of variables and the length of
 /// the trace. Time: O(threads) for a dependency that tells its thread something new.
@@ -114,7 +114,7 @@ impl Checker for RegionTrack {
 #[derive(Clone, Copy)]
 struct Active {
     region: RegionId,
-    begin: Access,
+    begin: EventStamp,
 }
 
 /// What happens before the events of a thread from `since` on, up to the next version.
@@ -276,7 +276,7 @@ impl State {
             source_event: source.event(),
             witness: Vec::new(),
             edges: Vec::new(),
-            splits: Vec::new(),
+            released_locks: Vec::new(),
             data: DataSeen::default(),
         });
     }
@@ -290,7 +290,7 @@ impl Visitor for State {
         self.threads[row] = Thread::default();
     }
 
-    fn cares(&self, _row: Option<usize>, source: &Access) -> bool {
+    fn is_relevant(&self, _row: Option<usize>, source: &EventStamp) -> bool {
         source.event() >= self.oldest
     }
 
@@ -313,7 +313,7 @@ impl Visitor for State {
         }
     }
 
-    fn begin(&mut self, row: usize, now: &Access, region: RegionId, depth: usize) {
+    fn begin(&mut self, row: usize, now: &EventStamp, region: RegionId, depth: usize) {
         let thread = &mut self.threads[row];
         if depth == 0 {
             thread.violating = false;
@@ -339,7 +339,7 @@ impl Visitor for State {
 
     /// An event of the thread can only matter if it knows the begin of an active region. In the data relation it
     /// need not, and still the order of events that the thread knows of can be asked for.
-    fn needs(&self, row: usize, last: &Access) -> bool {
+    fn must_retain(&self, row: usize, last: &EventStamp) -> bool {
         let history = &self.threads[row].histories[ASKED];
         self.active().any(|(of, begin)| {
             history.knows(last.event(), of, begin) || !self.both() && begin <= last.event()

@@ -26,7 +26,7 @@ impl Null {
                 Op::Read(x) | Op::Write(x) | Op::Update(x) | Op::Alloc(x) | Op::Free(x) => {
                     (&mut self.variables, x.index())
                 }
-                Op::Split { to, .. } => (&mut self.variables, to.index()),
+                Op::SplitVariable { to, .. } => (&mut self.variables, to.index()),
                 Op::Acquire(lock)
                 | Op::Release(lock)
                 | Op::AcquireShared(lock)

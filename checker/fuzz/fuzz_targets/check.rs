@@ -33,7 +33,7 @@ fuzz_target!(|input: (u8, &[u8])| {
         relation: if bit(1) { Relation::Data } else { Relation::Full },
         lenient: bit(2),
         instances: bit(3),
-        splits: bit(4),
+        released_locks: bit(4),
         ..Options::default()
     };
     let assembled;

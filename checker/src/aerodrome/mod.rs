@@ -39,7 +39,7 @@ use crate::check::{Checker, Options, Relation};
 use crate::error::EventError;
 use crate::event::{Event, EventNumber, LockId, Op, RegionId, ThreadId};
 use crate::finding::{Action, Counts, Findings, Object, Tx};
-use crate::hb::{Access, Dependency, Engine, Visitor};
+use crate::hb::{Dependency, Engine, EventStamp, Visitor};
 use crate::vector::Vector;
 use objects::{Objects, Place};
 use rustc_hash::FxHashSet;
@@ -157,7 +157,7 @@ impl Checker for AeroDrome {
 struct Thread {
     clock: Vector,
     /// The begin of its active transaction; none when it has none.
-    begin: Access,
+    begin: EventStamp,
     /// Its clock then; not kept by the optimised version.
     at_begin: Vector,
     /// What may know that begin; not kept by the plain version.
@@ -248,7 +248,7 @@ impl State {
     fn remember(&mut self, event: &Event, row: Option<usize>) {
         match event.op {
             Op::Alloc(variable) | Op::Free(variable) => self.objects.forget_variable(variable),
-            Op::Split { from, to } => {
+            Op::SplitVariable { from, to } => {
                 self.objects.split_variable(from, to);
                 self.note(Place::Write(to));
                 self.note(Place::Reads(to));
@@ -315,7 +315,7 @@ impl State {
                 self.note(place);
             }
         }
-        self.threads[row].begin = Access::NONE;
+        self.threads[row].begin = EventStamp::NONE;
     }
 }
 
@@ -330,7 +330,7 @@ impl Visitor for State {
         self.threads[row] = Thread::default();
     }
 
-    fn cares(&self, _row: Option<usize>, _source: &Access) -> bool {
+    fn is_relevant(&self, _row: Option<usize>, _source: &EventStamp) -> bool {
         !self.stopped()
     }
 
@@ -367,7 +367,7 @@ impl Visitor for State {
         }
     }
 
-    fn begin(&mut self, row: usize, now: &Access, _region: RegionId, depth: usize) {
+    fn begin(&mut self, row: usize, now: &EventStamp, _region: RegionId, depth: usize) {
         if depth > 0 || self.stopped() {
             return;
         }
@@ -385,12 +385,12 @@ impl Visitor for State {
         }
     }
 
-    fn needs(&self, row: usize, _last: &Access) -> bool {
+    fn must_retain(&self, row: usize, _last: &EventStamp) -> bool {
         let mut active = self.threads.iter().enumerate().filter(|(_, t)| t.begin.is_some());
         active.any(|(of, thread)| self.threads[row].clock.knows(of, thread.begin.event()))
     }
 
-    fn released(&mut self, row: usize, lock: LockId, now: &Access, _since: EventNumber) {
+    fn released(&mut self, row: usize, lock: LockId, now: &EventStamp, _since: EventNumber) {
         let shared = matches!(self.op, Some(Op::ReleaseShared(_)));
         let place = if shared { Place::SharedReleases(lock) } else { Place::Release(lock) };
         self.put(place, now.thread(), row, now.event());

@@ -2,7 +2,7 @@
 //! with, and when they learn, is decided elsewhere.
 
 use crate::event::{EventNumber, LockId, SyncId, ThreadId, VarId};
-use crate::hb::Access;
+use crate::hb::EventStamp;
 use crate::vector::Vector;
 use rustc_hash::FxHashMap;
 use std::borrow::Cow;
@@ -271,7 +271,7 @@ impl Objects {
 
     /// What is remembered of the source of a dependency, and a number that tells it from what else there is in the
     /// place.
-    pub(super) fn sources(&self, place: Place, source: &Access) -> Option<(usize, &Sources)> {
+    pub(super) fn sources(&self, place: Place, source: &EventStamp) -> Option<(usize, &Sources)> {
         let Place::Barrier(object) = place else {
             return self.places.get(&place).map(|sources| (0, sources));
         };

@@ -6,7 +6,7 @@
 
 use crate::event::EventNumber;
 use crate::finding::{Edge, Object, Order};
-use crate::hb::{Access, Dependency, edge};
+use crate::hb::{Dependency, EventStamp, edge};
 
 /// The regions of 64 slots, as bits: one word for each column.
 pub(super) type Bits = [u64; 4];
@@ -26,8 +26,8 @@ const ROOT: u32 = u32::MAX;
 /// A thread that a region has reached, by a dependency.
 #[derive(Clone, Copy)]
 pub(super) struct Node {
-    pub(super) source: Access,
-    pub(super) sink: Access,
+    pub(super) source: EventStamp,
+    pub(super) sink: EventStamp,
     pub(super) object: Object,
     pub(super) order: Order,
     from: u32,
@@ -94,7 +94,7 @@ impl Since {
 
     /// Whether any region has reached that event or its transaction.
     #[inline(always)]
-    pub(super) fn is_reached(self, event: &Access) -> bool {
+    pub(super) fn is_reached(self, event: &EventStamp) -> bool {
         (event.event() >= self.event) | (event.tx_begin() >= self.begin)
     }
 }
@@ -199,7 +199,13 @@ impl Forest {
 
     /// Those of the regions, which have reached the thread in that row, that reached that event of it, or its
     /// transaction.
-    pub(super) fn in_time(&self, word: usize, regions: Bits, row: usize, event: &Access) -> Bits {
+    pub(super) fn in_time(
+        &self,
+        word: usize,
+        regions: Bits,
+        row: usize,
+        event: &EventStamp,
+    ) -> Bits {
         let latest = [event.event(), event.event(), event.tx_begin()];
         let mut in_time = [0; 4];
         for slot in slots(word, regions[FULL] | regions[DATA] | regions[REACH]) {
@@ -304,7 +310,7 @@ impl Forest {
     }
 
     /// Whether any region has reached that event of the thread, or its transaction.
-    pub(super) fn is_reached(&mut self, row: usize, event: &Access) -> bool {
+    pub(super) fn is_reached(&mut self, row: usize, event: &EventStamp) -> bool {
         let Row { since, stale, .. } = self.rows[row];
         if !since.is_reached(event) || !stale {
             return since.is_reached(event);

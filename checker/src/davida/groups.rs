@@ -4,7 +4,7 @@
 use super::forest::Node;
 use crate::event::RegionId;
 use crate::finding::{Evidence, Violation};
-use crate::hb::Access;
+use crate::hb::EventStamp;
 use rustc_hash::FxHashMap;
 
 /// No region, in a key.
@@ -34,7 +34,7 @@ impl Groups {
     pub(super) fn count<'a>(
         &mut self,
         region: RegionId,
-        begin: &Access,
+        begin: &EventStamp,
         evidence: Evidence,
         path: impl Iterator<Item = &'a Node>,
         build: impl FnOnce() -> Violation,
@@ -42,7 +42,7 @@ impl Groups {
         self.key.clear();
         self.key.extend([region.0, begin.location().0, evidence as u32]);
         for step in path {
-            let region = |access: &Access| access.region().map_or(NO_REGION, |id| id.0);
+            let region = |access: &EventStamp| access.region().map_or(NO_REGION, |id| id.0);
             self.key.extend([
                 step.source.location().0,
                 region(&step.source),

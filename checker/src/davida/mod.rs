@@ -23,7 +23,7 @@ mod bounds;
 mod forest;
 mod groups;
 mod reach;
-mod splits;
+mod released_locks;
 
 use crate::check::{Checker, Options, Regions, Relation};
 use crate::error::EventError;
@@ -31,10 +31,10 @@ use crate::event::{Event, EventNumber, LocationId, LockId, RegionId, SyncId, Thr
 use crate::finding::{
     Counts, DataSeen, Edge, Evidence, Findings, Instance, Object, Order, Tx, Violation,
 };
-use crate::hb::{Access, Dependency, Engine, Mark, Visitor, without_data};
+use crate::hb::{Dependency, Engine, EventStamp, Timestamp, Visitor, without_data};
 use forest::{Bits, DATA, FULL, Forest, Node, OWN, REACH, slots};
 use groups::Groups;
-use splits::{Hold, Splits};
+use released_locks::{Hold, ReleasedLocks};
 
 /// How many events are looked ahead at to bring their objects into the cache.
 const AHEAD: usize = 64;
@@ -52,13 +52,13 @@ impl Davida {
         Self { engine: Engine::new(options.lenient), regions: ActiveRegions::new(options) }
     }
 
-    /// The present of a thread, for [`told_late`](Self::told_late); none before its first event, and after its last.
+    /// The present of a thread, for [`insert_deferred_access`](Self::insert_deferred_access); none before its first event, and after its last.
     #[must_use]
-    pub fn mark(&self, thread: ThreadId) -> Option<Mark> {
-        self.engine.mark(thread)
+    pub fn timestamp(&self, thread: ThreadId) -> Option<Timestamp> {
+        self.engine.timestamp(thread)
     }
 
-    /// From which event on a [`Mark`] can still matter: the begin of the oldest active region. What is told late of an
+    /// From which event on a [`Timestamp`] can still matter: the begin of the oldest active region. What is told late of an
     /// earlier moment is in no dependency that a region could be violated by.
     #[must_use]
     pub fn oldest_active(&self) -> EventNumber {
@@ -75,14 +75,25 @@ impl Davida {
     /// order. Violations, their regions and witnesses are then the same, and found at the same events, for what was left
     /// out depends on nothing that the repeated event does not depend on, and what depends on it comes only now. The
     /// moment may also be an earlier one of the same thread, if no dependency of it came between, nor a region's begin.
-    pub fn told_late(&mut self, mark: &Mark, variable: VarId, writes: bool, location: LocationId) {
-        self.engine.told_late(mark, variable, writes, location);
+    pub fn insert_deferred_access(
+        &mut self,
+        timestamp: &Timestamp,
+        variable: VarId,
+        writes: bool,
+        location: LocationId,
+    ) {
+        self.engine.insert_deferred_access(timestamp, variable, writes, location);
     }
 
     /// Tells of a post to a synchronisation object that was left out as it came: the last of its thread, made at `mark`,
-    /// with no other thread's wait on the object since. As with [`told_late`](Self::told_late) it is no event.
-    pub fn signalled_late(&mut self, mark: &Mark, object: SyncId, location: LocationId) {
-        self.engine.signalled_late(mark, object, location);
+    /// with no other thread's wait on the object since. As with [`insert_deferred_access`](Self::insert_deferred_access) it is no event.
+    pub fn insert_deferred_signal(
+        &mut self,
+        timestamp: &Timestamp,
+        object: SyncId,
+        location: LocationId,
+    ) {
+        self.engine.insert_deferred_signal(timestamp, object, location);
     }
 
     /// The distinct violations so far, by first occurrence.
@@ -99,7 +110,7 @@ impl Checker for Davida {
 
     fn events(&mut self, events: &[Event]) -> Result<(), EventError> {
         for events in events.chunks(AHEAD) {
-            self.engine.touch(events);
+            self.engine.prefetch(events);
             for event in events {
                 self.engine.step(event, &mut self.regions)?;
             }
@@ -134,7 +145,7 @@ impl Checker for Davida {
 struct Thread {
     /// The slots of its active regions, outermost first.
     slots: Vec<u32>,
-    splits: Splits,
+    released_locks: ReleasedLocks,
     /// Its transaction has been counted as violating.
     violating: bool,
 }
@@ -143,7 +154,7 @@ struct Thread {
 #[derive(Clone, Copy)]
 struct Slot {
     region: RegionId,
-    begin: Access,
+    begin: EventStamp,
     /// The row of its thread.
     row: usize,
     active: bool,
@@ -235,7 +246,7 @@ impl ActiveRegions {
             while !self.threads[row].slots.is_empty() {
                 self.close(row);
             }
-            self.threads[row].splits.clear();
+            self.threads[row].released_locks.clear();
         }
     }
 
@@ -312,7 +323,7 @@ impl ActiveRegions {
 
         let path = || std::iter::once(closing).chain(self.forest.path(column, slot, u));
         let (forest, relation) = (&self.forest, self.options.relation);
-        let splits = &thread.splits;
+        let splits = &thread.released_locks;
         self.groups.count(region, &begin, evidence, path(), || {
             let mut edges: Vec<_> = path().map(Node::edge).collect();
             edges.reverse();
@@ -345,7 +356,7 @@ impl ActiveRegions {
                 trigger_event: closing.sink.event(),
                 source_event: event,
                 witness,
-                splits: splits.since(first, &edges),
+                released_locks: splits.since(first, &edges),
                 data,
                 edges,
             }
@@ -370,7 +381,7 @@ fn data_seen(
             *tx = transaction;
         }
     }
-    let of_witness = |access: &Access| ends().any(|end| end.tx() == access.tx());
+    let of_witness = |access: &EventStamp| ends().any(|end| end.tx() == access.tx());
     let reached = |row: &usize| relation == Relation::Full && forest.contains(DATA, *row, slot);
     let rows = path.iter().map(|node| node.from()).filter(reached);
     let by_data = rows.flat_map(|row| forest.path(DATA, slot, row));
@@ -397,7 +408,7 @@ impl Visitor for ActiveRegions {
     }
 
     #[inline(always)]
-    fn cares(&self, row: Option<usize>, source: &Access) -> bool {
+    fn is_relevant(&self, row: Option<usize>, source: &EventStamp) -> bool {
         self.forest.lower_bound(row).is_reached(source)
     }
 
@@ -405,12 +416,12 @@ impl Visitor for ActiveRegions {
     fn dependency(&mut self, dependency: &Dependency<'_>) {
         let variable = dependency.is_variable();
         if let Object::Lock(lock) = dependency.object
-            && self.options.splits
+            && self.options.released_locks
             && !self.threads[dependency.row].slots.is_empty()
             && let Some(&Some(hold)) = self.holds.get(lock.index())
             && hold.released == dependency.source.event()
         {
-            self.threads[dependency.row].splits.held_between(lock, dependency.sink, hold);
+            self.threads[dependency.row].released_locks.held_between(lock, dependency.sink, hold);
         }
         if !variable && !self.both() {
             return;
@@ -434,11 +445,11 @@ impl Visitor for ActiveRegions {
         }
     }
 
-    fn begin(&mut self, row: usize, now: &Access, region: RegionId, depth: usize) {
+    fn begin(&mut self, row: usize, now: &EventStamp, region: RegionId, depth: usize) {
         let thread = &mut self.threads[row];
         if depth == 0 {
             thread.violating = false;
-            thread.splits.clear();
+            thread.released_locks.clear();
         } else if self.options.regions == Regions::Outermost {
             return;
         }
@@ -473,21 +484,21 @@ impl Visitor for ActiveRegions {
     /// its transactions only now does so by way of an active one that has. In the data relation it need not have,
     /// and still the order of events that the thread knows of can be asked for while a region is active that began
     /// before them.
-    fn needs(&self, row: usize, last: &Access) -> bool {
+    fn must_retain(&self, row: usize, last: &EventStamp) -> bool {
         let mut active = self.slots.iter().filter(|slot| slot.active);
         !self.forest.is_unreached(row)
             || !self.both() && active.any(|slot| slot.begin.event() <= last.event())
     }
 
-    fn acquired(&mut self, row: usize, lock: LockId, now: &Access) {
+    fn acquired(&mut self, row: usize, lock: LockId, now: &EventStamp) {
         let thread = &mut self.threads[row];
-        if self.options.splits && !thread.slots.is_empty() {
-            thread.splits.acquired(lock, now);
+        if self.options.released_locks && !thread.slots.is_empty() {
+            thread.released_locks.acquired(lock, now);
         }
     }
 
-    fn released(&mut self, row: usize, lock: LockId, now: &Access, since: EventNumber) {
-        if self.options.splits {
+    fn released(&mut self, row: usize, lock: LockId, now: &EventStamp, since: EventNumber) {
+        if self.options.released_locks {
             let index = lock.index();
             if index >= self.holds.len() {
                 self.holds.resize(index + 1, None);
@@ -496,14 +507,14 @@ impl Visitor for ActiveRegions {
             self.holds[index] = Some(Hold { thread, acquired: since, released });
         }
         let thread = &mut self.threads[row];
-        if self.options.splits && !thread.slots.is_empty() {
-            thread.splits.released(lock, now);
+        if self.options.released_locks && !thread.slots.is_empty() {
+            thread.released_locks.released(lock, now);
         }
     }
 
     fn reset(&mut self, lock: LockId) {
         for slot in self.slots.iter().filter(|slot| slot.active) {
-            self.threads[slot.row].splits.forget(lock);
+            self.threads[slot.row].released_locks.forget(lock);
         }
     }
 }

@@ -2,7 +2,7 @@
 //! are described here with the names of the trace.
 
 use super::names::Names;
-use crate::error::{EventError, Misfit};
+use crate::error::{EventError, EventErrorKind};
 use std::fmt;
 use thiserror::Error;
 
@@ -89,7 +89,7 @@ pub enum Reason {
     Block(#[from] BlockError),
     /// An event does not fit what came before it.
     #[error("{text}")]
-    Misfit {
+    Event {
         /// The reason in words, with the names of the trace.
         text: String,
         /// The checker's error, in ids.
@@ -224,41 +224,45 @@ pub enum BlockError {
 #[must_use]
 pub fn describe(error: &EventError, names: &Names) -> String {
     let thread = names.thread_label(error.thread);
-    match error.reason {
-        Misfit::EndWithoutBegin => format!("end of a region, but thread {thread} has none open"),
-        Misfit::RegionNotOpen(region) => {
+    match error.kind {
+        EventErrorKind::EndWithoutBegin => {
+            format!("end of a region, but thread {thread} has none open")
+        }
+        EventErrorKind::RegionNotOpen(region) => {
             let region = names.region_label(region);
             format!("end of region {region}, which thread {thread} has not open")
         }
-        Misfit::RegionNotInnermost { named, inner } => {
+        EventErrorKind::RegionNotInnermost { named, inner } => {
             let (named, inner) = (names.region_label(named), names.region_label(inner));
             format!("end of region {named} while region {inner} is open inside it")
         }
-        Misfit::ReleaseNotHeld(lock) => {
+        EventErrorKind::ReleaseNotHeld(lock) => {
             let lock = names.lock_label(lock);
             format!("release of lock {lock}, which thread {thread} does not hold")
         }
-        Misfit::SharedReleaseNotHeld(lock) => {
+        EventErrorKind::SharedReleaseNotHeld(lock) => {
             let lock = names.lock_label(lock);
             format!("shared release of lock {lock}, which thread {thread} does not hold shared")
         }
-        Misfit::ThreadJoined => format!("an event of thread {thread}, which was joined before"),
-        Misfit::ThreadEnded => format!("an event of thread {thread}, which has ended"),
-        Misfit::ForkedTwice(child) => {
+        EventErrorKind::ThreadJoined => {
+            format!("an event of thread {thread}, which was joined before")
+        }
+        EventErrorKind::ThreadEnded => format!("an event of thread {thread}, which has ended"),
+        EventErrorKind::ForkedTwice(child) => {
             format!("fork of thread {}, which was forked before", names.thread_label(child))
         }
-        Misfit::ForkAfterAction(child) => {
+        EventErrorKind::ForkAfterAction(child) => {
             format!("fork of thread {}, which has acted before", names.thread_label(child))
         }
-        Misfit::ForkOfSelf => format!("thread {thread} forks itself"),
-        Misfit::JoinedTwice(child) => {
+        EventErrorKind::ForkOfSelf => format!("thread {thread} forks itself"),
+        EventErrorKind::JoinedTwice(child) => {
             format!("join of thread {}, which was joined before", names.thread_label(child))
         }
-        Misfit::JoinOfSelf => format!("thread {thread} joins itself"),
-        Misfit::DepartWithoutArrive(sync) => {
+        EventErrorKind::JoinOfSelf => format!("thread {thread} joins itself"),
+        EventErrorKind::DepartWithoutArrive(sync) => {
             let sync = names.sync_label(sync);
             format!("thread {thread} departs from {sync} without having arrived")
         }
-        Misfit::ReservedId | Misfit::TooManyEvents => error.reason.to_string(),
+        EventErrorKind::ReservedId | EventErrorKind::TooManyEvents => error.kind.to_string(),
     }
 }

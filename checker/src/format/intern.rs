@@ -219,7 +219,7 @@ impl Index {
 
     /// Brings the place where a name is looked for first into the cache.
     #[inline]
-    pub(super) fn touch(&self, key: Key) -> u64 {
+    pub(super) fn prefetch(&self, key: Key) -> u64 {
         self.slots.get((key.hash() >> self.shift) as usize).map_or(0, |slot| slot.low)
     }
 

@@ -241,7 +241,7 @@ impl<'a> TraceReader<'a> {
     pub fn misfit(&self, error: EventError) -> ReadError {
         let text = describe(&error, self.names());
         let file = self.options.file.clone();
-        ReadError { file, place: self.place(error.number), reason: Reason::Misfit { text, error } }
+        ReadError { file, place: self.place(error.number), reason: Reason::Event { text, error } }
     }
 
     /// Where an event of the batch that was read last stands; [`Place::Whole`] for others.

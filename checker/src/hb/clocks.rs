@@ -7,7 +7,7 @@
 //! Event numbers grow, so that what is known of the former thread is never taken for an event of the new one.
 
 use crate::event::EventNumber;
-use crate::hb::access::Access;
+use crate::hb::stamp::EventStamp;
 use std::collections::VecDeque;
 
 /// How many idle lanes are looked at for a thread that starts.
@@ -130,14 +130,14 @@ impl Clocks {
     }
 
     /// `clock` becomes what the thread in the row knows at `now`.
-    pub(crate) fn publish(&self, row: usize, now: &Access, clock: &mut Clock) {
+    pub(crate) fn publish(&self, row: usize, now: &EventStamp, clock: &mut Clock) {
         let known = &self.known[row];
         clock.0.clone_from(&known.clock.0);
         clock.raise(known.lane, now.event());
     }
 
     /// `clock` also becomes what the thread in the row knows at `now`.
-    pub(crate) fn publish_more(&self, row: usize, now: &Access, clock: &mut Clock) {
+    pub(crate) fn publish_more(&self, row: usize, now: &EventStamp, clock: &mut Clock) {
         let known = &self.known[row];
         clock.join(&known.clock);
         clock.raise(known.lane, now.event());

@@ -1,13 +1,13 @@
 //! What each event does to the state of its object, and the dependencies that it has.
 
-use super::access::{self, Access};
 use super::clocks::Clocks;
 use super::now::Now;
+use super::stamp::{self, EventStamp};
 use super::table::{Entry, ThreadTable};
 use super::thread::{Mode, State, Thread, Threads};
 use super::variable::Sink;
 use super::{Dependency, Engine, Visitor};
-use crate::error::Misfit;
+use crate::error::EventErrorKind;
 use crate::event::{Event, EventNumber, Op, ThreadId, VarId};
 use crate::finding::{Action, Object};
 
@@ -26,7 +26,7 @@ impl Engine {
         let Self { counts, threads: Threads { table, rows, .. }, clocks, variables, .. } = self;
         let Some(row) = table.row(event.thread) else { return false };
         let Some(thread) = rows.get_mut(row) else { return false };
-        if !thread.ready || !variables.has(variable) || number > access::MAX_EVENTS {
+        if !thread.ready || !variables.has(variable) || number > stamp::MAX_EVENTS {
             return false;
         }
         let (now, alone) = thread.advance(number, action, event);
@@ -39,18 +39,18 @@ impl Engine {
         let (object, clocks) = (Object::Variable(variable), Some(&*clocks));
         let done = variables.access(variable, now, writes, |source, applies| {
             counts.dependencies += u64::from(applies);
-            if applies & visitor.cares(table.row(source.thread()), source) {
+            if applies & visitor.is_relevant(table.row(source.thread()), source) {
                 visitor.dependency(&Dependency { source, sink, object, row, table, clocks });
             }
         });
         if !done {
-            self.access_with_more(row, variable, writes, visitor);
+            self.access_slow(row, variable, writes, visitor);
         }
         true
     }
 
     #[inline(never)]
-    fn access_with_more(
+    fn access_slow(
         &mut self,
         row: usize,
         variable: VarId,
@@ -61,7 +61,7 @@ impl Engine {
         let now = &rows[row].now;
         let (object, clocks) = (Object::Variable(variable), Some(&*clocks));
         let mut sink = Accessed { visitor, now, object, row, table, clocks };
-        counts.dependencies += variables.access_with_more(variable, now, writes, table, &mut sink);
+        counts.dependencies += variables.access_slow(variable, now, writes, table, &mut sink);
     }
 
     /// An event of any kind.
@@ -70,7 +70,7 @@ impl Engine {
         number: u64,
         event: &Event,
         visitor: &mut impl Visitor,
-    ) -> Result<(), Misfit> {
+    ) -> Result<(), EventErrorKind> {
         let row = self.admit(number, event)?;
         let id = event.thread;
         let Self { counts, threads, locks, lenient, .. } = self;
@@ -81,7 +81,7 @@ impl Engine {
             Op::Write(_) => Action::Write,
             Op::Update(_) => Action::Update,
             // Nothing depends on a split or a reset, so that no report shows what they are remembered as.
-            Op::Alloc(_) | Op::Split { .. } => Action::Alloc,
+            Op::Alloc(_) | Op::SplitVariable { .. } => Action::Alloc,
             Op::Free(_) | Op::Reset(_) => Action::Free,
             Op::Begin(_) => Action::Begin,
             Op::Acquire(_) => Action::Acquire,
@@ -104,7 +104,7 @@ impl Engine {
             }
             Op::Depart(object) => {
                 if !thread.inside.contains(&object) {
-                    return Err(Misfit::DepartWithoutArrive(object));
+                    return Err(EventErrorKind::DepartWithoutArrive(object));
                 }
                 Action::Depart
             }
@@ -130,12 +130,12 @@ impl Engine {
             }
             Op::Acquire(lock) => {
                 self.locks.ensure(lock);
-                self.frequent(number, event, visitor)
+                self.step_fast(number, event, visitor)
             }
-            _ => self.frequent(number, event, visitor),
+            _ => self.step_fast(number, event, visitor),
         };
         if !done {
-            self.seldom(row, number, event, action, first, visitor);
+            self.step_slow(row, number, event, action, first, visitor);
         }
         Ok(())
     }
@@ -143,7 +143,7 @@ impl Engine {
     /// The beginnings and ends of regions and critical sections, the most frequent events after accesses. Does
     /// nothing and returns `false` for other events, and where more care is needed.
     #[inline(always)]
-    pub(super) fn frequent(
+    pub(super) fn step_fast(
         &mut self,
         number: EventNumber,
         event: &Event,
@@ -152,7 +152,7 @@ impl Engine {
         let Self { counts, threads: Threads { table, rows, .. }, clocks, locks, .. } = self;
         let Some(row) = table.row(event.thread) else { return false };
         let Some(thread) = rows.get_mut(row) else { return false };
-        if !thread.ready || number > access::MAX_EVENTS {
+        if !thread.ready || number > stamp::MAX_EVENTS {
             return false;
         }
         match event.op {
@@ -203,7 +203,7 @@ impl Engine {
                 let (now, alone) = thread.advance(number, Action::Release, event);
                 counts.transactions += u64::from(alone);
                 counts.unary_transactions += u64::from(alone);
-                if let Some(since) = thread.let_go(lock, Mode::Exclusive) {
+                if let Some(since) = thread.release(lock, Mode::Exclusive) {
                     locks.release(lock, &Now { event: &now, row, table, clocks });
                     visitor.released(row, lock, &now, since);
                 }
@@ -214,7 +214,7 @@ impl Engine {
     }
 
     /// The other events.
-    fn seldom(
+    fn step_slow(
         &mut self,
         row: usize,
         number: EventNumber,
@@ -242,7 +242,7 @@ impl Engine {
 
         match event.op {
             Op::Alloc(variable) | Op::Free(variable) => variables.forget(variable),
-            Op::Split { from, to } => variables.split(from, to),
+            Op::SplitVariable { from, to } => variables.split(from, to),
             // One that closes regions inside the named one too.
             Op::End(region) => {
                 thread.close(region);
@@ -258,7 +258,7 @@ impl Engine {
                 }
             }
             Op::ReleaseShared(lock) => {
-                if let Some(since) = thread.let_go(lock, Mode::Shared) {
+                if let Some(since) = thread.release(lock, Mode::Shared) {
                     locks.release_shared(lock, &Now { event: &now, row, table, clocks });
                     visitor.released(row, lock, &now, since);
                 }
@@ -332,7 +332,7 @@ impl Engine {
 /// An access that tells a visitor of its dependencies.
 struct Accessed<'a, V> {
     visitor: &'a mut V,
-    now: &'a Access,
+    now: &'a EventStamp,
     object: Object,
     row: usize,
     table: &'a ThreadTable,
@@ -341,11 +341,11 @@ struct Accessed<'a, V> {
 
 impl<V: Visitor> Sink for Accessed<'_, V> {
     #[inline]
-    fn matters(&self, source: &Access) -> bool {
-        self.visitor.cares(self.table.row(source.thread()), source)
+    fn is_relevant(&self, source: &EventStamp) -> bool {
+        self.visitor.is_relevant(self.table.row(source.thread()), source)
     }
 
-    fn depends_on(&mut self, source: &Access) {
+    fn depends_on(&mut self, source: &EventStamp) {
         let &mut Self { now: sink, object, row, table, clocks, .. } = self;
         let dependency = Dependency { source, sink, object, row, table, clocks };
         self.visitor.dependency(&dependency);
@@ -357,18 +357,18 @@ fn check_fork(
     rows: &[Thread],
     parent: ThreadId,
     child: ThreadId,
-) -> Result<(), Misfit> {
+) -> Result<(), EventErrorKind> {
     if parent == child {
-        return Err(Misfit::ForkOfSelf);
+        return Err(EventErrorKind::ForkOfSelf);
     }
     match table.get(child) {
         Entry::Unseen => Ok(()),
         Entry::Row(row) if rows[row].state == State::Running => match &rows[row] {
-            thread if thread.fork.is_some() => Err(Misfit::ForkedTwice(child)),
-            thread if thread.now.is_some() => Err(Misfit::ForkAfterAction(child)),
+            thread if thread.fork.is_some() => Err(EventErrorKind::ForkedTwice(child)),
+            thread if thread.now.is_some() => Err(EventErrorKind::ForkAfterAction(child)),
             _ => Ok(()),
         },
-        Entry::Row(_) | Entry::Ended | Entry::Joined => Err(Misfit::ForkAfterAction(child)),
+        Entry::Row(_) | Entry::Ended | Entry::Joined => Err(EventErrorKind::ForkAfterAction(child)),
     }
 }
 
@@ -377,13 +377,15 @@ fn check_join(
     rows: &[Thread],
     parent: ThreadId,
     child: ThreadId,
-) -> Result<(), Misfit> {
+) -> Result<(), EventErrorKind> {
     if parent == child {
-        return Err(Misfit::JoinOfSelf);
+        return Err(EventErrorKind::JoinOfSelf);
     }
     match table.get(child) {
-        Entry::Joined => Err(Misfit::JoinedTwice(child)),
-        Entry::Row(row) if rows[row].state == State::Joined => Err(Misfit::JoinedTwice(child)),
+        Entry::Joined => Err(EventErrorKind::JoinedTwice(child)),
+        Entry::Row(row) if rows[row].state == State::Joined => {
+            Err(EventErrorKind::JoinedTwice(child))
+        }
         Entry::Row(_) | Entry::Ended | Entry::Unseen => Ok(()),
     }
 }

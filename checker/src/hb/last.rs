@@ -3,7 +3,7 @@
 //! before.
 
 use crate::event::ThreadId;
-use crate::hb::access::Access;
+use crate::hb::stamp::EventStamp;
 use crate::hb::table::ThreadTable;
 
 /// How many events have their place in the list itself: two cache lines, most often enough.
@@ -15,7 +15,7 @@ const SHORT: usize = 4;
 #[derive(Clone, Default)]
 #[repr(align(128))]
 pub(crate) struct Last {
-    few: [Access; FEW],
+    few: [EventStamp; FEW],
     len: usize,
     /// All events beyond the first few.
     rest: Option<Box<Rest>>,
@@ -30,7 +30,7 @@ pub(crate) struct Spare(Vec<Box<Rest>>);
 struct Rest {
     /// The threads of `events`, apart so that the search for one of them touches little memory.
     threads: Vec<ThreadId>,
-    events: Vec<Access>,
+    events: Vec<EventStamp>,
     /// How many were dropped.
     dropped: u64,
     /// The length at which to look for threads that have ended.
@@ -39,16 +39,16 @@ struct Rest {
 
 impl Last {
     /// Remembers the event; tells whether it is the first of its thread.
-    pub(crate) fn put(&mut self, event: &Access, table: &ThreadTable) -> bool {
+    pub(crate) fn put(&mut self, event: &EventStamp, table: &ThreadTable) -> bool {
         self.put_and_drop(event, table, |_| {})
     }
 
     /// As `put`; `drop` is told of each event that does not matter any more.
     pub(crate) fn put_and_drop(
         &mut self,
-        event: &Access,
+        event: &EventStamp,
         table: &ThreadTable,
-        drop: impl FnMut(&Access),
+        drop: impl FnMut(&EventStamp),
     ) -> bool {
         let thread = event.thread();
         for old in self.few.iter_mut().take(self.len) {
@@ -71,16 +71,16 @@ impl Last {
         self.iter().any(|event| event.is_of(thread))
     }
 
-    fn iter(&self) -> impl Iterator<Item = &Access> {
+    fn iter(&self) -> impl Iterator<Item = &EventStamp> {
         let rest = self.rest.iter().flat_map(|rest| &rest.events);
         self.few[..self.len].iter().chain(rest)
     }
 
-    pub(crate) fn all(&self, is_so: impl Fn(&Access) -> bool) -> bool {
+    pub(crate) fn all(&self, is_so: impl Fn(&EventStamp) -> bool) -> bool {
         self.iter().all(is_so)
     }
 
-    pub(crate) fn of_others(&self, thread: ThreadId) -> impl Iterator<Item = &Access> {
+    pub(crate) fn of_others(&self, thread: ThreadId) -> impl Iterator<Item = &EventStamp> {
         self.iter().filter(move |event| !event.is_of(thread))
     }
 
@@ -92,7 +92,7 @@ impl Last {
     /// As `put`, with room from `spare` when there is no more of its own.
     pub(crate) fn put_with(
         &mut self,
-        event: &Access,
+        event: &EventStamp,
         table: &ThreadTable,
         spare: &mut Spare,
     ) -> bool {
@@ -121,7 +121,7 @@ impl Last {
 
     /// Brings it into the cache; the value returned only keeps the load alive.
     #[inline]
-    pub(crate) fn touch(&self) -> u64 {
+    pub(crate) fn prefetch(&self) -> u64 {
         self.few[0].event() ^ self.len as u64
     }
 
@@ -133,7 +133,12 @@ impl Last {
 }
 
 impl Rest {
-    fn put(&mut self, event: &Access, table: &ThreadTable, drop: impl FnMut(&Access)) -> bool {
+    fn put(
+        &mut self,
+        event: &EventStamp,
+        table: &ThreadTable,
+        drop: impl FnMut(&EventStamp),
+    ) -> bool {
         let thread = event.thread();
         if let Some(place) = self.threads.iter().position(|&other| other == thread) {
             self.events[place] = *event;
@@ -155,7 +160,7 @@ impl Rest {
     }
 
     #[cold]
-    fn sweep(&mut self, table: &ThreadTable, mut drop: impl FnMut(&Access)) {
+    fn sweep(&mut self, table: &ThreadTable, mut drop: impl FnMut(&EventStamp)) {
         let before = self.events.len();
         self.events.retain(|event| {
             let keep = table.row(event.thread()).is_some();
@@ -166,7 +171,7 @@ impl Rest {
         });
         self.dropped += (before - self.events.len()) as u64;
         self.threads.clear();
-        self.threads.extend(self.events.iter().map(Access::thread));
+        self.threads.extend(self.events.iter().map(EventStamp::thread));
         self.limit = 2 * self.events.len();
     }
 }

@@ -2,15 +2,15 @@
 //! whoever calls.
 
 use crate::event::LockId;
-use crate::hb::access::Access;
 use crate::hb::clocks::Clock;
 use crate::hb::last::Last;
 use crate::hb::now::Now;
+use crate::hb::stamp::EventStamp;
 
 #[derive(Default)]
 struct Lock {
     /// The last exclusive release.
-    release: Access,
+    release: EventStamp,
     /// What its thread knew then.
     clock: Clock,
     /// Allocated for reader-writer locks only.
@@ -67,7 +67,7 @@ impl Locks {
         &mut self,
         lock: LockId,
         now: &mut Now<'_>,
-        mut depends_on: impl FnMut(&Access),
+        mut depends_on: impl FnMut(&EventStamp),
     ) -> u64 {
         let lock = self.at(lock);
         let thread = now.event.thread();
@@ -106,7 +106,7 @@ impl Locks {
         &mut self,
         lock: LockId,
         now: &mut Now<'_>,
-        mut depends_on: impl FnMut(&Access),
+        mut depends_on: impl FnMut(&EventStamp),
     ) {
         let lock = self.at(lock);
         let thread = now.event.thread();

@@ -2,22 +2,22 @@
 //! (`docs/semantics.md#dependency`), keeps the bookkeeping of threads, transactions and locks held, and refuses
 //! events that do not fit. Verdicts do not live here.
 
-mod access;
 mod clocks;
+mod deferred;
 mod effects;
 mod last;
 mod lock;
-mod mark;
 mod now;
+mod stamp;
 mod sync;
 mod table;
 mod thread;
 mod variable;
 
-pub(crate) use access::Access;
-pub use mark::Mark;
+pub use deferred::Timestamp;
+pub(crate) use stamp::EventStamp;
 
-use crate::error::{EventError, Misfit};
+use crate::error::{EventError, EventErrorKind};
 use crate::event::{Event, EventNumber, LockId, Op, RegionId, SyncId, ThreadId, VarId};
 use crate::finding::{Action, Counts, Edge, Object, Order, Tx};
 use clocks::Clocks;
@@ -30,8 +30,8 @@ use variable::Variables;
 
 /// Two events in conflict of different threads, with nothing between them that conflicts with both.
 pub(crate) struct Dependency<'a> {
-    pub(crate) source: &'a Access,
-    pub(crate) sink: &'a Access,
+    pub(crate) source: &'a EventStamp,
+    pub(crate) sink: &'a EventStamp,
     pub(crate) object: Object,
     /// The row of the sink's thread.
     pub(crate) row: usize,
@@ -62,7 +62,7 @@ impl Dependency<'_> {
 }
 
 /// The edge that reports show.
-pub(crate) fn edge(source: &Access, sink: &Access, object: Object, order: Order) -> Edge {
+pub(crate) fn edge(source: &EventStamp, sink: &EventStamp, object: Object, order: Order) -> Edge {
     let mut edge = Edge { source: source.point(), sink: sink.point(), object, order };
     if let Object::Thread(thread) = object {
         if edge.source.thread == thread {
@@ -75,7 +75,7 @@ pub(crate) fn edge(source: &Access, sink: &Access, object: Object, order: Order)
 }
 
 /// The transactions of a witness, given the ends of its dependencies, that had not accessed any variable by then.
-pub(crate) fn without_data<'a>(ends: impl Iterator<Item = &'a Access>) -> Vec<Tx> {
+pub(crate) fn without_data<'a>(ends: impl Iterator<Item = &'a EventStamp>) -> Vec<Tx> {
     let mut seen: Vec<(Tx, bool)> = Vec::new();
     for end in ends {
         match seen.iter_mut().find(|(tx, _)| *tx == end.tx()) {
@@ -95,20 +95,20 @@ pub(crate) trait Visitor {
     /// The first event of the thread in that row.
     fn started(&mut self, row: usize);
     /// Whether a dependency on that event of another thread can matter: a quick look that may err on this side.
-    fn cares(&self, row: Option<usize>, source: &Access) -> bool;
+    fn is_relevant(&self, row: Option<usize>, source: &EventStamp) -> bool;
     /// A dependency whose sink is the event under way.
     fn dependency(&mut self, dependency: &Dependency<'_>);
     /// A region was opened inside `depth` others.
-    fn begin(&mut self, row: usize, now: &Access, region: RegionId, depth: usize);
+    fn begin(&mut self, row: usize, now: &EventStamp, region: RegionId, depth: usize);
     /// Regions of the thread were closed; `depth` are still open.
     fn end(&mut self, row: usize, depth: usize);
     /// Whether a dependency on an event of this thread, which has ended with `last`, can still matter, or the order
     /// of its events or those it knows be asked for.
-    fn needs(&self, row: usize, last: &Access) -> bool;
+    fn must_retain(&self, row: usize, last: &EventStamp) -> bool;
     /// The outermost hold of a lock began.
-    fn acquired(&mut self, _row: usize, _lock: LockId, _now: &Access) {}
+    fn acquired(&mut self, _row: usize, _lock: LockId, _now: &EventStamp) {}
     /// The outermost hold of a lock, which began at event `_since`, ended.
-    fn released(&mut self, _row: usize, _lock: LockId, _now: &Access, _since: EventNumber) {}
+    fn released(&mut self, _row: usize, _lock: LockId, _now: &EventStamp, _since: EventNumber) {}
     /// The lock is another one from now on.
     fn reset(&mut self, _lock: LockId) {}
 }
@@ -140,7 +140,7 @@ impl Engine {
 
     /// Brings the states of the objects of some coming events into the cache, all at once, if they are many.
     #[inline]
-    pub(crate) fn touch(&self, events: &[Event]) {
+    pub(crate) fn prefetch(&self, events: &[Event]) {
         if !self.variables.are_many() {
             return;
         }
@@ -148,7 +148,7 @@ impl Engine {
             Op::Read(variable) | Op::Write(variable) | Op::Update(variable) => Some(variable),
             _ => None,
         });
-        std::hint::black_box(self.variables.touch(accessed));
+        std::hint::black_box(self.variables.prefetch(accessed));
     }
 
     /// The row of a thread, when it has one.
@@ -183,14 +183,14 @@ impl Engine {
                 let action = select_unpredictable(reads, Action::Read, writing);
                 self.access(number, event, variable, action, visitor)
             }
-            _ => self.frequent(number, event, visitor),
+            _ => self.step_fast(number, event, visitor),
         };
-        if done { Ok(()) } else { self.step_with_care(number, event, visitor) }
+        if done { Ok(()) } else { self.step_validated(number, event, visitor) }
     }
 
     /// Consumes an event of any kind, the first of a thread or of an object too.
     #[inline(never)]
-    fn step_with_care(
+    fn step_validated(
         &mut self,
         number: EventNumber,
         event: &Event,
@@ -198,39 +198,44 @@ impl Engine {
     ) -> Result<(), EventError> {
         match self.apply(number, event, visitor) {
             Ok(()) => Ok(()),
-            Err(reason) => self.misfit(number, event, reason),
+            Err(kind) => self.reject(number, event, kind),
         }
     }
 
     #[cold]
-    fn misfit(&mut self, number: u64, event: &Event, reason: Misfit) -> Result<(), EventError> {
-        if let Misfit::DepartWithoutArrive(object) = reason {
+    fn reject(
+        &mut self,
+        number: u64,
+        event: &Event,
+        kind: EventErrorKind,
+    ) -> Result<(), EventError> {
+        if let EventErrorKind::DepartWithoutArrive(object) = kind {
             self.syncs.depart_unseen(object);
         }
-        let after_gap = self.counts.gaps > 0 && reason != Misfit::ReservedId;
+        let after_gap = self.counts.gaps > 0 && kind != EventErrorKind::ReservedId;
         if !self.lenient && !after_gap {
-            return Err(EventError { number, thread: event.thread, reason });
+            return Err(EventError { number, thread: event.thread, kind });
         }
         self.counts.ignored_events += 1;
         Ok(())
     }
 
     /// The row of the event's thread, if the thread can act.
-    fn admit(&mut self, number: EventNumber, event: &Event) -> Result<usize, Misfit> {
-        if number > access::MAX_EVENTS {
-            return Err(Misfit::TooManyEvents);
+    fn admit(&mut self, number: EventNumber, event: &Event) -> Result<usize, EventErrorKind> {
+        if number > stamp::MAX_EVENTS {
+            return Err(EventErrorKind::TooManyEvents);
         }
         check_ids(event)?;
         let row = match self.threads.table.get(event.thread) {
             Entry::Row(row) => row,
             Entry::Unseen => self.add(event.thread, None),
-            Entry::Ended => return Err(Misfit::ThreadEnded),
-            Entry::Joined => return Err(Misfit::ThreadJoined),
+            Entry::Ended => return Err(EventErrorKind::ThreadEnded),
+            Entry::Joined => return Err(EventErrorKind::ThreadJoined),
         };
         match self.threads.rows[row].state {
             State::Running => Ok(row),
-            State::Ended => Err(Misfit::ThreadEnded),
-            State::Joined => Err(Misfit::ThreadJoined),
+            State::Ended => Err(EventErrorKind::ThreadEnded),
+            State::Joined => Err(EventErrorKind::ThreadJoined),
         }
     }
 
@@ -292,7 +297,7 @@ impl Engine {
         }
         if threads.crowded() {
             threads.sweep(|row, thread| {
-                let needed = thread.now.is_some() && visitor.needs(row, &thread.now);
+                let needed = thread.now.is_some() && visitor.must_retain(row, &thread.now);
                 if !needed {
                     clocks.free(row);
                 }
@@ -304,12 +309,12 @@ impl Engine {
 
 /// `u32::MAX` stands for "none" in packed form, and a table that long could not be had.
 #[inline]
-fn check_ids(event: &Event) -> Result<(), Misfit> {
+fn check_ids(event: &Event) -> Result<(), EventErrorKind> {
     let object = match event.op {
         Op::Begin(RegionId(id)) | Op::End(Some(RegionId(id))) => id,
         Op::Read(VarId(id)) | Op::Write(VarId(id)) | Op::Update(VarId(id)) => id,
         Op::Alloc(VarId(id)) | Op::Free(VarId(id)) => id,
-        Op::Split { from: VarId(from), to: VarId(to) } => from.max(to),
+        Op::SplitVariable { from: VarId(from), to: VarId(to) } => from.max(to),
         Op::Acquire(LockId(id)) | Op::Release(LockId(id)) => id,
         Op::AcquireShared(LockId(id)) | Op::ReleaseShared(LockId(id)) => id,
         Op::Reset(LockId(id)) => id,
@@ -318,5 +323,9 @@ fn check_ids(event: &Event) -> Result<(), Misfit> {
         Op::Arrive(SyncId(id)) | Op::Depart(SyncId(id)) => id,
         Op::End(None) | Op::Exit => 0,
     };
-    if object == u32::MAX || event.thread.0 == u32::MAX { Err(Misfit::ReservedId) } else { Ok(()) }
+    if object == u32::MAX || event.thread.0 == u32::MAX {
+        Err(EventErrorKind::ReservedId)
+    } else {
+        Ok(())
+    }
 }

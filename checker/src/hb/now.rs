@@ -1,11 +1,11 @@
 //! The event under way, with what its thread knows and can learn.
 
-use crate::hb::access::Access;
 use crate::hb::clocks::{Clock, Clocks};
+use crate::hb::stamp::EventStamp;
 use crate::hb::table::ThreadTable;
 
 pub(crate) struct Now<'a> {
-    pub(crate) event: &'a Access,
+    pub(crate) event: &'a EventStamp,
     /// The row of its thread.
     pub(crate) row: usize,
     pub(crate) table: &'a ThreadTable,
@@ -29,7 +29,7 @@ impl Now<'_> {
     }
 
     /// The thread learns what `clock` holds, which was published at `source`.
-    pub(crate) fn learn_from(&mut self, source: &Access, clock: &Clock) {
+    pub(crate) fn learn_from(&mut self, source: &EventStamp, clock: &Clock) {
         let from = self.table.row(source.thread());
         self.clocks.learn_from(self.row, from, source.event(), clock);
     }

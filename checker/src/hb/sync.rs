@@ -1,10 +1,10 @@
 //! The state of synchronisation objects that are not locks: posts and waits, and the rounds of barriers.
 
 use crate::event::{EventNumber, SyncId, ThreadId};
-use crate::hb::access::Access;
 use crate::hb::clocks::Clock;
 use crate::hb::last::Last;
 use crate::hb::now::Now;
+use crate::hb::stamp::EventStamp;
 use crate::hb::table::ThreadTable;
 
 #[derive(Default)]
@@ -60,7 +60,7 @@ impl SyncObject {
         });
     }
 
-    fn wait(&mut self, now: &mut Now<'_>, mut depends_on: impl FnMut(&Access)) -> u64 {
+    fn wait(&mut self, now: &mut Now<'_>, mut depends_on: impl FnMut(&EventStamp)) -> u64 {
         now.learn(&self.clock);
         let thread = now.event.thread();
         let before = self.waits.iter_mut().find(|waited| waited.thread == thread);
@@ -105,7 +105,7 @@ impl Barrier {
         round.arrivals.put(now.event, now.table);
     }
 
-    fn depart(&mut self, now: &mut Now<'_>, mut depends_on: impl FnMut(&Access)) -> u64 {
+    fn depart(&mut self, now: &mut Now<'_>, mut depends_on: impl FnMut(&EventStamp)) -> u64 {
         let thread = now.event.thread();
         let Some(number) = self.leave(thread) else { return 0 };
         let mut dropped = 0;
@@ -163,10 +163,15 @@ impl SyncObjects {
     }
 
     /// A post that was left out, after which nobody has waited.
-    pub(crate) fn signalled_late(&mut self, object: SyncId, post: &Access, table: &ThreadTable) {
+    pub(crate) fn insert_deferred_signal(
+        &mut self,
+        object: SyncId,
+        post: &EventStamp,
+        table: &ThreadTable,
+    ) {
         let signals = &mut self.at(object).signals;
         let is_last =
-            |signal: &Access| !signal.is_of(post.thread()) || signal.event() <= post.event();
+            |signal: &EventStamp| !signal.is_of(post.thread()) || signal.event() <= post.event();
         if signals.all(is_last) {
             signals.put(post, table);
         }
@@ -182,7 +187,7 @@ impl SyncObjects {
         &mut self,
         object: SyncId,
         now: &mut Now<'_>,
-        depends_on: impl FnMut(&Access),
+        depends_on: impl FnMut(&EventStamp),
     ) -> u64 {
         self.at(object).wait(now, depends_on)
     }
@@ -197,7 +202,7 @@ impl SyncObjects {
         &mut self,
         object: SyncId,
         now: &mut Now<'_>,
-        depends_on: impl FnMut(&Access),
+        depends_on: impl FnMut(&EventStamp),
     ) -> u64 {
         self.at(object).barrier.depart(now, depends_on)
     }

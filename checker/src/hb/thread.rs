@@ -1,10 +1,10 @@
 //! The bookkeeping of one thread: its last event, open regions and locks held; and the rows of all threads that have
 //! not ended, or whose past still matters.
 
-use crate::error::Misfit;
+use crate::error::EventErrorKind;
 use crate::event::{Event, EventNumber, LockId, Op, RegionId, SyncId, ThreadId};
 use crate::finding::Action;
-use crate::hb::access::Access;
+use crate::hb::stamp::EventStamp;
 use crate::hb::table::{Entry, ThreadTable};
 
 /// How a lock is held.
@@ -37,7 +37,7 @@ pub(crate) enum State {
 pub(crate) struct Thread {
     pub(crate) id: ThreadId,
     /// The last event; none until the thread acts.
-    pub(crate) now: Access,
+    pub(crate) now: EventStamp,
     pub(crate) state: State,
     /// It has acted and can act.
     pub(crate) ready: bool,
@@ -50,21 +50,21 @@ pub(crate) struct Thread {
     /// Barriers that the thread has arrived at and not departed from.
     pub(crate) inside: Vec<SyncId>,
     /// The event that forked this thread.
-    pub(crate) fork: Access,
+    pub(crate) fork: EventStamp,
 }
 
 impl Thread {
     pub(crate) fn new(id: ThreadId) -> Self {
         Self {
             id,
-            now: Access::NONE,
+            now: EventStamp::NONE,
             state: State::Running,
             ready: false,
             transactions: 0,
             open: Vec::new(),
             held: Vec::new(),
             inside: Vec::new(),
-            fork: Access::NONE,
+            fork: EventStamp::NONE,
         }
     }
 
@@ -75,7 +75,7 @@ impl Thread {
         number: EventNumber,
         action: Action,
         event: &Event,
-    ) -> (Access, bool) {
+    ) -> (EventStamp, bool) {
         let alone = self.open.is_empty();
         if alone {
             let region = if let Op::Begin(region) = event.op { Some(region) } else { None };
@@ -94,16 +94,20 @@ impl Thread {
 
     /// Whether an `end` can be. Closing a named region closes those inside it too, which only shortens them;
     /// where that is not tolerated the named region has to be the innermost one.
-    pub(crate) fn check_end(&self, named: Option<RegionId>, tolerant: bool) -> Result<(), Misfit> {
-        let Some(&inner) = self.open.last() else { return Err(Misfit::EndWithoutBegin) };
+    pub(crate) fn check_end(
+        &self,
+        named: Option<RegionId>,
+        tolerant: bool,
+    ) -> Result<(), EventErrorKind> {
+        let Some(&inner) = self.open.last() else { return Err(EventErrorKind::EndWithoutBegin) };
         match named {
             Some(named) if named != inner => {
                 if !self.open.contains(&named) {
-                    Err(Misfit::RegionNotOpen(named))
+                    Err(EventErrorKind::RegionNotOpen(named))
                 } else if tolerant {
                     Ok(())
                 } else {
-                    Err(Misfit::RegionNotInnermost { named, inner })
+                    Err(EventErrorKind::RegionNotInnermost { named, inner })
                 }
             }
             _ => Ok(()),
@@ -123,12 +127,17 @@ impl Thread {
         self.held.iter().rposition(|held| held.lock == lock && held.mode == mode)
     }
 
-    pub(crate) fn check_held(&self, lock: LockId, life: u32, mode: Mode) -> Result<(), Misfit> {
+    pub(crate) fn check_held(
+        &self,
+        lock: LockId,
+        life: u32,
+        mode: Mode,
+    ) -> Result<(), EventErrorKind> {
         let held = self.held(lock, mode).filter(|&index| self.held[index].life == life);
         match (held, mode) {
             (Some(_), _) => Ok(()),
-            (None, Mode::Exclusive) => Err(Misfit::ReleaseNotHeld(lock)),
-            (None, Mode::Shared) => Err(Misfit::SharedReleaseNotHeld(lock)),
+            (None, Mode::Exclusive) => Err(EventErrorKind::ReleaseNotHeld(lock)),
+            (None, Mode::Shared) => Err(EventErrorKind::SharedReleaseNotHeld(lock)),
         }
     }
 
@@ -153,7 +162,7 @@ impl Thread {
     }
 
     /// Releases a lock; returns the acquire of the outermost hold when that is the one that ends.
-    pub(crate) fn let_go(&mut self, lock: LockId, mode: Mode) -> Option<EventNumber> {
+    pub(crate) fn release(&mut self, lock: LockId, mode: Mode) -> Option<EventNumber> {
         let index = self.held(lock, mode)?;
         self.held[index].depth -= 1;
         (self.held[index].depth == 0).then(|| self.held.remove(index).since)

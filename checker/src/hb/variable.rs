@@ -2,8 +2,8 @@
 //! takes two cache lines, which processors fetch as a pair; further readers are kept apart.
 
 use crate::event::{ThreadId, VarId};
-use crate::hb::access::Access;
 use crate::hb::last::{Last, Spare};
+use crate::hb::stamp::EventStamp;
 use crate::hb::table::ThreadTable;
 use std::hint::select_unpredictable;
 
@@ -22,7 +22,7 @@ const READS: usize = 1;
 /// from the first on; the last one may link to a list, of the read that was there and all further ones.
 #[derive(Clone, Copy, Default)]
 #[repr(align(128))]
-struct Variable([Access; 4]);
+struct Variable([EventStamp; 4]);
 
 impl Variable {
     fn list(&self) -> Option<usize> {
@@ -34,9 +34,9 @@ impl Variable {
 /// Who is told of the dependencies of an event.
 pub(crate) trait Sink {
     /// Whether a dependency on that event can matter.
-    fn matters(&self, source: &Access) -> bool;
+    fn is_relevant(&self, source: &EventStamp) -> bool;
     /// Takes a dependency that can.
-    fn depends_on(&mut self, source: &Access);
+    fn depends_on(&mut self, source: &EventStamp);
 }
 
 /// Variables that get their memory at once: 64 KiB.
@@ -78,14 +78,14 @@ impl Lists {
     /// Adds a read where there is another thread's in the last place, or to the list that is there; tells whether it
     /// is the first of its thread.
     #[inline(never)]
-    fn add(&mut self, read: &mut Access, now: &Access, threads: &ThreadTable) -> bool {
+    fn add(&mut self, read: &mut EventStamp, now: &EventStamp, threads: &ThreadTable) -> bool {
         if let Some(list) = read.linked() {
             return self.lists[list].put_with(now, threads, &mut self.spare);
         }
         let list = self.unused();
         self.lists[list as usize].put(read, threads);
         self.lists[list as usize].put(now, threads);
-        *read = Access::link(list);
+        *read = EventStamp::link(list);
         true
     }
 
@@ -103,7 +103,7 @@ impl Lists {
     }
 
     /// Hands out the reads of other threads, and gives back the list; returns how many of them were dropped before.
-    fn take(&mut self, list: usize, thread: ThreadId, depends_on: impl FnMut(&Access)) -> u64 {
+    fn take(&mut self, list: usize, thread: ThreadId, depends_on: impl FnMut(&EventStamp)) -> u64 {
         let reads = &self.lists[list];
         reads.of_others(thread).for_each(depends_on);
         let dropped = reads.dropped();
@@ -121,7 +121,7 @@ impl Variables {
     /// Brings the states of some variables into the cache, all at once; the value returned only keeps the loads
     /// alive.
     #[inline]
-    pub(crate) fn touch(&self, variables: impl Iterator<Item = VarId>) -> u64 {
+    pub(crate) fn prefetch(&self, variables: impl Iterator<Item = VarId>) -> u64 {
         let mut sum = 0_u64;
         let mut linked = [0; AHEAD];
         let mut links = 0;
@@ -134,7 +134,7 @@ impl Variables {
             }
         }
         for &list in &linked[..links] {
-            sum = sum.wrapping_add(self.lists.lists[list].touch());
+            sum = sum.wrapping_add(self.lists.lists[list].prefetch());
         }
         sum
     }
@@ -163,7 +163,7 @@ impl Variables {
     /// write, if another thread's.
     ///
     /// `depends_on` is told of an event, and whether it is a dependency. Does nothing and returns `false` where more
-    /// than one event or a list has to do with it; then it is for `access_with_more`.
+    /// than one event or a list has to do with it; then it is for `access_slow`.
     ///
     /// Which of the cases it is cannot be foretold, and a jump that was foretold wrongly costs more than to compute
     /// all of them: hence no jumps.
@@ -171,15 +171,15 @@ impl Variables {
     pub(crate) fn access(
         &mut self,
         variable: VarId,
-        now: Access,
+        now: EventStamp,
         writes: bool,
-        depends_on: impl FnOnce(&Access, bool),
+        depends_on: impl FnOnce(&EventStamp, bool),
     ) -> bool {
         let Some(Variable(last)) = self.table.get_mut(variable) else { return false };
         let thread = now.thread();
         let [_, first, second, third] = &*last;
         let own = [first, second, third].map(|read| read.is_of(thread));
-        let none = [first, second, third].map(Access::is_none);
+        let none = [first, second, third].map(EventStamp::is_none);
         // A write takes its place if there is one read at most, a read its thread's or the first that is free.
         let place = |place: usize| u32::from(own[place] | none[place]) << place;
         let reading = (place(0) | place(1) | place(2)) << READS;
@@ -199,10 +199,10 @@ impl Variables {
 
     /// Any access. `sink` is told of the dependencies that can matter. Returns how many there are, with those on
     /// reads that do not matter any more.
-    pub(crate) fn access_with_more(
+    pub(crate) fn access_slow(
         &mut self,
         variable: VarId,
-        now: &Access,
+        now: &EventStamp,
         writes: bool,
         threads: &ThreadTable,
         sink: &mut impl Sink,
@@ -215,20 +215,20 @@ impl Variables {
             let [.., last] = reads;
             let first = self.lists.add(last, now, threads);
             let applies = first & write.is_some() & !write.is_of(thread);
-            if applies & sink.matters(write) {
+            if applies & sink.is_relevant(write) {
                 sink.depends_on(write);
             }
             return u64::from(applies);
         }
         // Few of the reads matter, but any can be there or not: no jumps before that is known of all.
-        let (mut dependencies, mut mattering) = (0, 0);
+        let (mut dependencies, mut relevant) = (0, 0);
         for (place, read) in reads.iter().enumerate() {
             let applies = read.is_event() & !read.is_of(thread);
             dependencies += u64::from(applies);
-            mattering |= u32::from(applies & sink.matters(read)) << place;
+            relevant |= u32::from(applies & sink.is_relevant(read)) << place;
         }
-        if mattering != 0 {
-            let place = |&(place, _): &(usize, _)| mattering >> place & 1 != 0;
+        if relevant != 0 {
+            let place = |&(place, _): &(usize, _)| relevant >> place & 1 != 0;
             reads.iter().enumerate().filter(place).for_each(|(_, read)| sink.depends_on(read));
         }
         if let [.., last] = reads
@@ -237,22 +237,22 @@ impl Variables {
             let mut listed = 0;
             let dropped = self.lists.take(list, thread, |read| {
                 listed += 1;
-                if sink.matters(read) {
+                if sink.is_relevant(read) {
                     sink.depends_on(read);
                 }
             });
             dependencies += listed + dropped;
         }
         *write = *now;
-        reads.fill(Access::NONE);
+        reads.fill(EventStamp::NONE);
         dependencies
     }
 
     /// An access that was left out, of a thread that had the variable to itself from then on, but for what came after.
-    pub(crate) fn told_late(
+    pub(crate) fn insert_deferred_access(
         &mut self,
         variable: VarId,
-        access: &Access,
+        access: &EventStamp,
         writes: bool,
         threads: &ThreadTable,
     ) {
@@ -263,17 +263,17 @@ impl Variables {
         let thread = access.thread();
         if writes {
             *write = *access;
-            let before = |read: &Access| !read.is_event() || read.event() <= access.event();
-            let list = reads.iter().find_map(Access::linked);
+            let before = |read: &EventStamp| !read.is_event() || read.event() <= access.event();
+            let list = reads.iter().find_map(EventStamp::linked);
             let listed = list.is_none_or(|list| self.lists.lists[list].all(before));
             if listed && reads.iter().all(before) {
-                reads.fill(Access::NONE);
+                reads.fill(EventStamp::NONE);
                 list.into_iter().for_each(|list| self.lists.free(list));
             }
             return;
         }
         let own = reads.iter().position(|read| read.is_of(thread));
-        match own.or_else(|| reads.iter().position(Access::is_none)) {
+        match own.or_else(|| reads.iter().position(EventStamp::is_none)) {
             Some(place) if reads[place].is_none() || reads[place].event() <= access.event() => {
                 reads[place] = *access;
             }
@@ -307,7 +307,7 @@ impl Variables {
         if let Some(place) = self.table.get_mut(to) {
             *place = state;
             if let (Some(list), [.., last]) = (list, &mut place.0) {
-                *last = Access::link(list);
+                *last = EventStamp::link(list);
             }
         }
     }

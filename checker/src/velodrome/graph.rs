@@ -3,15 +3,15 @@
 
 use crate::event::EventNumber;
 use crate::finding::{Object, Order};
-use crate::hb::Access;
+use crate::hb::EventStamp;
 use rustc_hash::FxHashSet;
 use std::collections::VecDeque;
 
 /// A dependency between two transactions; its events are the timestamps at its two ends.
 #[derive(Clone, Copy)]
 pub(super) struct Link {
-    pub(super) source: Access,
-    pub(super) sink: Access,
+    pub(super) source: EventStamp,
+    pub(super) sink: EventStamp,
     pub(super) object: Object,
     pub(super) order: Order,
 }
@@ -74,14 +74,14 @@ impl Graph {
 
     /// The live transaction that the event belongs to. A unary transaction that has none of its own belongs to the one
     /// before it in its thread.
-    pub(super) fn find(&self, row: usize, event: &Access) -> Option<Node> {
+    pub(super) fn find(&self, row: usize, event: &EventStamp) -> Option<Node> {
         let live = self.rows.get(row)?;
         let later = live.partition_point(|&(begin, _)| begin <= event.tx_begin());
         later.checked_sub(1).and_then(|index| live.get(index)).map(|&(_, node)| node)
     }
 
     /// The current transaction of the thread in the row, which is added unless it is there.
-    pub(super) fn current(&mut self, row: usize, now: &Access) -> Node {
+    pub(super) fn current(&mut self, row: usize, now: &EventStamp) -> Node {
         let last = self.rows[row].back().copied();
         if let Some((begin, node)) = last
             && begin == now.tx_begin()

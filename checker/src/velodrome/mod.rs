@@ -31,7 +31,7 @@ use crate::event::{Event, RegionId};
 use crate::finding::{
     Counts, DataSeen, Edge, Evidence, Findings, Instance, Object, Order, Tx, Violation,
 };
-use crate::hb::{Access, Dependency, Engine, Visitor, edge, without_data};
+use crate::hb::{Dependency, Engine, EventStamp, Visitor, edge, without_data};
 use crate::tally::Tally;
 use graph::{Graph, Link, Node};
 
@@ -44,7 +44,7 @@ const NO_REGION: u32 = u32::MAX;
 /// Every violation is one that Davida finds too, of the same trigger and source, though not all of Davida's are found.
 /// Its evidence is `Data` when all edges of its witness are on variables. When the trace is not serializable and nothing
 /// is blamed, `Findings::cycle` is the first cycle. Only outermost regions are transactions: `Options::regions` has no
-/// effect, nor have `Options::serializability` and `Options::splits`.
+/// effect, nor have `Options::serializability` and `Options::released_locks`.
 ///
 /// Memory: the live transactions and their edges, which an old active transaction can make as many as there are. Time:
 /// O(live edges) for a dependency whose sink's transaction has outgoing edges.
@@ -130,7 +130,7 @@ impl Checker for Velodrome {
 #[derive(Default)]
 struct Thread {
     /// Its active transaction, and that one's first event.
-    active: Option<(Node, Access)>,
+    active: Option<(Node, EventStamp)>,
     /// It has been counted as violating.
     violating: bool,
 }
@@ -185,7 +185,7 @@ impl State {
     }
 
     #[cold]
-    fn blame(&mut self, row: usize, begin: Access, closing: &Link, cycle: &[Link]) {
+    fn blame(&mut self, row: usize, begin: EventStamp, closing: &Link, cycle: &[Link]) {
         self.violations += 1;
         let violating = std::mem::replace(&mut self.threads[row].violating, true);
         self.violating_transactions += u64::from(!violating);
@@ -213,7 +213,7 @@ impl State {
                 trigger_event,
                 source_event,
                 witness: transactions(cycle),
-                splits: Vec::new(),
+                released_locks: Vec::new(),
                 data: match evidence {
                     Evidence::Data => DataSeen::default(),
                     // Dependencies on variables are on the witness, or are not known of here.
@@ -249,7 +249,7 @@ impl Visitor for State {
         self.threads[row] = Thread::default();
     }
 
-    fn cares(&self, row: Option<usize>, source: &Access) -> bool {
+    fn is_relevant(&self, row: Option<usize>, source: &EventStamp) -> bool {
         let first = row.and_then(|row| self.graph.first(row));
         first.is_some_and(|first| first <= source.tx_begin())
     }
@@ -280,7 +280,7 @@ impl Visitor for State {
         }
     }
 
-    fn begin(&mut self, row: usize, now: &Access, _region: RegionId, depth: usize) {
+    fn begin(&mut self, row: usize, now: &EventStamp, _region: RegionId, depth: usize) {
         if depth == 0 {
             let node = self.graph.current(row, now);
             self.threads[row] = Thread { active: Some((node, *now)), violating: false };
@@ -295,7 +295,7 @@ impl Visitor for State {
 
     /// An event of the thread can only matter if its transaction is live. In the data relation it need not be, and
     /// still the order of events that the thread knows of can be asked for.
-    fn needs(&self, row: usize, last: &Access) -> bool {
+    fn must_retain(&self, row: usize, last: &EventStamp) -> bool {
         let data = self.options.relation == Relation::Data;
         self.graph.first(row).is_some()
             || data && self.graph.oldest().is_some_and(|oldest| oldest <= last.event())

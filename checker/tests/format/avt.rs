@@ -234,7 +234,10 @@ fn undefined_ids_are_refused_by_the_writer() {
         (Op::Begin(RegionId(2)), "region 2 is used, but 0 are defined"),
         (Op::End(Some(RegionId(2))), "region 2 is used, but 0 are defined"),
         (Op::Free(VarId(0)), "variable 0 is used, but 0 are defined"),
-        (Op::Split { from: VarId(0), to: VarId(1) }, "variable 0 is used, but 0 are defined"),
+        (
+            Op::SplitVariable { from: VarId(0), to: VarId(1) },
+            "variable 0 is used, but 0 are defined",
+        ),
         (Op::ReleaseShared(LockId(0)), "lock 0 is used, but 0 are defined"),
         (Op::Wait(SyncId(0)), "synchronisation object 0 is used, but 0 are defined"),
         (Op::Join(ThreadId(1)), "thread 1 is used, but 1 are defined"),
@@ -327,7 +330,7 @@ fn splits_of_what_is_not_defined_are_refused() {
     for id in 0..2 {
         writer.variable(VarId(id), &Object::new(ObjectKind::Variable)).unwrap();
     }
-    let split = event(Op::Split { from: VarId(0), to: VarId(1) });
+    let split = event(Op::SplitVariable { from: VarId(0), to: VarId(1) });
     writer.event(&split).unwrap();
     writer.event(&split).unwrap();
     let file = writer.finish().unwrap();

@@ -13,7 +13,7 @@ fn check(text: &[u8]) -> Result<u64, String> {
     match reader.check(&mut *checker) {
         Ok(_) => Ok(checker.finish().counts.violations),
         Err(error) => {
-            assert!(matches!(error.reason, Reason::Misfit { .. }));
+            assert!(matches!(error.reason, Reason::Event { .. }));
             Err(error.to_string())
         }
     }

@@ -48,7 +48,7 @@ fn op(kind: u8, id: u32) -> Op {
         16 => Op::Alloc(VarId(id)),
         17 => Op::Free(VarId(id)),
         18 => Op::Reset(LockId(id)),
-        19 => Op::Split { from: VarId(id), to: VarId(u32::from(kind) / 21 % IDS) },
+        19 => Op::SplitVariable { from: VarId(id), to: VarId(u32::from(kind) / 21 % IDS) },
         _ => Op::Exit,
     }
 }
@@ -65,7 +65,7 @@ fn step() -> impl Strategy<Value = Step> {
     let gap = prop_oneof![9 => Just(None), 1 => any::<Option<u32>>().prop_map(Some)];
     (gap, 0..IDS, any::<u8>(), 0..IDS, location).prop_map(|(gap, thread, kind, id, location)| {
         let op = op(kind, id);
-        let location = if matches!(op, Op::Split { .. }) { NO_LOCATION } else { location };
+        let location = if matches!(op, Op::SplitVariable { .. }) { NO_LOCATION } else { location };
         let event = Event { thread: ThreadId(thread), op, location };
         (gap.map(|lost| lost.map(u64::from)), event)
     })
@@ -126,7 +126,7 @@ impl Renaming {
     fn same_event(&mut self, left: &Event, right: &Event) -> bool {
         let (left_op, right_op) = (parts(left.op), parts(right.op));
         // A text has no other place for "nowhere" than a name that is empty; a split is nowhere in both.
-        let splits = matches!(left.op, Op::Split { .. });
+        let splits = matches!(left.op, Op::SplitVariable { .. });
         let location = match (location_number(left.location), location_number(right.location)) {
             (None, None) if splits => left.location == right.location,
             (None, None) => self.same(5, left.location.0, right.location.0),
@@ -136,7 +136,7 @@ impl Renaming {
             && self.same(0, left.thread.0, right.thread.0)
             && self.same(left_op.1, left_op.2, right_op.2)
             && match (left.op, right.op) {
-                (Op::Split { to: left, .. }, Op::Split { to: right, .. }) => {
+                (Op::SplitVariable { to: left, .. }, Op::SplitVariable { to: right, .. }) => {
                     self.same(2, left.0, right.0)
                 }
                 _ => true,
@@ -158,7 +158,7 @@ fn parts(op: Op) -> (std::mem::Discriminant<Op>, u8, u32) {
         | Op::Reset(id) => (3, id.0),
         Op::Signal(id) | Op::Wait(id) | Op::Arrive(id) | Op::Depart(id) => (4, id.0),
         Op::Fork(id) | Op::Join(id) => (0, id.0),
-        Op::Split { from, .. } => (2, from.0),
+        Op::SplitVariable { from, .. } => (2, from.0),
     };
     (std::mem::discriminant(&op), kind, id)
 }

@@ -41,7 +41,7 @@ fn every_operation_has_its_spelling() {
             Op::Depart(b),
             Op::Alloc(x),
             Op::Free(x),
-            Op::Split { from: x, to: y },
+            Op::SplitVariable { from: x, to: y },
             Op::End(Some(m)),
             Op::Begin(unnamed),
             Op::End(None),
@@ -270,7 +270,7 @@ fn a_split_names_two_variables_and_no_place() {
     let trace = Trace::of(text.as_bytes()).unwrap();
     let name = |id: u32| trace.names.variable(VarId(id)).unwrap().name;
     assert_eq!([0, 1, 2, 3].map(name), ["a", "b,c", "a,b", "c"].map(|name| Some(name.to_owned())));
-    let split = |from, to| Op::Split { from: VarId(from), to: VarId(to) };
+    let split = |from, to| Op::SplitVariable { from: VarId(from), to: VarId(to) };
     let at = |op| Event { thread: ThreadId(0), op, location: NO_LOCATION };
     assert_eq!(trace.events, [at(split(0, 1)), at(split(2, 3))]);
     assert_eq!(trace.names.label(LocationId(0)), None);

@@ -147,7 +147,7 @@ fn op(kind: usize, object: u32, objects: Objects) -> Op {
         18 => Op::Reset(lock),
         19 => {
             let to = VarId(object / objects.variables % objects.variables);
-            Op::Split { from: variable, to }
+            Op::SplitVariable { from: variable, to }
         }
         _ => Op::Exit,
     }

@@ -2,7 +2,7 @@
 
 use crate::text::{check, check_cycle, check_with, parse, run};
 use checker::finding::{Action, Findings, Object, Order};
-use checker::{Checker, Davida, Misfit, Options, Regions, Relation};
+use checker::{Checker, Davida, EventErrorKind, Options, Regions, Relation};
 
 #[test]
 fn davida_figure_2() {
@@ -170,9 +170,9 @@ fn a_split_critical_section() {
         &["sync: m t2 t2 m"],
     );
     let violation = &findings.violations[0];
-    assert_eq!(violation.splits.len(), 1);
-    assert_eq!(violation.splits[0].released.event, 3);
-    assert_eq!(violation.splits[0].reacquired.event, 7);
+    assert_eq!(violation.released_locks.len(), 1);
+    assert_eq!(violation.released_locks[0].released.event, 3);
+    assert_eq!(violation.released_locks[0].reacquired.event, 7);
     assert_eq!(violation.order, Order::Synchronised);
     assert_eq!(violation.begin.event, 0);
 }
@@ -249,8 +249,11 @@ fn a_lock_that_was_reset_is_another_lock() {
         "t1 begin(m); t1 acq(k); t1 rel(k); t1 r(x); t2 reset(k); t1 acq(k); t2 w(x); t1 w(x)",
         &["data: m t2 m"],
     );
-    assert!(findings.violations[0].splits.is_empty());
-    refused("t1 acq(l); t2 reset(l); t1 rel(l)", Misfit::ReleaseNotHeld(checker::event::LockId(0)));
+    assert!(findings.violations[0].released_locks.is_empty());
+    refused(
+        "t1 acq(l); t2 reset(l); t1 rel(l)",
+        EventErrorKind::ReleaseNotHeld(checker::event::LockId(0)),
+    );
 }
 
 #[test]
@@ -268,8 +271,8 @@ fn a_thread_that_has_ended_can_be_joined() {
     let findings =
         check("t1 begin(m); t1 fork(t2); t2 r(x); t2 exit; t1 join(t2)", &["sync: m t2 t2 m"]);
     assert_eq!(findings.violations[0].edges[1].source.event, 3);
-    refused("t1 exit; t1 w(x)", Misfit::ThreadEnded);
-    refused("t1 exit; t2 fork(t1)", Misfit::ForkAfterAction(checker::event::ThreadId(0)));
+    refused("t1 exit; t1 w(x)", EventErrorKind::ThreadEnded);
+    refused("t1 exit; t2 fork(t1)", EventErrorKind::ForkAfterAction(checker::event::ThreadId(0)));
 }
 
 #[test]
@@ -363,13 +366,13 @@ fn witnesses_beyond_the_limit_are_only_counted() {
     assert_eq!(findings.counts.unshown_violations, 7);
 }
 
-/// The trace is refused at its last event, for that reason; a lenient checker leaves it out.
+/// The trace is refused at its last event, for that kind; a lenient checker leaves it out.
 #[track_caller]
-fn refused(trace: &str, reason: Misfit) {
+fn refused(trace: &str, kind: EventErrorKind) {
     let (events, _) = parse(trace);
     let mut strict = Davida::new(Options::default());
     let error = strict.events(&events).expect_err("the last event does not fit");
-    assert_eq!((error.number, error.reason), (events.len() as u64 - 1, reason));
+    assert_eq!((error.number, error.kind), (events.len() as u64 - 1, kind));
     let findings = crate::text::run(&events, Options::live());
     assert_eq!(findings.counts.ignored_events, 1);
 }
@@ -377,28 +380,28 @@ fn refused(trace: &str, reason: Misfit) {
 #[test]
 fn events_that_do_not_fit_are_refused() {
     use checker::event::{LockId, RegionId, SyncId, ThreadId};
-    refused("t1 w(x); t1 end", Misfit::EndWithoutBegin);
-    refused("t1 begin(m); t1 end(n)", Misfit::RegionNotOpen(RegionId(1)));
-    refused("t1 w(x); t1 rel(l)", Misfit::ReleaseNotHeld(LockId(0)));
-    refused("t1 acq(l); t2 rel(l)", Misfit::ReleaseNotHeld(LockId(0)));
-    refused("t1 acq(l); t1 rrel(l)", Misfit::SharedReleaseNotHeld(LockId(0)));
-    refused("t1 w(x); t2 fork(t3); t2 fork(t3)", Misfit::ForkedTwice(ThreadId(1)));
-    refused("t1 w(x); t2 fork(t1)", Misfit::ForkAfterAction(ThreadId(0)));
-    refused("t1 fork(t1)", Misfit::ForkOfSelf);
-    refused("t1 join(t1)", Misfit::JoinOfSelf);
-    refused("t1 w(x); t2 join(t1); t3 join(t1)", Misfit::JoinedTwice(ThreadId(0)));
-    refused("t1 w(x); t2 join(t1); t1 w(x)", Misfit::ThreadJoined);
-    refused("t1 depart(b)", Misfit::DepartWithoutArrive(SyncId(0)));
+    refused("t1 w(x); t1 end", EventErrorKind::EndWithoutBegin);
+    refused("t1 begin(m); t1 end(n)", EventErrorKind::RegionNotOpen(RegionId(1)));
+    refused("t1 w(x); t1 rel(l)", EventErrorKind::ReleaseNotHeld(LockId(0)));
+    refused("t1 acq(l); t2 rel(l)", EventErrorKind::ReleaseNotHeld(LockId(0)));
+    refused("t1 acq(l); t1 rrel(l)", EventErrorKind::SharedReleaseNotHeld(LockId(0)));
+    refused("t1 w(x); t2 fork(t3); t2 fork(t3)", EventErrorKind::ForkedTwice(ThreadId(1)));
+    refused("t1 w(x); t2 fork(t1)", EventErrorKind::ForkAfterAction(ThreadId(0)));
+    refused("t1 fork(t1)", EventErrorKind::ForkOfSelf);
+    refused("t1 join(t1)", EventErrorKind::JoinOfSelf);
+    refused("t1 w(x); t2 join(t1); t3 join(t1)", EventErrorKind::JoinedTwice(ThreadId(0)));
+    refused("t1 w(x); t2 join(t1); t1 w(x)", EventErrorKind::ThreadJoined);
+    refused("t1 depart(b)", EventErrorKind::DepartWithoutArrive(SyncId(0)));
 
     let (named, inner) = (RegionId(0), RegionId(1));
     let (events, _) = parse("t1 begin(m); t1 begin(n); t1 end(m)");
     let error = Davida::new(Options::default()).events(&events).expect_err("n is still open");
-    assert_eq!(error.reason, Misfit::RegionNotInnermost { named, inner });
+    assert_eq!(error.kind, EventErrorKind::RegionNotInnermost { named, inner });
 }
 
 /// The lock of each split, with the region of the transaction that held it in between.
 fn holders(findings: &Findings) -> Vec<Option<Option<u32>>> {
-    let splits = &findings.violations[0].splits;
+    let splits = &findings.violations[0].released_locks;
     splits.iter().map(|split| split.holder.map(|tx| tx.region.map(|region| region.0))).collect()
 }
 
@@ -431,7 +434,7 @@ fn a_split_says_who_held_the_lock_in_between() {
         &["data: m n m", "sync: m t2 t2 m"],
     );
     assert_eq!(holders(&findings), [Some(Some(1))]);
-    let split = findings.violations[0].splits[0];
+    let split = findings.violations[0].released_locks[0];
     assert_eq!((split.released.event, split.reacquired.event), (3, 9));
 }
 

@@ -1,10 +1,10 @@
 //! What is told late changes nothing: a source that leaves out what a thread does to variables that it has to itself, by
-//! the rules of `Davida::told_late`, has the same violations found in the same transactions.
+//! the rules of `Davida::insert_deferred_access`, has the same violations found in the same transactions.
 
 use crate::generate::{long_ways, well_formed};
 use checker::event::{Event, EventNumber, LocationId, Op, RegionId, ThreadId, VarId};
 use checker::finding::{Evidence, Findings, Instance, Violation};
-use checker::{Checker, Davida, Mark, Options, Regions, Relation};
+use checker::{Checker, Davida, Options, Regions, Relation, Timestamp};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,8 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 struct Owned {
     thread: Option<ThreadId>,
     written: bool,
-    write: Option<(Mark, LocationId)>,
-    read: Option<(Mark, LocationId)>,
+    write: Option<(Timestamp, LocationId)>,
+    read: Option<(Timestamp, LocationId)>,
 }
 
 /// A source that leaves events out. Where it is `coarse`, moments are those of the last event that something can have
@@ -25,7 +25,7 @@ struct Source {
     /// The numbers in the whole trace of the events that are passed on.
     numbers: Vec<EventNumber>,
     coarse: bool,
-    moments: BTreeMap<ThreadId, Mark>,
+    moments: BTreeMap<ThreadId, Timestamp>,
 }
 
 impl Source {
@@ -37,20 +37,20 @@ impl Source {
             Op::End(_) | Op::Release(_) | Op::ReleaseShared(_) | Op::Signal(_) | Op::Fork(_)
         );
         let is_first = !self.moments.contains_key(&event.thread);
-        if let Some(mark) = self.davida.mark(event.thread)
+        if let Some(timestamp) = self.davida.timestamp(event.thread)
             && (is_first || !self.coarse || !follows_nothing)
         {
-            self.moments.insert(event.thread, mark);
+            self.moments.insert(event.thread, timestamp);
         }
     }
 
     fn tell(&mut self, variable: VarId) {
         let Some(owned) = self.owned.remove(&variable) else { return };
-        if let Some((mark, location)) = owned.write {
-            self.davida.told_late(&mark, variable, true, location);
+        if let Some((timestamp, location)) = owned.write {
+            self.davida.insert_deferred_access(&timestamp, variable, true, location);
         }
-        if let Some((mark, location)) = owned.read {
-            self.davida.told_late(&mark, variable, false, location);
+        if let Some((timestamp, location)) = owned.read {
+            self.davida.insert_deferred_access(&timestamp, variable, false, location);
         }
     }
 
@@ -88,7 +88,7 @@ impl Source {
                 self.owned.remove(&variable);
                 self.pass_on(number, event);
             }
-            Op::Split { from, to } => {
+            Op::SplitVariable { from, to } => {
                 self.tell(from);
                 self.owned.remove(&to);
                 self.pass_on(number, event);

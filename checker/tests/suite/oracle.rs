@@ -214,7 +214,7 @@ fn roles(events: &[Event], outermost: &[bool]) -> Roles {
             Op::Read(VarId(x)) => (Object::Variable(VarId(x)), Role::Read),
             Op::Write(x) | Op::Update(x) => (Object::Variable(x), Role::Write),
             Op::Alloc(x) | Op::Free(x) => (Object::Variable(x), Role::Forget),
-            Op::Split { from, to } if from != to => {
+            Op::SplitVariable { from, to } if from != to => {
                 let history = roles.get(&Object::Variable(from)).cloned().unwrap_or_default();
                 let part = roles.entry(Object::Variable(to)).or_default();
                 part.push((index, Role::Forget, Past::Own));
@@ -241,7 +241,7 @@ fn roles(events: &[Event], outermost: &[bool]) -> Roles {
                 (Object::Sync(sync), Role::Depart { round })
             }
             Op::Begin(_) | Op::End(_) | Op::Fork(_) | Op::Join(_) | Op::Exit => continue,
-            Op::Split { .. } => continue,
+            Op::SplitVariable { .. } => continue,
         };
         if matches!(object, Object::Lock(_)) && !outermost[index] {
             continue;

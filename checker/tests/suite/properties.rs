@@ -4,7 +4,7 @@ use crate::generate::{chaos, well_formed};
 use crate::oracle::Oracle;
 use crate::text::run;
 use checker::event::{Event, LockId, Op};
-use checker::finding::{Evidence, Findings, Instance, Object, Order, Split, Violation};
+use checker::finding::{Evidence, Findings, Instance, Object, Order, ReleasedLock, Violation};
 use checker::{Checker, Davida, Options, Regions, Relation};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -94,10 +94,10 @@ fn check_witness(oracle: &Oracle, violation: &Violation, relation: Relation) {
     assert!(!on_data || edges.iter().all(|edge| matches!(edge.object, Object::Variable(_))));
 
     let expected = splits(oracle, at(first.source.event), at(violation.trigger_event));
-    let locks: Vec<LockId> = violation.splits.iter().map(|split| split.lock).collect();
+    let locks: Vec<LockId> = violation.released_locks.iter().map(|split| split.lock).collect();
     assert_eq!(BTreeSet::from_iter(&locks), expected.keys().collect());
     assert_eq!(locks.len(), expected.len());
-    for split in &violation.splits {
+    for split in &violation.released_locks {
         let (released, reacquired) = (at(split.released.event), at(split.reacquired.event));
         if split.holder.is_none() {
             assert_eq!((released, reacquired), expected[&split.lock]);
@@ -107,7 +107,7 @@ fn check_witness(oracle: &Oracle, violation: &Violation, relation: Relation) {
 }
 
 /// Where a transaction is said to have held a lock in between, it did, at an event of the witness.
-fn check_holder(oracle: &Oracle, violation: &Violation, split: &Split) {
+fn check_holder(oracle: &Oracle, violation: &Violation, split: &ReleasedLock) {
     let Some(holder) = split.holder else { return };
     let (released, reacquired) = (split.released.event as usize, split.reacquired.event as usize);
     assert!(released < reacquired);

@@ -40,7 +40,7 @@ pub fn parse(trace: &str) -> (Vec<Event>, Names) {
         let op = match op {
             "split" => {
                 let (from, to) = object.split_once(',').expect("split(FROM,TO)");
-                Op::Split { from: VarId(names.id('v', from)), to: VarId(names.id('v', to)) }
+                Op::SplitVariable { from: VarId(names.id('v', from)), to: VarId(names.id('v', to)) }
             }
             "begin" => Op::Begin(RegionId(id('r'))),
             "end" if object.is_empty() => Op::End(None),

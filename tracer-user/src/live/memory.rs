@@ -271,7 +271,7 @@ impl Memory {
         self.resize(start, address - start);
         let kept = self.kept[variable.index()];
         let part = self.insert(address, Kept { address, length: start + length - address, ..kept });
-        sink(Op::Split { from: variable, to: part });
+        sink(Op::SplitVariable { from: variable, to: part });
     }
 
     /// Gives a cell another length.

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use checker::{
-    Davida, Mark,
+    Davida, Timestamp,
     event::{EventNumber, LocationId, SyncId, ThreadId, VarId},
 };
 use rustc_hash::FxHashMap;
@@ -29,7 +29,7 @@ pub struct Epoch {
 /// An access that is told late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names say it")]
-pub struct Late {
+pub struct DeferredAccess {
     pub thread: ThreadId,
     /// The thread's epoch.
     pub epoch: u64,
@@ -54,7 +54,7 @@ pub enum Missed {
 
 struct Moment {
     epoch: u64,
-    mark: Mark,
+    timestamp: Timestamp,
     lowest: u64,
 }
 
@@ -70,9 +70,9 @@ pub struct Moments {
 impl Moments {
     /// What the checker knows of the thread now is the begin of its epoch.
     pub fn begins(&mut self, checker: &Davida, &Epoch { thread, epoch, lowest }: &Epoch) {
-        let Some(mark) = checker.mark(thread) else { return };
+        let Some(timestamp) = checker.timestamp(thread) else { return };
         let moments = self.threads.entry(thread).or_default();
-        moments.push_back(Moment { epoch, mark, lowest });
+        moments.push_back(Moment { epoch, timestamp, lowest });
         self.count += 1;
         if moments.len() > MOST {
             let mut number = 0;
@@ -88,18 +88,22 @@ impl Moments {
 
     /// Tells the checker of an access, unless it is of a moment that cannot matter, or may have been in a region that
     /// had ended by then.
-    pub fn told(&self, checker: &mut Davida, late: &Late) {
-        let Some(moments) = self.threads.get(&late.thread) else { return };
-        let next = moments.partition_point(|moment| moment.epoch <= late.epoch);
+    pub fn told(&self, checker: &mut Davida, deferred: &DeferredAccess) {
+        let Some(moments) = self.threads.get(&deferred.thread) else { return };
+        let next = moments.partition_point(|moment| moment.epoch <= deferred.epoch);
         let Some(moment) = next.checked_sub(1).and_then(|last| moments.get(last)) else { return };
-        if moment.mark.event() < late.since || moment.lowest < late.sp {
+        if moment.timestamp.event() < deferred.since || moment.lowest < deferred.sp {
             return;
         }
-        let (mark, location) = (&moment.mark, late.location);
-        match late.what {
-            Missed::Read(variable) => checker.told_late(mark, variable, false, location),
-            Missed::Write(variable) => checker.told_late(mark, variable, true, location),
-            Missed::Signal(object) => checker.signalled_late(mark, object, location),
+        let (timestamp, location) = (&moment.timestamp, deferred.location);
+        match deferred.what {
+            Missed::Read(variable) => {
+                checker.insert_deferred_access(timestamp, variable, false, location)
+            }
+            Missed::Write(variable) => {
+                checker.insert_deferred_access(timestamp, variable, true, location)
+            }
+            Missed::Signal(object) => checker.insert_deferred_signal(timestamp, object, location),
         }
     }
 
@@ -110,7 +114,7 @@ impl Moments {
 
     fn sweep(&mut self, oldest: EventNumber) {
         self.threads.retain(|_, moments| {
-            let gone = moments.partition_point(|moment| moment.mark.event() < oldest);
+            let gone = moments.partition_point(|moment| moment.timestamp.event() < oldest);
             moments.drain(..gone);
             !moments.is_empty()
         });
@@ -155,10 +159,10 @@ mod tests {
 
         /// The owner opens a region, and reads in an epoch what it had written before; the other thread writes it, and
         /// the owner once more.
-        fn is_lost_update(&mut self, late: Late) -> bool {
+        fn is_lost_update(&mut self, access: DeferredAccess) -> bool {
             self.event(OWNER, Op::Write(X), u64::MAX);
             self.event(OWNER, Op::Begin(RegionId(0)), 100);
-            self.moments.told(&mut self.checker, &late);
+            self.moments.told(&mut self.checker, &access);
             self.event(OTHER, Op::Write(X), u64::MAX);
             self.event(OWNER, Op::Write(X), 100);
             self.checker.counts().violations > 0
@@ -166,18 +170,24 @@ mod tests {
     }
 
     /// What the owner reads in its region.
-    fn read() -> Late {
+    fn read() -> DeferredAccess {
         let (thread, what, location) = (OWNER, Missed::Read(X), NOWHERE);
-        Late { thread, epoch: 11, sp: 80, since: 0, what, location }
+        DeferredAccess { thread, epoch: 11, sp: 80, since: 0, what, location }
     }
 
     #[test]
     fn what_is_told_late_counts_at_its_moment() {
         assert!(World::new().is_lost_update(read()));
-        assert!(World::new().is_lost_update(Late { epoch: 15, ..read() }), "of the latest before");
-        assert!(!World::new().is_lost_update(Late { epoch: 10, ..read() }), "before the region");
         assert!(
-            !World::new().is_lost_update(Late { epoch: 9, ..read() }),
+            World::new().is_lost_update(DeferredAccess { epoch: 15, ..read() }),
+            "of the latest before"
+        );
+        assert!(
+            !World::new().is_lost_update(DeferredAccess { epoch: 10, ..read() }),
+            "before the region"
+        );
+        assert!(
+            !World::new().is_lost_update(DeferredAccess { epoch: 9, ..read() }),
             "before all that is known"
         );
     }
@@ -190,7 +200,7 @@ mod tests {
             world.event(OWNER, Op::Wait(object), u64::MAX);
             world.event(OWNER, Op::Begin(RegionId(0)), 100);
             world.event(OWNER, Op::Write(X), 100);
-            let late = Late { epoch, what: Missed::Signal(object), ..read() };
+            let late = DeferredAccess { epoch, what: Missed::Signal(object), ..read() };
             world.moments.told(&mut world.checker, &late);
             world.event(OTHER, Op::Wait(object), u64::MAX);
             world.event(OTHER, Op::Signal(object), u64::MAX);
@@ -204,12 +214,15 @@ mod tests {
     #[test]
     fn what_may_have_been_otherwise_does_not_count() {
         assert!(
-            !World::new().is_lost_update(Late { sp: 101, ..read() }),
+            !World::new().is_lost_update(DeferredAccess { sp: 101, ..read() }),
             "the region's frame was gone"
         );
-        assert!(World::new().is_lost_update(Late { since: 1, ..read() }));
-        assert!(!World::new().is_lost_update(Late { since: 2, ..read() }), "it was other memory");
-        assert!(!World::new().is_lost_update(Late { thread: OTHER, ..read() }));
+        assert!(World::new().is_lost_update(DeferredAccess { since: 1, ..read() }));
+        assert!(
+            !World::new().is_lost_update(DeferredAccess { since: 2, ..read() }),
+            "it was other memory"
+        );
+        assert!(!World::new().is_lost_update(DeferredAccess { thread: OTHER, ..read() }));
     }
 
     #[test]
@@ -228,6 +241,6 @@ mod tests {
         let kept = &world.moments.threads[&OWNER];
         assert!(kept.len() <= MOST + 1 && kept.iter().any(|moment| moment.epoch <= begin + 4));
         world.moments.clear();
-        world.moments.told(&mut world.checker, &Late { epoch: u64::MAX, ..read() });
+        world.moments.told(&mut world.checker, &DeferredAccess { epoch: u64::MAX, ..read() });
     }
 }

@@ -25,7 +25,7 @@ use super::{
     frames::{Change, Frame, Frames},
     location::{Location, Locations},
     memory::Memory,
-    moments::{Epoch, Late},
+    moments::{DeferredAccess, Epoch},
     sharing::Sharing,
     sync::{Call, Known, SyncObjects},
     told::Told,
@@ -52,7 +52,7 @@ pub enum Item {
     /// What a thread does from here on, and what is told of it late, is of a new epoch.
     Epoch(Epoch),
     /// An access that is told late.
-    Late(Late),
+    DeferredAccess(DeferredAccess),
 }
 
 /// A watched range.

@@ -243,12 +243,12 @@ impl<'a> Resolver<'a> {
             steps: self.steps(found, &begin),
             begin: begin.location,
             begin_label: begin.label,
-            splits: found.splits.iter().map(|split| self.split(split)).collect(),
+            splits: found.released_locks.iter().map(|split| self.split(split)).collect(),
             data_seen: self.data_seen(found),
             hint: String::new(),
         };
         // One call that releases a lock and takes it again. A line is not enough: it may have several calls.
-        let waits: BTreeSet<u64> = (found.splits.iter())
+        let waits: BTreeSet<u64> = (found.released_locks.iter())
             .filter(|split| split.released.location == split.reacquired.location)
             .map(|split| split.released.event)
             .collect();
@@ -274,7 +274,7 @@ impl<'a> Resolver<'a> {
         }
     }
 
-    fn split(&mut self, split: &finding::Split) -> Split {
+    fn split(&mut self, split: &finding::ReleasedLock) -> Split {
         let (released, reacquired) = (self.point(&split.released), self.point(&split.reacquired));
         Split {
             lock: self.object(finding::Object::Lock(split.lock)),
@@ -324,7 +324,7 @@ impl<'a> Resolver<'a> {
             }
         }
         // Of others it is not known that they let anybody in.
-        for split in found.splits.iter().filter(|split| split.holder.is_some()) {
+        for split in found.released_locks.iter().filter(|split| split.holder.is_some()) {
             let lock = Some(self.object(finding::Object::Lock(split.lock)));
             self.add_step(&mut steps, &split.released, lock.clone(), Role::Released);
             self.add_step(&mut steps, &split.reacquired, lock, Role::Reacquired);

@@ -514,7 +514,7 @@ impl Image {
                         self.moments.clear();
                     }
                     Item::Epoch(epoch) => self.moments.begins(checker, epoch),
-                    Item::Late(late) => self.moments.told(checker, late),
+                    Item::DeferredAccess(access) => self.moments.told(checker, access),
                 }
             }
             found = checker.counts().distinct_witnesses;

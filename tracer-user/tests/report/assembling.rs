@@ -134,7 +134,7 @@ fn frames_that_are_all_wrappers_show_the_innermost() {
 fn two_calls_on_one_line_are_no_wait() {
     assert!(stories::wait_in_region().report().violations[0].hint.starts_with("the wait at"));
     let mut story = stories::lock_split();
-    let split = story.findings.violations[0].splits[0];
+    let split = story.findings.violations[0].released_locks[0];
     let released = story.names.places[split.released.location.index()].clone();
     story.names.places[split.reacquired.location.index()] = released;
     let report = story.report();

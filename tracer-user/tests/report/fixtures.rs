@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use checker::event::{LocationId, LockId, RegionId, SyncId, ThreadId, VarId};
 use checker::finding::{
-    Action, DataSeen, Edge, Evidence, Findings, Object, Order, Point, Split, Tx, Violation,
+    Action, DataSeen, Edge, Evidence, Findings, Object, Order, Point, ReleasedLock, Tx, Violation,
 };
 use tracer_user::report::{
     self, Context, Names, ObjectKind, RegionName, Report, SourceFrame, Subject, Summary,
@@ -174,7 +174,7 @@ impl Story {
             source_event: closing.map_or(0, |edge| edge.source.event),
             witness: witness.to_vec(),
             edges,
-            splits: Vec::new(),
+            released_locks: Vec::new(),
             data: DataSeen::default(),
         });
         self.findings.serializable = Some(false);
@@ -188,7 +188,7 @@ impl Story {
     pub fn split(&mut self, lock: Object, released: Point, reacquired: Point, holder: Option<Tx>) {
         let Object::Lock(lock) = lock else { panic!("{lock:?} is not a lock") };
         let violation = self.findings.violations.last_mut().expect("a violation to add to");
-        violation.splits.push(Split { lock, released, reacquired, holder });
+        violation.released_locks.push(ReleasedLock { lock, released, reacquired, holder });
     }
 
     /// Sets the counts of a run of some size.

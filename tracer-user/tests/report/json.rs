@@ -34,7 +34,7 @@ fn without_witness() -> Story {
     let violation = &mut story.findings.violations[0];
     violation.witness.clear();
     violation.edges.clear();
-    violation.splits.clear();
+    violation.released_locks.clear();
     story.findings.serializable = None;
     story.context.algorithm = "regiontrack".to_owned();
     story

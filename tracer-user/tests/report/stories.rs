@@ -464,8 +464,8 @@ pub fn relay(threads: u32) -> Story {
 pub fn wait_in_region() -> Story {
     let mut s = lock_split();
     let violation = &mut s.findings.violations[0];
-    let place = violation.splits[0].released.location;
-    violation.splits[0].reacquired.location = place;
+    let place = violation.released_locks[0].released.location;
+    violation.released_locks[0].reacquired.location = place;
     violation.edges[1].sink.location = place;
     s
 }

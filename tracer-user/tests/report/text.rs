@@ -130,12 +130,12 @@ fn what_is_known_of_the_data_is_told_as_it_is() {
 fn no_lock_is_named_that_the_other_side_never_held() {
     for mut story in [stories::lock_split(), stories::watched_split()] {
         let lock = story.mutex(7, "stats_lock");
-        let split = story.findings.violations[0].splits[0];
+        let split = story.findings.violations[0].released_locks[0];
         story.split(lock, split.released, split.reacquired, None);
         let text = text(&story.report());
         assert!(!text.contains("stats_lock"), "{text}");
         assert!(remark(&text, "help").starts_with("hold mutex `account.lock` over"), "{text}");
-        story.findings.violations[0].splits.remove(0);
+        story.findings.violations[0].released_locks.remove(0);
         let text = self::text(&story.report());
         assert!(!text.contains("stats_lock"), "{text}");
         assert!(!text.contains("do not release it"), "{text}");

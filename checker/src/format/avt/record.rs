@@ -19,7 +19,7 @@ fn record(op: u8, thread: u32, object: u32, location: u32) -> [u8; EVENT] {
 }
 
 pub(super) fn encode(event: &Event) -> [u8; EVENT] {
-    if let Op::Split { from, to } = event.op {
+    if let Op::SplitVariable { from, to } = event.op {
         return record(op::SPLIT, event.thread.0, from.0, to.0);
     }
     let (op, object) = match event.op {
@@ -42,7 +42,7 @@ pub(super) fn encode(event: &Event) -> [u8; EVENT] {
         Op::Alloc(id) => (op::ALLOC, id.0),
         Op::Free(id) => (op::FREE, id.0),
         Op::Reset(id) => (op::RESET, id.0),
-        Op::Split { from, .. } => (op::SPLIT, from.0),
+        Op::SplitVariable { from, .. } => (op::SPLIT, from.0),
         Op::Exit => (op::EXIT, 0),
     };
     record(op, event.thread.0, object, event.location.0)
@@ -78,7 +78,7 @@ pub(super) fn decode(record: &[u8; EVENT]) -> Option<Event> {
         op::FREE => Op::Free(VarId(object)),
         op::RESET => Op::Reset(LockId(object)),
         op::SPLIT => {
-            let op = Op::Split { from: VarId(object), to: VarId(location) };
+            let op = Op::SplitVariable { from: VarId(object), to: VarId(location) };
             return Some(Event { thread: ThreadId(thread), op, location: NO_LOCATION });
         }
         op::EXIT => Op::Exit,
@@ -153,7 +153,7 @@ mod tests {
             assert_eq!(record[0], code);
             assert_eq!(decode(&record), Some(event));
         }
-        let op = Op::Split { from: VarId(3), to: VarId(u32::MAX - 1) };
+        let op = Op::SplitVariable { from: VarId(3), to: VarId(u32::MAX - 1) };
         let split = Event { thread: ThreadId(77), op, location: NO_LOCATION };
         let record_of_it = encode(&split);
         assert_eq!((record_of_it[0], decode(&record_of_it)), (21, Some(split)));

@@ -272,7 +272,7 @@ impl<W: Write> AvtWriter<W> {
             if id < count { Ok(()) } else { Err(WriteError::Undefined { what, id, count }) }
         };
         check("thread", event.thread.0, ids.threads)?;
-        if let Op::Split { from, to } = event.op {
+        if let Op::SplitVariable { from, to } = event.op {
             check("variable", from.0, ids.variables)?;
             return check("variable", to.0, ids.variables);
         }
@@ -280,7 +280,7 @@ impl<W: Write> AvtWriter<W> {
             check("location", event.location.0, ids.locations)?;
         }
         match event.op {
-            Op::End(None) | Op::Exit | Op::Split { .. } => Ok(()),
+            Op::End(None) | Op::Exit | Op::SplitVariable { .. } => Ok(()),
             Op::Begin(id) | Op::End(Some(id)) => check("region", id.0, ids.regions),
             Op::Read(id) | Op::Write(id) | Op::Update(id) | Op::Alloc(id) | Op::Free(id) => {
                 check("variable", id.0, ids.variables)

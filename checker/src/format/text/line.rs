@@ -139,7 +139,7 @@ impl Lines {
             }
             let taken = &lines[..count];
             let touched: u64 = (taken.iter())
-                .map(|line| self.indexes[line.spelling.space as usize].touch(line.object))
+                .map(|line| self.indexes[line.spelling.space as usize].prefetch(line.object))
                 .fold(0, u64::wrapping_add);
             std::hint::black_box(touched);
             at = start;
@@ -258,7 +258,7 @@ impl Lines {
             };
             let from = VarId(self.named(Space::Variable, Field::Object, from)?);
             let to = VarId(self.named(Space::Variable, Field::Object, to)?);
-            return Ok(Event { thread, op: Op::Split { from, to }, location: NO_LOCATION });
+            return Ok(Event { thread, op: Op::SplitVariable { from, to }, location: NO_LOCATION });
         }
         let op = match (object, kind) {
             (None, Kind::End) => Op::End(None),

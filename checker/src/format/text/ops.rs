@@ -199,7 +199,7 @@ pub(super) const fn op(kind: Kind, object: u32) -> Op {
         Kind::Alloc => Op::Alloc(VarId(object)),
         Kind::Free => Op::Free(VarId(object)),
         Kind::Reset => Op::Reset(LockId(object)),
-        Kind::Split => Op::Split { from: VarId(object), to: VarId(object) },
+        Kind::Split => Op::SplitVariable { from: VarId(object), to: VarId(object) },
         Kind::Exit => Op::Exit,
     }
 }
@@ -225,7 +225,7 @@ pub(super) const fn kind_of_op(op: Op) -> Kind {
         Op::Alloc(_) => Kind::Alloc,
         Op::Free(_) => Kind::Free,
         Op::Reset(_) => Kind::Reset,
-        Op::Split { .. } => Kind::Split,
+        Op::SplitVariable { .. } => Kind::Split,
         Op::Exit => Kind::Exit,
     }
 }

@@ -56,7 +56,7 @@ impl<W: Write> TextWriter<W> {
     fn prepare(&mut self, names: &Names, event: &Event) {
         let Self { threads, regions, variables, locks, syncs, locations, .. } = self;
         let mut special = threads.add(event.thread.0, || names.thread_label(event.thread).into());
-        if let Op::Split { from, to } = event.op {
+        if let Op::SplitVariable { from, to } = event.op {
             for id in [from, to] {
                 special |= variables.add(id.0, || names.variable_label(id).into());
                 special |= variables.get(id.0).contains(',');
@@ -64,7 +64,7 @@ impl<W: Write> TextWriter<W> {
             return self.escape_if(special);
         }
         special |= match event.op {
-            Op::End(None) | Op::Exit | Op::Split { .. } => false,
+            Op::End(None) | Op::Exit | Op::SplitVariable { .. } => false,
             Op::Begin(id) | Op::End(Some(id)) => regions.add(id.0, || region_name(names, id)),
             Op::Read(id) | Op::Write(id) | Op::Update(id) | Op::Alloc(id) | Op::Free(id) => {
                 variables.add(id.0, || names.variable_label(id).into())
@@ -106,7 +106,7 @@ impl<W: Write> TextWriter<W> {
             true => escape(text, buffer),
             false => buffer.extend_from_slice(text.as_bytes()),
         };
-        if let Op::Split { from, to } = event.op {
+        if let Op::SplitVariable { from, to } = event.op {
             put(threads.get(event.thread.0), buffer);
             buffer.push(b'|');
             buffer.extend_from_slice(spelling(kind_of_op(event.op)).as_bytes());
@@ -124,7 +124,7 @@ impl<W: Write> TextWriter<W> {
             return;
         }
         let object = match event.op {
-            Op::End(None) | Op::Exit | Op::Split { .. } => None,
+            Op::End(None) | Op::Exit | Op::SplitVariable { .. } => None,
             Op::Begin(id) => Some(regions.get(id.0)).filter(|name| !name.is_empty()),
             Op::End(Some(id)) => Some(regions.get(id.0)),
             Op::Read(id) | Op::Write(id) | Op::Update(id) | Op::Alloc(id) | Op::Free(id) => {

@@ -22,7 +22,7 @@ impl World {
     fn consume(&mut self) {
         for op in &self.ops {
             match *op {
-                Op::Split { from, to } => {
+                Op::SplitVariable { from, to } => {
                     let past = self.seen.get(&from).cloned().unwrap_or_default();
                     self.seen.insert(to, past);
                 }
@@ -78,7 +78,7 @@ fn an_access_of_a_part_splits_the_whole() {
     assert_eq!(world.touch(ONE, 0x1000, 8), [VarId(0)]);
     assert_eq!(world.touch(ONE, 0x1000, 8), [VarId(0)]);
     assert_eq!(world.touch(TWO, 0x1004, 2), [VarId(1)]);
-    let split = |from, to| Op::Split { from: VarId(from), to: VarId(to) };
+    let split = |from, to| Op::SplitVariable { from: VarId(from), to: VarId(to) };
     assert_eq!(world.ops, [split(0, 1), split(1, 2)]);
     let whole = world.touch(ONE, 0x1000, 8);
     assert_eq!(whole, [VarId(0), VarId(1), VarId(2)]);
@@ -155,7 +155,7 @@ fn what_lies_outside_of_a_range_that_ends_lives_on() {
     world.touch(TWO, 0x1000, 0x3000);
     // From the middle, of one page.
     assert_eq!(world.freed(0x2000, Some(0x1000)), Some(0x2000..0x3000));
-    assert_eq!(world.ops, [Op::Split { from: whole[0], to: VarId(1) }]);
+    assert_eq!(world.ops, [Op::SplitVariable { from: whole[0], to: VarId(1) }]);
     let now = world.touch(ONE, 0x1000, 0x3000);
     assert_eq!(world.cells(&now), [(0x1000, 0x1000), (0x2000, 0x1000), (0x3000, 0x1000)]);
     assert_eq!(world.seen[&now[0]], BTreeSet::from([1, 2, 3]));

@@ -229,7 +229,7 @@ pub(super) fn passed_on(
 ) -> impl FnMut(Op) {
     move |op| {
         *events += 1;
-        let nowhere = matches!(op, Op::Split { .. });
+        let nowhere = matches!(op, Op::SplitVariable { .. });
         let location = if nowhere { NO_LOCATION } else { location };
         sink(Item::Event(Event { thread, op, location }));
     }

@@ -7,7 +7,7 @@ use super::{Item, Source};
 use crate::{
     live::{
         location::Location,
-        moments::{Epoch, Late, Missed},
+        moments::{DeferredAccess, Epoch, Missed},
     },
     probes::plan::SiteKind,
 };
@@ -93,7 +93,14 @@ impl Source {
             let Self { words, syncs, .. } = self;
             if signals && let Some(id) = words.id(address, size, || syncs.word(address, location)) {
                 let what = Missed::Signal(id);
-                sink(Item::Late(Late { thread, epoch, sp, since, what, location }));
+                sink(Item::DeferredAccess(DeferredAccess {
+                    thread,
+                    epoch,
+                    sp,
+                    since,
+                    what,
+                    location,
+                }));
             }
             return;
         }
@@ -101,7 +108,7 @@ impl Source {
         self.touch_for(thread, acting, (address, size), sink);
         for &variable in &self.touched {
             let what = if writes { Missed::Write(variable) } else { Missed::Read(variable) };
-            sink(Item::Late(Late { thread, epoch, sp, since, what, location }));
+            sink(Item::DeferredAccess(DeferredAccess { thread, epoch, sp, since, what, location }));
         }
         self.sharing.touched(thread, address, size, writes);
     }

@@ -13,13 +13,13 @@ const NO_REGION: u32 = u32::MAX;
 /// In the place of an action: no event is remembered.
 const NONE: u8 = 0;
 
-/// In the place of an action: see `Access::link`.
+/// In the place of an action: see `EventStamp::link`.
 const LINK: u8 = u8::MAX;
 
-/// Above the action: see `Access::told_late`.
-const LATE: u64 = 1 << 8;
+/// Above the action: see `EventStamp::deferred`.
+const DEFERRED: u64 = 1 << 8;
 
-/// Above the action: see `Access::has_data`.
+/// Above the action: see `EventStamp::has_data`.
 const DATA: u64 = 1 << 9;
 
 const ACTIONS: [Action; 19] = [
@@ -60,15 +60,15 @@ const fn data_flag(action: Action) -> u64 {
 /// Words, from the high bits down: event 48, flags 8, action 8; first event of the transaction 48, ordinal's high 16;
 /// ordinal's low 32, thread 32; location 32, region 32.
 #[derive(Clone, Copy)]
-pub(crate) struct Access([u64; 4]);
+pub(crate) struct EventStamp([u64; 4]);
 
-impl Default for Access {
+impl Default for EventStamp {
     fn default() -> Self {
         Self::NONE
     }
 }
 
-impl Access {
+impl EventStamp {
     /// No event, of no thread.
     pub(crate) const NONE: Self = Self([0, 0, u32::MAX as u64, 0]);
 
@@ -78,9 +78,9 @@ impl Access {
     }
 
     /// An access after this event and before the thread's next one, of which there is no event of its own.
-    pub(crate) fn told_late(&self, action: Action, location: LocationId) -> Self {
+    pub(crate) fn deferred(&self, action: Action, location: LocationId) -> Self {
         let [first, begin, ordinal, last] = self.0;
-        let first = first & !0xffff | LATE | DATA | u64::from(code(action));
+        let first = first & !0xffff | DEFERRED | DATA | u64::from(code(action));
         Self([first, begin, ordinal, u64::from(location.0) << 32 | last & 0xffff_ffff])
     }
 
@@ -88,7 +88,7 @@ impl Access {
     /// to those only who know something after it.
     #[inline]
     pub(crate) fn known_with(&self) -> EventNumber {
-        self.event() + u64::from(self.0[0] & LATE != 0)
+        self.event() + u64::from(self.0[0] & DEFERRED != 0)
     }
 
     #[inline]
@@ -234,7 +234,7 @@ mod tests {
     fn every_action_survives_packing() {
         for (index, action) in ACTIONS.into_iter().enumerate() {
             assert_eq!(index, action as usize);
-            let mut access = Access::NONE;
+            let mut access = EventStamp::NONE;
             access.advance(0, action, LocationId(0));
             assert_eq!(access.action(), action);
             assert!(access.is_some());
@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn a_transaction_has_data_from_its_first_access_to_its_end() {
-        let mut access = Access::NONE;
+        let mut access = EventStamp::NONE;
         access.set_tx(ThreadId(3), 5, Some(RegionId(7)), 40);
         let mut has_data = |event, action| access.advance(event, action, LocationId(1)).has_data();
         assert!(!has_data(40, Action::Begin));
@@ -257,10 +257,10 @@ mod tests {
 
     #[test]
     fn what_is_told_late_is_after_its_event() {
-        let mut access = Access::NONE;
+        let mut access = EventStamp::NONE;
         access.set_tx(ThreadId(3), 5, Some(RegionId(7)), 40);
         let event = access.advance(44, Action::Acquire, LocationId(1));
-        let late = event.told_late(Action::Write, LocationId(2));
+        let late = event.deferred(Action::Write, LocationId(2));
         assert_eq!((event.known_with(), late.known_with()), (44, 45));
         let expected = Point { action: Action::Write, location: LocationId(2), ..event.point() };
         assert_eq!(late.point(), expected);
@@ -269,7 +269,7 @@ mod tests {
 
     #[test]
     fn the_largest_values_survive_packing() {
-        let mut access = Access::NONE;
+        let mut access = EventStamp::NONE;
         let tx = Tx {
             thread: ThreadId(u32::MAX - 1),
             ordinal: MAX_EVENTS,
@@ -287,6 +287,6 @@ mod tests {
         };
         assert_eq!(access.point(), point);
         assert_eq!(access.linked(), None);
-        assert_eq!(Access::link(7).linked(), Some(7));
+        assert_eq!(EventStamp::link(7).linked(), Some(7));
     }
 }

@@ -2,8 +2,8 @@
 //! time of each lock, and the last few times that another thread held it in between.
 
 use crate::event::{EventNumber, LockId, ThreadId};
-use crate::finding::{Edge, Point, Split, Tx};
-use crate::hb::Access;
+use crate::finding::{Edge, Point, ReleasedLock, Tx};
+use crate::hb::EventStamp;
 
 /// How many locks are followed in one transaction; the least recently released gives way.
 const FOLLOWED: usize = 16;
@@ -28,23 +28,23 @@ impl Hold {
 struct Followed {
     lock: LockId,
     /// The last release; none when the lock became another one since.
-    released: Access,
+    released: EventStamp,
     /// The last time that the lock was released and taken again.
-    split: Option<(Access, Access)>,
+    split: Option<(EventStamp, EventStamp)>,
     /// Times that it was released and taken again, with another thread's hold in between; the latest last.
-    held: Vec<(Access, Access, Hold)>,
+    held: Vec<(EventStamp, EventStamp, Hold)>,
 }
 
 /// The locks of one thread's transaction.
 #[derive(Default)]
-pub(super) struct Splits(Vec<Followed>);
+pub(super) struct ReleasedLocks(Vec<Followed>);
 
-impl Splits {
+impl ReleasedLocks {
     pub(super) fn clear(&mut self) {
         self.0.clear();
     }
 
-    pub(super) fn released(&mut self, lock: LockId, now: &Access) {
+    pub(super) fn released(&mut self, lock: LockId, now: &EventStamp) {
         if let Some(followed) = self.0.iter_mut().find(|followed| followed.lock == lock) {
             followed.released = *now;
             return;
@@ -56,7 +56,7 @@ impl Splits {
         self.0.push(Followed { lock, released: *now, split: None, held: Vec::new() });
     }
 
-    pub(super) fn acquired(&mut self, lock: LockId, now: &Access) {
+    pub(super) fn acquired(&mut self, lock: LockId, now: &EventStamp) {
         let found = self.0.iter_mut().find(|followed| followed.lock == lock);
         if let Some(followed) = found.filter(|followed| followed.released.is_some()) {
             followed.split = Some((followed.released, *now));
@@ -64,7 +64,7 @@ impl Splits {
     }
 
     /// The acquire under way depends on the end of that hold of another thread.
-    pub(super) fn held_between(&mut self, lock: LockId, now: &Access, hold: Hold) {
+    pub(super) fn held_between(&mut self, lock: LockId, now: &EventStamp, hold: Hold) {
         let Some(followed) = self.0.iter_mut().find(|followed| followed.lock == lock) else {
             return;
         };
@@ -80,20 +80,20 @@ impl Splits {
     /// The lock is another one from now on, which the transaction has not let go of.
     pub(super) fn forget(&mut self, lock: LockId) {
         if let Some(followed) = self.0.iter_mut().find(|followed| followed.lock == lock) {
-            followed.released = Access::NONE;
+            followed.released = EventStamp::NONE;
         }
     }
 
     /// The locks released no earlier than that event and taken again since, by time of release. Where another
     /// thread held a lock in between at an event of the witness, this time is taken rather than the last one.
-    pub(super) fn since(&self, event: EventNumber, witness: &[Edge]) -> Vec<Split> {
+    pub(super) fn since(&self, event: EventNumber, witness: &[Edge]) -> Vec<ReleasedLock> {
         let points = || witness.iter().flat_map(|edge| [&edge.source, &edge.sink]);
         let holder = |hold: &Hold| -> Option<Tx> {
             points().find(|point| hold.covers(point)).map(|point| point.tx)
         };
-        let mut splits: Vec<Split> = (self.0.iter())
+        let mut splits: Vec<ReleasedLock> = (self.0.iter())
             .filter_map(|followed| {
-                let in_time = |released: &Access| released.event() >= event;
+                let in_time = |released: &EventStamp| released.event() >= event;
                 let held = followed.held.iter().rev().filter(|(released, ..)| in_time(released));
                 let held = held.filter_map(|(released, reacquired, hold)| {
                     holder(hold).map(|holder| (released, reacquired, Some(holder)))
@@ -101,7 +101,7 @@ impl Splits {
                 let last = followed.split.as_ref().filter(|(released, _)| in_time(released));
                 let last = last.map(|(released, reacquired)| (released, reacquired, None));
                 let (released, reacquired, holder) = held.chain(last).next()?;
-                Some(Split {
+                Some(ReleasedLock {
                     lock: followed.lock,
                     released: released.point(),
                     reacquired: reacquired.point(),

@@ -4,13 +4,13 @@
 use crate::event::{EventNumber, LocationId, SyncId, ThreadId, VarId};
 use crate::finding::Action;
 use crate::hb::Engine;
-use crate::hb::access::Access;
+use crate::hb::stamp::EventStamp;
 
 /// A moment of a thread: after one of its events, and before its next.
 #[derive(Clone, Copy)]
-pub struct Mark(Access);
+pub struct Timestamp(EventStamp);
 
-impl Mark {
+impl Timestamp {
     /// The event that it is after.
     #[must_use]
     pub fn event(&self) -> EventNumber {
@@ -20,7 +20,7 @@ impl Mark {
 
 impl Engine {
     /// The present of a thread; none before its first event, and after its last.
-    pub(crate) fn mark(&self, thread: ThreadId) -> Option<Mark> {
+    pub(crate) fn timestamp(&self, thread: ThreadId) -> Option<Timestamp> {
         let thread = &self.threads.rows[self.row(thread)?];
         if !thread.ready {
             return None;
@@ -30,27 +30,32 @@ impl Engine {
             // After the end of a transaction comes another one.
             now.set_tx(thread.id, thread.transactions, None, now.event());
         }
-        Some(Mark(now))
+        Some(Timestamp(now))
     }
 
     /// Takes an access for the last one of its thread to the variable, or the last that wrote.
-    pub(crate) fn told_late(
+    pub(crate) fn insert_deferred_access(
         &mut self,
-        mark: &Mark,
+        timestamp: &Timestamp,
         variable: VarId,
         writes: bool,
         location: LocationId,
     ) {
         let action = if writes { Action::Write } else { Action::Read };
-        let access = mark.0.told_late(action, location);
+        let access = timestamp.0.deferred(action, location);
         self.variables.ensure(variable);
-        self.variables.told_late(variable, &access, writes, &self.threads.table);
+        self.variables.insert_deferred_access(variable, &access, writes, &self.threads.table);
     }
 
     /// Takes a post for the last one of its thread to the object. What its thread knew then is not passed on: who waits
     /// comes after the post, and knows of nothing before it.
-    pub(crate) fn signalled_late(&mut self, mark: &Mark, object: SyncId, location: LocationId) {
-        let access = mark.0.told_late(Action::Signal, location);
-        self.syncs.signalled_late(object, &access, &self.threads.table);
+    pub(crate) fn insert_deferred_signal(
+        &mut self,
+        timestamp: &Timestamp,
+        object: SyncId,
+        location: LocationId,
+    ) {
+        let access = timestamp.0.deferred(Action::Signal, location);
+        self.syncs.insert_deferred_signal(object, &access, &self.threads.table);
     }
 }
