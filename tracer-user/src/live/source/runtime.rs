@@ -100,7 +100,9 @@ impl Source {
             let is_vector = symbol.is_some_and(runtime_libraries::is_vector_function);
             return match contract {
                 Some(Contract::Writes) if is_vector => Trust::Writes,
-                None if is_vector || symbol.is_some_and(runtime::is_own_function) => Trust::Runtime,
+                None if is_vector || symbol.is_some_and(runtime_libraries::is_own_function) => {
+                    Trust::Runtime
+                }
                 _ => Trust::Whole,
             };
         }
