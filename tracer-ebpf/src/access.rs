@@ -9,12 +9,14 @@ use aya_ebpf::{
     maps::{HashMap, PerCpuArray},
     programs::ProbeContext,
 };
-use tracer_ebpf::{Class, Cookie, Kind, Operand, PairRecord, SyncRecord, TOUCH_GROUPS, Touch};
+use tracer_ebpf::{
+    ACCESS_GROUPS, AccessDescriptor, Class, Cookie, Kind, Operand, PairRecord, SyncRecord,
+};
 
 use crate::{
     debug_log,
     emit::{access_header, count_lost, fill, frames, traced_at},
-    epoch::{self, Access, MAX_BYTES, SEES_TOUCHES, thread_and_epoch},
+    epoch::{self, Access, MAX_BYTES, PROBES_ACCESSES, thread_and_epoch},
     ownership,
     registers::registers,
     thread::layout,
@@ -22,12 +24,12 @@ use crate::{
 
 /// What is touched at each site.
 #[map]
-static TOUCHES: HashMap<u32, Touch> =
+static ACCESS_DESCRIPTORS: HashMap<u32, AccessDescriptor> =
     HashMap::with_max_entries(1 << 18, aya_ebpf::bindings::BPF_F_NO_PREALLOC);
 
 /// What the hits of each group have cost so far.
 #[map]
-static COSTS: PerCpuArray<u64> = PerCpuArray::with_max_entries(TOUCH_GROUPS, 0);
+static COSTS: PerCpuArray<u64> = PerCpuArray::with_max_entries(ACCESS_GROUPS, 0);
 
 /// The zero and the direction flag.
 const ZERO: u64 = 1 << 6;
@@ -37,31 +39,31 @@ const DOWNWARDS: u64 = 1 << 10;
 ///
 /// Kernel: 5.15 (cookies), 6.6 as `uprobe_multi`.
 #[uprobe]
-pub fn touch(ctx: ProbeContext) -> u32 {
+pub fn access(ctx: ProbeContext) -> u32 {
     hit::<false, false>(&ctx)
 }
 
 /// The same for instructions that may touch more than [`MAX_BYTES`] at once. The verifier goes through it only for programs
 /// that have some.
 ///
-/// Kernel: as [`touch`].
+/// Kernel: as [`access`].
 #[uprobe]
-pub fn touch_large(ctx: ProbeContext) -> u32 {
+pub fn access_large(ctx: ProbeContext) -> u32 {
     hit::<true, false>(&ctx)
 }
 
-/// Variant of [`touch_large`] that visits each word of an access of any size.
+/// Variant of [`access_large`] that visits each word of an access of any size.
 ///
 /// Kernel: 6.9, for loops that the kernel bounds (`may_goto` in `kernel/bpf/verifier.c`); older ones refuse it, and get
-/// [`touch_large`].
+/// [`access_large`].
 #[uprobe]
-pub fn touch_any_size(ctx: ProbeContext) -> u32 {
+pub fn access_any_size(ctx: ProbeContext) -> u32 {
     hit::<true, true>(&ctx)
 }
 
 #[inline(always)]
 fn hit<const LARGE: bool, const LOOPS: bool>(ctx: &ProbeContext) -> u32 {
-    if SEES_TOUCHES.load() == 0 {
+    if PROBES_ACCESSES.load() == 0 {
         // The verifier need not go on.
         return 0;
     }
@@ -69,13 +71,13 @@ fn hit<const LARGE: bool, const LOOPS: bool>(ctx: &ProbeContext) -> u32 {
     let site = Cookie(unsafe { bpf_get_attach_cookie(ctx.as_ptr()) }).site();
     let Some(tid) = traced_at(site) else { return 0 };
     // SAFETY: nobody writes a descriptor once its probe is attached.
-    let Some(touch) = (unsafe { TOUCHES.get(site) }) else { return 0 };
+    let Some(touch) = (unsafe { ACCESS_DESCRIPTORS.get(site) }) else { return 0 };
     spent(touch, touch.cost.into());
     // SAFETY: the kernel hands a valid `pt_regs`.
     let regs = unsafe { &*ctx.regs };
     let registers = registers(regs);
     let mut base = registers.get(touch.base);
-    if touch.flags & Touch::INDIRECT != 0 {
+    if touch.flags & AccessDescriptor::INDIRECT != 0 {
         let kept = base.wrapping_add(i64::from(touch.slot) as u64);
         // SAFETY: the helper checks the address.
         let Ok(pointer) = (unsafe { bpf_probe_read_user(kept as *const u64) }) else {
@@ -101,9 +103,10 @@ fn hit<const LARGE: bool, const LOOPS: bool>(ctx: &ProbeContext) -> u32 {
         count_lost(Class::Access);
         return 0;
     }
-    let mut done = touch.flags & (Touch::READ | Touch::WRITE | Touch::ATOMIC);
-    if touch.flags & Touch::WRITES_IF_ZERO != 0 && regs.eflags & ZERO == 0 {
-        done = Touch::READ;
+    let mut done =
+        touch.flags & (AccessDescriptor::READ | AccessDescriptor::WRITE | AccessDescriptor::ATOMIC);
+    if touch.flags & AccessDescriptor::WRITES_IF_ZERO != 0 && regs.eflags & ZERO == 0 {
+        done = AccessDescriptor::READ;
     }
     let access = Access { tid, address, bytes, done, site, sp: regs.rsp };
     let Some(present) = epoch::present(tid) else {
@@ -120,13 +123,13 @@ fn hit<const LARGE: bool, const LOOPS: bool>(ctx: &ProbeContext) -> u32 {
         spent(touch, RECORD);
         let (_, epoch) = thread_and_epoch(present.owner);
         let call = SyncRecord {
-            header: access_header(Kind::Touch as u16, done.into(), tid, site, epoch),
+            header: access_header(Kind::InstructionAccess as u16, done.into(), tid, site, epoch),
             object: address,
             sp: regs.rsp,
             frames: frames(regs.rip, regs.rsp, regs.rbp),
         };
         fill(entry, PairRecord { call, second: bytes });
-        debug_log!(ctx, "touch: site {} address {:x} tid {}", site, address, tid);
+        debug_log!(ctx, "access: site {} address {:x} tid {}", site, address, tid);
     }
     ownership::taken::<LARGE, LOOPS>(present, &access);
     if LOOPS && bytes > MAX_BYTES {
@@ -143,8 +146,8 @@ const ROUNDS: u64 = 1;
 
 /// Adds to what the hits of a group have cost.
 #[inline(always)]
-fn spent(touch: &Touch, cost: u64) {
-    if let Some(costs) = COSTS.get_ptr_mut(u32::from(touch.group) % TOUCH_GROUPS) {
+fn spent(touch: &AccessDescriptor, cost: u64) {
+    if let Some(costs) = COSTS.get_ptr_mut(u32::from(touch.group) % ACCESS_GROUPS) {
         // SAFETY: this CPU's own number; one hit that is not counted does not matter.
         unsafe { *costs += cost };
     }

@@ -56,7 +56,7 @@ pub fn call_enter(ctx: ProbeContext) -> u32 {
     }
     let pending = Pending { object, cookie: cookie.0, bp: regs.rbp };
     if PENDING.insert(Place::here(regs.rsp + cookie.depth()), pending, 0).is_err() {
-        count_lost(Class::Lock);
+        count_lost(Class::Sync);
     }
     0
 }
@@ -216,7 +216,7 @@ fn counts(cookie: Cookie, result: i32) -> bool {
 fn class(cookie: Cookie) -> Class {
     const CREATE: u16 = Kind::Create as u16;
     const JOIN: u16 = Kind::Join as u16;
-    if matches!(cookie.kind(), CREATE | JOIN) { Class::Thread } else { Class::Lock }
+    if matches!(cookie.kind(), CREATE | JOIN) { Class::Thread } else { Class::Sync }
 }
 
 #[inline(always)]

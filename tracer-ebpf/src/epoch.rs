@@ -15,11 +15,11 @@ use aya_ebpf::{
     macros::map,
     maps::{Array, HashMap},
 };
-use tracer_ebpf::Touch;
+use tracer_ebpf::AccessDescriptor;
 
 /// Whether instructions that touch memory are probed.
 #[unsafe(no_mangle)]
-pub static SEES_TOUCHES: Global<u32> = Global::new(0);
+pub static PROBES_ACCESSES: Global<u32> = Global::new(0);
 
 /// How many low bits of an owner are the number of its epoch; those above are the thread. Ids of threads have at most 22.
 const EPOCH_BITS: u32 = 42;
@@ -49,7 +49,7 @@ pub struct Access {
     pub tid: u32,
     pub address: u64,
     pub bytes: u64,
-    /// Of [`Touch::READ`], [`Touch::WRITE`] and [`Touch::ATOMIC`].
+    /// Of [`AccessDescriptor::READ`], [`AccessDescriptor::WRITE`] and [`AccessDescriptor::ATOMIC`].
     pub done: u8,
     pub site: u32,
     pub sp: u64,
@@ -58,7 +58,7 @@ pub struct Access {
 impl Access {
     #[inline(always)]
     pub fn writes(&self) -> bool {
-        self.done & Touch::WRITE != 0
+        self.done & AccessDescriptor::WRITE != 0
     }
 
     /// Its first and last word.
@@ -135,7 +135,7 @@ static WORDS: Array<Word> = Array::with_max_entries(1 << PLACE_BITS, 0);
 static LARGE: Array<u64> = Array::with_max_entries(1, 0);
 
 /// The largest access that can be a repetition, in bytes.
-pub const MAX_BYTES: u64 = Touch::MAX_USUAL as u64;
+pub const MAX_BYTES: u64 = AccessDescriptor::MAX_USUAL as u64;
 
 /// How many words such an access can touch.
 pub const MAX_WORDS: u64 = MAX_BYTES / 8 + 1;
@@ -143,7 +143,7 @@ pub const MAX_WORDS: u64 = MAX_BYTES / 8 + 1;
 /// Ends a thread's epoch; returns the new one.
 #[inline(always)]
 pub fn end(tid: u32) -> u64 {
-    if SEES_TOUCHES.load() == 0 {
+    if PROBES_ACCESSES.load() == 0 {
         return 0;
     }
     let Some(present) = PRESENTS.get_ptr_mut(tid) else { return 0 };
@@ -212,7 +212,8 @@ pub fn note_word(present: &Present, access: &Access, word: u64) {
 #[inline(always)]
 fn note_bytes(present: &Present, access: &Access, word: u64, bits: u64) {
     let Some(place) = WORDS.get_ptr_mut(place(word)) else { return };
-    let is_stored = access.done & (Touch::WRITE | Touch::ATOMIC) == Touch::WRITE;
+    let is_stored = access.done & (AccessDescriptor::WRITE | AccessDescriptor::ATOMIC)
+        == AccessDescriptor::WRITE;
     let bits = if is_stored { bits << 8 } else { bits };
     // SAFETY: as in `novelty`.
     unsafe {
@@ -280,7 +281,7 @@ pub fn born(tid: u32) -> u64 {
 /// Forgets a thread that ends.
 #[inline(always)]
 pub fn forget(tid: u32) {
-    if SEES_TOUCHES.load() != 0 {
+    if PROBES_ACCESSES.load() != 0 {
         // It need not be there.
         let _ = PRESENTS.remove(tid);
     }

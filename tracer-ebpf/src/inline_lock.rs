@@ -20,7 +20,7 @@ use crate::{
 ///
 /// Kernel: 5.15 (cookies), 6.6 as `uprobe_multi`.
 #[uprobe]
-pub fn inlined(ctx: ProbeContext) -> u32 {
+pub fn inline_lock(ctx: ProbeContext) -> u32 {
     // SAFETY: the context is this program's own.
     let cookie = Cookie(unsafe { bpf_get_attach_cookie(ctx.as_ptr()) });
     let operand = Operand(cookie.depth() as u16);
@@ -38,14 +38,14 @@ pub fn inlined(ctx: ProbeContext) -> u32 {
     } else {
         base + (registers.get(operand.index() as u8) << operand.scale())
     };
-    debug_log!(&ctx, "inlined: kind {} object {:x} tid {}", cookie.kind(), object, tid);
+    debug_log!(&ctx, "inline_lock: kind {} object {:x} tid {}", cookie.kind(), object, tid);
     let record = SyncRecord {
         header: call_header(cookie.kind(), registers.get(0) as u16, tid, cookie.site()),
         object,
         sp: regs.rsp,
         frames: frames(regs.rip, regs.rsp, regs.rbp),
     };
-    submit(Class::Lock, record);
+    submit(Class::Sync, record);
     0
 }
 

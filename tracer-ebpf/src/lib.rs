@@ -44,8 +44,8 @@ pub enum Kind {
     /// The process replaced its program ([`ThreadRecord`]; `child` is the number of the stop, see
     /// [`symbols::STOPPED`], or 0 when it could not be stopped).
     Exec = 11,
-    /// A watched variable was accessed ([`AccessRecord`]; the detail is 1 for a watchpoint that comes by and moves on).
-    Access = 12,
+    /// A watched variable was accessed ([`WatchpointRecord`]; the detail is 1 for a watchpoint that comes by and moves on).
+    WatchpointHit = 12,
     /// A variable was named as shared ([`RegistersRecord`]).
     Shared = 13,
     /// A reader-writer lock was taken shared ([`SyncRecord`]).
@@ -85,9 +85,9 @@ pub enum Kind {
     /// the next of them is from.
     Enter = 23,
     /// An instruction touches memory ([`PairRecord`]: the object is the first byte, the second number how many bytes;
-    /// the detail is what is done, of [`Touch::READ`], [`Touch::WRITE`] and [`Touch::ATOMIC`]). The first frame is the
+    /// the detail is what is done, of [`AccessDescriptor::READ`], [`AccessDescriptor::WRITE`] and [`AccessDescriptor::ATOMIC`]). The first frame is the
     /// probe point, which may be some instructions away.
-    Touch = 50,
+    InstructionAccess = 50,
     /// Memory was allocated or mapped ([`PairRecord`]: the object is its first byte, the second number how many bytes).
     /// The detail is 1 where the block that was to be reallocated lives on, since that has failed; the second number is
     /// then 0 if the size is not known.
@@ -118,7 +118,7 @@ impl Kind {
             9 => Self::Exit,
             10 => Self::ChildProcess,
             11 => Self::Exec,
-            12 => Self::Access,
+            12 => Self::WatchpointHit,
             13 => Self::Shared,
             14 => Self::AcquireShared,
             15 => Self::Signal,
@@ -134,7 +134,7 @@ impl Kind {
             41 => Self::Start,
             22 => Self::Create,
             23 => Self::Enter,
-            50 => Self::Touch,
+            50 => Self::InstructionAccess,
             51 => Self::Alloc,
             52 => Self::Free,
             53 => Self::Owned,
@@ -215,15 +215,15 @@ pub struct OwnedRecord {
     /// The word's first byte, a multiple of 8.
     pub address: u64,
     /// How it last wrote.
-    pub write: Deed,
+    pub write: LastAccess,
     /// How it last read. Of bytes that were written later that does not count.
-    pub read: Deed,
+    pub read: LastAccess,
 }
 
 /// An access to a part of a word.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Deed {
+pub struct LastAccess {
     /// The thread's epoch; 0 when there was none.
     pub epoch: u64,
     /// Its stack pointer.
@@ -237,7 +237,7 @@ pub struct Deed {
 /// A hit of a hardware watchpoint.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct AccessRecord {
+pub struct WatchpointRecord {
     /// The header; its site is 0: the kernel gives threads that inherit a watchpoint no cookie
     /// (`kernel/events/core.c`, `perf_event_alloc`).
     pub header: Header,
@@ -352,7 +352,7 @@ impl Cookie {
 
     /// The same where the stack pointer is `bytes` lower than at the function's first instruction.
     #[must_use]
-    pub const fn deep(self, bytes: u16) -> Self {
+    pub const fn with_depth(self, bytes: u16) -> Self {
         Self(self.0 | ((bytes as u64) << 48))
     }
 
@@ -364,7 +364,7 @@ impl Cookie {
 
     /// The same for a plan: its number goes into the upper bits of the site.
     #[must_use]
-    pub const fn of_plan(self, plan: u32) -> Self {
+    pub const fn with_plan(self, plan: u32) -> Self {
         Self(self.0 | ((plan % PLANS) << SITE_BITS) as u64)
     }
 
@@ -440,13 +440,13 @@ impl Operand {
 
     /// What is kept `words` times 8 bytes above `base`; at most 127.
     #[must_use]
-    pub const fn kept(base: u16, words: u16) -> Self {
+    pub const fn indirect(base: u16, words: u16) -> Self {
         Self((base & 31) | (words & 127) << 5)
     }
 
     /// The same, when a condition holds.
     #[must_use]
-    pub const fn when(self, condition: u8) -> Self {
+    pub const fn with_condition(self, condition: u8) -> Self {
         Self(self.0 & 0xfff | (condition as u16 & 15) << 12)
     }
 
@@ -488,7 +488,7 @@ impl Operand {
 /// [`Operand::NONE`] stands for 0.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Touch {
+pub struct AccessDescriptor {
     /// What is added; with no register, the address itself.
     pub displacement: i64,
     /// Of an indirect one: where the pointer is kept, in bytes from the base.
@@ -507,16 +507,16 @@ pub struct Touch {
     pub rounds: u8,
     /// What a hit costs, in units of 100 nanoseconds.
     pub cost: u8,
-    /// Where the cost is added up, below [`TOUCH_GROUPS`].
+    /// Where the cost is added up, below [`ACCESS_GROUPS`].
     pub group: u16,
     /// 0.
     pub unused: [u8; 2],
 }
 
 /// How many groups of touches have costs of their own.
-pub const TOUCH_GROUPS: u32 = 1 << 12;
+pub const ACCESS_GROUPS: u32 = 1 << 12;
 
-impl Touch {
+impl AccessDescriptor {
     /// It reads.
     pub const READ: u8 = 1;
     /// It writes.
@@ -525,7 +525,7 @@ impl Touch {
     pub const ATOMIC: u8 = 4;
     /// It has written only if the zero flag is set at the probe point: a compare-and-exchange.
     pub const WRITES_IF_ZERO: u8 = 8;
-    /// See [`Touch`].
+    /// See [`AccessDescriptor`].
     pub const INDIRECT: u8 = 16;
     /// The most bytes that an instruction touches which is not repeated, but for a few that keep a processor's state.
     pub const MAX_USUAL: u16 = 64;
@@ -543,8 +543,8 @@ impl Touch {
 pub enum Class {
     /// Region begins and ends.
     Region = 0,
-    /// Locks.
-    Lock = 1,
+    /// Locks and all else that synchronises.
+    Sync = 1,
     /// Threads.
     Thread = 2,
     /// Memory accesses.
@@ -553,9 +553,23 @@ pub enum Class {
     Memory = 4,
 }
 
+impl Class {
+    /// Name of the class in reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Region => "region",
+            Self::Sync => "lock",
+            Self::Thread => "thread",
+            Self::Access => "access",
+            Self::Memory => "memory",
+        }
+    }
+}
+
 /// All classes, by their numbers.
 pub const CLASSES: [Class; 5] =
-    [Class::Region, Class::Lock, Class::Thread, Class::Access, Class::Memory];
+    [Class::Region, Class::Sync, Class::Thread, Class::Access, Class::Memory];
 
 /// The registers at an `AVTRACE_SHARED` marker, from which user space computes the variable's address.
 #[repr(C)]
@@ -656,14 +670,14 @@ pub mod symbols {
     pub const LOST_COPIES: &str = "LOST_COPIES";
     /// Calls that have not returned.
     pub const PENDING: &str = "PENDING";
-    /// A [`Touch`](super::Touch) for each site of [`Kind::Touch`](super::Kind::Touch).
-    pub const TOUCHES: &str = "TOUCHES";
+    /// An [`AccessDescriptor`](super::AccessDescriptor) for each site of [`Kind::InstructionAccess`](super::Kind::InstructionAccess).
+    pub const ACCESS_DESCRIPTORS: &str = "ACCESS_DESCRIPTORS";
     /// What the hits of each group of touches have cost so far, for each CPU.
     pub const COSTS: &str = "COSTS";
     /// A `u32`: non-zero when instructions that touch memory are probed.
-    pub const SEES_TOUCHES: &str = "SEES_TOUCHES";
+    pub const PROBES_ACCESSES: &str = "PROBES_ACCESSES";
     /// A `u32`: non-zero when what a thread does to words that it has to itself may be told later.
-    pub const KEEPS_OWNED: &str = "KEEPS_OWNED";
+    pub const OWNERSHIP_ENABLED: &str = "OWNERSHIP_ENABLED";
 }
 
 const _: () = {
@@ -679,11 +693,11 @@ const _: () = {
     assert!(offset_of!(SyncRecord, frames) == 48);
     assert!(size_of::<PairRecord>() == 104);
     assert!(offset_of!(PairRecord, second) == 96);
-    assert!(size_of::<AccessRecord>() == 120);
-    assert!(offset_of!(AccessRecord, value) == 40);
-    assert!(offset_of!(AccessRecord, frames) == 56);
-    assert!(offset_of!(AccessRecord, flags) == 104);
-    assert!(offset_of!(AccessRecord, top) == 112);
+    assert!(size_of::<WatchpointRecord>() == 120);
+    assert!(offset_of!(WatchpointRecord, value) == 40);
+    assert!(offset_of!(WatchpointRecord, frames) == 56);
+    assert!(offset_of!(WatchpointRecord, flags) == 104);
+    assert!(offset_of!(WatchpointRecord, top) == 112);
     assert!(size_of::<ThreadRecord>() == 64);
     assert!(offset_of!(ThreadRecord, child) == 40);
     assert!(offset_of!(ThreadRecord, comm) == 48);
@@ -693,7 +707,7 @@ const _: () = {
     assert!(size_of::<TrapRecord>() == 88);
     assert!(size_of::<Target>() == 24);
     assert!(size_of::<KernelLayout>() == 64);
-    assert!(size_of::<Touch>() == 24);
+    assert!(size_of::<AccessDescriptor>() == 24);
 };
 
 #[cfg(test)]
@@ -715,21 +729,21 @@ mod tests {
         let cookie = Cookie::new(Kind::Release, 0xffff_fffe);
         assert_eq!((cookie.site(), cookie.kind()), (0xffff_fffe, Kind::Release as u16));
         assert_eq!((cookie.has(Cookie::LEAF), cookie.depth()), (false, 0));
-        let cookie = Cookie::new(Kind::Init, 7).with(Cookie::THIRD).deep(0xfff8);
+        let cookie = Cookie::new(Kind::Init, 7).with(Cookie::THIRD).with_depth(0xfff8);
         assert_eq!((cookie.site(), cookie.kind()), (7, Kind::Init as u16));
         assert!(cookie.has(Cookie::THIRD) && !cookie.has(Cookie::LEAF | Cookie::INSIDE));
         assert_eq!(cookie.depth(), 0xfff8);
-        let planned = Cookie::new(Kind::Init, 7).with(Cookie::THIRD).of_plan(3);
+        let planned = Cookie::new(Kind::Init, 7).with(Cookie::THIRD).with_plan(3);
         assert_eq!((planned.site() >> SITE_BITS, planned.site() & 0xf_ffff), (3, 7));
         assert_eq!((planned.kind(), planned.depth()), (Kind::Init as u16, 0));
     }
 
     #[test]
     fn an_operand_holds_what_was_put_in() {
-        let operand = Operand::new(13, Operand::NONE, 3).when(5);
+        let operand = Operand::new(13, Operand::NONE, 3).with_condition(5);
         assert_eq!((operand.base(), operand.index(), operand.scale()), (13, Operand::NONE, 3));
         assert_eq!(operand.condition(), 5);
-        let operand = Operand::kept(4, 100).when(15);
+        let operand = Operand::indirect(4, 100).with_condition(15);
         assert_eq!((operand.base(), operand.offset(), operand.condition()), (4, 800, 15));
     }
 }

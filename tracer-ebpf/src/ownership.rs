@@ -18,7 +18,7 @@ use aya_ebpf::{
     macros::map,
     maps::{Array, ring_buf::RingBufEntry},
 };
-use tracer_ebpf::{Class, Deed, Kind, OwnedRecord, PairRecord};
+use tracer_ebpf::{Class, Kind, LastAccess, OwnedRecord, PairRecord};
 
 use crate::{
     emit::{access_header, atomic_add, atomic_or, count_lost, fill, reserve},
@@ -29,7 +29,7 @@ use crate::{
 
 /// Whether what is done to owned words is kept.
 #[unsafe(no_mangle)]
-static KEEPS_OWNED: Global<u32> = Global::new(0);
+static OWNERSHIP_ENABLED: Global<u32> = Global::new(0);
 
 /// What is kept of a word.
 #[repr(C)]
@@ -193,7 +193,7 @@ fn pass(kept: *mut Kept, word: u64, born: u64) -> u64 {
 /// A word is touched in a way that is recorded whatever is known of it. To be said before the record, and `AFTER` it.
 #[inline(always)]
 pub fn touched<const AFTER: bool>(address: u64, tid: u32) {
-    if epoch::SEES_TOUCHES.load() != 0 {
+    if epoch::PROBES_ACCESSES.load() != 0 {
         touch_word::<TRIES, AFTER>(address >> 3, epoch::born(tid), tid);
     }
 }
@@ -201,7 +201,7 @@ pub fn touched<const AFTER: bool>(address: u64, tid: u32) {
 #[inline(always)]
 fn keeps() -> bool {
     // SAFETY: an aligned number.
-    KEEPS_OWNED.load() != 0
+    OWNERSHIP_ENABLED.load() != 0
         && ENDED.get_ptr(0).is_some_and(|ended| unsafe { ended.read_volatile() } == 0)
 }
 
@@ -469,8 +469,12 @@ fn tell(kept: &mut Kept, tid: u32) {
     let Some(entry) = reserve::<OwnedRecord>(Class::Access) else { return };
     let header = access_header(Kind::Owned as u16, 0, tid, 0, 0);
     let (owner, _) = thread_and_epoch(kept.owner);
-    let deed =
-        |at, sp, site, bits| Deed { epoch: thread_and_epoch(at).1, sp, site, bytes: bits & 0xff };
+    let deed = |at, sp, site, bits| LastAccess {
+        epoch: thread_and_epoch(at).1,
+        sp,
+        site,
+        bytes: bits & 0xff,
+    };
     let write = deed(written, kept.write_sp, kept.write_site, kept.bits);
     let read = deed(read, kept.read_sp, kept.read_site, kept.bits >> READS);
     fill(entry, OwnedRecord { header, owner, address: (kept.word - 1) << 3, write, read });

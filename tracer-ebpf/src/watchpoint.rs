@@ -6,7 +6,7 @@ use aya_ebpf::{
     macros::perf_event,
     programs::PerfEventContext,
 };
-use tracer_ebpf::{AccessRecord, Class, Kind};
+use tracer_ebpf::{Class, Kind, WatchpointRecord};
 
 use crate::{
     debug_log,
@@ -20,7 +20,7 @@ use crate::{
 ///
 /// Kernel: 4.9, and 5.13 for watchpoints that threads inherit and child processes do not.
 #[perf_event]
-pub fn access(ctx: PerfEventContext) -> u32 {
+pub fn watchpoint(ctx: PerfEventContext) -> u32 {
     // SAFETY: the kernel hands a valid `bpf_perf_event_data`.
     let address = unsafe { (*ctx.ctx).addr };
     // Eight bytes from the watched address on; user space cuts them to the watched length. At the end of a
@@ -33,7 +33,7 @@ pub fn access(ctx: PerfEventContext) -> u32 {
 /// watched, and the processor traps again, in the kernel. In a virtual machine that takes ten times as long as all the
 /// rest (`exc_debug_user` in `arch/x86/kernel/traps.c` says why breakpoints stay on meanwhile).
 ///
-/// Kernel: as [`access`].
+/// Kernel: as [`watchpoint`].
 #[perf_event]
 pub fn sample(ctx: PerfEventContext) -> u32 {
     report(&ctx, 1, || 0)
@@ -47,12 +47,12 @@ fn report(ctx: &PerfEventContext, detail: u16, value: impl FnOnce() -> u64) -> u
     let bpf_perf_event_data { regs, addr, .. } = unsafe { &*ctx.ctx };
     let (address, ip, sp, bp) = (*addr, in_its_place(regs.rip), regs.rsp, regs.rbp);
     let value = value();
-    debug_log!(ctx, "access: address {:x} ip {:x} tid {}", address, ip, tid);
+    debug_log!(ctx, "watchpoint: address {:x} ip {:x} tid {}", address, ip, tid);
     ownership::touched::<false>(address, tid);
     submit(
         Class::Access,
-        AccessRecord {
-            header: call_header(Kind::Access as u16, detail, tid, 0),
+        WatchpointRecord {
+            header: call_header(Kind::WatchpointHit as u16, detail, tid, 0),
             address,
             value,
             sp,

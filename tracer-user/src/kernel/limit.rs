@@ -128,7 +128,7 @@ fn of_plan(point: ProbePoint, plan: u32) -> ProbePoint {
         }
         _ => {
             let plans = u64::from(PLANS - 1) << SITE_BITS;
-            Cookie(point.cookie & !plans).of_plan(plan).0
+            Cookie(point.cookie & !plans).with_plan(plan).0
         }
     };
     ProbePoint { cookie, ..point }
@@ -160,8 +160,8 @@ mod tests {
             touch: None,
         };
         let cookie = Cookie::new(Kind::Acquire, 9).with(Cookie::THIRD);
-        let changed = of_plan(point(ProbeProgram::Call, cookie.of_plan(5).0), 2);
-        assert_eq!(changed.cookie, cookie.of_plan(2).0);
+        let changed = of_plan(point(ProbeProgram::Call, cookie.with_plan(5).0), 2);
+        assert_eq!(changed.cookie, cookie.with_plan(2).0);
         let list = 0x7f00_1234_5678;
         let changed = of_plan(point(ProbeProgram::Libraries, 5 << LINKER_PLAN_SHIFT | list), 2);
         assert_eq!(changed.cookie, 2 << LINKER_PLAN_SHIFT | list);

@@ -32,7 +32,7 @@ use aya::{
     },
 };
 use aya_log::EbpfLogger;
-use tracer_ebpf::{CLASSES, Class, Cookie, Target, Touch, symbols};
+use tracer_ebpf::{AccessDescriptor, CLASSES, Class, Cookie, Target, symbols};
 
 pub use self::{copies::Copies, error::KernelError, leaving::Leaving, probe_program::ProbeProgram};
 use self::{
@@ -54,7 +54,7 @@ pub struct ProbePoint {
     /// What the program is told.
     pub cookie: u64,
     /// What is touched, for [`ProbeProgram::Touch`] and [`ProbeProgram::TouchLarge`].
-    pub touch: Option<Touch>,
+    pub touch: Option<AccessDescriptor>,
 }
 
 /// A probe that the kernel refused.
@@ -182,8 +182,8 @@ impl Kernel {
             .override_global(symbols::KERNEL_LAYOUT, &layout, true)
             .override_global(symbols::DEBUG, &debug, true)
             .override_global(symbols::FOLLOW, &follow, true)
-            .override_global(symbols::SEES_TOUCHES, &touches, true)
-            .override_global(symbols::KEEPS_OWNED, &keeps_owned, true)
+            .override_global(symbols::PROBES_ACCESSES, &touches, true)
+            .override_global(symbols::OWNERSHIP_ENABLED, &keeps_owned, true)
             .map_max_entries(symbols::EVENTS, options.buffer_bytes);
         let ebpf = loader.load(object::BYTES).map_err(|error| refused(&error))?;
         let mut kernel = Self {
@@ -212,7 +212,7 @@ impl Kernel {
                 program.load().map_err(|error| refused(&error))?;
             }
         }
-        for name in ["access", "sample"] {
+        for name in ["watchpoint", "sample"] {
             let program: &mut PerfEvent = kernel.program(name)?;
             program.load().map_err(|error| refused(&error))?;
         }
@@ -321,7 +321,7 @@ impl Kernel {
         for point in &mut points {
             // The others have cookies of another form.
             if !matches!(point.program, ProbeProgram::Halt | ProbeProgram::Libraries) {
-                point.cookie = Cookie(point.cookie).of_plan(plan).0;
+                point.cookie = Cookie(point.cookie).with_plan(plan).0;
             }
         }
         self.describe_touches(&points)?;
@@ -535,7 +535,7 @@ impl Kernel {
     /// See [`perf::open_breakpoint`].
     pub fn watch(&mut self, thread: u32, address: u64, length: u64) -> io::Result<()> {
         let event = perf::open_breakpoint(thread, address, length)?;
-        let link = self.link_access(&event, "access")?;
+        let link = self.link_access(&event, "watchpoint")?;
         self.links.push(link);
         self.watchpoints.push(event);
         Ok(())
@@ -550,7 +550,7 @@ impl Kernel {
         let mut events = Vec::new();
         for &thread in threads {
             let event = perf::reserve_breakpoint(thread)?;
-            let link = self.link_access(&event, "access")?;
+            let link = self.link_access(&event, "watchpoint")?;
             self.links.push(link);
             events.push(event);
         }

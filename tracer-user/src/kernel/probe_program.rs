@@ -75,9 +75,9 @@ impl ProbeProgram {
             Self::Call => "call",
             Self::CallPair => "call_pair",
             Self::Jump => "jump",
-            Self::Inlined => "inlined",
-            Self::Touch => "touch",
-            Self::TouchLarge => "touch_large",
+            Self::Inlined => "inline_lock",
+            Self::Touch => "access",
+            Self::TouchLarge => "access_large",
             Self::AllocEnter => "alloc_enter",
             Self::AllocReturn => "alloc_return",
             Self::AllocEnd => "alloc_end",
@@ -91,7 +91,7 @@ impl ProbeProgram {
     /// Name of a program that does the same better, where the kernel is new enough for it.
     pub(super) const fn newer(self) -> Option<&'static str> {
         match self {
-            Self::TouchLarge => Some("touch_any_size"),
+            Self::TouchLarge => Some("access_any_size"),
             _ => None,
         }
     }

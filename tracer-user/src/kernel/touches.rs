@@ -1,7 +1,7 @@
 //! What the programs in the kernel are told of instructions that touch memory.
 
 use aya::maps::PerCpuArray;
-use tracer_ebpf::{Cookie, TOUCH_GROUPS, Touch, symbols};
+use tracer_ebpf::{ACCESS_GROUPS, AccessDescriptor, Cookie, symbols};
 
 use super::{Kernel, KernelError, ProbePoint};
 use crate::sys::bpf::Setting;
@@ -13,14 +13,15 @@ impl Kernel {
             return Ok(());
         }
         let mut groups = self.touch_groups;
-        let mut touches = self.map_of::<u32, Setting<Touch>>(symbols::TOUCHES)?;
+        let mut touches =
+            self.map_of::<u32, Setting<AccessDescriptor>>(symbols::ACCESS_DESCRIPTORS)?;
         for point in points {
             let Some(touch) = point.touch else { continue };
             groups = groups.max(u32::from(touch.group) + 1);
             let told = touches.insert(Cookie(point.cookie).site(), Setting(touch), 0);
             told.map_err(|error| KernelError::Refused(error.to_string()))?;
         }
-        self.touch_groups = groups.min(TOUCH_GROUPS);
+        self.touch_groups = groups.min(ACCESS_GROUPS);
         Ok(())
     }
 
@@ -38,7 +39,11 @@ impl Kernel {
 
     /// Forgets what was told of probes that are detached. `points` are those of one plan.
     pub(super) fn forget_touches(&mut self, points: &[(u32, ProbePoint)]) {
-        let Ok(mut touches) = self.map_of::<u32, Setting<Touch>>(symbols::TOUCHES) else { return };
+        let Ok(mut touches) =
+            self.map_of::<u32, Setting<AccessDescriptor>>(symbols::ACCESS_DESCRIPTORS)
+        else {
+            return;
+        };
         for (_, point) in points.iter().filter(|(_, point)| point.touch.is_some()) {
             // What is not there was not told.
             let _ = touches.remove(&Cookie(point.cookie).site());

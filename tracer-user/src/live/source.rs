@@ -309,7 +309,7 @@ impl Source {
         match record {
             Record::Region(kind, record) => self.region(*kind, record, sink),
             Record::Sync(kind, record) => self.sync(*kind, record, 0, sink),
-            Record::Pair(Kind::Touch, record) => self.instruction(record, sink),
+            Record::Pair(Kind::InstructionAccess, record) => self.instruction(record, sink),
             Record::Pair(kind @ (Kind::Alloc | Kind::Free), record) => {
                 self.memory_call(*kind, record, sink);
             }

@@ -632,7 +632,12 @@ impl Planner<'_, '_> {
                 ProbeProgram::CallReturn | ProbeProgram::CallEnd => format!("return of {what}"),
                 _ => what.clone(),
             };
-            self.add_probe(program, address, Cookie::new(kind, site).with(flags).deep(depth), what);
+            self.add_probe(
+                program,
+                address,
+                Cookie::new(kind, site).with(flags).with_depth(depth),
+                what,
+            );
         }
         true
     }
@@ -721,7 +726,12 @@ impl Planner<'_, '_> {
             }
             let is_return = matches!(program, ProbeProgram::AllocReturn | ProbeProgram::AllocEnd);
             let what = if is_return { format!("return of {what}") } else { what.to_owned() };
-            self.add_probe(program, address, Cookie::new(kind, site).with(flags).deep(depth), what);
+            self.add_probe(
+                program,
+                address,
+                Cookie::new(kind, site).with(flags).with_depth(depth),
+                what,
+            );
         }
     }
 

@@ -70,7 +70,7 @@ impl MemoryRecords {
     /// Counts a record, if it is one.
     pub(super) const fn count(&mut self, record: &Record) {
         match record {
-            Record::Access(_) | Record::Owned(_) | Record::Pair(Kind::Touch, _) => {
+            Record::Access(_) | Record::Owned(_) | Record::Pair(Kind::InstructionAccess, _) => {
                 self.accesses += 1;
             }
             Record::Pair(Kind::Alloc, _) => self.given += 1,
@@ -243,7 +243,9 @@ mod tests {
         let call = SyncRecord { header, object: 0x1000, sp: 0, frames: [0; _] };
         let record = |kind| Record::Pair(kind, PairRecord { call, second: 8 });
         let mut records = MemoryRecords::default();
-        for kind in [Kind::Alloc, Kind::Free, Kind::Touch, Kind::Touch, Kind::Init] {
+        for kind in
+            [Kind::Alloc, Kind::Free, Kind::InstructionAccess, Kind::InstructionAccess, Kind::Init]
+        {
             records.count(&record(kind));
         }
         let mut own = Own::default();

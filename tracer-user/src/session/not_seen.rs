@@ -130,7 +130,7 @@ pub(super) fn not_seen(
         lost_events: lost
             .iter()
             .filter(|(_, count)| *count > 0)
-            .map(|&(class, count)| LostEvents { class: format!("{class:?}").to_lowercase(), count })
+            .map(|&(class, count)| LostEvents { class: class.name().to_owned(), count })
             .collect(),
         skipped_probes,
         unfollowed_processes: omissions

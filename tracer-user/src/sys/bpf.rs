@@ -27,7 +27,7 @@ unsafe impl aya::Pod for Setting<tracer_ebpf::Target> {}
 // SAFETY: as above.
 unsafe impl aya::Pod for Setting<tracer_ebpf::KernelLayout> {}
 // SAFETY: as above.
-unsafe impl aya::Pod for Setting<tracer_ebpf::Touch> {}
+unsafe impl aya::Pod for Setting<tracer_ebpf::AccessDescriptor> {}
 
 /// The key of a call that has not returned, as the programs have it (`tracer-ebpf/src/call.rs`).
 #[repr(C)]

@@ -3,8 +3,8 @@
 use std::mem::size_of;
 
 use tracer_ebpf::{
-    AccessRecord, CopyRecord, Header, Kind, OwnedRecord, PairRecord, RegionRecord, RegistersRecord,
-    SITE_BITS, SyncRecord, ThreadRecord, TrapRecord,
+    CopyRecord, Header, Kind, OwnedRecord, PairRecord, RegionRecord, RegistersRecord, SITE_BITS,
+    SyncRecord, ThreadRecord, TrapRecord, WatchpointRecord,
 };
 
 /// One record, decoded by its kind.
@@ -15,7 +15,7 @@ pub enum Record {
     Sync(Kind, SyncRecord),
     Pair(Kind, PairRecord),
     Thread(Kind, ThreadRecord),
-    Access(AccessRecord),
+    Access(WatchpointRecord),
     Owned(OwnedRecord),
     Registers(RegistersRecord),
     Trap(TrapRecord),
@@ -52,16 +52,18 @@ impl Record {
             | Kind::Create
             | Kind::Enter
             | Kind::Join => Self::Sync(kind, read(bytes)?),
-            Kind::ConditionWait | Kind::Init | Kind::Touch | Kind::Alloc | Kind::Free => {
-                Self::Pair(kind, read(bytes)?)
-            }
+            Kind::ConditionWait
+            | Kind::Init
+            | Kind::InstructionAccess
+            | Kind::Alloc
+            | Kind::Free => Self::Pair(kind, read(bytes)?),
             Kind::Fork
             | Kind::Exit
             | Kind::ChildProcess
             | Kind::Exec
             | Kind::Libraries
             | Kind::Start => Self::Thread(kind, read(bytes)?),
-            Kind::Access => Self::Access(read(bytes)?),
+            Kind::WatchpointHit => Self::Access(read(bytes)?),
             Kind::Owned => Self::Owned(read(bytes)?),
             Kind::Shared => Self::Registers(read(bytes)?),
             Kind::Trap => Self::Trap(read(bytes)?),
@@ -113,7 +115,7 @@ unsafe impl Plain for PairRecord {}
 // SAFETY: as above.
 unsafe impl Plain for ThreadRecord {}
 // SAFETY: as above.
-unsafe impl Plain for AccessRecord {}
+unsafe impl Plain for WatchpointRecord {}
 // SAFETY: as above.
 unsafe impl Plain for OwnedRecord {}
 // SAFETY: as above.

@@ -4,7 +4,7 @@ use iced_x86::{
     Code, CodeSize, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register,
     UsedMemory,
 };
-use tracer_ebpf::Touch;
+use tracer_ebpf::AccessDescriptor;
 
 use crate::probes::memory::instructions::Reason;
 
@@ -36,7 +36,7 @@ pub struct Operand {
     pub is_static: bool,
     /// In bytes; of a repeated instruction, those of each round.
     pub size: u16,
-    /// Those of [`Touch`], without [`Touch::INDIRECT`].
+    /// Those of [`AccessDescriptor`], without [`AccessDescriptor::INDIRECT`].
     pub flags: u8,
     /// As often as `rcx` says.
     pub is_repeated: bool,
@@ -92,9 +92,11 @@ pub fn accesses(info: &mut InstructionInfoFactory, instruction: &Instruction) ->
         .iter()
         .filter_map(|memory| {
             let flags = match memory.access() {
-                OpAccess::Read | OpAccess::CondRead => Touch::READ,
-                OpAccess::Write | OpAccess::CondWrite => Touch::WRITE,
-                OpAccess::ReadWrite | OpAccess::ReadCondWrite => Touch::READ | Touch::WRITE,
+                OpAccess::Read | OpAccess::CondRead => AccessDescriptor::READ,
+                OpAccess::Write | OpAccess::CondWrite => AccessDescriptor::WRITE,
+                OpAccess::ReadWrite | OpAccess::ReadCondWrite => {
+                    AccessDescriptor::READ | AccessDescriptor::WRITE
+                }
                 OpAccess::None | OpAccess::NoMemAccess => return None,
             };
             Some(access(instruction, memory, flags))
@@ -178,10 +180,10 @@ fn access(instruction: &Instruction, memory: &UsedMemory, mut flags: u8) -> Acce
         return Access::LeftOut(reason);
     }
     if is_locked(instruction) {
-        flags |= Touch::ATOMIC;
+        flags |= AccessDescriptor::ATOMIC;
     }
     if compares(instruction) {
-        flags |= Touch::WRITES_IF_ZERO;
+        flags |= AccessDescriptor::WRITES_IF_ZERO;
     }
     let is_static = memory.base() == Register::None
         && memory.index() == Register::None

@@ -1,7 +1,7 @@
 //! What the kernel side tells late: what threads did to memory that they had to themselves.
 
 use checker::event::ThreadId;
-use tracer_ebpf::{Deed, Header, OwnedRecord, SITE_BITS};
+use tracer_ebpf::{Header, LastAccess, OwnedRecord, SITE_BITS};
 
 use super::{Item, Source};
 use crate::{
@@ -58,7 +58,7 @@ impl Source {
         &mut self,
         acting: u32,
         (owner, word): (u32, u64),
-        Deed { epoch, sp, site, bytes }: Deed,
+        LastAccess { epoch, sp, site, bytes }: LastAccess,
         writes: bool,
         sink: &mut impl FnMut(Item),
     ) {

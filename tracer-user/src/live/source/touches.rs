@@ -1,7 +1,7 @@
 //! What instructions touch that are probed, and which addresses watchpoints are moved to. What both see counts once.
 
 use checker::event::{Op, ThreadId, VarId};
-use tracer_ebpf::{PairRecord, Touch};
+use tracer_ebpf::{AccessDescriptor, PairRecord};
 
 use super::{Item, Source, WatchedRange};
 use crate::{
@@ -38,15 +38,15 @@ impl Source {
             return;
         }
         let done = header.detail as u8;
-        let deed = (done & Touch::READ != 0, done & Touch::WRITE != 0);
+        let deed = (done & AccessDescriptor::READ != 0, done & AccessDescriptor::WRITE != 0);
         let instruction = place.instruction.0;
         if self.synchronises(thread, instruction, (address, bytes), deed, location, sink) {
             return;
         }
-        let both = Touch::READ | Touch::WRITE;
-        let ops: [Option<Operation>; 2] = match done & (both | Touch::ATOMIC) {
-            Touch::READ => [Some(Op::Read), None],
-            Touch::WRITE => [Some(Op::Write), None],
+        let both = AccessDescriptor::READ | AccessDescriptor::WRITE;
+        let ops: [Option<Operation>; 2] = match done & (both | AccessDescriptor::ATOMIC) {
+            AccessDescriptor::READ => [Some(Op::Read), None],
+            AccessDescriptor::WRITE => [Some(Op::Write), None],
             done if done == both => [Some(Op::Read), Some(Op::Write)],
             _ => [Some(Op::Update), None],
         };
@@ -55,7 +55,7 @@ impl Source {
                 self.emit(thread, op(self.touched[index]), location, sink);
             }
         }
-        self.sharing.touched(thread, address, bytes, done & Touch::WRITE != 0);
+        self.sharing.touched(thread, address, bytes, done & AccessDescriptor::WRITE != 0);
     }
 
     /// Whether what a probe has seen is to be told: it is no lock's own memory, and no watchpoint tells it.

@@ -1,7 +1,7 @@
 //! Hits of watchpoints: what was done to which variables, and the values before and after.
 
 use checker::event::{LocationId, Op, ThreadId, VarId};
-use tracer_ebpf::AccessRecord;
+use tracer_ebpf::WatchpointRecord;
 
 use super::{Item, MAX_VALUES, ObservedValue, Source, WatchedRange};
 use crate::{
@@ -17,7 +17,7 @@ const MAX_TRANSFERS: usize = 1 << 16;
 
 impl Source {
     /// A watched range was accessed.
-    pub(super) fn access(&mut self, record: &AccessRecord, sink: &mut impl FnMut(Item)) {
+    pub(super) fn access(&mut self, record: &WatchpointRecord, sink: &mut impl FnMut(Item)) {
         self.hits += 1;
         let is_sample = record.header.detail != 0;
         let Some(index) = self.range_at(ProcessAddr(record.address), is_sample) else {
@@ -118,7 +118,7 @@ impl Source {
     }
 
     /// The instruction of a hit, and whether it is of a lock's own code.
-    fn decode(&mut self, record: &AccessRecord) -> (Result<Access, Undecoded>, bool) {
+    fn decode(&mut self, record: &WatchpointRecord) -> (Result<Access, Undecoded>, bool) {
         let (next, top) = (record.frames[0], record.top);
         let judged = |access: Result<Access, Undecoded>| {
             let of_lock = |access| access::is_of_lock(&self.symbolizer, &self.sites, access);

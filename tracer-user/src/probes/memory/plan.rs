@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use tracer_ebpf::{Cookie, Kind, TOUCH_GROUPS, Touch};
+use tracer_ebpf::{ACCESS_GROUPS, AccessDescriptor, Cookie, Kind};
 
 use super::{
     instructions::{self, TouchOptions, TouchPlan, Touches},
@@ -363,7 +363,8 @@ impl Planner<'_, '_> {
         let decoded = instructions::decode(code, instruction);
         if instructions::adds(&decoded) || instructions::changes_bits(&decoded) {
             // As a read it conflicts with what overwrites it, and with no other one.
-            touch.flags = touch.flags & !(Touch::WRITE | Touch::ATOMIC) | Touch::READ;
+            touch.flags = touch.flags & !(AccessDescriptor::WRITE | AccessDescriptor::ATOMIC)
+                | AccessDescriptor::READ;
         }
         let Some(instruction) = self.module.process_address(LinkAddr(instruction)) else { return };
         if is_static {
@@ -380,12 +381,12 @@ impl Planner<'_, '_> {
             return;
         }
         // More groups than that share their costs.
-        touch.group = (group % TOUCH_GROUPS as usize) as u16;
+        touch.group = (group % ACCESS_GROUPS as usize) as u16;
         touch.cost = cost;
         let place = TouchPlace { instruction, group };
         let site = self.add_site(instruction, SiteKind::Touch(place));
         let what = format!("accesses of `{name}`");
-        self.add_probe(program, LinkAddr(at), Cookie::new(Kind::Touch, site), what);
+        self.add_probe(program, LinkAddr(at), Cookie::new(Kind::InstructionAccess, site), what);
         if let Some(probe) = self.plan.probes.last_mut()
             && probe.point.program == program
             && Cookie(probe.point.cookie).site() == site

@@ -383,13 +383,13 @@ impl Planner<'_, '_> {
             let mut operand = lock.operand;
             let mut cookie = Cookie::new(kind, site);
             if let Some(condition) = condition {
-                operand = operand.when(condition);
+                operand = operand.with_condition(condition);
                 cookie = cookie.with(Cookie::CONDITIONAL);
             }
             if lock.indirect {
                 cookie = cookie.with(Cookie::INDIRECT);
             }
-            let cookie = cookie.deep(operand.0);
+            let cookie = cookie.with_depth(operand.0);
             self.add_probe(ProbeProgram::Inlined, LinkAddr(address), cookie, what.to_owned());
         }
     }

@@ -21,7 +21,7 @@ use iced_x86::{
     Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind,
     Register,
 };
-use tracer_ebpf::Touch;
+use tracer_ebpf::AccessDescriptor;
 
 use self::placement::Chooser;
 pub use crate::x86::operands::{compares, is_locked, is_masked};
@@ -38,7 +38,7 @@ pub struct TouchPlan {
     /// The link-time address of the accessing instruction.
     pub instruction: u64,
     /// What it does, and how its address is computed where the probe is.
-    pub touch: Touch,
+    pub touch: AccessDescriptor,
     /// The displacement is a link-time address: how far the file was moved when it was loaded is to be added to it. There
     /// is no base register then; there may be an index.
     pub is_static: bool,
@@ -221,7 +221,7 @@ pub fn touch_points(
                 Found::ThreadLocal => coverage.thread_local += 1,
                 Found::LeftOut(reason) => *coverage.left_out.entry(*reason).or_default() += 1,
                 Found::Shared(access)
-                    if access.operand.flags == Touch::READ
+                    if access.operand.flags == AccessDescriptor::READ
                         && access.fixed().is_some_and(options.is_constant) =>
                 {
                     coverage.constant += 1;
@@ -252,7 +252,7 @@ pub fn touch_points(
                 Cost::SingleStepped => coverage.single_stepped += count,
             }
             let weakened = point.touches.iter().filter(|(access, plan)| {
-                located[*access].operand.flags & Touch::WRITE & !plan.touch.flags != 0
+                located[*access].operand.flags & AccessDescriptor::WRITE & !plan.touch.flags != 0
             });
             coverage.without_write += weakened.count() as u64;
             points.push(TouchPoint {
@@ -273,7 +273,7 @@ struct Globals(BTreeMap<(u64, u32), bool>);
 impl Globals {
     fn note(&mut self, address: u64, operand: &operands::Operand, options: TouchOptions<'_>) {
         if !(options.is_constant)(address) {
-            let writes = operand.flags & Touch::WRITE != 0;
+            let writes = operand.flags & AccessDescriptor::WRITE != 0;
             *self.0.entry((address, operand.size.into())).or_default() |= writes;
         }
     }

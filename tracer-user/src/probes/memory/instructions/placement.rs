@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use iced_x86::{EncodingKind, FlowControl, Instruction, Register, RflagsBits};
-use tracer_ebpf::{Operand as AbiOperand, Touch};
+use tracer_ebpf::{AccessDescriptor, Operand as AbiOperand};
 
 use super::{Reason, TouchPlan};
 use crate::x86::placement::{Cost, probe_cost};
@@ -190,7 +190,7 @@ impl<'line> Chooser<'line> {
                 return None;
             }
             if !is_told {
-                flags = Touch::READ;
+                flags = AccessDescriptor::READ;
             }
         }
         let (size, rounds) = match &located.rounds {
@@ -201,7 +201,7 @@ impl<'line> Chooser<'line> {
             },
         };
         let (touch, is_static) = self.address(located, at)?;
-        let touch = Touch { size, flags: touch.flags | flags, rounds, ..touch };
+        let touch = AccessDescriptor { size, flags: touch.flags | flags, rounds, ..touch };
         let instruction = self.line.instructions[here].ip();
         Some(TouchPlan { instruction, touch, is_static })
     }
@@ -213,9 +213,14 @@ impl<'line> Chooser<'line> {
     }
 
     /// An expression for an address before an instruction, and whether its constant is one of the file.
-    fn address(&self, located: &Located, at: usize) -> Option<(Touch, bool)> {
-        let none = Touch { base: NONE, index: NONE, rounds: NONE, ..Touch::default() };
-        let plain = |base: u8, index: u8, scale: u8, displacement: u64| Touch {
+    fn address(&self, located: &Located, at: usize) -> Option<(AccessDescriptor, bool)> {
+        let none = AccessDescriptor {
+            base: NONE,
+            index: NONE,
+            rounds: NONE,
+            ..AccessDescriptor::default()
+        };
+        let plain = |base: u8, index: u8, scale: u8, displacement: u64| AccessDescriptor {
             base,
             index,
             scale,
@@ -279,8 +284,12 @@ impl<'line> Chooser<'line> {
                 (root == slot.root).then_some((base, i32::try_from(distance).ok()?))
             });
             let Some((base, place)) = place else { continue };
-            let indirect =
-                |touch: Touch| Touch { slot: place, flags: Touch::INDIRECT, base, ..touch };
+            let indirect = |touch: AccessDescriptor| AccessDescriptor {
+                slot: place,
+                flags: AccessDescriptor::INDIRECT,
+                base,
+                ..touch
+            };
             if let Some(displacement) = address.distance_from(&slot.value) {
                 return Some((indirect(plain(base, NONE, 0, displacement)), false));
             }

@@ -28,11 +28,11 @@ fn plan(code: &[u8], options: TouchOptions<'_>) -> (Vec<TouchPoint>, Coverage) {
 }
 
 /// An access in short: the offset of the point, that of the instruction, and what is done.
-fn planned(code: &[u8], options: TouchOptions<'_>) -> Vec<(u64, u64, Touch)> {
+fn planned(code: &[u8], options: TouchOptions<'_>) -> Vec<(u64, u64, AccessDescriptor)> {
     short(&plan(code, options).0)
 }
 
-fn short(points: &[TouchPoint]) -> Vec<(u64, u64, Touch)> {
+fn short(points: &[TouchPoint]) -> Vec<(u64, u64, AccessDescriptor)> {
     let touch = |point: &TouchPoint| {
         let at = point.at - START;
         let plans = point.touches.clone();
@@ -46,13 +46,13 @@ fn left_out(code: &[u8], options: TouchOptions<'_>) -> Vec<(Reason, u64)> {
 }
 
 /// `size` bytes at `base + displacement`.
-fn at(flags: u8, size: u16, base: u8, displacement: i64) -> Touch {
-    let none = Touch { index: NONE, rounds: NONE, ..Touch::default() };
-    Touch { flags, size, base, displacement, ..none }
+fn at(flags: u8, size: u16, base: u8, displacement: i64) -> AccessDescriptor {
+    let none = AccessDescriptor { index: NONE, rounds: NONE, ..AccessDescriptor::default() };
+    AccessDescriptor { flags, size, base, displacement, ..none }
 }
 
-const R: u8 = Touch::READ;
-const W: u8 = Touch::WRITE;
+const R: u8 = AccessDescriptor::READ;
+const W: u8 = AccessDescriptor::WRITE;
 
 #[test]
 fn one_jump_reports_all_that_its_registers_still_tell() {
@@ -84,7 +84,7 @@ fn a_changed_register_is_not_used() {
 fn a_sum_is_told_by_what_is_left_of_it() {
     // lea rax,[rdi+rsi*8+16]; mov rax,[rax+8]; jne +0; ret
     let code = [0x48, 0x8d, 0x44, 0xf7, 16, 0x48, 0x8b, 0x40, 8, 0x75, 0, 0xc3];
-    let touch = Touch { index: RSI, scale: 3, ..at(R, 8, RDI, 24) };
+    let touch = AccessDescriptor { index: RSI, scale: 3, ..at(R, 8, RDI, 24) };
     assert_eq!(planned(&code, CHEAP), [(9, 5, touch)]);
     // mov rcx,rdi; add rdi,64; mov rax,[rcx]; mov rcx,rax; jne +0; ret
     let code =
@@ -99,7 +99,7 @@ fn an_index_counts_in_64_bits() {
     assert_eq!(planned(&code, CHEAP), []);
     // movsxd rax,esi; movsxd rdx,esi; mov eax,[rdi+rax*4]; jne +0; ret
     let code = [0x48, 0x63, 0xc6, 0x48, 0x63, 0xd6, 0x8b, 4, 0x87, 0x75, 0, 0xc3];
-    let touch = Touch { index: RDX, scale: 2, ..at(R, 4, RDI, 0) };
+    let touch = AccessDescriptor { index: RDX, scale: 2, ..at(R, 4, RDI, 0) };
     assert_eq!(planned(&code, CHEAP), [(9, 6, touch)]);
     // mov edx,esi; movsxd rax,esi; mov eax,[rdi+rax*4]; jne +0; ret: another extension
     let code = [0x89, 0xf2, 0x48, 0x63, 0xc6, 0x8b, 4, 0x87, 0x75, 0, 0xc3];
@@ -114,7 +114,7 @@ fn a_pointer_on_the_stack_tells_an_address() {
         0x55, 0x48, 0x89, 0xe5, 0x48, 0x89, 0x7d, 0xf8, 0xe8, 0, 0, 0, 0, 0x48, 0x8b, 0x45, 0xf8,
         0x8b, 0x40, 12, 0xeb, 0, 0x5d, 0xc3,
     ];
-    let touch = Touch { slot: -8, ..at(R | Touch::INDIRECT, 4, RSP, 12) };
+    let touch = AccessDescriptor { slot: -8, ..at(R | AccessDescriptor::INDIRECT, 4, RSP, 12) };
     let (points, coverage) = plan(&code, CHEAP);
     // The stack pointer and the frame pointer are the same here; either will do.
     assert_eq!(short(&points), [(20, 17, touch)]);
@@ -133,7 +133,7 @@ fn a_pointer_on_the_stack_tells_an_address() {
 fn what_others_may_point_to_on_the_stack_may_change_with_any_write() {
     // mov rax,[rsp+8]; mov rax,[rax]; mov [rcx],rcx; jne +0; ret
     let code = [0x48, 0x8b, 0x44, 0x24, 8, 0x48, 0x8b, 0, 0x48, 0x89, 9, 0x75, 0, 0xc3];
-    let through = Touch { slot: 8, ..at(R | Touch::INDIRECT, 8, RSP, 0) };
+    let through = AccessDescriptor { slot: 8, ..at(R | AccessDescriptor::INDIRECT, 8, RSP, 0) };
     let write = (11, 8, at(W, 8, RCX, 0));
     assert_eq!(planned(&code, CHEAP), [(11, 5, through), write]);
     // The same after: lea rcx,[rsp+8]; call …
@@ -159,13 +159,13 @@ fn nothing_is_reported_across_what_may_be_jumped_to() {
 fn an_atomic_instruction_is_reported_after_it_and_divides() {
     // mov eax,[rdi]; lock xadd [rsi],ecx; mov edx,[r8]; jne +0; ret
     let code = [0x8b, 7, 0xf0, 0x0f, 0xc1, 0x0e, 0x41, 0x8b, 0x10, 0x75, 0, 0xc3];
-    let atomic = at(R | W | Touch::ATOMIC, 4, RSI, 0);
+    let atomic = at(R | W | AccessDescriptor::ATOMIC, 4, RSI, 0);
     let after = [(9, 2, atomic), (9, 6, at(R, 4, 8, 0))];
     assert_eq!(planned(&code, CHEAP), after);
     assert_eq!(planned(&code, ANY), [&[(0, 0, at(R, 4, RDI, 0))], &after[..]].concat());
     // xchg [rdi],eax; test eax,eax; jne +0; ret
     let code = [0x87, 7, 0x85, 0xc0, 0x75, 0, 0xc3];
-    assert_eq!(planned(&code, CHEAP), [(4, 0, at(R | W | Touch::ATOMIC, 4, RDI, 0))]);
+    assert_eq!(planned(&code, CHEAP), [(4, 0, at(R | W | AccessDescriptor::ATOMIC, 4, RDI, 0))]);
     // lock xadd [rdi],rdi; ret
     let code = [0xf0, 0x48, 0x0f, 0xc1, 0x3f, 0xc3];
     assert_eq!(left_out(&code, ANY), [(Reason::Locked, 1)]);
@@ -177,7 +177,7 @@ fn an_atomic_instruction_is_reported_after_it_and_divides() {
 
 #[test]
 fn an_exchange_that_nothing_follows_is_probed_itself() {
-    let store = |base| at(R | W | Touch::ATOMIC, 4, base, 0);
+    let store = |base| at(R | W | AccessDescriptor::ATOMIC, 4, base, 0);
     // call +0; xchg [rdi],eax; ret
     let code = [0xe8, 0, 0, 0, 0, 0x87, 7, 0xc3];
     let (points, coverage) = plan(&code, ANY);
@@ -192,7 +192,7 @@ fn an_exchange_that_nothing_follows_is_probed_itself() {
     assert_eq!(planned(&code, ANY), [(0, 0, store(RDI))]);
     // xchg [rdi],rdi; mov rax,rdi; ret: nothing behind it tells where it was
     let code = [0x48, 0x87, 0x3f, 0x48, 0x89, 0xf8, 0xc3];
-    assert_eq!(planned(&code, ANY), [(0, 0, at(R | W | Touch::ATOMIC, 8, RDI, 0))]);
+    assert_eq!(planned(&code, ANY), [(0, 0, at(R | W | AccessDescriptor::ATOMIC, 8, RDI, 0))]);
     // xchg [rdi],eax; mov ecx,eax; ret: behind it is better
     assert_eq!(planned(&[0x87, 7, 0x89, 0xc1, 0xc3], ANY), [(2, 0, store(RDI))]);
     // Where another probe is, none goes.
@@ -203,7 +203,7 @@ fn an_exchange_that_nothing_follows_is_probed_itself() {
 
 #[test]
 fn a_compare_and_exchange_writes_if_the_flag_says_so() {
-    let exchange = R | W | Touch::ATOMIC | Touch::WRITES_IF_ZERO;
+    let exchange = R | W | AccessDescriptor::ATOMIC | AccessDescriptor::WRITES_IF_ZERO;
     // lock cmpxchg [rdi],ecx; jne +0; ret
     let code = [0xf0, 0x0f, 0xb1, 0x0f, 0x75, 0, 0xc3];
     assert_eq!(planned(&code, CHEAP), [(4, 0, at(exchange, 4, RDI, 0))]);
@@ -271,7 +271,7 @@ fn what_is_done_and_how_much_is_told() {
     assert_eq!(done(&[0x0f, 0x1f, 7]), [], "nop [rdi]");
     assert_eq!(done(&[0x0f, 0x18, 0x0f]), [], "prefetcht0 [rdi]");
     assert_eq!(done(&[0xff, 0x37]), [(R, 8)], "push [rdi]");
-    let exchange = R | W | Touch::WRITES_IF_ZERO;
+    let exchange = R | W | AccessDescriptor::WRITES_IF_ZERO;
     assert_eq!(done(&[0x0f, 0xc7, 0x0f]), [(exchange, 8)], "cmpxchg8b [rdi]");
 }
 
@@ -293,7 +293,7 @@ fn what_cannot_be_told_is_left_out_with_a_reason() {
 
 #[test]
 fn strings_are_reported_before_they_are_gone_through() {
-    let rounds = |touch: Touch| Touch { rounds: RCX, ..touch };
+    let rounds = |touch: AccessDescriptor| AccessDescriptor { rounds: RCX, ..touch };
     // push rbx; rep movsq; jne +0; ret
     let code = [0x53, 0xf3, 0x48, 0xa5, 0x75, 0, 0xc3];
     let both = [(0, 1, rounds(at(W, 8, RDI, 0))), (0, 1, rounds(at(R, 8, RSI, 0)))];

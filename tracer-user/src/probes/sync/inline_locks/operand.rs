@@ -25,7 +25,7 @@ pub(in crate::probes) fn loaded_by(
     let offset = instruction.memory_displacement64();
     let words =
         u16::try_from(offset / 8).ok().filter(|&words| words < 128 && offset.is_multiple_of(8))?;
-    let operand = Operand::kept(base.into(), words);
+    let operand = Operand::indirect(base.into(), words);
     Some(LockAddress { operand, indirect: true, plus, is_static: false })
 }
 
@@ -47,7 +47,7 @@ pub(in crate::probes) fn locate(state: &State, address: Value) -> Option<LockAdd
             && offset % 8 == 0
             && let Ok(words @ 0..128) = u16::try_from(offset / 8)
         {
-            let operand = Operand::kept(STACK_POINTER.into(), words);
+            let operand = Operand::indirect(STACK_POINTER.into(), words);
             return Some(LockAddress { operand, indirect: true, plus, is_static: false });
         }
     }

@@ -127,7 +127,7 @@ impl Machine {
             let flags = match (instruction.mnemonic(), on_memory(0)) {
                 (Mnemonic::Mov, true) => W,
                 (Mnemonic::Add, true) => R | W,
-                (Mnemonic::Xadd | Mnemonic::Xchg, _) => R | W | Touch::ATOMIC,
+                (Mnemonic::Xadd | Mnemonic::Xchg, _) => R | W | AccessDescriptor::ATOMIC,
                 _ => R,
             };
             let address = self.address(instruction);
@@ -204,12 +204,12 @@ impl Machine {
     }
 
     /// The address that a probe would report.
-    fn evaluate(&self, touch: &Touch) -> u64 {
+    fn evaluate(&self, touch: &AccessDescriptor) -> u64 {
         let register = |number: u8| match number {
             NONE => 0,
             number => self.registers[usize::from(number)],
         };
-        let base = if touch.flags & Touch::INDIRECT == 0 {
+        let base = if touch.flags & AccessDescriptor::INDIRECT == 0 {
             register(touch.base)
         } else {
             let place = register(touch.base).wrapping_add_signed(touch.slot.into());
@@ -444,8 +444,8 @@ fn what_is_planned_is_what_happens() {
             for plan in &point.touches {
                 let touch = plan.touch;
                 let address = before[&point.at].evaluate(&touch);
-                indirect += u64::from(touch.flags & Touch::INDIRECT != 0);
-                let flags = touch.flags & !Touch::INDIRECT;
+                indirect += u64::from(touch.flags & AccessDescriptor::INDIRECT != 0);
+                let flags = touch.flags & !AccessDescriptor::INDIRECT;
                 reported.push((plan.instruction, address, u64::from(touch.size), flags));
                 between(seed, &instructions, point.at, plan);
             }
