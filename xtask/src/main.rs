@@ -42,7 +42,14 @@ enum Task {
         arguments: Vec<String>,
     },
     /// Check the conventions that no compiler checks
-    Tidy,
+    Tidy {
+        /// Lower the entries of `xtask/src/tidy/language.txt` to what is there; refuses to raise any
+        #[arg(long)]
+        update_language: bool,
+        /// Write that list anew, higher entries included
+        #[arg(long, requires = "update_language")]
+        force: bool,
+    },
 }
 
 fn main() -> ExitCode {
@@ -51,7 +58,11 @@ fn main() -> ExitCode {
         Task::Demo => demo::run(),
         Task::Test { arguments } => test::run(&arguments),
         Task::Bench { name, arguments } => bench::run(name.as_deref(), &arguments),
-        Task::Tidy => tidy::run(),
+        Task::Tidy { update_language, force } => tidy::run(match (update_language, force) {
+            (false, _) => tidy::Language::Check,
+            (true, false) => tidy::Language::Update,
+            (true, true) => tidy::Language::Replace,
+        }),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -23,7 +23,7 @@ const PRIVILEGED: &str = "tests";
 /// At the first stage that fails.
 pub fn run(arguments: &[String]) -> Result<()> {
     setup::run()?;
-    tidy::run()?;
+    tidy::run(tidy::Language::Check)?;
     // The end-to-end tests run the command itself, which `cargo test` alone does not build.
     process::run(workspace::cargo().args(["build", "--package", "tracer-user"]))?;
     let avtrace = workspace::target_dir()?.join("debug/avtrace");

@@ -2,12 +2,15 @@
 //! prints; the rules are in the files below it, one a concern.
 
 mod dependencies;
+mod language;
 mod links;
 mod manifests;
+mod references;
 mod rust;
 mod scan;
 mod text;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -61,13 +64,25 @@ impl Source<'_> {
     }
 }
 
+/// Uses of the list of places that break a rule of language.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Language {
+    /// Compares the workspace with it.
+    Check,
+    /// Lowers its entries to what is there.
+    Update,
+    /// Writes it anew, higher entries included.
+    Replace,
+}
+
 /// Checks the workspace, and prints every broken rule.
 ///
 /// # Errors
-/// When a rule is broken or a file cannot be read.
-pub fn run() -> Result<()> {
+/// When a rule is broken, a file cannot be read, or the list cannot be updated.
+pub fn run(list: Language) -> Result<()> {
     let root = workspace::root();
     let mut problems = Vec::new();
+    let mut language = BTreeMap::new();
     let files = files(root)?;
     for path in &files {
         let bytes = fs::read(root.join(path))
@@ -79,6 +94,13 @@ pub fn run() -> Result<()> {
         problems.extend(rust::check(&source));
         problems.extend(manifests::check(&source));
         problems.extend(links::check(&source, root));
+        problems.extend(references::check(&source, root, &files));
+        language.insert(path.clone(), language::find(&source));
+    }
+    if list == Language::Check {
+        problems.extend(language::check(&language, root)?);
+    } else {
+        language::update(&language, root, list == Language::Replace)?;
     }
     problems.extend(manifests::check_licences(root));
     problems.extend(dependencies::check()?);

@@ -1,7 +1,8 @@
-//! The rule for documents: a link to a file leads to one.
+//! The rule for links in Markdown: a link to a file leads to one, and to a heading of it.
 
 use std::path::Path;
 
+use super::references::has_heading;
 use super::{Problem, Source};
 
 pub fn check(source: &Source<'_>, root: &Path) -> Vec<Problem> {
@@ -20,8 +21,13 @@ pub fn check(source: &Source<'_>, root: &Path) -> Vec<Problem> {
             continue;
         }
         for target in targets(line) {
-            let file = target.split('#').next().unwrap_or_default();
-            if !is_elsewhere(target) && !file.is_empty() && !dir.join(file).exists() {
+            let (file, part) = target.split_once('#').unwrap_or((target, ""));
+            let file = if file.is_empty() { root.join(source.path) } else { dir.join(file) };
+            let leads_to_part = part.is_empty()
+                || file.extension().is_none_or(|e| e != "md")
+                || has_heading(&file, part);
+            let leads_somewhere = file.exists() && leads_to_part;
+            if !is_elsewhere(target) && !leads_somewhere {
                 problems.push(source.at(number, format!("the link leads nowhere: {target}")));
             }
         }
@@ -78,8 +84,9 @@ mod tests {
     fn problems(text: &str) -> Vec<String> {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir_all(root.path().join("docs")).unwrap();
-        fs::write(root.path().join("README.md"), "").unwrap();
+        fs::write(root.path().join("README.md"), "# Part\n").unwrap();
         fs::write(root.path().join("docs/there.md"), "").unwrap();
+        fs::write(root.path().join("docs/a.md"), "# Below\n").unwrap();
         let source = Source { path: Path::new("docs/a.md"), text };
         check(&source, root.path()).iter().map(ToString::to_string).collect()
     }
@@ -98,6 +105,7 @@ mod tests {
             ["docs/a.md:2: the link leads nowhere: gone.md#part"]
         );
         assert_eq!(problems("[f]: gone.md\n"), ["docs/a.md:1: the link leads nowhere: gone.md"]);
+        assert_eq!(problems("[g](there.md#no)\n[h](#no)\n").len(), 2);
     }
 
     #[test]
