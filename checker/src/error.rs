@@ -1,21 +1,23 @@
-//! Why an event cannot be part of a well-formed trace. Reading and parsing errors do not live here.
+//! Errors for events that cannot be part of a well-formed trace. Errors of reading and parsing are in
+//! `format`.
 
 use crate::event::{EventNumber, LockId, RegionId, SyncId, ThreadId};
 use thiserror::Error;
 
-/// An event that does not fit what came before it. The checker has not consumed it, but has counted its number.
+/// An event that contradicts the events before it. The checker has not consumed it, but has counted its
+/// number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("event {number} of {thread:?}: {kind}")]
 pub struct EventError {
-    /// The event's position in the trace, counted from 0.
+    /// Position of the event in the trace, counted from 0.
     pub number: EventNumber,
-    /// The thread that did it.
+    /// Thread of the event.
     pub thread: ThreadId,
-    /// What is wrong with it.
+    /// Contradiction that was found.
     pub kind: EventErrorKind,
 }
 
-/// What is wrong with an event.
+/// Contradictions between an event and the events before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum EventErrorKind {
     /// An `end` while no region is open.

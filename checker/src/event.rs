@@ -1,5 +1,5 @@
-//! The events that checkers consume: who did what to which object, and where in the code. No parsing and no
-//! interning lives here; sources of events give objects dense ids.
+//! Events that checkers consume: an operation of a thread on an object, at a code location. Parsing and
+//! interning are elsewhere; a source of events gives objects dense ids.
 
 use std::fmt;
 
@@ -46,7 +46,7 @@ dense_id!(
     SyncId, "sync"
 );
 dense_id!(
-    /// A code location: whatever the source of events tells apart (a call stack, a line of text).
+    /// A code location, as fine as the source of events distinguishes them (a call stack, a line of text).
     LocationId, "loc"
 );
 
@@ -56,11 +56,11 @@ pub type EventNumber = u64;
 /// One event of a trace (`docs/semantics.md#events`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Event {
-    /// The thread that did it.
+    /// Thread that performed it.
     pub thread: ThreadId,
-    /// What it did, to which object.
+    /// Operation, with its object.
     pub op: Op,
-    /// Where in the code.
+    /// Code location.
     pub location: LocationId,
 }
 
@@ -77,42 +77,44 @@ pub enum Op {
     Write(VarId),
     /// An atomic read-modify-write: one event, a write that also reads.
     Update(VarId),
-    /// Takes a lock exclusively. Only the outermost of a re-entrant lock counts.
+    /// Acquires a lock exclusively. Only the outermost acquire of a re-entrant lock counts.
     Acquire(LockId),
-    /// Lets go of a lock held exclusively.
+    /// Releases a lock held exclusively.
     Release(LockId),
-    /// Takes a reader-writer lock shared.
+    /// Acquires a reader-writer lock shared.
     AcquireShared(LockId),
-    /// Lets go of a reader-writer lock held shared.
+    /// Releases a reader-writer lock held shared.
     ReleaseShared(LockId),
-    /// The lock's memory starts or ends its life (`pthread_mutex_init`, `pthread_mutex_destroy`): earlier releases
-    /// order nothing any more, holds are forgotten, and the id stands for a lock never used before.
+    /// Starts or ends the life of the lock's memory (`pthread_mutex_init`, `pthread_mutex_destroy`):
+    /// earlier releases order nothing any more, holds are forgotten, and the id stands for a lock never
+    /// used before.
     Reset(LockId),
     /// Starts a thread.
     Fork(ThreadId),
-    /// Has waited for a thread's end.
+    /// Returns from waiting for a thread's end.
     Join(ThreadId),
-    /// The thread ends. Sources may leave it out: a join says as much. It lets a checker forget threads that nobody
-    /// joins.
+    /// Ends the thread. Optional: a join implies it. It allows a checker to forget threads that are never
+    /// joined.
     Exit,
-    /// A post that later waits on the object may be let through by (condition variable, semaphore, once, futex).
+    /// Signals the object (condition variable, semaphore, once, futex); a later wait on it may return
+    /// because of this.
     Signal(SyncId),
-    /// Was let through by the posts so far.
+    /// Returns from a wait on the object, which the signals so far may have ended.
     Wait(SyncId),
     /// Arrives at a barrier; every arrival of a round precedes every departure of that round.
     Arrive(SyncId),
     /// Departs from a barrier.
     Depart(SyncId),
-    /// The variable's memory starts a new life: what came before is forgotten.
+    /// Starts a new life of the variable's memory: earlier accesses are forgotten.
     Alloc(VarId),
-    /// The variable's memory is given back: what came before is forgotten.
+    /// Ends the life of the variable's memory: earlier accesses are forgotten.
     Free(VarId),
-    /// A part of a variable becomes a variable of its own, since something touches only the one or the other: `to`
-    /// begins its life with all that `from` has seen. Orders nothing, and is at no place in the code.
+    /// Makes a part of a variable a variable of its own, once something accesses only one of the two: `to`
+    /// begins its life with the whole history of `from`. Orders nothing, and has no code location.
     SplitVariable {
-        /// What remains of the variable keeps its id.
+        /// The variable that is split; the remainder keeps this id.
         from: VarId,
-        /// The part; what it stood for before is forgotten.
+        /// The part; the former history of this id is forgotten.
         to: VarId,
     },
 }

@@ -1,22 +1,22 @@
-//! What checkers report: violations with their witnesses, verdicts and counts, in ids only. Names and source
-//! lines are added by whoever knows them.
+//! Findings of checkers: violations with their witnesses, verdicts and counts, in ids only. Names and
+//! source lines are added by the caller.
 
 use crate::event::{EventNumber, LocationId, LockId, RegionId, SyncId, ThreadId, VarId};
 
 /// One transaction: an execution of an outermost region, or a single event outside every region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tx {
-    /// The thread that ran it.
+    /// Thread that ran it.
     pub thread: ThreadId,
-    /// Its number among the thread's transactions, from 0.
+    /// Number among the thread's transactions, from 0.
     pub ordinal: u64,
     /// The region; `None` for a unary transaction.
     pub region: Option<RegionId>,
-    /// The event that opened it; for a unary transaction the event itself.
+    /// Event that opened it; for a unary transaction the event itself.
     pub begin_event: EventNumber,
 }
 
-/// What an event did, without its object.
+/// Operation of an event, without its object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the names are those of `Op`")]
 pub enum Action {
@@ -44,15 +44,15 @@ pub enum Action {
 /// One end of a dependency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Point {
-    /// Its position in the trace.
+    /// Position in the trace.
     pub event: EventNumber,
-    /// The thread that did it.
+    /// Thread of the event.
     pub thread: ThreadId,
-    /// What it did.
+    /// Operation of the event.
     pub action: Action,
-    /// Where in the code.
+    /// Code location.
     pub location: LocationId,
-    /// The transaction that it belongs to.
+    /// Transaction that the event belongs to.
     pub tx: Tx,
 }
 
@@ -66,12 +66,12 @@ pub enum Object {
     Thread(ThreadId),
 }
 
-/// How the two ends of a dependency are known to be ordered (`docs/semantics.md#order`).
+/// Order between the two ends of a dependency (`docs/semantics.md#order`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Order {
-    /// Synchronisation orders them.
+    /// Synchronisation orders the two.
     Synchronised,
-    /// Two accesses that no synchronisation orders: known up to the capture window only.
+    /// No synchronisation orders the two accesses: their order is known up to the capture window only.
     Racy,
 }
 
@@ -85,16 +85,16 @@ pub struct Edge {
     pub order: Order,
 }
 
-/// What a violation rests on (`docs/semantics.md#evidence`).
+/// Relation that a violation rests on (`docs/semantics.md#evidence`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Evidence {
-    /// It holds in the relation of variables alone: the data met.
+    /// The violation holds in the data relation: its dependencies are on variables.
     Data,
-    /// It holds only when locks and other synchronisation count.
+    /// The violation holds only if locks and other synchronisation count.
     Sync,
 }
 
-/// A lock that the violating transaction let go of and took again before the cycle closed.
+/// A lock that the violating transaction released and reacquired before the cycle closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the names say it")]
 pub struct ReleasedLock {
@@ -106,7 +106,7 @@ pub struct ReleasedLock {
     pub holder: Option<Tx>,
 }
 
-/// The part that data had in a violation whose evidence is synchronisation.
+/// Role of data in a violation whose evidence is synchronisation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DataSeen {
     /// Transactions of the witness without any access to a variable until their last event of the witness.
@@ -120,27 +120,29 @@ pub struct DataSeen {
 pub struct Violation {
     /// The region that was not atomic.
     pub region: RegionId,
-    /// How many instances share this static witness.
+    /// Number of instances with this static witness.
     pub occurrences: u64,
-    /// What it rests on.
+    /// Relation that the violation rests on.
     pub evidence: Evidence,
-    /// `Racy` when an edge of the witness is.
+    /// `Racy` if an edge of the witness is.
     pub order: Order,
-    /// The violating transaction (for a nested region its own begin, and the region's own name).
+    /// Violating transaction; for a nested region with its own begin and name.
     pub transaction: Tx,
-    /// Where the region was opened.
+    /// Begin of the region.
     pub begin: Point,
-    /// The event of the violating transaction that closed the cycle.
+    /// Event of the violating transaction that closed the cycle.
     pub trigger_event: EventNumber,
-    /// The event of another transaction that it depends on.
+    /// Event of another transaction that the trigger depends on.
     pub source_event: EventNumber,
-    /// The cycle: the first and the last are the violating transaction. Empty without witness.
+    /// Transactions of the cycle; the first and the last are the violating one. Empty for checkers without
+    /// witnesses.
     pub witness: Vec<Tx>,
-    /// The dependencies that link it, in order. Empty without witness.
+    /// Dependencies that link the cycle, in order. Empty for checkers without witnesses.
     pub edges: Vec<Edge>,
-    /// Locks that the transaction let go of and took again in between.
+    /// Locks that the transaction released and reacquired within the cycle.
     pub released_locks: Vec<ReleasedLock>,
-    /// What is known of data where it is not the evidence; empty where it is, and without witness.
+    /// Role of data if the evidence is synchronisation; empty otherwise, and for checkers without
+    /// witnesses.
     pub data: DataSeen,
 }
 
@@ -158,7 +160,7 @@ pub struct Instance {
 pub struct Counts {
     /// Events consumed.
     pub events: u64,
-    /// Threads that did something.
+    /// Threads with at least one event.
     pub threads: u64,
     /// Transactions, the unary ones included.
     pub transactions: u64,
@@ -174,9 +176,10 @@ pub struct Counts {
     pub distinct_witnesses: u64,
     /// Gaps in the stream at which all active regions were abandoned.
     pub gaps: u64,
-    /// Events that did not fit (an unmatched release, a second fork) and were left out.
+    /// Events that did not fit (an unmatched release, a second fork) and were ignored.
     pub ignored_events: u64,
-    /// Violation instances whose witness is not shown, because as many distinct ones as asked for were kept.
+    /// Violation instances whose witness is not shown, because it was found after the limit of
+    /// `Options::witnesses`.
     pub unshown_violations: u64,
 }
 
@@ -185,16 +188,16 @@ pub struct Counts {
 pub struct Findings {
     /// Counts over the whole run.
     pub counts: Counts,
-    /// Whether the transaction graph of the events consumed is free of cycles; `None` when the checker does not
+    /// True if the transaction graph of the events consumed has no cycle; `None` if the checker does not
     /// decide it.
     pub serializable: Option<bool>,
-    /// A cycle of transactions, when there is one that no violation shows: each has a dependency to the next or
-    /// comes before it in program order, and the last is the first again.
+    /// A cycle of transactions that no violation shows: each transaction has a dependency on the next or
+    /// comes before it in program order; the last equals the first.
     pub cycle: Option<Vec<Tx>>,
-    /// The dependencies of that cycle, in its order. Program order has none.
+    /// Dependencies of that cycle, in its order. Steps of program order have none.
     pub cycle_edges: Vec<Edge>,
     /// Violations, data evidence first, then by first occurrence.
     pub violations: Vec<Violation>,
-    /// All instances, when they were asked for.
+    /// All instances, if `Options::instances` is set.
     pub instances: Vec<Instance>,
 }

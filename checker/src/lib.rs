@@ -17,7 +17,7 @@
 //! # Ok::<(), checker::EventError>(())
 //! ```
 //!
-//! Traces in files are read by [`format::TraceReader`], which hands them to any checker. [`Davida`] is the one to begin
+//! Traces in files are read by [`format::TraceReader`], which passes them to any checker. [`Davida`] is the one to begin
 //! with; [`RegionTrack`], [`AeroDrome`] and [`Velodrome`] answer a part of its questions in other ways, so that all can
 //! be compared on one trace.
 //!
@@ -35,22 +35,21 @@
 //! # Ok::<(), checker::format::ReadError>(())
 //! ```
 //!
-//! # What it needs
+//! # Requirements
 //!
 //! The standard library, on any system: the readers and writers of traces take `std::io` streams, and all tables are
 //! `std`'s. There is no `no_std` version, as it would cost a second hash table and a second set of readers. Without the
 //! default feature `compression`, compressed traces are refused.
 //!
-//! # What callers see to
+//! # Duties of the caller
 //!
 //! Ids are dense: tables grow with the largest id, 128 bytes for a variable. An id that the operating system gives
-//! out again, to a thread or for memory, is a new id here, or the old one is told to be forgotten ([`Op::Free`],
-//! [`Op::Reset`]). Where events were lost, [`Checker::gap`] says so.
+//! out again, to a thread or for memory, is a new id here, or the events say that the old one ended ([`Op::Free`], [`Op::Reset`]). Lost events are reported by [`Checker::gap`].
 //!
 //! # Costs
 //!
 //! Memory grows with variables, locks, threads that have not ended, and distinct witnesses; never with the length of
-//! the trace. `docs/benchmarks.md` says how fast it is and what bounds it.
+//! the trace. `docs/benchmarks.md` gives speeds and their bounds.
 //!
 //! [`Op::Free`]: event::Op::Free
 //! [`Op::Reset`]: event::Op::Reset

@@ -1,11 +1,10 @@
-//! Violations counted by a static key, of which no more than a limit are kept. What the key holds is decided by each
-//! checker.
+//! Violations counted by a static key, up to a limit of distinct keys. Each checker defines its key.
 
 use crate::finding::Violation;
 use rustc_hash::FxHashMap;
 use std::hash::Hash;
 
-/// The violations so far, by first occurrence.
+/// Distinct violations in the order of their first occurrence.
 pub(crate) struct Tally<K> {
     limit: usize,
     by_key: FxHashMap<K, usize>,
@@ -19,7 +18,7 @@ impl<K: Eq + Hash> Tally<K> {
         Self { limit, by_key: FxHashMap::default(), violations: Vec::new(), unshown: 0 }
     }
 
-    /// Counts one instance; `build` makes the violation when its key is new.
+    /// Counts one instance; `build` creates the violation if its key is new.
     pub(crate) fn count(&mut self, key: K, build: impl FnOnce() -> Violation) {
         if let Some(&index) = self.by_key.get(&key) {
             self.violations[index].occurrences += 1;
@@ -31,7 +30,7 @@ impl<K: Eq + Hash> Tally<K> {
         }
     }
 
-    /// The violations, data evidence first.
+    /// Returns the violations, data evidence first.
     pub(crate) fn into_violations(mut self) -> Vec<Violation> {
         self.violations.sort_by_key(|violation| violation.evidence);
         self.violations

@@ -1,23 +1,23 @@
-//! Vector clocks of the checkers that decide by them, a component for each row of the engine. What they are clocks
-//! of is decided by each checker.
+//! Vector clocks of the checkers that decide by them, with one component for each row of the engine. Each
+//! checker defines the meaning of its clocks.
 //!
-//! A component is an event number plus one. Event numbers grow, so that what is known of a thread that has ended is
-//! never taken for something of the thread that has its row now.
+//! A component is an event number plus one. Event numbers grow, so that knowledge of an ended thread is
+//! never mistaken for knowledge of the thread that has its row now.
 
 use crate::event::EventNumber;
 
-/// For each row the number, plus one, of the last event that is known; absent components are 0.
+/// Number plus one of the last known event, for each row; absent components are 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Vector(Vec<u64>);
 
 impl Vector {
-    /// Whether that event of the thread in the row is known, or a later one.
+    /// Returns whether the event of the thread in `row`, or a later one, is known.
     #[inline]
     pub(crate) fn knows(&self, row: usize, event: EventNumber) -> bool {
         self.0.get(row).is_some_and(|&known| known > event)
     }
 
-    /// That event of the thread in the row is known from now on.
+    /// Marks the event of the thread in `row`, and all its earlier ones, as known.
     pub(crate) fn raise(&mut self, row: usize, event: EventNumber) {
         if row >= self.0.len() {
             self.0.resize(row + 1, 0);
@@ -25,12 +25,12 @@ impl Vector {
         self.0[row] = self.0[row].max(event + 1);
     }
 
-    /// What the other knows is known from now on.
+    /// Adds the knowledge of `other`.
     pub(crate) fn join(&mut self, other: &Self) {
         self.join_but(other, usize::MAX);
     }
 
-    /// As `join`, but for what the other knows of the thread in that row.
+    /// Adds the knowledge of `other`, except that of the thread in `row`.
     pub(crate) fn join_but(&mut self, other: &Self, row: usize) {
         if other.0.len() > self.0.len() {
             self.0.resize(other.0.len(), 0);
@@ -42,7 +42,7 @@ impl Vector {
         }
     }
 
-    /// Whether the other knows all that this one does.
+    /// Returns whether `other` knows everything that `self` knows.
     pub(crate) fn is_within(&self, other: &Self) -> bool {
         let theirs = other.0.iter().copied().chain(std::iter::repeat(0));
         self.0.iter().zip(theirs).all(|(&mine, theirs)| mine <= theirs)

@@ -1,10 +1,10 @@
-//! Tests that what is kept does not grow with the threads ever seen.
+//! Tests that memory does not grow with the number of threads ever seen.
 
 use super::Davida;
 use crate::check::{Checker, Options};
 use crate::event::{Event, LocationId, LockId, Op, RegionId, SyncId, ThreadId, VarId};
 
-/// How the main thread and its children live.
+/// Life of the main thread and its children.
 #[derive(Clone, Copy)]
 struct Life {
     main_in_region: bool,
@@ -12,7 +12,8 @@ struct Life {
     join: bool,
 }
 
-/// Many threads, two at a time, that use objects of all kinds; returns sizes after a tenth of them and at the end.
+/// Runs many threads, two at a time, that use objects of all kinds; returns sizes after a tenth of them and
+/// at the end.
 fn sizes(life: Life) -> [[usize; 4]; 2] {
     let mut checker = Davida::new(Options::default());
     let mut step = |thread: u32, op: Op| {

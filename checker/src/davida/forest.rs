@@ -1,14 +1,15 @@
-//! What each active region has reached: for each thread the first event, or the first transaction, that follows its
-//! begin, and the dependency that brought it, in each of three relations. When they grow is decided elsewhere.
+//! Forest of the threads that each active region has reached: for each thread the first event, or the first
+//! transaction, that follows the region's begin, and the dependency that brought it, in each of three
+//! relations. The caller decides when it grows.
 //!
-//! A region goes by its slot, a thread by its row. What is known of a thread lies together, whatever the relation,
-//! and a region reaches its own thread by its begin.
+//! A region is identified by its slot, a thread by its row. The entries of a thread are stored together for
+//! all relations. A region reaches its own thread by its begin.
 
 use crate::event::EventNumber;
 use crate::finding::{Edge, Object, Order};
 use crate::hb::{Dependency, EventStamp, edge};
 
-/// The regions of 64 slots, as bits: one word for each column.
+/// Sets of the regions of 64 slots: one word for each column.
 pub(super) type Bits = [u64; 4];
 
 /// Events that follow a region's begin in the relation that is asked for.
@@ -20,10 +21,10 @@ pub(super) const REACH: usize = 2;
 /// Not a relation: the active regions of the thread itself.
 pub(super) const OWN: usize = 3;
 
-/// In the place of a node: the thread is the region's own.
+/// Value in the place of a node index: the thread is the region's own.
 const ROOT: u32 = u32::MAX;
 
-/// A thread that a region has reached, by a dependency.
+/// Node of a region's tree: a thread that the region has reached, with the dependency that brought it.
 #[derive(Clone, Copy)]
 pub(super) struct Node {
     pub(super) source: EventStamp,
@@ -46,12 +47,12 @@ impl Node {
         }
     }
 
-    /// The row of the sink's thread.
+    /// Returns the row of the sink's thread.
     pub(super) fn row(&self) -> usize {
         self.row as usize
     }
 
-    /// The row of the source's thread.
+    /// Returns the row of the source's thread.
     pub(super) fn from(&self) -> usize {
         self.from as usize
     }
@@ -61,8 +62,8 @@ impl Node {
     }
 }
 
-/// How a region has reached a thread, for each relation: the first event (or the begin of the first transaction),
-/// and the node that says why.
+/// Entry of a region and a thread: for each relation the first event that the region has reached (or the
+/// begin of the first transaction), and the index of its node.
 #[derive(Clone, Copy)]
 struct Entry {
     first: [EventNumber; 3],
@@ -71,18 +72,19 @@ struct Entry {
 
 const NO_ENTRY: Entry = Entry { first: [0; 3], node: [ROOT; 3] };
 
-/// What is known of one thread: one cache line.
+/// State of one thread: one cache line.
 #[derive(Clone)]
 #[repr(align(64))]
 struct Row {
-    /// The bits of the first 64 slots.
+    /// Sets of the first 64 slots.
     bits: Bits,
     since: Since,
-    /// A region has gone: `since` may be too low.
+    /// Set once a region has ended: the lower bound may be too low.
     stale: bool,
 }
 
-/// A lower bound: no region has reached an earlier event of the thread, or an earlier transaction, by its begin.
+/// Lower bound: no region has reached an earlier event of the thread, or an earlier transaction, by its
+/// begin.
 #[derive(Clone, Copy)]
 pub(super) struct Since {
     pub(super) event: EventNumber,
@@ -92,27 +94,27 @@ pub(super) struct Since {
 impl Since {
     const NEVER: Self = Self { event: EventNumber::MAX, begin: EventNumber::MAX };
 
-    /// Whether any region has reached that event or its transaction.
+    /// Returns whether a region may have reached the event or its transaction.
     #[inline(always)]
     pub(super) fn is_reached(self, event: &EventStamp) -> bool {
         (event.event() >= self.event) | (event.tx_begin() >= self.begin)
     }
 }
 
-/// What all active regions have reached.
+/// Threads reached by all active regions.
 #[derive(Default)]
 pub(super) struct Forest {
     rows: Vec<Row>,
-    /// For each row the bits of the slots beyond the first 64, where there are any.
+    /// Sets of the slots beyond the first 64, for each row that has any.
     high: Vec<Vec<Bits>>,
-    /// For each row and slot.
+    /// Entries for each row and slot.
     entries: Vec<Vec<Entry>>,
-    /// For each slot the nodes: for each thread at most one for each relation, and often one for all.
+    /// Nodes of each slot: for each thread at most one for each relation, and often one for all.
     trees: Vec<Vec<Node>>,
 }
 
 impl Forest {
-    /// Makes room for so many threads.
+    /// Makes room for `rows` threads.
     pub(super) fn grow(&mut self, rows: usize) {
         if rows > self.rows.len() {
             let row = Row { bits: Bits::default(), since: Since::NEVER, stale: false };
@@ -122,7 +124,7 @@ impl Forest {
         }
     }
 
-    /// The bits of slots 64·`word` and up.
+    /// Returns the sets of slots 64·`word` and up.
     #[inline]
     pub(super) fn bits(&self, row: usize, word: usize) -> Bits {
         match word.checked_sub(1) {
@@ -145,14 +147,14 @@ impl Forest {
         }
     }
 
-    /// Whether the region has reached the thread.
+    /// Returns whether the region has reached the thread.
     #[inline]
     pub(super) fn contains(&self, column: usize, row: usize, slot: usize) -> bool {
         self.bits(row, slot / 64)[column] >> (slot % 64) & 1 != 0
     }
 
-    /// The first event of the thread that the region has reached, or the begin of the first transaction. It must
-    /// have reached the thread.
+    /// Returns the first event of the thread that the region has reached, or the begin of the first
+    /// transaction. The region must have reached the thread.
     #[inline]
     pub(super) fn first(&self, column: usize, row: usize, slot: usize) -> EventNumber {
         self.entries[row][slot].first[column]
@@ -166,7 +168,8 @@ impl Forest {
         &mut entries[slot]
     }
 
-    /// A region was opened; `columns` are those that it takes part in, as words that are full or empty.
+    /// Adds the region of a slot that was opened; `columns` are those that it takes part in, as full or
+    /// empty words.
     pub(super) fn begin(&mut self, slot: usize, row: usize, begin: EventNumber, columns: Bits) {
         if slot >= self.trees.len() {
             self.trees.resize_with(slot + 1, Default::default);
@@ -181,7 +184,7 @@ impl Forest {
         since.begin = since.begin.min(begin);
     }
 
-    /// The region in the slot was closed.
+    /// Removes the region in the slot, which was closed.
     pub(super) fn end(&mut self, slot: usize, row: usize) {
         for word in self.bits_mut(row, slot / 64) {
             *word &= !(1 << (slot % 64));
@@ -197,8 +200,8 @@ impl Forest {
         self.trees[slot] = tree;
     }
 
-    /// Those of the regions, which have reached the thread in that row, that reached that event of it, or its
-    /// transaction.
+    /// Returns the subset of `regions` that have reached `event` or its transaction. All of `regions` have
+    /// reached the thread in `row`.
     pub(super) fn in_time(
         &self,
         word: usize,
@@ -217,9 +220,9 @@ impl Forest {
         std::array::from_fn(|column| regions[column] & in_time[column])
     }
 
-    /// The regions, which have reached the node's source in time and not yet the thread of its sink, reach its sink.
-    /// `own` is the slot of the sink's transaction when it is that of an active region: who reaches it reaches all
-    /// that it reaches.
+    /// Lets `regions` reach the sink of `node`. They have reached its source in time, and not yet the
+    /// thread of its sink. `own` is the slot of the sink's transaction if that is an active region: a
+    /// region that reaches it reaches everything that it reaches.
     pub(super) fn extend(&mut self, word: usize, regions: Bits, own: Option<usize>, node: &Node) {
         let row = node.row();
         let (event, begin) = (node.sink.event(), node.sink.tx_begin());
@@ -252,7 +255,7 @@ impl Forest {
         }
     }
 
-    /// The transaction in the slot reaches all that the one in the slot `own` reaches.
+    /// Lets the transaction in `slot` reach everything that the one in `own` reaches.
     fn inherit(&mut self, slot: usize, own: usize) {
         for index in 0..self.trees[own].len() {
             let node = self.trees[own][index];
@@ -264,7 +267,8 @@ impl Forest {
         }
     }
 
-    /// The transaction in the slot reaches what the node says, unless it reaches an earlier one of that thread.
+    /// Lets the transaction in `slot` reach the sink of `node`, unless it reaches an earlier transaction of
+    /// that thread.
     fn reach_transaction(&mut self, slot: usize, node: Node) {
         let (row, begin) = (node.row(), node.sink.tx_begin());
         let reached = self.contains(REACH, row, slot);
@@ -275,7 +279,7 @@ impl Forest {
         let entry = self.entry(row, slot);
         entry.first[REACH] = begin;
         let old = entry.node[REACH];
-        // A node that this was the only relation to use gives way, so that there are never more than a few.
+        // A node that only this relation uses is replaced, so that there are never more than a few.
         let replaced = reached && old != entry.node[FULL] && old != entry.node[DATA];
         entry.node[REACH] = if replaced { old } else { next as u32 };
         match self.trees[slot].get_mut(old as usize).filter(|_| replaced) {
@@ -287,7 +291,7 @@ impl Forest {
         since.begin = since.begin.min(begin);
     }
 
-    /// The path from the region to that thread, last step first.
+    /// Returns the path from the region to that thread, last step first.
     pub(super) fn path(
         &self,
         column: usize,
@@ -303,13 +307,14 @@ impl Forest {
         })
     }
 
-    /// The lower bound for a thread that may have no row.
+    /// Returns the lower bound of a thread that may have no row.
     #[inline(always)]
     pub(super) fn lower_bound(&self, row: Option<usize>) -> Since {
         self.rows.get(row.unwrap_or(usize::MAX)).map_or(Since::NEVER, |row| row.since)
     }
 
-    /// Whether any region has reached that event of the thread, or its transaction.
+    /// Returns whether any region has reached the event of the thread, or its transaction. Tightens the
+    /// lower bound if it is stale.
     pub(super) fn is_reached(&mut self, row: usize, event: &EventStamp) -> bool {
         let Row { since, stale, .. } = self.rows[row];
         if !since.is_reached(event) || !stale {
@@ -333,13 +338,13 @@ impl Forest {
         since.is_reached(event)
     }
 
-    /// Whether no region has reached the thread.
+    /// Returns whether no region has reached the thread.
     pub(super) fn is_unreached(&self, row: usize) -> bool {
         let none = |bits: &Bits| *bits == Bits::default();
         none(&self.rows[row].bits) && self.high[row].iter().all(none)
     }
 
-    /// Forgets one relation.
+    /// Empties one column.
     pub(super) fn forget(&mut self, column: usize) {
         for row in &mut self.rows {
             row.bits[column] = 0;
@@ -351,7 +356,7 @@ impl Forest {
     }
 }
 
-/// The slots of the bits of one word.
+/// Iterates over the slots whose bits are set in one word.
 pub(super) fn slots(word: usize, mut bits: u64) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
         if bits == 0 {

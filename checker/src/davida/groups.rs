@@ -1,5 +1,6 @@
-//! Violations grouped by static witness: the region, where it was opened, and the regions and code locations along the path. Memory
-//! grows with the number of distinct witnesses kept, never with that of instances.
+//! Violations grouped by static witness: the region, the location of its begin, and the regions and code
+//! locations along the path. Memory grows with the number of distinct witnesses stored, not with that of
+//! instances.
 
 use super::forest::Node;
 use crate::event::RegionId;
@@ -7,10 +8,10 @@ use crate::finding::{Evidence, Violation};
 use crate::hb::EventStamp;
 use rustc_hash::FxHashMap;
 
-/// No region, in a key.
+/// Value for "no region" in a key.
 const NO_REGION: u32 = u32::MAX;
 
-/// The violations so far, by first occurrence.
+/// Distinct violations in the order of their first occurrence.
 pub(super) struct Groups {
     limit: usize,
     by_witness: FxHashMap<Box<[u32]>, usize>,
@@ -30,7 +31,7 @@ impl Groups {
         }
     }
 
-    /// Counts one instance; `build` makes the violation when its witness is new.
+    /// Counts one instance; `build` creates the violation if its witness is new.
     pub(super) fn count<'a>(
         &mut self,
         region: RegionId,

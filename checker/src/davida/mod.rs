@@ -1,22 +1,24 @@
-//! Davida: the transaction-level verdict with witnesses (Ma, Ashraf and Chan, "Davida: A Decentralization Approach
-//! to Localizing Transaction Sequences for Debugging Transactional Atomicity Violations"), in the form of
-//! `docs/semantics.md#davida`. The trace-level verdict is asked of `reach` in the same pass, until a violation or a
-//! cycle answers it.
+//! Davida: the transaction-level verdict with witnesses (Ma, Ashraf and Chan, "Davida: A Decentralization
+//! Approach to Localizing Transaction Sequences for Debugging Transactional Atomicity Violations"), in the
+//! form of `docs/semantics.md#davida`. The trace-level verdict is computed by `cycle` in the same pass,
+//! until a violation or a cycle answers it.
 //!
-//! For each active region and each thread the first event of that thread that the region's begin happens before is
-//! kept, with the dependency that brought it. A dependency whose source such an event is not later than, and whose
-//! sink is in that region, is a violation; the kept dependencies are its witness.
+//! For each active region r and each thread, the checker stores the first event of that thread that r's
+//! begin happens before, with the dependency that brought it. A dependency is a violation of r if its sink
+//! is in r and its source is at or after the first event stored for the source's thread. The stored
+//! dependencies are the witness.
 //!
 //! Departures from the paper:
-//! - events are compared, not transactions: that is the test of the paper's Algorithm 2 in both its cases;
-//! - a region counts as having reached its own thread at its begin, which makes steps 2 and 3 one: on a dependency
-//!   from thread u to thread v, what has reached u in time and not v reaches v;
+//! - events are compared, not transactions: this is the test of the paper's Algorithm 2 in both its cases;
+//! - a region counts as having reached its own thread at its begin, which makes steps 2 and 3 one: on a
+//!   dependency from thread u to thread v, every region that has reached u in time and not v reaches v;
 //! - every level of a nest can be a region of its own;
-//! - the same runs on the data relation, whose trees are within those of the full relation.
+//! - the same algorithm runs on the data relation, whose trees are within those of the full relation.
 //!
-//! Invariants: a slot's bit is in `own` of one thread exactly while its region is active; the bits of a thread in
-//! the data relation are among those in the full relation; a thread's `since` is no later than anything of it that a
-//! region has reached, so that no dependency on what came before matters to anyone.
+//! Invariants: a slot's bit is in column `Own` of one thread exactly while its region is active; the bits
+//! of a thread in the data relation are among those in the full relation; a thread's lower bound is no
+//! later than anything of it that a region has reached, so that a dependency on an earlier event is
+//! relevant to no region.
 
 #[cfg(test)]
 mod bounds;
@@ -36,7 +38,7 @@ use forest::{Bits, DATA, FULL, Forest, Node, OWN, REACH, slots};
 use groups::Groups;
 use released_locks::{Hold, ReleasedLocks};
 
-/// How many events are looked ahead at to bring their objects into the cache.
+/// Number of events whose objects are prefetched together.
 const AHEAD: usize = 64;
 
 /// The Davida checker.
@@ -46,35 +48,40 @@ pub struct Davida {
 }
 
 impl Davida {
-    /// A checker at the start of a trace.
+    /// Creates a checker at the start of a trace.
     #[must_use]
     pub fn new(options: Options) -> Self {
         Self { engine: Engine::new(options.lenient), regions: ActiveRegions::new(options) }
     }
 
-    /// The present of a thread, for [`insert_deferred_access`](Self::insert_deferred_access); none before its first event, and after its last.
+    /// Returns the current point in a thread's program order, for
+    /// [`insert_deferred_access`](Self::insert_deferred_access); `None` before its first event and after
+    /// its last.
     #[must_use]
     pub fn timestamp(&self, thread: ThreadId) -> Option<Timestamp> {
         self.engine.timestamp(thread)
     }
 
-    /// From which event on a [`Timestamp`] can still matter: the begin of the oldest active region. What is told late of an
-    /// earlier moment is in no dependency that a region could be violated by.
+    /// Returns the begin of the oldest active region. A [`Timestamp`] of an earlier event can be dropped: a
+    /// deferred access inserted there is in no dependency that could violate a region.
     #[must_use]
     pub fn oldest_active(&self) -> EventNumber {
         let active = self.regions.slots.iter().filter(|slot| slot.active);
         active.map(|slot| slot.begin.event()).min().unwrap_or(self.engine.counts.events)
     }
 
-    /// Tells of an access that was left out as it came: the last of its thread to that variable, made at `mark`; or the
-    /// last that wrote. It is no event, and has no number of its own.
+    /// Inserts an access of a thread that the source of events deferred, at `timestamp`. The access is no
+    /// event, and has no number of its own.
     ///
-    /// A source of events may leave out accesses of a thread to a variable that it has to itself: those that repeat an
-    /// event of this thread that read or wrote the variable, with no other thread's access to it since. Before the next
-    /// event of another thread on it, the last of them that wrote and the last that has read since are told, in this
-    /// order. Violations, their regions and witnesses are then the same, and found at the same events, for what was left
-    /// out depends on nothing that the repeated event does not depend on, and what depends on it comes only now. The
-    /// moment may also be an earlier one of the same thread, if no dependency of it came between, nor a region's begin.
+    /// A source may defer the accesses of a thread to a variable as long as no other thread accesses it, if
+    /// each repeats an event of that thread that read or wrote the variable. Before the next event of
+    /// another thread on the variable, the source inserts the last deferred write and then the last
+    /// deferred read after it.
+    ///
+    /// Violations, their regions and witnesses are then the same, and found at the same events, as if the
+    /// accesses had come as events: a deferred access depends on nothing that the repeated event does not
+    /// depend on, and the dependencies on it only come now. `timestamp` may also be an earlier point of the
+    /// same thread, if the thread has no dependency and no begin of a region in between.
     pub fn insert_deferred_access(
         &mut self,
         timestamp: &Timestamp,
@@ -85,8 +92,9 @@ impl Davida {
         self.engine.insert_deferred_access(timestamp, variable, writes, location);
     }
 
-    /// Tells of a post to a synchronisation object that was left out as it came: the last of its thread, made at `mark`,
-    /// with no other thread's wait on the object since. As with [`insert_deferred_access`](Self::insert_deferred_access) it is no event.
+    /// Inserts a signal to a synchronisation object that the source of events deferred: the last one of its
+    /// thread, made at `timestamp`, with no other thread's wait on the object since. As with
+    /// [`insert_deferred_access`](Self::insert_deferred_access), it is no event.
     pub fn insert_deferred_signal(
         &mut self,
         timestamp: &Timestamp,
@@ -96,7 +104,7 @@ impl Davida {
         self.engine.insert_deferred_signal(timestamp, object, location);
     }
 
-    /// The distinct violations so far, by first occurrence.
+    /// Returns the distinct violations so far, in the order of their first occurrence.
     #[must_use]
     pub fn violations(&self) -> &[Violation] {
         self.regions.groups.violations()
@@ -140,22 +148,22 @@ impl Checker for Davida {
     }
 }
 
-/// What is kept of a thread beside its rows in the masks and forests.
+/// State of a thread, besides its rows in the forest.
 #[derive(Default)]
 struct Thread {
-    /// The slots of its active regions, outermost first.
+    /// Slots of its active regions, outermost first.
     slots: Vec<u32>,
     released_locks: ReleasedLocks,
-    /// Its transaction has been counted as violating.
+    /// Set once its current transaction is counted as violating.
     violating: bool,
 }
 
-/// The region in a slot.
+/// Region in a slot.
 #[derive(Clone, Copy)]
 struct Slot {
     region: RegionId,
     begin: EventStamp,
-    /// The row of its thread.
+    /// Row of its thread.
     row: usize,
     active: bool,
 }
@@ -169,12 +177,13 @@ struct ActiveRegions {
     slots: Vec<Slot>,
     free: Vec<u32>,
     forest: Forest,
-    /// The relations that are followed: full words in the forest's columns. Variables' dependencies are followed
-    /// apart unless they are what is asked for, transactions until it is known that the trace is not serializable.
+    /// Columns of the forest that are in use, as full words. The data relation has a column of its own
+    /// unless it is the relation asked for; transactions are followed until the trace is known not to be
+    /// serializable.
     columns: Bits,
     cycle: Option<Cycle>,
     groups: Groups,
-    /// For each lock the last hold that has ended.
+    /// Last hold of each lock that has ended.
     holds: Vec<Option<Hold>>,
     instances: Vec<Instance>,
     violations: u64,
@@ -212,7 +221,7 @@ impl ActiveRegions {
         }
     }
 
-    /// Whether the trace is serializable, and the cycle when no violation shows one.
+    /// Returns whether the trace is serializable, and the cycle if no violation shows one.
     fn verdict(&mut self) -> (Option<bool>, Option<Cycle>) {
         if self.violations > 0 {
             return (Some(false), None);
@@ -233,7 +242,7 @@ impl ActiveRegions {
         self.forest.end(slot as usize, row);
     }
 
-    /// It is known that the trace is not serializable.
+    /// Stops following transactions: the trace is known not to be serializable.
     fn decide(&mut self) {
         if std::mem::take(&mut self.columns[REACH]) != 0 {
             self.forest.forget(REACH);
@@ -250,8 +259,8 @@ impl ActiveRegions {
         }
     }
 
-    /// A dependency from a thread that regions have reached: those of the sink's thread among `closed` may be
-    /// violated by it, those among `fresh` may reach the sink's thread.
+    /// Handles a dependency from a thread that regions have reached: it may violate those in `closed`,
+    /// which are regions of the sink's thread, and lets those in `fresh` reach the sink's thread.
     fn grow(
         &mut self,
         word: usize,
@@ -273,7 +282,8 @@ impl ActiveRegions {
         self.forest.extend(word, fresh, own, &node);
     }
 
-    /// A dependency on a thread that regions of the sink's thread have reached, those among `closed`.
+    /// Handles a dependency from a thread that the regions in `closed`, all of the sink's thread, have
+    /// reached.
     fn close_cycles(
         &mut self,
         word: usize,
@@ -364,8 +374,8 @@ impl ActiveRegions {
     }
 }
 
-/// The part that data had in the violation of the region in that slot that these dependencies show. Without the data
-/// relation, only what is on the path is known of it.
+/// Returns the role of data in the violation of the region in `slot` that has the dependencies of `path`.
+/// Without the data relation, only the dependencies on the path are known.
 fn data_seen(
     forest: &Forest,
     relation: Relation,
@@ -376,7 +386,7 @@ fn data_seen(
     let ends = || path.iter().flat_map(|node| [&node.source, &node.sink]);
     let mut without = without_data(ends());
     for tx in &mut without {
-        // A nested region goes by its own begin.
+        // A nested region has its own begin.
         if tx.thread == transaction.thread && tx.ordinal == transaction.ordinal {
             *tx = transaction;
         }
@@ -427,7 +437,7 @@ impl Visitor for ActiveRegions {
             return;
         }
         let (Some(u), v) = (dependency.source_row(), dependency.row) else { return };
-        // Of variables' dependencies many come from before all that regions have reached.
+        // Many dependencies on variables come from before everything that regions have reached.
         if variable && !self.forest.is_reached(u, dependency.source) {
             return;
         }
@@ -480,10 +490,10 @@ impl Visitor for ActiveRegions {
         }
     }
 
-    /// A region whose begin precedes an event of the thread has reached the thread, and what comes to follow one of
-    /// its transactions only now does so by way of an active one that has. In the data relation it need not have,
-    /// and still the order of events that the thread knows of can be asked for while a region is active that began
-    /// before them.
+    /// A region whose begin precedes an event of the thread has reached the thread, and a region that comes
+    /// to precede one of its transactions later does so through an active one that has. In the data
+    /// relation a region need not have reached the thread, and yet the order of the events that the thread
+    /// knows of is asked for while a region is active that began before them.
     fn must_retain(&self, row: usize, last: &EventStamp) -> bool {
         let mut active = self.slots.iter().filter(|slot| slot.active);
         !self.forest.is_unreached(row)

@@ -1,34 +1,36 @@
-//! The trace-level verdict: whether the transactions can be put in an order, found as each dependency comes, with
-//! the cycle when they cannot. Violations of single transactions do not live here.
+//! The trace-level verdict: finds a cycle of transactions as soon as a dependency closes it. Violations of
+//! single transactions are elsewhere.
 //!
-//! This is the question of AeroDrome (Mathur and Viswanathan, "Atomicity Checking in Linear Time using Vector
-//! Clocks"), asked the other way round. AeroDrome's clocks say of every variable, lock and thread which active
-//! transactions are ordered before it. Here each active transaction has one clock that says, of every thread, which
-//! is the first of its transactions that is ordered after the active one; the later ones are too. A remembered event
-//! names its thread and transaction, so that the two answer the same question: is the active transaction ordered
-//! before that event's? Nothing is kept of variables and locks, and nothing is to be done to them when a transaction
-//! ends.
+//! This is the question of AeroDrome (Mathur and Viswanathan, "Atomicity Checking in Linear Time using
+//! Vector Clocks"), asked in the other direction. AeroDrome's clocks hold, for every variable, lock and
+//! thread, the active transactions that are ordered before it. Here each active transaction has one clock,
+//! which holds for every thread the first of its transactions that is ordered after the active one; all
+//! later ones are ordered after it too. A remembered event names its thread and transaction, so that both
+//! answer the same question: is the active transaction ordered before that of the event? Variables and
+//! locks need no state, and nothing is to be done to them when a transaction ends.
 //!
 //! A dependency from transaction i of thread u to transaction j of thread v, the current one there:
-//! 1. closes a cycle when j is an active region that reaches i;
-//! 2. else lets every active transaction that reaches i and not j reach j and all that j reaches.
+//! 1. closes a cycle if j is an active region that reaches i;
+//! 2. otherwise makes every active transaction that reaches i and not j reach j and all that j reaches.
 //!
-//! Invariants: the clock of an active transaction holds all that it reaches in the graph so far (what it reaches
-//! and is active has such a clock itself, which step 2 takes over; what is not active gains no edges to itself).
-//! A node's source is reached by the same transaction, so that parents lead back to it while there is no cycle.
+//! Invariants: the clock of an active transaction holds everything that it reaches in the graph so far (an
+//! active transaction that it reaches has its own clock, which step 2 takes over; an inactive one gains no
+//! edges to itself). A node's source is reached by the same transaction, so that parents lead back to it
+//! while there is no cycle.
 //!
-//! Departures from AeroDrome: the edge that closes the cycle is found itself, not the end of a transaction after it,
-//! and however many transactions of the cycle are still active; the cycle is shown.
+//! Departures from AeroDrome: the edge that closes the cycle is found itself, not the end of a transaction
+//! after it, and regardless of the number of transactions of the cycle that are still active; the cycle is
+//! shown.
 //!
-//! Costs: memory O(threads × active transactions), never the variables or the trace. Time O(1) for a dependency, and
-//! O(threads) for each thread that an active transaction newly reaches. The cycle costs nothing until it is there:
-//! its nodes are the clocks' own.
+//! Costs: memory O(threads × active transactions), independent of the variables and the length of the
+//! trace. Time O(1) for a dependency, and O(threads) for each thread that an active transaction newly
+//! reaches. The cycle costs nothing until it exists: its nodes are those of the clocks.
 
 use super::forest::{Forest, Node, REACH};
 use crate::finding::{Edge, Tx};
 
-/// Step 1: the cycle that a dependency closes, if it does. Step 2 is the forest's `extend`, for all relations at once.
-/// `own` is the slot of the sink's transaction. The dependencies of the cycle come with it.
+/// Step 1: returns the cycle that a dependency closes, if any, with its dependencies. `own` is the slot of
+/// the sink's transaction. Step 2 is the forest's `extend`, for all relations at once.
 pub(super) fn cycle(
     forest: &Forest,
     own: usize,

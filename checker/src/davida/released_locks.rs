@@ -1,14 +1,15 @@
-//! The locks that an active transaction has released and taken again: at most a handful for each thread, the last
-//! time of each lock, and the last few times that another thread held it in between.
+//! Locks that an active transaction has released and reacquired. Bounded: at most a handful of locks for
+//! each thread, and of each lock the last time and the last few times that another thread held it in
+//! between.
 
 use crate::event::{EventNumber, LockId, ThreadId};
 use crate::finding::{Edge, Point, ReleasedLock, Tx};
 use crate::hb::EventStamp;
 
-/// How many locks are followed in one transaction; the least recently released gives way.
+/// Limit of locks followed in one transaction; the least recently released one is replaced.
 const FOLLOWED: usize = 16;
 
-/// How many times of one lock are kept that another thread held it in between.
+/// Limit of times stored of one lock at which another thread held it in between.
 const HELD: usize = 4;
 
 /// A hold of a lock that has ended, from its outermost acquire to its outermost release.
@@ -27,15 +28,15 @@ impl Hold {
 
 struct Followed {
     lock: LockId,
-    /// The last release; none when the lock became another one since.
+    /// Last release; none if the lock has been reset since.
     released: EventStamp,
-    /// The last time that the lock was released and taken again.
+    /// Last time that the lock was released and reacquired.
     split: Option<(EventStamp, EventStamp)>,
-    /// Times that it was released and taken again, with another thread's hold in between; the latest last.
+    /// Times that it was released and reacquired with another thread's hold in between; the latest is last.
     held: Vec<(EventStamp, EventStamp, Hold)>,
 }
 
-/// The locks of one thread's transaction.
+/// Locks of one thread's transaction.
 #[derive(Default)]
 pub(super) struct ReleasedLocks(Vec<Followed>);
 
@@ -63,7 +64,7 @@ impl ReleasedLocks {
         }
     }
 
-    /// The acquire under way depends on the end of that hold of another thread.
+    /// Notes that the current acquire depends on the end of another thread's `hold`.
     pub(super) fn held_between(&mut self, lock: LockId, now: &EventStamp, hold: Hold) {
         let Some(followed) = self.0.iter_mut().find(|followed| followed.lock == lock) else {
             return;
@@ -77,15 +78,16 @@ impl ReleasedLocks {
         }
     }
 
-    /// The lock is another one from now on, which the transaction has not let go of.
+    /// Notes that the lock was reset: the new one has not been released by the transaction.
     pub(super) fn forget(&mut self, lock: LockId) {
         if let Some(followed) = self.0.iter_mut().find(|followed| followed.lock == lock) {
             followed.released = EventStamp::NONE;
         }
     }
 
-    /// The locks released no earlier than that event and taken again since, by time of release. Where another
-    /// thread held a lock in between at an event of the witness, this time is taken rather than the last one.
+    /// Returns the locks released at or after `event` and reacquired since, by time of release. If another
+    /// thread held a lock in between at an event of the witness, that time is returned rather than the last
+    /// one.
     pub(super) fn since(&self, event: EventNumber, witness: &[Edge]) -> Vec<ReleasedLock> {
         let points = || witness.iter().flat_map(|edge| [&edge.source, &edge.sink]);
         let holder = |hold: &Hold| -> Option<Tx> {

@@ -1,31 +1,32 @@
-//! Vector clocks over synchronisation and program order alone, to tell synchronised dependencies from racy ones.
-//! Dependencies themselves are found without clocks.
+//! Vector clocks over synchronisation and program order alone, to distinguish synchronised dependencies
+//! from racy ones. Dependencies themselves are found without clocks.
 //!
-//! A component is an event number plus one, so that a remembered event needs no epoch of its own (the test of
-//! FastTrack, with event numbers as epochs). Components belong to lanes, not to threads: a thread may have the lane
-//! of one that has ended, if it is known to start after that end, or if nobody will ask about that one any more.
-//! Event numbers grow, so that what is known of the former thread is never taken for an event of the new one.
+//! A component is an event number plus one, so that a remembered event needs no epoch of its own (the test
+//! of FastTrack, with event numbers as epochs). Components belong to lanes, not to threads: a thread may
+//! get the lane of an ended thread if it is known to start after that end, or if nothing will ask about the
+//! ended thread any more. Event numbers grow, so that knowledge of the former thread is never mistaken for
+//! an event of the new one.
 
 use crate::event::EventNumber;
 use crate::hb::stamp::EventStamp;
 use std::collections::VecDeque;
 
-/// How many idle lanes are looked at for a thread that starts.
+/// Number of idle lanes that are examined for a thread that starts.
 const LOOKED_AT: usize = 64;
 
-/// For each lane the number, plus one, of the last event that is known; absent components are 0.
+/// Number plus one of the last known event, for each lane; absent components are 0.
 ///
-/// Event numbers have 48 bits, which a floating-point number holds exactly, and every 64-bit processor takes the
-/// maximum of several of those at once; of integers of that size many cannot.
+/// Event numbers have 48 bits, which a floating-point number holds exactly. Every 64-bit processor can
+/// compute the maximum of several floating-point numbers at once; many cannot for integers of that size.
 #[derive(Clone, Default)]
 pub(crate) struct Clock(Vec<f64>);
 
-/// The component that knows the event.
+/// Returns the smallest component that knows the event.
 fn component(event: EventNumber) -> f64 {
     (event + 1) as f64
 }
 
-/// The larger one, where none is a NaN: one instruction, which `f64::max` is not.
+/// Returns the larger one, given that neither is a NaN: one instruction, unlike `f64::max`.
 fn larger(a: f64, b: f64) -> f64 {
     if a > b { a } else { b }
 }
@@ -58,9 +59,9 @@ impl Clock {
 
 #[derive(Clone, Copy, Default)]
 struct Lane {
-    /// Rows that have it, those of ended threads included.
+    /// Number of rows that have it, those of ended threads included.
     holders: u32,
-    /// The last event of the last thread that had it, which has ended.
+    /// Last event of the last thread that had it, if that thread has ended.
     last: Option<EventNumber>,
 }
 
@@ -70,17 +71,18 @@ struct Known {
     clock: Clock,
 }
 
-/// The clocks of all threads, by row.
+/// Clocks of all threads, by row.
 #[derive(Default)]
 pub(crate) struct Clocks {
     known: Vec<Known>,
     lanes: Vec<Lane>,
-    /// Lanes of ended threads alone.
+    /// Lanes held by ended threads only.
     idle: VecDeque<u32>,
 }
 
 impl Clocks {
-    /// A thread gets a row; `parent` is the row of the thread that forked it, when it was forked.
+    /// Assigns a lane to the thread that gets `row`; `parent` is the row of the thread that forked it, if
+    /// any.
     pub(crate) fn start(&mut self, row: usize, parent: Option<usize>) {
         if row >= self.known.len() {
             self.known.resize_with(row + 1, Known::default);
@@ -95,7 +97,7 @@ impl Clocks {
         let lane = match self.idle.iter().take(looked_at).position(fits) {
             Some(place) => self.idle.swap_remove_front(place),
             None => {
-                // Those looked at in vain give way to others.
+                // The next search examines other lanes.
                 self.idle.rotate_left(looked_at);
                 None
             }
@@ -110,41 +112,41 @@ impl Clocks {
         self.known[row].clock.clear();
     }
 
-    /// The thread in that row has ended with that event; none when it never acted.
+    /// Notes that the thread in `row` has ended; `last` is its last event, if it has any.
     pub(crate) fn end(&mut self, row: usize, last: Option<EventNumber>) {
         let lane = self.known[row].lane;
         self.lanes[lane].last = last;
         self.idle.push_front(lane as u32);
     }
 
-    /// The row of a thread that has ended is given back: nobody will ask about that thread any more.
+    /// Gives back the row of an ended thread: nothing will ask about that thread any more.
     pub(crate) fn free(&mut self, row: usize) {
         let Known { lane, clock } = &mut self.known[row];
         self.lanes[*lane].holders -= 1;
         clock.clear();
     }
 
-    /// Whether the thread in the row knows that event of the thread in the row `of`.
+    /// Returns whether the thread in `row` knows that event of the thread in the row `of`.
     pub(crate) fn knows(&self, row: usize, of: usize, event: EventNumber) -> bool {
         self.known[row].clock.knows(self.known[of].lane, event)
     }
 
-    /// `clock` becomes what the thread in the row knows at `now`.
+    /// Sets `clock` to the knowledge of the thread in `row` at `now`.
     pub(crate) fn publish(&self, row: usize, now: &EventStamp, clock: &mut Clock) {
         let known = &self.known[row];
         clock.0.clone_from(&known.clock.0);
         clock.raise(known.lane, now.event());
     }
 
-    /// `clock` also becomes what the thread in the row knows at `now`.
+    /// Adds the knowledge of the thread in `row` at `now` to `clock`.
     pub(crate) fn publish_more(&self, row: usize, now: &EventStamp, clock: &mut Clock) {
         let known = &self.known[row];
         clock.join(&known.clock);
         clock.raise(known.lane, now.event());
     }
 
-    /// The thread in the row learns what `clock` holds, which the thread in the row `from` published at `event`;
-    /// nothing is done when it knows that already.
+    /// Adds `clock`, which the thread in the row `from` published at `event`, to the knowledge of the
+    /// thread in `row`. Does nothing if that thread knows the event already.
     pub(crate) fn learn_from(
         &mut self,
         row: usize,
@@ -157,12 +159,13 @@ impl Clocks {
         }
     }
 
-    /// The thread in the row learns what `clock` holds.
+    /// Adds `clock` to the knowledge of the thread in `row`.
     pub(crate) fn learn(&mut self, row: usize, clock: &Clock) {
         self.known[row].clock.join(clock);
     }
 
-    /// The thread in the row learns all that the thread in the row `from` knows, up to its event `source`.
+    /// Adds the knowledge of the thread in the row `from`, up to its event `source`, to that of the thread
+    /// in `row`.
     pub(crate) fn learn_all(&mut self, row: usize, from: usize, source: EventNumber) {
         if let Ok([mine, theirs]) = self.known.get_disjoint_mut([row, from]) {
             mine.clock.join(&theirs.clock);
@@ -170,7 +173,7 @@ impl Clocks {
         }
     }
 
-    /// How many components a clock can have.
+    /// Returns the number of components that a clock can have.
     #[cfg(test)]
     pub(crate) fn lanes(&self) -> usize {
         self.lanes.len()

@@ -1,17 +1,18 @@
-//! Accesses that are told late. A source of events may leave out what a thread does to memory that it has to itself, and
-//! tell the last of it when another thread comes: nothing can have depended on it before.
+//! Deferred accesses. A source of events may defer the accesses of a thread to memory that no other thread
+//! accesses, and insert the last of them when another thread does: nothing can have depended on them
+//! before.
 
 use crate::event::{EventNumber, LocationId, SyncId, ThreadId, VarId};
 use crate::finding::Action;
 use crate::hb::Engine;
 use crate::hb::stamp::EventStamp;
 
-/// A moment of a thread: after one of its events, and before its next.
+/// A point in a thread's program order: after one of its events and before its next.
 #[derive(Clone, Copy)]
 pub struct Timestamp(EventStamp);
 
 impl Timestamp {
-    /// The event that it is after.
+    /// Returns the number of the event that it follows.
     #[must_use]
     pub fn event(&self) -> EventNumber {
         self.0.event()
@@ -19,7 +20,7 @@ impl Timestamp {
 }
 
 impl Engine {
-    /// The present of a thread; none before its first event, and after its last.
+    /// Returns the current point of a thread; `None` before its first event and after its last.
     pub(crate) fn timestamp(&self, thread: ThreadId) -> Option<Timestamp> {
         let thread = &self.threads.rows[self.row(thread)?];
         if !thread.ready {
@@ -33,7 +34,7 @@ impl Engine {
         Some(Timestamp(now))
     }
 
-    /// Takes an access for the last one of its thread to the variable, or the last that wrote.
+    /// Inserts an access as the last one of its thread to the variable, or as the last write.
     pub(crate) fn insert_deferred_access(
         &mut self,
         timestamp: &Timestamp,
@@ -47,8 +48,8 @@ impl Engine {
         self.variables.insert_deferred_access(variable, &access, writes, &self.threads.table);
     }
 
-    /// Takes a post for the last one of its thread to the object. What its thread knew then is not passed on: who waits
-    /// comes after the post, and knows of nothing before it.
+    /// Inserts a signal as the last one of its thread to the object. The knowledge of its thread is not
+    /// passed on: a waiting thread is ordered after the signal only, and not after the events before it.
     pub(crate) fn insert_deferred_signal(
         &mut self,
         timestamp: &Timestamp,

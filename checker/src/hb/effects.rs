@@ -1,4 +1,5 @@
-//! What each event does to the state of its object, and the dependencies that it has.
+//! State transitions of the engine: the effect of each event on its object, and the dependencies of the
+//! event.
 
 use super::clocks::Clocks;
 use super::now::Now;
@@ -12,8 +13,8 @@ use crate::event::{Event, EventNumber, Op, ThreadId, VarId};
 use crate::finding::{Action, Object};
 
 impl Engine {
-    /// A read or a write, by far the most frequent events. Does nothing and returns `false` where more care is
-    /// needed.
+    /// Consumes a read or a write, by far the most frequent events. Does nothing and returns `false` if the
+    /// event needs `step_validated`.
     #[inline(always)]
     pub(super) fn access(
         &mut self,
@@ -64,7 +65,7 @@ impl Engine {
         counts.dependencies += variables.access_slow(variable, now, writes, table, &mut sink);
     }
 
-    /// An event of any kind.
+    /// Validates and consumes an event of any kind.
     pub(super) fn apply(
         &mut self,
         number: u64,
@@ -80,7 +81,7 @@ impl Engine {
             Op::Read(_) => Action::Read,
             Op::Write(_) => Action::Write,
             Op::Update(_) => Action::Update,
-            // Nothing depends on a split or a reset, so that no report shows what they are remembered as.
+            // Nothing depends on a split or a reset, so that no report shows the action stored for them.
             Op::Alloc(_) | Op::SplitVariable { .. } => Action::Alloc,
             Op::Free(_) | Op::Reset(_) => Action::Free,
             Op::Begin(_) => Action::Begin,
@@ -140,8 +141,9 @@ impl Engine {
         Ok(())
     }
 
-    /// The beginnings and ends of regions and critical sections, the most frequent events after accesses. Does
-    /// nothing and returns `false` for other events, and where more care is needed.
+    /// Consumes the begin or end of a region or of an exclusive critical section, the most frequent events
+    /// after accesses. Does nothing and returns `false` for other events, and for those that need
+    /// `step_validated`.
     #[inline(always)]
     pub(super) fn step_fast(
         &mut self,
@@ -213,7 +215,7 @@ impl Engine {
         true
     }
 
-    /// The other events.
+    /// Consumes the events that neither `access` nor `step_fast` has.
     fn step_slow(
         &mut self,
         row: usize,
@@ -230,7 +232,7 @@ impl Engine {
         let Threads { table, rows, .. } = threads;
         let thread = &mut rows[row];
 
-        /// What tells the visitor of a dependency of the event under way.
+        /// Reports a dependency of the current event to the visitor.
         macro_rules! report {
             ($source:expr, $object:expr) => {{
                 counts.dependencies += 1;
@@ -243,7 +245,7 @@ impl Engine {
         match event.op {
             Op::Alloc(variable) | Op::Free(variable) => variables.forget(variable),
             Op::SplitVariable { from, to } => variables.split(from, to),
-            // One that closes regions inside the named one too.
+            // An end that closes regions inside the named one too.
             Op::End(region) => {
                 thread.close(region);
                 visitor.end(row, thread.open.len());
@@ -311,7 +313,7 @@ impl Engine {
                     }
                     self.retire(child_row, State::Joined, visitor);
                 }
-                // It has ended, and the visitor said that nothing it did matters.
+                // It has ended, and the visitor did not retain it.
                 Entry::Ended => {
                     counts.dependencies += 1;
                     table.set(child, Entry::Joined);
@@ -329,7 +331,7 @@ impl Engine {
     }
 }
 
-/// An access that tells a visitor of its dependencies.
+/// The current access; passes its dependencies to the visitor.
 struct Accessed<'a, V> {
     visitor: &'a mut V,
     now: &'a EventStamp,

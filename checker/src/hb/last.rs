@@ -1,15 +1,15 @@
-//! The last event of each of several threads on one object. Of threads that have ended it keeps, beyond a few, only
-//! those that still matter, so that its length is within twice the number of threads that have a row, whatever came
-//! before.
+//! The last event of each of several threads on one object. Of ended threads it stores, beyond a few, only
+//! those that are retained, so that its length is within twice the number of threads that have a row,
+//! regardless of the threads before.
 
 use crate::event::ThreadId;
 use crate::hb::stamp::EventStamp;
 use crate::hb::table::ThreadTable;
 
-/// How many events have their place in the list itself: two cache lines, most often enough.
+/// Number of events stored in the list itself: two cache lines, mostly sufficient.
 const FEW: usize = 3;
 
-/// The length of the rest up to which it is not worth looking for threads that have ended.
+/// Length of the rest up to which it is not searched for ended threads.
 const SHORT: usize = 4;
 
 #[derive(Clone, Default)]
@@ -17,33 +17,33 @@ const SHORT: usize = 4;
 pub(crate) struct Last {
     few: [EventStamp; FEW],
     len: usize,
-    /// All events beyond the first few.
+    /// Events beyond the first few.
     rest: Option<Box<Rest>>,
 }
 
-/// What long lists had that are short again.
+/// Allocations of lists that were long and are short again.
 #[derive(Default)]
 #[expect(clippy::vec_box, reason = "lists hold boxes, which are moved without their contents")]
 pub(crate) struct Spare(Vec<Box<Rest>>);
 
 #[derive(Clone, Default)]
 struct Rest {
-    /// The threads of `events`, apart so that the search for one of them touches little memory.
+    /// Threads of `events`, stored apart so that the search for one of them touches little memory.
     threads: Vec<ThreadId>,
     events: Vec<EventStamp>,
-    /// How many were dropped.
+    /// Number of events that were dropped.
     dropped: u64,
-    /// The length at which to look for threads that have ended.
+    /// Length at which ended threads are searched for.
     limit: usize,
 }
 
 impl Last {
-    /// Remembers the event; tells whether it is the first of its thread.
+    /// Stores the event; returns whether it is the first of its thread.
     pub(crate) fn put(&mut self, event: &EventStamp, table: &ThreadTable) -> bool {
         self.put_and_drop(event, table, |_| {})
     }
 
-    /// As `put`; `drop` is told of each event that does not matter any more.
+    /// Stores the event as `put` does; calls `drop` with each event that is no longer relevant.
     pub(crate) fn put_and_drop(
         &mut self,
         event: &EventStamp,
@@ -84,12 +84,12 @@ impl Last {
         self.iter().filter(move |event| !event.is_of(thread))
     }
 
-    /// How many threads there were whose events do not matter any more.
+    /// Returns the number of threads whose events were dropped as irrelevant.
     pub(crate) fn dropped(&self) -> u64 {
         self.rest.as_ref().map_or(0, |rest| rest.dropped)
     }
 
-    /// As `put`, with room from `spare` when there is no more of its own.
+    /// Stores the event as `put` does, with an allocation from `spare` if the list needs one.
     pub(crate) fn put_with(
         &mut self,
         event: &EventStamp,
@@ -102,7 +102,8 @@ impl Last {
         self.put(event, table)
     }
 
-    /// As `clear`, and gives room back to `spare`: else every list would come to have what only a few need at a time.
+    /// Clears the list and gives its allocation back to `spare`: otherwise every list would come to own an
+    /// allocation that only a few need at a time.
     pub(crate) fn clear_into(&mut self, spare: &mut Spare) {
         self.clear();
         spare.0.extend(self.rest.take());
@@ -119,13 +120,13 @@ impl Last {
         }
     }
 
-    /// Brings it into the cache; the value returned only keeps the load alive.
+    /// Prefetches the list; the returned value only prevents the load from being optimised away.
     #[inline]
     pub(crate) fn prefetch(&self) -> u64 {
         self.few[0].event() ^ self.len as u64
     }
 
-    /// How many events are kept.
+    /// Returns the number of stored events.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.iter().count()

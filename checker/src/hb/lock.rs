@@ -1,5 +1,5 @@
-//! The state of locks: last releases, exclusive and shared. Which acquire is the outermost one is decided by
-//! whoever calls.
+//! State of locks: last releases, exclusive and shared. The caller decides which acquire is the outermost
+//! one.
 
 use crate::event::LockId;
 use crate::hb::clocks::Clock;
@@ -9,24 +9,24 @@ use crate::hb::stamp::EventStamp;
 
 #[derive(Default)]
 struct Lock {
-    /// The last exclusive release.
+    /// Last exclusive release.
     release: EventStamp,
-    /// What its thread knew then.
+    /// Knowledge of its thread then.
     clock: Clock,
     /// Allocated for reader-writer locks only.
     shared: Option<Box<Shared>>,
-    /// How often the lock became another one.
+    /// Number of resets: distinguishes the locks that have had this id.
     life: u32,
 }
 
-/// What happened in shared mode since the last exclusive release.
+/// Shared acquires and releases since the last exclusive release.
 #[derive(Default)]
 struct Shared {
-    /// The last acquire of each thread.
+    /// Last acquire of each thread.
     acquires: Last,
-    /// The last release of each thread.
+    /// Last release of each thread.
     releases: Last,
-    /// What their threads knew.
+    /// Knowledge of their threads.
     clock: Clock,
 }
 
@@ -55,14 +55,15 @@ impl Locks {
         lock.index() < self.0.len()
     }
 
-    /// Tells the lock from those that had its id before.
+    /// Returns the number of the lock among those that have had its id.
     pub(crate) fn life(&self, lock: LockId) -> u32 {
         self.0.get(lock.index()).map_or(0, |lock| lock.life)
     }
 
-    /// Depends on every other thread's last shared release since the last exclusive one; when there is none, on
-    /// that one, if another thread's, unless this thread has acquired shared since. Returns how many dependencies
-    /// are on events that do not matter any more.
+    /// Acquires the lock exclusively. Depends on every other thread's last shared release since the last
+    /// exclusive one; if there is none, on the exclusive one, if it is another thread's, unless this thread
+    /// has acquired shared since. Returns the number of dependencies on events that were dropped as
+    /// irrelevant.
     pub(crate) fn acquire(
         &mut self,
         lock: LockId,
@@ -101,7 +102,8 @@ impl Locks {
         }
     }
 
-    /// Depends on the last exclusive release, if another thread's, unless this thread has acquired shared since.
+    /// Acquires the lock shared. Depends on the last exclusive release, if another thread's, unless this
+    /// thread has acquired shared since.
     pub(crate) fn acquire_shared(
         &mut self,
         lock: LockId,
@@ -126,13 +128,13 @@ impl Locks {
         shared.releases.put(now.event, now.table);
     }
 
-    /// The lock's memory starts or ends a life: what came before is forgotten.
+    /// Forgets everything about the lock: its memory starts or ends a life.
     pub(crate) fn forget(&mut self, lock: LockId) {
         let lock = self.at(lock);
         *lock = Lock { life: lock.life.wrapping_add(1), ..Lock::default() };
     }
 
-    /// How many acquires and releases are kept in lists.
+    /// Returns the number of acquires and releases stored in lists.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         let shared = self.0.iter().filter_map(|lock| lock.shared.as_ref());

@@ -1,6 +1,6 @@
-//! The happens-before engine that all checkers share: it turns events into dependencies
-//! (`docs/semantics.md#dependency`), keeps the bookkeeping of threads, transactions and locks held, and refuses
-//! events that do not fit. Verdicts do not live here.
+//! The happens-before engine that all checkers share: turns events into dependencies
+//! (`docs/semantics.md#dependency`), tracks threads, transactions and locks held, and refuses events that
+//! do not fit. Verdicts are elsewhere.
 
 mod clocks;
 mod deferred;
@@ -28,15 +28,16 @@ use table::{Entry, ThreadTable};
 use thread::{State, Thread, Threads};
 use variable::Variables;
 
-/// Two events in conflict of different threads, with nothing between them that conflicts with both.
+/// A dependency: two events of different threads in conflict, with no event between them that conflicts
+/// with both.
 pub(crate) struct Dependency<'a> {
     pub(crate) source: &'a EventStamp,
     pub(crate) sink: &'a EventStamp,
     pub(crate) object: Object,
-    /// The row of the sink's thread.
+    /// Row of the sink's thread.
     pub(crate) row: usize,
     table: &'a ThreadTable,
-    /// The clocks at the sink, to ask for the order; without them it is synchronised.
+    /// Clocks at the sink, to determine the order; without them the dependency is synchronised.
     clocks: Option<&'a Clocks>,
 }
 
@@ -46,13 +47,13 @@ impl Dependency<'_> {
         matches!(self.object, Object::Variable(_))
     }
 
-    /// The row of the source's thread; none when the visitor said that nothing it did matters.
+    /// Returns the row of the source's thread; `None` if the visitor retains nothing of that thread.
     #[inline]
     pub(crate) fn source_row(&self) -> Option<usize> {
         self.table.row(self.source.thread())
     }
 
-    /// How its ends are ordered.
+    /// Returns the order of the two ends.
     pub(crate) fn order(&self) -> Order {
         let Some(clocks) = self.clocks else { return Order::Synchronised };
         let (of, event) = (self.source_row(), self.source.known_with());
@@ -61,7 +62,7 @@ impl Dependency<'_> {
     }
 }
 
-/// The edge that reports show.
+/// Builds the edge that reports show.
 pub(crate) fn edge(source: &EventStamp, sink: &EventStamp, object: Object, order: Order) -> Edge {
     let mut edge = Edge { source: source.point(), sink: sink.point(), object, order };
     if let Object::Thread(thread) = object {
@@ -74,7 +75,8 @@ pub(crate) fn edge(source: &EventStamp, sink: &EventStamp, object: Object, order
     edge
 }
 
-/// The transactions of a witness, given the ends of its dependencies, that had not accessed any variable by then.
+/// Returns the transactions of a witness that had not accessed any variable up to their last event of it,
+/// given the ends of its dependencies.
 pub(crate) fn without_data<'a>(ends: impl Iterator<Item = &'a EventStamp>) -> Vec<Tx> {
     let mut seen: Vec<(Tx, bool)> = Vec::new();
     for end in ends {
@@ -87,33 +89,36 @@ pub(crate) fn without_data<'a>(ends: impl Iterator<Item = &'a EventStamp>) -> Ve
     seen.into_iter().filter(|(_, data)| !data).map(|(tx, _)| tx).collect()
 }
 
-/// What a checker is told of one event: `started` and `acquired` before its dependencies, the rest after them.
+/// Receiver of the effects of each event: `started` and `acquired` come before its dependencies, all other
+/// calls after them.
 ///
-/// A thread goes by its row, a small number that is given to another thread when the thread has ended and the
-/// visitor does not need it any more.
+/// A thread is identified by its row, a small number that another thread gets once the thread has ended and
+/// the visitor does not retain it.
 pub(crate) trait Visitor {
-    /// The first event of the thread in that row.
+    /// Notes the first event of the thread in `row`.
     fn started(&mut self, row: usize);
-    /// Whether a dependency on that event of another thread can matter: a quick look that may err on this side.
+    /// Returns whether a dependency on that event of another thread can be relevant. A quick test, which
+    /// may err towards `true`.
     fn is_relevant(&self, row: Option<usize>, source: &EventStamp) -> bool;
-    /// A dependency whose sink is the event under way.
+    /// Handles a dependency whose sink is the current event.
     fn dependency(&mut self, dependency: &Dependency<'_>);
-    /// A region was opened inside `depth` others.
+    /// Notes that a region was opened inside `depth` others.
     fn begin(&mut self, row: usize, now: &EventStamp, region: RegionId, depth: usize);
-    /// Regions of the thread were closed; `depth` are still open.
+    /// Notes that regions of the thread were closed; `depth` are still open.
     fn end(&mut self, row: usize, depth: usize);
-    /// Whether a dependency on an event of this thread, which has ended with `last`, can still matter, or the order
-    /// of its events or those it knows be asked for.
+    /// Returns whether the state of this ended thread must be retained: a dependency on its events can
+    /// still be relevant, or the order of its events or of those it knows can be asked for. `last` is its
+    /// last event.
     fn must_retain(&self, row: usize, last: &EventStamp) -> bool;
-    /// The outermost hold of a lock began.
+    /// Notes that the outermost hold of a lock began.
     fn acquired(&mut self, _row: usize, _lock: LockId, _now: &EventStamp) {}
-    /// The outermost hold of a lock, which began at event `_since`, ended.
+    /// Notes that the outermost hold of a lock ended, which began at event `_since`.
     fn released(&mut self, _row: usize, _lock: LockId, _now: &EventStamp, _since: EventNumber) {}
-    /// The lock is another one from now on.
+    /// Notes that the id stands for a new lock from now on.
     fn reset(&mut self, _lock: LockId) {}
 }
 
-/// The state of everything that dependencies rest on.
+/// State from which dependencies are computed.
 pub(crate) struct Engine {
     lenient: bool,
     pub(crate) counts: Counts,
@@ -125,7 +130,7 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    /// A lenient engine ignores and counts the events that a strict one refuses.
+    /// Creates an engine. A lenient one ignores and counts the events that a strict one refuses.
     pub(crate) fn new(lenient: bool) -> Self {
         Self {
             lenient,
@@ -138,7 +143,7 @@ impl Engine {
         }
     }
 
-    /// Brings the states of the objects of some coming events into the cache, all at once, if they are many.
+    /// Prefetches the states of the objects of `events`, if the tables are larger than a cache.
     #[inline]
     pub(crate) fn prefetch(&self, events: &[Event]) {
         if !self.variables.are_many() {
@@ -151,12 +156,12 @@ impl Engine {
         std::hint::black_box(self.variables.prefetch(accessed));
     }
 
-    /// The row of a thread, when it has one.
+    /// Returns the row of a thread, if it has one.
     pub(crate) fn row(&self, thread: ThreadId) -> Option<usize> {
         self.threads.table.row(thread)
     }
 
-    /// Events were lost: regions and locks held are forgotten, what orders events stays.
+    /// Notes that events were lost: regions and locks held are forgotten; the order of events remains.
     pub(crate) fn gap(&mut self) {
         self.counts.gaps += 1;
         for thread in &mut self.threads.rows {
@@ -165,7 +170,7 @@ impl Engine {
         self.syncs.gap();
     }
 
-    /// Consumes an event and tells the visitor what follows from it.
+    /// Consumes an event and reports its effects to the visitor.
     #[inline(always)]
     pub(crate) fn step(
         &mut self,
@@ -175,7 +180,7 @@ impl Engine {
         let number = self.counts.events;
         self.counts.events += 1;
         let done = match event.op {
-            // Which of these it is cannot be foretold, and must not be asked by a jump.
+            // Which of these operations comes is unpredictable, hence selected without a branch.
             Op::Read(variable) | Op::Write(variable) | Op::Update(variable) => {
                 let (reads, updates) =
                     (matches!(event.op, Op::Read(_)), matches!(event.op, Op::Update(_)));
@@ -188,7 +193,8 @@ impl Engine {
         if done { Ok(()) } else { self.step_validated(number, event, visitor) }
     }
 
-    /// Consumes an event of any kind, the first of a thread or of an object too.
+    /// Consumes an event of any kind, including the first of a thread or of an object, after checking that
+    /// it fits.
     #[inline(never)]
     fn step_validated(
         &mut self,
@@ -220,7 +226,7 @@ impl Engine {
         Ok(())
     }
 
-    /// The row of the event's thread, if the thread can act.
+    /// Returns the row of the event's thread, if the thread can act.
     fn admit(&mut self, number: EventNumber, event: &Event) -> Result<usize, EventErrorKind> {
         if number > stamp::MAX_EVENTS {
             return Err(EventErrorKind::TooManyEvents);
@@ -239,8 +245,8 @@ impl Engine {
         }
     }
 
-    /// What can grow with the number of threads: rows, components of clocks, pages of thread ids, and events kept in
-    /// lists.
+    /// Returns the sizes that can grow with the number of threads: rows, components of clocks, pages of
+    /// thread ids, and events stored in lists.
     #[cfg(test)]
     pub(crate) fn sizes(&self) -> [usize; 4] {
         let Self { threads, clocks, variables, locks, syncs, .. } = self;
@@ -248,7 +254,7 @@ impl Engine {
         [threads.rows.len(), clocks.lanes(), threads.table.pages(), listed]
     }
 
-    /// The first event of a thread depends on the fork.
+    /// Reports the dependency of a thread's first event on its fork.
     #[cold]
     fn forked(
         &mut self,
@@ -268,7 +274,7 @@ impl Engine {
         }
     }
 
-    /// A row for a thread that has none, with the row of the thread that forked it.
+    /// Adds a row for a thread that has none; `parent` is the row of the thread that forked it.
     #[cold]
     fn add(&mut self, thread: ThreadId, parent: Option<usize>) -> usize {
         let row = self.threads.add(thread);
@@ -276,7 +282,7 @@ impl Engine {
         row
     }
 
-    /// A thread acts no more.
+    /// Marks a thread as ended or joined, and gives back the rows of threads that need not be retained.
     fn retire(&mut self, row: usize, state: State, visitor: &mut impl Visitor) {
         let Self { threads, clocks, syncs, .. } = self;
         let thread = &mut threads.rows[row];
@@ -307,7 +313,8 @@ impl Engine {
     }
 }
 
-/// `u32::MAX` stands for "none" in packed form, and a table that long could not be had.
+/// Refuses the id `u32::MAX`: it stands for "none" in packed form, and a table of that length could not be
+/// allocated.
 #[inline]
 fn check_ids(event: &Event) -> Result<(), EventErrorKind> {
     let object = match event.op {

@@ -1,5 +1,5 @@
-//! The packed form in which an event is remembered: 32 bytes, so that a variable's last write and last read share
-//! a cache line. What to remember is decided elsewhere.
+//! The packed form of a remembered event: 32 bytes, so that a variable's last write and last read share a
+//! cache line. Callers decide what to remember.
 
 use crate::event::{EventNumber, LocationId, RegionId, ThreadId};
 use crate::finding::{Action, Point, Tx};
@@ -7,19 +7,19 @@ use crate::finding::{Action, Point, Tx};
 /// Event numbers and transaction ordinals fit in 48 bits.
 pub(crate) const MAX_EVENTS: u64 = (1 << 48) - 1;
 
-/// The region of a unary transaction.
+/// Region of a unary transaction.
 const NO_REGION: u32 = u32::MAX;
 
-/// In the place of an action: no event is remembered.
+/// Action code of "no event".
 const NONE: u8 = 0;
 
-/// In the place of an action: see `EventStamp::link`.
+/// Action code of a link, see `EventStamp::link`.
 const LINK: u8 = u8::MAX;
 
-/// Above the action: see `EventStamp::deferred`.
+/// Flag above the action, see `EventStamp::deferred`.
 const DEFERRED: u64 = 1 << 8;
 
-/// Above the action: see `EventStamp::has_data`.
+/// Flag above the action, see `EventStamp::has_data`.
 const DATA: u64 = 1 << 9;
 
 const ACTIONS: [Action; 19] = [
@@ -48,7 +48,8 @@ const fn code(action: Action) -> u8 {
     action as u8 + 1
 }
 
-/// `DATA` for accesses to variables, whose codes are consecutive; without a jump.
+/// Returns `DATA` for accesses to variables, whose codes are consecutive, and 0 otherwise; without a
+/// branch.
 #[inline(always)]
 const fn data_flag(action: Action) -> u64 {
     let index = code(action).wrapping_sub(code(Action::Read));
@@ -72,20 +73,21 @@ impl EventStamp {
     /// No event, of no thread.
     pub(crate) const NONE: Self = Self([0, 0, u32::MAX as u64, 0]);
 
-    /// Not an event but an index that stands in an event's place.
+    /// Returns a link: an index stored in the place of an event.
     pub(crate) fn link(index: u32) -> Self {
         Self([LINK as u64, 0, u64::from(u32::MAX), u64::from(index)])
     }
 
-    /// An access after this event and before the thread's next one, of which there is no event of its own.
+    /// Returns a deferred access after this event and before the thread's next one; it has no event of its
+    /// own.
     pub(crate) fn deferred(&self, action: Action, location: LocationId) -> Self {
         let [first, begin, ordinal, last] = self.0;
         let first = first & !0xffff | DEFERRED | DATA | u64::from(code(action));
         Self([first, begin, ordinal, u64::from(location.0) << 32 | last & 0xffff_ffff])
     }
 
-    /// Whoever knows an event of the thread with this number or a later one knows this event. What is told late is known
-    /// to those only who know something after it.
+    /// Returns the event number from which on knowledge of the thread includes this event. A deferred
+    /// access is only known to a thread that knows a later event.
     #[inline]
     pub(crate) fn known_with(&self) -> EventNumber {
         self.event() + u64::from(self.0[0] & DEFERRED != 0)
@@ -101,7 +103,7 @@ impl EventStamp {
         self.kind() != NONE
     }
 
-    /// Whether this is neither none nor a link.
+    /// Returns whether this is an event: neither none nor a link.
     #[inline]
     pub(crate) fn is_event(&self) -> bool {
         self.is_some() & !self.is_link()
@@ -112,7 +114,7 @@ impl EventStamp {
         self.0[0] as u8
     }
 
-    /// Whether this is an event of that thread.
+    /// Returns whether this is an event of that thread.
     #[inline]
     pub(crate) fn is_of(&self, thread: ThreadId) -> bool {
         self.thread() == thread
@@ -123,13 +125,13 @@ impl EventStamp {
         self.kind() == LINK
     }
 
-    /// The index, when this is a link.
+    /// Returns the index if this is a link.
     #[inline]
     pub(crate) fn linked(&self) -> Option<usize> {
         self.is_link().then_some(self.0[3] as usize)
     }
 
-    /// Becomes no event when that is wanted; without a jump.
+    /// Becomes "no event" if `wanted`; without a branch.
     #[inline(always)]
     pub(crate) fn clear(&mut self, wanted: bool) {
         let mask = u64::from(wanted).wrapping_neg();
@@ -137,7 +139,7 @@ impl EventStamp {
         self.0[2] |= mask;
     }
 
-    /// Moves on to a new transaction; the event is set by `advance`.
+    /// Starts a new transaction; `advance` sets the event.
     #[inline]
     pub(crate) fn set_tx(
         &mut self,
@@ -152,10 +154,10 @@ impl EventStamp {
         self.0[3] = u64::from(region.map_or(NO_REGION, |region| region.0));
     }
 
-    /// Moves on to a new event of the same transaction, and returns it.
+    /// Advances to a new event of the same transaction, and returns it.
     ///
-    /// The words are put together here and not read back from memory: to load what was just stored in smaller
-    /// parts would wait for the stores to leave the processor's buffer, at every event.
+    /// The words are composed here and not read back from memory: a load that spans several recent smaller
+    /// stores would wait until they have left the store buffer, at every event.
     #[inline]
     pub(crate) fn advance(
         &mut self,
@@ -170,7 +172,7 @@ impl EventStamp {
         Self([first, self.0[1], self.0[2], last])
     }
 
-    /// Whether its transaction had accessed a variable by then.
+    /// Returns whether its transaction had accessed a variable by then.
     pub(crate) fn has_data(&self) -> bool {
         self.0[0] & DATA != 0
     }
@@ -180,7 +182,7 @@ impl EventStamp {
         self.0[0] >> 16
     }
 
-    /// The first event of its transaction.
+    /// Returns the first event of its transaction.
     #[inline]
     pub(crate) fn tx_begin(&self) -> EventNumber {
         self.0[1] >> 16

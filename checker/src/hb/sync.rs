@@ -1,4 +1,4 @@
-//! The state of synchronisation objects that are not locks: posts and waits, and the rounds of barriers.
+//! State of synchronisation objects that are not locks: signals and waits, and the rounds of barriers.
 
 use crate::event::{EventNumber, SyncId, ThreadId};
 use crate::hb::clocks::Clock;
@@ -9,11 +9,11 @@ use crate::hb::table::ThreadTable;
 
 #[derive(Default)]
 struct SyncObject {
-    /// The last post of each thread.
+    /// Last signal of each thread.
     signals: Last,
-    /// The last wait of each thread.
+    /// Last wait of each thread.
     waits: Vec<Waited>,
-    /// What the threads that posted knew.
+    /// Knowledge of the threads that signalled.
     clock: Clock,
     barrier: Barrier,
 }
@@ -21,19 +21,20 @@ struct SyncObject {
 struct Waited {
     thread: ThreadId,
     event: EventNumber,
-    /// Posts since then that do not matter any more.
+    /// Signals since then that were dropped as irrelevant.
     dropped: u64,
 }
 
-/// A round is open until the first departure of a thread that arrived in it; later arrivals are the next round's.
+/// A barrier. A round is open until the first departure of a thread that arrived in it; later arrivals
+/// belong to the next round.
 #[derive(Default)]
 struct Barrier {
     open: u64,
     rounds: Vec<Round>,
     /// Threads that have arrived and not departed, with their round.
     inside: Vec<(ThreadId, u64)>,
-    /// An arrival was not seen. Every departure then ends the open round, whatever round it is from: rounds come
-    /// out too small, and never hold arrivals of two.
+    /// Set once an arrival was missed. Every departure then ends the open round, whatever round it is from:
+    /// rounds come out too small, and never hold arrivals of two.
     lossy: bool,
 }
 
@@ -129,13 +130,13 @@ impl Barrier {
         self.rounds.iter().position(|round| round.number == number)
     }
 
-    /// The thread is no longer inside; returns the round that it arrived in.
+    /// Removes the thread from the barrier; returns the round that it arrived in.
     fn leave(&mut self, thread: ThreadId) -> Option<u64> {
         let index = self.inside.iter().position(|&(inside, _)| inside == thread)?;
         Some(self.inside.swap_remove(index).1)
     }
 
-    /// The open round is complete.
+    /// Completes the open round.
     fn close(&mut self) {
         self.open += 1;
         self.forget_empty_rounds();
@@ -162,7 +163,7 @@ impl SyncObjects {
         &mut self.0[index]
     }
 
-    /// A post that was left out, after which nobody has waited.
+    /// Inserts a deferred signal, after which no thread has waited.
     pub(crate) fn insert_deferred_signal(
         &mut self,
         object: SyncId,
@@ -181,8 +182,8 @@ impl SyncObjects {
         self.at(object).signal(now);
     }
 
-    /// Depends on every other thread's last post, unless this thread has waited since. Returns how many more
-    /// dependencies are on events that do not matter any more.
+    /// Returns from a wait. Depends on every other thread's last signal, unless this thread has waited
+    /// since. Returns the number of further dependencies on events that were dropped as irrelevant.
     pub(crate) fn wait(
         &mut self,
         object: SyncId,
@@ -196,8 +197,8 @@ impl SyncObjects {
         self.at(object).barrier.arrive(now);
     }
 
-    /// Depends on every other thread's arrival in the round that this thread arrived in. Returns how many more
-    /// dependencies are on events that do not matter any more.
+    /// Departs from a barrier. Depends on every other thread's arrival in the round that this thread
+    /// arrived in. Returns the number of further dependencies on events that were dropped as irrelevant.
     pub(crate) fn depart(
         &mut self,
         object: SyncId,
@@ -207,7 +208,7 @@ impl SyncObjects {
         self.at(object).barrier.depart(now, depends_on)
     }
 
-    /// A departure whose arrival was not seen.
+    /// Handles a departure whose arrival was missed.
     pub(crate) fn depart_unseen(&mut self, object: SyncId) {
         if let Some(object) = self.0.get_mut(object.index()) {
             object.barrier.lossy = true;
@@ -215,14 +216,14 @@ impl SyncObjects {
         }
     }
 
-    /// A thread that has arrived will not depart.
+    /// Notes that a thread that has arrived will not depart.
     pub(crate) fn abandon(&mut self, object: SyncId, thread: ThreadId) {
         let barrier = &mut self.at(object).barrier;
         barrier.leave(thread);
         barrier.forget_empty_rounds();
     }
 
-    /// Arrivals or departures were lost: rounds that are under way cannot be told apart.
+    /// Notes that arrivals or departures were lost: current rounds cannot be distinguished.
     pub(crate) fn gap(&mut self) {
         for object in &mut self.0 {
             object.barrier.lossy = true;
@@ -231,7 +232,7 @@ impl SyncObjects {
         }
     }
 
-    /// How many events and threads are kept.
+    /// Returns the number of stored events and threads.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         let inside = |barrier: &Barrier| {

@@ -1,9 +1,9 @@
-//! What became of each thread id, in memory that does not grow with the ids of threads that have ended: beyond the first
-//! few thousand, pages in which every entry is the same take no space of their own.
+//! State of each thread id, in memory that does not grow with the ids of ended threads: beyond the first
+//! few thousand ids, a page whose entries are all equal has no allocation of its own.
 
 use crate::event::ThreadId;
 
-/// Ids in one page.
+/// Number of ids in one page.
 const PAGE: usize = 256;
 
 /// Values that are not rows.
@@ -11,20 +11,20 @@ const UNSEEN: u32 = u32::MAX;
 const ENDED: u32 = u32::MAX - 1;
 const JOINED: u32 = u32::MAX - 2;
 
-/// What is known of a thread id.
+/// State of a thread id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Entry {
-    /// No event has named it.
+    /// No event has named the id.
     Unseen,
-    /// It has a row among the threads.
+    /// The thread has a row.
     Row(usize),
-    /// The thread has ended, and nothing that it did matters any more.
+    /// The thread has ended, and its state is not retained.
     Ended,
-    /// It was joined, and nothing that it did matters any more.
+    /// The thread was joined, and its state is not retained.
     Joined,
 }
 
-/// The ids below this have their entries in one table: 16 KiB at most, and no page to look for.
+/// Limit of the ids with entries in one direct table: 16 KiB at most, and no page lookup.
 const DIRECT: usize = 4096;
 
 enum Page {
@@ -32,11 +32,11 @@ enum Page {
     Each(Box<[u32; PAGE]>),
 }
 
-/// The entries of all thread ids.
+/// Entries of all thread ids.
 #[derive(Default)]
 pub(crate) struct ThreadTable {
     direct: Vec<u32>,
-    /// Those of all further ids.
+    /// Entries of all further ids.
     pages: Vec<Page>,
 }
 
@@ -59,7 +59,7 @@ impl ThreadTable {
         }
     }
 
-    /// The thread's row, when it has one.
+    /// Returns the thread's row, if it has one.
     #[inline]
     pub(crate) fn row(&self, thread: ThreadId) -> Option<usize> {
         let value = self.value(thread);
@@ -112,7 +112,7 @@ impl ThreadTable {
         }
     }
 
-    /// How many pages take space of their own.
+    /// Returns the number of pages with an allocation of their own.
     #[cfg(test)]
     pub(crate) fn pages(&self) -> usize {
         self.pages.iter().filter(|page| matches!(page, Page::Each(_))).count()

@@ -1,5 +1,5 @@
-//! The bookkeeping of one thread: its last event, open regions and locks held; and the rows of all threads that have
-//! not ended, or whose past still matters.
+//! State of one thread: its last event, open regions and locks held; and the rows of all threads that have
+//! not ended, or must be retained.
 
 use crate::error::EventErrorKind;
 use crate::event::{Event, EventNumber, LockId, Op, RegionId, SyncId, ThreadId};
@@ -7,7 +7,7 @@ use crate::finding::Action;
 use crate::hb::stamp::EventStamp;
 use crate::hb::table::{Entry, ThreadTable};
 
-/// How a lock is held.
+/// Mode in which a lock is held.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
     Exclusive,
@@ -17,16 +17,16 @@ pub(crate) enum Mode {
 #[derive(Clone, Copy)]
 struct Held {
     lock: LockId,
-    /// Which of the locks that had this id.
+    /// Number of the lock among those that have had this id.
     life: u32,
     mode: Mode,
-    /// The outermost acquire.
+    /// Outermost acquire.
     since: EventNumber,
-    /// How many acquires have not been matched.
+    /// Number of acquires without a matching release.
     depth: u64,
 }
 
-/// Whether a thread can act.
+/// State of a thread; only a running one can act.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
     Running,
@@ -36,20 +36,20 @@ pub(crate) enum State {
 
 pub(crate) struct Thread {
     pub(crate) id: ThreadId,
-    /// The last event; none until the thread acts.
+    /// Last event; none until the thread acts.
     pub(crate) now: EventStamp,
     pub(crate) state: State,
-    /// It has acted and can act.
+    /// Set if the thread has acted and can act.
     pub(crate) ready: bool,
-    /// Transactions so far.
+    /// Number of transactions so far.
     pub(crate) transactions: u64,
     /// Open regions, outermost first.
     pub(crate) open: Vec<RegionId>,
-    /// Locks held, a handful at most times.
+    /// Locks held, mostly a handful.
     held: Vec<Held>,
     /// Barriers that the thread has arrived at and not departed from.
     pub(crate) inside: Vec<SyncId>,
-    /// The event that forked this thread.
+    /// Event that forked this thread.
     pub(crate) fork: EventStamp,
 }
 
@@ -68,7 +68,7 @@ impl Thread {
         }
     }
 
-    /// Moves on to the next event, which is returned; tells whether it is a transaction of its own.
+    /// Advances to the next event; returns it, and whether it starts a transaction.
     #[inline]
     pub(crate) fn advance(
         &mut self,
@@ -92,8 +92,8 @@ impl Thread {
         self.inside.clear();
     }
 
-    /// Whether an `end` can be. Closing a named region closes those inside it too, which only shortens them;
-    /// where that is not tolerated the named region has to be the innermost one.
+    /// Checks that an `end` fits. Closing a named region closes those inside it too, which only shortens
+    /// them; unless `tolerant`, the named region has to be the innermost one.
     pub(crate) fn check_end(
         &self,
         named: Option<RegionId>,
@@ -141,7 +141,7 @@ impl Thread {
         }
     }
 
-    /// Takes a lock; tells whether this is the outermost hold.
+    /// Acquires a lock; returns whether this is the outermost hold.
     pub(crate) fn hold(&mut self, lock: LockId, life: u32, mode: Mode) -> bool {
         let hold = Held { lock, life, mode, since: self.now.event(), depth: 1 };
         match self.held(lock, mode) {
@@ -149,7 +149,7 @@ impl Thread {
                 self.held[index].depth += 1;
                 false
             }
-            // Another lock that had the id, which was never let go of.
+            // An earlier lock with this id, which was never released.
             Some(index) => {
                 self.held[index] = hold;
                 true
@@ -161,7 +161,7 @@ impl Thread {
         }
     }
 
-    /// Releases a lock; returns the acquire of the outermost hold when that is the one that ends.
+    /// Releases a lock; returns the acquire of the outermost hold if that hold ends.
     pub(crate) fn release(&mut self, lock: LockId, mode: Mode) -> Option<EventNumber> {
         let index = self.held(lock, mode)?;
         self.held[index].depth -= 1;
@@ -169,20 +169,20 @@ impl Thread {
     }
 }
 
-/// All threads that have a row.
+/// Threads that have a row.
 #[derive(Default)]
 pub(crate) struct Threads {
     pub(crate) table: ThreadTable,
     pub(crate) rows: Vec<Thread>,
     free: Vec<u32>,
-    /// The rows of threads that have ended.
+    /// Rows of ended threads.
     ended: Vec<u32>,
-    /// How many of those there can be before it is worth asking which of them still matter.
+    /// Number of those up to which they are not examined.
     limit: usize,
 }
 
 impl Threads {
-    /// A row for a thread that has none.
+    /// Adds a row for a thread that has none.
     pub(crate) fn add(&mut self, thread: ThreadId) -> usize {
         let row = match self.free.pop() {
             Some(row) => {
@@ -198,17 +198,17 @@ impl Threads {
         row
     }
 
-    /// The thread in that row has ended.
+    /// Notes that the thread in `row` has ended.
     pub(crate) fn end(&mut self, row: usize) {
         self.ended.push(row as u32);
     }
 
-    /// Whether it is time to ask which of the ended threads still matter.
+    /// Returns whether there are so many ended threads that they should be swept.
     pub(crate) fn crowded(&self) -> bool {
         self.ended.len() > self.limit
     }
 
-    /// Gives back the rows of ended threads for which `give_back` says so.
+    /// Gives back the rows of the ended threads for which `give_back` returns true.
     pub(crate) fn sweep(&mut self, mut give_back: impl FnMut(usize, &Thread) -> bool) {
         let Self { table, rows, free, ended, limit } = self;
         ended.retain(|&row| {

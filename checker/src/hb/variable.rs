@@ -1,5 +1,5 @@
-//! The state of variables: last write and last reads since. A variable with up to three readers since its last write
-//! takes two cache lines, which processors fetch as a pair; further readers are kept apart.
+//! State of variables: last write and last reads since. A variable with up to three readers since its last
+//! write takes two cache lines, which processors fetch as a pair; further readers are stored in lists.
 
 use crate::event::{ThreadId, VarId};
 use crate::hb::last::{Last, Spare};
@@ -7,19 +7,20 @@ use crate::hb::stamp::EventStamp;
 use crate::hb::table::ThreadTable;
 use std::hint::select_unpredictable;
 
-/// How many lists are brought into the cache at once.
+/// Limit of lists that are prefetched together.
 const AHEAD: usize = 64;
 
-/// How many variables a second-level cache is sure to hold.
+/// Number of variables that any second-level cache holds.
 const CACHED: usize = 1 << 13;
 
-/// The place of the last write.
+/// Place of the last write.
 const WRITE: usize = 0;
-/// The first place of reads.
+/// First place of reads.
 const READS: usize = 1;
 
-/// The last write of a variable, and the last read of each thread that has read since. The places of reads are taken
-/// from the first on; the last one may link to a list, of the read that was there and all further ones.
+/// State of a variable: its last write, and the last read of each thread that has read since. Reads fill
+/// their places from the first on; the last place may link to a list of the read that was there and all
+/// further ones.
 #[derive(Clone, Copy, Default)]
 #[repr(align(128))]
 struct Variable([EventStamp; 4]);
@@ -31,19 +32,19 @@ impl Variable {
     }
 }
 
-/// Who is told of the dependencies of an event.
+/// Receiver of the dependencies of an event.
 pub(crate) trait Sink {
-    /// Whether a dependency on that event can matter.
+    /// Returns whether a dependency on that event can be relevant.
     fn is_relevant(&self, source: &EventStamp) -> bool;
-    /// Takes a dependency that can.
+    /// Handles a relevant dependency.
     fn depends_on(&mut self, source: &EventStamp);
 }
 
-/// Variables that get their memory at once: 64 KiB.
+/// Number of variables that are allocated together: 64 KiB.
 const PAGE: usize = 512;
 
-/// The table of variables, by pages: a single allocation would be copied whenever it grows, and take half as much
-/// again meanwhile.
+/// Table of variables, by pages: a single allocation would be copied whenever it grows, and take half as
+/// much again meanwhile.
 #[derive(Default)]
 struct Table(Vec<Box<[Variable; PAGE]>>);
 
@@ -59,14 +60,14 @@ impl Table {
     }
 }
 
-/// All variables.
+/// State of all variables.
 #[derive(Default)]
 pub(crate) struct Variables {
     table: Table,
     lists: Lists,
 }
 
-/// The reads of variables for which there is no place with them.
+/// Lists of the reads that have no place in their variable.
 #[derive(Default)]
 struct Lists {
     lists: Vec<Last>,
@@ -75,7 +76,7 @@ struct Lists {
 }
 
 impl Lists {
-    /// Adds a read where there is another thread's in the last place, or to the list that is there; tells whether it
+    /// Adds a read where the last place holds another thread's read or a link to a list; returns whether it
     /// is the first of its thread.
     #[inline(never)]
     fn add(&mut self, read: &mut EventStamp, now: &EventStamp, threads: &ThreadTable) -> bool {
@@ -102,7 +103,8 @@ impl Lists {
         copy
     }
 
-    /// Hands out the reads of other threads, and gives back the list; returns how many of them were dropped before.
+    /// Passes the reads of other threads to `depends_on`, and frees the list; returns the number of reads
+    /// that were dropped before.
     fn take(&mut self, list: usize, thread: ThreadId, depends_on: impl FnMut(&EventStamp)) -> u64 {
         let reads = &self.lists[list];
         reads.of_others(thread).for_each(depends_on);
@@ -118,8 +120,8 @@ impl Lists {
 }
 
 impl Variables {
-    /// Brings the states of some variables into the cache, all at once; the value returned only keeps the loads
-    /// alive.
+    /// Prefetches the states of `variables`; the returned value only prevents the loads from being
+    /// optimised away.
     #[inline]
     pub(crate) fn prefetch(&self, variables: impl Iterator<Item = VarId>) -> u64 {
         let mut sum = 0_u64;
@@ -139,7 +141,7 @@ impl Variables {
         sum
     }
 
-    /// Whether the tables are too large to be found in a cache.
+    /// Returns whether the tables are larger than a cache.
     #[inline]
     pub(crate) fn are_many(&self) -> bool {
         self.table.0.len() > CACHED / PAGE
@@ -158,15 +160,15 @@ impl Variables {
         variable.index() / PAGE < self.table.0.len()
     }
 
-    /// An access. A read depends on the last write, if another thread's, unless this thread has read since. A write
-    /// depends on the last read of every other thread since the last write; when no thread has read since, on that
-    /// write, if another thread's.
+    /// Consumes an access. A read depends on the last write, if another thread's, unless this thread has
+    /// read since. A write depends on the last read of every other thread since the last write; if no
+    /// thread has read since, on that write, if another thread's.
     ///
-    /// `depends_on` is told of an event, and whether it is a dependency. Does nothing and returns `false` where more
-    /// than one event or a list has to do with it; then it is for `access_slow`.
+    /// Calls `depends_on` with an event and whether it is a dependency. Does nothing and returns `false` if
+    /// more than one event or a list is involved; `access_slow` then consumes the access.
     ///
-    /// Which of the cases it is cannot be foretold, and a jump that was foretold wrongly costs more than to compute
-    /// all of them: hence no jumps.
+    /// Which case applies is unpredictable, and a mispredicted branch costs more than computing all cases:
+    /// hence no branches.
     #[inline(always)]
     pub(crate) fn access(
         &mut self,
@@ -180,7 +182,8 @@ impl Variables {
         let [_, first, second, third] = &*last;
         let own = [first, second, third].map(|read| read.is_of(thread));
         let none = [first, second, third].map(EventStamp::is_none);
-        // A write takes its place if there is one read at most, a read its thread's or the first that is free.
+        // A write fits here with at most one read; a read takes its own thread's place or the first free
+        // one.
         let place = |place: usize| u32::from(own[place] | none[place]) << place;
         let reading = (place(0) | place(1) | place(2)) << READS;
         let places = select_unpredictable(writes, u32::from(none[1]), reading);
@@ -197,8 +200,8 @@ impl Variables {
         true
     }
 
-    /// Any access. `sink` is told of the dependencies that can matter. Returns how many there are, with those on
-    /// reads that do not matter any more.
+    /// Consumes any access. Passes the relevant dependencies to `sink`. Returns the number of all
+    /// dependencies, including those on reads that were dropped as irrelevant.
     pub(crate) fn access_slow(
         &mut self,
         variable: VarId,
@@ -220,7 +223,7 @@ impl Variables {
             }
             return u64::from(applies);
         }
-        // Few of the reads matter, but any can be there or not: no jumps before that is known of all.
+        // Few of the reads are relevant, but any can be present: no branches before that is known of all.
         let (mut dependencies, mut relevant) = (0, 0);
         for (place, read) in reads.iter().enumerate() {
             let applies = read.is_event() & !read.is_of(thread);
@@ -248,7 +251,7 @@ impl Variables {
         dependencies
     }
 
-    /// An access that was left out, of a thread that had the variable to itself from then on, but for what came after.
+    /// Inserts a deferred access of a thread that was the only one to access the variable since.
     pub(crate) fn insert_deferred_access(
         &mut self,
         variable: VarId,
@@ -285,7 +288,7 @@ impl Variables {
         }
     }
 
-    /// The variable's memory starts or ends a life: what came before is forgotten.
+    /// Forgets everything about the variable: its memory starts or ends a life.
     pub(crate) fn forget(&mut self, variable: VarId) {
         if let Some(state) = self.table.get_mut(variable) {
             if let Some(list) = state.list() {
@@ -295,7 +298,7 @@ impl Variables {
         }
     }
 
-    /// A part of `from` becomes `to`: a copy of the state, to which what `to` was before does not matter.
+    /// Makes `to`, a part of `from`, a copy of its state; the former state of `to` is forgotten.
     pub(crate) fn split(&mut self, from: VarId, to: VarId) {
         if from == to {
             return;
@@ -312,7 +315,7 @@ impl Variables {
         }
     }
 
-    /// How many reads are kept in lists.
+    /// Returns the number of reads stored in lists.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.lists.lists.iter().map(Last::len).sum()
