@@ -174,7 +174,7 @@ impl LiveNames {
             let address = module.process_address(address);
             address.is_some_and(|address| self.synchronising.contains(&address.0))
         };
-        tail_calls(file, imports, after, &synchronises)
+        tail_calls(file, imports, after, &synchronises, &functions::is_known)
             .into_iter()
             .filter_map(|jump| Some(module.process_address(jump)?.0))
             .collect()

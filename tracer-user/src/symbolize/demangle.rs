@@ -182,6 +182,15 @@ fn closing(text: &str, open: char, close: char) -> Option<usize> {
     None
 }
 
+/// Returns whether a demangled name starts with `start`, also one whose type is in angle brackets, as `<Condvar>::wait`.
+#[must_use]
+pub fn name_starts_with(name: &str, start: &str) -> bool {
+    match name.strip_prefix('<') {
+        Some(inner) => inner.replacen(">::", "::", 1).starts_with(start),
+        None => name.starts_with(start),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

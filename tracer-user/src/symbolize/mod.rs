@@ -55,7 +55,7 @@ mod wrapper;
 
 pub use address::{FileOffset, LinkAddr, ProcessAddr};
 pub use debug_file::DebugSearch;
-pub use demangle::Name;
+pub use demangle::{Name, name_starts_with};
 pub use elf::{ElfFile, Segment};
 pub use error::Error;
 pub use extent::{ExtentSource, FunctionExtent};

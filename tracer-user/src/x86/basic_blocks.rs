@@ -14,10 +14,9 @@ use super::{
     exits::Part,
 };
 use super::{
-    operands::{is_fence, is_locked, lets_stack_escape},
+    operands::{Unsupported, is_fence, is_locked, lets_stack_escape},
     symbolic::{Found, Line, Located},
 };
-use crate::probes::memory::instructions::Reason;
 
 /// A function's code, of which it is known where control goes.
 pub struct Code {
@@ -176,7 +175,7 @@ impl Code {
                 && operand.is_repeated
                 && line.instructions[*instruction].is_string_instruction()
             {
-                *found = Found::LeftOut(Reason::DataDependent);
+                *found = Found::Unsupported(Unsupported::DataDependent);
             }
         }
         line

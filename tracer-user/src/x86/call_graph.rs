@@ -10,9 +10,11 @@ use object::{Object as _, ObjectSymbol as _, ObjectSymbolTable as _, RelocationT
 
 use rustc_hash::FxHashMap;
 
-use super::{dead_ends::dead_ends, functions::Functions};
-use crate::probes::regions::known_names::{FUTEX_WAIT, never_returns};
+use super::{dead_ends::dead_ends, functions::Functions, no_return::never_returns};
 use crate::symbolize::{ElfFile, LinkAddr, Name};
+
+/// Name that is given to a system call that waits for a futex.
+pub const FUTEX_WAIT: &str = "futex(FUTEX_WAIT)";
 
 /// What a call leads to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

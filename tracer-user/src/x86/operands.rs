@@ -6,8 +6,6 @@ use iced_x86::{
 };
 use tracer_ebpf::AccessDescriptor;
 
-use crate::probes::memory::instructions::Reason;
-
 /// What an instruction does to one stretch of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
@@ -18,7 +16,22 @@ pub enum Access {
     /// In another segment, which is the thread's own.
     ThreadLocal,
     /// What no probe can report.
-    LeftOut(Reason),
+    Unsupported(Unsupported),
+}
+
+/// Reason why the accessed memory cannot be computed from general registers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unsupported {
+    /// A mask selects the parts that are accessed.
+    Masked,
+    /// A gather or scatter has an address for each part of a vector.
+    Gather,
+    /// The data found decides how far the access reaches.
+    DataDependent,
+    /// The instruction does not encode the number of bytes.
+    Size,
+    /// The address is not computed from whole general registers.
+    AddressForm,
 }
 
 /// A place in memory, and what is done there.
@@ -155,29 +168,29 @@ fn access(instruction: &Instruction, memory: &UsedMemory, mut flags: u8) -> Acce
             | Mnemonic::Cmpsq
     );
     let reason = if instruction.is_vsib() {
-        Some(Reason::Gather)
+        Some(Unsupported::Gather)
     } else if is_masked(instruction) {
-        Some(Reason::Masked)
+        Some(Unsupported::Masked)
     } else if selects_bit || (repeated && ends_early) {
-        Some(Reason::DataDependent)
+        Some(Unsupported::DataDependent)
     } else if size == 0
         || instruction.is_save_restore_instruction()
         || instruction.mnemonic() == Mnemonic::Enter
         || instruction.mnemonic() == Mnemonic::Clzero
     {
-        Some(Reason::Size)
+        Some(Unsupported::Size)
     } else if memory.address_size() == CodeSize::Code32
         || memory.address_size() == CodeSize::Code16
         || !is_general(memory.base())
         || !is_general(memory.index())
         || is_exchanging
     {
-        Some(Reason::AddressForm)
+        Some(Unsupported::AddressForm)
     } else {
         None
     };
     if let Some(reason) = reason {
-        return Access::LeftOut(reason);
+        return Access::Unsupported(reason);
     }
     if is_locked(instruction) {
         flags |= AccessDescriptor::ATOMIC;

@@ -10,9 +10,8 @@ use iced_x86::{
 use super::dataflow::{self, Origin, State};
 use super::{
     affine::{Sum, Symbol, Symbols},
-    operands::{self, Access, Operand},
+    operands::{self, Access, Operand, Unsupported},
 };
-use crate::probes::memory::instructions::Reason;
 
 const RAX: usize = 0;
 const RCX: usize = 1;
@@ -102,7 +101,7 @@ pub enum Found {
     /// One of its own variables.
     ThreadLocal,
     /// One that no probe can report.
-    LeftOut(Reason),
+    Unsupported(Unsupported),
 }
 
 /// A straight line of code.
@@ -205,7 +204,7 @@ impl Evaluation {
             Access::Plain(operand) => operand,
             Access::Stack => return Found::Stack,
             Access::ThreadLocal => return Found::ThreadLocal,
-            Access::LeftOut(reason) => return Found::LeftOut(reason),
+            Access::Unsupported(reason) => return Found::Unsupported(reason),
         };
         let registers = (operand.base, operand.index, operand.scale);
         let address = self.sum(registers, operand.displacement, operand.is_static);

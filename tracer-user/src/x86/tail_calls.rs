@@ -4,21 +4,23 @@
 use iced_x86::{Decoder, DecoderOptions, FlowControl};
 
 use super::{call_graph::Imports, exits};
-use crate::probes::sync::functions::CALLS;
 use crate::symbolize::{ElfFile, LinkAddr};
 
 /// More jumps in a row are not followed.
 const MOST: usize = 4;
 
-/// The jumps between the call that returns to `after` and a function that synchronises, the last one first. Where it is
-/// not certain which jump of a function was taken, the function's first instruction stands for it. Empty when the call
-/// is of a function that synchronises, or does not tell what it calls.
+/// Returns the jumps between the call that returns to `after` and a function that synchronizes, the last one first.
+///
+/// Where it is not certain which jump of a function was taken, the function's first instruction stands for it. Empty
+/// when the call is of a function that synchronizes, or is indirect. `is_sync_import` is asked for the symbol of a
+/// library's function, `synchronises` for an address of this file.
 #[must_use]
 pub fn tail_calls(
     file: &ElfFile,
     imports: &Imports,
     after: LinkAddr,
     synchronises: &dyn Fn(LinkAddr) -> bool,
+    is_sync_import: &dyn Fn(&str) -> bool,
 ) -> Vec<LinkAddr> {
     let mut jumps = Vec::new();
     let Some(mut called) = called_before(file, after) else { return jumps };
@@ -26,7 +28,7 @@ pub fn tail_calls(
         let Some(targets) = jumps_of(file, called) else { break };
         let to_library = |target: LinkAddr| {
             let import = imports.behind(file, target);
-            import.is_some_and(|import| CALLS.iter().any(|call| call.name == import.symbol))
+            import.is_some_and(|import| is_sync_import(&import.symbol))
         };
         let ends = |target: LinkAddr| synchronises(target) || to_library(target);
         let last: Vec<LinkAddr> = targets

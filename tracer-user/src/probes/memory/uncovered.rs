@@ -5,13 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::allocators::{ALLOCATORS, CPP_ALLOCATORS};
 use crate::{
-    probes::{
-        regions::known_names::never_returns,
-        sync::{functions::CALLS, runtime_libraries},
-    },
+    probes::sync::{functions, runtime_libraries},
     x86::{
         call_graph::{Callee, Facts},
         functions::Functions,
+        no_return::never_returns,
     },
 };
 
@@ -118,7 +116,7 @@ impl Uncovered {
         library_of: &mut dyn FnMut(&str) -> Option<String>,
     ) {
         // What these do is seen otherwise.
-        let is_known = CALLS.iter().any(|call| call.name == symbol)
+        let is_known = functions::is_known(symbol)
             || ALLOCATORS.iter().chain(CPP_ALLOCATORS).any(|allocator| allocator.name == symbol);
         if is_known || never_returns(symbol, name) {
             return;

@@ -1,31 +1,21 @@
 //! What the names of functions tell about them, for the default regions: whether they take locks, wait, create threads,
 //! or are a language's library. What follows from that is decided in `defaults`.
 
-use crate::symbolize::Name;
 use crate::{
     probes::sync::{
-        functions::{CALLS, Role},
+        functions::{Role, calls_named},
         lock_rule::LockRule,
     },
     x86::{call_graph::Import, functions::Function},
 };
+use crate::{
+    symbolize::{Name, name_starts_with},
+    x86::call_graph::FUTEX_WAIT,
+};
 
-/// Functions of libraries that wait for other threads or for time to pass.
-const WAITING: [&str; 46] = [
-    "pthread_cond_wait",
-    "pthread_cond_timedwait",
-    "pthread_cond_clockwait",
-    "cnd_wait",
-    "cnd_timedwait",
-    "pthread_join",
-    "pthread_tryjoin_np",
-    "pthread_timedjoin_np",
-    "pthread_clockjoin_np",
-    "thrd_join",
-    "pthread_barrier_wait",
-    "sem_wait",
-    "sem_timedwait",
-    "sem_clockwait",
+/// Library functions that wait for other processes, for input or for time to pass. Those that synchronize are in the
+/// table of functions that get probes.
+const WAITING: [&str; 32] = [
     "sleep",
     "usleep",
     "nanosleep",
@@ -77,43 +67,6 @@ const WAITING_STARTS: [&str; 13] = [
     "parking_lot::condvar::Condvar::wait",
 ];
 
-/// The name of a system call that waits for a futex.
-pub(crate) const FUTEX_WAIT: &str = "futex(FUTEX_WAIT)";
-
-/// Functions of the C library and the compiler's runtime that never return.
-const NEVER_RETURNING: [&str; 16] = [
-    "abort",
-    "exit",
-    "_exit",
-    "_Exit",
-    "quick_exit",
-    "pthread_exit",
-    "__assert_fail",
-    "__assert_perror_fail",
-    "__assert",
-    "__stack_chk_fail",
-    "__chk_fail",
-    "__fortify_fail",
-    "_Unwind_Resume",
-    "__cxa_throw",
-    "__cxa_rethrow",
-    "__cxa_bad_cast",
-];
-
-/// Starts of demangled names of functions that never return.
-const NEVER_RETURNING_STARTS: [&str; 10] = [
-    "std::terminate",
-    "std::__throw_",
-    "std::process::exit",
-    "std::process::abort",
-    "std::rt::abort",
-    "std::panicking::begin_panic",
-    "core::panicking::",
-    "core::option::unwrap_failed",
-    "core::option::expect_failed",
-    "core::result::unwrap_failed",
-];
-
 /// Parts of the names of Rust's libraries that wait once at most in a run: for another thread's initialisation, or for the
 /// process to end. Who calls them does not wait.
 const ONCE: [&str; 7] = [
@@ -128,7 +81,7 @@ const ONCE: [&str; 7] = [
 
 /// Slow paths of locks that are taken in line otherwise: a call of one tells that its caller takes the lock.
 /// A part of the name, and its end: types may stand in angle brackets.
-const SLOW_PATHS: [(&str, &str); 6] = [
+const ACQUIRE_SLOW_PATHS: [(&str, &str); 6] = [
     ("sync::mutex::futex::Mutex", "::lock_contended"),
     ("sync::rwlock::futex::RwLock", "::read_contended"),
     ("sync::rwlock::futex::RwLock", "::write_contended"),
@@ -182,25 +135,17 @@ fn is_one_of(slow_paths: &[(&str, &str)], name: &str) -> bool {
 }
 
 pub(in crate::probes) fn takes_lock(name: &str) -> bool {
-    CALLS.iter().any(|call| call.name == name && call.role.takes_lock())
-        || is_one_of(&SLOW_PATHS, name)
+    calls_named(name).any(|call| call.role.takes_lock()) || is_one_of(&ACQUIRE_SLOW_PATHS, name)
 }
 
 pub(in crate::probes) fn lets_go(name: &str) -> bool {
-    CALLS.iter().any(|call| call.name == name && call.role.lets_go())
-        || is_one_of(&RELEASE_SLOW_PATHS, name)
+    calls_named(name).any(|call| call.role.lets_go()) || is_one_of(&RELEASE_SLOW_PATHS, name)
 }
 
 pub(in crate::probes) fn waits(name: &str) -> bool {
-    WAITING.contains(&name) || WAITING_STARTS.iter().any(|start| starts_with(name, start))
-}
-
-/// Whether a name starts so, also one in angle brackets, as in `<Condvar>::wait`.
-fn starts_with(name: &str, start: &str) -> bool {
-    match name.strip_prefix('<') {
-        Some(inner) => inner.replacen(">::", "::", 1).starts_with(start),
-        None => name.starts_with(start),
-    }
+    calls_named(name).any(|call| call.role.waits())
+        || WAITING.contains(&name)
+        || WAITING_STARTS.iter().any(|start| name_starts_with(name, start))
 }
 
 /// Whether a function waits for a futex, by its name.
@@ -222,12 +167,6 @@ pub(in crate::probes) fn passes_futex_wait_on(name: &Name) -> bool {
 /// Whether a function waits once at most in a run.
 pub(in crate::probes) fn waits_once(name: &Name) -> bool {
     ONCE.iter().any(|part| name.short.contains(part))
-}
-
-/// Whether a function never returns, by its symbol and its name.
-pub(crate) fn never_returns(symbol: &str, name: &str) -> bool {
-    NEVER_RETURNING.contains(&symbol)
-        || NEVER_RETURNING_STARTS.iter().any(|start| starts_with(name, start))
 }
 
 pub(in crate::probes) fn creates(name: &str) -> bool {
@@ -329,12 +268,9 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_once_or_never_returns_is_known() {
+    fn what_waits_once_is_known() {
         let once = |short: &str| waits_once(&Name { short: short.to_owned(), full: String::new() });
         assert!(once("<std::sys::sync::once::futex::Once>::call") && !once("bank::call_once"));
-        assert!(never_returns("__assert_fail", "__assert_fail"));
-        assert!(never_returns("_R", "core::panicking::assert_failed::<i32, i32>"));
-        assert!(!never_returns("exit_all", "exit_all"));
     }
 
     #[test]

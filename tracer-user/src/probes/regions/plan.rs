@@ -26,7 +26,7 @@ use crate::{
             WatchedFunction,
         },
         sync::{
-            functions::{CALLS, CallSpec, Role},
+            functions::{Role, calls_named},
             lock_rule::LockRule,
         },
     },
@@ -177,8 +177,8 @@ pub(in crate::probes) fn add(
                 Some(own) => own_locks.role(own),
                 None => import.as_deref().and_then(|import| own_locks.role_of_import(import)),
             };
-            let known = |call: &CallSpec| call.role.lets_go() && Some(call.name) == symbol;
-            of_users.is_some_and(Role::lets_go) || CALLS.iter().any(known)
+            let known = |symbol: &str| calls_named(symbol).any(|call| call.role.lets_go());
+            of_users.is_some_and(Role::lets_go) || symbol.is_some_and(known)
         };
         let mut planner = Planner { plan, module: choice.module, file: choice.file, pid };
         for (&index, why) in &choice.chosen {
@@ -293,8 +293,7 @@ impl Choice<'_> {
 
 /// Whether a file calls functions of libraries that take locks.
 fn takes_locks(file: &ElfFile) -> bool {
-    let takes =
-        |symbol: &str| CALLS.iter().any(|call| call.name == symbol && call.role.takes_lock());
+    let takes = |symbol: &str| calls_named(symbol).any(|call| call.role.takes_lock());
     Imports::of(file).imports().any(|(_, import)| takes(&import.symbol))
 }
 

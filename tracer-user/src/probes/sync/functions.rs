@@ -1,7 +1,10 @@
 //! The functions that synchronise: what each does, with which kind of object. A new one is a line here; where its
 //! probes go is decided in `call_points`.
 
+use std::sync::LazyLock;
+
 use iced_x86::Register;
+use rustc_hash::FxHashMap;
 
 use crate::kernel::ProbeProgram;
 use tracer_ebpf::{Cookie, Kind};
@@ -173,6 +176,15 @@ impl Role {
         matches!(self, Self::Release)
     }
 
+    /// Returns true if a call may block until other threads let it return.
+    #[must_use]
+    pub const fn waits(self) -> bool {
+        matches!(
+            self,
+            Self::ConditionWait | Self::Barrier | Self::Wait | Self::Join | Self::JoinMember
+        )
+    }
+
     /// What is recorded when the function is called, and by which program.
     #[must_use]
     pub const fn at_entry(self) -> Option<(ProbeProgram, Kind)> {
@@ -320,3 +332,22 @@ const START_THREAD: &str =
     "_ZNSt6thread15_M_start_threadESt10unique_ptrINS_6_StateESt14default_deleteIS1_EEPFvvE";
 const OLD_START_THREAD: &str =
     "_ZNSt6thread15_M_start_threadESt10shared_ptrINS_10_Impl_baseEEPFvvE";
+
+/// Returns all rows of the table for a symbol.
+pub fn calls_named(symbol: &str) -> impl Iterator<Item = &'static CallSpec> {
+    static BY_NAME: LazyLock<FxHashMap<&'static str, Vec<&'static CallSpec>>> =
+        LazyLock::new(|| {
+            let mut by_name: FxHashMap<&str, Vec<&CallSpec>> = FxHashMap::default();
+            for call in CALLS {
+                by_name.entry(call.name).or_default().push(call);
+            }
+            by_name
+        });
+    BY_NAME.get(symbol).into_iter().flatten().copied()
+}
+
+/// Returns whether the table has a function of this symbol.
+#[must_use]
+pub fn is_known(symbol: &str) -> bool {
+    calls_named(symbol).next().is_some()
+}

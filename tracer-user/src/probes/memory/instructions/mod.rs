@@ -27,7 +27,7 @@ use self::placement::Chooser;
 pub use crate::x86::operands::{compares, is_locked, is_masked};
 use crate::x86::{
     basic_blocks::Code,
-    operands::{self, Access},
+    operands::{self, Access, Unsupported},
     symbolic::{Found, Located},
 };
 use crate::x86::{exits::Part, placement::Cost};
@@ -78,6 +78,18 @@ pub enum Reason {
     Size,
     /// Its address is not computed from whole general registers.
     AddressForm,
+}
+
+impl From<Unsupported> for Reason {
+    fn from(reason: Unsupported) -> Self {
+        match reason {
+            Unsupported::Masked => Self::Masked,
+            Unsupported::Gather => Self::Gather,
+            Unsupported::DataDependent => Self::DataDependent,
+            Unsupported::Size => Self::Size,
+            Unsupported::AddressForm => Self::AddressForm,
+        }
+    }
 }
 
 impl fmt::Display for Reason {
@@ -204,7 +216,9 @@ pub fn touch_points(
                         globals.note(operand.displacement, &operand, options);
                     }
                 }
-                Access::LeftOut(reason) => *coverage.left_out.entry(reason).or_default() += 1,
+                Access::Unsupported(reason) => {
+                    *coverage.left_out.entry(reason.into()).or_default() += 1
+                }
             }
         }
         return Touches { points, coverage, globals: globals.all() };
@@ -219,7 +233,9 @@ pub fn touch_points(
             match found {
                 Found::Stack => coverage.stack += 1,
                 Found::ThreadLocal => coverage.thread_local += 1,
-                Found::LeftOut(reason) => *coverage.left_out.entry(*reason).or_default() += 1,
+                Found::Unsupported(reason) => {
+                    *coverage.left_out.entry((*reason).into()).or_default() += 1
+                }
                 Found::Shared(access)
                     if access.operand.flags == AccessDescriptor::READ
                         && access.fixed().is_some_and(options.is_constant) =>
