@@ -1,0 +1,21 @@
+//! Everything that both sides agree on, one concern a file. No logic but packing and unpacking of integers.
+
+mod access;
+mod cookie;
+mod kind;
+mod layout;
+mod records;
+pub mod symbols;
+
+pub use access::{ACCESS_GROUPS, AccessDescriptor};
+pub use cookie::{Cookie, LINKER_PLAN_SHIFT, MemoryCall, Operand, PLANS, SITE_BITS};
+pub use kind::{CLASSES, Class, Kind};
+pub use layout::{KernelLayout, Target};
+pub use records::{
+    CopyRecord, FRAMES, Header, LastAccess, OwnedRecord, PairRecord, REGISTERS, RegionRecord,
+    RegistersRecord, SyncRecord, ThreadRecord, TrapRecord, WatchpointRecord,
+};
+
+/// Version of the ABI, changed with every layout or meaning in this library. User space refuses an object of another
+/// version.
+pub const ABI_VERSION: u32 = 10;
