@@ -5,6 +5,7 @@ pub mod cli;
 pub mod commands;
 pub mod kernel;
 pub mod live;
+pub mod names;
 pub mod offline;
 pub mod probes;
 pub mod report;

@@ -10,7 +10,7 @@ use super::{
 use crate::{
     cli::{Format, RunArgs},
     report::Destination,
-    session::{self, list::Listing},
+    session::{self, listing::Listing},
 };
 
 pub(super) fn regions(arguments: &RunArgs) -> Result<u8, Failure> {

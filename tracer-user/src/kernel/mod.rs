@@ -3,8 +3,8 @@
 
 pub mod btf;
 mod copies;
+mod detach;
 mod error;
-mod leaving;
 mod limit;
 pub mod object;
 mod probe_program;
@@ -34,7 +34,7 @@ use aya::{
 use aya_log::EbpfLogger;
 use tracer_ebpf::{AccessDescriptor, CLASSES, Class, Cookie, Target, symbols};
 
-pub use self::{copies::Copies, error::KernelError, leaving::Leaving, probe_program::ProbeProgram};
+pub use self::{copies::Copies, detach::Leaving, error::KernelError, probe_program::ProbeProgram};
 use self::{
     copies::SharedPlaces,
     error::{cause, refused, unusable},

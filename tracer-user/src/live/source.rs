@@ -21,14 +21,14 @@ use tracer_ebpf::{FRAMES, Kind, RegionRecord, RegistersRecord, SyncRecord, Threa
 use self::meaning::{in_line, probed, result};
 use self::memory::MemoryCalls;
 use super::{
-    access,
-    frames::{Change, Frame, Frames},
+    dedup::Told,
+    deferred::{DeferredAccess, Epoch},
     location::{Location, Locations},
     memory::Memory,
-    moments::{DeferredAccess, Epoch},
-    sharing::Sharing,
+    region_stack::{Change, Frame, Frames},
+    shared_words::Sharing,
     sync::{Call, Known, SyncObjects},
-    told::Told,
+    watchpoint_access,
     words::{Step, Words},
 };
 use crate::{
@@ -119,7 +119,7 @@ pub struct ChildProcess {
 pub struct Omissions {
     /// Watchpoint hits whose instruction could not be decoded, by the reason. They count as reads, which can only hide
     /// dependencies.
-    pub undecoded_accesses: BTreeMap<access::Undecoded, u64>,
+    pub undecoded_accesses: BTreeMap<watchpoint_access::Undecoded, u64>,
     /// Hits by the code of locks, which do not count.
     pub lock_accesses: u64,
     /// Hits by the code of libraries that nobody has named, as far as they are not what the program has asked for.
@@ -163,7 +163,7 @@ pub struct ObservedValue {
 }
 
 /// Use of memory by an instruction, and whether it is of a lock's own code.
-type Decoded = (Result<access::Access, access::Undecoded>, bool);
+type Decoded = (Result<watchpoint_access::Access, watchpoint_access::Undecoded>, bool);
 
 /// The source; one for each traced process.
 #[derive(Debug)]

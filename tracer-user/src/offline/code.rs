@@ -6,8 +6,8 @@ use std::path::Path;
 use checker::format::{CodeAddress, Location, LocationKind, ModuleId, Names};
 use rustc_hash::FxHashMap;
 
+use crate::names::{begin_frames, mark_own, source_frames};
 use crate::report::SourceFrame;
-use crate::session::names::{begin_frames, mark_own, source_frames};
 use crate::symbolize::{ProcessAddr, Symbolizer};
 
 /// Meaning of an address.

@@ -9,8 +9,8 @@ use checker::finding;
 use checker::format::{self, Frame, ObservedValue};
 
 use super::code::Code;
+use crate::names::without_internals;
 use crate::report::{Names, Object, ObjectKind, RegionName, SourceFrame, ThreadName, Value};
-use crate::session::names::without_internals;
 use crate::symbolize::SourceCache;
 
 /// What the region of a `begin` without a name is called.

@@ -1,27 +1,21 @@
 //! One run: start the program, attach, let it go, check or record while it runs, report. Each step is in a file of its own;
 //! this one says in which order, and what is undone when a step fails.
 
-mod budget;
-pub mod busiest;
-mod control;
-pub mod following;
-pub mod image;
-mod leaderless;
-mod linker;
-pub mod list;
-pub mod names;
-mod not_seen;
+mod coverage;
+mod cpu_affinity;
+mod dynamic_linker;
+pub mod listing;
+mod main_thread_exit;
+mod memory;
 pub mod privileges;
+pub mod processes;
 pub mod program;
 pub mod progress;
 pub mod record;
-mod sampler;
-mod seen;
-mod serial;
 mod signals;
 pub mod spec;
+mod traced_program;
 mod traps;
-pub mod watches;
 
 use std::{
     ffi::OsString,
@@ -34,19 +28,20 @@ use std::{
 use checker::format;
 use tracer_ebpf::Target;
 
-pub use self::image::Reported;
+pub use self::traced_program::Reported;
 use self::{
-    following::Following,
-    image::{End, Finished, Image, Who},
-    list::Listing,
+    listing::Listing,
+    memory::watchpoints::WatchError,
+    processes::Following,
     program::ProgramError,
     progress::Progress,
     record::{RecordError, Recorder},
-    watches::WatchError,
+    traced_program::{End, Finished, Image, Who},
 };
 use crate::{
     kernel::{Kernel, KernelError, LoadOptions},
     live::reader::Reader,
+    names,
     probes::{
         memory::{options::Accesses, watch_spec::WatchSpec},
         own_code::OwnCode,
@@ -57,8 +52,9 @@ use crate::{
     report::{self, NotSeen},
     symbolize::{ProcessAddr, Symbolizer},
     sys::{
+        self,
         guardian::Guardian,
-        memory, perf, proc,
+        perf, proc,
         tracee::{self, Ending, Held, Launch, Start},
         user,
     },
@@ -206,7 +202,7 @@ pub fn inspect(options: &RunOptions) -> Result<Listing, RunError> {
         Start::Held(held) => {
             let symbolizer = Symbolizer::from_pid(held.pid())?;
             let progress = Progress::on_terminal();
-            progress.step(|| image::reading(&symbolizer));
+            progress.step(|| traced_program::reading(&symbolizer));
             let plan = Plan::of(&symbolizer, held.pid(), options.wanted());
             drop(progress);
             match plan.unmatched.first() {
@@ -259,7 +255,7 @@ pub fn run(options: &RunOptions) -> Result<Outcome, RunError> {
     privileges::check_surroundings()?;
     privileges::check()?;
     let memory_error = || RunError::system("cannot set memory aside for the run");
-    memory::check_headroom().map_err(memory_error())?;
+    sys::memory::check_headroom().map_err(memory_error())?;
     let start = hold(options, &program).map_err(|error| start_error(options, &program, error))?;
     let held = match start {
         Start::Held(held) => held,
@@ -279,7 +275,7 @@ pub fn run(options: &RunOptions) -> Result<Outcome, RunError> {
         return Err(error.into());
     }
     let events = kernel.take_events()?;
-    memory::check_headroom().map_err(memory_error())?;
+    sys::memory::check_headroom().map_err(memory_error())?;
     let thread_error = RunError::system("cannot start a thread");
     let copies = kernel.restore_copies()?;
     let (reader, batches) = match Reader::start(events) {
@@ -338,11 +334,11 @@ fn ended_early(options: &RunOptions, pid: u32, ending: Ending) -> Result<Outcome
     let (who, end) = (first_program(options, pid, pid), End::Ended(ending));
     let context = report::Context {
         not_seen: NotSeen { notes, ..NotSeen::default() },
-        ..report::Context::new(image::subject(&who, end))
+        ..report::Context::new(traced_program::subject(&who, end))
     };
     let findings = checker::finding::Findings::default();
     let report = report::assemble(&findings, &mut names::NoNames, context);
-    let (exit_code, signal) = image::exit_code_and_signal(end);
+    let (exit_code, signal) = traced_program::exit_code_and_signal(end);
     let process = format::Process { pid: Some(pid), argv: who.argv, exit_code, signal };
     let recorded = match &options.record {
         Some(path) => {
@@ -365,7 +361,7 @@ fn first_program(options: &RunOptions, pid: u32, tgid: u32) -> Who {
 fn prepare(options: &Arc<RunOptions>, held: &Held) -> Result<(Guardian, Kernel, Image), RunError> {
     let pid = held.pid();
     if options.serialize {
-        serial::on_one_processor(pid)
+        cpu_affinity::on_one_processor(pid)
             .map_err(RunError::system("cannot bind the program to one processor"))?;
     }
     let (pidns_dev, pidns_ino, tgid) = privileges::pid_namespace(pid)

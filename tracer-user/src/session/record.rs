@@ -19,9 +19,9 @@ use crate::{
         source::{Item, Source},
         sync::Known,
     },
+    names::live::{LiveNames, kind_and_size, watched_as},
     offline::recording,
     report::{self, Names, NotSeen, SourceFrame},
-    session::names::{LiveNames, kind_and_size, watched_as},
     symbolize::{Module, ProcessAddr},
 };
 

@@ -16,7 +16,7 @@ use signal_hook::{
     iterator::{Handle, SignalsInfo, exfiltrator::WithRawSiginfo},
 };
 
-use super::following::Alive;
+use super::processes::Alive;
 use crate::sys::{
     proc::{Stat, State},
     tracee,

@@ -6,8 +6,8 @@ use tracer_ebpf::{Header, LastAccess, OwnedRecord, SITE_BITS};
 use super::{Item, Source};
 use crate::{
     live::{
+        deferred::{DeferredAccess, Epoch, Missed},
         location::Location,
-        moments::{DeferredAccess, Epoch, Missed},
     },
     probes::plan::SiteKind,
 };

@@ -6,8 +6,8 @@ use tracer_ebpf::WatchpointRecord;
 use super::{Item, MAX_VALUES, ObservedValue, Source, WatchedRange};
 use crate::{
     live::{
-        access::{self, Access, AccessKind, Undecoded},
         location::Location,
+        watchpoint_access::{self, Access, AccessKind, Undecoded},
     },
     symbolize::ProcessAddr,
 };
@@ -121,12 +121,14 @@ impl Source {
     fn decode(&mut self, record: &WatchpointRecord) -> (Result<Access, Undecoded>, bool) {
         let (next, top) = (record.frames[0], record.top);
         let judged = |access: Result<Access, Undecoded>| {
-            let of_lock = |access| access::is_of_lock(&self.symbolizer, &self.sites, access);
+            let of_lock =
+                |access| watchpoint_access::is_of_lock(&self.symbolizer, &self.sites, access);
             (access, access.is_ok_and(of_lock))
         };
         let known = self.accesses.entry(next);
-        let known =
-            known.or_insert_with(|| judged(access::before(&self.symbolizer, ProcessAddr(next))));
+        let known = known.or_insert_with(|| {
+            judged(watchpoint_access::before(&self.symbolizer, ProcessAddr(next)))
+        });
         if known.0 != Err(Undecoded::Transfer) {
             return *known;
         }
@@ -136,7 +138,7 @@ impl Source {
         let known = self.transfers.entry((next, top, record.address));
         *known.or_insert_with(|| {
             let (top, accessed) = (ProcessAddr(top), ProcessAddr(record.address));
-            let found = access::transfer(&self.symbolizer, top, accessed);
+            let found = watchpoint_access::transfer(&self.symbolizer, top, accessed);
             judged(found.ok_or(Undecoded::Transfer))
         })
     }

@@ -28,7 +28,7 @@ use crate::{
 };
 
 /// How often it is looked at what there is to do.
-pub(super) const TICK: Duration = Duration::from_millis(20);
+pub(crate) const TICK: Duration = Duration::from_millis(20);
 
 /// What a hit of a watchpoint that moves is taken to cost, in nanoseconds, where that cannot be tried.
 const HIT: u64 = 10_000;
@@ -38,7 +38,7 @@ const RECORD: u64 = 2000;
 
 /// What is seen of one program's memory.
 #[derive(Debug)]
-pub(super) struct Control {
+pub(crate) struct Control {
     budget: Budget,
     sampler: Sampler,
     clock: ClockId,
@@ -58,7 +58,7 @@ pub(super) struct Control {
 
 /// Records of what is seen of memory.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct MemoryRecords {
+pub(crate) struct MemoryRecords {
     accesses: u64,
     /// What allocators have given out.
     given: u64,
@@ -68,7 +68,7 @@ pub(super) struct MemoryRecords {
 
 impl MemoryRecords {
     /// Counts a record, if it is one.
-    pub(super) const fn count(&mut self, record: &Record) {
+    pub(crate) const fn count(&mut self, record: &Record) {
         match record {
             Record::Access(_) | Record::Owned(_) | Record::Pair(Kind::InstructionAccess, _) => {
                 self.accesses += 1;
@@ -80,7 +80,7 @@ impl MemoryRecords {
     }
 
     /// Calls of allocators are seen anyway, for the sake of what is named.
-    pub(super) const fn calls_are_free(&mut self) {
+    pub(crate) const fn calls_are_free(&mut self) {
         (self.given, self.taken) = (0, 0);
     }
 
@@ -98,14 +98,14 @@ impl MemoryRecords {
 }
 
 /// How long processors have worked for avtrace, in nanoseconds.
-pub(super) fn worked_here() -> u64 {
+pub(crate) fn worked_here() -> u64 {
     worked(ClockId::CLOCK_PROCESS_CPUTIME_ID).unwrap_or(0)
 }
 
 impl Control {
     /// For a program that stands still, with watchpoints in these threads, if it is to have any; `None` where nothing is
     /// limited.
-    pub(super) fn new(
+    pub(crate) fn new(
         accesses: &Accesses,
         kernel: &mut Kernel,
         (pid, threads): (u32, Option<&[u32]>),
@@ -130,7 +130,7 @@ impl Control {
     /// # Errors
     ///
     /// When probes cannot be attached any more.
-    pub(super) fn tick(
+    pub(crate) fn tick(
         &mut self,
         kernel: &mut Kernel,
         source: &mut Source,
@@ -166,7 +166,7 @@ impl Control {
     }
 
     /// Probes that are detached at the moment.
-    pub(super) fn detached(&self) -> impl Iterator<Item = &ProbePoint> {
+    pub(crate) fn detached(&self) -> impl Iterator<Item = &ProbePoint> {
         self.detached.values().flatten()
     }
 
@@ -186,7 +186,7 @@ impl Control {
     }
 
     /// What was not always seen, for people; and for what share of the run each range was watched.
-    pub(super) fn finish(
+    pub(crate) fn finish(
         self,
         kernel: &mut Kernel,
         groups: &[TouchGroup],

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::not_seen::unprobed;
+use super::coverage::limitations::unprobed;
 use crate::{
     probes::plan::{FunctionPlace, Plan, PlannedProbe, SiteKind, WatchedFunction},
     report::{UNPROBED_HELP, UnprobedCalls, printable, unprobed_calls},

@@ -41,7 +41,7 @@ struct Slot {
 
 /// The watchpoints that move.
 #[derive(Debug)]
-pub(super) struct Sampler {
+pub(crate) struct Sampler {
     slots: Vec<Option<Slot>>,
     watched: BTreeMap<u64, Watched>,
     started: Instant,
@@ -49,33 +49,33 @@ pub(super) struct Sampler {
 
 /// For how long a range was watched.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Share {
-    pub(super) address: u64,
-    pub(super) length: u64,
+pub(crate) struct Share {
+    pub(crate) address: u64,
+    pub(crate) length: u64,
     /// In percent of the run.
-    pub(super) share: f64,
-    pub(super) hits: u64,
+    pub(crate) share: f64,
+    pub(crate) hits: u64,
 }
 
 impl Sampler {
     /// Takes the watchpoints that are left in these threads and those that they will create.
-    pub(super) fn new(kernel: &mut Kernel, threads: &[u32]) -> Self {
+    pub(crate) fn new(kernel: &mut Kernel, threads: &[u32]) -> Self {
         let slots = kernel.keep_samples(threads, MAX_WATCHPOINTS);
         Self { slots: vec![None; slots], watched: BTreeMap::new(), started: Instant::now() }
     }
 
     /// Without any watchpoint.
-    pub(super) fn without() -> Self {
+    pub(crate) fn without() -> Self {
         Self { slots: Vec::new(), watched: BTreeMap::new(), started: Instant::now() }
     }
 
     /// How often they were hit so far.
-    pub(super) fn hits(&self, kernel: &Kernel) -> u64 {
+    pub(crate) fn hits(&self, kernel: &Kernel) -> u64 {
         (0..self.slots.len()).map(|number| kernel.sample_hits(number)).sum()
     }
 
     /// Moves watchpoints on. With `costly`, those that are hit rest.
-    pub(super) fn tick(&mut self, kernel: &mut Kernel, source: &mut Source, costly: bool) {
+    pub(crate) fn tick(&mut self, kernel: &mut Kernel, source: &mut Source, costly: bool) {
         let now = Instant::now();
         for address in source.take_freed() {
             self.watched.remove(&address);
@@ -181,7 +181,7 @@ impl Sampler {
     }
 
     /// For how long each range was watched, the longest first.
-    pub(super) fn shares(mut self, kernel: &mut Kernel) -> Vec<Share> {
+    pub(crate) fn shares(mut self, kernel: &mut Kernel) -> Vec<Share> {
         let now = Instant::now();
         (0..self.slots.len()).for_each(|number| self.lift(number, kernel, now));
         let whole = (now - self.started).as_secs_f64().max(f64::MIN_POSITIVE);

@@ -25,7 +25,7 @@ const ROOM: u64 = 70;
 
 /// What costs are to be kept within, and what they have been so far. All times are in nanoseconds.
 #[derive(Debug)]
-pub(super) struct Budget {
+pub(crate) struct Budget {
     /// What may be spent, in percent of the time that the program would take without.
     percent: u64,
     /// Groups are detached for good once it is known what they touch.
@@ -49,29 +49,29 @@ struct Group {
 
 /// What has been spent besides what groups of probes have cost, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Others {
+pub(crate) struct Others {
     /// Of the program's time: hits of watchpoints, calls of allocators.
-    pub(super) inside: u64,
+    pub(crate) inside: u64,
     /// Of avtrace's.
-    pub(super) beside: u64,
+    pub(crate) beside: u64,
 }
 
 /// How long avtrace itself works, to tell the records' share of that. The time of those that are of memory cannot be
 /// told from that of others; they count alike.
 #[derive(Debug, Default)]
-pub(super) struct Own {
+pub(crate) struct Own {
     worked: u64,
     records: u64,
 }
 
 impl Own {
     /// avtrace has worked for so long since it began, and had so many records.
-    pub(super) fn note(&mut self, worked: u64, records: u64) {
+    pub(crate) fn note(&mut self, worked: u64, records: u64) {
         (self.worked, self.records) = (worked, records);
     }
 
     /// What so many of the records have taken.
-    pub(super) fn of_records(&self, some: u64) -> u64 {
+    pub(crate) fn of_records(&self, some: u64) -> u64 {
         let share = u128::from(self.worked) * u128::from(some.min(self.records));
         // Not more than all.
         share.checked_div(self.records.into()).map_or(0, |share| share as u64)
@@ -80,18 +80,18 @@ impl Own {
 
 /// What is to be done.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Change {
+pub(crate) struct Change {
     /// Groups to detach.
-    pub(super) detach: BTreeSet<u16>,
+    pub(crate) detach: BTreeSet<u16>,
     /// Groups to attach again.
-    pub(super) attach: BTreeSet<u16>,
+    pub(crate) attach: BTreeSet<u16>,
     /// Whether more was spent than is allowed.
-    pub(super) is_over: bool,
+    pub(crate) is_over: bool,
 }
 
 impl Budget {
     /// Of so many percent.
-    pub(super) fn new(percent: u32) -> Self {
+    pub(crate) fn new(percent: u32) -> Self {
         Self {
             percent: percent.into(),
             learns: false,
@@ -102,13 +102,13 @@ impl Budget {
     }
 
     /// Of so many percent, with groups that are attached only until it is known what they touch.
-    pub(super) fn to_learn(percent: u32) -> Self {
+    pub(crate) fn to_learn(percent: u32) -> Self {
         Self { learns: true, ..Self::new(percent) }
     }
 
     /// Decides by the time that processors have worked for the program, what of that each group has cost so far, and what
     /// else was spent. To take costs for twice too small is as bad as never to look at them.
-    pub(super) fn change(&mut self, worked: u64, costs: &[u64], others: Others) -> Change {
+    pub(crate) fn change(&mut self, worked: u64, costs: &[u64], others: Others) -> Change {
         let now = Instant::now();
         self.costs.resize(costs.len(), 0);
         for (number, (&cost, before)) in costs.iter().zip(&mut self.costs).enumerate() {
@@ -165,7 +165,7 @@ impl Budget {
     }
 
     /// For what share of the run each group was not attached, in percent, when it was not always.
-    pub(super) fn unseen(&self) -> Vec<(u16, f64)> {
+    pub(crate) fn unseen(&self) -> Vec<(u16, f64)> {
         let whole = self.started.elapsed().as_secs_f64();
         let share = |group: &Group| {
             let now = group.detached.map_or(Duration::ZERO, |since| since.elapsed());

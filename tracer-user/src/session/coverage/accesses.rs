@@ -1,13 +1,13 @@
 //! What was seen of memory, for the report.
 
-use super::sampler::Share;
 use crate::{
     probes::{memory::instructions::Coverage, plan::TouchGroup},
     report::{LeftOut, MemorySeen, WatchedShare},
+    session::memory::sampler::Share,
 };
 
 /// Sums up what probes and watchpoints see; names come later. `None` where there are neither.
-pub(super) fn memory(groups: &[TouchGroup], watched: &[Share]) -> Option<MemorySeen> {
+pub(crate) fn memory(groups: &[TouchGroup], watched: &[Share]) -> Option<MemorySeen> {
     if groups.is_empty() && watched.is_empty() {
         return None;
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::{
     kernel::{Kernel, Lost},
-    live::{access::Undecoded, source::Source},
+    live::{source::Source, watchpoint_access::Undecoded},
     probes::{memory::uncovered::Uncovered, plan::SkippedProbe},
     report::{
         LostEvents, Missing, NotSeen, Process, SkippedProbes, UndecodedReason, UnprobedCalls,
@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// Self-test of the watchpoints: each hit has left a record, or was counted as lost.
-pub(super) fn unseen_hits(
+pub(crate) fn unseen_hits(
     kernel: &Kernel,
     source: &Source,
     lost: &[(tracer_ebpf::Class, u64)],
@@ -24,7 +24,7 @@ pub(super) fn unseen_hits(
 }
 
 /// What code that regions call is not probed, for a report.
-pub(super) fn unprobed(uncovered: &Uncovered) -> UnprobedCalls {
+pub(crate) fn unprobed(uncovered: &Uncovered) -> UnprobedCalls {
     UnprobedCalls {
         depth: uncovered.depth,
         deeper_functions: uncovered.deeper.len() as u64,
@@ -36,7 +36,7 @@ pub(super) fn unprobed(uncovered: &Uncovered) -> UnprobedCalls {
 }
 
 /// Events lost since a moment, by class. An error where the counters could not be read, then or now.
-pub(super) fn lost_since(before: Option<Lost>, now: Option<Lost>) -> Result<Lost, &'static str> {
+pub(crate) fn lost_since(before: Option<Lost>, now: Option<Lost>) -> Result<Lost, &'static str> {
     let unknown = "how many events were lost is not known, since the kernel's counters could not be read: do not trust \
                    this report to be complete";
     let (before, mut now) = before.zip(now).ok_or(unknown)?;
@@ -55,7 +55,7 @@ fn undecoded_reasons(counts: &BTreeMap<Undecoded, u64>) -> Vec<UndecodedReason> 
     reasons
 }
 
-pub(super) fn not_seen(
+pub(crate) fn not_seen(
     source: &Source,
     lost: &[(tracer_ebpf::Class, u64)],
     skipped: Vec<SkippedProbe>,

@@ -12,26 +12,30 @@ use checker::{Checker as _, Davida, event::EventNumber, finding::Findings, forma
 
 use super::{
     RunError, RunOptions, breakpoints,
-    budget::Own,
-    busiest::Busiest,
-    control::{Control, MemoryRecords},
-    leaderless::follow_without_leader,
-    linker,
-    names::LiveNames,
-    not_seen::{lost_since, not_seen, unprobed, unseen_hits},
+    coverage::{
+        accesses,
+        busiest::Busiest,
+        limitations::{lost_since, not_seen, unprobed, unseen_hits},
+    },
+    dynamic_linker,
+    main_thread_exit::follow_without_leader,
+    memory::{
+        budget::Own,
+        controller::{Control, MemoryRecords},
+        watchpoints::{self, Watches},
+    },
     privileges,
     progress::Progress,
     record::{RecordError, Recorder},
-    seen,
     traps::{Known, Traps},
-    watches::{self, Watches},
 };
 use crate::{
     kernel::{Kernel, Lost, ProbePoint},
     live::{
-        moments::Moments,
+        deferred::Moments,
         source::{Item, ObservedValue, Source},
     },
+    names::live::LiveNames,
     probes::{
         plan::{Plan, PlannedProbe, SelectError, Site, SiteKind, SkippedProbe},
         regions::markers::Meaning,
@@ -387,7 +391,8 @@ impl Image {
 
     /// Makes the process stop when its dynamic linker has loaded or unloaded something.
     fn attach_linker(&mut self, kernel: &mut Kernel) {
-        let why = match linker::probe(&self.source.symbolizer, self.who.pid, self.who.plan) {
+        let why = match dynamic_linker::probe(&self.source.symbolizer, self.who.pid, self.who.plan)
+        {
             Ok(None) => return,
             Ok(Some((point, address))) => {
                 kernel.note_places(self.who.plan, self.who.pid, &[address]);
@@ -478,7 +483,7 @@ impl Image {
         }
         for (address, variable) in shared {
             let range = (address, variable.size);
-            let note = watches::watch_late(&mut self.source, kernel, range, &variable.label);
+            let note = watchpoints::watch_late(&mut self.source, kernel, range, &variable.label);
             self.notes.extend(note);
         }
         attached
@@ -529,7 +534,7 @@ impl Image {
             self.notes.extend(follow_without_leader(kernel, &self.probes, &self.who));
         }
         for (site, registers) in self.source.take_shared() {
-            let note = watches::arm_late(&mut self.source, kernel, site, &registers);
+            let note = watchpoints::arm_late(&mut self.source, kernel, site, &registers);
             self.notes.extend(note);
         }
     }
@@ -567,7 +572,7 @@ impl Image {
             self.notes.extend(unseen);
             watched = shares;
         }
-        let memory = seen::memory(&self.plan.touch_groups, &watched);
+        let memory = accesses::memory(&self.plan.touch_groups, &watched);
         self.summary.busiest = self.busiest_function();
         let trap = self.explain_traps(kernel, end);
         let Self { who, source, plan, options, skipped, mut summary, mut notes, values, .. } = self;

@@ -5,7 +5,6 @@ use std::io;
 
 use tracer_ebpf::{REGISTERS, RegistersRecord};
 
-use super::RunError;
 use crate::{
     kernel::Kernel,
     live::source::{Source, WatchedRange},
@@ -16,6 +15,7 @@ use crate::{
         plan::SiteKind,
         regions::markers::{Meaning, Operand, SharedVariable},
     },
+    session::RunError,
     symbolize::{NameMiss, ProcessAddr, Symbolizer},
     sys::proc,
 };

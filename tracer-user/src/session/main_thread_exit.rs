@@ -1,6 +1,6 @@
 //! A process whose main thread has ended before the others: its probes are kept, and it is said when some were lost.
 
-use super::{breakpoints, image::Who};
+use super::{breakpoints, traced_program::Who};
 use crate::{
     kernel::Kernel,
     symbolize::ProcessAddr,

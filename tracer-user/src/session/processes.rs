@@ -18,11 +18,10 @@ use tracer_ebpf::{Kind, PLANS, ThreadRecord};
 
 use super::{
     RunOptions,
-    budget::Own,
-    control,
-    image::{End, Finished, Image, SHARES_MEMORY, Who},
+    memory::{budget::Own, controller},
     privileges, program,
     progress::Progress,
+    traced_program::{End, Finished, Image, SHARES_MEMORY, Who},
 };
 use crate::{
     kernel::{Kernel, ProbePoint, ProbeProgram},
@@ -96,15 +95,15 @@ impl Following {
     #[must_use]
     pub fn follow(mut self, batches: Batches) -> Self {
         let mut ticked = Instant::now();
-        let (mut own, began, mut count) = (Own::default(), control::worked_here(), 0);
-        batches.for_each(control::TICK, |records| {
+        let (mut own, began, mut count) = (Own::default(), controller::worked_here(), 0);
+        batches.for_each(controller::TICK, |records| {
             count += records.len() as u64;
             for record in records {
                 self.record(record);
             }
-            let is_due = ticked.elapsed() >= control::TICK;
+            let is_due = ticked.elapsed() >= controller::TICK;
             if is_due {
-                own.note(control::worked_here().saturating_sub(began), count);
+                own.note(controller::worked_here().saturating_sub(began), count);
             }
             for image in &mut self.images {
                 image.flush(&mut self.kernel);

@@ -1,0 +1,38 @@
+//! Names for findings: symbols, source lines and variables, shared by live runs and recorded traces.
+
+mod frames;
+pub mod live;
+
+use checker::{
+    event::{LocationId, RegionId, ThreadId},
+    finding,
+};
+
+pub(crate) use self::frames::{begin_frames, mark_own, source_frames, without_internals};
+use crate::report::{Names, Object, ObjectKind, RegionName, SourceFrame, ThreadName};
+
+/// Names where nothing was seen.
+#[derive(Debug)]
+pub struct NoNames;
+
+impl Names for NoNames {
+    fn region(&mut self, _region: RegionId) -> RegionName {
+        RegionName::default()
+    }
+
+    fn frames(&mut self, _location: LocationId) -> Vec<SourceFrame> {
+        Vec::new()
+    }
+
+    fn object(&mut self, _object: finding::Object) -> Object {
+        Object { kind: ObjectKind::Sync, name: None, address: None }
+    }
+
+    fn thread(&mut self, _thread: ThreadId) -> ThreadName {
+        ThreadName::default()
+    }
+
+    fn source_line(&mut self, _file: &str, _line: u32) -> Option<String> {
+        None
+    }
+}

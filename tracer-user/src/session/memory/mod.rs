@@ -1,0 +1,7 @@
+//! Capture of memory accesses while a program runs, within the overhead that is allowed: the ranges that the user or the
+//! program names, groups of instruction probes, and watchpoints that move.
+
+pub(crate) mod budget;
+pub(crate) mod controller;
+pub(crate) mod sampler;
+pub mod watchpoints;
