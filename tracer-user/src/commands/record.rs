@@ -8,7 +8,7 @@ use super::{
 use crate::{
     cli::RecordArgs,
     report::{self, Warning},
-    session::{self, Outcome, Reported, RunOptions},
+    session::{self, Outcome, ProgramReport, RunOptions},
 };
 
 pub(super) fn run(arguments: RecordArgs) -> Result<u8, Failure> {
@@ -35,7 +35,7 @@ pub(super) fn run(arguments: RecordArgs) -> Result<u8, Failure> {
     let Outcome { ending, programs } = session::run(&options)
         .map_err(|error| Failure { message: error.to_string(), status: error.exit_status() })?;
     let say = |text: &str| eprintln!("avtrace: {}", report::cut_message(&report::printable(text)));
-    for Reported { report, recorded } in programs {
+    for ProgramReport { report, recorded } in programs {
         for Warning { message, help } in report::capture_warnings(&report) {
             let help = help.map(|help| format!(" ({help})")).unwrap_or_default();
             say(&format!("warning: {message}{help}"));

@@ -16,7 +16,7 @@ use crate::{
         sync::lock_rule::LockRule,
     },
     report::{self, Destination, Report, Subject},
-    session::{self, Outcome, Reported, RunOptions, spec::Spec},
+    session::{self, Outcome, ProgramReport, RunOptions, spec::Spec},
 };
 
 pub(super) fn run(arguments: RunArgs) -> Result<u8, Failure> {
@@ -54,15 +54,15 @@ pub(super) fn run(arguments: RunArgs) -> Result<u8, Failure> {
 
 /// All reports: one as it is; of several, JSON documents one a line, texts under the names of their programs.
 fn render_all(
-    programs: &[Reported],
+    programs: &[ProgramReport],
     arguments: &OutputArgs,
     destination: &Destination,
 ) -> Result<String, Failure> {
-    if let [Reported { report, .. }] = programs {
+    if let [ProgramReport { report, .. }] = programs {
         return render(report, arguments, destination);
     }
     let mut text = String::new();
-    for (index, Reported { report, .. }) in programs.iter().enumerate() {
+    for (index, ProgramReport { report, .. }) in programs.iter().enumerate() {
         match arguments.format {
             Format::Json => {
                 text += &report::json::render_line(report).map_err(Failure::internal)?;

@@ -220,7 +220,7 @@ impl Restorer {
 fn is_in_initial_namespace() -> bool {
     /// `PROC_PID_INIT_INO` in `include/linux/proc_ns.h`.
     const INITIAL: u64 = 0xeffffffc;
-    proc::pid_namespace(std::process::id()).is_ok_and(|(_, inode)| inode == INITIAL)
+    proc::pid_namespace(std::process::id()).is_ok_and(|(_, inode, _)| inode == INITIAL)
 }
 
 fn mappings(pid: u32) -> io::Result<Vec<Mapping>> {

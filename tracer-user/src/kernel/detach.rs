@@ -12,7 +12,7 @@ use std::{
 use crate::sys::{apart, priority};
 
 /// Threads at once at most.
-const SIDE_BY_SIDE: usize = 64;
+const MAX_THREADS: usize = 64;
 
 /// Links that are being closed. When this is dropped, they are gone.
 ///
@@ -21,17 +21,17 @@ const SIDE_BY_SIDE: usize = 64;
 /// among them. They hurry: if they had to wait for a processor each time, a busy program would go on into its probes for
 /// most of a second.
 #[derive(Debug)]
-pub struct Leaving {
+pub struct PendingDetach {
     threads: Vec<JoinHandle<()>>,
     /// How many of them have not closed their links.
     left: Arc<AtomicUsize>,
 }
 
-impl Leaving {
+impl PendingDetach {
     /// Begins to close links.
     #[must_use]
-    pub fn of(mut links: Vec<OwnedFd>) -> Self {
-        let share = links.len().div_ceil(SIDE_BY_SIDE).max(1);
+    pub fn start(mut links: Vec<OwnedFd>) -> Self {
+        let share = links.len().div_ceil(MAX_THREADS).max(1);
         let mut shares = Vec::new();
         while !links.is_empty() {
             let rest = links.split_off(share.min(links.len()));
@@ -54,12 +54,12 @@ impl Leaving {
 
     /// Whether all are closed.
     #[must_use]
-    pub fn is_over(&self) -> bool {
+    pub fn is_done(&self) -> bool {
         self.left.load(Ordering::Acquire) == 0
     }
 }
 
-impl Drop for Leaving {
+impl Drop for PendingDetach {
     fn drop(&mut self) {
         for thread in self.threads.drain(..) {
             // It does nothing that could fail.
@@ -89,16 +89,16 @@ mod tests {
     #[test]
     fn all_are_closed_in_the_end() {
         let (ends, others): (Vec<_>, Vec<_>) =
-            (0..2 * SIDE_BY_SIDE + 1).map(|_| std::io::pipe().unwrap()).unzip();
-        let leaving = Leaving::of(others.into_iter().map(OwnedFd::from).collect());
-        let left = Arc::clone(&leaving.left);
-        drop(leaving);
+            (0..2 * MAX_THREADS + 1).map(|_| std::io::pipe().unwrap()).unzip();
+        let pending = PendingDetach::start(others.into_iter().map(OwnedFd::from).collect());
+        let left = Arc::clone(&pending.left);
+        drop(pending);
         assert_eq!(left.load(Ordering::Acquire), 0);
         for end in ends {
             let mut file = File::from(OwnedFd::from(end));
             let error = file.read_exact(&mut [0]).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::UnexpectedEof, "nobody has the other end");
         }
-        assert!(Leaving::of(Vec::new()).is_over());
+        assert!(PendingDetach::start(Vec::new()).is_done());
     }
 }

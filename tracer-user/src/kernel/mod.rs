@@ -6,6 +6,7 @@ mod copies;
 mod detach;
 mod error;
 mod limit;
+mod log;
 pub mod object;
 mod probe_program;
 mod processes;
@@ -31,10 +32,11 @@ use aya::{
         uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeLinkId, UProbeScope},
     },
 };
-use aya_log::EbpfLogger;
 use tracer_ebpf::{AccessDescriptor, CLASSES, Class, Cookie, Target, symbols};
 
-pub use self::{copies::Copies, detach::Leaving, error::KernelError, probe_program::ProbeProgram};
+pub use self::{
+    copies::Copies, detach::PendingDetach, error::KernelError, probe_program::ProbeProgram,
+};
 use self::{
     copies::SharedPlaces,
     error::{cause, refused, unusable},
@@ -127,7 +129,7 @@ pub struct Kernel {
     /// Plans of processes whose main threads have ended, and whose probes have no limit any more.
     anchored: BTreeSet<u32>,
     /// Links of processes that have ended, which are being closed.
-    leaving: Vec<Leaving>,
+    pending_detaches: Vec<PendingDetach>,
     /// How many groups of touches there are.
     touch_groups: u32,
     /// Where probes are, for copies of memory that have them as well.
@@ -195,7 +197,7 @@ impl Kernel {
             files: BTreeMap::new(),
             limit: Limit::of(options),
             anchored: BTreeSet::new(),
-            leaving: Vec::new(),
+            pending_detaches: Vec::new(),
             touch_groups: 0,
             places: SharedPlaces::default(),
             watchpoints: Vec::new(),
@@ -427,7 +429,7 @@ impl Kernel {
         &mut self,
         plan: u32,
         groups: &BTreeSet<u16>,
-    ) -> (Vec<ProbePoint>, Leaving) {
+    ) -> (Vec<ProbePoint>, PendingDetach) {
         let is_one = |group: Option<u16>| group.is_some_and(|group| groups.contains(&group));
         let goes = |probe: &mut Attached| probe.plan == plan && is_one(probe.group);
         let holds: Vec<Hold> = self.probes.extract_if(.., goes).map(|probe| probe.hold).collect();
@@ -435,8 +437,8 @@ impl Kernel {
             *other == plan && is_one(point.touch.map(|touch| touch.group))
         };
         let points = self.points.extract_if(.., goes).map(|(_, point)| point).collect();
-        let links = self.let_go_single(holds);
-        (points, Leaving::of(links))
+        let links = self.release_single(holds);
+        (points, PendingDetach::start(links))
     }
 
     /// Detaches a plan's probes in files for which `gone` holds.
@@ -446,7 +448,7 @@ impl Kernel {
         let goes = |(other, point): &mut (u32, ProbePoint)| *other == plan && gone(&point.file);
         let points: Vec<_> = self.points.extract_if(.., goes).collect();
         self.forget_touches(&points);
-        self.let_go(holds);
+        self.release(holds);
         self.files.retain(|(other, file), _| *other != plan || !gone(file));
     }
 
@@ -457,18 +459,18 @@ impl Kernel {
             .extract_if(.., |probe| probe.plan == plan)
             .map(|probe| probe.hold)
             .collect();
-        let links = self.let_go_single(holds);
-        self.leaving.retain(|leaving| !leaving.is_over());
-        self.leaving.push(Leaving::of(links));
+        let links = self.release_single(holds);
+        self.pending_detaches.retain(|pending_detaches| !pending_detaches.is_done());
+        self.pending_detaches.push(PendingDetach::start(links));
         self.detach_probes(plan, |_| true);
     }
 
-    fn let_go(&mut self, holds: Vec<Hold>) {
-        drop(Leaving::of(self.let_go_single(holds)));
+    fn release(&mut self, holds: Vec<Hold>) {
+        drop(PendingDetach::start(self.release_single(holds)));
     }
 
     /// Detaches what aya keeps; returns the others.
-    fn let_go_single(&mut self, holds: Vec<Hold>) -> Vec<OwnedFd> {
+    fn release_single(&mut self, holds: Vec<Hold>) -> Vec<OwnedFd> {
         let mut links = Vec::new();
         for hold in holds {
             match hold {
@@ -485,7 +487,7 @@ impl Kernel {
 
     /// The traced process has a program again that starts with a main thread; its watchpoints are gone.
     pub fn start_anew(&mut self) {
-        drop(Leaving::of(std::mem::take(&mut self.links)));
+        drop(PendingDetach::start(std::mem::take(&mut self.links)));
         self.watchpoints.clear();
         self.spare.clear();
         self.samples.clear();
@@ -680,18 +682,9 @@ impl Kernel {
             // Without another thread it is done here, when the closure is dropped.
             let close = move || drop((ebpf, multi));
             let _ = thread::Builder::new().spawn_scoped(scope, close);
-            drop(Leaving::of(links.into_iter().chain(probes).collect()));
+            drop(PendingDetach::start(links.into_iter().chain(probes).collect()));
         });
         drop((watchpoints, spare, samples));
-    }
-
-    /// The programs' log, when they were loaded with it, to be passed to `logger`.
-    ///
-    /// # Errors
-    ///
-    /// When the log cannot be read.
-    pub fn log_to<L: log::Log>(&mut self, logger: L) -> Result<EbpfLogger<L>, KernelError> {
-        EbpfLogger::init_with_logger(&mut self.ebpf, logger).map_err(|error| refused(&error))
     }
 }
 

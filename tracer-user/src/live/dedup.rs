@@ -1,59 +1,62 @@
-//! Who tells an access that a probe and a watchpoint that moves may both see: the probe, while it is attached.
+//! Deduplicates accesses seen by both an instruction probe and a sampling watchpoint. While the probe is attached, its
+//! record counts.
 //!
 //! Probes are detached and attached while the program runs and records wait to be read, and the two records of an access
-//! are some instructions apart: around a change both may come, in either order, or one alone. An access that is told
-//! twice, with another thread's in between, would be a cycle that never was; so where it is not known that a record is the
-//! only one, it does not count.
+//! are some instructions apart: around a change both may arrive, in either order, or one alone. An access that counts
+//! twice, with another thread's access in between, would be a false cycle. So a record counts only if it is certainly the
+//! only one of its access.
 
 use checker::event::ThreadId;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// An access: its thread, its instruction, and the eight bytes at a multiple of eight that it touches.
-type Access = (ThreadId, u64, u64);
+/// Identity of an access: thread, instruction, and the aligned eight bytes that it touches.
+type AccessKey = (ThreadId, u64, u64);
 
-/// Accesses that were told of late, and which probes are detached.
+/// Recent accesses around changes, and the groups of probes that are detached.
 #[derive(Debug, Default)]
-pub struct Told {
-    /// Groups of probes that are detached: how often that had been when they were, and how many threads there had been.
+pub struct AccessDedup {
+    /// Detached groups of probes: the value of `changes` at that time, and the number of threads seen by then.
     detached: FxHashMap<usize, (u64, usize)>,
-    /// How often groups were detached.
+    /// Number of detachments so far.
     changes: u64,
-    /// What probes have told whose group was detached when their records came: hits of the same may follow.
-    by_probes: FxHashSet<Access>,
-    /// What hits have told: probes may tell the same when they are attached again.
-    by_hits: FxHashSet<Access>,
-    /// Where the hit after a change was passed over already, and after which: the access may have been under way.
-    settled: FxHashMap<Access, u64>,
-    /// Instructions that touch much at once: hits of these do not count.
+    /// Accesses admitted from a probe whose group was detached by the time the record was read: the watchpoint's hit of
+    /// the same access may follow.
+    probe_records: FxHashSet<AccessKey>,
+    /// Accesses admitted from a watchpoint: a probe that is attached again may report the same access.
+    watchpoint_records: FxHashSet<AccessKey>,
+    /// Accesses whose first hit after a change was discarded, with the number of that change: the access may have been
+    /// under way when the probe was detached.
+    settled: FxHashMap<AccessKey, u64>,
+    /// Instructions with accesses beyond [`MAX_TRACKED_BYTES`]: their hits never count.
     long: FxHashSet<u64>,
 }
 
-/// So much is kept of one access, in bytes.
-const LONG: u64 = 64;
+/// Size of the largest access that is tracked, in bytes.
+const MAX_TRACKED_BYTES: u64 = 64;
 
-impl Told {
-    /// The probes of a group are attached.
+impl AccessDedup {
+    /// Notes that the probes of a group are attached.
     pub fn attached(&mut self, group: usize) {
         self.detached.remove(&group);
     }
 
-    /// The probes of a group are detached; so many threads were seen so far.
+    /// Notes that the probes of a group are detached; `threads` is the number of threads seen so far.
     pub fn detached(&mut self, group: usize, threads: usize) {
         self.changes += 1;
         self.detached.insert(group, (self.changes, threads));
     }
 
-    /// Whether what a probe tells counts.
-    pub fn by_probe(
+    /// Returns whether an access that a probe reports counts.
+    pub fn admit_probe(
         &mut self,
         thread: ThreadId,
         (group, instruction): (usize, u64),
         (address, bytes): (u64, u64),
     ) -> bool {
-        if self.detached.is_empty() && self.by_hits.is_empty() {
+        if self.detached.is_empty() && self.watchpoint_records.is_empty() {
             return true;
         }
-        if bytes > LONG {
+        if bytes > MAX_TRACKED_BYTES {
             self.long.insert(instruction);
             return true;
         }
@@ -61,16 +64,16 @@ impl Told {
         let accesses = words.map(|word| (thread, instruction, word));
         let mut is_first = true;
         for access in accesses.clone() {
-            is_first &= !self.by_hits.remove(&access);
+            is_first &= !self.watchpoint_records.remove(&access);
         }
         if is_first && self.detached.contains_key(&group) {
-            self.by_probes.extend(accesses);
+            self.probe_records.extend(accesses);
         }
         is_first
     }
 
-    /// Whether what a watchpoint tells counts, of an instruction that has a probe.
-    pub fn by_hit(
+    /// Returns whether a watchpoint's hit counts, for an instruction that has a probe.
+    pub fn admit_watchpoint(
         &mut self,
         thread: ThreadId,
         (group, instruction): (usize, u64),
@@ -78,15 +81,15 @@ impl Told {
     ) -> bool {
         let Some(&(change, threads)) = self.detached.get(&group) else { return false };
         let access = (thread, instruction, address & !7);
-        if self.long.contains(&instruction) || self.by_probes.remove(&access) {
+        if self.long.contains(&instruction) || self.probe_records.remove(&access) {
             return false;
         }
-        // The probe may have told of it just before it was detached.
+        // The probe may have reported it just before it was detached.
         let was_there = thread.index() < threads;
         if was_there && self.settled.insert(access, change) != Some(change) {
             return false;
         }
-        self.by_hits.insert(access);
+        self.watchpoint_records.insert(access);
         true
     }
 }
@@ -100,64 +103,67 @@ mod tests {
     const PLACE: (usize, u64) = (3, 0x40_1000);
     const AT: u64 = 0x1004;
 
-    fn probe(told: &mut Told, thread: ThreadId) -> bool {
-        told.by_probe(thread, PLACE, (AT, 4))
+    fn probe(dedup: &mut AccessDedup, thread: ThreadId) -> bool {
+        dedup.admit_probe(thread, PLACE, (AT, 4))
     }
 
-    fn hit(told: &mut Told, thread: ThreadId) -> bool {
-        told.by_hit(thread, PLACE, AT)
+    fn hit(dedup: &mut AccessDedup, thread: ThreadId) -> bool {
+        dedup.admit_watchpoint(thread, PLACE, AT)
     }
 
     #[test]
     fn an_attached_probe_tells_alone() {
-        let mut told = Told::default();
+        let mut dedup = AccessDedup::default();
         for _ in 0..3 {
-            assert!(probe(&mut told, OLD));
-            assert!(!hit(&mut told, OLD));
+            assert!(probe(&mut dedup, OLD));
+            assert!(!hit(&mut dedup, OLD));
         }
     }
 
     #[test]
     fn records_that_are_read_after_a_change_are_of_before() {
-        let mut told = Told::default();
-        assert!(probe(&mut told, OLD));
-        told.detached(PLACE.0, 1);
-        assert!(!hit(&mut told, OLD), "the hit of what was told before the change");
+        let mut dedup = AccessDedup::default();
+        assert!(probe(&mut dedup, OLD));
+        dedup.detached(PLACE.0, 1);
+        assert!(!hit(&mut dedup, OLD), "the hit of what was dedup before the change");
         for thread in [OLD, NEW] {
             // The probe is before the instruction.
             for _ in 0..3 {
-                assert!(probe(&mut told, thread));
-                assert!(!hit(&mut told, thread));
+                assert!(probe(&mut dedup, thread));
+                assert!(!hit(&mut dedup, thread));
             }
         }
-        assert!(hit(&mut told, OLD) && hit(&mut told, NEW), "from now on the watchpoint tells");
+        assert!(hit(&mut dedup, OLD) && hit(&mut dedup, NEW), "from now on the watchpoint tells");
     }
 
     #[test]
     fn a_probe_after_its_instruction_may_come_second() {
-        let mut told = Told::default();
-        told.detached(PLACE.0, 1);
-        assert!(hit(&mut told, NEW));
-        assert!(!probe(&mut told, NEW));
-        told.attached(PLACE.0);
-        assert!(probe(&mut told, NEW), "this is the next one");
-        assert!(!hit(&mut told, NEW));
-        told.detached(PLACE.0, 2);
-        assert!(!hit(&mut told, NEW), "it may have been under way");
-        assert!(hit(&mut told, NEW));
-        told.attached(PLACE.0);
-        assert!(!probe(&mut told, NEW), "it was told before the probe was attached");
-        assert!(probe(&mut told, NEW));
+        let mut dedup = AccessDedup::default();
+        dedup.detached(PLACE.0, 1);
+        assert!(hit(&mut dedup, NEW));
+        assert!(!probe(&mut dedup, NEW));
+        dedup.attached(PLACE.0);
+        assert!(probe(&mut dedup, NEW), "this is the next one");
+        assert!(!hit(&mut dedup, NEW));
+        dedup.detached(PLACE.0, 2);
+        assert!(!hit(&mut dedup, NEW), "it may have been under way");
+        assert!(hit(&mut dedup, NEW));
+        dedup.attached(PLACE.0);
+        assert!(!probe(&mut dedup, NEW), "it was dedup before the probe was attached");
+        assert!(probe(&mut dedup, NEW));
     }
 
     #[test]
     fn each_word_counts_by_itself() {
-        let mut told = Told::default();
-        told.detached(PLACE.0, 0);
-        assert!(told.by_probe(OLD, PLACE, (0x1000, 16)));
-        assert!(!told.by_hit(OLD, PLACE, 0x1000) && !told.by_hit(OLD, PLACE, 0x1008));
-        assert!(told.by_hit(OLD, PLACE, 0x1010), "another address");
-        assert!(told.by_probe(OLD, PLACE, (0x1000, 4096)));
-        assert!(!told.by_hit(OLD, PLACE, 0x1800), "not all of it is kept");
+        let mut dedup = AccessDedup::default();
+        dedup.detached(PLACE.0, 0);
+        assert!(dedup.admit_probe(OLD, PLACE, (0x1000, 16)));
+        assert!(
+            !dedup.admit_watchpoint(OLD, PLACE, 0x1000)
+                && !dedup.admit_watchpoint(OLD, PLACE, 0x1008)
+        );
+        assert!(dedup.admit_watchpoint(OLD, PLACE, 0x1010), "another address");
+        assert!(dedup.admit_probe(OLD, PLACE, (0x1000, 4096)));
+        assert!(!dedup.admit_watchpoint(OLD, PLACE, 0x1800), "not all of it is kept");
     }
 }

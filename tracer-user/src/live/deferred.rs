@@ -1,4 +1,5 @@
-//! When a thread did what is told late: the moments of its epochs, as far as they can matter still.
+//! Deferred accesses: maps each epoch of the kernel side to the checker timestamp at which it began, so that an access
+//! that arrives later is inserted there. Entries older than every active region are dropped.
 
 use std::collections::VecDeque;
 
@@ -8,42 +9,42 @@ use checker::{
 };
 use rustc_hash::FxHashMap;
 
-/// How many moments there can be before it is worth asking which of them matter.
-const FEW: usize = 1 << 12;
+/// Number of entries below which no sweep is worth its cost.
+const SWEEP_THRESHOLD: usize = 1 << 12;
 
-/// How many moments of one thread are kept at most. Beyond that every other one of the older half is dropped: what is
-/// told late then counts as somewhat earlier, which can hide a dependency and makes none up.
-const MOST: usize = 1 << 16;
+/// Maximal number of entries of one thread. Beyond that every other one of the older half is dropped: a deferred access
+/// then counts as somewhat earlier, which can hide a dependency and invents none.
+const MAX_PER_THREAD: usize = 1 << 16;
 
-/// An epoch of a thread begins.
+/// Begin of a thread's epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names say it")]
 pub struct Epoch {
     pub thread: ThreadId,
-    /// Its number: they grow, but may leave some out.
+    /// Number of the epoch, strictly increasing for a thread, with gaps.
     pub epoch: u64,
-    /// The stack pointer above which an open region has ended that was not told to; `u64::MAX` when there is none.
+    /// Stack pointer above which an open region has ended though its end was not recorded; `u64::MAX` for none.
     pub lowest: u64,
 }
 
-/// An access that is told late.
+/// Access that the kernel side reports after the epoch in which it was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names say it")]
 pub struct DeferredAccess {
     pub thread: ThreadId,
-    /// The thread's epoch.
+    /// Epoch of the thread at the access.
     pub epoch: u64,
-    /// Its stack pointer.
+    /// Stack pointer at the access.
     pub sp: u64,
-    /// The event before which the memory was another variable's.
+    /// First event at which the memory belonged to this variable.
     pub since: EventNumber,
-    pub what: Missed,
+    pub what: DeferredOperation,
     pub location: LocationId,
 }
 
-/// What is told late.
+/// Operation of a deferred access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Missed {
+pub enum DeferredOperation {
     /// A read.
     Read(VarId),
     /// A write.
@@ -52,71 +53,75 @@ pub enum Missed {
     Signal(SyncId),
 }
 
-struct Moment {
+struct EpochStart {
     epoch: u64,
     timestamp: Timestamp,
     lowest: u64,
 }
 
-/// The moments of all threads.
+/// Checker timestamps at which the epochs of all threads began.
 #[derive(Default)]
-pub struct Moments {
-    threads: FxHashMap<ThreadId, VecDeque<Moment>>,
-    /// How many there are, and at how many to look for those that do not matter any more.
+pub struct EpochTimestamps {
+    threads: FxHashMap<ThreadId, VecDeque<EpochStart>>,
+    /// Number of entries, and the number at which the next sweep is due.
     count: usize,
     limit: usize,
 }
 
-impl Moments {
-    /// What the checker knows of the thread now is the begin of its epoch.
-    pub fn begins(&mut self, checker: &Davida, &Epoch { thread, epoch, lowest }: &Epoch) {
+impl EpochTimestamps {
+    /// Records the thread's present timestamp as the begin of its epoch.
+    pub fn open_epoch(&mut self, checker: &Davida, &Epoch { thread, epoch, lowest }: &Epoch) {
         let Some(timestamp) = checker.timestamp(thread) else { return };
-        let moments = self.threads.entry(thread).or_default();
-        moments.push_back(Moment { epoch, timestamp, lowest });
+        let epochs = self.threads.entry(thread).or_default();
+        epochs.push_back(EpochStart { epoch, timestamp, lowest });
         self.count += 1;
-        if moments.len() > MOST {
+        if epochs.len() > MAX_PER_THREAD {
             let mut number = 0;
-            moments.retain(|_| {
+            epochs.retain(|_| {
                 number += 1;
-                number % 2 == 1 || number > MOST / 2
+                number % 2 == 1 || number > MAX_PER_THREAD / 2
             });
         }
-        if self.count > self.limit.max(FEW) {
+        if self.count > self.limit.max(SWEEP_THRESHOLD) {
             self.sweep(checker.oldest_active());
         }
     }
 
-    /// Tells the checker of an access, unless it is of a moment that cannot matter, or may have been in a region that
-    /// had ended by then.
-    pub fn told(&self, checker: &mut Davida, deferred: &DeferredAccess) {
-        let Some(moments) = self.threads.get(&deferred.thread) else { return };
-        let next = moments.partition_point(|moment| moment.epoch <= deferred.epoch);
-        let Some(moment) = next.checked_sub(1).and_then(|last| moments.get(last)) else { return };
-        if moment.timestamp.event() < deferred.since || moment.lowest < deferred.sp {
+    /// Inserts a deferred access at the begin of its epoch. Discards one whose epoch is too old to matter, and one that may
+    /// have been in a region that had ended by then.
+    pub fn insert(&self, checker: &mut Davida, access: &DeferredAccess) {
+        let Some(epochs) = self.threads.get(&access.thread) else { return };
+        let next = epochs.partition_point(|start| start.epoch <= access.epoch);
+        let Some(start) = next.checked_sub(1).and_then(|last| epochs.get(last)) else {
+            return;
+        };
+        if start.timestamp.event() < access.since || start.lowest < access.sp {
             return;
         }
-        let (timestamp, location) = (&moment.timestamp, deferred.location);
-        match deferred.what {
-            Missed::Read(variable) => {
+        let (timestamp, location) = (&start.timestamp, access.location);
+        match access.what {
+            DeferredOperation::Read(variable) => {
                 checker.insert_deferred_access(timestamp, variable, false, location)
             }
-            Missed::Write(variable) => {
+            DeferredOperation::Write(variable) => {
                 checker.insert_deferred_access(timestamp, variable, true, location)
             }
-            Missed::Signal(object) => checker.insert_deferred_signal(timestamp, object, location),
+            DeferredOperation::Signal(object) => {
+                checker.insert_deferred_signal(timestamp, object, location)
+            }
         }
     }
 
-    /// Events were lost: no region is active that anything before could matter to.
+    /// Drops all entries after a loss of events: no active region is left to which earlier accesses could matter.
     pub fn clear(&mut self) {
         *self = Self::default();
     }
 
     fn sweep(&mut self, oldest: EventNumber) {
-        self.threads.retain(|_, moments| {
-            let gone = moments.partition_point(|moment| moment.timestamp.event() < oldest);
-            moments.drain(..gone);
-            !moments.is_empty()
+        self.threads.retain(|_, epochs| {
+            let gone = epochs.partition_point(|start| start.timestamp.event() < oldest);
+            epochs.drain(..gone);
+            !epochs.is_empty()
         });
         self.count = self.threads.values().map(VecDeque::len).sum();
         self.limit = 2 * self.count;
@@ -137,41 +142,41 @@ mod tests {
     const NOWHERE: LocationId = LocationId(0);
     const X: VarId = VarId(0);
 
-    /// A checker, and the moments of its threads: each event begins an epoch of its number and 10 more.
+    /// A checker and the epochs of its threads: event n begins epoch n + 10.
     struct World {
         checker: Davida,
-        moments: Moments,
+        epochs: EpochTimestamps,
         events: u64,
     }
 
     impl World {
         fn new() -> Self {
             let checker = Davida::new(Options::default());
-            Self { checker, moments: Moments::default(), events: 0 }
+            Self { checker, epochs: EpochTimestamps::default(), events: 0 }
         }
 
         fn event(&mut self, thread: ThreadId, op: Op, lowest: u64) {
             self.checker.event(&Event { thread, op, location: NOWHERE }).expect("well-formed");
             let epoch = 10 + self.events;
             self.events += 1;
-            self.moments.begins(&self.checker, &Epoch { thread, epoch, lowest });
+            self.epochs.open_epoch(&self.checker, &Epoch { thread, epoch, lowest });
         }
 
         /// The owner opens a region, and reads in an epoch what it had written before; the other thread writes it, and
         /// the owner once more.
-        fn is_lost_update(&mut self, access: DeferredAccess) -> bool {
+        fn is_lost_update(&mut self, late: DeferredAccess) -> bool {
             self.event(OWNER, Op::Write(X), u64::MAX);
             self.event(OWNER, Op::Begin(RegionId(0)), 100);
-            self.moments.told(&mut self.checker, &access);
+            self.epochs.insert(&mut self.checker, &late);
             self.event(OTHER, Op::Write(X), u64::MAX);
             self.event(OWNER, Op::Write(X), 100);
             self.checker.counts().violations > 0
         }
     }
 
-    /// What the owner reads in its region.
+    /// Read by the owner in its region.
     fn read() -> DeferredAccess {
-        let (thread, what, location) = (OWNER, Missed::Read(X), NOWHERE);
+        let (thread, what, location) = (OWNER, DeferredOperation::Read(X), NOWHERE);
         DeferredAccess { thread, epoch: 11, sp: 80, since: 0, what, location }
     }
 
@@ -200,8 +205,8 @@ mod tests {
             world.event(OWNER, Op::Wait(object), u64::MAX);
             world.event(OWNER, Op::Begin(RegionId(0)), 100);
             world.event(OWNER, Op::Write(X), 100);
-            let late = DeferredAccess { epoch, what: Missed::Signal(object), ..read() };
-            world.moments.told(&mut world.checker, &late);
+            let late = DeferredAccess { epoch, what: DeferredOperation::Signal(object), ..read() };
+            world.epochs.insert(&mut world.checker, &late);
             world.event(OTHER, Op::Wait(object), u64::MAX);
             world.event(OTHER, Op::Signal(object), u64::MAX);
             world.event(OWNER, Op::Wait(object), 100);
@@ -228,19 +233,22 @@ mod tests {
     #[test]
     fn moments_before_all_active_regions_are_forgotten() {
         let mut world = World::new();
-        for _ in 0..4 * FEW {
+        for _ in 0..4 * SWEEP_THRESHOLD {
             world.event(OWNER, Op::Begin(RegionId(0)), 100);
             world.event(OWNER, Op::End(None), u64::MAX);
         }
-        assert!(world.moments.count <= FEW + 1, "{}", world.moments.count);
+        assert!(world.epochs.count <= SWEEP_THRESHOLD + 1, "{}", world.epochs.count);
         let begin = 10 + world.events;
         world.event(OWNER, Op::Begin(RegionId(0)), 100);
-        for _ in 0..2 * MOST {
+        for _ in 0..2 * MAX_PER_THREAD {
             world.event(OWNER, Op::Write(X), 100);
         }
-        let kept = &world.moments.threads[&OWNER];
-        assert!(kept.len() <= MOST + 1 && kept.iter().any(|moment| moment.epoch <= begin + 4));
-        world.moments.clear();
-        world.moments.told(&mut world.checker, &DeferredAccess { epoch: u64::MAX, ..read() });
+        let kept = &world.epochs.threads[&OWNER];
+        assert!(
+            kept.len() <= MAX_PER_THREAD + 1
+                && kept.iter().any(|epoch_start| epoch_start.epoch <= begin + 4)
+        );
+        world.epochs.clear();
+        world.epochs.insert(&mut world.checker, &DeferredAccess { epoch: u64::MAX, ..read() });
     }
 }

@@ -65,13 +65,13 @@ struct Stack {
 
 /// The open regions of all threads.
 #[derive(Debug, Default)]
-pub struct Frames {
+pub struct RegionStacks {
     threads: Vec<Stack>,
     changes: Vec<Change>,
     left_markers: u64,
 }
 
-impl Frames {
+impl RegionStacks {
     /// How many regions by markers have ended because control left the functions where they began.
     #[must_use]
     pub const fn left_markers(&self) -> u64 {
@@ -305,13 +305,13 @@ mod tests {
         Frame { function, sp }
     }
 
-    fn enter(frames: &mut Frames, function: u32, sp: u64) {
-        frames.enter(T, RegionId(function), L, frame(function, sp));
+    fn enter(stacks: &mut RegionStacks, function: u32, sp: u64) {
+        stacks.enter(T, RegionId(function), L, frame(function, sp));
     }
 
     /// `+1` for the begin of region 1, `-` for an end.
-    fn changes(frames: &mut Frames) -> String {
-        frames
+    fn changes(stacks: &mut RegionStacks) -> String {
+        stacks
             .take_changes()
             .map(|change| match change {
                 Change::Begin(region, _) => format!("+{}", region.0),
@@ -322,150 +322,150 @@ mod tests {
 
     #[test]
     fn a_function_ends_at_its_return() {
-        let mut frames = Frames::default();
-        enter(&mut frames, 1, 100);
-        frames.at(T, 80);
-        frames.at(T, 100);
-        assert_eq!(changes(&mut frames), "+1");
-        frames.exit(T, frame(1, 100), Leaves::WithoutFrame, 0);
-        assert_eq!(changes(&mut frames), "-");
-        frames.exit(T, frame(1, 100), Leaves::WithoutFrame, 0);
-        assert_eq!(changes(&mut frames), "");
+        let mut stacks = RegionStacks::default();
+        enter(&mut stacks, 1, 100);
+        stacks.at(T, 80);
+        stacks.at(T, 100);
+        assert_eq!(changes(&mut stacks), "+1");
+        stacks.exit(T, frame(1, 100), Leaves::WithoutFrame, 0);
+        assert_eq!(changes(&mut stacks), "-");
+        stacks.exit(T, frame(1, 100), Leaves::WithoutFrame, 0);
+        assert_eq!(changes(&mut stacks), "");
     }
 
     #[test]
     fn inlined_functions_share_the_frame_around_them() {
-        let mut frames = Frames::default();
-        enter(&mut frames, 1, 100);
-        frames.enter_inlined(T, RegionId(2), L, frame(2, 80));
-        frames.enter_inlined(T, RegionId(3), L, frame(3, 80));
-        assert_eq!(changes(&mut frames), "+1+2+3");
-        frames.exit(T, frame(3, 80), Leaves::Always, 0);
-        frames.enter_inlined(T, RegionId(3), L, frame(3, 80));
-        frames.enter_inlined(T, RegionId(3), L, frame(3, 80));
-        assert_eq!(changes(&mut frames), "-+3-+3", "its end was not seen");
-        frames.at(T, 100);
-        assert_eq!(changes(&mut frames), "--", "the frame is gone");
-        frames.enter_inlined(T, RegionId(2), L, frame(2, 80));
-        frames.throw(T);
-        frames.raise(T);
-        frames.catch(T, 60);
-        assert_eq!(changes(&mut frames), "+2--+1", "it may have been left");
+        let mut stacks = RegionStacks::default();
+        enter(&mut stacks, 1, 100);
+        stacks.enter_inlined(T, RegionId(2), L, frame(2, 80));
+        stacks.enter_inlined(T, RegionId(3), L, frame(3, 80));
+        assert_eq!(changes(&mut stacks), "+1+2+3");
+        stacks.exit(T, frame(3, 80), Leaves::Always, 0);
+        stacks.enter_inlined(T, RegionId(3), L, frame(3, 80));
+        stacks.enter_inlined(T, RegionId(3), L, frame(3, 80));
+        assert_eq!(changes(&mut stacks), "-+3-+3", "its end was not seen");
+        stacks.at(T, 100);
+        assert_eq!(changes(&mut stacks), "--", "the frame is gone");
+        stacks.enter_inlined(T, RegionId(2), L, frame(2, 80));
+        stacks.throw(T);
+        stacks.raise(T);
+        stacks.catch(T, 60);
+        assert_eq!(changes(&mut stacks), "+2--+1", "it may have been left");
     }
 
     #[test]
     fn calls_of_itself_nest() {
-        let mut frames = Frames::default();
-        enter(&mut frames, 1, 100);
-        enter(&mut frames, 1, 60);
-        frames.exit(T, frame(1, 60), Leaves::WithoutFrame, 0);
-        frames.exit(T, frame(1, 100), Leaves::WithoutFrame, 0);
-        assert_eq!(changes(&mut frames), "+1+1--");
+        let mut stacks = RegionStacks::default();
+        enter(&mut stacks, 1, 100);
+        enter(&mut stacks, 1, 60);
+        stacks.exit(T, frame(1, 60), Leaves::WithoutFrame, 0);
+        stacks.exit(T, frame(1, 100), Leaves::WithoutFrame, 0);
+        assert_eq!(changes(&mut stacks), "+1+1--");
     }
 
     #[test]
     fn a_return_of_another_frame_is_none_of_this() {
-        let mut frames = Frames::default();
-        enter(&mut frames, 1, 100);
-        frames.exit(T, frame(1, 60), Leaves::WithoutFrame, 0);
-        assert_eq!(changes(&mut frames), "+1", "a jump by a table");
-        frames.exit(T, frame(1, 60), Leaves::Always, 0);
-        assert_eq!(changes(&mut frames), "-", "a jump to unknown code: too early is harmless");
+        let mut stacks = RegionStacks::default();
+        enter(&mut stacks, 1, 100);
+        stacks.exit(T, frame(1, 60), Leaves::WithoutFrame, 0);
+        assert_eq!(changes(&mut stacks), "+1", "a jump by a table");
+        stacks.exit(T, frame(1, 60), Leaves::Always, 0);
+        assert_eq!(changes(&mut stacks), "-", "a jump to unknown code: too early is harmless");
     }
 
     #[test]
     fn a_higher_stack_pointer_ends_what_was_left() {
-        let mut frames = Frames::default();
-        enter(&mut frames, 1, 100);
-        enter(&mut frames, 2, 60);
-        frames.at(T, 80);
-        assert_eq!(changes(&mut frames), "+1+2-");
-        frames.at(T, 108);
-        assert_eq!(changes(&mut frames), "-");
-        enter(&mut frames, 1, 100);
-        enter(&mut frames, 2, 100);
-        assert_eq!(changes(&mut frames), "+1-+2", "the return address was written over");
+        let mut stacks = RegionStacks::default();
+        enter(&mut stacks, 1, 100);
+        enter(&mut stacks, 2, 60);
+        stacks.at(T, 80);
+        assert_eq!(changes(&mut stacks), "+1+2-");
+        stacks.at(T, 108);
+        assert_eq!(changes(&mut stacks), "-");
+        enter(&mut stacks, 1, 100);
+        enter(&mut stacks, 2, 100);
+        assert_eq!(changes(&mut stacks), "+1-+2", "the return address was written over");
     }
 
     #[test]
     fn a_jump_to_a_release_ends_after_it() {
-        let mut frames = Frames::default();
-        enter(&mut frames, 1, 100);
-        frames.exit(T, frame(1, 100), Leaves::IntoRelease, 0);
-        frames.release(T, 108);
-        assert_eq!(changes(&mut frames), "+1");
-        frames.released(T);
-        assert_eq!(changes(&mut frames), "-");
-        enter(&mut frames, 1, 100);
-        frames.exit(T, frame(1, 100), Leaves::IntoRelease, 0);
-        frames.release(T, 80);
-        assert_eq!(changes(&mut frames), "+1-", "of a signal handler");
-        enter(&mut frames, 1, 100);
-        frames.exit(T, frame(1, 100), Leaves::IntoRelease, 0);
-        frames.at(T, 80);
-        assert_eq!(changes(&mut frames), "+1-");
+        let mut stacks = RegionStacks::default();
+        enter(&mut stacks, 1, 100);
+        stacks.exit(T, frame(1, 100), Leaves::IntoRelease, 0);
+        stacks.release(T, 108);
+        assert_eq!(changes(&mut stacks), "+1");
+        stacks.released(T);
+        assert_eq!(changes(&mut stacks), "-");
+        enter(&mut stacks, 1, 100);
+        stacks.exit(T, frame(1, 100), Leaves::IntoRelease, 0);
+        stacks.release(T, 80);
+        assert_eq!(changes(&mut stacks), "+1-", "of a signal handler");
+        enter(&mut stacks, 1, 100);
+        stacks.exit(T, frame(1, 100), Leaves::IntoRelease, 0);
+        stacks.at(T, 80);
+        assert_eq!(changes(&mut stacks), "+1-");
     }
 
     #[test]
     fn markers_end_by_themselves() {
-        let mut frames = Frames::default();
-        enter(&mut frames, 1, 100);
-        frames.begin(T, RegionId(7), L, 90);
-        frames.exit(T, frame(1, 100), Leaves::WithoutFrame, 0);
-        assert_eq!(changes(&mut frames), "+1+7--+7", "the marker's region goes on");
-        frames.at(T, 1000);
-        assert_eq!(changes(&mut frames), "");
-        assert!(frames.end(T, Some(RegionId(7)), L));
-        assert!(!frames.end(T, Some(RegionId(7)), L));
-        assert_eq!(changes(&mut frames), "-");
+        let mut stacks = RegionStacks::default();
+        enter(&mut stacks, 1, 100);
+        stacks.begin(T, RegionId(7), L, 90);
+        stacks.exit(T, frame(1, 100), Leaves::WithoutFrame, 0);
+        assert_eq!(changes(&mut stacks), "+1+7--+7", "the marker's region goes on");
+        stacks.at(T, 1000);
+        assert_eq!(changes(&mut stacks), "");
+        assert!(stacks.end(T, Some(RegionId(7)), L));
+        assert!(!stacks.end(T, Some(RegionId(7)), L));
+        assert_eq!(changes(&mut stacks), "-");
     }
 
     #[test]
     fn a_catch_begins_again_what_was_not_left() {
-        let mut frames = Frames::default();
-        enter(&mut frames, 1, 100);
-        enter(&mut frames, 2, 60);
-        frames.throw(T);
-        frames.raise(T);
-        assert_eq!(changes(&mut frames), "+1+2--");
-        frames.catch(T, 70);
-        assert_eq!(changes(&mut frames), "+1");
+        let mut stacks = RegionStacks::default();
+        enter(&mut stacks, 1, 100);
+        enter(&mut stacks, 2, 60);
+        stacks.throw(T);
+        stacks.raise(T);
+        assert_eq!(changes(&mut stacks), "+1+2--");
+        stacks.catch(T, 70);
+        assert_eq!(changes(&mut stacks), "+1");
         // A panic says nothing about its catch.
-        frames.raise(T);
-        frames.catch(T, 70);
-        assert_eq!(changes(&mut frames), "-");
+        stacks.raise(T);
+        stacks.catch(T, 70);
+        assert_eq!(changes(&mut stacks), "-");
     }
 
     #[test]
     fn a_catch_ends_the_markers_of_frames_that_are_gone() {
-        let mut frames = Frames::default();
-        frames.begin(T, RegionId(1), L, 70);
-        frames.begin(T, RegionId(2), L, 60);
-        frames.throw(T);
-        frames.raise(T);
-        assert_eq!(changes(&mut frames), "+1+2", "a guard's region ends by itself");
-        frames.catch(T, 70);
-        assert_eq!(changes(&mut frames), "-");
-        assert_eq!(frames.left_markers(), 1);
+        let mut stacks = RegionStacks::default();
+        stacks.begin(T, RegionId(1), L, 70);
+        stacks.begin(T, RegionId(2), L, 60);
+        stacks.throw(T);
+        stacks.raise(T);
+        assert_eq!(changes(&mut stacks), "+1+2", "a guard's region ends by itself");
+        stacks.catch(T, 70);
+        assert_eq!(changes(&mut stacks), "-");
+        assert_eq!(stacks.left_markers(), 1);
     }
 
     #[test]
     fn a_jump_ends_what_it_leaves() {
-        let mut frames = Frames::default();
-        enter(&mut frames, 1, 100);
-        frames.begin(T, RegionId(7), L, 90);
-        enter(&mut frames, 2, 60);
-        frames.begin(T, RegionId(8), L, 50);
-        frames.jump(T, 80);
-        assert_eq!(changes(&mut frames), "+1+7+2+8--+8-");
-        frames.jump(T, 90);
+        let mut stacks = RegionStacks::default();
+        enter(&mut stacks, 1, 100);
+        stacks.begin(T, RegionId(7), L, 90);
+        enter(&mut stacks, 2, 60);
+        stacks.begin(T, RegionId(8), L, 50);
+        stacks.jump(T, 80);
+        assert_eq!(changes(&mut stacks), "+1+7+2+8--+8-");
+        stacks.jump(T, 90);
         assert_eq!(
-            changes(&mut frames),
+            changes(&mut stacks),
             "-",
             "it may have begun after the place that was jumped to"
         );
-        frames.jump(T, 0);
-        assert_eq!(changes(&mut frames), "-", "to an unknown place");
+        stacks.jump(T, 0);
+        assert_eq!(changes(&mut stacks), "-", "to an unknown place");
     }
 
     #[test]
@@ -476,11 +476,11 @@ mod tests {
         )
         .unwrap()[0]
             .leaves;
-        let mut frames = Frames::default();
-        enter(&mut frames, 1, 100);
-        frames.exit(T, frame(1, 100), je, 0);
-        assert_eq!(changes(&mut frames), "+1");
-        frames.exit(T, frame(1, 100), je, 1 << 6);
-        assert_eq!(changes(&mut frames), "-");
+        let mut stacks = RegionStacks::default();
+        enter(&mut stacks, 1, 100);
+        stacks.exit(T, frame(1, 100), je, 0);
+        assert_eq!(changes(&mut stacks), "+1");
+        stacks.exit(T, frame(1, 100), je, 1 << 6);
+        assert_eq!(changes(&mut stacks), "-");
     }
 }

@@ -23,11 +23,11 @@ pub struct Word {
 
 /// What was seen of all words.
 #[derive(Debug, Default)]
-pub struct Sharing {
+pub struct SharedWords {
     words: FxHashMap<u64, Word>,
 }
 
-impl Sharing {
+impl SharedWords {
     /// A thread has touched memory.
     pub fn touched(&mut self, thread: ThreadId, address: u64, bytes: u64, writes: bool) {
         self.note(Some(thread), address, bytes, writes);
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn words_are_shared_by_two_threads_and_worth_watching_when_written() {
-        let mut sharing = Sharing::default();
+        let mut sharing = SharedWords::default();
         sharing.touched(A, 0x1004, 4, false);
         sharing.touched(B, 0x1004, 4, false);
         assert_eq!(sharing.candidates().count(), 0, "nobody writes it");
@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn a_watchpoint_holds_what_was_touched() {
         let part = |address, bytes| {
-            let mut sharing = Sharing::default();
+            let mut sharing = SharedWords::default();
             sharing.touched(A, address, bytes, true);
             sharing.candidates().next().unwrap().1.part()
         };

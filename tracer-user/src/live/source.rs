@@ -21,12 +21,12 @@ use tracer_ebpf::{FRAMES, Kind, RegionRecord, RegistersRecord, SyncRecord, Threa
 use self::meaning::{in_line, probed, result};
 use self::memory::MemoryCalls;
 use super::{
-    dedup::Told,
+    dedup::AccessDedup,
     deferred::{DeferredAccess, Epoch},
     location::{Location, Locations},
     memory::Memory,
-    region_stack::{Change, Frame, Frames},
-    shared_words::Sharing,
+    region_stack::{Change, Frame, RegionStacks},
+    shared_words::SharedWords,
     sync::{Call, Known, SyncObjects},
     watchpoint_access,
     words::{Step, Words},
@@ -52,7 +52,7 @@ pub enum Item {
     /// What a thread does from here on, and what is told of it late, is of a new epoch.
     Epoch(Epoch),
     /// An access that is told late.
-    DeferredAccess(DeferredAccess),
+    Deferred(DeferredAccess),
 }
 
 /// A watched range.
@@ -217,15 +217,15 @@ pub struct Source {
     /// The first thread, as its own PID namespace numbers it, and whether its end was seen.
     leader: (u32, bool),
     new_shared: Vec<(u32, RegistersRecord)>,
-    frames: Frames,
+    region_stacks: RegionStacks,
     /// Accesses that probes have told to named ranges, whose watchpoints were not seen to work: hits of the same are
     /// to come. By thread and instruction, and the range's index.
-    told_early: FxHashSet<(ThreadId, u64, usize)>,
+    counted_early: FxHashSet<(ThreadId, u64, usize)>,
     /// What is worth a watchpoint.
-    pub sharing: Sharing,
+    pub shared_words: SharedWords,
     /// Instructions that are probed, with their groups; and whether these or watchpoints tell an access.
     probed_code: FxHashMap<u64, usize>,
-    told: Told,
+    dedup: AccessDedup,
     /// What runtime libraries take for themselves.
     runtime: runtime::Runtime,
     /// Words of locks that nothing else tells of.
@@ -284,11 +284,11 @@ impl Source {
             hits: 0,
             leader: (pid, false),
             new_shared: Vec::new(),
-            frames: Frames::default(),
-            told_early: FxHashSet::default(),
-            sharing: Sharing::default(),
+            region_stacks: RegionStacks::default(),
+            counted_early: FxHashSet::default(),
+            shared_words: SharedWords::default(),
             probed_code: FxHashMap::default(),
-            told: Told::default(),
+            dedup: AccessDedup::default(),
             runtime: runtime::Runtime::default(),
             words: Words::default(),
             steps: FxHashMap::default(),
@@ -300,7 +300,7 @@ impl Source {
         let header = record.header();
         if header.lost != self.lost {
             self.lost = header.lost;
-            self.frames.clear();
+            self.region_stacks.clear();
             sink(Item::Gap);
             self.syncs.gap();
             self.words.gap();
@@ -337,12 +337,12 @@ impl Source {
 
     /// The thread is at a stack pointer: regions whose frames are gone end.
     fn at(&mut self, thread: ThreadId, sp: u64, sink: &mut impl FnMut(Item)) {
-        self.frames.at(thread, sp);
+        self.region_stacks.at(thread, sp);
         self.emit_changes(thread, sink);
     }
 
     fn emit_changes(&mut self, thread: ThreadId, sink: &mut impl FnMut(Item)) {
-        for change in self.frames.take_changes() {
+        for change in self.region_stacks.take_changes() {
             match change {
                 Change::Begin(region, location) => {
                     let seen = &mut self.threads[thread.index()];
@@ -373,12 +373,14 @@ impl Source {
                 self.function(thread, location, &place, record);
             }
             Some(&SiteKind::Leaving(leaving)) => match leaving {
-                Leaving::All => self.frames.leave_all(thread),
-                Leaving::Jump => self.frames.jump(thread, record.sp),
-                Leaving::Throw => self.frames.throw(thread),
-                Leaving::Raise => self.frames.raise(thread),
+                Leaving::All => self.region_stacks.leave_all(thread),
+                Leaving::Jump => self.region_stacks.jump(thread, record.sp),
+                Leaving::Throw => self.region_stacks.throw(thread),
+                Leaving::Raise => self.region_stacks.raise(thread),
                 // The catching function has called: its own stack pointer is above the return address.
-                Leaving::Catch { lowered } => self.frames.catch(thread, record.sp + lowered + 8),
+                Leaving::Catch { lowered } => {
+                    self.region_stacks.catch(thread, record.sp + lowered + 8)
+                }
             },
             Some(SiteKind::InlinedRegions(inlined)) => {
                 let inlined = inlined.clone();
@@ -386,11 +388,11 @@ impl Source {
             }
             Some(SiteKind::Unwatched) => {}
             _ => {
-                self.frames.at(thread, record.sp);
+                self.region_stacks.at(thread, record.sp);
                 self.marker(thread, kind, site, record.sp, location, sink);
             }
         }
-        self.omissions.left_regions = self.frames.left_markers();
+        self.omissions.left_regions = self.region_stacks.left_markers();
         self.emit_changes(thread, sink);
     }
 
@@ -405,11 +407,11 @@ impl Source {
             FunctionPlace::Entry { function, name, lowered } => {
                 let region = self.region_named(name, location);
                 let frame = Frame { function: *function, sp: record.sp + lowered };
-                self.frames.enter(thread, region, location, frame);
+                self.region_stacks.enter(thread, region, location, frame);
             }
             FunctionPlace::Exit { function, leaves } => {
                 let frame = Frame { function: *function, sp: record.sp };
-                self.frames.exit(thread, frame, *leaves, record.header.detail);
+                self.region_stacks.exit(thread, frame, *leaves, record.header.detail);
             }
         }
     }
@@ -422,11 +424,16 @@ impl Source {
         sp: u64,
     ) {
         for &function in &site.ends {
-            self.frames.exit(thread, Frame { function, sp }, Leaves::Always, 0);
+            self.region_stacks.exit(thread, Frame { function, sp }, Leaves::Always, 0);
         }
         for (function, name) in &site.begins {
             let region = self.region_named(name, location);
-            self.frames.enter_inlined(thread, region, location, Frame { function: *function, sp });
+            self.region_stacks.enter_inlined(
+                thread,
+                region,
+                location,
+                Frame { function: *function, sp },
+            );
         }
     }
 
@@ -447,9 +454,9 @@ impl Source {
             _ => None,
         };
         match (kind, named) {
-            (Kind::Begin, Some(region)) => self.frames.begin(thread, region, location, sp),
+            (Kind::Begin, Some(region)) => self.region_stacks.begin(thread, region, location, sp),
             _ => {
-                if !self.frames.end(thread, named, location) {
+                if !self.region_stacks.end(thread, named, location) {
                     // An end without a begin, which the checker counts.
                     self.emit_changes(thread, sink);
                     self.emit(thread, Op::End(named), location, sink);
@@ -554,7 +561,7 @@ impl Source {
             self.acts_at(thread, record.sp, sink);
         }
         if kind == Kind::Release {
-            self.frames.release(thread, record.sp);
+            self.region_stacks.release(thread, record.sp);
             self.emit_changes(thread, sink);
         } else {
             self.at(thread, record.sp, sink);
@@ -597,7 +604,7 @@ impl Source {
             sink(Item::Event(Event { thread, op, location }));
         });
         if kind == Kind::Release {
-            self.frames.released(thread);
+            self.region_stacks.released(thread);
             self.emit_changes(thread, sink);
         }
     }
@@ -648,7 +655,7 @@ impl Source {
             }
             Kind::Exit => {
                 self.exits += 1;
-                self.frames.end_thread(thread);
+                self.region_stacks.end_thread(thread);
                 self.leader.1 |= record.header.tid == self.leader.0;
                 self.running.remove(&record.header.tid);
                 self.syncs.exits(thread);

@@ -1,6 +1,6 @@
 //! A process whose main thread has ended before the others: its probes are kept, and it is said when some were lost.
 
-use super::{breakpoints, traced_program::Who};
+use super::{breakpoints, traced_program::ProgramId};
 use crate::{
     kernel::Kernel,
     symbolize::ProcessAddr,
@@ -11,12 +11,12 @@ use crate::{
 pub(super) fn follow_without_leader(
     kernel: &mut Kernel,
     probes: &[ProcessAddr],
-    who: &Who,
+    id: &ProgramId,
 ) -> Option<String> {
-    let thread = thread_that_goes_on(who.pid)?;
+    let thread = thread_that_goes_on(id.pid)?;
     let were_there =
         breakpoints(thread, probes).map(|found| found.iter().all(|&is_there| is_there));
-    if let Err(error) = kernel.anchor_probes(who.plan) {
+    if let Err(error) = kernel.anchor_probes(id.plan) {
         return Some(format!(
             "the main thread ended before the others, and the probes may have gone with it: {error}"
         ));

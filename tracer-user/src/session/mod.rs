@@ -4,6 +4,7 @@
 mod coverage;
 mod cpu_affinity;
 mod dynamic_linker;
+mod environment;
 pub mod listing;
 mod main_thread_exit;
 mod memory;
@@ -28,15 +29,15 @@ use std::{
 use checker::format;
 use tracer_ebpf::Target;
 
-pub use self::traced_program::Reported;
+pub use self::traced_program::ProgramReport;
 use self::{
     listing::Listing,
     memory::watchpoints::WatchError,
-    processes::Following,
+    processes::ProcessTracker,
     program::ProgramError,
     progress::Progress,
     record::{RecordError, Recorder},
-    traced_program::{End, Finished, Image, Who},
+    traced_program::{FinishedProgram, ProgramEnd, ProgramId, TracedProgram},
 };
 use crate::{
     kernel::{Kernel, KernelError, LoadOptions},
@@ -126,7 +127,7 @@ pub enum RunError {
     Kernel(#[from] KernelError),
     /// Something is amiss around this process.
     #[error(transparent)]
-    Surroundings(#[from] privileges::SurroundingsError),
+    Environment(#[from] environment::EnvironmentError),
     /// The program could not be started.
     #[error("cannot start `{program}`: {error}{hint}")]
     Start {
@@ -185,7 +186,7 @@ pub struct Outcome {
     pub ending: Ending,
     /// Each program that was traced, in the order of their ends: more than one when the process replaced its program,
     /// or children were followed.
-    pub programs: Vec<Reported>,
+    pub programs: Vec<ProgramReport>,
 }
 
 /// Plans what would be probed in a program, and does not run it: it is started, held before its first instruction
@@ -196,7 +197,7 @@ pub struct Outcome {
 /// See [`RunError`].
 pub fn inspect(options: &RunOptions) -> Result<Listing, RunError> {
     let program = program::find(options.command.first().unwrap_or(&OsString::new()))?;
-    privileges::check_surroundings()?;
+    environment::check()?;
     let start_error = |error| start_error(options, &program, error);
     match hold(options, &program).map_err(start_error)? {
         Start::Held(held) => {
@@ -230,7 +231,7 @@ fn hold(options: &RunOptions, program: &Path) -> io::Result<Start> {
         user: user(options),
     })?;
     match start {
-        Start::Held(held) => held.run_to(privileges::entry_point),
+        Start::Held(held) => held.run_to(proc::entry_point),
         ended @ Start::Ended { .. } => Ok(ended),
     }
 }
@@ -238,7 +239,7 @@ fn hold(options: &RunOptions, program: &Path) -> io::Result<Start> {
 fn start_error(options: &RunOptions, program: &Path, error: io::Error) -> RunError {
     let hint = match user(options) {
         Some(user) if error.kind() == io::ErrorKind::PermissionDenied => {
-            format!(" for user {}, who called sudo (`--as-root` runs it as root)", user.name())
+            format!(" for user {}, id called sudo (`--as-root` runs it as root)", user.name())
         }
         _ => String::new(),
     };
@@ -252,7 +253,7 @@ fn start_error(options: &RunOptions, program: &Path, error: io::Error) -> RunErr
 /// See [`RunError`].
 pub fn run(options: &RunOptions) -> Result<Outcome, RunError> {
     let program = program::find(options.command.first().unwrap_or(&OsString::new()))?;
-    privileges::check_surroundings()?;
+    environment::check()?;
     privileges::check()?;
     let memory_error = || RunError::system("cannot set memory aside for the run");
     sys::memory::check_headroom().map_err(memory_error())?;
@@ -283,22 +284,24 @@ pub fn run(options: &RunOptions) -> Result<Outcome, RunError> {
         Err(error) => return Err(thread_error(error)),
     };
     let (finished, reporting) = crossbeam_channel::unbounded();
-    let following = Following::new(&options, kernel, first, finished);
-    let alive = following.alive();
-    let following = thread::Builder::new()
+    let tracker = ProcessTracker::new(&options, kernel, first, finished);
+    let alive = tracker.alive();
+    let tracker = thread::Builder::new()
         .name("avtrace-checker".to_owned())
         .spawn({
             let in_case = guardian.in_case_of_panic();
             move || {
                 // What was attached is detached before this is dropped.
                 let _in_case = in_case;
-                following.follow(batches)
+                tracker.follow(batches)
             }
         })
         .map_err(RunError::system("cannot start a thread"))?;
     let reporting = thread::Builder::new()
         .name("avtrace-reports".to_owned())
-        .spawn(move || reporting.iter().map(Finished::report).collect::<Vec<Reported>>())
+        .spawn(move || {
+            reporting.iter().map(FinishedProgram::report).collect::<Vec<ProgramReport>>()
+        })
         .map_err(RunError::system("cannot start a thread"))?;
     let signals =
         signals::forward(pid).map_err(RunError::system("cannot install signal handlers"))?;
@@ -314,7 +317,7 @@ pub fn run(options: &RunOptions) -> Result<Outcome, RunError> {
         notes.push(format!("{undecodable} records could not be decoded"));
     }
     notes.extend(copies.finish());
-    let kernel = joined(following).end(ending, notes);
+    let kernel = joined(tracker).end(ending, notes);
     // The kernel waits for a grace period at each detach: names are looked up meanwhile.
     kernel.detach();
     Ok(Outcome { ending, programs: joined(reporting) })
@@ -331,15 +334,15 @@ fn joined<T>(thread: thread::JoinHandle<T>) -> T {
 /// why; where a signal killed it, that is told as of any program.
 fn ended_early(options: &RunOptions, pid: u32, ending: Ending) -> Result<Outcome, RunError> {
     let notes = vec!["the program ended before it reached its entry point".to_owned()];
-    let (who, end) = (first_program(options, pid, pid), End::Ended(ending));
+    let (id, end) = (first_program(options, pid, pid), ProgramEnd::Ended(ending));
     let context = report::Context {
         not_seen: NotSeen { notes, ..NotSeen::default() },
-        ..report::Context::new(traced_program::subject(&who, end))
+        ..report::Context::new(traced_program::subject(&id, end))
     };
     let findings = checker::finding::Findings::default();
     let report = report::assemble(&findings, &mut names::NoNames, context);
     let (exit_code, signal) = traced_program::exit_code_and_signal(end);
-    let process = format::Process { pid: Some(pid), argv: who.argv, exit_code, signal };
+    let process = format::Process { pid: Some(pid), argv: id.argv, exit_code, signal };
     let recorded = match &options.record {
         Some(path) => {
             let mut recorder = Recorder::create(path)?;
@@ -349,23 +352,26 @@ fn ended_early(options: &RunOptions, pid: u32, ending: Ending) -> Result<Outcome
         }
         None => None,
     };
-    Ok(Outcome { ending, programs: vec![Reported { report, recorded }] })
+    Ok(Outcome { ending, programs: vec![ProgramReport { report, recorded }] })
 }
 
-fn first_program(options: &RunOptions, pid: u32, tgid: u32) -> Who {
+fn first_program(options: &RunOptions, pid: u32, tgid: u32) -> ProgramId {
     let argv = options.command.iter().map(|argument| argument.to_string_lossy().into_owned());
-    Who { pid, tgid, parent: None, number: 1, argv: argv.collect(), plan: 0 }
+    ProgramId { pid, tgid, parent: None, exec_generation: 1, argv: argv.collect(), plan: 0 }
 }
 
 /// Plans and attaches everything while the program stands at its entry point.
-fn prepare(options: &Arc<RunOptions>, held: &Held) -> Result<(Guardian, Kernel, Image), RunError> {
+fn prepare(
+    options: &Arc<RunOptions>,
+    held: &Held,
+) -> Result<(Guardian, Kernel, TracedProgram), RunError> {
     let pid = held.pid();
     if options.serialize {
         cpu_affinity::on_one_processor(pid)
             .map_err(RunError::system("cannot bind the program to one processor"))?;
     }
-    let (pidns_dev, pidns_ino, tgid) = privileges::pid_namespace(pid)
-        .map_err(RunError::system("cannot read the PID namespace"))?;
+    let (pidns_dev, pidns_ino, tgid) =
+        proc::pid_namespace(pid).map_err(RunError::system("cannot read the PID namespace"))?;
     let mut kernel = Kernel::load(&LoadOptions {
         target: Target { tgid: tgid.into(), pidns_dev, pidns_ino },
         process: pid,
@@ -390,15 +396,15 @@ fn prepare(options: &Arc<RunOptions>, held: &Held) -> Result<(Guardian, Kernel, 
         );
     }
     if options.debug_bpf {
-        privileges::print_log(&mut kernel)?;
+        kernel.print_log()?;
     }
     kernel.attach_threads()?;
     if options.follow_forks {
         kernel.follow_children()?;
     }
-    let who = first_program(options, pid, tgid);
-    let image = Image::prepare(options, &mut kernel, who, true, &Progress::on_terminal())?;
-    Ok((guardian, kernel, image))
+    let id = first_program(options, pid, tgid);
+    let program = TracedProgram::prepare(options, &mut kernel, id, true, &Progress::on_terminal())?;
+    Ok((guardian, kernel, program))
 }
 
 /// Which of these places in a thread's memory have a breakpoint instruction.

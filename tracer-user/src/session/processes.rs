@@ -18,67 +18,68 @@ use tracer_ebpf::{Kind, PLANS, ThreadRecord};
 
 use super::{
     RunOptions,
-    memory::{budget::Own, controller},
-    privileges, program,
+    memory::{budget::TracerCost, controller},
+    program,
     progress::Progress,
-    traced_program::{End, Finished, Image, SHARES_MEMORY, Who},
+    traced_program::{FinishedProgram, ProgramEnd, ProgramId, SHARES_MEMORY, TracedProgram},
 };
 use crate::{
     kernel::{Kernel, ProbePoint, ProbeProgram},
     live::reader::Batches,
     probes::plan::file_for_kernel,
+    report::text_of_bytes,
     symbolize::{ProcessAddr, Symbolizer},
     sys::{
-        caught::{self, Caught, NotHeld, Reached},
         proc,
         records::Record,
+        seized_thread::{self, SeizeError, SeizedThread, StopOutcome},
         tracee::{self, Ending},
     },
 };
 
 /// Processes that have not ended, as far as their records have been seen.
-pub type Alive = Arc<Mutex<BTreeSet<u32>>>;
+pub type LiveProcesses = Arc<Mutex<BTreeSet<u32>>>;
 
 /// All that is traced.
 #[derive(Debug)]
-pub struct Following {
+pub struct ProcessTracker {
     options: Arc<RunOptions>,
     kernel: Kernel,
-    images: Vec<Image>,
-    /// The image that the latest record was of.
+    programs: Vec<TracedProgram>,
+    /// The program that the latest record was of.
     current: usize,
     /// The number of the next plan, if no process has it.
     next_plan: u32,
     /// How many programs there were.
-    programs: usize,
-    alive: Alive,
+    program_count: usize,
+    alive: LiveProcesses,
     /// Records of processes that are not known, or of programs that they do not run any more.
     foreign: u64,
     /// How many events had been lost at the latest record.
     lost: u32,
-    finished: Sender<Finished>,
+    finished: Sender<FinishedProgram>,
 }
 
 /// Why a program is not traced.
-type Untraced = String;
+type UntracedReason = String;
 
-impl Following {
+impl ProcessTracker {
     /// Starts with the first program. Programs that are over go to `finished`.
     #[must_use]
     pub fn new(
         options: &Arc<RunOptions>,
         kernel: Kernel,
-        first: Image,
-        finished: Sender<Finished>,
+        first: TracedProgram,
+        finished: Sender<FinishedProgram>,
     ) -> Self {
         Self {
             options: Arc::clone(options),
             kernel,
-            alive: Arc::new(Mutex::new(BTreeSet::from([first.who.pid]))),
-            images: vec![first],
+            alive: Arc::new(Mutex::new(BTreeSet::from([first.id.pid]))),
+            programs: vec![first],
             current: 0,
             next_plan: 1,
-            programs: 1,
+            program_count: 1,
             foreign: 0,
             lost: 0,
             finished,
@@ -87,7 +88,7 @@ impl Following {
 
     /// The processes that have not ended.
     #[must_use]
-    pub fn alive(&self) -> Alive {
+    pub fn alive(&self) -> LiveProcesses {
         Arc::clone(&self.alive)
     }
 
@@ -95,7 +96,8 @@ impl Following {
     #[must_use]
     pub fn follow(mut self, batches: Batches) -> Self {
         let mut ticked = Instant::now();
-        let (mut own, began, mut count) = (Own::default(), controller::worked_here(), 0);
+        let (mut tracer_cost, began, mut count) =
+            (TracerCost::default(), controller::worked_here(), 0);
         batches.for_each(controller::TICK, |records| {
             count += records.len() as u64;
             for record in records {
@@ -103,15 +105,15 @@ impl Following {
             }
             let is_due = ticked.elapsed() >= controller::TICK;
             if is_due {
-                own.note(controller::worked_here().saturating_sub(began), count);
+                tracer_cost.note(controller::worked_here().saturating_sub(began), count);
             }
-            for image in &mut self.images {
-                image.flush(&mut self.kernel);
+            for program in &mut self.programs {
+                program.flush(&mut self.kernel);
                 if is_due {
-                    image.keep_within_budget(&mut self.kernel, &own);
+                    program.keep_within_budget(&mut self.kernel, &tracer_cost);
                 }
             }
-            caught::reap_left();
+            seized_thread::reap_main_threads();
             if is_due {
                 ticked = Instant::now();
             }
@@ -122,26 +124,30 @@ impl Following {
     /// Ends all that is left: the first process ended so, others still run. `notes` are about the first.
     #[must_use]
     pub fn end(mut self, first: Ending, notes: Vec<String>) -> Kernel {
-        for mut image in std::mem::take(&mut self.images) {
-            let end = if image.who.parent.is_none() { End::Ended(first) } else { End::Running };
-            if image.who.parent.is_none() {
-                notes.iter().for_each(|note| image.note(note.clone()));
+        for mut program in std::mem::take(&mut self.programs) {
+            let end = if program.id.parent.is_none() {
+                ProgramEnd::Ended(first)
+            } else {
+                ProgramEnd::Running
+            };
+            if program.id.parent.is_none() {
+                notes.iter().for_each(|note| program.note(note.clone()));
                 if self.foreign > 0 {
-                    image.note(format!("{} records were of no known program", self.foreign));
+                    program.note(format!("{} records were of no known program", self.foreign));
                 }
             }
-            self.finish(image, end);
+            self.finish(program, end);
         }
         self.kernel
     }
 
-    fn finish(&mut self, image: Image, end: End) {
-        // Who takes it ends after this.
-        let _ = self.finished.send(image.finish(&mut self.kernel, end));
+    fn finish(&mut self, program: TracedProgram, end: ProgramEnd) {
+        // The receiver ends after this.
+        let _ = self.finished.send(program.finish(&mut self.kernel, end));
     }
 
     fn record(&mut self, record: &Record) {
-        let Some(index) = self.image_of(record.header().process) else {
+        let Some(index) = self.program_of(record.header().process) else {
             self.foreign += 1;
             return continue_unknown(record);
         };
@@ -149,18 +155,18 @@ impl Following {
         if std::mem::replace(&mut self.lost, header.lost) != header.lost {
             self.start_all();
             self.find_lost_exec(index, header.process);
-            return self.of_image(record);
+            return self.dispatch(record);
         }
-        self.of_image(record);
+        self.dispatch(record);
     }
 
     /// A record of a process that is known.
-    fn of_image(&mut self, record: &Record) {
+    fn dispatch(&mut self, record: &Record) {
         let header = record.header();
-        let Some(index) = self.image_of(header.process) else { return };
+        let Some(index) = self.program_of(header.process) else { return };
         self.current = index;
         let has_site = !matches!(record, Record::Thread(..) | Record::Access(_) | Record::Trap(_));
-        if has_site && header.plan != self.images[index].who.plan {
+        if has_site && header.plan != self.programs[index].id.plan {
             // Of a program that was replaced, and the record of that was lost.
             self.foreign += 1;
             return;
@@ -169,7 +175,7 @@ impl Following {
             Record::Thread(Kind::Exec, record) => self.exec(index, record),
             Record::Thread(Kind::Libraries, record) => self.libraries(index, record),
             Record::Thread(Kind::Start, record) => self.start(index, record),
-            _ => self.images[index].record(record),
+            _ => self.programs[index].record(record),
         }
         let Record::Thread(kind, record) = record else { return };
         match kind {
@@ -179,24 +185,24 @@ impl Following {
         }
     }
 
-    /// The image that a process runs.
-    fn image_of(&mut self, process: u32) -> Option<usize> {
-        let is = |image: &Image| image.key == Some(process);
-        if self.images.get(self.current).is_some_and(is) {
+    /// The program that a process runs.
+    fn program_of(&mut self, process: u32) -> Option<usize> {
+        let is = |program: &TracedProgram| program.kernel_pid == Some(process);
+        if self.programs.get(self.current).is_some_and(is) {
             return Some(self.current);
         }
-        if let Some(index) = self.images.iter().position(is) {
+        if let Some(index) = self.programs.iter().position(is) {
             return Some(index);
         }
         // Children are known before they do anything: what is not known is the first.
-        let index = self.images.iter().position(|image| image.key.is_none())?;
-        self.images[index].key = Some(process);
+        let index = self.programs.iter().position(|program| program.kernel_pid.is_none())?;
+        self.programs[index].kernel_pid = Some(process);
         Some(index)
     }
 
     /// A number for a plan that no process has; `None` when there are too many.
     fn new_plan(&mut self) -> Option<u32> {
-        let used: BTreeSet<u32> = self.images.iter().map(|image| image.who.plan).collect();
+        let used: BTreeSet<u32> = self.programs.iter().map(|program| program.id.plan).collect();
         let plan = (0..PLANS)
             .map(|ahead| self.next_plan.wrapping_add(ahead) % PLANS)
             .find(|plan| !used.contains(plan))?;
@@ -208,62 +214,63 @@ impl Following {
         let ids = (record.child, record.child_process);
         let mut child = match self.new_plan() {
             Some(plan) if record.header.detail & ThreadRecord::STOPS != 0 => {
-                self.images[parent].of_child(&mut self.kernel, ids, plan)
+                self.programs[parent].of_child(&mut self.kernel, ids, plan)
             }
             plan => {
                 let why = match plan {
                     Some(_) => SHARES_MEMORY,
                     None => "the process was not traced: there are too many",
                 };
-                let parent = &self.images[parent];
-                let who = Who {
+                let parent = &self.programs[parent];
+                let id = ProgramId {
                     pid: record.child,
                     tgid: record.child,
-                    parent: Some(parent.who.pid),
-                    number: 1,
-                    plan: plan.unwrap_or(parent.who.plan),
-                    ..parent.who.clone()
+                    parent: Some(parent.id.pid),
+                    exec_generation: 1,
+                    plan: plan.unwrap_or(parent.id.plan),
+                    ..parent.id.clone()
                 };
-                let mut child = Image::untraced(&self.options, &self.kernel, who, why);
-                (child.key, child.identity) = (Some(record.child_process), parent.identity);
+                let mut child = TracedProgram::untraced(&self.options, &self.kernel, id, why);
+                (child.kernel_pid, child.exec_identity) =
+                    (Some(record.child_process), parent.exec_identity);
                 child
             }
         };
-        child.start_recorder(self.programs);
-        self.programs += 1;
+        child.start_recorder(self.program_count);
+        self.program_count += 1;
         self.alive().lock().unwrap_or_else(PoisonError::into_inner).insert(record.child);
-        self.images.push(child);
+        self.programs.push(child);
     }
 
     /// A child stands before its first instruction.
     fn start(&mut self, index: usize, record: &ThreadRecord) {
-        let Self { images, kernel, .. } = self;
-        let image = &mut images[index];
-        if record.child != 0 && record.child <= image.stops {
+        let Self { programs, kernel, .. } = self;
+        let program = &mut programs[index];
+        if record.child != 0 && record.child <= program.stops {
             return;
         }
-        let (pid, tgid) = (image.who.pid, image.who.tgid);
-        let caught = match record.child {
-            0 => Err(NotHeld::never_stopped()),
-            _ => Caught::catch(pid, pid, false),
+        let (pid, tgid) = (program.id.pid, program.id.tgid);
+        let seized = match record.child {
+            0 => Err(SeizeError::never_stopped()),
+            _ => SeizedThread::await_and_seize(pid, pid, false),
         };
         let started = Instant::now();
-        image.start(kernel);
-        if let Err(error) = &caught {
-            image.note(late("it was forked", error, started));
+        program.start(kernel);
+        if let Err(error) = &seized {
+            program.note(late("it was forked", error, started));
         }
-        image.has_open_stop |= matches!(caught, Ok(None));
-        image.stops = image.stops.max(record.child);
-        drop(caught);
-        kernel.mark_continued(tgid, image.stops);
+        program.has_open_stop |= matches!(seized, Ok(None));
+        program.stops = program.stops.max(record.child);
+        drop(seized);
+        kernel.mark_continued(tgid, program.stops);
     }
 
     /// Records were lost: perhaps that of a child's start, which has not stopped then.
     fn start_all(&mut self) {
-        let Self { images, kernel, .. } = self;
-        for image in images.iter_mut().filter(|image| image.awaits_start()) {
-            image.start(kernel);
-            image.note(
+        let Self { programs, kernel, .. } = self;
+        for program in programs.iter_mut().filter(|program| program.awaits_start()) {
+            program.start(kernel);
+            program.note(
                 "records were lost when the process was forked: what it did until the probes were in place may not \
                  have been seen"
                     .to_owned(),
@@ -272,15 +279,15 @@ impl Following {
     }
 
     fn exit(&mut self, index: usize, record: &ThreadRecord) {
-        let pid = self.images[index].who.pid;
+        let pid = self.programs[index].id.pid;
         self.alive().lock().unwrap_or_else(PoisonError::into_inner).remove(&pid);
         // How the first ended is told by its parent, which is this process.
-        if self.images[index].who.parent.is_some() {
-            let image = self.images.swap_remove(index);
-            let plan = image.who.plan;
-            self.kernel.forget_stops(image.who.tgid);
+        if self.programs[index].id.parent.is_some() {
+            let program = self.programs.swap_remove(index);
+            let plan = program.id.plan;
+            self.kernel.forget_stops(program.id.tgid);
             self.kernel.forget_calls(record.header.process);
-            self.finish(image, End::Ended(Ending::from_status(record.pthread as i32)));
+            self.finish(program, ProgramEnd::Ended(Ending::from_status(record.pthread as i32)));
             if self.is_unused(plan) {
                 self.kernel.detach_ended(plan);
                 self.kernel.forget_plan(plan);
@@ -298,43 +305,45 @@ impl Following {
     }
 
     fn is_unused(&self, plan: u32) -> bool {
-        self.images.iter().all(|image| image.who.plan != plan)
+        self.programs.iter().all(|program| program.id.plan != plan)
     }
 
     fn libraries(&mut self, index: usize, record: &ThreadRecord) {
-        let Self { images, kernel, .. } = self;
-        let image = &mut images[index];
-        if record.child != 0 && record.child <= image.stops {
+        let Self { programs, kernel, .. } = self;
+        let program = &mut programs[index];
+        if record.child != 0 && record.child <= program.stops {
             return;
         }
-        let (pid, tgid, thread) = (image.who.pid, image.who.tgid, record.header.tid);
-        let caught = match record.child {
-            0 => Err(NotHeld::never_stopped()),
-            _ => Caught::catch(pid, thread, image.who.parent.is_none()),
+        let (pid, tgid, thread) = (program.id.pid, program.id.tgid, record.header.tid);
+        let seized = match record.child {
+            0 => Err(SeizeError::never_stopped()),
+            _ => SeizedThread::await_and_seize(pid, thread, program.id.parent.is_none()),
         };
         let started = Instant::now();
-        image.libraries(kernel, thread);
-        if let Err(error) = &caught {
-            image.note(late("a library was loaded", error, started));
+        program.libraries(kernel, thread);
+        if let Err(error) = &seized {
+            program.note(late("a library was loaded", error, started));
         }
-        image.has_open_stop |= matches!(caught, Ok(None));
-        image.stops = image.stops.max(record.child);
-        drop(caught);
-        kernel.mark_continued(tgid, image.stops);
+        program.has_open_stop |= matches!(seized, Ok(None));
+        program.stops = program.stops.max(record.child);
+        drop(seized);
+        kernel.mark_continued(tgid, program.stops);
     }
 
     /// Records were lost: perhaps that of a program's replacement, which was not stopped for then.
     fn find_lost_exec(&mut self, index: usize, process: u32) {
-        let image = &self.images[index];
-        let differs = |known| privileges::identity(image.who.pid).is_some_and(|now| now != known);
+        let program = &self.programs[index];
+        let differs = |known| proc::exec_identity(program.id.pid).is_some_and(|now| now != known);
         // When it stands still, the record of that is still to come.
-        if image.identity.is_some_and(differs) && self.kernel.stops(image.who.tgid) == image.stops {
+        if program.exec_identity.is_some_and(differs)
+            && self.kernel.stops(program.id.tgid) == program.stops
+        {
             self.replace(index, process, 0);
         }
     }
 
     fn exec(&mut self, index: usize, record: &ThreadRecord) {
-        if record.child == 0 || record.child > self.images[index].stops {
+        if record.child == 0 || record.child > self.programs[index].stops {
             self.replace(index, record.header.process, record.child);
         }
     }
@@ -342,127 +351,139 @@ impl Following {
     /// The process runs another program, and was stopped with this number, or not at all.
     fn replace(&mut self, index: usize, process: u32, number: u32) {
         let plan = self.new_plan();
-        let old = self.images.swap_remove(index);
+        let old = self.programs.swap_remove(index);
         self.current = 0;
-        let is_first = old.who.parent.is_none();
-        let who = Who {
-            number: old.who.number + 1,
-            argv: privileges::arguments(old.who.pid),
-            plan: plan.unwrap_or(old.who.plan),
-            ..old.who.clone()
+        let is_first = old.id.parent.is_none();
+        let id = ProgramId {
+            exec_generation: old.id.exec_generation + 1,
+            argv: arguments(old.id.pid),
+            plan: plan.unwrap_or(old.id.plan),
+            ..old.id.clone()
         };
-        let (pid, old_plan) = (who.pid, old.who.plan);
+        let (pid, old_plan) = (id.pid, old.id.plan);
         let (has_open_stop, mut stops) = (old.has_open_stop, old.stops.max(number));
-        self.finish(old, End::Replaced);
+        self.finish(old, ProgramEnd::Replaced);
         let started = Instant::now();
-        let caught = match number {
+        let seized = match number {
             // The stop of a thread that has ended with the last program may be in effect.
-            0 if has_open_stop => Err(NotHeld::stopped(pid)),
-            0 => Err(NotHeld::never_stopped()),
-            _ => Caught::catch(pid, pid, is_first),
+            0 if has_open_stop => Err(SeizeError::stopped(pid)),
+            0 => Err(SeizeError::never_stopped()),
+            _ => SeizedThread::await_and_seize(pid, pid, is_first),
         };
         self.detach_unused(old_plan);
         self.kernel.forget_calls(process);
         if is_first {
             self.kernel.start_anew();
         }
-        let held = caught.as_ref().ok().and_then(Option::as_ref);
+        let held = seized.as_ref().ok().and_then(Option::as_ref);
         let attached = match plan {
-            Some(_) => self.attach_anew(&who, process, held, &mut stops),
+            Some(_) => self.attach_anew(&id, process, held, &mut stops),
             None => Err("there are too many processes".to_owned()),
         };
-        let mut image = match attached {
-            Ok(image) => image,
+        let mut program = match attached {
+            Ok(program) => program,
             Err(why) => {
                 let why = format!("the program was not traced: {why}");
-                Image::untraced(&self.options, &self.kernel, who.clone(), why)
+                TracedProgram::untraced(&self.options, &self.kernel, id.clone(), why)
             }
         };
-        if let Err(error) = &caught {
-            image.note(late("the program started", error, started));
+        if let Err(error) = &seized {
+            program.note(late("the program started", error, started));
         }
-        image.key = Some(process);
-        image.identity = privileges::identity(who.pid);
-        image.stops = stops;
-        image.start_recorder(self.programs);
-        self.programs += 1;
-        self.images.push(image);
-        drop(caught);
-        self.kernel.mark_continued(who.tgid, stops);
+        program.kernel_pid = Some(process);
+        program.exec_identity = proc::exec_identity(id.pid);
+        program.stops = stops;
+        program.start_recorder(self.program_count);
+        self.program_count += 1;
+        self.programs.push(program);
+        drop(seized);
+        self.kernel.mark_continued(id.tgid, stops);
     }
 
     /// Attaches to the new program of a process, once that stands at its entry point. `stops` becomes the number of the
     /// latest stop on the way there; of a later one, which is not over, the record is still to come.
     fn attach_anew(
         &mut self,
-        who: &Who,
+        id: &ProgramId,
         process: u32,
-        held: Option<&Caught>,
+        held: Option<&SeizedThread>,
         stops: &mut u32,
-    ) -> Result<Image, Untraced> {
+    ) -> Result<TracedProgram, UntracedReason> {
         const AT_SECURE: u64 = 23;
         if self.options.follow_forks {
             // From here on probes of its last program mean nothing to it.
-            self.kernel.set_plan(process, who.plan).map_err(|error| error.to_string())?;
+            self.kernel.set_plan(process, id.plan).map_err(|error| error.to_string())?;
         }
-        if proc::auxiliary(who.pid, AT_SECURE).is_some_and(|secure| secure != 0) {
-            return Err("it runs with privileges of its own (set-user-ID)".to_owned());
+        if proc::auxiliary(id.pid, AT_SECURE).is_some_and(|secure| secure != 0) {
+            return Err("it runs with privileges of its tracer_cost (set-user-ID)".to_owned());
         }
-        program::check_running(who.pid).map_err(|error| error.to_string())?;
+        program::check_running(id.pid).map_err(|error| error.to_string())?;
         if let Some(held) = held {
-            self.run_to_entry(who, held, stops)?;
+            self.run_to_entry(id, held, stops)?;
         }
-        Image::prepare(&self.options, &mut self.kernel, who.clone(), false, &Progress::silent())
-            .map_err(|error| error.to_string())
+        TracedProgram::prepare(
+            &self.options,
+            &mut self.kernel,
+            id.clone(),
+            false,
+            &Progress::silent(),
+        )
+        .map_err(|error| error.to_string())
     }
 
     /// Lets a process that has just replaced its program run to the entry point, where its libraries are mapped.
-    fn run_to_entry(&mut self, who: &Who, held: &Caught, stops: &mut u32) -> Result<(), Untraced> {
+    fn run_to_entry(
+        &mut self,
+        id: &ProgramId,
+        held: &SeizedThread,
+        stops: &mut u32,
+    ) -> Result<(), UntracedReason> {
         /// Where the dynamic linker is, if there is one.
         const AT_BASE: u64 = 7;
         /// Programs that replace one another before their entry points, at most.
         const MAX_REPLACED: usize = 100;
         let message = |error: io::Error| error.to_string();
         for _ in 0..MAX_REPLACED {
-            if proc::auxiliary(who.pid, AT_BASE).is_none_or(|base| base == 0) {
+            if proc::auxiliary(id.pid, AT_BASE).is_none_or(|base| base == 0) {
                 // It stands there already.
                 return Ok(());
             }
-            let entry = ProcessAddr(privileges::entry_point(who.pid).map_err(message)?);
-            let symbolizer = Symbolizer::from_pid(who.pid).map_err(|error| error.to_string())?;
+            let entry = ProcessAddr(proc::entry_point(id.pid).map_err(message)?);
+            let symbolizer = Symbolizer::from_pid(id.pid).map_err(|error| error.to_string())?;
             let module = symbolizer.module_at(entry).ok_or("its entry point is nowhere")?;
             let offset = module.file_offset(entry).ok_or("its entry point is in no file")?;
-            let file = file_for_kernel(who.pid, module);
+            let file = file_for_kernel(id.pid, module);
             let point = ProbePoint {
                 program: ProbeProgram::Halt,
                 file,
                 offset: offset.0,
-                cookie: who.tgid.into(),
+                cookie: id.tgid.into(),
                 touch: None,
             };
-            self.kernel.limit_plan(who.plan, who.pid);
-            let refusals = self.kernel.attach_probes(who.plan, vec![point]);
+            self.kernel.limit_plan(id.plan, id.pid);
+            let refusals = self.kernel.attach_probes(id.plan, vec![point]);
             let refusals = refusals.map_err(|error| error.to_string())?;
             if let Some(refusal) = refusals.into_iter().next() {
                 return Err(format!("its entry point takes no probe: {}", refusal.error));
             }
-            let before = self.kernel.stops(who.tgid);
+            let before = self.kernel.stops(id.tgid);
             let kernel = std::cell::RefCell::new(&mut self.kernel);
-            let reached = held.run_to_stop(|| kernel.borrow_mut().stops(who.tgid) != before);
-            self.kernel.detach_probes(who.plan, |_| true);
+            let reached = held.run_to_stop(|| kernel.borrow_mut().stops(id.tgid) != before);
+            self.kernel.detach_probes(id.plan, |_| true);
             match reached.map_err(message)? {
-                Reached::Stop => {
+                StopOutcome::Stop => {
                     *stops = before + 1;
                     return Ok(());
                 }
-                Reached::Gone => return Err("it ended before it reached its entry point".into()),
-                Reached::Replaced => {
+                StopOutcome::Gone => {
+                    return Err("it ended before it reached its entry point".into());
+                }
+                StopOutcome::Replaced => {
                     // The stop that goes with it.
                     let before = before + 1;
                     let kernel = std::cell::RefCell::new(&mut self.kernel);
-                    let stopped =
-                        held.run_to_stop(|| kernel.borrow_mut().stops(who.tgid) >= before);
-                    if stopped.map_err(message)? == Reached::Gone {
+                    let stopped = held.run_to_stop(|| kernel.borrow_mut().stops(id.tgid) >= before);
+                    if stopped.map_err(message)? == StopOutcome::Gone {
                         return Err("it ended before it reached its entry point".into());
                     }
                     *stops = before;
@@ -484,9 +505,14 @@ fn continue_unknown(record: &Record) {
 }
 
 /// What is said when the process ran while something was attached to it.
-fn late(what: &str, error: &NotHeld, started: Instant) -> String {
+fn late(what: &str, error: &SeizeError, started: Instant) -> String {
     format!(
         "the process ran on when {what} ({error}): what it did in the {} ms until the probes were in place was not seen",
         started.elapsed().as_millis()
     )
+}
+
+/// Arguments of a process, empty when it has gone.
+fn arguments(pid: u32) -> Vec<String> {
+    proc::arguments(pid).iter().map(|argument| text_of_bytes(argument)).collect()
 }

@@ -10,7 +10,7 @@ use std::{
 };
 
 /// What is done sooner needs no words.
-const PATIENCE: Duration = Duration::from_secs(2);
+const SILENT_FOR: Duration = Duration::from_secs(2);
 
 /// What is being done.
 pub struct Progress(Option<Arc<Shared>>);
@@ -31,7 +31,7 @@ impl Progress {
     /// On standard error, if that is a terminal.
     #[must_use]
     pub fn on_terminal() -> Self {
-        if io::stderr().is_terminal() { Self::to(io::stderr(), PATIENCE) } else { Self::silent() }
+        if io::stderr().is_terminal() { Self::to(io::stderr(), SILENT_FOR) } else { Self::silent() }
     }
 
     /// Says nothing.

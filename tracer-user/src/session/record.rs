@@ -157,7 +157,7 @@ impl Recorder {
                     continue;
                 }
                 // Nothing is left out of a recording.
-                Item::Epoch(_) | Item::DeferredAccess(_) => continue,
+                Item::Epoch(_) | Item::Deferred(_) => continue,
             };
             let number = self.writer.events_written();
             while let Some((event, value)) = values.next_if(|(event, _)| *event <= number) {

@@ -16,7 +16,7 @@ use signal_hook::{
     iterator::{Handle, SignalsInfo, exfiltrator::WithRawSiginfo},
 };
 
-use super::processes::Alive;
+use super::processes::LiveProcesses;
 use crate::sys::{
     proc::{Stat, State},
     tracee,
@@ -34,13 +34,13 @@ pub struct ForwardedSignals {
 
 impl ForwardedSignals {
     /// Waits until all of these processes have ended, or a signal tells this one to end.
-    pub fn await_children(&self, alive: &Alive) {
+    pub fn await_children(&self, alive: &LiveProcesses) {
         const POLL: Duration = Duration::from_millis(10);
         /// How long records of ends may be late, when the processes have gone.
-        const PATIENCE: Duration = Duration::from_secs(1);
+        const END_TIMEOUT: Duration = Duration::from_secs(1);
         self.is_alone.store(true, Ordering::Release);
         let mut all_gone = Duration::ZERO;
-        while !self.told_to_end.load(Ordering::Acquire) && all_gone < PATIENCE {
+        while !self.told_to_end.load(Ordering::Acquire) && all_gone < END_TIMEOUT {
             let alive = alive.lock().unwrap_or_else(PoisonError::into_inner).clone();
             if alive.is_empty() {
                 return;

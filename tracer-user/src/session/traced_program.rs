@@ -20,11 +20,10 @@ use super::{
     dynamic_linker,
     main_thread_exit::follow_without_leader,
     memory::{
-        budget::Own,
-        controller::{Control, MemoryRecords},
+        budget::TracerCost,
+        controller::{MemoryController, MemoryRecords},
         watchpoints::{self, Watches},
     },
-    privileges,
     progress::Progress,
     record::{RecordError, Recorder},
     traps::{Known, Traps},
@@ -32,7 +31,7 @@ use super::{
 use crate::{
     kernel::{Kernel, Lost, ProbePoint},
     live::{
-        deferred::Moments,
+        deferred::EpochTimestamps,
         source::{Item, ObservedValue, Source},
     },
     names::live::LiveNames,
@@ -52,22 +51,22 @@ use crate::{
 };
 
 /// Observed values that are kept for the report at most.
-const MAX_KEPT: usize = 1 << 20;
+const MAX_RETAINED_VALUES: usize = 1 << 20;
 
 /// What is said of a child that has the memory of its parent, unless it replaces its program.
 pub const SHARES_MEMORY: &str = "the process was not traced: it has the memory of its parent, whose probes are limited to that process";
 
 /// Which program of which process it is.
 #[derive(Clone, Debug)]
-pub struct Who {
+pub struct ProgramId {
     /// The process.
     pub pid: u32,
-    /// The same as its own PID namespace numbers it.
+    /// Process id in its own PID namespace.
     pub tgid: u32,
     /// The process that forked it, when that is traced as well.
     pub parent: Option<u32>,
     /// Its place among the programs of the process, from 1.
-    pub number: u32,
+    pub exec_generation: u32,
     /// Its arguments.
     pub argv: Vec<String>,
     /// The number of its plan.
@@ -76,7 +75,7 @@ pub struct Who {
 
 /// How it came to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum ProgramEnd {
     /// The process ended.
     Ended(Ending),
     /// The process has replaced it.
@@ -86,13 +85,13 @@ pub enum End {
 }
 
 /// A program that is traced.
-pub struct Image {
+pub struct TracedProgram {
     /// Which it is.
-    pub who: Who,
+    pub id: ProgramId,
     /// How the programs in the kernel call the process, once that is known.
-    pub key: Option<u32>,
+    pub kernel_pid: Option<u32>,
     /// What tells it from other programs of its process.
-    pub identity: Option<u64>,
+    pub exec_identity: Option<u64>,
     /// The number of the latest stop of its process that was dealt with.
     pub stops: u32,
     /// A thread that was stopped had ended before it could be held; the stop of its process may be in effect.
@@ -111,14 +110,14 @@ pub struct Image {
     checker: Option<Box<Davida>>,
     recorder: Option<Result<Recorder, RecordError>>,
     items: Vec<Item>,
-    moments: Moments,
+    epochs: EpochTimestamps,
     values: BTreeMap<EventNumber, ObservedValue>,
     busiest: Busiest,
     witnesses: u64,
     is_leaderless: bool,
     lost_before: Option<Lost>,
     started: Instant,
-    control: Option<Control>,
+    controller: Option<MemoryController>,
     memory_records: MemoryRecords,
     traps: Traps,
     /// What is to be attached when it starts, of a child that has not.
@@ -127,7 +126,7 @@ pub struct Image {
 
 /// A program that is not traced any more; names are still to be looked up.
 #[derive(Debug)]
-pub struct Finished {
+pub struct FinishedProgram {
     findings: Findings,
     names: LiveNames,
     context: report::Context,
@@ -137,23 +136,23 @@ pub struct Finished {
 
 /// What is left of a program.
 #[derive(Debug)]
-pub struct Reported {
+pub struct ProgramReport {
     /// What was found; no more than counts, and what was not seen, when nothing was checked.
     pub report: Report,
     /// How many events were recorded, and where, when they were to be.
     pub recorded: Option<Result<(PathBuf, EventNumber), RecordError>>,
 }
 
-impl std::fmt::Debug for Image {
+impl std::fmt::Debug for TracedProgram {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Image").field("who", &self.who).finish_non_exhaustive()
+        formatter.debug_struct("TracedProgram").field("id", &self.id).finish_non_exhaustive()
     }
 }
 
-impl Image {
+impl TracedProgram {
     /// Plans and attaches everything to a process that stands at its entry point, in the thread of its id.
     ///
-    /// When it is the `first` program, what the user names must be there. `progress` is told what is done.
+    /// With `is_initial`, everything that the user names must be there. `progress` receives a message for each step.
     ///
     /// # Errors
     ///
@@ -161,84 +160,90 @@ impl Image {
     pub fn prepare(
         options: &Arc<RunOptions>,
         kernel: &mut Kernel,
-        who: Who,
-        first: bool,
+        id: ProgramId,
+        is_initial: bool,
         progress: &Progress,
     ) -> Result<Self, RunError> {
-        let pid = who.pid;
-        kernel.limit_plan(who.plan, pid);
+        let pid = id.pid;
+        kernel.limit_plan(id.plan, pid);
         let symbolizer = Symbolizer::from_pid(pid)?;
         progress.step(|| reading(&symbolizer));
         let plan = Plan::of(&symbolizer, pid, options.wanted());
-        if first && let Some(error) = must_match(&plan, options.follow_forks) {
+        if is_initial && let Some(error) = must_match(&plan, options.follow_forks) {
             return Err(error.clone().into());
         }
-        let (mut watches, unresolved) = watches_of(options, &plan, &symbolizer, first)?;
-        let mut image = Self::new(options, kernel, who, symbolizer);
-        image.notes.extend(unresolved);
-        image.plan = plan;
-        image.notes.append(&mut image.plan.notes);
-        if !image.plan.has_locks() {
-            image.notes.push(
+        let (mut watches, unresolved) = watches_of(options, &plan, &symbolizer, is_initial)?;
+        let mut program = Self::new(options, kernel, id, symbolizer);
+        program.notes.extend(unresolved);
+        program.plan = plan;
+        program.notes.append(&mut program.plan.notes);
+        if !program.plan.has_locks() {
+            program.notes.push(
                 "no function that takes locks was found: a statically linked program that was stripped hides them, \
                  and violations that only locks show are missed"
                     .to_owned(),
             );
         }
-        let probes = image.plan.probes.len() as u64;
+        let probes = program.plan.probes.len() as u64;
         progress.step(|| format!("attaching {}", report::count(probes, "probe")));
-        image.attach(kernel, 0, pid)?;
-        image.attach_linker(kernel);
+        program.attach(kernel, 0, pid)?;
+        program.attach_linker(kernel);
         let is_shared = |site: &Site| matches!(&site.kind, SiteKind::Marker(Meaning::Shared(_)));
         let trial = perf::trial();
-        let more = image.plan.sites.iter().any(is_shared);
+        let more = program.plan.sites.iter().any(is_shared);
         let samples = options.accesses.level.samples();
         if let Some(problem) = trial.problem()
             && (samples || more || !watches.ranges.is_empty())
         {
-            image.notes.push(distrust(problem, trial == Trial::Kills));
+            program.notes.push(distrust(problem, trial == Trial::Kills));
             watches.ranges.iter_mut().for_each(|range| range.from_start = false);
         }
         if trial == Trial::Kills {
             watches.ranges.clear();
         }
         watches.attach(kernel, pid, more && trial != Trial::Kills)?;
-        image.notes.append(&mut watches.notes);
-        image.summary.watchpoints = Some(watches.ranges.len() as u64);
+        program.notes.append(&mut watches.notes);
+        program.summary.watchpoints = Some(watches.ranges.len() as u64);
         let threads =
             proc::threads(pid).map_err(RunError::system("cannot list the program's threads"))?;
         // Those of other processes are left as they are.
-        let is_trusted = image.who.parent.is_none() && trial == Trial::Works;
+        let is_trusted = program.id.parent.is_none() && trial == Trial::Works;
         let process = (pid, is_trusted.then_some(&*threads));
-        image.control = Control::new(&options.accesses, kernel, process, image.who.plan);
-        image.source.set_sites(std::mem::take(&mut image.plan.sites));
-        for (address, bytes, writes) in std::mem::take(&mut image.plan.globals) {
-            image.source.sharing.expected(address.0, bytes, writes);
+        program.controller =
+            MemoryController::new(&options.accesses, kernel, process, program.id.plan);
+        program.source.set_sites(std::mem::take(&mut program.plan.sites));
+        for (address, bytes, writes) in std::mem::take(&mut program.plan.globals) {
+            program.source.shared_words.expected(address.0, bytes, writes);
         }
         for range in watches.ranges {
-            image.source.add_watch(range);
+            program.source.add_watch(range);
         }
-        Ok(image)
+        Ok(program)
     }
 
     /// One to which nothing is attached; `why` says so.
     pub fn untraced(
         options: &Arc<RunOptions>,
         kernel: &Kernel,
-        who: Who,
+        id: ProgramId,
         why: impl Into<String>,
     ) -> Self {
-        let mut image = Self::new(options, kernel, who, Symbolizer::empty());
-        image.notes.push(why.into());
-        image
+        let mut program = Self::new(options, kernel, id, Symbolizer::empty());
+        program.notes.push(why.into());
+        program
     }
 
-    fn new(options: &Arc<RunOptions>, kernel: &Kernel, who: Who, symbolizer: Symbolizer) -> Self {
+    fn new(
+        options: &Arc<RunOptions>,
+        kernel: &Kernel,
+        id: ProgramId,
+        symbolizer: Symbolizer,
+    ) -> Self {
         let planned_modules = symbolizer.modules().len();
-        let source = Source::new(Vec::new(), symbolizer, Vec::new(), who.tgid);
+        let source = Source::new(Vec::new(), symbolizer, Vec::new(), id.tgid);
         Self {
-            key: None,
-            identity: privileges::identity(who.pid),
+            kernel_pid: None,
+            exec_identity: proc::exec_identity(id.pid),
             stops: 0,
             has_open_stop: false,
             options: Arc::clone(options),
@@ -253,36 +258,36 @@ impl Image {
             checker: options.checker.map(|options| Box::new(Davida::new(options))),
             recorder: None,
             items: Vec::new(),
-            moments: Moments::default(),
+            epochs: EpochTimestamps::default(),
             values: BTreeMap::new(),
             busiest: Busiest::default(),
             witnesses: 0,
             is_leaderless: false,
             lost_before: kernel.lost(),
             started: Instant::now(),
-            control: None,
+            controller: None,
             memory_records: MemoryRecords::default(),
             traps: Traps::default(),
             to_attach: None,
-            who,
+            id,
         }
     }
 
-    /// The image of a child that `fork` has just made of this one's process, with a plan of its own. What is attached to
+    /// The program of a child that `fork` has just made of this one's process, with a plan of its own. What is attached to
     /// this one is attached to it by [`start`](Self::start).
     #[must_use]
     pub fn of_child(&self, kernel: &mut Kernel, (pid, process): (u32, u32), plan: u32) -> Self {
-        let parent = Some(self.who.pid);
-        let who = Who { pid, tgid: pid, parent, number: 1, plan, ..self.who.clone() };
-        let mut child = Self::new(&self.options, kernel, who, Symbolizer::empty());
-        let detached = self.control.iter().flat_map(Control::detached).cloned();
-        match kernel.points_for_child(self.who.plan, plan, detached) {
+        let parent = Some(self.id.pid);
+        let id = ProgramId { pid, tgid: pid, parent, exec_generation: 1, plan, ..self.id.clone() };
+        let mut child = Self::new(&self.options, kernel, id, Symbolizer::empty());
+        let detached = self.controller.iter().flat_map(MemoryController::detached).cloned();
+        match kernel.points_for_child(self.id.plan, plan, detached) {
             Ok(points) => child.to_attach = Some(points),
             Err(error) => child.notes.push(format!("the process was not traced: {error}")),
         }
-        child.key = Some(process);
+        child.kernel_pid = Some(process);
         // It may run another one by now.
-        child.identity = self.identity;
+        child.exec_identity = self.exec_identity;
         child.source = self.source.of_child(pid, pid);
         child.plan = self.plan.clone();
         child.probes.clone_from(&self.probes);
@@ -304,9 +309,9 @@ impl Image {
     /// Attaches to a child what its parent had when it forked it; nothing when that was done before.
     pub fn start(&mut self, kernel: &mut Kernel) {
         let Some(points) = self.to_attach.take() else { return };
-        let (plan, pid) = (self.who.plan, self.who.pid);
+        let (plan, pid) = (self.id.plan, self.id.pid);
         kernel.limit_plan(plan, pid);
-        let process = self.key.unwrap_or(pid);
+        let process = self.kernel_pid.unwrap_or(pid);
         let attached =
             kernel.set_plan(process, plan).and_then(|()| kernel.attach_probes(plan, points));
         match attached {
@@ -316,14 +321,14 @@ impl Image {
             })),
             Err(error) => self.notes.push(format!("the process was not traced: {error}")),
         }
-        self.control = Control::new(&self.options.accesses, kernel, (pid, None), plan);
+        self.controller = MemoryController::new(&self.options.accesses, kernel, (pid, None), plan);
     }
 
     /// Starts to record the events. A recording that was there before is gone from here on.
     pub fn start_recorder(&mut self, order: usize) {
         let Some(path) = &self.options.record else { return };
         let recorder = Recorder::create(&numbered(path, order)).map(|mut recorder| {
-            recorder.process(&self.process(End::Running));
+            recorder.process(&self.process(ProgramEnd::Running));
             recorder
         });
         self.recorder = Some(recorder);
@@ -346,8 +351,8 @@ impl Image {
         let points: Vec<_> = probes.iter().map(|probe| probe.point.clone()).collect();
         let mut failed = vec![false; points.len()];
         let addresses: Vec<ProcessAddr> = probes.iter().map(|probe| probe.address).collect();
-        kernel.note_places(self.who.plan, thread, &addresses);
-        for refusal in kernel.attach_probes(self.who.plan, points)? {
+        kernel.note_places(self.id.plan, thread, &addresses);
+        for refusal in kernel.attach_probes(self.id.plan, points)? {
             failed[refusal.index] = true;
             self.skipped.push(SkippedProbe {
                 what: probes[refusal.index].what.clone(),
@@ -391,12 +396,11 @@ impl Image {
 
     /// Makes the process stop when its dynamic linker has loaded or unloaded something.
     fn attach_linker(&mut self, kernel: &mut Kernel) {
-        let why = match dynamic_linker::probe(&self.source.symbolizer, self.who.pid, self.who.plan)
-        {
+        let why = match dynamic_linker::probe(&self.source.symbolizer, self.id.pid, self.id.plan) {
             Ok(None) => return,
             Ok(Some((point, address))) => {
-                kernel.note_places(self.who.plan, self.who.pid, &[address]);
-                match kernel.attach_probes(self.who.plan, vec![point]) {
+                kernel.note_places(self.id.plan, self.id.pid, &[address]);
+                match kernel.attach_probes(self.id.plan, vec![point]) {
                     Ok(refusals) if refusals.is_empty() => return,
                     Ok(refusals) => refusals[0].error.to_string(),
                     Err(error) => error.to_string(),
@@ -416,7 +420,7 @@ impl Image {
     }
 
     fn change_libraries(&mut self, kernel: &mut Kernel, thread: u32) -> Result<(), RunError> {
-        let pid = self.who.pid;
+        let pid = self.id.pid;
         self.source.symbolizer.refresh()?;
         let modules: Vec<_> = self.source.symbolizer.modules().collect();
         let newly_gone: Vec<usize> = (0..modules.len())
@@ -456,13 +460,13 @@ impl Image {
         };
         self.planned_modules = modules.len();
         if !unloaded.is_empty() {
-            kernel.detach_probes(self.who.plan, detached);
+            kernel.detach_probes(self.id.plan, detached);
         }
         let Self { source, items, .. } = self;
         for (_, range) in &gone {
             source.unload(range, &mut |item| items.push(item));
             self.probes.retain(|place| !range.contains(place));
-            kernel.forget_places(self.who.plan, range);
+            kernel.forget_places(self.id.plan, range);
         }
         for name in twice {
             self.notes.push(format!(
@@ -479,7 +483,7 @@ impl Image {
         let attached = self.attach(kernel, first_site, thread);
         self.source.set_sites(std::mem::take(&mut self.plan.sites));
         for (address, bytes, writes) in std::mem::take(&mut self.plan.globals) {
-            self.source.sharing.expected(address.0, bytes, writes);
+            self.source.shared_words.expected(address.0, bytes, writes);
         }
         for (address, variable) in shared {
             let range = (address, variable.size);
@@ -516,22 +520,22 @@ impl Image {
                     Item::Gap => {
                         self.busiest.gap();
                         checker.gap();
-                        self.moments.clear();
+                        self.epochs.clear();
                     }
-                    Item::Epoch(epoch) => self.moments.begins(checker, epoch),
-                    Item::DeferredAccess(access) => self.moments.told(checker, access),
+                    Item::Epoch(epoch) => self.epochs.open_epoch(checker, epoch),
+                    Item::Deferred(access) => self.epochs.insert(checker, access),
                 }
             }
             found = checker.counts().distinct_witnesses;
         }
         self.items.clear();
-        if found != self.witnesses && self.values.len() < MAX_KEPT {
+        if found != self.witnesses && self.values.len() < MAX_RETAINED_VALUES {
             self.values.extend(self.source.recent_values());
         }
         self.witnesses = found;
         if self.source.has_lost_leader() && !self.is_leaderless {
             self.is_leaderless = true;
-            self.notes.extend(follow_without_leader(kernel, &self.probes, &self.who));
+            self.notes.extend(follow_without_leader(kernel, &self.probes, &self.id));
         }
         for (site, registers) in self.source.take_shared() {
             let note = watchpoints::arm_late(&mut self.source, kernel, site, &registers);
@@ -540,17 +544,17 @@ impl Image {
     }
 
     /// Sees to it that what is seen of memory costs no more than it may.
-    pub(super) fn keep_within_budget(&mut self, kernel: &mut Kernel, own: &Own) {
+    pub(super) fn keep_within_budget(&mut self, kernel: &mut Kernel, tracer_cost: &TracerCost) {
         let mut records = self.memory_records;
         if !self.options.watch.is_empty() {
             records.calls_are_free();
         }
-        let records = (records, own);
-        if let Some(control) = &mut self.control
-            && let Err(error) = control.tick(kernel, &mut self.source, records)
+        let records = (records, tracer_cost);
+        if let Some(controller) = &mut self.controller
+            && let Err(error) = controller.tick(kernel, &mut self.source, records)
         {
             self.notes.push(format!("memory accesses were not seen any more: {error}"));
-            self.control = None;
+            self.controller = None;
         }
     }
 
@@ -561,26 +565,26 @@ impl Image {
 
     /// Ends it. Nothing of it may be detached before.
     #[must_use]
-    pub fn finish(mut self, kernel: &mut Kernel, end: End) -> Finished {
+    pub fn finish(mut self, kernel: &mut Kernel, end: ProgramEnd) -> FinishedProgram {
         self.flush(kernel);
         let lost = lost_since(self.lost_before, kernel.lost());
         self.notes.extend(lost.err().map(str::to_owned));
         let process = self.process(end);
         let mut watched = Vec::new();
-        if let Some(control) = self.control.take() {
-            let (unseen, shares) = control.finish(kernel, &self.plan.touch_groups);
+        if let Some(controller) = self.controller.take() {
+            let (unseen, shares) = controller.finish(kernel, &self.plan.touch_groups);
             self.notes.extend(unseen);
             watched = shares;
         }
         let memory = accesses::memory(&self.plan.touch_groups, &watched);
         self.summary.busiest = self.busiest_function();
         let trap = self.explain_traps(kernel, end);
-        let Self { who, source, plan, options, skipped, mut summary, mut notes, values, .. } = self;
+        let Self { id, source, plan, options, skipped, mut summary, mut notes, values, .. } = self;
         if plan.sees_memory {
             let (allocations, frees) = source.memory_calls();
             (summary.allocations, summary.frees) = (Some(allocations), Some(frees));
         }
-        if who.parent.is_none()
+        if id.parent.is_none()
             && let Ok(lost) = &lost
             && let Some(unseen) = unseen_hits(kernel, &source, lost)
         {
@@ -590,18 +594,18 @@ impl Image {
             notes.push(error.to_string());
         }
         // Of one that only starts another, as `env` does, there is nothing to say.
-        if end != End::Replaced {
+        if end != ProgramEnd::Replaced {
             notes.extend(plan.about_stripped());
         }
-        if end == End::Replaced {
+        if end == ProgramEnd::Replaced {
             notes.retain(|note| note != SHARES_MEMORY);
         }
-        if matches!(end, End::Ended(_)) && !source.saw_exit() {
+        if matches!(end, ProgramEnd::Ended(_)) && !source.saw_exit() {
             notes.push(
                 "the kernel side saw nothing of the program, not even its end: do not trust this report".to_owned(),
             );
         }
-        if end == End::Running {
+        if end == ProgramEnd::Running {
             notes.push("it still ran when the tracing ended".to_owned());
         }
         notes.sort();
@@ -625,22 +629,22 @@ impl Image {
                 Some(checker::Regions::All) => report::Nesting::All,
                 Some(checker::Regions::Outermost) | None => report::Nesting::Outermost,
             },
-            ..report::Context::new(subject(&who, end))
+            ..report::Context::new(subject(&id, end))
         };
         let names = LiveNames::new(source, values);
-        Finished { findings, names, context, recorder: self.recorder, process }
+        FinishedProgram { findings, names, context, recorder: self.recorder, process }
     }
 
     /// Why `SIGTRAP` killed the process, if it did. What it handled of them is noted.
-    fn explain_traps(&mut self, kernel: &Kernel, end: End) -> Option<report::TrapDeath> {
+    fn explain_traps(&mut self, kernel: &Kernel, end: ProgramEnd) -> Option<report::TrapDeath> {
         let code = Known {
             symbolizer: &self.source.symbolizer,
             probes: &self.probes,
             // Child processes inherit none.
-            has_watchpoints: self.who.parent.is_none() && kernel.has_watchpoints(),
+            has_watchpoints: self.id.parent.is_none() && kernel.has_watchpoints(),
         };
         self.notes.extend(self.traps.handled(&code));
-        (end == End::Ended(Ending::Killed(libc::SIGTRAP))).then(|| self.traps.death(&code))
+        (end == ProgramEnd::Ended(Ending::Killed(libc::SIGTRAP))).then(|| self.traps.death(&code))
     }
 
     /// The busiest region, if it is a function: one by markers the user means.
@@ -652,16 +656,16 @@ impl Image {
     }
 
     /// What a recording says of the process.
-    fn process(&self, end: End) -> format::Process {
+    fn process(&self, end: ProgramEnd) -> format::Process {
         let (exit_code, signal) = exit_code_and_signal(end);
-        format::Process { pid: Some(self.who.pid), argv: self.who.argv.clone(), exit_code, signal }
+        format::Process { pid: Some(self.id.pid), argv: self.id.argv.clone(), exit_code, signal }
     }
 }
 
-impl Finished {
+impl FinishedProgram {
     /// Looks names up, and writes them to the recording.
     #[must_use]
-    pub fn report(self) -> Reported {
+    pub fn report(self) -> ProgramReport {
         let Self { findings, mut names, mut context, recorder, process } = self;
         for share in context.memory.iter_mut().flat_map(|memory| &mut memory.watched) {
             share.name = share.address.and_then(|address| names.memory(address, share.length));
@@ -673,7 +677,7 @@ impl Finished {
             let events = recorder.finish(Some(&mut names), &process, &report.not_seen)?;
             Ok((path, events))
         });
-        Reported { report, recorded }
+        ProgramReport { report, recorded }
     }
 }
 
@@ -712,9 +716,9 @@ fn watches_of(
     options: &RunOptions,
     plan: &Plan,
     symbolizer: &Symbolizer,
-    first: bool,
+    is_initial: bool,
 ) -> Result<(Watches, Vec<String>), RunError> {
-    if first && !options.follow_forks {
+    if is_initial && !options.follow_forks {
         return Ok((Watches::resolve(&options.watch, &plan.shared, symbolizer)?, Vec::new()));
     }
     let (mut known, mut notes) = (Vec::new(), Vec::new());
@@ -728,24 +732,24 @@ fn watches_of(
 }
 
 /// What a report says of the process.
-pub(super) fn subject(who: &Who, end: End) -> Subject {
+pub(super) fn subject(id: &ProgramId, end: ProgramEnd) -> Subject {
     let (exit_code, signal) = exit_code_and_signal(end);
     Subject::Process {
-        pid: who.pid,
-        argv: who.argv.clone(),
+        pid: id.pid,
+        argv: id.argv.clone(),
         exit_code,
         signal,
-        parent: who.parent,
-        program: who.number,
-        replaced: end == End::Replaced,
+        parent: id.parent,
+        program: id.exec_generation,
+        replaced: end == ProgramEnd::Replaced,
     }
 }
 
-pub(super) const fn exit_code_and_signal(end: End) -> (Option<i32>, Option<i32>) {
+pub(super) const fn exit_code_and_signal(end: ProgramEnd) -> (Option<i32>, Option<i32>) {
     match end {
-        End::Ended(Ending::Exited(status)) => (Some(status), None),
-        End::Ended(Ending::Killed(signal)) => (None, Some(signal)),
-        End::Replaced | End::Running => (None, None),
+        ProgramEnd::Ended(Ending::Exited(status)) => (Some(status), None),
+        ProgramEnd::Ended(Ending::Killed(signal)) => (None, Some(signal)),
+        ProgramEnd::Replaced | ProgramEnd::Running => (None, None),
     }
 }
 

@@ -4,13 +4,13 @@
 pub mod apart;
 pub mod bpf;
 pub mod bytes;
-pub mod caught;
 pub mod guardian;
 pub mod memory;
 pub mod perf;
 pub mod priority;
 pub mod proc;
 pub mod records;
+pub mod seized_thread;
 mod sigpipe;
 mod spawn;
 mod status;

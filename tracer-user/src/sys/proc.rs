@@ -1,6 +1,7 @@
 //! Everything that is read from `/proc`, as bytes: names of threads and of files are any bytes, and the kernel cuts
 //! those of threads after 15 of them, be that within a letter. What is concluded from it is decided elsewhere.
 
+use super::tracee::kernel_device;
 use std::{
     fs::{self, File},
     io,
@@ -176,6 +177,25 @@ pub fn auxiliary(pid: u32, wanted: u64) -> Option<u64> {
     entries.copied().find_map(|[key, value]| (key == wanted).then_some(value))
 }
 
+/// The address of the program's first instruction, where the dynamic linker has done its work.
+///
+/// # Errors
+///
+/// When the process has gone, or has no such entry.
+pub fn entry_point(pid: u32) -> io::Result<u64> {
+    const AT_ENTRY: u64 = 9;
+    exists(pid)?;
+    auxiliary(pid, AT_ENTRY).ok_or_else(|| io::Error::other("it has no entry point"))
+}
+
+/// What tells the programs that a process runs apart: where the kernel has put random bytes for it on the stack, which
+/// is at a random address itself. `None` when the process has ended.
+#[must_use]
+pub fn exec_identity(pid: u32) -> Option<u64> {
+    const AT_RANDOM: u64 = 25;
+    auxiliary(pid, AT_RANDOM)
+}
+
 /// The arguments of a process, as bytes; none when it has gone.
 #[must_use]
 pub fn arguments(pid: u32) -> Vec<Vec<u8>> {
@@ -208,14 +228,15 @@ pub fn own_namespace(kind: &str) -> Option<PathBuf> {
     fs::read_link(Path::new("/proc/self/ns").join(kind)).ok()
 }
 
-/// Device, as `stat` returns it, and inode of a process's PID namespace.
+/// Device (as the kernel numbers it) and inode of a process's PID namespace, and its id there.
 ///
 /// # Errors
 ///
 /// When the process has gone.
-pub fn pid_namespace(pid: u32) -> io::Result<(u64, u64)> {
+pub fn pid_namespace(pid: u32) -> io::Result<(u64, u64, u32)> {
     let namespace = fs::metadata(format!("/proc/{pid}/ns/pid"))?;
-    Ok((namespace.dev(), namespace.ino()))
+    let innermost = Status::of_process(pid)?.innermost_pid().unwrap_or(pid);
+    Ok((kernel_device(namespace.dev()), namespace.ino(), innermost))
 }
 
 /// The memory of a process, or of the process that a thread is of.
@@ -325,5 +346,14 @@ mod tests {
         }
         assert!(arguments(u32::MAX).is_empty() && auxiliary(u32::MAX, 9).is_none());
         assert!(!is_gone(&io::Error::from_raw_os_error(libc::EMFILE)));
+    }
+
+    #[test]
+    fn this_process_has_an_entry_point_and_a_namespace() {
+        let pid = std::process::id();
+        assert_ne!(entry_point(pid).unwrap(), 0);
+        let (_, inode, innermost) = pid_namespace(pid).unwrap();
+        assert_ne!(inode, 0);
+        assert_ne!(innermost, 0);
     }
 }

@@ -125,7 +125,7 @@ impl Source {
     ) {
         let Self { syncs, events, .. } = self;
         syncs.forget_memory(range, &mut passed_on(events, thread, location, sink));
-        self.sharing.forget(range);
+        self.shared_words.forget(range);
         self.words.forget(range);
         for (index, watch) in self.watches.iter().enumerate() {
             let (start, end) = (watch.address.0, watch.address.0 + watch.length);

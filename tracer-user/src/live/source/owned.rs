@@ -6,7 +6,7 @@ use tracer_ebpf::{Header, LastAccess, OwnedRecord, SITE_BITS};
 use super::{Item, Source};
 use crate::{
     live::{
-        deferred::{DeferredAccess, Epoch, Missed},
+        deferred::{DeferredAccess, DeferredOperation, Epoch},
         location::Location,
     },
     probes::plan::SiteKind,
@@ -32,7 +32,7 @@ impl Source {
         if before == 0 {
             self.lives.entry(header.tid).or_default().push((epoch, thread));
         }
-        let lowest = self.frames.lowest(thread);
+        let lowest = self.region_stacks.lowest(thread);
         sink(Item::Epoch(Epoch { thread, epoch, lowest }));
     }
 
@@ -92,24 +92,21 @@ impl Source {
             self.omissions.word_accesses += 1;
             let Self { words, syncs, .. } = self;
             if signals && let Some(id) = words.id(address, size, || syncs.word(address, location)) {
-                let what = Missed::Signal(id);
-                sink(Item::DeferredAccess(DeferredAccess {
-                    thread,
-                    epoch,
-                    sp,
-                    since,
-                    what,
-                    location,
-                }));
+                let what = DeferredOperation::Signal(id);
+                sink(Item::Deferred(DeferredAccess { thread, epoch, sp, since, what, location }));
             }
             return;
         }
         let acting = self.thread(acting);
         self.touch_for(thread, acting, (address, size), sink);
         for &variable in &self.touched {
-            let what = if writes { Missed::Write(variable) } else { Missed::Read(variable) };
-            sink(Item::DeferredAccess(DeferredAccess { thread, epoch, sp, since, what, location }));
+            let what = if writes {
+                DeferredOperation::Write(variable)
+            } else {
+                DeferredOperation::Read(variable)
+            };
+            sink(Item::Deferred(DeferredAccess { thread, epoch, sp, since, what, location }));
         }
-        self.sharing.touched(thread, address, size, writes);
+        self.shared_words.touched(thread, address, size, writes);
     }
 }

@@ -55,7 +55,7 @@ impl Source {
                 self.emit(thread, op(self.touched[index]), location, sink);
             }
         }
-        self.sharing.touched(thread, address, bytes, done & AccessDescriptor::WRITE != 0);
+        self.shared_words.touched(thread, address, bytes, done & AccessDescriptor::WRITE != 0);
     }
 
     /// Whether what a probe has seen is to be told: it is no lock's own memory, and no watchpoint tells it.
@@ -72,7 +72,7 @@ impl Source {
         // What the user has named is seen by its watchpoint, in its order and with its value.
         let instruction = place.instruction.0;
         !self.is_left_to_watchpoints(thread, instruction, address, bytes)
-            && self.told.by_probe(thread, (place.group, instruction), (address, bytes))
+            && self.dedup.admit_probe(thread, (place.group, instruction), (address, bytes))
     }
 
     /// Whether the user or the program has named anything to be watched.
@@ -99,7 +99,7 @@ impl Source {
         if named.iter().any(works) {
             return true;
         }
-        self.told_early.extend(named.into_iter().map(|index| (thread, instruction, index)));
+        self.counted_early.extend(named.into_iter().map(|index| (thread, instruction, index)));
         false
     }
 
@@ -145,15 +145,16 @@ impl Source {
     /// The probes of a group were attached or detached.
     pub fn set_attached(&mut self, group: usize, is_attached: bool) {
         if is_attached {
-            self.told.attached(group);
+            self.dedup.attached(group);
         } else {
-            self.told.detached(group, self.threads.len());
+            self.dedup.detached(group, self.threads.len());
         }
     }
 
     /// Whether the hit of a watchpoint that moves tells what no probe tells.
     pub(super) fn hit_counts(&mut self, thread: ThreadId, instruction: u64, address: u64) -> bool {
         let group = self.probed_code.get(&instruction);
-        group.is_none_or(|&group| self.told.by_hit(thread, (group, instruction), address))
+        group
+            .is_none_or(|&group| self.dedup.admit_watchpoint(thread, (group, instruction), address))
     }
 }

@@ -80,7 +80,7 @@ impl Source {
             if self.synchronises(thread, frames[0], place, deed, location, sink) {
                 return;
             }
-            self.sharing.touched(thread, record.address, length, kind.writes());
+            self.shared_words.touched(thread, record.address, length, kind.writes());
         }
         // As a read it conflicts with what overwrites it, and with no other one of its kind. What is named is told as it is.
         let commutes = is_sample && decoded.is_ok_and(|access| access.commutes);
@@ -93,7 +93,7 @@ impl Source {
             let before = self.last_values[index].replace(after);
             ObservedValue { before, after, length, written }
         });
-        if self.told_early.remove(&(thread, frames[0], index)) {
+        if self.counted_early.remove(&(thread, frames[0], index)) {
             return;
         }
         match kind {

@@ -11,17 +11,17 @@ use std::{
 };
 
 /// What may be spent before the program has done much, in nanoseconds.
-const START: u64 = 10_000_000;
+const START_ALLOWANCE_NS: u64 = 10_000_000;
 
 /// What each group may cost where it is only to be learned what it touches, in nanoseconds.
-const LESSON: u64 = 2_000_000;
+const LEARNING_COST_NS: u64 = 2_000_000;
 
 /// How much of what is allowed may be spent, in percent. What is spent is an estimate, is looked at now and then, and
 /// leaves out what threads wait while probes come and go.
-const AIM: u64 = 80;
+const TARGET_PERCENT: u64 = 80;
 
 /// How full the budget may be, in percent, when something is attached again.
-const ROOM: u64 = 70;
+const REATTACH_PERCENT: u64 = 70;
 
 /// What costs are to be kept within, and what they have been so far. All times are in nanoseconds.
 #[derive(Debug)]
@@ -49,22 +49,22 @@ struct Group {
 
 /// What has been spent besides what groups of probes have cost, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Others {
+pub(crate) struct OtherCosts {
     /// Of the program's time: hits of watchpoints, calls of allocators.
-    pub(crate) inside: u64,
+    pub(crate) in_target: u64,
     /// Of avtrace's.
-    pub(crate) beside: u64,
+    pub(crate) in_tracer: u64,
 }
 
 /// How long avtrace itself works, to tell the records' share of that. The time of those that are of memory cannot be
 /// told from that of others; they count alike.
 #[derive(Debug, Default)]
-pub(crate) struct Own {
+pub(crate) struct TracerCost {
     worked: u64,
     records: u64,
 }
 
-impl Own {
+impl TracerCost {
     /// avtrace has worked for so long since it began, and had so many records.
     pub(crate) fn note(&mut self, worked: u64, records: u64) {
         (self.worked, self.records) = (worked, records);
@@ -108,7 +108,7 @@ impl Budget {
 
     /// Decides by the time that processors have worked for the program, what of that each group has cost so far, and what
     /// else was spent. To take costs for twice too small is as bad as never to look at them.
-    pub(crate) fn change(&mut self, worked: u64, costs: &[u64], others: Others) -> Change {
+    pub(crate) fn change(&mut self, worked: u64, costs: &[u64], others: OtherCosts) -> Change {
         let now = Instant::now();
         self.costs.resize(costs.len(), 0);
         for (number, (&cost, before)) in costs.iter().zip(&mut self.costs).enumerate() {
@@ -123,9 +123,10 @@ impl Budget {
                 group.latest = latest;
             }
         }
-        let inside = costs.iter().sum::<u64>() + others.inside;
-        let spent = inside + others.beside;
-        let allowed = START + worked.saturating_sub(inside) / 100 * self.percent / 100 * AIM;
+        let in_target = costs.iter().sum::<u64>() + others.in_target;
+        let spent = in_target + others.in_tracer;
+        let allowed = START_ALLOWANCE_NS
+            + worked.saturating_sub(in_target) / 100 * self.percent / 100 * TARGET_PERCENT;
         let mut change = Change { is_over: spent > allowed, ..Change::default() };
         if change.is_over {
             let attached = self.groups.iter().filter(|(_, group)| group.detached.is_none());
@@ -144,10 +145,10 @@ impl Budget {
             }
         } else if self.learns {
             let taught = self.groups.iter().filter(|(number, group)| {
-                group.detached.is_none() && costs[usize::from(**number)] >= LESSON
+                group.detached.is_none() && costs[usize::from(**number)] >= LEARNING_COST_NS
             });
             change.detach.extend(taught.map(|(&number, _)| number));
-        } else if spent < allowed / 100 * ROOM {
+        } else if spent < allowed / 100 * REATTACH_PERCENT {
             let detached = self.groups.iter().filter(|(_, group)| group.detached.is_some());
             // The cheapest first: others may never fit.
             let cheapest = detached.min_by_key(|(_, group)| group.latest);
@@ -184,13 +185,13 @@ mod tests {
     use super::*;
 
     const SECOND: u64 = 1_000_000_000;
-    const NOTHING: Others = Others { inside: 0, beside: 0 };
+    const NOTHING: OtherCosts = OtherCosts { in_target: 0, in_tracer: 0 };
 
     #[test]
     fn the_most_costly_group_goes_first_and_comes_back_when_there_is_room() {
         let mut budget = Budget::new(100);
         assert_eq!(budget.change(SECOND, &[SECOND / 10, SECOND / 10], NOTHING), Change::default());
-        let half = Others { inside: SECOND / 2, beside: 0 };
+        let half = OtherCosts { in_target: SECOND / 2, in_tracer: 0 };
         let change = budget.change(2 * SECOND, &[SECOND, SECOND / 10 + 1], half);
         assert_eq!(change.detach, BTreeSet::from([0]), "1.6 s of 2 s were spent");
         assert_eq!(change.attach, BTreeSet::new());
@@ -211,7 +212,8 @@ mod tests {
     #[test]
     fn the_bound_is_of_what_the_program_works_without_what_is_spent() {
         for percent in [20, 100, 300] {
-            let spent = SECOND / 100 * u64::from(percent) / 100 * AIM + START;
+            let spent =
+                SECOND / 100 * u64::from(percent) / 100 * TARGET_PERCENT + START_ALLOWANCE_NS;
             let is_over = |spent| Budget::new(percent).change(SECOND + spent, &[spent], NOTHING);
             assert!(!is_over(spent).is_over, "{percent}");
             assert!(is_over(spent + 1000).is_over, "{percent}");
@@ -220,15 +222,21 @@ mod tests {
 
     #[test]
     fn what_avtrace_works_beside_the_program_is_spent() {
-        let beside = Others { inside: 0, beside: SECOND / 100 * AIM + START };
-        assert!(!Budget::new(100).change(SECOND, &[0], beside).is_over);
-        let beside = Others { inside: 0, beside: SECOND / 100 * AIM + START + 1 };
-        assert!(Budget::new(100).change(SECOND, &[0], beside).is_over);
+        let in_tracer = OtherCosts {
+            in_target: 0,
+            in_tracer: SECOND / 100 * TARGET_PERCENT + START_ALLOWANCE_NS,
+        };
+        assert!(!Budget::new(100).change(SECOND, &[0], in_tracer).is_over);
+        let in_tracer = OtherCosts {
+            in_target: 0,
+            in_tracer: SECOND / 100 * TARGET_PERCENT + START_ALLOWANCE_NS + 1,
+        };
+        assert!(Budget::new(100).change(SECOND, &[0], in_tracer).is_over);
         // Of the program's time it takes nothing away.
-        let both = Others { inside: SECOND / 2, beside: SECOND / 2 };
-        let worked = both.inside + SECOND * 100 / AIM;
+        let both = OtherCosts { in_target: SECOND / 2, in_tracer: SECOND / 2 };
+        let worked = both.in_target + SECOND * 100 / TARGET_PERCENT;
         assert!(!Budget::new(100).change(worked, &[0], both).is_over);
-        assert!(Budget::new(100).change(worked, &[START + 2], both).is_over);
+        assert!(Budget::new(100).change(worked, &[START_ALLOWANCE_NS + 2], both).is_over);
     }
 
     #[test]
@@ -238,12 +246,12 @@ mod tests {
 
     #[test]
     fn records_have_their_share_of_what_avtrace_works() {
-        let mut own = Own::default();
-        assert_eq!(own.of_records(7), 0, "there were none");
-        own.note(10 * SECOND, 40);
-        assert_eq!(own.of_records(10), 10 * SECOND / 4);
-        assert_eq!(own.of_records(41), 10 * SECOND, "no more than all");
-        own.note(u64::MAX, u64::MAX);
-        assert_eq!(own.of_records(3), 3);
+        let mut tracer_cost = TracerCost::default();
+        assert_eq!(tracer_cost.of_records(7), 0, "there were none");
+        tracer_cost.note(10 * SECOND, 40);
+        assert_eq!(tracer_cost.of_records(10), 10 * SECOND / 4);
+        assert_eq!(tracer_cost.of_records(41), 10 * SECOND, "no more than all");
+        tracer_cost.note(u64::MAX, u64::MAX);
+        assert_eq!(tracer_cost.of_records(3), 3);
     }
 }

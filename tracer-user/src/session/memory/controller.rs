@@ -14,11 +14,11 @@ use nix::{
 use tracer_ebpf::Kind;
 
 use super::{
-    budget::{Budget, Change, Others, Own},
+    budget::{Budget, Change, OtherCosts, TracerCost},
     sampler::{Sampler, Share},
 };
 use crate::{
-    kernel::{Kernel, KernelError, Leaving, ProbePoint},
+    kernel::{Kernel, KernelError, PendingDetach, ProbePoint},
     live::source::Source,
     probes::{
         memory::options::{Accesses, Level},
@@ -31,20 +31,20 @@ use crate::{
 pub(crate) const TICK: Duration = Duration::from_millis(20);
 
 /// What a hit of a watchpoint that moves is taken to cost, in nanoseconds, where that cannot be tried.
-const HIT: u64 = 10_000;
+const HIT_COST_NS: u64 = 10_000;
 
 /// What the record of a hit costs on top of the hit.
-const RECORD: u64 = 2000;
+const RECORD_COST_NS: u64 = 2000;
 
 /// What is seen of one program's memory.
 #[derive(Debug)]
-pub(crate) struct Control {
+pub(crate) struct MemoryController {
     budget: Budget,
     sampler: Sampler,
     clock: ClockId,
     /// What a hit of a watchpoint that moves costs, in nanoseconds. What is named costs as much with `--accesses sync`,
     /// and is no overhead.
-    hit: u64,
+    hit_cost_ns: u64,
     /// How long processors had worked for the process when this began.
     began: u64,
     /// What groups of other programs with the same numbers had cost before.
@@ -53,7 +53,7 @@ pub(crate) struct Control {
     /// Probes that are detached, by their groups.
     detached: BTreeMap<u16, Vec<ProbePoint>>,
     /// Groups that are being detached.
-    leaving: Vec<(BTreeSet<u16>, Leaving)>,
+    pending_detaches: Vec<(BTreeSet<u16>, PendingDetach)>,
 }
 
 /// Records of what is seen of memory.
@@ -85,14 +85,14 @@ impl MemoryRecords {
     }
 
     /// What they have cost.
-    fn costs(self, own: &Own) -> Others {
+    fn costs(self, tracer_cost: &TracerCost) -> OtherCosts {
         /// What a call costs the program, in nanoseconds: two probes and a record.
-        const GIVEN: u64 = 2700;
+        const GIVEN_COST_NS: u64 = 2700;
         /// One of each.
-        const TAKEN: u64 = 1900;
-        Others {
-            inside: self.given * GIVEN + self.taken * TAKEN,
-            beside: own.of_records(self.accesses + self.given + self.taken),
+        const TAKEN_COST_NS: u64 = 1900;
+        OtherCosts {
+            in_target: self.given * GIVEN_COST_NS + self.taken * TAKEN_COST_NS,
+            in_tracer: tracer_cost.of_records(self.accesses + self.given + self.taken),
         }
     }
 }
@@ -102,7 +102,7 @@ pub(crate) fn worked_here() -> u64 {
     worked(ClockId::CLOCK_PROCESS_CPUTIME_ID).unwrap_or(0)
 }
 
-impl Control {
+impl MemoryController {
     /// For a program that stands still, with watchpoints in these threads, if it is to have any; `None` where nothing is
     /// limited.
     pub(crate) fn new(
@@ -120,9 +120,19 @@ impl Control {
         let sampler = threads.map_or_else(Sampler::without, |list| Sampler::new(kernel, list));
         let costs_before = kernel.touch_costs();
         let tried = perf::hit_cost().and_then(|cost| u64::try_from(cost.as_nanos()).ok());
-        let hit = tried.map_or(HIT, |cost| cost + RECORD);
-        let (began, detached, leaving) = (worked(clock)?, BTreeMap::new(), Vec::new());
-        Some(Self { budget, sampler, clock, hit, began, costs_before, plan, detached, leaving })
+        let hit_cost_ns = tried.map_or(HIT_COST_NS, |cost| cost + RECORD_COST_NS);
+        let (began, detached, pending_detaches) = (worked(clock)?, BTreeMap::new(), Vec::new());
+        Some(Self {
+            budget,
+            sampler,
+            clock,
+            hit_cost_ns,
+            began,
+            costs_before,
+            plan,
+            detached,
+            pending_detaches,
+        })
     }
 
     /// Attaches and detaches what is to be by now.
@@ -134,27 +144,27 @@ impl Control {
         &mut self,
         kernel: &mut Kernel,
         source: &mut Source,
-        (records, own): (MemoryRecords, &Own),
+        (records, tracer_cost): (MemoryRecords, &TracerCost),
     ) -> Result<(), KernelError> {
-        self.note_detached(source, Leaving::is_over);
+        self.note_detached(source, PendingDetach::is_done);
         // A process that has ended has no clock, and needs no control.
         let Some(worked) = worked(self.clock) else { return Ok(()) };
         let worked = worked.saturating_sub(self.began);
-        let mut others = records.costs(own);
-        others.inside += self.sampler.hits(kernel) * self.hit;
+        let mut others = records.costs(tracer_cost);
+        others.in_target += self.sampler.hits(kernel) * self.hit_cost_ns;
         let Change { detach, attach, is_over } =
             self.budget.change(worked, &self.costs(kernel), others);
         self.sampler.tick(kernel, source, is_over);
         if !detach.is_empty() {
-            let (points, leaving) = kernel.detach_touches(self.plan, &detach);
+            let (points, pending) = kernel.detach_touches(self.plan, &detach);
             for point in points {
                 let group = point.touch.map_or(0, |touch| touch.group);
                 self.detached.entry(group).or_default().push(point);
             }
-            self.leaving.push((detach, leaving));
+            self.pending_detaches.push((detach, pending));
         }
         for group in attach {
-            if self.leaving.iter().any(|(groups, _)| groups.contains(&group)) {
+            if self.pending_detaches.iter().any(|(groups, _)| groups.contains(&group)) {
                 self.note_detached(source, |_| true);
             }
             let points = self.detached.remove(&group).unwrap_or_default();
@@ -171,9 +181,11 @@ impl Control {
     }
 
     /// Probes see accesses until they are gone: only then what watchpoints see of the same instructions counts.
-    fn note_detached(&mut self, source: &mut Source, is_over: impl Fn(&Leaving) -> bool) {
-        for (groups, leaving) in self.leaving.extract_if(.., |(_, leaving)| is_over(leaving)) {
-            drop(leaving);
+    fn note_detached(&mut self, source: &mut Source, is_over: impl Fn(&PendingDetach) -> bool) {
+        for (groups, pending) in
+            self.pending_detaches.extract_if(.., |(_, pending)| is_over(pending))
+        {
+            drop(pending);
             groups.into_iter().for_each(|group| source.set_attached(group.into(), false));
         }
     }
@@ -248,15 +260,19 @@ mod tests {
         {
             records.count(&record(kind));
         }
-        let mut own = Own::default();
-        own.note(80_000, 8);
+        let mut tracer_cost = TracerCost::default();
+        tracer_cost.note(80_000, 8);
         let mut more = records;
         more.count(&Record::Owned(OwnedRecord { header, ..OwnedRecord::default() }));
-        assert_eq!(more.costs(&own).beside, 50_000, "what is told late is of memory too");
-        let costs = records.costs(&own);
-        assert_eq!(costs.beside, 40_000, "four of eight");
-        assert_eq!(costs.inside, 4600, "one of each call");
+        assert_eq!(
+            more.costs(&tracer_cost).in_tracer,
+            50_000,
+            "what is told late is of memory too"
+        );
+        let costs = records.costs(&tracer_cost);
+        assert_eq!(costs.in_tracer, 40_000, "four of eight");
+        assert_eq!(costs.in_target, 4600, "one of each call");
         records.calls_are_free();
-        assert_eq!(records.costs(&own), Others { inside: 0, beside: 20_000 });
+        assert_eq!(records.costs(&tracer_cost), OtherCosts { in_target: 0, in_tracer: 20_000 });
     }
 }

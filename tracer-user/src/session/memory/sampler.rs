@@ -2,7 +2,7 @@
 //!
 //! What two threads have touched comes before what one has, and what was watched for less time before what was for more.
 //! A watchpoint stays while it is hit by more than one thread, at most for [`LONG`] when others wait; else it goes on after
-//! [`SHORT`]. One that is hit so often that it would cost more than it may is lifted for [`REST`], as DataCollider does
+//! [`SHORT`]. One that is hit so often that it would cost more than it may is lifted for [`COOLDOWN`], as DataCollider does
 //! (Erickson et al., OSDI 2010, §3).
 
 use std::{
@@ -19,7 +19,7 @@ const SHORT: Duration = Duration::from_millis(100);
 const LONG: Duration = Duration::from_millis(500);
 
 /// For how long nothing is watched where it would cost too much.
-const REST: Duration = Duration::from_secs(1);
+const COOLDOWN: Duration = Duration::from_secs(1);
 
 /// A range that is watched, or was.
 #[derive(Clone, Copy, Debug)]
@@ -100,7 +100,7 @@ impl Sampler {
                 }
                 self.lift(number, kernel, now);
                 if let Some(watched) = self.watched.get_mut(&slot.address) {
-                    watched.rests_until = Some(now + REST);
+                    watched.rests_until = Some(now + COOLDOWN);
                 }
             }
             return;
@@ -137,15 +137,16 @@ impl Sampler {
         if stayed < SHORT {
             return false;
         }
-        let meets =
-            || source.sharing.is_shared(slot.address) && kernel.sample_hits(number) > slot.before;
+        let meets = || {
+            source.shared_words.is_shared(slot.address) && kernel.sample_hits(number) > slot.before
+        };
         stayed >= LONG || !meets()
     }
 
     /// What is to be watched next, so many at most, the best first: addresses and lengths.
     fn next(&self, most: usize, source: &Source, now: Instant) -> Vec<(u64, u64)> {
         let mut waiting: Vec<(bool, Duration, u64, u64)> = source
-            .sharing
+            .shared_words
             .candidates()
             .filter_map(|(word, of)| {
                 let (offset, length) = of.part();

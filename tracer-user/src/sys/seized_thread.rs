@@ -1,5 +1,5 @@
 //! Holding a thread of a program that runs, from the stop signal that a program in the kernel has sent it on. What is
-//! done meanwhile is decided elsewhere; what follows from each report of the kernel, in `caught/protocol.rs`.
+//! done meanwhile is decided elsewhere; what follows from each report of the kernel, in `seized_thread/protocol.rs`.
 //!
 //! A stop by a signal is that of the whole process, and outlives this one. So it is turned into a stop of the one thread
 //! by ptrace as soon as possible, which the kernel undoes when this process dies: the thread is seized, the process is
@@ -32,19 +32,19 @@ use super::{
 };
 
 /// How long to wait until a thread that was stopped by a signal does stop. It is in the kernel, on its way out.
-const PATIENCE: Duration = Duration::from_secs(5);
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 thread_local! {
     /// Main threads that have ended while this thread traced them and before the rest of their processes. Each is
     /// reported at the end of its process, and to its parent only after that.
-    static LEFT: RefCell<Vec<i32>> = const { RefCell::new(Vec::new()) };
+    static UNREAPED_MAIN_THREADS: RefCell<Vec<i32>> = const { RefCell::new(Vec::new()) };
 }
 
 /// A thread that is held. When this is dropped, or this process dies, it goes on.
 ///
 /// All its methods must be called from the thread that caught it (ptrace(2)).
 #[derive(Debug)]
-pub struct Caught {
+pub struct SeizedThread {
     pid: Pid,
     thread: Pid,
     /// Whether its end is this process's to know, and must stay to be asked for.
@@ -80,12 +80,12 @@ impl Drop for Stopped {
 /// Why a thread could not be held. If its process was stopped, it is continued when this is dropped.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
-pub struct NotHeld {
+pub struct SeizeError {
     error: io::Error,
     _stopped: Option<Stopped>,
 }
 
-impl NotHeld {
+impl SeizeError {
     /// Its process was to be stopped again, and may be stopped since before.
     #[must_use]
     pub fn stopped(pid: u32) -> Self {
@@ -102,7 +102,7 @@ impl NotHeld {
 
 /// What became of a thread that was let run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reached {
+pub enum StopOutcome {
     /// It is held again, where it was to be.
     Stop,
     /// Its process has replaced its program once more: another stop follows.
@@ -111,7 +111,7 @@ pub enum Reached {
     Gone,
 }
 
-impl Caught {
+impl SeizedThread {
     /// Catches a thread to which `SIGSTOP` was sent. `None` when it has ended meanwhile.
     ///
     /// Where somebody else traces it the process stays stopped, until this is dropped.
@@ -119,18 +119,26 @@ impl Caught {
     /// # Errors
     ///
     /// When it does not stop, or cannot be looked at. The process goes on once the error is dropped.
-    pub fn catch(pid: u32, thread: u32, is_child: bool) -> Result<Option<Self>, NotHeld> {
+    pub fn await_and_seize(
+        pid: u32,
+        thread: u32,
+        is_child: bool,
+    ) -> Result<Option<Self>, SeizeError> {
         let stopped = Stopped { pid: Pid::from_raw(pid as i32) };
         match await_stop(pid, thread) {
             Ok(true) => {}
             Ok(false) => return Ok(gone(stopped)),
-            Err(error) => return Err(NotHeld { error, _stopped: Some(stopped) }),
+            Err(error) => return Err(SeizeError { error, _stopped: Some(stopped) }),
         }
-        Self::seize(stopped, thread, is_child)
+        Self::seize_stopped(stopped, thread, is_child)
     }
 
     /// Catches a thread of a process that a signal has stopped.
-    fn seize(stopped: Stopped, thread: u32, is_child: bool) -> Result<Option<Self>, NotHeld> {
+    fn seize_stopped(
+        stopped: Stopped,
+        thread: u32,
+        is_child: bool,
+    ) -> Result<Option<Self>, SeizeError> {
         let pid = stopped.pid.as_raw() as u32;
         let tid = Pid::from_raw(thread as i32);
         match ptrace::seize(tid, Options::PTRACE_O_TRACEEXEC) {
@@ -144,22 +152,22 @@ impl Caught {
             }
         }
         let state = Cell::new(protocol::State::Seized);
-        let caught = Self {
+        let seized = Self {
             pid: stopped.pid,
             thread: tid,
             is_child: is_child && pid == thread,
             by: Hold::Ptrace { state, mask: Cell::new(None) },
         };
         // It may run by now, if somebody has continued its process.
-        caught.interrupt();
-        match caught.follow(|| false) {
+        seized.interrupt();
+        match seized.follow(|| false) {
             Ok(protocol::State::Gone) => Ok(gone(stopped)),
             Ok(_) => {
                 // The stop by the signal is over.
                 std::mem::forget(stopped);
-                Ok(Some(caught))
+                Ok(Some(seized))
             }
-            Err(error) => Err(NotHeld { error, _stopped: Some(stopped) }),
+            Err(error) => Err(SeizeError { error, _stopped: Some(stopped) }),
         }
     }
 
@@ -168,7 +176,7 @@ impl Caught {
     /// # Errors
     ///
     /// When ptrace fails, as for a thread that was not caught by it.
-    pub fn run_to_stop(&self, is_due: impl Fn() -> bool) -> io::Result<Reached> {
+    pub fn run_to_stop(&self, is_due: impl Fn() -> bool) -> io::Result<StopOutcome> {
         let Hold::Ptrace { state, .. } = &self.by else {
             return Err(io::Error::other("another tracer holds it"));
         };
@@ -176,9 +184,9 @@ impl Caught {
         self.act(action)?;
         state.set(running);
         Ok(match self.follow(is_due)? {
-            protocol::State::Gone => Reached::Gone,
-            protocol::State::Replaced => Reached::Replaced,
-            _ => Reached::Stop,
+            protocol::State::Gone => StopOutcome::Gone,
+            protocol::State::Replaced => StopOutcome::Replaced,
+            _ => StopOutcome::Stop,
         })
     }
 
@@ -238,7 +246,7 @@ impl Caught {
     fn has_ended_alone(&self) -> bool {
         let ended = has_ended(self.pid.as_raw() as u32, self.thread.as_raw() as u32);
         if ended && !self.is_child {
-            LEFT.with_borrow_mut(|left| left.push(self.thread.as_raw()));
+            UNREAPED_MAIN_THREADS.with_borrow_mut(|left| left.push(self.thread.as_raw()));
         }
         ended
     }
@@ -348,7 +356,7 @@ impl Caught {
     }
 }
 
-impl Drop for Caught {
+impl Drop for SeizedThread {
     fn drop(&mut self) {
         // When even that fails, the kernel detaches it at the end of this thread.
         let _ = self.detach();
@@ -356,7 +364,7 @@ impl Drop for Caught {
 }
 
 /// The process is about to end, or runs another program by now, which was stopped on its own: this stop is over.
-fn gone(stopped: Stopped) -> Option<Caught> {
+fn gone(stopped: Stopped) -> Option<SeizedThread> {
     std::mem::forget(stopped);
     None
 }
@@ -364,7 +372,7 @@ fn gone(stopped: Stopped) -> Option<Caught> {
 /// Whether the thread stops; if not, it has ended.
 fn await_stop(pid: u32, thread: u32) -> io::Result<bool> {
     let start = Instant::now();
-    while start.elapsed() < PATIENCE {
+    while start.elapsed() < STOP_TIMEOUT {
         match Stat::of_thread(pid, thread).map(|stat| stat.state) {
             Ok(proc::State::Stopped | proc::State::Traced) => return Ok(true),
             Ok(proc::State::Ended) => return Ok(false),
@@ -385,8 +393,8 @@ fn has_ended(pid: u32, thread: u32) -> bool {
 
 /// Reaps main threads that have ended before the rest of their processes, once those have followed: their parents are
 /// not told before. To be called now and then by a thread that catches others.
-pub fn reap_left() {
-    LEFT.with_borrow_mut(|left| {
+pub fn reap_main_threads() {
+    UNREAPED_MAIN_THREADS.with_borrow_mut(|left| {
         left.retain(|&thread| matches!(wait_as_tracer(thread, false, false), Ok(None)));
     });
 }

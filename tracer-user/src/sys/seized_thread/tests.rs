@@ -87,7 +87,12 @@ struct Victim {
 impl Victim {
     fn start() -> Self {
         let mut child = Command::new(std::env::current_exe().expect("this program"))
-            .args(["--exact", "sys::caught::tests::victim", "--nocapture", "--test-threads=2"])
+            .args([
+                "--exact",
+                "sys::seized_thread::tests::victim",
+                "--nocapture",
+                "--test-threads=2",
+            ])
             .env(VICTIM, "yes")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -175,9 +180,9 @@ impl Catcher {
         let (doing, done) = mpsc::channel();
         thread::spawn(move || {
             let caught = if seize_alone {
-                Caught::seize(Stopped { pid: Pid::from_raw(pid as i32) }, tid, true)
+                SeizedThread::seize_stopped(Stopped { pid: Pid::from_raw(pid as i32) }, tid, true)
             } else {
-                Caught::catch(pid, tid, true)
+                SeizedThread::await_and_seize(pid, tid, true)
             };
             let caught = caught.expect("nothing fails");
             doing.send(caught.is_some().then_some(())).expect("the other end");
@@ -310,13 +315,13 @@ fn giving_up_continues_the_process() {
     victim.signal(libc::SIGSTOP);
     eventually("it is stopped", || victim.state(victim.told) == Some(proc::State::Stopped));
     let stopped = Stopped { pid: Pid::from_raw(victim.pid() as i32) };
-    drop(NotHeld { error: io::Error::from_raw_os_error(libc::EMFILE), _stopped: Some(stopped) });
+    drop(SeizeError { error: io::Error::from_raw_os_error(libc::EMFILE), _stopped: Some(stopped) });
     eventually("it runs", || victim.state(victim.told) == Some(proc::State::Alive));
 
     victim.signal(libc::SIGSTOP);
     eventually("it is stopped", || victim.state(victim.told) == Some(proc::State::Stopped));
-    drop(NotHeld::never_stopped());
+    drop(SeizeError::never_stopped());
     assert_eq!(victim.state(victim.told), Some(proc::State::Stopped), "it is somebody else's");
-    drop(NotHeld::stopped(victim.pid()));
+    drop(SeizeError::stopped(victim.pid()));
     eventually("it runs", || victim.state(victim.told) == Some(proc::State::Alive));
 }
