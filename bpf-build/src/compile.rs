@@ -12,7 +12,7 @@ use crate::survey::Toolchain;
 
 /// The package that holds the kernel programs.
 pub const PACKAGE: &str = "tracer-ebpf";
-/// Its binary.
+/// The package's binary.
 pub const BINARY: &str = "avtrace-bpf";
 /// The feature without which the binary is not built.
 const FEATURE: &str = "programs";
@@ -22,11 +22,11 @@ const FEATURE: &str = "programs";
 pub struct Object {
     /// The ELF file, with BTF.
     pub path: PathBuf,
-    /// What cargo and the compiler said, empty when there was nothing to warn of.
+    /// Output of cargo and the compiler; empty without warnings.
     pub warnings: String,
 }
 
-/// Why there is no object.
+/// Failure to make an object.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A relative path was given, and the current directory is not to be had.
@@ -34,7 +34,7 @@ pub enum Error {
     Path {
         /// The path.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// Cargo could not be run.
@@ -42,15 +42,15 @@ pub enum Error {
     Start {
         /// The cargo that was tried.
         cargo: String,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// The programs do not compile or link.
     #[error("compiling the BPF programs failed ({status})")]
     Failed {
-        /// How cargo ended.
+        /// Exit status of cargo.
         status: ExitStatus,
-        /// What cargo, the compiler and the linker said, many lines.
+        /// Output of cargo, the compiler and the linker, many lines.
         diagnostics: String,
     },
     /// Cargo succeeded, and the object is not where it should be.
@@ -146,9 +146,8 @@ fn command(toolchain: &Toolchain, source_dir: &Path, target_dir: &Path) -> Comma
     command
 }
 
-/// Whether an environment variable steers a compilation that is not ours: set by the cargo or the
-/// rustup that runs us, or by the user for the host. What concerns network, registries and jobs
-/// stays.
+/// Returns whether an environment variable steers another compilation than this one: set by the cargo or the
+/// rustup that runs us, or by the user for the host. Variables of network, registries and jobs stay.
 fn is_meant_for_the_host(name: &OsStr) -> bool {
     const KEPT: [&str; 7] = [
         "CARGO_HOME",

@@ -13,7 +13,7 @@ use crate::version::{Release, RustcVersion};
 /// Names a compiler to use instead of looking for one: a path.
 pub const RUSTC_VARIABLE: &str = "AVTRACE_BPF_RUSTC";
 
-/// Where `core` for BPF comes from.
+/// Source of `core` for BPF.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CoreSource {
     /// The sysroot has it compiled.
@@ -25,26 +25,26 @@ pub enum CoreSource {
 /// A compiler that can compile for BPF.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Compiler {
-    /// What to call it in messages: a toolchain name of rustup, or its path.
+    /// Name in messages: a toolchain name of rustup, or the path.
     pub name: String,
-    /// Its executable, never one of rustup's proxies.
+    /// The executable, never one of rustup's proxies.
     pub rustc: PathBuf,
     /// The cargo that came with it, if any.
     pub cargo: Option<PathBuf>,
-    /// Its versions.
+    /// Release and LLVM of the compiler.
     pub version: RustcVersion,
-    /// Where it has `core` from.
+    /// Source of its `core`.
     pub core: CoreSource,
 }
 
-/// Why a compiler cannot compile for BPF.
+/// Reason that a compiler cannot compile for BPF.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unfit {
     /// Neither `core` compiled for BPF nor its source.
     NoCore,
     /// Older than the workspace allows.
     TooOld(Release),
-    /// It does not run, or is not an LLVM-based rustc: one line.
+    /// Does not run, or is no LLVM-based rustc: one line.
     Unusable(String),
 }
 
@@ -63,9 +63,9 @@ impl fmt::Display for Unfit {
 /// A compiler that was looked at and cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RejectedCompiler {
-    /// What to call it in messages.
+    /// Name in messages.
     pub name: String,
-    /// What is wrong with it.
+    /// Reason for the rejection.
     pub why: Unfit,
 }
 
@@ -91,7 +91,7 @@ impl Compiler {
     }
 }
 
-/// Whether `sysroot` has `core` for BPF, and in what form.
+/// Form in which `sysroot` has `core` for BPF, if at all.
 fn core_in(sysroot: &Path) -> Option<CoreSource> {
     let rustlib = sysroot.join("lib/rustlib");
     // An empty directory is left behind by some package managers.

@@ -13,16 +13,16 @@ pub const LINKER_VARIABLE: &str = "AVTRACE_BPF_LINKER";
 /// A `bpf-linker` that runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Linker {
-    /// Where it is.
+    /// Path of the executable.
     pub path: PathBuf,
-    /// What it calls itself, as in `bpf-linker 0.13.0`.
+    /// Name and version that it prints, as in `bpf-linker 0.13.0`.
     pub version: String,
     /// The LLVM it was built on; `None` if it does not say, in which case linking decides.
     pub llvm: Option<LlvmMajor>,
 }
 
 impl Linker {
-    /// Whether it can read the bitcode of a compiler built on `llvm`.
+    /// Returns whether it can read the bitcode of a compiler built on `llvm`.
     #[must_use]
     pub fn reads(&self, llvm: LlvmMajor) -> bool {
         self.llvm.is_none_or(|own| own >= llvm)
@@ -30,7 +30,7 @@ impl Linker {
 
     /// Runs the linker at `path` for its version.
     ///
-    /// Its own `--version` tells the release only. LLVM's command line, which it passes
+    /// The linker's own `--version` has the release only. LLVM's command line, which it passes
     /// `--llvm-args` on to, prints LLVM's version and exits before any input is read.
     fn examine(path: &Path) -> Result<Self, RejectedLinker> {
         let version = tools::output(Command::new(path).arg("--version"))
@@ -50,9 +50,9 @@ impl Linker {
 /// A file that should be a linker and does not run, as when a library it needs is gone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RejectedLinker {
-    /// Where it is.
+    /// Path of the executable.
     pub path: PathBuf,
-    /// What happened: one line.
+    /// Reason for the rejection: one line.
     pub reason: String,
 }
 

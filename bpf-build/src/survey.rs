@@ -72,7 +72,7 @@ impl Survey {
 pub struct Missing(pub Survey);
 
 impl Missing {
-    /// What is missing, in one line and without the remedy.
+    /// Lists the missing tools, in one line and without the remedy.
     #[must_use]
     pub fn reason(&self) -> String {
         let Survey { compilers, rejected_compilers, linkers, rejected_linkers } = &self.0;

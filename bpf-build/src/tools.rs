@@ -28,12 +28,12 @@ pub fn cargo_bin_dir() -> Option<PathBuf> {
     Some(home.join("bin"))
 }
 
-/// Whether `file` is a file that someone may execute.
+/// Returns whether `file` is a file that someone may execute.
 pub(crate) fn is_executable(file: &Path) -> bool {
     file.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
 }
 
-/// What a command prints on stdout, or why there is nothing: one line.
+/// Output of a command on stdout, or the reason that there is none: one line.
 pub(crate) fn output(command: &mut Command) -> Result<String, String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command

@@ -58,12 +58,12 @@ impl fmt::Display for Release {
     }
 }
 
-/// What `rustc -vV` says of a compiler.
+/// Version of a compiler, as `rustc -vV` prints it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RustcVersion {
-    /// Its release.
+    /// Release of the compiler.
     pub release: Release,
-    /// Whether it takes unstable features without `RUSTC_BOOTSTRAP`.
+    /// Set if it takes unstable features without `RUSTC_BOOTSTRAP`.
     pub nightly: bool,
     /// The LLVM whose bitcode it writes.
     pub llvm: LlvmMajor,

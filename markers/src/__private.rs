@@ -1,4 +1,4 @@
-//! What the markers expand to: one note on one nop, for each target. No part of the public interface lives
+//! Expansion of the markers: one note on one nop, for each target. No part of the public interface lives
 //! here.
 
 use core::marker::PhantomData;
@@ -9,11 +9,11 @@ pub type OfThisThread = PhantomData<*mut ()>;
 /// The value of [`OfThisThread`].
 pub const OF_THIS_THREAD: OfThisThread = PhantomData;
 
-/// One note on one nop, as assembly.
+/// A note on a nop, as assembly.
 ///
-/// The address of `_.stapsdt.base` tells a reader that finds that section elsewhere that the file was
+/// From the address of `_.stapsdt.base` a reader that finds that section elsewhere knows that the file was
 /// relocated after linking. The flag `?` puts the note in the section group of the code that it is about. The
-/// relocation at the end changes nothing in the code; it tells a linker that collects unused sections that
+/// relocation at the end changes nothing in the code; by it a linker that collects unused sections knows that
 /// `_.stapsdt.base` is in use.
 #[doc(hidden)]
 #[macro_export]

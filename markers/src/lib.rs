@@ -36,7 +36,9 @@
 //! |---|---|---|
 //! | `avtrace_begin` | the region | |
 //! | `avtrace_end` | the region | |
-//! | `avtrace_shared` | the variable | `SIZE@OPERAND`: its size in bytes and where it is; for avtrace the operand's address matters, other tools see the value |
+//! | `avtrace_shared` | the variable | `SIZE@OPERAND`: its size in bytes, and its place |
+//!
+//! For avtrace the address of `OPERAND` matters; other tools see the value.
 //!
 //! One marker can have several notes, because the compiler copies the code around it, and none, where the
 //! code around it is never generated: a generic function that nobody calls, for one. `strip` leaves the notes

@@ -9,12 +9,11 @@ use anyhow::{Result, bail};
 
 /// A benchmark.
 pub struct Bench {
-    /// What to call it on the command line.
+    /// Name on the command line.
     pub name: &'static str,
-    /// What it measures, in one line.
+    /// Subject of the measurement, in one line.
     pub about: &'static str,
-    /// Runs it with the arguments after its name, and sees to what it needs. Prints what it measured,
-    /// with units.
+    /// Runs it with the arguments after its name, and installs what it needs. Prints the results, with units.
     pub run: fn(&[String]) -> Result<()>,
 }
 

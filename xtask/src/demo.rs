@@ -1,5 +1,5 @@
 //! `cargo xtask demo`: traces the bundled bank program, which is not atomic where it says so, and
-//! its repaired version, and checks that avtrace tells them apart.
+//! its repaired version, and checks that avtrace distinguishes them.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::{setup, workspace};
 /// The exit status of avtrace when it has found a violation.
 const FINDINGS: i32 = 66;
 
-/// A program, and what avtrace should make of it.
+/// A program, and the outcome that is expected.
 struct Program {
     name: &'static str,
     about: &'static str,
@@ -83,7 +83,7 @@ fn compile(name: &str, executable: &Path) -> Command {
     command
 }
 
-/// What an exit status of avtrace means here: both programs themselves end with 0.
+/// Outcome for an exit status of avtrace: both programs themselves end with 0.
 fn outcome(code: Option<i32>) -> String {
     match code {
         Some(0) => "exit status 0, no violation".to_owned(),

@@ -35,7 +35,7 @@ enum Task {
     },
     /// Run a benchmark; without a name, list them
     Bench {
-        /// Which one
+        /// Name of the benchmark
         name: Option<String>,
         /// Arguments for it
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]

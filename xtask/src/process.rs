@@ -11,7 +11,7 @@ use std::{env, fs};
 
 use anyhow::{Context as _, Result, bail};
 
-/// How a command can be run as root.
+/// Way to run a command as root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Privilege {
     /// We are root.
@@ -105,7 +105,7 @@ pub fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Shows a command, runs it, and tells how it ended.
+/// Shows a command, runs it, and returns its status.
 pub fn status(command: &mut Command) -> Result<ExitStatus> {
     println!("$ {}", display(command));
     command.status().with_context(|| format!("failed to run `{}`", display(command)))
@@ -136,7 +136,7 @@ pub fn run_within(command: &mut Command, limit: Duration) -> Result<()> {
     }
 }
 
-/// What a command prints on stdout; `None` when it does not run or fails. Its stderr is dropped.
+/// Output of a command on stdout; `None` when it does not run or fails. Its stderr is dropped.
 pub fn answer(command: &mut Command) -> Option<String> {
     let output = command.stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())

@@ -55,7 +55,7 @@ fn commands(arguments: &[String], privilege: Privilege, avtrace: &Path) -> Vec<C
     vec![test(&["--workspace", "--exclude", PRIVILEGED]), privileged]
 }
 
-/// Whether arguments of `cargo test` choose packages.
+/// Returns whether arguments of `cargo test` choose packages.
 fn names_packages(arguments: &[String]) -> bool {
     arguments.iter().take_while(|argument| *argument != "--").any(|argument| {
         matches!(argument.as_str(), "--workspace" | "--all")

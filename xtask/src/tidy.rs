@@ -26,7 +26,7 @@ struct Problem {
     path: PathBuf,
     /// The line, from 1; `None` when it is about the whole file.
     line: Option<usize>,
-    /// Which rule, in words.
+    /// The rule, in words.
     what: String,
 }
 
@@ -48,7 +48,7 @@ struct Source<'a> {
 }
 
 impl Source<'_> {
-    /// Whether the file's name ends in one of `extensions`.
+    /// Returns whether the file's name ends in one of `extensions`.
     fn is(&self, extensions: &[&str]) -> bool {
         self.path.extension().is_some_and(|own| extensions.iter().any(|e| own == *e))
     }

@@ -1,4 +1,4 @@
-//! Where things are in the workspace and its target directory, and the cargo that is running us.
+//! Paths of the workspace and its target directory, and the cargo that is running us.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ pub fn root() -> &'static Path {
 /// profile directories.
 ///
 /// # Errors
-/// When the system does not tell where this program is.
+/// When the system does not know the path of this program.
 pub fn target_dir() -> Result<PathBuf> {
     let program = env::current_exe().context("failed to find the path of this program")?;
     let target = program.ancestors().nth(2).context("this program is not in a target directory")?;

@@ -1,4 +1,4 @@
-//! What the marker tests share: reading the notes of an executable, and running tools. No expectations.
+//! Helpers of the marker tests: reading the notes of an executable, and running tools. No expectations.
 
 use std::path::Path;
 use std::process::Command;
@@ -30,7 +30,7 @@ pub struct Notes {
 }
 
 impl Notes {
-    /// How many notes have this provider and name.
+    /// Number of notes with this provider and name.
     pub fn count(&self, provider: &str, name: &str) -> usize {
         self.named(provider, name).count()
     }
@@ -115,7 +115,7 @@ pub fn run(command: &mut Command) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
-/// Whether a tool is installed. Without it a test is skipped with a reason, but fails where `CI` is `true`.
+/// Returns whether a tool is installed. Without it a test is skipped with a reason, but fails where `CI` is `true`.
 pub fn have(tool: &str) -> bool {
     let have = Command::new(tool).arg("--version").output().is_ok();
     if !have {

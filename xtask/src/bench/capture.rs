@@ -1,6 +1,6 @@
-//! `cargo xtask bench capture`: how much slower programs run under avtrace, and what it finds in them, beside what one
-//! would otherwise take from Debian for programs with threads: Valgrind's Helgrind and DRD, ThreadSanitizer of GCC and of
-//! Clang, and bpftrace on the functions that avtrace probes.
+//! `cargo xtask bench capture`: how much slower programs run under avtrace, and what it finds in them, beside what
+//! one would otherwise take from Debian for programs with threads: Valgrind's Helgrind and DRD, ThreadSanitizer of
+//! GCC and of Clang, and bpftrace on the functions that avtrace probes.
 //!
 //! Each run under a tool comes right after one of the program by itself, the tools take turns, and a slowdown is the
 //! median of the rounds' ratios: other work on the machine weighs on both sides.
@@ -38,7 +38,7 @@ struct Options {
     /// A tenth of the work, and one round
     #[arg(long)]
     quick: bool,
-    /// How often each tool runs each program (default: 3)
+    /// Runs of each program under each tool (default: 3)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     rounds: Option<u16>,
     /// Only this program, or `point`, the cost of a probe; repeatable
@@ -52,7 +52,7 @@ struct Options {
     limit: u64,
 }
 
-/// What `--only` calls the measurement of a probe.
+/// Name of the measurement of a probe, for `--only`.
 const POINT: &str = "point";
 
 /// A run that takes longer is not repeated, in seconds.
@@ -104,10 +104,10 @@ pub fn run(arguments: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// What is measured, and where.
+/// Plan of the measurements, and the directories in use.
 struct Bench {
     place: Place,
-    /// For what is built.
+    /// Directory for builds.
     dir: PathBuf,
     options: Options,
 }
@@ -213,7 +213,7 @@ impl Bench {
         Section { program, rows }
     }
 
-    /// One run of the program by itself, and one under the tool.
+    /// Runs the program once by itself and once under the tool.
     fn sample(
         &self,
         program: &Program,

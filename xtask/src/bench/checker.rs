@@ -1,5 +1,5 @@
-//! `cargo xtask bench checker`: what Davida costs, beside a pass over the same events that only
-//! touches the state of each event's object. The measuring itself is in `checker/benches/speed`.
+//! `cargo xtask bench checker`: the cost of Davida, beside that of a pass over the same events that only
+//! loads the state of each event's object. The measuring itself is in `checker/benches/speed`.
 
 use anyhow::Result;
 

@@ -1,4 +1,4 @@
-//! `cargo xtask bench lock-pairs`: what 100,000 lock and unlock pairs cost under avtrace, which records them, and
+//! `cargo xtask bench lock-pairs`: the cost of 100,000 lock and unlock pairs under avtrace, which records them, and
 //! under bpftrace, which counts the calls of the same two functions; in turn, in one run.
 
 use std::{

@@ -14,7 +14,7 @@ const RUST_FOR_BPF: [&str; 2] = ["rustc-web", "libstd-rust-web-dev-bpf"];
 /// The package manager.
 pub struct Apt {
     privilege: Privilege,
-    /// Whether this run has brought the package lists up to date.
+    /// Set if this run has brought the package lists up to date.
     updated: bool,
 }
 
@@ -126,7 +126,7 @@ fn install_words<'a>(packages: &[&'a str]) -> Vec<&'a str> {
     words
 }
 
-/// Whether `/etc/os-release` says Debian or a system made from it.
+/// Returns whether `/etc/os-release` names Debian or a system made from it.
 fn is_debian(os_release: &str) -> bool {
     os_release.lines().any(|line| {
         let Some((key, value)) = line.split_once('=') else { return false };
@@ -138,7 +138,7 @@ fn is_debian(os_release: &str) -> bool {
     })
 }
 
-/// What apt says of a package: the installed version and the one on offer.
+/// State of a package: the installed version and the one on offer.
 fn policy(package: &str) -> (Option<String>, Option<String>) {
     let output = process::answer(
         Command::new("apt-cache").env("LC_ALL", "C").args(["policy", "--", package]),

@@ -14,7 +14,7 @@ use crate::{process, workspace};
 const RELEASE: &str = "0.13.0";
 const BUILDS_ON: std::ops::RangeInclusive<u32> = 21..=23;
 
-/// How many major versions later than the compiler's an LLVM is looked for; it reads older bitcode.
+/// Number of major versions after the compiler's that an LLVM is looked for; it reads older bitcode.
 const LATER: u32 = 2;
 
 /// An LLVM to build the linker on: its major version and where it is installed.
@@ -46,7 +46,7 @@ pub fn provide_llvm(llvm: LlvmMajor, apt: Option<&mut Apt>) -> Result<Option<Llv
     Ok(readers(llvm).find_map(|major| Some(Llvm { major, prefix: prefix(major)? })))
 }
 
-/// What to do where there is no LLVM to build on.
+/// Remedy where there is no LLVM to build on.
 pub fn by_hand(llvm: LlvmMajor) -> String {
     format!(
         "install LLVM {llvm} or later with its development files (`llvm-config` on PATH), a C++ \
@@ -71,7 +71,7 @@ fn readers(llvm: LlvmMajor) -> impl Iterator<Item = LlvmMajor> {
     (llvm.0..=llvm.0 + LATER).map(LlvmMajor)
 }
 
-/// Where the LLVM of a major version is installed, development files and all.
+/// Directory of an installed LLVM of a major version, development files included.
 fn prefix(major: LlvmMajor) -> Option<PathBuf> {
     let candidates = [
         format!("llvm-config-{major}"),

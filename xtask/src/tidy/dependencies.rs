@@ -9,7 +9,7 @@ use crate::workspace;
 
 /// The package that is to stay pure.
 const PURE: &str = "checker";
-/// What it must not depend on, by itself or through others.
+/// Packages that it must not depend on, by itself or through others.
 const SYSTEM: [&str; 3] = ["aya", "libc", "nix"];
 
 /// Asks cargo for everything the pure package depends on here, where libc would show.

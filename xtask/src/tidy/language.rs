@@ -1,9 +1,9 @@
 //! The rules for the language of comments: documentation opens with a noun or a verb, some words have better ones,
 //! and lines end before column 120.
 //!
-//! Text from before these rules is in [`LIST`]: for each file the numbers of places that break a rule. They only go down:
-//! a file with more places than its entry is a problem, and so is one with fewer, until the entry is lowered
-//! (`cargo xtask tidy --update-language`).
+//! Text from before these rules is in [`LIST`]: for each file the numbers of places that break a rule. They only
+//! go down: a file with more places than its entry is a problem, and so is one with fewer, until the entry is
+//! lowered (`cargo xtask tidy --update-language`).
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -191,8 +191,8 @@ fn stale(path: &Path, remedy: &str) -> Problem {
     Problem { path: path.to_owned(), line: None, what }
 }
 
-/// Rewrites the list for what was found. Without `force` no entry goes up and none is added, but for what entries of files
-/// that are gone leave over, as a file that was renamed does.
+/// Rewrites the list for what was found. Without `force` no entry goes up and none is added, but for what entries
+/// of files that are gone leave over, as a file that was renamed does.
 ///
 /// # Errors
 /// When an entry would go up, or a file cannot be read or written.

@@ -35,7 +35,7 @@ pub fn check(source: &Source<'_>, root: &Path) -> Vec<Problem> {
     problems
 }
 
-/// Whether a link leads out of the repository.
+/// Returns whether a link leads out of the repository.
 fn is_elsewhere(target: &str) -> bool {
     target.contains("://") || target.starts_with("mailto:")
 }

@@ -6,7 +6,7 @@ use super::{Problem, Source};
 
 /// The licence of everything here.
 const LICENCE: &str = "license = \"MIT OR Apache-2.0\"";
-/// Its texts.
+/// Files with the texts of the licences.
 const TEXTS: [&str; 2] = ["LICENSE-MIT", "LICENSE-APACHE"];
 
 pub fn check(source: &Source<'_>) -> Vec<Problem> {
@@ -45,7 +45,7 @@ pub fn check_licences(root: &Path) -> Vec<Problem> {
         .collect()
 }
 
-/// What stands between the heading `name` and the next one.
+/// Text between the heading `name` and the next one.
 fn section<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let mut start = None;
     let mut at = 0;

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::scan::{code_only, words};
 use super::{Problem, Source};
 
-/// Where `unsafe` may be: system calls, the programs in the kernel, the marker instructions, and
+/// Places of `unsafe`: system calls, the programs in the kernel, the marker instructions, and
 /// the bundled programs that are there to misbehave.
 const UNSAFE_PLACES: [&str; 4] =
     ["tracer-user/src/sys", "tracer-ebpf", "markers", "tests/programs"];
@@ -36,7 +36,7 @@ pub fn check(source: &Source<'_>) -> Vec<Problem> {
     problems
 }
 
-/// Whether a line of code has the attribute, by itself or behind a condition.
+/// Returns whether a line of code has the attribute, by itself or behind a condition.
 fn silences_a_lint(code: &str) -> bool {
     code.match_indices("allow").any(|(at, name)| {
         let before = code[..at].trim_end();

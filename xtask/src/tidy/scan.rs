@@ -1,4 +1,4 @@
-//! Tells code from comments and literals in Rust text, as far as the rules need it; no parser.
+//! Separates code from comments and literals in Rust text, as far as the rules need it; no parser.
 
 /// `text` with the contents of comments, strings and character literals blanked out. Lines and
 /// columns (in characters) stay where they are.

@@ -26,7 +26,7 @@ const HOSTS: [&str; 6] = [
     concat!("security.", "debian.org"),
     concat!("archive.", "ubuntu.com"),
 ];
-/// Where every package in the lock file comes from.
+/// Source of every package in the lock file.
 const LOCK_SOURCE: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
 pub fn check(source: &Source<'_>) -> Vec<Problem> {
@@ -60,7 +60,7 @@ pub fn check(source: &Source<'_>) -> Vec<Problem> {
     problems
 }
 
-/// Whether `word` is in `line` as a word of its own.
+/// Returns whether `word` is in `line` as a word of its own.
 fn has_word(line: &str, word: &str) -> bool {
     line.match_indices(word).any(|(at, _)| {
         let part = |c: char| c.is_alphanumeric() || c == '_';
@@ -70,7 +70,7 @@ fn has_word(line: &str, word: &str) -> bool {
     })
 }
 
-/// Whether an absolute path in `line` starts with `path`: what goes before it is not part of a
+/// Returns whether an absolute path in `line` starts with `path`: what goes before it is not part of a
 /// longer path, as it is in `/proc/PID/root/…`. The homes of nobody are not meant.
 fn has_path(line: &str, path: &str) -> bool {
     line.match_indices(path).any(|(at, _)| {

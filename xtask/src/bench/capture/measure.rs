@@ -21,25 +21,25 @@ use super::{
 };
 use crate::process::{self, Privilege};
 
-/// How long a server may take to begin, and to end.
+/// Time limit for a server's start, and for its end.
 const SERVER: Duration = Duration::from_secs(120);
 
-/// How long what is told to end may take before it is killed.
+/// Time from the request to end until the kill.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// One run.
+/// A run under a clock.
 #[derive(Debug, Clone)]
 pub struct Run {
     /// Wall-clock seconds.
     pub seconds: f64,
-    /// What the tool says; `None` when the run took longer than it may, and was ended.
+    /// The tool's report; `None` when the run took longer than it may, and was ended.
     pub found: Option<Found>,
 }
 
 /// Runs a program under a tool, for at most `limit`.
 ///
 /// # Errors
-/// When it fails; the message has what it said last.
+/// When it fails; the message has the last lines of its output.
 pub fn run(
     tool: Tool,
     place: &Place,
@@ -76,7 +76,7 @@ pub fn run(
     }
 }
 
-/// Waits for the end; whether it was a success, and `None` when it was not in time.
+/// Waits for the end; returns whether it was a success, or `None` when it was not in time.
 fn wait_within(mut child: Child, limit: Duration, privilege: Privilege) -> Result<Option<bool>> {
     let group = child.id();
     let (ended, end) = mpsc::channel::<()>();
@@ -104,7 +104,7 @@ fn signal(privilege: Privilege, signal: &str, group: u32) {
     let _ended = kill.args([signal, "--", &format!("-{group}")]).stderr(Stdio::null()).status();
 }
 
-/// Lets a server that has been started work: how long the operations took, and how it ended.
+/// Has a running server work; returns the time that the operations took, and the way in which it ended.
 fn serve(
     mut child: Child,
     socket: &Path,

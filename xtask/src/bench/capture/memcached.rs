@@ -1,4 +1,4 @@
-//! A client of memcached that makes so many operations and no more: what is sent is the same in every run.
+//! A client of memcached that makes a fixed number of operations: it sends the same in every run.
 
 use std::{
     io::{self, BufReader, Write as _},
@@ -17,7 +17,7 @@ const BATCH: u64 = 16;
 const KEYS: u64 = 1000;
 const VALUE: usize = 100;
 
-/// Makes so many operations, one in ten of them a `set` and the others a `get`.
+/// Makes `operations` operations, every tenth a `set` and the others a `get`.
 ///
 /// # Errors
 /// When the server goes away, or answers what it must not.

@@ -1,4 +1,4 @@
-//! What a probe costs the program when the access beside it is a repetition that needs no record.
+//! Cost of a probe when the access beside it is a repetition that needs no record.
 
 use std::path::Path;
 
@@ -14,9 +14,9 @@ use crate::process;
 /// Accesses that are measured.
 const ACCESSES: u32 = 1_000_000;
 
-/// The cost of one in microseconds: of a million writes to one variable in one region, by the difference between `probe`
-/// and `sync`; the median of the rounds. Times are those that the thread had a processor, as the program tells them, so
-/// that neither starting nor other work on the machine is in them.
+/// The cost of one in microseconds: of a million writes to one variable in one region, by the difference between
+/// `probe` and `sync`; the median of the rounds. Times are those that the thread had a processor, as the program
+/// prints them, so that neither starting nor other work on the machine is in them.
 ///
 /// # Errors
 /// When a run fails.

@@ -16,35 +16,35 @@ use super::{
 };
 use crate::{process, workspace};
 
-/// A program, and what it is made to do.
+/// A program, and its work.
 pub struct Program {
-    /// What it is called in tables.
+    /// Name in tables.
     pub name: &'static str,
-    /// What it does.
+    /// Description of its work.
     pub about: String,
-    /// Whether it computes most of the time, far from locks.
+    /// Set if it computes most of the time, far from locks.
     pub is_cpu_bound: bool,
-    /// Who gives it something to do.
+    /// Source of its work.
     pub load: Load,
-    /// Its arguments.
+    /// Arguments of the program.
     arguments: Vec<OsString>,
     build: Build,
 }
 
-/// Who gives a program something to do.
+/// Source of a program's work.
 pub enum Load {
-    /// Nobody: it ends when it is done.
+    /// The program itself: it ends when it is done.
     Itself,
-    /// A client, by so many requests to this socket.
+    /// A client, by requests to a socket.
     Requests {
-        /// Where it is reached.
+        /// The socket.
         socket: PathBuf,
-        /// How many.
+        /// Number of requests.
         operations: u64,
     },
 }
 
-/// Where the executables come from.
+/// Origin of the executables.
 enum Build {
     /// `workloads.c`.
     Bundled,
@@ -52,8 +52,8 @@ enum Build {
     Debian(Recipe),
 }
 
-/// The bundled workloads: name, what it is, whether it computes most of the time, rounds. Each takes avtrace some seconds,
-/// so that its start is a small part.
+/// The bundled workloads: name, description, whether it computes most of the time, rounds. Each takes avtrace some
+/// seconds, so that its start is a small part.
 const BUNDLED: [(&str, &str, bool, u64); 4] = [
     ("locks", "critical sections of a few instructions, on 16 mutexes", false, 600_000),
     (
@@ -150,7 +150,7 @@ impl Program {
         }
     }
 
-    /// Of a program and its arguments those of the variant with a split region, where there is one: a tenth of the work.
+    /// Program and arguments of the variant with a split region, where there is one: a tenth of the work.
     pub fn split(&self, words: &[OsString]) -> Option<Vec<OsString>> {
         match (&self.build, words) {
             (Build::Bundled, [program, name, rounds]) => {
@@ -217,7 +217,7 @@ pub fn workloads(dir: &Path, sanitizer: Option<Compiler>) -> Result<PathBuf> {
     Ok(executable)
 }
 
-/// So many bytes that compress as text does: lines of words, the same in every run.
+/// Bytes that compress as text does, `size` of them: lines of words, the same in every run.
 fn text(size: usize) -> Vec<u8> {
     let mut random = 1_u64;
     let mut next = move |below: u64| {

@@ -10,15 +10,15 @@ use anyhow::{Context as _, Result, bail};
 
 use super::tools::Compiler;
 
-/// How a program is built from its sources.
+/// Recipe for building a program from its sources.
 pub struct Recipe {
     /// The source package, and the program.
     pub package: &'static str,
     /// The package, and those that building it needs.
     pub needs: &'static [&'static str],
-    /// Whether there is a `configure`.
+    /// Set if there is a `configure`.
     pub configures: bool,
-    /// Whether it is written in C++.
+    /// Set if it is written in C++.
     pub is_cpp: bool,
     /// Options of its own for the compiler.
     pub flags: &'static str,

@@ -1,4 +1,4 @@
-//! What was measured, as tables, and which goals are met.
+//! Results as tables, and the goals that are met.
 
 use super::{
     measure::{Run, median},
@@ -6,24 +6,24 @@ use super::{
     tools::{Found, Tool},
 };
 
-/// What all tools did to one program.
+/// Results of all tools for a program.
 pub struct Section<'a> {
     /// The program.
     pub program: &'a Program,
-    /// One for each tool.
+    /// Results by tool.
     pub rows: Vec<Row>,
 }
 
-/// What one tool did to one program.
+/// Results of a tool for a program.
 #[derive(Debug)]
 pub struct Row {
     /// The tool.
     pub tool: Tool,
-    /// One for each round.
+    /// Results by round.
     pub samples: Vec<Sample>,
-    /// Why it did not run, or not to its end.
+    /// Reason that it did not run, or not to its end.
     pub failure: Option<String>,
-    /// What it found in the variant with a split region, where there is one.
+    /// Findings in the variant with a split region, where there is one.
     pub split: Option<Found>,
 }
 
@@ -46,7 +46,7 @@ impl Sample {
     }
 }
 
-/// A number of which it may only be known that it is larger.
+/// A number, or a lower bound of it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Slowdown {
     times: f64,
@@ -66,7 +66,7 @@ impl Row {
         (!self.samples.is_empty()).then_some(Slowdown { times, or_more })
     }
 
-    /// What was found in the latest run that came to its end.
+    /// Findings of the latest run that came to its end.
     fn found(&self) -> Option<&Found> {
         self.samples.iter().rev().find_map(|sample| sample.run.found.as_ref())
     }
@@ -94,7 +94,7 @@ impl Row {
         )
     }
 
-    /// Whether the split region was found by a tool that could have.
+    /// Returns whether the split region was found, for a tool that can find it.
     fn detection(&self) -> &'static str {
         match (&self.split, self.tool) {
             (None, _) | (Some(Found { reports: None, .. }), _) => "-",
@@ -130,24 +130,24 @@ impl Section<'_> {
     }
 }
 
-/// How much `--overhead` may cost on top of `sync`, in percent, and by how much it may be missed.
+/// Cost that `--overhead` allows on top of `sync`, and the tolerance, in percent.
 const OVERHEAD: f64 = 100.0;
 const TOLERANCE: f64 = 0.2;
 
-/// How much less a suppressed access may cost, in microseconds.
+/// Bound of the cost of a suppressed access, in microseconds.
 const POINT: f64 = 0.7;
 
-/// How many times slower Valgrind's tools are to be where programs compute.
+/// Factor by which Valgrind's tools are to be slower where programs compute.
 const LEAD: f64 = 5.0;
 
-/// A goal, and what came of it.
+/// A goal, and its outcome.
 struct Goal {
     what: String,
     value: String,
     is_met: bool,
 }
 
-/// All goals; `point` is what a suppressed access costs, in microseconds.
+/// All goals; `point` is the cost of a suppressed access, in microseconds.
 pub fn goals(sections: &[Section<'_>], point: Option<f64>) -> String {
     let mut goals = Vec::new();
     for section in sections {
@@ -169,7 +169,7 @@ pub fn goals(sections: &[Section<'_>], point: Option<f64>) -> String {
     text + &format!("{met} of {} goals met\n", goals.len())
 }
 
-/// How many times slower than `sync` a tool of Valgrind is: by their times, since some programs take too little by
+/// Slowdown of a tool of Valgrind relative to `sync`: by their times, since some programs take too little by
 /// themselves to be compared to.
 fn lead(section: &Section<'_>, tool: &'static str) -> Option<Goal> {
     let program = section.program;
@@ -187,7 +187,7 @@ fn lead(section: &Section<'_>, tool: &'static str) -> Option<Goal> {
     })
 }
 
-/// How much `auto` costs on top of `sync` in the same round: the median of the rounds.
+/// Cost of `auto` on top of `sync` in the same round: the median of the rounds.
 fn overhead(section: &Section<'_>) -> Option<Goal> {
     let (sync, auto) = (section.row(Tool::Avtrace("sync"))?, section.row(Tool::Avtrace("auto"))?);
     if sync.samples.is_empty() || auto.samples.is_empty() {

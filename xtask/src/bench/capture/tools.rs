@@ -1,4 +1,4 @@
-//! The tools that are compared: the command that runs a program under each, and what it says afterwards.
+//! The tools that are compared: the command that runs a program under each, and its report.
 
 use std::{
     ffi::OsString,
@@ -23,7 +23,7 @@ pub enum Tool {
     Valgrind(&'static str),
     /// The program as this compiler builds it with `-fsanitize=thread`.
     Sanitizer(Compiler),
-    /// bpftrace, counting calls of the functions that take and let go of locks.
+    /// bpftrace, counting calls of the functions that acquire and release locks.
     Bpftrace,
 }
 
@@ -59,7 +59,7 @@ pub const TOOLS: [Tool; 9] = [
     Tool::Bpftrace,
 ];
 
-/// What bpftrace counts the calls of.
+/// Functions whose calls bpftrace counts.
 const LOCK_FUNCTIONS: [&str; 6] = [
     "pthread_mutex_lock",
     "pthread_mutex_trylock",
@@ -69,7 +69,7 @@ const LOCK_FUNCTIONS: [&str; 6] = [
     "pthread_rwlock_unlock",
 ];
 
-/// How many files a program may open that sets that limit for itself, as memcached does.
+/// Limit of open files for a program that sets that limit for itself, as memcached does.
 pub const FILES: u64 = 64;
 
 /// Files that Valgrind keeps for itself: what it shows a program as the hard limit is less by so many, and it lets a
@@ -77,9 +77,9 @@ pub const FILES: u64 = 64;
 /// `coregrind/m_syswrap/syswrap-generic.c`).
 const RESERVED_FILES: u64 = 12;
 
-/// Where things are, and how root is had.
+/// Paths in use, and the way to become root.
 pub struct Place {
-    /// How to become root.
+    /// Way to become root.
     pub privilege: Privilege,
     /// The release build.
     pub avtrace: PathBuf,
@@ -87,19 +87,19 @@ pub struct Place {
     pub scratch: PathBuf,
 }
 
-/// What a tool said of a run.
+/// Report of a tool on a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Found {
     /// Different violations, or places of data races; `None` for tools that look for nothing.
     pub reports: Option<u64>,
-    /// Whether a region called `transfer` is among the violations.
+    /// Set if a region called `transfer` is among the violations.
     pub transfer: bool,
     /// Events that avtrace recorded, and those that it lost.
     pub events: Option<(u64, u64)>,
 }
 
 impl Tool {
-    /// What it is called in tables.
+    /// Name in tables.
     pub fn name(self) -> String {
         match self {
             Self::Native => "native".to_owned(),
@@ -110,7 +110,7 @@ impl Tool {
         }
     }
 
-    /// Why it cannot run at all, if so.
+    /// Reason that it cannot run at all, if there is one.
     pub fn is_missing(self) -> Option<String> {
         let (program, package) = match self {
             Self::Native | Self::Avtrace(_) => return None,
@@ -173,7 +173,7 @@ impl Tool {
         Ok(command)
     }
 
-    /// What it said of the run that has ended.
+    /// Reads the report on the run that has ended.
     ///
     /// # Errors
     /// When there is no report, or it is not understood.
@@ -204,7 +204,7 @@ impl Tool {
 }
 
 impl Place {
-    /// Where a tool's report goes; some put more behind the name.
+    /// Path of a tool's report; some tools append to the name.
     fn report(&self) -> PathBuf {
         self.scratch.join("report")
     }
@@ -220,14 +220,14 @@ impl Place {
     }
 }
 
-/// What bpftrace does.
+/// Program for bpftrace.
 fn script(c_library: &Path) -> String {
     let probe = |function: &&str| format!("uprobe:{}:{function}", c_library.display());
     let probes: Vec<_> = LOCK_FUNCTIONS.iter().map(probe).collect();
     format!("{} {{ @calls = count(); }}", probes.join(", "))
 }
 
-/// What avtrace's report says.
+/// Reads avtrace's report.
 fn violations(text: &str) -> Result<Found> {
     let report: Value = serde_json::from_str(text).context("avtrace's report is no JSON")?;
     let count = |name: &str| {
@@ -241,7 +241,7 @@ fn violations(text: &str) -> Result<Found> {
     })
 }
 
-/// How many places the last summary of Valgrind names: `ERROR SUMMARY: 7 errors from 2 contexts`.
+/// Number of places that the last summary of Valgrind names: `ERROR SUMMARY: 7 errors from 2 contexts`.
 fn valgrind_contexts(text: &str) -> Option<u64> {
     let (_, summary) = text.rsplit_once("ERROR SUMMARY:")?;
     summary.split_once("from ")?.1.split_whitespace().next()?.parse().ok()
