@@ -1,10 +1,15 @@
-//! The rule for files that text names in `code`: a document exists, and has the heading after a `#`; in Markdown a
-//! source file exists too, in whichever folder. Links in Markdown are checked in `links`.
+//! The rule for files that text names in `code`: a document exists, and has the heading after a `#`. In Markdown a
+//! source file exists, in whichever folder, and so do modules such as `probes::plan` and their items. Links in
+//! Markdown are checked in `links`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use super::scan::words;
 use super::{Problem, Source};
+
+/// The crate whose modules documents name.
+const CRATE: &str = "tracer-user/src";
 
 /// Checks the references of one file against all `files` of the workspace.
 pub fn check(source: &Source<'_>, root: &Path, files: &[PathBuf]) -> Vec<Problem> {
@@ -24,6 +29,9 @@ pub fn check(source: &Source<'_>, root: &Path, files: &[PathBuf]) -> Vec<Problem
         }
         // Every other piece between back-ticks is code.
         for name in text.split('`').skip(1).step_by(2) {
+            if is_markdown && name.contains("::") && !is_item(name, root, files) {
+                problems.push(source.at(number, format!("there is no item {name}")));
+            }
             let (path, part) = name.split_once('#').map_or((name, None), |(p, h)| (p, Some(h)));
             if !is_path(path) {
                 continue;
@@ -46,6 +54,23 @@ pub fn check(source: &Source<'_>, root: &Path, files: &[PathBuf]) -> Vec<Problem
         }
     }
     problems
+}
+
+/// Returns whether `a::b::c` is a module, or named in the file of the module `a::b`. True for paths that do
+/// not start at a module at the root of [`CRATE`].
+fn is_item(name: &str, root: &Path, files: &[PathBuf]) -> bool {
+    let segments: Vec<&str> = name.split("::").collect();
+    let file = |segments: &[&str]| {
+        let path = Path::new(CRATE).join(segments.join("/"));
+        let places = [path.with_extension("rs"), path.join("mod.rs")];
+        files.iter().find(|file| places.contains(file))
+    };
+    let Some((last, module)) = segments.split_last() else { return true };
+    if file(&segments[..1]).is_none() || file(&segments).is_some() {
+        return true;
+    }
+    let text = file(module).and_then(|file| fs::read_to_string(root.join(file)).ok());
+    text.is_some_and(|text| words(&text).any(|word| word == *last))
 }
 
 /// Returns whether the code can be a path of this repository: no pattern, and nothing but a path.
@@ -79,7 +104,10 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir_all(root.path().join("docs")).unwrap();
         fs::write(root.path().join("docs/a.md"), "# A\n\n## The first part, `b`\n").unwrap();
-        let files = [PathBuf::from("user/src/probes/b.rs")];
+        let files =
+            ["tracer-user/src/probes/mod.rs", "tracer-user/src/probes/b.rs"].map(PathBuf::from);
+        fs::create_dir_all(root.path().join("tracer-user/src/probes")).unwrap();
+        fs::write(root.path().join(&files[1]), "pub fn plan() {}\n").unwrap();
         let source = Source { path: Path::new(path), text };
         check(&source, root.path(), &files).iter().map(ToString::to_string).collect()
     }
@@ -112,6 +140,18 @@ mod tests {
             problems("src/lib.rs", "// `docs/a.md#second`\n"),
             ["src/lib.rs:1: there is no heading docs/a.md#second"]
         );
+    }
+
+    #[test]
+    fn modules_and_items_that_do_not_exist_are_found() {
+        assert!(
+            problems("README.md", "`probes::b`, `probes::b::plan`, `std::sync`, `Plan::new`\n")
+                .is_empty()
+        );
+        for gone in ["probes::c", "probes::b::gone", "probes::c::plan"] {
+            let found = problems("README.md", &format!("`{gone}`\n"));
+            assert_eq!(found, [format!("README.md:1: there is no item {gone}")]);
+        }
     }
 
     #[test]
