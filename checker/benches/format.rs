@@ -1,5 +1,5 @@
-//! How fast traces are read, against passes that do almost nothing with the same bytes: `cargo bench -p checker --bench
-//! format [EVENTS]`. It prints a table; checking is measured elsewhere.
+//! Benchmark of reading traces, against passes that do almost nothing with the same bytes: `cargo bench -p
+//! checker --bench format [EVENTS]`. It prints a table; checking is measured elsewhere.
 //!
 //! Every row is the fastest of several paired rounds. Files are read from the cache of the system.
 
@@ -13,18 +13,18 @@ use std::time::{Duration, Instant};
 
 const ROUNDS: usize = 7;
 
-/// What a trace is made of.
+/// Shape of a trace.
 struct Shape {
     threads: u64,
     variables: u64,
-    /// Whether locations are labels such as `Account.java:17` instead of numbers.
+    /// Set if locations are labels such as `Account.java:17` instead of numbers.
     labels: bool,
 }
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let events = arguments.iter().find_map(|argument| argument.parse().ok());
-    // `cargo test --benches` only wants to see that it runs.
+    // `cargo test --benches` only checks that it runs.
     let few = !arguments.iter().any(|argument| argument == "--bench");
     let events: u64 = events.unwrap_or(if few { 10_000 } else { 4_000_000 });
     for shape in [
@@ -36,7 +36,7 @@ fn main() {
     }
 }
 
-/// A step of a pass, and how long it took.
+/// A step of a pass, and its duration.
 struct Row {
     what: &'static str,
     fastest: Duration,
@@ -96,7 +96,7 @@ fn row(what: &'static str, pass: impl FnMut() -> u64 + 'static) -> Row {
     Row { what, fastest: Duration::MAX, pass: Box::new(pass) }
 }
 
-/// Events passed on by a reader, all of which are looked at.
+/// Reads all events, and looks at each.
 fn read(reader: Result<TraceReader<'_>, checker::format::ReadError>) -> u64 {
     let mut reader = reader.expect("a trace");
     let mut sum = 0;
@@ -110,7 +110,7 @@ fn read(reader: Result<TraceReader<'_>, checker::format::ReadError>) -> u64 {
     sum
 }
 
-/// Lines of a text, found one by one.
+/// Counts the lines of a text, one by one.
 fn lines(text: &[u8]) -> u64 {
     let (mut rest, mut count) = (text, 0);
     while let Some(end) = memchr::memchr(b'\n', rest) {
@@ -120,7 +120,7 @@ fn lines(text: &[u8]) -> u64 {
     count
 }
 
-/// Lines of a file, read as one would without any thought.
+/// Counts the lines of a file, read naively.
 fn lines_of_file(path: &Path) -> u64 {
     let mut reader = BufReader::with_capacity(256 * 1024, open(path));
     let (mut line, mut count) = (Vec::new(), 0);

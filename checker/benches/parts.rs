@@ -1,4 +1,4 @@
-//! Inner parts of checking, timed by themselves: `cargo bench -p checker --bench parts`. Whole traces are timed in
+//! Benchmarks of inner parts of checking: `cargo bench -p checker --bench parts`. Whole traces are timed in
 //! `speed`.
 
 use checker::event::{Event, LocationId, LockId, Op, RegionId, ThreadId, VarId};
@@ -12,13 +12,13 @@ fn main() {
     divan::main();
 }
 
-/// Checks so many turns of some events, each by the thread and with the operation that its number gives.
+/// Checks `N` events over and over, each with the thread and operation of its number.
 fn turns<const N: usize>(bencher: Bencher<'_, '_>, turn: impl Fn(u32) -> [(u32, Op); N]) {
     let event = |(thread, op)| Event { thread: ThreadId(thread), op, location: LocationId(0) };
     check(bencher, &(0..TURNS).flat_map(turn).map(event).collect::<Vec<_>>());
 }
 
-/// The same inside one region of thread 0.
+/// Runs `op` inside one region of thread 0.
 fn in_region(bencher: Bencher<'_, '_>, op: impl Fn(u32) -> Op) {
     let ops = std::iter::once(Op::Begin(RegionId(0))).chain((0..TURNS).map(op));
     let event = |op| Event { thread: ThreadId(0), op, location: LocationId(0) };

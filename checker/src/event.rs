@@ -53,7 +53,7 @@ dense_id!(
 /// The position of an event in its trace, counted from 0.
 pub type EventNumber = u64;
 
-/// One event of a trace (`docs/semantics.md#events`).
+/// An event of a trace (`docs/semantics.md#events`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Event {
     /// Thread that performed it.

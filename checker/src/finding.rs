@@ -3,7 +3,7 @@
 
 use crate::event::{EventNumber, LocationId, LockId, RegionId, SyncId, ThreadId, VarId};
 
-/// One transaction: an execution of an outermost region, or a single event outside every region.
+/// A transaction: an execution of an outermost region, or a single event outside every region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tx {
     /// Thread that ran it.
@@ -41,7 +41,7 @@ pub enum Action {
     Free,
 }
 
-/// One end of a dependency.
+/// An end of a dependency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Point {
     /// Position in the trace.
@@ -146,7 +146,7 @@ pub struct Violation {
     pub data: DataSeen,
 }
 
-/// One violation instance: (tx, e_b, e_a) of `docs/semantics.md#violations`, by event numbers.
+/// A violation instance: (tx, e_b, e_a) of `docs/semantics.md#violations`, by event numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[expect(missing_docs, reason = "the names say it")]
 pub struct Instance {

@@ -1,7 +1,7 @@
 //! Trace formats: readers and writers of text and `.avt` traces, and the names that go with them. Bytes come from and
 //! go to the caller's readers and writers; no file is opened here, and nothing is checked.
 //!
-//! [`TraceReader`] reads everything. What it is given may be text or `.avt`, compressed with gzip or Zstandard or
+//! [`TraceReader`] reads everything. Its input may be text or `.avt`, compressed with gzip or Zstandard or
 //! not, a slice of memory or a pipe:
 //!
 //! ```

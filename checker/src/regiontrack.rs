@@ -1,22 +1,23 @@
-//! RegionTrack's test: the transaction-level verdict by event clocks alone, without witnesses (Ma, Wu, Pobe, Mei,
-//! Zhang, Jiang and Chan, "RegionTrack: A Trace-Based Sound and Complete Checker to Debug Transactional Atomicity
-//! Violations and Non-Serializable Traces", as the paper on Davida describes it). It is what Davida is checked
-//! against: the two share the dependencies and nothing else.
+//! RegionTrack's test: the transaction-level verdict by event clocks alone, without witnesses (Ma, Wu,
+//! Pobe, Mei, Zhang, Jiang and Chan, "RegionTrack: A Trace-Based Sound and Complete Checker to Debug
+//! Transactional Atomicity Violations and Non-Serializable Traces", as the paper on Davida describes it).
+//! Davida is checked against it: the two share the dependencies and nothing else.
 //!
-//! Each thread has a vector clock that says, of every thread, which of its events happen before. A dependency
-//! e_a → e_b with e_b in a region r of thread v violates r when the clock of e_a knows r's begin. Then the thread of
-//! e_b learns that clock, and e_a.
+//! Each thread has a vector clock that holds, for every thread, the events of it that happen before. A
+//! dependency e_a → e_b with e_b in a region r of thread v violates r if the clock of e_a knows r's begin.
+//! Then the thread of e_b learns that clock, and e_a.
 //!
 //! Departures from the paper:
-//! - clocks are kept for threads, not for variables and locks. A thread's clock changes only at the dependencies
-//!   that end in it, so that the clock of an earlier event of the thread is one of its earlier clocks;
-//! - earlier clocks that no active region can tell apart are forgotten;
+//! - clocks belong to threads, not to variables and locks. A thread's clock changes only at the
+//!   dependencies that end in it, so that the clock of an earlier event of the thread is one of its earlier
+//!   clocks;
+//! - earlier clocks that no active region can distinguish are forgotten;
 //! - the own component is left out: it is the event itself;
 //! - the trace-level verdict is left to the other checkers.
 //!
-//! Invariants: of each thread the clocks are in the order of events, each holds all that the former does, but for
-//! what is known of regions that are closed. After a sweep there are at most as many of them as active regions, and
-//! one more. Nothing that happens after an active region's begin has an event number below `oldest`.
+//! Invariants: the clocks of a thread are in the order of events, and each knows everything that the former
+//! does, except about closed regions. After a sweep there are at most as many of them as active regions,
+//! and one more. No event that happens after an active region's begin has a number below `oldest`.
 
 use crate::check::{Checker, Options, Regions, Relation};
 use crate::error::EventError;
@@ -26,22 +27,23 @@ use crate::hb::{Dependency, Engine, EventStamp, Visitor};
 use crate::tally::Tally;
 use crate::vector::Vector;
 
-/// The relation that is asked for.
+/// Column of the relation asked for.
 const ASKED: usize = 0;
-/// Variables alone, where that is not the one asked for.
+/// Column of the data relation, if that is not the one asked for.
 const DATA: usize = 1;
 
-/// How many clocks a thread can have before it is worth looking for those that can be forgotten.
+/// Number of clocks of a thread up to which it is not swept.
 const FEW: usize = 8;
 
-/// RegionTrack's test as a checker: which transactions are violated, at which events, and nothing of the way there.
+/// RegionTrack's test as a checker: the violated transactions and the events that violate them, without
+/// witnesses.
 ///
-/// Violations have no witness, edges or splits; those with the same region and code locations are one. `order` is
+/// Violations have no witness, edges or released locks; those with the same region and code locations are one. `order` is
 /// that of the dependency that closes the cycle. The trace is called not serializable when there is a violation;
-/// when there is none, nothing is said of it. `Options::serializability` and `Options::released_locks` have no effect.
+/// otherwise `serializable` is `None`. `Options::serializability` and `Options::released_locks` have no effect.
 ///
 /// Memory: a clock for each thread and active region at most, whatever the number of variables and the length of
-/// the trace. Time: O(threads) for a dependency that tells its thread something new.
+/// the trace. Time: O(threads) for a dependency that adds to its thread's knowledge.
 ///
 /// ```
 /// use checker::event::{Event, LocationId, Op, RegionId, ThreadId, VarId};
@@ -63,7 +65,7 @@ pub struct RegionTrack {
 }
 
 impl RegionTrack {
-    /// A checker at the start of a trace.
+    /// Creates a checker at the start of a trace.
     #[must_use]
     pub fn new(options: Options) -> Self {
         Self { engine: Engine::new(options.lenient), state: State::new(options) }
@@ -117,22 +119,22 @@ struct Active {
     begin: EventStamp,
 }
 
-/// What happens before the events of a thread from `since` on, up to the next version.
+/// Clock of the events of a thread from `since` on, up to the next version.
 struct Version {
     since: EventNumber,
     clock: Vector,
 }
 
-/// The clocks of a thread in one relation, by event.
+/// Clocks of a thread in one relation, by event.
 #[derive(Default)]
 struct History {
     versions: Vec<Version>,
-    /// The length at which to look for those that can be forgotten.
+    /// Length at which clocks that can be forgotten are searched for.
     limit: usize,
 }
 
 impl History {
-    /// The clock of an event; none when it knows nothing.
+    /// Returns the clock of an event; `None` if it knows nothing.
     fn at(&self, event: EventNumber) -> Option<&Vector> {
         let later = self.versions.partition_point(|version| version.since <= event);
         later.checked_sub(1).map(|index| &self.versions[index].clock)
@@ -142,7 +144,7 @@ impl History {
         self.at(at).is_some_and(|clock| clock.knows(row, event))
     }
 
-    /// The last clock, which is that of the event `now`.
+    /// Returns the last clock, which is that of the event `now`.
     fn now(&mut self, now: EventNumber) -> &mut Vector {
         let last = self.versions.last();
         if last.is_none_or(|version| version.since < now) {
@@ -153,7 +155,7 @@ impl History {
         &mut self.versions[index].clock
     }
 
-    /// Forgets all clocks but the last that know of no more active regions than the one before them.
+    /// Forgets all clocks except the last that know no more active regions than the one before them.
     fn sweep(&mut self, active: &[(usize, EventNumber)]) {
         let last = self.versions.last().map(|version| version.since);
         let mut before = 0;
@@ -168,17 +170,17 @@ impl History {
     }
 }
 
-/// What is kept of a thread.
+/// State of a thread.
 #[derive(Default)]
 struct Thread {
-    /// Its active regions, outermost first.
+    /// Active regions, outermost first.
     active: Vec<Active>,
     histories: [History; 2],
-    /// Its transaction has been counted as violating.
+    /// Set once its current transaction is counted as violating.
     violating: bool,
 }
 
-/// What instances have in common that are one violation.
+/// Key shared by all instances of one violation.
 #[derive(PartialEq, Eq, Hash)]
 struct Key {
     region: RegionId,
@@ -190,7 +192,7 @@ struct Key {
 struct State {
     options: Options,
     threads: Vec<Thread>,
-    /// The first begin of an active region.
+    /// First begin of an active region.
     oldest: EventNumber,
     tally: Tally<Key>,
     instances: Vec<Instance>,
@@ -215,7 +217,7 @@ impl State {
         self.options.relation == Relation::Full
     }
 
-    /// All active regions, by row and begin.
+    /// Iterates over all active regions, by row and begin.
     fn active(&self) -> impl Iterator<Item = (usize, EventNumber)> {
         let rows = self.threads.iter().enumerate();
         rows.flat_map(|(row, thread)| thread.active.iter().map(move |a| (row, a.begin.event())))
@@ -226,7 +228,7 @@ impl State {
         self.oldest = begins.min().unwrap_or(EventNumber::MAX);
     }
 
-    /// The thread in row `v` learns what the source knows, and the source.
+    /// Adds the source and its knowledge to the knowledge of the thread in row `v`.
     fn learn(&mut self, column: usize, u: usize, v: usize, dependency: &Dependency<'_>) {
         let (source, now) = (dependency.source.event(), dependency.sink.event());
         if self.threads[v].histories[column].knows(now, u, source) {
@@ -337,8 +339,9 @@ impl Visitor for State {
         }
     }
 
-    /// An event of the thread can only matter if it knows the begin of an active region. In the data relation it
-    /// need not, and still the order of events that the thread knows of can be asked for.
+    /// An event of the thread is only relevant if it knows the begin of an active region. In the data
+    /// relation it need not know one, and yet the order of the events that the thread knows of can be asked
+    /// for.
     fn must_retain(&self, row: usize, last: &EventStamp) -> bool {
         let history = &self.threads[row].histories[ASKED];
         self.active().any(|(of, begin)| {

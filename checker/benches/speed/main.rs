@@ -1,7 +1,7 @@
-//! What checking costs, beside the least that could be done with the same traces. Run by `cargo xtask bench checker`.
-//! Inner parts are timed in `parts`.
+//! Benchmark of the cost of checking, compared with the least that could be done with the same traces. Run
+//! by `cargo xtask bench checker`. Inner parts are timed in `parts`.
 //!
-//! What is compared runs in turn in each of several rounds; a ratio is the median of those of the rounds. Times are
+//! The passes compared run in turn in each of several rounds; a ratio is the median of those of the rounds. Times are
 //! those that the thread had a processor.
 
 mod measure;
@@ -18,13 +18,13 @@ const USAGE: &str = "usage: cargo xtask bench checker [--quick] [--events N] [--
 
 const THREADS: [u32; 3] = [4, 16, 64];
 
-/// Variables where memory is measured: not more than the short trace uses dozens of times each, so that all of their
-/// state is there by its end.
+/// Numbers of variables for measuring memory: the short trace uses each of them dozens of times, so that
+/// all of their state exists by its end.
 const LASTING: [u32; 2] = [100, 10_000];
 
-/// How much is measured.
+/// Amount of measurement.
 struct Plan {
-    /// Events of the short and the long traces.
+    /// Number of events of the short and the long traces.
     sizes: [usize; 2],
     variables: Vec<u32>,
     locks: Vec<u32>,
@@ -46,7 +46,7 @@ impl Plan {
         while let Some(argument) = arguments.next() {
             let mut number = || arguments.next()?.parse().ok().filter(|&number| number > 0);
             match argument.as_str() {
-                // What `cargo bench` adds.
+                // Added by `cargo bench`.
                 "--bench" => {}
                 "--quick" => {
                     plan.sizes = [Self::QUICK / 10, Self::QUICK];
@@ -75,7 +75,7 @@ fn main() {
         println!("{}", passes::peak().unwrap_or(0));
         return;
     }
-    // `cargo test --benches` only wants to see that it runs.
+    // `cargo test --benches` only checks that it runs.
     let tested = !arguments.iter().any(|argument| argument == "--bench");
     let plan =
         if tested { Plan::new(&["--events".into(), "2000".into()]) } else { Plan::new(&arguments) };
@@ -143,7 +143,7 @@ fn main() {
     println!("\n{goals}");
 }
 
-/// Two traces, one ten times as long as the other: one line each.
+/// Measures two traces, one ten times as long as the other: one line each.
 fn serializable(plan: &Plan, goals: &mut Goals, workload: Workload) {
     let Workload { threads, variables, kind, .. } = workload;
     let Kind::Locked { locks } = kind else { return };
@@ -180,7 +180,7 @@ fn serializable(plan: &Plan, goals: &mut Goals, workload: Workload) {
     }
 }
 
-/// A trace full of violations, and the same without.
+/// Measures a trace full of violations, and the same one without.
 fn violating(plan: &Plan, goals: &mut Goals, threads: u32) {
     let events = plan.sizes[0];
     let traces = [false, true].map(|violating| {
@@ -212,7 +212,7 @@ fn violating(plan: &Plan, goals: &mut Goals, threads: u32) {
     );
 }
 
-/// A text trace: read, and only its lines counted.
+/// Measures a text trace: reading it, and only counting its lines.
 fn text(plan: &Plan, goals: &mut Goals, directory: &Path, workload: Workload) {
     let Workload { events, threads, variables, .. } = workload;
     let text = Workload::text(&workload.avt());
@@ -240,7 +240,7 @@ fn text(plan: &Plan, goals: &mut Goals, directory: &Path, workload: Workload) {
     );
 }
 
-/// The memory that checking a short and a long file takes.
+/// Measures the memory for checking a short and a long file.
 fn memory(plan: &Plan, goals: &mut Goals, directory: &Path, workload: Workload) {
     let Workload { threads, variables, .. } = workload;
     let path = directory.join("trace.avt");
@@ -253,7 +253,7 @@ fn memory(plan: &Plan, goals: &mut Goals, directory: &Path, workload: Workload) 
     println!("{threads:>7} {variables:>9} {short:>9.1} {long:>9.1} {verdict}");
 }
 
-/// The peak of another process that checks the file, in MiB.
+/// Returns the peak memory of another process that checks the file, in MiB.
 fn peak(path: &Path) -> Option<f64> {
     let own = std::env::current_exe().ok()?;
     let output = Command::new(own).arg("peak").arg(path).output().ok()?;

@@ -1,30 +1,30 @@
-//! Times and what becomes of them: medians, ratios, goals. What is timed lives elsewhere.
+//! Time measurements and their evaluation: medians, ratios, goals. The passes measured are elsewhere.
 
 use std::fmt;
 use std::time::Duration;
 
-/// The time that this thread has had a processor: what else the machine does is not counted.
+/// Returns the processor time of this thread: other load on the machine is not counted.
 #[cfg(unix)]
 fn now() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// Where there is no such clock, the time of day.
+/// Returns the time of day, for systems without a clock of processor time.
 #[cfg(not(unix))]
 fn now() -> Duration {
     std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default()
 }
 
-/// Nanoseconds for each of `events` that a pass takes; what it returns is only used, so that no part of it can be
-/// left out.
+/// Measures the nanoseconds for each of `events` that a pass takes; its result is used, so that no part of
+/// it can be optimised away.
 pub fn time(events: usize, pass: impl FnOnce() -> u64) -> f64 {
     let start = now();
     std::hint::black_box(pass());
     (now() - start).as_secs_f64() * 1e9 / events as f64
 }
 
-/// What several rounds found.
+/// Results of several rounds.
 #[derive(Default)]
 pub struct Samples(Vec<f64>);
 
@@ -39,7 +39,7 @@ impl Samples {
     }
 }
 
-/// How many goals were met.
+/// Number of goals met and missed.
 #[derive(Default)]
 pub struct Goals {
     met: usize,
@@ -47,7 +47,7 @@ pub struct Goals {
 }
 
 impl Goals {
-    /// A value, the goal that it must not exceed, and whether it does.
+    /// Formats a value and the goal that it must not exceed, and counts the goal as met or missed.
     pub fn verdict(&mut self, value: f64, goal: f64) -> String {
         let met = value <= goal;
         self.met += usize::from(met);

@@ -1,15 +1,15 @@
-//! The floor: a pass that reads every event, touches the state of its object, and does nothing else.
+//! The floor: a pass that reads every event, accesses the state of its object, and does nothing else.
 
 use checker::event::{Event, Op};
 
-/// One cache line, the least that the state of an object takes. (Davida's states of variables take two.)
+/// A cache line, the minimum for the state of an object. (Davida's states of variables take two.)
 #[derive(Clone, Copy, Default)]
 #[repr(align(64))]
 struct State {
     last: u64,
 }
 
-/// The states of all objects.
+/// States of all objects.
 #[derive(Default)]
 pub struct Null {
     number: u64,
@@ -41,7 +41,7 @@ impl Null {
         }
     }
 
-    /// So that no part of the pass can be left out.
+    /// Returns a sum over all states, so that no part of the pass can be optimised away.
     pub fn sum(&self) -> u64 {
         let tables = [&self.variables, &self.locks, &self.threads];
         tables.into_iter().flatten().map(|state| state.last).fold(0, |sum, last| sum ^ last)

@@ -1,4 +1,4 @@
-//! The passes over traces that are timed, from the least that can be done to a whole check.
+//! Passes over traces that are timed, from the minimum to a whole check.
 
 use crate::null::Null;
 use checker::event::Op;
@@ -20,7 +20,7 @@ fn in_memory(trace: &[u8]) -> TraceReader<'_> {
     TraceReader::from_bytes(trace, ReadOptions::new("trace")).expect("a trace")
 }
 
-/// Reads the trace and touches the state of each event's object.
+/// Reads the trace and accesses the state of each event's object.
 pub fn null(trace: &[u8]) -> u64 {
     let mut null = Null::default();
     each_batch(in_memory(trace), |events| null.events(events));
@@ -49,7 +49,7 @@ pub fn read(trace: &[u8]) -> u64 {
     read_all(in_memory(trace))
 }
 
-/// The same, from a file.
+/// Reads the trace from a file and looks at each event.
 pub fn read_file(path: &Path) -> u64 {
     let file = File::open(path).expect("the file is there");
     read_all(TraceReader::from_reader(file, ReadOptions::new("trace")).expect("a trace"))
@@ -63,7 +63,7 @@ fn read_all(reader: TraceReader<'_>) -> u64 {
     writes as u64
 }
 
-/// Counts the lines of a text in memory, coming by each of them.
+/// Counts the lines of a text in memory, one by one.
 pub fn lines(text: &[u8]) -> u64 {
     let (mut rest, mut count) = (text, 0);
     while let Some(end) = memchr::memchr(b'\n', rest) {
@@ -73,7 +73,7 @@ pub fn lines(text: &[u8]) -> u64 {
     count
 }
 
-/// Counts the lines of a file, taking in one after the other.
+/// Counts the lines of a file, reading one after the other.
 pub fn lines_of_file(path: &Path) -> u64 {
     let file = File::open(path).expect("the file is there");
     let mut reader = BufReader::with_capacity(256 * 1024, file);
@@ -85,7 +85,7 @@ pub fn lines_of_file(path: &Path) -> u64 {
     count
 }
 
-/// The most memory that this process has had, in kibibytes, where the system tells.
+/// Returns the peak memory of this process, in kibibytes, if the system reports it.
 pub fn peak() -> Option<u64> {
     let mut status = String::new();
     File::open("/proc/self/status").ok()?.read_to_string(&mut status).ok()?;

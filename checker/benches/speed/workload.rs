@@ -1,5 +1,5 @@
-//! The traces that are measured: threads that run transactions of ten events, interleaved at random; as events and
-//! as files of both formats.
+//! Workloads: threads that run transactions of ten events, interleaved at random; as events and as files of
+//! both formats.
 
 use checker::event::{Event, LockId, Op, RegionId, ThreadId, VarId};
 use checker::format::{
@@ -7,7 +7,7 @@ use checker::format::{
     numbered_location,
 };
 
-/// A generator of numbers that look random: the same ones in every run.
+/// A pseudo-random number generator with a fixed sequence.
 pub struct Random(u64);
 
 impl Random {
@@ -15,7 +15,7 @@ impl Random {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    /// A number below `limit`.
+    /// Returns a number below `limit`.
     pub fn below(&mut self, limit: u32) -> u32 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -40,8 +40,8 @@ pub struct Workload {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Begin, acquire one of so many locks, six accesses (one in three writes) to variables of that lock, release,
-    /// end: serializable.
+    /// Begin, acquire of one of `locks` locks, six accesses (one in three writes) to variables of that
+    /// lock, release, end: serializable.
     Locked { locks: u32 },
     /// Begin, read of x, six accesses to other variables of the thread, write of x, end; one thread outside all
     /// regions writes x (or another variable, when not `violating`) after the read of each transaction.
@@ -53,7 +53,7 @@ fn numbered(number: u32) -> checker::event::LocationId {
 }
 
 impl Workload {
-    /// The trace as an `.avt` file.
+    /// Returns the trace as an `.avt` file.
     pub fn avt(&self) -> Vec<u8> {
         self.write().expect("memory takes everything that is defined")
     }
@@ -82,7 +82,7 @@ impl Workload {
         writer.finish()
     }
 
-    /// The same trace as text.
+    /// Converts the trace to text.
     pub fn text(avt: &[u8]) -> Vec<u8> {
         let mut writer = TextWriter::new(Vec::with_capacity(avt.len()));
         let mut reader =

@@ -1,5 +1,6 @@
-//! The reader of binary traces: it never panics and does not care how bytes arrive, be the file as it is or with its
-//! checksums put right; and conversion keeps what it read.
+//! Fuzzes the reader of binary traces: it never panics, and its results are independent of the chunks in
+//! which bytes arrive, for the file as it is and with its checksums corrected; and conversion preserves
+//! what was read.
 #![no_main]
 
 mod common;

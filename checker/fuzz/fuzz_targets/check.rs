@@ -1,5 +1,5 @@
-//! Checking whatever can be read: no checker panics, be it strict or lenient, all of them agree as far as each goes,
-//! and a text trace and its `.avt` form have the same violations.
+//! Fuzzes checking: no checker panics, be it strict or lenient, all of them agree as far as each goes, and
+//! a text trace and its `.avt` form have the same violations.
 #![no_main]
 
 mod common;
@@ -10,7 +10,7 @@ use checker::{AeroDrome, Checker, Davida, Options, RegionTrack, Regions, Relatio
 use common::{assemble, to_avt};
 use libfuzzer_sys::fuzz_target;
 
-/// What a checker finds in all that can be read, and whether that is all of the trace.
+/// Checks everything that can be read; returns the findings, and whether that is all of the trace.
 fn check(bytes: &[u8], options: Options, checker: impl Checker) -> (Findings, bool) {
     let mut read = ReadOptions::new("t");
     if options.lenient {

@@ -1,4 +1,5 @@
-//! The reader of text traces: it never panics, does not care how bytes arrive, and conversion keeps what it read.
+//! Fuzzes the reader of text traces: it never panics, its results are independent of the chunks in which
+//! bytes arrive, and conversion preserves what was read.
 #![no_main]
 
 mod common;

@@ -1,37 +1,39 @@
-//! AeroDrome: the trace-level verdict by vector clocks (Mathur and Viswanathan, "Atomicity Checking in Linear Time
-//! using Vector Clocks"): Algorithm 1 as it is, and with the reduction of its section 4.3.
+//! AeroDrome: the trace-level verdict by vector clocks (Mathur and Viswanathan, "Atomicity Checking in
+//! Linear Time using Vector Clocks"): Algorithm 1 as it is, and with the reduction of its section 4.3.
 //!
-//! Threads and what is remembered of objects (`objects`) have clocks that say, of every thread, up to which of its
-//! transactions' begins they are ordered after. A dependency whose source knows the begin of the sink's transaction
-//! closes a cycle. When a transaction ends, whatever knows its begin learns all that it knows: a later event that is
-//! ordered after some of it is ordered after the whole.
+//! Threads and remembered events of objects (`objects`) have clocks. A clock holds, for every thread, the
+//! last begin of a transaction that it is ordered after. A dependency whose source knows the begin of the
+//! sink's transaction closes a cycle. When a transaction ends, every clock that knows its begin learns all
+//! that it knows: a later event that is ordered after a part of it is ordered after the whole.
 //!
-//! The optimisations, each derived anew, since those published lose cycles; the plain version has none of them:
-//! 1. *One component instead of a whole clock.* Clocks only grow, and what knows a begin knows it by way of the clock
-//!    that the thread had then or later. So the clock of a begin is within another exactly when its own component is.
-//! 2. *Two clocks instead of one for each thread* (section 4.3), for reads of a variable and for all else of which
-//!    several threads can be the source: the join of all, for what the sink learns, and the join of each without its
-//!    thread's own component, for the check. The sink's own event is in the first, which tells it nothing: a thread
-//!    knows what it knew. When a transaction of t ends, both learn all of its clock if the first knows its begin. That
-//!    may put into the second a component of u that only u's own event brought. But then that event knows t's begin
-//!    and so does u; if the component is of u's active transaction, a cycle is found at this very end; if it is not,
-//!    nothing will ask for it.
-//! 3. *Only what knows of a transaction is visited at its end.* Each active transaction has a set of the objects that
-//!    know its begin. An object gets into the set when it is given a clock that does, at an event or at the end of
-//!    another transaction, and stays there though it may be forgotten.
+//! The optimisations, each derived anew, since those published lose cycles; the plain version has none of
+//! them:
+//! 1. *One component instead of a whole clock.* Clocks only grow, and a clock knows a begin by way of the
+//!    clock that the thread had then or later. So the clock of a begin is within another exactly if its own
+//!    component is.
+//! 2. *Two clocks instead of one for each thread* (section 4.3), for reads of a variable and for every
+//!    other kind of event of which several threads can be the source: the join of all, which the sink
+//!    learns, and the join of each without its thread's own component, for the check. The sink's own event
+//!    is in the first, which adds nothing: a thread knows its own past. When a transaction of t ends, both
+//!    learn all of its clock if the first knows its begin. That may put into the second a component of u
+//!    that only u's own event brought. But then that event knows t's begin and so does u; if the component
+//!    is of u's active transaction, a cycle is found at this very end; if not, it is never asked for.
+//! 3. *Only the clocks that know a transaction are visited at its end.* Each active transaction has a set
+//!    of the objects that know its begin. An object is added to the set when it is given a clock that does,
+//!    at an event or at the end of another transaction, and stays there though it may be forgotten.
 //!
 //! Departures from the paper:
-//! - the components are event numbers, not counts of transactions: a thread that has the row of one that has ended
-//!   begins above it;
-//! - transactions that are active at the end of the trace, or where events were lost, end there: Algorithm 1 sees no
-//!   cycle with two of them;
-//! - the dependencies are the engine's. They leave out what follows from others: a read is not checked against a
-//!   write that its thread has read, nor a write against the last one when it has been read since;
-//! - it can go on after the first cycle.
+//! - the components are event numbers, not counts of transactions: a thread that has the row of one that
+//!   has ended begins above it;
+//! - transactions that are active at the end of the trace, or where events were lost, end there: Algorithm
+//!   1 sees no cycle with two of them;
+//! - the dependencies are the engine's. They leave out those implied by others: a read is not checked
+//!   against a write that its thread has read, nor a write against the last one if it has been read since;
+//! - it can continue after the first cycle.
 //!
-//! Invariants: a clock that knows an active transaction's begin holds all that the thread knew then; until there is a
-//! cycle, a transaction in no way precedes its own begin; a thread that has ended and whose clock knows no active
-//! begin has left nothing behind that does.
+//! Invariants: a clock that knows an active transaction's begin holds everything that the thread knew then;
+//! until there is a cycle, no transaction precedes its own begin; a thread that has ended and whose clock
+//! knows no active begin has left nothing behind that does.
 
 mod objects;
 
@@ -44,12 +46,12 @@ use crate::vector::Vector;
 use objects::{Objects, Place};
 use rustc_hash::FxHashSet;
 
-/// Where AeroDrome saw that the trace is not serializable.
+/// Event at which AeroDrome detected that the trace is not serializable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Detection {
     /// A transaction of the cycle.
     pub transaction: Tx,
-    /// The event that was consumed then; the number of events, when it was the end of the trace.
+    /// Event that was consumed then; the number of events if it was the end of the trace.
     pub event: EventNumber,
 }
 
@@ -81,34 +83,35 @@ pub struct AeroDrome {
 }
 
 impl AeroDrome {
-    /// A checker at the start of a trace, with all optimisations. It stops at the first cycle: from then on it only
-    /// counts events.
+    /// Creates a checker at the start of a trace, with all optimisations. It stops at the first cycle: from
+    /// then on it only counts events.
     #[must_use]
     pub fn new(options: Options) -> Self {
         Self { engine: Engine::new(options.lenient), state: State::new(options, false) }
     }
 
-    /// Algorithm 1 of the paper, without any optimisation: O(threads × objects) at the end of each transaction, and
-    /// memory for each thread that ever read a variable.
+    /// Creates a checker that runs Algorithm 1 of the paper without any optimisation: O(threads × objects)
+    /// at the end of each transaction, and memory for each thread that ever read a variable.
     #[must_use]
     pub fn plain(options: Options) -> Self {
         Self { engine: Engine::new(options.lenient), state: State::new(options, true) }
     }
 
-    /// Goes on after the first cycle, and counts at how many checks there was one.
+    /// Continues after the first cycle, and counts the checks that find one.
     #[must_use]
     pub fn keep_going(mut self) -> Self {
         self.state.keep_going = true;
         self
     }
 
-    /// Where the first cycle was seen.
+    /// Returns the first detection of a cycle.
     #[must_use]
     pub fn first(&self) -> Option<Detection> {
         self.state.first
     }
 
-    /// How many checks have found a cycle; one at most where the first is the last.
+    /// Returns the number of checks that have found a cycle; at most one without
+    /// [`keep_going`](Self::keep_going).
     #[must_use]
     pub fn detections(&self) -> u64 {
         self.state.detections
@@ -152,15 +155,15 @@ impl Checker for AeroDrome {
     }
 }
 
-/// What is kept of a thread.
+/// State of a thread.
 #[derive(Default)]
 struct Thread {
     clock: Vector,
-    /// The begin of its active transaction; none when it has none.
+    /// Begin of its active transaction; none if it has none.
     begin: EventStamp,
-    /// Its clock then; not kept by the optimised version.
+    /// Clock at that begin; only in the plain version.
     at_begin: Vector,
-    /// What may know that begin; not kept by the plain version.
+    /// Places that may know that begin; only in the optimised version.
     known_by: FxHashSet<Place>,
 }
 
@@ -170,10 +173,10 @@ struct State {
     keep_going: bool,
     threads: Vec<Thread>,
     objects: Objects,
-    /// The operation under way, and its number.
+    /// Current operation, and its number.
     op: Option<Op>,
     number: EventNumber,
-    /// The sources that the event under way has learnt from, where that was several at once.
+    /// Group of sources that the current event has learnt from, if those were several at once.
     gathered: Option<usize>,
     first: Option<Detection>,
     detections: u64,
@@ -199,7 +202,7 @@ impl State {
         self.first.is_some() && !self.keep_going
     }
 
-    /// Whether the clock knows the begin of the active transaction of the thread in the row.
+    /// Returns whether the clock knows the begin of the active transaction of the thread in the row.
     fn knows_begin(&self, clock: &Vector, row: usize) -> bool {
         let Thread { begin, at_begin, .. } = &self.threads[row];
         let known =
@@ -207,8 +210,8 @@ impl State {
         begin.is_some() && known
     }
 
-    /// The paper's check of `CheckAndGet`: whether the active transaction of the thread in the row comes before
-    /// something with that clock, which is to come before its next event.
+    /// Check of the paper's `CheckAndGet`: detects a cycle if the active transaction of the thread in the
+    /// row comes before an event with that clock, which in turn is to come before the thread's next event.
     fn check(&mut self, clock: &Vector, row: usize) {
         if !self.knows_begin(clock, row) {
             return;
@@ -230,7 +233,7 @@ impl State {
         }
     }
 
-    /// The object in that place has been given a clock: it is noted with all active transactions that the clock knows.
+    /// Adds the place, which has been given a clock, to all active transactions that the clock knows.
     fn note(&mut self, place: Place) {
         if self.plain {
             return;
@@ -279,7 +282,7 @@ impl State {
         self.note(place);
     }
 
-    /// No transaction goes on past the event of that number.
+    /// Ends all transactions before the event of that number.
     fn end_transactions(&mut self, number: EventNumber) {
         self.number = number;
         for row in 0..self.threads.len() {
@@ -287,7 +290,8 @@ impl State {
         }
     }
 
-    /// The active transaction of the thread in the row ends: whatever knows its begin learns what it knows.
+    /// Ends the active transaction of the thread in the row: every clock that knows its begin learns its
+    /// knowledge.
     fn end_transaction(&mut self, row: usize) {
         if self.stopped() || self.threads[row].begin.is_none() {
             return;

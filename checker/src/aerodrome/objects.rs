@@ -1,5 +1,5 @@
-//! What AeroDrome remembers of objects: the clocks of events that later ones can depend on. What they are compared
-//! with, and when they learn, is decided elsewhere.
+//! Clocks of objects: those of events that later ones can depend on. The caller decides when they are
+//! compared and when they learn.
 
 use crate::event::{EventNumber, LockId, SyncId, ThreadId, VarId};
 use crate::hb::EventStamp;
@@ -7,7 +7,7 @@ use crate::vector::Vector;
 use rustc_hash::FxHashMap;
 use std::borrow::Cow;
 
-/// What a clock is remembered for.
+/// Object and kind of event that a clock belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Place {
     Write(VarId),
@@ -24,29 +24,31 @@ impl Place {
         matches!(self, Self::Write(_) | Self::Reads(_))
     }
 
-    /// Whether a later event leaves the earlier ones of other threads remembered.
+    /// Returns whether earlier events of other threads remain sources after a later event.
     fn is_many(self) -> bool {
         !matches!(self, Self::Write(_) | Self::Release(_) | Self::Fork(_))
     }
 }
 
-/// The sources in one place.
+/// Sources in one place.
 #[derive(Clone)]
 pub(super) enum Sources {
     One(Vector),
-    /// Those of several threads, each with its own clock: the plain version.
+    /// Several threads, each with its own clock: the plain version.
     Each(Vec<(ThreadId, Vector)>),
-    /// The same as two clocks: the join of all; and the join of each without its thread's own component.
+    /// Several threads as two clocks: the join of all; and the join of each without its thread's own
+    /// component.
     Joined([Vector; 2]),
 }
 
 impl Sources {
-    /// Whether all threads' are learnt from at once.
+    /// Returns whether all threads' clocks are learnt at once.
     pub(super) fn is_many(&self) -> bool {
         matches!(self, Self::Joined(_))
     }
 
-    /// What an event that depends on that thread's learns, and what its transaction is checked against.
+    /// Returns the clock that an event depending on `thread`'s learns, and the clock that its transaction
+    /// is checked against.
     pub(super) fn of(&self, thread: ThreadId) -> (Vector, Vector) {
         match self {
             Self::One(clock) => (clock.clone(), clock.clone()),
@@ -73,14 +75,14 @@ impl Sources {
         }
     }
 
-    /// Learns the clock, where what is remembered is such; of the two clocks the first, which holds the second,
-    /// decides for both.
-    fn learn(&mut self, clock: &Vector, is_such: &impl Fn(&Vector) -> bool) {
+    /// Adds the clock to every stored one that satisfies `knows`. If there are two clocks, the first, which
+    /// contains the second, decides for both.
+    fn learn(&mut self, clock: &Vector, knows: &impl Fn(&Vector) -> bool) {
         match self {
-            Self::One(known) => learn(known, clock, is_such),
-            Self::Each(each) => each.iter_mut().for_each(|(_, known)| learn(known, clock, is_such)),
+            Self::One(known) => learn(known, clock, knows),
+            Self::Each(each) => each.iter_mut().for_each(|(_, known)| learn(known, clock, knows)),
             Self::Joined([all, others]) => {
-                if is_such(all) {
+                if knows(all) {
                     all.join(clock);
                     others.join(clock);
                 }
@@ -105,20 +107,20 @@ impl Sources {
     }
 }
 
-fn learn(known: &mut Vector, clock: &Vector, is_such: &impl Fn(&Vector) -> bool) {
-    if is_such(known) {
+fn learn(known: &mut Vector, clock: &Vector, knows: &impl Fn(&Vector) -> bool) {
+    if knows(known) {
         known.join(clock);
     }
 }
 
-/// The arrivals at a barrier. They are grouped by round, and within one by departures that came between.
+/// Arrivals at a barrier, grouped by round, and within a round by the departures between them.
 #[derive(Default)]
 struct Barrier {
     open: u64,
     /// Threads that have arrived and not departed, with their round.
     inside: Vec<(ThreadId, u64)>,
     groups: Vec<Group>,
-    /// The last group takes no more arrivals.
+    /// Set if the last group takes no more arrivals.
     closed: bool,
 }
 
@@ -147,7 +149,7 @@ impl Barrier {
     }
 }
 
-/// All that is remembered.
+/// Clocks of all objects.
 pub(super) struct Objects {
     plain: bool,
     places: FxHashMap<Place, Sources>,
@@ -159,7 +161,7 @@ impl Objects {
         Self { plain, places: FxHashMap::default(), barriers: FxHashMap::default() }
     }
 
-    /// No sources yet, of a kind that fits the place.
+    /// Returns empty sources of the kind that fits the place.
     fn none(plain: bool, place: Place) -> Sources {
         match (place.is_many(), plain) {
             (false, _) => Sources::One(Vector::default()),
@@ -168,8 +170,8 @@ impl Objects {
         }
     }
 
-    /// Remembers an event of the thread in the row, which knows `now`. A write or an exclusive release takes the place
-    /// of all that came before on its object.
+    /// Stores an event of the thread in the row, which knows `now`. A write or an exclusive release
+    /// replaces all earlier events on its object.
     pub(super) fn put(
         &mut self,
         place: Place,
@@ -212,7 +214,7 @@ impl Objects {
         }
     }
 
-    /// The thread departs from the barrier.
+    /// Notes that the thread departs from the barrier.
     pub(super) fn depart(&mut self, object: SyncId, thread: ThreadId) {
         let Some(barrier) = self.barriers.get_mut(&object) else { return };
         barrier.closed = true;
@@ -223,14 +225,14 @@ impl Objects {
         }
     }
 
-    /// A departure whose arrival was not seen.
+    /// Handles a departure whose arrival was missed.
     pub(super) fn depart_unseen(&mut self, object: SyncId) {
         if let Some(barrier) = self.barriers.get_mut(&object) {
             barrier.next_round();
         }
     }
 
-    /// A thread that acts no more will not depart.
+    /// Notes that a thread that has ended will not depart.
     pub(super) fn leave_barriers(&mut self, thread: ThreadId) {
         for barrier in self.barriers.values_mut() {
             if barrier.leave(thread).is_some() {
@@ -239,7 +241,7 @@ impl Objects {
         }
     }
 
-    /// Arrivals or departures were lost: rounds that are under way cannot be told apart.
+    /// Notes that arrivals or departures were lost: current rounds cannot be distinguished.
     pub(super) fn gap(&mut self) {
         for barrier in self.barriers.values_mut() {
             barrier.inside.clear();
@@ -247,13 +249,13 @@ impl Objects {
         }
     }
 
-    /// The variable's memory starts or ends a life.
+    /// Forgets a variable, whose memory starts or ends a life.
     pub(super) fn forget_variable(&mut self, variable: VarId) {
         self.places.remove(&Place::Write(variable));
         self.places.remove(&Place::Reads(variable));
     }
 
-    /// A part of the variable `from` becomes the variable `to`.
+    /// Copies the sources of `from` to `to`, a part of it that becomes a variable.
     pub(super) fn split_variable(&mut self, from: VarId, to: VarId) {
         for place in [Place::Write, Place::Reads] {
             match self.places.get(&place(from)).cloned() {
@@ -263,14 +265,14 @@ impl Objects {
         }
     }
 
-    /// The lock is another one from now on.
+    /// Forgets a lock that was reset.
     pub(super) fn forget_lock(&mut self, lock: LockId) {
         self.places.remove(&Place::Release(lock));
         self.places.remove(&Place::SharedReleases(lock));
     }
 
-    /// What is remembered of the source of a dependency, and a number that tells it from what else there is in the
-    /// place.
+    /// Returns the sources that a dependency's source is among, and a number that distinguishes them from
+    /// others in the place.
     pub(super) fn sources(&self, place: Place, source: &EventStamp) -> Option<(usize, &Sources)> {
         let Place::Barrier(object) = place else {
             return self.places.get(&place).map(|sources| (0, sources));
@@ -280,7 +282,7 @@ impl Objects {
         groups.get(index).map(|group| (index, &group.sources))
     }
 
-    /// All clocks in a place.
+    /// Returns all clocks in a place.
     pub(super) fn clocks(&self, place: Place) -> Vec<Cow<'_, Vector>> {
         match place {
             Place::Barrier(object) => {
@@ -291,22 +293,17 @@ impl Objects {
         }
     }
 
-    /// What is such in that place learns the clock.
-    pub(super) fn learn(
-        &mut self,
-        place: Place,
-        clock: &Vector,
-        is_such: impl Fn(&Vector) -> bool,
-    ) {
+    /// Adds the clock to every clock in that place that satisfies `knows`.
+    pub(super) fn learn(&mut self, place: Place, clock: &Vector, knows: impl Fn(&Vector) -> bool) {
         if let Place::Barrier(object) = place {
             let groups = self.barriers.get_mut(&object).into_iter().flat_map(|b| &mut b.groups);
-            groups.for_each(|group| group.sources.learn(clock, &is_such));
+            groups.for_each(|group| group.sources.learn(clock, &knows));
         } else if let Some(sources) = self.places.get_mut(&place) {
-            sources.learn(clock, &is_such);
+            sources.learn(clock, &knows);
         }
     }
 
-    /// Visits all clocks there are.
+    /// Visits all clocks.
     pub(super) fn for_each(&mut self, mut visit: impl FnMut(&mut Vector)) {
         let groups = self.barriers.values_mut().flat_map(|barrier| &mut barrier.groups);
         let barriers = groups.map(|group| &mut group.sources);

@@ -1,5 +1,5 @@
-//! The binary format, `.avt`: checksummed blocks of fixed-width event records, with the names that they use before
-//! them. The layout is in `docs/avt-format.md`; text lives elsewhere.
+//! The binary format, `.avt`: checksummed blocks of fixed-width event records, preceded by the names that
+//! they use. The layout is in `docs/avt-format.md`; the text format is in `text`.
 
 mod block;
 mod copy;

@@ -1,23 +1,24 @@
-//! Compressed input: told by its first bytes, decompressed on the fly. What is inside does not matter here.
+//! Compressed input: detected by its first bytes, decompressed on the fly. The contents are not interpreted
+//! here.
 
 use super::error::Reason;
 use super::input::Input;
 
-/// How an input is compressed.
+/// Compression of an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compression {
-    /// Not at all.
+    /// Uncompressed.
     None,
-    /// With gzip.
+    /// The gzip format.
     Gzip,
-    /// With Zstandard.
+    /// The Zstandard format.
     Zstd,
 }
 
-/// Bytes at the start of an input that tell how it is compressed.
+/// Number of bytes at the start of an input that identify its compression.
 pub(super) const MAGIC: usize = 4;
 
-/// How an input that starts like this is compressed.
+/// Detects the compression of an input that starts with these bytes.
 pub(super) fn of(start: &[u8]) -> Compression {
     match start {
         [0x1f, 0x8b, ..] => Compression::Gzip,
@@ -27,7 +28,7 @@ pub(super) fn of(start: &[u8]) -> Compression {
     }
 }
 
-/// The input without its compression.
+/// Decompresses the input.
 #[cfg(feature = "compression")]
 pub(super) fn decompress(compression: Compression, input: Input<'_>) -> Result<Input<'_>, Reason> {
     Ok(match compression {
@@ -37,7 +38,7 @@ pub(super) fn decompress(compression: Compression, input: Input<'_>) -> Result<I
     })
 }
 
-/// The input without its compression.
+/// Decompresses the input.
 #[cfg(not(feature = "compression"))]
 pub(super) fn decompress(compression: Compression, input: Input<'_>) -> Result<Input<'_>, Reason> {
     match compression {
@@ -58,7 +59,7 @@ mod zstd {
     pub(super) struct Frames<R> {
         source: R,
         decoder: FrameDecoder,
-        /// Whether a frame was started and not been left.
+        /// Set while a frame has been started and not ended.
         inside: bool,
     }
 
@@ -67,7 +68,7 @@ mod zstd {
             Self { source, decoder: FrameDecoder::new(), inside: false }
         }
 
-        /// Starts the next frame; tells whether there is one.
+        /// Starts the next frame; returns whether there is one.
         fn enter(&mut self) -> io::Result<bool> {
             while !self.source.fill_buf()?.is_empty() {
                 match self.decoder.reset(&mut self.source) {
@@ -122,7 +123,7 @@ mod zstd {
         }
     }
 
-    /// The end of the input inside a frame is told from a damaged one.
+    /// Maps an error: the end of the input inside a frame is distinguished from a damaged frame.
     fn failure(error: FrameDecoderError) -> io::Error {
         let mut source: Option<&(dyn std::error::Error + 'static)> = Some(&error);
         while let Some(error) = source {

@@ -1,5 +1,5 @@
-//! From one format into the other: what writers have in common, and the loop between a reader and one of them. How
-//! each format is written lives in a file of its own.
+//! Conversion between formats: the interface of writers, and the loop between a reader and a writer. Each
+//! format's writer is in a file of its own.
 
 use super::batch::{Batch, Gap, Item};
 use super::error::ReadError;
@@ -8,9 +8,9 @@ use super::read::{Summary, TraceReader};
 use std::io;
 use thiserror::Error;
 
-/// Writes a trace that is read from somewhere else.
+/// A writer of a trace that is read from elsewhere.
 pub trait TraceWriter {
-    /// Writes events, and what names they need that were not written before.
+    /// Writes events, and the names that they need and that were not written before.
     ///
     /// # Errors
     /// When nothing can be written, or the trace cannot be put into the format.
@@ -33,23 +33,23 @@ pub trait TraceWriter {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum WriteError {
-    /// The output takes no more.
+    /// The output failed.
     #[error("failed to write: {0}")]
     Io(#[from] io::Error),
     /// An event or a definition that uses an id before it is defined.
     #[error("{what} {id} is used, but {count} are defined")]
     Undefined {
-        /// What the id is of.
+        /// Kind of the id.
         what: &'static str,
         /// The id.
         id: u32,
-        /// How many are defined; they have the ids below this.
+        /// Number of defined ids; they are the ids below this.
         count: u32,
     },
-    /// An id is defined that is neither the next nor one of those before.
+    /// A definition whose id is neither the next nor a defined one.
     #[error("{what} {id} is defined, but {count} is next")]
     OutOfTurn {
-        /// What the id is of.
+        /// Kind of the id.
         what: &'static str,
         /// The id.
         id: u32,
@@ -59,33 +59,36 @@ pub enum WriteError {
     /// Text that is too long for a block.
     #[error("a definition of {length} bytes is longer than {limit}")]
     TooLong {
-        /// Its length, in bytes.
+        /// Length, in bytes.
         length: usize,
         /// The limit, in bytes.
         limit: usize,
     },
-    /// A value of an event that was written before, or out of order.
+    /// A value of an event that has been written, or is out of order.
     #[error("a value of event {event}, but that of event {expected} or a later one is next")]
     ValueOrder {
-        /// The value's event.
+        /// Event of the value.
         event: u64,
         /// The first event that can have a value.
         expected: u64,
     },
 }
 
-/// Why a trace could not be converted.
+/// Errors of converting a trace.
 #[derive(Debug, Error)]
 pub enum ConvertError {
-    /// It could not be read.
+    /// The input could not be read.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// It could not be written.
+    /// The output could not be written.
     #[error(transparent)]
     Write(#[from] WriteError),
 }
 
-/// Writes everything that is left of a trace.
+/// Writes the rest of a trace.
+///
+/// Conversion into `.avt` loses nothing. Text receives what a checker sees: events, gaps, and the identity
+/// and name of each object. Addresses, call stacks, values and the description of the process are left out.
 ///
 /// Into `.avt` nothing is lost. Into text goes what a checker sees, which is events, gaps, and which of them are of
 /// one object, with the name of each; addresses, call stacks, values and what is known of the process stay behind.

@@ -1,4 +1,4 @@
-//! What can go wrong with a trace that is read: which file, where in it, and why. Events that do not fit one another
+//! Errors of reading a trace: the file, the place in it, and the reason. Events that do not fit one another
 //! are described here with the names of the trace.
 
 use super::names::Names;
@@ -6,17 +6,17 @@ use crate::error::{EventError, EventErrorKind};
 use std::fmt;
 use thiserror::Error;
 
-/// A trace that cannot be read, or not be read further.
+/// A trace that cannot be read, or only up to a place.
 ///
 /// Prints as one line: `bank.std:17: release of lock m, which thread T1 does not hold`.
 #[derive(Debug, Error)]
 #[error("{file}{}{reason}", Separated(*place))]
 pub struct ReadError {
-    /// What the caller calls the trace.
+    /// Name of the trace, as given by the caller.
     pub file: String,
-    /// Where in it.
+    /// Place in the trace.
     pub place: Place,
-    /// What is wrong.
+    /// Reason of the error.
     #[source]
     pub reason: Reason,
 }
@@ -32,7 +32,7 @@ pub enum Place {
     Block {
         /// The block's number, from 0.
         block: u64,
-        /// Where it starts, in bytes from the start of the (decompressed) file.
+        /// Start of the block, in bytes from the start of the (decompressed) file.
         offset: u64,
     },
     /// An event of a binary trace, counted from 0.
@@ -41,12 +41,12 @@ pub enum Place {
         event: u64,
         /// The number of its block, from 0.
         block: u64,
-        /// Where the block starts, in bytes from the start of the (decompressed) file.
+        /// Start of the block, in bytes from the start of the (decompressed) file.
         offset: u64,
     },
 }
 
-/// A place as it stands between the file's name and the reason.
+/// A place as printed between the file's name and the reason.
 struct Separated(Place);
 
 impl fmt::Display for Separated {
@@ -62,14 +62,14 @@ impl fmt::Display for Separated {
     }
 }
 
-/// Why a trace cannot be read.
+/// Reasons why a trace cannot be read.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum Reason {
     /// The input could not be read, or not be decompressed.
     #[error("failed to read: {0}")]
     Io(std::io::Error),
-    /// The input is compressed, and this build does not decompress.
+    /// The input is compressed, and this build lacks decompression.
     #[error("{0} input, which this build cannot decompress")]
     Compressed(&'static str),
     /// Neither of the formats.
@@ -98,7 +98,7 @@ pub enum Reason {
     },
 }
 
-/// Why a line is not an event.
+/// Reasons why a line is not an event.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum LineError {
@@ -111,7 +111,7 @@ pub enum LineError {
     /// Not text.
     #[error("the {field} is not UTF-8")]
     NotUtf8 {
-        /// Which part of the line.
+        /// Part of the line.
         field: &'static str,
     },
     /// Fewer than three parts.
@@ -138,7 +138,7 @@ pub enum LineError {
     /// An operation that does not exist.
     #[error("no such operation: {op:?}")]
     UnknownOperation {
-        /// What stands in its place, cut when it is long.
+        /// Text in its place, cut when it is long.
         op: String,
     },
     /// No closing parenthesis before the last bar.
@@ -150,12 +150,12 @@ pub enum LineError {
     /// After `#avtrace escapes`, a backslash without two hexadecimal digits.
     #[error("a backslash without two hexadecimal digits in the {field}")]
     BadEscape {
-        /// Which part of the line.
+        /// Part of the line.
         field: &'static str,
     },
 }
 
-/// What is wrong with a binary trace.
+/// Reasons why a binary trace cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum BlockError {
@@ -165,9 +165,9 @@ pub enum BlockError {
     /// The file ends inside the header.
     #[error("the file ends inside its header, after {found} of {expected} bytes")]
     HeaderCut {
-        /// Bytes that are there.
+        /// Number of bytes present.
         found: usize,
-        /// Bytes of a header.
+        /// Size of a header, in bytes.
         expected: usize,
     },
     /// A version of the format that this build does not read.
@@ -178,13 +178,13 @@ pub enum BlockError {
         /// The major version that is read.
         supported: u16,
     },
-    /// The bytes of a block's header do not add up to its checksum, or it does not start like one.
+    /// The bytes of a block's header do not match its checksum, or it does not start like one.
     #[error("the block's header is damaged")]
     BlockHeader,
-    /// The bytes of a block do not add up to its checksum.
+    /// The bytes of a block do not match its checksum.
     #[error("the block is damaged: checksum {found:#010x} instead of {expected:#010x}")]
     Checksum {
-        /// The checksum of the bytes that are there.
+        /// Checksum of the bytes present.
         found: u32,
         /// The checksum that was written.
         expected: u32,
@@ -200,7 +200,7 @@ pub enum BlockError {
     /// The footer does not agree with what was read.
     #[error("the footer says {footer} {what}, but there are {found}")]
     Footer {
-        /// What was counted.
+        /// Quantity that was counted.
         what: &'static str,
         /// The footer's count.
         footer: u64,
@@ -210,17 +210,17 @@ pub enum BlockError {
     /// Something after the footer.
     #[error("the file goes on after its footer")]
     AfterFooter,
-    /// A record that cannot be: the checksum is right, so it was written so.
+    /// An invalid record: the checksum is right, so it was written this way.
     #[error("record {record}: {what}")]
     BadRecord {
         /// The record's number in its block, from 0.
         record: u64,
-        /// What is wrong with it.
+        /// Reason.
         what: &'static str,
     },
 }
 
-/// Says in words why an event does not fit, with the names of the trace.
+/// Describes in words why an event does not fit, with the names of the trace.
 #[must_use]
 pub fn describe(error: &EventError, names: &Names) -> String {
     let thread = names.thread_label(error.thread);

@@ -1,17 +1,17 @@
-//! Bytes to read from, either in memory as a whole or arriving through a reader. What they mean is not known here.
+//! Input bytes, either in memory as a whole or arriving through a reader. They are not interpreted here.
 
 use std::io::{self, BufRead, Read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes that a reader is asked for at once.
+/// Number of bytes requested from a reader at once.
 const CHUNK: usize = 256 * 1024;
 
 /// A window that moves over the input.
 pub(super) enum Input<'a> {
     /// All of it in memory.
     Bytes(&'a [u8]),
-    /// What has been read and not been used.
+    /// Bytes that have been read and not been consumed.
     Stream(Stream<'a>),
 }
 
@@ -29,8 +29,8 @@ impl<'a> Input<'a> {
         Self::Stream(Stream { reader, buffer: Vec::new(), start: 0, end: 0, ended: false })
     }
 
-    /// What comes next: at least `least` bytes, and fewer only where the input ends. Memory grows with `least`,
-    /// which is the caller's to limit.
+    /// Returns the next bytes: at least `least`, and fewer only at the end of the input. Memory grows with
+    /// `least`, which the caller must limit.
     pub(super) fn window(&mut self, least: usize) -> io::Result<&[u8]> {
         match self {
             Self::Bytes(bytes) => Ok(bytes),
@@ -38,7 +38,7 @@ impl<'a> Input<'a> {
         }
     }
 
-    /// What is there without reading any more.
+    /// Returns the bytes available without reading any more.
     pub(super) fn at_hand(&self) -> &[u8] {
         match self {
             Self::Bytes(bytes) => bytes,
@@ -46,7 +46,7 @@ impl<'a> Input<'a> {
         }
     }
 
-    /// Moves on by as many bytes of the window.
+    /// Consumes `count` bytes of the window.
     pub(super) fn skip(&mut self, count: usize) {
         match self {
             Self::Bytes(bytes) => *bytes = bytes.get(count..).unwrap_or_default(),
@@ -103,7 +103,7 @@ impl BufRead for Input<'_> {
     }
 }
 
-/// Counts the bytes that went through it.
+/// A reader that counts the bytes read through it.
 pub(super) struct Counted<R> {
     reader: R,
     count: Arc<AtomicU64>,

@@ -1,10 +1,11 @@
-//! Names to dense ids, fast: the tables behind text traces. What else is known about an id lives in `names`.
+//! Interning of names to dense ids: the tables behind text traces. Everything else about an id is in
+//! `names`.
 
 /// Names by their ids, in one allocation.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Strings {
     text: String,
-    /// Where each name ends.
+    /// End of each name.
     ends: Vec<u32>,
 }
 
@@ -16,7 +17,7 @@ impl Strings {
         self.text.get(start..end)
     }
 
-    /// Whether an id's name is this one.
+    /// Returns whether `name` is the name of the id.
     #[inline(never)]
     pub(super) fn is(&self, id: u32, name: &[u8]) -> bool {
         let id = id as usize;
@@ -29,7 +30,7 @@ impl Strings {
         self.ends.len()
     }
 
-    /// Adds a name; tells its id, or `None` when the table is full.
+    /// Adds a name; returns its id, or `None` if the table is full.
     pub(super) fn push(&mut self, name: &str) -> Option<u32> {
         let id = u32::try_from(self.ends.len()).ok().filter(|&id| id < MAX_IDS)?;
         let end = u32::try_from(self.text.len().checked_add(name.len())?).ok()?;
@@ -38,13 +39,13 @@ impl Strings {
         Some(id)
     }
 
-    /// Bytes of memory that the names take, roughly.
+    /// Returns the memory that the names take, in bytes, roughly.
     pub(super) fn bytes(&self) -> u64 {
         self.text.len() as u64 + self.ends.len() as u64 * PER_NAME
     }
 }
 
-/// Ids from here on are not given to names: the upper half of the locations' ids are numbers.
+/// First id that is not given to a name: the upper half of the locations' ids are numbers.
 pub(super) const MAX_IDS: u32 = 1 << 31;
 
 /// Memory per name besides its bytes: its end and, at the worst, eight slots of a table of ids.
@@ -53,18 +54,19 @@ const PER_NAME: u64 = 4 + 8 * 16;
 /// Names up to this long are compared within the table.
 pub(super) const SHORT: usize = 11;
 
-/// What stands in the place of the length in the key of a name that is not short.
+/// Value in place of the length in the key of a name that is not short.
 const LONG: u32 = 0xff << 24;
 
-/// A name in the form in which it is looked up: a short one as its bytes, the first the lowest, and its length in
-/// the highest eight bits; any other as its hash. No key is all zeros.
+/// A name as a lookup key: a short one as its bytes, the first the lowest, with its length in the highest
+/// eight bits; any other as its hash. No key is all zeros.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Key {
     low: u64,
     high: u32,
 }
 
-/// For each length of a short name, which bits of two words are its bytes, and the length where it stands in a key.
+/// For each length of a short name: the bits of two words that are its bytes, and the length as it stands
+/// in a key.
 const PARTS: [(u64, u32, u32); 16] = {
     let mut parts = [(0, 0, 0); 16];
     let mut length = 1;
@@ -77,7 +79,7 @@ const PARTS: [(u64, u32, u32); 16] = {
 };
 
 impl Key {
-    /// The key of a short name that stands at the start of `bytes`, with `length` from 1 to [`SHORT`].
+    /// Returns the key of a short name at the start of `bytes`, with `length` from 1 to [`SHORT`].
     #[inline]
     pub(super) fn short(bytes: &[u8; 16], length: usize) -> Self {
         let (low, high, length) = PARTS[length & 15];
@@ -100,7 +102,7 @@ impl Key {
         let seed = name.len() as u64 ^ 0x9e37_79b9_7f4a_7c15;
         let word = |bytes: &[u8; 8]| u64::from_le_bytes(*bytes);
         let low = match (name.first_chunk(), name.last_chunk()) {
-            // The first and the last eight bytes, which may overlap, and whatever is in between.
+            // The first and the last eight bytes, which may overlap, and the bytes in between.
             (Some(first), Some(last)) => {
                 let mut hash = mix(seed ^ word(first)).wrapping_add(word(last));
                 if name.len() > 16 {
@@ -126,7 +128,7 @@ impl Key {
     }
 }
 
-/// Whether two names are the same; quick for those that are not much longer than short ones.
+/// Compares two names; fast for those that are not much longer than short ones.
 #[inline]
 fn same(left: &[u8], right: &[u8]) -> bool {
     if left.len() != right.len() {
@@ -142,7 +144,7 @@ fn same(left: &[u8], right: &[u8]) -> bool {
     }
 }
 
-/// At most eight bytes, lowest first.
+/// Loads at most eight bytes, lowest first.
 #[inline]
 fn load(bytes: &[u8]) -> u64 {
     let mut word = [0; 8];
@@ -152,7 +154,7 @@ fn load(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(word)
 }
 
-/// Spreads 64 bits over 64 bits; the upper ones are the better ones.
+/// Mixes 64 bits; the upper bits of the result are the better ones.
 #[inline]
 fn mix(value: u64) -> u64 {
     let product = u128::from(value ^ 0xa076_1d64_78bd_642f) * 0xe703_7ed1_a0b4_28db;
@@ -184,7 +186,7 @@ impl Slot {
     }
 }
 
-/// Finds ids by names: open addressing, a slot of 16 bytes for each name.
+/// A map from names to ids: open addressing, a slot of 16 bytes for each name.
 #[derive(Debug)]
 pub(super) struct Index {
     slots: Vec<Slot>,
@@ -198,32 +200,32 @@ impl Default for Index {
     }
 }
 
-/// Tables up to this many slots are kept three quarters empty, others half: a second look costs more than memory
-/// while the table is in the cache.
+/// Limit of slots up to which a table stays three quarters empty, beyond it half: a second probe costs more
+/// than memory while the table is in the cache.
 const SPARSE: usize = 1 << 16;
 
 impl Index {
-    /// The id of a name if it is where it is looked for first. Of a name that is not short, only the hash is known
-    /// to be the same.
+    /// Returns the id in the first slot where a name is looked for, if its key matches. For a name that is
+    /// not short, only the hash is known to match.
     #[inline]
     pub(super) fn first(&self, key: Key) -> Option<u32> {
         let slot = self.slots.get((key.hash() >> self.shift) as usize)?;
         slot.has(key).then_some(slot.id)
     }
 
-    /// Whether looking something up is likely to wait for memory.
+    /// Returns whether a lookup is likely to wait for memory.
     #[inline]
     pub(super) fn is_large(&self) -> bool {
         self.slots.len() > SPARSE / 4
     }
 
-    /// Brings the place where a name is looked for first into the cache.
+    /// Prefetches the first slot where a name is looked for.
     #[inline]
     pub(super) fn prefetch(&self, key: Key) -> u64 {
         self.slots.get((key.hash() >> self.shift) as usize).map_or(0, |slot| slot.low)
     }
 
-    /// The id of a name, if it has one.
+    /// Returns the id of a name, if it has one.
     pub(super) fn get(&self, key: Key, name: &[u8], names: &Strings) -> Option<u32> {
         let mask = self.slots.len() - 1;
         let mut at = (key.hash() >> self.shift) as usize;

@@ -1,5 +1,5 @@
-//! What the ids of a trace stand for: names, addresses, code locations, and what was recorded about the run. Events
-//! do not live here, and neither does the look-up from names to ids.
+//! Names of the ids of a trace: names, addresses, code locations, and the description of the run. Events
+//! are elsewhere, and so is the lookup from names to ids.
 
 mod definitions;
 mod table;
@@ -18,11 +18,12 @@ use definitions::StoredLocation;
 use rustc_hash::FxHashMap;
 use std::borrow::Cow;
 
-/// Location ids from here on are numbers, not entries of a table (but for the last one, which is none).
+/// First location id that is a number and not an entry of a table (except for the last one, which is
+/// "none").
 const NUMBERED: u32 = 1 << 31;
 
-/// The location with this number, such as a text trace has: it needs no entry in a table. `None` when the number is
-/// too large: 2³¹ − 1 or more.
+/// Returns the location with this number, as text traces have them: it needs no entry in a table. `None` if
+/// the number is too large: 2³¹ − 1 or more.
 ///
 /// ```
 /// use checker::format::{location_number, numbered_location};
@@ -35,16 +36,16 @@ pub const fn numbered_location(number: u32) -> Option<LocationId> {
     if number < NUMBERED - 1 { Some(LocationId(NUMBERED + number)) } else { None }
 }
 
-/// The number of a location that [`numbered_location`] made.
+/// Returns the number of a location that [`numbered_location`] made.
 #[must_use]
 pub const fn location_number(location: LocationId) -> Option<u32> {
     if location.0 == NO_LOCATION.0 { None } else { location.0.checked_sub(NUMBERED) }
 }
 
-/// In the place of a location: it is not known.
+/// Value for an unknown location.
 pub const NO_LOCATION: LocationId = LocationId(u32::MAX);
 
-/// The number that a label is, if it is one in the form in which it would be printed.
+/// Returns the number that a label is, if it is one in the form in which it would be printed.
 pub(super) fn label_number(label: &[u8]) -> Option<u32> {
     let digits = !label.is_empty() && label.len() <= 10 && label.iter().all(u8::is_ascii_digit);
     if !digits || (label[0] == b'0' && label.len() > 1) {
@@ -54,7 +55,7 @@ pub(super) fn label_number(label: &[u8]) -> Option<u32> {
     u32::try_from(number).ok().filter(|&number| numbered_location(number).is_some())
 }
 
-/// What a definition defines, for those that are defined again.
+/// Target of a definition that replaces an earlier one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Defined {
     Thread(u32),
@@ -63,7 +64,7 @@ pub(super) enum Defined {
     Location(u32),
 }
 
-/// The names of a trace, by ids. It grows while the trace is read; what is not known is `None` or empty.
+/// Names of a trace, by ids. It grows while the trace is read; unknown fields are `None` or empty.
 #[derive(Debug, Default)]
 pub struct Names {
     pub(super) threads: Table<Option<u32>>,
@@ -78,43 +79,43 @@ pub struct Names {
     process: Option<Process>,
     lost: Vec<Lost>,
     properties: Vec<Property>,
-    /// Memory of all but the tables' names.
+    /// Memory of everything except the tables' names.
     spent: u64,
     revisions: Vec<Defined>,
 }
 
 impl Names {
-    /// How many threads there are.
+    /// Returns the number of threads.
     #[must_use]
     pub fn thread_count(&self) -> usize {
         self.threads.len()
     }
 
-    /// How many regions there are.
+    /// Returns the number of regions.
     #[must_use]
     pub fn region_count(&self) -> usize {
         self.regions.len()
     }
 
-    /// How many variables there are.
+    /// Returns the number of variables.
     #[must_use]
     pub fn variable_count(&self) -> usize {
         self.variables.len()
     }
 
-    /// How many locks there are.
+    /// Returns the number of locks.
     #[must_use]
     pub fn lock_count(&self) -> usize {
         self.locks.len()
     }
 
-    /// How many other synchronisation objects there are.
+    /// Returns the number of other synchronisation objects.
     #[must_use]
     pub fn sync_count(&self) -> usize {
         self.syncs.len()
     }
 
-    /// How many locations there are, those that are numbers left out.
+    /// Returns the number of locations, without those that are numbers.
     #[must_use]
     pub fn location_count(&self) -> usize {
         self.locations.len()
@@ -124,33 +125,33 @@ impl Names {
         self.strings.len()
     }
 
-    /// A thread.
+    /// Returns a thread.
     #[must_use]
     pub fn thread(&self, id: ThreadId) -> Option<Thread> {
         let name = self.threads.name(id.0)?;
         Some(Thread { name: non_empty(name), tid: self.threads.extra(id.0) })
     }
 
-    /// A region.
+    /// Returns a region.
     #[must_use]
     pub fn region(&self, id: RegionId) -> Option<Region> {
         let name = self.regions.name(id.0)?.to_owned();
         Some(Region { name, location: self.regions.extra(id.0) })
     }
 
-    /// A variable.
+    /// Returns a variable.
     #[must_use]
     pub fn variable(&self, id: VarId) -> Option<Object> {
         self.object(Space::Variable, id.0)
     }
 
-    /// A lock.
+    /// Returns a lock.
     #[must_use]
     pub fn lock(&self, id: LockId) -> Option<Object> {
         self.object(Space::Lock, id.0)
     }
 
-    /// A synchronisation object that is not a lock.
+    /// Returns a synchronisation object that is not a lock.
     #[must_use]
     pub fn sync(&self, id: SyncId) -> Option<Object> {
         self.object(Space::Sync, id.0)
@@ -177,7 +178,7 @@ impl Names {
         }
     }
 
-    /// The label of a location: free text of a text trace, or a number. `None` when it has none.
+    /// Returns the label of a location: free text of a text trace, or a number. `None` if it has none.
     #[must_use]
     pub fn label(&self, id: LocationId) -> Option<Cow<'_, str>> {
         match location_number(id) {
@@ -186,7 +187,7 @@ impl Names {
         }
     }
 
-    /// What was recorded about a location besides its label. `None` for locations of text traces.
+    /// Returns the recorded location, without its frames. `None` for locations of text traces.
     #[must_use]
     pub fn location(&self, id: LocationId) -> Option<Location> {
         let place = self.places.get(&id.0)?;
@@ -194,73 +195,74 @@ impl Names {
         Some(Location { label, kind: place.kind, stack: place.stack.clone() })
     }
 
-    /// The resolved frames of a location, innermost inlined call first; empty when none were recorded.
+    /// Returns the resolved frames of a location, innermost inlined call first; empty if none were
+    /// recorded.
     pub fn frames(&self, id: LocationId) -> impl Iterator<Item = Frame<'_>> {
         let frames = self.places.get(&id.0).map_or(&[][..], |place| &place.frames);
         frames.iter().map(|frame| frame.resolve(&self.strings))
     }
 
-    /// A file that code was loaded from.
+    /// Returns a file that code was loaded from.
     #[must_use]
     pub fn module(&self, id: ModuleId) -> Option<&Module> {
         self.modules.get(id.0 as usize)
     }
 
-    /// The files that code was loaded from, by their ids.
+    /// Returns the files that code was loaded from, by their ids.
     #[must_use]
     pub fn modules(&self) -> &[Module] {
         &self.modules
     }
 
-    /// The process that was recorded.
+    /// Returns the process that was recorded.
     #[must_use]
     pub fn process(&self) -> Option<&Process> {
         self.process.as_ref()
     }
 
-    /// Events lost in recording, by class.
+    /// Returns the events lost in recording, by class.
     #[must_use]
     pub fn lost(&self) -> &[Lost] {
         &self.lost
     }
 
-    /// Whatever else was recorded about the run, in the order in which it was.
+    /// Returns the other properties of the recording, in the order of their recording.
     #[must_use]
     pub fn properties(&self) -> &[Property] {
         &self.properties
     }
 
-    /// What to call a thread: its name, or `T` and its id.
+    /// Returns a label for a thread: its name, or `T` and its id.
     #[must_use]
     pub fn thread_label(&self, id: ThreadId) -> Cow<'_, str> {
         label(self.threads.name(id.0), "T", id.0)
     }
 
-    /// What to call a region: its name, or `region` and its id.
+    /// Returns a label for a region: its name, or `region` and its id.
     #[must_use]
     pub fn region_label(&self, id: RegionId) -> Cow<'_, str> {
         label(self.regions.name(id.0), "region", id.0)
     }
 
-    /// What to call a variable: its name, or `v` and its id.
+    /// Returns a label for a variable: its name, or `v` and its id.
     #[must_use]
     pub fn variable_label(&self, id: VarId) -> Cow<'_, str> {
         label(self.variables.name(id.0), "v", id.0)
     }
 
-    /// What to call a lock: its name, or `lock` and its id.
+    /// Returns a label for a lock: its name, or `lock` and its id.
     #[must_use]
     pub fn lock_label(&self, id: LockId) -> Cow<'_, str> {
         label(self.locks.name(id.0), "lock", id.0)
     }
 
-    /// What to call another synchronisation object: its name, or `sync` and its id.
+    /// Returns a label for another synchronisation object: its name, or `sync` and its id.
     #[must_use]
     pub fn sync_label(&self, id: SyncId) -> Cow<'_, str> {
         label(self.syncs.name(id.0), "sync", id.0)
     }
 
-    /// Bytes of memory that all this takes, roughly.
+    /// Returns the memory in use, in bytes, roughly.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         let objects = self.variables.bytes() + self.locks.bytes() + self.syncs.bytes();
@@ -268,13 +270,13 @@ impl Names {
         objects + code + self.strings.bytes() + self.spent
     }
 
-    /// What was defined again, in that order.
+    /// Returns the targets of repeated definitions, in their order.
     pub(super) fn revisions(&self) -> &[Defined] {
         &self.revisions
     }
 
-    // Definitions, in the order of a binary trace. Each tells whether it can be: an id is defined in its turn, or
-    // again.
+    // Definitions, in the order of a binary trace. Each returns whether it is valid: the id is the next
+    // one, or a defined one.
 
     pub(super) fn define_thread(&mut self, id: u32, name: &str, tid: Option<u32>) -> bool {
         let new = self.threads.len();

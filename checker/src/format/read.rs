@@ -1,5 +1,5 @@
-//! The one reader for every format: it tells them apart by their first bytes, and passes on events in batches. How
-//! each is read lives in a file of its own.
+//! Reader for every format: detects the format by the first bytes, and passes on events in batches. The
+//! reader of each format is in a file of its own.
 
 use super::avt::{self, AvtReader};
 use super::batch::{Batch, Gap, Item};
@@ -16,37 +16,37 @@ use std::io::Read;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A place and what is wrong there; the file's name is added by the reader.
+/// A place and the error there; the reader adds the file's name.
 pub(super) type Failure = (Place, Reason);
 
-/// What a reader came upon.
+/// Result of advancing a reader.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Step {
-    /// A batch, to be asked for.
+    /// A batch is ready.
     Events,
     Gap(Gap),
     End,
 }
 
-/// How a trace is read.
+/// Options for reading a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadOptions {
-    /// What to call the trace in errors, such as the file's path.
+    /// Name of the trace in errors, such as the file's path.
     pub file: String,
     /// Skip lines of text traces that are no events. Each leaves a gap: it may have been the end of a region.
     pub lenient: bool,
-    /// How many bytes the names of threads, objects and locations may take.
+    /// Limit of the memory for names of threads, objects and locations, in bytes.
     pub memory_limit: u64,
 }
 
 impl ReadOptions {
-    /// A trace of this name, read strictly, with names of at most 4 GiB.
+    /// Options for a trace of this name: read strictly, with names of at most 4 GiB.
     #[must_use]
     pub fn new(file: impl Into<String>) -> Self {
         Self { file: file.into(), lenient: false, memory_limit: 4 << 30 }
     }
 
-    /// The same, with lines skipped that are no events.
+    /// Skips lines that are no events.
     #[must_use]
     pub fn lenient(mut self) -> Self {
         self.lenient = true;
@@ -63,22 +63,22 @@ pub enum Format {
     Avt,
 }
 
-/// What was read so far.
+/// Counts of the trace read so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Summary {
-    /// Events.
+    /// Number of events.
     pub events: u64,
-    /// Gaps.
+    /// Number of gaps.
     pub gaps: u64,
-    /// Events that were lost in gaps, as far as known.
+    /// Number of events lost in gaps, as far as known.
     pub lost: u64,
-    /// Lines that are no events and were skipped.
+    /// Number of lines that are no events and were skipped.
     pub skipped_lines: u64,
-    /// The first of them, counted from 1.
+    /// First of them, counted from 1.
     pub first_skipped_line: Option<u64>,
-    /// A binary trace that ends before its footer, as after a crash: where its last whole block ends, in bytes
-    /// from the start of the (decompressed) file. Known at the end.
+    /// End of the last whole block of a binary trace that ends before its footer, as after a crash; in
+    /// bytes from the start of the (decompressed) file. Known at the end.
     pub truncated: Option<u64>,
 }
 
@@ -104,10 +104,10 @@ pub struct TraceReader<'a> {
     input: Input<'a>,
     format: Formatted,
     compression: Compression,
-    /// Bytes taken from a reader; bytes in memory are told by what is left of them.
+    /// Number of bytes taken from a reader; for bytes in memory, the rest of the slice determines it.
     count: Option<Arc<AtomicU64>>,
     length: u64,
-    /// Nothing is read past an error.
+    /// Set after an error: nothing more is read.
     failed: bool,
 }
 
@@ -163,12 +163,12 @@ impl<'a> TraceReader<'a> {
             let (found, expected) = (start.len(), avt::HEADER);
             return Err(fail(BlockError::HeaderCut { found, expected }.into()));
         } else if start.starts_with(&avt::MAGIC[..avt::NAME]) {
-            // What is left of a header after an editor or a transfer as text.
+            // Remains of a header after an editor or a transfer as text.
             return Err(fail(BlockError::BadHeader.into()));
         } else if start.first() == Some(&avt::MAGIC[0])
             || start[..start.len().min(avt::MAGIC.len())].contains(&0)
         {
-            // Pictures begin with that byte too.
+            // Images begin with that byte too.
             return Err(fail(Reason::UnknownFormat));
         } else {
             Formatted::Text(Box::new(TextReader::new(options.lenient, options.memory_limit)))
@@ -176,7 +176,7 @@ impl<'a> TraceReader<'a> {
         Ok(Self { options, input, format, compression, count, length, failed: false })
     }
 
-    /// The next part of the trace; `None` at its end.
+    /// Returns the next part of the trace; `None` at its end.
     ///
     /// # Errors
     /// When the trace cannot be read any further; there is no more after that. Everything before the place in
@@ -204,7 +204,7 @@ impl<'a> TraceReader<'a> {
         }
     }
 
-    /// Passes everything that is left of the trace to a consumer, which may end it early.
+    /// Passes the rest of the trace to a consumer, which may end it early.
     ///
     /// # Errors
     /// The consumer's, or [`next_item`](Self::next_item)'s.
@@ -218,7 +218,7 @@ impl<'a> TraceReader<'a> {
         Ok(self.summary())
     }
 
-    /// Passes everything that is left of the trace to a checker.
+    /// Passes the rest of the trace to a checker.
     ///
     /// # Errors
     /// When the trace cannot be read any further, or when the checker is strict and an event does not fit what
@@ -236,7 +236,7 @@ impl<'a> TraceReader<'a> {
         Ok(self.summary())
     }
 
-    /// What a checker said of an event of the batch that was read last, with its place and the trace's names.
+    /// Adds the place and the names of the trace to a checker's error about an event of the last batch.
     #[must_use]
     pub fn misfit(&self, error: EventError) -> ReadError {
         let text = describe(&error, self.names());
@@ -244,7 +244,7 @@ impl<'a> TraceReader<'a> {
         ReadError { file, place: self.place(error.number), reason: Reason::Event { text, error } }
     }
 
-    /// Where an event of the batch that was read last stands; [`Place::Whole`] for others.
+    /// Returns the place of an event of the last batch; [`Place::Whole`] for others.
     #[must_use]
     pub fn place(&self, event: EventNumber) -> Place {
         match &self.format {
@@ -253,7 +253,7 @@ impl<'a> TraceReader<'a> {
         }
     }
 
-    /// What the ids of the events so far stand for.
+    /// Returns the names of the ids in the events so far.
     #[must_use]
     pub fn names(&self) -> &Names {
         match &self.format {
@@ -262,7 +262,7 @@ impl<'a> TraceReader<'a> {
         }
     }
 
-    /// What the ids stand for, to keep.
+    /// Consumes the reader and returns the names of the ids.
     #[must_use]
     pub fn into_names(self) -> Names {
         match self.format {
@@ -271,7 +271,7 @@ impl<'a> TraceReader<'a> {
         }
     }
 
-    /// What was read so far.
+    /// Returns the counts of the trace read so far.
     #[must_use]
     pub fn summary(&self) -> Summary {
         match &self.format {
@@ -280,13 +280,13 @@ impl<'a> TraceReader<'a> {
         }
     }
 
-    /// What the caller calls the trace.
+    /// Returns the name of the trace, as given by the caller.
     #[must_use]
     pub fn file(&self) -> &str {
         &self.options.file
     }
 
-    /// The trace's format.
+    /// Returns the format of the trace.
     #[must_use]
     pub fn format(&self) -> Format {
         match self.format {
@@ -295,13 +295,13 @@ impl<'a> TraceReader<'a> {
         }
     }
 
-    /// How the trace is compressed.
+    /// Returns the compression of the trace.
     #[must_use]
     pub fn compression(&self) -> Compression {
         self.compression
     }
 
-    /// How far reading has got, in bytes of the input as it was given: compressed ones if it is compressed.
+    /// Returns the position in the input as it was given, in bytes: compressed ones if it is compressed.
     #[must_use]
     pub fn position(&self) -> u64 {
         match (&self.count, &self.input) {

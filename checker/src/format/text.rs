@@ -1,5 +1,5 @@
-//! The text format (STD), the one that RAPID reads: `THREAD|OP(OBJECT)|LOCATION`, one event a line. Its grammar is in
-//! `docs/text-format.md`; what tells formats apart lives elsewhere.
+//! The text format (STD) of RAPID: `THREAD|OP(OBJECT)|LOCATION`, one event a line. Its grammar is in
+//! `docs/text-format.md`; `read` detects the format.
 
 mod escape;
 mod line;
@@ -13,14 +13,14 @@ mod write;
 pub(super) use read::TextReader;
 pub use write::TextWriter;
 
-/// The longest line that is read, without its end, in bytes.
+/// Limit of the length of a line, without its end, in bytes.
 pub const MAX_LINE: usize = 1 << 20;
 
-/// Starts a line that means something to avtrace and is a comment to anything else.
+/// Start of a line that is a directive for avtrace and a comment for other tools.
 const DIRECTIVE: &[u8] = b"#avtrace ";
 
-/// The directive from which on backslashes in names are escapes.
+/// Directive from which on backslashes in names are escapes.
 const ESCAPES: &[u8] = b"escapes";
 
-/// The directive for lost events: the word, and how many if that is known.
+/// Directive for lost events: the word, and their number if it is known.
 const GAP: &[u8] = b"gap";

@@ -1,5 +1,5 @@
-//! The graph of transactions: which live ones come directly before which, paths in it, and what can be forgotten.
-//! What a path means is decided elsewhere.
+//! The graph of live transactions: edges between direct predecessors and successors, path search, and
+//! garbage collection. The caller interprets the paths.
 
 use crate::event::EventNumber;
 use crate::finding::{Object, Order};
@@ -16,7 +16,7 @@ pub(super) struct Link {
     pub(super) order: Order,
 }
 
-/// The index of a transaction, used again when it is forgotten.
+/// Index of a transaction; reused after the transaction is forgotten.
 pub(super) type Node = u32;
 
 #[derive(Clone, Copy)]
@@ -34,18 +34,18 @@ struct Transaction {
     incoming: FxHashSet<Node>,
     /// Dependencies in the order in which they came.
     outgoing: Vec<Edge>,
-    /// The next transaction of the thread.
+    /// Next transaction of the thread.
     next: Option<Node>,
-    /// The last search that came here.
+    /// Last search that visited the transaction.
     seen: u64,
 }
 
-/// All live transactions. There is no cycle among them.
+/// Live transactions. There is no cycle among them.
 #[derive(Default)]
 pub(super) struct Graph {
     nodes: Vec<Transaction>,
     free: Vec<Node>,
-    /// For each row the live transactions, by begin.
+    /// Live transactions of each row, by begin.
     rows: Vec<VecDeque<(EventNumber, Node)>>,
     searches: u64,
 }
@@ -57,30 +57,30 @@ impl Graph {
         }
     }
 
-    /// How many transactions are live.
+    /// Returns the number of live transactions.
     pub(super) fn len(&self) -> usize {
         self.nodes.len() - self.free.len()
     }
 
-    /// The begin of the first live transaction in the row.
+    /// Returns the begin of the first live transaction in the row.
     pub(super) fn first(&self, row: usize) -> Option<EventNumber> {
         self.rows.get(row)?.front().map(|&(begin, _)| begin)
     }
 
-    /// The first begin of all.
+    /// Returns the first begin of all live transactions.
     pub(super) fn oldest(&self) -> Option<EventNumber> {
         (0..self.rows.len()).filter_map(|row| self.first(row)).min()
     }
 
-    /// The live transaction that the event belongs to. A unary transaction that has none of its own belongs to the one
-    /// before it in its thread.
+    /// Returns the live transaction that the event belongs to. A unary transaction without a node belongs
+    /// to the one before it in its thread.
     pub(super) fn find(&self, row: usize, event: &EventStamp) -> Option<Node> {
         let live = self.rows.get(row)?;
         let later = live.partition_point(|&(begin, _)| begin <= event.tx_begin());
         later.checked_sub(1).and_then(|index| live.get(index)).map(|&(_, node)| node)
     }
 
-    /// The current transaction of the thread in the row, which is added unless it is there.
+    /// Returns the current transaction of the thread in the row; adds it if it is missing.
     pub(super) fn current(&mut self, row: usize, now: &EventStamp) -> Node {
         let last = self.rows[row].back().copied();
         if let Some((begin, node)) = last
@@ -102,7 +102,7 @@ impl Graph {
         node
     }
 
-    /// Whether the first transaction has an edge to the second.
+    /// Returns whether `from` has an edge to `to`.
     pub(super) fn has_edge(&self, from: Node, to: Node) -> bool {
         self.nodes[to as usize].incoming.contains(&from)
     }
@@ -112,7 +112,7 @@ impl Graph {
         self.nodes[from as usize].outgoing.push(Edge { to, link: Some(link) });
     }
 
-    /// A path from one transaction to another, by depth-first search: the dependencies on it.
+    /// Finds a path from one transaction to another by depth-first search; returns its dependencies.
     pub(super) fn path(&mut self, from: Node, to: Node) -> Option<Vec<Link>> {
         self.searches += 1;
         let search = self.searches;
@@ -142,8 +142,8 @@ impl Graph {
         None
     }
 
-    /// The transaction has ended: it gets no more incoming edges, and is forgotten with all that follows from it when
-    /// it has none.
+    /// Ends the transaction: it gets no more incoming edges, and is forgotten if it has none, with all
+    /// successors that are left without any.
     pub(super) fn end(&mut self, node: Node) {
         self.nodes[node as usize].ended = true;
         let mut candidates = vec![node];
@@ -154,7 +154,7 @@ impl Graph {
             }
             let Transaction { row, outgoing, next, .. } = std::mem::take(transaction);
             self.free.push(node);
-            // It has no edge from one before it in its thread: it is the first.
+            // Without an edge from a predecessor in its thread, it is the first.
             self.rows[row].pop_front();
             let to: Vec<Node> = outgoing.iter().map(|edge| edge.to).chain(next).collect();
             for next in to {

@@ -1,27 +1,30 @@
-//! Velodrome: the graph of transactions with timestamps (Flanagan, Freund and Yi, "Velodrome: A Sound and Complete
-//! Dynamic Atomicity Checker for Multithreaded Programs", as the papers on DoubleChecker, section 2, and Davida
-//! describe it).
+//! Velodrome: the graph of transactions with timestamps (Flanagan, Freund and Yi, "Velodrome: A Sound and
+//! Complete Dynamic Atomicity Checker for Multithreaded Programs", as the papers on DoubleChecker, section
+//! 2, and Davida describe it).
 //!
-//! Transactions are nodes, dependencies and program order are edges. A dependency that would close a cycle shows that
-//! the trace is not serializable. The transaction that it ends in is blamed when the cycle found is increasing: when
-//! no dependency of it leaves a transaction at an event before that at which the one before it came in.
+//! Transactions are nodes, dependencies and program order are edges. A dependency that would close a cycle
+//! shows that the trace is not serializable. The transaction of its sink is blamed if the cycle found is
+//! increasing: no dependency of the cycle leaves a transaction at an event before the one at which its
+//! predecessor entered it.
 //!
-//! It is complete for the trace, and not for transactions, as the original is not: of the dependencies between the
-//! same two transactions only the first is kept, one path is found where there may be several, and what that does not
-//! blame is not looked at again.
+//! Like the original, it is complete for the trace, and not for transactions: of the dependencies between
+//! the same two transactions only the first is stored, one path is found where there may be several, and a
+//! path that blames no transaction is not examined again.
 //!
-//! Garbage collection: a transaction that has ended gets no more incoming edges; one that has none either can be on no
-//! cycle and is forgotten, which may leave others with none. A unary transaction with no edge but the one of program
-//! order is not added: its events belong to the transaction before it, which comes to the same, since whatever leads
-//! to the one leads through the other.
+//! Garbage collection: a transaction that has ended gets no more incoming edges. If it has none, it can be
+//! on no cycle and is forgotten, which may leave others with none. A unary transaction whose only edge is
+//! that of program order is not added: its events belong to the transaction before it. This is equivalent,
+//! since every path to the one passes through the other.
 //!
 //! Departures from the paper:
 //! - the timestamps are event numbers;
-//! - a dependency that would close a cycle is left out, so that the graph stays free of cycles and collectable;
-//! - what the sources leave open, the order of the search, is: dependencies as they came, then program order.
+//! - a dependency that would close a cycle is left out, so that the graph stays free of cycles and
+//!   collectable;
+//! - the order of the search, which the sources leave open, is: dependencies in the order of arrival, then
+//!   program order.
 //!
-//! Invariants: the graph has no cycle; a live transaction's followers in its thread are live; a transaction that is
-//! not live is on no cycle, now or later.
+//! Invariants: the graph has no cycle; a live transaction's followers in its thread are live; a transaction
+//! that is not live is on no cycle, now or later.
 
 mod graph;
 
@@ -35,7 +38,7 @@ use crate::hb::{Dependency, Engine, EventStamp, Visitor, edge, without_data};
 use crate::tally::Tally;
 use graph::{Graph, Link, Node};
 
-/// No region, in a key.
+/// Value for "no region" in a key.
 const NO_REGION: u32 = u32::MAX;
 
 /// Velodrome as a checker: whether the trace is serializable, and some of the violating transactions, each with a
@@ -69,13 +72,13 @@ pub struct Velodrome {
 }
 
 impl Velodrome {
-    /// A checker at the start of a trace.
+    /// Creates a checker at the start of a trace.
     #[must_use]
     pub fn new(options: Options) -> Self {
         Self { engine: Engine::new(options.lenient), state: State::new(options) }
     }
 
-    /// How many transactions are in the graph.
+    /// Returns the number of transactions in the graph.
     #[must_use]
     pub fn live_transactions(&self) -> usize {
         self.state.graph.len()
@@ -126,12 +129,12 @@ impl Checker for Velodrome {
     }
 }
 
-/// What is kept of a thread beside its transactions.
+/// State of a thread, besides its transactions.
 #[derive(Default)]
 struct Thread {
-    /// Its active transaction, and that one's first event.
+    /// Active transaction, and its first event.
     active: Option<(Node, EventStamp)>,
-    /// It has been counted as violating.
+    /// Set once the active transaction is counted as violating.
     violating: bool,
 }
 
@@ -139,9 +142,9 @@ struct State {
     options: Options,
     threads: Vec<Thread>,
     graph: Graph,
-    /// The transaction that the event under way is.
+    /// Unary transaction of the current event.
     unary: Option<Node>,
-    /// The first cycle.
+    /// First cycle found.
     cycle: Option<(Vec<Tx>, Vec<Edge>)>,
     tally: Tally<Box<[u32]>>,
     instances: Vec<Instance>,
@@ -171,7 +174,8 @@ impl State {
         }
     }
 
-    /// The transaction in that row is on the cycle of these dependencies, of which the last ends in it.
+    /// Records a cycle that the active transaction in `row` is on; the last of its dependencies ends in
+    /// that transaction.
     fn found(&mut self, row: usize, cycle: &[Link]) {
         let Some(closing) = cycle.last() else { return };
         if self.cycle.is_none() {
@@ -216,7 +220,7 @@ impl State {
                 released_locks: Vec::new(),
                 data: match evidence {
                     Evidence::Data => DataSeen::default(),
-                    // Dependencies on variables are on the witness, or are not known of here.
+                    // Dependencies on variables are on the witness, or unknown here.
                     Evidence::Sync => DataSeen { without: without_data(ends()), met: Vec::new() },
                 },
                 edges,
@@ -229,7 +233,7 @@ fn edges(cycle: &[Link]) -> impl Iterator<Item = Edge> {
     cycle.iter().map(|link| edge(&link.source, &link.sink, link.object, link.order))
 }
 
-/// The transactions that these dependencies and program order lead through.
+/// Returns the transactions on a path of dependencies and program order.
 fn transactions(cycle: &[Link]) -> Vec<Tx> {
     let mut transactions: Vec<Tx> = Vec::new();
     for tx in cycle.iter().flat_map(|link| [link.source.tx(), link.sink.tx()]) {
@@ -293,8 +297,8 @@ impl Visitor for State {
         }
     }
 
-    /// An event of the thread can only matter if its transaction is live. In the data relation it need not be, and
-    /// still the order of events that the thread knows of can be asked for.
+    /// An event of the thread is only relevant if its transaction is live. In the data relation it need not
+    /// be live, and yet the order of the events that the thread knows of can be asked for.
     fn must_retain(&self, row: usize, last: &EventStamp) -> bool {
         let data = self.options.relation == Relation::Data;
         self.graph.first(row).is_some()

@@ -1,5 +1,5 @@
-//! The binary format: everything that can be written is read back, cut files read up to where they are whole, and
-//! damage is found wherever it is.
+//! The binary format: everything that can be written is read back, cut files are read up to where they are
+//! whole, and damage is found wherever it is.
 
 use crate::support::{Trace, error};
 use checker::event::{Event, LocationId, LockId, Op, RegionId, SyncId, ThreadId, VarId};

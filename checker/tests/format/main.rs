@@ -1,5 +1,5 @@
-//! Trace formats from outside: what is read of text and of `.avt`, what is refused and with what words, and that
-//! conversion loses nothing.
+//! Trace formats through the public interface: results of reading text and `.avt`, errors and their
+//! messages, and conversion without loss.
 
 mod avt;
 mod compressed;

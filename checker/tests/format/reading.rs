@@ -1,5 +1,5 @@
-//! What every reader does: checkers are fed, misfits are put into words, pipes are not waited for, and memory is
-//! limited.
+//! Behaviour of every reader: checkers are fed, events that do not fit are described in words, pipes are
+//! not waited for, and memory is limited.
 
 use crate::support::Trace;
 use checker::format::{AvtWriter, Format, Item, ReadOptions, Reason, TraceReader, convert};
@@ -64,7 +64,7 @@ fn misfits_of_binary_traces_have_a_place_too() {
     assert_eq!(check(&file), Err(expected.to_owned()));
 }
 
-/// A reader whose bytes come one message at a time.
+/// A reader that returns one message at a time.
 struct Pipe(mpsc::Receiver<&'static [u8]>);
 
 impl Read for Pipe {

@@ -10,7 +10,7 @@ use checker::format::{
 use proptest::prelude::*;
 use std::collections::HashMap;
 
-/// How many ids of each kind a random trace has.
+/// Number of ids of each kind in a random trace.
 const IDS: u32 = 4;
 
 fn to_avt(trace: &[u8]) -> Vec<u8> {
@@ -110,7 +110,7 @@ fn avt(steps: &[Step], names: &[Vec<String>]) -> Vec<u8> {
     writer.finish().unwrap()
 }
 
-/// Ids of one trace as ids of another: each of one is always the same one of the other.
+/// Mapping of the ids of one trace to those of another: equal ids map to equal ids.
 #[derive(Default)]
 struct Renaming {
     there: HashMap<(u8, u32), u32>,
@@ -145,7 +145,7 @@ impl Renaming {
     }
 }
 
-/// The operation, the kind of its object, and the object's id.
+/// Returns the operation, the kind of its object, and the object's id.
 fn parts(op: Op) -> (std::mem::Discriminant<Op>, u8, u32) {
     let (kind, id) = match op {
         Op::End(None) | Op::Exit => (9, 0),
@@ -163,7 +163,7 @@ fn parts(op: Op) -> (std::mem::Discriminant<Op>, u8, u32) {
     (std::mem::discriminant(&op), kind, id)
 }
 
-/// An event with names instead of ids.
+/// Returns an event with names instead of ids.
 fn named(event: &Event, names: &Names) -> String {
     let (op, kind, id) = parts(event.op);
     let object = match kind {

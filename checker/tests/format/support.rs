@@ -1,4 +1,4 @@
-//! What the tests of formats share: traces read to the end, and readers that behave badly.
+//! Helpers for the tests of formats: traces read to the end, and readers that behave badly.
 
 use checker::event::Event;
 use checker::format::{
@@ -6,7 +6,7 @@ use checker::format::{
 };
 use std::io::{self, Read};
 
-/// Everything that was read of a trace.
+/// Contents of a trace that was read to its end.
 #[derive(Debug)]
 pub struct Trace {
     pub events: Vec<Event>,
@@ -18,12 +18,12 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Reads a trace; what was read up to an error is lost.
+    /// Reads a trace; the part before an error is discarded.
     pub fn of(bytes: &[u8]) -> Result<Self, ReadError> {
         collect(TraceReader::from_bytes(bytes, ReadOptions::new("t"))?)
     }
 
-    /// The same through a reader that gives a few bytes at a time.
+    /// Reads a trace through a reader that returns a few bytes at a time.
     pub fn trickled(bytes: &[u8], at_once: usize) -> Result<Self, ReadError> {
         let reader = Trickle { bytes, at_once };
         collect(TraceReader::from_reader(reader, ReadOptions::new("t"))?)
@@ -49,7 +49,7 @@ pub fn collect(mut reader: TraceReader<'_>) -> Result<Trace, ReadError> {
     Ok(Trace { events, gaps, values, names: reader.into_names(), summary })
 }
 
-/// A reader that gives a few bytes at a time, and is interrupted now and then.
+/// A reader that returns a few bytes at a time, and is interrupted now and then.
 pub struct Trickle<'a> {
     pub bytes: &'a [u8],
     pub at_once: usize,
@@ -66,7 +66,7 @@ impl Read for Trickle<'_> {
     }
 }
 
-/// The error that a trace ends with.
+/// Returns the error that a trace ends with.
 #[track_caller]
 pub fn error(bytes: &[u8]) -> String {
     let error = Trace::of(bytes).expect_err("malformed").to_string();

@@ -1,4 +1,4 @@
-//! The text format: its grammar, its errors, and what is skipped.
+//! The text format: its grammar, its errors, and the lines that are skipped.
 
 use crate::support::{Trace, Trickle, collect, error};
 use checker::event::{Event, LocationId, LockId, Op, RegionId, SyncId, ThreadId, VarId};
@@ -190,7 +190,7 @@ fn lines_may_be_long_but_not_too_long() {
     }
 }
 
-/// A line that never ends; counts what is taken of it.
+/// A line that never ends; counts the bytes taken of it.
 struct Endless<'a>(&'a mut usize);
 
 impl Read for Endless<'_> {

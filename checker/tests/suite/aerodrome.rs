@@ -7,7 +7,7 @@ use checker::event::Event;
 use checker::{AeroDrome, Checker, Davida, Detection, Options, Relation};
 use proptest::prelude::*;
 
-/// Runs both versions, which have to agree; returns the verdict and where the first cycle was seen.
+/// Runs both versions, which must agree; returns the verdict and the first detection of a cycle.
 #[track_caller]
 fn verdict(events: &[Event], options: Options) -> (bool, Option<Detection>) {
     let versions = [AeroDrome::new(options), AeroDrome::plain(options)];
@@ -27,7 +27,8 @@ fn verdict(events: &[Event], options: Options) -> (bool, Option<Detection>) {
     plain
 }
 
-/// Checks the event at which a cycle is seen; `None` for the end of the trace, if it is not serializable at all.
+/// Checks the event at which a cycle is detected; `None` for the end of the trace, if it is not
+/// serializable.
 #[track_caller]
 fn check(trace: &str, serializable: bool, seen: Option<u64>) {
     let (events, _) = parse(trace);
@@ -84,7 +85,8 @@ fn order_inherited_through_an_earlier_transaction() {
     );
 }
 
-/// What a transaction learns after it has let others know of it holds for those too, wherever they keep it.
+/// The knowledge that a transaction gains after others have learnt of it holds for those too, in every kind
+/// of place.
 #[test]
 fn the_end_of_a_transaction_reaches_every_kind_of_object() {
     for (put, get) in [
@@ -138,7 +140,7 @@ proptest! {
             let options = Options { relation, ..Options::default() };
             let (serializable, first) = verdict(&events, options);
             prop_assert_eq!(serializable, oracle.serializable(relation));
-            // Up to where the cycle was seen, there is one.
+            // There is a cycle up to the event of its detection.
             let Some(Detection { event, transaction }) = first else { continue };
             let prefix = Oracle::new(&events[..=event as usize]);
             prop_assert!(!prefix.serializable(relation));
@@ -189,8 +191,9 @@ proptest! {
 }
 
 proptest! {
-    /// The two versions see a cycle at the same event, and Davida sees one when they do. Of such traces one in some
-    /// thousand is needed for what is learnt at the ends of several transactions in a row: so these are many at once.
+    /// The two versions detect a cycle at the same event, and Davida finds one exactly if they do. Only one
+    /// such trace in some thousand needs knowledge that passes through the ends of several transactions in
+    /// a row: hence the large number at once.
     #[test]
     fn aerodrome_agrees_with_davida_on_long_ways(
         traces in prop::collection::vec(long_ways(60), 1..=64),

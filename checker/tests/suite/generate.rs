@@ -1,4 +1,4 @@
-//! Random traces. Well-formed ones come from a list of choices, of which those that cannot be are left out, so that
+//! Random traces. Well-formed ones come from a list of choices, of which invalid ones are left out, so that
 //! shrinking the list shrinks the trace.
 
 use checker::event::{Event, LocationId, LockId, Op, RegionId, SyncId, ThreadId, VarId};
@@ -21,7 +21,7 @@ struct ThreadState {
 /// A machine that only lets well-formed events through.
 #[derive(Default)]
 struct Machine {
-    /// How deep regions nest.
+    /// Depth of nested regions.
     depth: usize,
     threads: Vec<ThreadState>,
     /// Holders of each lock, exclusive and shared, with depths.
@@ -57,7 +57,8 @@ impl Machine {
         }
     }
 
-    /// Turns what closes something into what closes something of the thread's, where there is any.
+    /// Replaces an operation that closes something by one that closes something of the thread's, if there
+    /// is any.
     fn fit(&self, thread: u32, op: Op) -> Op {
         let held = |shared: bool, like: LockId| {
             let mine = |&&(_, t, s): &&(u32, u32, bool)| t == thread && s == shared;
@@ -93,7 +94,7 @@ impl Machine {
         }
     }
 
-    /// The thread in a seat; another one when the thread there has ended.
+    /// Returns the thread in a seat; another one if the thread there has ended.
     fn seated(&mut self, seats: &mut [u32], seat: usize) -> u32 {
         let state = &self.threads[seats[seat] as usize];
         if state.ended || state.joined {
@@ -112,7 +113,7 @@ impl Machine {
     }
 }
 
-/// How many objects there are of each sort.
+/// Number of objects of each sort.
 #[derive(Clone, Copy, Debug)]
 struct Objects {
     threads: u32,
@@ -120,7 +121,7 @@ struct Objects {
     locks: u32,
 }
 
-/// The operations, each a kind; `object` picks the object.
+/// Returns the operation of a kind; `object` selects the object.
 fn op(kind: usize, object: u32, objects: Objects) -> Op {
     let variable = VarId(object % objects.variables);
     let lock = LockId(object % objects.locks);
@@ -155,7 +156,7 @@ fn op(kind: usize, object: u32, objects: Objects) -> Op {
 
 const KINDS: usize = 21;
 
-/// How often each kind is tried, and the length of the trace; most traces are without some kinds.
+/// Generates the weight of each kind, and the length of the trace; most traces are without some kinds.
 fn weights(max_events: usize) -> impl Strategy<Value = ([u8; KINDS], usize)> {
     // A few regions that touch several variables: the likeliest to form cycles that no single event path follows.
     // In a long trace there nearly always is one that an event path does follow.
@@ -184,7 +185,7 @@ fn mixed_weights() -> impl Strategy<Value = [u8; KINDS]> {
     })
 }
 
-/// The kind at a place of the line on which each kind is as long as its weight.
+/// Returns the kind at a place of the line on which each kind is as long as its weight.
 fn kind(weights: &[u8], place: prop::sample::Index) -> usize {
     let mut place = place.index(weights.iter().map(|&weight| usize::from(weight)).sum());
     for (kind, &weight) in weights.iter().enumerate() {
@@ -196,9 +197,9 @@ fn kind(weights: &[u8], place: prop::sample::Index) -> usize {
     0
 }
 
-/// A well-formed trace. Each event has a location of its own.
+/// Generates a well-formed trace. Each event has a location of its own.
 ///
-/// The `crowd` is that many further threads that each open a region at the start and do nothing else.
+/// The `crowd` is a number of further threads that each open a region at the start and do nothing else.
 pub fn well_formed(max_events: usize) -> impl Strategy<Value = Vec<Event>> {
     let crowd = prop_oneof![14 => Just(0_u32), 1 => 60..70_u32, 1 => Just(130_u32)];
     let objects = (2..=8_u32, 1..=6_u32, 1..=3_u32);
@@ -236,7 +237,7 @@ pub fn well_formed(max_events: usize) -> impl Strategy<Value = Vec<Event>> {
     })
 }
 
-/// Events that need not fit together at all.
+/// Generates events that need not fit together.
 pub fn chaos(max_events: usize) -> impl Strategy<Value = Vec<Event>> {
     let choice = (0..6_u32, 0..KINDS, any::<u8>(), 0..4_u32);
     prop::collection::vec(choice, 0..max_events).prop_map(|choices| {
@@ -249,7 +250,7 @@ pub fn chaos(max_events: usize) -> impl Strategy<Value = Vec<Event>> {
     })
 }
 
-/// Many threads of a few events each, four at a time. Each event has a location of its own.
+/// Generates many threads of a few events each, four at a time. Each event has a location of its own.
 pub fn short_lived(max_events: usize) -> impl Strategy<Value = Vec<Event>> {
     let choice = (0..4_usize, 0..6_u32, 0..4_u32);
     prop::collection::vec(choice, 0..max_events).prop_map(|choices| {
@@ -275,9 +276,9 @@ pub fn short_lived(max_events: usize) -> impl Strategy<Value = Vec<Event>> {
     })
 }
 
-/// Four threads that are in a region nearly always. Each write is to a variable of its own, and each read of
-/// any of them: nothing orders two transactions but what one has read of the other, at once or much later, so that a
-/// cycle can go a long way round. Each event has a location of its own.
+/// Generates four threads that are nearly always in a region. Each write is to a variable of its own, and
+/// each read is of any of them: the only order between two transactions is that one has read from the
+/// other, at once or much later, so that a cycle can be long. Each event has a location of its own.
 pub fn long_ways(max_events: usize) -> impl Strategy<Value = Vec<Event>> {
     let choice = (0..4_u32, 0..10_u32, any::<prop::sample::Index>());
     let choices = prop::collection::vec(choice, 0..max_events);

@@ -1,4 +1,5 @@
-//! Known answers (`docs/semantics.md#known-answers`), and what each operation must and must not order.
+//! Known answers (`docs/semantics.md#known-answers`), and the order that each operation must and must not
+//! impose.
 
 use crate::text::{check, check_cycle, check_with, parse, run};
 use checker::finding::{Action, Findings, Object, Order};
@@ -120,7 +121,8 @@ fn events_between_transactions_belong_to_none() {
     assert_eq!(findings.counts.unary_transactions, 2);
 }
 
-/// t3's region has reached t1 before, so that only t1's begin itself tells that its write is none of its region's.
+/// t3's region has reached t1 before, so that only t1's begin itself shows that its write is not in its
+/// region.
 #[test]
 fn what_a_thread_did_before_its_region_is_not_the_region_s() {
     check(
@@ -296,17 +298,17 @@ fn memory_that_was_freed_is_another_variable() {
 
 #[test]
 fn a_part_of_a_variable_has_the_past_of_the_whole() {
-    // The part that was split off, and what is left of the whole.
+    // The part that was split off, and the remainder of the whole.
     for part in ["x", "y"] {
         check(
             &format!("t1 begin(m); t1 w(x); t2 r(x); t2 split(x,y); t1 w({part}); t1 end"),
             &["data: m t2 m"],
         );
     }
-    // A split itself orders nothing, and from it on the two have nothing to do with one another.
+    // A split itself orders nothing, and after it the two are unrelated.
     check("t1 begin(m); t1 w(x); t2 split(x,y); t2 w(y); t1 w(x); t1 end", &[]);
     check("t1 begin(m); t1 r(x); t2 split(x,y); t2 split(x,z); t1 w(y); t1 r(z); t1 end", &[]);
-    // What the part was before is forgotten.
+    // The former history of the part is forgotten.
     check("t1 begin(m); t1 w(y); t2 w(y); t3 split(x,y); t1 r(y); t1 end", &[]);
     // More readers than have a place with the variable.
     let readers = (2..9).map(|thread| format!("t{thread} r(x); ")).collect::<String>();
@@ -316,7 +318,7 @@ fn a_part_of_a_variable_has_the_past_of_the_whole() {
     }
 }
 
-/// Checks a trace of which something else than the witnesses is asked.
+/// Checks a trace whose witnesses are not examined.
 fn check_any(trace: &str) -> Findings {
     run(&parse(trace).0, Options::default())
 }
@@ -366,7 +368,8 @@ fn witnesses_beyond_the_limit_are_only_counted() {
     assert_eq!(findings.counts.unshown_violations, 7);
 }
 
-/// The trace is refused at its last event, for that kind; a lenient checker leaves it out.
+/// Checks that the trace is refused at its last event, with that kind of error; a lenient checker leaves
+/// the event out.
 #[track_caller]
 fn refused(trace: &str, kind: EventErrorKind) {
     let (events, _) = parse(trace);
@@ -399,7 +402,7 @@ fn events_that_do_not_fit_are_refused() {
     assert_eq!(error.kind, EventErrorKind::RegionNotInnermost { named, inner });
 }
 
-/// The lock of each split, with the region of the transaction that held it in between.
+/// Returns for each released lock the region of the transaction that held it in between.
 fn holders(findings: &Findings) -> Vec<Option<Option<u32>>> {
     let splits = &findings.violations[0].released_locks;
     splits.iter().map(|split| split.holder.map(|tx| tx.region.map(|region| region.0))).collect()
@@ -438,7 +441,8 @@ fn a_split_says_who_held_the_lock_in_between() {
     assert_eq!((split.released.event, split.reacquired.event), (3, 9));
 }
 
-/// The regions of a violation's transactions without accesses to variables, and the variables that they met on.
+/// Returns the regions of a violation's transactions without accesses to variables, and the variables on
+/// which its transactions depend on one another.
 fn data_seen(trace: &str, expect: &[&str]) -> (Vec<Option<u32>>, Vec<u32>) {
     let data = check(trace, expect).violations[0].data.clone();
     let regions = data.without.iter().map(|tx| tx.region.map(|region| region.0)).collect();

@@ -1,5 +1,6 @@
-//! What is told late changes nothing: a source that leaves out what a thread does to variables that it has to itself, by
-//! the rules of `Davida::insert_deferred_access`, has the same violations found in the same transactions.
+//! Deferred accesses change nothing: with a source that defers accesses of threads to variables that no
+//! other thread accesses, by the rules of `Davida::insert_deferred_access`, the same violations are found
+//! in the same transactions.
 
 use crate::generate::{long_ways, well_formed};
 use checker::event::{Event, EventNumber, LocationId, Op, RegionId, ThreadId, VarId};
@@ -8,7 +9,7 @@ use checker::{Checker, Davida, Options, Regions, Relation, Timestamp};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A variable that one thread has to itself: what of it was told, and what was left out since.
+/// A variable that one thread owns: its reported events, and the accesses deferred since.
 #[derive(Default)]
 struct Owned {
     thread: Option<ThreadId>,
@@ -17,12 +18,12 @@ struct Owned {
     read: Option<(Timestamp, LocationId)>,
 }
 
-/// A source that leaves events out. Where it is `coarse`, moments are those of the last event that something can have
-/// come before, in another thread or in a region of this one.
+/// A source that defers events. If `coarse`, timestamps are those of the last event that another event can
+/// depend on, in another thread or by a region of this one.
 struct Source {
     davida: Davida,
     owned: BTreeMap<VarId, Owned>,
-    /// The numbers in the whole trace of the events that are passed on.
+    /// Numbers in the whole trace of the events that are passed on.
     numbers: Vec<EventNumber>,
     coarse: bool,
     moments: BTreeMap<ThreadId, Timestamp>,
@@ -98,8 +99,8 @@ impl Source {
     }
 }
 
-/// What must be the same: the begins of the regions that are violated, in the numbers of the whole trace; whether it is
-/// serializable; and what the violations of each region rest on.
+/// Results that must agree: the begins of the violated regions, in the numbers of the whole trace; the
+/// trace-level verdict; and the evidence of the violations of each region.
 type Found = (BTreeSet<EventNumber>, Option<bool>, BTreeSet<(RegionId, Evidence)>);
 
 fn found(findings: &Findings, number: impl Fn(EventNumber) -> EventNumber) -> Found {

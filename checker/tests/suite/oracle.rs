@@ -1,12 +1,12 @@
-//! Dependencies, happens-before and violations by their definitions, by brute force over all pairs and triples of
-//! events. It shares nothing with the engine but the types of events and findings.
+//! Oracle: dependencies, happens-before and violations by their definitions, by brute force over all pairs
+//! and triples of events. It shares nothing with the engine but the types of events and findings.
 
 use checker::event::{Event, Op, RegionId, ThreadId, VarId};
 use checker::finding::{Instance, Object, Tx};
 use checker::{Regions, Relation};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// One execution of a region, over event positions; `end` is that of its last event.
+/// An execution of a region, over event positions; `end` is that of its last event.
 pub struct Execution {
     pub region: RegionId,
     pub thread: ThreadId,
@@ -19,7 +19,7 @@ type Matrix = Vec<Vec<bool>>;
 
 pub struct Oracle {
     pub events: Vec<Event>,
-    /// The transaction of each event.
+    /// Transaction of each event.
     pub tx: Vec<Tx>,
     pub executions: Vec<Execution>,
     pub dependencies: BTreeMap<(usize, usize), Object>,
@@ -45,7 +45,7 @@ impl Oracle {
         Self { events: events.to_vec(), tx, executions, outermost, full, data, sync, dependencies }
     }
 
-    /// Whether the first event happens before the second, or is the second.
+    /// Returns whether the first event happens before the second, or is the second.
     pub fn happens_before(&self, relation: Relation, first: usize, second: usize) -> bool {
         match relation {
             Relation::Full => self.full[first][second],
@@ -53,7 +53,7 @@ impl Oracle {
         }
     }
 
-    /// Whether synchronisation and program order alone order the two events.
+    /// Returns whether synchronisation and program order alone order the two events.
     pub fn synchronised(&self, first: usize, second: usize) -> bool {
         self.sync[first][second]
     }
@@ -62,7 +62,8 @@ impl Oracle {
         relation == Relation::Full || matches!(object, Object::Variable(_))
     }
 
-    /// Whether the second transaction follows the first at once: by a dependency or in program order.
+    /// Returns whether the second transaction follows the first directly: by a dependency or in program
+    /// order.
     pub fn is_edge(&self, relation: Relation, first: Tx, second: Tx) -> bool {
         let program_order = first.thread == second.thread && first.ordinal < second.ordinal;
         let mut dependencies =
@@ -71,8 +72,8 @@ impl Oracle {
             || dependencies.any(|(&(a, b), _)| self.tx[a] == first && self.tx[b] == second)
     }
 
-    /// Whether the graph of transactions has no cycle: whether they can be removed one by one, each time one that
-    /// follows no other.
+    /// Returns whether the graph of transactions has no cycle: they can be removed one by one, each time
+    /// one that follows no other.
     pub fn serializable(&self, relation: Relation) -> bool {
         let mut left: Vec<Tx> = Vec::new();
         for &tx in &self.tx {
@@ -183,7 +184,7 @@ fn outermost(events: &[Event]) -> Vec<bool> {
         .collect()
 }
 
-/// What an event does to an object, as far as conflicts go.
+/// Effect of an event on an object, as far as conflicts are concerned.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Role {
     Read,
@@ -197,7 +198,7 @@ enum Role {
     Depart { round: u32 },
 }
 
-/// Whether an event was about this very object, or about one that it was a part of then.
+/// Relation of an event to an object: about it, or about one that it was a part of then.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Past {
     Own,
@@ -229,7 +230,7 @@ fn roles(events: &[Event], outermost: &[bool]) -> Roles {
             Op::Signal(sync) => (Object::Sync(sync), Role::Signal),
             Op::Wait(sync) => (Object::Sync(sync), Role::Wait),
             Op::Arrive(sync) => {
-                // A round later than every round that somebody has departed from.
+                // A round later than every round that a thread has departed from.
                 let (next, arrived) = rounds.entry(Object::Sync(sync)).or_default();
                 arrived.insert(event.thread, *next);
                 (Object::Sync(sync), Role::Arrive { round: *next })
@@ -254,7 +255,7 @@ fn roles(events: &[Event], outermost: &[bool]) -> Roles {
 fn dependencies(events: &[Event], outermost: &[bool]) -> BTreeMap<(usize, usize), Object> {
     let mut dependencies = BTreeMap::new();
     for (object, roles) in roles(events, outermost) {
-        // Whether the second conflicts with the first, for the purpose of coming between.
+        // Returns whether the second conflicts with the first, for the purpose of coming between.
         let conflict = |first: (usize, Role, Past), second: (usize, Role, Past)| {
             events[first.0].thread == events[second.0].thread
                 || match (first.1, second.1) {

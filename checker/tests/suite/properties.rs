@@ -19,7 +19,8 @@ fn set(findings: &Findings) -> BTreeSet<Instance> {
     set
 }
 
-/// The locks that the thread let go of and took again between two events, with the last time of each.
+/// Returns the locks that the thread released and reacquired between two events, with the last time of
+/// each.
 fn splits(oracle: &Oracle, from: usize, to: usize) -> BTreeMap<LockId, (usize, usize)> {
     let mut released = BTreeMap::new();
     let mut splits = BTreeMap::new();
@@ -106,7 +107,7 @@ fn check_witness(oracle: &Oracle, violation: &Violation, relation: Relation) {
     }
 }
 
-/// Where a transaction is said to have held a lock in between, it did, at an event of the witness.
+/// Checks that a transaction reported as the holder of a lock held it, at an event of the witness.
 fn check_holder(oracle: &Oracle, violation: &Violation, split: &ReleasedLock) {
     let Some(holder) = split.holder else { return };
     let (released, reacquired) = (split.released.event as usize, split.reacquired.event as usize);
@@ -131,7 +132,8 @@ fn check_holder(oracle: &Oracle, violation: &Violation, split: &ReleasedLock) {
     );
 }
 
-/// The verdict on the whole trace, and the cycle where only it shows that the trace is not serializable.
+/// Checks the verdict on the whole trace, and the cycle if only that shows that the trace is not
+/// serializable.
 fn check_verdict(oracle: &Oracle, findings: &Findings, relation: Relation) {
     let serializable = oracle.serializable(relation);
     assert_eq!(findings.serializable, Some(serializable));
@@ -161,7 +163,7 @@ fn instance(violation: &Violation) -> Instance {
     }
 }
 
-/// Every verdict, witness and count on one trace.
+/// Checks every verdict, witness and count on a trace.
 fn check_everything(events: &[Event]) {
     let oracle = Oracle::new(events);
     for regions in [Regions::Outermost, Regions::All] {
@@ -208,7 +210,7 @@ proptest! {
         check_everything(&events);
     }
 
-    /// A cycle is found as soon as it is there: before the first violation, if need be.
+    /// A cycle is found as soon as it exists: before the first violation, if need be.
     #[test]
     fn cycles_that_no_violation_shows_are_found(events in well_formed(160)) {
         for relation in [Relation::Full, Relation::Data] {
@@ -221,7 +223,7 @@ proptest! {
         }
     }
 
-    /// Whatever part of a trace is lost, what is reported of the rest is true of the whole.
+    /// Whichever part of a trace is lost, the reports on the rest are true of the whole.
     #[test]
     fn losing_events_reports_nothing_false(
         events in well_formed(160),
@@ -251,8 +253,8 @@ proptest! {
         }
     }
 
-    /// No event makes a lenient checker fail or a strict one panic, and a strict one that goes on after errors
-    /// finds what a lenient one does.
+    /// No event makes a lenient checker fail or a strict one panic, and a strict one that continues after
+    /// errors finds the same as a lenient one.
     #[test]
     fn any_events_at_all(events in chaos(200), gap in any::<prop::sample::Index>()) {
         let options = options(Regions::All, Relation::Full);

@@ -8,7 +8,7 @@ use checker::{Checker, Davida, Options, RegionTrack, Regions, Relation};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
-/// What both say of each violation: the instance, and what it rests on.
+/// Returns the part of each violation that both report: the instance and its evidence.
 fn shown(findings: &Findings) -> BTreeSet<(Instance, Evidence)> {
     let instance = |violation: &checker::finding::Violation| Instance {
         begin_event: violation.begin.event,
@@ -18,7 +18,7 @@ fn shown(findings: &Findings) -> BTreeSet<(Instance, Evidence)> {
     findings.violations.iter().map(|v| (instance(v), v.evidence)).collect()
 }
 
-/// Counts but for those of witnesses, which RegionTrack has none of.
+/// Returns the counts without those of witnesses, which RegionTrack lacks.
 fn comparable(counts: Counts) -> Counts {
     Counts { distinct_witnesses: 0, unshown_violations: 0, ..counts }
 }
@@ -75,7 +75,8 @@ fn order_inherited_and_lost_updates() {
     check("t3 r(x); t1 r(x); t1 begin(m); t1 r(x); t2 w(x); t1 w(x); t1 end", &[(2, 5)]);
 }
 
-/// Clocks of earlier events are told apart however many there are, and forgotten when no region needs them.
+/// Clocks of earlier events are distinguished regardless of their number, and forgotten when no region
+/// needs them.
 #[test]
 fn earlier_clocks_are_kept_while_a_region_can_tell_them_apart() {
     let mut trace = String::from("t1 begin(m); t2 w(early); t1 w(x); t2 r(x); t2 w(late);");
@@ -111,7 +112,7 @@ proptest! {
         }
     }
 
-    /// Whatever the events are, and wherever some are lost, the two say the same.
+    /// Whichever the events are, and wherever some are lost, the two agree.
     #[test]
     fn regiontrack_agrees_with_davida_on_any_events(
         events in chaos(200),
@@ -133,7 +134,7 @@ proptest! {
         prop_assert_eq!(comparable(regiontrack.counts), comparable(davida.counts));
     }
 
-    /// The two say the same of many short-lived threads, whose rows are used again.
+    /// The two agree on many short-lived threads, whose rows are reused.
     #[test]
     fn regiontrack_agrees_with_davida_on_short_lived_threads(events in short_lived(400)) {
         for relation in [Relation::Full, Relation::Data] {

@@ -1,5 +1,5 @@
-//! Text traces for tests: events such as `t1 begin(m)`, one to a line or separated by `;`, and the helper that
-//! compares what is found with what is expected.
+//! Text traces for tests: events such as `t1 begin(m)`, one to a line or separated by `;`, and the helper
+//! that compares findings with the expected ones.
 
 use checker::event::{Event, LocationId, LockId, Op, RegionId, SyncId, ThreadId, VarId};
 use checker::finding::{Evidence, Findings, Tx};
@@ -20,7 +20,7 @@ impl Names {
         id
     }
 
-    /// The region's name, or for a unary transaction the thread's.
+    /// Returns the region's name, or for a unary transaction the thread's.
     pub fn tx(&self, tx: Tx) -> &str {
         match tx.region {
             Some(region) => &self.names[&('r', region.0)],
@@ -81,8 +81,8 @@ pub fn run_on(checker: impl Checker, events: &[Event]) -> Findings {
     checker.finish()
 }
 
-/// Checks a trace. A violation is expected as its evidence and the transactions of its witness, `data: m x m`, where
-/// a unary transaction goes by the name of its thread.
+/// Checks a trace. A violation is expected as its evidence and the transactions of its witness, `data: m x
+/// m`, where a unary transaction has the name of its thread.
 #[track_caller]
 pub fn check(trace: &str, expect: &[&str]) -> Findings {
     check_with(trace, Options::default(), expect)
@@ -106,8 +106,8 @@ pub fn check_with(trace: &str, options: Options, expect: &[&str]) -> Findings {
     findings
 }
 
-/// Checks that a trace has no violation, and that the cycle of transactions that it has is that one, such as `m x m`;
-/// none is expected where `cycle` is empty.
+/// Checks that a trace has no violation, and that its cycle of transactions is the given one, such as `m x
+/// m`; none is expected if `cycle` is empty.
 #[track_caller]
 pub fn check_cycle(trace: &str, cycle: &str) {
     let (events, names) = parse(trace);

@@ -1,4 +1,5 @@
-//! Velodrome against the oracle and Davida: what it has to find, what it may miss, and what it forgets.
+//! Velodrome against the oracle and Davida: the results that it must find, those that it may miss, and its
+//! garbage collection.
 
 use crate::generate::{chaos, short_lived, well_formed};
 use crate::oracle::Oracle;
@@ -21,7 +22,7 @@ fn check(trace: &str, expect: &[&str], cycle: &str) {
     assert_eq!(findings.serializable, Some(serializable));
 }
 
-/// As the paper on Davida tells it: tx4 is blamed, by a cycle without tx6; tx1 is missed.
+/// Figure 2 of the paper on Davida: tx4 is blamed, by a cycle without tx6; tx1 is missed.
 #[test]
 fn davida_figure_2() {
     check(
@@ -72,7 +73,7 @@ fn order_inherited_through_an_earlier_transaction() {
     check("t1 begin(m); t1 r(x); t2 w(x); t1 w(x); t1 end", &["m t2 m"], "");
 }
 
-/// Only the first dependency between two transactions is kept: here not the one that shows the violation.
+/// Only the first dependency between two transactions is stored: here not the one that shows the violation.
 #[test]
 fn a_second_dependency_between_two_transactions_is_not_kept() {
     check(
@@ -95,8 +96,8 @@ fn what_can_be_on_no_cycle_is_forgotten() {
         checker.events(&events).expect("well-formed");
         assert_eq!(checker.live_transactions(), 0);
     }
-    // One that stays active keeps those that follow from it, unary ones only where a dependency says so: here the
-    // read before the loop, and that of its first turn.
+    // A transaction that stays active retains those that follow from it, unary ones only if a dependency
+    // leads to them: here the read before the loop, and that of its first turn.
     let (before, _) = parse("t9 begin(m); t9 w(q); t8 r(q); t9 w(q)");
     let rename = |event: &Event| Event { thread: ThreadId(100 + event.thread.0), ..*event };
     checker.events(&before.iter().map(rename).collect::<Vec<_>>()).expect("well-formed");
@@ -147,7 +148,7 @@ fn instance(violation: &Violation) -> Instance {
     }
 }
 
-/// The first and the last transaction of that thread on a witness.
+/// Returns the first and the last transaction of that thread on a witness.
 fn projection(violation: &Violation, thread: ThreadId) -> Option<(u64, u64)> {
     let mut ordinals =
         violation.witness.iter().filter(|tx| tx.thread == thread).map(|tx| tx.ordinal);
@@ -166,9 +167,9 @@ fn check_theorem_4(velodrome: &Violation, davida: &Violation) {
     }
 }
 
-/// The second condition of the theorem, that Velodrome's witness then leaves no later than Davida's, does not hold of
-/// a depth-first search that tries dependencies before program order, as the paper's own Fig. 2 has it: it finds the
-/// way round through a later transaction of a thread.
+/// The second condition of the theorem, that Velodrome's witness then leaves no later than Davida's, does
+/// not hold for a depth-first search that tries dependencies before program order, as the paper's own Fig.
+/// 2 does: it finds the path through a later transaction of a thread.
 #[test]
 fn the_second_condition_of_theorem_4_depends_on_the_search() {
     let trace =
@@ -183,7 +184,7 @@ fn the_second_condition_of_theorem_4_depends_on_the_search() {
     assert_eq!(projection(&shown.violations[0], thread), Some((0, 1)));
 }
 
-/// Velodrome's verdict, and all that it reports, against the oracle and Davida.
+/// Checks Velodrome's verdict and reports against the oracle and Davida.
 fn check_everything(events: &[Event]) {
     let oracle = Oracle::new(events);
     for relation in [Relation::Full, Relation::Data] {
@@ -205,7 +206,8 @@ fn check_everything(events: &[Event]) {
         }
         for violation in &findings.violations {
             check_witness(&oracle, relation, violation);
-            // Davida shows another witness than that of the asked relation where the data met.
+            // Davida shows another witness than that of the relation asked for if there is one in the data
+            // relation.
             let same = |other: &&Violation| instance(other) == instance(violation);
             let shown = davida.violations.iter().find(same).expect("Davida's");
             if shown.evidence == Evidence::Sync || relation == Relation::Data {

@@ -1,10 +1,10 @@
-//! Headers: the file's, and that of each block, with their checksums. What is in a block lives elsewhere.
+//! Headers of the file and of each block, with their checksums. The contents of blocks are elsewhere.
 
 use super::fields::{Fields, Put};
 use super::layout::{ALIGN, BLOCK_HEADER, BLOCK_MAGIC, HEADER, MAGIC, MAJOR, MAX_PAYLOAD, MINOR};
 use crate::format::error::BlockError;
 
-/// The file's header.
+/// Returns the header of a file.
 pub(super) fn file_header() -> Vec<u8> {
     let mut header = MAGIC.to_vec();
     header.u16(MAJOR);
@@ -17,7 +17,7 @@ pub(super) fn file_header() -> Vec<u8> {
     header
 }
 
-/// Checks the file's header; tells its length.
+/// Checks the header of a file; returns its length.
 pub(super) fn check_file_header(bytes: &[u8]) -> Result<usize, BlockError> {
     let Some(header) = bytes.first_chunk::<HEADER>() else {
         return Err(BlockError::HeaderCut { found: bytes.len(), expected: HEADER });
@@ -39,19 +39,19 @@ pub(super) fn check_file_header(bytes: &[u8]) -> Result<usize, BlockError> {
     }
 }
 
-/// What stands before each block.
+/// Header of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BlockHeader {
     pub(super) kind: u16,
-    /// The payload's length in bytes, without what aligns the next block.
+    /// Length of the payload in bytes, without the padding that aligns the next block.
     pub(super) length: u32,
-    /// How many records the payload has.
+    /// Number of records in the payload.
     pub(super) records: u32,
-    /// The number of the next event when the block starts.
+    /// Number of the next event at the start of the block.
     pub(super) first_event: u64,
-    /// The block's number, modulo 2³².
+    /// Number of the block, modulo 2³².
     pub(super) number: u32,
-    /// The checksum of the payload and of what aligns the next block.
+    /// Checksum of the payload with its padding.
     pub(super) checksum: u32,
 }
 
@@ -73,7 +73,7 @@ impl BlockHeader {
         header
     }
 
-    /// `None` when it is damaged or was never a block's header.
+    /// Decodes a header; `None` if it is damaged or is no block's header.
     pub(super) fn decode(header: &[u8; BLOCK_HEADER]) -> Option<Self> {
         let (summed, checksum) = header.split_at(BLOCK_HEADER - 4);
         if !summed.starts_with(&BLOCK_MAGIC) || Fields(checksum).u32()? != crc32fast::hash(summed) {
@@ -87,7 +87,7 @@ impl BlockHeader {
         (length as usize <= MAX_PAYLOAD).then_some(header)
     }
 
-    /// The payload's length with what aligns the next block.
+    /// Returns the length of the payload with its padding.
     pub(super) fn padded(&self) -> usize {
         (self.length as usize).next_multiple_of(ALIGN)
     }

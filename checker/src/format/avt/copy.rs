@@ -1,4 +1,4 @@
-//! Writing a trace that was read from somewhere else: which of its names have been written, and which have to be.
+//! Copying of names from a trace that was read: tracks which ones have been written.
 
 use super::write::AvtWriter;
 use crate::event::{LocationId, RegionId, ThreadId};
@@ -7,7 +7,7 @@ use crate::format::convert::{TraceWriter, WriteError};
 use crate::format::names::{Defined, Frame, Location, Names, Object, ObjectKind, Space};
 use std::io::Write;
 
-/// How many of the entries of lists have been written.
+/// Number of entries of each list that have been written.
 #[derive(Debug, Default)]
 pub(super) struct Copied {
     revisions: usize,
@@ -16,9 +16,9 @@ pub(super) struct Copied {
 }
 
 impl<W: Write> AvtWriter<W> {
-    /// Writes what names have been added since the last call, or have changed.
+    /// Writes the names that were added or changed since the last call.
     fn copy_names(&mut self, names: &Names) -> Result<(), WriteError> {
-        // Those that are new are written as they are by now.
+        // New ones are written in their current state.
         let ids = self.counts.ids;
         for module in names.modules().iter().skip(ids.modules as usize) {
             self.module(module)?;

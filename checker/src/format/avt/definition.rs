@@ -1,4 +1,5 @@
-//! Definitions: what is said of ids before they are used, as bytes and back. Blocks and events live elsewhere.
+//! Encoding and decoding of definitions, which describe ids before they are used. Blocks and events are
+//! elsewhere.
 
 use super::fields::{Fields, Put};
 use super::layout::{NONE, definition};
@@ -8,12 +9,12 @@ use crate::format::names::{
     ObjectKind, Process, Property, Region, Space, StoredFrame, Thread,
 };
 
-/// Bits of an object's definition that say which fields are there.
+/// Bits of an object's definition for the fields that are present.
 const ADDRESS: u8 = 1;
 const SIZE: u8 = 2;
 const LOCATION: u8 = 4;
 
-/// Bits of a process's definition that say which fields hold something.
+/// Bits of a process's definition for the fields that are present.
 const PID: u8 = 1;
 const EXIT_CODE: u8 = 2;
 const SIGNAL: u8 = 4;
@@ -160,10 +161,10 @@ pub(super) fn put_property(property: &Property, out: &mut Vec<u8>) {
     });
 }
 
-/// Takes the first definition off a payload and adds it to the names.
+/// Removes the first definition from a payload and adds it to the names.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The reason why it is invalid.
 pub(super) fn take(payload: &mut Fields<'_>, names: &mut Names) -> Result<(), &'static str> {
     const CUT: &str = "a definition that goes past its block";
     let kind = payload.u16().ok_or(CUT)?;
@@ -182,7 +183,7 @@ pub(super) fn take(payload: &mut Fields<'_>, names: &mut Names) -> Result<(), &'
         definition::PROCESS => process(fields, names),
         definition::LOST => lost(fields, names),
         definition::PROPERTY => property(fields, names),
-        // Of a later minor version.
+        // A kind of a later minor version.
         _ => Some(true),
     };
     match defined {
@@ -192,7 +193,7 @@ pub(super) fn take(payload: &mut Fields<'_>, names: &mut Names) -> Result<(), &'
     }
 }
 
-// Each of these: `None` when a field cannot be read, `false` when the definition cannot be.
+// Each of these returns `None` if a field cannot be read, and `false` if the definition is invalid.
 
 fn string(mut fields: Fields<'_>, names: &mut Names) -> Option<bool> {
     Some(names.define_string(fields.text()?))

@@ -1,6 +1,6 @@
-//! Little-endian fields, read from a slice and written to a buffer. What they mean lives elsewhere.
+//! Little-endian fields, read from a slice and written to a buffer. They are interpreted elsewhere.
 
-/// Reads fields one after the other; `None` where there is too little left.
+/// Reads consecutive fields; `None` if too few bytes are left.
 pub(super) struct Fields<'a>(pub(super) &'a [u8]);
 
 impl<'a> Fields<'a> {
@@ -32,13 +32,13 @@ impl<'a> Fields<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
-    /// Bytes after their number.
+    /// Reads bytes that follow their number.
     pub(super) fn counted(&mut self) -> Option<&'a [u8]> {
         let count = self.u32()?;
         self.bytes(usize::try_from(count).ok()?)
     }
 
-    /// Text after the number of its bytes.
+    /// Reads text that follows the number of its bytes.
     pub(super) fn text(&mut self) -> Option<&'a str> {
         std::str::from_utf8(self.counted()?).ok()
     }
@@ -50,7 +50,7 @@ pub(super) trait Put {
     fn u16(&mut self, value: u16);
     fn u32(&mut self, value: u32);
     fn u64(&mut self, value: u64);
-    /// Bytes after their number.
+    /// Writes the number of bytes, then the bytes.
     fn counted(&mut self, bytes: &[u8]);
 }
 
@@ -72,7 +72,7 @@ impl Put for Vec<u8> {
     }
 
     fn counted(&mut self, bytes: &[u8]) {
-        // Whatever is longer than that is refused as a whole definition.
+        // A definition of that length is refused as a whole.
         self.u32(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
         self.extend_from_slice(bytes);
     }

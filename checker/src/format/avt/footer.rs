@@ -1,12 +1,12 @@
-//! The footer's payload: counts over the whole file, to tell a whole file from one that lost a part. Checksums of
-//! single blocks live elsewhere.
+//! Payload of the footer: counts over the whole file, which detect the loss of a part. Checksums of single
+//! blocks are elsewhere.
 
 use super::fields::{Fields, Put};
 use super::layout::FOOTER;
 use crate::format::error::BlockError;
 use crate::format::names::Names;
 
-/// Counts of what a file holds before its footer.
+/// Counts of the file's contents before its footer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Footer {
     pub(super) blocks: u64,
@@ -16,13 +16,13 @@ pub(super) struct Footer {
     pub(super) lost: u64,
     pub(super) values: u64,
     pub(super) definitions: u64,
-    /// How many there are of each kind of id.
+    /// Number of ids of each kind.
     pub(super) ids: Ids,
-    /// The checksum of all blocks' headers, one after the other.
+    /// Checksum of all blocks' headers, one after the other.
     pub(super) checksum: u32,
 }
 
-/// How many ids of each kind are defined.
+/// Number of defined ids of each kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Ids {
     pub(super) threads: u32,
@@ -67,7 +67,7 @@ impl Footer {
         out
     }
 
-    /// `None` when the payload is too short. What a later minor version added is left out.
+    /// Decodes a payload; `None` if it is too short. Additions of later minor versions are ignored.
     pub(super) fn decode(payload: &[u8]) -> Option<Self> {
         let mut fields = Fields(payload);
         let footer = Self {
@@ -93,7 +93,7 @@ impl Footer {
         Some(footer)
     }
 
-    /// Compares what the file says with what was read of it.
+    /// Compares the footer with the counts of what was read.
     pub(super) fn compare(&self, found: &Self) -> Result<(), BlockError> {
         for (what, footer, found) in [
             ("blocks", self.blocks, found.blocks),

@@ -1,31 +1,32 @@
-//! The numbers of the format: magic bytes, sizes, codes and limits. What they are used for lives elsewhere.
+//! Constants of the format: magic bytes, sizes, codes and limits.
 
-/// The first bytes of a file. The first is no text, and the line ends show whether something changed them.
+/// First bytes of a file. The first byte is no text, and the line ends show whether the file was altered as
+/// text.
 pub(in crate::format) const MAGIC: [u8; 8] = *b"\x89AVT\r\n\x1a\n";
 
-/// How many of them come before the line ends: they say what the file is, also when the rest was changed.
+/// Number of them before the line ends: they identify the file even if the rest was altered.
 pub(in crate::format) const NAME: usize = 4;
 
-/// Readers refuse other major versions; they skip what a later minor version added.
+/// Major version. Readers refuse other major versions; they skip additions of a later minor version.
 pub(super) const MAJOR: u16 = 1;
 pub(super) const MINOR: u16 = 1;
 
-/// The size of the file's header, in bytes.
+/// Size of the file's header, in bytes.
 pub(in crate::format) const HEADER: usize = 32;
 
-/// The first bytes of a block.
+/// First bytes of a block.
 pub(super) const BLOCK_MAGIC: [u8; 4] = *b"avtB";
 
-/// The size of a block's header, in bytes.
+/// Size of a block's header, in bytes.
 pub(super) const BLOCK_HEADER: usize = 40;
 
-/// Blocks start at multiples of this many bytes.
+/// Alignment of blocks, in bytes.
 pub(super) const ALIGN: usize = 8;
 
-/// The longest payload of a block, in bytes.
+/// Limit of a block's payload, in bytes.
 pub(super) const MAX_PAYLOAD: usize = 16 << 20;
 
-/// Kinds of blocks. Readers skip those that they do not know.
+/// Kinds of blocks. Readers skip unknown ones.
 pub(super) mod block {
     pub(in crate::format::avt) const DEFINITIONS: u16 = 1;
     pub(in crate::format::avt) const EVENTS: u16 = 2;
@@ -33,13 +34,13 @@ pub(super) mod block {
     pub(in crate::format::avt) const FOOTER: u16 = 4;
 }
 
-/// The size of an event record, in bytes.
+/// Size of an event record, in bytes.
 pub(super) const EVENT: usize = 16;
 
-/// The size of a value record, in bytes.
+/// Size of a value record, in bytes.
 pub(super) const VALUE: usize = 32;
 
-/// The size of the footer's payload, in bytes.
+/// Size of the footer's payload, in bytes.
 pub(super) const FOOTER: usize = 88;
 
 /// Operations of event records.
@@ -64,13 +65,13 @@ pub(super) mod op {
     pub(in crate::format::avt) const FREE: u8 = 18;
     pub(in crate::format::avt) const RESET: u8 = 19;
     pub(in crate::format::avt) const EXIT: u8 = 20;
-    /// What the variable is split into stands in the place of a location.
+    /// A split: the new variable stands in the place of a location.
     pub(in crate::format::avt) const SPLIT: u8 = 21;
     /// Not an event: events were lost here.
     pub(in crate::format::avt) const GAP: u8 = 255;
 }
 
-/// Kinds of definitions. Readers skip those that they do not know, and fields at the end of those that they do.
+/// Kinds of definitions. Readers skip unknown kinds, and unknown fields at the end of known ones.
 pub(super) mod definition {
     pub(in crate::format::avt) const STRING: u16 = 1;
     pub(in crate::format::avt) const THREAD: u16 = 2;
@@ -86,8 +87,8 @@ pub(super) mod definition {
     pub(in crate::format::avt) const PROPERTY: u16 = 12;
 }
 
-/// In the place of an id: there is none.
+/// Value for "no id".
 pub(super) const NONE: u32 = u32::MAX;
 
-/// In the place of a number of lost events: it is not known.
+/// Value for an unknown number of lost events.
 pub(super) const UNKNOWN: u64 = u64::MAX;

@@ -1,5 +1,5 @@
-//! The reader of binary traces: blocks out of bytes, batches of events out of blocks. Single records and definitions
-//! live elsewhere.
+//! Reader of binary traces: bytes to blocks, and blocks to batches of events. Single records and
+//! definitions are decoded elsewhere.
 
 use super::block::{BlockHeader, check_file_header};
 use super::definition;
@@ -24,18 +24,18 @@ pub(in crate::format) struct AvtReader {
     values: Vec<ObservedValue>,
     first: EventNumber,
     summary: Summary,
-    /// What the footer should say of the blocks so far, but for ids and the checksum.
+    /// Expected counts of the footer for the blocks so far, except ids and checksum.
     counts: Footer,
     headers: crc32fast::Hasher,
-    /// Where the window starts in the file, in bytes.
+    /// Start of the window in the file, in bytes.
     offset: u64,
-    /// The block that is being read.
+    /// Current block.
     block: Place,
-    /// Records of it, those of them that are left, and the bytes after them that align the next block.
+    /// Number of its records, number of those left, and length of the padding after them.
     block_records: usize,
     records: usize,
     padding: usize,
-    /// Ids from these on are not defined, by the operations' codes; fixed while a block of events is read.
+    /// Limits of the defined ids, by operation code; fixed while a block of events is read.
     limits: Box<[u32; 256]>,
     gap: Option<Gap>,
     ended: bool,
@@ -87,7 +87,7 @@ impl AvtReader {
         self.summary
     }
 
-    /// The place of an event of the batch that was read last.
+    /// Returns the place of an event of the last batch.
     pub(in crate::format) fn place(&self, event: EventNumber) -> Place {
         let index = event.checked_sub(self.first);
         match self.block {
@@ -100,7 +100,7 @@ impl AvtReader {
         }
     }
 
-    /// The events that were read last.
+    /// Returns the last batch.
     pub(in crate::format) fn batch(&self) -> Batch<'_> {
         let end = self.first + self.events.len() as u64;
         let from = self.values.partition_point(|value| value.event < self.first);
@@ -109,7 +109,7 @@ impl AvtReader {
         Batch { first: self.first, events: &self.events, values, names: &self.names }
     }
 
-    /// Reads the next batch, or comes upon a gap or the end.
+    /// Reads up to the next batch, a gap, or the end.
     pub(in crate::format) fn advance(&mut self, input: &mut Input<'_>) -> Result<Step, Failure> {
         self.first += self.events.len() as EventNumber;
         self.events.clear();
@@ -197,7 +197,7 @@ impl AvtReader {
         Ok(())
     }
 
-    /// Whether a record is a split of variables that are defined.
+    /// Returns whether a record is a split of defined variables.
     #[cold]
     fn is_split(&self, record: &[u8; EVENT], threads: u32) -> bool {
         let variables = self.limits[usize::from(op::READ)];
@@ -205,7 +205,7 @@ impl AvtReader {
             .is_some_and(|(thread, ids)| thread < threads && ids.iter().all(|&id| id < variables))
     }
 
-    /// Goes on to the next block, and takes in all of it but events.
+    /// Advances to the next block, and consumes all of it except events.
     fn next_block(&mut self, input: &mut Input<'_>) -> Result<(), Reason> {
         let offset = self.offset;
         self.block = Place::Block { block: self.counts.blocks, offset };
@@ -288,7 +288,7 @@ impl AvtReader {
                 }
                 return Ok(());
             }
-            // Of a later minor version.
+            // A kind of a later minor version.
             _ => {}
         }
         self.headers.update(&bytes);
@@ -297,7 +297,7 @@ impl AvtReader {
         Ok(())
     }
 
-    /// The file ends without a footer, or inside a block.
+    /// Notes that the file ends without a footer, or inside a block.
     fn cut(&mut self) {
         self.ended = true;
         self.summary.truncated = Some(self.offset);
@@ -308,7 +308,8 @@ fn malformed(what: &'static str) -> Reason {
     BlockError::BadRecord { record: 0, what }.into()
 }
 
-/// At least `least` bytes, and fewer only where the input ends. Compressed data that was cut ends there too.
+/// Returns at least `least` bytes, and fewer only at the end of the input. Truncated compressed data ends
+/// there too.
 fn window<'i>(input: &'i mut Input<'_>, least: usize) -> Result<&'i [u8], Reason> {
     match input.window(least) {
         Ok(_) => Ok(input.at_hand()),
@@ -317,8 +318,8 @@ fn window<'i>(input: &'i mut Input<'_>, least: usize) -> Result<&'i [u8], Reason
     }
 }
 
-/// For each operation, the least object that is not defined. 0 refuses all; so it does splits, which are rare and
-/// have no location.
+/// Returns for each operation the smallest object id that is not defined. 0 refuses all; splits, which are
+/// rare and have no location, get 0.
 fn limits(names: &Names) -> Box<[u32; 256]> {
     let mut limits = Box::new([0; 256]);
     let Ids { threads, regions, variables, locks, syncs, .. } = Ids::of(names);
@@ -338,12 +339,12 @@ fn limits(names: &Names) -> Box<[u32; 256]> {
     limits
 }
 
-/// Whether a location needs no definition.
+/// Returns whether a location needs no definition.
 fn is_free(location: LocationId) -> bool {
     location == NO_LOCATION || location_number(location).is_some()
 }
 
-/// What is wrong with a record.
+/// Returns the reason why a record is invalid.
 #[cold]
 fn refusal(record: &[u8; EVENT], threads: u32, limit: u32) -> &'static str {
     let (_, thread, object, _) = record::fields(record);

@@ -1,4 +1,5 @@
-//! Event and value records: sixteen and thirty-two bytes each. Blocks and definitions live elsewhere.
+//! Encoding and decoding of event and value records: sixteen and thirty-two bytes each. Blocks and
+//! definitions are elsewhere.
 
 use super::fields::Fields;
 use super::layout::{EVENT, UNKNOWN, VALUE, op};
@@ -6,7 +7,7 @@ use crate::event::{Event, LocationId, LockId, Op, RegionId, SyncId, ThreadId, Va
 use crate::format::batch::{Gap, ObservedValue};
 use crate::format::names::NO_LOCATION;
 
-/// A record's fields as they stand in it.
+/// Returns the fields of a record, in their order.
 pub(super) fn fields(record: &[u8; EVENT]) -> (u8, u32, u32, u32) {
     let word = u128::from_le_bytes(*record);
     (word as u8, (word >> 32) as u32, (word >> 64) as u32, (word >> 96) as u32)
@@ -53,7 +54,7 @@ pub(super) fn encode_gap(gap: Gap) -> [u8; EVENT] {
     record(op::GAP, 0, lost as u32, (lost >> 32) as u32)
 }
 
-/// The event in a record whose ids were checked; `None` for operations that are none.
+/// Decodes the event in a record whose ids were checked; `None` for codes that are no operation.
 #[inline]
 pub(super) fn decode(record: &[u8; EVENT]) -> Option<Event> {
     let (op, thread, object, location) = fields(record);
@@ -87,13 +88,13 @@ pub(super) fn decode(record: &[u8; EVENT]) -> Option<Event> {
     Some(Event { thread: ThreadId(thread), op, location: LocationId(location) })
 }
 
-/// What the record of a split is of: its thread and both variables.
+/// Returns the ids in the record of a split: its thread and both variables.
 pub(super) fn split_ids(record: &[u8; EVENT]) -> Option<(u32, [u32; 2])> {
     let (op, thread, from, to) = fields(record);
     (op == op::SPLIT).then_some((thread, [from, to]))
 }
 
-/// The gap in a record of one.
+/// Decodes the record of a gap.
 pub(super) fn decode_gap(record: &[u8; EVENT]) -> Gap {
     let (_, _, low, high) = fields(record);
     let lost = u64::from(high) << 32 | u64::from(low);
@@ -110,7 +111,7 @@ pub(super) fn encode_value(value: &ObservedValue) -> [u8; VALUE] {
     record
 }
 
-/// `None` when the length cannot be.
+/// Decodes a value record; `None` if the length is invalid.
 pub(super) fn decode_value(record: &[u8; VALUE]) -> Option<ObservedValue> {
     let mut fields = Fields(record);
     let (event, before, after) = (fields.u64()?, fields.u64()?, fields.u64()?);

@@ -1,5 +1,4 @@
-//! The writer of binary traces: gathers records and definitions into blocks. How each is put into bytes lives
-//! elsewhere.
+//! Writer of binary traces: gathers records and definitions into blocks. They are encoded elsewhere.
 
 use super::block::{BlockHeader, file_header};
 use super::copy::Copied;
@@ -18,17 +17,17 @@ use crate::format::names::{
 use rustc_hash::FxHashMap;
 use std::io::Write;
 
-/// Definitions become a block when they take this many bytes, if not earlier.
+/// Size of the gathered definitions, in bytes, at which they become a block at the latest.
 const DEFINITIONS: usize = 256 * 1024;
 
 /// Writes a trace as `.avt`.
 ///
 /// Every id is defined before it is used, in the order of ids; a later definition of the same id replaces the
-/// earlier one. Blocks are written when they are full; [`flush`](Self::flush) makes one of what there is, so that a
-/// crash does not take it away. [`finish`](Self::finish) writes the footer: without it, the trace reads as one that
+/// earlier one. Blocks are written when they are full; [`flush`](Self::flush) writes the current one early, so
+/// that a crash does not lose its contents. [`finish`](Self::finish) writes the footer: without it, the trace reads as one that
 /// was cut short.
 ///
-/// Memory is constant but for the strings of [`frames`](Self::frames), each kept once.
+/// Memory is constant but for the strings of [`frames`](Self::frames), each stored once.
 ///
 /// ```
 /// use checker::event::{Event, Op, ThreadId, VarId};
@@ -54,9 +53,9 @@ pub struct AvtWriter<W> {
     definition_count: u32,
     records: Vec<u8>,
     values: Vec<ObservedValue>,
-    /// Events before those of `records`.
+    /// Number of events before those of `records`.
     first: EventNumber,
-    /// Events so far.
+    /// Number of events so far.
     events: EventNumber,
     pub(super) counts: Footer,
     headers: crc32fast::Hasher,
@@ -86,12 +85,12 @@ impl<W: Write> AvtWriter<W> {
         })
     }
 
-    /// What was written to.
+    /// Returns the underlying writer.
     pub fn into_inner(self) -> W {
         self.out
     }
 
-    /// How many events were written.
+    /// Returns the number of events written.
     #[must_use]
     pub fn events_written(&self) -> EventNumber {
         self.events
@@ -155,7 +154,7 @@ impl<W: Write> AvtWriter<W> {
         self.define(|out| definition::put_object(space, id, object, out))
     }
 
-    /// Defines a location. Those that are numbers need no definition.
+    /// Defines a location. Numbered locations need no definition.
     ///
     /// # Errors
     /// As [`thread`](Self::thread), and when an address is of a module that is not defined.
@@ -170,8 +169,8 @@ impl<W: Write> AvtWriter<W> {
         self.define(|out| definition::put_location(id.0, location, out))
     }
 
-    /// Says what source lines a location is at, innermost inlined call first. This may come at any time after the
-    /// location's definition.
+    /// Defines the source lines of a location, innermost inlined call first. This may come at any time
+    /// after the location's definition.
     ///
     /// # Errors
     /// When the location is not defined, and as [`event`](Self::event).
@@ -204,7 +203,7 @@ impl<W: Write> AvtWriter<W> {
         Ok(ModuleId(self.counts.ids.modules - 1))
     }
 
-    /// Says what is known of the recorded process. What is said last counts.
+    /// Describes the recorded process. The last description counts.
     ///
     /// # Errors
     /// As [`event`](Self::event).
@@ -212,7 +211,7 @@ impl<W: Write> AvtWriter<W> {
         self.define(|out| definition::put_process(process, out))
     }
 
-    /// Says how many events of a class were lost in all.
+    /// Writes the total number of lost events of a class.
     ///
     /// # Errors
     /// As [`event`](Self::event).
@@ -220,7 +219,7 @@ impl<W: Write> AvtWriter<W> {
         self.define(|out| definition::put_lost(lost, out))
     }
 
-    /// Says anything else about the recording.
+    /// Writes a further property of the recording.
     ///
     /// # Errors
     /// As [`event`](Self::event).
@@ -234,7 +233,7 @@ impl<W: Write> AvtWriter<W> {
         self.defined(start)
     }
 
-    /// A definition was added to the buffer.
+    /// Counts a definition that was added to the buffer.
     fn defined(&mut self, start: usize) -> Result<(), WriteError> {
         let length = self.definitions.len() - start;
         if length > MAX_PAYLOAD {
@@ -297,8 +296,8 @@ impl<W: Write> AvtWriter<W> {
         }
     }
 
-    /// Writes the value that was observed at an event: before that event is written, or at once after it. A value
-    /// whose event never comes is left out.
+    /// Writes the value that was observed at an event: before that event is written, or directly after it.
+    /// A value whose event never comes is left out.
     ///
     /// # Errors
     /// When the event is in a block that was written, or before that of the last value.
@@ -323,14 +322,14 @@ impl<W: Write> AvtWriter<W> {
         Ok(())
     }
 
-    /// A full block is written when there is something to go into the next one, so that the last event's value
-    /// can come after it.
+    /// Writes a full block as soon as a record for the next one arrives, so that the last event's value can
+    /// come after it.
     #[inline]
     fn make_room(&mut self) -> Result<(), WriteError> {
         if self.records.len() >= BATCH * EVENT { self.flush_blocks() } else { Ok(()) }
     }
 
-    /// Makes whole blocks of everything so far, and flushes the output.
+    /// Writes everything so far as whole blocks, and flushes the output.
     ///
     /// # Errors
     /// When nothing can be written.
@@ -381,7 +380,7 @@ impl<W: Write> AvtWriter<W> {
         Ok(())
     }
 
-    /// Values stand before the events that they are of.
+    /// Writes the gathered values: they stand before the events that they belong to.
     fn flush_values(&mut self) -> Result<(), WriteError> {
         let ready = self.values.partition_point(|value| value.event < self.events);
         if ready > 0 {
@@ -420,7 +419,7 @@ impl<W: Write> AvtWriter<W> {
     }
 }
 
-/// Whether an id may be defined now; counts it when it is new.
+/// Checks that an id may be defined now; counts it if it is new.
 fn in_turn(what: &'static str, id: u32, count: &mut u32) -> Result<(), WriteError> {
     // The upper half of the locations' ids are numbers; no other table gets there either.
     if id > *count || id >= MAX_IDS {

@@ -1,5 +1,5 @@
-//! What can be said of an id: the types that names are asked for, and that a recorder defines. The tables that hold
-//! them live elsewhere.
+//! Descriptions of ids: the types that `Names` returns, and that a recorder defines. The tables that hold
+//! them are elsewhere.
 
 use crate::event::LocationId;
 use crate::format::intern::Strings;
@@ -7,18 +7,18 @@ use crate::format::intern::Strings;
 /// A thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Thread {
-    /// Its name, where known.
+    /// Name, if known.
     pub name: Option<String>,
-    /// The operating system's id, where known.
+    /// Thread id of the operating system, if known.
     pub tid: Option<u32>,
 }
 
 /// An atomic region of the code.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Region {
-    /// What the user calls it; empty for the region of a text trace's `begin` without a name.
+    /// Name given by the user; empty for the region of a text trace's `begin` without a name.
     pub name: String,
-    /// Where it begins.
+    /// Location of its begin.
     pub location: Option<LocationId>,
 }
 
@@ -33,18 +33,18 @@ pub enum Space {
     Sync,
 }
 
-/// What kind of thing an object is.
+/// Kind of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum ObjectKind {
     Variable,
-    /// A lock of a kind that is not known.
+    /// A lock of unknown kind.
     Lock,
     Mutex,
     RwLock,
     Spinlock,
-    /// A synchronisation object of a kind that is not known.
+    /// A synchronisation object of unknown kind.
     Sync,
     Condvar,
     Semaphore,
@@ -52,13 +52,13 @@ pub enum ObjectKind {
     Once,
     Futex,
     Latch,
-    /// What a thread waits by until another one lets it go on.
+    /// The object on which a thread parks until another one unparks it.
     Parker,
     Channel,
 }
 
 impl ObjectKind {
-    /// All kinds; the place of each is its code in a binary trace.
+    /// All kinds; the index of each is its code in a binary trace.
     const ALL: [Self; 14] = [
         Self::Variable,
         Self::Lock,
@@ -84,7 +84,7 @@ impl ObjectKind {
         Self::ALL.get(usize::from(code)).copied()
     }
 
-    /// The kind of an object of which nothing more is known.
+    /// Returns the kind of an object about which nothing more is known.
     #[must_use]
     pub const fn unknown(space: Space) -> Self {
         match space {
@@ -98,27 +98,27 @@ impl ObjectKind {
 /// A variable, a lock, or another synchronisation object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Object {
-    /// What it is.
+    /// Kind.
     pub kind: ObjectKind,
-    /// Its name in the program, where known.
+    /// Name in the program, if known.
     pub name: Option<String>,
-    /// Its process address.
+    /// Process address.
     pub address: Option<u64>,
-    /// Its size in bytes.
+    /// Size in bytes.
     pub size: Option<u64>,
-    /// Where it was first used or created.
+    /// Location of its first use or creation.
     pub location: Option<LocationId>,
 }
 
 impl Object {
-    /// An object of which nothing is known but its kind.
+    /// Creates an object that is unknown except for its kind.
     #[must_use]
     pub const fn new(kind: ObjectKind) -> Self {
         Self { kind, name: None, address: None, size: None, location: None }
     }
 }
 
-/// All that is known of an object but its name.
+/// Description of an object without its name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::format) struct ObjectExtra {
     kind: Option<ObjectKind>,
@@ -144,35 +144,35 @@ impl ObjectExtra {
     }
 }
 
-/// A module's place among the modules of a trace.
+/// Index of a module among the modules of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ModuleId(pub u32);
 
 /// A file that code was loaded from: the program or a shared library.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Module {
-    /// Its path as the process saw it.
+    /// Path as the process saw it.
     pub path: String,
-    /// Its build id; empty when it has none.
+    /// Build id; empty if it has none.
     pub build_id: Vec<u8>,
-    /// What is added, modulo 2⁶⁴, to a link-time address to get the process address.
+    /// Difference, modulo 2⁶⁴, of a process address and the link-time address.
     pub load_bias: u64,
 }
 
 /// The address of an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CodeAddress {
-    /// Where it was loaded from, if that is known.
+    /// Module that it was loaded from, if known.
     pub module: Option<ModuleId>,
-    /// The link-time address in the module; without a module the process address.
+    /// Link-time address in the module; without a module the process address.
     pub address: u64,
 }
 
-/// What kind of place a location is.
+/// Kind of a location.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LocationKind {
-    /// A label of a text trace, or not known.
+    /// A label of a text trace, or unknown.
     #[default]
     Other,
     /// A probe point: the instruction itself.
@@ -184,7 +184,7 @@ pub enum LocationKind {
 }
 
 impl LocationKind {
-    /// All kinds; the place of each is its code in a binary trace.
+    /// All kinds; the index of each is its code in a binary trace.
     const ALL: [Self; 4] = [Self::Other, Self::Probe, Self::Call, Self::Access];
 
     pub(in crate::format) fn code(self) -> u8 {
@@ -196,18 +196,18 @@ impl LocationKind {
     }
 }
 
-/// A code location as it was recorded; its frames are asked for apart.
+/// A code location as it was recorded, without its frames.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Location {
     /// Free text.
     pub label: Option<String>,
-    /// What kind of place it is.
+    /// Kind.
     pub kind: LocationKind,
-    /// The addresses, innermost first.
+    /// Addresses, innermost first.
     pub stack: Vec<CodeAddress>,
 }
 
-/// One frame of a location: inlined calls give several, the innermost first.
+/// A frame of a location: inlined calls give several, the innermost first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Frame<'a> {
     /// The function, demangled.
@@ -220,16 +220,16 @@ pub struct Frame<'a> {
     pub column: Option<u32>,
     /// The file that the code was loaded from.
     pub module: Option<&'a str>,
-    /// Whether it was inlined into the frame that follows.
+    /// Set if it was inlined into the frame that follows.
     pub is_inlined: bool,
-    /// Whether it is a wrapper that the user did not write.
+    /// Set if it is a wrapper that the user did not write.
     pub is_wrapper: bool,
 }
 
-/// In the place of a string's id: there is none.
+/// Value for "no string" in the place of a string's id.
 pub(in crate::format) const NO_STRING: u32 = u32::MAX;
 
-/// A frame whose strings are ids; 0 is no line and no column.
+/// A frame whose strings are ids; 0 stands for no line and no column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::format) struct StoredFrame {
     pub(in crate::format) function: u32,
@@ -260,7 +260,7 @@ impl StoredFrame {
     }
 }
 
-/// All that is known of a location but its label.
+/// Description of a location without its label.
 #[derive(Debug, Default)]
 pub(super) struct StoredLocation {
     pub(super) kind: LocationKind,
@@ -271,11 +271,11 @@ pub(super) struct StoredLocation {
 /// The process that was recorded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Process {
-    /// Its process id.
+    /// Process id.
     pub pid: Option<u32>,
-    /// Its arguments, the program first.
+    /// Arguments, the program first.
     pub argv: Vec<String>,
-    /// Its exit status, if it exited.
+    /// Exit status, if it exited.
     pub exit_code: Option<i32>,
     /// The number of the signal that ended it, if one did.
     pub signal: Option<i32>,
@@ -286,16 +286,16 @@ pub struct Process {
 pub struct Lost {
     /// The class, such as `lock`.
     pub class: String,
-    /// How many in all.
+    /// Total number.
     pub count: u64,
 }
 
-/// Anything else about a recording: keys and values are the recorder's affair.
+/// A further property of a recording: keys and values are defined by the recorder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Property {
-    /// What it is. A key may occur more than once.
+    /// Key, which may occur more than once.
     pub key: String,
-    /// What it says.
+    /// Value of the property.
     pub value: String,
 }
 

@@ -1,17 +1,17 @@
-//! One space of ids: names, and what else is known about each. What that is does not matter here.
+//! Table of one space of ids: names, and further data of each id, which is not interpreted here.
 
 use crate::format::intern::Strings;
 use rustc_hash::FxHashMap;
 
-/// Names and more, by ids.
+/// Names and further data, by ids.
 #[derive(Debug)]
 pub(in crate::format) struct Table<E> {
     names: Strings,
-    /// Names given to ids that had others.
+    /// New names of ids that were renamed.
     renamed: FxHashMap<u32, Box<str>>,
-    /// Memory of names given later.
+    /// Memory of the new names, in bytes.
     spent: u64,
-    /// As many as are needed: those after the last that differs from the default are left out.
+    /// Further data; trailing default values are left out.
     extras: Vec<E>,
 }
 
@@ -48,12 +48,13 @@ impl<E: Clone + Default + PartialEq> Table<E> {
         self.extras.get(id as usize).cloned().unwrap_or_default()
     }
 
-    /// Gives the next id to a name; `None` when the table is full.
+    /// Gives the next id to a name; `None` if the table is full.
     pub(in crate::format) fn push(&mut self, name: &str) -> Option<u32> {
         self.names.push(name)
     }
 
-    /// Defines the next id, or one that there is, again. `false` for any other, or when the table is full.
+    /// Defines the next id, or a defined one again. Returns false for any other id, and if the table is
+    /// full.
     pub(in crate::format) fn define(&mut self, id: u32, name: &str, extra: E) -> bool {
         let index = id as usize;
         if index > self.len() {
@@ -76,7 +77,7 @@ impl<E: Clone + Default + PartialEq> Table<E> {
         true
     }
 
-    /// Bytes of memory that all this takes, roughly.
+    /// Returns the memory in use, in bytes, roughly.
     pub(in crate::format) fn bytes(&self) -> u64 {
         self.names.bytes() + self.spent + (self.extras.len() * size_of::<E>()) as u64
     }

@@ -1,9 +1,9 @@
-//! Bytes in names that would be taken for something else: `\7c` for a bar, after the directive that says so. Which
-//! names need it is decided here, too.
+//! Escapes for bytes of names that have a meaning in a line: `\7c` for a bar, after the directive that
+//! enables them. Also decides which names need escapes.
 
 use std::borrow::Cow;
 
-/// Where a name stands in a line.
+/// Field of a line that a name stands in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Field {
     Thread,
@@ -21,9 +21,10 @@ impl Field {
     }
 }
 
-/// Whether a name cannot stand in a line as it is. A backslash can, as long as there are no escapes.
+/// Returns whether a name cannot stand in a line as it is. A backslash can, as long as escapes are not
+/// enabled.
 pub(super) fn needs_escapes(field: Field, name: &str) -> bool {
-    // Besides line ends, a file with other control characters in it may be taken for one that is no text.
+    // Besides line ends, other control characters may make a file look like one that is no text.
     let breaks = |byte: u8| byte < b' ' && byte != b'\t';
     match field {
         Field::Thread => {
@@ -35,7 +36,7 @@ pub(super) fn needs_escapes(field: Field, name: &str) -> bool {
     }
 }
 
-/// Adds a name with everything escaped that could be taken for something else.
+/// Adds a name with every byte escaped that could be misread.
 pub(super) fn escape(name: &str, out: &mut Vec<u8>) {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     for (at, byte) in name.bytes().enumerate() {
@@ -50,7 +51,7 @@ pub(super) fn escape(name: &str, out: &mut Vec<u8>) {
     }
 }
 
-/// The name that an escaped one stands for; `None` when a backslash is without two hexadecimal digits.
+/// Decodes an escaped name; `None` if a backslash is not followed by two hexadecimal digits.
 pub(super) fn unescape(name: &[u8]) -> Option<Cow<'_, [u8]>> {
     let Some(first) = memchr::memchr(b'\\', name) else { return Some(name.into()) };
     let mut plain = name[..first].to_vec();

@@ -1,4 +1,4 @@
-//! One line to one event, and names to ids. Lines are told apart elsewhere.
+//! Parser of a line: one line to one event, and names to ids. Lines are separated elsewhere.
 //!
 //! A line is read twice at worst: `quick` takes lines of the usual shape, and leaves everything else, errors included,
 //! to `event`.
@@ -12,19 +12,19 @@ use crate::format::intern::{Index, Key, Strings};
 use crate::format::names::{NO_LOCATION, Names, label_number, numbered_location};
 use std::borrow::Cow;
 
-/// Characters of a line that an error shows.
+/// Number of characters of a line that an error shows.
 const SHOWN: usize = 60;
 
-/// How many lines are taken apart before names are looked up.
+/// Number of lines that are split before names are looked up.
 const AHEAD: usize = 32;
 
-/// A line that was taken apart.
+/// A line that was split into its parts.
 #[derive(Clone, Copy, Default)]
 struct Line {
     thread: Key,
     object: Key,
     label: Key,
-    /// The location, when it is a number.
+    /// Location, if it is a number.
     location: Option<LocationId>,
     spelling: Spelling,
     thread_part: Part,
@@ -37,11 +37,11 @@ struct Line {
 #[derive(Debug)]
 pub(super) struct Lines {
     pub(super) names: Names,
-    /// Whether backslashes in names are escapes.
+    /// Set if backslashes in names are escapes.
     pub(super) escapes: bool,
     memory_limit: u64,
     indexes: [Index; SPACES],
-    /// Whether lines may be long, as `split` has it.
+    /// Set if lines may be long, see `split`.
     long: bool,
 }
 
@@ -56,7 +56,7 @@ impl Lines {
         }
     }
 
-    /// The name's id; a new one if need be. `None` when the name is not UTF-8 or its table is full.
+    /// Returns the name's id; a new one if need be. `None` if the name is not UTF-8 or its table is full.
     #[inline]
     fn id(&mut self, space: Space, key: Key, name: &[u8]) -> Option<u32> {
         match self.indexes[space as usize].first(key) {
@@ -100,12 +100,13 @@ impl Lines {
         Some(id)
     }
 
-    /// Whether the names have grown too large.
+    /// Fails if the names have grown too large.
     pub(super) fn check_memory(&self) -> Result<(), Reason> {
         self.names.check(self.memory_limit)
     }
 
-    /// Reads lines of the usual shape, one event each, for as long as they are; tells how many bytes they are.
+    /// Reads lines of the usual shape, one event each, up to the first other line; returns the number of
+    /// bytes consumed.
     #[inline]
     pub(super) fn quick(&mut self, text: &[u8], events: &mut Vec<Event>, limit: usize) -> usize {
         let mut at = 0;
@@ -121,8 +122,8 @@ impl Lines {
         at
     }
 
-    /// The same for large tables: lines are taken apart some at a time before any name is looked up, so that what
-    /// look-ups wait for comes into the cache together.
+    /// Reads lines as `quick` does, for large tables: several lines are split before any name is looked up,
+    /// so that the memory accesses of their lookups overlap.
     #[inline(never)]
     fn quick_ahead(&mut self, text: &[u8], events: &mut Vec<Event>, limit: usize) -> usize {
         let mut lines = [Line::default(); AHEAD];
@@ -155,7 +156,7 @@ impl Lines {
         }
     }
 
-    /// Takes a line apart without looking anything up. `None` when it is unusual.
+    /// Splits a line without looking anything up. `None` if it is unusual.
     #[inline]
     fn take_apart<'t>(&mut self, text: &'t [u8], at: usize) -> Option<(Line, &'t [u8; ROOM])> {
         let text = text.get(at..)?.first_chunk::<ROOM>()?;
@@ -192,9 +193,10 @@ impl Lines {
         Some((line, text))
     }
 
-    /// The event of a line, which `text` starts with. `None` when a name is not UTF-8 or a table is full.
+    /// Builds the event of a line, which `text` starts with. `None` if a name is not UTF-8 or a table is
+    /// full.
     ///
-    /// Names that stood before such a one have their ids then, which does no harm.
+    /// Names that stood before that one have their ids then, which is harmless.
     #[inline]
     fn put_together(&mut self, line: &Line, text: &[u8; ROOM]) -> Option<Event> {
         let thread = ThreadId(self.id(Space::Thread, line.thread, line.thread_part.of(text))?);
@@ -213,7 +215,7 @@ impl Lines {
         Some(Event { thread, op, location })
     }
 
-    /// The event in a line, which comes without its end.
+    /// Parses the event in a line, which is given without its end.
     #[cold]
     #[inline(never)]
     pub(super) fn event(&mut self, line: &[u8]) -> Result<Event, Reason> {
@@ -277,7 +279,7 @@ impl Lines {
         Ok(Event { thread, op, location })
     }
 
-    /// The id of a name as it stands in a line.
+    /// Returns the id of a name as it stands in a line.
     fn named(&mut self, space: Space, field: Field, name: &[u8]) -> Result<u32, Reason> {
         let plain = if self.escapes {
             unescape(name).ok_or(LineError::BadEscape { field: field.name() })?

@@ -1,8 +1,8 @@
-//! How operations are spelled, and what their objects are. What stands around them in a line does not matter here.
+//! Spellings of operations, and the kinds of their objects. The rest of a line is parsed elsewhere.
 
 use crate::event::{LockId, Op, RegionId, SyncId, ThreadId, VarId};
 
-/// The spaces of names in a text trace.
+/// Name spaces of a text trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Space {
     Thread,
@@ -13,7 +13,7 @@ pub(super) enum Space {
     Location,
 }
 
-/// How many spaces there are.
+/// Number of name spaces.
 pub(super) const SPACES: usize = 6;
 
 /// An operation without its object.
@@ -41,13 +41,13 @@ pub(super) enum Kind {
     Exit,
 }
 
-/// What is known of a spelling.
+/// A spelling and the operation that it stands for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Spelling {
-    /// The word, its first byte the lowest.
+    /// Word, its first byte the lowest.
     word: u64,
     pub(super) kind: Kind,
-    /// What the object's name is looked up in.
+    /// Name space of the object.
     pub(super) space: Space,
 }
 
@@ -87,7 +87,7 @@ const fn spell(text: &str, kind: Kind, space: Space) -> Spelling {
     Spelling { word: word(text.as_bytes()), kind, space }
 }
 
-/// A word of up to eight bytes as a number, lowest byte first.
+/// Packs a word of up to eight bytes into a number, lowest byte first.
 const fn word(text: &[u8]) -> u64 {
     let mut word = 0;
     let mut at = text.len();
@@ -98,7 +98,8 @@ const fn word(text: &[u8]) -> u64 {
     word
 }
 
-/// The spellings, each at the place that its word multiplied by `SPREAD` gives: found without a branch for each.
+/// Spellings, each at the index that its word multiplied by `SPREAD` gives: found without a branch for
+/// each.
 const TABLE: [Spelling; 64] = {
     let mut table = [Spelling { word: 0, kind: Kind::End, space: Space::Region }; 64];
     let mut at = 0;
@@ -138,19 +139,19 @@ const fn place(word: u64, spread: u64) -> usize {
     (word.wrapping_mul(spread) >> 58) as usize
 }
 
-/// What a word of one to eight bytes spells, the word as a number.
+/// Returns the spelling of a word of one to eight bytes, given as a number.
 #[inline]
 pub(super) fn spelled(word: u64) -> Option<Spelling> {
     let spelling = TABLE[place(word, SPREAD)];
     (spelling.word == word && word != 0).then_some(spelling)
 }
 
-/// What a word spells.
+/// Returns the spelling of a word.
 pub(super) fn spelled_by(text: &[u8]) -> Option<Spelling> {
     if text.len() > 8 || text.contains(&0) { None } else { spelled(word(text)) }
 }
 
-/// How a kind is written.
+/// Returns the word that a kind is written as.
 pub(super) const fn spelling(kind: Kind) -> &'static str {
     match kind {
         Kind::Begin => "begin",
@@ -176,8 +177,8 @@ pub(super) const fn spelling(kind: Kind) -> &'static str {
     }
 }
 
-/// The operation of a kind on an object; of a split, which has two, on the first. As a function of its own this becomes a look-up in a table; as a part of
-/// others a jump that no processor foresees.
+/// Returns the operation of a kind on an object; of a split, which has two objects, on the first. As a
+/// function of its own this compiles to a table lookup; inlined, to an unpredictable branch.
 #[inline(never)]
 pub(super) const fn op(kind: Kind, object: u32) -> Op {
     match kind {
@@ -204,7 +205,7 @@ pub(super) const fn op(kind: Kind, object: u32) -> Op {
     }
 }
 
-/// An event's operation without its object.
+/// Returns an event's operation without its object.
 pub(super) const fn kind_of_op(op: Op) -> Kind {
     match op {
         Op::Begin(_) => Kind::Begin,

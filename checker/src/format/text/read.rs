@@ -1,4 +1,4 @@
-//! The reader of text traces: lines out of bytes, batches of events out of lines. What a line means lives elsewhere.
+//! Reader of text traces: bytes to lines, and lines to batches of events. Lines are parsed elsewhere.
 
 use super::line::Lines;
 use super::{DIRECTIVE, ESCAPES, GAP, MAX_LINE};
@@ -18,22 +18,22 @@ pub(in crate::format) struct TextReader {
     lines: Lines,
     lenient: bool,
     events: Vec<Event>,
-    /// Lines of the batch's events: an event's place in the batch, and its line, wherever that is not the line
-    /// after that of the event before.
+    /// Lines of the batch's events: the index of an event in the batch, and its line, for each event whose
+    /// line does not directly follow that of the event before.
     jumps: Vec<(usize, u64)>,
     first: EventNumber,
     summary: Summary,
-    /// The number of the line that comes next.
+    /// Number of the next line.
     line: u64,
-    /// Bytes at the start of the window that are known to hold no end of a line.
+    /// Number of bytes at the start of the window that are known to hold no line end.
     searched: usize,
-    /// A line that is too long is being skipped.
+    /// Set while a line that is too long is being skipped.
     skipping: bool,
     gap: Option<Gap>,
     started: bool,
 }
 
-/// Why lines were not read any further.
+/// Reasons to stop reading lines.
 enum Stop {
     /// The batch is full, or has to end here.
     Batch,
@@ -72,7 +72,7 @@ impl TextReader {
         self.summary
     }
 
-    /// The line of an event of the batch that was read last.
+    /// Returns the line of an event of the last batch.
     pub(in crate::format) fn place(&self, event: EventNumber) -> Place {
         let Some(index) = event.checked_sub(self.first).map(|index| index as usize) else {
             return Place::Whole;
@@ -86,13 +86,13 @@ impl TextReader {
         }
     }
 
-    /// The events that were read last.
+    /// Returns the last batch.
     pub(in crate::format) fn batch(&self) -> Batch<'_> {
         let names = &self.lines.names;
         Batch { first: self.first, events: &self.events, values: &[], names }
     }
 
-    /// Reads the next batch, or comes upon a gap or the end.
+    /// Reads up to the next batch, a gap, or the end.
     pub(in crate::format) fn advance(&mut self, input: &mut Input<'_>) -> Result<Step, Failure> {
         self.first += self.events.len() as EventNumber;
         self.events.clear();
@@ -109,8 +109,8 @@ impl TextReader {
         Ok(Step::Gap(gap))
     }
 
-    /// Reads up to a full batch, a gap, the end, or a malformed line. What was read before a malformed line is a
-    /// batch of its own; the error comes the next time.
+    /// Reads up to a full batch, a gap, the end, or a malformed line. The events before a malformed line
+    /// form a batch of their own; the error is returned by the next call.
     fn read_batch(&mut self, input: &mut Input<'_>) -> Result<(), Failure> {
         loop {
             let least = if self.started { self.searched + 1 } else { MARK.len() };
@@ -125,14 +125,14 @@ impl TextReader {
             let here = Place::Line(self.line);
             match stop {
                 Stop::Batch => return Ok(()),
-                // A batch is not held back when the rest of a line may be long in coming.
+                // A batch is not held back while the rest of a line may take long to arrive.
                 Stop::Window if ended || !self.events.is_empty() => return Ok(()),
                 Stop::Window => {}
                 Stop::Malformed(reason) if !self.lenient || !matches!(reason, Reason::Line(_)) => {
                     return if self.events.is_empty() { Err((here, reason)) } else { Ok(()) };
                 }
                 Stop::Malformed(_) => {
-                    // It may have been an end: regions must not be stretched over it.
+                    // The line may have been an end: regions must not be stretched over it.
                     self.summary.skipped_lines += 1;
                     self.summary.first_skipped_line.get_or_insert(self.line);
                     self.gap = Some(Gap { lost: None });
@@ -144,7 +144,8 @@ impl TextReader {
         }
     }
 
-    /// Reads whole lines of a window; tells how many bytes they are. `ended` says that nothing follows the window.
+    /// Reads whole lines of a window; returns the number of bytes consumed. `ended` is set if nothing
+    /// follows the window.
     fn read_lines(&mut self, window: &[u8], ended: bool) -> (usize, Stop) {
         let mut at = 0;
         while self.events.len() < BATCH {
@@ -202,7 +203,7 @@ impl TextReader {
         (at, Stop::Batch)
     }
 
-    /// Remembers that the event of this index stands in the line that is being read.
+    /// Records that the event of this index stands in the current line.
     fn note_line(&mut self, index: usize) {
         let expected = self.jumps.last().map(|&(at, line)| line + (index - at) as u64);
         if expected != Some(self.line) {
@@ -224,7 +225,7 @@ impl TextReader {
         Ok(())
     }
 
-    /// A line of avtrace's own; those that it does not know are comments like others.
+    /// Handles a directive of avtrace; unknown ones are comments.
     fn directive(&mut self, directive: &[u8]) {
         let text = directive.trim_ascii();
         if text == ESCAPES {

@@ -1,11 +1,11 @@
-//! Where the bytes that structure a line are, for 32 bytes at a time. What they structure lives elsewhere.
+//! Positions of the bytes that structure a line, for 32 bytes at a time. They are interpreted elsewhere.
 
 use wide::u8x16;
 
-/// How many bytes are looked at together.
+/// Number of bytes scanned together.
 pub(super) const WIDTH: usize = 32;
 
-/// Which of the bytes are these: the lowest bit stands for the first byte.
+/// Bit masks of the positions of each structuring byte: the lowest bit stands for the first byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Marks {
     pub(super) bars: u64,
@@ -25,7 +25,7 @@ impl Marks {
         Self { bars: marks(b'|'), opens: marks(b'('), ends: marks(b'\n') }
     }
 
-    /// These, and those of the bytes that follow.
+    /// Combines these masks with those of the bytes that follow.
     #[inline]
     pub(super) fn and(self, next: Self) -> Self {
         Self {

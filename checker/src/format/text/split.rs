@@ -1,10 +1,10 @@
-//! The parts of a line of the usual shape, found without a loop. What is unusual is left to others; ids are given
-//! elsewhere.
+//! Splits a line of the usual shape into its parts, without a loop. Unusual lines are left to the caller;
+//! ids are assigned elsewhere.
 
 use super::scan::{Marks, WIDTH};
 use crate::format::intern::{Key, SHORT};
 
-/// How many bytes have to follow the start of a line: two scans, and a load past the last of them.
+/// Number of bytes that must follow the start of a line: two scans, and a load past the last of them.
 pub(super) const ROOM: usize = 2 * WIDTH + 16;
 
 /// A part of a line.
@@ -18,16 +18,16 @@ pub(super) struct Part {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Parts {
     pub(super) thread: Part,
-    /// The operation, its first byte the lowest.
+    /// Operation, its first byte the lowest.
     pub(super) word: u64,
-    /// Empty when there is none.
+    /// Empty if there is none.
     pub(super) object: Part,
     pub(super) label: Part,
-    /// The line's length with its end.
+    /// Length of the line with its end.
     pub(super) length: usize,
 }
 
-/// Which bits of a word are its bytes, by their number.
+/// Masks of the lowest bytes of a word, by their number.
 const WORDS: [u64; 9] = {
     let mut words = [0; 9];
     let mut length = 1;
@@ -38,10 +38,10 @@ const WORDS: [u64; 9] = {
     words
 };
 
-/// The parts of the line that starts here; `None` when it is longer than two scans or of another shape.
+/// Splits the line that starts here; `None` if it is longer than two scans or of another shape.
 ///
-/// `long` is set when one scan was not enough. From then on two are made at once: where the lengths of lines vary
-/// around that of a scan, a guess that is wrong costs more than the second scan.
+/// `long` is set if one scan was not enough. From then on two are made at once: if the lengths of lines
+/// vary around that of a scan, a mispredicted branch costs more than the second scan.
 #[inline]
 pub(super) fn split(text: &[u8; ROOM], long: &mut bool) -> Option<Parts> {
     let (scans, _) = text.as_chunks::<WIDTH>();
@@ -71,11 +71,11 @@ pub(super) fn split(text: &[u8; ROOM], long: &mut bool) -> Option<Parts> {
     let start = first as usize + 1;
     let word = load(text, start) & WORDS[length];
     if word & !WORDS[length - 1] == 0 {
-        // It ends in a zero byte, and would be taken for a shorter one.
+        // A word that ends in a zero byte would be mistaken for a shorter one.
         return None;
     }
     let object = if open < second {
-        // The bar that comes after a parenthesis closes the object; mostly that is the next bar.
+        // The bar after a parenthesis closes the object; mostly that is the next bar.
         let (start, end) = (open as usize + 1, second as usize - 1);
         if start >= end || text[end] != b')' {
             return None;
@@ -97,7 +97,7 @@ fn part(start: usize, end: usize) -> Part {
     Part { start: start as u8, length: (end - start) as u8 }
 }
 
-/// Eight bytes of a line, lowest first.
+/// Loads eight bytes of a line, lowest first.
 #[inline]
 fn load(text: &[u8; ROOM], at: usize) -> u64 {
     text.get(at..at + 8).and_then(<[u8]>::first_chunk).map_or(0, |&bytes| u64::from_le_bytes(bytes))
@@ -110,7 +110,7 @@ impl Part {
         text.get(start..start + usize::from(self.length)).unwrap_or_default()
     }
 
-    /// The key of a part that is not empty.
+    /// Returns the key of a part that is not empty.
     #[inline(always)]
     pub(super) fn key(self, text: &[u8; ROOM]) -> Key {
         let length = usize::from(self.length);
@@ -121,7 +121,7 @@ impl Part {
         }
     }
 
-    /// The number that the part is, if it is at most eight digits without a leading zero.
+    /// Returns the number that the part is, if it has at most eight digits and no leading zero.
     #[inline]
     pub(super) fn number(self, text: &[u8; ROOM]) -> Option<u32> {
         number(load(text, usize::from(self.start)), usize::from(self.length))
@@ -134,7 +134,7 @@ fn number(word: u64, length: usize) -> Option<u32> {
     if length == 0 || length > 8 {
         return None;
     }
-    // Digits are moved up, so that zeros stand before them. In each step, neighbours are joined.
+    // The digits are shifted up, so that zeros stand before them. Each step combines neighbours.
     let digits = (word ^ (ONES * 0x30)) << (64 - 8 * length);
     if (digits | digits.wrapping_add(ONES * 6)) & (ONES * 0xf0) != 0 {
         return None;
@@ -158,7 +158,7 @@ mod tests {
         text
     }
 
-    /// The parts as text.
+    /// Returns the parts as text.
     fn parts(line: &str) -> Option<(String, String, Option<String>, String)> {
         let text = text(line);
         let parts = split(&text, &mut false)?;

@@ -1,23 +1,24 @@
-//! A name for every id, and no name for two: what a text trace tells objects apart by.
+//! Unique names: every id of a text trace gets a name, and no two ids the same one, since a text trace
+//! identifies objects by name.
 
 use super::escape::{Field, needs_escapes};
 use crate::format::intern::Strings;
 use rustc_hash::FxHashMap;
 
-/// The names of one space of ids.
+/// Names of one space of ids.
 #[derive(Debug)]
 pub(super) struct Texts {
     field: Field,
-    /// For each id its place among the names, plus one; 0 for those without.
+    /// Place of each id among the names, plus one; 0 for ids without a name.
     places: Vec<u32>,
-    /// The same for ids too large for that.
+    /// Places of the ids too large for `places`.
     far: FxHashMap<u32, u32>,
     names: Strings,
-    /// Every name in use, with the number to try when it is wanted again.
+    /// Names in use, with the number to try when the name is wanted again.
     used: FxHashMap<Box<str>, u32>,
 }
 
-/// Ids up to here are looked up by index.
+/// Limit of the ids that are looked up by index.
 const NEAR: u32 = 1 << 24;
 
 impl Texts {
@@ -31,7 +32,7 @@ impl Texts {
         }
     }
 
-    /// The name of an id that has one.
+    /// Returns the name of an id that has one.
     #[inline]
     pub(super) fn get(&self, id: u32) -> &str {
         let place = match self.places.get(id as usize) {
@@ -41,7 +42,8 @@ impl Texts {
         place.checked_sub(1).and_then(|place| self.names.get(place)).unwrap_or_default()
     }
 
-    /// Gives an id a name if it has none: `base`, or something like it. Tells whether the name needs escapes.
+    /// Gives an id a name if it has none: `base`, or a variation of it. Returns whether the name needs
+    /// escapes.
     #[inline]
     pub(super) fn add(&mut self, id: u32, base: impl FnOnce() -> String) -> bool {
         match self.places.get(id as usize) {
@@ -54,7 +56,7 @@ impl Texts {
     #[cold]
     fn add_new(&mut self, id: u32, base: String) -> bool {
         let name = self.unused(base);
-        // Past the limit of a table names are empty, and no longer their own. That is 2³¹ names away.
+        // Past the limit of a table, names are empty and no longer unique. That takes 2³¹ names.
         let place = self.names.push(&name).map_or(0, |place| place + 1);
         if id < NEAR {
             if id as usize >= self.places.len() {
@@ -70,7 +72,7 @@ impl Texts {
     fn unused(&mut self, base: String) -> String {
         let separator = if self.field == Field::Location { " #" } else { "#" };
         let mut name = base;
-        // A label that is a number would be taken for that number.
+        // A label that is a number would be read as that number.
         let numeric = self.field == Field::Location
             && crate::format::names::label_number(name.as_bytes()).is_some();
         if numeric {

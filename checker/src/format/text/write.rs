@@ -1,4 +1,4 @@
-//! The writer of text traces. How names are made fit for a line lives elsewhere.
+//! Writer of text traces. Names are made fit for a line in `unique` and `escape`.
 
 use super::escape::{Field, escape};
 use super::ops::{kind_of_op, spelling};
@@ -10,13 +10,13 @@ use crate::format::convert::{TraceWriter, WriteError};
 use crate::format::names::{Names, location_number};
 use std::io::Write;
 
-/// Bytes that are gathered before they are written.
+/// Number of bytes that are gathered before they are written.
 const CHUNK: usize = 64 * 1024;
 
 /// Writes a trace as text.
 ///
-/// Every id gets a name of its own, so that what is read back are the same objects: where two ids go by the same
-/// name, `#2` tells the second from the first. Bars, line ends and the like in names are escaped, after a directive
+/// Every id gets a unique name, so that the same objects are read back: where two ids have the same
+/// name, `#2` distinguishes the second from the first. Bars, line ends and the like in names are escaped, after a directive
 /// that says so.
 #[derive(Debug)]
 pub struct TextWriter<W> {
@@ -32,7 +32,7 @@ pub struct TextWriter<W> {
 }
 
 impl<W: Write> TextWriter<W> {
-    /// A writer to `out`, which gets what was written after each batch of events at the latest.
+    /// Creates a writer to `out`, which receives everything at the latest after each batch of events.
     pub fn new(out: W) -> Self {
         Self {
             out,
@@ -47,12 +47,12 @@ impl<W: Write> TextWriter<W> {
         }
     }
 
-    /// What was written to.
+    /// Returns the underlying writer.
     pub fn into_inner(self) -> W {
         self.out
     }
 
-    /// Gives names to what an event mentions for the first time.
+    /// Gives names to the ids that an event mentions for the first time.
     fn prepare(&mut self, names: &Names, event: &Event) {
         let Self { threads, regions, variables, locks, syncs, locations, .. } = self;
         let mut special = threads.add(event.thread.0, || names.thread_label(event.thread).into());
@@ -85,7 +85,7 @@ impl<W: Write> TextWriter<W> {
         self.escape_if(special);
     }
 
-    /// Says that names have escapes from here on, when one of them needs some.
+    /// Writes the directive for escapes if a name needs some and it has not been written.
     fn escape_if(&mut self, special: bool) {
         if special && !self.escapes {
             self.escapes = true;
@@ -203,12 +203,12 @@ fn put_number(number: u32, out: &mut Vec<u8>) {
     out.extend_from_slice(&digits[at..]);
 }
 
-/// The name, or nothing for the region without one.
+/// Returns the name of a region, or nothing for the region without one.
 fn region_name(names: &Names, id: RegionId) -> String {
     names.region(id).map_or_else(String::new, |region| region.name)
 }
 
-/// What a line says of a location: its label, its source line, its function, or its address.
+/// Returns the location as written in a line: its label, its source line, its function, or its address.
 fn location_label(names: &Names, id: LocationId) -> String {
     if let Some(label) = names.label(id) {
         return label.into_owned();
