@@ -34,7 +34,7 @@ use super::{
 use crate::{
     probes::{
         plan::{FunctionPlace, InlinedPlace, InlinedRegions, Site, SiteKind},
-        regions::{markers::Meaning, non_local_exits::Leaving},
+        regions::{markers::Meaning, non_local_exits::NonLocalExit},
         sync::functions::Object,
     },
     symbolize::{ProcessAddr, Symbolizer},
@@ -372,13 +372,13 @@ impl Source {
                 let place = place.clone();
                 self.function(thread, location, &place, record);
             }
-            Some(&SiteKind::Leaving(leaving)) => match leaving {
-                Leaving::All => self.region_stacks.leave_all(thread),
-                Leaving::Jump => self.region_stacks.jump(thread, record.sp),
-                Leaving::Throw => self.region_stacks.throw(thread),
-                Leaving::Raise => self.region_stacks.raise(thread),
+            Some(&SiteKind::NonLocalExit(leaving)) => match leaving {
+                NonLocalExit::All => self.region_stacks.leave_all(thread),
+                NonLocalExit::Jump => self.region_stacks.jump(thread, record.sp),
+                NonLocalExit::Throw => self.region_stacks.throw(thread),
+                NonLocalExit::Raise => self.region_stacks.raise(thread),
                 // The catching function has called: its own stack pointer is above the return address.
-                Leaving::Catch { lowered } => {
+                NonLocalExit::Catch { lowered } => {
                     self.region_stacks.catch(thread, record.sp + lowered + 8)
                 }
             },

@@ -18,7 +18,7 @@ use self::{
     barrier::Barrier, channel::Channel, inline::InlineLocks, latch::Latch, parker::Parker,
     semaphore::Semaphore,
 };
-use crate::probes::sync::{functions::Object, slow_paths::Fast};
+use crate::probes::sync::{functions::Object, slow_paths::FastPath};
 
 /// A synchronisation object that was seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub struct Call {
     /// What the object is.
     pub object: Object,
     /// What is done in line, where that is how such objects are used.
-    pub fast: Option<Fast>,
+    pub fast: Option<FastPath>,
     /// Its process address.
     pub address: u64,
     /// What else the call is about: see [`Kind`].
@@ -143,7 +143,7 @@ impl SyncObjects {
     /// Passes on what a call means: nothing, an operation, or several.
     pub fn call(&mut self, call: &Call, emit: &mut impl FnMut(Op, LocationId)) {
         let Call { thread, kind, object, address, location, .. } = *call;
-        if let Some(fast) = call.fast.filter(|fast| fast.is_of_lock()) {
+        if let Some(fast) = call.fast.filter(|fast| fast.is_lock_operation()) {
             let lock = self.lock_at(call);
             if self.is_step_of_wait(call, lock) {
                 return;
@@ -233,7 +233,7 @@ impl SyncObjects {
     /// Something is done to a lock that is taken in line.
     fn in_line(
         &mut self,
-        fast: Fast,
+        fast: FastPath,
         lock: LockId,
         thread: ThreadId,
         location: LocationId,
@@ -260,7 +260,7 @@ impl SyncObjects {
         emit: &mut impl FnMut(Op, LocationId),
     ) {
         if waiting.in_line {
-            self.in_line(Fast::Take, waiting.mutex, thread, location, emit);
+            self.in_line(FastPath::Acquire, waiting.mutex, thread, location, emit);
         } else {
             emit(Op::Acquire(waiting.mutex), location);
         }
@@ -349,7 +349,7 @@ impl SyncObjects {
             since: self.signals,
         });
         if call.fast.is_some() {
-            self.in_line(Fast::LetGo, mutex, call.thread, call.location, emit);
+            self.in_line(FastPath::Release, mutex, call.thread, call.location, emit);
         } else {
             emit(Op::Release(mutex), call.location);
         }

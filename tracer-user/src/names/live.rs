@@ -166,8 +166,10 @@ impl LiveNames {
             Some((module, module.file().ok()?, LinkAddr(link.0 + 1)))
         });
         let Some((module, file, after)) = found else { return Vec::new() };
-        let imports =
-            self.imports.entry(module.path().to_owned()).or_insert_with(|| Imports::of(file));
+        let imports = self
+            .imports
+            .entry(module.path().to_owned())
+            .or_insert_with(|| Imports::from_file(file));
         let synchronises = |address: LinkAddr| {
             let address = module.process_address(address);
             address.is_some_and(|address| self.synchronising.contains(&address.0))

@@ -21,14 +21,14 @@ use super::{
     regions::{
         self,
         markers::{Marker, Meaning, Operand, SharedVariable, markers},
-        non_local_exits::Leaving,
+        non_local_exits::NonLocalExit,
         patterns::Rule,
     },
     sync::{
         call_points::{CallPoint, call_points},
         functions::{CALLS, CallSpec},
         lock_rule::{self, LockRule},
-        slow_paths::Fast,
+        slow_paths::FastPath,
     },
 };
 use crate::x86::{
@@ -84,7 +84,7 @@ pub enum SiteKind {
     /// Beside an instruction that touches memory.
     Touch(TouchPlace),
     /// A function by which control leaves frames without their returns.
-    Leaving(Leaving),
+    NonLocalExit(NonLocalExit),
     /// A function that gives memory out or takes it back.
     Allocator {
         /// What it does.
@@ -100,7 +100,7 @@ pub struct InlinedPlace {
     /// Whose lock it is.
     pub spec: CallSpec,
     /// What is done.
-    pub fast: Fast,
+    pub fast: FastPath,
     /// The instruction that does it.
     pub at: ProcessAddr,
     /// What is to be added to the object that is recorded.
@@ -310,7 +310,7 @@ impl Plan {
     pub fn has_locks(&self) -> bool {
         let takes = |site: &Site| match &site.kind {
             SiteKind::Call { spec, .. } => spec.role.takes_lock(),
-            SiteKind::Inlined(place) => place.fast.takes(),
+            SiteKind::Inlined(place) => place.fast.acquires(),
             _ => false,
         };
         self.sites.iter().any(takes)
@@ -318,7 +318,7 @@ impl Plan {
 
     /// Plans the probes of a process from its modules.
     #[must_use]
-    pub fn of(symbolizer: &Symbolizer, pid: u32, wanted: Wanted<'_>) -> Self {
+    pub fn build(symbolizer: &Symbolizer, pid: u32, wanted: Wanted<'_>) -> Self {
         let mut plan = Self { sees_memory: wanted.sees_memory(), ..Self::default() };
         let is_named = own_code::names_own(wanted.rules, wanted.locks, wanted.accesses);
         match own_code::decide(symbolizer, pid, wanted.own_code, is_named) {
@@ -654,7 +654,7 @@ impl Planner<'_, '_> {
                 }
             }
         }
-        let functions = if is_program { Functions::of(file) } else { Functions::default() };
+        let functions = if is_program { Functions::from_file(file) } else { Functions::default() };
         // Rust's default is a thin layer over the C library's.
         let is_default =
             |symbol: &str| symbol.starts_with("_R") && symbol.ends_with("11___rdl_alloc");

@@ -204,7 +204,7 @@ pub fn inspect(options: &RunOptions) -> Result<Listing, RunError> {
             let symbolizer = Symbolizer::from_pid(held.pid())?;
             let progress = Progress::on_terminal();
             progress.step(|| traced_program::reading(&symbolizer));
-            let plan = Plan::of(&symbolizer, held.pid(), options.wanted());
+            let plan = Plan::build(&symbolizer, held.pid(), options.wanted());
             drop(progress);
             match plan.unmatched.first() {
                 Some((_, error)) => Err(error.clone().into()),

@@ -6,9 +6,9 @@ use std::{io, path::Path};
 use serde::Deserialize;
 
 use crate::probes::{
-    memory::watch_spec::{BadSpec, WatchSpec},
-    regions::patterns::{BadPattern, Pattern, Rule, Rules},
-    sync::lock_rule::{BadLock, LockRule},
+    memory::watch_spec::{WatchSpec, WatchSpecError},
+    regions::patterns::{Pattern, PatternError, Rule, Rules},
+    sync::lock_rule::{LockRule, LockRuleError},
 };
 
 /// The contents of a file.
@@ -49,7 +49,7 @@ pub enum SpecError {
         /// The file.
         path: String,
         /// What is wrong.
-        error: BadPattern,
+        error: PatternError,
     },
     /// A lock is none.
     #[error("the spec `{path}` is wrong: {error}")]
@@ -57,7 +57,7 @@ pub enum SpecError {
         /// The file.
         path: String,
         /// What is wrong.
-        error: BadLock,
+        error: LockRuleError,
     },
     /// A watch is none.
     #[error("the spec `{path}` is wrong: {error}")]
@@ -65,7 +65,7 @@ pub enum SpecError {
         /// The file.
         path: String,
         /// What is wrong.
-        error: BadSpec,
+        error: WatchSpecError,
     },
 }
 

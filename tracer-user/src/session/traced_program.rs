@@ -168,7 +168,7 @@ impl TracedProgram {
         kernel.limit_plan(id.plan, pid);
         let symbolizer = Symbolizer::from_pid(pid)?;
         progress.step(|| reading(&symbolizer));
-        let plan = Plan::of(&symbolizer, pid, options.wanted());
+        let plan = Plan::build(&symbolizer, pid, options.wanted());
         if is_initial && let Some(error) = must_match(&plan, options.follow_forks) {
             return Err(error.clone().into());
         }

@@ -325,7 +325,7 @@ impl ElfFile {
     /// The code in which no instruction may be executed anywhere else: restartable sequences.
     #[must_use]
     pub fn restartable(&self) -> &RestartableSequences {
-        self.restartable.get_or_init(|| RestartableSequences::of(self))
+        self.restartable.get_or_init(|| RestartableSequences::find(self))
     }
 
     /// The `len` bytes before `address`, when they are code.

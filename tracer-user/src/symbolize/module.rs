@@ -177,7 +177,7 @@ impl Modules {
     }
 
     /// A file that is not loaded: link-time addresses stand for addresses in a process.
-    pub(crate) fn of_file(path: &Path, search: &DebugSearch) -> Result<Self, Error> {
+    pub(crate) fn from_file(path: &Path, search: &DebugSearch) -> Result<Self, Error> {
         let file = ElfFile::open_with(path, search)?;
         let module = Module {
             path: path.into(),
@@ -196,7 +196,7 @@ impl Modules {
     }
 
     /// The modules that the process `pid` has now.
-    pub(crate) fn of_process(pid: u32, search: &DebugSearch) -> Result<Self, Error> {
+    pub(crate) fn from_process(pid: u32, search: &DebugSearch) -> Result<Self, Error> {
         let mut search = search.clone();
         if search.sysroot.is_none() && !shares_our_files(pid) {
             search.sysroot = Some(PathBuf::from(format!("/proc/{pid}/root")));
@@ -236,7 +236,7 @@ impl Modules {
     }
 
     /// The same for a child of the process, which has a copy of its memory.
-    pub(crate) fn of_child(&self, pid: u32) -> Self {
+    pub(crate) fn for_child(&self, pid: u32) -> Self {
         Self {
             process: self.process.map(|process| Process { pid, ..process }),
             search: self.search.clone(),

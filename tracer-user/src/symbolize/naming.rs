@@ -9,7 +9,7 @@ use super::error::Error;
 use super::miss::{Miss, NameMiss};
 use super::module::Module;
 use super::symbols::{Symbol, SymbolKind};
-use super::types::{NoSuch, TypeRef, Types};
+use super::types::{MemberError, TypeRef, Types};
 use super::variables::Definition;
 
 /// A variable, or a member or element of one.
@@ -249,11 +249,11 @@ impl Step<'_> {
             Self::Element(index) => types.element(kind, *index),
         };
         found.map_err(|missing| match (missing, self) {
-            (NoSuch::Member(members), Self::Member(member)) => {
+            (MemberError::Member(members), Self::Member(member)) => {
                 NameMiss::NoMember { name: name.into(), member: (*member).into(), members }
             }
             (_, Self::Element(index)) => NameMiss::NoElement { name: name.into(), index: *index },
-            (NoSuch::Element, Self::Member(member)) => NameMiss::NoMember {
+            (MemberError::Element, Self::Member(member)) => NameMiss::NoMember {
                 name: name.into(),
                 member: (*member).into(),
                 members: Vec::new(),

@@ -51,7 +51,7 @@ impl RestartableSequences {
         self.ranges[..before].last().is_some_and(|range| range.contains(&at.0))
     }
 
-    pub(super) fn of(file: &ElfFile) -> Self {
+    pub(super) fn find(file: &ElfFile) -> Self {
         let section = file.section("__rseq_cs").ok().flatten();
         let signatures = signatures(file);
         if section.is_none() && signatures.is_empty() {

@@ -37,7 +37,7 @@ impl Symbolizer {
     /// # Errors
     /// As for [`from_pid`](Self::from_pid).
     pub fn from_pid_with(pid: u32, search: &DebugSearch) -> Result<Self, Error> {
-        Ok(Self { modules: Modules::of_process(pid, search)? })
+        Ok(Self { modules: Modules::from_process(pid, search)? })
     }
 
     /// For a process of which nothing is known.
@@ -61,7 +61,7 @@ impl Symbolizer {
     /// # Errors
     /// As for [`for_executable`](Self::for_executable).
     pub fn for_executable_with(path: &Path, search: &DebugSearch) -> Result<Self, Error> {
-        Ok(Self { modules: Modules::of_file(path, search)? })
+        Ok(Self { modules: Modules::from_file(path, search)? })
     }
 
     /// Reads the memory map of the process again and adds the modules that appeared since. Modules
@@ -75,8 +75,8 @@ impl Symbolizer {
 
     /// The same for a child of the process, which has a copy of its memory.
     #[must_use]
-    pub fn of_child(&self, pid: u32) -> Self {
-        Self { modules: self.modules.of_child(pid) }
+    pub fn for_child(&self, pid: u32) -> Self {
+        Self { modules: self.modules.for_child(pid) }
     }
 
     /// Adds the modules of a memory map that was read elsewhere. Returns the number of new ones.

@@ -73,7 +73,7 @@ pub(crate) enum TypeRef {
 
 /// Why there is no such member.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum NoSuch {
+pub(crate) enum MemberError {
     Member(Vec<String>),
     Element,
 }
@@ -128,31 +128,39 @@ impl<'a> Types<'a> {
     }
 
     /// The offset and type of the member `name`.
-    pub(crate) fn member(&mut self, kind: &TypeRef, name: &str) -> Result<(u64, TypeRef), NoSuch> {
+    pub(crate) fn member(
+        &mut self,
+        kind: &TypeRef,
+        name: &str,
+    ) -> Result<(u64, TypeRef), MemberError> {
         let mut names = Vec::new();
         let found = match kind {
             TypeRef::Entry(entry) => self.find_member(entry, name, &mut names, 0),
             TypeRef::Rows { .. } => None,
         };
-        let (offset, entry) = found.ok_or(NoSuch::Member(names))?;
+        let (offset, entry) = found.ok_or(MemberError::Member(names))?;
         Ok((offset, TypeRef::Entry(entry)))
     }
 
     /// The offset and type of the element `index`.
-    pub(crate) fn element(&mut self, kind: &TypeRef, index: u64) -> Result<(u64, TypeRef), NoSuch> {
+    pub(crate) fn element(
+        &mut self,
+        kind: &TypeRef,
+        index: u64,
+    ) -> Result<(u64, TypeRef), MemberError> {
         let rows = match kind {
             TypeRef::Entry(entry) => self.rows(entry),
             TypeRef::Rows { element, counts, stride } => {
                 Some((element.clone(), counts.clone(), *stride))
             }
         };
-        let (element, counts, stride) = rows.ok_or(NoSuch::Element)?;
-        let (first, inner) = counts.split_first().ok_or(NoSuch::Element)?;
+        let (element, counts, stride) = rows.ok_or(MemberError::Element)?;
+        let (first, inner) = counts.split_first().ok_or(MemberError::Element)?;
         if first.is_some_and(|count| index >= count) {
-            return Err(NoSuch::Element);
+            return Err(MemberError::Element);
         }
         let offset = rows_size(inner, stride).and_then(|row| row.checked_mul(index));
-        let offset = offset.ok_or(NoSuch::Element)?;
+        let offset = offset.ok_or(MemberError::Element)?;
         let kind = if inner.is_empty() {
             TypeRef::Entry(element)
         } else {

@@ -10,7 +10,7 @@ use iced_x86::{
 
 use super::{
     control_flow::writes,
-    dataflow::{Origin, Values},
+    dataflow::{Dataflow, Origin},
     exits::Part,
 };
 use super::{
@@ -19,19 +19,19 @@ use super::{
 };
 
 /// A function's code, of which it is known where control goes.
-pub struct Code {
-    values: Values,
+pub struct BasicBlocks {
+    values: Dataflow,
     escapes: bool,
     downwards: bool,
 }
 
-impl Code {
+impl BasicBlocks {
     /// Looks into a function, from all of its parts, the start first; `None` where it is not known where control goes.
-    pub fn of(parts: &[Part<'_>], word_at: &dyn Fn(u64) -> Option<u32>) -> Option<Self> {
+    pub fn analyze(parts: &[Part<'_>], word_at: &dyn Fn(u64) -> Option<u32>) -> Option<Self> {
         if overlaps(parts) {
             return None;
         }
-        let values = Values::of(parts, &|_| false, word_at)?;
+        let values = Dataflow::analyze(parts, &|_| false, word_at)?;
         let escapes = lets_stack_escape(values.instructions());
         let turns = |instruction: &Instruction| instruction.mnemonic() == Mnemonic::Std;
         let downwards = values.instructions().iter().any(turns);

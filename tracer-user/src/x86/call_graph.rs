@@ -64,7 +64,7 @@ pub struct Facts {
 /// What all functions of a file do; by their numbers.
 #[must_use]
 pub fn facts(file: &ElfFile, functions: &Functions) -> Vec<Facts> {
-    let imports = Imports::of(file);
+    let imports = Imports::from_file(file);
     (0..functions.iter().count()).map(|index| facts_of(file, functions, &imports, index)).collect()
 }
 
@@ -294,7 +294,7 @@ pub struct Imports {
 impl Imports {
     /// Reads them from the file's relocations.
     #[must_use]
-    pub fn of(file: &ElfFile) -> Self {
+    pub fn from_file(file: &ElfFile) -> Self {
         let mut slots = FxHashMap::default();
         let Ok(parsed) = object::File::parse(&**file.bytes()) else { return Self { slots } };
         let symbols = parsed.dynamic_symbol_table();

@@ -10,7 +10,7 @@ use iced_x86::{
 
 /// Why the flow of control is not known.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Hidden {
+pub enum ControlFlowError {
     /// Control goes where the code does not tell.
     #[error("an indirect jump at +{0:#x} hides where it goes on")]
     IndirectJump(u64),
@@ -63,7 +63,7 @@ impl Flow {
     /// # Errors
     ///
     /// When control goes where the code does not tell.
-    pub fn from(code: &Code64<'_>, start: u64) -> Result<Self, Hidden> {
+    pub fn from(code: &Code64<'_>, start: u64) -> Result<Self, ControlFlowError> {
         let mut flow = Self::default();
         let mut todo = vec![(start, Depth { sp: Some(0), bp: None })];
         while let Some((mut at, mut depth)) = todo.pop() {
@@ -87,7 +87,7 @@ impl Flow {
                     }
                     FlowControl::IndirectBranch => {
                         let function = (code.function_at)(at).filter(|_| sp.is_some_and(|d| d > 0));
-                        let (from, to) = function.ok_or(Hidden::IndirectJump(at))?;
+                        let (from, to) = function.ok_or(ControlFlowError::IndirectJump(at))?;
                         for instruction in sweep(code.bytes, from, to)? {
                             flow.targets.insert(instruction.ip());
                             todo.push((instruction.ip(), Depth { sp: None, bp: None }));
@@ -226,17 +226,17 @@ pub(crate) fn writes(
     })
 }
 
-fn decode(bytes: &[u8], at: u64) -> Result<Instruction, Hidden> {
+fn decode(bytes: &[u8], at: u64) -> Result<Instruction, ControlFlowError> {
     let rest = usize::try_from(at).ok().and_then(|at| bytes.get(at..)).unwrap_or_default();
     if rest.is_empty() {
-        return Err(Hidden::LeavesCode(at));
+        return Err(ControlFlowError::LeavesCode(at));
     }
     let instruction = Decoder::with_ip(64, rest, at, DecoderOptions::NONE).decode();
-    if instruction.is_invalid() { Err(Hidden::Invalid(at)) } else { Ok(instruction) }
+    if instruction.is_invalid() { Err(ControlFlowError::Invalid(at)) } else { Ok(instruction) }
 }
 
 /// All instructions of a function, one after the other.
-fn sweep(bytes: &[u8], from: u64, to: u64) -> Result<Vec<Instruction>, Hidden> {
+fn sweep(bytes: &[u8], from: u64, to: u64) -> Result<Vec<Instruction>, ControlFlowError> {
     let mut instructions = Vec::new();
     let mut at = from;
     while at < to {
@@ -315,13 +315,13 @@ impl Depth {
 mod tests {
     use super::*;
 
-    fn flow(bytes: &[u8], functions: &[(u64, u64)]) -> Result<Flow, Hidden> {
+    fn flow(bytes: &[u8], functions: &[(u64, u64)]) -> Result<Flow, ControlFlowError> {
         let function_at =
             |at: u64| functions.iter().copied().find(|&(start, end)| (start..end).contains(&at));
         Flow::from(&Code64 { bytes, function_at: &function_at }, 0)
     }
 
-    fn returns(bytes: &[u8]) -> Result<Vec<u64>, Hidden> {
+    fn returns(bytes: &[u8]) -> Result<Vec<u64>, ControlFlowError> {
         flow(bytes, &[]).map(|flow| flow.returns().into_iter().collect())
     }
 
@@ -334,10 +334,10 @@ mod tests {
 
     #[test]
     fn hidden_control_flow_is_an_error() {
-        assert_eq!(returns(&[0xff, 0xe0]), Err(Hidden::IndirectJump(0)));
-        assert_eq!(returns(&[0x90]), Err(Hidden::LeavesCode(1)));
-        assert_eq!(returns(&[0x06]), Err(Hidden::Invalid(0)));
-        assert_eq!(returns(&[0xeb, 0x7f]), Err(Hidden::LeavesCode(0x81)));
+        assert_eq!(returns(&[0xff, 0xe0]), Err(ControlFlowError::IndirectJump(0)));
+        assert_eq!(returns(&[0x90]), Err(ControlFlowError::LeavesCode(1)));
+        assert_eq!(returns(&[0x06]), Err(ControlFlowError::Invalid(0)));
+        assert_eq!(returns(&[0xeb, 0x7f]), Err(ControlFlowError::LeavesCode(0x81)));
     }
 
     #[test]
@@ -348,10 +348,13 @@ mod tests {
             flow(&code, functions).map(|flow| flow.returns().into_iter().collect::<Vec<_>>())
         };
         assert_eq!(flow(&[(0, 9), (9, 10)]), Ok(vec![4, 8]));
-        assert_eq!(flow(&[]), Err(Hidden::IndirectJump(1)), "the bounds are not known");
+        assert_eq!(flow(&[]), Err(ControlFlowError::IndirectJump(1)), "the bounds are not known");
         // push rbx; pop rbx; jmp rax
         let tail = [0x53, 0x5b, 0xff, 0xe0];
-        assert_eq!(super::tests::flow(&tail, &[(0, 4)]).err(), Some(Hidden::IndirectJump(2)));
+        assert_eq!(
+            super::tests::flow(&tail, &[(0, 4)]).err(),
+            Some(ControlFlowError::IndirectJump(2))
+        );
     }
 
     #[test]

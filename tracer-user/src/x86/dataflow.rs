@@ -376,7 +376,7 @@ fn number_of_operand(instruction: &Instruction) -> Option<u8> {
 
 /// A function's instructions, how control goes from one to the next, and what is known at each.
 #[derive(Debug)]
-pub struct Values {
+pub struct Dataflow {
     instructions: Vec<Instruction>,
     by_address: FxHashMap<u64, usize>,
     /// Where jumps through tables lead, by the jump.
@@ -395,12 +395,12 @@ const TABLE_DISTANCE: usize = 12;
 /// How often blocks are gone through, at most, for each block that there is.
 const MAX_ROUNDS: usize = 64;
 
-impl Values {
+impl Dataflow {
     /// Looks into a function, from all of its parts; `is_slot` tells the addresses that the dynamic linker fills in
     /// with functions, and `word_at` the four bytes of the file that are loaded to an address. `None` where its code is
     /// none, or too much of it, or where it cannot be told where a jump leads.
     #[must_use]
-    pub fn of(
+    pub fn analyze(
         parts: &[Part<'_>],
         is_slot: &dyn Fn(u64) -> bool,
         word_at: &dyn Fn(u64) -> Option<u32>,

@@ -74,7 +74,7 @@ pub enum Leaves {
 pub struct Condition(u8);
 
 impl Condition {
-    fn of(code: ConditionCode) -> Option<Self> {
+    fn from_code(code: ConditionCode) -> Option<Self> {
         // `iced` numbers them as the processor does, after `None`.
         (code as u8).checked_sub(1).map(Self)
     }
@@ -100,7 +100,7 @@ impl Condition {
 
 /// Why the exits of a function cannot be known, or not be probed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NoExits {
+pub enum ExitsError {
     /// Its bytes are no instructions.
     #[error("the bytes at {0:#x} are no instruction")]
     Invalid(u64),
@@ -123,7 +123,7 @@ const TABLE_DISTANCE: usize = 12;
 /// # Errors
 ///
 /// When the code cannot be taken apart for certain: a probe in the middle of an instruction would change it.
-pub fn exits(parts: &[Part<'_>], entry: u64) -> Result<Vec<Exit>, NoExits> {
+pub fn exits(parts: &[Part<'_>], entry: u64) -> Result<Vec<Exit>, ExitsError> {
     let mut starts = HashSet::new();
     let mut jumps = Vec::new();
     let mut exits = Vec::new();
@@ -132,12 +132,12 @@ pub fn exits(parts: &[Part<'_>], entry: u64) -> Result<Vec<Exit>, NoExits> {
         for instruction in &mut Decoder::with_ip(64, part.code, part.start, DecoderOptions::NONE) {
             let address = instruction.ip();
             if instruction.is_invalid() {
-                return Err(NoExits::Invalid(address));
+                return Err(ExitsError::Invalid(address));
             }
             starts.insert(address);
             if let Some(leaves) = leaves(&instruction, &before, parts, entry) {
                 if probe_cost(&instruction).is_none() {
-                    return Err(NoExits::Refused(address));
+                    return Err(ExitsError::Refused(address));
                 }
                 let target = direct(&instruction).then(|| instruction.near_branch_target());
                 exits.push(Exit { address, leaves, target });
@@ -150,7 +150,7 @@ pub fn exits(parts: &[Part<'_>], entry: u64) -> Result<Vec<Exit>, NoExits> {
     }
     let inside = |&target: &u64| parts.iter().any(|part| part.contains(target));
     if let Some(target) = jumps.into_iter().filter(inside).find(|target| !starts.contains(target)) {
-        return Err(NoExits::Overlapping(target));
+        return Err(ExitsError::Overlapping(target));
     }
     exits.sort_by_key(|exit| exit.address);
     exits.dedup_by_key(|exit| exit.address);
@@ -182,7 +182,7 @@ fn leaves(
             if target != entry && parts.iter().any(|part| part.contains(target)) {
                 return None;
             }
-            match Condition::of(instruction.condition_code()) {
+            match Condition::from_code(instruction.condition_code()) {
                 Some(condition) if instruction.is_jcc_short_or_near() => {
                     Some(Leaves::If(condition))
                 }
@@ -286,23 +286,23 @@ mod tests {
     #[test]
     fn code_that_may_be_data_is_refused() {
         let refused = |code: &[u8]| exits(&[Part { start: 0, code }], 0).unwrap_err();
-        assert_eq!(refused(&[0x90, 0x06]), NoExits::Invalid(1));
+        assert_eq!(refused(&[0x90, 0x06]), ExitsError::Invalid(1));
         // jmp into the immediate of mov eax,0
-        assert_eq!(refused(&[0xeb, 1, 0xb8, 0, 0, 0, 0, 0xc3]), NoExits::Overlapping(3));
+        assert_eq!(refused(&[0xeb, 1, 0xb8, 0, 0, 0, 0, 0xc3]), ExitsError::Overlapping(3));
     }
 
     #[test]
     fn conditions_follow_the_flags() {
         let (carry, zero, sign, overflow) = (1, 1 << 6, 1 << 7, 1 << 11);
-        let je = Condition::of(ConditionCode::e).unwrap();
+        let je = Condition::from_code(ConditionCode::e).unwrap();
         assert!(je.holds(zero) && !je.holds(carry));
-        let jne = Condition::of(ConditionCode::ne).unwrap();
+        let jne = Condition::from_code(ConditionCode::ne).unwrap();
         assert!(!jne.holds(zero) && jne.holds(0));
-        let jl = Condition::of(ConditionCode::l).unwrap();
+        let jl = Condition::from_code(ConditionCode::l).unwrap();
         assert!(jl.holds(sign) && jl.holds(overflow) && !jl.holds(sign | overflow));
-        let jg = Condition::of(ConditionCode::g).unwrap();
+        let jg = Condition::from_code(ConditionCode::g).unwrap();
         assert!(jg.holds(0) && !jg.holds(zero) && !jg.holds(sign));
-        let ja = Condition::of(ConditionCode::a).unwrap();
+        let ja = Condition::from_code(ConditionCode::a).unwrap();
         assert!(ja.holds(0) && !ja.holds(carry) && !ja.holds(zero));
     }
 }

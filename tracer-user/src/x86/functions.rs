@@ -31,7 +31,7 @@ pub struct Functions {
 impl Functions {
     /// Finds the functions of a file.
     #[must_use]
-    pub fn of(file: &ElfFile) -> Self {
+    pub fn from_file(file: &ElfFile) -> Self {
         let mut by_address: BTreeMap<LinkAddr, Function> = BTreeMap::new();
         let mut cold: Vec<(String, LinkAddr, LinkAddr)> = Vec::new();
         for symbol in file.symbols().iter().filter(|symbol| symbol.kind.is_function()) {

@@ -15,7 +15,7 @@ use super::{exits::Part, placement::probe_cost};
 
 /// Where the probes of an inlined function go.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InlinedPlaces {
+pub struct InlinedExtent {
     /// The instruction before which it begins.
     pub begin: u64,
     /// Instructions before which it has ended. Control may come to them on other ways too.
@@ -24,7 +24,7 @@ pub struct InlinedPlaces {
 
 /// Why an inlined function cannot be a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NoPlaces {
+pub enum InlinedExtentError {
     /// Its bytes are no instructions.
     #[error("the bytes at {0:#x} are no instruction")]
     Invalid(u64),
@@ -55,10 +55,10 @@ pub fn places(
     entry: u64,
     own: &dyn Fn(u64) -> bool,
     refused: &dyn Fn(u64) -> bool,
-) -> Result<InlinedPlaces, NoPlaces> {
-    let graph = Graph::of(parts, refused)?;
+) -> Result<InlinedExtent, InlinedExtentError> {
+    let graph = Graph::build(parts, refused)?;
     if !graph.nodes.contains_key(&entry) {
-        return Err(NoPlaces::Invalid(entry));
+        return Err(InlinedExtentError::Invalid(entry));
     }
     let start = parts.first().map_or(entry, |part| part.start);
     let without = if start == entry {
@@ -80,17 +80,17 @@ pub fn places(
         .filter(|at| returning.is_empty() || returning.contains(at))
         .collect();
     if let Some(&mixed) = seen.iter().find(|at| without.contains(at) && **at != entry) {
-        return Err(NoPlaces::Mixed(mixed));
+        return Err(InlinedExtentError::Mixed(mixed));
     }
     if seen.is_empty() {
-        return Err(NoPlaces::Nothing);
+        return Err(InlinedExtentError::Nothing);
     }
     let before =
         closure(seen, |at| if at == entry { Vec::new() } else { graph.before(at) }, |_| true);
     let inside: BTreeSet<u64> = behind.intersection(&before).copied().chain([entry]).collect();
     let foreign = |at: &&u64| !own(**at) && graph.nodes.get(at).is_some_and(|node| node.calls);
     if let Some(&call) = inside.iter().find(foreign) {
-        return Err(NoPlaces::Mixed(call));
+        return Err(InlinedExtentError::Mixed(call));
     }
     let ends: BTreeSet<u64> =
         inside.iter().flat_map(|&at| graph.after(at)).filter(|at| !inside.contains(at)).collect();
@@ -99,9 +99,9 @@ pub fn places(
     let begin = graph.behind_nops(entry, &|at| graph.before(at).len() == 1);
     let refused = |at: &&u64| graph.nodes.get(at).is_none_or(|node| !node.can_be_probed);
     if let Some(&at) = [&begin].into_iter().chain(&ends).find(refused) {
-        return Err(NoPlaces::Refused(at));
+        return Err(InlinedExtentError::Refused(at));
     }
-    Ok(InlinedPlaces { begin, ends })
+    Ok(InlinedExtent { begin, ends })
 }
 
 /// An instruction.
@@ -123,7 +123,10 @@ struct Graph {
 }
 
 impl Graph {
-    fn of(parts: &[Part<'_>], refused: &dyn Fn(u64) -> bool) -> Result<Self, NoPlaces> {
+    fn build(
+        parts: &[Part<'_>],
+        refused: &dyn Fn(u64) -> bool,
+    ) -> Result<Self, InlinedExtentError> {
         let mut nodes = BTreeMap::new();
         let inside = |at: u64| {
             parts.iter().any(|part| {
@@ -136,7 +139,7 @@ impl Graph {
             {
                 let at = instruction.ip();
                 if instruction.is_invalid() {
-                    return Err(NoPlaces::Invalid(at));
+                    return Err(InlinedExtentError::Invalid(at));
                 }
                 let mut after = successors(&instruction)?;
                 let mut leaves = instruction.flow_control() == FlowControl::Return;
@@ -165,7 +168,7 @@ impl Graph {
         for (&at, node) in &nodes {
             for &next in &node.after {
                 if !nodes.contains_key(&next) {
-                    return Err(NoPlaces::Invalid(next));
+                    return Err(InlinedExtentError::Invalid(next));
                 }
                 before.entry(next).or_default().push(at);
             }
@@ -216,7 +219,7 @@ fn closure(
 }
 
 /// Where control goes from an instruction, in the function or out of it.
-fn successors(instruction: &Instruction) -> Result<Vec<u64>, NoPlaces> {
+fn successors(instruction: &Instruction) -> Result<Vec<u64>, InlinedExtentError> {
     let next = instruction.next_ip();
     Ok(match instruction.flow_control() {
         FlowControl::Return => Vec::new(),
@@ -224,7 +227,9 @@ fn successors(instruction: &Instruction) -> Result<Vec<u64>, NoPlaces> {
         FlowControl::ConditionalBranch | FlowControl::XbeginXabortXend => {
             vec![instruction.near_branch_target(), next]
         }
-        FlowControl::IndirectBranch => return Err(NoPlaces::IndirectJump(instruction.ip())),
+        FlowControl::IndirectBranch => {
+            return Err(InlinedExtentError::IndirectJump(instruction.ip()));
+        }
         // `ud2`, `hlt`: control ends here.
         FlowControl::Exception | FlowControl::Interrupt
             if instruction.mnemonic() != Mnemonic::Int3 =>
@@ -251,15 +256,19 @@ mod tests {
 
     const START: u64 = 0x1000;
 
-    fn find(code: &[u8], entry: u64, own: &[(u64, u64)]) -> Result<(u64, Vec<u64>), NoPlaces> {
+    fn find(
+        code: &[u8],
+        entry: u64,
+        own: &[(u64, u64)],
+    ) -> Result<(u64, Vec<u64>), InlinedExtentError> {
         let part = Part { start: START, code };
         let is_own = |at: u64| own.iter().any(|&(from, to)| (from..to).contains(&(at - START)));
         places(&[part], START + entry, &is_own, &|_| false)
-            .map(|InlinedPlaces { begin, ends }| {
+            .map(|InlinedExtent { begin, ends }| {
                 (begin - START, ends.into_iter().map(|at| at - START).collect())
             })
             .map_err(|error| match error {
-                NoPlaces::Mixed(at) => NoPlaces::Mixed(at - START),
+                InlinedExtentError::Mixed(at) => InlinedExtentError::Mixed(at - START),
                 other => other,
             })
     }
@@ -278,7 +287,7 @@ mod tests {
         assert_eq!(find(&code, 1, &[(1, 6)]), Ok((1, vec![5])));
         // What only computes does not make it longer.
         assert_eq!(find(&code, 1, &[(1, 3), (5, 6)]), Ok((1, vec![3])));
-        assert_eq!(find(&code, 0, &[(0, 1)]), Err(NoPlaces::Nothing));
+        assert_eq!(find(&code, 0, &[(0, 1)]), Err(InlinedExtentError::Nothing));
     }
 
     #[test]
@@ -309,14 +318,14 @@ mod tests {
     fn what_is_reached_on_other_ways_is_refused() {
         // je +2; store; store; ret
         let code = code(&[&[0x74, 2], &STORE, &STORE, &[0xc3]]);
-        assert_eq!(find(&code, 2, &[(2, 6)]), Err(NoPlaces::Mixed(4)));
+        assert_eq!(find(&code, 2, &[(2, 6)]), Err(InlinedExtentError::Mixed(4)));
     }
 
     #[test]
     fn a_call_of_the_caller_in_between_is_refused() {
         // store; call +0; store; ret
         let code = code(&[&STORE, &[0xe8, 0, 0, 0, 0], &STORE, &[0xc3]]);
-        assert_eq!(find(&code, 0, &[(0, 2), (7, 9)]), Err(NoPlaces::Mixed(2)));
+        assert_eq!(find(&code, 0, &[(0, 2), (7, 9)]), Err(InlinedExtentError::Mixed(2)));
         assert_eq!(find(&code, 0, &[(0, 9)]), Ok((0, vec![9])));
     }
 
@@ -328,7 +337,7 @@ mod tests {
         assert_eq!(find(&lone, 0, &[(0, 7)]), Ok((5, vec![12])));
         // nop; store; jne to the store: the store is begun at more than once
         let looped = code(&[&NOP, &STORE, &[0x75, 0xfc, 0xc3]]);
-        assert_eq!(find(&looped, 0, &[(0, 9)]), Err(NoPlaces::Refused(START)));
+        assert_eq!(find(&looped, 0, &[(0, 9)]), Err(InlinedExtentError::Refused(START)));
         // store; nop; jmp to the store: behind the nop it begins again
         let again = code(&[&STORE, &NOP, &[0xeb, 0xf7]]);
         assert_eq!(find(&again, 0, &[(0, 2)]), Ok((0, vec![7])));
@@ -348,16 +357,16 @@ mod tests {
         let stores = |at: u64| at < START + 1;
         let part = Part { start: START + 1, code: &code[1..] };
         let found = places(&[part], START + 1, &|at| !stores(at), &|at| at == START + 1);
-        assert_eq!(found, Err(NoPlaces::Refused(START + 1)));
+        assert_eq!(found, Err(InlinedExtentError::Refused(START + 1)));
     }
 
     #[test]
     fn what_is_not_known_is_refused() {
         // store; jmp rax
         let code = code(&[&STORE, &[0xff, 0xe0]]);
-        assert_eq!(find(&code, 0, &[(0, 2)]), Err(NoPlaces::IndirectJump(START + 2)));
+        assert_eq!(find(&code, 0, &[(0, 2)]), Err(InlinedExtentError::IndirectJump(START + 2)));
         // nop; lock dec [rdi]; store; ret, which begins at the second
         let locked = [&[0x90, 0xf0, 0xff, 0x0f][..], &STORE, &[0xc3]].concat();
-        assert_eq!(find(&locked, 1, &[(1, 6)]), Err(NoPlaces::Refused(START + 1)));
+        assert_eq!(find(&locked, 1, &[(1, 6)]), Err(InlinedExtentError::Refused(START + 1)));
     }
 }

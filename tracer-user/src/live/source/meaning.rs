@@ -5,7 +5,7 @@ use crate::probes::{
     plan::{Site, SiteKind},
     sync::{
         functions::{CallSpec, Object, Role},
-        slow_paths::Fast,
+        slow_paths::FastPath,
     },
 };
 
@@ -21,15 +21,15 @@ pub(super) fn probed(sites: &[Site]) -> Vec<(u64, u64)> {
 }
 
 /// What a function does to locks that are taken in line otherwise.
-pub(super) const fn in_line(spec: CallSpec) -> Option<Fast> {
+pub(super) const fn in_line(spec: CallSpec) -> Option<FastPath> {
     match spec.role {
         _ if matches!(spec.object, Object::Lock) => None,
-        Role::Taken | Role::TakenIfTrue => Some(Fast::Take),
-        Role::TakenShared | Role::TakenSharedIfTrue => Some(Fast::TakeShared),
+        Role::AcquireAlways | Role::AcquireIfTrue => Some(FastPath::Acquire),
+        Role::AcquireSharedAlways | Role::AcquireSharedIfTrue => Some(FastPath::AcquireShared),
         Role::ConditionWaitAlways | Role::ConditionWaitIfTrue | Role::ConditionWaitIfFalse => {
-            Some(Fast::Nothing)
+            Some(FastPath::Nothing)
         }
-        Role::Passed | Role::PassedIfTrue => Some(Fast::Nothing),
+        Role::WaitAlways | Role::WaitIfTrue => Some(FastPath::Nothing),
         _ => None,
     }
 }

@@ -64,6 +64,6 @@ impl Source {
     /// The source for a child of this process, that `fork` has just made: the same code, nothing seen yet.
     #[must_use]
     pub fn of_child(&self, pid: u32, tgid: u32) -> Self {
-        Self::new(self.sites.clone(), self.symbolizer.of_child(pid), Vec::new(), tgid)
+        Self::new(self.sites.clone(), self.symbolizer.for_child(pid), Vec::new(), tgid)
     }
 }

@@ -4,7 +4,7 @@
 use checker::event::{LockId, Op, ThreadId};
 use rustc_hash::FxHashMap;
 
-use crate::probes::sync::slow_paths::Fast;
+use crate::probes::sync::slow_paths::FastPath;
 
 /// How a thread holds a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,42 +27,43 @@ pub(super) type Ops = (Option<Op>, Option<Op>);
 
 impl InlineLocks {
     /// What it means that a thread does this to a lock.
-    pub(super) fn does(&mut self, fast: Fast, lock: LockId, thread: ThreadId) -> Ops {
+    pub(super) fn does(&mut self, fast: FastPath, lock: LockId, thread: ThreadId) -> Ops {
         let key = (lock, thread);
         let held = self.holds.remove(&key);
         match (fast, held) {
-            (Fast::Take, None) => {
+            (FastPath::Acquire, None) => {
                 self.holds.insert(key, Hold::Exclusive);
                 (Some(Op::Acquire(lock)), None)
             }
             // It has let go of it in between, which was not seen.
-            (Fast::Take, Some(Hold::Exclusive)) => {
+            (FastPath::Acquire, Some(Hold::Exclusive)) => {
                 self.holds.insert(key, Hold::Exclusive);
                 (Some(Op::Release(lock)), Some(Op::Acquire(lock)))
             }
-            (Fast::Take, Some(Hold::Shared(_))) => {
+            (FastPath::Acquire, Some(Hold::Shared(_))) => {
                 self.holds.insert(key, Hold::Exclusive);
                 (Some(Op::ReleaseShared(lock)), Some(Op::Acquire(lock)))
             }
-            (Fast::TakeShared, Some(Hold::Shared(times))) => {
+            (FastPath::AcquireShared, Some(Hold::Shared(times))) => {
                 self.holds.insert(key, Hold::Shared(times + 1));
                 (None, None)
             }
-            (Fast::TakeShared, held) => {
+            (FastPath::AcquireShared, held) => {
                 self.holds.insert(key, Hold::Shared(1));
                 (held.map(|_| Op::Release(lock)), Some(Op::AcquireShared(lock)))
             }
-            (Fast::LetGo | Fast::LetGoEither | Fast::LetGoAndWake, Some(Hold::Exclusive)) => {
-                (Some(Op::Release(lock)), None)
-            }
-            (Fast::LetGoShared | Fast::LetGoEither, Some(Hold::Shared(times))) => {
+            (
+                FastPath::Release | FastPath::ReleaseEither | FastPath::ReleaseAndWake,
+                Some(Hold::Exclusive),
+            ) => (Some(Op::Release(lock)), None),
+            (FastPath::ReleaseShared | FastPath::ReleaseEither, Some(Hold::Shared(times))) => {
                 if times > 1 {
                     self.holds.insert(key, Hold::Shared(times - 1));
                     return (None, None);
                 }
                 (Some(Op::ReleaseShared(lock)), None)
             }
-            (Fast::Downgrade, Some(Hold::Exclusive)) => {
+            (FastPath::Downgrade, Some(Hold::Exclusive)) => {
                 self.holds.insert(key, Hold::Shared(1));
                 (Some(Op::Release(lock)), Some(Op::AcquireShared(lock)))
             }
@@ -97,7 +98,7 @@ mod tests {
     const LOCK: LockId = LockId(3);
     const THREAD: ThreadId = ThreadId(1);
 
-    fn ops(steps: &[Fast]) -> (Vec<Op>, u64) {
+    fn ops(steps: &[FastPath]) -> (Vec<Op>, u64) {
         let mut locks = InlineLocks::default();
         let mut ops = Vec::new();
         for &step in steps {
@@ -111,20 +112,31 @@ mod tests {
     fn what_is_taken_is_let_go_of() {
         let (acquire, release) = (Op::Acquire(LOCK), Op::Release(LOCK));
         let (shared, unshared) = (Op::AcquireShared(LOCK), Op::ReleaseShared(LOCK));
-        assert_eq!(ops(&[Fast::Take, Fast::LetGo]), (vec![acquire, release], 0));
-        assert_eq!(ops(&[Fast::TakeShared, Fast::LetGoEither]), (vec![shared, unshared], 0));
-        let nested = [Fast::TakeShared, Fast::TakeShared, Fast::LetGoShared, Fast::LetGoShared];
+        assert_eq!(ops(&[FastPath::Acquire, FastPath::Release]), (vec![acquire, release], 0));
+        assert_eq!(
+            ops(&[FastPath::AcquireShared, FastPath::ReleaseEither]),
+            (vec![shared, unshared], 0)
+        );
+        let nested = [
+            FastPath::AcquireShared,
+            FastPath::AcquireShared,
+            FastPath::ReleaseShared,
+            FastPath::ReleaseShared,
+        ];
         assert_eq!(ops(&nested), (vec![shared, unshared], 0));
-        let downgraded = [Fast::Take, Fast::Downgrade, Fast::LetGoShared];
+        let downgraded = [FastPath::Acquire, FastPath::Downgrade, FastPath::ReleaseShared];
         assert_eq!(ops(&downgraded), (vec![acquire, release, shared, unshared], 0));
     }
 
     #[test]
     fn a_release_of_what_was_not_seen_taken_does_not_count() {
-        assert_eq!(ops(&[Fast::LetGo]), (vec![], 1));
+        assert_eq!(ops(&[FastPath::Release]), (vec![], 1));
         // A downgrade was not seen.
-        assert_eq!(ops(&[Fast::Take, Fast::LetGoShared, Fast::LetGoShared]).1, 2);
+        assert_eq!(
+            ops(&[FastPath::Acquire, FastPath::ReleaseShared, FastPath::ReleaseShared]).1,
+            2
+        );
         let again = [Op::Acquire(LOCK), Op::Release(LOCK), Op::Acquire(LOCK)];
-        assert_eq!(ops(&[Fast::Take, Fast::Take]).0, again);
+        assert_eq!(ops(&[FastPath::Acquire, FastPath::Acquire]).0, again);
     }
 }

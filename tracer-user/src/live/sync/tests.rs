@@ -160,11 +160,11 @@ fn who_unlocks_the_mutex_that_it_waits_with_has_taken_it_again() {
 fn a_wait_by_a_lock_in_line_does_not_take_it_in_steps() {
     let mut world = World::default();
     let lock = call(0, Kind::Acquire, Object::Mutex, 0x100);
-    assert_eq!(world.with(Call { fast: Some(Fast::Take), ..lock }), [Op::Acquire(LOCK)]);
+    assert_eq!(world.with(Call { fast: Some(FastPath::Acquire), ..lock }), [Op::Acquire(LOCK)]);
     let wait = call(0, Kind::ConditionWait, Object::Condvar, 0x200);
-    let wait = Call { second: 0x100, fast: Some(Fast::Nothing), ..wait };
+    let wait = Call { second: 0x100, fast: Some(FastPath::Nothing), ..wait };
     assert_eq!(world.with(wait), [Op::Release(LOCK)]);
-    for (kind, fast) in [(Kind::Release, Fast::LetGo), (Kind::Acquire, Fast::Take)] {
+    for (kind, fast) in [(Kind::Release, FastPath::Release), (Kind::Acquire, FastPath::Acquire)] {
         let step = call(0, kind, Object::Mutex, 0x100);
         assert_eq!(world.with(Call { fast: Some(fast), sp: SP - 64, ..step }), []);
     }
@@ -214,7 +214,7 @@ fn a_wait_that_may_have_taken_the_starting_value_comes_after_nobody() {
     let mut world = World::default();
     let wait = |world: &mut World, thread, value| {
         let wait = call(thread, Kind::Wait, Object::Semaphore, 0x300);
-        world.with(Call { fast: Some(Fast::Nothing), value, ..wait })
+        world.with(Call { fast: Some(FastPath::Nothing), value, ..wait })
     };
     let post = |world: &mut World, thread| {
         world.call(thread, Kind::Signal, Object::Semaphore, 0x300);
@@ -237,7 +237,7 @@ fn a_wait_that_may_have_taken_the_starting_value_comes_after_nobody() {
 fn a_semaphore_taken_in_the_midst_of_a_call_had_the_number_that_was_seen() {
     let mut world = World::default();
     let wait = call(1, Kind::Wait, Object::Semaphore, 0x300);
-    let wait = Call { fast: Some(Fast::Nothing), ..wait };
+    let wait = Call { fast: Some(FastPath::Nothing), ..wait };
     world.call(0, Kind::Signal, Object::Semaphore, 0x300);
     world.syncs.takes(ThreadId(1), 0x300, 1);
     assert_eq!(world.with(wait), [Op::Wait(SyncId(0))]);

@@ -10,7 +10,7 @@ use crate::{
     symbolize::{ElfFile, LinkAddr},
 };
 use crate::{
-    probes::sync::call_points::{Function, NoPoints},
+    probes::sync::call_points::{CallPointsError, Function},
     x86::placement::{self, Needs},
 };
 use iced_x86::Register;
@@ -211,11 +211,11 @@ pub fn allocator_points(
     file: &ElfFile,
     role: Allocator,
     start: LinkAddr,
-) -> Result<Vec<AllocatorPoint>, NoPoints> {
+) -> Result<Vec<AllocatorPoint>, CallPointsError> {
     let function = Function::at(file, start)?;
     let gives_out = role.gives_out();
     let needs = Needs { arguments: role.arguments(), stack: gives_out };
-    let place = placement::entry(function.code, needs).ok_or(NoPoints::NoEntry)?;
+    let place = placement::entry(function.code, needs).ok_or(CallPointsError::NoEntry)?;
     let kind = if gives_out { Kind::Alloc } else { Kind::Free };
     let point = |program, address, depth| AllocatorPoint {
         program,

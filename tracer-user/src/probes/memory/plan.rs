@@ -105,7 +105,7 @@ pub(in crate::probes) fn add(
         plan.uncovered.depth = accesses.depth;
         note_uncovered(plan, symbolizer, (module, file, functions), &region_code, &chosen);
         let mut planner = Planner { plan, module, file, pid };
-        let known = Known::of(planner.plan, module);
+        let known = Known::from_plan(planner.plan, module);
         let mut left = 0_u64;
         for index in chosen {
             if accesses.level.samples() && planner.plan.probes.len() > MAX_PROBES {
@@ -197,7 +197,7 @@ struct Known {
 }
 
 impl Known {
-    fn of(plan: &Plan, module: &Module) -> Self {
+    fn from_plan(plan: &Plan, module: &Module) -> Self {
         let taken = plan.probes.iter().filter_map(|probe| module.link_address(probe.address));
         let lock = |site: &Site| match site.kind {
             SiteKind::Inlined(place) => Some(place.at),
@@ -264,7 +264,7 @@ fn note_uncovered(
     if region_code.is_empty() {
         return;
     }
-    let imports = Imports::of(file);
+    let imports = Imports::from_file(file);
     let mut known: HashMap<String, Option<String>> = HashMap::new();
     let mut library_of = |symbol: &str| {
         let find = || {

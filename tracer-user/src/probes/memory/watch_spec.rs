@@ -41,7 +41,7 @@ pub enum Place {
 /// A `--watch` argument that is not of the form.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("--watch {spec}: {problem}; the form is SYMBOL[+OFFSET][:LEN]")]
-pub struct BadSpec {
+pub struct WatchSpecError {
     /// As the user wrote it.
     pub spec: String,
     /// What is wrong with it.
@@ -69,10 +69,10 @@ pub enum Problem {
 }
 
 impl FromStr for WatchSpec {
-    type Err = BadSpec;
+    type Err = WatchSpecError;
 
-    fn from_str(text: &str) -> Result<Self, BadSpec> {
-        parse(text).map_err(|problem| BadSpec { spec: text.to_owned(), problem })
+    fn from_str(text: &str) -> Result<Self, WatchSpecError> {
+        parse(text).map_err(|problem| WatchSpecError { spec: text.to_owned(), problem })
     }
 }
 
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     fn spec(text: &str) -> Result<WatchSpec, Problem> {
-        text.parse().map_err(|error: BadSpec| error.problem)
+        text.parse().map_err(|error: WatchSpecError| error.problem)
     }
 
     fn symbol(name: &str, offset: u64, length: Option<u64>) -> Result<WatchSpec, Problem> {

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 
 use super::{
     known_names::{
-        OwnLocks, Property, creates, is_library, is_lock_library, lets_go, passes_futex_wait_on,
+        OwnLocks, Property, creates, is_library, is_lock_library, passes_futex_wait_on, releases,
         takes_lock, waits, waits_for_futex, waits_once,
     },
     thread_starts::{Code, thread_starts},
@@ -91,7 +91,7 @@ pub fn candidates(
     locks: OwnLocks<'_>,
     code: Code<'_>,
 ) -> Vec<Candidate> {
-    let analysis = Analysis::of(functions, facts, locks, code);
+    let analysis = Analysis::new(functions, facts, locks, code);
     (0..facts.len())
         .filter_map(|function| {
             let own = functions.get(function)?;
@@ -131,7 +131,7 @@ struct Effect<'rules> {
 
 impl<'rules> Effect<'rules> {
     /// `passes_on` tells whose property their callers take over.
-    fn of(
+    fn analyze(
         property: Property<'rules>,
         functions: &Functions,
         facts: &[Facts],
@@ -187,7 +187,7 @@ impl<'rules> Effect<'rules> {
 }
 
 impl<'facts, 'rules> Analysis<'facts, 'rules> {
-    fn of(
+    fn new(
         functions: &'facts Functions,
         facts: &'facts [Facts],
         locks: OwnLocks<'rules>,
@@ -202,16 +202,16 @@ impl<'facts, 'rules> Analysis<'facts, 'rules> {
             })
             .collect();
         let takes = Property { known: takes_lock, of_role: Role::takes_lock, locks };
-        let gives = Property { known: lets_go, of_role: Role::lets_go, locks };
+        let gives = Property { known: releases, of_role: Role::releases, locks };
         let waits = Property { known: waits, of_role: |_| false, locks };
         let futex_waits = Property { known: waits_for_futex, of_role: |_| false, locks };
         let is_own_lock = |index| functions.get(index).is_some_and(|own| locks.role(own).is_some());
         let library = |_: usize, name: &Name| is_lock_library(name);
-        let taking = Effect::of(takes, functions, facts, true, library);
-        let release = Effect::of(gives, functions, facts, true, |index, name| {
+        let taking = Effect::analyze(takes, functions, facts, true, library);
+        let release = Effect::analyze(gives, functions, facts, true, |index, name| {
             is_lock_library(name) || (!is_library(name) && !taking.has(&facts[index]))
         });
-        let lock = Effect::of(takes, functions, facts, true, |index, name| {
+        let lock = Effect::analyze(takes, functions, facts, true, |index, name| {
             is_lock_library(name) || (!is_library(name) && !release.has(&facts[index]))
         });
         Self {
@@ -222,10 +222,10 @@ impl<'facts, 'rules> Analysis<'facts, 'rules> {
             // What a function calls is a part of it: who calls one that waits, waits; but not who calls one that waits
             // once in a run, or before the program is aborted. To wait for a lock is another thing, be it of the
             // user's own.
-            wait: Effect::of(waits, functions, facts, false, |index, name| {
+            wait: Effect::analyze(waits, functions, facts, false, |index, name| {
                 !is_own_lock(index) && !waits_once(name)
             }),
-            futex_wait: Effect::of(futex_waits, functions, facts, false, |index, name| {
+            futex_wait: Effect::analyze(futex_waits, functions, facts, false, |index, name| {
                 !is_own_lock(index) && !waits_once(name) && passes_futex_wait_on(name)
             }),
             creating: creating(functions, facts),

@@ -17,7 +17,7 @@ use crate::{
     probes::plan::{InlinedRegions, Planner, SiteKind, WatchedFunction},
     x86::{
         functions::Functions,
-        inlined_extent::{self, InlinedPlaces},
+        inlined_extent::{self, InlinedExtent},
     },
 };
 
@@ -106,7 +106,7 @@ impl Planner<'_, '_> {
         let own = |at: u64| call.ranges.iter().any(|&(start, end)| (start.0..end.0).contains(&at));
         let refused = |at: u64| self.file.restartable().contains(LinkAddr(at));
         let places = inlined_extent::places(&parts, call.entry.0, &own, &refused);
-        let InlinedPlaces { begin, ends } = match places {
+        let InlinedExtent { begin, ends } = match places {
             Ok(places) => places,
             Err(error) => return self.skip(what, error.to_string()),
         };

@@ -138,8 +138,8 @@ pub(in crate::probes) fn takes_lock(name: &str) -> bool {
     calls_named(name).any(|call| call.role.takes_lock()) || is_one_of(&ACQUIRE_SLOW_PATHS, name)
 }
 
-pub(in crate::probes) fn lets_go(name: &str) -> bool {
-    calls_named(name).any(|call| call.role.lets_go()) || is_one_of(&RELEASE_SLOW_PATHS, name)
+pub(in crate::probes) fn releases(name: &str) -> bool {
+    calls_named(name).any(|call| call.role.releases()) || is_one_of(&RELEASE_SLOW_PATHS, name)
 }
 
 pub(in crate::probes) fn waits(name: &str) -> bool {
@@ -247,11 +247,11 @@ mod tests {
     fn slow_paths_are_known_in_both_manglings() {
         assert!(takes_lock("std::sys::sync::mutex::futex::Mutex::lock_contended"));
         assert!(takes_lock("<std::sys::sync::mutex::futex::Mutex>::lock_contended"));
-        assert!(lets_go("<std::sys::sync::mutex::futex::Mutex>::wake"));
-        assert!(takes_lock("pthread_mutex_lock") && lets_go("pthread_mutex_unlock"));
+        assert!(releases("<std::sys::sync::mutex::futex::Mutex>::wake"));
+        assert!(takes_lock("pthread_mutex_lock") && releases("pthread_mutex_unlock"));
         assert!(waits("<std::sys::sync::condvar::futex::Condvar>::wait_optional_timeout"));
         assert!(waits("std::sys::sync::condvar::futex::Condvar::wait") && !waits("<bank>::wait"));
-        assert!(!takes_lock("bank::lock_contended") && !lets_go("bank::wake"));
+        assert!(!takes_lock("bank::lock_contended") && !releases("bank::wake"));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 /// What a call of such a function means for the frames of its thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Leaving {
+pub enum NonLocalExit {
     /// An unknown number of them is left.
     All,
     /// Those below a stack pointer that the first argument, a `jmp_buf`, tells.
@@ -20,23 +20,23 @@ pub enum Leaving {
 }
 
 /// All functions that are probed when there are regions, in whatever module defines them.
-pub const LEAVING: &[(&str, Leaving)] = &[
-    ("__cxa_throw", Leaving::Throw),
-    ("__cxa_rethrow", Leaving::Throw),
-    ("__cxa_begin_catch", Leaving::Catch { lowered: 0 }),
-    ("_Unwind_RaiseException", Leaving::Raise),
-    ("_Unwind_ForcedUnwind", Leaving::All),
-    ("pthread_exit", Leaving::All),
-    ("thrd_exit", Leaving::All),
-    ("__pthread_unwind", Leaving::All),
-    ("__pthread_unwind_next", Leaving::All),
-    ("longjmp", Leaving::Jump),
-    ("_longjmp", Leaving::Jump),
-    ("siglongjmp", Leaving::Jump),
-    ("__longjmp_chk", Leaving::Jump),
-    ("____longjmp_chk", Leaving::Jump),
-    ("__libc_longjmp", Leaving::Jump),
-    ("__libc_siglongjmp", Leaving::Jump),
-    ("setcontext", Leaving::All),
-    ("swapcontext", Leaving::All),
+pub const NON_LOCAL_EXITS: &[(&str, NonLocalExit)] = &[
+    ("__cxa_throw", NonLocalExit::Throw),
+    ("__cxa_rethrow", NonLocalExit::Throw),
+    ("__cxa_begin_catch", NonLocalExit::Catch { lowered: 0 }),
+    ("_Unwind_RaiseException", NonLocalExit::Raise),
+    ("_Unwind_ForcedUnwind", NonLocalExit::All),
+    ("pthread_exit", NonLocalExit::All),
+    ("thrd_exit", NonLocalExit::All),
+    ("__pthread_unwind", NonLocalExit::All),
+    ("__pthread_unwind_next", NonLocalExit::All),
+    ("longjmp", NonLocalExit::Jump),
+    ("_longjmp", NonLocalExit::Jump),
+    ("siglongjmp", NonLocalExit::Jump),
+    ("__longjmp_chk", NonLocalExit::Jump),
+    ("____longjmp_chk", NonLocalExit::Jump),
+    ("__libc_longjmp", NonLocalExit::Jump),
+    ("__libc_siglongjmp", NonLocalExit::Jump),
+    ("setcontext", NonLocalExit::All),
+    ("swapcontext", NonLocalExit::All),
 ];

@@ -29,7 +29,7 @@ enum Form {
 /// A pattern that is none.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{pattern}` is no pattern for functions: {problem}")]
-pub struct BadPattern {
+pub struct PatternError {
     /// As the user wrote it.
     pub pattern: String,
     /// What is wrong with it.
@@ -37,10 +37,10 @@ pub struct BadPattern {
 }
 
 impl FromStr for Pattern {
-    type Err = BadPattern;
+    type Err = PatternError;
 
-    fn from_str(text: &str) -> Result<Self, BadPattern> {
-        let bad = |problem: String| BadPattern { pattern: text.to_owned(), problem };
+    fn from_str(text: &str) -> Result<Self, PatternError> {
+        let bad = |problem: String| PatternError { pattern: text.to_owned(), problem };
         let (library, rest) = match text.split_once('!') {
             // `operator!` and `operator!=` are names.
             Some((library, rest)) if !library.ends_with("operator") && !text.starts_with("re:") => {

@@ -11,7 +11,7 @@ use super::{
     inlined_regions::RuleHere,
     known_names::OwnLocks,
     line_function::LineFunction,
-    non_local_exits::{LEAVING, Leaving},
+    non_local_exits::{NON_LOCAL_EXITS, NonLocalExit},
     patterns::{Pattern, Rule},
     thread_starts::{self, Code},
 };
@@ -96,7 +96,7 @@ impl<'module> Choice<'module> {
         is_program: bool,
     ) -> Self {
         let (chosen, lines) = (BTreeMap::new(), BTreeMap::new());
-        Self { module, file, functions: Functions::of(file), chosen, is_program, lines }
+        Self { module, file, functions: Functions::from_file(file), chosen, is_program, lines }
     }
 }
 
@@ -161,7 +161,7 @@ pub(in crate::probes) fn add(
         });
     }
     for choice in &choices {
-        let imports = Imports::of(choice.file);
+        let imports = Imports::from_file(choice.file);
         let name = choice.module.name();
         let own_locks = choice.own_locks(&name, locks);
         let releases = |target: u64| {
@@ -177,8 +177,8 @@ pub(in crate::probes) fn add(
                 Some(own) => own_locks.role(own),
                 None => import.as_deref().and_then(|import| own_locks.role_of_import(import)),
             };
-            let known = |symbol: &str| calls_named(symbol).any(|call| call.role.lets_go());
-            of_users.is_some_and(Role::lets_go) || symbol.is_some_and(known)
+            let known = |symbol: &str| calls_named(symbol).any(|call| call.role.releases());
+            of_users.is_some_and(Role::releases) || symbol.is_some_and(known)
         };
         let mut planner = Planner { plan, module: choice.module, file: choice.file, pid };
         for (&index, why) in &choice.chosen {
@@ -294,7 +294,7 @@ impl Choice<'_> {
 /// Whether a file calls functions of libraries that take locks.
 fn takes_locks(file: &ElfFile) -> bool {
     let takes = |symbol: &str| calls_named(symbol).any(|call| call.role.takes_lock());
-    Imports::of(file).imports().any(|(_, import)| takes(&import.symbol))
+    Imports::from_file(file).imports().any(|(_, import)| takes(&import.symbol))
 }
 
 /// Whether a name is that of a function that is only there inlined: that is told in the report.
@@ -459,7 +459,7 @@ impl Planner<'_, '_> {
 
     /// Adds the probes that tell when frames are left without their returns.
     fn leaving(&mut self) {
-        for &(name, leaving) in LEAVING {
+        for &(name, leaving) in NON_LOCAL_EXITS {
             let file = self.file;
             let addresses: HashSet<LinkAddr> = file
                 .symbols_named(name)
@@ -477,7 +477,7 @@ impl Planner<'_, '_> {
                     continue;
                 };
                 let placement = match leaving {
-                    Leaving::Jump => {
+                    NonLocalExit::Jump => {
                         let needs = Needs { arguments: &[Register::RDI], stack: true };
                         placement::entry(code, needs)
                             .unwrap_or_else(|| placement::frame_entry(code))
@@ -485,21 +485,22 @@ impl Planner<'_, '_> {
                     _ => placement::frame_entry(code),
                 };
                 let leaving = match leaving {
-                    Leaving::Catch { .. } => Leaving::Catch { lowered: placement.depth.into() },
+                    NonLocalExit::Catch { .. } => {
+                        NonLocalExit::Catch { lowered: placement.depth.into() }
+                    }
                     other => other,
                 };
-                let known =
-                    self.plan.sites.iter().any(|site| {
-                        site.address == place && matches!(site.kind, SiteKind::Leaving(_))
-                    });
+                let known = self.plan.sites.iter().any(|site| {
+                    site.address == place && matches!(site.kind, SiteKind::NonLocalExit(_))
+                });
                 // `longjmp` has several names.
                 if known {
                     continue;
                 }
-                let site = self.add_site(place, SiteKind::Leaving(leaving));
+                let site = self.add_site(place, SiteKind::NonLocalExit(leaving));
                 let at = LinkAddr(start.0 + placement.offset);
                 let (program, kind) = match leaving {
-                    Leaving::Jump => (ProbeProgram::Jump, Kind::Jump),
+                    NonLocalExit::Jump => (ProbeProgram::Jump, Kind::Jump),
                     _ => (ProbeProgram::Region, Kind::EndInnermost),
                 };
                 self.add_probe(program, at, Cookie::new(kind, site), what);

@@ -6,7 +6,7 @@ use tracer_ebpf::{Cookie, Kind};
 
 use super::functions::{CallSpec, Ending, Role};
 use crate::x86::{
-    control_flow::{Code64, Flow, Hidden},
+    control_flow::{Code64, ControlFlowError, Flow},
     placement::{self, Cost, Needs, Placement},
 };
 use crate::{
@@ -31,13 +31,13 @@ pub struct CallPoint {
 
 /// Why a function cannot be probed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NoPoints {
+pub enum CallPointsError {
     /// Its code is not there.
     #[error("its code is not in the file")]
     NoCode,
     /// Its returns cannot be found.
     #[error(transparent)]
-    Hidden(#[from] Hidden),
+    ControlFlowError(#[from] ControlFlowError),
     /// It has no returns, as far as one can see.
     #[error("it has no return")]
     NoReturn,
@@ -68,7 +68,7 @@ pub fn call_points(
     spec: CallSpec,
     start: LinkAddr,
     others: &[LinkAddr],
-) -> Result<Vec<CallPoint>, NoPoints> {
+) -> Result<Vec<CallPoint>, CallPointsError> {
     let function = Function::at(file, start)?;
     let flow = function.flow();
     let mut points = Vec::new();
@@ -86,7 +86,7 @@ pub fn call_points(
         Some((Ending::ReturnProbe, kind)) => {
             points.extend(function.with_return_probe(spec, kind, flow)?);
         }
-        Some((Ending::EachReturn, kind)) if spec.role == Role::Passed && flow.is_err() => {
+        Some((Ending::EachReturn, kind)) if spec.role == Role::WaitAlways && flow.is_err() => {
             let place = function.entry(spec, false)?;
             points.push(function.point(ProbeProgram::CallEnter, place, kind, spec.flags()));
             points.extend(function.all_returns(kind, spec.flags())?);
@@ -96,7 +96,7 @@ pub fn call_points(
             let flags = spec.flags();
             match function.entry(spec, false) {
                 // A function that begins with a loop may still know at its end what it was about.
-                Err(NoPoints::NoEntry) if flow.keeps_argument(spec.register()) => {
+                Err(CallPointsError::NoEntry) if flow.keeps_argument(spec.register()) => {
                     points.extend(function.returns(&flow, kind, flags | Cookie::LEAF)?);
                 }
                 place => {
@@ -116,12 +116,15 @@ pub fn call_points(
 const REACH: u64 = 1 << 20;
 
 impl<'file> Function<'file> {
-    pub(in crate::probes) fn at(file: &'file ElfFile, start: LinkAddr) -> Result<Self, NoPoints> {
+    pub(in crate::probes) fn at(
+        file: &'file ElfFile,
+        start: LinkAddr,
+    ) -> Result<Self, CallPointsError> {
         /// More than any of these functions has, in bytes; where their size is unknown.
         const WINDOW: usize = 4096;
         let extent = file.function_containing(start).filter(|extent| extent.start == start);
         let length = extent.map_or(WINDOW, |extent| (extent.end.0 - start.0) as usize);
-        let code = file.bytes_at(start, length).ok_or(NoPoints::NoCode)?;
+        let code = file.bytes_at(start, length).ok_or(CallPointsError::NoCode)?;
         Ok(Function { file, start, code })
     }
 
@@ -132,7 +135,7 @@ impl<'file> Function<'file> {
         segment.max(self.start.0.saturating_sub(REACH))
     }
 
-    pub(in crate::probes) fn flow(&self) -> Result<Flow, Hidden> {
+    pub(in crate::probes) fn flow(&self) -> Result<Flow, ControlFlowError> {
         let low = self.low();
         let length = (self.start.0 - low + REACH) as usize;
         let bytes = self.file.bytes_at(LinkAddr(low), length).unwrap_or_default();
@@ -148,7 +151,7 @@ impl<'file> Function<'file> {
             && other.0.checked_sub(self.low()).is_some_and(|offset| flow.reaches(offset))
     }
 
-    fn entry(&self, spec: CallSpec, stack: bool) -> Result<Placement, NoPoints> {
+    fn entry(&self, spec: CallSpec, stack: bool) -> Result<Placement, CallPointsError> {
         let arguments: &[Register] = match spec.role {
             Role::ConditionWait
             | Role::ConditionWaitAlways
@@ -157,7 +160,7 @@ impl<'file> Function<'file> {
             Role::Init => &[Register::RDI, Register::RDX],
             _ => spec.registers(),
         };
-        placement::entry(self.code, Needs { arguments, stack }).ok_or(NoPoints::NoEntry)
+        placement::entry(self.code, Needs { arguments, stack }).ok_or(CallPointsError::NoEntry)
     }
 
     fn point(&self, program: ProbeProgram, place: Placement, kind: Kind, flags: u8) -> CallPoint {
@@ -170,8 +173,8 @@ impl<'file> Function<'file> {
         &self,
         spec: CallSpec,
         kind: Kind,
-        flow: Result<Flow, Hidden>,
-    ) -> Result<Vec<CallPoint>, NoPoints> {
+        flow: Result<Flow, ControlFlowError>,
+    ) -> Result<Vec<CallPoint>, CallPointsError> {
         let entry = self.entry(spec, true);
         let is_cheap = entry.as_ref().is_ok_and(|place| place.cost == Cost::Emulated);
         match flow {
@@ -187,23 +190,31 @@ impl<'file> Function<'file> {
         }
     }
 
-    fn returns(&self, flow: &Flow, kind: Kind, flags: u8) -> Result<Vec<CallPoint>, NoPoints> {
+    fn returns(
+        &self,
+        flow: &Flow,
+        kind: Kind,
+        flags: u8,
+    ) -> Result<Vec<CallPoint>, CallPointsError> {
         let point =
             |address| CallPoint { program: ProbeProgram::CallEnd, address, kind, flags, depth: 0 };
         Ok(self.returns_of(flow)?.into_iter().map(point).collect())
     }
 
     /// Its `ret` instructions.
-    pub(in crate::probes) fn returns_of(&self, flow: &Flow) -> Result<Vec<LinkAddr>, NoPoints> {
+    pub(in crate::probes) fn returns_of(
+        &self,
+        flow: &Flow,
+    ) -> Result<Vec<LinkAddr>, CallPointsError> {
         let low = self.low();
         let returns: Vec<LinkAddr> =
             flow.returns().into_iter().map(|offset| LinkAddr(low + offset)).collect();
-        if returns.is_empty() { Err(NoPoints::NoReturn) } else { Ok(returns) }
+        if returns.is_empty() { Err(CallPointsError::NoReturn) } else { Ok(returns) }
     }
 
     /// The returns in the code of a function whose jumps hide some of its ways. One that is not there is not seen, which
     /// only hides something.
-    fn all_returns(&self, kind: Kind, flags: u8) -> Result<Vec<CallPoint>, NoPoints> {
+    fn all_returns(&self, kind: Kind, flags: u8) -> Result<Vec<CallPoint>, CallPointsError> {
         let mut decoder = Decoder::with_ip(64, self.code, self.start.0, DecoderOptions::NONE);
         let point = |address| {
             let program = ProbeProgram::CallEnd;
@@ -215,18 +226,19 @@ impl<'file> Function<'file> {
             .filter(|instruction| instruction.flow_control() == FlowControl::Return)
             .map(|instruction| point(instruction.ip()))
             .collect();
-        if points.is_empty() { Err(NoPoints::NoReturn) } else { Ok(points) }
+        if points.is_empty() { Err(CallPointsError::NoReturn) } else { Ok(points) }
     }
 
     /// Where the routine of a once function has just returned. Threads that wait for it are let through after that.
-    fn routine(&self, flow: &Flow) -> Result<CallPoint, NoPoints> {
-        let (offset, depth) = flow.after_call_of_second_argument().ok_or(NoPoints::NoRoutine)?;
+    fn routine(&self, flow: &Flow) -> Result<CallPoint, CallPointsError> {
+        let (offset, depth) =
+            flow.after_call_of_second_argument().ok_or(CallPointsError::NoRoutine)?;
         Ok(CallPoint {
             program: ProbeProgram::CallEnd,
             address: LinkAddr(self.low() + offset),
             kind: Kind::Signal,
             flags: Cookie::INSIDE,
-            depth: u16::try_from(depth).map_err(|_| NoPoints::NoRoutine)?,
+            depth: u16::try_from(depth).map_err(|_| CallPointsError::NoRoutine)?,
         })
     }
 }

@@ -15,7 +15,7 @@ use super::{
         Surroundings,
         atomic_waits::{self, Look, Step},
     },
-    slow_paths::Fast,
+    slow_paths::FastPath,
 };
 use crate::symbolize::LinkAddr;
 use crate::{
@@ -49,12 +49,12 @@ const CALLS: [(&str, &str, CallSpec); 6] = [
 const BARRIER: &str = "14__tree_barrierI";
 
 const SEMAPHORE_ACQUIRE: CallSpec =
-    spec("std::counting_semaphore::acquire", Object::Semaphore, Role::Passed);
+    spec("std::counting_semaphore::acquire", Object::Semaphore, Role::WaitAlways);
 const SEMAPHORE_TRY: CallSpec =
-    spec("std::counting_semaphore::try_acquire", Object::Semaphore, Role::PassedIfTrue);
-const LATCH_PASS: CallSpec = spec("std::latch::wait", Object::Latch, Role::Passed);
-const BARRIER_DEPART: CallSpec = spec("std::barrier::wait", Object::Barrier, Role::Departs);
-const BARRIER_ARRIVE: CallSpec = spec("std::barrier::arrive", Object::Barrier, Role::Arrives);
+    spec("std::counting_semaphore::try_acquire", Object::Semaphore, Role::WaitIfTrue);
+const LATCH_PASS: CallSpec = spec("std::latch::wait", Object::Latch, Role::WaitAlways);
+const BARRIER_DEPART: CallSpec = spec("std::barrier::wait", Object::Barrier, Role::Depart);
+const BARRIER_ARRIVE: CallSpec = spec("std::barrier::arrive", Object::Barrier, Role::Arrive);
 
 const fn spec(name: &'static str, object: Object, role: Role) -> CallSpec {
     CallSpec { name, object, role, argument: 1 }
@@ -142,7 +142,7 @@ impl Planner<'_, '_> {
         if !self.file.debug_strings_have(&MENTIONS) {
             return;
         }
-        let functions = Functions::of(self.file);
+        let functions = Functions::from_file(self.file);
         for call in self.file.inlined_calls(&is_inner) {
             self.inner(call.ranges);
         }
@@ -229,7 +229,7 @@ impl Planner<'_, '_> {
             let spec = spec(name, object, role);
             for (_, Step { at, points, if_one }) in found {
                 let Some(at) = self.module.process_address(LinkAddr(at)) else { continue };
-                let place = InlinedPlace { spec, fast: Fast::Nothing, at, plus: 0, if_one };
+                let place = InlinedPlace { spec, fast: FastPath::Nothing, at, plus: 0, if_one };
                 self.inlined_points(&place, kind, &points, &what);
             }
         }

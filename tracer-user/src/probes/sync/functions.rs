@@ -119,25 +119,25 @@ pub enum Role {
     /// When it returns the thread that the object started with has been joined. Exceptions may unwind it.
     JoinMember,
     /// When it returns the lock has been taken. Anything may unwind it, as the following ones.
-    Taken,
+    AcquireAlways,
     /// The same, shared.
-    TakenShared,
+    AcquireSharedAlways,
     /// When it returns true the lock has been taken.
-    TakenIfTrue,
+    AcquireIfTrue,
     /// The same, shared.
-    TakenSharedIfTrue,
+    AcquireSharedIfTrue,
     /// As [`ConditionWait`](Self::ConditionWait), and whenever it returns it was signalled.
     ConditionWaitAlways,
     /// As [`ConditionWait`](Self::ConditionWait), and when it returns true it was signalled.
     ConditionWaitIfTrue,
     /// When it returns, the once routine has run, or the thread has been let through. Panics may unwind it.
-    Passed,
+    WaitAlways,
     /// When it returns true, the thread has been let through.
-    PassedIfTrue,
+    WaitIfTrue,
     /// Arrives at a barrier, and does not wait.
-    Arrives,
+    Arrive,
     /// When it returns, the threads have arrived that it waits for.
-    Departs,
+    Depart,
     /// As [`ConditionWait`](Self::ConditionWait), and when it returns false it was signalled.
     ConditionWaitIfFalse,
     /// What is done is seen by steps inside: from where it was called.
@@ -163,16 +163,16 @@ impl Role {
             self,
             Self::Acquire
                 | Self::AcquireShared
-                | Self::Taken
-                | Self::TakenShared
-                | Self::TakenIfTrue
-                | Self::TakenSharedIfTrue
+                | Self::AcquireAlways
+                | Self::AcquireSharedAlways
+                | Self::AcquireIfTrue
+                | Self::AcquireSharedIfTrue
         )
     }
 
     /// Whether a call lets go of a lock, and does not take it again.
     #[must_use]
-    pub const fn lets_go(self) -> bool {
+    pub const fn releases(self) -> bool {
         matches!(self, Self::Release)
     }
 
@@ -197,7 +197,7 @@ impl Role {
             | Self::ConditionWaitAlways
             | Self::ConditionWaitIfTrue
             | Self::ConditionWaitIfFalse => Some((ProbeProgram::CallPair, Kind::ConditionWait)),
-            Self::Barrier | Self::Arrives => Some((ProbeProgram::Call, Kind::Arrive)),
+            Self::Barrier | Self::Arrive => Some((ProbeProgram::Call, Kind::Arrive)),
             // Whom it joins is known from the identity at its start: that may be used again before it returns.
             Self::Join => Some((ProbeProgram::Call, Kind::JoinStart)),
             Self::Create => Some((ProbeProgram::Call, Kind::Create)),
@@ -213,18 +213,18 @@ impl Role {
             Self::Acquire => Some((Ending::ReturnProbe, Kind::Acquire)),
             Self::AcquireShared => Some((Ending::ReturnProbe, Kind::AcquireShared)),
             Self::TryWait => Some((Ending::ReturnProbe, Kind::Wait)),
-            Self::Wait | Self::Once | Self::Passed | Self::PassedIfTrue => {
+            Self::Wait | Self::Once | Self::WaitAlways | Self::WaitIfTrue => {
                 Some((Ending::EachReturn, Kind::Wait))
             }
             Self::ConditionWait
             | Self::ConditionWaitAlways
             | Self::ConditionWaitIfTrue
             | Self::ConditionWaitIfFalse => Some((Ending::EachReturn, Kind::ConditionWake)),
-            Self::Taken | Self::TakenIfTrue => Some((Ending::EachReturn, Kind::Acquire)),
-            Self::TakenShared | Self::TakenSharedIfTrue => {
+            Self::AcquireAlways | Self::AcquireIfTrue => Some((Ending::EachReturn, Kind::Acquire)),
+            Self::AcquireSharedAlways | Self::AcquireSharedIfTrue => {
                 Some((Ending::EachReturn, Kind::AcquireShared))
             }
-            Self::Barrier | Self::Departs => Some((Ending::EachReturn, Kind::Depart)),
+            Self::Barrier | Self::Depart => Some((Ending::EachReturn, Kind::Depart)),
             Self::Join | Self::JoinMember => Some((Ending::EachReturn, Kind::Join)),
             _ => None,
         }
@@ -242,11 +242,11 @@ impl Role {
             | Self::ConditionWaitIfTrue
             | Self::ConditionWaitIfFalse
             | Self::Barrier
-            | Self::Passed
-            | Self::Departs
-            | Self::Taken
-            | Self::TakenShared => Cookie::ANY_RESULT,
-            Self::TakenIfTrue | Self::TakenSharedIfTrue | Self::PassedIfTrue => Cookie::IF_TRUE,
+            | Self::WaitAlways
+            | Self::Depart
+            | Self::AcquireAlways
+            | Self::AcquireSharedAlways => Cookie::ANY_RESULT,
+            Self::AcquireIfTrue | Self::AcquireSharedIfTrue | Self::WaitIfTrue => Cookie::IF_TRUE,
             Self::JoinMember => Cookie::INDIRECT | Cookie::ANY_RESULT,
             _ => 0,
         }

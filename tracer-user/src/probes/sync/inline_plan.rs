@@ -12,7 +12,7 @@ use tracer_ebpf::{Cookie, Kind};
 use super::{
     functions::{CallSpec, Role},
     inline_locks::{self, Found, Helper, InlinedPoint, InlinedSite, Passed, Surroundings},
-    slow_paths::{self, Fast, SlowPath, Try},
+    slow_paths::{self, FastPath, SlowPath, Try},
 };
 use crate::{
     kernel::ProbeProgram,
@@ -46,7 +46,7 @@ struct SlowPaths<'file> {
 const ELSEWHERE: u64 = 1 << 63;
 
 impl<'file> SlowPaths<'file> {
-    fn of(file: &'file ElfFile) -> Self {
+    fn new(file: &'file ElfFile) -> Self {
         let mut list = Vec::new();
         let mut own = FxHashMap::default();
         for symbol in file.symbols().iter().filter(|symbol| symbol.kind.is_function()) {
@@ -57,7 +57,7 @@ impl<'file> SlowPaths<'file> {
                 list.push(path);
             }
         }
-        let imports = Imports::of(file);
+        let imports = Imports::from_file(file);
         let mut slots: FxHashMap<u64, usize> = imports
             .own()
             .filter_map(|(slot, address)| Some((slot, *own.get(&address.0)?)))
@@ -134,16 +134,16 @@ impl Planner<'_, '_> {
     /// Adds the probes for locks that are taken in line.
     pub(in crate::probes) fn inlined_locks(&mut self) {
         let file = self.file;
-        let slow = SlowPaths::of(file);
-        if !slow.list.iter().any(|path| path.fast != Fast::LetGoAndWake) {
+        let slow = SlowPaths::new(file);
+        if !slow.list.iter().any(|path| path.fast != FastPath::ReleaseAndWake) {
             return;
         }
-        let functions = Functions::of(file);
+        let functions = Functions::from_file(file);
         let helpers: FxHashMap<u64, Helper> = functions
             .iter()
             .filter_map(|function| Some((function.start.0, helper(&function.name)?)))
             .collect();
-        let statics: RefCell<FxHashMap<u64, (usize, Fast)>> = RefCell::default();
+        let statics: RefCell<FxHashMap<u64, (usize, FastPath)>> = RefCell::default();
         let slow_path_at = |address| slow.at(address).map(|path| (path, slow.list[path].fast));
         let surroundings = Surroundings {
             slow_path_at: &slow_path_at,
@@ -200,7 +200,7 @@ impl Planner<'_, '_> {
             };
             for site in found.sites {
                 let lock = site.points.first().map(|point| point.lock);
-                if let Some(lock) = lock.filter(|lock| lock.is_static && !site.fast.takes()) {
+                if let Some(lock) = lock.filter(|lock| lock.is_static && !site.fast.acquires()) {
                     let place = lock.plus.cast_unsigned();
                     statics.borrow_mut().insert(place, (site.slow_path, site.fast));
                 }
@@ -226,7 +226,7 @@ impl Planner<'_, '_> {
         let is_static = |address: u64| statics.borrow().contains_key(&address);
         for function in others.iter().filter(|function| exchanges(function, file, &is_static)) {
             for site in look_into(function).unwrap_or_default().sites {
-                let is_new = site.fast.takes() || site.fast == Fast::Pass;
+                let is_new = site.fast.acquires() || site.fast == FastPath::PassOnce;
                 if is_new && known.insert(site.at) {
                     self.inlined(slow.list[site.slow_path], &site);
                 }
@@ -284,8 +284,10 @@ impl Planner<'_, '_> {
                 starts.iter().filter(same).map(|&(start, _)| LinkAddr(start)).collect();
             // They return whether the time was up, and without a time they always succeed.
             call.role = match call.role {
-                Role::TakenIfTrue if !looked_at.contains(&path) => Role::Taken,
-                Role::TakenSharedIfTrue if !looked_at.contains(&path) => Role::TakenShared,
+                Role::AcquireIfTrue if !looked_at.contains(&path) => Role::AcquireAlways,
+                Role::AcquireSharedIfTrue if !looked_at.contains(&path) => {
+                    Role::AcquireSharedAlways
+                }
                 other => other,
             };
             let lock = lock_of(path);
@@ -351,10 +353,10 @@ impl Planner<'_, '_> {
     fn inlined(&mut self, path: &SlowPath, site: &InlinedSite) {
         let Some(at) = self.module.process_address(LinkAddr(site.at)) else { return };
         let kind = match site.fast {
-            Fast::Take => Kind::Acquire,
-            Fast::TakeShared => Kind::AcquireShared,
-            Fast::Pass => Kind::Wait,
-            Fast::Unpark => Kind::Signal,
+            FastPath::Acquire => Kind::Acquire,
+            FastPath::AcquireShared => Kind::AcquireShared,
+            FastPath::PassOnce => Kind::Wait,
+            FastPath::Unpark => Kind::Signal,
             _ => Kind::Release,
         };
         let what = format!(
@@ -448,12 +450,12 @@ fn lock_of(path: usize, passed: &[Passed], unknown: bool) -> LockOf {
     }
 }
 
-const fn action(fast: Fast) -> &'static str {
+const fn action(fast: FastPath) -> &'static str {
     match fast {
-        Fast::Take | Fast::TakeShared => "taking",
-        Fast::Downgrade => "downgrade",
-        Fast::Pass => "passing",
-        Fast::Unpark => "letting a thread go on",
+        FastPath::Acquire | FastPath::AcquireShared => "taking",
+        FastPath::Downgrade => "downgrade",
+        FastPath::PassOnce => "passing",
+        FastPath::Unpark => "letting a thread go on",
         _ => "letting go",
     }
 }

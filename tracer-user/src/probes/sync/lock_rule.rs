@@ -7,7 +7,7 @@ use super::functions::{CallSpec, Object, Role};
 use crate::probes::{
     plan::{Plan, Planner},
     regions::{
-        patterns::{BadPattern, Pattern},
+        patterns::{Pattern, PatternError},
         plan::{Choice, unmatched},
     },
 };
@@ -25,7 +25,7 @@ pub struct LockRule {
 
 /// A lock that is none.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BadLock {
+pub enum LockRuleError {
     /// The form is another.
     #[error(
         "`{text}` does not tell the functions of a lock: the form is \
@@ -37,7 +37,7 @@ pub enum BadLock {
     },
     /// A pattern is none.
     #[error(transparent)]
-    Pattern(#[from] BadPattern),
+    Pattern(#[from] PatternError),
     /// A pattern is of a source line.
     #[error("`{pattern}` names a line: the functions of a lock go by their names")]
     Line {
@@ -48,17 +48,17 @@ pub enum BadLock {
 
 /// The keys, and what the functions do that they name.
 const KEYS: [(&str, Option<Role>); 4] = [
-    ("acquire=", Some(Role::Taken)),
+    ("acquire=", Some(Role::AcquireAlways)),
     ("release=", Some(Role::Release)),
-    ("try=", Some(Role::TakenIfTrue)),
+    ("try=", Some(Role::AcquireIfTrue)),
     ("arg=", None),
 ];
 
 impl FromStr for LockRule {
-    type Err = BadLock;
+    type Err = LockRuleError;
 
-    fn from_str(text: &str) -> Result<Self, BadLock> {
-        let form = || BadLock::Form { text: text.to_owned() };
+    fn from_str(text: &str) -> Result<Self, LockRuleError> {
+        let form = || LockRuleError::Form { text: text.to_owned() };
         let mut rule = Self { text: text.to_owned(), functions: Vec::new(), argument: 1 };
         for part in parts(text) {
             let (key, role) =
@@ -74,12 +74,12 @@ impl FromStr for LockRule {
             };
             let pattern: Pattern = value.parse()?;
             if pattern.line().is_some() {
-                return Err(BadLock::Line { pattern: pattern.to_string() });
+                return Err(LockRuleError::Line { pattern: pattern.to_string() });
             }
             rule.functions.push((pattern, role));
         }
         let has = |wanted: fn(Role) -> bool| rule.functions.iter().any(|(_, role)| wanted(*role));
-        if has(Role::takes_lock) && has(Role::lets_go) { Ok(rule) } else { Err(form()) }
+        if has(Role::takes_lock) && has(Role::releases) { Ok(rule) } else { Err(form()) }
     }
 }
 
@@ -195,7 +195,7 @@ fn has_other_parameters(symbol: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn parsed(text: &str) -> Result<(Vec<(String, Role)>, u8), BadLock> {
+    fn parsed(text: &str) -> Result<(Vec<(String, Role)>, u8), LockRuleError> {
         let rule: LockRule = text.parse()?;
         let functions = rule.functions.iter().map(|(pattern, role)| (pattern.to_string(), *role));
         Ok((functions.collect(), rule.argument))
@@ -209,9 +209,9 @@ mod tests {
         assert_eq!(
             functions,
             [
-                function("Lock<int, long>::take", Role::Taken),
+                function("Lock<int, long>::take", Role::AcquireAlways),
                 function("drop_*", Role::Release),
-                function("re:^try", Role::TakenIfTrue),
+                function("re:^try", Role::AcquireIfTrue),
             ]
         );
         assert_eq!(argument, 2);
@@ -223,9 +223,9 @@ mod tests {
         for text in
             ["", "acquire=a", "release=a", "acquire=a,release=b,arg=5", "take=a", "a,release=b"]
         {
-            assert!(matches!(parsed(text), Err(BadLock::Form { .. })), "{text}");
+            assert!(matches!(parsed(text), Err(LockRuleError::Form { .. })), "{text}");
         }
-        assert!(matches!(parsed("acquire=re:(,release=b"), Err(BadLock::Pattern(_))));
-        assert!(matches!(parsed("acquire=file:a.c:1,release=b"), Err(BadLock::Line { .. })));
+        assert!(matches!(parsed("acquire=re:(,release=b"), Err(LockRuleError::Pattern(_))));
+        assert!(matches!(parsed("acquire=file:a.c:1,release=b"), Err(LockRuleError::Line { .. })));
     }
 }

@@ -17,51 +17,51 @@ pub struct SlowPath {
     /// What a call of it is.
     pub call: CallSpec,
     /// What the in-line part is that comes before a call.
-    pub fast: Fast,
+    pub fast: FastPath,
 }
 
 /// What is done in line, with the lock at the address that the slow path gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fast {
+pub enum FastPath {
     /// Taken, when a compare-and-exchange succeeds.
-    Take,
+    Acquire,
     /// The same, shared.
-    TakeShared,
+    AcquireShared,
     /// Let go of by an atomic instruction.
-    LetGo,
+    Release,
     /// The same, shared.
-    LetGoShared,
+    ReleaseShared,
     /// The same, however it is held.
-    LetGoEither,
+    ReleaseEither,
     /// Held exclusively before, shared after it.
     Downgrade,
     /// Let go of, by writing 0 to it, when the call wakes a thread that waits for what its second argument points to.
-    LetGoAndWake,
+    ReleaseAndWake,
     /// A once flag is passed, when it says that the routine has run.
-    Pass,
+    PassOnce,
     /// A thread may go on that is parked.
     Unpark,
     /// Nothing: it is the whole.
     Nothing,
 }
 
-impl Fast {
+impl FastPath {
     /// Whether it takes a lock.
     #[must_use]
-    pub const fn takes(self) -> bool {
-        matches!(self, Self::Take | Self::TakeShared)
+    pub const fn acquires(self) -> bool {
+        matches!(self, Self::Acquire | Self::AcquireShared)
     }
 
     /// Whether something is done to a lock.
     #[must_use]
-    pub const fn is_of_lock(self) -> bool {
-        !matches!(self, Self::Pass | Self::Unpark | Self::Nothing)
+    pub const fn is_lock_operation(self) -> bool {
+        !matches!(self, Self::PassOnce | Self::Unpark | Self::Nothing)
     }
 
     /// Whether the slow path is called for other things too, before which nothing of this is done.
     #[must_use]
-    pub const fn is_maybe(self) -> bool {
-        matches!(self, Self::LetGoAndWake | Self::Unpark)
+    pub const fn is_conditional(self) -> bool {
+        matches!(self, Self::ReleaseAndWake | Self::Unpark)
     }
 }
 
@@ -75,30 +75,37 @@ const fn slow(
     name: &'static str,
     object: Object,
     role: Role,
-    fast: Fast,
+    fast: FastPath,
 ) -> SlowPath {
     SlowPath { root, end, call: CallSpec { name, object, role, argument: 1 }, fast }
 }
 
 /// All of them.
 const SLOW_PATHS: [SlowPath; 23] = [
-    slow(STD, "Mutex::lock_contended", "std::sync::Mutex", Object::Mutex, Role::Taken, Fast::Take),
-    slow(STD, "Mutex::wake", "std::sync::Mutex", Object::Mutex, Role::Inner, Fast::LetGo),
+    slow(
+        STD,
+        "Mutex::lock_contended",
+        "std::sync::Mutex",
+        Object::Mutex,
+        Role::AcquireAlways,
+        FastPath::Acquire,
+    ),
+    slow(STD, "Mutex::wake", "std::sync::Mutex", Object::Mutex, Role::Inner, FastPath::Release),
     slow(
         STD,
         "RwLock::read_contended",
         "std::sync::RwLock",
         Object::RwLock,
-        Role::TakenShared,
-        Fast::TakeShared,
+        Role::AcquireSharedAlways,
+        FastPath::AcquireShared,
     ),
     slow(
         STD,
         "RwLock::write_contended",
         "std::sync::RwLock",
         Object::RwLock,
-        Role::Taken,
-        Fast::Take,
+        Role::AcquireAlways,
+        FastPath::Acquire,
     ),
     slow(
         STD,
@@ -106,7 +113,7 @@ const SLOW_PATHS: [SlowPath; 23] = [
         "std::sync::RwLock",
         Object::RwLock,
         Role::Inner,
-        Fast::LetGoEither,
+        FastPath::ReleaseEither,
     ),
     slow(
         STD,
@@ -114,7 +121,7 @@ const SLOW_PATHS: [SlowPath; 23] = [
         "std::sync::Condvar::wait",
         Object::Condvar,
         Role::ConditionWaitAlways,
-        Fast::Nothing,
+        FastPath::Nothing,
     ),
     slow(
         STD,
@@ -122,7 +129,7 @@ const SLOW_PATHS: [SlowPath; 23] = [
         "std::sync::Condvar::wait_timeout",
         Object::Condvar,
         Role::ConditionWaitIfTrue,
-        Fast::Nothing,
+        FastPath::Nothing,
     ),
     slow(
         "std::sync::",
@@ -130,7 +137,7 @@ const SLOW_PATHS: [SlowPath; 23] = [
         "std::sync::Condvar::notify_one",
         Object::Condvar,
         Role::Signal,
-        Fast::Nothing,
+        FastPath::Nothing,
     ),
     slow(
         "std::sync::",
@@ -138,15 +145,15 @@ const SLOW_PATHS: [SlowPath; 23] = [
         "std::sync::Condvar::notify_all",
         Object::Condvar,
         Role::Signal,
-        Fast::Nothing,
+        FastPath::Nothing,
     ),
     slow(
         PARKING_LOT,
         "RawMutex::lock_slow",
         "parking_lot::Mutex",
         Object::Mutex,
-        Role::TakenIfTrue,
-        Fast::Take,
+        Role::AcquireIfTrue,
+        FastPath::Acquire,
     ),
     slow(
         PARKING_LOT,
@@ -154,15 +161,15 @@ const SLOW_PATHS: [SlowPath; 23] = [
         "parking_lot::Mutex",
         Object::Mutex,
         Role::Inner,
-        Fast::LetGo,
+        FastPath::Release,
     ),
     slow(
         PARKING_LOT,
         "RawRwLock::lock_exclusive_slow",
         "parking_lot::RwLock",
         Object::RwLock,
-        Role::TakenIfTrue,
-        Fast::Take,
+        Role::AcquireIfTrue,
+        FastPath::Acquire,
     ),
     slow(
         PARKING_LOT,
@@ -170,15 +177,15 @@ const SLOW_PATHS: [SlowPath; 23] = [
         "parking_lot::RwLock",
         Object::RwLock,
         Role::Inner,
-        Fast::LetGo,
+        FastPath::Release,
     ),
     slow(
         PARKING_LOT,
         "RawRwLock::lock_shared_slow",
         "parking_lot::RwLock",
         Object::RwLock,
-        Role::TakenSharedIfTrue,
-        Fast::TakeShared,
+        Role::AcquireSharedIfTrue,
+        FastPath::AcquireShared,
     ),
     slow(
         PARKING_LOT,
@@ -186,7 +193,7 @@ const SLOW_PATHS: [SlowPath; 23] = [
         "parking_lot::RwLock",
         Object::RwLock,
         Role::Inner,
-        Fast::LetGoShared,
+        FastPath::ReleaseShared,
     ),
     slow(
         PARKING_LOT,
@@ -194,7 +201,7 @@ const SLOW_PATHS: [SlowPath; 23] = [
         "parking_lot::RwLock",
         Object::RwLock,
         Role::Inner,
-        Fast::Downgrade,
+        FastPath::Downgrade,
     ),
     slow(
         PARKING_LOT,
@@ -202,7 +209,7 @@ const SLOW_PATHS: [SlowPath; 23] = [
         "parking_lot::Condvar::wait",
         Object::Condvar,
         Role::ConditionWaitIfFalse,
-        Fast::Nothing,
+        FastPath::Nothing,
     ),
     // What is in line before them looks whether anybody waits.
     slow(
@@ -211,7 +218,7 @@ const SLOW_PATHS: [SlowPath; 23] = [
         "parking_lot::Condvar::notify_one",
         Object::Condvar,
         Role::Signal,
-        Fast::Nothing,
+        FastPath::Nothing,
     ),
     slow(
         PARKING_LOT,
@@ -219,21 +226,28 @@ const SLOW_PATHS: [SlowPath; 23] = [
         "parking_lot::Condvar::notify_all",
         Object::Condvar,
         Role::Signal,
-        Fast::Nothing,
+        FastPath::Nothing,
     ),
-    slow(STD, "Once::call", "std::sync::Once", Object::Once, Role::Passed, Fast::Pass),
+    slow(STD, "Once::call", "std::sync::Once", Object::Once, Role::WaitAlways, FastPath::PassOnce),
     // A step of the one before, which gets what the flag is a part of.
-    slow(ONCE_LOCK, "::initialize", "std::sync::OnceLock", Object::Once, Role::Inner, Fast::Pass),
+    slow(
+        ONCE_LOCK,
+        "::initialize",
+        "std::sync::OnceLock",
+        Object::Once,
+        Role::Inner,
+        FastPath::PassOnce,
+    ),
     slow(
         STD,
         "futex::futex_wake",
         "std::thread::Thread::unpark",
         Object::Parker,
         Role::Inner,
-        Fast::Unpark,
+        FastPath::Unpark,
     ),
     // The slow path of std's mutex is short enough to be put in line by link-time optimisation.
-    slow("", SYSCALL, "std::sync::Mutex", Object::Mutex, Role::Inner, Fast::LetGoAndWake),
+    slow("", SYSCALL, "std::sync::Mutex", Object::Mutex, Role::Inner, FastPath::ReleaseAndWake),
 ];
 
 const SYSCALL: &str = "syscall";
@@ -303,21 +317,21 @@ const TRIES: [Try; 6] = [
         "raw_mutex::RawMutex",
         "::try_lock",
         "RawMutex::lock_slow",
-        Role::TakenIfTrue,
+        Role::AcquireIfTrue,
     ),
     tried(
         PARKING_LOT,
         "raw_rwlock::RawRwLock",
         "::try_lock_exclusive",
         "RawRwLock::lock_exclusive_slow",
-        Role::TakenIfTrue,
+        Role::AcquireIfTrue,
     ),
     tried(
         PARKING_LOT,
         "raw_rwlock::RawRwLock",
         "::try_lock_shared",
         "RawRwLock::lock_shared_slow",
-        Role::TakenSharedIfTrue,
+        Role::AcquireSharedIfTrue,
     ),
 ];
 
@@ -361,29 +375,29 @@ pub fn locks_for_itself(name: &Name) -> bool {
 mod tests {
     use super::*;
 
-    fn found(symbol: &str) -> Option<(&'static str, Fast)> {
+    fn found(symbol: &str) -> Option<(&'static str, FastPath)> {
         slow_path(symbol).map(|path| (path.call.name, path.fast))
     }
 
     #[test]
     fn names_are_known_in_both_manglings_and_of_older_compilers() {
         let v0 = "_RNvMNtNtNtNtCsjrHSEGnQ3l9_3std3sys4sync5mutex5futexNtB2_5Mutex14lock_contended";
-        assert_eq!(found(v0), Some(("std::sync::Mutex", Fast::Take)));
+        assert_eq!(found(v0), Some(("std::sync::Mutex", FastPath::Acquire)));
         let wake = "_RNvMNtNtNtNtCsjrHSEGnQ3l9_3std3sys4sync5mutex5futexNtB2_5Mutex4wake";
-        assert_eq!(found(wake), Some(("std::sync::Mutex", Fast::LetGo)));
+        assert_eq!(found(wake), Some(("std::sync::Mutex", FastPath::Release)));
         let legacy =
             "_ZN3std3sys4sync6rwlock5futex6RwLock22wake_writer_or_readers17h0123456789abcdefE";
-        assert_eq!(found(legacy), Some(("std::sync::RwLock", Fast::LetGoEither)));
+        assert_eq!(found(legacy), Some(("std::sync::RwLock", FastPath::ReleaseEither)));
         let old = "_ZN3std3sys4unix5locks11futex_mutex5Mutex14lock_contended17h0123456789abcdefE";
-        assert_eq!(found(old), Some(("std::sync::Mutex", Fast::Take)));
+        assert_eq!(found(old), Some(("std::sync::Mutex", FastPath::Acquire)));
         let once = "_RNvMs_NtNtNtNtCsjrHSEGnQ3l9_3std3sys4sync4once5futexNtB4_4Once4call";
-        assert_eq!(found(once), Some(("std::sync::Once", Fast::Pass)));
+        assert_eq!(found(once), Some(("std::sync::Once", FastPath::PassOnce)));
         let cell = "_ZN3std4sync9once_lock17OnceLock$LT$T$GT$10initialize17h0123456789abcdefE";
-        assert_eq!(found(cell), Some(("std::sync::OnceLock", Fast::Pass)));
+        assert_eq!(found(cell), Some(("std::sync::OnceLock", FastPath::PassOnce)));
         let wake = "_ZN3std3sys3pal4unix5futex10futex_wake17h0123456789abcdefE";
-        assert_eq!(found(wake), Some(("std::thread::Thread::unpark", Fast::Unpark)));
+        assert_eq!(found(wake), Some(("std::thread::Thread::unpark", FastPath::Unpark)));
         let parking = "_ZN11parking_lot9raw_mutex8RawMutex9lock_slow17h0123456789abcdefE";
-        assert_eq!(found(parking), Some(("parking_lot::Mutex", Fast::Take)));
+        assert_eq!(found(parking), Some(("parking_lot::Mutex", FastPath::Acquire)));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::{
         atomic_waits::{self, Look, Step},
     },
     rust_waits,
-    slow_paths::{self, Fast},
+    slow_paths::{self, FastPath},
 };
 use crate::symbolize::LinkAddr;
 use crate::{
@@ -46,7 +46,7 @@ impl Planner<'_, '_> {
             let spec = CallSpec { name, object, role, argument: 1 };
             for Step { at, points, if_one } in found {
                 let Some(at) = self.module.process_address(LinkAddr(at)) else { continue };
-                let place = InlinedPlace { spec, fast: Fast::Nothing, at, plus: 0, if_one };
+                let place = InlinedPlace { spec, fast: FastPath::Nothing, at, plus: 0, if_one };
                 self.inlined_points(&place, kind, &points, &what);
             }
         }
@@ -93,7 +93,7 @@ impl Planner<'_, '_> {
                 {
                     let Some(at) = self.module.process_address(LinkAddr(at)) else { continue };
                     found = true;
-                    let place = InlinedPlace { spec, fast: Fast::Nothing, at, plus: 0, if_one };
+                    let place = InlinedPlace { spec, fast: FastPath::Nothing, at, plus: 0, if_one };
                     self.inlined_points(&place, kind, &points, &what);
                 }
             }

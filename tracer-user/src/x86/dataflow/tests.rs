@@ -2,11 +2,11 @@
 
 use super::*;
 
-fn values(code: &[u8]) -> Values {
-    Values::of(&[Part { start: 0x1000, code }], &|_| false, &|_| None).unwrap()
+fn values(code: &[u8]) -> Dataflow {
+    Dataflow::analyze(&[Part { start: 0x1000, code }], &|_| false, &|_| None).unwrap()
 }
 
-fn before(values: &Values, offset: u64) -> State {
+fn before(values: &Dataflow, offset: u64) -> State {
     values.before(values.at(0x1000 + offset).unwrap(), &|_| false).unwrap()
 }
 
@@ -67,12 +67,15 @@ fn tables_are_followed() {
         let index = usize::try_from((address - table) / 4).ok()?;
         offsets.get(index).map(|offset: &i32| offset.cast_unsigned())
     };
-    let values = Values::of(&[Part { start: 0x1000, code: &code }], &|_| false, &word_at).unwrap();
+    let values =
+        Dataflow::analyze(&[Part { start: 0x1000, code: &code }], &|_| false, &word_at).unwrap();
     let jump = values.at(0x100e).unwrap();
     let targets = [0x1012, 0x1013].map(|address| values.at(address).unwrap());
     assert_eq!(values.successors(jump), targets);
     assert_eq!(before(&values, 0x13).register(7), Value::origin(Origin::Entry(7)));
-    assert!(Values::of(&[Part { start: 0x1000, code: &code }], &|_| false, &|_| None).is_none());
+    assert!(
+        Dataflow::analyze(&[Part { start: 0x1000, code: &code }], &|_| false, &|_| None).is_none()
+    );
 }
 
 #[test]

@@ -26,7 +26,7 @@ use tracer_ebpf::AccessDescriptor;
 use self::placement::Chooser;
 pub use crate::x86::operands::{compares, is_locked, is_masked};
 use crate::x86::{
-    basic_blocks::Code,
+    basic_blocks::BasicBlocks,
     operands::{self, Access, Unsupported},
     symbolic::{Found, Located},
 };
@@ -204,7 +204,7 @@ pub fn touch_points(
 ) -> Touches {
     let (mut points, mut coverage) = (Vec::new(), Coverage::default());
     let mut globals = Globals::default();
-    let Some(code) = Code::of(parts, options.word_at) else {
+    let Some(code) = BasicBlocks::analyze(parts, options.word_at) else {
         for access in all_accesses(parts) {
             match access {
                 Access::Stack => coverage.stack += 1,

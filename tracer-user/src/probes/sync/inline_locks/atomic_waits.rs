@@ -52,7 +52,7 @@ const EQUAL: u8 = 4;
 #[must_use]
 pub fn steps(parts: &[Part<'_>], surroundings: &Surroundings<'_>, look: Look) -> Option<Vec<Step>> {
     let is_slot = |slot: u64| (surroundings.in_slot)(slot).is_some();
-    let values = Values::of(parts, &is_slot, surroundings.word_at)?;
+    let values = Dataflow::analyze(parts, &is_slot, surroundings.word_at)?;
     let finder = Finder { values, surroundings, is_slot: &is_slot };
     let all = 0..finder.values.instructions().len();
     Some(all.filter_map(|index| finder.step(index, look)).collect())
@@ -66,7 +66,7 @@ pub fn steps_within(
     looks: &[(Look, Vec<(u64, u64)>)],
 ) -> Option<Vec<(Look, Step)>> {
     let is_slot = |slot: u64| (surroundings.in_slot)(slot).is_some();
-    let values = Values::of(parts, &is_slot, surroundings.word_at)?;
+    let values = Dataflow::analyze(parts, &is_slot, surroundings.word_at)?;
     let finder = Finder { values, surroundings, is_slot: &is_slot };
     let mut found: Vec<(Look, Step)> = Vec::new();
     for (look, stretches) in looks {

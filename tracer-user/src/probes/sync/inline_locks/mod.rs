@@ -21,9 +21,9 @@ use iced_x86::{
 use tracer_ebpf::Operand;
 
 use self::operand::{loaded_by, locate};
-use super::slow_paths::Fast;
+use super::slow_paths::FastPath;
 use crate::x86::{
-    dataflow::{Origin, RESULT, State, Value, Values, number},
+    dataflow::{Dataflow, Origin, RESULT, State, Value, number},
     exits::Part,
     placement::{Cost, probe_cost},
 };
@@ -34,7 +34,7 @@ pub struct InlinedSite {
     /// The atomic instruction.
     pub at: u64,
     /// What it does.
-    pub fast: Fast,
+    pub fast: FastPath,
     /// The slow path that told.
     pub slow_path: usize,
     /// Where probes go: just one of them records each time.
@@ -105,7 +105,7 @@ pub struct Found {
 pub struct Surroundings<'code> {
     /// The slow path that starts at an address or is reached by a jump from there, by a number of the caller's, and
     /// what its fast path does.
-    pub slow_path_at: &'code dyn Fn(u64) -> Option<(usize, Fast)>,
+    pub slow_path_at: &'code dyn Fn(u64) -> Option<(usize, FastPath)>,
     /// The address of the function that a slot holds.
     pub in_slot: &'code dyn Fn(u64) -> Option<u64>,
     /// The four bytes of the file that are loaded to an address.
@@ -113,7 +113,7 @@ pub struct Surroundings<'code> {
     /// What a function is that unoptimised code calls where other code has an instruction.
     pub helper_at: &'code dyn Fn(u64) -> Option<Helper>,
     /// Locks at constant addresses that are let go of elsewhere: the slow path, and how it is let go of.
-    pub static_lock: &'code dyn Fn(u64) -> Option<(usize, Fast)>,
+    pub static_lock: &'code dyn Fn(u64) -> Option<(usize, FastPath)>,
 }
 
 /// A function that unoptimised code calls where other code has an instruction.
@@ -139,13 +139,13 @@ const NEAR: usize = 16;
 #[must_use]
 pub fn inlined_locks(parts: &[Part<'_>], surroundings: &Surroundings<'_>) -> Option<Found> {
     let is_slot = |slot: u64| (surroundings.in_slot)(slot).is_some();
-    let values = Values::of(parts, &is_slot, surroundings.word_at)?;
+    let values = Dataflow::analyze(parts, &is_slot, surroundings.word_at)?;
     let finder = Finder { values, surroundings, is_slot: &is_slot };
     Some(finder.find())
 }
 
 struct Finder<'code> {
-    values: Values,
+    values: Dataflow,
     surroundings: &'code Surroundings<'code>,
     is_slot: &'code dyn Fn(u64) -> bool,
 }
@@ -170,10 +170,11 @@ impl Finder<'_> {
             if self.looks_at_result(index) {
                 looked_at.push(slow_path);
             }
-            if fast == Fast::Nothing || (fast == Fast::LetGoAndWake && !self.wakes(index)) {
+            if fast == FastPath::Nothing || (fast == FastPath::ReleaseAndWake && !self.wakes(index))
+            {
                 continue;
             }
-            if fast == Fast::Pass {
+            if fast == FastPath::PassOnce {
                 match self.passed_before(index) {
                     Ok(None) => {}
                     Ok(Some((load, point))) => {
@@ -194,7 +195,7 @@ impl Finder<'_> {
                 if !self.is_of(&atomic, index, fast) {
                     continue;
                 }
-                let points = if fast.takes() {
+                let points = if fast.acquires() {
                     self.address_at(atomic.index)
                         .ok_or("where the lock is cannot be told")
                         .and_then(|lock| self.points_after(atomic.index, lock, &visited))
@@ -204,7 +205,7 @@ impl Finder<'_> {
                 match points {
                     Ok(points) => {
                         found = true;
-                        if fast.takes() {
+                        if fast.acquires() {
                             let lock = self.address_at(atomic.index);
                             let argument = self.before(index).map(|state| state.register(ARGUMENT));
                             let is_lock = lock == argument;
@@ -212,7 +213,8 @@ impl Finder<'_> {
                             passed.push(Passed { slow_path, is_lock, lock });
                         }
                         // Two that are tested by one jump are seen by one probe.
-                        if sites.values().any(|site| site.fast.takes() && site.points == points) {
+                        if sites.values().any(|site| site.fast.acquires() && site.points == points)
+                        {
                             continue;
                         }
                         let at = self.values.instructions()[atomic.index].ip();
@@ -222,7 +224,7 @@ impl Finder<'_> {
                     Err(why) => reason = why,
                 }
             }
-            if !found && !fast.is_maybe() {
+            if !found && !fast.is_conditional() {
                 unrecognised.push(Unrecognised { at: instruction.ip(), slow_path, reason });
             }
         }
@@ -235,10 +237,10 @@ impl Finder<'_> {
     fn keep_apart(&self, sites: &mut BTreeMap<u64, InlinedSite>) {
         let taken: BTreeSet<u64> = sites
             .values()
-            .filter(|site| site.fast.takes())
+            .filter(|site| site.fast.acquires())
             .flat_map(|site| site.points.iter().map(|point| point.address))
             .collect();
-        for site in sites.values_mut().filter(|site| !site.fast.takes()) {
+        for site in sites.values_mut().filter(|site| !site.fast.acquires()) {
             if site.points.iter().any(|point| taken.contains(&point.address))
                 && let Some(index) = self.values.at(site.at)
                 && let Some(lock) = self.address_at(index)
@@ -362,25 +364,25 @@ impl Finder<'_> {
     }
 
     /// Whether an atomic instruction is about the lock that the slow path gets.
-    fn is_of(&self, atomic: &Atomic, slow: usize, fast: Fast) -> bool {
+    fn is_of(&self, atomic: &Atomic, slow: usize, fast: FastPath) -> bool {
         let instruction = self.instruction(atomic.index);
         let is_call = !self.is_atomic(atomic.index);
         let exchanges = instruction.mnemonic() == Mnemonic::Cmpxchg
             || self.helper(atomic.index) == Some(Helper::CompareExchange);
-        if fast.takes() && !exchanges {
+        if fast.acquires() && !exchanges {
             return false;
         }
-        if fast == Fast::LetGoAndWake && !self.exchanges_for(atomic.index, 0) {
+        if fast == FastPath::ReleaseAndWake && !self.exchanges_for(atomic.index, 0) {
             return false;
         }
-        if fast == Fast::Unpark && !self.exchanges_for(atomic.index, 1) {
+        if fast == FastPath::Unpark && !self.exchanges_for(atomic.index, 1) {
             return false;
         }
-        if atomic.jumps <= 1 && !is_call && (!fast.takes() || self.decides(atomic.index)) {
+        if atomic.jumps <= 1 && !is_call && (!fast.acquires() || self.decides(atomic.index)) {
             return true;
         }
         let lock = self.address_at(atomic.index);
-        let register = if fast == Fast::LetGoAndWake { SECOND_ARGUMENT } else { ARGUMENT };
+        let register = if fast == FastPath::ReleaseAndWake { SECOND_ARGUMENT } else { ARGUMENT };
         let argument = self.before(slow).map(|state| state.register(register));
         lock.is_some() && lock == argument
     }
@@ -419,13 +421,13 @@ impl Finder<'_> {
     }
 
     /// What lets go of a lock tells how it was held, where the slow path does not.
-    fn refined(&self, index: usize, fast: Fast) -> Fast {
+    fn refined(&self, index: usize, fast: FastPath) -> FastPath {
         /// What is added to the state of std's `RwLock`: one reader less, and the writer less.
         const READER: u32 = 1_u32.wrapping_neg();
         const WRITER: u32 = 0x3fff_ffff_u32.wrapping_neg();
         match fast {
-            Fast::LetGoEither => {}
-            Fast::LetGoAndWake => return Fast::LetGo,
+            FastPath::ReleaseEither => {}
+            FastPath::ReleaseAndWake => return FastPath::Release,
             _ => return fast,
         }
         let instruction = self.instruction(index);
@@ -438,13 +440,13 @@ impl Finder<'_> {
         };
         match (instruction.mnemonic(), operand.map(|operand| operand as u32)) {
             (Mnemonic::Xadd | Mnemonic::Add, Some(READER)) | (Mnemonic::Sub, Some(1)) => {
-                Fast::LetGoShared
+                FastPath::ReleaseShared
             }
             (Mnemonic::Xadd | Mnemonic::Add, Some(WRITER)) | (Mnemonic::Sub, Some(0x3fff_ffff)) => {
-                Fast::LetGo
+                FastPath::Release
             }
-            (Mnemonic::Dec, _) => Fast::LetGoShared,
-            _ => Fast::LetGoEither,
+            (Mnemonic::Dec, _) => FastPath::ReleaseShared,
+            _ => FastPath::ReleaseEither,
         }
     }
 

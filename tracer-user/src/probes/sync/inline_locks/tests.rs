@@ -9,8 +9,8 @@ const LET_GO: u64 = 0x3000;
 fn found(code: &[u8]) -> Found {
     let surroundings = Surroundings {
         slow_path_at: &|address| match address {
-            TAKE => Some((0, Fast::Take)),
-            LET_GO => Some((1, Fast::LetGo)),
+            TAKE => Some((0, FastPath::Acquire)),
+            LET_GO => Some((1, FastPath::Release)),
             _ => None,
         },
         in_slot: &|_| None,
@@ -49,7 +49,8 @@ fn a_lock_is_taken_where_the_jump_to_the_slow_path_is_not() {
     assert_eq!(unrecognised, []);
     // `jne` leads to the slow path: it is taken when the opposite, 4 (equal), holds.
     let point = InlinedPoint { address: 0x100c, lock: in_register(7, 8), condition: Some(4) };
-    let site = InlinedSite { at: 0x1007, fast: Fast::Take, slow_path: 0, points: vec![point] };
+    let site =
+        InlinedSite { at: 0x1007, fast: FastPath::Acquire, slow_path: 0, points: vec![point] };
     assert_eq!(sites, [site]);
 }
 
@@ -72,7 +73,7 @@ fn a_release_is_seen_at_a_jump_before_it_on_each_way() {
     let Found { sites, unrecognised, .. } = found(&code);
     assert_eq!(unrecognised, []);
     let [site] = &sites[..] else { panic!("{sites:?}") };
-    assert_eq!((site.at, site.fast), (0x1009, Fast::LetGo));
+    assert_eq!((site.at, site.fast), (0x1009, FastPath::Release));
     // The way through the `nop` of three bytes is past the same jump: two records in one place would be two too
     // many, and so the exchange itself is probed, or what is before it.
     assert_eq!(site.points.len(), 1);
@@ -105,9 +106,9 @@ fn what_is_tried_once_is_known_by_its_release() {
     code.push(0xc3);
     let Found { sites, .. } = found(&code);
     let [take, let_go] = &sites[..] else { panic!("{sites:?}") };
-    assert_eq!((take.at, take.fast), (0x1007, Fast::Take));
+    assert_eq!((take.at, take.fast), (0x1007, FastPath::Acquire));
     assert_eq!((take.points[0].address, take.points[0].condition), (0x100b, Some(4)));
-    assert_eq!((let_go.at, let_go.fast), (0x100d, Fast::LetGo));
+    assert_eq!((let_go.at, let_go.fast), (0x100d, FastPath::Release));
     // Not at the jump that tells that it is taken: which of two comes first is not known there.
     assert_eq!(let_go.points[0].address, 0x100d);
 }

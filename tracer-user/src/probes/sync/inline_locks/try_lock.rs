@@ -7,9 +7,9 @@ use iced_x86::{Code, FlowControl, Mnemonic};
 
 use super::{Finder, Helper, InlinedPoint, InlinedSite, NEAR, Surroundings, operand::locate};
 use crate::{
-    probes::sync::slow_paths::Fast,
+    probes::sync::slow_paths::FastPath,
     x86::{
-        dataflow::{RESULT, Value, Values, number},
+        dataflow::{Dataflow, RESULT, Value, number},
         exits::Part,
     },
 };
@@ -22,7 +22,7 @@ pub fn tried_lock(
     surroundings: &Surroundings<'_>,
 ) -> Option<(u64, InlinedPoint)> {
     let is_slot = |slot: u64| (surroundings.in_slot)(slot).is_some();
-    let values = Values::of(parts, &is_slot, surroundings.word_at)?;
+    let values = Dataflow::analyze(parts, &is_slot, surroundings.word_at)?;
     let finder = Finder { values, surroundings, is_slot: &is_slot };
     let mut found = (0..finder.values.instructions().len()).filter(|&index| {
         matches!(finder.helper(index), Some(Helper::CompareExchange | Helper::Atomic))
@@ -39,9 +39,9 @@ impl Finder<'_> {
     /// Compare-and-exchange instructions on locks that are let go of in this function, or are known from elsewhere:
     /// what is tried once has no slow path.
     pub(in crate::probes) fn tries(&self, sites: &mut BTreeMap<u64, InlinedSite>) {
-        let let_go: Vec<(Value, usize, Fast)> = sites
+        let let_go: Vec<(Value, usize, FastPath)> = sites
             .values()
-            .filter(|site| !site.fast.takes())
+            .filter(|site| !site.fast.acquires())
             .filter_map(|site| {
                 let lock = self.address_at(self.values.at(site.at)?)?;
                 Some((lock, site.slow_path, site.fast))
@@ -53,7 +53,7 @@ impl Finder<'_> {
                 continue;
             }
             if let Some(flag) = self.loaded_at(index)
-                && let Some((slow_path, fast @ Fast::Pass)) =
+                && let Some((slow_path, fast @ FastPath::PassOnce)) =
                     flag.as_constant().and_then(|flag| (self.surroundings.static_lock)(flag))
                 && let Some(point) = self.equal_after(index, flag)
             {
@@ -79,7 +79,7 @@ impl Finder<'_> {
     }
 
     /// How a compare-and-exchange that succeeds takes a lock that is let go of so.
-    fn tried(&self, index: usize, let_go: Fast) -> Option<Fast> {
+    fn tried(&self, index: usize, let_go: FastPath) -> Option<FastPath> {
         let state = self.before(index)?;
         let is_byte = self.instruction(index).code() == Code::Cmpxchg_rm8_r8;
         let expected = state.register(RESULT).as_constant();
@@ -88,10 +88,12 @@ impl Finder<'_> {
         match (expected, new, let_go) {
             // That would be letting go of it.
             (_, Some(0), _) => None,
-            (Some(0), Some(_), Fast::LetGo | Fast::LetGoEither) => Some(Fast::Take),
+            (Some(0), Some(_), FastPath::Release | FastPath::ReleaseEither) => {
+                Some(FastPath::Acquire)
+            }
             // parking_lot's mutex is a byte.
-            (None, None, Fast::LetGo) if is_byte => Some(Fast::Take),
-            (_, None, Fast::LetGoShared) => Some(Fast::TakeShared),
+            (None, None, FastPath::Release) if is_byte => Some(FastPath::Acquire),
+            (_, None, FastPath::ReleaseShared) => Some(FastPath::AcquireShared),
             _ => None,
         }
     }

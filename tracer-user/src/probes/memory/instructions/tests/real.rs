@@ -15,7 +15,7 @@ fn most_accesses_of_a_real_program_are_reported() {
         let bytes = file.bytes_at(LinkAddr(address), 4)?;
         Some(u32::from_le_bytes(bytes.try_into().ok()?))
     };
-    let functions = Functions::of(&file);
+    let functions = Functions::from_file(&file);
     let step = functions.iter().len() / SAMPLE + 1;
     let mut coverage = Coverage::default();
     for function in functions.iter().step_by(step) {
