@@ -294,10 +294,16 @@ mod tests {
         fn start() -> (Self, File, Mapping) {
             let sleeper = Self(Command::new("sleep").arg("1000").spawn().unwrap());
             let pid = sleeper.0.id();
-            let memory = proc::writable_memory(pid).unwrap();
             let is_code = |mapping: &Mapping| mapping.permissions.execute && mapping.inode != 0;
-            let code = mappings(pid).unwrap().into_iter().find(is_code).unwrap();
-            (sleeper, memory, code)
+            // The new program's file may not be mapped yet.
+            let code = loop {
+                let mapped = mappings(pid).unwrap().into_iter().find(is_code);
+                if let Some(code) = mapped {
+                    break code;
+                }
+                std::thread::yield_now();
+            };
+            (sleeper, proc::writable_memory(pid).unwrap(), code)
         }
     }
 
