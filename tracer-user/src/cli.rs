@@ -1,4 +1,4 @@
-//! The command line: options, their help, and nothing of what they do.
+//! The command line: options and their help. Their effects are elsewhere.
 
 mod offline;
 mod record;
@@ -31,7 +31,7 @@ use crate::probes::{
     max_term_width = 100
 )]
 pub struct Cli {
-    /// What to do; to run a program is the default.
+    /// Command; running a program is the default.
     #[command(subcommand)]
     pub command: Option<Command>,
     /// Options of `run`.
@@ -61,7 +61,7 @@ process group, as by `kill -- -PGID`, reaches it twice.
 
 `avtrace COMMAND --help` tells more of each command.";
 
-/// What avtrace can do.
+/// Commands of avtrace.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run a program and check it while it runs (the default).
@@ -81,11 +81,11 @@ pub enum Command {
 /// Options of `run`.
 #[derive(Args, Debug)]
 pub struct RunArgs {
-    /// What is captured.
+    /// Options of capture.
     #[command(flatten)]
     pub capture: CaptureArgs,
 
-    /// Which levels of nested regions are checked.
+    /// Levels of nested regions that are checked.
     #[arg(long, value_enum, default_value_t = RegionsArg::Outermost)]
     pub regions: RegionsArg,
 
@@ -100,7 +100,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
 
-    /// Where the report goes.
+    /// Options of the report.
     #[command(flatten)]
     pub output: OutputArgs,
 
@@ -109,7 +109,7 @@ pub struct RunArgs {
     pub program: Vec<OsString>,
 }
 
-/// What is captured of a program, and how.
+/// Options of capture.
 #[derive(Args, Debug)]
 pub struct CaptureArgs {
     /// Watch a variable with a hardware watchpoint, and see every access to it.
@@ -120,9 +120,9 @@ pub struct CaptureArgs {
     #[arg(long, value_name = "SYMBOL[+OFFSET][:LEN]")]
     pub watch: Vec<String>,
 
-    /// How memory accesses are seen.
+    /// Ways of capturing memory accesses.
     ///
-    /// `sync`: only those to what --watch or the program names; regions, locks and threads tell enough. `watch`: also
+    /// `sync`: only those to what --watch or the program names; regions, locks and threads suffice. `watch`: also
     /// hardware watchpoints, four at a time, on what regions touch. `probe`: a probe beside each instruction of the
     /// regions that touches memory. `auto`: both, as far as --overhead allows.
     #[arg(long, value_enum, default_value_t = AccessesArg::Auto)]
@@ -135,7 +135,7 @@ pub struct CaptureArgs {
     #[arg(long, value_name = "PERCENT", default_value_t = 100, value_parser = percent, allow_hyphen_values = true)]
     pub overhead: u32,
 
-    /// How many calls deep the functions of the program are probed that regions call.
+    /// Depth to which functions of the program that regions call are probed, in calls.
     #[arg(long, value_name = "CALLS", default_value_t = 2, value_parser = depth, allow_hyphen_values = true)]
     pub probe_depth: u32,
 
@@ -143,7 +143,7 @@ pub struct CaptureArgs {
     #[arg(long, value_name = "PATTERN")]
     pub probe: Vec<Pattern>,
 
-    /// Whether the program's own code gets breakpoints, which is where markers, functions and accesses to memory are seen.
+    /// Breakpoints in the program's own code, where markers, functions and accesses to memory are seen.
     ///
     /// A program that copies its code, maps it anew or compares it must not meet any. `auto`: it gets them, unless it is
     /// known for that and no option names functions of it. `probe`: in any case. `leave`: never; the locks of libraries,
@@ -184,7 +184,7 @@ pub struct CaptureArgs {
     #[arg(long, value_name = "FILE")]
     pub spec: Vec<PathBuf>,
 
-    /// `--atomic` and `--not-atomic` in the order of the command line; no option itself.
+    /// `--atomic` and `--not-atomic` in the order of the command line; not an option itself.
     #[arg(skip)]
     pub rules: Rules,
 
@@ -202,7 +202,7 @@ pub struct CaptureArgs {
     /// removed from its memory within some milliseconds of its start. With it, each child is stopped before its first
     /// instruction until it has probes of its own (some 20 to 100 ms), of which its parent is notified as of any stop
     /// (SIGCHLD, WUNTRACED). No process but the traced ones gets a breakpoint, but each system call on the machine takes up
-    /// to 1 us longer meanwhile. Needs Linux 6.12. Patterns that match nothing are told in the reports only. A process that
+    /// to 1 us longer meanwhile. Needs Linux 6.12. Patterns that match nothing appear in the reports only. A process that
     /// replaces its program (execve) is followed in any case, with a report for each program.
     #[arg(long)]
     pub follow_forks: bool,
@@ -216,7 +216,7 @@ pub struct CaptureArgs {
     pub perf_probes: bool,
 }
 
-/// What form a report has, where it goes, and what it means for the exit status.
+/// Options of the report: its form, its destination, and its effect on the exit status.
 #[derive(Args, Debug)]
 pub struct OutputArgs {
     /// The form of the report.
@@ -239,7 +239,7 @@ pub struct OutputArgs {
 }
 
 impl Cli {
-    /// Parses a command line; prints what is wrong with it and exits, when something is.
+    /// Parses a command line; if it is invalid, prints the error and exits.
     #[must_use]
     pub fn parse_in_order() -> Self {
         let matches = Self::command().try_get_matches();
@@ -261,20 +261,20 @@ impl Cli {
     }
 }
 
-/// Prints what is wrong with a command line, or the help that was asked for, and exits. Errors quote arguments, which
-/// may be of any length.
+/// Prints the error of a command line, or the requested help, and exits. Errors quote arguments, which may
+/// be of any length.
 fn exit(error: &clap::Error) -> ! {
     let message = error.render().to_string();
     let cut = crate::report::cut_message(&message);
     if !error.use_stderr() || cut == message {
         error.exit();
     }
-    // When nobody reads it there is nobody to tell.
+    // If standard error cannot be written, the message is lost.
     let _ = std::io::stderr().write_all(cut.as_bytes());
     std::process::exit(error.exit_code())
 }
 
-/// The rules for regions, in the order of the command line.
+/// Returns the rules for regions, in the order of the command line.
 fn rules(matches: &ArgMatches) -> Rules {
     let mut rules: Vec<(usize, Rule)> = Vec::new();
     for (id, atomic) in [("atomic", true), ("not_atomic", false)] {
@@ -287,20 +287,20 @@ fn rules(matches: &ArgMatches) -> Rules {
     rules.into_iter().map(|(_, rule)| rule).collect()
 }
 
-/// How memory accesses are seen.
+/// Ways of capturing memory accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum AccessesArg {
-    /// What is named.
+    /// Named memory only.
     Sync,
-    /// By watchpoints that move.
+    /// Watchpoints that move.
     Watch,
-    /// By probes.
+    /// Probes.
     Probe,
-    /// By both.
+    /// Both.
     Auto,
 }
 
-/// Whether the program's own code gets probes.
+/// Probes in the program's own code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum OwnCodeArg {
     /// Unless it is known to map its code anew.
@@ -311,7 +311,7 @@ pub enum OwnCodeArg {
     Leave,
 }
 
-/// Which levels of nested regions are checked.
+/// Levels of nested regions that are checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum RegionsArg {
     /// Only the outermost region of a nest.
@@ -325,11 +325,11 @@ pub enum RegionsArg {
 pub enum Format {
     /// For people.
     Text,
-    /// One document, `avtrace-report/1`.
+    /// A document, `avtrace-report/1`.
     Json,
 }
 
-/// When to colour.
+/// Use of colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ColorArg {
     /// On a terminal, unless `NO_COLOR` is set.

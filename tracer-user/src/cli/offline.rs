@@ -1,4 +1,4 @@
-//! The command lines of what works on files alone: `check`, `convert`, `report`.
+//! The command lines of `check`, `convert` and `report`, which work on files alone.
 
 use std::path::PathBuf;
 
@@ -34,11 +34,11 @@ pub struct CheckArgs {
     #[arg(long, value_name = "NAME", default_value = ALGORITHMS[0].name, value_parser = algorithm())]
     pub algorithm: &'static Algorithm,
 
-    /// Which dependencies count.
+    /// Dependencies that count.
     #[arg(long, value_enum, default_value_t = RelationArg::Full)]
     pub relation: RelationArg,
 
-    /// Which levels of nested regions are checked.
+    /// Levels of nested regions to check.
     #[arg(long, value_enum, default_value_t = RegionsArg::Outermost)]
     pub regions: RegionsArg,
 
@@ -56,7 +56,7 @@ pub struct CheckArgs {
     #[arg(long)]
     pub stats: bool,
 
-    /// Where the report goes.
+    /// Options of the report.
     #[command(flatten)]
     pub output: OutputArgs,
 
@@ -65,12 +65,12 @@ pub struct CheckArgs {
     pub traces: Vec<PathBuf>,
 }
 
-/// Which dependencies count.
+/// Dependencies that count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum RelationArg {
-    /// All of them: variables, locks, other synchronisation, threads.
+    /// All dependencies: on variables, locks, other synchronisation, threads.
     Full,
-    /// Those of variables alone.
+    /// Dependencies on variables only.
     Data,
 }
 
@@ -95,7 +95,7 @@ Exit status: 0, 3 when the trace is unreadable, malformed or cut short, 2 for ba
 #[derive(Args, Debug)]
 #[command(after_help = CONVERT)]
 pub struct ConvertArgs {
-    /// What to turn it into; by default avtrace's own format when OUT ends in `.avt`, and text otherwise.
+    /// Format of the output; by default avtrace's own when OUT ends in `.avt`, and text otherwise.
     #[arg(long, value_enum)]
     pub to: Option<TraceFormatArg>,
 
@@ -107,11 +107,11 @@ pub struct ConvertArgs {
     #[arg(value_name = "IN")]
     pub input: PathBuf,
 
-    /// Where it goes; `-` is standard output. A file is replaced when all is written.
+    /// The output file; `-` is standard output. A file is replaced when all is written.
     #[arg(value_name = "OUT", required_unless_present = "output_option")]
     pub output: Option<PathBuf>,
 
-    /// The same as OUT.
+    /// Same as OUT.
     #[arg(short = 'o', long = "output", value_name = "OUT", conflicts_with = "output")]
     pub output_option: Option<PathBuf>,
 }
@@ -119,7 +119,7 @@ pub struct ConvertArgs {
 /// The formats of traces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum TraceFormatArg {
-    /// One event a line, `THREAD|OP(OBJECT)|LOCATION`.
+    /// Lines of one event each, `THREAD|OP(OBJECT)|LOCATION`.
     Text,
     /// avtrace's own.
     Avt,
@@ -137,7 +137,7 @@ avtrace failed.";
 #[derive(Args, Debug)]
 #[command(after_help = REPORT)]
 pub struct ReportArgs {
-    /// Where the report goes.
+    /// Options of the report.
     #[command(flatten)]
     pub output: OutputArgs,
 

@@ -30,7 +30,7 @@ pub struct RecordArgs {
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
 
-    /// What is captured.
+    /// Options of capture.
     #[command(flatten)]
     pub capture: CaptureArgs,
 

@@ -1,4 +1,4 @@
-//! `avtrace check`: traces, one after the other, a report on each.
+//! `avtrace check`: checks traces, one after the other, with a report on each.
 
 use std::path::{Path, PathBuf};
 
@@ -33,7 +33,8 @@ pub(super) fn run(arguments: &CheckArgs) -> Result<u8, Failure> {
         },
     };
     let mut status = 0;
-    // A file is written as a whole, whatever goes wrong; elsewhere each report comes when it is ready.
+    // A file is written as a whole, even after an error; elsewhere each report is printed as soon as it is
+    // ready.
     let mut pending = String::new();
     for (index, path) in arguments.traces.iter().enumerate() {
         let Checked { report, incomplete, stats } = match check(path, &request) {
@@ -67,7 +68,7 @@ pub(super) fn run(arguments: &CheckArgs) -> Result<u8, Failure> {
             write(&destination, &mut pending)?;
         }
         let found = if report.has_findings() { arguments.output.error_exitcode } else { 0 };
-        // Findings are true whatever is missing; without them, the missing part is what counts.
+        // Findings are true even if a part is missing; without findings, the missing part decides.
         let missing = if incomplete.is_some() && !report.has_findings() { 3 } else { 0 };
         status = worse(status, worse(found, missing));
     }
@@ -77,7 +78,7 @@ pub(super) fn run(arguments: &CheckArgs) -> Result<u8, Failure> {
     Ok(status)
 }
 
-/// Refuses what the algorithm would not heed.
+/// Refuses options that the algorithm would ignore.
 fn check_options(arguments: &CheckArgs) -> Result<(), Failure> {
     let Algorithm { name, nested, instances, .. } = *arguments.algorithm;
     let refuse = |option: &str| {
@@ -108,7 +109,7 @@ fn write(destination: &Destination, pending: &mut String) -> Result<(), Failure>
     Ok(())
 }
 
-/// Standard input can be read once.
+/// Checks that standard input is named only once, since it can be read once.
 pub(super) fn at_most_once(stdin: &Path, paths: &[PathBuf]) -> Result<(), Failure> {
     if paths.iter().filter(|path| *path == stdin).count() > 1 {
         return Err(Failure::usage("standard input (`-`) is named more than once"));

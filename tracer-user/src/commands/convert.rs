@@ -1,4 +1,4 @@
-//! `avtrace convert`: a trace from one format into the other.
+//! `avtrace convert`: converts a trace from one format to the other.
 
 use std::{
     io::{self, IsTerminal as _, Write},

@@ -1,4 +1,4 @@
-//! `avtrace probes` and `--list-regions`: what would be watched, without a run.
+//! `avtrace probes` and `--list-regions`: list the probes or regions of a program, without a run.
 
 use std::io::{self, Write as _};
 
@@ -42,7 +42,7 @@ fn inspect(arguments: &RunArgs) -> Result<Listing, Failure> {
         .map_err(|error| Failure { message: error.to_string(), status: error.exit_status() })
 }
 
-/// Writes what was asked for instead of a run: to standard output, which no program uses.
+/// Writes the list to standard output, which no program uses.
 fn print(arguments: &RunArgs, text: &str) -> Result<u8, Failure> {
     let written = match &arguments.output.output {
         Some(path) => std::fs::write(path, text),

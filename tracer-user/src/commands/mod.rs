@@ -1,4 +1,4 @@
-//! From a command line to an exit status, one file a command. What is captured, checked and written is decided
+//! The commands, one file each: from a command line to an exit status. Capturing, checking and writing are
 //! elsewhere.
 
 mod check;
@@ -15,36 +15,36 @@ use std::fmt;
 
 use crate::cli::{Cli, Command};
 
-/// What is printed in one line before avtrace exits.
+/// An error that is printed in one line before avtrace exits.
 #[derive(Debug)]
 pub struct Failure {
-    /// What went wrong, and what to do about it.
+    /// Cause, and remedy.
     pub message: String,
-    /// The exit status (`docs/semantics.md#exit-status`).
+    /// Exit status (`docs/semantics.md#exit-status`).
     pub status: u8,
 }
 
 impl Failure {
-    /// avtrace itself has failed.
+    /// Creates the failure of avtrace itself.
     fn internal(error: impl fmt::Display) -> Self {
         Self { message: error.to_string(), status: 1 }
     }
 
-    /// What was asked for makes no sense.
+    /// Creates the failure for a command line that makes no sense.
     fn usage(error: impl fmt::Display) -> Self {
         Self { message: error.to_string(), status: 2 }
     }
 
-    /// What was to be read is not what it should be.
+    /// Creates the failure for an input that cannot be used.
     fn input(error: impl fmt::Display) -> Self {
         Self { message: error.to_string(), status: 3 }
     }
 }
 
-/// Does what the command line says, and returns the exit status.
+/// Runs the command, and returns the exit status.
 ///
 /// # Errors
-/// When that fails. Nothing was printed of it yet.
+/// When that fails. The error has not been printed yet.
 pub fn run(cli: Cli) -> Result<u8, Failure> {
     match cli.command {
         None => run::run(cli.run),
@@ -59,15 +59,15 @@ pub fn run(cli: Cli) -> Result<u8, Failure> {
 
 /// Prints an error, in one line and without anything that could act on a terminal.
 pub fn complain(message: &str) {
-    // When nobody reads it there is nobody to tell.
+    // If standard error cannot be written, the message is lost.
     let message = crate::report::printable(message);
     let line = format!("avtrace: error: {}\n", crate::report::cut_message(&message));
-    // At once: a thread that runs out of memory meanwhile must not leave half a line.
+    // In one write: a thread that runs out of memory meanwhile must not leave half a line.
     let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
-/// Which of two exit statuses is worse, when several inputs are dealt with in one go: avtrace's own failure, then
-/// input that cannot be read, then findings.
+/// Returns the worse of two exit statuses, if several inputs are handled in one run: avtrace's own failure,
+/// then input that cannot be read, then findings.
 fn worse(one: u8, other: u8) -> u8 {
     let rank = |status| match status {
         0 => 0,

@@ -1,4 +1,4 @@
-//! What all commands that write reports have in common: the form, the colour, the destination.
+//! Output options of all commands that write reports: form, colour, destination.
 
 use std::{
     env,
@@ -14,12 +14,12 @@ use crate::{
     report::{self, ColorChoice, Destination, Report, TextOptions},
 };
 
-/// Where a report goes: to the file that was named, or else here.
+/// Returns the destination of a report: the file that was named, or else `default`.
 pub(super) fn destination(arguments: &OutputArgs, default: Destination) -> Destination {
     arguments.output.clone().map_or(default, Destination::File)
 }
 
-/// Refuses a place for a file that cannot work before anything is done for nothing.
+/// Refuses an unusable output file before any work is done in vain.
 pub(super) fn check_file(what: &str, path: &Path) -> Result<(), Failure> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let problem = if path.is_dir() {
@@ -32,7 +32,7 @@ pub(super) fn check_file(what: &str, path: &Path) -> Result<(), Failure> {
     Err(Failure::internal(format!("cannot write the {what} to `{}`: {problem}", path.display())))
 }
 
-/// The same for a report.
+/// Refuses an unusable destination of a report.
 pub(super) fn check_destination(destination: &Destination) -> Result<(), Failure> {
     match destination {
         Destination::File(path) => check_file("report", path),
@@ -40,7 +40,7 @@ pub(super) fn check_destination(destination: &Destination) -> Result<(), Failure
     }
 }
 
-/// Lays a report out.
+/// Formats a report.
 pub(super) fn render(
     report: &Report,
     arguments: &OutputArgs,
@@ -52,7 +52,8 @@ pub(super) fn render(
     }
 }
 
-/// The columns of a report: `COLUMNS`, those of the terminal that it goes to, or as many as are easy to read.
+/// Returns the width of a report in columns: `COLUMNS`, that of the terminal that it goes to, or a width
+/// that is easy to read.
 pub(super) fn width(destination: &Destination) -> usize {
     let terminal = match destination {
         Destination::Stdout => terminal_size::terminal_size_of(stdout()),
@@ -62,7 +63,7 @@ pub(super) fn width(destination: &Destination) -> usize {
     columns(env::var("COLUMNS").ok().as_deref(), terminal.map(|(Width(columns), _)| columns))
 }
 
-/// Zero columns are those of a terminal that does not know its size.
+/// Selects the width. Zero columns are reported by a terminal that does not know its size.
 fn columns(named: Option<&str>, terminal: Option<u16>) -> usize {
     let named = named.and_then(|columns| columns.trim().parse::<u16>().ok());
     let known = named.filter(|&columns| columns > 0).or(terminal.filter(|&columns| columns > 0));

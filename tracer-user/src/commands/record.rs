@@ -1,4 +1,4 @@
-//! `avtrace record`: a program, recorded while it runs.
+//! `avtrace record`: records a program while it runs.
 
 use super::{
     Failure,
@@ -52,6 +52,6 @@ pub(super) fn run(arguments: RecordArgs) -> Result<u8, Failure> {
              them"
         ));
     }
-    // As a shell shows it: the low byte.
+    // As shown by a shell: the low byte.
     Ok(ending.shell_status() as u8)
 }

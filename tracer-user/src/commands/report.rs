@@ -1,4 +1,4 @@
-//! `avtrace report`: JSON reports, shown as text or written anew.
+//! `avtrace report`: shows JSON reports as text or writes them anew.
 
 use std::{
     fs,

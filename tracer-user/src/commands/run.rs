@@ -1,4 +1,4 @@
-//! `avtrace run`: a program, checked while it runs.
+//! `avtrace run`: checks a program while it runs.
 
 use super::{
     Failure, list,
@@ -33,7 +33,7 @@ pub(super) fn run(arguments: RunArgs) -> Result<u8, Failure> {
         .map_err(|error| Failure { message: error.to_string(), status: error.exit_status() })?;
     let text = render_all(&programs, &arguments.output, &destination)?;
     if let Err(error) = report::write_output(&destination, text.as_bytes()) {
-        // Better in the wrong place than lost.
+        // Printed to standard error rather than lost.
         if destination != Destination::Stderr {
             let _ = report::write_output(&Destination::Stderr, text.as_bytes());
         }
@@ -48,11 +48,12 @@ pub(super) fn run(arguments: RunArgs) -> Result<u8, Failure> {
     if found {
         return Ok(arguments.output.error_exitcode);
     }
-    // As a shell shows it: the low byte.
+    // As shown by a shell: the low byte.
     Ok(ending.shell_status() as u8)
 }
 
-/// All reports: one as it is; of several, JSON documents one a line, texts under the names of their programs.
+/// Formats all reports: a single one as it is; of several, JSON documents one a line, texts under the names
+/// of their programs.
 fn render_all(
     programs: &[ProgramReport],
     arguments: &OutputArgs,
@@ -83,7 +84,8 @@ fn render_all(
     Ok(text)
 }
 
-/// Whether there is nothing to say about a program: it only became another one, as `env` does, or a child had no region.
+/// Returns whether a report is empty: the program only became another one, as `env` does, or a child had no
+/// region.
 fn says_nothing(report: &Report) -> bool {
     let Subject::Process { replaced, parent, .. } = report.subject else { return false };
     let counts = &report.counts;
@@ -93,7 +95,7 @@ fn says_nothing(report: &Report) -> bool {
         && report::capture_warnings(report).is_empty()
 }
 
-/// What a report is about, in a line.
+/// Returns the subject of a report, in a line.
 fn name(report: &Report) -> String {
     match &report.subject {
         Subject::Process { pid, argv, replaced, .. } => {
@@ -105,7 +107,7 @@ fn name(report: &Report) -> String {
     }
 }
 
-/// What a run is asked to do.
+/// Returns the options of a run.
 pub(super) fn run_options(arguments: &RunArgs) -> Result<RunOptions, Failure> {
     let (watch, rules, locks) = watches_and_rules(&arguments.capture)?;
     let accesses = accesses(&arguments.capture);
@@ -131,7 +133,7 @@ pub(super) fn run_options(arguments: &RunArgs) -> Result<RunOptions, Failure> {
     })
 }
 
-/// What is to be seen of memory accesses.
+/// Returns the memory accesses to be captured.
 pub(super) fn accesses(capture: &CaptureArgs) -> Accesses {
     Accesses {
         level: match capture.accesses {
@@ -146,7 +148,7 @@ pub(super) fn accesses(capture: &CaptureArgs) -> Accesses {
     }
 }
 
-/// Whether the program's own code gets probes, which rules, locks or accesses may want.
+/// Returns whether the program's own code gets probes, which rules, locks or accesses may require.
 pub(super) fn own_code(
     capture: &CaptureArgs,
     (rules, locks, accesses): (&Rules, &[LockRule], &Accesses),
@@ -164,7 +166,8 @@ pub(super) fn own_code(
     })
 }
 
-/// What is to be watched, and which functions are regions or those of locks: from files first, then from the command line.
+/// Returns the variables to be watched, and the rules for functions that are regions or belong to locks:
+/// from files first, then from the command line.
 pub(super) fn watches_and_rules(
     arguments: &CaptureArgs,
 ) -> Result<(Vec<WatchSpec>, Rules, Vec<LockRule>), Failure> {

@@ -1,10 +1,10 @@
-//! The algorithms that `avtrace check` offers, one entry each. What they do is in `checker`.
+//! The algorithms that `avtrace check` offers, one entry each. They are implemented in `checker`.
 
 use std::fmt;
 
 use checker::{AeroDrome, Checker, Davida, Options, RegionTrack, Velodrome};
 
-/// All of them; the first is the default.
+/// All algorithms; the first is the default.
 pub const ALGORITHMS: &[Algorithm] = &[
     Algorithm {
         name: "davida",
@@ -38,15 +38,15 @@ pub const ALGORITHMS: &[Algorithm] = &[
 
 /// An algorithm.
 pub struct Algorithm {
-    /// What users and reports call it.
+    /// Name in options and reports.
     pub name: &'static str,
-    /// What it finds, in a few words.
+    /// Summary of its findings, in a few words.
     pub about: &'static str,
-    /// Whether it can check every level of nested regions.
+    /// Set if it can check every level of nested regions.
     pub nested: bool,
-    /// Whether it lists instances of violations.
+    /// Set if it lists instances of violations.
     pub instances: bool,
-    /// Makes a checker of it.
+    /// Creates a checker of the algorithm.
     pub start: fn(Options) -> Box<dyn Checker>,
 }
 
@@ -56,7 +56,7 @@ impl fmt::Debug for Algorithm {
     }
 }
 
-/// The algorithm of a name.
+/// Returns the algorithm of a name.
 #[must_use]
 pub fn find(name: &str) -> Option<&'static Algorithm> {
     ALGORITHMS.iter().find(|algorithm| algorithm.name == name)

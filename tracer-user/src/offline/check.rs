@@ -1,5 +1,5 @@
-//! Checking one trace: its events to a checker, what is found to a report. Which algorithm that is, and how the
-//! trace is read, is decided elsewhere.
+//! Checks one trace: passes its events to a checker, and turns the findings into a report. The caller
+//! selects the algorithm; reading is in `read`.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
@@ -18,37 +18,37 @@ use super::recording;
 use super::stats::Stats;
 use crate::report::{self, Nesting, NotSeen, Relation, Report, Subject};
 
-/// How to check.
+/// Options of a check.
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
-    /// By which algorithm.
+    /// Algorithm.
     pub algorithm: &'static Algorithm,
-    /// The checker's options. A recording of a running program is checked leniently in any case, as it was or would
-    /// have been while the program ran.
+    /// Options of the checker. A recording of a running program is always checked leniently, as it was or
+    /// would have been while the program ran.
     pub options: checker::Options,
 }
 
-/// What came of a check.
+/// Result of a check.
 #[derive(Debug)]
 pub struct Checked {
-    /// What was found.
+    /// Report of the findings.
     pub report: Report,
-    /// Why what was checked is not all of the trace.
+    /// Reason why only a part of the trace was checked.
     pub incomplete: Option<String>,
     /// Figures.
     pub stats: Stats,
 }
 
-/// Observed values that are remembered at most: those of the latest accesses.
+/// Limit of observed values that are remembered: those of the latest accesses.
 const MAX_VALUES: usize = 1 << 13;
-/// Observed values that are kept for the report at most.
+/// Limit of observed values that are stored for the report.
 const MAX_KEPT_VALUES: usize = 1 << 20;
 
 /// Checks a trace.
 ///
 /// # Errors
-/// When the trace cannot be read, or an event does not fit and the request is not lenient. What was found before is
-/// not told then.
+/// When the trace cannot be read, or an event does not fit and the request is not lenient. Earlier findings are
+/// discarded then.
 pub fn check(
     input: &Input,
     request: &Request,
@@ -82,13 +82,13 @@ pub fn check(
     Ok(Checked { report, incomplete, stats })
 }
 
-/// A check under way.
+/// State of a running check.
 struct Run<'request> {
     request: &'request Request,
-    /// Made when the first part of the trace was read: what the trace says of itself decides how.
+    /// Created after the first part of the trace was read, since the trace's own description decides how.
     checker: Option<Box<dyn Checker>>,
     values: Values,
-    /// Where each region was seen to begin first.
+    /// Location of each region's first begin.
     begins: Vec<Option<LocationId>>,
 }
 
@@ -102,7 +102,7 @@ impl Run<'_> {
         &mut **checker
     }
 
-    /// Where new regions begin: they are in the events that were read with them.
+    /// Looks for the begins of new regions: they are in the events that were read with them.
     fn find_begins(&mut self, batch: &Batch<'_>) {
         let known = self.begins.len();
         if batch.names.region_count() == known {
@@ -140,7 +140,7 @@ impl Consumer for Run<'_> {
     }
 }
 
-/// The values around accesses: those of the latest, and those that may be of findings.
+/// Values before and after accesses: those of the latest accesses, and those that may belong to findings.
 #[derive(Default)]
 struct Values {
     recent: VecDeque<ObservedValue>,
@@ -179,7 +179,7 @@ fn stats(reader: &TraceReader<'_>, findings: &Findings, started: Instant) -> Sta
     }
 }
 
-/// What the report says of the trace itself.
+/// Returns the notes of the report about the trace itself.
 fn notes(stats: &Stats, incomplete: Option<&str>, lenient: bool) -> Vec<String> {
     let mut notes: Vec<String> =
         incomplete.map(|why| format!("the trace is incomplete: {why}")).into_iter().collect();
@@ -192,7 +192,7 @@ fn notes(stats: &Stats, incomplete: Option<&str>, lenient: bool) -> Vec<String> 
             ),
         });
     }
-    // In a recording of a running program that is nothing to wonder at.
+    // In a recording of a running program that is to be expected.
     if lenient && stats.counts.ignored_events > 0 {
         notes.push(match stats.counts.ignored_events {
             1 => "1 event did not fit what came before it and was left out".to_owned(),

@@ -1,5 +1,5 @@
-//! Code and data without recorded names, looked up in the files that they belong to: that is what is left for a
-//! recording that was cut short. Only files whose build id is the recorded one are used.
+//! Looks up code and data without recorded names in the files that they belong to, as needed for a
+//! recording that was cut short. Only files with the recorded build id are used.
 
 use std::path::Path;
 
@@ -13,22 +13,23 @@ use crate::symbolize::{ProcessAddr, Symbolizer};
 /// Meaning of an address.
 #[derive(Clone, Copy)]
 enum At {
-    /// The instruction there.
+    /// Address of the instruction itself.
     Instruction,
-    /// A region begins with the instruction there.
+    /// Address of the instruction that a region begins with.
     Begin,
-    /// The call before it.
+    /// Return address, which stands for the call before it.
     Return,
 }
 
-/// The files that were looked at; `None` for one that is not there, or is another one by now.
+/// Files that were opened; `None` for one that is missing, or has been replaced.
 #[derive(Debug, Default)]
 pub(super) struct Code {
     files: FxHashMap<ModuleId, Option<Symbolizer>>,
 }
 
 impl Code {
-    /// The frames of a location, as far as its addresses tell; of one where a region `begins`, with the line of its name.
+    /// Returns the frames of a location, as far as its addresses are known; for one where a region
+    /// `begins`, with the line of its name.
     pub(super) fn frames(
         &mut self,
         names: &Names,
@@ -73,7 +74,7 @@ impl Code {
         }]
     }
 
-    /// The variable at a process address.
+    /// Returns the variable at a process address.
     pub(super) fn variable(&mut self, names: &Names, address: u64, size: u64) -> Option<String> {
         (0..names.modules().len() as u32).map(ModuleId).find_map(|id| {
             let link = address.wrapping_sub(names.module(id)?.load_bias);
@@ -82,7 +83,7 @@ impl Code {
         })
     }
 
-    /// The file of a module; link-time addresses stand for process addresses in it.
+    /// Returns the file of a module; link-time addresses stand for process addresses in it.
     fn file(&mut self, names: &Names, id: ModuleId) -> Option<&Symbolizer> {
         let module = names.module(id)?;
         let open = || {

@@ -1,4 +1,4 @@
-//! Turning one trace format into the other, as it is read. Where the bytes go is the caller's affair.
+//! Converts one trace format into the other, as the trace is read. The caller provides the output.
 
 use std::io::Write;
 
@@ -10,22 +10,22 @@ use super::input::{Input, InputError};
 use super::progress::Progress;
 use super::read::{self, Consumer, Stopped};
 
-/// What was converted.
+/// Result of a conversion.
 #[derive(Debug)]
 pub struct Converted {
-    /// What was read.
+    /// Counts of the trace read.
     pub read: Summary,
-    /// Why it is not all of the trace.
+    /// Reason why only a part of the trace was converted.
     pub incomplete: Option<String>,
 }
 
-/// Why a trace could not be converted.
+/// Errors of a conversion.
 #[derive(Debug, thiserror::Error)]
 pub enum ConvertFailure {
-    /// It could not be read.
+    /// The trace could not be read.
     #[error(transparent)]
     Input(#[from] InputError),
-    /// It could not be written.
+    /// The output could not be written.
     #[error(transparent)]
     Output(#[from] WriteError),
 }
@@ -33,7 +33,7 @@ pub enum ConvertFailure {
 /// Converts a trace.
 ///
 /// # Errors
-/// When it cannot be read or written. What was written by then is without its end.
+/// When it cannot be read or written. The output is incomplete then.
 pub fn convert(
     input: &Input,
     to: Format,

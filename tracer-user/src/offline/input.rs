@@ -1,5 +1,5 @@
-//! Opening a trace: a file, mapped where that pays, or standard input. What is in it is not looked at, but for its
-//! format.
+//! Opens a trace: a file, mapped where that is faster, or standard input. The contents are not interpreted,
+//! except for the format.
 
 use std::fs::File;
 use std::io::{self, Seek as _};
@@ -10,10 +10,10 @@ use checker::format::{Compression, Format, ReadError, ReadOptions, TraceReader};
 
 use crate::sys::bytes::Bytes;
 
-/// What standard input is called in messages.
+/// Name of standard input in messages.
 const STDIN: &str = "<stdin>";
 
-/// A trace that was opened.
+/// An open trace.
 #[derive(Debug)]
 pub struct Input {
     name: String,
@@ -24,36 +24,36 @@ pub struct Input {
 
 #[derive(Debug)]
 enum Contents {
-    /// Binary traces, which are used as they lie there.
+    /// A binary trace, which is used in place.
     Mapped(Bytes),
-    /// Everything else: text is copied anyway, and mapped it would count as memory of this process.
+    /// Everything else: text is copied anyway, and a mapping would count as memory of this process.
     Stream(File),
 }
 
-/// Why a trace cannot be used at all.
+/// Errors that make a trace unusable.
 #[derive(Debug, thiserror::Error)]
 pub enum InputError {
-    /// It cannot be opened.
+    /// The file cannot be opened.
     #[error("cannot open `{name}`: {error}")]
     Open {
-        /// The file, as the user named it.
+        /// The file, as named by the user.
         name: String,
-        /// Why not.
+        /// Reason.
         error: io::Error,
     },
-    /// It has no contents.
+    /// The file is empty.
     #[error("{name}: the file is empty")]
     Empty {
-        /// The file, as the user named it.
+        /// The file, as named by the user.
         name: String,
     },
-    /// It is text in which there is no event.
+    /// The file is text without any event.
     #[error("{name}: there is no event in it")]
     NoEvents {
-        /// The file, as the user named it.
+        /// The file, as named by the user.
         name: String,
     },
-    /// It cannot be read, or not be read further.
+    /// The trace cannot be read, or only up to a place.
     #[error(transparent)]
     Read(#[from] ReadError),
 }
@@ -78,7 +78,7 @@ impl Input {
         }
         let length = metadata.is_file().then_some(metadata.len());
         let contents = if length.is_some() && is_binary(&file) {
-            // Other processes' tables and network file systems may not be mapped.
+            // Tables of other processes and files of network file systems may not be mapped.
             match Bytes::map_file(&file) {
                 Ok(bytes) => Contents::Mapped(bytes),
                 Err(_) => Contents::Stream(rewound(file).map_err(failed)?),
@@ -91,25 +91,26 @@ impl Input {
         Ok(Self { shown: name.clone(), name, length, contents })
     }
 
-    /// The trace as the user named it.
+    /// Returns the trace as named by the user.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What to call the trace in messages.
+    /// Returns the name of the trace in messages.
     #[must_use]
     pub fn shown(&self) -> &str {
         &self.shown
     }
 
-    /// How many bytes there are, when that is known before they are read.
+    /// Returns the length in bytes, if it is known in advance.
     #[must_use]
     pub fn length(&self) -> Option<u64> {
         self.length
     }
 
-    /// A reader of the trace, from where an earlier one has left off if the trace is not mapped.
+    /// Returns a reader of the trace; if the trace is not mapped, it continues where an earlier one
+    /// stopped.
     ///
     /// # Errors
     /// When nothing can be read, or what is read is no trace.
@@ -121,33 +122,33 @@ impl Input {
         }
     }
 
-    /// Gives back the memory of the first `count` bytes, which were read.
+    /// Releases the memory of the first `count` bytes, which were read.
     pub fn release(&self, count: u64) {
         if let Contents::Mapped(bytes) = &self.contents {
             bytes.release(usize::try_from(count).unwrap_or(usize::MAX));
         }
     }
 
-    /// What is wrong when a reader came to the end of the trace and there was no event.
+    /// Returns the error for a trace that was read to its end without an event.
     #[must_use]
     pub fn without_events(&self, reader: &TraceReader<'_>) -> Option<InputError> {
         let name = self.shown.clone();
         match reader.format() {
             _ if reader.position() == 0 => Some(InputError::Empty { name }),
             Format::Text => Some(InputError::NoEvents { name }),
-            // Its footer says that this is all.
+            // Its footer says that it is complete.
             Format::Avt => None,
         }
     }
 }
 
-/// What to call the trace at a path in messages.
+/// Returns the name of the trace at a path in messages.
 #[must_use]
 pub fn shown(path: &Path) -> String {
     if path == Path::new("-") { STDIN.to_owned() } else { path.to_string_lossy().into_owned() }
 }
 
-/// Whether a file is a binary trace that is not compressed. Moves the file's position.
+/// Returns whether a file is a binary trace that is not compressed. Moves the file's position.
 fn is_binary(file: &File) -> bool {
     TraceReader::from_reader(file, ReadOptions::new("")).is_ok_and(|reader| {
         reader.format() == Format::Avt && reader.compression() == Compression::None

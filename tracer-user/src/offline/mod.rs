@@ -1,5 +1,5 @@
-//! Traces in files: opening, checking and converting them, and names for what is found. How a trace is read and
-//! what is found in it is decided in `checker`; nothing here needs the kernel side.
+//! Traces in files: opening, checking and converting them, and names for findings. Reading and checking
+//! themselves are in `checker`; nothing here needs the kernel side.
 
 pub mod algorithms;
 mod check;

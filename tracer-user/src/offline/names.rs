@@ -1,5 +1,5 @@
-//! Names for what is found in a recorded trace: those that the trace has, and source lines from the files that it
-//! names. Names are made in `checker`'s readers, or where the trace was recorded.
+//! Names for findings in a recorded trace: those in the trace, and source lines from the files that it
+//! names. Names are recorded by `checker`'s readers, or where the trace was recorded.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::names::without_internals;
 use crate::report::{Names, Object, ObjectKind, RegionName, SourceFrame, ThreadName, Value};
 use crate::symbolize::SourceCache;
 
-/// What the region of a `begin` without a name is called.
+/// Name of the region of a `begin` without a name.
 const UNNAMED: &str = "(unnamed)";
 
 /// Names of a trace.
@@ -27,8 +27,8 @@ pub struct TraceNames {
 }
 
 impl TraceNames {
-    /// From the names of a trace that was read to its end, the values that were kept, and where each region was
-    /// seen to begin.
+    /// Creates them from the names of a trace that was read to its end, the stored values, and the location
+    /// of each region's begin.
     #[must_use]
     pub fn new(
         names: format::Names,
@@ -54,7 +54,7 @@ impl Names for TraceNames {
     fn region(&mut self, region: RegionId) -> RegionName {
         let Some(known) = self.names.region(region) else { return RegionName::default() };
         if known.name.is_empty() {
-            // All regions without a name are one, and each begins somewhere else.
+            // All regions without a name are one, and each begins at a different location.
             return RegionName { name: UNNAMED.to_owned(), frames: Vec::new() };
         }
         let location = known.location.or_else(|| *self.begins.get(region.index())?);
@@ -123,7 +123,7 @@ fn source_frame(frame: Frame<'_>) -> SourceFrame {
     }
 }
 
-/// The report's kind for a trace's; those of later versions are not known here.
+/// Returns the report's kind for a trace's; those of later versions map to `unknown`.
 fn kind_from(kind: format::ObjectKind, unknown: ObjectKind) -> ObjectKind {
     match kind {
         format::ObjectKind::Variable => ObjectKind::Variable,

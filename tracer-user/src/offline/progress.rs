@@ -1,27 +1,28 @@
-//! A progress bar on a terminal, for input that takes a while. Nothing is shown anywhere else.
+//! Progress bar for input that takes long to read. It is shown on a terminal only.
 
 use std::io::{IsTerminal as _, stderr};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// What is done sooner needs no bar.
+/// Time before the bar is shown.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How far the reading of one input has got.
+/// Progress of reading one input.
 #[derive(Debug)]
 pub struct Progress(Option<Bar>);
 
 #[derive(Debug)]
 struct Bar {
-    /// Follows from the beginning, so that its rate is right when it is shown.
+    /// Bar, updated from the beginning, so that its rate is right once it is shown.
     bar: ProgressBar,
-    /// When to begin to show it; `None` when it is shown.
+    /// Time at which to show it; `None` once it is shown.
     from: Option<Instant>,
 }
 
 impl Progress {
-    /// For an input of `length` bytes, if that is known, on standard error if that is a terminal.
+    /// Creates the bar for an input of `length` bytes, if that is known, on standard error if that is a
+    /// terminal.
     #[must_use]
     pub fn on_terminal(name: &str, length: Option<u64>) -> Self {
         Self(stderr().is_terminal().then(|| Bar {
@@ -30,13 +31,13 @@ impl Progress {
         }))
     }
 
-    /// Shows nothing.
+    /// Creates a bar that is never shown.
     #[must_use]
     pub fn hidden() -> Self {
         Self(None)
     }
 
-    /// `position` bytes have been read, and `events` events in them.
+    /// Notes that `position` bytes have been read, and `events` events in them.
     pub fn advance(&mut self, position: u64, events: u64) {
         let Some(Bar { bar, from }) = &mut self.0 else { return };
         if from.is_some_and(|from| Instant::now() >= from) {
@@ -49,7 +50,7 @@ impl Progress {
         bar.set_position(position);
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub fn finish(self) {
         if let Some(Bar { bar, .. }) = self.0 {
             bar.finish_and_clear();

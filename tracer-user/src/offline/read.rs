@@ -1,36 +1,36 @@
-//! Reading a trace from its beginning to its end, for whatever is to be done with it.
+//! Reads a trace from its beginning to its end, for a consumer.
 
 use checker::format::{Batch, Gap, Item, Names, ReadError, TraceReader};
 
 use super::input::Input;
 use super::progress::Progress;
 
-/// What is done with a trace.
+/// A consumer of a trace.
 pub(super) trait Consumer {
-    /// Why it cannot go on.
+    /// Error that stops the consumer.
     type Error;
 
-    /// What it does, in the passive: `checked`.
+    /// Participle of its activity, for messages: `checked`.
     const DONE: &'static str;
 
     fn events(&mut self, batch: &Batch<'_>) -> Result<(), Self::Error>;
     fn gap(&mut self, gap: Gap, names: &Names) -> Result<(), Self::Error>;
 }
 
-/// Why a trace was not read to its end.
+/// Reasons why a trace was not read to its end.
 #[derive(Debug)]
 pub(super) enum Stopped<E> {
-    /// It cannot be read any further.
+    /// The trace cannot be read any further.
     Read(ReadError),
-    /// The consumer takes no more.
+    /// The consumer failed.
     Consumer(E),
 }
 
-/// Bytes that are read before the memory of a mapped trace is given back.
+/// Number of bytes read before the memory of a mapped trace is released.
 const RELEASE: u64 = 32 << 20;
 
-/// Passes all of a trace on. A trace that was cut short ends before its time, and so does a damaged one when that is
-/// to be put up with: then a sentence on it is returned.
+/// Passes all of a trace to `consumer`. A truncated trace ends early, and so does a damaged one if damage
+/// is tolerated: then a sentence about it is returned.
 pub(super) fn to_end<C: Consumer>(
     input: &Input,
     reader: &mut TraceReader<'_>,
@@ -46,7 +46,7 @@ pub(super) fn to_end<C: Consumer>(
             Ok(None) => break,
             Err(error) => {
                 let (done, events) = (C::DONE, reader.summary().events);
-                // Lenient readers leave out lines by themselves: this is worse.
+                // Lenient readers skip lines by themselves: this is worse.
                 if !lenient || events == 0 {
                     return Err(Stopped::Read(error));
                 }

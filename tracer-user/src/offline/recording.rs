@@ -1,31 +1,32 @@
-//! What avtrace's recordings say of a run besides its events and names: the keys of a trace's properties, and what
-//! stands in them. Written when a run is recorded, read when the recording is checked.
+//! Properties of avtrace's recordings besides events and names: their keys and values. Written when a run
+//! is recorded, read when the recording is checked.
 
 use checker::format::{Lost, Names, Property};
 
 use crate::report::{LostEvents, NotSeen};
 
-/// Says that a trace was recorded from a running program. Such a trace may begin in the middle of things: events
-/// that do not fit are no fault of it.
+/// Key that marks a trace as recorded from a running program. Such a trace may begin in the middle of a
+/// run: events that do not fit are no error in it.
 const RECORDED_BY: &str = "avtrace.recorded-by";
 
-/// All that the run could not see, as JSON.
+/// Key of the limitations of the run, as JSON.
 const NOT_SEEN: &str = "avtrace.not-seen";
 
-/// What stands at the beginning of a recording.
+/// Returns the property at the beginning of a recording.
 #[must_use]
 pub fn mark() -> Property {
     let version = concat!("avtrace ", env!("CARGO_PKG_VERSION"));
     Property { key: RECORDED_BY.to_owned(), value: version.to_owned() }
 }
 
-/// Whether a trace was recorded from a running program.
+/// Returns whether a trace was recorded from a running program.
 #[must_use]
 pub fn is_live(names: &Names) -> bool {
     names.properties().iter().any(|property| property.key == RECORDED_BY)
 }
 
-/// What a recording says of what was not seen. Gaps are left out: they are in the trace itself.
+/// Returns the counts and the property that record the run's limitations. Gaps are left out: they are in
+/// the trace itself.
 ///
 /// # Errors
 /// Those of `serde_json`, for which there is no cause.
@@ -39,7 +40,7 @@ pub fn not_seen(seen: &NotSeen) -> Result<(Vec<Lost>, Property), serde_json::Err
     Ok((lost, Property { key: NOT_SEEN.to_owned(), value }))
 }
 
-/// What the run that was recorded could not see.
+/// Returns the limitations of the run that was recorded.
 #[must_use]
 pub fn read_not_seen(names: &Names) -> NotSeen {
     let property = names.properties().iter().rev().find(|property| property.key == NOT_SEEN);

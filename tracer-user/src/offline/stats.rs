@@ -1,4 +1,4 @@
-//! What a trace is made of, and what checking it took, for `--stats`. Counted where it is checked.
+//! Statistics of a trace and of its check, for `--stats`. They are gathered in `check`.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,22 +9,22 @@ use checker::format::{Compression, Format, Summary};
 use crate::report::{count, grouped};
 use crate::sys::proc::Status;
 
-/// Figures of one check.
+/// Statistics of one check.
 #[derive(Clone, Debug)]
 pub struct Stats {
-    /// The trace's format.
+    /// Format of the trace.
     pub format: Format,
-    /// How it is compressed.
+    /// Compression of the trace.
     pub compression: Compression,
-    /// Its size in bytes, compressed if it is.
+    /// Size in bytes, compressed if it is.
     pub bytes: u64,
-    /// What was read.
+    /// Counts of the reader.
     pub read: Summary,
-    /// What was counted.
+    /// Counts of the checker.
     pub counts: Counts,
-    /// How many regions, variables, locks, other synchronisation objects and code locations there are.
+    /// Numbers of regions, variables, locks, other synchronisation objects and code locations.
     pub names: [usize; 5],
-    /// From the first byte read to the last finding, without the look-up of names.
+    /// Time from the first byte read to the last finding, without the lookup of names.
     pub elapsed: Duration,
 }
 
@@ -71,7 +71,7 @@ impl fmt::Display for Stats {
         )?;
         let seconds = self.elapsed.as_secs_f64();
         write!(f, "  time          {seconds:.3} s")?;
-        // A rate of what is over at once says nothing.
+        // A rate over a very short time means nothing.
         if seconds >= 0.1 {
             write!(f, ", {:.1} million events a second", events as f64 / seconds / 1e6)?;
         }
@@ -82,7 +82,7 @@ impl fmt::Display for Stats {
     }
 }
 
-/// The most memory that this process has had, in bytes.
+/// Returns the peak memory of this process, in bytes.
 fn peak_memory() -> Option<u64> {
     Status::of_self().ok()?.peak_memory()
 }

@@ -1,4 +1,4 @@
-//! Conversion: both ways without loss of what a checker sees, to files and through pipes.
+//! Conversion: both ways without loss of anything that a checker sees, to files and through pipes.
 
 use crate::support::{Folder, gzip, trace, zstd};
 

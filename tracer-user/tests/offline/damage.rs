@@ -78,7 +78,7 @@ fn a_flipped_bit_is_noticed() {
                 "a bit of byte {byte} changed the result"
             ),
         }
-        // Nor does anything end in a panic when it is to be put up with.
+        // Nor does anything panic when damage is tolerated.
         drop(check_file(&path, true));
     }
     assert!(refused > whole.len() * 9 / 10, "{refused} of {} bytes", whole.len());

@@ -1,4 +1,5 @@
-//! Input that is no trace, or not a good one: an error with file, line and reason, and what is put up with.
+//! Input that is no trace, or a bad one: an error with file, line and reason, and the defects that are
+//! tolerated.
 
 use crate::support::Folder;
 
@@ -21,7 +22,7 @@ fn files_that_are_no_traces() {
     refused(b"\x7fELF\x02\x01\x01\0\0\0", &["t.std: ", "neither a text trace nor"]);
     refused(b"\x89PNG\r\n\x1a\n", &["t.std: ", "neither a text trace nor"]);
     refused(b"\x89AV", &["t.std: ", "inside its header", "3 of 32"]);
-    // As a transfer as text leaves it.
+    // The result of a transfer as text.
     refused(b"\x89AVT\n\x1a\n\x01\0\0\0", &["t.std: ", "damaged .avt header"]);
     refused("some prose\n", &["t.std:1: ", "THREAD|OP(OBJECT)|LOCATION"]);
 }

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::support::{Folder, avtrace_in, trace_path};
 
-/// The regions around each violation's cycle; threads stand for events outside every region.
+/// Returns the regions around each violation's cycle; threads stand for events outside every region.
 fn cycles(report: &Value) -> Vec<String> {
     let violations = report["violations"].as_array().expect("violations");
     violations.iter().map(|violation| cycle(&violation["witness"])).collect()

@@ -1,4 +1,4 @@
-//! `avtrace check`, `convert` and `report` as users meet them: on text and binary traces, whole and damaged.
+//! `avtrace check`, `convert` and `report` as users run them: on text and binary traces, whole and damaged.
 
 mod convert;
 mod damage;

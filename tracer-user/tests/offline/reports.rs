@@ -78,7 +78,7 @@ fn instances_are_listed_when_asked_for() {
     assert_eq!(listed.code, Some(66));
 }
 
-/// What an algorithm does not find out is not made up, and the way to find it out is told.
+/// A report contains nothing that an algorithm does not determine, and names the algorithm that does.
 #[test]
 fn algorithms_without_witnesses_say_so() {
     let folder = folder();

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-/// What a run of `avtrace` came to.
+/// Result of a run of `avtrace`.
 #[derive(Debug)]
 pub struct Ended {
     pub code: Option<i32>,
@@ -16,7 +16,7 @@ pub struct Ended {
 }
 
 impl Ended {
-    /// The reports on standard output, one a line.
+    /// Returns the reports on standard output, one a line.
     #[track_caller]
     pub fn reports(&self) -> Vec<Value> {
         let parse = |line: &str| serde_json::from_str(line).expect("a JSON document on each line");
@@ -88,12 +88,12 @@ impl Folder {
         avtrace_in(self.path(), arguments, b"")
     }
 
-    /// The same with standard input.
+    /// Runs `avtrace` in the folder with this standard input.
     pub fn run_with(&self, arguments: &[&str], input: &[u8]) -> Ended {
         avtrace_in(self.path(), arguments, input)
     }
 
-    /// The bank's trace in avtrace's own format.
+    /// Returns the bank's trace in avtrace's own format.
     pub fn binary_bank(&self) -> Vec<u8> {
         self.write("bank.std", trace("bank.std"));
         let ended = self.run(&["convert", "bank.std", "bank.avt"]);
@@ -102,7 +102,7 @@ impl Folder {
     }
 }
 
-/// A trace of `tests/data/traces`.
+/// Returns a trace of `tests/data/traces`.
 pub fn trace(name: &str) -> Vec<u8> {
     std::fs::read(trace_path(name)).expect(name)
 }
@@ -111,7 +111,7 @@ pub fn trace_path(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/traces").join(name)
 }
 
-/// The bytes as a gzip file without compression.
+/// Returns the bytes as a gzip file without compression.
 pub fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut file = vec![0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255];
     let mut parts = bytes.chunks(0xffff).peekable();
@@ -127,7 +127,7 @@ pub fn gzip(bytes: &[u8]) -> Vec<u8> {
     file
 }
 
-/// The bytes, fewer than 128 KiB, as a Zstandard file of one block without compression.
+/// Returns the bytes, fewer than 128 KiB, as a Zstandard file of one block without compression.
 pub fn zstd(bytes: &[u8]) -> Vec<u8> {
     // One segment, its size in four bytes, no checksum.
     let mut file = vec![0x28, 0xb5, 0x2f, 0xfd, 0b1010_0000];

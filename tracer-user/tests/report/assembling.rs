@@ -1,4 +1,4 @@
-//! From findings to a report: what is merged, numbered, ordered and counted.
+//! Assembling of a report from findings: merging, numbering, order and counts.
 
 use checker::finding::Action::{Acquire, Read, Release, Write};
 use tracer_user::report::{Action, LostEvents, Role, SourceFrame};

@@ -65,7 +65,7 @@ impl Names for FakeNames {
     }
 }
 
-/// One run told by hand.
+/// A run that was composed by hand.
 pub struct Story {
     pub names: FakeNames,
     pub findings: Findings,

@@ -27,7 +27,7 @@ fn a_new_file_appears_whole_and_alone() {
     write(&path, b"one\n").unwrap();
     assert_eq!(fs::read(&path).unwrap(), b"one\n");
     assert_eq!(names_in(dir.path()), ["report.json"]);
-    // Like any file that the process makes, not like a secret.
+    // With the mode of any file that the process creates, not that of a secret.
     let plain = dir.path().join("plain");
     File::create(&plain).unwrap();
     assert_eq!(fs::metadata(&path).unwrap().mode(), fs::metadata(&plain).unwrap().mode());

@@ -12,7 +12,7 @@ use crate::fixtures::{Story, edge, point, racy, tx};
 
 const BANK: &str = "/home/user/bank/src/bank.c";
 
-/// `transfer` lets go of the account's mutex and takes it again; `audit` gets in between.
+/// `transfer` releases the account's mutex and reacquires it; `audit` gets in between.
 pub fn lock_split() -> Story {
     let mut s = Story::new();
     let (main, auditor) = (s.thread("bank", 4711), s.thread("auditor", 4712));
@@ -39,7 +39,7 @@ pub fn lock_split() -> Story {
     s
 }
 
-/// The same as [`lock_split`] with the balance watched: the data met, in the order of the locks.
+/// [`lock_split`] with the balance watched: its data is the evidence, in the order of the locks.
 pub fn watched_split() -> Story {
     let mut s = lock_split();
     let balance = s.variable(0, "account.balance");
@@ -242,8 +242,8 @@ pub fn no_debug_info() -> Story {
     s
 }
 
-/// The same as [`lock_split`], and the transfer was split by the same audit at other lines; and by another transfer, which
-/// is another kind.
+/// [`lock_split`], in which the same audit splits the transfer at other lines too, as does another
+/// transfer, which is another kind.
 pub fn several_ways() -> Story {
     let mut s = lock_split();
     let first = s.findings.violations[0].clone();
@@ -265,7 +265,7 @@ pub fn several_ways() -> Story {
     s
 }
 
-/// As many distinct violations as asked for.
+/// A run with `number` distinct violations.
 pub fn many(number: u32) -> Story {
     let mut s = Story::new();
     let (main, other) = (s.thread("server", 70), s.thread("worker", 71));
@@ -312,7 +312,7 @@ pub fn text_trace() -> Story {
     s
 }
 
-/// One function is a region that makes most events, and the program was killed in the end.
+/// A function is a region that causes most events, and the program was killed in the end.
 pub fn busy() -> Story {
     let mut s = clean();
     let busiest = Busiest { region: "cache::lookup".to_owned(), events: 7_250_000 };
@@ -351,7 +351,7 @@ pub fn nothing_seen() -> Story {
     s
 }
 
-/// Nothing found, and much that could not be seen.
+/// A run without findings, and with many limitations.
 pub fn losses() -> Story {
     let mut s = clean();
     s.findings.counts.gaps = 2;
@@ -460,7 +460,7 @@ pub fn relay(threads: u32) -> Story {
     s
 }
 
-/// The condition-variable wait: one call lets go of the mutex and takes it again.
+/// A condition-variable wait: one call releases the mutex and reacquires it.
 pub fn wait_in_region() -> Story {
     let mut s = lock_split();
     let violation = &mut s.findings.violations[0];

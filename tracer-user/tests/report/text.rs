@@ -83,7 +83,7 @@ fn transactions_outside_every_region_are_listed_with_one_comma_between() {
     assert!(unwrapped.contains(listed), "{text}");
 }
 
-/// The remark of that kind, on one line.
+/// Returns the remark of that kind, on one line.
 fn remark(text: &str, kind: &str) -> String {
     let start = format!(" = {kind}: ");
     let from = text.find(&start).unwrap_or_else(|| panic!("no {kind}: {text}")) + start.len();
@@ -125,7 +125,7 @@ fn what_is_known_of_the_data_is_told_as_it_is() {
     );
 }
 
-/// Another lock was released and taken again as well, which the other transaction never held.
+/// Another lock was released and reacquired as well, which the other transaction never held.
 #[test]
 fn no_lock_is_named_that_the_other_side_never_held() {
     for mut story in [stories::lock_split(), stories::watched_split()] {

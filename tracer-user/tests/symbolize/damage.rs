@@ -6,7 +6,7 @@ use tracer_user::symbolize::{ElfFile, LinkAddr, ProcessAddr, Symbolizer};
 
 use crate::support::Workspace;
 
-/// A small generator of numbers that are the same in every run.
+/// A small pseudo-random number generator with a fixed sequence.
 struct Numbers(u64);
 
 impl Numbers {
@@ -21,7 +21,7 @@ impl Numbers {
     }
 }
 
-/// Asks everything there is to ask about a file. Returns how many questions had an answer.
+/// Makes every kind of query of a file. Returns the number of queries with an answer.
 fn ask_everything(path: &Path, addresses: &[u64]) -> usize {
     let Ok(symbolizer) = Symbolizer::for_executable(path) else { return 0 };
     let file = symbolizer.executable().expect("it was opened").file().expect("it was opened");

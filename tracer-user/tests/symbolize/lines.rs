@@ -249,7 +249,7 @@ fn cpp_names_and_library_headers_are_told_apart() {
         .map(|address| symbolizer.resolve(ProcessAddr(address)).expect("covered"))
         .collect();
 
-    // The lock is taken in a header; the first frame that is none is the line that takes it.
+    // The lock is acquired in a header; the first frame outside it is the line that acquires it.
     let locking = resolutions.iter().filter(|found| found.frames.iter().any(is_wrapper));
     let own_lines: Vec<(u32, &str)> = locking
         .filter_map(|found| found.frames.iter().find(|frame| !is_wrapper(frame)))

@@ -118,7 +118,7 @@ fn a_library_that_was_loaded_later_is_found_after_a_refresh() {
     assert_eq!(resolution.module, library);
     assert_eq!(resolution.frames[0].line, Some(line_of("fee.c", "int fee_of(") + 1));
 
-    // What was known stays known when the process has gone.
+    // Known modules stay known after the process has ended.
     waiting.finish();
     assert!(symbolizer.refresh().is_err() || symbolizer.modules().len() > 3);
     assert!(symbolizer.resolve(address).is_ok());
@@ -126,7 +126,7 @@ fn a_library_that_was_loaded_later_is_found_after_a_refresh() {
 
 #[test]
 fn a_process_with_another_root_directory_is_read_there() {
-    // One that this process can see, and one in a mount namespace of its own, as in a container.
+    // A path that this process can see, and one in a mount namespace of its own, as in a container.
     let pivot = "mount --make-rprivate / && mount --bind root root && cd root && pivot_root . old";
     let ways = [
         ("chroot", &["sh"][..], "cd root && exec chroot . /bin/bank".to_owned()),

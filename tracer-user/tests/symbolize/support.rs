@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 
 use tracer_user::symbolize::ProcessAddr;
 
-/// A temporary directory with what was compiled into it.
+/// A temporary directory for compiled fixtures.
 pub struct Workspace {
     directory: tempfile::TempDir,
 }
@@ -38,8 +38,7 @@ impl Workspace {
         output
     }
 
-    /// Compiles a Rust fixture with options that only a nightly compiler takes without being told
-    /// so.
+    /// Compiles a Rust fixture with options that are only stable in a nightly compiler.
     pub fn compile_rust(&self, source: &str, output: &str, options: &[&str]) -> PathBuf {
         let output = self.join(output);
         let mut command = Command::new("rustc");
@@ -71,7 +70,7 @@ impl Workspace {
     }
 }
 
-/// Whether `tool` can be run. Says so when it cannot, for the test to be left out.
+/// Returns whether `tool` can be run. Prints a message if not, so that the test is skipped.
 pub fn exists(tool: &str) -> bool {
     let found = Command::new(tool).arg("--version").output().is_ok();
     if !found {
@@ -128,7 +127,7 @@ impl Waiting {
         waiting
     }
 
-    /// Lets the program go on to its next `count` lines.
+    /// Resumes the program up to its next `count` lines.
     pub fn go_on(&mut self, count: usize) {
         let input = self.child.stdin.as_mut().expect("piped");
         input.write_all(b"\n").expect("the fixture reads");

@@ -1,5 +1,5 @@
-//! What the targets share: reading to the end in several ways, and `.avt` files whose checksums are right whatever is
-//! in them. Nothing is asserted about what is read.
+//! Helpers of the targets: reading to the end in several ways, and `.avt` files with right checksums around
+//! arbitrary contents. Nothing is asserted about what is read.
 #![expect(dead_code, reason = "each target uses a part")]
 
 use checker::event::Event;
@@ -8,7 +8,7 @@ use checker::format::{
 };
 use std::io::Read;
 
-/// Everything that a checker sees of a trace, and whether it ends in an error.
+/// Everything that a checker sees of a trace, and whether the trace ends in an error.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     pub events: Vec<Event>,
@@ -21,8 +21,8 @@ fn options(lenient: bool) -> ReadOptions {
     if lenient { options.lenient() } else { options }
 }
 
-/// Two ways of reading see the same. How much of damaged compressed input is passed on before the damage is noticed
-/// depends on how it arrives.
+/// Asserts that two ways of reading see the same. The part of damaged compressed input that is passed on
+/// before the damage is noticed depends on the arrival of the bytes.
 pub fn assert_same(left: Seen, right: Seen) {
     let damaged = |seen: &Seen| seen.error.as_ref().is_some_and(|e| e.contains("failed to read"));
     if damaged(&left) || damaged(&right) {
@@ -81,14 +81,14 @@ fn see(reader: Result<TraceReader<'_>, checker::format::ReadError>) -> Seen {
     seen
 }
 
-/// The trace as text, if it can be read to its end.
+/// Converts the trace to text, if it can be read to its end.
 pub fn to_text(bytes: &[u8]) -> Option<Vec<u8>> {
     let mut writer = TextWriter::new(Vec::new());
     convert_to(bytes, &mut writer)?;
     Some(writer.into_inner())
 }
 
-/// The trace as `.avt`, if it can be read to its end.
+/// Converts the trace to `.avt`, if it can be read to its end.
 pub fn to_avt(bytes: &[u8]) -> Option<Vec<u8>> {
     let mut writer = AvtWriter::new(Vec::new()).expect("memory takes everything");
     convert_to(bytes, &mut writer)?;
@@ -100,8 +100,8 @@ fn convert_to(bytes: &[u8], writer: &mut dyn TraceWriter) -> Option<()> {
     convert(&mut reader, writer).ok().map(|_| ())
 }
 
-/// A file of blocks with right headers. Each block is taken from `plan`: its kind, its number of definitions, the
-/// length of its payload in two bytes, and the payload.
+/// Builds a file of blocks with right headers. Each block is taken from `plan`: its kind, its number of
+/// definitions, the length of its payload in two bytes, and the payload.
 pub fn assemble(mut plan: &[u8]) -> Vec<u8> {
     let mut file = b"\x89AVT\r\n\x1a\n\x01\0\0\0\x20\0\0\0".to_vec();
     file.extend([0; 12]);
