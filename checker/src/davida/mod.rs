@@ -20,11 +20,11 @@
 //! later than anything of it that a region has reached, so that a dependency on an earlier event is
 //! relevant to no region.
 
-#[cfg(test)]
-mod bounds;
+mod cycle;
 mod forest;
 mod groups;
-mod reach;
+#[cfg(test)]
+mod memory_bounds;
 mod released_locks;
 
 use crate::check::{Checker, Options, Regions, Relation};
@@ -293,7 +293,7 @@ impl ActiveRegions {
         variable: bool,
     ) {
         if self.columns[REACH] != 0 {
-            self.cycle = own.and_then(|own| reach::cycle(&self.forest, own, node));
+            self.cycle = own.and_then(|own| cycle::cycle(&self.forest, own, node));
             if self.cycle.is_some() {
                 self.decide();
             }

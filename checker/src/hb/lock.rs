@@ -3,8 +3,8 @@
 
 use crate::event::LockId;
 use crate::hb::clocks::Clock;
-use crate::hb::last::Last;
-use crate::hb::now::Now;
+use crate::hb::current_event::Now;
+use crate::hb::last_events::Last;
 use crate::hb::stamp::EventStamp;
 
 #[derive(Default)]

@@ -3,15 +3,15 @@
 //! do not fit. Verdicts are elsewhere.
 
 mod clocks;
+mod current_event;
 mod deferred;
-mod effects;
-mod last;
+mod last_events;
 mod lock;
-mod now;
 mod stamp;
 mod sync;
 mod table;
 mod thread;
+mod transitions;
 mod variable;
 
 pub use deferred::Timestamp;

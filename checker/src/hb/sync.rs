@@ -2,8 +2,8 @@
 
 use crate::event::{EventNumber, SyncId, ThreadId};
 use crate::hb::clocks::Clock;
-use crate::hb::last::Last;
-use crate::hb::now::Now;
+use crate::hb::current_event::Now;
+use crate::hb::last_events::Last;
 use crate::hb::stamp::EventStamp;
 use crate::hb::table::ThreadTable;
 

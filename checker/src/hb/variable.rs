@@ -2,7 +2,7 @@
 //! write takes two cache lines, which processors fetch as a pair; further readers are stored in lists.
 
 use crate::event::{ThreadId, VarId};
-use crate::hb::last::{Last, Spare};
+use crate::hb::last_events::{Last, Spare};
 use crate::hb::stamp::EventStamp;
 use crate::hb::table::ThreadTable;
 use std::hint::select_unpredictable;

@@ -2,7 +2,7 @@
 //! event.
 
 use super::clocks::Clocks;
-use super::now::Now;
+use super::current_event::Now;
 use super::stamp::{self, EventStamp};
 use super::table::{Entry, ThreadTable};
 use super::thread::{Mode, State, Thread, Threads};
