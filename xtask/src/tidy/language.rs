@@ -113,7 +113,7 @@ fn find_in_markdown(text: &str, places: &mut Places) {
         } else if !in_block {
             places.words.extend((0..count_words(line)).map(|_| number));
             // A row of a table is one line however long it is.
-            if line.chars().count() > COLUMNS && !line.starts_with('|') {
+            if line.chars().count() > COLUMNS && !line.trim_start().starts_with('|') {
                 places.wide.push(number);
             }
         }
