@@ -1,8 +1,8 @@
 /*
  * avtrace.h - markers for avtrace, for C and C++.
  *
- * A marker tells avtrace what it cannot know by itself: which code is meant to be atomic, and which
- * variable is worth watching.
+ * A marker names what avtrace cannot know by itself: the code that is meant to be atomic, and the
+ * variables that are worth watching.
  *
  *     #include "avtrace.h"
  *
@@ -87,8 +87,8 @@
  * (a reader that finds this section elsewhere knows that the file was relocated after linking), that of
  * a semaphore (none), and three strings. The flag "?" puts the note in the section group of the code
  * that it is about, if that has one: inline functions and templates are thrown away together with their
- * notes. The relocation at the end changes nothing in the code; it tells a linker that collects unused
- * sections that `_.stapsdt.base` is in use. Such a linker may keep the note of a function that it
+ * notes. The relocation at the end changes nothing in the code; by it a linker that collects unused
+ * sections knows that `_.stapsdt.base` is in use. Such a linker may keep the note of a function that it
  * dropped, with an address outside the code.
  */
 #ifdef __x86_64__
