@@ -162,6 +162,7 @@ pub fn check(found: &BTreeMap<PathBuf, Places>, root: &Path) -> Result<Vec<Probl
 
 fn compare(found: &BTreeMap<PathBuf, Places>, list: &List) -> Vec<Problem> {
     let mut problems = Vec::new();
+    let mut stale: Vec<&PathBuf> = list.keys().filter(|path| !found.contains_key(*path)).collect();
     for (path, places) in found {
         let allowed = list.get(path).copied().unwrap_or_default();
         let mut is_lower = false;
@@ -178,17 +179,18 @@ fn compare(found: &BTreeMap<PathBuf, Places>, list: &List) -> Vec<Problem> {
             }
         }
         if is_lower {
-            problems.push(stale(path, "lower the entry"));
+            stale.push(path);
         }
     }
-    let gone = list.keys().filter(|path| !found.contains_key(*path));
-    problems.extend(gone.map(|path| stale(path, "remove the entry of a file that is gone")));
+    if let Some(first) = stale.first() {
+        let what = format!(
+            "entries are too high, that of {} and {} more: `cargo xtask tidy --update-language`",
+            first.display(),
+            stale.len() - 1
+        );
+        problems.push(Problem { path: PathBuf::from(LIST), line: None, what });
+    }
     problems
-}
-
-fn stale(path: &Path, remedy: &str) -> Problem {
-    let what = format!("{remedy} in {LIST}: `cargo xtask tidy --update-language`");
-    Problem { path: path.to_owned(), line: None, what }
 }
 
 /// Rewrites the list for what was found. Without `force` no entry goes up and none is added, but for what entries
