@@ -33,7 +33,7 @@ const ASKED: usize = 0;
 const DATA: usize = 1;
 
 /// Number of clocks of a thread up to which it is not swept.
-const FEW: usize = 8;
+const UNSWEPT: usize = 8;
 
 /// RegionTrack's test as a checker: the violated transactions and the events that violate them, without
 /// witnesses.
@@ -213,7 +213,7 @@ impl State {
         }
     }
 
-    fn both(&self) -> bool {
+    fn is_full_relation(&self) -> bool {
         self.options.relation == Relation::Full
     }
 
@@ -241,7 +241,7 @@ impl State {
         }
         clock.raise(u, source);
         let History { versions, limit } = &to.histories[column];
-        if versions.len() > (*limit).max(FEW) {
+        if versions.len() > (*limit).max(UNSWEPT) {
             let active: Vec<_> = self.active().collect();
             self.threads[v].histories[column].sweep(&active);
         }
@@ -252,7 +252,7 @@ impl State {
         let Active { region, begin } = active;
         let (v, source, sink) = (dependency.row, dependency.source, dependency.sink);
         let in_data = || self.threads[u].histories[DATA].knows(source.event(), v, begin.event());
-        let data = dependency.is_variable() && (!self.both() || in_data());
+        let data = dependency.is_variable() && (!self.is_full_relation() || in_data());
         let evidence = if data { Evidence::Data } else { Evidence::Sync };
 
         self.violations += 1;
@@ -298,7 +298,7 @@ impl Visitor for State {
 
     fn dependency(&mut self, dependency: &Dependency<'_>) {
         let variable = dependency.is_variable();
-        if !variable && !self.both() || dependency.source.event() < self.oldest {
+        if !variable && !self.is_full_relation() || dependency.source.event() < self.oldest {
             return;
         }
         let (Some(u), v) = (dependency.source_row(), dependency.row) else { return };
@@ -310,7 +310,7 @@ impl Visitor for State {
             }
         }
         self.learn(ASKED, u, v, dependency);
-        if variable && self.both() {
+        if variable && self.is_full_relation() {
             self.learn(DATA, u, v, dependency);
         }
     }
@@ -345,7 +345,8 @@ impl Visitor for State {
     fn must_retain(&self, row: usize, last: &EventStamp) -> bool {
         let history = &self.threads[row].histories[ASKED];
         self.active().any(|(of, begin)| {
-            history.knows(last.event(), of, begin) || !self.both() && begin <= last.event()
+            history.knows(last.event(), of, begin)
+                || !self.is_full_relation() && begin <= last.event()
         })
     }
 }

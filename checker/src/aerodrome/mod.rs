@@ -364,7 +364,7 @@ impl Visitor for State {
         if sources.is_many() && self.gathered.replace(part) == Some(part) {
             return;
         }
-        let (learnt, checked) = sources.of(source.thread());
+        let (learnt, checked) = sources.clocks_for(source.thread());
         self.check(&checked, row);
         if !self.stopped() {
             self.threads[row].clock.join(&learnt);

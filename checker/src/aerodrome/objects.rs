@@ -49,7 +49,7 @@ impl Sources {
 
     /// Returns the clock that an event depending on `thread`'s learns, and the clock that its transaction
     /// is checked against.
-    pub(super) fn of(&self, thread: ThreadId) -> (Vector, Vector) {
+    pub(super) fn clocks_for(&self, thread: ThreadId) -> (Vector, Vector) {
         match self {
             Self::One(clock) => (clock.clone(), clock.clone()),
             Self::Each(each) => {

@@ -26,23 +26,24 @@
 //! trace. Time O(1) for a dependency, and O(threads) for each thread that an active transaction newly
 //! reaches. The cycle costs nothing until it exists: its nodes are those of the clocks.
 
-use super::forest::{Forest, Node, REACH};
+use super::forest::{Column, Forest, Node};
 use crate::finding::{Edge, Tx};
 
 /// Step 1: returns the cycle that a dependency closes, if any, with its dependencies. `own` is the slot of
 /// the sink's transaction. Step 2 is the forest's `extend`, for all relations at once.
-pub(super) fn cycle(
+pub(super) fn closed_by(
     forest: &Forest,
     own: usize,
     dependency: &Node,
 ) -> Option<(Vec<Tx>, Vec<Edge>)> {
     let (from, begin) = (dependency.from(), dependency.source.tx_begin());
-    if !forest.contains(REACH, from, own) || forest.first(REACH, from, own) > begin {
+    if !forest.contains(Column::Reach, from, own) || forest.first(Column::Reach, from, own) > begin
+    {
         return None;
     }
     let mut cycle = vec![dependency.sink.tx(), dependency.source.tx()];
     let mut edges = vec![dependency.edge()];
-    for node in forest.path(REACH, own, from) {
+    for node in forest.path(Column::Reach, own, from) {
         edges.push(node.edge());
         for tx in [node.sink.tx(), node.source.tx()] {
             if cycle.last() != Some(&tx) {

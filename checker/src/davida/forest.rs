@@ -8,18 +8,77 @@
 use crate::event::EventNumber;
 use crate::finding::{Edge, Object, Order};
 use crate::hb::{Dependency, EventStamp, edge};
+use Column::{Data, Full, Reach};
+use std::ops::{Index, IndexMut};
+
+/// A column of the forest: a relation between regions and threads.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Column {
+    /// Events that follow a region's begin in the relation that is asked for.
+    Full,
+    /// Events that follow it by variables alone.
+    Data,
+    /// Transactions that follow the region's transaction.
+    Reach,
+    /// Not a relation: the active regions of the thread itself.
+    Own,
+}
 
 /// Sets of the regions of 64 slots: one word for each column.
-pub(super) type Bits = [u64; 4];
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct RegionBits([u64; 4]);
 
-/// Events that follow a region's begin in the relation that is asked for.
-pub(super) const FULL: usize = 0;
-/// Events that follow it by variables alone.
-pub(super) const DATA: usize = 1;
-/// Transactions that follow the region's transaction.
-pub(super) const REACH: usize = 2;
-/// Not a relation: the active regions of the thread itself.
-pub(super) const OWN: usize = 3;
+impl RegionBits {
+    /// All regions, in every column.
+    pub(super) const ALL: Self = Self([u64::MAX; 4]);
+
+    /// Returns the sets without the regions of `other`, column by column.
+    #[inline(always)]
+    pub(super) fn without(mut self, other: Self) -> Self {
+        for (word, other) in self.0.iter_mut().zip(other.0) {
+            *word &= !other;
+        }
+        self
+    }
+
+    /// Adds the region of a slot to the columns that are full in `columns`.
+    #[inline(always)]
+    fn insert(&mut self, slot: usize, columns: Self) {
+        for (word, column) in self.0.iter_mut().zip(columns.0) {
+            *word |= column & 1 << (slot % 64);
+        }
+    }
+
+    /// Removes the region of a slot from all columns.
+    #[inline(always)]
+    fn remove(&mut self, slot: usize) {
+        for word in &mut self.0 {
+            *word &= !(1 << (slot % 64));
+        }
+    }
+
+    /// Returns the regions in the column of any relation.
+    #[inline(always)]
+    pub(super) fn in_any_relation(self) -> u64 {
+        self[Full] | self[Data] | self[Reach]
+    }
+}
+
+impl Index<Column> for RegionBits {
+    type Output = u64;
+
+    #[inline(always)]
+    fn index(&self, column: Column) -> &u64 {
+        &self.0[column as usize]
+    }
+}
+
+impl IndexMut<Column> for RegionBits {
+    #[inline(always)]
+    fn index_mut(&mut self, column: Column) -> &mut u64 {
+        &mut self.0[column as usize]
+    }
+}
 
 /// Value in the place of a node index: the thread is the region's own.
 const ROOT: u32 = u32::MAX;
@@ -66,19 +125,39 @@ impl Node {
 /// begin of the first transaction), and the index of its node.
 #[derive(Clone, Copy)]
 struct Entry {
-    first: [EventNumber; 3],
-    node: [u32; 3],
+    first: PerRelation<EventNumber>,
+    node: PerRelation<u32>,
 }
 
-const NO_ENTRY: Entry = Entry { first: [0; 3], node: [ROOT; 3] };
+const NO_ENTRY: Entry = Entry { first: PerRelation([0; 3]), node: PerRelation([ROOT; 3]) };
+
+/// A value for each relation, which excludes the column `Own`.
+#[derive(Clone, Copy)]
+struct PerRelation<T>([T; 3]);
+
+impl<T> Index<Column> for PerRelation<T> {
+    type Output = T;
+
+    #[inline(always)]
+    fn index(&self, column: Column) -> &T {
+        &self.0[column as usize]
+    }
+}
+
+impl<T> IndexMut<Column> for PerRelation<T> {
+    #[inline(always)]
+    fn index_mut(&mut self, column: Column) -> &mut T {
+        &mut self.0[column as usize]
+    }
+}
 
 /// State of one thread: one cache line.
 #[derive(Clone)]
 #[repr(align(64))]
 struct Row {
     /// Sets of the first 64 slots.
-    bits: Bits,
-    since: Since,
+    bits: RegionBits,
+    bound: LowerBound,
     /// Set once a region has ended: the lower bound may be too low.
     stale: bool,
 }
@@ -86,12 +165,12 @@ struct Row {
 /// Lower bound: no region has reached an earlier event of the thread, or an earlier transaction, by its
 /// begin.
 #[derive(Clone, Copy)]
-pub(super) struct Since {
+pub(super) struct LowerBound {
     pub(super) event: EventNumber,
     pub(super) begin: EventNumber,
 }
 
-impl Since {
+impl LowerBound {
     const NEVER: Self = Self { event: EventNumber::MAX, begin: EventNumber::MAX };
 
     /// Returns whether a region may have reached the event or its transaction.
@@ -106,7 +185,7 @@ impl Since {
 pub(super) struct Forest {
     rows: Vec<Row>,
     /// Sets of the slots beyond the first 64, for each row that has any.
-    high: Vec<Vec<Bits>>,
+    high: Vec<Vec<RegionBits>>,
     /// Entries for each row and slot.
     entries: Vec<Vec<Entry>>,
     /// Nodes of each slot: for each thread at most one for each relation, and often one for all.
@@ -117,7 +196,7 @@ impl Forest {
     /// Makes room for `rows` threads.
     pub(super) fn grow(&mut self, rows: usize) {
         if rows > self.rows.len() {
-            let row = Row { bits: Bits::default(), since: Since::NEVER, stale: false };
+            let row = Row { bits: RegionBits::default(), bound: LowerBound::NEVER, stale: false };
             self.rows.resize(rows, row);
             self.high.resize(rows, Vec::new());
             self.entries.resize(rows, Vec::new());
@@ -126,7 +205,7 @@ impl Forest {
 
     /// Returns the sets of slots 64·`word` and up.
     #[inline]
-    pub(super) fn bits(&self, row: usize, word: usize) -> Bits {
+    pub(super) fn bits(&self, row: usize, word: usize) -> RegionBits {
         match word.checked_sub(1) {
             None => self.rows[row].bits,
             Some(index) => self.high[row].get(index).copied().unwrap_or_default(),
@@ -134,13 +213,13 @@ impl Forest {
     }
 
     #[inline]
-    fn bits_mut(&mut self, row: usize, word: usize) -> &mut Bits {
+    fn bits_mut(&mut self, row: usize, word: usize) -> &mut RegionBits {
         match word.checked_sub(1) {
             None => &mut self.rows[row].bits,
             Some(index) => {
                 let high = &mut self.high[row];
                 if index >= high.len() {
-                    high.resize(index + 1, Bits::default());
+                    high.resize(index + 1, RegionBits::default());
                 }
                 &mut high[index]
             }
@@ -149,14 +228,14 @@ impl Forest {
 
     /// Returns whether the region has reached the thread.
     #[inline]
-    pub(super) fn contains(&self, column: usize, row: usize, slot: usize) -> bool {
+    pub(super) fn contains(&self, column: Column, row: usize, slot: usize) -> bool {
         self.bits(row, slot / 64)[column] >> (slot % 64) & 1 != 0
     }
 
     /// Returns the first event of the thread that the region has reached, or the begin of the first
     /// transaction. The region must have reached the thread.
     #[inline]
-    pub(super) fn first(&self, column: usize, row: usize, slot: usize) -> EventNumber {
+    pub(super) fn first(&self, column: Column, row: usize, slot: usize) -> EventNumber {
         self.entries[row][slot].first[column]
     }
 
@@ -170,31 +249,31 @@ impl Forest {
 
     /// Adds the region of a slot that was opened; `columns` are those that it takes part in, as full or
     /// empty words.
-    pub(super) fn begin(&mut self, slot: usize, row: usize, begin: EventNumber, columns: Bits) {
+    pub(super) fn begin(
+        &mut self,
+        slot: usize,
+        row: usize,
+        begin: EventNumber,
+        columns: RegionBits,
+    ) {
         if slot >= self.trees.len() {
             self.trees.resize_with(slot + 1, Default::default);
         }
-        *self.entry(row, slot) = Entry { first: [begin; 3], node: [ROOT; 3] };
-        let bits = self.bits_mut(row, slot / 64);
-        for (word, column) in bits.iter_mut().zip(columns) {
-            *word |= column & 1 << (slot % 64);
-        }
-        let since = &mut self.rows[row].since;
-        since.event = since.event.min(begin);
-        since.begin = since.begin.min(begin);
+        *self.entry(row, slot) =
+            Entry { first: PerRelation([begin; 3]), node: PerRelation([ROOT; 3]) };
+        self.bits_mut(row, slot / 64).insert(slot, columns);
+        let bound = &mut self.rows[row].bound;
+        bound.event = bound.event.min(begin);
+        bound.begin = bound.begin.min(begin);
     }
 
     /// Removes the region in the slot, which was closed.
     pub(super) fn end(&mut self, slot: usize, row: usize) {
-        for word in self.bits_mut(row, slot / 64) {
-            *word &= !(1 << (slot % 64));
-        }
+        self.bits_mut(row, slot / 64).remove(slot);
         self.rows[row].stale = true;
         let mut tree = std::mem::take(&mut self.trees[slot]);
         for node in tree.drain(..) {
-            for word in self.bits_mut(node.row(), slot / 64) {
-                *word &= !(1 << (slot % 64));
-            }
+            self.bits_mut(node.row(), slot / 64).remove(slot);
             self.rows[node.row()].stale = true;
         }
         self.trees[slot] = tree;
@@ -205,53 +284,59 @@ impl Forest {
     pub(super) fn in_time(
         &self,
         word: usize,
-        regions: Bits,
+        regions: RegionBits,
         row: usize,
         event: &EventStamp,
-    ) -> Bits {
-        let latest = [event.event(), event.event(), event.tx_begin()];
-        let mut in_time = [0; 4];
-        for slot in slots(word, regions[FULL] | regions[DATA] | regions[REACH]) {
+    ) -> RegionBits {
+        let latest = PerRelation([event.event(), event.event(), event.tx_begin()]);
+        let mut in_time = RegionBits::default();
+        for slot in slots(word, regions.in_any_relation()) {
             let first = &self.entries[row][slot].first;
-            for column in [FULL, DATA, REACH] {
+            for column in [Full, Data, Reach] {
                 in_time[column] |= u64::from(first[column] <= latest[column]) << (slot % 64);
             }
         }
-        std::array::from_fn(|column| regions[column] & in_time[column])
+        RegionBits(std::array::from_fn(|column| regions.0[column] & in_time.0[column]))
     }
 
     /// Lets `regions` reach the sink of `node`. They have reached its source in time, and not yet the
     /// thread of its sink. `own` is the slot of the sink's transaction if that is an active region: a
     /// region that reaches it reaches everything that it reaches.
-    pub(super) fn extend(&mut self, word: usize, regions: Bits, own: Option<usize>, node: &Node) {
+    pub(super) fn extend(
+        &mut self,
+        word: usize,
+        regions: RegionBits,
+        own: Option<usize>,
+        node: &Node,
+    ) {
         let row = node.row();
         let (event, begin) = (node.sink.event(), node.sink.tx_begin());
-        for slot in slots(word, regions[FULL] | regions[DATA] | regions[REACH]) {
+        for slot in slots(word, regions.in_any_relation()) {
             let index = self.trees[slot].len() as u32;
             self.trees[slot].push(*node);
             let entry = self.entry(row, slot);
-            for (column, first) in [(FULL, event), (DATA, event), (REACH, begin)] {
+            for (column, first) in [(Full, event), (Data, event), (Reach, begin)] {
                 if regions[column] >> (slot % 64) & 1 != 0 {
                     entry.first[column] = first;
                     entry.node[column] = index;
                 }
             }
             if let Some(own) = own
-                && regions[REACH] >> (slot % 64) & 1 != 0
+                && regions[Reach] >> (slot % 64) & 1 != 0
             {
                 self.inherit(slot, own);
             }
         }
         let bits = self.bits_mut(row, word);
-        for column in [FULL, DATA, REACH] {
+        for column in [Full, Data, Reach] {
             bits[column] |= regions[column];
         }
-        let since = &mut self.rows[row].since;
-        if regions[FULL] | regions[DATA] != 0 {
-            since.event = since.event.min(event);
+        let bound = &mut self.rows[row].bound;
+        if regions[Full] | regions[Data] != 0 {
+            bound.event = bound.event.min(event);
         }
-        if regions[REACH] != 0 {
-            since.begin = since.begin.min(begin);
+        if regions[Reach] != 0 {
+            bound.begin = bound.begin.min(begin);
         }
     }
 
@@ -260,7 +345,7 @@ impl Forest {
         for index in 0..self.trees[own].len() {
             let node = self.trees[own][index];
             let row = node.row();
-            if self.contains(REACH, row, own) && self.entries[row][own].node[REACH] == index as u32
+            if self.contains(Reach, row, own) && self.entries[row][own].node[Reach] == index as u32
             {
                 self.reach_transaction(slot, node);
             }
@@ -271,30 +356,30 @@ impl Forest {
     /// that thread.
     fn reach_transaction(&mut self, slot: usize, node: Node) {
         let (row, begin) = (node.row(), node.sink.tx_begin());
-        let reached = self.contains(REACH, row, slot);
-        if reached && begin >= self.first(REACH, row, slot) {
+        let reached = self.contains(Reach, row, slot);
+        if reached && begin >= self.first(Reach, row, slot) {
             return;
         }
         let next = self.trees[slot].len();
         let entry = self.entry(row, slot);
-        entry.first[REACH] = begin;
-        let old = entry.node[REACH];
+        entry.first[Reach] = begin;
+        let old = entry.node[Reach];
         // A node that only this relation uses is replaced, so that there are never more than a few.
-        let replaced = reached && old != entry.node[FULL] && old != entry.node[DATA];
-        entry.node[REACH] = if replaced { old } else { next as u32 };
+        let replaced = reached && old != entry.node[Full] && old != entry.node[Data];
+        entry.node[Reach] = if replaced { old } else { next as u32 };
         match self.trees[slot].get_mut(old as usize).filter(|_| replaced) {
             Some(place) => *place = node,
             None => self.trees[slot].push(node),
         }
-        self.bits_mut(row, slot / 64)[REACH] |= 1 << (slot % 64);
-        let since = &mut self.rows[row].since;
-        since.begin = since.begin.min(begin);
+        self.bits_mut(row, slot / 64)[Reach] |= 1 << (slot % 64);
+        let bound = &mut self.rows[row].bound;
+        bound.begin = bound.begin.min(begin);
     }
 
     /// Returns the path from the region to that thread, last step first.
     pub(super) fn path(
         &self,
-        column: usize,
+        column: Column,
         slot: usize,
         row: usize,
     ) -> impl Iterator<Item = &Node> {
@@ -309,43 +394,43 @@ impl Forest {
 
     /// Returns the lower bound of a thread that may have no row.
     #[inline(always)]
-    pub(super) fn lower_bound(&self, row: Option<usize>) -> Since {
-        self.rows.get(row.unwrap_or(usize::MAX)).map_or(Since::NEVER, |row| row.since)
+    pub(super) fn lower_bound(&self, row: Option<usize>) -> LowerBound {
+        self.rows.get(row.unwrap_or(usize::MAX)).map_or(LowerBound::NEVER, |row| row.bound)
     }
 
     /// Returns whether any region has reached the event of the thread, or its transaction. Tightens the
     /// lower bound if it is stale.
     pub(super) fn is_reached(&mut self, row: usize, event: &EventStamp) -> bool {
-        let Row { since, stale, .. } = self.rows[row];
-        if !since.is_reached(event) || !stale {
-            return since.is_reached(event);
+        let Row { bound, stale, .. } = self.rows[row];
+        if !bound.is_reached(event) || !stale {
+            return bound.is_reached(event);
         }
-        let mut since = Since::NEVER;
+        let mut bound = LowerBound::NEVER;
         for word in 0..=self.high[row].len() {
             let bits = self.bits(row, word);
-            for slot in slots(word, bits[FULL] | bits[REACH]) {
+            for slot in slots(word, bits[Full] | bits[Reach]) {
                 let first = &self.entries[row][slot].first;
-                if self.contains(FULL, row, slot) {
-                    since.event = since.event.min(first[FULL]);
+                if self.contains(Full, row, slot) {
+                    bound.event = bound.event.min(first[Full]);
                 }
-                if self.contains(REACH, row, slot) {
-                    since.begin = since.begin.min(first[REACH]);
+                if self.contains(Reach, row, slot) {
+                    bound.begin = bound.begin.min(first[Reach]);
                 }
             }
         }
-        self.rows[row].since = since;
+        self.rows[row].bound = bound;
         self.rows[row].stale = false;
-        since.is_reached(event)
+        bound.is_reached(event)
     }
 
     /// Returns whether no region has reached the thread.
     pub(super) fn is_unreached(&self, row: usize) -> bool {
-        let none = |bits: &Bits| *bits == Bits::default();
+        let none = |bits: &RegionBits| *bits == RegionBits::default();
         none(&self.rows[row].bits) && self.high[row].iter().all(none)
     }
 
     /// Empties one column.
-    pub(super) fn forget(&mut self, column: usize) {
+    pub(super) fn forget(&mut self, column: Column) {
         for row in &mut self.rows {
             row.bits[column] = 0;
             row.stale = true;

@@ -33,13 +33,13 @@ use crate::event::{Event, EventNumber, LocationId, LockId, RegionId, SyncId, Thr
 use crate::finding::{
     Counts, DataSeen, Edge, Evidence, Findings, Instance, Object, Order, Tx, Violation,
 };
-use crate::hb::{Dependency, Engine, EventStamp, Timestamp, Visitor, without_data};
-use forest::{Bits, DATA, FULL, Forest, Node, OWN, REACH, slots};
+use crate::hb::{Dependency, Engine, EventStamp, Timestamp, Visitor, transactions_without_data};
+use forest::{Column, Forest, Node, RegionBits, slots};
 use groups::Groups;
 use released_locks::{Hold, ReleasedLocks};
 
 /// Number of events whose objects are prefetched together.
-const AHEAD: usize = 64;
+const PREFETCHED: usize = 64;
 
 /// The Davida checker.
 pub struct Davida {
@@ -117,7 +117,7 @@ impl Checker for Davida {
     }
 
     fn events(&mut self, events: &[Event]) -> Result<(), EventError> {
-        for events in events.chunks(AHEAD) {
+        for events in events.chunks(PREFETCHED) {
             self.engine.prefetch(events);
             for event in events {
                 self.engine.step(event, &mut self.regions)?;
@@ -180,7 +180,7 @@ struct ActiveRegions {
     /// Columns of the forest that are in use, as full words. The data relation has a column of its own
     /// unless it is the relation asked for; transactions are followed until the trace is known not to be
     /// serializable.
-    columns: Bits,
+    columns: RegionBits,
     cycle: Option<Cycle>,
     groups: Groups,
     /// Last hold of each lock that has ended.
@@ -192,9 +192,13 @@ struct ActiveRegions {
 
 impl ActiveRegions {
     fn new(options: Options) -> Self {
-        let mut columns = [u64::MAX; 4];
-        columns[DATA] *= u64::from(options.relation == Relation::Full);
-        columns[REACH] *= u64::from(options.serializability);
+        let mut columns = RegionBits::ALL;
+        if options.relation != Relation::Full {
+            columns[Column::Data] = 0;
+        }
+        if !options.serializability {
+            columns[Column::Reach] = 0;
+        }
         Self {
             options,
             threads: Vec::new(),
@@ -230,7 +234,7 @@ impl ActiveRegions {
         (self.options.serializability.then_some(cycle.is_none()), cycle)
     }
 
-    fn both(&self) -> bool {
+    fn is_full_relation(&self) -> bool {
         self.options.relation == Relation::Full
     }
 
@@ -244,8 +248,8 @@ impl ActiveRegions {
 
     /// Stops following transactions: the trace is known not to be serializable.
     fn decide(&mut self) {
-        if std::mem::take(&mut self.columns[REACH]) != 0 {
-            self.forest.forget(REACH);
+        if std::mem::take(&mut self.columns[Column::Reach]) != 0 {
+            self.forest.forget(Column::Reach);
         }
     }
 
@@ -265,19 +269,19 @@ impl ActiveRegions {
         &mut self,
         word: usize,
         closed: u64,
-        fresh: Bits,
+        fresh: RegionBits,
         u: usize,
         dependency: &Dependency<'_>,
     ) {
         let mut fresh = self.forest.in_time(word, fresh, u, dependency.source);
-        if closed | fresh[FULL] | fresh[DATA] | fresh[REACH] == 0 {
+        if closed | fresh.in_any_relation() == 0 {
             return;
         }
         let node = Node::new(u, dependency);
         let own = self.threads[dependency.row].slots.first().map(|&slot| slot as usize);
         if closed != 0 {
             self.close_cycles(word, closed, own, &node, dependency.is_variable());
-            fresh[REACH] &= self.columns[REACH];
+            fresh[Column::Reach] &= self.columns[Column::Reach];
         }
         self.forest.extend(word, fresh, own, &node);
     }
@@ -292,16 +296,16 @@ impl ActiveRegions {
         node: &Node,
         variable: bool,
     ) {
-        if self.columns[REACH] != 0 {
-            self.cycle = own.and_then(|own| cycle::cycle(&self.forest, own, node));
+        if self.columns[Column::Reach] != 0 {
+            self.cycle = own.and_then(|own| cycle::closed_by(&self.forest, own, node));
             if self.cycle.is_some() {
                 self.decide();
             }
         }
         let (u, event) = (node.from(), node.source.event());
         for slot in slots(word, closed) {
-            let reached = self.forest.contains(FULL, u, slot);
-            if reached && self.forest.first(FULL, u, slot) <= event {
+            let reached = self.forest.contains(Column::Full, u, slot);
+            if reached && self.forest.first(Column::Full, u, slot) <= event {
                 self.violation(slot, node, variable);
             }
         }
@@ -311,11 +315,13 @@ impl ActiveRegions {
     #[inline(never)]
     fn violation(&mut self, slot: usize, closing: &Node, variable: bool) {
         let (u, event) = (closing.from(), closing.source.event());
-        let in_data =
-            || self.forest.contains(DATA, u, slot) && self.forest.first(DATA, u, slot) <= event;
-        let data = variable && (!self.both() || in_data());
+        let in_data = || {
+            self.forest.contains(Column::Data, u, slot)
+                && self.forest.first(Column::Data, u, slot) <= event
+        };
+        let data = variable && (!self.is_full_relation() || in_data());
         let evidence = if data { Evidence::Data } else { Evidence::Sync };
-        let column = if data && self.both() { DATA } else { FULL };
+        let column = if data && self.is_full_relation() { Column::Data } else { Column::Full };
         let Slot { region, begin, .. } = self.slots[slot];
 
         self.decide();
@@ -333,7 +339,7 @@ impl ActiveRegions {
 
         let path = || std::iter::once(closing).chain(self.forest.path(column, slot, u));
         let (forest, relation) = (&self.forest, self.options.relation);
-        let splits = &thread.released_locks;
+        let locks = &thread.released_locks;
         self.groups.count(region, &begin, evidence, path(), || {
             let mut edges: Vec<_> = path().map(Node::edge).collect();
             edges.reverse();
@@ -366,7 +372,7 @@ impl ActiveRegions {
                 trigger_event: closing.sink.event(),
                 source_event: event,
                 witness,
-                released_locks: splits.since(first, &edges),
+                released_locks: locks.since(first, &edges),
                 data,
                 edges,
             }
@@ -384,7 +390,7 @@ fn data_seen(
     path: &[&Node],
 ) -> DataSeen {
     let ends = || path.iter().flat_map(|node| [&node.source, &node.sink]);
-    let mut without = without_data(ends());
+    let mut without = transactions_without_data(ends());
     for tx in &mut without {
         // A nested region has its own begin.
         if tx.thread == transaction.thread && tx.ordinal == transaction.ordinal {
@@ -392,9 +398,10 @@ fn data_seen(
         }
     }
     let of_witness = |access: &EventStamp| ends().any(|end| end.tx() == access.tx());
-    let reached = |row: &usize| relation == Relation::Full && forest.contains(DATA, *row, slot);
+    let reached =
+        |row: &usize| relation == Relation::Full && forest.contains(Column::Data, *row, slot);
     let rows = path.iter().map(|node| node.from()).filter(reached);
-    let by_data = rows.flat_map(|row| forest.path(DATA, slot, row));
+    let by_data = rows.flat_map(|row| forest.path(Column::Data, slot, row));
     let mut met = Vec::new();
     for node in path.iter().copied().chain(by_data) {
         if let Object::Variable(variable) = node.object
@@ -433,7 +440,7 @@ impl Visitor for ActiveRegions {
         {
             self.threads[dependency.row].released_locks.held_between(lock, dependency.sink, hold);
         }
-        if !variable && !self.both() {
+        if !variable && !self.is_full_relation() {
             return;
         }
         let (Some(u), v) = (dependency.source_row(), dependency.row) else { return };
@@ -443,13 +450,10 @@ impl Visitor for ActiveRegions {
         }
         for word in 0..self.slots.len().div_ceil(64) {
             let (from, to) = (self.forest.bits(u, word), self.forest.bits(v, word));
-            let mut fresh = from;
-            for (fresh, to) in fresh.iter_mut().zip(to) {
-                *fresh &= !to;
-            }
-            fresh[DATA] &= u64::from(variable).wrapping_neg();
-            let closed = (from[FULL] | from[REACH]) & to[OWN];
-            if closed | fresh[FULL] | fresh[DATA] | fresh[REACH] != 0 {
+            let mut fresh = from.without(to);
+            fresh[Column::Data] &= u64::from(variable).wrapping_neg();
+            let closed = (from[Column::Full] | from[Column::Reach]) & to[Column::Own];
+            if closed | fresh.in_any_relation() != 0 {
                 self.grow(word, closed, fresh, u, dependency);
             }
         }
@@ -476,7 +480,9 @@ impl Visitor for ActiveRegions {
         };
         thread.slots.push(slot as u32);
         let mut columns = self.columns;
-        columns[REACH] *= u64::from(depth == 0);
+        if depth > 0 {
+            columns[Column::Reach] = 0;
+        }
         self.forest.begin(slot, row, now.event(), columns);
     }
 
@@ -497,7 +503,7 @@ impl Visitor for ActiveRegions {
     fn must_retain(&self, row: usize, last: &EventStamp) -> bool {
         let mut active = self.slots.iter().filter(|slot| slot.active);
         !self.forest.is_unreached(row)
-            || !self.both() && active.any(|slot| slot.begin.event() <= last.event())
+            || !self.is_full_relation() && active.any(|slot| slot.begin.event() <= last.event())
     }
 
     fn acquired(&mut self, row: usize, lock: LockId, now: &EventStamp) {

@@ -7,10 +7,10 @@ use crate::finding::{Edge, Point, ReleasedLock, Tx};
 use crate::hb::EventStamp;
 
 /// Limit of locks followed in one transaction; the least recently released one is replaced.
-const FOLLOWED: usize = 16;
+const MAX_LOCKS: usize = 16;
 
 /// Limit of times stored of one lock at which another thread held it in between.
-const HELD: usize = 4;
+const MAX_HOLDS: usize = 4;
 
 /// A hold of a lock that has ended, from its outermost acquire to its outermost release.
 #[derive(Clone, Copy)]
@@ -26,19 +26,19 @@ impl Hold {
     }
 }
 
-struct Followed {
+struct FollowedLock {
     lock: LockId,
     /// Last release; none if the lock has been reset since.
     released: EventStamp,
     /// Last time that the lock was released and reacquired.
-    split: Option<(EventStamp, EventStamp)>,
+    last: Option<(EventStamp, EventStamp)>,
     /// Times that it was released and reacquired with another thread's hold in between; the latest is last.
     held: Vec<(EventStamp, EventStamp, Hold)>,
 }
 
 /// Locks of one thread's transaction.
 #[derive(Default)]
-pub(super) struct ReleasedLocks(Vec<Followed>);
+pub(super) struct ReleasedLocks(Vec<FollowedLock>);
 
 impl ReleasedLocks {
     pub(super) fn clear(&mut self) {
@@ -50,17 +50,17 @@ impl ReleasedLocks {
             followed.released = *now;
             return;
         }
-        if self.0.len() == FOLLOWED {
-            let oldest = (0..FOLLOWED).min_by_key(|&index| self.0[index].released.event());
+        if self.0.len() == MAX_LOCKS {
+            let oldest = (0..MAX_LOCKS).min_by_key(|&index| self.0[index].released.event());
             self.0.swap_remove(oldest.unwrap_or(0));
         }
-        self.0.push(Followed { lock, released: *now, split: None, held: Vec::new() });
+        self.0.push(FollowedLock { lock, released: *now, last: None, held: Vec::new() });
     }
 
     pub(super) fn acquired(&mut self, lock: LockId, now: &EventStamp) {
         let found = self.0.iter_mut().find(|followed| followed.lock == lock);
         if let Some(followed) = found.filter(|followed| followed.released.is_some()) {
-            followed.split = Some((followed.released, *now));
+            followed.last = Some((followed.released, *now));
         }
     }
 
@@ -69,9 +69,9 @@ impl ReleasedLocks {
         let Some(followed) = self.0.iter_mut().find(|followed| followed.lock == lock) else {
             return;
         };
-        let Some((released, reacquired)) = followed.split else { return };
+        let Some((released, reacquired)) = followed.last else { return };
         if reacquired.event() == now.event() && released.event() < hold.released {
-            if followed.held.len() == HELD {
+            if followed.held.len() == MAX_HOLDS {
                 followed.held.remove(0);
             }
             followed.held.push((released, reacquired, hold));
@@ -93,14 +93,14 @@ impl ReleasedLocks {
         let holder = |hold: &Hold| -> Option<Tx> {
             points().find(|point| hold.covers(point)).map(|point| point.tx)
         };
-        let mut splits: Vec<ReleasedLock> = (self.0.iter())
+        let mut locks: Vec<ReleasedLock> = (self.0.iter())
             .filter_map(|followed| {
                 let in_time = |released: &EventStamp| released.event() >= event;
                 let held = followed.held.iter().rev().filter(|(released, ..)| in_time(released));
                 let held = held.filter_map(|(released, reacquired, hold)| {
                     holder(hold).map(|holder| (released, reacquired, Some(holder)))
                 });
-                let last = followed.split.as_ref().filter(|(released, _)| in_time(released));
+                let last = followed.last.as_ref().filter(|(released, _)| in_time(released));
                 let last = last.map(|(released, reacquired)| (released, reacquired, None));
                 let (released, reacquired, holder) = held.chain(last).next()?;
                 Some(ReleasedLock {
@@ -111,7 +111,7 @@ impl ReleasedLocks {
                 })
             })
             .collect();
-        splits.sort_by_key(|split| split.released.event);
-        splits
+        locks.sort_by_key(|lock| lock.released.event);
+        locks
     }
 }

@@ -19,7 +19,7 @@ pub enum Compression {
 pub(super) const MAGIC: usize = 4;
 
 /// Detects the compression of an input that starts with these bytes.
-pub(super) fn of(start: &[u8]) -> Compression {
+pub(super) fn detect(start: &[u8]) -> Compression {
     match start {
         [0x1f, 0x8b, ..] => Compression::Gzip,
         // A frame, or one to be skipped.

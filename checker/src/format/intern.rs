@@ -88,7 +88,7 @@ impl Key {
     }
 
     #[inline]
-    pub(super) fn of(name: &[u8]) -> Self {
+    pub(super) fn new(name: &[u8]) -> Self {
         if name.is_empty() || name.len() > SHORT {
             return Self::long(name);
         }
@@ -278,7 +278,7 @@ mod tests {
             (0..5000_usize).map(|n| format!("{n}{}", "x".repeat(n % 29))).collect();
         for round in 0..2 {
             for (id, text) in (0..).zip(&texts) {
-                let key = Key::of(text.as_bytes());
+                let key = Key::new(text.as_bytes());
                 let found = index.get(key, text.as_bytes(), &names);
                 if round == 0 {
                     assert_eq!(found, None, "{text}");
@@ -296,7 +296,7 @@ mod tests {
     fn names_that_end_in_zero_bytes_are_names_of_their_own() {
         let (mut names, mut index) = (Strings::default(), Index::default());
         for (id, text) in (0..).zip(["", "a", "a\0", "a\0\0", "\0", "a\0b"]) {
-            let key = Key::of(text.as_bytes());
+            let key = Key::new(text.as_bytes());
             assert_eq!(index.get(key, text.as_bytes(), &names), None, "{text:?}");
             assert_eq!(names.push(text), Some(id));
             index.insert(key, id);

@@ -122,7 +122,7 @@ impl<'a> TraceReader<'a> {
     /// # Errors
     /// When the bytes are none of the formats.
     pub fn from_bytes(bytes: &'a [u8], options: ReadOptions) -> Result<Self, ReadError> {
-        if compression::of(bytes) == Compression::None {
+        if compression::detect(bytes) == Compression::None {
             return Self::new(Input::Bytes(bytes), bytes.len() as u64, None, options);
         }
         Self::from_reader(bytes, options)
@@ -149,7 +149,7 @@ impl<'a> TraceReader<'a> {
         let fail =
             |reason: Reason| ReadError { file: options.file.clone(), place: Place::Whole, reason };
         let start = input.window(compression::MAGIC).map_err(|error| fail(Reason::Io(error)))?;
-        let compression = compression::of(start);
+        let compression = compression::detect(start);
         let mut input = compression::decompress(compression, input).map_err(fail)?;
         let start = input.window(avt::MAGIC.len()).map_err(|error| fail(Reason::Io(error)))?;
         let format = if start.starts_with(&avt::MAGIC) {
@@ -228,7 +228,7 @@ impl<'a> TraceReader<'a> {
             match item {
                 Item::Events(Batch { events, .. }) => {
                     let checked = checker.events(events);
-                    checked.map_err(|error| self.misfit(error))?;
+                    checked.map_err(|error| self.event_error(error))?;
                 }
                 Item::Gap(_) => checker.gap(),
             }
@@ -238,7 +238,7 @@ impl<'a> TraceReader<'a> {
 
     /// Adds the place and the names of the trace to a checker's error about an event of the last batch.
     #[must_use]
-    pub fn misfit(&self, error: EventError) -> ReadError {
+    pub fn event_error(&self, error: EventError) -> ReadError {
         let text = describe(&error, self.names());
         let file = self.options.file.clone();
         ReadError { file, place: self.place(error.number), reason: Reason::Event { text, error } }

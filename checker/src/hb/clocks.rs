@@ -12,7 +12,7 @@ use crate::hb::stamp::EventStamp;
 use std::collections::VecDeque;
 
 /// Number of idle lanes that are examined for a thread that starts.
-const LOOKED_AT: usize = 64;
+const EXAMINED: usize = 64;
 
 /// Number plus one of the last known event, for each lane; absent components are 0.
 ///
@@ -93,12 +93,12 @@ impl Clocks {
             let known = |last| forker.is_some_and(|forker| forker.knows(lane as usize, last));
             holders == 0 || last.is_some_and(known)
         };
-        let looked_at = self.idle.len().min(LOOKED_AT);
-        let lane = match self.idle.iter().take(looked_at).position(fits) {
+        let examined = self.idle.len().min(EXAMINED);
+        let lane = match self.idle.iter().take(examined).position(fits) {
             Some(place) => self.idle.swap_remove_front(place),
             None => {
                 // The next search examines other lanes.
-                self.idle.rotate_left(looked_at);
+                self.idle.rotate_left(examined);
                 None
             }
         };
@@ -139,7 +139,7 @@ impl Clocks {
     }
 
     /// Adds the knowledge of the thread in `row` at `now` to `clock`.
-    pub(crate) fn publish_more(&self, row: usize, now: &EventStamp, clock: &mut Clock) {
+    pub(crate) fn publish_into(&self, row: usize, now: &EventStamp, clock: &mut Clock) {
         let known = &self.known[row];
         clock.join(&known.clock);
         clock.raise(known.lane, now.event());

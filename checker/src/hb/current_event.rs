@@ -4,7 +4,7 @@ use crate::hb::clocks::{Clock, Clocks};
 use crate::hb::stamp::EventStamp;
 use crate::hb::table::ThreadTable;
 
-pub(crate) struct Now<'a> {
+pub(crate) struct CurrentEvent<'a> {
     pub(crate) event: &'a EventStamp,
     /// Row of its thread.
     pub(crate) row: usize,
@@ -12,15 +12,15 @@ pub(crate) struct Now<'a> {
     pub(crate) clocks: &'a mut Clocks,
 }
 
-impl Now<'_> {
+impl CurrentEvent<'_> {
     /// Sets `clock` to the knowledge of the thread.
     pub(crate) fn publish(&self, clock: &mut Clock) {
         self.clocks.publish(self.row, self.event, clock);
     }
 
     /// Adds the knowledge of the thread to `clock`.
-    pub(crate) fn publish_more(&self, clock: &mut Clock) {
-        self.clocks.publish_more(self.row, self.event, clock);
+    pub(crate) fn publish_into(&self, clock: &mut Clock) {
+        self.clocks.publish_into(self.row, self.event, clock);
     }
 
     /// Adds `clock` to the knowledge of the thread.

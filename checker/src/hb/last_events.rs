@@ -7,15 +7,15 @@ use crate::hb::stamp::EventStamp;
 use crate::hb::table::ThreadTable;
 
 /// Number of events stored in the list itself: two cache lines, mostly sufficient.
-const FEW: usize = 3;
+const INLINE: usize = 3;
 
 /// Length of the rest up to which it is not searched for ended threads.
-const SHORT: usize = 4;
+const UNSWEPT: usize = 4;
 
 #[derive(Clone, Default)]
 #[repr(align(128))]
-pub(crate) struct Last {
-    few: [EventStamp; FEW],
+pub(crate) struct LastEvents {
+    inline: [EventStamp; INLINE],
     len: usize,
     /// Events beyond the first few.
     rest: Option<Box<Rest>>,
@@ -24,7 +24,7 @@ pub(crate) struct Last {
 /// Allocations of lists that were long and are short again.
 #[derive(Default)]
 #[expect(clippy::vec_box, reason = "lists hold boxes, which are moved without their contents")]
-pub(crate) struct Spare(Vec<Box<Rest>>);
+pub(crate) struct SpareLists(Vec<Box<Rest>>);
 
 #[derive(Clone, Default)]
 struct Rest {
@@ -37,27 +37,27 @@ struct Rest {
     limit: usize,
 }
 
-impl Last {
+impl LastEvents {
     /// Stores the event; returns whether it is the first of its thread.
     pub(crate) fn put(&mut self, event: &EventStamp, table: &ThreadTable) -> bool {
-        self.put_and_drop(event, table, |_| {})
+        self.put_reporting_dropped(event, table, |_| {})
     }
 
     /// Stores the event as `put` does; calls `drop` with each event that is no longer relevant.
-    pub(crate) fn put_and_drop(
+    pub(crate) fn put_reporting_dropped(
         &mut self,
         event: &EventStamp,
         table: &ThreadTable,
         drop: impl FnMut(&EventStamp),
     ) -> bool {
         let thread = event.thread();
-        for old in self.few.iter_mut().take(self.len) {
+        for old in self.inline.iter_mut().take(self.len) {
             if old.is_of(thread) {
                 *old = *event;
                 return false;
             }
         }
-        match self.few.get_mut(self.len) {
+        match self.inline.get_mut(self.len) {
             Some(place) => {
                 *place = *event;
                 self.len += 1;
@@ -73,7 +73,7 @@ impl Last {
 
     fn iter(&self) -> impl Iterator<Item = &EventStamp> {
         let rest = self.rest.iter().flat_map(|rest| &rest.events);
-        self.few[..self.len].iter().chain(rest)
+        self.inline[..self.len].iter().chain(rest)
     }
 
     pub(crate) fn all(&self, is_so: impl Fn(&EventStamp) -> bool) -> bool {
@@ -90,13 +90,13 @@ impl Last {
     }
 
     /// Stores the event as `put` does, with an allocation from `spare` if the list needs one.
-    pub(crate) fn put_with(
+    pub(crate) fn put_with_spare(
         &mut self,
         event: &EventStamp,
         table: &ThreadTable,
-        spare: &mut Spare,
+        spare: &mut SpareLists,
     ) -> bool {
-        if self.len == FEW && self.rest.is_none() {
+        if self.len == INLINE && self.rest.is_none() {
             self.rest = spare.0.pop();
         }
         self.put(event, table)
@@ -104,7 +104,7 @@ impl Last {
 
     /// Clears the list and gives its allocation back to `spare`: otherwise every list would come to own an
     /// allocation that only a few need at a time.
-    pub(crate) fn clear_into(&mut self, spare: &mut Spare) {
+    pub(crate) fn clear_into(&mut self, spare: &mut SpareLists) {
         self.clear();
         spare.0.extend(self.rest.take());
     }
@@ -123,7 +123,7 @@ impl Last {
     /// Prefetches the list; the returned value only prevents the load from being optimised away.
     #[inline]
     pub(crate) fn prefetch(&self) -> u64 {
-        self.few[0].event() ^ self.len as u64
+        self.inline[0].event() ^ self.len as u64
     }
 
     /// Returns the number of stored events.
@@ -145,7 +145,7 @@ impl Rest {
             self.events[place] = *event;
             return false;
         }
-        if self.events.len() >= self.limit.max(SHORT) {
+        if self.events.len() >= self.limit.max(UNSWEPT) {
             self.sweep(table, drop);
         }
         self.threads.push(thread);
@@ -183,6 +183,6 @@ mod tests {
 
     #[test]
     fn a_list_is_two_cache_lines() {
-        assert_eq!(size_of::<Last>(), 128);
+        assert_eq!(size_of::<LastEvents>(), 128);
     }
 }

@@ -3,8 +3,8 @@
 
 use crate::event::LockId;
 use crate::hb::clocks::Clock;
-use crate::hb::current_event::Now;
-use crate::hb::last_events::Last;
+use crate::hb::current_event::CurrentEvent;
+use crate::hb::last_events::LastEvents;
 use crate::hb::stamp::EventStamp;
 
 #[derive(Default)]
@@ -23,9 +23,9 @@ struct Lock {
 #[derive(Default)]
 struct Shared {
     /// Last acquire of each thread.
-    acquires: Last,
+    acquires: LastEvents,
     /// Last release of each thread.
-    releases: Last,
+    releases: LastEvents,
     /// Knowledge of their threads.
     clock: Clock,
 }
@@ -67,7 +67,7 @@ impl Locks {
     pub(crate) fn acquire(
         &mut self,
         lock: LockId,
-        now: &mut Now<'_>,
+        now: &mut CurrentEvent<'_>,
         mut depends_on: impl FnMut(&EventStamp),
     ) -> u64 {
         let lock = self.at(lock);
@@ -91,7 +91,7 @@ impl Locks {
         0
     }
 
-    pub(crate) fn release(&mut self, lock: LockId, now: &Now<'_>) {
+    pub(crate) fn release(&mut self, lock: LockId, now: &CurrentEvent<'_>) {
         let lock = self.at(lock);
         lock.release = *now.event;
         now.publish(&mut lock.clock);
@@ -107,7 +107,7 @@ impl Locks {
     pub(crate) fn acquire_shared(
         &mut self,
         lock: LockId,
-        now: &mut Now<'_>,
+        now: &mut CurrentEvent<'_>,
         mut depends_on: impl FnMut(&EventStamp),
     ) {
         let lock = self.at(lock);
@@ -122,9 +122,9 @@ impl Locks {
         }
     }
 
-    pub(crate) fn release_shared(&mut self, lock: LockId, now: &Now<'_>) {
+    pub(crate) fn release_shared(&mut self, lock: LockId, now: &CurrentEvent<'_>) {
         let shared = self.at(lock).shared.get_or_insert_default();
-        now.publish_more(&mut shared.clock);
+        now.publish_into(&mut shared.clock);
         shared.releases.put(now.event, now.table);
     }
 

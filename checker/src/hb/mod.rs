@@ -77,7 +77,7 @@ pub(crate) fn edge(source: &EventStamp, sink: &EventStamp, object: Object, order
 
 /// Returns the transactions of a witness that had not accessed any variable up to their last event of it,
 /// given the ends of its dependencies.
-pub(crate) fn without_data<'a>(ends: impl Iterator<Item = &'a EventStamp>) -> Vec<Tx> {
+pub(crate) fn transactions_without_data<'a>(ends: impl Iterator<Item = &'a EventStamp>) -> Vec<Tx> {
     let mut seen: Vec<(Tx, bool)> = Vec::new();
     for end in ends {
         match seen.iter_mut().find(|(tx, _)| *tx == end.tx()) {
@@ -216,7 +216,7 @@ impl Engine {
         kind: EventErrorKind,
     ) -> Result<(), EventError> {
         if let EventErrorKind::DepartWithoutArrive(object) = kind {
-            self.syncs.depart_unseen(object);
+            self.syncs.depart_without_arrival(object);
         }
         let after_gap = self.counts.gaps > 0 && kind != EventErrorKind::ReservedId;
         if !self.lenient && !after_gap {
@@ -301,7 +301,7 @@ impl Engine {
             }
             threads.end(row);
         }
-        if threads.crowded() {
+        if threads.should_sweep() {
             threads.sweep(|row, thread| {
                 let needed = thread.now.is_some() && visitor.must_retain(row, &thread.now);
                 if !needed {

@@ -2,23 +2,23 @@
 
 use crate::event::{EventNumber, SyncId, ThreadId};
 use crate::hb::clocks::Clock;
-use crate::hb::current_event::Now;
-use crate::hb::last_events::Last;
+use crate::hb::current_event::CurrentEvent;
+use crate::hb::last_events::LastEvents;
 use crate::hb::stamp::EventStamp;
 use crate::hb::table::ThreadTable;
 
 #[derive(Default)]
 struct SyncObject {
     /// Last signal of each thread.
-    signals: Last,
+    signals: LastEvents,
     /// Last wait of each thread.
-    waits: Vec<Waited>,
+    waits: Vec<LastWait>,
     /// Knowledge of the threads that signalled.
     clock: Clock,
     barrier: Barrier,
 }
 
-struct Waited {
+struct LastWait {
     thread: ThreadId,
     event: EventNumber,
     /// Signals since then that were dropped as irrelevant.
@@ -41,16 +41,16 @@ struct Barrier {
 #[derive(Default)]
 struct Round {
     number: u64,
-    arrivals: Last,
+    arrivals: LastEvents,
     clock: Clock,
 }
 
 impl SyncObject {
-    fn signal(&mut self, now: &Now<'_>) {
+    fn signal(&mut self, now: &CurrentEvent<'_>) {
         let Self { signals, waits, clock, .. } = self;
-        now.publish_more(clock);
+        now.publish_into(clock);
         let mut swept = false;
-        signals.put_and_drop(now.event, now.table, |signal| {
+        signals.put_reporting_dropped(now.event, now.table, |signal| {
             if !swept {
                 forget_ended(waits, now.table);
                 swept = true;
@@ -61,12 +61,12 @@ impl SyncObject {
         });
     }
 
-    fn wait(&mut self, now: &mut Now<'_>, mut depends_on: impl FnMut(&EventStamp)) -> u64 {
+    fn wait(&mut self, now: &mut CurrentEvent<'_>, mut depends_on: impl FnMut(&EventStamp)) -> u64 {
         now.learn(&self.clock);
         let thread = now.event.thread();
         let before = self.waits.iter_mut().find(|waited| waited.thread == thread);
         let (event, dropped) = match before {
-            Some(Waited { event, dropped, .. }) => {
+            Some(LastWait { event, dropped, .. }) => {
                 let event = std::mem::replace(event, now.event.event());
                 (Some(event), std::mem::take(dropped))
             }
@@ -75,7 +75,7 @@ impl SyncObject {
                     forget_ended(&mut self.waits, now.table);
                     self.waits.reserve(self.waits.len() + 1);
                 }
-                self.waits.push(Waited { thread, event: now.event.event(), dropped: 0 });
+                self.waits.push(LastWait { thread, event: now.event.event(), dropped: 0 });
                 (None, self.signals.dropped())
             }
         };
@@ -88,12 +88,12 @@ impl SyncObject {
     }
 }
 
-fn forget_ended(waits: &mut Vec<Waited>, table: &ThreadTable) {
+fn forget_ended(waits: &mut Vec<LastWait>, table: &ThreadTable) {
     waits.retain(|waited| table.row(waited.thread).is_some());
 }
 
 impl Barrier {
-    fn arrive(&mut self, now: &Now<'_>) {
+    fn arrive(&mut self, now: &CurrentEvent<'_>) {
         let thread = now.event.thread();
         self.leave(thread);
         self.inside.push((thread, self.open));
@@ -102,11 +102,15 @@ impl Barrier {
             self.rounds.len() - 1
         });
         let round = &mut self.rounds[index];
-        now.publish_more(&mut round.clock);
+        now.publish_into(&mut round.clock);
         round.arrivals.put(now.event, now.table);
     }
 
-    fn depart(&mut self, now: &mut Now<'_>, mut depends_on: impl FnMut(&EventStamp)) -> u64 {
+    fn depart(
+        &mut self,
+        now: &mut CurrentEvent<'_>,
+        mut depends_on: impl FnMut(&EventStamp),
+    ) -> u64 {
         let thread = now.event.thread();
         let Some(number) = self.leave(thread) else { return 0 };
         let mut dropped = 0;
@@ -178,7 +182,7 @@ impl SyncObjects {
         }
     }
 
-    pub(crate) fn signal(&mut self, object: SyncId, now: &Now<'_>) {
+    pub(crate) fn signal(&mut self, object: SyncId, now: &CurrentEvent<'_>) {
         self.at(object).signal(now);
     }
 
@@ -187,13 +191,13 @@ impl SyncObjects {
     pub(crate) fn wait(
         &mut self,
         object: SyncId,
-        now: &mut Now<'_>,
+        now: &mut CurrentEvent<'_>,
         depends_on: impl FnMut(&EventStamp),
     ) -> u64 {
         self.at(object).wait(now, depends_on)
     }
 
-    pub(crate) fn arrive(&mut self, object: SyncId, now: &Now<'_>) {
+    pub(crate) fn arrive(&mut self, object: SyncId, now: &CurrentEvent<'_>) {
         self.at(object).barrier.arrive(now);
     }
 
@@ -202,14 +206,14 @@ impl SyncObjects {
     pub(crate) fn depart(
         &mut self,
         object: SyncId,
-        now: &mut Now<'_>,
+        now: &mut CurrentEvent<'_>,
         depends_on: impl FnMut(&EventStamp),
     ) -> u64 {
         self.at(object).barrier.depart(now, depends_on)
     }
 
     /// Handles a departure whose arrival was missed.
-    pub(crate) fn depart_unseen(&mut self, object: SyncId) {
+    pub(crate) fn depart_without_arrival(&mut self, object: SyncId) {
         if let Some(object) = self.0.get_mut(object.index()) {
             object.barrier.lossy = true;
             object.barrier.close();

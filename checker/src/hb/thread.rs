@@ -204,7 +204,7 @@ impl Threads {
     }
 
     /// Returns whether there are so many ended threads that they should be swept.
-    pub(crate) fn crowded(&self) -> bool {
+    pub(crate) fn should_sweep(&self) -> bool {
         self.ended.len() > self.limit
     }
 

@@ -2,7 +2,7 @@
 //! event.
 
 use super::clocks::Clocks;
-use super::current_event::Now;
+use super::current_event::CurrentEvent;
 use super::stamp::{self, EventStamp};
 use super::table::{Entry, ThreadTable};
 use super::thread::{Mode, State, Thread, Threads};
@@ -61,7 +61,7 @@ impl Engine {
         let Self { counts, threads: Threads { table, rows, .. }, clocks, variables, .. } = self;
         let now = &rows[row].now;
         let (object, clocks) = (Object::Variable(variable), Some(&*clocks));
-        let mut sink = Accessed { visitor, now, object, row, table, clocks };
+        let mut sink = AccessSink { visitor, now, object, row, table, clocks };
         counts.dependencies += variables.access_slow(variable, now, writes, table, &mut sink);
     }
 
@@ -181,7 +181,7 @@ impl Engine {
                 if thread.hold(lock, locks.life(lock), Mode::Exclusive) {
                     visitor.acquired(row, lock, &now);
                     let (sink, object) = (&now, Object::Lock(lock));
-                    let mut now = Now { event: &now, row, table, clocks };
+                    let mut now = CurrentEvent { event: &now, row, table, clocks };
                     let mut dependencies = 0;
                     let dropped = locks.acquire(lock, &mut now, |source| {
                         dependencies += 1;
@@ -206,7 +206,7 @@ impl Engine {
                 counts.transactions += u64::from(alone);
                 counts.unary_transactions += u64::from(alone);
                 if let Some(since) = thread.release(lock, Mode::Exclusive) {
-                    locks.release(lock, &Now { event: &now, row, table, clocks });
+                    locks.release(lock, &CurrentEvent { event: &now, row, table, clocks });
                     visitor.released(row, lock, &now, since);
                 }
             }
@@ -253,7 +253,7 @@ impl Engine {
             Op::AcquireShared(lock) => {
                 if thread.hold(lock, locks.life(lock), Mode::Shared) {
                     visitor.acquired(row, lock, &now);
-                    let mut now = Now { event: &now, row, table, clocks };
+                    let mut now = CurrentEvent { event: &now, row, table, clocks };
                     locks.acquire_shared(lock, &mut now, |source| {
                         report!(source, Object::Lock(lock));
                     });
@@ -261,7 +261,7 @@ impl Engine {
             }
             Op::ReleaseShared(lock) => {
                 if let Some(since) = thread.release(lock, Mode::Shared) {
-                    locks.release_shared(lock, &Now { event: &now, row, table, clocks });
+                    locks.release_shared(lock, &CurrentEvent { event: &now, row, table, clocks });
                     visitor.released(row, lock, &now, since);
                 }
             }
@@ -269,9 +269,11 @@ impl Engine {
                 locks.forget(lock);
                 visitor.reset(lock);
             }
-            Op::Signal(object) => syncs.signal(object, &Now { event: &now, row, table, clocks }),
+            Op::Signal(object) => {
+                syncs.signal(object, &CurrentEvent { event: &now, row, table, clocks })
+            }
             Op::Wait(object) => {
-                let mut now = Now { event: &now, row, table, clocks };
+                let mut now = CurrentEvent { event: &now, row, table, clocks };
                 let dropped = syncs.wait(object, &mut now, |source| {
                     report!(source, Object::Sync(object));
                 });
@@ -281,11 +283,11 @@ impl Engine {
                 if !thread.inside.contains(&object) {
                     thread.inside.push(object);
                 }
-                syncs.arrive(object, &Now { event: &now, row, table, clocks });
+                syncs.arrive(object, &CurrentEvent { event: &now, row, table, clocks });
             }
             Op::Depart(object) => {
                 thread.inside.retain(|&inside| inside != object);
-                let mut now = Now { event: &now, row, table, clocks };
+                let mut now = CurrentEvent { event: &now, row, table, clocks };
                 let dropped = syncs.depart(object, &mut now, |source| {
                     report!(source, Object::Sync(object));
                 });
@@ -332,7 +334,7 @@ impl Engine {
 }
 
 /// The current access; passes its dependencies to the visitor.
-struct Accessed<'a, V> {
+struct AccessSink<'a, V> {
     visitor: &'a mut V,
     now: &'a EventStamp,
     object: Object,
@@ -341,7 +343,7 @@ struct Accessed<'a, V> {
     clocks: Option<&'a Clocks>,
 }
 
-impl<V: Visitor> Sink for Accessed<'_, V> {
+impl<V: Visitor> Sink for AccessSink<'_, V> {
     #[inline]
     fn is_relevant(&self, source: &EventStamp) -> bool {
         self.visitor.is_relevant(self.table.row(source.thread()), source)

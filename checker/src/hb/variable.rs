@@ -2,16 +2,16 @@
 //! write takes two cache lines, which processors fetch as a pair; further readers are stored in lists.
 
 use crate::event::{ThreadId, VarId};
-use crate::hb::last_events::{Last, Spare};
+use crate::hb::last_events::{LastEvents, SpareLists};
 use crate::hb::stamp::EventStamp;
 use crate::hb::table::ThreadTable;
 use std::hint::select_unpredictable;
 
 /// Limit of lists that are prefetched together.
-const AHEAD: usize = 64;
+const PREFETCHED_LISTS: usize = 64;
 
 /// Number of variables that any second-level cache holds.
-const CACHED: usize = 1 << 13;
+const CACHED_VARIABLES: usize = 1 << 13;
 
 /// Place of the last write.
 const WRITE: usize = 0;
@@ -70,9 +70,9 @@ pub(crate) struct Variables {
 /// Lists of the reads that have no place in their variable.
 #[derive(Default)]
 struct Lists {
-    lists: Vec<Last>,
+    lists: Vec<LastEvents>,
     free: Vec<u32>,
-    spare: Spare,
+    spare: SpareLists,
 }
 
 impl Lists {
@@ -81,7 +81,7 @@ impl Lists {
     #[inline(never)]
     fn add(&mut self, read: &mut EventStamp, now: &EventStamp, threads: &ThreadTable) -> bool {
         if let Some(list) = read.linked() {
-            return self.lists[list].put_with(now, threads, &mut self.spare);
+            return self.lists[list].put_with_spare(now, threads, &mut self.spare);
         }
         let list = self.unused();
         self.lists[list as usize].put(read, threads);
@@ -92,7 +92,7 @@ impl Lists {
 
     fn unused(&mut self) -> u32 {
         self.free.pop().unwrap_or_else(|| {
-            self.lists.push(Last::default());
+            self.lists.push(LastEvents::default());
             (self.lists.len() - 1) as u32
         })
     }
@@ -125,7 +125,7 @@ impl Variables {
     #[inline]
     pub(crate) fn prefetch(&self, variables: impl Iterator<Item = VarId>) -> u64 {
         let mut sum = 0_u64;
-        let mut linked = [0; AHEAD];
+        let mut linked = [0; PREFETCHED_LISTS];
         let mut links = 0;
         for variable in variables {
             let Some(state) = self.table.get(variable) else { continue };
@@ -144,7 +144,7 @@ impl Variables {
     /// Returns whether the tables are larger than a cache.
     #[inline]
     pub(crate) fn are_many(&self) -> bool {
-        self.table.0.len() > CACHED / PAGE
+        self.table.0.len() > CACHED_VARIABLES / PAGE
     }
 
     /// Makes room for the variable.
@@ -318,7 +318,7 @@ impl Variables {
     /// Returns the number of reads stored in lists.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
-        self.lists.lists.iter().map(Last::len).sum()
+        self.lists.lists.iter().map(LastEvents::len).sum()
     }
 }
 

@@ -34,7 +34,7 @@ use crate::event::{Event, RegionId};
 use crate::finding::{
     Counts, DataSeen, Edge, Evidence, Findings, Instance, Object, Order, Tx, Violation,
 };
-use crate::hb::{Dependency, Engine, EventStamp, Visitor, edge, without_data};
+use crate::hb::{Dependency, Engine, EventStamp, Visitor, edge, transactions_without_data};
 use crate::tally::Tally;
 use graph::{Graph, Link, Node};
 
@@ -221,7 +221,9 @@ impl State {
                 data: match evidence {
                     Evidence::Data => DataSeen::default(),
                     // Dependencies on variables are on the witness, or unknown here.
-                    Evidence::Sync => DataSeen { without: without_data(ends()), met: Vec::new() },
+                    Evidence::Sync => {
+                        DataSeen { without: transactions_without_data(ends()), met: Vec::new() }
+                    }
                 },
                 edges,
             }

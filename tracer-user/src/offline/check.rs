@@ -62,7 +62,7 @@ pub fn check(
         read::to_end(input, &mut reader, lenient, progress, &mut run).map_err(|stopped| {
             match stopped {
                 Stopped::Read(error) => error,
-                Stopped::Consumer(error) => reader.misfit(error),
+                Stopped::Consumer(error) => reader.event_error(error),
             }
         })?;
     if reader.summary().events == 0

@@ -224,7 +224,7 @@ fn object(space: Space, mut fields: Fields<'_>, names: &mut Names) -> Option<boo
     if flags & LOCATION != 0 {
         object.location = Some(LocationId(fields.u32()?));
     }
-    Some(names.define_object(space, id, name, ObjectExtra::of(&object, space)))
+    Some(names.define_object(space, id, name, ObjectExtra::from_object(&object, space)))
 }
 
 fn module(mut fields: Fields<'_>, names: &mut Names) -> Option<bool> {

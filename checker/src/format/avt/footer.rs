@@ -36,7 +36,7 @@ pub(super) struct Ids {
 }
 
 impl Ids {
-    pub(super) fn of(names: &Names) -> Self {
+    pub(super) fn from_names(names: &Names) -> Self {
         Self {
             threads: names.thread_count() as u32,
             regions: names.region_count() as u32,

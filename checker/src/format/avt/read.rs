@@ -275,7 +275,7 @@ impl AvtReader {
                     events,
                     gaps: self.summary.gaps,
                     lost: self.summary.lost,
-                    ids: Ids::of(&self.names),
+                    ids: Ids::from_names(&self.names),
                     checksum: self.headers.clone().finalize(),
                     ..self.counts
                 })?;
@@ -322,7 +322,7 @@ fn window<'i>(input: &'i mut Input<'_>, least: usize) -> Result<&'i [u8], Reason
 /// rare and have no location, get 0.
 fn limits(names: &Names) -> Box<[u32; 256]> {
     let mut limits = Box::new([0; 256]);
-    let Ids { threads, regions, variables, locks, syncs, .. } = Ids::of(names);
+    let Ids { threads, regions, variables, locks, syncs, .. } = Ids::from_names(names);
     limits[usize::from(op::END)] = u32::MAX;
     limits[usize::from(op::EXIT)] = u32::MAX;
     for (ops, limit) in [

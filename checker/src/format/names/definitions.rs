@@ -128,7 +128,7 @@ pub(in crate::format) struct ObjectExtra {
 }
 
 impl ObjectExtra {
-    pub(in crate::format) fn of(object: &Object, space: Space) -> Self {
+    pub(in crate::format) fn from_object(object: &Object, space: Space) -> Self {
         Self {
             kind: Some(object.kind).filter(|&kind| kind != ObjectKind::unknown(space)),
             address: object.address,

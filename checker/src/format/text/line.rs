@@ -1,6 +1,6 @@
 //! Parser of a line: one line to one event, and names to ids. Lines are separated elsewhere.
 //!
-//! A line is read twice at worst: `quick` takes lines of the usual shape, and leaves everything else, errors included,
+//! A line is read twice at worst: `parse_usual` takes lines of the usual shape, and leaves everything else, errors included,
 //! to `event`.
 
 use super::escape::{Field, unescape};
@@ -108,31 +108,36 @@ impl Lines {
     /// Reads lines of the usual shape, one event each, up to the first other line; returns the number of
     /// bytes consumed.
     #[inline]
-    pub(super) fn quick(&mut self, text: &[u8], events: &mut Vec<Event>, limit: usize) -> usize {
+    pub(super) fn parse_usual(
+        &mut self,
+        text: &[u8],
+        events: &mut Vec<Event>,
+        limit: usize,
+    ) -> usize {
         let mut at = 0;
         while events.len() < limit {
             if self.indexes[Space::Variable as usize].is_large() {
-                return at + self.quick_ahead(&text[at..], events, limit);
+                return at + self.parse_usual_ahead(&text[at..], events, limit);
             }
-            let Some((line, rest)) = self.take_apart(text, at) else { break };
-            let Some(event) = self.put_together(&line, rest) else { break };
+            let Some((line, rest)) = self.split_line(text, at) else { break };
+            let Some(event) = self.build_event(&line, rest) else { break };
             events.push(event);
             at += line.length as usize;
         }
         at
     }
 
-    /// Reads lines as `quick` does, for large tables: several lines are split before any name is looked up,
+    /// Reads lines as `parse_usual` does, for large tables: several lines are split before any name is looked up,
     /// so that the memory accesses of their lookups overlap.
     #[inline(never)]
-    fn quick_ahead(&mut self, text: &[u8], events: &mut Vec<Event>, limit: usize) -> usize {
+    fn parse_usual_ahead(&mut self, text: &[u8], events: &mut Vec<Event>, limit: usize) -> usize {
         let mut lines = [Line::default(); AHEAD];
         let mut at = 0;
         loop {
             let room = AHEAD.min(limit.saturating_sub(events.len()));
             let (mut count, start) = (0, at);
             while count < room
-                && let Some((line, _)) = self.take_apart(text, at)
+                && let Some((line, _)) = self.split_line(text, at)
             {
                 lines[count] = line;
                 at += line.length as usize;
@@ -146,7 +151,7 @@ impl Lines {
             at = start;
             for line in taken {
                 let Some(rest) = text.get(at..).and_then(<[u8]>::first_chunk) else { return at };
-                let Some(event) = self.put_together(line, rest) else { return at };
+                let Some(event) = self.build_event(line, rest) else { return at };
                 events.push(event);
                 at += line.length as usize;
             }
@@ -158,7 +163,7 @@ impl Lines {
 
     /// Splits a line without looking anything up. `None` if it is unusual.
     #[inline]
-    fn take_apart<'t>(&mut self, text: &'t [u8], at: usize) -> Option<(Line, &'t [u8; ROOM])> {
+    fn split_line<'t>(&mut self, text: &'t [u8], at: usize) -> Option<(Line, &'t [u8; ROOM])> {
         let text = text.get(at..)?.first_chunk::<ROOM>()?;
         let Parts { thread, word, object, label, length } = split(text, &mut self.long)?;
         let spelling = spelled(word)?;
@@ -198,7 +203,7 @@ impl Lines {
     ///
     /// Names that stood before that one have their ids then, which is harmless.
     #[inline]
-    fn put_together(&mut self, line: &Line, text: &[u8; ROOM]) -> Option<Event> {
+    fn build_event(&mut self, line: &Line, text: &[u8; ROOM]) -> Option<Event> {
         let thread = ThreadId(self.id(Space::Thread, line.thread, line.thread_part.of(text))?);
         let op = if line.object_part.length > 0 {
             let name = line.object_part.of(text);
@@ -206,7 +211,7 @@ impl Lines {
         } else if line.spelling.kind == Kind::End {
             Op::End(None)
         } else {
-            op(Kind::Begin, self.id(Space::Region, Key::of(b""), b"")?)
+            op(Kind::Begin, self.id(Space::Region, Key::new(b""), b"")?)
         };
         let location = match line.location {
             Some(location) => location,
@@ -290,7 +295,7 @@ impl Lines {
             return Err(LineError::NotUtf8 { field: field.name() }.into());
         }
         let full = Reason::TooManyNames { limit: self.memory_limit };
-        self.id(space, Key::of(&plain), &plain).ok_or(full)
+        self.id(space, Key::new(&plain), &plain).ok_or(full)
     }
 }
 
@@ -355,7 +360,7 @@ mod tests {
             let text = format!("{line}\n{}", "|".repeat(ROOM));
             let expected = slow.event(line.trim_end_matches('\r').as_bytes()).unwrap();
             let mut events = Vec::new();
-            let length = quick.quick(text.as_bytes(), &mut events, 7);
+            let length = quick.parse_usual(text.as_bytes(), &mut events, 7);
             if length > 0 {
                 assert_eq!(events, [expected], "{line}");
                 assert_eq!(length, line.len() + 1, "{line}");
@@ -386,7 +391,7 @@ mod tests {
             let error = lines.event(line.as_bytes()).unwrap_err();
             assert_eq!(error.to_string(), reason);
             let (text, mut events) = (format!("{line}\n{}", "|".repeat(ROOM)), Vec::new());
-            assert_eq!(lines.quick(text.as_bytes(), &mut events, 1), 0);
+            assert_eq!(lines.parse_usual(text.as_bytes(), &mut events, 1), 0);
         }
         for line in [&b"T\xff|r(x)|1"[..], b"T1|r(\xff)|1", b"T1|r(x)|\xff"] {
             let error = lines.event(line).unwrap_err();

@@ -152,7 +152,7 @@ impl TextReader {
             let rest = &window[at..];
             if self.searched == 0 && !self.skipping {
                 let before = self.events.len();
-                let length = self.lines.quick(rest, &mut self.events, BATCH);
+                let length = self.lines.parse_usual(rest, &mut self.events, BATCH);
                 if length > 0 {
                     self.note_line(before);
                     let count = (self.events.len() - before) as u64;

@@ -15,7 +15,7 @@ pub(super) struct Marks {
 
 impl Marks {
     #[inline]
-    pub(super) fn of(bytes: &[u8; WIDTH]) -> Self {
+    pub(super) fn scan(bytes: &[u8; WIDTH]) -> Self {
         let (halves, _) = bytes.as_chunks::<16>();
         let [low, high] = [halves[0], halves[1]].map(u8x16::from);
         let marks = |byte: u8| {
@@ -52,7 +52,7 @@ mod tests {
                 (0..).zip(bytes).map(|(at, own)| u64::from(own == byte) << at).sum::<u64>()
             };
             let (halves, _) = bytes.as_chunks();
-            let marks = Marks::of(&halves[0]).and(Marks::of(&halves[1]));
+            let marks = Marks::scan(&halves[0]).and(Marks::scan(&halves[1]));
             assert_eq!(marks.bars, naive(b'|'));
             assert_eq!(marks.opens, naive(b'('));
             assert_eq!(marks.ends, naive(b'\n'));

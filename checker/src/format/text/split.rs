@@ -45,10 +45,10 @@ const WORDS: [u64; 9] = {
 #[inline]
 pub(super) fn split(text: &[u8; ROOM], long: &mut bool) -> Option<Parts> {
     let (scans, _) = text.as_chunks::<WIDTH>();
-    let mut marks = Marks::of(&scans[0]);
+    let mut marks = Marks::scan(&scans[0]);
     if *long || marks.ends == 0 {
         *long = true;
-        marks = marks.and(Marks::of(&scans[1]));
+        marks = marks.and(Marks::scan(&scans[1]));
         if marks.ends == 0 {
             return None;
         }
@@ -117,7 +117,7 @@ impl Part {
         let start = usize::from(self.start);
         match text.get(start..).and_then(<[u8]>::first_chunk) {
             Some(bytes) if length <= SHORT => Key::short(bytes, length),
-            _ => Key::of(self.of(text)),
+            _ => Key::new(self.of(text)),
         }
     }
 
