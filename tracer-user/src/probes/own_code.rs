@@ -7,26 +7,26 @@ use std::fs;
 use super::{memory::options::Accesses, regions::patterns::Rule, sync::lock_rule::LockRule};
 use crate::symbolize::{Module, Symbolizer};
 
-/// Whether the program's own code gets probes; its libraries always do.
+/// Decision about probes in the program's own code. Libraries always get probes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OwnCode {
-    /// Unless it is known to be mapped anew, and the user names none of its functions.
+    /// Probes, unless the code is known to be mapped anew and the user names none of the program's functions.
     #[default]
     Auto,
-    /// In any case.
+    /// Always probes.
     Probe,
-    /// In no case.
+    /// Never probes.
     Leave,
 }
 
 /// A function that maps the program's code anew.
 #[derive(Clone, Copy, Debug)]
 struct Remapper {
-    /// Its symbol.
+    /// Symbol.
     symbol: &'static str,
-    /// What it belongs to, for people.
+    /// Program or library that it belongs to, for people.
     what: &'static str,
-    /// When it runs.
+    /// Condition under which it runs.
     when: When,
 }
 
@@ -34,9 +34,9 @@ struct Remapper {
 enum When {
     /// Whenever the program has it.
     Always,
-    /// When an argument or an environment variable of the program has this text.
+    /// If an argument or an environment variable of the program has this text.
     Switched(&'static str),
-    /// When a setting says so that is not to be seen from outside.
+    /// If a setting says so that cannot be seen from outside.
     Configured(&'static str),
 }
 
@@ -93,14 +93,14 @@ impl Remapper {
     }
 }
 
-/// What is done with the program's own code, and what is to be said of it.
+/// Outcome for the program's own code, with a note for the report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::probes) enum Decision {
     /// Nothing is known against probes.
     Probe,
-    /// It gets probes, and may be killed by them.
+    /// Probes, which may kill the program; the note says so.
     Risk(String),
-    /// It gets none, for this reason.
+    /// No probes, for this reason.
     Leave(String),
 }
 
@@ -137,7 +137,7 @@ pub(in crate::probes) fn decide(
         .unwrap_or(Decision::Probe)
 }
 
-/// Whether the user names functions of the program itself, which wants probes there.
+/// Returns true if the user names functions of the program itself, and so wants probes there.
 #[must_use]
 pub fn names_own(rules: &[Rule], locks: &[LockRule], accesses: &Accesses) -> bool {
     let rules = rules.iter().filter(|rule| rule.atomic).map(|rule| &rule.pattern);
@@ -162,7 +162,7 @@ fn judge(&Remapper { symbol, what, when }: &Remapper, texts: &[u8], is_wanted: b
     }
 }
 
-/// Whether a text is among the arguments or in the environment, and not turned off.
+/// Returns true if a text is among the arguments or in the environment, and not turned off.
 fn is_switched(texts: &[u8], text: &str) -> bool {
     let text = text.as_bytes();
     let is_on = |at: usize| {

@@ -1,5 +1,5 @@
-//! Which probes a process gets: markers and functions of every loaded module, each with its place, its cost and
-//! its site number. Reads files and memory maps; attaches nothing.
+//! Plan of the probes of a process: markers and functions of every loaded module, each with its place, its cost
+//! and its site number. Reads files and memory maps; attaches nothing.
 
 use std::{collections::HashSet, path::PathBuf};
 
@@ -42,30 +42,30 @@ use crate::{
     symbolize::{ElfFile, LinkAddr, Module, ProcessAddr, Symbolizer},
 };
 
-/// What the records of a site number are about.
+/// Meaning of the records of a site number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Site {
     /// The place in the process.
     pub address: ProcessAddr,
-    /// What is there.
+    /// Kind of the site.
     pub kind: SiteKind,
 }
 
-/// What a site is.
+/// Kind of a site.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SiteKind {
     /// A marker.
     Marker(Meaning),
     /// A function that synchronises.
     Call {
-        /// What it does.
+        /// Row of the table of functions.
         spec: CallSpec,
         /// The address after its last instruction; that of its first one where it is not known.
         end: ProcessAddr,
         /// The object, where the function does not get it as an argument.
         object: Option<ProcessAddr>,
     },
-    /// Where a lock is taken or let go of in line.
+    /// A fast path of a lock that was inlined.
     Inlined(InlinedPlace),
     /// The start of code that uses locks for itself: what it calls does not count.
     Ignored {
@@ -79,7 +79,7 @@ pub enum SiteKind {
     },
     /// The entry or an exit of a function that is a region.
     Function(FunctionPlace),
-    /// Where functions that were inlined begin and end.
+    /// Begins and ends of functions that were inlined.
     InlinedRegions(InlinedRegions),
     /// Beside an instruction that touches memory.
     Touch(TouchPlace),
@@ -87,25 +87,25 @@ pub enum SiteKind {
     NonLocalExit(NonLocalExit),
     /// A function that gives memory out or takes it back.
     Allocator {
-        /// What it does.
+        /// Effect on memory.
         role: Allocator,
     },
     /// The entry of a function whose exits could not all be probed: its records count for nothing.
     Unwatched,
 }
 
-/// A place where a lock is taken or let go of in line.
+/// Place of the fast path of a lock that was inlined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InlinedPlace {
     /// Whose lock it is.
     pub spec: CallSpec,
-    /// What is done.
+    /// Effect of the fast path.
     pub fast: FastPath,
     /// The instruction that does it.
     pub at: ProcessAddr,
-    /// What is to be added to the object that is recorded.
+    /// Number to add to the address of the recorded object.
     pub plus: u64,
-    /// Whether it counts only where `rax` is 1.
+    /// Set if the record counts only where `rax` is 1.
     pub if_one: bool,
 }
 
@@ -123,27 +123,27 @@ pub struct TouchPlace {
 pub struct TouchGroup {
     /// The function's name.
     pub function: String,
-    /// How many of its accesses are seen.
+    /// Accesses that are seen, and those that are not.
     pub coverage: Coverage,
 }
 
 /// A place in a function that is a region.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FunctionPlace {
-    /// Where it begins.
+    /// Entry of the function.
     Entry {
         /// The function's number.
         function: u32,
         /// The region's name.
         name: String,
-        /// How far the stack pointer is below that at the function's first instruction, in bytes.
+        /// Distance in bytes of the stack pointer below its value at the function's first instruction.
         lowered: u64,
     },
-    /// Where control may leave it.
+    /// Place where control may leave the function.
     Exit {
         /// The function's number.
         function: u32,
-        /// When it does.
+        /// Condition for leaving.
         leaves: Leaves,
     },
 }
@@ -160,22 +160,22 @@ pub struct InlinedRegions {
 /// A function that is a region.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchedFunction {
-    /// Its name, which is the region's.
+    /// Name of the function and of the region.
     pub name: String,
-    /// Its first instruction.
+    /// First instruction.
     pub address: ProcessAddr,
-    /// Why it is one.
+    /// Reason why the function is a region.
     pub why: String,
 }
 
 /// A function that could be a region and is none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnwatchedFunction {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Its first instruction.
+    /// First instruction.
     pub address: ProcessAddr,
-    /// Why it is none.
+    /// Reason why the function is no region.
     pub why: String,
 }
 
@@ -184,35 +184,35 @@ pub struct UnwatchedFunction {
 pub struct PlannedProbe {
     /// For the kernel.
     pub point: ProbePoint,
-    /// The same place in the process: there the breakpoint must appear.
+    /// Place in the process, where the breakpoint must appear.
     pub address: ProcessAddr,
-    /// What a hit costs.
+    /// Cost of a hit.
     pub cost: Cost,
-    /// What it is for, for people.
+    /// Purpose, for people.
     pub what: String,
 }
 
 /// A probe that was wanted and cannot be placed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SkippedProbe {
-    /// What it was for.
+    /// Purpose, for people.
     pub what: String,
-    /// Why it cannot.
+    /// Reason why there is no probe.
     pub reason: String,
 }
 
-/// What a plan is made for.
+/// Input of a plan.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted<'options> {
-    /// Which functions are regions.
+    /// Rules for the functions that are regions.
     pub rules: &'options [Rule],
-    /// Which functions take locks and let go of them.
+    /// Functions that acquire and release locks of the user's own.
     pub locks: &'options [LockRule],
-    /// What is to be seen of memory.
+    /// Requested coverage of memory accesses.
     pub accesses: &'options Accesses,
-    /// Whether the user names what is to be watched.
+    /// Set if the user names memory to watch.
     pub watches: bool,
-    /// Whether the program's own code gets probes.
+    /// Decides about probes in the program's own code.
     pub own_code: OwnCode,
 }
 
@@ -225,11 +225,11 @@ impl Wanted<'_> {
 /// All probes for a process.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
-    /// What the site numbers mean: a site's number is its index.
+    /// Meaning of the site numbers: a site's number is its index.
     pub sites: Vec<Site>,
-    /// What to attach.
+    /// Probes to attach.
     pub probes: Vec<PlannedProbe>,
-    /// What cannot be attached.
+    /// Probes that cannot be attached.
     pub skipped: Vec<SkippedProbe>,
     /// Variables that the program names as worth watching, at places known before it runs.
     pub shared: Vec<(ProcessAddr, SharedVariable)>,
@@ -248,18 +248,18 @@ pub struct Plan {
     pub stripped: Option<String>,
     /// Rules that match nothing so far, by their indices, and why.
     pub unmatched: Vec<(usize, SelectError)>,
-    /// Whether memory accesses are seen, so that it matters when memory is given out and taken back.
+    /// Set if memory accesses are seen, so that allocation and deallocation matter.
     pub sees_memory: bool,
-    /// What else there is to say.
+    /// Notes for the report.
     pub notes: Vec<String>,
-    /// Whether the program's own code gets no probes.
+    /// Set if the program's own code gets no probes.
     leaves_program: bool,
-    /// Whether there are regions, so that it matters how functions are left.
+    /// Set if there are regions, so that non-local exits matter.
     pub(in crate::probes) has_regions: bool,
 }
 
 impl Plan {
-    /// What there is to say of a program that was stripped.
+    /// Returns the note about a program that was stripped.
     #[must_use]
     pub fn about_stripped(&self) -> Option<String> {
         let program = self.stripped.as_ref()?;
@@ -286,8 +286,9 @@ impl Plan {
         names
     }
 
-    /// Notes whether the rule of this number matches anything in modules that were looked at: all that there are at
-    /// `first`, later those that came late. A late one tells more of rules that are about it, and nothing of others.
+    /// Records whether the rule of this number matches anything in the modules of this step: all modules at
+    /// `first`, later those that were loaded since. A later step changes the state only of rules that are about
+    /// its modules.
     pub(in crate::probes) fn tell_match(
         &mut self,
         number: usize,
@@ -305,7 +306,7 @@ impl Plan {
         }
     }
 
-    /// Whether any function that takes a lock was found.
+    /// Returns true if any function that acquires a lock was found.
     #[must_use]
     pub fn has_locks(&self) -> bool {
         let takes = |site: &Site| match &site.kind {
@@ -403,7 +404,8 @@ impl Plan {
         if !self.sees_memory {
             return;
         }
-        // The first to name a variable may come late: then nobody's allocators were probed before.
+        // The first module to name a variable may be loaded later: then no module's allocators were probed
+        // before.
         let all = self.modules(symbolizer);
         let program = symbolizer.executable();
         for &index in if saw_memory { which } else { &all } {
@@ -417,8 +419,8 @@ impl Plan {
         }
     }
 
-    /// Tells that these probes do not work: functions whose exits are not all seen are no regions any more, since
-    /// a region without its end would be too long.
+    /// Marks these probes as failed. A function with a failed exit is no region any more, since a region
+    /// without its end would be too long.
     pub fn without(&mut self, failed: impl IntoIterator<Item = usize>) {
         let mut blind = HashSet::new();
         for index in failed {
@@ -595,7 +597,7 @@ impl Planner<'_, '_> {
         self.call_named(spec, what, start, others)
     }
 
-    /// As [`call`](Self::call), of a function that goes by this name.
+    /// Adds the probes of a function under this name; see [`call`](Self::call).
     pub(in crate::probes) fn call_named(
         &mut self,
         spec: CallSpec,
@@ -616,7 +618,7 @@ impl Planner<'_, '_> {
         let end = self.module.process_address(end).unwrap_or(address);
         let site = self.add_site(address, SiteKind::Call { spec, end, object: None });
         for CallPoint { program, address, kind, flags, depth } in points {
-            // Functions that jump into one another share their ends: what returns is told by the entry.
+            // Functions that jump into one another share their ends: the entry determines which one returns.
             let shared = program == ProbeProgram::CallEnd && flags & Cookie::LEAF == 0;
             let known = |probe: &PlannedProbe| {
                 probe.point.program == program
@@ -673,7 +675,7 @@ impl Planner<'_, '_> {
         self.code_of_allocators(is_program, &functions, &known);
     }
 
-    /// What allocators lock and touch is their own.
+    /// Excludes the code of allocators: their locks and accesses are their own.
     fn code_of_allocators(&mut self, is_program: bool, functions: &Functions, known: &[LinkAddr]) {
         let file = self.file;
         let code: Vec<(LinkAddr, LinkAddr)> = if is_program {

@@ -1,5 +1,5 @@
-//! What registers and places in memory hold in a stretch of code, as sums of unknown numbers: enough to see that two
-//! expressions have the same 64 bits. All arithmetic is modulo 2⁶⁴, as the processor's.
+//! Sums of unknown numbers, which stand for the contents of registers and memory in a stretch of code: enough
+//! to see that two expressions have the same 64 bits. All arithmetic is modulo 2⁶⁴, as the processor's.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,7 @@ impl Symbol {
     /// The stack pointer at the stretch's first instruction, where its distance from [`STACK`](Self::STACK) is not
     /// known.
     pub const STACK_POINTER: Self = Self(1);
-    /// How far the code is from where its file says.
+    /// Load bias: distance of the code from the address in its file.
     pub const BIAS: Self = Self(2);
     /// The thread pointer.
     pub const THREAD: Self = Self(3);
@@ -42,7 +42,7 @@ impl Sum {
         Self { terms: vec![(symbol, 1)], constant: 0 }
     }
 
-    /// The same and a number.
+    /// Returns the sum plus a constant.
     pub fn add(mut self, constant: u64) -> Self {
         self.constant = self.constant.wrapping_add(constant);
         self
@@ -90,18 +90,18 @@ impl Sum {
         }
     }
 
-    /// How often a symbol is in it.
+    /// Returns the factor of a symbol, 0 if the sum does not have it.
     pub fn factor(&self, symbol: Symbol) -> u64 {
         self.terms.iter().find(|term| term.0 == symbol).map_or(0, |term| term.1)
     }
 
-    /// What is to be added to another one to get this, when that is a constant.
+    /// Returns the constant difference `self - other`, or `None` if it is not constant.
     pub fn distance_from(&self, other: &Self) -> Option<u64> {
         (self.terms == other.terms).then(|| self.constant.wrapping_sub(other.constant))
     }
 
-    /// What is to be added to a multiple of another one to get this, when that is a constant, or a constant and
-    /// [`Symbol::BIAS`]. Multiples of constants are no news.
+    /// Returns the difference between this sum and `factor` times `other`, if it is a constant, with or without
+    /// [`Symbol::BIAS`]. `None` if `other` is a constant itself.
     pub fn beyond_multiple(&self, other: &Self, factor: u64) -> Option<(u64, bool)> {
         let mut is_static = false;
         let mut mine = self.terms.iter().filter(|&&term| {
@@ -119,13 +119,13 @@ impl Sum {
         Some((rest, is_static))
     }
 
-    /// Whether it is on the stack: the stack pointer and something.
+    /// Returns true if the sum is the stack pointer plus something.
     pub fn is_on_stack(&self) -> bool {
         self.factor(Symbol::STACK) == 1 || self.factor(Symbol::STACK_POINTER) == 1
     }
 }
 
-/// Where a symbol comes from.
+/// Origin of a symbol.
 #[derive(Clone, Debug)]
 enum Source {
     /// Nothing is known but that it is below 2 to this power.

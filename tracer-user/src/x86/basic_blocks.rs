@@ -39,7 +39,7 @@ impl BasicBlocks {
         code.is_known(parts).then_some(code)
     }
 
-    /// Whether every jump leads to the start of an instruction, or out of the function for certain.
+    /// Returns true if every jump leads to the start of an instruction or certainly out of the function.
     fn is_known(&self, parts: &[Part<'_>]) -> bool {
         let inside = |address: u64| {
             parts.iter().any(|part| {
@@ -70,20 +70,20 @@ impl BasicBlocks {
         })
     }
 
-    /// Whether control is known to come to an instruction.
+    /// Returns true if control is known to reach an instruction.
     fn is_reached(&self, index: usize) -> bool {
         self.values.before(index, &|_| false).is_some()
     }
 
-    /// How many bytes the stack pointer is below that at the start, before an instruction.
+    /// Returns the distance in bytes of the stack pointer below its value at the start, before an instruction.
     fn depth(&self, index: usize) -> Option<i64> {
         let value = self.values.before(index, &|_| false)?.register(4);
         (value.base == Some(Origin::Entry(4)) && value.index.is_none())
             .then(|| value.plus.wrapping_neg())
     }
 
-    /// Whether an indirect jump leads out of the function for certain: to what is kept at a fixed place, or in an
-    /// object. Tables are read with an index.
+    /// Returns true if an indirect jump certainly leaves the function: through a pointer at a fixed place, or
+    /// in an object. Jump tables are read with an index.
     fn leaves(&self, index: usize) -> bool {
         let instructions = self.values.instructions();
         let jump = &instructions[index];
@@ -164,7 +164,7 @@ impl BasicBlocks {
             || taken(here.ip())
     }
 
-    /// What the instructions of a line do.
+    /// Evaluates the instructions of a line.
     pub fn follow(&self, range: Range<usize>, info: &mut InstructionInfoFactory) -> Line<'_> {
         let start = self.values.before(range.start, &|_| false);
         let mut line =
@@ -189,7 +189,7 @@ fn is_direct(instruction: &Instruction) -> bool {
     )
 }
 
-/// Whether a byte of the code would be counted twice, or instructions overlap.
+/// Returns true if two parts of the code overlap, or instructions do.
 fn overlaps(parts: &[Part<'_>]) -> bool {
     let mut seen = HashSet::new();
     parts.iter().any(|part| {

@@ -1,5 +1,5 @@
-//! What the functions of a file call and which addresses they take, from their machine code. What follows from that
-//! for regions is decided in `defaults`.
+//! Calls of the functions of a file, and the addresses that they take, from machine code.
+//! `probes::regions::defaults` draws the conclusions for regions.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -16,7 +16,7 @@ use crate::symbolize::{ElfFile, LinkAddr, Name};
 /// Name that is given to a system call that waits for a futex.
 pub const FUTEX_WAIT: &str = "futex(FUTEX_WAIT)";
 
-/// What a call leads to.
+/// Target of a call.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Callee {
     /// A function of the file, by its number.
@@ -28,9 +28,9 @@ pub enum Callee {
 /// A function of a library that a file calls.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub struct Import {
-    /// Its symbol, mangled.
+    /// Mangled symbol.
     pub symbol: String,
-    /// Its name, short.
+    /// Short name.
     pub name: String,
 }
 
@@ -39,36 +39,36 @@ pub struct Import {
 pub struct Call {
     /// The calling instruction.
     pub at: LinkAddr,
-    /// What is called.
+    /// Target.
     pub callee: Callee,
-    /// Whether it returns here: a tail call does not.
+    /// Set unless this is a tail call, which does not return here.
     pub returns: bool,
-    /// Whether it is through a slot, which holds this when the program starts.
+    /// Set if the call is through a slot, which holds this target when the program starts.
     pub is_indirect: bool,
-    /// Whether it is in code that is seldom executed: in a part that the compiler has split off for that, or where control
-    /// never returns from.
+    /// Set if the call is in seldom executed code: in a part that the compiler has split off for that, or one
+    /// from which control never returns.
     pub is_cold: bool,
 }
 
-/// What one function does.
+/// Calls and taken addresses of one function.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
-    /// Its direct calls, through tables of the linker too.
+    /// Direct calls, also those through tables of the linker.
     pub calls: Vec<Call>,
     /// The functions whose addresses it takes.
     pub takes: Vec<usize>,
-    /// How many of its calls are through pointers that the linker knows nothing of.
+    /// Number of calls through pointers that the linker does not know.
     pub pointer_calls: u64,
 }
 
-/// What all functions of a file do; by their numbers.
+/// Analyzes all functions of a file; indexed by their numbers.
 #[must_use]
 pub fn facts(file: &ElfFile, functions: &Functions) -> Vec<Facts> {
     let imports = Imports::from_file(file);
     (0..functions.iter().count()).map(|index| facts_of(file, functions, &imports, index)).collect()
 }
 
-/// What a function of a file does, by its number.
+/// Analyzes a function of a file, by its number.
 #[must_use]
 pub fn facts_of(file: &ElfFile, functions: &Functions, imports: &Imports, index: usize) -> Facts {
     let mut facts = Facts::default();
@@ -95,7 +95,8 @@ pub fn facts_of(file: &ElfFile, functions: &Functions, imports: &Imports, index:
     facts
 }
 
-/// Whether an instruction calls through a pointer, also as a function's last step. Jumps by tables have an index.
+/// Returns true if an instruction calls through a pointer, also as a tail call. Jumps through tables have an
+/// index.
 fn is_pointer_call(instruction: &Instruction) -> bool {
     match instruction.flow_control() {
         FlowControl::IndirectCall => true,
@@ -134,7 +135,7 @@ fn find_cold(
     }
 }
 
-/// What a call's first and third argument registers hold, where that is a constant of the same straight line.
+/// Constants in the first and third argument registers, as far as they were loaded in the same straight line.
 #[derive(Default)]
 struct Constants {
     number: Option<u64>,
@@ -262,7 +263,7 @@ fn note(
     }
 }
 
-/// Keeps in mind which registers hold what the dynamic linker has written into a slot.
+/// Records which registers hold the contents of a slot that the dynamic linker has filled.
 fn hold(instruction: &Instruction, imports: &Imports, held: &mut FxHashMap<Register, u64>) {
     if instruction.op_count() == 0 || instruction.op0_kind() != OpKind::Register {
         return;
@@ -278,7 +279,7 @@ fn hold(instruction: &Instruction, imports: &Imports, held: &mut FxHashMap<Regis
     }
 }
 
-/// What the dynamic linker writes into a slot.
+/// Contents of a slot that the dynamic linker fills.
 #[derive(Debug)]
 enum Slot {
     Import(Arc<Import>),

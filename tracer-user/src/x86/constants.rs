@@ -8,8 +8,8 @@ use iced_x86::{
     Register,
 };
 
-/// What the register named `name` holds at link-time address `place`, if every way there has loaded the same
-/// constant: `lea name, [rip+…]` or a move of a constant, with no change and no label in between.
+/// Returns the constant in the register `name` at link-time address `place`, if all paths to it load the same
+/// one: by `lea name, [rip+…]` or a move of a constant, with no change and no label in between.
 ///
 /// `code` is the function from its first instruction at link-time address `start` on.
 #[must_use]

@@ -1,5 +1,5 @@
-//! Where control flow goes inside a function: the instructions that can be reached from its start, and how deep the
-//! stack is at each. Reads machine code, knows nothing of files, processes or probes.
+//! Control flow inside a function: the instructions reachable from its start, and the stack depth at each.
+//! Reads machine code, knows nothing of files, processes or probes.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -8,10 +8,10 @@ use iced_x86::{
     OpAccess, OpKind, Register,
 };
 
-/// Why the flow of control is not known.
+/// Reason why control flow is unknown.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ControlFlowError {
-    /// Control goes where the code does not tell.
+    /// An indirect jump with unknown targets.
     #[error("an indirect jump at +{0:#x} hides where it goes on")]
     IndirectJump(u64),
     /// Control leaves what could be read.
@@ -33,14 +33,13 @@ pub struct Code64<'code> {
 /// An instruction that control flow reaches.
 #[derive(Clone, Copy, Debug)]
 pub struct Reached {
-    /// It, with its offset as its address.
+    /// The decoded instruction, with its offset as its address.
     pub instruction: Instruction,
-    /// How many bytes the stack pointer is below what it is at the function's start; `None` where the code does
-    /// not tell.
+    /// Distance in bytes of the stack pointer below its value at the function's start; `None` if unknown.
     pub depth: Option<u64>,
 }
 
-/// What control flow reaches from a function's start, by offset.
+/// Instructions that control flow reaches from a function's start, by offset.
 #[derive(Clone, Debug, Default)]
 pub struct Flow {
     reached: BTreeMap<u64, Reached>,
@@ -62,7 +61,7 @@ impl Flow {
     ///
     /// # Errors
     ///
-    /// When control goes where the code does not tell.
+    /// If control flow is unknown.
     pub fn from(code: &Code64<'_>, start: u64) -> Result<Self, ControlFlowError> {
         let mut flow = Self::default();
         let mut todo = vec![(start, Depth { sp: Some(0), bp: None })];
@@ -119,7 +118,7 @@ impl Flow {
         self.reached.values()
     }
 
-    /// Whether control reaches this offset.
+    /// Returns true if control reaches this offset.
     #[must_use]
     pub fn reaches(&self, offset: u64) -> bool {
         self.reached.contains_key(&offset)
@@ -133,7 +132,8 @@ impl Flow {
         self.instructions().filter(returns).map(|reached| reached.instruction.ip()).collect()
     }
 
-    /// Whether an argument is still in its register at every return: nothing writes it, nothing is called.
+    /// Returns true if an argument is still in its register at every return: nothing writes it, nothing is
+    /// called.
     #[must_use]
     pub fn keeps_argument(&self, register: Register) -> bool {
         let mut info = InstructionInfoFactory::new();
@@ -164,8 +164,8 @@ impl Flow {
         (self.reaches(after) && !self.targets.contains(&after)).then_some((after, call.depth?))
     }
 
-    /// Where the second argument is kept over calls: registers that nothing else is written to but what the caller
-    /// had there, and places on the stack, in bytes below the stack pointer at the start.
+    /// Finds the copies of the second argument that survive calls: registers to which nothing else is written
+    /// but the caller's values, and places on the stack, in bytes below the stack pointer at the start.
     fn copies_of_second_argument(&self) -> (Vec<Register>, Vec<i64>) {
         const KEPT: [Register; 6] = [
             Register::RBX,
@@ -214,7 +214,7 @@ fn slot(reached: &Reached) -> Option<i64> {
         .map(|at| at.wrapping_sub_unsigned(instruction.memory_displacement64()))
 }
 
-/// Whether an instruction may write one of these registers, or a part of it.
+/// Returns true if an instruction may write one of these registers, or a part of one.
 pub(crate) fn writes(
     info: &mut InstructionInfoFactory,
     instruction: &Instruction,
@@ -247,7 +247,7 @@ fn sweep(bytes: &[u8], from: u64, to: u64) -> Result<Vec<Instruction>, ControlFl
     Ok(instructions)
 }
 
-/// Whether the code after a call is of another function, or none: the call does not return.
+/// Returns true if the code after a call belongs to another function or to none: the call does not return.
 fn ends_function(code: &Code64<'_>, call: &Instruction) -> bool {
     let (here, after) = ((code.function_at)(call.ip()), (code.function_at)(call.next_ip()));
     here.is_some() && here != after

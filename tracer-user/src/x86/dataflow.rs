@@ -1,6 +1,6 @@
-//! What registers and places on the stack hold at each instruction of a function, as far as its code tells: enough to
-//! see that two expressions are one address, and which function a register points to. Reads machine code, knows
-//! nothing of files or locks.
+//! Values of registers and of places on the stack at each instruction of a function, as far as its code
+//! determines them: enough to see that two expressions are one address, and to which function a register
+//! points. Reads machine code, knows nothing of files or locks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,25 +22,25 @@ pub enum Place {
     Stack(i64),
 }
 
-/// Where a value that is not a constant comes from.
+/// Origin of a value that is not a constant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Origin {
-    /// It was there when the function was entered.
+    /// The register's value at the function's entry.
     Entry(u8),
     /// The instruction at this address has put it there.
     Defined(u64, Place),
     /// Several paths meet at this address, and bring different values for this place.
     Merged(u64, Place),
-    /// It was loaded from this constant address, which the dynamic linker fills in.
+    /// Loaded from this constant address, which the dynamic linker fills in.
     Slot(u64),
 }
 
 /// A value: `base + index * scale + plus`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Value {
-    /// What is added to; a constant without.
+    /// Value to which the rest is added; `None` for a constant.
     pub base: Option<Origin>,
-    /// What is multiplied, and by how much.
+    /// Multiplied value, and its factor.
     pub index: Option<(Origin, u8)>,
     /// The constant part.
     pub plus: i64,
@@ -64,7 +64,7 @@ impl Value {
         }
     }
 
-    /// What is to be added to another value to get this one, when that is a constant.
+    /// Returns the constant difference `self - other`, or `None` if it is not constant.
     #[must_use]
     pub fn distance_from(self, other: Self) -> Option<i64> {
         (self.base == other.base && self.index == other.index)
@@ -102,7 +102,7 @@ pub fn number(register: Register) -> Option<u8> {
     (full.is_gpr64()).then(|| full.number() as u8)
 }
 
-/// What all places hold.
+/// Contents of all places.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
     registers: [Value; 16],
@@ -117,7 +117,7 @@ impl State {
         Self { registers, stack: Vec::new() }
     }
 
-    /// What a register holds.
+    /// Returns the value of a register.
     #[must_use]
     pub fn register(&self, register: u8) -> Value {
         self.registers[usize::from(register & 15)]
@@ -129,7 +129,7 @@ impl State {
         self.stack.iter().filter_map(move |&(place, value)| Some((place.wrapping_sub(sp?), value)))
     }
 
-    /// What a place holds.
+    /// Returns the value of a place.
     #[must_use]
     pub fn get(&self, place: Place) -> Option<Value> {
         match place {
@@ -206,7 +206,7 @@ impl State {
         Some(address.add(displacement))
     }
 
-    /// Where a call or jump leads, as far as that is a value.
+    /// Returns the target of a call or jump, if it is a known value.
     #[must_use]
     pub fn target(
         &self,
@@ -231,7 +231,7 @@ impl State {
         Some(Value::origin(Origin::Slot(slot)))
     }
 
-    /// What an instruction changes.
+    /// Applies an instruction.
     fn step(&mut self, instruction: &Instruction, is_slot: &dyn Fn(u64) -> bool) {
         let at = instruction.ip();
         let first = number_of_operand(instruction);
@@ -309,8 +309,8 @@ impl State {
         }
     }
 
-    /// What an instruction made the last time is not what it makes now. One that makes nothing new never did: less and
-    /// less is known as paths are merged.
+    /// Forgets the earlier results of an instruction, which differ from the new ones. An instruction that makes
+    /// nothing new never did: merging paths only loses knowledge.
     fn forget(&mut self, at: u64) {
         for number in 0..16 {
             if self.register(number).is_made_by(at) {
@@ -363,7 +363,7 @@ impl State {
         let from = self.stack.partition_point(|&(other, _)| other <= offset.saturating_sub(8));
         let to = self.stack.partition_point(|&(other, _)| other < offset.saturating_add(bytes));
         let made = Value::origin(Origin::Defined(at, Place::Stack(offset)));
-        // Of a part of eight bytes nothing is kept.
+        // A part of eight bytes is not tracked.
         let kept = (bytes >= 8).then(|| (offset, value.unwrap_or(made)));
         self.stack.splice(from..to, kept);
     }
@@ -379,26 +379,28 @@ fn number_of_operand(instruction: &Instruction) -> Option<u8> {
 pub struct Dataflow {
     instructions: Vec<Instruction>,
     by_address: FxHashMap<u64, usize>,
-    /// Where jumps through tables lead, by the jump.
+    /// Targets of jumps through tables, by the jump.
     tables: FxHashMap<usize, Vec<usize>>,
     predecessors: Vec<Vec<usize>>,
-    /// What is known where a block begins.
+    /// State at the start of each block.
     blocks: BTreeMap<usize, State>,
 }
 
 /// Functions of more instructions are not looked into.
 const MAX_INSTRUCTIONS: usize = 1 << 16;
 
-/// How far before an indirect jump the load from a table may be, in instructions.
+/// Maximum distance of the load from a table before an indirect jump, in instructions.
 const TABLE_DISTANCE: usize = 12;
 
-/// How often blocks are gone through, at most, for each block that there is.
+/// Maximum number of visits per block until the fixpoint.
 const MAX_ROUNDS: usize = 64;
 
 impl Dataflow {
-    /// Looks into a function, from all of its parts; `is_slot` tells the addresses that the dynamic linker fills in
-    /// with functions, and `word_at` the four bytes of the file that are loaded to an address. `None` where its code is
-    /// none, or too much of it, or where it cannot be told where a jump leads.
+    /// Analyzes a function from all of its parts. `is_slot` holds for addresses that the dynamic linker fills
+    /// in with functions; `word_at` returns the four bytes of the file that are loaded to an address.
+    ///
+    /// Returns `None` if the bytes are no instructions, if there are too many, or if the target of a jump is
+    /// unknown.
     #[must_use]
     pub fn analyze(
         parts: &[Part<'_>],
@@ -444,13 +446,13 @@ impl Dataflow {
         self.by_address.get(&address).copied()
     }
 
-    /// Where control comes from, as far as the code tells.
+    /// Returns the predecessors of an instruction, as far as the code determines them.
     #[must_use]
     pub fn predecessors(&self, index: usize) -> &[usize] {
         &self.predecessors[index]
     }
 
-    /// Where control goes to inside the function: first on, then by a jump.
+    /// Returns the successors inside the function: the next instruction first, then the target of a jump.
     #[must_use]
     pub fn successors(&self, index: usize) -> Vec<usize> {
         let instruction = &self.instructions[index];
@@ -472,7 +474,7 @@ impl Dataflow {
         }
     }
 
-    /// Where jumps through tables lead; `None` where a table is not found.
+    /// Finds the targets of jumps through tables; `None` if a table is not found.
     fn find_tables(
         &self,
         word_at: &dyn Fn(u64) -> Option<u32>,
@@ -519,7 +521,7 @@ impl Dataflow {
         Some(tables)
     }
 
-    /// How many entries a table has at most, by the comparison before the jump.
+    /// Returns the maximum number of entries of a table, from the comparison before the jump.
     fn bound(&self, jump: usize) -> u64 {
         const MAX_ENTRIES: u64 = 1 << 12;
         let before = &self.instructions[jump.saturating_sub(TABLE_DISTANCE)..jump];
@@ -546,7 +548,7 @@ impl Dataflow {
         targets
     }
 
-    /// Whether a block begins at an instruction.
+    /// Returns true if a block begins at an instruction.
     fn is_leader(&self, index: usize) -> bool {
         match self.predecessors[index].as_slice() {
             [one] => *one + 1 != index || self.ends_block(*one),
@@ -642,7 +644,7 @@ impl Dataflow {
         }
     }
 
-    /// What is known before an instruction is executed; `None` where control never comes.
+    /// Returns the state before an instruction; `None` if control never reaches it.
     #[must_use]
     pub fn before(&self, index: usize, is_slot: &dyn Fn(u64) -> bool) -> Option<State> {
         let (&leader, state) = self.blocks.range(..=index).next_back()?;

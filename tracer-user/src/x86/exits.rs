@@ -14,7 +14,7 @@ use super::placement::probe_cost;
 pub struct Part<'code> {
     /// The link-time address of its first byte.
     pub start: u64,
-    /// Its bytes.
+    /// Machine code.
     pub code: &'code [u8],
 }
 
@@ -27,16 +27,16 @@ impl Part<'_> {
 /// An instruction by which control may leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exit {
-    /// Its link-time address.
+    /// Link-time address.
     pub address: u64,
-    /// When it does leave.
+    /// Condition for leaving.
     pub leaves: Leaves,
-    /// Where a jump leads, if it tells.
+    /// Target of a jump, if the instruction has it.
     pub target: Option<u64>,
 }
 
 impl Exit {
-    /// Whether it is a jump to a jump that leads back into the function, so that control never leaves.
+    /// Returns true if this is a jump to a jump back into the function, so that control never leaves.
     #[must_use]
     pub fn comes_back<'code>(
         &self,
@@ -55,17 +55,17 @@ impl Exit {
     }
 }
 
-/// When an instruction leaves the function.
+/// Condition under which an instruction leaves the function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leaves {
     /// Always: a jump to other code.
     Always,
-    /// When the flags say so: a conditional jump to other code.
+    /// The flags decide: a conditional jump to other code.
     If(Condition),
-    /// When the frame is gone already. That is so at a return; and it tells a tail call from a jump within the
-    /// function where the target is not in the instruction.
+    /// The frame is gone already. True of a return; for a jump with an unknown target it distinguishes a tail
+    /// call from a jump within the function.
     WithoutFrame,
-    /// Always: a jump to a function that lets go of a lock, which does so for this one.
+    /// Always: a tail call of a function that releases a lock on behalf of this one.
     IntoRelease,
 }
 
@@ -79,7 +79,7 @@ impl Condition {
         (code as u8).checked_sub(1).map(Self)
     }
 
-    /// Whether it holds of the low half of `EFLAGS`.
+    /// Evaluates the condition on the low half of `EFLAGS`.
     #[must_use]
     pub fn holds(self, flags: u16) -> bool {
         let flag = |bit: u16| flags & (1 << bit) != 0;
@@ -98,13 +98,13 @@ impl Condition {
     }
 }
 
-/// Why the exits of a function cannot be known, or not be probed.
+/// Reason why the exits of a function are unknown or cannot be probed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExitsError {
-    /// Its bytes are no instructions.
+    /// Bytes that are no instructions.
     #[error("the bytes at {0:#x} are no instruction")]
     Invalid(u64),
-    /// Its instructions overlap, or one crosses the function's end: what is data in it is not known.
+    /// Overlapping instructions, or one that crosses the function's end: its data is not known.
     #[error("its code cannot be told from data: a jump leads into an instruction at {0:#x}")]
     Overlapping(u64),
     /// The kernel puts no probe there.
@@ -112,7 +112,7 @@ pub enum ExitsError {
     Refused(u64),
 }
 
-/// How far before an indirect jump the load from a table may be, in instructions.
+/// Maximum distance of the load from a table before an indirect jump, in instructions.
 const TABLE_DISTANCE: usize = 12;
 
 /// Finds the exits of a function, by address, from all of its parts.
@@ -198,8 +198,8 @@ fn leaves(
     }
 }
 
-/// Whether an indirect jump takes its target from a table: straight from memory by an index, or after an offset from
-/// one was added to the table's address a little before.
+/// Returns true if an indirect jump takes its target from a table: straight from memory by an index, or after
+/// an offset from a table was added to the table's address shortly before.
 fn is_table_jump(jump: &Instruction, before: &[Instruction]) -> bool {
     let indexed = |instruction: &Instruction| {
         instruction.memory_index() != Register::None && instruction.memory_index_scale() >= 4

@@ -8,15 +8,15 @@ use crate::symbolize::{ElfFile, LinkAddr, Name, Symbol, SymbolKind};
 /// A function.
 #[derive(Clone, Debug)]
 pub struct Function {
-    /// Its first instruction.
+    /// First instruction.
     pub start: LinkAddr,
     /// The address after its last one, without what was split off.
     pub end: LinkAddr,
-    /// What a compiler has split off as seldom executed: start and end.
+    /// Parts that the compiler has split off as seldom executed: start and end.
     pub cold: Vec<(LinkAddr, LinkAddr)>,
-    /// Its symbol, mangled.
+    /// Mangled symbol.
     pub symbol: String,
-    /// Its name.
+    /// Demangled name.
     pub name: Name,
     /// The symbol stands for a function that is picked when the file is loaded.
     pub picked: bool,
@@ -55,8 +55,8 @@ impl Functions {
         for (index, function) in list.iter().enumerate() {
             owners.entry(&function.symbol).or_default().push(index);
         }
-        // Of several functions of one name (`static` in several files) each gets all the parts: exits of another
-        // one's part are told by the stack pointer.
+        // Each of several functions with one name (`static` in several files) gets all the parts: the stack
+        // pointer distinguishes the exits of another one's part.
         let parts: Vec<(usize, (LinkAddr, LinkAddr))> = cold
             .iter()
             .filter_map(|(owner, start, end)| Some((owners.get(owner.as_str())?, (*start, *end))))
@@ -68,7 +68,7 @@ impl Functions {
         Self { list }
     }
 
-    /// All of them, by address.
+    /// Iterates over all functions, by address.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Function> {
         self.list.iter()
     }
@@ -111,7 +111,7 @@ impl Function {
             .collect()
     }
 
-    /// Whether it is the start-up code that compilers add to every program.
+    /// Returns true if this is start-up code that compilers add to every program.
     #[must_use]
     pub fn is_startup(&self) -> bool {
         const STARTUP: [&str; 8] = [

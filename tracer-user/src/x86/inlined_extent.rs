@@ -1,11 +1,12 @@
-//! Where a function that was inlined into another one begins and ends, by the flow of control. Reads machine code;
-//! which code is whose is told by the debug information, which is read in `symbolize`.
+//! Extent of a function that was inlined into another one, by control flow. Reads machine code; the caller
+//! knows from debug information which code belongs to which function.
 //!
-//! Compilers mix the code of a caller with that of what they inline: stretches of the one lie between stretches of the
-//! other, and what only computes is moved far away. What counts for a region is what other threads can see, so the
-//! region is the code on the ways from the entry to the function's own accesses to memory and calls. It ends behind
-//! the last of them on each way. A function whose accesses are reached without its entry, or that has a call of its
-//! caller in between, is refused: a region must not be longer than the function.
+//! Compilers mix the code of a caller with that of what they inline: stretches of the one lie between stretches
+//! of the other, and what only computes is moved far away. For a region only what other threads can see
+//! matters, so the region is the code on the paths from the entry to the function's own accesses to memory and
+//! calls. It ends behind the last of them on each path. A function whose accesses are reached without its
+//! entry, or that has a call of its caller in between, is refused: a region must not be longer than the
+//! function.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +14,7 @@ use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKi
 
 use super::{exits::Part, placement::probe_cost};
 
-/// Where the probes of an inlined function go.
+/// Places for the probes of an inlined function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InlinedExtent {
     /// The instruction before which it begins.
@@ -22,19 +23,19 @@ pub struct InlinedExtent {
     pub ends: BTreeSet<u64>,
 }
 
-/// Why an inlined function cannot be a region.
+/// Reason why an inlined function cannot be a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InlinedExtentError {
-    /// Its bytes are no instructions.
+    /// Bytes that are no instructions.
     #[error("the bytes at {0:#x} are no instruction")]
     Invalid(u64),
-    /// Control goes where the code does not tell.
+    /// An indirect jump with unknown targets.
     #[error("the indirect jump at {0:#x} hides where control goes")]
     IndirectJump(u64),
-    /// The code is not to be told from the caller's.
+    /// Code that is mixed with the caller's.
     #[error("its code is mixed with that of its caller at {0:#x}")]
     Mixed(u64),
-    /// It does nothing that other threads could see.
+    /// A function without effects that other threads could see.
     #[error("nothing is left of it that accesses memory or calls")]
     Nothing,
     /// No probe may be there.
@@ -42,14 +43,14 @@ pub enum InlinedExtentError {
     Refused(u64),
 }
 
-/// Finds where an inlined function begins and ends.
+/// Finds the begin and the ends of an inlined function.
 ///
-/// `parts` is the code of the function around it, the start first; `entry` is its own first instruction, `own`
-/// tells which code is its own, and `refused` where no probe may be for other reasons than the instruction.
+/// `parts` is the code of the function around it, the start first; `entry` is its own first instruction; `own`
+/// holds for its own code, and `refused` where no probe may be for other reasons than the instruction.
 ///
 /// # Errors
 ///
-/// When that is not certain, or cannot be probed.
+/// If the extent is not certain, or cannot be probed.
 pub fn places(
     parts: &[Part<'_>],
     entry: u64,
@@ -107,7 +108,7 @@ pub fn places(
 /// An instruction.
 struct Node {
     after: Vec<u64>,
-    /// It accesses memory that may be shared, or calls.
+    /// Set if the instruction accesses memory that may be shared, or calls.
     can_be_seen: bool,
     calls: bool,
     /// Control may leave the function by it.
@@ -218,7 +219,7 @@ fn closure(
     reached
 }
 
-/// Where control goes from an instruction, in the function or out of it.
+/// Returns the successors of an instruction, in the function or out of it.
 fn successors(instruction: &Instruction) -> Result<Vec<u64>, InlinedExtentError> {
     let next = instruction.next_ip();
     Ok(match instruction.flow_control() {
@@ -240,7 +241,7 @@ fn successors(instruction: &Instruction) -> Result<Vec<u64>, InlinedExtentError>
     })
 }
 
-/// Whether an instruction accesses memory that is not on the stack.
+/// Returns true if an instruction accesses memory that is not on the stack.
 fn accesses_memory(instruction: &Instruction) -> bool {
     let has_operand =
         (0..instruction.op_count()).any(|operand| instruction.op_kind(operand) == OpKind::Memory);

@@ -1,4 +1,4 @@
-//! What an instruction does to memory, by its form alone.
+//! Memory accesses of an instruction, from its form alone.
 
 use iced_x86::{
     Code, CodeSize, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register,
@@ -6,16 +6,16 @@ use iced_x86::{
 };
 use tracer_ebpf::AccessDescriptor;
 
-/// What an instruction does to one stretch of memory.
+/// Access of an instruction to one range of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// What a probe can report.
+    /// An address from general registers.
     Plain(Operand),
     /// The stack, which the instruction implies: a push, a call.
     Stack,
     /// In another segment, which is the thread's own.
     ThreadLocal,
-    /// What no probe can report.
+    /// An address or size that general registers do not determine.
     Unsupported(Unsupported),
 }
 
@@ -41,38 +41,38 @@ pub struct Operand {
     pub displacement: u64,
     /// A 64-bit general register, or none.
     pub base: Register,
-    /// The same.
+    /// A 64-bit general register that is multiplied, or none.
     pub index: Register,
     /// 1, 2, 4 or 8.
     pub scale: u32,
-    /// The address is told by its distance from the instruction.
+    /// Set if the address is relative to the instruction.
     pub is_static: bool,
     /// In bytes; of a repeated instruction, those of each round.
     pub size: u16,
-    /// Those of [`AccessDescriptor`], without [`AccessDescriptor::INDIRECT`].
+    /// Flags of [`AccessDescriptor`], without [`AccessDescriptor::INDIRECT`].
     pub flags: u8,
-    /// As often as `rcx` says.
+    /// Set if the access is repeated `rcx` times.
     pub is_repeated: bool,
 }
 
-/// Whether an instruction orders memory: nothing may be reported on the other side of it.
+/// Returns true if an instruction orders memory: nothing may be reported on the other side of it.
 pub fn is_locked(instruction: &Instruction) -> bool {
     instruction.has_lock_prefix()
         || (instruction.mnemonic() == Mnemonic::Xchg && has_memory_operand(instruction))
 }
 
-/// Whether an instruction orders memory and does nothing else.
+/// Returns true if an instruction only orders memory.
 pub fn is_fence(instruction: &Instruction) -> bool {
     matches!(instruction.mnemonic(), Mnemonic::Mfence | Mnemonic::Lfence | Mnemonic::Sfence)
 }
 
-/// Whether it is one of the instructions that repeat themselves.
+/// Returns true if an instruction repeats itself.
 pub fn is_repeated(instruction: &Instruction) -> bool {
     instruction.is_string_instruction()
         && (instruction.has_rep_prefix() || instruction.has_repne_prefix())
 }
 
-/// Whether it writes only when a comparison says so, and tells by the zero flag.
+/// Returns true if an instruction writes only when a comparison succeeds, and reports it in the zero flag.
 pub fn compares(instruction: &Instruction) -> bool {
     matches!(instruction.mnemonic(), Mnemonic::Cmpxchg | Mnemonic::Cmpxchg8b | Mnemonic::Cmpxchg16b)
 }
@@ -117,7 +117,7 @@ pub fn accesses(info: &mut InstructionInfoFactory, instruction: &Instruction) ->
         .collect()
 }
 
-/// Whether a mask in a register decides which parts of its operand an instruction accesses.
+/// Returns true if a mask in a register selects the parts of its operand that an instruction accesses.
 pub fn is_masked(instruction: &Instruction) -> bool {
     instruction.has_op_mask()
         || matches!(
@@ -213,8 +213,8 @@ fn access(instruction: &Instruction, memory: &UsedMemory, mut flags: u8) -> Acce
     })
 }
 
-/// Whether a register's address gets out of a function that keeps its frame there: another thread or a pointer can
-/// then write to places on its stack.
+/// Returns true if the address of the stack frame escapes from the function: another thread or a pointer can then
+/// write to the stack.
 pub fn lets_stack_escape(instructions: &[Instruction]) -> bool {
     let frames = |instruction: &Instruction| {
         matches!(instruction.code(), Code::Mov_r64_rm64 | Code::Mov_rm64_r64 | Code::Lea_r64_m)

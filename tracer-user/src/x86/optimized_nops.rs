@@ -11,10 +11,10 @@
 
 use iced_x86::{Code, Instruction, Mnemonic, OpKind};
 
-/// Whether a kernel may replace the instruction by a call when a probe on it is hit.
+/// Returns true if a kernel may replace the instruction by a call when a probe on it is hit.
 ///
-/// Linux 6.18 does so with `nop` and `nopl` of five bytes. Later kernels also take other instructions without an effect
-/// for a nop (`arch/x86/lib/insn-eval.c`, `insn_is_nop`): all of them count.
+/// Linux 6.18 does so with `nop` and `nopl` of five bytes. Later kernels also take other instructions without
+/// an effect for a nop (`arch/x86/lib/insn-eval.c`, `insn_is_nop`): all of them count.
 #[must_use]
 pub fn may_become_call(instruction: &Instruction) -> bool {
     if instruction.len() != 5 {

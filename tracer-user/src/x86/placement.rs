@@ -1,7 +1,7 @@
-//! Where at a function's entry to put a probe: at a cheap instruction that the kernel emulates, if there is one.
-//! Reads bytes, knows nothing of files or processes.
+//! Placement of a probe at a function's entry: on a cheap instruction that the kernel emulates, if there is
+//! one. Reads bytes, knows nothing of files or processes.
 //!
-//! What the kernel emulates instead of single-stepping (x86-64): `arch/x86/kernel/uprobes.c`,
+//! The kernel emulates some instructions instead of single-stepping them (x86-64): `arch/x86/kernel/uprobes.c`,
 //! `branch_setup_xol_insn` and `push_setup_xol_insn`.
 
 use std::collections::HashSet;
@@ -13,7 +13,7 @@ use iced_x86::{
 
 use super::{control_flow::writes, optimized_nops};
 
-/// What a probe at an instruction costs.
+/// Cost of a probe on an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Cost {
     /// The kernel emulates the instruction: about half a microsecond.
@@ -27,13 +27,13 @@ pub enum Cost {
 pub struct Placement {
     /// Offset from the start of the code that was given.
     pub offset: u64,
-    /// How many bytes the stack pointer is below what it is at the start.
+    /// Distance in bytes of the stack pointer below its value at the start.
     pub depth: u16,
-    /// What it costs.
+    /// Cost of a hit.
     pub cost: Cost,
 }
 
-/// What has to be there still at the place of a probe at a function's entry.
+/// State that must be intact at the place of a probe at a function's entry.
 #[derive(Clone, Copy, Debug)]
 pub struct Needs {
     /// Argument registers.
@@ -122,7 +122,7 @@ pub fn frame_entry(code: &[u8]) -> Placement {
     first.unwrap_or(Placement { offset: 0, depth: 0, cost: Cost::SingleStepped })
 }
 
-/// How many bytes of stack a `sub rsp, …` reserves.
+/// Returns the number of bytes of stack that a `sub rsp, …` reserves.
 fn reserved(instruction: &Instruction) -> Option<u16> {
     let is_sub = matches!(instruction.code(), Code::Sub_rm64_imm8 | Code::Sub_rm64_imm32);
     let bytes = (is_sub && instruction.op0_register() == Register::RSP)
@@ -130,7 +130,7 @@ fn reserved(instruction: &Instruction) -> Option<u16> {
     u16::try_from(bytes).ok()
 }
 
-/// Why no probe goes on an instruction.
+/// Reason why no probe goes on an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// The kernel does not accept one, or takes the instruction for another one.
@@ -163,12 +163,12 @@ pub fn cost_at(code: &[u8]) -> Result<Cost, Refusal> {
     })
 }
 
-/// What a probe at an instruction costs; `None` where the kernel refuses one, takes the instruction for another one, or
-/// replaces it by a call (`optimized_nops`).
+/// Returns the cost of a probe on an instruction; `None` if the kernel refuses one, takes the instruction for
+/// another one, or replaces it by a call (`optimized_nops`).
 ///
-/// The kernel decides by the first byte of the opcode whether it emulates an instruction, whatever comes before: of AVX
-/// instructions `vmovdqu` to memory is a jump to it, and of exchanges `xchg r8, rax` does nothing
-/// (`arch/x86/kernel/uprobes.c`, `branch_setup_xol_insn`, `push_setup_xol_insn`).
+/// The kernel decides by the first byte of the opcode whether it emulates an instruction, whatever comes
+/// before: of AVX instructions `vmovdqu` to memory is a jump to it, and of exchanges `xchg r8, rax` does
+/// nothing (`arch/x86/kernel/uprobes.c`, `branch_setup_xol_insn`, `push_setup_xol_insn`).
 #[must_use]
 pub fn probe_cost(instruction: &Instruction) -> Option<Cost> {
     let is_mistaken = instruction.encoding() != EncodingKind::Legacy

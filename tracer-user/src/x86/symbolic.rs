@@ -1,5 +1,5 @@
-//! What registers and the stack hold at each instruction of a straight line of code, and at which addresses its
-//! instructions access memory.
+//! Symbolic execution of a straight line of code: contents of registers and of the stack at each instruction,
+//! and the addresses of the memory accesses.
 
 use std::rc::Rc;
 
@@ -19,19 +19,19 @@ const RCX: usize = 1;
 pub const RSP: usize = 4;
 const RBP: usize = 5;
 
-/// What the sixteen general registers hold, by the processor's numbers.
+/// Contents of the sixteen general registers, by the processor's numbers.
 pub type Registers = [Rc<Sum>; 16];
 
 /// A place on the stack whose contents are known for a while.
 #[derive(Clone, Debug)]
 pub struct Slot {
-    /// What its address is counted from.
+    /// Symbol that the address is relative to.
     pub root: Symbol,
-    /// Its distance from that.
+    /// Offset from the root.
     pub offset: u64,
     /// In bytes.
     pub size: u64,
-    /// What it holds.
+    /// Contents.
     pub value: Sum,
     /// The first instruction before which it does, by its number in the line.
     pub from: usize,
@@ -40,13 +40,13 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// Whether it holds its value before an instruction.
+    /// Returns true if the value is there before an instruction.
     pub fn holds_before(&self, instruction: usize) -> bool {
         self.from <= instruction && self.until.is_none_or(|until| instruction <= until)
     }
 }
 
-/// What a write may have changed.
+/// Memory that a write may have changed.
 #[derive(Clone, Copy, Debug)]
 enum Changed {
     Everything,
@@ -74,9 +74,9 @@ pub struct Located {
     pub instruction: usize,
     /// The access.
     pub operand: Operand,
-    /// Its address.
+    /// Address.
     pub address: Sum,
-    /// How often it is done, of a repeated one.
+    /// Number of repetitions, of a repeated access.
     pub rounds: Option<Sum>,
 }
 
@@ -91,29 +91,29 @@ impl Located {
     }
 }
 
-/// What an access turned out to be.
+/// Classification of an access.
 #[derive(Clone, Debug)]
 pub enum Found {
-    /// One that can be shared.
+    /// An access to memory that may be shared.
     Shared(Located),
-    /// One of the thread's stack.
+    /// An access to the thread's stack.
     Stack,
-    /// One of its own variables.
+    /// An access to a thread-local variable.
     ThreadLocal,
-    /// One that no probe can report.
+    /// An access whose address general registers do not determine.
     Unsupported(Unsupported),
 }
 
 /// A straight line of code.
 #[derive(Debug)]
 pub struct Line<'code> {
-    /// Its instructions.
+    /// Instructions of the line.
     pub instructions: &'code [Instruction],
-    /// What registers hold before each of them.
+    /// Contents of the registers before each instruction.
     pub before: Vec<Registers>,
-    /// What is known of the stack.
+    /// Known contents of the stack.
     pub slots: Vec<Slot>,
-    /// What its instructions do to memory.
+    /// Memory accesses of the instructions.
     pub found: Vec<Found>,
 }
 
@@ -253,7 +253,7 @@ impl Evaluation {
         value
     }
 
-    /// What an operand holds, of which the low `size` bytes count.
+    /// Returns the value of an operand, of which the low `size` bytes count.
     fn value(&mut self, at: usize, instruction: &Instruction, operand: u32, size: u64) -> Sum {
         match instruction.op_kind(operand) {
             OpKind::Register => {
@@ -267,7 +267,7 @@ impl Evaluation {
                 }
             }
             OpKind::Memory if instruction.segment_prefix() == Register::FS => {
-                // The thread pointer is kept at its own beginning.
+                // The thread pointer is stored at its own beginning.
                 let is_pointer = instruction.memory_base() == Register::None
                     && instruction.memory_index() == Register::None
                     && instruction.memory_displacement64() == 0
@@ -316,7 +316,7 @@ impl Evaluation {
         }
     }
 
-    /// What an instruction changes.
+    /// Applies an instruction.
     fn step(&mut self, at: usize, instruction: &Instruction, info: &mut InstructionInfoFactory) {
         // All of these are from before the instruction.
         let result = self.result(at, instruction);
@@ -378,7 +378,7 @@ impl Evaluation {
         self.sum(form, memory.displacement(), is_static)
     }
 
-    /// What is in memory after an instruction, where that is known: address, size, value.
+    /// Returns the address, size and value of a store, if they are known.
     fn stored(&mut self, at: usize, instruction: &Instruction) -> Option<(Sum, u64, Sum)> {
         let size = match instruction.code() {
             Code::Mov_rm64_r64 | Code::Mov_rm64_imm32 => 8,
@@ -401,7 +401,7 @@ impl Evaluation {
         Some((self.operand_address(instruction), size, value))
     }
 
-    /// What registers hold after an instruction, where that is known.
+    /// Returns the contents of the result registers of an instruction, if they are known.
     fn result(&mut self, at: usize, instruction: &Instruction) -> [Option<(usize, Sum)>; 2] {
         match instruction.code() {
             Code::Leaveq => {
@@ -450,7 +450,7 @@ impl Evaluation {
         [Some((number, value)), None]
     }
 
-    /// What an instruction computes for its first operand, of which the low `size` bytes count.
+    /// Returns the result of an instruction for its first operand, of which the low `size` bytes count.
     fn computed(&mut self, at: usize, instruction: &Instruction, size: u64) -> Option<Sum> {
         let operands = instruction.op_count();
         let unsigned = |factor: i64| factor.cast_unsigned();
@@ -533,7 +533,7 @@ impl Evaluation {
     }
 }
 
-/// How much an instruction writes at an address; 0 when that is not known.
+/// Returns the size of an instruction's write at an address; 0 if unknown.
 fn size_of_write(instruction: &Instruction, memory: &UsedMemory) -> u64 {
     if operands::is_repeated(instruction) || instruction.is_vsib() {
         return 0;

@@ -62,7 +62,7 @@ struct Jump {
     target: Option<LinkAddr>,
 }
 
-/// What the call before an address leads to, when it says so.
+/// Returns the target of the call before an address, if the instruction has it.
 fn called_before(file: &ElfFile, after: LinkAddr) -> Option<LinkAddr> {
     let caller = file.function_containing(LinkAddr(after.0.checked_sub(1)?))?;
     let length = usize::try_from(after.0.checked_sub(caller.start.0)?).ok()?;

@@ -8,7 +8,7 @@ use super::instructions;
 use crate::symbolize::{ElfFile, LinkAddr};
 use crate::x86::functions::Functions;
 
-/// What else belongs to C libraries' allocators.
+/// Further functions of C libraries' allocators.
 const FAMILY: [&str; 15] = [
     "__libc_free",
     "__libc_malloc",
@@ -27,13 +27,13 @@ const FAMILY: [&str; 15] = [
     "__malloc_atfork",
 ];
 
-/// What musl makes its own locks of.
+/// Functions of which musl makes its own locks.
 const LOCKS: [&str; 4] = ["__lock", "__unlock", "__wait", "__wake"];
 
-/// Where it is looked at who calls whom, in bytes of code: that much takes a tenth of a second.
+/// Maximum size of the code, in bytes, whose calls are analyzed: that much takes a tenth of a second.
 const MAX_CODE: u64 = 4 << 20;
 
-/// Whether a file that is not the program is an allocator and nothing else.
+/// Returns true if a file that is not the program is an allocator and nothing else.
 #[must_use]
 pub fn is_allocator(file: &ElfFile) -> bool {
     let has = |name| {
@@ -71,7 +71,7 @@ pub fn own_code(file: &ElfFile, functions: &Functions, starts: &[LinkAddr]) -> B
     only_called_by(own, &calls)
 }
 
-/// Adds to these what nobody else calls, itself aside. `calls` tells whom each calls.
+/// Adds the functions that no others call but these and themselves. `calls` has the callees of each.
 fn only_called_by(mut own: BTreeSet<usize>, calls: &[Vec<usize>]) -> BTreeSet<usize> {
     let mut callers: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); calls.len()];
     for (caller, callees) in calls.iter().enumerate() {

@@ -1,7 +1,7 @@
-//! The functions that give memory out and take it back: what each does, and where the size is among its arguments. A
-//! new one is a line here.
+//! Functions that allocate and free memory: the effect of each, and the argument that has the size. A new one
+//! is a line here.
 //!
-//! Where one calls another, both are recorded: what is told twice means the same.
+//! If one calls another, both are recorded: the second record means the same.
 
 use tracer_ebpf::{Kind, MemoryCall};
 
@@ -18,27 +18,28 @@ use iced_x86::Register;
 /// A function that gives memory out or takes it back, by its exported name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AllocatorSpec {
-    /// Its name in the symbol table.
+    /// Name in the symbol table.
     pub name: &'static str,
-    /// What a call does.
+    /// Effect of a call.
     pub role: Allocator,
 }
 
-/// What a call gives out or takes back.
+/// Allocation or deallocation by a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Allocator {
     /// Gives out as many bytes as its first argument says.
     First,
-    /// As many as its second argument says.
+    /// As many bytes as the second argument says.
     Second,
-    /// As many as the product of its first two arguments.
+    /// As many bytes as the product of the first two arguments.
     Product,
-    /// As many as its third argument says, at an address that it writes where the first one points to.
+    /// As many bytes as the third argument says, at an address that the function writes to the target of the
+    /// first one.
     Into,
     /// Takes back the block that is its first argument, and gives out as many bytes as the second says. When it fails
     /// the block lives on.
     Reallocate,
-    /// The same, as many bytes as the product of the next two.
+    /// Reallocation to as many bytes as the product of the next two arguments.
     ReallocateProduct,
     /// Rust: takes back its first argument, as many bytes as the second says, and gives out at least the smaller of these
     /// and what its fourth argument says: as many as the second are taken for the block. It does not live on.
@@ -58,13 +59,13 @@ pub enum Allocator {
 }
 
 impl Allocator {
-    /// Whether the memory is whole pages.
+    /// Returns true if the memory is whole pages.
     #[must_use]
     pub const fn is_mapping(self) -> bool {
         matches!(self, Self::Map | Self::Remap | Self::Unmap)
     }
 
-    /// Whether the block that it takes back lives on when it fails.
+    /// Returns true if the block survives a call that fails.
     #[must_use]
     pub const fn may_fail(self) -> bool {
         matches!(self, Self::Reallocate | Self::ReallocateProduct)
@@ -156,8 +157,8 @@ pub const CPP_ALLOCATORS: &[AllocatorSpec] = &[
     spec("_ZdaPvmSt11align_val_t", Allocator::Free),
 ];
 
-/// What a function of a program gives out or takes back that has an allocator of its own: for objects of a class in C++,
-/// or for all of Rust's (`#[global_allocator]`).
+/// Returns the effect of a function of a program that has an allocator of its own: for objects of a class in
+/// C++, or for all of Rust's (`#[global_allocator]`).
 #[must_use]
 pub fn of_program(symbol: &str, name: &str) -> Option<Allocator> {
     let of_class = [
@@ -181,7 +182,8 @@ pub fn of_program(symbol: &str, name: &str) -> Option<Allocator> {
     of_class.map(|(_, _, role)| role)
 }
 
-/// Whether `operator new` and `operator delete` of a module are calls of `malloc` and `free`, by the module's name.
+/// Returns true if `operator new` and `operator delete` of a module are calls of `malloc` and `free`, by the
+/// module's name.
 #[must_use]
 pub fn is_over_malloc(module: &str) -> bool {
     ["libstdc++.", "libc++.", "libc++abi."].iter().any(|name| module.starts_with(name))
@@ -192,13 +194,13 @@ pub fn is_over_malloc(module: &str) -> bool {
 pub struct AllocatorPoint {
     /// By which program.
     pub program: ProbeProgram,
-    /// Where.
+    /// Link-time address.
     pub address: LinkAddr,
-    /// What to record.
+    /// Kind of the record.
     pub kind: Kind,
     /// Flags of the cookie.
     pub flags: u8,
-    /// How many bytes the stack pointer is below what it is at the function's first instruction.
+    /// Distance in bytes of the stack pointer below its value at the function's first instruction.
     pub depth: u16,
 }
 

@@ -165,12 +165,12 @@ fn named(
     Ok(own.collect())
 }
 
-/// How many probes a plan has at most when more are added for accesses, unless all are asked for: so many are planned and
-/// attached within a second.
+/// Maximum number of probes in a plan when more are added for accesses, unless all are asked for: so many are
+/// planned and attached within a second.
 const MAX_PROBES: usize = 20_000;
 
-/// Whether a program has so little code that all of it may be probed: what gets into a region need not be one. What is
-/// too costly while it runs is detached then.
+/// Returns true if a program has so little code that all of it may be probed, not only the regions'. Probes
+/// that are too costly while it runs are detached then.
 fn is_small(functions: &Functions) -> bool {
     /// So many bytes of code are decoded in a tenth of a second, and have some ten thousand accesses.
     const SMALL: u64 = 1 << 18;
@@ -178,7 +178,7 @@ fn is_small(functions: &Functions) -> bool {
     functions.iter().map(length).sum::<u64>() <= SMALL
 }
 
-/// What a hit costs, in units of 100 nanoseconds.
+/// Returns the cost of a hit, in units of 100 nanoseconds.
 const fn cost(cost: Cost) -> u8 {
     match cost {
         Cost::Emulated => 7,
@@ -186,11 +186,11 @@ const fn cost(cost: Cost) -> u8 {
     }
 }
 
-/// What is probed already in a module.
+/// Existing probes and locks of a module.
 struct Known {
-    /// Where a probe at the same place would not know whether it comes first.
+    /// Places of probes: the order with another one at the same place is not defined.
     taken: HashSet<u64>,
-    /// Instructions that take locks or let go of them, in line.
+    /// Instructions of inlined acquires and releases.
     locks: HashSet<ProcessAddr>,
     /// Code that synchronisation is made of, by its start: from where to where.
     inner: BTreeMap<ProcessAddr, ProcessAddr>,
@@ -283,8 +283,8 @@ fn note_uncovered(
     }
 }
 
-/// These functions, and those that they call, and those that these call, so many calls deep. What belongs to a runtime
-/// library is left out, as it is where the library is a file of its own.
+/// Returns these functions and their callees, `depth` calls deep. Functions of a runtime library are left out,
+/// as they are where the library is a file of its own.
 fn called(
     file: &ElfFile,
     functions: &Functions,
@@ -341,7 +341,7 @@ impl Planner<'_, '_> {
         for point in points {
             // The breakpoint costs; what looks at registers there does hardly.
             let costs = std::iter::once(cost(point.cost)).chain(std::iter::repeat(2));
-            // One program for all of a point: they are told in their order.
+            // One program for all of a point: it emits them in their order.
             let is_large = point.touches.iter().any(|planned| planned.touch.may_be_large());
             let program = if is_large { ProbeProgram::TouchLarge } else { ProbeProgram::Touch };
             for (planned, cost) in point.touches.into_iter().zip(costs) {

@@ -13,10 +13,10 @@ use crate::{
     },
 };
 
-/// What the probes of a plan leave out of the code that regions call.
+/// Code that regions call and that the probes of a plan leave out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Uncovered {
-    /// How many calls deep functions are probed.
+    /// Depth of calls down to which functions are probed.
     pub depth: u32,
     /// Functions that are called one call deeper, by their modules and addresses: their names.
     pub deeper: BTreeMap<(String, u64), String>,

@@ -1,4 +1,4 @@
-//! What the user asks to watch: `SYMBOL[+OFFSET][:LEN]` and addresses, and how a range is cut into what a hardware
+//! `--watch` arguments: `SYMBOL[+OFFSET][:LEN]` and addresses, and the pieces of a range that a hardware
 //! watchpoint can hold. Symbols are looked up elsewhere.
 
 use std::{fmt, num::ParseIntError, str::FromStr};
@@ -12,7 +12,8 @@ pub const MAX_WATCHPOINTS: usize = 4;
 /// space without its last page (`TASK_SIZE_MAX` in the kernel's `arch/x86/include/asm/page_64.h`).
 const USER_END: u64 = (1 << 56) - 0x1000;
 
-/// Whether no program can have anything in a range; ranges around the end of the address space are such.
+/// Returns true if no program can have anything in a range; ranges around the end of the address space are
+/// such.
 #[must_use]
 pub fn is_outside(address: u64, length: u64) -> bool {
     address.checked_add(length).is_none_or(|end| end > USER_END)
@@ -21,15 +22,15 @@ pub fn is_outside(address: u64, length: u64) -> bool {
 /// A `--watch` argument.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchSpec {
-    /// What to watch.
+    /// Place to watch.
     pub place: Place,
     /// Added to the place's address, in bytes.
     pub offset: u64,
-    /// How many bytes; `None` takes the variable's size.
+    /// Number of bytes; `None` takes the variable's size.
     pub length: Option<u64>,
 }
 
-/// Where a watched range is.
+/// Start of a watched range.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// A variable, by its name.
@@ -42,13 +43,13 @@ pub enum Place {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("--watch {spec}: {problem}; the form is SYMBOL[+OFFSET][:LEN]")]
 pub struct WatchSpecError {
-    /// As the user wrote it.
+    /// Text of the user.
     pub spec: String,
-    /// What is wrong with it.
+    /// Mistake in it.
     pub problem: Problem,
 }
 
-/// What is wrong with a `--watch` argument.
+/// Mistake in a `--watch` argument.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
     /// There is no symbol.
@@ -140,7 +141,7 @@ pub fn pieces(address: ProcessAddr, length: u64) -> impl Iterator<Item = (Proces
     })
 }
 
-/// How many [`pieces`] there are; quick also where they are too many to be counted one by one.
+/// Returns the number of [`pieces`]; quick also if there are too many to count one by one.
 #[must_use]
 pub fn piece_count(address: ProcessAddr, length: u64) -> u64 {
     let (start, end) = (address.0, address.0.saturating_add(length));

@@ -1,7 +1,7 @@
-//! Which functions are regions when nothing else is said: those of the program itself that take a lock directly, and
-//! neither start a thread nor wait. Each answer has its reason. Decides from `code_graph`; places no probe.
+//! Default regions: functions of the program itself that take a lock directly, and neither start a thread nor
+//! wait. Each answer has its reason. Decides from the call graph; places no probe.
 //!
-//! A function that takes a lock and lets go of none is a wrapper: its callers take the lock.
+//! A function that takes a lock and releases none is a wrapper: its callers take the lock.
 
 use std::collections::HashSet;
 
@@ -21,32 +21,32 @@ use crate::{
     },
 };
 
-/// Why a function is a region by default, or is not although it takes a lock.
+/// Reason why a function is a region by default, or is not although it takes a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// It takes a lock by a call of this function, there.
+    /// A call of this function there takes a lock.
     TakesLock {
-        /// What is called.
+        /// Called function.
         callee: String,
         /// The call.
         at: LinkAddr,
     },
-    /// It lets go of no lock: its callers take the lock that it takes.
+    /// The function releases no lock: its callers take the lock that it takes.
     Wrapper,
-    /// It is a function of a lock of the user's own.
+    /// The function belongs to a lock of the user's own.
     OwnLock,
-    /// It is where the program starts.
+    /// The program starts with this function.
     Main,
-    /// It is where a thread starts.
+    /// A thread starts with this function.
     ThreadStart,
-    /// Its address is taken by a function that creates threads, and nothing calls it directly.
+    /// A function that creates threads takes its address, and nothing calls it directly.
     MayStartThread {
         /// The function that takes its address.
         taken_by: String,
     },
-    /// It waits for other threads or for time to pass, by a call of this function, there.
+    /// A call of this function there waits for other threads or for time to pass.
     Waits {
-        /// What is called.
+        /// Called function.
         callee: String,
         /// The call.
         at: LinkAddr,
@@ -74,11 +74,11 @@ impl std::fmt::Display for Reason {
 /// A function that takes a lock directly.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
-    /// Its number.
+    /// Number of the function.
     pub function: usize,
-    /// How it takes the lock.
+    /// Call that takes the lock.
     pub takes: Reason,
-    /// Why it is no region all the same.
+    /// Reason why the function is no region all the same.
     pub excluded: Option<Reason>,
 }
 
@@ -108,7 +108,7 @@ pub fn candidates(
 struct Analysis<'facts, 'rules> {
     functions: &'facts Functions,
     facts: &'facts [Facts],
-    /// What makes a call take a lock, let go of one, or wait: by a function that is known for it, or for a futex.
+    /// Functions that make a call take a lock, release one, or wait: known by name, or waiting for a futex.
     lock: Effect<'rules>,
     release: Effect<'rules>,
     wait: Effect<'rules>,
@@ -125,12 +125,12 @@ struct Effect<'rules> {
     property: Property<'rules>,
     /// For each own function that passes it on to its callers, the name of what has it.
     own: Vec<Option<String>>,
-    /// Whether calls in code that is seldom executed count.
+    /// Set if calls in seldom executed code count.
     with_cold: bool,
 }
 
 impl<'rules> Effect<'rules> {
-    /// `passes_on` tells whose property their callers take over.
+    /// Finds the functions with the property. Callers of the functions for which `passes_on` holds have it too.
     fn analyze(
         property: Property<'rules>,
         functions: &Functions,
@@ -165,7 +165,7 @@ impl<'rules> Effect<'rules> {
         }
     }
 
-    /// Whether a function has it, be it by its last call.
+    /// Returns true if a function has the property, also by a tail call.
     fn has(&self, facts: &Facts) -> bool {
         self.such_call(facts, true).is_some()
     }
@@ -270,7 +270,7 @@ impl<'facts, 'rules> Analysis<'facts, 'rules> {
     }
 }
 
-/// Which functions create threads, by themselves or through what they call.
+/// Finds the functions that create threads, directly or through their callees.
 fn creating(functions: &Functions, facts: &[Facts]) -> Vec<bool> {
     let mut creating: Vec<bool> =
         functions.iter().map(|function| creates(&function.name.short)).collect();

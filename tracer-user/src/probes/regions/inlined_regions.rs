@@ -31,7 +31,7 @@ pub(in crate::probes) struct RuleHere<'rule> {
 }
 
 impl RuleHere<'_> {
-    /// Whether inlined calls of this function may be named.
+    /// Returns true if the rule may name inlined calls of this function.
     fn may_name(&self, symbol: &str, name: &Name) -> bool {
         self.rule.pattern.matches(symbol, name) || self.line.is_some_and(|line| line.may_be(name))
     }
@@ -123,7 +123,7 @@ impl Planner<'_, '_> {
         }
     }
 
-    /// What a probe there is for, for people.
+    /// Returns the purpose of a probe, for people.
     fn what(&self, site: &InlinedRegions) -> String {
         let ends = site.ends.iter().filter_map(|&number| self.plan.functions.get(number as usize));
         let parts: Vec<String> = ends

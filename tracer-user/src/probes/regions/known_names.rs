@@ -1,5 +1,5 @@
-//! What the names of functions tell about them, for the default regions: whether they take locks, wait, create threads,
-//! or are a language's library. What follows from that is decided in `defaults`.
+//! Properties of functions that follow from their names, for the default regions: functions that take locks,
+//! wait, create threads, or belong to a language's library. `defaults` draws the conclusions.
 
 use crate::{
     probes::sync::{
@@ -79,8 +79,8 @@ const ONCE: [&str; 7] = [
     "std::sys::exit_guard",
 ];
 
-/// Slow paths of locks that are taken in line otherwise: a call of one tells that its caller takes the lock.
-/// A part of the name, and its end: types may stand in angle brackets.
+/// Slow paths of locks whose fast paths are inlined: a caller of one takes the lock. A part of the name, and
+/// its end: types may stand in angle brackets.
 const ACQUIRE_SLOW_PATHS: [(&str, &str); 6] = [
     ("sync::mutex::futex::Mutex", "::lock_contended"),
     ("sync::rwlock::futex::RwLock", "::read_contended"),
@@ -90,7 +90,7 @@ const ACQUIRE_SLOW_PATHS: [(&str, &str); 6] = [
     ("parking_lot::raw_rwlock::RawRwLock", "::lock_exclusive_slow"),
 ];
 
-/// Slow paths of letting go of such locks.
+/// Slow paths of releasing these locks.
 const RELEASE_SLOW_PATHS: [(&str, &str); 5] = [
     ("sync::mutex::futex::Mutex", "::wake"),
     ("sync::rwlock::futex::RwLock", "::wake_writer_or_readers"),
@@ -102,8 +102,8 @@ const RELEASE_SLOW_PATHS: [(&str, &str); 5] = [
 /// Functions that create a thread.
 const CREATING: [&str; 3] = ["pthread_create", "thrd_create", "std::thread::_M_start_thread"];
 
-/// Whether a function of the program is a part of its language's library: what it calls counts as called by its
-/// callers.
+/// Returns true if a function of the program belongs to its language's library: its calls count as its callers'
+/// calls.
 pub(in crate::probes) fn is_library(name: &Name) -> bool {
     const STARTS: [&str; 10] = [
         "std::",
@@ -121,7 +121,8 @@ pub(in crate::probes) fn is_library(name: &Name) -> bool {
     STARTS.iter().any(|start| bare.starts_with(start))
 }
 
-/// Whether a library's function is about locks: others, such as those that print, take locks for themselves.
+/// Returns true if a library's function is about locks: others, such as those that print, take locks for
+/// themselves.
 pub(in crate::probes) fn is_lock_library(name: &Name) -> bool {
     let about_locks = name.full.contains("utex") || name.full.contains("ock");
     let for_itself = ["std::io", "std::panic", "std::thread", "std::backtrace"]
@@ -148,13 +149,13 @@ pub(in crate::probes) fn waits(name: &str) -> bool {
         || WAITING_STARTS.iter().any(|start| name_starts_with(name, start))
 }
 
-/// Whether a function waits for a futex, by its name.
+/// Returns true if a function waits for a futex, by its name.
 pub(in crate::probes) fn waits_for_futex(name: &str) -> bool {
     name == FUTEX_WAIT
 }
 
-/// Whether those who call a function of the program that waits for a futex wait as well: those who call a lock's slow path
-/// do not.
+/// Returns true if the callers of a function of the program that waits for a futex wait as well: those of a
+/// lock's slow path do not.
 pub(in crate::probes) fn passes_futex_wait_on(name: &Name) -> bool {
     const OF_LOCKS: [&str; 7] =
         ["lock", "unlock", "relock", "rwlock", "spinlock", "mutex", "contended"];
@@ -164,7 +165,7 @@ pub(in crate::probes) fn passes_futex_wait_on(name: &Name) -> bool {
     last == "futex_wait" || !is_of_lock && !is_lock_library(name)
 }
 
-/// Whether a function waits once at most in a run.
+/// Returns true if a function waits at most once in a run.
 pub(in crate::probes) fn waits_once(name: &Name) -> bool {
     ONCE.iter().any(|part| name.short.contains(part))
 }
@@ -191,22 +192,22 @@ pub(in crate::probes) fn without_arguments(name: &str) -> String {
 /// The locks of the user's own, as one module sees them.
 #[derive(Clone, Copy, Debug)]
 pub struct OwnLocks<'rules> {
-    /// What is said of them.
+    /// Rules of the user.
     pub rules: &'rules [LockRule],
     /// The module's file name.
     pub module: &'rules str,
-    /// Whether it is the program itself.
+    /// Set for the program itself.
     pub is_program: bool,
 }
 
 impl OwnLocks<'_> {
-    /// What a function of the module does to such a lock.
+    /// Returns the effect of a function of the module on such a lock.
     pub(in crate::probes) fn role(&self, function: &Function) -> Option<Role> {
         let module = Some((self.module, self.is_program));
         self.rules.iter().find_map(|rule| rule.role_of(&function.symbol, &function.name, module))
     }
 
-    /// What a function does to one that the module gets from another one.
+    /// Returns the effect of an imported function on such a lock.
     pub(in crate::probes) fn role_of_import(&self, import: &Import) -> Option<Role> {
         // Most programs have none, and the name is looked for in all calls.
         if self.rules.is_empty() {
@@ -217,12 +218,12 @@ impl OwnLocks<'_> {
     }
 }
 
-/// A property of functions that their names tell.
+/// Property of functions that follows from their names.
 #[derive(Clone, Copy)]
 pub(in crate::probes) struct Property<'rules> {
-    /// Whether those of this name have it.
+    /// Recognizes functions with the property by name.
     pub(in crate::probes) known: fn(&str) -> bool,
-    /// Whether those have it that do this to a lock of the user's own.
+    /// Recognizes the property by a function's effect on a lock of the user's own.
     pub(in crate::probes) of_role: fn(Role) -> bool,
     pub(in crate::probes) locks: OwnLocks<'rules>,
 }

@@ -1,5 +1,5 @@
-//! Which function a source line is in, for `file:FILE.c:LINE`: with code of its own, inlined into others, or both. Reads
-//! debug information; what is done with the function is decided in `function_plan` and `inlined_regions`.
+//! Function around a source line, for `file:FILE.c:LINE`: with code of its own, inlined into others, or both.
+//! Reads debug information; `plan` and `inlined_regions` use the function.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -122,13 +122,13 @@ impl LineFunction {
         self.own.iter().copied().chain(around).collect()
     }
 
-    /// Whether it may be the function of this name, inlined.
+    /// Returns true if this may be the function of this name, inlined.
     #[must_use]
     pub fn may_be(&self, name: &Name) -> bool {
         self.inlined.contains(&name.short)
     }
 
-    /// Whether an inlined call is one of it.
+    /// Returns true if an inlined call is a call of this function.
     #[must_use]
     pub fn is_called(&self, call: &InlinedCall, name: &Name) -> bool {
         self.may_be(name) && self.addresses.iter().any(|&address| call.contains(address))

@@ -11,11 +11,11 @@ use crate::symbolize::{ElfFile, LinkAddr};
 pub struct Marker {
     /// The instruction to probe: a nop of one byte.
     pub address: LinkAddr,
-    /// What it marks.
+    /// Meaning.
     pub meaning: Meaning,
 }
 
-/// What a marker marks.
+/// Meaning of a marker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Meaning {
     /// A region begins.
@@ -29,13 +29,13 @@ pub enum Meaning {
 }
 
 impl Meaning {
-    /// Whether a region ends there.
+    /// Returns true if a region ends there.
     #[must_use]
     pub const fn is_end(&self) -> bool {
         matches!(self, Self::End(_) | Self::EndInnermost)
     }
 
-    /// Whether a region of this name may end there.
+    /// Returns true if a region of this name may end there.
     #[must_use]
     pub fn may_end(&self, region: &str) -> bool {
         match self {
@@ -49,11 +49,11 @@ impl Meaning {
 /// A variable that the program named as worth watching.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedVariable {
-    /// What the program calls it.
+    /// Name that the program gives to the variable.
     pub label: String,
-    /// Its size in bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// Where it is.
+    /// Place of the variable.
     pub operand: Operand,
 }
 
@@ -67,7 +67,7 @@ pub enum Operand {
         /// Added to its address.
         offset: i64,
     },
-    /// A place that the registers tell.
+    /// An address in registers.
     Registers {
         /// Added to the sum.
         displacement: i64,

@@ -1,12 +1,12 @@
 //! Functions by which control leaves frames without their returns: exceptions, panics, long jumps, the end of a
 //! thread, changes of the stack. New ones are a line here; what becomes of open regions is decided in `live::region_stack`.
 
-/// What a call of such a function means for the frames of its thread.
+/// Effect of a call of such a function on the frames of its thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NonLocalExit {
     /// An unknown number of them is left.
     All,
-    /// Those below a stack pointer that the first argument, a `jmp_buf`, tells.
+    /// Frames below the stack pointer in the first argument, a `jmp_buf`, are left.
     Jump,
     /// A C++ exception is about to be raised; its catch will be seen.
     Throw,
@@ -14,7 +14,8 @@ pub enum NonLocalExit {
     Raise,
     /// A C++ exception is caught: the frames below that of the caller have been left.
     Catch {
-        /// How far the stack pointer at the probe is below that at the function's first instruction, in bytes.
+        /// Distance in bytes of the stack pointer at the probe below its value at the function's first
+        /// instruction.
         lowered: u64,
     },
 }

@@ -1,5 +1,5 @@
-//! What users say about regions: patterns for functions, and rules of which the last that matches wins. Names are
-//! compared here; which functions there are is known in `functions`.
+//! Patterns for functions, and rules for regions, of which the last that matches wins. Compares names;
+//! `x86::functions` knows the functions.
 
 use std::{fmt, str::FromStr};
 
@@ -30,9 +30,9 @@ enum Form {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{pattern}` is no pattern for functions: {problem}")]
 pub struct PatternError {
-    /// As the user wrote it.
+    /// Text of the user.
     pub pattern: String,
-    /// What is wrong with it.
+    /// Description of the mistake.
     pub problem: String,
 }
 
@@ -80,8 +80,8 @@ impl fmt::Display for Pattern {
 }
 
 impl Pattern {
-    /// Whether the pattern is about the module of this file name; the program itself is meant where no library is
-    /// named. `libz.so` stands for `libz.so.1` as well.
+    /// Returns true if the pattern is about the module of this file name. Without a library the program itself
+    /// is meant. `libz.so` stands for `libz.so.1` as well.
     #[must_use]
     pub fn is_about(&self, module: &str, is_program: bool) -> bool {
         match &self.library {
@@ -117,8 +117,8 @@ impl Pattern {
         }
     }
 
-    /// Whether a function goes by a name of the pattern: `deposit`, `Account::deposit`, `bank::Account::deposit`, all
-    /// of them also with parameters, or the symbol as it is in the file.
+    /// Returns true if the pattern names a function: by `deposit`, `Account::deposit`,
+    /// `bank::Account::deposit`, each also with parameters, or by the symbol as it is in the file.
     #[must_use]
     pub fn matches(&self, symbol: &str, name: &Name) -> bool {
         match &self.form {
@@ -135,7 +135,7 @@ impl Pattern {
     }
 }
 
-/// What is wrong with an expression, without a drawing of it.
+/// Returns the message about an expression, without the drawing.
 fn last_line(error: &regex::Error) -> String {
     let text = error.to_string();
     let line = text.lines().last().unwrap_or_default();
@@ -189,9 +189,9 @@ fn glob(text: &str) -> String {
 /// A rule: functions of a pattern are regions, or are none.
 #[derive(Clone, Debug)]
 pub struct Rule {
-    /// Which functions.
+    /// Functions that the rule is about.
     pub pattern: Pattern,
-    /// Whether they are regions.
+    /// Set if the functions are regions.
     pub atomic: bool,
 }
 

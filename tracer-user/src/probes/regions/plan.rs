@@ -38,7 +38,7 @@ use crate::{
     },
 };
 
-/// Why what the user says about regions cannot be done.
+/// Error in the user's selection of functions.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SelectError {
     /// A pattern matches no function.
@@ -48,7 +48,7 @@ pub enum SelectError {
         option: &'static str,
         /// The pattern.
         pattern: String,
-        /// Where it was looked for.
+        /// Module that was searched.
         place: String,
         /// Names that are near, or what else to do.
         hint: String,
@@ -72,12 +72,12 @@ pub enum SelectError {
         option: &'static str,
         /// The pattern.
         pattern: String,
-        /// Why.
+        /// Description of the mistake.
         problem: String,
     },
 }
 
-/// One module, and which of its functions are regions.
+/// One module, and the functions in it that are regions.
 pub(in crate::probes) struct Choice<'module> {
     pub(in crate::probes) module: &'module Module,
     pub(in crate::probes) file: &'module ElfFile,
@@ -85,7 +85,7 @@ pub(in crate::probes) struct Choice<'module> {
     /// By number; the reason.
     pub(in crate::probes) chosen: BTreeMap<usize, String>,
     pub(in crate::probes) is_program: bool,
-    /// What source lines are in that rules name, by the rules' numbers.
+    /// Functions around the source lines that rules name, by the rules' numbers.
     pub(in crate::probes) lines: BTreeMap<usize, LineFunction>,
 }
 
@@ -291,13 +291,13 @@ impl Choice<'_> {
     }
 }
 
-/// Whether a file calls functions of libraries that take locks.
+/// Returns true if a file imports functions that take locks.
 fn takes_locks(file: &ElfFile) -> bool {
     let takes = |symbol: &str| calls_named(symbol).any(|call| call.role.takes_lock());
     Imports::from_file(file).imports().any(|(_, import)| takes(&import.symbol))
 }
 
-/// Whether a name is that of a function that is only there inlined: that is told in the report.
+/// Returns true if a name is that of a function that exists only inlined, and adds that to the report.
 fn inlined_away(rule: &Rule, choices: &[Choice<'_>], plan: &mut Plan) -> bool {
     let Some(name) = rule.pattern.plain_name() else { return false };
     let about =
@@ -314,7 +314,7 @@ fn inlined_away(rule: &Rule, choices: &[Choice<'_>], plan: &mut Plan) -> bool {
     inlined
 }
 
-/// Why a pattern is wrong that matches no function.
+/// Returns the error of a pattern that matches no function.
 pub(in crate::probes) fn unmatched(
     option: &'static str,
     wanted: &Pattern,
@@ -421,7 +421,7 @@ impl Planner<'_, '_> {
         }
     }
 
-    /// Where a function's probes go, or why they cannot.
+    /// Finds the places of a function's probes, or the reason why there are none.
     fn places(&self, function: &Function) -> Result<(Placement, Vec<Exit>), String> {
         if function.picked {
             return Err("it stands for one that is picked when the program starts".to_owned());
@@ -441,7 +441,7 @@ impl Planner<'_, '_> {
             return Err(format!("{what}: {}", Refusal::Restartable));
         }
         let mut placement = placement::frame_entry(code);
-        // Of two probes in one place it is not told which comes first.
+        // The order of two probes in one place is not defined.
         if is_exit(placement.offset) || is_restartable(function.start.0 + placement.offset) {
             placement = Placement { offset: 0, depth: 0, cost: placement::Cost::SingleStepped };
         }
@@ -457,7 +457,7 @@ impl Planner<'_, '_> {
         }
     }
 
-    /// Adds the probes that tell when frames are left without their returns.
+    /// Adds the probes of the functions that leave frames without their returns.
     fn leaving(&mut self) {
         for &(name, leaving) in NON_LOCAL_EXITS {
             let file = self.file;

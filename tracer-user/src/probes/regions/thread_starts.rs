@@ -1,9 +1,10 @@
-//! Which functions threads of C++ and Rust start with: those that the libraries' thread mains lead to. Reads calls and
-//! names; what a thread of C starts with is told by who takes its address, in `defaults`.
+//! Start functions of C++ and Rust threads: those that the libraries' thread mains lead to. Reads calls and
+//! names; `defaults` finds the start functions of C threads, by the functions that take their address.
 //!
-//! What a thread starts with is often a closure, which compilers inline into the main of the library. What it calls is
-//! then called by the main, and no start. Debug information tells; without it the name of the main does, which has the
-//! type of what it starts, but for Rust's older symbols. Of these a function counts as a start when it can be one.
+//! A start function is often a closure, which compilers inline into the main of the library. The main then
+//! calls the closure's callees, which are no start functions. Debug information shows the inlining. Without it
+//! the name of the main does, which has the type of the closure, except in Rust's older symbols. Then a callee
+//! counts as a start function if it can be one.
 
 use std::collections::HashSet;
 
@@ -21,13 +22,12 @@ const THREAD_MAINS: [&str; 2] = ["std::thread::_State_impl", RUST_MAIN];
 
 const RUST_MAIN: &str = "std::sys::backtrace::__rust_begin_short_backtrace";
 
-/// What there is to ask of a file beside names and calls.
+/// Queries of a file beyond names and calls.
 #[derive(Clone, Copy)]
 pub struct Code<'file> {
-    /// The function that an instruction is of in the source, which may have been inlined, where debug information
-    /// tells.
+    /// Returns the source function of an instruction, which may have been inlined, if debug information has it.
     pub in_line: &'file dyn Fn(LinkAddr) -> Option<Name>,
-    /// Whether the function of this number uses its first argument; see [`takes_argument`].
+    /// Returns true if the function of this number uses its first argument; see [`takes_argument`].
     pub takes_argument: &'file dyn Fn(usize) -> bool,
 }
 
@@ -68,7 +68,7 @@ pub(in crate::probes) fn thread_starts(
     starts
 }
 
-/// Whether a closure may have been inlined into a library's function and call this one, going by the names.
+/// Returns true if, by the names, a closure may have been inlined into a library's function and call this one.
 fn may_be_inlined(caller: &Name, name: &Name, callee: usize, code: Code<'_>) -> bool {
     let nameless = |name: &str| name.contains("{closure") || name.contains("{lambda");
     if nameless(&without_arguments(&name.full)) {
@@ -79,12 +79,13 @@ fn may_be_inlined(caller: &Name, name: &Name, callee: usize, code: Code<'_>) -> 
     nameless(&caller.full) || (!has_types && (code.takes_argument)(callee))
 }
 
-/// Whether a function of a library ends the life of something.
+/// Returns true if a function of a library ends the life of something.
 fn drops(name: &Name) -> bool {
     is_library(name) && ["drop_in_place", "drop_slow"].iter().any(|drop| name.full.contains(drop))
 }
 
-/// Whether a function reads the register of its first argument before it writes it, on the straight way in.
+/// Returns true if a function reads the register of its first argument before writing it, on the straight path
+/// in.
 #[must_use]
 pub fn takes_argument(code: &[u8]) -> bool {
     let mut info = InstructionInfoFactory::new();

@@ -1,5 +1,5 @@
-//! Where the probes of a function that synchronises go: at its entry and its returns, by its machine code. Which
-//! functions there are is decided in `calls`.
+//! Probe points of a function that synchronizes: at its entry and its returns, by its machine code. The
+//! functions are in `functions`.
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Register};
 use tracer_ebpf::{Cookie, Kind};
@@ -19,26 +19,26 @@ use crate::{
 pub struct CallPoint {
     /// By which program.
     pub program: ProbeProgram,
-    /// Where.
+    /// Link-time address.
     pub address: LinkAddr,
-    /// What to record.
+    /// Kind of the record.
     pub kind: Kind,
     /// Flags of the cookie.
     pub flags: u8,
-    /// How many bytes the stack pointer is below what it is at the function's first instruction.
+    /// Distance in bytes of the stack pointer below its value at the function's first instruction.
     pub depth: u16,
 }
 
-/// Why a function cannot be probed.
+/// Reason why a function cannot be probed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallPointsError {
-    /// Its code is not there.
+    /// No code in the file.
     #[error("its code is not in the file")]
     NoCode,
-    /// Its returns cannot be found.
+    /// Returns that cannot be found.
     #[error(transparent)]
     ControlFlowError(#[from] ControlFlowError),
-    /// It has no returns, as far as one can see.
+    /// No visible return.
     #[error("it has no return")]
     NoReturn,
     /// No instruction of its entry is executed once a call.
@@ -128,7 +128,7 @@ impl<'file> Function<'file> {
         Ok(Function { file, start, code })
     }
 
-    /// Where the code that control flow may reach starts.
+    /// Returns the lowest address that control flow may reach.
     fn low(&self) -> u64 {
         let segment = self.file.segments().iter().find(|segment| segment.contains(self.start));
         let segment = segment.map_or(self.start.0, |segment| segment.address.0);
@@ -201,7 +201,7 @@ impl<'file> Function<'file> {
         Ok(self.returns_of(flow)?.into_iter().map(point).collect())
     }
 
-    /// Its `ret` instructions.
+    /// Finds the `ret` instructions of a function.
     pub(in crate::probes) fn returns_of(
         &self,
         flow: &Flow,
@@ -229,7 +229,8 @@ impl<'file> Function<'file> {
         if points.is_empty() { Err(CallPointsError::NoReturn) } else { Ok(points) }
     }
 
-    /// Where the routine of a once function has just returned. Threads that wait for it are let through after that.
+    /// Finds the point where the routine of a once function has just returned. Threads that wait for it are let
+    /// through after that.
     fn routine(&self, flow: &Flow) -> Result<CallPoint, CallPointsError> {
         let (offset, depth) =
             flow.after_call_of_second_argument().ok_or(CallPointsError::NoRoutine)?;

@@ -1,9 +1,10 @@
-//! Semaphores, latches and barriers of C++20, in a plan. In GNU's library they are templates and inline functions on
-//! atomic numbers: what waits may be a function with a symbol, and the rest is found by the debug information, which
-//! tells the code of calls that were inlined. Machine code is in `inlined::steps`.
+//! Semaphores, latches and barriers of C++20, in a plan. In GNU's library they are templates and inline
+//! functions on atomic numbers: the waiting part may be a function with a symbol, and the rest is found by the
+//! debug information, which has the code of calls that were inlined. Machine code is in
+//! `inline_locks::atomic_waits`.
 //!
-//! Where a thread waits in a function that has a symbol, that is a call; steps inside are none of their own, but tell
-//! what number a semaphore had.
+//! A wait in a function that has a symbol is a call. Steps inside it are no steps of their own; they only show
+//! the number of a semaphore.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -60,8 +61,8 @@ const fn spec(name: &'static str, object: Object, role: Role) -> CallSpec {
     CallSpec { name, object, role, argument: 1 }
 }
 
-/// What is done in line: the start and the end of the symbol of what was inlined, what to look for, what a report calls
-/// it, the object, and what is recorded.
+/// Inlined steps: the start and the end of the symbol of the inlined function, the instructions to look for,
+/// the name in reports, the object, and the kind of the record.
 const STEPS: [(&str, &str, Look, &str, Object, Kind); 5] = [
     (
         "_ZNSt18__atomic_semaphore17_S_do_try_acquireE",
@@ -106,7 +107,7 @@ fn step_of(symbol: &str) -> Option<usize> {
     STEPS.iter().position(|(start, end, ..)| symbol.starts_with(start) && symbol.ends_with(end))
 }
 
-/// Whether a function of this symbol is a part of these types: what it touches is no data.
+/// Returns true if a function of this symbol is a part of these types: its accesses are no data.
 fn is_inner(symbol: &str) -> bool {
     const TYPES: [&str; 10] = [
         "_ZNSt18__atomic_semaphore",
@@ -165,7 +166,7 @@ impl Planner<'_, '_> {
         }
         let calls: BTreeSet<usize> =
             functions.iter().filter_map(|function| call_of(&function.symbol)).collect();
-        // The parts of a barrier are no calls of their own, and tell nothing.
+        // The parts of a barrier are no calls of their own, and show nothing.
         let is_part = |symbol: &str| {
             let mut known = calls.iter().map(|&call| CALLS[call].1);
             known.any(|inside| inside != BARRIER && symbol.contains(inside))

@@ -12,13 +12,13 @@ use tracer_ebpf::{Cookie, Kind};
 /// A function to probe, by its exported name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallSpec {
-    /// Its name in the symbol table.
+    /// Name in the symbol table.
     pub name: &'static str,
-    /// What its first argument is, or the one that is named.
+    /// Kind of the object, which is the first argument or the one in `argument`.
     pub object: Object,
-    /// What a call does with it.
+    /// Effect of a call on the object.
     pub role: Role,
-    /// Which argument the object is, from 1; at most 4.
+    /// Number of the argument that points to the object, from 1 to 4.
     pub argument: u8,
 }
 
@@ -53,7 +53,7 @@ impl CallSpec {
     }
 }
 
-/// What a synchronisation object is.
+/// Kind of a synchronization object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Object {
     /// A mutex, of any type.
@@ -70,15 +70,15 @@ pub enum Object {
     Semaphore,
     /// A barrier.
     Barrier,
-    /// What remembers that a routine has run once.
+    /// A flag of a routine that runs once.
     Once,
     /// A channel for messages of any number.
     Channel,
     /// A channel for a bounded number of messages.
     BoundedChannel,
-    /// What lets threads through when it has been counted down.
+    /// A counter that lets threads through at zero.
     Latch,
-    /// What a thread waits by until another one lets it go on.
+    /// A token by which another thread unparks a waiting one.
     Parker,
     /// A word that is accessed by atomic instructions, of a lock or flag that is not known.
     Word,
@@ -86,27 +86,27 @@ pub enum Object {
     Thread,
 }
 
-/// What a call of a function does. The object is the first argument, unless it says otherwise.
+/// Effect of a call of a function. The object is the first argument, unless the role names another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// When it returns 0 the lock has been taken.
+    /// Acquires the lock, if it returns 0.
     Acquire,
-    /// When it returns 0 the lock has been taken, shared.
+    /// Acquires the lock in shared mode, if it returns 0.
     AcquireShared,
-    /// The lock is let go of, however it is held.
+    /// Releases the lock, in whichever mode it is held.
     Release,
     /// The object's memory starts or ends its life: what was known of it is forgotten.
     Reset,
-    /// The same, and the third argument is a number: see [`Kind::Init`].
+    /// Starts the life of the object's memory, with a number as third argument: see [`Kind::Init`].
     Init,
     /// A thread that waits, now or later, may be let through.
     Signal,
-    /// When it returns 0 the thread has been let through. Cancellation may unwind it.
+    /// Lets the thread through, if it returns 0. Cancellation may unwind it.
     Wait,
-    /// The same, without waiting: nothing unwinds it.
+    /// Lets the thread through, if it returns 0, and never waits: nothing unwinds it.
     TryWait,
-    /// Lets go of the mutex that is the second argument, waits for a signal, and takes the mutex again, whatever it
-    /// returns. Cancellation may unwind it.
+    /// Releases the mutex that is the second argument, waits for a signal, and acquires the mutex again,
+    /// whatever it returns. Cancellation may unwind it.
     ConditionWait,
     /// Waits until enough threads have called it.
     Barrier,
@@ -114,39 +114,39 @@ pub enum Role {
     Once,
     /// Creates a thread. The object is not known yet.
     Create,
-    /// When it returns 0 the thread has been joined. Cancellation may unwind it.
+    /// Joins the thread, if it returns 0. Cancellation may unwind it.
     Join,
-    /// When it returns the thread that the object started with has been joined. Exceptions may unwind it.
+    /// Joins the thread that the object started with, when it returns. Exceptions may unwind it.
     JoinMember,
-    /// When it returns the lock has been taken. Anything may unwind it, as the following ones.
+    /// Acquires the lock, when it returns. Anything may unwind this and the following ones.
     AcquireAlways,
-    /// The same, shared.
+    /// Acquires the lock in shared mode, when it returns.
     AcquireSharedAlways,
-    /// When it returns true the lock has been taken.
+    /// Acquires the lock, if it returns true.
     AcquireIfTrue,
-    /// The same, shared.
+    /// Acquires the lock in shared mode, if it returns true.
     AcquireSharedIfTrue,
-    /// As [`ConditionWait`](Self::ConditionWait), and whenever it returns it was signalled.
+    /// Waits like [`ConditionWait`](Self::ConditionWait); signalled whenever it returns.
     ConditionWaitAlways,
-    /// As [`ConditionWait`](Self::ConditionWait), and when it returns true it was signalled.
+    /// Waits like [`ConditionWait`](Self::ConditionWait); signalled if it returns true.
     ConditionWaitIfTrue,
-    /// When it returns, the once routine has run, or the thread has been let through. Panics may unwind it.
+    /// Lets the thread through when it returns, also after a once routine has run. Panics may unwind it.
     WaitAlways,
-    /// When it returns true, the thread has been let through.
+    /// Lets the thread through, if it returns true.
     WaitIfTrue,
     /// Arrives at a barrier, and does not wait.
     Arrive,
-    /// When it returns, the threads have arrived that it waits for.
+    /// Waits until the expected threads have arrived.
     Depart,
-    /// As [`ConditionWait`](Self::ConditionWait), and when it returns false it was signalled.
+    /// Waits like [`ConditionWait`](Self::ConditionWait); signalled if it returns false.
     ConditionWaitIfFalse,
-    /// What is done is seen by steps inside: from where it was called.
+    /// Marks the start of a function whose steps inside are recorded, with the call stack of its caller.
     Steps,
     /// A step of something that is seen without it.
     Inner,
 }
 
-/// How the end of a call is seen.
+/// Way in which the end of a call is seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
     /// By a return probe: nothing unwinds the function.
@@ -156,7 +156,7 @@ pub enum Ending {
 }
 
 impl Role {
-    /// Whether a call takes a lock when it succeeds.
+    /// Returns true if a call acquires a lock when it succeeds.
     #[must_use]
     pub const fn takes_lock(self) -> bool {
         matches!(
@@ -170,7 +170,7 @@ impl Role {
         )
     }
 
-    /// Whether a call lets go of a lock, and does not take it again.
+    /// Returns true if a call releases a lock and does not acquire it again.
     #[must_use]
     pub const fn releases(self) -> bool {
         matches!(self, Self::Release)
@@ -185,7 +185,7 @@ impl Role {
         )
     }
 
-    /// What is recorded when the function is called, and by which program.
+    /// Returns the program and the kind of the record at the function's entry.
     #[must_use]
     pub const fn at_entry(self) -> Option<(ProbeProgram, Kind)> {
         match self {
@@ -206,7 +206,7 @@ impl Role {
         }
     }
 
-    /// What is recorded when the function has returned, and how that is seen.
+    /// Returns the kind of the record at the function's return, and the way in which the return is seen.
     #[must_use]
     pub const fn at_return(self) -> Option<(Ending, Kind)> {
         match self {
@@ -235,8 +235,8 @@ impl Role {
     pub const fn flags(self) -> u8 {
         match self {
             Self::Init => Cookie::THIRD,
-            // A wait has let go of the mutex and taken it again however it went, and a barrier tells one of its
-            // threads that it was the one.
+            // A wait has released the mutex and acquired it again in any case, and a barrier's result marks one
+            // of its threads.
             Self::ConditionWait
             | Self::ConditionWaitAlways
             | Self::ConditionWaitIfTrue

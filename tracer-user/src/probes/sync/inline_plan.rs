@@ -1,5 +1,5 @@
-//! Locks that are taken in line, in a plan: the slow paths of a module, the functions that come to them, and the
-//! probes for both. Names are in `slow_paths`, machine code in `inlined`.
+//! Inlined locks, in a plan: the slow paths of a module, the functions that reach them, and the probes for
+//! both. Names are in `slow_paths`, machine code in `inline_locks`.
 
 use std::{cell::RefCell, collections::HashSet};
 
@@ -30,15 +30,15 @@ use crate::{
 struct SlowPaths<'file> {
     file: &'file ElfFile,
     imports: Imports,
-    /// All of them.
+    /// Slow paths of the module.
     list: Vec<&'static SlowPath>,
     /// By the address where they start.
     own: FxHashMap<u64, usize>,
     /// By the slot that holds the address.
     slots: FxHashMap<u64, usize>,
-    /// Whether some are in other files.
+    /// Set if some are in other files.
     has_imports: bool,
-    /// What jumps to an address lead to, as far as it was looked up.
+    /// Targets of jumps to an address, as far as they were looked up.
     stubs: RefCell<FxHashMap<u64, Option<usize>>>,
 }
 
@@ -110,7 +110,7 @@ impl<'file> SlowPaths<'file> {
         own.or_else(|| self.slot(slot).map(|path| ELSEWHERE + path as u64))
     }
 
-    /// Whether a function's code mentions any of them.
+    /// Returns true if a function's code mentions any of them.
     fn are_in(&self, function: &Function) -> bool {
         let is_one = |address: u64| self.at(address).is_some();
         function.parts(self.file).unwrap_or_default().iter().any(|part| {
@@ -131,7 +131,7 @@ impl<'file> SlowPaths<'file> {
 }
 
 impl Planner<'_, '_> {
-    /// Adds the probes for locks that are taken in line.
+    /// Adds the probes for inlined locks.
     pub(in crate::probes) fn inlined_locks(&mut self) {
         let file = self.file;
         let slow = SlowPaths::new(file);
@@ -236,7 +236,7 @@ impl Planner<'_, '_> {
         self.channels(&functions, &surroundings);
     }
 
-    /// Adds the probes of a function that tries once to take a lock. Optimised code has it in line.
+    /// Adds the probes of a function that tries once to acquire a lock. Optimized code has it inlined.
     fn tries(
         &mut self,
         function: &Function,
@@ -322,7 +322,7 @@ impl Planner<'_, '_> {
         whole
     }
 
-    /// What this code touches is no data.
+    /// Excludes the accesses of this code, which are no data.
     pub(in crate::probes) fn inner(
         &mut self,
         stretches: impl IntoIterator<Item = (LinkAddr, LinkAddr)>,
@@ -397,7 +397,7 @@ impl Planner<'_, '_> {
     }
 }
 
-/// Whether a function reads these registers before it writes to them, in the straight line from its start.
+/// Returns true if a function reads these registers before writing them, in the straight line from its start.
 fn reads(code: &[u8], registers: &[Register]) -> bool {
     let mut info = InstructionInfoFactory::new();
     let mut missing = registers.to_vec();
@@ -427,16 +427,16 @@ fn reads(code: &[u8], registers: &[Register]) -> bool {
     false
 }
 
-/// How a slow path knows the lock.
+/// Way in which a slow path gets the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LockOf {
     Argument,
-    /// It is always this one.
+    /// A constant address.
     Static(u64),
     Unknown,
 }
 
-/// How a slow path knows the lock, by what its callers do; `unknown` when there are some of which that is not known.
+/// Decides how a slow path gets the lock, from its callers; `unknown` if some callers are not known.
 fn lock_of(path: usize, passed: &[Passed], unknown: bool) -> LockOf {
     let calls = || passed.iter().filter(|call| call.slow_path == path);
     // Where paths meet it may not be seen that the argument is the lock.
@@ -460,7 +460,7 @@ const fn action(fast: FastPath) -> &'static str {
     }
 }
 
-/// Whether a function compares what is at one of these addresses, or loads or exchanges it.
+/// Returns true if a function compares, loads or exchanges the word at one of these addresses.
 fn exchanges(function: &Function, file: &ElfFile, is_one: &dyn Fn(u64) -> bool) -> bool {
     function.parts(file).unwrap_or_default().iter().any(|part| {
         Decoder::with_ip(64, part.code, part.start, DecoderOptions::NONE).iter().any(
@@ -473,7 +473,7 @@ fn exchanges(function: &Function, file: &ElfFile, is_one: &dyn Fn(u64) -> bool) 
     })
 }
 
-/// What a function of Rust's `core` is, or one around it, that is in line in all but unoptimised code.
+/// Recognizes a function of Rust's `core`, or one around it, that only unoptimized code does not inline.
 fn helper(name: &Name) -> Option<Helper> {
     // What generic functions are made for stands behind them in newer symbols.
     let bare = name.short.trim_start_matches('<').split("::<").next().unwrap_or_default();

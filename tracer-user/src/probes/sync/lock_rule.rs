@@ -13,13 +13,13 @@ use crate::probes::{
 };
 use crate::symbolize::{Name, Symbolizer};
 
-/// What `--lock` says of one kind of lock.
+/// Description of one kind of lock, from `--lock`.
 #[derive(Clone, Debug)]
 pub struct LockRule {
     text: String,
     /// Each with what a call does.
     pub(in crate::probes) functions: Vec<(Pattern, Role)>,
-    /// Which argument points to the lock, from 1.
+    /// Number of the argument that points to the lock, from 1.
     argument: u8,
 }
 
@@ -32,7 +32,7 @@ pub enum LockRuleError {
          acquire=PATTERN,release=PATTERN[,try=PATTERN][,arg=N], N from 1 to 4"
     )]
     Form {
-        /// As the user wrote it.
+        /// Text of the user.
         text: String,
     },
     /// A pattern is none.
@@ -83,7 +83,7 @@ impl FromStr for LockRule {
     }
 }
 
-/// What is between commas that keys follow: others are of patterns.
+/// Splits at the commas that keys follow: others belong to patterns.
 fn parts(text: &str) -> Vec<&str> {
     let mut parts = Vec::new();
     let mut rest = text;
@@ -100,8 +100,8 @@ fn parts(text: &str) -> Vec<&str> {
 }
 
 impl LockRule {
-    /// What a function does to a lock of this kind: one of the module with this file name, which may be the program
-    /// itself, or else one of another library.
+    /// Returns the effect of a function on a lock of this kind. The function is of the module with this file
+    /// name, which may be the program itself, or else of another library.
     pub(in crate::probes) fn role_of(
         &self,
         symbol: &str,
@@ -125,8 +125,8 @@ impl fmt::Display for LockRule {
     }
 }
 
-/// Adds the probes of these locks in modules with these indices to a plan; `first` tells that they are all that there
-/// are. Patterns without a match are told in the plan, numbered from `first_number` on.
+/// Adds the probes of these locks in modules with these indices to a plan; `first` if these are all modules.
+/// Records patterns without a match in the plan, numbered from `first_number` on.
 pub(in crate::probes) fn add(
     plan: &mut Plan,
     symbolizer: &Symbolizer,
@@ -186,7 +186,7 @@ pub(in crate::probes) fn add(
     }
 }
 
-/// Whether a symbol is that of a clone of a function that has not all of its parameters.
+/// Returns true if a symbol is that of a clone of a function without some of its parameters.
 fn has_other_parameters(symbol: &str) -> bool {
     [".constprop", ".isra"].iter().any(|clone| symbol.contains(clone))
 }

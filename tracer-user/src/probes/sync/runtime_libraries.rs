@@ -1,13 +1,14 @@
-//! What belongs to a language's runtime libraries: the dynamic loader, the C library, the unwinder, the C++ library. The
-//! locks that they take for themselves order nothing of the program's, as those of allocators: no program can rely on two
-//! threads' exceptions meeting in the loader's lock.
+//! Runtime libraries of languages: the dynamic loader, the C library, the unwinder, the C++ library. The locks
+//! that they take for themselves order nothing of the program's, as those of allocators: no program can rely on
+//! two threads' exceptions meeting in the loader's lock.
 
-/// Which lock operations are a library's own business.
+/// Extent of a library's own lock operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Own {
     /// All that its code does: whatever it does for its callers is probed as a function of its own.
     Calls,
-    /// Those on what lies in its own data. Its code also takes the locks that are members of the program's objects.
+    /// Operations on the library's own data. Its code also takes the locks that are members of the program's
+    /// objects.
     Data,
 }
 
@@ -21,7 +22,7 @@ const fn library(start: &'static str, own: Own) -> Library {
     Library { start, own }
 }
 
-/// All of them, each with the reason.
+/// Runtime libraries, each with the reason.
 const LIBRARIES: [Library; 19] = [
     // The list of loaded objects (`dl_iterate_phdr`, which exceptions and backtraces walk through), `dlopen`, and the
     // thread-local storage of new threads: `_dl_load_lock`, `_dl_load_write_lock`, `_dl_load_tls_lock`.
@@ -143,7 +144,7 @@ const STDIO: [&str; 52] = [
     "__underflow",
 ];
 
-/// What of a library, by its file's name, is a runtime's own.
+/// Returns the extent of a library's own lock operations, by its file's name.
 #[must_use]
 pub fn own(file_name: &str) -> Option<Own> {
     LIBRARIES.iter().find(|library| file_name.starts_with(library.start)).map(|library| library.own)
@@ -156,27 +157,28 @@ pub fn is_own_function(symbol: &str) -> bool {
     PREFIXES.iter().any(|start| symbol.starts_with(start)) || STDIO.contains(&symbol)
 }
 
-/// What an access by a C library's function says about the program that called it.
+/// Relation between a C library function's access and the request of its caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Contract {
-    /// It reads and writes what it was asked to: it copies or fills.
+    /// Reads and writes exactly the requested bytes: copies and fills.
     Exact,
-    /// It writes what it was asked to, and may read further: vector instructions look for the end of a string in what lies
+    /// Writes the requested bytes, and may read further: vector instructions look for the end of a string
     /// behind it, too.
     Writes,
 }
 
-/// How the names of functions begin that copy or fill exactly so many bytes, without leading underscores.
+/// Starts of names of functions that copy or fill exactly as many bytes as requested, without leading
+/// underscores.
 const EXACT: [&str; 6] = ["memcpy", "memmove", "mempcpy", "memset", "bzero", "explicit_bzero"];
 
-/// The same of those that write exactly what they are to, and read until they find something.
+/// Starts of names of functions that write exactly the requested bytes, and read until they find something.
 const WRITING: [&str; 6] = ["strcpy", "strncpy", "stpcpy", "stpncpy", "strcat", "strncat"];
 
-/// The same of those that only read.
+/// Starts of names of functions that only read.
 const READING: [&str; 8] =
     ["strlen", "strnlen", "strcmp", "strncmp", "strchr", "strrchr", "memcmp", "memchr"];
 
-/// What is known of a function of a C library, by its symbol: `__memmove_avx_unaligned_erms`, `strcpy`.
+/// Returns the contract of a function of a C library, by its symbol: `__memmove_avx_unaligned_erms`, `strcpy`.
 #[must_use]
 pub fn contract(symbol: &str) -> Option<Contract> {
     let name = symbol.trim_start_matches('_');
@@ -184,8 +186,8 @@ pub fn contract(symbol: &str) -> Option<Contract> {
     if is_of(&EXACT) { Some(Contract::Exact) } else { is_of(&WRITING).then_some(Contract::Writes) }
 }
 
-/// Whether a function of the program itself is a C library's, linked in, that reads further than it was asked to: one of
-/// several for different processors.
+/// Returns true if a function of the program itself is a C library's, linked in, that reads further than
+/// requested: one of several for different processors.
 #[must_use]
 pub fn is_vector_function(symbol: &str) -> bool {
     const PROCESSORS: [&str; 5] = ["_sse", "_avx", "_evex", "_ssse", "_x86_64"];

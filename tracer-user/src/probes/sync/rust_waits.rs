@@ -1,5 +1,6 @@
-//! Functions of Rust's standard library that are steps of synchronisation other than by locks, or have some in line: once
-//! flags, parked threads, channels. Names and what is to be looked for; machine code is in `inlined::steps`.
+//! Functions of Rust's standard library that are steps of synchronization other than by locks, or have inlined
+//! ones: once flags, parked threads, channels. Names and instructions to look for; machine code is in
+//! `inline_locks::atomic_waits`.
 
 use super::{functions::Object, inline_locks::atomic_waits::Look};
 use crate::symbolize::Name;
@@ -25,8 +26,8 @@ pub(in crate::probes) fn plain(name: &Name) -> String {
     short.replace(['<', '>'], "")
 }
 
-/// Functions of Rust's standard library that are steps of synchronisation, or have some in line: what starts the name,
-/// what ends it, what is to be looked for, what a report calls it, and what the object is.
+/// Functions of Rust's standard library that are steps of synchronization, or have inlined ones: start and end
+/// of the name, instructions to look for, name in reports, and the object.
 const STEPS: [(&str, &str, Look, &str, Object); 8] = [
     (STD, "::Once::call", Look::Ran, "std::sync::Once", Object::Once),
     // Unoptimised.
@@ -57,14 +58,14 @@ const CHANNELS: [(&str, &str, Look, Object); 10] = [
 const LIST: &str = "std::sync::mpmc::list::Channel";
 const ARRAY: &str = "std::sync::mpmc::array::Channel";
 
-/// Whether a function is a part of channels.
+/// Returns true if a function is a part of channels.
 #[must_use]
 pub fn is_of_channels(name: &Name) -> bool {
     name.short.trim_start_matches('<').starts_with("std::sync::mpmc::")
 }
 
-/// What is to be looked for in a function of a channel of this name, what the object is, and whether it may be called by
-/// users' code.
+/// Returns the instructions to look for in a function of a channel of this name, the object, and true if users'
+/// code may call it.
 #[must_use]
 pub fn channel_steps_in(name: &Name) -> Option<(Look, Object, bool)> {
     let short = plain(name);
@@ -79,7 +80,7 @@ const STD: &str = "std::sys";
 const ONCE_LOCK: &str = "std::sync::once_lock::OnceLock";
 const THREAD: &str = "std::thread::";
 
-/// What is to be looked for in a function of this name: the steps, what a report calls them, and the object.
+/// Returns the instructions to look for in a function of this name, the name in reports, and the object.
 #[must_use]
 pub fn steps_in(name: &Name) -> Option<(Look, &'static str, Object)> {
     let short = plain(name);

@@ -1,5 +1,5 @@
-//! The out-of-line parts of locks that are taken and let go of in line otherwise: Rust's `std::sync` and the crate
-//! parking_lot. Names and what they mean; where the in-line parts are is found in `inlined`.
+//! Out-of-line parts of locks whose fast paths are inlined: Rust's `std::sync` and the crate parking_lot. Names
+//! and their meanings; `inline_locks` finds the fast paths.
 
 use super::{
     functions::{CallSpec, Object, Role},
@@ -10,32 +10,32 @@ use crate::symbolize::Name;
 /// An out-of-line part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlowPath {
-    /// What starts the names of the crates and modules that have it.
+    /// Start of the names of the crates and modules that have it.
     root: &'static str,
-    /// What ends its name.
+    /// End of its name.
     end: &'static str,
-    /// What a call of it is.
+    /// Meaning of a call.
     pub call: CallSpec,
-    /// What the in-line part is that comes before a call.
+    /// Fast path before a call.
     pub fast: FastPath,
 }
 
-/// What is done in line, with the lock at the address that the slow path gets.
+/// Effect of inlined code on the lock at the address that the slow path gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FastPath {
     /// Taken, when a compare-and-exchange succeeds.
     Acquire,
-    /// The same, shared.
+    /// Acquire in shared mode, when a compare-and-exchange succeeds.
     AcquireShared,
-    /// Let go of by an atomic instruction.
+    /// Release by an atomic instruction.
     Release,
-    /// The same, shared.
+    /// Release of a shared lock by an atomic instruction.
     ReleaseShared,
-    /// The same, however it is held.
+    /// Release by an atomic instruction, in whichever mode it is held.
     ReleaseEither,
     /// Held exclusively before, shared after it.
     Downgrade,
-    /// Let go of, by writing 0 to it, when the call wakes a thread that waits for what its second argument points to.
+    /// Release by writing 0, when the call wakes a thread that waits for the target of its second argument.
     ReleaseAndWake,
     /// A once flag is passed, when it says that the routine has run.
     PassOnce,
@@ -46,19 +46,19 @@ pub enum FastPath {
 }
 
 impl FastPath {
-    /// Whether it takes a lock.
+    /// Returns true if it acquires a lock.
     #[must_use]
     pub const fn acquires(self) -> bool {
         matches!(self, Self::Acquire | Self::AcquireShared)
     }
 
-    /// Whether something is done to a lock.
+    /// Returns true if it changes a lock.
     #[must_use]
     pub const fn is_lock_operation(self) -> bool {
         !matches!(self, Self::PassOnce | Self::Unpark | Self::Nothing)
     }
 
-    /// Whether the slow path is called for other things too, before which nothing of this is done.
+    /// Returns true if the slow path is called for other things too, without this fast path before it.
     #[must_use]
     pub const fn is_conditional(self) -> bool {
         matches!(self, Self::ReleaseAndWake | Self::Unpark)
@@ -80,7 +80,7 @@ const fn slow(
     SlowPath { root, end, call: CallSpec { name, object, role, argument: 1 }, fast }
 }
 
-/// All of them.
+/// Table of the slow paths.
 const SLOW_PATHS: [SlowPath; 23] = [
     slow(
         STD,
@@ -211,7 +211,7 @@ const SLOW_PATHS: [SlowPath; 23] = [
         Role::ConditionWaitIfFalse,
         FastPath::Nothing,
     ),
-    // What is in line before them looks whether anybody waits.
+    // The inlined code before them checks for waiting threads.
     slow(
         PARKING_LOT,
         "Condvar::notify_one_slow",
@@ -246,7 +246,7 @@ const SLOW_PATHS: [SlowPath; 23] = [
         Role::Inner,
         FastPath::Unpark,
     ),
-    // The slow path of std's mutex is short enough to be put in line by link-time optimisation.
+    // The slow path of std's mutex is short enough to be inlined by link-time optimization.
     slow("", SYSCALL, "std::sync::Mutex", Object::Mutex, Role::Inner, FastPath::ReleaseAndWake),
 ];
 
@@ -285,15 +285,15 @@ pub fn slow_path(symbol: &str) -> Option<&'static SlowPath> {
 /// A function that tries once to take a lock, and is a call in unoptimised code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Try {
-    /// What starts the names of the crate or module that has it.
+    /// Start of the names of the crate or module that has it.
     root: &'static str,
-    /// What is in the name of its type.
+    /// Part of the name of its type.
     object: &'static str,
-    /// What ends its name.
+    /// End of its name.
     end: &'static str,
     /// The slow path of the same lock, by its name.
     slow: &'static str,
-    /// What a call of it is. Its result is a guard where this is `Inner`: only the code inside tells.
+    /// Meaning of a call. `Inner` if it returns a guard: then only the code inside shows the result.
     pub role: Role,
 }
 
@@ -307,7 +307,7 @@ const fn tried(
     Try { root, object, end, slow, role }
 }
 
-/// All of them.
+/// Table of the functions.
 const TRIES: [Try; 6] = [
     tried("std::sync::", "mutex::Mutex", "::try_lock", "Mutex::lock_contended", Role::Inner),
     tried("std::sync::", "rwlock::RwLock", "::try_read", "RwLock::read_contended", Role::Inner),
@@ -343,7 +343,7 @@ impl Try {
     }
 }
 
-/// What the function of this name tries.
+/// Returns the row for a function of this name.
 #[must_use]
 pub fn tries(name: &Name) -> Option<&'static Try> {
     let bare = name.full.trim_start_matches('<');
@@ -352,8 +352,8 @@ pub fn tries(name: &Name) -> Option<&'static Try> {
     })
 }
 
-/// Whether a function takes locks for itself, and not for those who call it: what is printed is in order without
-/// their doing, and is not their data. Functions that users' code may be put in line into are none.
+/// Returns true if a function takes locks for itself, and not for its callers: printed output is in order
+/// without their doing, and is not their data. Never true of functions into which users' code may be inlined.
 #[must_use]
 pub fn locks_for_itself(name: &Name) -> bool {
     const STARTS: [&str; 6] = [

@@ -1,4 +1,4 @@
-//! What is known of registers and the stack in short pieces of machine code.
+//! Dataflow through registers and the stack in short pieces of machine code.
 
 use super::*;
 

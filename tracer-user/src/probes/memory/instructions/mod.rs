@@ -1,14 +1,15 @@
-//! Which probes report what a function's code does to memory. Reads machine code; knows nothing of files, processes or
-//! the kernel side, which computes addresses by what is planned here.
+//! Plans the probes that report the memory accesses of a function's code. Reads machine code; knows nothing of
+//! files, processes or the kernel side, which computes addresses by the plans made here.
 //!
-//! Code is taken in straight lines that nothing jumps into and that end where control may go elsewhere, also at calls,
-//! at instructions that order memory, and where other probes are: an access is reported inside its own line, so never
-//! on the wrong side of a lock. In a line one probe can report several accesses, before or after it, when their
-//! addresses can still or already be told from registers there, or from a place on the stack that holds the pointer.
-//! Probes go on instructions that the kernel emulates, where there is one; else on others, if that is allowed.
+//! Code is taken in straight lines that nothing jumps into and that end where control may go elsewhere, also at
+//! calls, at instructions that order memory, and where other probes are: an access is reported inside its own
+//! line, so never on the wrong side of a lock. In a line one probe can report several accesses, before or after
+//! it, if their addresses can be computed there from registers, or from a place on the stack that holds the
+//! pointer. Probes go on instructions that the kernel emulates, if there is one; else on others, if that is
+//! allowed.
 //!
-//! The stack is not shared, nor are the thread's own variables and what never changes: these are counted and left alone. Strings are taken to
-//! be gone through upwards, as the ABI has it, unless the function says otherwise.
+//! The stack is not shared, nor are thread-local variables and constants: these are counted and left alone.
+//! String instructions are taken to go upwards, as the ABI has it, unless the function says otherwise.
 
 mod placement;
 
@@ -32,12 +33,12 @@ use crate::x86::{
 };
 use crate::x86::{exits::Part, placement::Cost};
 
-/// One access that a probe reports.
+/// An access that a probe reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TouchPlan {
     /// The link-time address of the accessing instruction.
     pub instruction: u64,
-    /// What it does, and how its address is computed where the probe is.
+    /// Kind of the access, and the computation of its address at the probe.
     pub touch: AccessDescriptor,
     /// The displacement is a link-time address: how far the file was moved when it was loaded is to be added to it. There
     /// is no base register then; there may be an index.
@@ -49,34 +50,34 @@ pub struct TouchPlan {
 pub struct TouchPoint {
     /// The link-time address.
     pub at: u64,
-    /// What it costs.
+    /// Cost of a hit.
     pub cost: Cost,
     /// The accesses, in the order of the program; 8 at most.
     pub touches: Vec<TouchPlan>,
 }
 
-/// Why no probe reports an access.
+/// Reason why no probe reports an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reason {
-    /// It is inside a restartable sequence, where no probe may be.
+    /// The instruction is inside a restartable sequence, where no probe may be.
     Restartable,
-    /// It cannot be told where control goes in its function.
+    /// The control flow of the function is unknown.
     HiddenFlow,
-    /// No cheap place tells its address.
+    /// The address cannot be computed at any cheap place.
     NoCheapPoint,
-    /// No place that the kernel puts a probe on tells its address.
+    /// The address cannot be computed at any place that the kernel puts a probe on.
     NoPoint,
-    /// It orders memory, and what follows it does not tell its address.
+    /// The instruction orders memory, and the address cannot be computed after it.
     Locked,
-    /// Which of its parts are accessed is told by a mask.
+    /// A mask selects the parts that are accessed.
     Masked,
-    /// It has an address for each part of a vector.
+    /// A gather or scatter has an address for each part of a vector.
     Gather,
-    /// How far it reaches depends on what it finds.
+    /// The data found decides how far the access reaches.
     DataDependent,
-    /// How many bytes it accesses is not in the instruction.
+    /// The instruction does not encode the number of bytes.
     Size,
-    /// Its address is not computed from whole general registers.
+    /// The address is not computed from whole general registers.
     AddressForm,
 }
 
@@ -109,14 +110,15 @@ impl fmt::Display for Reason {
     }
 }
 
-/// How many accesses of some code are reported, and how. Each is counted once, however often it is executed.
+/// Numbers of accesses of some code, by the way they are reported. Each is counted once, however often it is
+/// executed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Coverage {
     /// By probes on emulated instructions.
     pub emulated: u64,
     /// By probes on single-stepped ones.
     pub single_stepped: u64,
-    /// Of these, compare-and-exchanges that are reported as reads only.
+    /// Number of these that are compare-and-exchanges reported as reads only.
     pub without_write: u64,
     /// By none.
     pub left_out: BTreeMap<Reason, u64>,
@@ -129,13 +131,13 @@ pub struct Coverage {
 }
 
 impl Coverage {
-    /// How many accesses may be shared.
+    /// Returns the number of accesses that may be shared.
     #[must_use]
     pub fn accesses(&self) -> u64 {
         self.reported() + self.left_out.values().sum::<u64>()
     }
 
-    /// How many of them are reported.
+    /// Returns the number of accesses that are reported.
     #[must_use]
     pub const fn reported(&self) -> u64 {
         self.emulated + self.single_stepped
@@ -155,46 +157,46 @@ impl Coverage {
     }
 }
 
-/// What may be done, and what is known beside the code.
+/// Options, and knowledge beyond the code.
 #[derive(Clone, Copy)]
 pub struct TouchOptions<'file> {
-    /// Whether probes may go on instructions that the kernel has to single-step.
+    /// Set if probes may go on instructions that the kernel has to single-step.
     pub single_step: bool,
     /// The four bytes of the file that are loaded to an address: jump tables are read by it.
     pub word_at: &'file dyn Fn(u64) -> Option<u32>,
-    /// Whether what is at a link-time address never changes after the start: it is in a section without writing, or one
-    /// that the dynamic linker protects when it has filled it in.
+    /// Returns true if the memory at a link-time address never changes after the start: it is in a section
+    /// without writing, or one that the dynamic linker protects after filling it in.
     pub is_constant: &'file dyn Fn(u64) -> bool,
-    /// Whether an instruction is inside a restartable sequence.
+    /// Returns true if an instruction is inside a restartable sequence.
     pub is_restartable: &'file dyn Fn(u64) -> bool,
 }
 
 /// A variable with a constant address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Global {
-    /// Its link-time address.
+    /// Link-time address.
     pub address: u64,
-    /// How many bytes are accessed there at once.
+    /// Number of bytes of one access.
     pub size: u32,
-    /// Whether the code writes to it.
+    /// Set if the code writes to it.
     pub is_written: bool,
 }
 
-/// What there is to probe in a function.
+/// Probes and coverage of a function.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Touches {
     /// The places, by address.
     pub points: Vec<TouchPoint>,
-    /// How many accesses they report.
+    /// Numbers of accesses, reported and not.
     pub coverage: Coverage,
-    /// The variables with constant addresses that it reads or writes, reported or not, by address and size. What they
-    /// are called is for the caller to tell.
+    /// Variables with constant addresses that the function reads or writes, reported or not, by address and
+    /// size. The caller looks up their names.
     pub globals: Vec<Global>,
 }
 
 /// Plans the probes for a function, from all of its parts, the start first.
 ///
-/// `taken` tells the places where other probes are: none goes there, and no access is reported on the other side.
+/// `taken` holds for the places of other probes: none goes there, and no access is reported on the other side.
 /// Returns of the function, where regions end, need not be among them.
 #[must_use]
 pub fn touch_points(
@@ -300,7 +302,8 @@ impl Globals {
     }
 }
 
-/// Where a function calls or jumps to outside of its own code, as far as the instructions say; by address.
+/// Returns the targets of calls, and of jumps out of the function's own code, as far as instructions have them;
+/// by address.
 #[must_use]
 pub fn callees(parts: &[Part<'_>]) -> Vec<u64> {
     let contains = |target: u64| {
@@ -332,8 +335,8 @@ pub fn callees(parts: &[Part<'_>]) -> Vec<u64> {
     targets.into_iter().collect()
 }
 
-/// Whether an instruction adds to memory in one step. Reference counts are made of these: what threads add comes to the
-/// same in any order, so that two of them do not conflict.
+/// Returns true if an instruction adds to memory atomically. Reference counts are made of these: additions of
+/// several threads have one sum in any order, so that two of them do not conflict.
 #[must_use]
 pub fn adds(instruction: &Instruction) -> bool {
     instruction.has_lock_prefix()
@@ -343,8 +346,8 @@ pub fn adds(instruction: &Instruction) -> bool {
         )
 }
 
-/// Whether an instruction changes bits of memory in one step, and tells nothing of what they were but flags. Those of one
-/// kind come to the same in any order.
+/// Returns true if an instruction changes bits of memory atomically, and returns nothing of the old ones but
+/// flags. Several of one kind have one result in any order.
 #[must_use]
 pub fn changes_bits(instruction: &Instruction) -> bool {
     instruction.has_lock_prefix()

@@ -1,4 +1,5 @@
-//! Where in a straight line of code the probes go that report its accesses, and how each finds the address.
+//! Placement of the probes that report the accesses of a straight line of code, and the computation of the
+//! addresses.
 
 use std::rc::Rc;
 
@@ -13,10 +14,10 @@ use crate::x86::{
     symbolic::{Line, Located, RSP, Slot},
 };
 
-/// How many accesses one point reports, at most.
+/// Maximum number of accesses that one point reports.
 pub const MAX_TOUCHES: usize = 8;
 
-/// How far from an access a single-stepped point for it is looked for, in instructions.
+/// Maximum distance of a single-stepped point from its access, in instructions.
 const WINDOW: usize = 12;
 
 const NONE: u8 = AbiOperand::NONE as u8;
@@ -26,7 +27,7 @@ const NONE: u8 = AbiOperand::NONE as u8;
 pub struct Chosen {
     /// The instruction.
     pub at: usize,
-    /// What it costs.
+    /// Cost of a hit.
     pub cost: Cost,
     /// The accesses.
     pub touches: Vec<(usize, TouchPlan)>,
@@ -36,21 +37,21 @@ pub struct Chosen {
 pub struct Chooser<'line> {
     line: &'line Line<'line>,
     located: &'line [&'line Located],
-    /// What a probe at each instruction costs, where there can be one.
+    /// Cost of a probe at each instruction, `None` where there can be none.
     costs: Vec<Option<Cost>>,
-    /// Whether the first instruction is an exchange with memory that takes a probe itself.
+    /// Set if the first instruction is an exchange with memory that takes a probe itself.
     exchange_takes_probe: bool,
     left: Vec<usize>,
     chosen: Vec<Chosen>,
 }
 
-/// How many bytes so many rounds touch, each as many, if that is known: compilers copy structures like that.
+/// Returns the size of so many rounds of `each` bytes, if it is known: compilers copy structures in this way.
 fn known_size(each: u16, rounds: &Sum) -> Option<u16> {
     let rounds = u16::try_from(rounds.as_constant()?).ok()?;
     each.checked_mul(rounds).filter(|&size| size > 0)
 }
 
-/// One way to report an access.
+/// A way to report an access.
 struct Way {
     access: usize,
     at: usize,
@@ -107,8 +108,8 @@ impl<'line> Chooser<'line> {
         (self.chosen, left)
     }
 
-    /// Adds points of a cost, each time the one that reports most of what is left. With `whole`, a
-    /// compare-and-exchange is reported only where it can be told whether it has written.
+    /// Adds points of a cost, each time the one that reports most of the remaining accesses. With `whole`, a
+    /// compare-and-exchange is reported only where the probe sees if it has written.
     fn cover(&mut self, cost: Cost, whole: bool) {
         let mut ways: Vec<Way> =
             self.left.iter().flat_map(|&access| self.ways(access, cost, whole)).collect();
@@ -177,7 +178,7 @@ impl<'line> Chooser<'line> {
         ways
     }
 
-    /// How a point can tell what an access does, if it can.
+    /// Returns the description of an access for a probe at a point, if there is one.
     fn express(&self, located: &Located, at: usize, whole: bool) -> Option<TouchPlan> {
         let here = located.instruction;
         let mut flags = located.operand.flags;
@@ -302,8 +303,8 @@ impl<'line> Chooser<'line> {
     }
 }
 
-/// Whether the stack keeps a place: what is further below the stack pointer than the ABI's red zone may be changed by
-/// a signal's handler.
+/// Returns true if the stack preserves a place: a signal's handler may change memory further below the stack
+/// pointer than the ABI's red zone.
 fn is_kept(slot: &Slot, stack_pointer: &Sum) -> bool {
     const RED_ZONE: i64 = 128;
     stack_pointer.as_offset().is_none_or(|(root, offset)| {
@@ -315,7 +316,7 @@ fn number(register: Register) -> u8 {
     crate::x86::dataflow::number(register).unwrap_or(NONE)
 }
 
-/// What a probe at an instruction costs; `None` where there can be none.
+/// Returns the cost of a probe at an instruction; `None` if there can be none.
 fn cost(instruction: &Instruction) -> Option<Cost> {
     let cost = probe_cost(instruction)?;
     if cost == Cost::Emulated {

@@ -1,4 +1,4 @@
-//! What is planned for short pieces of machine code.
+//! Plans for short pieces of machine code.
 
 mod random;
 mod real;
@@ -75,7 +75,7 @@ fn a_changed_register_is_not_used() {
     assert_eq!(planned(&code, ANY), [(0, 0, at(R, 8, RDI, 0))]);
     // push rbx; mov rdi,[rdi]; ret: before it, while the register is what it will be
     assert_eq!(planned(&[0x53, 0x48, 0x8b, 0x3f, 0xc3], CHEAP), [(0, 1, at(R, 8, RDI, 0))]);
-    // push rbx; mov rdi,rsi; mov rax,[rdi]; ret: told by the other
+    // push rbx; mov rdi,rsi; mov rax,[rdi]; ret: computed from the other
     let code = [0x53, 0x48, 0x89, 0xf7, 0x48, 0x8b, 7, 0xc3];
     assert_eq!(planned(&code, CHEAP), [(0, 4, at(R, 8, RSI, 0))]);
 }
@@ -124,7 +124,8 @@ fn a_pointer_on_the_stack_tells_an_address() {
         let changed = [&code[..20], &write[..], &code[20..]].concat();
         assert_eq!(planned(&changed, CHEAP), []);
     }
-    // It may not be kept before the stack is lowered: push rbx; sub rsp,0x200; mov rax,[rsp+8]; mov eax,[rax]; ret
+    // The place is not preserved before the stack is lowered: push rbx; sub rsp,0x200; mov rax,[rsp+8]; mov
+    // eax,[rax]; ret
     let code = [0x53, 0x48, 0x81, 0xec, 0, 2, 0, 0, 0x48, 0x8b, 0x44, 0x24, 8, 0x8b, 0, 0xc3];
     assert_eq!(planned(&code, CHEAP), []);
 }
@@ -190,7 +191,7 @@ fn an_exchange_that_nothing_follows_is_probed_itself() {
     // (loop:) xchg [rdi],eax; (here:) dec ecx; jne here; jmp loop
     let code = [0x87, 7, 0xff, 0xc9, 0x75, 0xfc, 0xeb, 0xf8];
     assert_eq!(planned(&code, ANY), [(0, 0, store(RDI))]);
-    // xchg [rdi],rdi; mov rax,rdi; ret: nothing behind it tells where it was
+    // xchg [rdi],rdi; mov rax,rdi; ret: nothing behind it has the old address
     let code = [0x48, 0x87, 0x3f, 0x48, 0x89, 0xf8, 0xc3];
     assert_eq!(planned(&code, ANY), [(0, 0, at(R | W | AccessDescriptor::ATOMIC, 8, RDI, 0))]);
     // xchg [rdi],eax; mov ecx,eax; ret: behind it is better

@@ -1,11 +1,12 @@
-//! Steps of synchronisation that are no locks: passing a once flag, letting a thread go on and going on. Each is one
-//! instruction that reads or changes what the object is, in line or in a function that is known by its name.
+//! Steps of synchronization other than by locks: passing a once flag, unparking a thread and being unparked.
+//! Each is one instruction that reads or changes the object, inlined or in a function that is known by its
+//! name.
 
 use std::collections::BTreeSet;
 
 use super::*;
 
-/// What steps are looked for in a function that is known by its name.
+/// Instructions to look for in a function that is known by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Look {
     /// A once routine has run, and its flag is about to be changed.
@@ -37,12 +38,12 @@ pub struct Step {
     pub at: u64,
     /// Just one of them records each time.
     pub points: Vec<InlinedPoint>,
-    /// It counts only where `rax` is 1 at the probe.
+    /// Set if the step counts only where `rax` is 1 at the probe.
     pub if_one: bool,
 }
 
-/// Where a channel has the number of the next message, from that of the message that is received next: they are in cache
-/// lines of their own.
+/// Distance of the number of the next message to send from that of the next message to receive in a channel:
+/// they are in cache lines of their own.
 const TAIL: i64 = 0x80;
 
 /// Equal, or zero.
@@ -58,7 +59,7 @@ pub fn steps(parts: &[Part<'_>], surroundings: &Surroundings<'_>, look: Look) ->
     Some(all.filter_map(|index| finder.step(index, look)).collect())
 }
 
-/// As [`steps()`], for several looks, each at stretches of the code.
+/// Finds steps for several looks, each in stretches of the code; see [`steps()`].
 #[must_use]
 pub fn steps_within(
     parts: &[Part<'_>],
@@ -166,8 +167,8 @@ impl Finder<'_> {
         }
     }
 
-    /// Where it is seen that a once flag is passed without the slow path: the load, and the jump that depends on it.
-    /// Where the flag is not looked at before, the slow path sees all.
+    /// Finds the places where a once flag is passed without the slow path: the load, and the jump that depends
+    /// on it. Without a check of the flag, the slow path sees all.
     pub(in crate::probes) fn passed_before(
         &self,
         slow: usize,

@@ -1,10 +1,10 @@
-//! Finds the places in a function where a lock is taken or let go of in line: the atomic instruction before a call of
-//! a slow path, and the instructions beside it where a probe sees that it has happened, or is about to. Reads machine
-//! code; which functions are slow paths is told by the caller, and nothing is known of files or processes.
+//! Finds the inlined acquires and releases of locks in a function: the atomic instruction before a call of a
+//! slow path, and the instructions beside it where a probe sees that it has happened, or is about to. Reads
+//! machine code; the caller knows the slow paths, and nothing here knows files or processes.
 //!
-//! Taking: a compare-and-exchange, and a conditional jump after it of which one side leads to the slow path. On the
-//! other side the lock is held. Letting go: the atomic instruction from which the slow path is reached; it is recorded
-//! before it happens.
+//! Acquire: a compare-and-exchange, and a conditional jump after it of which one side leads to the slow path.
+//! On the other side the lock is held. Release: the atomic instruction from which the slow path is reached; it
+//! is recorded before it happens.
 
 pub mod atomic_waits;
 mod operand;
@@ -28,16 +28,16 @@ use crate::x86::{
     placement::{Cost, probe_cost},
 };
 
-/// A place where a lock is taken or let go of.
+/// An inlined acquire or release.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InlinedSite {
     /// The atomic instruction.
     pub at: u64,
-    /// What it does.
+    /// Effect.
     pub fast: FastPath,
-    /// The slow path that told.
+    /// Slow path by which it was found.
     pub slow_path: usize,
-    /// Where probes go: just one of them records each time.
+    /// Probe points: just one of them records each time.
     pub points: Vec<InlinedPoint>,
 }
 
@@ -46,22 +46,22 @@ pub struct InlinedSite {
 pub struct InlinedPoint {
     /// The instruction.
     pub address: u64,
-    /// Where the lock is.
+    /// Address of the lock.
     pub lock: LockAddress,
     /// The condition of the flags under which it counts.
     pub condition: Option<u8>,
 }
 
-/// How the address of a lock is computed at a probe point.
+/// Computation of the address of a lock at a probe point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LockAddress {
     /// From registers.
     pub operand: Operand,
-    /// Whether the operand tells where the address is kept, not the address.
+    /// Set if the operand is the place of the address, not the address.
     pub indirect: bool,
-    /// What is to be added.
+    /// Number to add.
     pub plus: i64,
-    /// Whether that is an address in the file.
+    /// Set if the result is an address in the file.
     pub is_static: bool,
 }
 
@@ -72,23 +72,23 @@ pub struct Unrecognised {
     pub at: u64,
     /// The slow path.
     pub slow_path: usize,
-    /// Why.
+    /// Reason.
     pub reason: &'static str,
 }
 
-/// What a slow path gets that takes a lock. Where all callers have one lock, link-time optimisation may leave the
-/// argument out.
+/// Argument of a slow path that acquires a lock. If all callers have one lock, link-time optimization may leave
+/// the argument out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Passed {
     /// The slow path.
     pub slow_path: usize,
-    /// Whether its argument is the lock of the fast path.
+    /// Set if the argument is the lock of the fast path.
     pub is_lock: bool,
     /// The lock's address in the file, if it is one.
     pub lock: Option<u64>,
 }
 
-/// What was found in a function.
+/// Results for a function.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Found {
     /// Places that can be probed.
@@ -97,11 +97,11 @@ pub struct Found {
     pub unrecognised: Vec<Unrecognised>,
     /// Slow paths whose results are looked at.
     pub looked_at: Vec<usize>,
-    /// What slow paths that take locks get.
+    /// Arguments of slow paths that acquire locks.
     pub passed: Vec<Passed>,
 }
 
-/// What the code of a file says of functions and of what the dynamic linker fills in.
+/// Queries about functions and about the slots that the dynamic linker fills in.
 pub struct Surroundings<'code> {
     /// The slow path that starts at an address or is reached by a jump from there, by a number of the caller's, and
     /// what its fast path does.
@@ -110,29 +110,30 @@ pub struct Surroundings<'code> {
     pub in_slot: &'code dyn Fn(u64) -> Option<u64>,
     /// The four bytes of the file that are loaded to an address.
     pub word_at: &'code dyn Fn(u64) -> Option<u32>,
-    /// What a function is that unoptimised code calls where other code has an instruction.
+    /// Returns the kind of a function that unoptimized code calls where other code has an instruction.
     pub helper_at: &'code dyn Fn(u64) -> Option<Helper>,
-    /// Locks at constant addresses that are let go of elsewhere: the slow path, and how it is let go of.
+    /// Returns the slow path and the kind of the release, for a lock at a constant address that is released
+    /// elsewhere.
     pub static_lock: &'code dyn Fn(u64) -> Option<(usize, FastPath)>,
 }
 
 /// A function that unoptimised code calls where other code has an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Helper {
-    /// It compares and exchanges what its first argument points to.
+    /// Compares and exchanges the target of the first argument.
     CompareExchange,
-    /// It does something else to it, in one step.
+    /// Changes the target of the first argument atomically in another way.
     Atomic,
-    /// It loads what its first argument points to.
+    /// Loads the target of the first argument.
     Load,
-    /// It computes, and does nothing to memory that is shared.
+    /// Computes, and does nothing to shared memory.
     Other,
 }
 
-/// How far back from a slow path its fast path is looked for, in instructions.
+/// Maximum distance of a fast path before its slow path, in instructions.
 const REACH: usize = 256;
 
-/// How many instructions are between an atomic instruction and the jump that depends on it, at most.
+/// Maximum number of instructions between an atomic instruction and the jump that depends on it.
 const NEAR: usize = 16;
 
 /// Finds all places in a function, from all of its parts. `None` when it cannot be taken apart.
@@ -153,7 +154,7 @@ struct Finder<'code> {
 /// An atomic instruction, or a call of one, before a slow path.
 struct Atomic {
     index: usize,
-    /// How many conditional jumps are between the two.
+    /// Number of conditional jumps between the two.
     jumps: usize,
 }
 
@@ -233,7 +234,7 @@ impl Finder<'_> {
         Found { sites: sites.into_values().collect(), unrecognised, looked_at, passed }
     }
 
-    /// Of two probes in one place it is not told which comes first: moves releases away from where locks are taken.
+    /// Moves releases away from acquires: the order of two probes in one place is not defined.
     fn keep_apart(&self, sites: &mut BTreeMap<u64, InlinedSite>) {
         let taken: BTreeSet<u64> = sites
             .values()
@@ -259,7 +260,7 @@ impl Finder<'_> {
         self.values.before(index, self.is_slot)
     }
 
-    /// The function that an instruction transfers control to, if one can tell.
+    /// Returns the function to which an instruction transfers control, if it is known.
     fn callee(&self, index: usize) -> Option<u64> {
         let instruction = self.instruction(index);
         let target = match instruction.flow_control() {
@@ -282,7 +283,8 @@ impl Finder<'_> {
         }
     }
 
-    /// Whether the result of a call is looked at. Where nobody does, link-time optimisation may leave it out.
+    /// Returns true if the result of a call is used. If no caller uses it, link-time optimization may leave it
+    /// out.
     fn looks_at_result(&self, call: usize) -> bool {
         let mut info = InstructionInfoFactory::new();
         let mut index = call;
@@ -303,7 +305,7 @@ impl Finder<'_> {
         true
     }
 
-    /// Whether a call of `syscall` wakes threads that wait on a futex.
+    /// Returns true if a call of `syscall` wakes threads that wait on a futex.
     fn wakes(&self, call: usize) -> bool {
         /// `SYS_futex`, and `FUTEX_WAKE` with `FUTEX_PRIVATE_FLAG`.
         const FUTEX: u64 = 202;
@@ -330,8 +332,8 @@ impl Finder<'_> {
             .and_then(|callee| (self.surroundings.helper_at)(callee))
     }
 
-    /// Goes back from a slow path to the atomic instructions that are executed last before it, and tells all that it
-    /// has passed.
+    /// Goes back from a slow path to the last atomic instructions before it. Returns them and all instructions
+    /// passed.
     fn atomics_before(&self, slow: usize) -> (Vec<Atomic>, BTreeSet<usize>) {
         let mut atomics: Vec<Atomic> = Vec::new();
         let mut visited = BTreeSet::from([slow]);
@@ -363,7 +365,7 @@ impl Finder<'_> {
         (atomics, visited)
     }
 
-    /// Whether an atomic instruction is about the lock that the slow path gets.
+    /// Returns true if an atomic instruction is about the lock that the slow path gets.
     fn is_of(&self, atomic: &Atomic, slow: usize, fast: FastPath) -> bool {
         let instruction = self.instruction(atomic.index);
         let is_call = !self.is_atomic(atomic.index);
@@ -387,7 +389,7 @@ impl Finder<'_> {
         lock.is_some() && lock == argument
     }
 
-    /// Whether an instruction exchanges what is in memory for this.
+    /// Returns true if an instruction exchanges the value in memory for this.
     fn exchanges_for(&self, index: usize, wanted: u64) -> bool {
         let instruction = self.instruction(index);
         let new = number(instruction.op1_register())
@@ -396,7 +398,7 @@ impl Finder<'_> {
         instruction.mnemonic() == Mnemonic::Xchg && new == Some(wanted)
     }
 
-    /// Whether the jump after a compare-and-exchange depends on nothing else.
+    /// Returns true if the jump after a compare-and-exchange depends on nothing else.
     fn decides(&self, atomic: usize) -> bool {
         /// Equal, and not equal.
         const BY_ZERO: [Option<u8>; 2] = [Some(4), Some(5)];
@@ -420,9 +422,9 @@ impl Finder<'_> {
         }
     }
 
-    /// What lets go of a lock tells how it was held, where the slow path does not.
+    /// Refines the mode of a release by its instruction, where the slow path does not determine it.
     fn refined(&self, index: usize, fast: FastPath) -> FastPath {
-        /// What is added to the state of std's `RwLock`: one reader less, and the writer less.
+        /// Difference in the state of std's `RwLock`: one reader less, and the writer less.
         const READER: u32 = 1_u32.wrapping_neg();
         const WRITER: u32 = 0x3fff_ffff_u32.wrapping_neg();
         match fast {
@@ -531,7 +533,7 @@ impl Finder<'_> {
         None
     }
 
-    /// Whether an instruction goes on to the next, and shares no memory with other threads.
+    /// Returns true if an instruction goes on to the next, and shares no memory with other threads.
     fn is_plain(&self, index: usize) -> bool {
         let instruction = self.instruction(index);
         if instruction.flow_control() != FlowControl::Next || self.is_atomic(index) {
@@ -610,7 +612,7 @@ impl Finder<'_> {
         probe_cost(self.instruction(index)) == Some(Cost::Emulated)
     }
 
-    /// What a value is at the end of a path that leads to where it was merged.
+    /// Returns the value at the end of a path that leads to the merge.
     fn at_edge(&self, from: usize, to: usize, value: Value) -> Option<Value> {
         let Some(place) = self.values.merged_at(value, to) else { return Some(value) };
         let there = self.before(from)?.get(place)?;

@@ -1,4 +1,4 @@
-//! How the address of an object is computed from what registers and the stack hold at an instruction.
+//! Computation of an object's address from registers and the stack at an instruction.
 
 use iced_x86::{Code, Instruction, OpKind, Register};
 use tracer_ebpf::Operand;
@@ -6,7 +6,7 @@ use tracer_ebpf::Operand;
 use super::{LockAddress, STACK_POINTER};
 use crate::x86::dataflow::{Origin, State, Value, number};
 
-/// How to compute an address at the instruction that loads it.
+/// Returns the computation of an address at the instruction that loads it.
 pub(in crate::probes) fn loaded_by(
     instruction: &Instruction,
     address: Value,
@@ -29,7 +29,7 @@ pub(in crate::probes) fn loaded_by(
     Some(LockAddress { operand, indirect: true, plus, is_static: false })
 }
 
-/// How to compute an address from what is in the registers, or kept on the stack.
+/// Returns the computation of an address from the registers or the stack.
 pub(in crate::probes) fn locate(state: &State, address: Value) -> Option<LockAddress> {
     let none = Operand::NONE;
     let direct =

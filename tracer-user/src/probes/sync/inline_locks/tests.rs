@@ -5,7 +5,7 @@ use super::*;
 const TAKE: u64 = 0x2000;
 const LET_GO: u64 = 0x3000;
 
-/// What is found in code at 0x1000, which calls the two slow paths above.
+/// Finds fast paths in code at 0x1000, which calls the two slow paths above.
 fn found(code: &[u8]) -> Found {
     let surroundings = Surroundings {
         slow_path_at: &|address| match address {
@@ -109,6 +109,6 @@ fn what_is_tried_once_is_known_by_its_release() {
     assert_eq!((take.at, take.fast), (0x1007, FastPath::Acquire));
     assert_eq!((take.points[0].address, take.points[0].condition), (0x100b, Some(4)));
     assert_eq!((let_go.at, let_go.fast), (0x100d, FastPath::Release));
-    // Not at the jump that tells that it is taken: which of two comes first is not known there.
+    // Not at the jump where the lock is known to be taken: the order of two probes is not known there.
     assert_eq!(let_go.points[0].address, 0x100d);
 }

@@ -1,5 +1,5 @@
-//! Locks that are tried once: a compare-and-exchange without a slow path, found by where the lock is let go of, or by the
-//! name of the function around it.
+//! Locks that are tried once: a compare-and-exchange without a slow path, found by the release of the lock, or
+//! by the name of the function around it.
 
 use std::collections::BTreeMap;
 
@@ -36,8 +36,8 @@ pub fn tried_lock(
 }
 
 impl Finder<'_> {
-    /// Compare-and-exchange instructions on locks that are let go of in this function, or are known from elsewhere:
-    /// what is tried once has no slow path.
+    /// Finds compare-and-exchange instructions on locks that are released in this function, or are known from
+    /// elsewhere: a single attempt has no slow path.
     pub(in crate::probes) fn tries(&self, sites: &mut BTreeMap<u64, InlinedSite>) {
         let let_go: Vec<(Value, usize, FastPath)> = sites
             .values()
@@ -78,7 +78,7 @@ impl Finder<'_> {
         }
     }
 
-    /// How a compare-and-exchange that succeeds takes a lock that is let go of so.
+    /// Returns the mode in which a successful compare-and-exchange acquires a lock, from its release.
     fn tried(&self, index: usize, let_go: FastPath) -> Option<FastPath> {
         let state = self.before(index)?;
         let is_byte = self.instruction(index).code() == Code::Cmpxchg_rm8_r8;
@@ -86,7 +86,7 @@ impl Finder<'_> {
         let new = number(self.instruction(index).op1_register())
             .and_then(|register| state.register(register).as_constant());
         match (expected, new, let_go) {
-            // That would be letting go of it.
+            // This would be a release.
             (_, Some(0), _) => None,
             (Some(0), Some(_), FastPath::Release | FastPath::ReleaseEither) => {
                 Some(FastPath::Acquire)

@@ -220,7 +220,7 @@ impl Machine {
     }
 }
 
-/// Makes code in which registers are copied, added, kept on the stack and used as addresses.
+/// Makes code in which registers are copied, added, stored on the stack and used as addresses.
 struct Generator {
     random: Random,
     code: Vec<u8>,
@@ -467,8 +467,8 @@ fn what_is_planned_is_what_happens() {
     assert!(indirect > 500 && totals.emulated > 5000 && totals.single_stepped > 2000);
 }
 
-/// That an access is reported in its own line of code, and after it when it is atomic; an exchange that takes a probe may
-/// have it itself.
+/// Checks that an access is reported in its own line of code, and after it when it is atomic; an exchange that
+/// takes a probe may have it itself.
 fn between(seed: u64, instructions: &[Instruction], at: u64, plan: &TouchPlan) {
     let position = |address: u64| {
         instructions.iter().position(|instruction| instruction.ip() == address).unwrap()

@@ -1,4 +1,4 @@
-//! How much of real code is reported: that of the program that runs these tests.
+//! Coverage of real code: that of the program that runs these tests.
 
 use super::*;
 use crate::{
