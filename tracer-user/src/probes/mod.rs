@@ -1,4 +1,5 @@
-//! What to probe, and where in the code. Attaching is done by `kernel`.
+//! Plan of the probes: their places in the code, and the meaning of their records. Attaching is done by
+//! `kernel`.
 
 pub mod memory;
 pub mod own_code;

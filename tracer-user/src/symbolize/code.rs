@@ -1,4 +1,4 @@
-//! What the bytes of instructions tell; the decoding itself is left to the decoder crate.
+//! Properties of instructions' bytes; the decoding itself is left to the decoder crate.
 
 use iced_x86::{Decoder, DecoderOptions, Mnemonic};
 
@@ -6,7 +6,7 @@ use iced_x86::{Decoder, DecoderOptions, Mnemonic};
 /// bytes.
 const MAX_CALL: usize = 10;
 
-/// Whether `code`, up to its end, ends with a call instruction.
+/// Returns true if `code`, up to its end, ends with a call instruction.
 pub(crate) fn ends_with_call(code: &[u8]) -> bool {
     (2..=MAX_CALL.min(code.len())).any(|len| {
         let mut decoder = Decoder::new(64, &code[code.len() - len..], DecoderOptions::NONE);

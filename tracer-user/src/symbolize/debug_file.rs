@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use super::elf::ElfFile;
 use crate::sys::bytes::Bytes;
 
-/// Where the system keeps separate debug files.
+/// The system's folder of separate debug files.
 const SYSTEM_ROOT: &str = "/usr/lib/debug";
 
-/// Where to look for separate debug files, besides next to the program.
+/// Places of separate debug files, besides next to the program.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct DebugSearch {
     /// Directories laid out like `/usr/lib/debug`, looked through before it.

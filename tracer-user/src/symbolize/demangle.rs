@@ -70,7 +70,7 @@ fn demangle_rust(symbol: &str) -> Option<Name> {
     Some(Name { short: shorten(&full), full })
 }
 
-/// Whether the last component is `h` and sixteen hexadecimal digits.
+/// Returns true if the last component is `h` and sixteen hexadecimal digits.
 fn has_rust_hash(symbol: &str) -> bool {
     let hash = symbol.strip_suffix('E').and_then(|rest| rest.rsplit_once("17h"));
     hash.is_some_and(|(_, hash)| {

@@ -110,7 +110,7 @@ impl DebugInfo {
         self.main.index_of(offset)
     }
 
-    /// What an attribute of an entry of `unit` refers to: an entry of that unit or of another.
+    /// Resolves a reference in an attribute of an entry of `unit`, to an entry of that unit or of another.
     pub(crate) fn follow(&self, unit: &Arc<Unit>, value: AttributeValue<Reader>) -> Option<Entry> {
         match value {
             AttributeValue::UnitRef(offset) => Some(Entry { unit: Arc::clone(unit), offset }),
@@ -290,7 +290,7 @@ pub(crate) struct Unit {
     origin: Origin,
 }
 
-/// Which file a unit is from, and so what its references are relative to.
+/// File of a unit, to which the unit's references are relative.
 #[derive(Clone, Debug)]
 enum Origin {
     Main,
@@ -333,7 +333,7 @@ struct UnitSet {
     types: OnceLock<FxHashMap<u64, TypePlace>>,
 }
 
-/// Where a type that is known by its signature is defined.
+/// Place of the definition of a type that is known by its signature.
 #[derive(Clone, Debug)]
 struct TypePlace {
     header: UnitHeader<Reader>,

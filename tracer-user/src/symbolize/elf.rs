@@ -1,5 +1,4 @@
-//! One ELF file: its segments, sections, build id and symbols; nothing here knows where it is
-//! loaded.
+//! ELF files: segments, sections, build id and symbols; nothing here knows load addresses.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -24,32 +23,32 @@ use crate::sys::bytes::Bytes;
 pub(crate) type Header = FileHeader64<LittleEndian>;
 pub(crate) const LE: LittleEndian = LittleEndian;
 
-/// One `PT_LOAD` program header: a part of the file that is mapped when the file is loaded.
+/// A `PT_LOAD` program header: a part of the file that is mapped when the file is loaded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Segment {
-    /// Where the segment starts in the address space of the file.
+    /// Start of the segment in the address space of the file.
     pub address: LinkAddr,
-    /// Its size in memory, in bytes; what exceeds `file_size` is zeroed (`.bss`).
+    /// Size in memory, in bytes; what exceeds `file_size` is zeroed (`.bss`).
     pub memory_size: u64,
-    /// Where its contents start in the file.
+    /// Start of the contents in the file.
     pub offset: FileOffset,
-    /// How much of it comes from the file, in bytes.
+    /// Number of bytes that come from the file.
     pub file_size: u64,
-    /// It holds code.
+    /// Set if the segment holds code.
     pub executable: bool,
-    /// It can be written.
+    /// Set if the segment can be written.
     pub writable: bool,
 }
 
 impl Segment {
-    /// Whether the segment covers `address` in memory.
+    /// Returns true if the segment covers `address` in memory.
     #[must_use]
     pub fn contains(&self, address: LinkAddr) -> bool {
         address.0.checked_sub(self.address.0).is_some_and(|delta| delta < self.memory_size)
     }
 }
 
-/// An ELF file, mapped. Symbols and debug information are read on first use and kept.
+/// An ELF file, mapped. Symbols and debug information are read on first use and cached.
 #[derive(Debug)]
 pub struct ElfFile {
     path: PathBuf,
@@ -58,7 +57,7 @@ pub struct ElfFile {
     relocatable: bool,
     entry: LinkAddr,
     segments: Vec<Segment>,
-    /// What the dynamic linker makes read-only when it has filled it in: `PT_GNU_RELRO`.
+    /// Ranges that the dynamic linker makes read-only after filling them in: `PT_GNU_RELRO`.
     protected: Vec<(LinkAddr, LinkAddr)>,
     build_id: Option<Vec<u8>>,
     modified: Option<SystemTime>,
@@ -155,7 +154,7 @@ impl ElfFile {
         })
     }
 
-    /// Where the file was found.
+    /// Returns the path by which the file was found.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -167,7 +166,7 @@ impl ElfFile {
         &self.bytes
     }
 
-    /// Whether the loader chooses the address (`ET_DYN`: shared libraries and position-independent
+    /// Returns true if the loader chooses the address (`ET_DYN`: shared libraries and position-independent
     /// executables) rather than the link editor (`ET_EXEC`).
     #[must_use]
     pub fn is_position_independent(&self) -> bool {
@@ -186,28 +185,27 @@ impl ElfFile {
         &self.segments
     }
 
-    /// Whether what is at `address` stays the same while a program runs: in a segment that is not writable, or that the
-    /// dynamic linker protects before it starts the program.
+    /// Returns true if the memory at `address` stays the same while a program runs: in a segment that is not
+    /// writable, or that the dynamic linker protects before it starts the program.
     #[must_use]
     pub fn is_constant(&self, address: LinkAddr) -> bool {
         self.protected.iter().any(|&(start, end)| start <= address && address < end)
             || self.segments.iter().any(|segment| !segment.writable && segment.contains(address))
     }
 
-    /// The build id, by which debug files are found and versions told apart.
+    /// Returns the build id, which finds debug files and distinguishes versions.
     #[must_use]
     pub fn build_id(&self) -> Option<&[u8]> {
         self.build_id.as_deref()
     }
 
-    /// When the file was last written, for telling whether its sources are newer. `None` for the
-    /// vDSO.
+    /// Returns the time of the last write, to be compared with that of the sources. `None` for the vDSO.
     #[must_use]
     pub fn modified(&self) -> Option<SystemTime> {
         self.modified
     }
 
-    /// Where in the file the byte at `address` is. `None` outside all segments, and in `.bss`.
+    /// Returns the offset in the file of the byte at `address`. `None` outside all segments, and in `.bss`.
     #[must_use]
     pub fn file_offset(&self, address: LinkAddr) -> Option<FileOffset> {
         self.segments.iter().find_map(|segment| {
@@ -280,26 +278,26 @@ impl ElfFile {
         self.symbols().at(address)
     }
 
-    /// Where the function around `address` starts and ends: by its symbol, or, for code without
-    /// symbols, by the unwind information.
+    /// Returns the bounds of the function around `address`: by its symbol, or, for code without symbols, by the
+    /// unwind information.
     #[must_use]
     pub fn function_containing(&self, address: LinkAddr) -> Option<FunctionExtent> {
         self.extents().function_containing(self, address)
     }
 
-    /// Whether a function that is stopped at `address` has its frame pointer set up, so that the
-    /// caller's frame pointer is at `[rbp]` and the return address at `[rbp+8]`. `false` when there
-    /// is no unwind information to say so.
+    /// Returns true if a function that is stopped at `address` has its frame pointer set up, so that the
+    /// caller's frame pointer is at `[rbp]` and the return address at `[rbp+8]`. `false` without unwind
+    /// information.
     ///
-    /// For a caller's frame `address` is the return address. After a call that never returns that
-    /// is in the next function, and the answer `false`.
+    /// For a caller's frame `address` is the return address. After a call that never returns that is in the
+    /// next function, and the answer `false`.
     #[must_use]
     pub fn uses_frame_pointer_at(&self, address: LinkAddr) -> bool {
         self.extents().uses_frame_pointer_at(address)
     }
 
-    /// Whether the instruction before `address` is a call, as it is before every true return
-    /// address. Bytes that only look like a call are taken for one.
+    /// Returns true if the instruction before `address` is a call, as it is before every true return address.
+    /// Bytes that only look like a call are taken for one.
     #[must_use]
     pub fn follows_call(&self, address: LinkAddr) -> bool {
         // As far back as the segment goes: the first call may be near its start.
@@ -344,14 +342,14 @@ impl ElfFile {
         self.extents.get_or_init(|| Extents::read(self))
     }
 
-    /// Whether neither the file nor a debug file for it tells of functions that are not exported.
+    /// Returns true if neither the file nor a debug file for it has functions that are not exported.
     #[must_use]
     pub fn is_stripped(&self) -> bool {
         let tells = |file: &Self| file.has_contents(".symtab");
         !tells(self) && !self.debug_file().is_some_and(|file| tells(file))
     }
 
-    /// Whether a section of this name exists and has contents.
+    /// Returns true if a section of this name exists and has contents.
     pub(crate) fn has_contents(&self, name: &str) -> bool {
         self.section_table().is_ok_and(|table| {
             table

@@ -1,5 +1,4 @@
-//! What can fail while symbols are read; a lookup that finds nothing is a [`Miss`](super::Miss),
-//! not one of these.
+//! Failures while symbols are read; a lookup that finds nothing is a [`Miss`](super::Miss), not one of these.
 
 use std::io;
 use std::path::PathBuf;
@@ -20,7 +19,7 @@ pub enum Error {
     NotElf {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Description of the problem.
         reason: String,
     },
     /// A part of an ELF file is damaged.
@@ -30,7 +29,7 @@ pub enum Error {
         path: PathBuf,
         /// The part: a section's name, for instance.
         what: &'static str,
-        /// What is wrong with it.
+        /// Description of the problem.
         reason: String,
     },
     /// A line of `/proc/PID/maps` is not of the kernel's form.

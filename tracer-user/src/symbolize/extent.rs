@@ -1,5 +1,4 @@
-//! Where functions start and end, and where a frame pointer can be trusted, from symbols and
-//! `.eh_frame`.
+//! Bounds of functions, and the code where a frame pointer can be trusted, from symbols and `.eh_frame`.
 
 use gimli::{
     BaseAddresses, CfaRule, EhFrame, FrameDescriptionEntry, LittleEndian, RegisterRule,
@@ -14,7 +13,7 @@ use crate::sys::bytes::Bytes;
 /// Checked access to DWARF in a mapped file.
 pub(crate) type Reader = gimli::EndianReader<LittleEndian, Bytes>;
 
-/// Where the bounds of a function come from.
+/// Source of the bounds of a function.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ExtentSource {
     /// A symbol with a size.
@@ -32,7 +31,7 @@ pub struct FunctionExtent {
     pub end: LinkAddr,
     /// The name of the symbol at `start`, mangled, if there is one.
     pub name: Option<String>,
-    /// Where the bounds come from.
+    /// Source of the bounds.
     pub source: ExtentSource,
 }
 

@@ -11,7 +11,7 @@ use super::elf::ElfFile;
 /// An instruction that starts a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LineStart {
-    /// Its address.
+    /// Address of the line.
     pub address: LinkAddr,
     /// The line, from 1.
     pub line: u32,
@@ -56,7 +56,8 @@ impl ElfFile {
         found
     }
 
-    /// Whether the debug information has a function of this name, without namespaces, of which calls were inlined.
+    /// Returns true if the debug information has a function of this name, without namespaces, of which calls
+    /// were inlined.
     #[must_use]
     pub fn inlines(&self, name: &str) -> bool {
         let name = name.rsplit("::").next().unwrap_or(name);

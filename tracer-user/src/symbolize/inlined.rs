@@ -15,7 +15,7 @@ use super::extent::Reader;
 pub struct InlinedCall {
     /// The function's symbol, mangled; its plain name where it has none.
     pub symbol: String,
-    /// Its first instruction (DWARF 5, section 2.18).
+    /// First instruction (DWARF 5, section 2.18).
     pub entry: LinkAddr,
     /// The code that is the function's own: start and end of each stretch.
     pub ranges: Vec<(LinkAddr, LinkAddr)>,
@@ -24,7 +24,7 @@ pub struct InlinedCall {
 }
 
 impl InlinedCall {
-    /// Whether an instruction is one of its own.
+    /// Returns true if an instruction belongs to the call.
     #[must_use]
     pub fn contains(&self, address: LinkAddr) -> bool {
         self.ranges.iter().any(|&(start, end)| (start..end).contains(&address))
@@ -32,7 +32,7 @@ impl InlinedCall {
 }
 
 impl ElfFile {
-    /// Whether any of these texts is in a string of the debug information: symbols are.
+    /// Returns true if any of these texts is in a string of the debug information: symbols are.
     #[must_use]
     pub fn debug_strings_have(&self, texts: &[&str]) -> bool {
         let Ok(Some(info)) = self.debug_info() else { return false };

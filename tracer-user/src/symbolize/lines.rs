@@ -33,7 +33,7 @@ pub struct Frame {
     pub declared: Option<u32>,
 }
 
-/// What is known about an address of code.
+/// Module, symbol and source frames of an address of code.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Resolution {
     /// The file that the address belongs to, as the process sees it.
@@ -46,7 +46,7 @@ pub struct Resolution {
     /// The active functions, the innermost inlined one first and the function itself last. Without
     /// debug information there is at most one, that has only a name.
     pub frames: Vec<Frame>,
-    /// Why the frames have no lines.
+    /// Reason why the frames have no lines.
     pub lines_missing: Option<Miss>,
 }
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::address::{FileOffset, ProcessAddr};
 use super::error::Error;
 
-/// What a mapping may be used for.
+/// Permitted uses of a mapping.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Permissions {
     /// The pages can be read.
@@ -21,7 +21,7 @@ pub struct Permissions {
     pub shared: bool,
 }
 
-/// What the kernel says is mapped.
+/// Name of a mapping, from the kernel.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum MapName {
     /// Memory without a name.
@@ -37,27 +37,27 @@ pub enum MapName {
     Special(String),
 }
 
-/// One line of `/proc/PID/maps`.
+/// Mapping in a process: a line of `/proc/PID/maps`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Mapping {
     /// The first address.
     pub start: ProcessAddr,
     /// The address after the last one.
     pub end: ProcessAddr,
-    /// Where in the file the mapping starts; 0 when there is no file.
+    /// Start of the mapping in the file; 0 without a file.
     pub offset: FileOffset,
-    /// What the pages may be used for.
+    /// Permitted uses of the pages.
     pub permissions: Permissions,
     /// Major and minor number of the file's device.
     pub device: (u32, u32),
     /// The file's inode number; 0 when there is no file.
     pub inode: u64,
-    /// What is mapped.
+    /// Name of the mapping.
     pub name: MapName,
 }
 
 impl Mapping {
-    /// Whether `address` lies in this mapping.
+    /// Returns true if `address` lies in this mapping.
     #[must_use]
     pub fn contains(&self, address: ProcessAddr) -> bool {
         self.start <= address && address < self.end

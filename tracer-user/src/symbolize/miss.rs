@@ -1,6 +1,6 @@
-//! Why a look-up found nothing: an answer, not a failure.
+//! Reasons why a look-up found nothing: an answer, not a failure.
 
-/// Why nothing, or not all, is known about an address.
+/// Reason why nothing, or not all, is known about an address.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Miss {
     /// The address belongs to no module: it is heap, stack, or generated code.
@@ -42,27 +42,27 @@ pub enum Miss {
     },
 }
 
-/// Why a variable could not be found by its name.
+/// Reason why a variable could not be found by its name.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum NameMiss {
     /// Nothing is called that.
     #[error("no variable is called `{name}`")]
     NotFound {
-        /// What was asked for.
+        /// Requested name.
         name: String,
     },
     /// Several variables are called that.
     #[error("`{name}` can be any of {}", some_of(.candidates))]
     Ambiguous {
-        /// What was asked for.
+        /// Requested name.
         name: String,
-        /// Names that tell them apart.
+        /// Names that distinguish them.
         candidates: Vec<String>,
     },
     /// Each thread has its own copy, so that there is no single address.
     #[error("`{name}` is thread-local")]
     ThreadLocal {
-        /// What was asked for.
+        /// Requested name.
         name: String,
     },
     /// The variable is there, but the debug information to find its members is not.
@@ -72,7 +72,7 @@ pub enum NameMiss {
         name: String,
         /// The member that was asked for.
         rest: String,
-        /// Why the type is not known.
+        /// Reason why the type is not known.
         reason: String,
     },
     /// The variable's type has no such member.
@@ -93,20 +93,20 @@ pub enum NameMiss {
         /// The index that was asked for.
         index: u64,
     },
-    /// What was asked for is not of the form `NAME`, `NAME.MEMBER`, `NAME[INDEX]`.
+    /// The request is not of the form `NAME`, `NAME.MEMBER`, `NAME[INDEX]`.
     #[error("`{expression}` is not of the form NAME, NAME.MEMBER or NAME[INDEX]")]
     Malformed {
-        /// What was asked for.
+        /// Requested expression.
         expression: String,
     },
 }
 
-/// As many of the names as a line has room for.
+/// Lists as many of the names as a line has room for.
 fn some_of(names: &[String]) -> String {
-    const ROOM: usize = 6;
-    match names.len().checked_sub(ROOM) {
+    const MAX_NAMES: usize = 6;
+    match names.len().checked_sub(MAX_NAMES) {
         None | Some(0) => names.join(", "),
-        Some(more) => format!("{} and {more} more", names[..ROOM].join(", ")),
+        Some(more) => format!("{} and {more} more", names[..MAX_NAMES].join(", ")),
     }
 }
 

@@ -1,5 +1,4 @@
-//! ELF files as they are loaded in one process: the files kept open, and the conversions between
-//! address spaces.
+//! ELF files as they are loaded in one process: the open files, and the conversions between address spaces.
 
 use std::fs::File;
 use std::io;
@@ -22,7 +21,7 @@ const MAX_VDSO: u64 = 1 << 20;
 
 const PAGE: u64 = 4096;
 
-/// One ELF file as it is loaded in a process.
+/// An ELF file as it is loaded in a process.
 #[derive(Clone, Debug)]
 pub struct Module {
     path: PathBuf,
@@ -47,22 +46,23 @@ impl Module {
         name.to_string_lossy().into_owned()
     }
 
-    /// The file, kept mapped.
+    /// Returns the file, which stays mapped.
     ///
     /// # Errors
-    /// Why the file could not be opened when the module was found, or is not an ELF file.
+    ///
+    /// If the file could not be opened when the module was found, or is not an ELF file.
     pub fn file(&self) -> Result<&Arc<ElfFile>, &Arc<Error>> {
         self.file.as_ref()
     }
 
-    /// What is added, modulo 2⁶⁴, to a link-time address to get the address in the process. 0 for
+    /// Returns the number to add, modulo 2⁶⁴, to a link-time address to get the address in the process. 0 for
     /// programs that are not position-independent.
     #[must_use]
     pub fn load_bias(&self) -> u64 {
         self.load_bias
     }
 
-    /// Whether the process had unloaded it when its memory map was last read.
+    /// Returns true if the process had unloaded the module when its memory map was last read.
     #[must_use]
     pub fn is_gone(&self) -> bool {
         self.is_gone
@@ -91,7 +91,7 @@ impl Module {
         ProcessAddr(start)..ProcessAddr(end)
     }
 
-    /// Whether `address` belongs to the module: to one of the file's segments, `.bss` included.
+    /// Returns true if `address` belongs to the module: to one of the file's segments, `.bss` included.
     #[must_use]
     pub fn contains(&self, address: ProcessAddr) -> bool {
         match &self.file {
@@ -109,7 +109,7 @@ impl Module {
         file.segments().iter().any(|segment| segment.contains(link)).then_some(link)
     }
 
-    /// Where in the process the link-time address is. `None` outside the file's segments.
+    /// Converts a link-time address to one in the process. `None` outside the file's segments.
     #[must_use]
     pub fn process_address(&self, address: LinkAddr) -> Option<ProcessAddr> {
         let file = self.file.as_ref().ok()?;
@@ -117,7 +117,7 @@ impl Module {
         known.then(|| ProcessAddr(address.0.wrapping_add(self.load_bias)))
     }
 
-    /// Where in the file the byte at `address` in the process comes from. `None` in `.bss`.
+    /// Returns the offset in the file of the byte at `address` in the process. `None` in `.bss`.
     #[must_use]
     pub fn file_offset(&self, address: ProcessAddr) -> Option<FileOffset> {
         match &self.file {
@@ -129,7 +129,7 @@ impl Module {
         }
     }
 
-    /// Where in the process the byte at `offset` in the file is: in code if it is there.
+    /// Returns the address in the process of the byte at `offset` in the file: in code if it is there.
     #[must_use]
     pub fn address_of_offset(&self, offset: FileOffset) -> Option<ProcessAddr> {
         self.process_address(self.file.as_ref().ok()?.link_address(offset)?)
@@ -235,7 +235,7 @@ impl Modules {
         Ok(self.add_maps(&maps))
     }
 
-    /// The same for a child of the process, which has a copy of its memory.
+    /// Returns a copy for a child of the process, which has a copy of its memory.
     pub(crate) fn for_child(&self, pid: u32) -> Self {
         Self {
             process: self.process.map(|process| Process { pid, ..process }),
@@ -399,7 +399,7 @@ fn load_bias(file: &ElfFile, mapping: &Mapping) -> Option<u64> {
     Some(first.wrapping_sub(segment.address.0))
 }
 
-/// Whether `mapping` is a part of `file` loaded with `bias`.
+/// Returns true if `mapping` is a part of `file` loaded with `bias`.
 fn belongs(file: &ElfFile, mapping: &Mapping, bias: u64) -> bool {
     file.segments().iter().any(|segment| {
         let first = mapping.start.0.wrapping_sub(mapping.offset.0).wrapping_add(segment.offset.0);
@@ -409,7 +409,7 @@ fn belongs(file: &ElfFile, mapping: &Mapping, bias: u64) -> bool {
     })
 }
 
-/// Whether the file at `path` is still the one that was mapped.
+/// Checks that the file at `path` is still the one that was mapped.
 fn check_same(path: &Path, mapping: &Mapping) -> io::Result<()> {
     let metadata = std::fs::metadata(path)?;
     // Device numbers may differ on layered file systems, and inode numbers then say nothing.
@@ -441,7 +441,7 @@ fn read_memory(pid: u32, mapping: &Mapping) -> io::Result<Bytes> {
     Ok(Bytes::from(buffer))
 }
 
-/// Whether a path means the same to the process `pid` as to this one.
+/// Returns true if a path means the same to the process `pid` as to this one.
 fn shares_our_files(pid: u32) -> bool {
     let identity = |path: &str| {
         let metadata = std::fs::metadata(path).ok()?;

@@ -15,29 +15,29 @@ use super::variables::Definition;
 /// A variable, or a member or element of one.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Variable {
-    /// Its name, qualified, with members and indices: `bank::accounts[1].balance`.
+    /// Qualified name, with members and indices: `bank::accounts[1].balance`.
     pub name: String,
     /// The file that defines it, as the process sees it.
     pub module: PathBuf,
-    /// Where it is in that file.
+    /// Address in that file.
     pub link_address: LinkAddr,
-    /// Where it is in the process; the same as `link_address` for a file that is not loaded.
+    /// Address in the process; equal to `link_address` for a file that is not loaded.
     pub address: ProcessAddr,
-    /// Its size in bytes, when symbols or debug information tell.
+    /// Size in bytes, if symbols or debug information have it.
     pub size: Option<u64>,
 }
 
-/// What lies at an address of data.
+/// Name of the data at an address.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Described {
-    /// The smallest named thing that holds the bytes in question.
+    /// Smallest named variable or part of one that holds the bytes.
     pub variable: Variable,
-    /// How far into it they start, in bytes.
+    /// Distance of these bytes from its start.
     pub offset: u64,
 }
 
 impl std::fmt::Display for Described {
-    /// `account.balance`, or `account+0x8` where debug information does not tell the member.
+    /// Writes `account.balance`, or `account+0x8` if debug information does not have the member.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.offset {
             0 => f.write_str(&self.variable.name),
@@ -123,7 +123,7 @@ pub(crate) fn look_up(
     Ok(None)
 }
 
-/// Whether `expression` has the form of a name with members and indices.
+/// Returns true if `expression` has the form of a name with members and indices.
 pub(crate) fn is_well_formed(expression: &str) -> bool {
     let name = expression.find(['.', '[']).unwrap_or(expression.len());
     name > 0 && expression.trim() == expression && !expression.ends_with('.')
@@ -224,7 +224,7 @@ fn reason(info: Result<Option<&super::dwarf::DebugInfo>, &Error>) -> String {
     }
 }
 
-/// One step from a variable into it.
+/// Step from a variable into it.
 enum Step<'a> {
     Member(&'a str),
     Element(u64),
@@ -390,8 +390,8 @@ fn definition_around(file: &ElfFile, address: LinkAddr) -> Option<&Definition> {
     (address.0 - nearest.address < size).then_some(nearest)
 }
 
-/// Of `names` the `count` nearest to `name`, by the number of edits that lead from one to the
-/// other; those that have little in common with it are left out.
+/// Returns the `count` names nearest to `name`, by edit distance. Names that have little in common with it are
+/// left out.
 pub(crate) fn nearest(names: &[String], name: &str, count: usize) -> Vec<String> {
     let wanted = name.to_lowercase();
     let allowed = (wanted.chars().count() / 3).max(1);
@@ -448,7 +448,7 @@ pub(crate) fn leading_name(expression: &str) -> &str {
     &expression[..end]
 }
 
-/// Whether a module can define variables that a user would name: not the vDSO.
+/// Returns true if a module can define variables that a user would name: the vDSO cannot.
 pub(crate) fn has_variables(path: &Path) -> bool {
     !path.as_os_str().as_encoded_bytes().starts_with(b"[")
 }

@@ -21,7 +21,7 @@ use super::elf::{ElfFile, Header, LE};
 /// The signature that glibc registers threads with on x86: `RSEQ_SIG`.
 const SIGNATURE: [u8; 4] = 0x5305_3053_u32.to_le_bytes();
 
-/// What stands before the signature so that disassemblers see one instruction: `ud1 …(%rip),%edi` in librseq,
+/// Opcodes before the signature, which make disassemblers see one instruction: `ud1 …(%rip),%edi` in librseq,
 /// `nopl …(%rip)` in tcmalloc.
 const SIGNATURE_OPCODES: [[u8; 3]; 2] = [[0x0f, 0xb9, 0x3d], [0x0f, 0x1f, 0x05]];
 
@@ -44,7 +44,8 @@ pub struct RestartableSequences {
 }
 
 impl RestartableSequences {
-    /// Whether the instruction at an address is in one, or in the signature before an abort handler.
+    /// Returns true if the instruction at an address is in a sequence, or in the signature before an abort
+    /// handler.
     #[must_use]
     pub fn contains(&self, at: LinkAddr) -> bool {
         let before = self.ranges.partition_point(|range| range.start <= at.0);
@@ -143,7 +144,7 @@ impl Descriptor {
     }
 }
 
-/// Where the signature stands in code.
+/// Finds the signatures in code.
 fn signatures(file: &ElfFile) -> Vec<u64> {
     let finder = memchr::memmem::Finder::new(&SIGNATURE);
     let mut found = Vec::new();

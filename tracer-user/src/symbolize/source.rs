@@ -21,7 +21,7 @@ pub struct SourceLine {
     pub stale: bool,
 }
 
-/// Source files that were read, kept for the next line.
+/// Cache of source files.
 #[derive(Debug, Default)]
 pub struct SourceCache {
     search: DebugSearch,

@@ -64,16 +64,17 @@ impl Symbolizer {
         Ok(Self { modules: Modules::from_file(path, search)? })
     }
 
-    /// Reads the memory map of the process again and adds the modules that appeared since. Modules
-    /// that went away are kept, for what was recorded in them. Returns the number of new ones.
+    /// Reads the memory map of the process again and adds the modules that appeared since. Modules that went
+    /// away stay, for the addresses that were recorded in them. Returns the number of new ones.
     ///
     /// # Errors
-    /// [`Error::Io`] when the process has gone. What is known already stays.
+    ///
+    /// [`Error::Io`] if the process has gone. Known modules stay.
     pub fn refresh(&mut self) -> Result<usize, Error> {
         self.modules.refresh()
     }
 
-    /// The same for a child of the process, which has a copy of its memory.
+    /// Returns a copy for a child of the process, which has a copy of its memory.
     #[must_use]
     pub fn for_child(&self, pid: u32) -> Self {
         Self { modules: self.modules.for_child(pid) }
@@ -142,10 +143,11 @@ impl Symbolizer {
         self.describe_of(address, len, usize::MAX)
     }
 
-    /// The same as of the time when the first `known` modules were all that were known.
+    /// Describes an address as [`describe`](Self::describe) did when only the first `known` modules were known.
     ///
     /// # Errors
-    /// As for [`describe`](Self::describe).
+    ///
+    /// Those of [`describe`](Self::describe).
     pub fn describe_of(
         &self,
         address: ProcessAddr,
@@ -157,18 +159,16 @@ impl Symbolizer {
         naming::describe(module, file, link, len)
     }
 
-    /// Finds a variable by name: that of a global or static variable, in the program first and then
-    /// in its libraries, followed by members and constant indices where debug information tells
-    /// them.
+    /// Finds a variable by name: that of a global or static variable, in the program first and then in its
+    /// libraries, followed by members and constant indices, if debug information has them.
     ///
-    /// The name may be mangled, or readable with the namespaces, classes, modules and functions
-    /// around it, of which the outer ones can be left out: `BALANCE`, `bank::BALANCE`,
-    /// `Account::total`, `deposit::calls`. The source file can stand in front, too:
-    /// `bank.c::total`.
+    /// The name may be mangled, or readable with the namespaces, classes, modules and functions around it, of
+    /// which the outer ones can be left out: `BALANCE`, `bank::BALANCE`, `Account::total`, `deposit::calls`.
+    /// The source file can stand in front, too: `bank.c::total`.
     ///
     /// # Errors
-    /// Why there is no such variable, or not just one. [`near_names`](Self::near_names) has
-    /// suggestions.
+    ///
+    /// If there is no such variable, or more than one. [`near_names`](Self::near_names) has suggestions.
     pub fn lookup_variable(&self, expression: &str) -> Result<Variable, NameMiss> {
         if !naming::is_well_formed(expression) {
             return Err(NameMiss::Malformed { expression: expression.into() });
@@ -204,7 +204,7 @@ impl Symbolizer {
         SourceCache::new(self.modules.search())
     }
 
-    /// Whether a function that is stopped at `address` has its frame pointer set up; see
+    /// Returns true if a function that is stopped at `address` has its frame pointer set up; see
     /// [`ElfFile::uses_frame_pointer_at`](super::ElfFile::uses_frame_pointer_at).
     #[must_use]
     pub fn uses_frame_pointer_at(&self, address: ProcessAddr) -> bool {
@@ -213,7 +213,7 @@ impl Symbolizer {
         })
     }
 
-    /// Whether the instruction before `address` is a call; see
+    /// Returns true if the instruction before `address` is a call; see
     /// [`ElfFile::follows_call`](super::ElfFile::follows_call).
     #[must_use]
     pub fn follows_call(&self, address: ProcessAddr) -> bool {

@@ -14,11 +14,11 @@ use super::address::LinkAddr;
 use super::elf::{ElfFile, LE};
 use crate::sys::bytes::Bytes;
 
-/// How many symbols before an address are examined for one that covers it: nesting is shallow in
+/// Maximum number of symbols before an address that are examined for one that covers it: nesting is shallow in
 /// real files, and made-up ones must not turn each look-up into a scan of the whole table.
 const MAX_NESTED: usize = 256;
 
-/// What a symbol stands for.
+/// Kind of a symbol.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum SymbolKind {
     /// A function.
@@ -35,14 +35,14 @@ pub enum SymbolKind {
 }
 
 impl SymbolKind {
-    /// Whether the symbol is code that can be entered.
+    /// Returns true if the symbol is code that can be entered.
     #[must_use]
     pub fn is_function(self) -> bool {
         matches!(self, Self::Function | Self::IndirectFunction)
     }
 }
 
-/// How far a symbol can be seen.
+/// Visibility of a symbol.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Binding {
     /// Across all files.
@@ -60,15 +60,15 @@ pub struct Symbol<'a> {
     pub name: &'a str,
     /// The version of a library's symbol, such as `GLIBC_2.34`.
     pub version: Option<&'a str>,
-    /// Whether new programs are linked with this version (`name@@version`). True without versions.
+    /// Set if new programs are linked with this version (`name@@version`), and without versions.
     pub default_version: bool,
-    /// Where it is.
+    /// Address of the symbol.
     pub address: LinkAddr,
-    /// Its size in bytes, 0 when the file does not say.
+    /// Size in bytes, 0 if the file does not have it.
     pub size: u64,
-    /// What it stands for.
+    /// Kind of the symbol.
     pub kind: SymbolKind,
-    /// How far it can be seen.
+    /// Visibility.
     pub binding: Binding,
 }
 
@@ -114,8 +114,7 @@ struct Entry {
 impl SymbolTable {
     pub(crate) fn read(file: &ElfFile, debug_file: Option<&ElfFile>) -> Self {
         let mut table = Self { areas: loaded_areas(file), ..Self::default() };
-        // The dynamic table goes first: of two entries for one symbol the one with a version is
-        // kept.
+        // The dynamic table goes first: of two entries for one symbol the one with a version is used.
         table.add(file, elf::SHT_DYNSYM);
         table.add(file, elf::SHT_SYMTAB);
         if let Some(debug_file) = debug_file {
@@ -136,7 +135,7 @@ impl SymbolTable {
         self.entries.len()
     }
 
-    /// Whether the file defines no symbols: it is stripped and exports nothing.
+    /// Returns true if the file defines no symbols: it is stripped and exports nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()

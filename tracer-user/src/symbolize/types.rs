@@ -15,7 +15,7 @@ const MAX_DEPTH: usize = 64;
 /// members.
 const MAX_MEMBERS: usize = 1 << 16;
 
-/// How many types and members one look-up may read: unions can multiply the ways to an offset.
+/// Maximum number of types and members that one look-up may read: unions can multiply the paths to an offset.
 const MAX_STEPS: usize = 200_000;
 
 /// Members of library types that only wrap a value; people speak of the value by the name of the
@@ -53,12 +53,12 @@ const WHOLE: [&str; 7] = [
     "sem_t",
 ];
 
-/// What lies at an offset in a variable.
+/// Part of a variable at an offset.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Place {
     /// Members and indices, such as `[2].owner.age`; empty for the variable as a whole.
     pub(crate) path: String,
-    /// How far into the named part the offset is, in bytes.
+    /// Distance of the offset from the start of the named part, in bytes.
     pub(crate) rest: u64,
     /// The size of the named part in bytes.
     pub(crate) size: Option<u64>,
@@ -71,7 +71,7 @@ pub(crate) enum TypeRef {
     Rows { element: Entry, counts: Vec<Option<u64>>, stride: u64 },
 }
 
-/// Why there is no such member.
+/// Reason why there is no such member.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum MemberError {
     Member(Vec<String>),
@@ -82,7 +82,7 @@ struct Type {
     name: Option<String>,
     size: Option<u64>,
     shape: Shape,
-    /// It, or an alias of it on the way, is one of [`WHOLE`].
+    /// Set if the type, or an alias of it on the way, is one of [`WHOLE`].
     is_whole: bool,
 }
 

@@ -22,7 +22,7 @@ pub(crate) struct Definition {
     pub(crate) name: String,
     /// The link-time address.
     pub(crate) address: u64,
-    /// Its type, if it is given.
+    /// Type, if it is given.
     pub(crate) kind: Option<Entry>,
     /// The last component of the source file's path.
     pub(crate) file: Option<String>,
@@ -62,10 +62,9 @@ impl Definitions {
     }
 }
 
-/// The units in which a variable at `address` can be defined, as far as a search for the bytes of
-/// the address tells. Nearly all compilers write an address out, either in the location or in the
-/// table of addresses; reading only the units that do is what makes a look-up in a large file
-/// quick.
+/// Finds the units in which a variable at `address` can be defined, by a search for the bytes of the address.
+/// Nearly all compilers write an address out, either in the location or in the table of addresses; reading only
+/// the units that do makes a look-up in a large file quick.
 fn units_that_mention(info: &DebugInfo, address: u64) -> Vec<usize> {
     let bytes = address.to_le_bytes();
     let dwarf = info.dwarf();

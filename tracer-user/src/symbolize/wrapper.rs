@@ -1,11 +1,11 @@
-//! Telling a program's own source from the headers of libraries that its code is inlined from.
+//! Distinguishes a program's own source from the headers of libraries that its code is inlined from.
 
 use std::path::Path;
 
 use super::demangle::Name;
 use super::lines::Frame;
 
-/// Where systems and compilers keep headers and library sources.
+/// Folders in which systems and compilers have headers and library sources.
 const SYSTEM_PREFIXES: [&str; 6] = [
     "/usr/include/",
     "/usr/local/include/",
@@ -16,10 +16,10 @@ const SYSTEM_PREFIXES: [&str; 6] = [
     "/rustc/",
 ];
 
-/// Whether the line of `frame` is in a header of the system, a compiler or the C++ standard
-/// library, in the source of Rust's standard library or of a crate from a registry, or in avtrace's
-/// own markers. Users look for their own line, which is that of the first frame that is none of
-/// these. A frame without a file is no wrapper.
+/// Returns true if the line of `frame` is in a header of the system, a compiler or the C++ standard library, in
+/// the source of Rust's standard library or of a crate from a registry, or in avtrace's own markers. Users look
+/// for their own line, which is that of the first frame that is none of these. A frame without a file is no
+/// wrapper.
 #[must_use]
 pub fn is_wrapper(frame: &Frame) -> bool {
     let of_marker = |name: &Name| name.to_string().contains(REGION_GUARD);
@@ -27,7 +27,7 @@ pub fn is_wrapper(frame: &Frame) -> bool {
         || frame.function.as_ref().is_some_and(of_marker)
 }
 
-/// What the name of the local class behind `AVTRACE_REGION` in C++ starts with (`markers/include/avtrace.h`): its
+/// Start of the name of the local class behind `AVTRACE_REGION` in C++ (`markers/include/avtrace.h`): its
 /// constructor and destructor stand in the user's file, and are not the user's.
 const REGION_GUARD: &str = "avtrace_region_";
 
@@ -43,8 +43,8 @@ fn is_wrapper_file(path: &Path) -> bool {
         })
 }
 
-/// Whether a file is a header of the system or a compiler, or a source of a language's standard library. Crates of a
-/// registry are none: whole programs are installed from there.
+/// Returns true if a file is a header of the system or a compiler, or a source of a language's standard
+/// library. Crates of a registry are none: whole programs are installed from there.
 #[must_use]
 pub fn is_system_file(path: &Path) -> bool {
     let Some(text) = path.to_str() else { return false };
@@ -56,8 +56,8 @@ pub fn is_system_file(path: &Path) -> bool {
         || text.contains("/include/c++/")
 }
 
-/// Whether a module is a C or C++ runtime library or the dynamic linker, of glibc, musl, GCC or LLVM: its sources are
-/// not the user's, wherever its debug information says that they are.
+/// Returns true if a module is a C or C++ runtime library or the dynamic linker, of glibc, musl, GCC or LLVM:
+/// its sources are not the user's, wherever its debug information places them.
 #[must_use]
 pub fn is_system_module(name: &str) -> bool {
     const RUNTIME: [&str; 10] = [
@@ -83,8 +83,8 @@ pub fn is_system_module(name: &str) -> bool {
         || is_library && RUNTIME.contains(&stem)
 }
 
-/// Whether a file is of Rust's standard library as a distribution has built it: `/usr/src/rustc-1.85.0/library/core/…`
-/// and such, or `library/core/…` where the build's folder was cut off.
+/// Returns true if a file is of Rust's standard library as a distribution has built it:
+/// `/usr/src/rustc-1.85.0/library/core/…` and such, or `library/core/…` if the build's folder was cut off.
 fn is_rust_library(path: &str) -> bool {
     const CRATES: [&str; 3] = ["core/src/", "alloc/src/", "std/src/"];
     let at = |rest: &str| CRATES.iter().any(|name| rest.starts_with(name));

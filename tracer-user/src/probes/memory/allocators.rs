@@ -29,12 +29,12 @@ pub struct AllocatorSpec {
 pub enum Allocator {
     /// Gives out as many bytes as its first argument says.
     First,
-    /// As many bytes as the second argument says.
+    /// Allocates the number of bytes in the second argument.
     Second,
-    /// As many bytes as the product of the first two arguments.
+    /// Allocates the product of the first two arguments.
     Product,
-    /// As many bytes as the third argument says, at an address that the function writes to the target of the
-    /// first one.
+    /// Allocates the number of bytes in the third argument, at an address that the function writes to the
+    /// target of the first one.
     Into,
     /// Takes back the block that is its first argument, and gives out as many bytes as the second says. When it fails
     /// the block lives on.

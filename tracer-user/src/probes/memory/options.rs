@@ -12,7 +12,7 @@ pub enum Level {
     Watch,
     /// A probe beside each instruction of the regions that touches memory.
     Probe,
-    /// Both probes and watchpoints, as far as the overhead allows.
+    /// Probes and watchpoints, as far as the overhead allows.
     Auto,
 }
 

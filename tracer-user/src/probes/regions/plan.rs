@@ -77,7 +77,7 @@ pub enum SelectError {
     },
 }
 
-/// One module, and the functions in it that are regions.
+/// A module, and the functions in it that are regions.
 pub(in crate::probes) struct Choice<'module> {
     pub(in crate::probes) module: &'module Module,
     pub(in crate::probes) file: &'module ElfFile,
