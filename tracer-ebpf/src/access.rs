@@ -1,33 +1,30 @@
-//! Probes beside instructions that touch memory. Which memory, and how, is told by a descriptor for each.
+//! Probes beside memory instructions. A descriptor for each says how to compute the accessed address from the
+//! registers.
 
 use aya_ebpf::{
-    EbpfContext as _,
-    helpers::{
-        bpf_get_attach_cookie, bpf_get_current_task, bpf_probe_read_kernel, bpf_probe_read_user,
-    },
+    helpers::{bpf_get_current_task, bpf_probe_read_kernel, bpf_probe_read_user},
     macros::{map, uprobe},
     maps::{HashMap, PerCpuArray},
     programs::ProbeContext,
 };
-use tracer_ebpf::{
-    ACCESS_GROUPS, AccessDescriptor, Class, Cookie, Kind, Operand, PairRecord, SyncRecord,
-};
+use tracer_ebpf::{ACCESS_GROUPS, AccessDescriptor, Class, Kind, Operand, PairRecord, SyncRecord};
 
 use crate::{
     debug_log,
-    emit::{access_header, count_lost, fill, frames, traced_at},
+    emit::{access_header, count_lost, fill, frames},
     epoch::{self, Access, MAX_BYTES, PROBES_ACCESSES, thread_and_epoch},
     ownership,
+    probe::{Hit, hit},
     registers::registers,
     thread::layout,
 };
 
-/// What is touched at each site.
+/// Descriptor of each site.
 #[map]
 static ACCESS_DESCRIPTORS: HashMap<u32, AccessDescriptor> =
     HashMap::with_max_entries(1 << 18, aya_ebpf::bindings::BPF_F_NO_PREALLOC);
 
-/// What the hits of each group have cost so far.
+/// Cost of the hits of each group so far, in units of 100 nanoseconds.
 #[map]
 static COSTS: PerCpuArray<u64> = PerCpuArray::with_max_entries(ACCESS_GROUPS, 0);
 
@@ -35,21 +32,21 @@ static COSTS: PerCpuArray<u64> = PerCpuArray::with_max_entries(ACCESS_GROUPS, 0)
 const ZERO: u64 = 1 << 6;
 const DOWNWARDS: u64 = 1 << 10;
 
-/// Where the registers tell what an instruction nearby touches, or has touched.
+/// Records an access, at a place where the registers still or already determine its address.
 ///
 /// Kernel: 5.15 (cookies), 6.6 as `uprobe_multi`.
 #[uprobe]
 pub fn access(ctx: ProbeContext) -> u32 {
-    hit::<false, false>(&ctx)
+    record::<false, false>(&ctx)
 }
 
-/// The same for instructions that may touch more than [`MAX_BYTES`] at once. The verifier goes through it only for programs
-/// that have some.
+/// Variant of [`access`] for instructions that may access more than [`MAX_BYTES`] at once. Loaded only for programs
+/// that have some, since the verifier takes its time.
 ///
 /// Kernel: as [`access`].
 #[uprobe]
 pub fn access_large(ctx: ProbeContext) -> u32 {
-    hit::<true, false>(&ctx)
+    record::<true, false>(&ctx)
 }
 
 /// Variant of [`access_large`] that visits each word of an access of any size.
@@ -58,39 +55,35 @@ pub fn access_large(ctx: ProbeContext) -> u32 {
 /// [`access_large`].
 #[uprobe]
 pub fn access_any_size(ctx: ProbeContext) -> u32 {
-    hit::<true, true>(&ctx)
+    record::<true, true>(&ctx)
 }
 
 #[inline(always)]
-fn hit<const LARGE: bool, const LOOPS: bool>(ctx: &ProbeContext) -> u32 {
+fn record<const LARGE: bool, const LOOPS: bool>(ctx: &ProbeContext) -> u32 {
     if PROBES_ACCESSES.load() == 0 {
-        // The verifier need not go on.
+        // The verifier stops here.
         return 0;
     }
-    // SAFETY: the context is this program's own.
-    let site = Cookie(unsafe { bpf_get_attach_cookie(ctx.as_ptr()) }).site();
-    let Some(tid) = traced_at(site) else { return 0 };
-    // SAFETY: nobody writes a descriptor once its probe is attached.
-    let Some(touch) = (unsafe { ACCESS_DESCRIPTORS.get(site) }) else { return 0 };
-    spent(touch, touch.cost.into());
-    // SAFETY: the kernel hands a valid `pt_regs`.
-    let regs = unsafe { &*ctx.regs };
+    let Some(Hit { site, tid, regs, .. }) = hit(ctx) else { return 0 };
+    // SAFETY: a descriptor does not change once its probe is attached.
+    let Some(descriptor) = (unsafe { ACCESS_DESCRIPTORS.get(site) }) else { return 0 };
+    spent(descriptor, descriptor.cost.into());
     let registers = registers(regs);
-    let mut base = registers.get(touch.base);
-    if touch.flags & AccessDescriptor::INDIRECT != 0 {
-        let kept = base.wrapping_add(i64::from(touch.slot) as u64);
+    let mut base = registers.get(descriptor.base);
+    if descriptor.flags & AccessDescriptor::INDIRECT != 0 {
+        let pointer = base.wrapping_add(i64::from(descriptor.slot) as u64);
         // SAFETY: the helper checks the address.
-        let Ok(pointer) = (unsafe { bpf_probe_read_user(kept as *const u64) }) else {
+        let Ok(pointer) = (unsafe { bpf_probe_read_user(pointer as *const u64) }) else {
             count_lost(Class::Access);
             return 0;
         };
         base = pointer;
     }
-    let index = registers.get(touch.index) << (touch.scale & 3);
-    let address = base.wrapping_add(index).wrapping_add(touch.displacement as u64);
-    let mut bytes = u64::from(touch.size);
-    if touch.rounds != Operand::NONE as u8 {
-        bytes *= registers.get(touch.rounds) & 0xffff_ffff;
+    let index = registers.get(descriptor.index) << (descriptor.scale & 3);
+    let address = base.wrapping_add(index).wrapping_add(descriptor.displacement as u64);
+    let mut bytes = u64::from(descriptor.size);
+    if descriptor.rounds != Operand::NONE as u8 {
+        bytes *= registers.get(descriptor.rounds) & 0xffff_ffff;
         if regs.eflags & DOWNWARDS != 0 {
             count_lost(Class::Access);
             return 0;
@@ -103,27 +96,29 @@ fn hit<const LARGE: bool, const LOOPS: bool>(ctx: &ProbeContext) -> u32 {
         count_lost(Class::Access);
         return 0;
     }
-    let mut done =
-        touch.flags & (AccessDescriptor::READ | AccessDescriptor::WRITE | AccessDescriptor::ATOMIC);
-    if touch.flags & AccessDescriptor::WRITES_IF_ZERO != 0 && regs.eflags & ZERO == 0 {
-        done = AccessDescriptor::READ;
+    let mut flags = descriptor.flags
+        & (AccessDescriptor::READ | AccessDescriptor::WRITE | AccessDescriptor::ATOMIC);
+    if descriptor.flags & AccessDescriptor::WRITES_IF_ZERO != 0 && regs.eflags & ZERO == 0 {
+        flags = AccessDescriptor::READ;
     }
-    let access = Access { tid, address, bytes, done, site, sp: regs.rsp };
-    let Some(present) = epoch::present(tid) else {
+    let access = Access { tid, address, bytes, flags, site, sp: regs.rsp };
+    let Some(thread) = epoch::thread_state(tid) else {
         count_lost(Class::Access);
         return 0;
     };
-    present.top = present.top.max(access.sp);
-    let novelty = epoch::novelty(present, &access);
+    thread.highest_sp = thread.highest_sp.max(access.sp);
+    let novelty = epoch::novelty(thread, &access);
     if !novelty.is_new {
         return 0;
     }
-    if let Some(entry) = ownership::take::<LARGE, LOOPS>(present, &access, novelty.is_meeting) {
-        present.top = 0;
-        spent(touch, RECORD);
-        let (_, epoch) = thread_and_epoch(present.owner);
+    if let Some(entry) =
+        ownership::defer_or_reserve::<LARGE, LOOPS>(thread, &access, novelty.is_contended)
+    {
+        thread.highest_sp = 0;
+        spent(descriptor, RECORD);
+        let (_, epoch) = thread_and_epoch(thread.now);
         let call = SyncRecord {
-            header: access_header(Kind::InstructionAccess as u16, done.into(), tid, site, epoch),
+            header: access_header(Kind::InstructionAccess as u16, flags.into(), tid, site, epoch),
             object: address,
             sp: regs.rsp,
             frames: frames(regs.rip, regs.rsp, regs.rbp),
@@ -131,36 +126,37 @@ fn hit<const LARGE: bool, const LOOPS: bool>(ctx: &ProbeContext) -> u32 {
         fill(entry, PairRecord { call, second: bytes });
         debug_log!(ctx, "access: site {} address {:x} tid {}", site, address, tid);
     }
-    ownership::taken::<LARGE, LOOPS>(present, &access);
+    ownership::after_reservation::<LARGE, LOOPS>(thread, &access);
     if LOOPS && bytes > MAX_BYTES {
-        spent(touch, ownership::rounds(&access) >> ROUNDS);
+        spent(descriptor, ownership::rounds(&access) >> ROUNDS);
     }
     0
 }
 
-/// What a record costs, with the way up the stack: in units of 100 nanoseconds.
+/// Cost of a record, with the walk up the stack, in units of 100 nanoseconds.
 const RECORD: u64 = 12;
 
-/// Binary logarithm of how many words of a large access are visited in 100 nanoseconds.
+/// Binary logarithm of the number of words of a large access that are visited in 100 nanoseconds.
 const ROUNDS: u64 = 1;
 
-/// Adds to what the hits of a group have cost.
+/// Adds to the cost of a group.
 #[inline(always)]
-fn spent(touch: &AccessDescriptor, cost: u64) {
-    if let Some(costs) = COSTS.get_ptr_mut(u32::from(touch.group) % ACCESS_GROUPS) {
-        // SAFETY: this CPU's own number; one hit that is not counted does not matter.
+fn spent(descriptor: &AccessDescriptor, cost: u64) {
+    if let Some(costs) = COSTS.get_ptr_mut(u32::from(descriptor.group) % ACCESS_GROUPS) {
+        // SAFETY: this CPU's own number; a lost update does not matter.
         unsafe { *costs += cost };
     }
 }
 
-/// How far a stack reaches at most, in bytes.
+/// Largest size of a stack, in bytes.
 const MAX_STACK: u64 = 1 << 26;
 
-/// How far below the stack pointer functions that call nothing may keep things.
+/// Size of the red zone below the stack pointer, which leaf functions may use, in bytes.
 const RED_ZONE: u64 = 128;
 
-/// Whether an address is on the stack of the thread itself: between its stack pointer and what lies above its stack. For
-/// the first thread that is where the kernel began it, for others their thread pointer, in glibc and in musl.
+/// Returns whether an address is on the stack of the thread itself: between its stack pointer and the top of its
+/// stack. The top is the kernel's `start_stack` for the first thread, and the thread pointer for others, in glibc and
+/// in musl.
 #[inline(always)]
 fn is_on_own_stack(sp: u64, address: u64) -> bool {
     let above = address.wrapping_sub(sp.wrapping_sub(RED_ZONE));

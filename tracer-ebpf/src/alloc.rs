@@ -1,10 +1,9 @@
-//! Probes on functions that give memory out and take it back. What is taken back is recorded before anybody can get it
-//! again, at the entry; what is given out is when it is known, at the return. What that means is decided in user space.
+//! Probes on functions that allocate and free memory. A free is recorded at the entry, before another thread can get
+//! the block; an allocation at the return, where its address is known. User space interprets the records.
 
 use aya_ebpf::{
-    EbpfContext as _,
     bindings::pt_regs,
-    helpers::{bpf_get_attach_cookie, bpf_probe_read_user},
+    helpers::bpf_probe_read_user,
     macros::{map, uprobe, uretprobe},
     maps::HashMap,
     programs::{ProbeContext, RetProbeContext},
@@ -13,30 +12,31 @@ use tracer_ebpf::{Class, Cookie, Kind, MemoryCall, PairRecord, SyncRecord};
 
 use crate::{
     debug_log,
-    emit::{call_header, count_lost, frames, return_address, submit, traced_at},
+    emit::{call_header, count_lost, frames, return_address, submit},
     place::Place,
+    probe::{Hit, hit},
+    verifier::register,
 };
 
-/// A call that has not returned yet.
+/// Call that has not returned yet.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Allocating {
-    /// How many bytes it is to give out.
+    /// Number of bytes to allocate.
     size: u64,
-    /// Its first argument: the old block, or where the address of the new one will be.
+    /// First argument: the old block, or a pointer to the future address of the new one.
     first: u64,
-    /// Its second argument, which of a mapping is the size of the old one.
+    /// Second argument: of a remapping, the size of the old block.
     second: u64,
-    /// The cookie of its entry.
+    /// Cookie of the probe at its entry.
     cookie: u64,
 }
 
-/// Calls that have not returned yet. What one function does by jumping to another has the place of both, and is
-/// recorded once.
+/// Calls that have not returned yet. A function that jumps to another one has its place: the two are recorded once.
 #[map]
 static ALLOCATING: HashMap<Place, Allocating> = HashMap::with_max_entries(1 << 14, 0);
 
-/// The arguments of a call.
+/// First arguments of a call.
 struct Arguments {
     first: u64,
     second: u64,
@@ -45,27 +45,19 @@ struct Arguments {
 
 #[inline(always)]
 fn arguments(regs: &pt_regs) -> Arguments {
-    // All are read: the compiler must not choose an address in the context, which the verifier refuses.
-    // SAFETY: the kernel hands a valid `pt_regs`.
-    unsafe {
-        Arguments {
-            first: (&raw const regs.rdi).read_volatile(),
-            second: (&raw const regs.rsi).read_volatile(),
-            third: (&raw const regs.rdx).read_volatile(),
-        }
+    Arguments {
+        first: register(&regs.rdi),
+        second: register(&regs.rsi),
+        third: register(&regs.rdx),
     }
 }
 
-/// At the entry of a function that gives memory out.
+/// Stores a call at the entry of a function that allocates memory, and records the free of a reallocated block.
 ///
 /// Kernel: 5.15 (cookies), 6.6 as `uprobe_multi`.
 #[uprobe]
 pub fn alloc_enter(ctx: ProbeContext) -> u32 {
-    // SAFETY: the context is this program's own.
-    let cookie = Cookie(unsafe { bpf_get_attach_cookie(ctx.as_ptr()) });
-    let Some(tid) = traced_at(cookie.site()) else { return 0 };
-    // SAFETY: the kernel hands a valid `pt_regs`.
-    let regs = unsafe { &*ctx.regs };
+    let Some(Hit { cookie, site, tid, regs }) = hit(&ctx) else { return 0 };
     let Arguments { first, second, third } = arguments(regs);
     let has = |flag: u8| cookie.has(flag);
     let (number, next) = match (has(MemoryCall::SECOND), has(MemoryCall::THIRD)) {
@@ -73,12 +65,12 @@ pub fn alloc_enter(ctx: ProbeContext) -> u32 {
         (true, false) => (second, third),
         (_, true) => (third, 0),
     };
-    // One that overflows is refused.
+    // A product that overflows makes the call fail.
     let size = if has(MemoryCall::PRODUCT) { number.wrapping_mul(next) } else { number };
     let sp = regs.rsp + cookie.depth();
     if has(MemoryCall::OLD) && first != 0 {
         let old = if has(MemoryCall::OLD_SIZE) { second } else { 0 };
-        let header = call_header(Kind::Free as u16, 0, tid, cookie.site());
+        let header = call_header(Kind::Free as u16, 0, tid, site);
         submit_block(header, (first, old), (return_address(sp), sp + 8, regs.rbp));
     }
     let allocating = Allocating { size, first, second, cookie: cookie.0 };
@@ -88,45 +80,33 @@ pub fn alloc_enter(ctx: ProbeContext) -> u32 {
     0
 }
 
-/// When a function has returned that gives memory out, and that nothing unwinds.
+/// Records an allocation at the return of a function that nothing unwinds.
 ///
 /// Kernel: 5.15 (cookies), 6.6 as `uprobe_multi`.
 #[uretprobe]
 pub fn alloc_return(ctx: RetProbeContext) -> u32 {
-    // SAFETY: the context is this program's own.
-    let site = unsafe { bpf_get_attach_cookie(ctx.as_ptr()) } as u32;
-    let Some(tid) = traced_at(site) else { return 0 };
-    // SAFETY: the kernel hands a valid `pt_regs`.
-    let regs = unsafe { &*ctx.regs };
+    let Some(Hit { tid, regs, .. }) = hit(&ctx) else { return 0 };
     ended(tid, regs.rsp - 8, regs.rax, (regs.rip, regs.rsp, regs.rbp));
     0
 }
 
-/// At a `ret` of a function that gives memory out, and that exceptions may leave.
+/// Records an allocation at a `ret` of a function that exceptions may leave.
 ///
 /// Kernel: 5.15 (cookies), 6.6 as `uprobe_multi`.
 #[uprobe]
 pub fn alloc_end(ctx: ProbeContext) -> u32 {
-    // SAFETY: the context is this program's own.
-    let site = unsafe { bpf_get_attach_cookie(ctx.as_ptr()) } as u32;
-    let Some(tid) = traced_at(site) else { return 0 };
-    // SAFETY: the kernel hands a valid `pt_regs`.
-    let regs = unsafe { &*ctx.regs };
+    let Some(Hit { tid, regs, .. }) = hit(&ctx) else { return 0 };
     let sp = regs.rsp;
     ended(tid, sp, regs.rax, (return_address(sp), sp + 8, regs.rbp));
     0
 }
 
-/// At the entry of a function that takes memory back.
+/// Records a free at the entry of the function.
 ///
 /// Kernel: 5.15 (cookies), 6.6 as `uprobe_multi`.
 #[uprobe]
 pub fn free(ctx: ProbeContext) -> u32 {
-    // SAFETY: the context is this program's own.
-    let cookie = Cookie(unsafe { bpf_get_attach_cookie(ctx.as_ptr()) });
-    let Some(tid) = traced_at(cookie.site()) else { return 0 };
-    // SAFETY: the kernel hands a valid `pt_regs`.
-    let regs = unsafe { &*ctx.regs };
+    let Some(Hit { cookie, site, tid, regs }) = hit(&ctx) else { return 0 };
     let Arguments { first, second, .. } = arguments(regs);
     if first == 0 {
         return 0;
@@ -134,12 +114,12 @@ pub fn free(ctx: ProbeContext) -> u32 {
     debug_log!(&ctx, "free: {:x} tid {}", first, tid);
     let size = if cookie.has(MemoryCall::OLD_SIZE) { second } else { 0 };
     let sp = regs.rsp + cookie.depth();
-    let header = call_header(Kind::Free as u16, 0, tid, cookie.site());
+    let header = call_header(Kind::Free as u16, 0, tid, site);
     submit_block(header, (first, size), (return_address(sp), sp + 8, regs.rbp));
     0
 }
 
-/// The call that was entered at a stack pointer has returned this.
+/// Records the allocation of the call that was entered at this stack pointer, which returns `result`.
 #[inline(always)]
 fn ended(tid: u32, entry_sp: u64, result: u64, caller: (u64, u64, u64)) {
     let place = Place::here(entry_sp);
@@ -163,13 +143,13 @@ fn ended(tid: u32, entry_sp: u64, result: u64, caller: (u64, u64, u64)) {
     if !failed {
         submit_block(alloc(0), (address, size), caller);
     } else if cookie.has(MemoryCall::OLD) && first != 0 && size != 0 {
-        // A reallocation to nothing is not one that failed.
+        // A reallocation to no bytes has not failed.
         let old = if cookie.has(MemoryCall::OLD_SIZE) { second } else { 0 };
         submit_block(alloc(1), (first, old), caller);
     }
 }
 
-/// Records a block; the caller by its instruction, stack and frame pointers after the call.
+/// Records a block. The caller is given by its instruction, stack and frame pointers after the call.
 #[inline(always)]
 fn submit_block(
     header: tracer_ebpf::Header,

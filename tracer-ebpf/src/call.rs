@@ -1,10 +1,9 @@
-//! Probes on calls of functions that synchronise: at their entries, and at their returns for what counts only then.
-//! What a call means is in the probe's cookie, and which functions there are is decided in user space.
+//! Probes on calls of functions that synchronise: at their entries, and at their returns where the call counts only
+//! then. The cookie has the meaning of the call; user space decides which functions there are.
 
 use aya_ebpf::{
-    EbpfContext as _,
     bindings::pt_regs,
-    helpers::{bpf_get_attach_cookie, bpf_probe_read_user},
+    helpers::bpf_probe_read_user,
     macros::{map, uprobe, uretprobe},
     maps::HashMap,
     programs::{ProbeContext, RetProbeContext},
@@ -13,42 +12,38 @@ use tracer_ebpf::{Class, Cookie, FRAMES, Kind, PairRecord, SyncRecord};
 
 use crate::{
     debug_log,
-    emit::{call_header, count_lost, frames, return_address, submit, traced_at},
+    emit::{call_header, count_lost, frames, return_address, submit},
     place::Place,
+    probe::{Hit, hit},
+    verifier::register,
 };
 
-/// `EOWNERDEAD`: a robust mutex was taken, its last owner died with it.
+/// `EOWNERDEAD`: a robust mutex was acquired whose last owner died holding it.
 const EOWNERDEAD: i32 = 130;
 
-/// A call that has not returned yet.
+/// Call that has not returned yet.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Pending {
     object: u64,
-    /// The cookie of its entry.
+    /// Cookie of the probe at its entry.
     cookie: u64,
-    /// The caller's frame pointer.
+    /// Frame pointer of the caller.
     bp: u64,
 }
 
-/// Calls that have not returned yet, by the stack pointer at their entry,
-/// also where a signal handler interrupts one call and makes another. A call that something unwound leaves its
-/// entry behind until another call takes the place.
+/// Calls that have not returned yet, by the stack pointer at their entry, which distinguishes them also where a
+/// signal handler interrupts one call and makes another. The entry of a call that was unwound stays until another
+/// call takes the place.
 #[map]
 static PENDING: HashMap<Place, Pending> = HashMap::with_max_entries(1 << 16, 0);
 
-/// At the entry of a function whose return counts: where its arguments are still those of the call.
+/// Stores a call whose return counts, at the entry or wherever the arguments are still those of the call.
 ///
 /// Kernel: 5.15 (cookies), 6.6 as `uprobe_multi`.
 #[uprobe]
 pub fn call_enter(ctx: ProbeContext) -> u32 {
-    // SAFETY: the context is this program's own.
-    let cookie = Cookie(unsafe { bpf_get_attach_cookie(ctx.as_ptr()) });
-    if traced_at(cookie.site()).is_none() {
-        return 0;
-    }
-    // SAFETY: the kernel hands a valid `pt_regs`.
-    let regs = unsafe { &*ctx.regs };
+    let Some(Hit { cookie, regs, .. }) = hit(&ctx) else { return 0 };
     let mut object = argument(cookie, regs);
     if cookie.has(Cookie::INDIRECT) {
         // SAFETY: the helper checks the address.
@@ -61,7 +56,7 @@ pub fn call_enter(ctx: ProbeContext) -> u32 {
     0
 }
 
-/// When a function has returned that nothing unwinds.
+/// Records a call at the return of a function that nothing unwinds.
 ///
 /// The kernel takes the entry off the return stack before it calls this, so `ip` is the caller's again
 /// (`kernel/events/uprobes.c`, `uprobe_handle_trampoline`).
@@ -69,11 +64,7 @@ pub fn call_enter(ctx: ProbeContext) -> u32 {
 /// Kernel: 5.15 (cookies), 6.6 as `uprobe_multi`.
 #[uretprobe]
 pub fn call_return(ctx: RetProbeContext) -> u32 {
-    // SAFETY: the context is this program's own.
-    let site = unsafe { bpf_get_attach_cookie(ctx.as_ptr()) } as u32;
-    let Some(tid) = traced_at(site) else { return 0 };
-    // SAFETY: the kernel hands a valid `pt_regs`.
-    let regs = unsafe { &*ctx.regs };
+    let Some(Hit { tid, regs, .. }) = hit(&ctx) else { return 0 };
     let Some(pending) = take(regs.rsp - 8) else { return 0 };
     let result = regs.rax as i32;
     let cookie = Cookie(pending.cookie);
@@ -84,17 +75,13 @@ pub fn call_return(ctx: RetProbeContext) -> u32 {
     0
 }
 
-/// At a `ret` of a function that exceptions or cancellation may unwind, where no return probe may be; or inside it,
-/// at a place that tells more than the return does.
+/// Records a call at a `ret` of a function that exceptions or cancellation may unwind, where no return probe is
+/// allowed; or at a place inside the function that has more information than the return.
 ///
 /// Kernel: 5.15 (cookies), 6.6 as `uprobe_multi`.
 #[uprobe]
 pub fn call_end(ctx: ProbeContext) -> u32 {
-    // SAFETY: the context is this program's own.
-    let here = Cookie(unsafe { bpf_get_attach_cookie(ctx.as_ptr()) });
-    let Some(tid) = traced_at(here.site()) else { return 0 };
-    // SAFETY: the kernel hands a valid `pt_regs`.
-    let regs = unsafe { &*ctx.regs };
+    let Some(Hit { cookie: here, tid, regs, .. }) = hit(&ctx) else { return 0 };
     let sp = regs.rsp + here.depth();
     if here.has(Cookie::INSIDE) {
         // SAFETY: no other program touches the entry of a stack pointer that this thread is using.
@@ -107,7 +94,7 @@ pub fn call_end(ctx: ProbeContext) -> u32 {
     let (cookie, object) = if here.has(Cookie::LEAF) {
         (here, argument(here, regs))
     } else {
-        // Functions share returns: the entry tells whose this one is.
+        // Functions share returns: the stored cookie says which function this one is of.
         let Some(pending) = take(sp) else { return 0 };
         (Cookie(pending.cookie), pending.object)
     };
@@ -119,16 +106,12 @@ pub fn call_end(ctx: ProbeContext) -> u32 {
     0
 }
 
-/// At the entry of a function that counts when it is called.
+/// Records a call at the entry of a function that counts when it is called.
 ///
 /// Kernel: 5.15 (cookies), 6.6 as `uprobe_multi`.
 #[uprobe]
 pub fn call(ctx: ProbeContext) -> u32 {
-    // SAFETY: the context is this program's own.
-    let cookie = Cookie(unsafe { bpf_get_attach_cookie(ctx.as_ptr()) });
-    let Some(tid) = traced_at(cookie.site()) else { return 0 };
-    // SAFETY: the kernel hands a valid `pt_regs`.
-    let regs = unsafe { &*ctx.regs };
+    let Some(Hit { cookie, tid, regs, .. }) = hit(&ctx) else { return 0 };
     let sp = regs.rsp + cookie.depth();
     let caller = frames_of_caller(return_address(sp), sp + 8, regs.rbp);
     let object = argument(cookie, regs);
@@ -137,19 +120,11 @@ pub fn call(ctx: ProbeContext) -> u32 {
     0
 }
 
-/// The argument that is the object.
+/// Argument that is the object.
 #[inline(always)]
 fn argument(cookie: Cookie, regs: &pt_regs) -> u64 {
-    // All are read: the compiler must not choose an address in the context, which the verifier refuses.
-    // SAFETY: the kernel hands a valid `pt_regs`.
-    let (first, second, third, fourth) = unsafe {
-        (
-            (&raw const regs.rdi).read_volatile(),
-            (&raw const regs.rsi).read_volatile(),
-            (&raw const regs.rdx).read_volatile(),
-            (&raw const regs.rcx).read_volatile(),
-        )
-    };
+    let (first, second) = (register(&regs.rdi), register(&regs.rsi));
+    let (third, fourth) = (register(&regs.rdx), register(&regs.rcx));
     match (cookie.has(Cookie::SECOND), cookie.has(Cookie::THIRD)) {
         (false, false) => first,
         (true, false) => second,
@@ -158,29 +133,22 @@ fn argument(cookie: Cookie, regs: &pt_regs) -> u64 {
     }
 }
 
-/// As [`call`], where another argument counts as well.
+/// Variant of [`call`] for functions of which another argument counts as well.
 ///
 /// Kernel: 5.15 (cookies), 6.6 as `uprobe_multi`.
 #[uprobe]
 pub fn call_pair(ctx: ProbeContext) -> u32 {
-    // SAFETY: the context is this program's own.
-    let cookie = Cookie(unsafe { bpf_get_attach_cookie(ctx.as_ptr()) });
-    let Some(tid) = traced_at(cookie.site()) else { return 0 };
-    // SAFETY: the kernel hands a valid `pt_regs`.
-    let regs = unsafe { &*ctx.regs };
+    let Some(Hit { cookie, tid, regs, .. }) = hit(&ctx) else { return 0 };
     let sp = regs.rsp + cookie.depth();
     let caller = frames_of_caller(return_address(sp), sp + 8, regs.rbp);
-    // Both are read: the compiler must not choose an address in the context, which the verifier refuses.
-    // SAFETY: the kernel hands a valid `pt_regs`.
-    let (second, third) =
-        unsafe { ((&raw const regs.rsi).read_volatile(), (&raw const regs.rdx).read_volatile()) };
+    let (second, third) = (register(&regs.rsi), register(&regs.rdx));
     let second = if cookie.has(Cookie::THIRD) { third } else { second };
     debug_log!(&ctx, "pair: kind {} object {:x} tid {}", cookie.kind(), regs.rdi, tid);
     submit(class(cookie), PairRecord { call: record(tid, cookie, 0, regs.rdi, &caller), second });
     0
 }
 
-/// The caller's stack: its stack pointer after the return, and the return addresses from it on.
+/// Stack of the caller: its stack pointer after the return, and the return addresses from there on.
 struct Caller {
     sp: u64,
     frames: [u64; FRAMES],
@@ -191,7 +159,7 @@ fn frames_of_caller(ip: u64, sp: u64, bp: u64) -> Caller {
     Caller { sp, frames: frames(ip, sp, bp) }
 }
 
-/// The call that was entered at a stack pointer, which is over now.
+/// Removes the call that was entered at this stack pointer, and returns it.
 #[inline(always)]
 fn take(entry_sp: u64) -> Option<Pending> {
     let place = Place::here(entry_sp);
@@ -201,7 +169,7 @@ fn take(entry_sp: u64) -> Option<Pending> {
     Some(pending)
 }
 
-/// Whether a call with this result did what it is for.
+/// Returns whether a call with this result has succeeded.
 #[inline(always)]
 fn counts(cookie: Cookie, result: i32) -> bool {
     if cookie.has(Cookie::IF_TRUE) {

@@ -1,6 +1,6 @@
 //! Child processes that are not followed. `fork` copies the memory of its caller with the breakpoints of all probes
-//! (`kernel/fork.c`, `dup_mmap`): user space is notified of each copy, and restores the code in it. Nothing else is done
-//! to these processes.
+//! (`kernel/fork.c`, `dup_mmap`): user space is notified of each copy, and restores the code in it. These processes are
+//! left alone otherwise.
 
 use aya_ebpf::{
     bindings::BPF_RB_FORCE_WAKEUP,
@@ -9,28 +9,26 @@ use aya_ebpf::{
 };
 use tracer_ebpf::CopyRecord;
 
-use crate::{
-    emit::{atomic_add, process},
-    thread::Child,
-};
+use crate::{emit::process, thread::Child, verifier::atomic_add};
 
-/// Processes, as the initial PID namespace numbers them, whose memory may have breakpoints that are not theirs: what they
-/// fork has them as well. User space removes an entry some time after the code was restored.
+/// Processes whose memory may have breakpoints that are not theirs, in the numbers of the initial PID namespace. Their
+/// children inherit these. User space removes an entry some time after it has restored the code.
 #[map]
 static COPIES: HashMap<u32, u32> = HashMap::with_max_entries(1 << 14, 0);
 
-/// A [`CopyRecord`] for each new process. Apart from the events: it must not wait until those are dealt with.
+/// Ring buffer with a [`CopyRecord`] for each new process, apart from the events: it must not wait until those are
+/// read.
 #[map]
 static NEW_COPIES: RingBuf = RingBuf::with_byte_size(1 << 18, 0);
 
-/// The number of new processes for which there was no room.
+/// Number of new processes that found no room.
 #[map]
 static LOST_COPIES: Array<u64> = Array::with_max_entries(1, 0);
 
-/// A process that is not followed has been created by the current one, whose memory may have breakpoints.
+/// Emits a record of a new process that is not followed, whose parent's memory may have breakpoints.
 #[inline(always)]
 pub fn inherits(child: &Child) {
-    // What finds no room here is restored itself; only what it forks is not known.
+    // A process that finds no room here is restored all the same; only its children are not.
     let _ = COPIES.insert(child.process, 0, 0);
     if child.shares_memory() {
         return;
@@ -50,16 +48,16 @@ pub fn inherits(child: &Child) {
     }
 }
 
-/// Whether the current process, which is not traced, may have breakpoints that are not its own.
+/// Returns whether the current process, which is not traced, may have breakpoints that are not its own.
 #[inline(always)]
 pub fn is_copy() -> bool {
     // SAFETY: the value is not read.
     unsafe { COPIES.get(process()) }.is_some()
 }
 
-/// The current process, which is not traced, has other memory now, or has ended.
+/// Removes the current process, which is not traced: it has new memory, or ends.
 #[inline(always)]
 pub fn forget() {
-    // Most were never there.
+    // Most processes have no entry.
     let _ = COPIES.remove(process());
 }

@@ -1,4 +1,5 @@
-//! What every program shares: settings, the ring buffer, counting of what is lost, and reading the stack.
+//! Parts that all programs share: settings, the test for traced threads, the ring buffer, the counters of lost
+//! events, and the walk up the stack.
 
 use aya_ebpf::{
     Global,
@@ -9,21 +10,21 @@ use aya_ebpf::{
 };
 use tracer_ebpf::{ABI_VERSION, CLASSES, Class, FRAMES, Header, Kind, SITE_BITS, Target};
 
-use crate::epoch;
+use crate::{epoch, verifier::atomic_add};
 
 /// The process to trace. The settings are constants for the verifier.
 #[unsafe(no_mangle)]
 static TARGET: Global<Target> = Global::new(Target { tgid: 0, pidns_dev: 0, pidns_ino: 0 });
 
-/// Whether child processes are traced as well.
+/// Set if child processes are traced as well.
 #[unsafe(no_mangle)]
 static FOLLOW: Global<u32> = Global::new(0);
 
-/// Whether to log; the verifier drops the logging code otherwise.
+/// Set if the programs log their steps; the verifier drops the logging code otherwise.
 #[unsafe(no_mangle)]
 static DEBUG: Global<u32> = Global::new(0);
 
-/// What user space checks before it loads anything.
+/// ABI version, which user space checks before it loads anything.
 #[unsafe(no_mangle)]
 static AVTRACE_ABI: Global<u32> = Global::new(ABI_VERSION);
 
@@ -35,43 +36,43 @@ static EVENTS: RingBuf = RingBuf::with_byte_size(1 << 20, 0);
 #[map]
 static LOST: PerCpuArray<u64> = PerCpuArray::with_max_entries(CLASSES.len() as u32, 0);
 
-/// Events that found no room, over all CPUs and classes: a copy goes into each record, so that the reader sees
-/// where in the stream they are missing.
+/// Events that found no room, over all CPUs and classes. A copy goes into each record, so that the reader sees the
+/// place of a gap in the stream.
 #[map]
 static LOST_TOTAL: Array<u64> = Array::with_max_entries(1, 0);
 
 /// The inode of the initial PID namespace's file (`PROC_PID_INIT_INO` in `include/linux/proc_ns.h`).
 const INITIAL_PIDNS: u64 = 0xeffffffc;
 
-/// Whether user space asked for logging.
+/// Returns whether user space has requested logging.
 pub fn debug() -> bool {
     DEBUG.load() != 0
 }
 
-/// The plans of processes: of all that are followed, and of the first when it has replaced its program.
+/// Plans of processes: of all followed ones, and of the first one after it has replaced its program.
 #[map]
 pub static PROCESSES: HashMap<u32, u32> = HashMap::with_max_entries(1 << 14, 0);
 
-/// Whether child processes are traced as well.
+/// Returns whether child processes are traced as well.
 pub fn follows() -> bool {
     FOLLOW.load() != 0
 }
 
-/// A thread that is traced, as its own PID namespace numbers it.
+/// Traced thread, in the numbers of its own PID namespace.
 #[derive(Clone, Copy)]
 pub struct Traced {
     pub tid: u32,
     pub tgid: u32,
 }
 
-/// The current thread, if it is one of a traced process.
+/// Current thread, if its process is traced.
 ///
 /// The probes are attached to one process alone where the kernel can (`uprobe_multi` from 6.10) and no others are
 /// followed; the check is for tracepoints, older kernels, and children that still share its memory.
 pub fn traced() -> Option<Traced> {
     let target = TARGET.load();
     if target.pidns_ino == INITIAL_PIDNS && !follows() {
-        // The ids that need not be translated take a tenth of the time.
+        // Ids without a translation take a tenth of the time.
         let ids = bpf_get_current_pid_tgid();
         let thread = Traced { tid: ids as u32, tgid: (ids >> 32) as u32 };
         return (u64::from(thread.tgid) == target.tgid).then_some(thread);
@@ -94,13 +95,13 @@ pub fn traced() -> Option<Traced> {
     is_traced.then_some(Traced { tid: info.pid, tgid: info.tgid })
 }
 
-/// The current thread's id, if it is one of a traced process.
+/// Id of the current thread, if its process is traced.
 pub fn traced_thread() -> Option<u32> {
     traced().map(|thread| thread.tid)
 }
 
-/// The same at a probe with this site: where processes are followed, others of them may run the code that a plan is
-/// for.
+/// Id of the current thread at a probe with this site, if its process is traced and has the site's plan: a followed
+/// process may run code that another process's plan has probes in.
 pub fn traced_at(site: u32) -> Option<u32> {
     let tid = traced_thread()?;
     if follows() && plan_of(process()).unwrap_or(0) != site >> SITE_BITS {
@@ -109,55 +110,56 @@ pub fn traced_at(site: u32) -> Option<u32> {
     Some(tid)
 }
 
-/// The plan of a process, if it was told.
+/// Plan of a process, if user space has set one.
 pub fn plan_of(process: u32) -> Option<u32> {
     // SAFETY: an aligned number that is read once.
     unsafe { PROCESSES.get(process) }.copied()
 }
 
-/// The current process, as the initial PID namespace numbers it.
+/// Current process, in the numbers of the initial PID namespace.
 pub fn process() -> u32 {
     (bpf_get_current_pid_tgid() >> 32) as u32
 }
 
-/// The header of a record made now.
+/// Header of a record made now. The record ends the thread's epoch.
 pub fn header(kind: Kind, tid: u32, site: u32) -> Header {
     call_header(kind as u16, 0, tid, site)
 }
 
-/// The header of a record made now with this detail; the kind by its number. What it tells ends the thread's epoch.
+/// Header of a record made now, with this detail and the kind by its number. The record ends the thread's epoch.
 pub fn call_header(kind: u16, detail: u16, tid: u32, site: u32) -> Header {
     access_header(kind, detail, tid, site, epoch::end(tid))
 }
 
-/// The header of a record in this epoch of the thread.
+/// Header of a record in this epoch of the thread.
 pub fn access_header(kind: u16, detail: u16, tid: u32, site: u32, epoch: u64) -> Header {
     Header { kind, detail, tid, site, lost: lost_total(), process: process(), plan: 0, epoch }
 }
 
-/// An aligned load of 8 bytes is one instruction: it sees the counter before or after an increment, never between.
+/// Number of lost events. An aligned load of 8 bytes is one instruction: it sees the counter before or after an
+/// increment.
 fn lost_total() -> u32 {
     // SAFETY: the element is 8 bytes, aligned, and lives as long as the map.
     LOST_TOTAL.get_ptr(0).map_or(0, |total| unsafe { total.read_volatile() } as u32)
 }
 
-/// Writes a record, or counts it as lost.
+/// Emits a record, or counts it as lost.
 ///
-/// The reader polls: a wake-up for each record would cost more than all the rest (5.5 µs).
+/// The reader polls: a wake-up for each record would cost 5.5 µs, more than everything else.
 pub fn submit<T: Copy + 'static>(class: Class, record: T) {
     if let Some(entry) = reserve::<T>(class) {
         fill(entry, record);
     }
 }
 
-/// Writes a record where there is room for it.
+/// Emits a record in its reserved room.
 #[inline(always)]
 pub fn fill<T: Copy + 'static>(mut entry: RingBufEntry<T>, record: T) {
     entry.write(record);
     entry.submit(BPF_RB_NO_WAKEUP.into());
 }
 
-/// Room for a record, which comes after all for which there was room before; or counts it as lost.
+/// Reserves room for a record, or counts it as lost. The order of reservations is the order of the records.
 #[inline(always)]
 pub fn reserve<T: 'static>(class: Class) -> Option<RingBufEntry<T>> {
     let entry = EVENTS.reserve::<T>(0);
@@ -167,8 +169,8 @@ pub fn reserve<T: 'static>(class: Class) -> Option<RingBufEntry<T>> {
     entry
 }
 
-/// Writes a record that somebody waits for, and wakes the reader. `make` is called when there is room for it, and only
-/// then.
+/// Emits a record that a process waits for, and wakes the reader. `make` is called only if there is room for the
+/// record.
 pub fn submit_now<T: Copy + 'static>(class: Class, make: impl FnOnce() -> T) {
     if let Some(mut entry) = EVENTS.reserve::<T>(0) {
         entry.write(make());
@@ -181,8 +183,8 @@ pub fn submit_now<T: Copy + 'static>(class: Class, make: impl FnOnce() -> T) {
 /// Counts an event that could not be recorded.
 pub fn count_lost(class: Class) {
     if let Some(counter) = LOST.get_ptr_mut(class as u32) {
-        // The element is this CPU's own, but a thread may be put off its CPU in the middle of a program, and another
-        // one counts there meanwhile.
+        // The element is this CPU's own, but a thread may be preempted in the middle of a program, and another one may
+        // count on this CPU meanwhile.
         // SAFETY: the element is 8 bytes, aligned, and lives as long as the map.
         unsafe { atomic_add(counter, 1) };
     }
@@ -192,73 +194,13 @@ pub fn count_lost(class: Class) {
     }
 }
 
-/// Adds in one step, also against other CPUs. `core` offers no read-modify-write atomics for this target.
-///
-/// # Safety
-///
-/// `counter` is aligned and valid for writes.
-#[cfg(target_arch = "bpf")]
-pub unsafe fn atomic_add(counter: *mut u64, number: u64) {
-    // SAFETY: by the caller's promise; the instruction touches these 8 bytes alone.
-    unsafe {
-        core::arch::asm!(
-            "lock *(u64 *)({counter} + 0) += {number}",
-            counter = in(reg) counter,
-            number = in(reg) number,
-        );
-    }
-}
-
-/// For clippy on the host.
-///
-/// # Safety
-///
-/// `counter` is aligned and valid for writes.
-#[cfg(not(target_arch = "bpf"))]
-pub unsafe fn atomic_add(counter: *mut u64, number: u64) {
-    // SAFETY: by the caller's promise.
-    unsafe { core::sync::atomic::AtomicU64::from_ptr(counter) }
-        .fetch_add(number, core::sync::atomic::Ordering::Relaxed);
-}
-
-/// Sets bits in one step, which all that was written and read before comes before.
-///
-/// # Safety
-///
-/// `number` is aligned and valid for writes.
-#[cfg(target_arch = "bpf")]
-#[inline(always)]
-pub unsafe fn atomic_or(number: *mut u64, bits: u64) {
-    let _before: u64;
-    // SAFETY: by the caller's promise; the instruction touches these 8 bytes alone.
-    unsafe {
-        core::arch::asm!(
-            "{bits} = atomic_fetch_or((u64 *)({number} + 0), {bits})",
-            number = in(reg) number,
-            bits = inout(reg) bits => _before,
-        );
-    }
-}
-
-/// For clippy on the host.
-///
-/// # Safety
-///
-/// `number` is aligned and valid for writes.
-#[cfg(not(target_arch = "bpf"))]
-pub unsafe fn atomic_or(number: *mut u64, bits: u64) {
-    // SAFETY: by the caller's promise.
-    unsafe { core::sync::atomic::AtomicU64::from_ptr(number) }
-        .fetch_or(bits, core::sync::atomic::Ordering::Relaxed);
-}
-
-/// How far above the stack pointer a saved frame pointer may be, in bytes.
+/// Largest distance of a saved frame pointer from the stack pointer, in bytes.
 const MAX_FRAME: u64 = 1 << 20;
 
 /// Return addresses along the chain of frame pointers, after the given innermost address.
 ///
-/// Code built without frame pointers keeps other things in `rbp`; what does not point a little way up this very
-/// stack ends the walk before memory is touched. User space checks the rest against the unwind tables.
+/// Code without frame pointers uses `rbp` for other values: a value that does not point a little way up this stack ends
+/// the walk before memory is read. User space checks the other addresses against the unwind tables.
 pub fn frames(innermost: u64, sp: u64, bp: u64) -> [u64; FRAMES] {
     let mut frames = [0; FRAMES];
     frames[0] = innermost;
@@ -279,13 +221,13 @@ pub fn frames(innermost: u64, sp: u64, bp: u64) -> [u64; FRAMES] {
     frames
 }
 
-/// The return address at the top of the stack, at a function's entry or at its `ret`.
+/// Return address at the top of the stack, at a function's entry or at its `ret`.
 pub fn return_address(sp: u64) -> u64 {
     // SAFETY: the helper checks the address.
     unsafe { bpf_probe_read_user(sp as *const u64) }.unwrap_or(0)
 }
 
-/// Logs to user space, when it asked for it.
+/// Logs to user space, if it has requested that.
 #[macro_export]
 macro_rules! debug_log {
     ($context:expr, $($message:tt)*) => {

@@ -1,13 +1,14 @@
-//! Which accesses are repetitions that order nothing new, so that no record of them is needed.
+//! Epochs of threads: decides which accesses are repetitions that order nothing new and need no record.
 //!
-//! A thread's epoch lasts as long as nothing can have been ordered before it that was not at the epoch's start: no region
-//! of it begins or ends, it takes no lock and waits for nothing, and meets no memory that another thread has touched.
-//! The same access once more in one epoch, with no other thread's access to these bytes in between, has the same events
-//! before it and after it as the first. So the first one stands for all: each dependency of the second has one of the
-//! first that says as much, and none of them can be of another transaction.
+//! A thread's epoch lasts until something can be ordered before the thread that was not before it at the epoch's
+//! start: a region of the thread begins or ends, it acquires a lock or waits, or it accesses memory that another
+//! thread has accessed. A second access of the same kind to the same bytes in one epoch, with no access of another
+//! thread to these bytes in between, has the same events before it and after it as the first. So the first one
+//! represents all: each dependency of the second has an equivalent one of the first, in the same transaction.
 //!
-//! Who touched a word last, and how, is kept in a table with one place for several words: a word that is not there counts
-//! as touched by somebody else. Records of a repetition are made more often than needed, and never too rarely.
+//! A table has the last accessing thread of each word, with one slot for several words: a word that is not in its slot
+//! counts as accessed by another thread. Errors go one way: a repetition may get a record, a new access always does.
+//! Ownership (`ownership`) decides further which of the new accesses are deferred.
 
 use aya_ebpf::{
     Global,
@@ -17,76 +18,82 @@ use aya_ebpf::{
 };
 use tracer_ebpf::AccessDescriptor;
 
-/// Whether instructions that touch memory are probed.
+use crate::verifier::{is_not_zero, unchecked};
+
+/// Set if memory instructions are probed.
 #[unsafe(no_mangle)]
 pub static PROBES_ACCESSES: Global<u32> = Global::new(0);
 
-/// How many low bits of an owner are the number of its epoch; those above are the thread. Ids of threads have at most 22.
+/// Number of low bits of a thread epoch that are the number of the epoch; those above are the thread's id. Ids of
+/// threads have at most 22 bits.
 const EPOCH_BITS: u32 = 42;
 
-/// A thread's present.
+/// State of a thread that has accessed memory.
+///
+/// A *thread epoch* is the thread's id and the number of its epoch in one integer: see [`thread_and_epoch`].
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub struct Present {
-    /// The thread and its epoch, as [`Word::owner`].
-    pub owner: u64,
-    /// What that was at first: tells the thread from others, also from those that have its id later.
-    pub born: u64,
-    /// Its highest stack pointer at an access since its last record.
-    pub top: u64,
-    /// How many accesses were too large for the table when this was looked at.
-    large: u64,
+pub struct ThreadState {
+    /// The thread's current thread epoch.
+    pub now: u64,
+    /// The thread's first thread epoch: distinguishes it from all others, also from later ones with its id.
+    pub incarnation: u64,
+    /// Highest stack pointer at an access since the last record.
+    pub highest_sp: u64,
+    /// The number of [`LARGE_ACCESSES`] when the thread last looked.
+    large_accesses: u64,
 }
 
-/// The thread of an owner, and its epoch.
+/// Splits a thread epoch into the thread's id and the epoch's number.
 #[inline(always)]
-pub fn thread_and_epoch(owner: u64) -> (u64, u64) {
-    (owner >> EPOCH_BITS, owner & ((1 << EPOCH_BITS) - 1))
+pub fn thread_and_epoch(thread_epoch: u64) -> (u64, u64) {
+    (thread_epoch >> EPOCH_BITS, thread_epoch & ((1 << EPOCH_BITS) - 1))
 }
 
-/// An access of a thread.
+/// Access of a thread to memory.
 pub struct Access {
     pub tid: u32,
     pub address: u64,
     pub bytes: u64,
-    /// Of [`AccessDescriptor::READ`], [`AccessDescriptor::WRITE`] and [`AccessDescriptor::ATOMIC`].
-    pub done: u8,
+    /// Flags [`AccessDescriptor::READ`], [`AccessDescriptor::WRITE`] and [`AccessDescriptor::ATOMIC`].
+    pub flags: u8,
     pub site: u32,
     pub sp: u64,
 }
 
 impl Access {
+    /// Returns whether the access writes.
     #[inline(always)]
     pub fn writes(&self) -> bool {
-        self.done & AccessDescriptor::WRITE != 0
+        self.flags & AccessDescriptor::WRITE != 0
     }
 
-    /// Its first and last word.
+    /// First and last word, as addresses divided by 8.
     #[inline(always)]
     pub fn words(&self) -> (u64, u64) {
         (self.address >> 3, (self.address + self.bytes - 1) >> 3)
     }
 
-    /// Which bytes of its word it touches, one bit for each, if it touches one word alone.
+    /// Accessed bytes of the word, one bit each, for an access to one word.
     #[inline(always)]
-    pub fn bits(&self) -> u64 {
-        let (front, back) = self.ends();
+    pub fn byte_mask(&self) -> u64 {
+        let (front, back) = self.end_masks();
         front & back
     }
 
-    /// Which bytes it touches of the first word from its first on, and of the last up to its last.
+    /// Bytes of the first word from the access's first byte on, and of the last word up to its last byte.
     #[inline(always)]
-    fn ends(&self) -> (u64, u64) {
+    fn end_masks(&self) -> (u64, u64) {
         let last = self.address + self.bytes - 1;
         (0xff << (self.address & 7) & 0xff, 0xff >> (7 - (last & 7)))
     }
 
-    /// Visits its words, each with the bytes that it touches there; at most [`MAX_WORDS`].
+    /// Visits the words, each with the mask of its accessed bytes; at most [`MAX_WORDS`].
     #[inline(always)]
     fn each_word(&self, mut visit: impl FnMut(u64, u64)) {
         let (first, last) = self.words();
         let last = unchecked(last);
-        let (mut front, back) = self.ends();
+        let (mut front, back) = self.end_masks();
         for number in 0..MAX_WORDS {
             let word = first + number;
             visit(word, front & (back | (0xff * is_not_zero(word ^ last))));
@@ -98,192 +105,196 @@ impl Access {
     }
 }
 
-/// What an access is in its epoch.
+/// Relation of an access to its thread's epoch.
 pub struct Novelty {
-    /// Whether it is no repetition.
+    /// Set if the access is no repetition.
     pub is_new: bool,
-    /// Whether it is of memory that others have touched: if it gets a record, that ends the epoch.
-    pub is_meeting: bool,
+    /// Set if other threads have accessed the memory: a record of the access ends the epoch.
+    pub is_contended: bool,
 }
 
-/// Threads that have touched memory, by their ids.
+/// Threads that have accessed memory, by their ids.
 #[map]
-static PRESENTS: HashMap<u32, Present> =
+static THREADS: HashMap<u32, ThreadState> =
     HashMap::with_max_entries(1 << 16, aya_ebpf::bindings::BPF_F_NO_PREALLOC);
 
-/// Who touched a word last, and what of it.
+/// Slot of the table: the last thread that accessed a word, and its accesses.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Word {
-    /// The thread and its epoch. Written first and read last, so that nobody finds his own there with what another one
-    /// did.
-    owner: u64,
-    /// From the top: the low bits of the thread's id (4 bits), the word's address divided by 8 (44), the bytes that the
-    /// owner has written (8), and those that it has read (8).
-    touched: u64,
+struct WordAccesses {
+    /// The thread epoch. Written first and read last, so that no thread finds its own there together with the
+    /// accesses of another one.
+    thread_epoch: u64,
+    /// From the top: the low bits of the thread's id (4 bits), the word's address divided by 8 (44), the mask of the
+    /// bytes that the thread has written (8), and of those that it has read (8).
+    accesses: u64,
 }
 
-/// How many bits of a hash tell a word's place.
-const PLACE_BITS: u32 = 19;
+/// Binary logarithm of the number of slots.
+const SLOT_BITS: u32 = 19;
 
-/// The words: 8 MiB.
+/// The table of words: 8 MiB.
 #[map]
-static WORDS: Array<Word> = Array::with_max_entries(1 << PLACE_BITS, 0);
+static WORDS: Array<WordAccesses> = Array::with_max_entries(1 << SLOT_BITS, 0);
 
-/// How many accesses were too large for the table so far.
+/// Number of accesses so far that were too large for the table.
 #[map]
-static LARGE: Array<u64> = Array::with_max_entries(1, 0);
+static LARGE_ACCESSES: Array<u64> = Array::with_max_entries(1, 0);
 
-/// The largest access that can be a repetition, in bytes.
+/// Largest access that can be a repetition, in bytes.
 pub const MAX_BYTES: u64 = AccessDescriptor::MAX_USUAL as u64;
 
-/// How many words such an access can touch.
+/// Largest number of words of an access with [`MAX_BYTES`].
 pub const MAX_WORDS: u64 = MAX_BYTES / 8 + 1;
 
-/// Ends a thread's epoch; returns the new one.
+/// Ends a thread's epoch; returns the number of the new one, or 0 for a thread without accesses.
 #[inline(always)]
 pub fn end(tid: u32) -> u64 {
     if PROBES_ACCESSES.load() == 0 {
         return 0;
     }
-    let Some(present) = PRESENTS.get_ptr_mut(tid) else { return 0 };
-    // SAFETY: only the thread itself changes what is its own, and the element outlives the program.
+    let Some(thread) = THREADS.get_ptr_mut(tid) else { return 0 };
+    // SAFETY: only the thread itself changes its state, and the element outlives the program.
     unsafe {
-        (*present).owner += 1;
-        (*present).top = 0;
-        thread_and_epoch((*present).owner).1
+        (*thread).now += 1;
+        (*thread).highest_sp = 0;
+        thread_and_epoch((*thread).now).1
     }
 }
 
-/// What an access is in its thread's epoch. To be followed by [`note`] or [`note_word`] if it is new, unless it is large.
+/// Compares an access with its thread's epoch. A new access must be added with [`insert`] or [`insert_word`], unless
+/// it is large.
 ///
-/// The verifier goes through each way that leads through a loop: this one has none but its length.
+/// The verifier follows each path through a loop: this one has no branch but its end.
 #[inline(always)]
-pub fn novelty(present: &mut Present, access: &Access) -> Novelty {
-    let large = LARGE.get_ptr(0).map_or(0, |large| {
+pub fn novelty(thread: &mut ThreadState, access: &Access) -> Novelty {
+    let large_accesses = LARGE_ACCESSES.get_ptr(0).map_or(0, |number| {
         // SAFETY: an aligned number.
-        unsafe { large.read_volatile() }
+        unsafe { number.read_volatile() }
     });
-    if present.large != large {
-        present.large = large;
-        present.owner += 1;
+    if thread.large_accesses != large_accesses {
+        thread.large_accesses = large_accesses;
+        thread.now += 1;
     }
     if access.bytes > MAX_BYTES {
-        return Novelty { is_new: true, is_meeting: true };
+        return Novelty { is_new: true, is_contended: true };
     }
-    let (born, own) = (present.born, present.owner);
+    let (incarnation, now) = (thread.incarnation, thread.now);
     let reads_count = if access.writes() { 0 } else { 0xff };
-    let (mut is_new, mut is_meeting) = (0, 0);
-    access.each_word(|word, bits| {
-        let Some(place) = WORDS.get_ptr(place(word)) else { return };
-        // SAFETY: two aligned numbers; which of them are seen when another thread writes them is said at `Word`.
-        let (touched, owner) = unsafe {
+    let (mut is_new, mut is_contended) = (0, 0);
+    access.each_word(|word, mask| {
+        let Some(slot) = WORDS.get_ptr(slot::<SLOT_BITS>(word)) else { return };
+        // SAFETY: two aligned numbers; `WordAccesses` says which are read while another thread writes them.
+        let (accesses, thread_epoch) = unsafe {
             (
-                (&raw const (*place).touched).read_volatile(),
-                (&raw const (*place).owner).read_volatile(),
+                (&raw const (*slot).accesses).read_volatile(),
+                (&raw const (*slot).thread_epoch).read_volatile(),
             )
         };
-        let known = touched >> 8 | touched & reads_count;
-        // Not 0 if the word is another thread's, also one that had this one's id; of threads alike the later owner is more.
-        let strange = touched >> 16 ^ tagged(access.tid, word)
-            | owner >> EPOCH_BITS ^ u64::from(access.tid)
-            | owner.wrapping_sub(born) >> 63;
-        let unknown = strange | bits & !known;
-        is_new |= unknown | owner ^ own;
-        // Of other bytes of a word, and of what was read alone, others may have been there before.
-        is_meeting |= is_not_zero(touched) & is_not_zero(unknown);
+        let covered = accesses >> 8 | accesses & reads_count;
+        // Not 0 if the slot is another word's or another thread's, also one that had this one's id before: of threads
+        // with one id the later has the higher thread epochs.
+        let foreign = accesses >> 16 ^ tagged(access.tid, word)
+            | thread_epoch >> EPOCH_BITS ^ u64::from(access.tid)
+            | thread_epoch.wrapping_sub(incarnation) >> 63;
+        let uncovered = foreign | mask & !covered;
+        is_new |= uncovered | thread_epoch ^ now;
+        // Others may have accessed the other bytes of the word before, and those that were only read.
+        is_contended |= is_not_zero(accesses) & is_not_zero(uncovered);
     });
-    Novelty { is_new: is_new != 0, is_meeting: is_meeting != 0 }
+    Novelty { is_new: is_new != 0, is_contended: is_contended != 0 }
 }
 
-/// Notes that an access was made. What an atomic instruction has written is not noted: a lock is let go of by a store, and
-/// that it is taken does not say that it is.
+/// Adds an access to the table. Writes of atomic instructions are not added: a lock is released by a plain store, which
+/// its acquire must not cover.
 #[inline(always)]
-pub fn note(present: &Present, access: &Access) {
-    access.each_word(|word, bits| note_bytes(present, access, word, bits));
+pub fn insert(thread: &ThreadState, access: &Access) {
+    access.each_word(|word, mask| insert_bytes(thread, access, word, mask));
 }
 
-/// The same for an access to one word.
+/// Variant of [`insert`] for an access to one word.
 #[inline(always)]
-pub fn note_word(present: &Present, access: &Access, word: u64) {
-    note_bytes(present, access, word, access.bits());
+pub fn insert_word(thread: &ThreadState, access: &Access, word: u64) {
+    insert_bytes(thread, access, word, access.byte_mask());
 }
 
 #[inline(always)]
-fn note_bytes(present: &Present, access: &Access, word: u64, bits: u64) {
-    let Some(place) = WORDS.get_ptr_mut(place(word)) else { return };
-    let is_stored = access.done & (AccessDescriptor::WRITE | AccessDescriptor::ATOMIC)
+fn insert_bytes(thread: &ThreadState, access: &Access, word: u64, mask: u64) {
+    let Some(slot) = WORDS.get_ptr_mut(slot::<SLOT_BITS>(word)) else { return };
+    let is_store = access.flags & (AccessDescriptor::WRITE | AccessDescriptor::ATOMIC)
         == AccessDescriptor::WRITE;
-    let bits = if is_stored { bits << 8 } else { bits };
+    let mask = if is_store { mask << 8 } else { mask };
     // SAFETY: as in `novelty`.
     unsafe {
-        let (owner, touched) = (&raw mut (*place).owner, &raw mut (*place).touched);
-        let before = touched.read_volatile();
-        let mine = tagged(access.tid, word);
-        let strange = is_not_zero(before >> 16 ^ mine | owner.read_volatile() ^ present.owner);
-        owner.write_volatile(present.owner);
-        touched.write_volatile(mine << 16 | bits | before & 0xffff & strange.wrapping_sub(1));
+        let (thread_epoch, accesses) = (&raw mut (*slot).thread_epoch, &raw mut (*slot).accesses);
+        let before = accesses.read_volatile();
+        let tag = tagged(access.tid, word);
+        let foreign = is_not_zero(before >> 16 ^ tag | thread_epoch.read_volatile() ^ thread.now);
+        thread_epoch.write_volatile(thread.now);
+        accesses.write_volatile(tag << 16 | mask | before & 0xffff & foreign.wrapping_sub(1));
     }
 }
 
-/// Notes that a thread has touched a word in a way that is recorded anyhow: for others it is touched by another.
+/// Marks a word as accessed by this thread in a way that always has a record: shared for all other threads.
 #[inline(always)]
-pub fn disturb(word: u64, tid: u32) {
-    let Some(place) = WORDS.get_ptr(place(word)) else { return };
+pub fn mark_touched(word: u64, tid: u32) {
+    let Some(slot) = WORDS.get_ptr(slot::<SLOT_BITS>(word)) else { return };
     // SAFETY: as in `novelty`.
-    if unsafe { (&raw const (*place).owner).read_volatile() } >> EPOCH_BITS != u64::from(tid) {
-        estrange(word);
+    let thread_epoch = unsafe { (&raw const (*slot).thread_epoch).read_volatile() };
+    if thread_epoch >> EPOCH_BITS != u64::from(tid) {
+        mark_shared(word);
     }
 }
 
-/// A word is touched by another, for everybody.
+/// Marks a word as shared: for each thread, another one has accessed it.
 #[inline(always)]
-pub fn estrange(word: u64) {
-    let Some(place) = WORDS.get_ptr_mut(place(word)) else { return };
+pub fn mark_shared(word: u64) {
+    let Some(slot) = WORDS.get_ptr_mut(slot::<SLOT_BITS>(word)) else { return };
     // SAFETY: as in `novelty`. No thread has the number 0.
     unsafe {
-        (&raw mut (*place).owner).write_volatile(0);
-        (&raw mut (*place).touched).write_volatile(u64::MAX << 16);
+        (&raw mut (*slot).thread_epoch).write_volatile(0);
+        (&raw mut (*slot).accesses).write_volatile(u64::MAX << 16);
     }
 }
 
-/// Ends everybody's epoch: anything may have been touched.
+/// Marks all memory as accessed: ends the epochs of all threads.
 #[inline(always)]
-pub fn disturb_all() {
-    if let Some(large) = LARGE.get_ptr_mut(0) {
-        // SAFETY: an aligned number; that two who count at once count one is as good.
-        unsafe { large.write_volatile(large.read_volatile() + 1) };
+pub fn mark_all_touched() {
+    if let Some(number) = LARGE_ACCESSES.get_ptr_mut(0) {
+        // SAFETY: an aligned number; one increment is enough for two threads at once.
+        unsafe { number.write_volatile(number.read_volatile() + 1) };
     }
 }
 
-/// A thread's present, which begins now if there was none.
+/// State of a thread, created at its first access.
 #[inline(always)]
-pub fn present(tid: u32) -> Option<&'static mut Present> {
-    let present = PRESENTS.get_ptr_mut(tid).or_else(|| {
-        // No thread has so many epochs that one of a later thread with its id could be the same.
+pub fn thread_state(tid: u32) -> Option<&'static mut ThreadState> {
+    let thread = THREADS.get_ptr_mut(tid).or_else(|| {
+        // Epochs advance more slowly than this clock, so a later thread with this id gets other thread epochs.
         // SAFETY: the helper has no conditions.
         let epoch = unsafe { bpf_ktime_get_ns() } >> 8 & ((1 << EPOCH_BITS) - 1);
-        let born = u64::from(tid) << EPOCH_BITS | epoch;
-        PRESENTS.insert(tid, Present { owner: born, born, top: 0, large: 0 }, 0).ok()?;
-        PRESENTS.get_ptr_mut(tid)
+        let now = u64::from(tid) << EPOCH_BITS | epoch;
+        let state = ThreadState { now, incarnation: now, highest_sp: 0, large_accesses: 0 };
+        THREADS.insert(tid, state, 0).ok()?;
+        THREADS.get_ptr_mut(tid)
     })?;
-    // SAFETY: only the thread itself uses what is its own, and the element outlives the program.
-    Some(unsafe { &mut *present })
+    // SAFETY: only the thread itself uses its state, and the element outlives the program.
+    Some(unsafe { &mut *thread })
 }
 
-/// What tells a thread from others, if it has touched memory; else 0.
+/// Incarnation of a thread that has accessed memory; 0 for any other.
 #[inline(always)]
-pub fn born(tid: u32) -> u64 {
-    // SAFETY: as in `present`.
-    PRESENTS.get_ptr(tid).map_or(0, |present| unsafe { (*present).born })
+pub fn incarnation(tid: u32) -> u64 {
+    // SAFETY: as in `thread_state`.
+    THREADS.get_ptr(tid).map_or(0, |thread| unsafe { (*thread).incarnation })
 }
 
-/// Forgets a thread that ends.
+/// Removes the state of a thread that ends.
 #[inline(always)]
 pub fn forget(tid: u32) {
     if PROBES_ACCESSES.load() != 0 {
-        // It need not be there.
-        let _ = PRESENTS.remove(tid);
+        // A thread without accesses has none.
+        let _ = THREADS.remove(tid);
     }
 }
 
@@ -293,32 +304,8 @@ fn tagged(tid: u32, word: u64) -> u64 {
     u64::from(tid & 15) << 44 | word & ((1 << 44) - 1)
 }
 
-/// A word's place in the table.
+/// Number of a word's slot in a table of `2^BITS` slots (Fibonacci hashing).
 #[inline(always)]
-fn place(word: u64) -> u32 {
-    (word.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - PLACE_BITS)) as u32
-}
-
-/// 1, or 0 of 0: without a jump, which the compiler would make of a comparison.
-#[inline(always)]
-pub fn is_not_zero(number: u64) -> u64 {
-    unchecked(number | number.wrapping_neg()) >> 63
-}
-
-/// The same number, of which the compiler knows nothing: it leaves out bounds that it can prove, and the verifier needs.
-#[cfg(target_arch = "bpf")]
-#[inline(always)]
-pub fn unchecked(mut number: u64) -> u64 {
-    // The kernel refuses lines of the source without an instruction.
-    // SAFETY: nothing is changed.
-    unsafe {
-        core::arch::asm!("{0} = {0}", inout(reg) number, options(pure, nomem, nostack));
-    }
-    number
-}
-
-/// For clippy on the host.
-#[cfg(not(target_arch = "bpf"))]
-pub fn unchecked(number: u64) -> u64 {
-    number
+pub fn slot<const BITS: u32>(word: u64) -> u32 {
+    (word.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - BITS)) as u32
 }

@@ -1,31 +1,25 @@
-//! Probes where a lock is taken or let go of in line: beside the atomic instruction. Where the lock is, and when it
-//! counts, is in the cookie.
+//! Probes beside the atomic instructions of inline locks. The cookie has the address of the lock and the condition
+//! under which the operation counts.
 
-use aya_ebpf::{
-    EbpfContext as _,
-    helpers::{bpf_get_attach_cookie, bpf_probe_read_user},
-    macros::uprobe,
-    programs::ProbeContext,
-};
+use aya_ebpf::{helpers::bpf_probe_read_user, macros::uprobe, programs::ProbeContext};
 use tracer_ebpf::{Class, Cookie, Operand, SyncRecord};
 
 use crate::{
     debug_log,
     emit::{call_header, frames, submit, traced_at},
+    probe::{UprobeContext as _, cookie},
     registers::registers,
 };
 
-/// At an instruction at which the registers still tell, or tell already, where the lock is. The first frame is the
-/// probed instruction itself, and the stack pointer is that of its function.
+/// Records an acquire or release at an instruction where the registers have the address of the lock. The first frame is
+/// the probed instruction itself, and the stack pointer is that of its function.
 ///
 /// Kernel: 5.15 (cookies), 6.6 as `uprobe_multi`.
 #[uprobe]
 pub fn inline_lock(ctx: ProbeContext) -> u32 {
-    // SAFETY: the context is this program's own.
-    let cookie = Cookie(unsafe { bpf_get_attach_cookie(ctx.as_ptr()) });
+    let cookie = cookie(&ctx);
     let operand = Operand(cookie.depth() as u16);
-    // SAFETY: the kernel hands a valid `pt_regs`.
-    let regs = unsafe { &*ctx.regs };
+    let regs = ctx.registers();
     if cookie.has(Cookie::CONDITIONAL) && !holds(operand.condition(), regs.eflags) {
         return 0;
     }
@@ -49,7 +43,7 @@ pub fn inline_lock(ctx: ProbeContext) -> u32 {
     0
 }
 
-/// Whether a condition, as it is encoded in instructions, holds of the processor's flags.
+/// Returns whether a condition, as it is encoded in instructions, holds for the processor's flags.
 #[inline(always)]
 fn holds(condition: u8, flags: u64) -> bool {
     let flag = |bit: u64| flags >> bit & 1 != 0;

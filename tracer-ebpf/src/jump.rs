@@ -1,8 +1,8 @@
-//! Probes on jumps out of functions (`longjmp`): where the stack goes to. Regions that are left that way have no end.
+//! Probes on jumps out of functions (`longjmp`), with the stack pointer of the target: regions that are left in this
+//! way have no end of their own.
 
 use aya_ebpf::{
-    EbpfContext as _,
-    helpers::{bpf_get_attach_cookie, bpf_get_current_task, bpf_probe_read_user},
+    helpers::{bpf_get_current_task, bpf_probe_read_user},
     macros::uprobe,
     programs::ProbeContext,
 };
@@ -10,33 +10,30 @@ use tracer_ebpf::{Class, Kind, RegionRecord};
 
 use crate::{
     debug_log,
-    emit::{header, submit, traced_at},
+    emit::{header, submit},
+    probe::{Hit, hit},
     thread,
 };
 
-/// Where a `jmp_buf` has the stack pointer, in bytes: in glibc and in musl (`setjmp` for x86-64).
+/// Offset of the stack pointer in a `jmp_buf`, in bytes: in glibc and in musl (`setjmp` for x86-64).
 const SAVED_SP: u64 = 0x30;
 
-/// Where the thread control block of glibc has the number that pointers are mangled with, in bytes.
+/// Offset of the number that mangles pointers in the thread control block of glibc, in bytes.
 const POINTER_GUARD: u64 = 0x30;
 
-/// At the entry of a function that jumps; the first argument is the `jmp_buf`.
+/// Records the jump at the entry of a function whose first argument is the `jmp_buf`.
 ///
 /// Kernel: 6.6 as `uprobe_multi`.
 #[uprobe]
 pub fn jump(ctx: ProbeContext) -> u32 {
-    // SAFETY: the context is this program's own.
-    let site = unsafe { bpf_get_attach_cookie(ctx.as_ptr()) } as u32;
-    let Some(tid) = traced_at(site) else { return 0 };
-    // SAFETY: the kernel hands a valid `pt_regs`.
-    let regs = unsafe { &*ctx.regs };
+    let Some(Hit { site, tid, regs, .. }) = hit(&ctx) else { return 0 };
     let sp = target(regs.rdi, regs.rsp).unwrap_or(0);
     debug_log!(&ctx, "jump: to {:x} tid {}", sp, tid);
     submit(Class::Region, RegionRecord { header: header(Kind::Jump, tid, site), sp });
     0
 }
 
-/// The stack pointer that a `jmp_buf` leads to, if it is understood: it is a little way up this very stack.
+/// Stack pointer in a `jmp_buf`, if it is plausible: a little above the current one. glibc mangles it, musl does not.
 fn target(buffer: u64, sp: u64) -> Option<u64> {
     const FAR: u64 = 1 << 30;
     let is_plausible = |to: &u64| *to & 7 == 0 && to.wrapping_sub(sp) <= FAR;

@@ -1,5 +1,5 @@
-//! The BPF programs, one file a concern, and the maps that they share. What a record means is decided in user
-//! space; nothing here knows about transactions.
+//! The BPF programs, one file a concern, and the maps that they share. User space interprets the records; nothing here
+//! knows about transactions.
 
 #![cfg_attr(target_arch = "bpf", no_std, no_main, feature(asm_experimental_arch))]
 
@@ -13,11 +13,13 @@ mod inline_lock;
 mod jump;
 mod ownership;
 mod place;
+mod probe;
 mod region;
 mod registers;
 mod stop;
 mod thread;
 mod trap;
+mod verifier;
 mod watchpoint;
 
 #[cfg(target_arch = "bpf")]
@@ -26,11 +28,11 @@ fn panic(_info: &core::panic::PanicInfo<'_>) -> ! {
     loop {}
 }
 
-/// Helpers that only GPL-compatible programs may call are used: the kernel wants this section.
+/// License, which the kernel requires of programs that call helpers for GPL-compatible ones.
 #[unsafe(link_section = "license")]
 #[unsafe(no_mangle)]
 static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";
 
-/// Built for the host by clippy only.
+/// Entry point of the host build, which only clippy makes.
 #[cfg(not(target_arch = "bpf"))]
 fn main() {}

@@ -1,17 +1,33 @@
-//! Memory that one thread has to itself: what it does there is kept, and told when another thread comes.
+//! Ownership of words: accesses of a thread to memory that it has to itself are deferred until another thread comes.
 //!
-//! A thread that has made a record of an access to a word owns the word until another one touches it. What it does there
-//! in later epochs has nothing of another thread before it that the record has not, and nothing after it until then. So
-//! of the same access again it is enough to keep the last epoch; of writes and of reads, since they are told apart by what
-//! comes after. The states are those of Octet (Bond et al., "Octet: Capturing and Controlling Cross-Thread Dependences
-//! Efficiently"): exclusive for writing, exclusive for reading, shared. A word that is handed over more than once counts
-//! as shared from then on, and each first access of an epoch makes a record.
+//! The states of a word are those of Octet (Bond et al., "Octet: Capturing and Controlling Cross-Thread Dependences
+//! Efficiently", OOPSLA 2013): exclusive to a thread T that has written it (WrEx) or only read it (RdEx), and shared
+//! (here RdSh, which includes shared writes).
 //!
-//! Words have places in a table, as many as its size allows: a word whose place is another one's is not owned. All that
-//! changes a place is done while holding its lock, and so is finding room for the records that tell of it: their order
-//! is that of the changes. Who does not get the lock soon says so in the place, and whoever has it next lets nobody own
-//! the word; what an owner had kept then comes too late, and counts as lost. What touches several words disowns them
-//! before there is room for its record and after, since others may come to own them meanwhile.
+//! ```text
+//!              first record of an access            access of another thread U,
+//!              by T                                 the first time
+//!   unowned ──────────────────► WrEx(T), RdEx(T) ──────────────────► WrEx(U), RdEx(U)
+//!                                 │                                    │
+//!                                 │ access to several words,           │ also: access of another thread,
+//!                                 │ watchpoint hit, bypass             │ the second time (HANDOVERS)
+//!                                 └───────────────► RdSh ◄─────────────┘
+//! ```
+//!
+//! RdSh is final for a word while it has its slot: each first access of an epoch gets a record. In WrEx and RdEx, a
+//! new access of the owner to the same bytes is deferred: it has no event of another thread before it that the last
+//! record has not, and none after it until another thread comes. So the last epoch is enough, separately for writes
+//! and reads, since these differ in what they depend on. Each way out of WrEx or RdEx flushes: it emits the deferred
+//! accesses in one [`OwnedRecord`] before the record of the access that ends the ownership.
+//!
+//! A table has a slot for each word, as far as its size allows: a word that is not in its slot has no owner. After
+//! [`MAX_CLAIMS`] accesses to another word in a row the slot changes to that word, which flushes as well.
+//!
+//! Changes of a slot are made under its lock, and so is the reservation of their records in the ring buffer: the
+//! order of the records is that of the changes. A thread that fails to take the lock in time *bypasses* it: it sets
+//! `bypassed`, and the next holder marks the word shared. An access that was deferred at that point is counted as
+//! lost, since its record would come after that of the bypassing access. An access to several words disowns them
+//! before its reservation and once more after it, because another thread may have claimed one in between.
 
 use aya_ebpf::{
     Global,
@@ -21,222 +37,234 @@ use aya_ebpf::{
 use tracer_ebpf::{Class, Kind, LastAccess, OwnedRecord, PairRecord};
 
 use crate::{
-    emit::{access_header, atomic_add, atomic_or, count_lost, fill, reserve},
-    epoch::{
-        self, Access, MAX_BYTES, MAX_WORDS, Present, is_not_zero, thread_and_epoch, unchecked,
-    },
+    emit::{access_header, count_lost, fill, reserve},
+    epoch::{self, Access, MAX_BYTES, MAX_WORDS, ThreadState, slot, thread_and_epoch},
+    verifier::{atomic_add, atomic_or, exchange, is_not_zero, may_go_on, unchecked},
 };
 
-/// Whether what is done to owned words is kept.
+/// Set if accesses of owners are deferred.
 #[unsafe(no_mangle)]
 static OWNERSHIP_ENABLED: Global<u32> = Global::new(0);
 
-/// What is kept of a word.
+/// Slot of the table: the ownership of one word.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Kept {
-    /// 1 while somebody is at it.
+struct Ownership {
+    /// 1 while a thread holds the slot's lock.
     lock: u64,
-    /// How many make a record of an access to a word of this place without the lock, and whether others have touched the
-    /// word without it since [`Kept::take`] looked.
-    passing: u64,
-    passed: u64,
-    /// The address divided by 8, and 1 more: 0 where there is none.
+    /// Number of threads that are bypassing the lock: they make a record of an access to a word of this slot.
+    bypassing: u64,
+    /// Not 0 if a thread has bypassed the lock since the last [`Ownership::admit`].
+    bypassed: u64,
+    /// The word, as its address divided by 8, plus 1; 0 for an empty slot.
     word: u64,
-    /// Who owns it, as [`Present::born`]; 0 when it is shared.
+    /// The owner, as [`ThreadState::incarnation`]; 0 for a shared or unowned word.
     owner: u64,
-    /// When the owner last wrote it and last read it, as [`Present::owner`], where there is no record of that; else 0.
+    /// The thread epoch ([`ThreadState::now`]) of the owner's deferred write; 0 if there is none.
     written: u64,
+    /// The thread epoch of the owner's deferred read; 0 if there is none.
     read: u64,
-    /// The highest stack pointers since the last record before.
+    /// The highest stack pointers since the record before the deferred access.
     write_sp: u64,
     read_sp: u64,
     write_site: u32,
     read_site: u32,
-    /// Which bytes the owner writes (8 bits) and reads (8), of accesses that are kept: always the same. How often others
-    /// wanted the place (8), and how often the word was handed over (8).
+    /// From the low end, 8 bits each: the mask of the bytes that the owner writes and of those that it reads in
+    /// deferred accesses, which are always the same; the number of accesses to another word that belongs in this
+    /// slot; and the number of handovers of the word. See [`READ_MASK`], [`CLAIMS`] and [`HANDOVER`].
     bits: u32,
     unused: u32,
 }
 
-/// How many bits of a hash tell a word's place.
-const PLACE_BITS: u32 = 17;
-const PLACES: u64 = 1 << PLACE_BITS;
+/// Lowest bits of the fields of [`Ownership::bits`].
+const READ_MASK: u32 = 8;
+const CLAIMS: u32 = 16;
+const HANDOVER: u32 = 24;
 
-/// The words: 10 MiB.
+/// Binary logarithm of the number of slots.
+const SLOT_BITS: u32 = 17;
+const SLOTS: u64 = 1 << SLOT_BITS;
+
+/// The table: 11 MiB.
 #[map]
-static KEPT: Array<Kept> = Array::with_max_entries(1 << PLACE_BITS, 0);
+static OWNERSHIP: Array<Ownership> = Array::with_max_entries(1 << SLOT_BITS, 0);
 
-/// Not 0 when words are not owned any more: something was touched that is too large to be looked at.
+/// Not 0 after the end of all ownership: an access was too large to disown its words.
 #[map]
 static ENDED: Array<u64> = Array::with_max_entries(1, 0);
 
-/// How often to try for a lock, eight times each. It is held for less than a microsecond, but for a thread that is put
-/// off its CPU.
+/// Number of rounds of eight attempts to take a lock. A lock is held for less than a microsecond, unless its holder is
+/// preempted.
 const TRIES: u32 = 16;
 
-/// How often others may want a place before it is theirs.
-const PATIENCE: u32 = 8;
+/// Number of accesses to another word before the slot changes to it.
+const MAX_CLAIMS: u32 = 8;
 
-/// How often a word is handed over before it is shared.
+/// Number of handovers after which a word is shared.
 const HANDOVERS: u32 = 2;
 
-/// The largest access whose words are looked at, in words: the verifier goes through each of them.
+/// Largest access whose words are disowned one by one without a bounded loop, in words: the verifier follows each.
 const MAX_LARGE: u64 = 128;
 
-const READS: u32 = 8;
-const WANTED: u32 = 16;
-const HANDED: u32 = 24;
-
-/// Keeps an access that is new in its epoch, or finds room for its record: after those of others that it needs. What ends
-/// the epoch does so here. It can be large if `LARGE`, and of any size if the kernel bounds loops (`LOOPS`).
+/// Defers an access that is new in its epoch (returns `None`), or reserves its record after the deferred accesses that
+/// must come before it. Ends the epoch where the record does.
+///
+/// The access may be larger than [`MAX_BYTES`] with `LARGE`, and of any size with `LOOPS` (if the kernel bounds loops).
+/// [`after_reservation`] must follow.
 #[inline(always)]
-pub fn take<const LARGE: bool, const LOOPS: bool>(
-    present: &mut Present,
+pub fn defer_or_reserve<const LARGE: bool, const LOOPS: bool>(
+    thread: &mut ThreadState,
     access: &Access,
-    is_meeting: bool,
+    is_contended: bool,
 ) -> Option<RingBufEntry<PairRecord>> {
     let (first, last) = access.words();
     if first == last {
-        return take_word(present, access, is_meeting, first);
+        return defer_or_reserve_word(thread, access, is_contended, first);
     }
-    if is_meeting {
-        present.owner += 1;
+    if is_contended {
+        thread.now += 1;
     }
     if !LARGE || access.bytes <= MAX_BYTES {
-        epoch::note(present, access);
-        touch_few::<false>(first, last, present.born, access.tid);
+        epoch::insert(thread, access);
+        disown_few::<false>(first, last, thread.incarnation, access.tid);
     } else if LOOPS {
-        // What stays untold is found, and counted, after the record.
-        touch_all::<false>(first, last, present.born, access.tid);
+        // Words that this does not reach are found, and counted, after the reservation.
+        disown_all::<false>(first, last, thread.incarnation, access.tid);
     } else if last - first < MAX_LARGE {
-        touch_many(first, last, present.born, access.tid);
+        disown_many(first, last, thread.incarnation, access.tid);
     }
     reserve(Class::Access)
 }
 
-/// There was room for the record of an access, or it is lost. Others may have come to own a word of several meanwhile.
+/// Disowns the words of an access to several words after the reservation of its record, whether that succeeded or not:
+/// other threads may have claimed one meanwhile.
 #[inline(always)]
-pub fn taken<const LARGE: bool, const LOOPS: bool>(present: &Present, access: &Access) {
+pub fn after_reservation<const LARGE: bool, const LOOPS: bool>(
+    thread: &ThreadState,
+    access: &Access,
+) {
     let (first, last) = access.words();
     if LOOPS && access.bytes > MAX_BYTES {
-        if !touch_all::<true>(first, last, present.born, access.tid) {
-            end_owning();
+        if !disown_all::<true>(first, last, thread.incarnation, access.tid) {
+            end_ownership();
         }
     } else if LARGE && access.bytes > MAX_BYTES {
-        touched_large(first, last, present.born, access.tid);
+        check_large(first, last, thread.incarnation, access.tid);
     } else if first != last {
-        touch_few::<true>(first, last, present.born, access.tid);
+        disown_few::<true>(first, last, thread.incarnation, access.tid);
     }
 }
 
 #[inline(always)]
-fn take_word(
-    present: &mut Present,
+fn defer_or_reserve_word(
+    thread: &mut ThreadState,
     access: &Access,
-    is_meeting: bool,
+    is_contended: bool,
     word: u64,
 ) -> Option<RingBufEntry<PairRecord>> {
-    let kept = KEPT.get_ptr_mut(place(word))?;
-    if !lock::<TRIES>(kept) {
-        present.owner += 1;
+    let slot = OWNERSHIP.get_ptr_mut(slot::<SLOT_BITS>(word))?;
+    if !lock::<TRIES>(slot) {
+        thread.now += 1;
         // SAFETY: aligned numbers that live as long as the map.
-        unsafe { atomic_add(&raw mut (*kept).passing, 1) };
+        unsafe { atomic_add(&raw mut (*slot).bypassing, 1) };
         let entry = reserve(Class::Access);
         // SAFETY: as above.
-        unsafe { atomic_or(&raw mut (*kept).passed, 1) };
-        if pass(kept, word, present.born) != 0 && keeps() {
+        unsafe { atomic_or(&raw mut (*slot).bypassed, 1) };
+        if bypass(slot, word, thread.incarnation) != 0 && is_enabled() {
             count_lost(Class::Access);
         }
-        epoch::estrange(word);
+        epoch::mark_shared(word);
         // SAFETY: as above.
-        unsafe { atomic_add(&raw mut (*kept).passing, u64::MAX) };
+        unsafe { atomic_add(&raw mut (*slot).bypassing, u64::MAX) };
         return entry;
     }
-    // SAFETY: the place is this thread's while it has the lock.
-    let taken = unsafe { &mut *kept }.take(present, access, word);
-    if taken == Taken::Met || is_meeting && taken != Taken::Kept {
-        present.owner += 1;
+    // SAFETY: the slot is this thread's while it holds the lock.
+    let admission = unsafe { &mut *slot }.admit(thread, access, word);
+    if admission == Admission::Contended || is_contended && admission != Admission::Deferred {
+        thread.now += 1;
     }
-    epoch::note_word(present, access, word);
-    let entry = if taken == Taken::Kept { None } else { reserve(Class::Access) };
-    unlock(kept);
+    epoch::insert_word(thread, access, word);
+    let entry = if admission == Admission::Deferred { None } else { reserve(Class::Access) };
+    unlock(slot);
     entry
 }
 
-/// Whether another thread than this one has a word: 1 or 0, without a jump.
+/// Returns 1 if another thread than this one owns the word, else 0, without a jump.
 #[inline(always)]
-fn is_anothers(kept: *const Kept, word: u64, born: u64) -> u64 {
+fn has_other_owner(slot: *const Ownership, word: u64, incarnation: u64) -> u64 {
     // SAFETY: aligned numbers that live as long as the map.
-    let (known, owner) = unsafe {
-        ((&raw const (*kept).word).read_volatile(), (&raw const (*kept).owner).read_volatile())
+    let (in_slot, owner) = unsafe {
+        ((&raw const (*slot).word).read_volatile(), (&raw const (*slot).owner).read_volatile())
     };
-    unchecked(1 - is_not_zero(known ^ (word + 1))) & is_not_zero(owner) & is_not_zero(owner ^ born)
+    unchecked(1 - is_not_zero(in_slot ^ (word + 1)))
+        & is_not_zero(owner)
+        & is_not_zero(owner ^ incarnation)
 }
 
-/// A thread touches a word without the lock of its place. Whether another one has it and has kept something, or may be
-/// about to, that is not told in time: 1 or 0, without a jump.
+/// Bypasses the lock of a slot: the next holder marks the word shared. Returns 1 if the word has another owner with
+/// deferred accesses, or one that may be about to defer some, whose record would follow that of this access; else 0.
+/// Without a jump.
 #[inline(always)]
-fn pass(kept: *mut Kept, word: u64, born: u64) -> u64 {
-    let is_anothers = is_anothers(kept, word, born);
-    // Who takes the lock after this sees it; who had it before is seen, or what was kept.
-    // SAFETY: aligned numbers that live as long as the map.
+fn bypass(slot: *mut Ownership, word: u64, incarnation: u64) -> u64 {
+    let has_other_owner = has_other_owner(slot, word, incarnation);
+    // A thread that takes the lock after this sees `bypassed`; of one that took it before, the lock is seen here, or
+    // its deferred access. SAFETY: aligned numbers that live as long as the map.
     unsafe {
-        atomic_or(&raw mut (*kept).passed, is_anothers);
-        let locked = (&raw const (*kept).lock).read_volatile();
-        let written = (&raw const (*kept).written).read_volatile();
-        let read = (&raw const (*kept).read).read_volatile();
-        is_anothers & is_not_zero(locked | written | read)
+        atomic_or(&raw mut (*slot).bypassed, has_other_owner);
+        let locked = (&raw const (*slot).lock).read_volatile();
+        let written = (&raw const (*slot).written).read_volatile();
+        let read = (&raw const (*slot).read).read_volatile();
+        has_other_owner & is_not_zero(locked | written | read)
     }
 }
 
-/// A word is touched in a way that is recorded whatever is known of it. To be said before the record, and `AFTER` it.
+/// Disowns the word of an access that always gets a record, once before its reservation and once `AFTER` it.
 #[inline(always)]
-pub fn touched<const AFTER: bool>(address: u64, tid: u32) {
+pub fn disown<const AFTER: bool>(address: u64, tid: u32) {
     if epoch::PROBES_ACCESSES.load() != 0 {
-        touch_word::<TRIES, AFTER>(address >> 3, epoch::born(tid), tid);
+        disown_word::<TRIES, AFTER>(address >> 3, epoch::incarnation(tid), tid);
     }
 }
 
 #[inline(always)]
-fn keeps() -> bool {
+fn is_enabled() -> bool {
     // SAFETY: an aligned number.
     OWNERSHIP_ENABLED.load() != 0
         && ENDED.get_ptr(0).is_some_and(|ended| unsafe { ended.read_volatile() } == 0)
 }
 
-/// There was room for the record of a large access. What another thread has come to own meanwhile, and has kept, counts as
-/// lost: to disown so many words once more is more than the verifier goes through in a moment. So it is of the words of
-/// larger accesses than that: nobody owns anything from then on.
+/// Bypasses the slots of a large access after its reservation. Deferred accesses of other owners count as lost: to
+/// disown as many words once more would exceed the verifier's limit. An access that is too large even for this ends
+/// all ownership.
 #[inline(never)]
-fn touched_large(first: u64, last: u64, born: u64, tid: u32) {
+fn check_large(first: u64, last: u64, incarnation: u64, tid: u32) {
     let mut is_lost = 0;
     if last - first < MAX_LARGE {
         let last = unchecked(last);
         for number in 0..MAX_LARGE {
             let word = first + number;
-            epoch::disturb(word, tid);
-            let Some(kept) = KEPT.get_ptr_mut(place(word)) else { return };
-            is_lost |= pass(kept, word, born);
+            epoch::mark_touched(word, tid);
+            let Some(slot) = OWNERSHIP.get_ptr_mut(slot::<SLOT_BITS>(word)) else { return };
+            is_lost |= bypass(slot, word, incarnation);
             if word == last {
                 break;
             }
         }
     } else {
-        end_owning();
+        end_ownership();
     }
-    // What was kept when owning ended counts as lost already.
-    if is_lost != 0 && keeps() {
+    // Accesses that were deferred at the end of all ownership count as lost already.
+    if is_lost != 0 && is_enabled() {
         count_lost(Class::Access);
     }
 }
 
-/// Nobody owns anything from now on; what is kept counts as lost.
+/// Ends all ownership for good; deferred accesses count as lost.
 #[inline(always)]
-fn end_owning() {
-    epoch::disturb_all();
+fn end_ownership() {
+    epoch::mark_all_touched();
     if let Some(ended) = ENDED.get_ptr_mut(0)
-        && keeps()
+        && is_enabled()
     {
         // SAFETY: an aligned number.
         unsafe { ended.write_volatile(1) };
@@ -244,252 +272,236 @@ fn end_owning() {
     }
 }
 
-/// How many words, or places of words where those are fewer, [`touch_all`] visits for an access.
+/// Number of words, or of slots if those are fewer, that [`disown_all`] visits for an access.
 #[inline(always)]
 pub fn rounds(access: &Access) -> u64 {
     let (first, last) = access.words();
-    (last - first).min(PLACES - 1) + 1
+    (last - first).min(SLOTS - 1) + 1
 }
 
-/// Touches the words of an access of any size, as [`touch_word`] does; of one with more words than the table has places,
-/// those words that have a place. Returns whether the kernel let the loop come to its end: it allows 8 million rounds
-/// (`BPF_MAX_LOOPS` in `include/linux/bpf.h`), on newer kernels a quarter of a second
+/// Disowns the words of an access of any size, as [`disown_word`] does; of one with more words than the table has
+/// slots, the words that have a slot. Returns whether the kernel let the loop come to its end: it allows 8 million
+/// rounds (`BPF_MAX_LOOPS` in `include/linux/bpf.h`), on newer kernels a quarter of a second
 /// (`bpf_check_timed_may_goto` in `kernel/bpf/core.c`).
 #[inline(never)]
-fn touch_all<const AFTER: bool>(first: u64, last: u64, born: u64, tid: u32) -> bool {
-    let by_place = last - first >= PLACES;
-    if by_place {
-        epoch::disturb_all();
+fn disown_all<const AFTER: bool>(first: u64, last: u64, incarnation: u64, tid: u32) -> bool {
+    let by_slot = last - first >= SLOTS;
+    if by_slot {
+        epoch::mark_all_touched();
     }
-    let rounds = if by_place { PLACES } else { last - first + 1 };
-    // 0, of which the verifier knows nothing: it would go through the rounds one by one.
+    let rounds = if by_slot { SLOTS } else { last - first + 1 };
+    // 0, which the verifier must not know: it would follow the rounds one by one.
     let mut number = unchecked(first).wrapping_sub(first);
     while number < rounds {
         if !may_go_on() {
             return false;
         }
-        let word = if by_place {
-            let Some(kept) = KEPT.get_ptr(number as u32) else { return false };
+        let word = if by_slot {
+            let Some(slot) = OWNERSHIP.get_ptr(number as u32) else { return false };
             // SAFETY: an aligned number that lives as long as the map. 0 becomes a word that no access has.
-            unsafe { (&raw const (*kept).word).read_volatile() }.wrapping_sub(1)
+            unsafe { (&raw const (*slot).word).read_volatile() }.wrapping_sub(1)
         } else {
             first + number
         };
         if word.wrapping_sub(first) <= last - first {
-            touch_word::<1, AFTER>(word, born, tid);
+            disown_word::<1, AFTER>(word, incarnation, tid);
         }
         number += 1;
     }
     true
 }
 
-/// Whether the kernel allows one more round of a loop.
-#[cfg(target_arch = "bpf")]
-#[inline(always)]
-fn may_go_on() -> bool {
-    let go_on: u64;
-    // SAFETY: the jump is over the last instruction here.
-    unsafe {
-        core::arch::asm!(
-            "{go_on} = 0",
-            "may_goto +1",
-            "{go_on} = 1",
-            go_on = out(reg) go_on,
-        );
-    }
-    go_on != 0
-}
-
-/// For clippy on the host.
-#[cfg(not(target_arch = "bpf"))]
-fn may_go_on() -> bool {
-    true
-}
-
-/// The words of an access that is not large are touched: before its record and after, as in [`touched`].
+/// Disowns the words of an access of at most [`MAX_BYTES`], before its reservation or `AFTER` it.
 #[inline(never)]
-fn touch_few<const AFTER: bool>(first: u64, last: u64, born: u64, tid: u32) {
-    touch_words::<MAX_WORDS, TRIES, AFTER>(first, last, born, tid);
+fn disown_few<const AFTER: bool>(first: u64, last: u64, incarnation: u64, tid: u32) {
+    disown_words::<MAX_WORDS, TRIES, AFTER>(first, last, incarnation, tid);
 }
 
-/// The same for a large one, where the lock of a place is not tried for so long.
+/// Disowns the words of a large access before its reservation, with fewer attempts at each lock.
 #[inline(never)]
-fn touch_many(first: u64, last: u64, born: u64, tid: u32) {
-    touch_words::<MAX_LARGE, 1, false>(first, last, born, tid);
+fn disown_many(first: u64, last: u64, incarnation: u64, tid: u32) {
+    disown_words::<MAX_LARGE, 1, false>(first, last, incarnation, tid);
 }
 
 #[inline(always)]
-fn touch_words<const MAX: u64, const TRIES: u32, const AFTER: bool>(
+fn disown_words<const MAX: u64, const TRIES: u32, const AFTER: bool>(
     first: u64,
     last: u64,
-    born: u64,
+    incarnation: u64,
     tid: u32,
 ) {
     let last = unchecked(last);
     for number in 0..MAX {
-        touch_word::<TRIES, AFTER>(first + number, born, tid);
+        disown_word::<TRIES, AFTER>(first + number, incarnation, tid);
         if first + number == last {
             break;
         }
     }
 }
 
-/// A thread touches a word, and does not come to own it: for others it is touched by another, and if one of them owns it,
-/// that is told, and over. What was kept before there is a record of this counts as lost if it is told `AFTER`.
+/// Ends another thread's ownership of a word that this thread accesses and does not claim, and marks the word as
+/// touched. Deferred accesses are flushed; `AFTER` the reservation of this access's record they count as lost.
 #[inline(never)]
-fn touch_word<const TRIES: u32, const AFTER: bool>(word: u64, born: u64, tid: u32) {
-    epoch::disturb(word, tid);
-    if !keeps() {
+fn disown_word<const TRIES: u32, const AFTER: bool>(word: u64, incarnation: u64, tid: u32) {
+    epoch::mark_touched(word, tid);
+    if !is_enabled() {
         return;
     }
-    let Some(kept) = KEPT.get_ptr_mut(place(word)) else { return };
-    // What is seen here is looked at again under the lock.
-    if is_anothers(kept, word, born) == 0 {
+    let Some(slot) = OWNERSHIP.get_ptr_mut(slot::<SLOT_BITS>(word)) else { return };
+    // Checked again under the lock.
+    if has_other_owner(slot, word, incarnation) == 0 {
         return;
     }
-    if !lock::<TRIES>(kept) {
-        if pass(kept, word, born) != 0 {
+    if !lock::<TRIES>(slot) {
+        if bypass(slot, word, incarnation) != 0 {
             count_lost(Class::Access);
         }
         return;
     }
-    if is_anothers(kept, word, born) != 0 {
-        // SAFETY: the place is this thread's while it has the lock.
-        let kept = unsafe { &mut *kept };
-        if AFTER && kept.written | kept.read != 0 {
+    if has_other_owner(slot, word, incarnation) != 0 {
+        // SAFETY: the slot is this thread's while it holds the lock.
+        let ownership = unsafe { &mut *slot };
+        if AFTER && ownership.written | ownership.read != 0 {
             count_lost(Class::Access);
         }
-        kept.share(tid);
+        ownership.share(tid);
     }
-    unlock(kept);
+    unlock(slot);
 }
 
-/// What becomes of an access to one word.
+/// Outcome of an access to one word.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Taken {
-    /// It is kept.
-    Kept,
-    /// It gets a record.
+enum Admission {
+    /// The access is deferred.
+    Deferred,
+    /// The access gets a record.
     Recorded,
-    /// It gets a record, and others may have touched the word before.
-    Met,
+    /// The access gets a record, and other threads may have accessed the word before.
+    Contended,
 }
 
-impl Kept {
-    /// An access to a word that has this place.
+impl Ownership {
+    /// Admits an access to a word that belongs in this slot: the transitions of the module's diagram. The caller
+    /// holds the lock.
     #[inline(always)]
-    fn take(&mut self, present: &Present, access: &Access, word: u64) -> Taken {
-        if !keeps() {
-            return Taken::Recorded;
+    fn admit(&mut self, thread: &ThreadState, access: &Access, word: u64) -> Admission {
+        if !is_enabled() {
+            return Admission::Recorded;
         }
         // SAFETY: aligned numbers.
-        let (passing, passed) = unsafe {
-            ((&raw const self.passing).read_volatile(), (&raw const self.passed).read_volatile())
+        let (bypassing, bypassed) = unsafe {
+            (
+                (&raw const self.bypassing).read_volatile(),
+                (&raw const self.bypassed).read_volatile(),
+            )
         };
-        if passing | passed != 0 {
-            self.passed = 0;
+        if bypassing | bypassed != 0 {
+            self.bypassed = 0;
             self.share(access.tid);
-            return Taken::Met;
+            return Admission::Contended;
         }
         if self.word != word + 1 {
-            let wanted = (self.bits >> WANTED & 0xff) + 1;
-            if self.word == 0 || wanted > PATIENCE {
+            let claims = (self.bits >> CLAIMS & 0xff) + 1;
+            if self.word == 0 || claims > MAX_CLAIMS {
                 self.share(access.tid);
                 self.bits = 0;
-                self.claim(present, access, word);
+                self.claim(thread, access, word);
             } else {
-                self.bits += 1 << WANTED;
+                self.bits += 1 << CLAIMS;
             }
-            // Whether others have touched it is known by the epochs alone.
-            return Taken::Recorded;
+            // The table of epochs alone knows of other threads' accesses to this word.
+            return Admission::Recorded;
         }
-        self.bits &= !(0xff << WANTED);
-        if self.owner != present.born {
+        self.bits &= !(0xff << CLAIMS);
+        if self.owner != thread.incarnation {
             if self.owner != 0 {
                 self.share(access.tid);
-                self.bits += 1 << HANDED;
-                if self.bits >> HANDED & 0xff < HANDOVERS {
-                    self.claim(present, access, word);
+                self.bits += 1 << HANDOVER;
+                if self.bits >> HANDOVER & 0xff < HANDOVERS {
+                    self.claim(thread, access, word);
                 }
             }
-            return Taken::Met;
+            return Admission::Contended;
         }
-        let bits = access.bits() as u32;
-        let (writes, reads) = (self.bits & 0xff, self.bits >> READS & 0xff);
+        let mask = access.byte_mask() as u32;
+        let (writes, reads) = (self.bits & 0xff, self.bits >> READ_MASK & 0xff);
         if access.writes() {
-            if writes == bits {
-                (self.written, self.write_sp) = (present.owner, present.top);
+            if writes == mask {
+                (self.written, self.write_sp) = (thread.now, thread.highest_sp);
                 self.write_site = access.site;
-                return Taken::Kept;
+                return Admission::Deferred;
             }
             if writes == 0 {
-                self.bits |= bits;
+                // RdEx becomes WrEx.
+                self.bits |= mask;
             }
-            return Taken::Recorded;
+            return Admission::Recorded;
         }
-        if reads != 0 && reads != bits {
-            return Taken::Recorded;
+        if reads != 0 && reads != mask {
+            return Admission::Recorded;
         }
-        self.bits |= bits << READS;
-        // What is read was recorded as read before, or as written.
-        if bits & !(writes | reads) != 0 {
-            return Taken::Recorded;
+        self.bits |= mask << READ_MASK;
+        // Each deferred read has a record of the same bytes before it: of a read or of a write.
+        if mask & !(writes | reads) != 0 {
+            return Admission::Recorded;
         }
-        (self.read, self.read_sp) = (present.owner, present.top);
+        (self.read, self.read_sp) = (thread.now, thread.highest_sp);
         self.read_site = access.site;
-        Taken::Kept
+        Admission::Deferred
     }
 
-    /// The word is of the thread that makes a record of this access to it.
+    /// Makes the thread the owner of the word: WrEx or RdEx. This access gets a record.
     #[inline(always)]
-    fn claim(&mut self, present: &Present, access: &Access, word: u64) {
-        let bits = access.bits() as u32;
+    fn claim(&mut self, thread: &ThreadState, access: &Access, word: u64) {
+        let mask = access.byte_mask() as u32;
         self.word = word + 1;
-        self.owner = present.born;
+        self.owner = thread.incarnation;
         self.bits &= !0xffff;
-        self.bits |= if access.writes() { bits } else { bits << READS };
+        self.bits |= if access.writes() { mask } else { mask << READ_MASK };
     }
 
-    /// Nobody owns the word any more.
+    /// Ends the ownership: RdSh. Deferred accesses are flushed.
     #[inline(always)]
     fn share(&mut self, tid: u32) {
-        tell(self, tid);
+        flush(self, tid);
         self.owner = 0;
     }
 }
 
-/// Tells what the owner did since it made a record.
+/// Emits the deferred accesses of the owner, if any, in a record of the acting thread `tid`.
 #[inline(never)]
-fn tell(kept: &mut Kept, tid: u32) {
-    let (written, read) = (kept.written, kept.read);
+fn flush(ownership: &mut Ownership, tid: u32) {
+    let (written, read) = (ownership.written, ownership.read);
     if written | read == 0 {
         return;
     }
-    (kept.written, kept.read) = (0, 0);
+    (ownership.written, ownership.read) = (0, 0);
     let Some(entry) = reserve::<OwnedRecord>(Class::Access) else { return };
     let header = access_header(Kind::Owned as u16, 0, tid, 0, 0);
-    let (owner, _) = thread_and_epoch(kept.owner);
-    let deed = |at, sp, site, bits| LastAccess {
-        epoch: thread_and_epoch(at).1,
+    let (owner, _) = thread_and_epoch(ownership.owner);
+    let last_access = |thread_epoch, sp, site, bits| LastAccess {
+        epoch: thread_and_epoch(thread_epoch).1,
         sp,
         site,
         bytes: bits & 0xff,
     };
-    let write = deed(written, kept.write_sp, kept.write_site, kept.bits);
-    let read = deed(read, kept.read_sp, kept.read_site, kept.bits >> READS);
-    fill(entry, OwnedRecord { header, owner, address: (kept.word - 1) << 3, write, read });
+    let write = last_access(written, ownership.write_sp, ownership.write_site, ownership.bits);
+    let read =
+        last_access(read, ownership.read_sp, ownership.read_site, ownership.bits >> READ_MASK);
+    fill(entry, OwnedRecord { header, owner, address: (ownership.word - 1) << 3, write, read });
 }
 
-/// Takes the lock of a place, if that can be had soon.
+/// Takes the lock of a slot, unless that takes too long.
 #[inline(always)]
-fn lock<const TRIES: u32>(kept: *mut Kept) -> bool {
+fn lock<const TRIES: u32>(slot: *mut Ownership) -> bool {
     // SAFETY: an aligned number that lives as long as the map.
-    let try_once = || unsafe { exchange(&raw mut (*kept).lock, 1) };
+    let try_once = || unsafe { exchange(&raw mut (*slot).lock, 1) };
     if try_once() == 0 {
         return true;
     }
     for _ in 0..TRIES {
-        // To have had it once is to have it. The verifier goes through one jump for all.
+        // One success is enough: the attempts after it write the 1 that is there. The verifier follows one jump for
+        // all.
         if (0..8).fold(1, |taken, _| taken & try_once()) == 0 {
             return true;
         }
@@ -497,47 +509,10 @@ fn lock<const TRIES: u32>(kept: *mut Kept) -> bool {
     false
 }
 
-/// Lets go of it.
+/// Releases the lock of a slot.
 #[inline(always)]
-fn unlock(kept: *mut Kept) {
-    // SAFETY: an aligned number that lives as long as the map. All that was written before is there for whoever sees it.
-    unsafe { exchange(&raw mut (*kept).lock, 0) };
-}
-
-/// A word's place in the table.
-#[inline(always)]
-fn place(word: u64) -> u32 {
-    (word.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - PLACE_BITS)) as u32
-}
-
-/// Writes a number and returns what was there, in one step. `core` offers no such atomics for this target.
-///
-/// # Safety
-///
-/// `number` is aligned and valid for reads and writes.
-#[cfg(target_arch = "bpf")]
-#[inline(always)]
-unsafe fn exchange(number: *mut u64, new: u64) -> u64 {
-    let mut value = new;
-    // SAFETY: by the caller's promise; the instruction touches these 8 bytes alone.
-    unsafe {
-        core::arch::asm!(
-            "{value} = xchg_64({number} + 0, {value})",
-            number = in(reg) number,
-            value = inout(reg) value,
-        );
-    }
-    value
-}
-
-/// For clippy on the host.
-///
-/// # Safety
-///
-/// `number` is aligned and valid for reads and writes.
-#[cfg(not(target_arch = "bpf"))]
-unsafe fn exchange(number: *mut u64, new: u64) -> u64 {
-    // SAFETY: by the caller's promise.
-    unsafe { core::sync::atomic::AtomicU64::from_ptr(number) }
-        .swap(new, core::sync::atomic::Ordering::Relaxed)
+fn unlock(slot: *mut Ownership) {
+    // SAFETY: an aligned number that lives as long as the map. The exchange is a barrier: all writes before it are
+    // visible to the next holder.
+    unsafe { exchange(&raw mut (*slot).lock, 0) };
 }

@@ -1,8 +1,8 @@
-//! Where a call that has not returned was made: what its return is found by.
+//! Key of a call that has not returned, by which the probe at its return finds it.
 
 use crate::emit::process;
 
-/// The place of a call.
+/// Place of a call.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Place {
@@ -13,7 +13,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// That of the current process with this stack pointer at its entry.
+    /// Place of a call in the current process with this stack pointer at its entry.
     #[inline(always)]
     pub fn here(sp: u64) -> Self {
         Self { sp, process: u64::from(process()) }

@@ -1,34 +1,35 @@
-//! Stopping a process while user space attaches what is new to it: the signal, and the probes that send it. Which
-//! process, and when it goes on, is decided in user space.
+//! Stops of a process, during which user space attaches new probes: the signal, its record, and the probes that send
+//! it. User space decides which process stops, and when it continues.
 
 use aya_ebpf::{
-    EbpfContext as _,
-    helpers::{bpf_get_attach_cookie, bpf_probe_read_user, bpf_send_signal},
+    EbpfContext,
+    helpers::{bpf_probe_read_user, bpf_send_signal},
     macros::{map, uprobe},
     maps::HashMap,
     programs::ProbeContext,
 };
-use tracer_ebpf::{Kind, LINKER_PLAN_SHIFT, SITE_BITS};
+use tracer_ebpf::{Class, Kind, LINKER_PLAN_SHIFT, SITE_BITS};
 
 use crate::{
     debug_log,
-    emit::{traced, traced_at},
-    thread,
+    emit::{Traced, submit_now, traced, traced_at},
+    probe::cookie,
+    thread::thread_record,
 };
 
 /// `SIGSTOP`.
 const STOP: u32 = 19;
 
-/// How often each process was stopped, by its id as its own PID namespace numbers it. Counted before it stops: who
-/// looks here sees every process that may be stopped.
+/// Number of stops of each process, by its id in the numbers of its own PID namespace. Counted before the signal is
+/// sent: every process that may be stopped is here.
 #[map]
 static STOPPED: HashMap<u32, u32> = HashMap::with_max_entries(1 << 14, 0);
 
-/// The number of each process's latest stop that is over: user space writes it.
+/// Number of each process's latest stop that is over: written by user space.
 #[map]
 static CONTINUED: HashMap<u32, u32> = HashMap::with_max_entries(1 << 14, 0);
 
-/// Stops the current process before its next instruction; returns the number of the stop, or 0 when it cannot be.
+/// Stops the current process before its next instruction; returns the number of the stop, or 0 on failure.
 ///
 /// Kernel: 5.3 (`bpf_send_signal`).
 pub fn stop(tgid: u32) -> u32 {
@@ -41,41 +42,49 @@ pub fn stop(tgid: u32) -> u32 {
     if unsafe { bpf_send_signal(STOP) } == 0 { number } else { 0 }
 }
 
-/// At the place where the process that the cookie names is to be stopped.
+/// Stops the current process and records the reason. Where there is no room for the record the process runs on: user
+/// space would not know of the stop.
+pub fn stop_for(ctx: &impl EbpfContext, kind: Kind, thread: Traced) {
+    submit_now(Class::Thread, || {
+        let number = stop(thread.tgid);
+        debug_log!(ctx, "stop: tgid {} kind {} number {}", thread.tgid, kind as u16, number);
+        thread_record(ctx, (kind, 0, thread.tid), 0, (number, 0))
+    });
+}
+
+/// Stops the process that the cookie names.
 ///
 /// Kernel: 5.15 (cookies), 6.6 as `uprobe_multi`.
 #[uprobe]
 pub fn halt(ctx: ProbeContext) -> u32 {
     let Some(thread) = traced() else { return 0 };
-    // SAFETY: the context is this program's own.
-    if unsafe { bpf_get_attach_cookie(ctx.as_ptr()) } as u32 == thread.tgid {
+    if cookie(&ctx).site() == thread.tgid {
         let number = stop(thread.tgid);
         debug_log!(&ctx, "halt: tgid {} stop {}", thread.tgid, number);
     }
     0
 }
 
-/// At the function that the dynamic linker calls around each change of its list of libraries (`r_brk` of `<link.h>`).
-/// The process stops when the list is whole again. The cookie has the address of `r_debug`, and the plan.
+/// Stops the process after each change of the dynamic linker's list of libraries, at the function that the linker calls
+/// before and after it (`r_brk` of `<link.h>`). The cookie has the address of `r_debug`, and the plan.
 ///
 /// Kernel: as [`halt`].
 #[uprobe]
 pub fn libraries(ctx: ProbeContext) -> u32 {
-    /// `r_state`, in bytes, and its value when nothing is going on (`RT_CONSISTENT`).
+    /// Offset of `r_state` in bytes, and its value outside of changes (`RT_CONSISTENT`).
     const STATE: u64 = 24;
     const CONSISTENT: u32 = 0;
     let Some(thread) = traced() else { return 0 };
-    // SAFETY: the context is this program's own.
-    let cookie = unsafe { bpf_get_attach_cookie(ctx.as_ptr()) };
+    let cookie = cookie(&ctx).0;
     if traced_at(((cookie >> LINKER_PLAN_SHIFT) as u32) << SITE_BITS).is_none() {
         return 0;
     }
     let list = cookie & ((1 << LINKER_PLAN_SHIFT) - 1);
     // SAFETY: the helper checks the address.
     let state = unsafe { bpf_probe_read_user((list + STATE) as *const u32) };
-    // A list that cannot be read may be whole.
+    // A list that cannot be read may be consistent.
     if state.unwrap_or(CONSISTENT) == CONSISTENT {
-        thread::stop_for(&ctx, Kind::Libraries, thread);
+        stop_for(&ctx, Kind::Libraries, thread);
     }
     0
 }

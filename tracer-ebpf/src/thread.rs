@@ -1,9 +1,9 @@
-//! Tracepoints of the scheduler: threads and processes start and end, programs are replaced. And whom a call is to
-//! join; that it has is in `call`.
+//! Tracepoints of the scheduler: threads and processes start and end, programs are replaced. And the probe at the
+//! entry of joining functions; their returns are in `call`.
 
 use aya_ebpf::{
     EbpfContext, Global,
-    helpers::{bpf_get_attach_cookie, bpf_get_current_task, bpf_probe_read_kernel},
+    helpers::{bpf_get_current_task, bpf_probe_read_kernel},
     macros::{map, raw_tracepoint, uprobe},
     maps::HashMap,
     programs::{ProbeContext, RawTracePointContext},
@@ -13,14 +13,14 @@ use tracer_ebpf::{Class, FRAMES, KernelLayout, Kind, SyncRecord, ThreadRecord};
 use crate::{
     copies, debug_log,
     emit::{
-        PROCESSES, Traced, call_header, follows, header, plan_of, process, submit, submit_now,
-        traced, traced_at, traced_thread,
+        PROCESSES, call_header, follows, header, plan_of, process, submit, traced, traced_thread,
     },
     epoch,
-    stop::stop,
+    probe::{Hit, hit},
+    stop::stop_for,
 };
 
-/// Where this kernel keeps what is read here.
+/// Offsets of fields in structures of this kernel.
 #[unsafe(no_mangle)]
 static KERNEL_LAYOUT: Global<KernelLayout> = Global::new(KernelLayout {
     task_tgid: 0,
@@ -41,7 +41,7 @@ static KERNEL_LAYOUT: Global<KernelLayout> = Global::new(KernelLayout {
     unused: 0,
 });
 
-/// Where this kernel keeps what is read here.
+/// Offsets of fields in structures of this kernel.
 #[inline(always)]
 pub fn layout() -> KernelLayout {
     KERNEL_LAYOUT.load()
@@ -57,20 +57,20 @@ pub fn fork(ctx: RawTracePointContext) -> i32 {
     let layout = KERNEL_LAYOUT.load();
     let Some(tid) = traced_thread() else {
         if copies::is_copy() {
-            let child = Child::of(task);
+            let child = Child::from_task(task);
             if child.process != process() {
                 copies::inherits(&child);
             }
         }
         return 0;
     };
-    let child = Child::of(task);
+    let child = Child::from_task(task);
     let (kind, mut detail) =
         if child.process == process() { (Kind::Fork, 0) } else { (Kind::ChildProcess, 0) };
     if kind as u16 == Kind::ChildProcess as u16 {
         if follows() {
             let plan = plan_of(process()).unwrap_or(0);
-            // A child in another PID namespace has a number that may be anybody's here.
+            // The number of a child in another PID namespace may be that of any process here.
             if child.same_namespace && PROCESSES.insert(child.process, plan, 0).is_ok() {
                 detail = ThreadRecord::FOLLOWED;
                 if !child.shares_memory() && STARTING.insert(child.process, 0, 0).is_ok() {
@@ -89,13 +89,13 @@ pub fn fork(ctx: RawTracePointContext) -> i32 {
     0
 }
 
-/// Children that are to stop before their first instruction, as the initial PID namespace numbers them.
+/// Children that must stop before their first instruction, in the numbers of the initial PID namespace.
 #[map]
 static STARTING: HashMap<u32, u32> = HashMap::with_max_entries(1 << 14, 0);
 
 /// `sys_exit(registers, result)`: a new process returns from the `fork` of its parent, before its first instruction
-/// (`arch/x86/kernel/process.c`, `ret_from_fork`; `kernel/entry/common.c`, `syscall_exit_work`). Runs at the end of each
-/// system call on the machine.
+/// (`arch/x86/kernel/process.c`, `ret_from_fork`; `kernel/entry/common.c`, `syscall_exit_work`). Runs at the end of
+/// each system call on the machine.
 ///
 /// Kernel: 4.17, 5.3 (`bpf_send_signal`).
 #[raw_tracepoint]
@@ -155,17 +155,12 @@ pub fn exec(ctx: RawTracePointContext) -> i32 {
     0
 }
 
-/// At the entry of a joining function. When it returns, the identity may have gone to another thread: this record
-/// comes while it still means the one that is joined.
+/// Records the identity of the thread that a call is to join. At the return of the call another thread may have it.
 ///
 /// Kernel: 6.6 as `uprobe_multi`.
 #[uprobe]
 pub fn join_enter(ctx: ProbeContext) -> u32 {
-    // SAFETY: the context is this program's own.
-    let site = unsafe { bpf_get_attach_cookie(ctx.as_ptr()) } as u32;
-    let Some(tid) = traced_at(site) else { return 0 };
-    // SAFETY: the kernel hands a valid `pt_regs`.
-    let regs = unsafe { &*ctx.regs };
+    let Some(Hit { site, tid, regs, .. }) = hit(&ctx) else { return 0 };
     submit(
         Class::Thread,
         SyncRecord {
@@ -178,22 +173,12 @@ pub fn join_enter(ctx: ProbeContext) -> u32 {
     0
 }
 
-/// The thread pointer of a task, as it was set by the system call for it.
+/// Thread pointer of a task, as set by its system call.
 pub fn thread_pointer(task: *const u8) -> u64 {
     read(task, KERNEL_LAYOUT.load().task_fsbase)
 }
 
-/// Stops the current process and records why. Where there is no room for the record the process runs on: nobody would
-/// know that it waits.
-pub fn stop_for(ctx: &impl EbpfContext, kind: Kind, thread: Traced) {
-    submit_now(Class::Thread, || {
-        let number = stop(thread.tgid);
-        debug_log!(ctx, "stop: tgid {} kind {} number {}", thread.tgid, kind as u16, number);
-        thread_record(ctx, (kind, 0, thread.tid), 0, (number, 0))
-    });
-}
-
-/// What happened, its detail, and who did it; the child's ids.
+/// Emits a record of a kind, with its detail and acting thread, and the ids of the child.
 #[inline(always)]
 fn submit_thread(
     ctx: &impl EbpfContext,
@@ -204,8 +189,9 @@ fn submit_thread(
     submit(Class::Thread, thread_record(ctx, (kind, detail, tid), pthread, children));
 }
 
+/// Builds a record of a kind, with its detail and acting thread, and the ids of the child.
 #[inline(always)]
-fn thread_record(
+pub fn thread_record(
     ctx: &impl EbpfContext,
     (kind, detail, tid): (Kind, u16, u32),
     pthread: u64,
@@ -220,20 +206,20 @@ fn thread_record(
     }
 }
 
-/// A task that was just created by the current one.
+/// Task that was just created by the current one.
 pub struct Child {
     task: *const u8,
-    /// Its process, as the initial PID namespace numbers it.
+    /// The process, in the numbers of the initial PID namespace.
     pub process: u32,
-    /// Its number in its innermost PID namespace, which is what it sees itself.
+    /// The number in its innermost PID namespace, which it sees itself.
     pub number: u32,
-    /// Whether that is the current task's innermost one, too.
+    /// Set if the current task has the same innermost PID namespace.
     pub same_namespace: bool,
 }
 
 impl Child {
     #[inline(always)]
-    fn of(task: *const u8) -> Self {
+    fn from_task(task: *const u8) -> Self {
         // SAFETY: the helper has no conditions.
         let parent = unsafe { bpf_get_current_task() } as *const u8;
         let (number, level) = innermost_id(task);
@@ -241,7 +227,7 @@ impl Child {
         Self { task, process, number, same_namespace: innermost_id(parent).1 == level }
     }
 
-    /// Whether it has the memory of the current process, as after `vfork`, until it replaces its program.
+    /// Returns whether it has the memory of the current process, as after `vfork`, until it replaces its program.
     #[inline(always)]
     pub fn shares_memory(&self) -> bool {
         // SAFETY: the helper has no conditions.
@@ -251,7 +237,7 @@ impl Child {
     }
 }
 
-/// A task's number in its innermost PID namespace, and how deep that is.
+/// Number of a task in its innermost PID namespace, and the level of that namespace.
 #[inline(always)]
 fn innermost_id(task: *const u8) -> (u32, u32) {
     let layout = KERNEL_LAYOUT.load();
@@ -261,6 +247,7 @@ fn innermost_id(task: *const u8) -> (u32, u32) {
     (read(pid, upid + layout.upid_nr), level)
 }
 
+/// Reads kernel memory; the default where it is not mapped.
 #[inline(always)]
 pub fn read<T: Copy + Default>(base: *const u8, offset: u32) -> T {
     // SAFETY: the helper checks the address; what is not mapped is an error, and the default then.

@@ -1,5 +1,5 @@
-//! `SIGTRAP` as it is delivered: where the thread was, why the kernel sent the signal, and the code there. Whose fault
-//! it is is decided in user space.
+//! Delivery of `SIGTRAP`: the place of the thread, the kernel's reason for the signal, and the code there. User space
+//! decides who is responsible.
 
 use aya_ebpf::{
     helpers::{
@@ -48,7 +48,7 @@ pub fn trap(ctx: RawTracePointContext) -> i32 {
     let ip = kernel::<u64>(regs, REGS_IP);
     debug_log!(&ctx, "trap: tid {} code {} ip {:x}", tid, u32::from(code), ip);
     let trap = ip.wrapping_sub(1);
-    // By eights, since the page before or after may not be there.
+    // Eight bytes at a time, since the page before or after may not be mapped.
     let before = user::<u64>(trap.wrapping_sub(8));
     let first = user::<u64>(trap);
     let second = user::<u64>(trap.wrapping_add(8));
@@ -72,6 +72,7 @@ pub fn trap(ctx: RawTracePointContext) -> i32 {
     0
 }
 
+/// Reads kernel memory; the default where it is not mapped.
 #[inline(always)]
 fn kernel<T: Copy + Default>(base: u64, offset: usize) -> T {
     // SAFETY: the helper checks the address; what is not mapped is an error, and the default then.
@@ -79,6 +80,7 @@ fn kernel<T: Copy + Default>(base: u64, offset: usize) -> T {
         .unwrap_or_default()
 }
 
+/// Reads memory of the program, if it is mapped.
 #[inline(always)]
 fn user<T: Copy>(address: u64) -> Option<T> {
     // SAFETY: the helper checks the address.

@@ -1,4 +1,4 @@
-//! Hardware watchpoints: a watched variable was read or written.
+//! Hits of hardware watchpoints: reads and writes of watched variables.
 
 use aya_ebpf::{
     bindings::bpf_perf_event_data,
@@ -15,23 +15,23 @@ use crate::{
     thread::layout,
 };
 
-/// After an instruction that touched a watched range, in the thread that did it
-/// (`kernel/events/hw_breakpoint.c`).
+/// Records an access to a watched range, after the instruction and in its thread (`kernel/events/hw_breakpoint.c`).
 ///
 /// Kernel: 4.9, and 5.13 for watchpoints that threads inherit and child processes do not.
 #[perf_event]
 pub fn watchpoint(ctx: PerfEventContext) -> u32 {
-    // SAFETY: the kernel hands a valid `bpf_perf_event_data`.
+    // SAFETY: the kernel passes a valid `bpf_perf_event_data`.
     let address = unsafe { (*ctx.ctx).addr };
-    // Eight bytes from the watched address on; user space cuts them to the watched length. At the end of a
-    // mapping the read fails, and the value is unknown.
+    // Eight bytes from the watched address on, of which user space uses the watched ones. At the end of a mapping the
+    // read fails, and the value is unknown.
     // SAFETY: the helper checks the address.
     report(&ctx, 0, || unsafe { bpf_probe_read_user(address as *const u64) }.unwrap_or(0))
 }
 
-/// The same for a watchpoint that comes by and moves on: the value is left alone. To read it is an access to what is
-/// watched, and the processor traps again, in the kernel. In a virtual machine that takes ten times as long as all the
-/// rest (`exc_debug_user` in `arch/x86/kernel/traps.c` says why breakpoints stay on meanwhile).
+/// Variant of [`watchpoint`] for sampling watchpoints, which does not read the value. A read is an access to the
+/// watched variable, so the processor traps again, in the kernel. In a virtual machine that takes ten times as long
+/// as everything else (`exc_debug_user` in `arch/x86/kernel/traps.c` has the reason why breakpoints stay enabled
+/// there).
 ///
 /// Kernel: as [`watchpoint`].
 #[perf_event]
@@ -43,12 +43,12 @@ pub fn sample(ctx: PerfEventContext) -> u32 {
 #[inline(always)]
 fn report(ctx: &PerfEventContext, detail: u16, value: impl FnOnce() -> u64) -> u32 {
     let Some(tid) = traced_thread() else { return 0 };
-    // SAFETY: the kernel hands a valid `bpf_perf_event_data`.
+    // SAFETY: the kernel passes a valid `bpf_perf_event_data`.
     let bpf_perf_event_data { regs, addr, .. } = unsafe { &*ctx.ctx };
-    let (address, ip, sp, bp) = (*addr, in_its_place(regs.rip), regs.rsp, regs.rbp);
+    let (address, ip, sp, bp) = (*addr, original_address(regs.rip), regs.rsp, regs.rbp);
     let value = value();
     debug_log!(ctx, "watchpoint: address {:x} ip {:x} tid {}", address, ip, tid);
-    ownership::touched::<false>(address, tid);
+    ownership::disown::<false>(address, tid);
     submit(
         Class::Access,
         WatchpointRecord {
@@ -58,21 +58,21 @@ fn report(ctx: &PerfEventContext, detail: u16, value: impl FnOnce() -> u64) -> u
             sp,
             frames: frames(ip, sp, bp),
             flags: regs.eflags,
-            // What a call in a copy has pushed is corrected after this.
-            top: in_its_place(return_address(sp)),
+            // The return address of a call in a copy is corrected after this.
+            top: original_address(return_address(sp)),
         },
     );
-    ownership::touched::<true>(address, tid);
+    ownership::disown::<true>(address, tid);
     0
 }
 
 /// The longest instruction, in bytes.
 const LONGEST: u64 = 15;
 
-/// Where the instruction after the accessing one is: one with a probe is executed in a copy, elsewhere
+/// Address of an instruction in the program's code. The kernel executes a probed instruction in a copy elsewhere
 /// (`kernel/events/uprobes.c`, `xol_get_insn_slot`).
 #[inline(always)]
-fn in_its_place(ip: u64) -> u64 {
+fn original_address(ip: u64) -> u64 {
     let layout = layout();
     // SAFETY: the helper checks the address.
     let read = |at: u64| unsafe { bpf_probe_read_kernel(at as *const u64) }.unwrap_or(0);

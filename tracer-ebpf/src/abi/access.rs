@@ -2,17 +2,18 @@
 
 use super::Operand;
 
-/// Accesses of one instruction to memory: how its address is computed from the registers at the probe point, and what it
-/// does there.
+/// Accesses of one instruction to memory: how its address is computed from the registers at the probe point, and what
+/// it does there.
 ///
-/// The address is `base + index * 2^scale + displacement`; with [`INDIRECT`](Self::INDIRECT), the eight bytes in memory at
-/// `base + slot` take the place of the base. Registers have the processor's numbers; [`Operand::NONE`] stands for 0.
+/// The address is `base + index * 2^scale + displacement`; with [`INDIRECT`](Self::INDIRECT), the eight bytes in
+/// memory at `base + slot` take the place of the base. Registers have the processor's numbers; [`Operand::NONE`]
+/// stands for 0.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct AccessDescriptor {
     /// The summand; with no register, the address itself.
     pub displacement: i64,
-    /// Of an indirect access: the place of the pointer, in bytes from the base.
+    /// Place of the pointer of an indirect access, in bytes from the base.
     pub slot: i32,
     /// Length in bytes; of a repeated instruction, that of each round.
     pub size: u16,

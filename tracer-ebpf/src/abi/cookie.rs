@@ -4,9 +4,9 @@ use super::Kind;
 
 /// Attach cookie of a probe point.
 ///
-/// From the low end: the site (32 bits), the [`Kind`] to record (8), flags (8), and the depth of the stack (16): how many
-/// bytes the stack pointer is below its value at the function's first instruction. At inline locks an [`Operand`] stands
-/// in place of the depth.
+/// From the low end: the site (32 bits), the [`Kind`] to record (8), flags (8), and the depth of the stack (16): how
+/// many bytes the stack pointer is below its value at the function's first instruction. At inline locks an
+/// [`Operand`] stands in place of the depth.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cookie(pub u64);
 
@@ -110,10 +110,10 @@ impl MemoryCall {
 
 /// Address of an inline lock, and the condition under which the operation counts: the upper 16 bits of the cookie.
 ///
-/// From the low end: the base register (5 bits), the index register (5) and the binary logarithm of its scale (2), and
-/// a condition of the processor's flags as it is encoded in instructions (4). Registers have the processor's numbers;
-/// [`NONE`](Self::NONE) stands for 0. With [`Cookie::INDIRECT`], a number takes the place of the index and its scale: the
-/// lock's address is in memory, that number times 8 bytes above the base.
+/// From the low end: the base register (5 bits), the index register (5) and the binary logarithm of its scale (2),
+/// and a condition of the processor's flags as it is encoded in instructions (4). Registers have the processor's
+/// numbers; [`NONE`](Self::NONE) stands for 0. With [`Cookie::INDIRECT`], a number takes the place of the index and
+/// its scale: the lock's address is in memory, that number times 8 bytes above the base.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operand(pub u16);
 

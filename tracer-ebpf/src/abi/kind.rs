@@ -82,13 +82,14 @@ kinds! {
     /// A thread is about to be created ([`SyncRecord`](super::SyncRecord), the object has no meaning): the place in the
     /// code that the next [`Kind::Fork`] of the acting thread comes from.
     Create = 22,
-    /// A function is entered whose steps are recorded ([`SyncRecord`](super::SyncRecord), the object has no meaning): the
-    /// place in the code that the next of these steps comes from.
+    /// A function is entered whose steps are recorded ([`SyncRecord`](super::SyncRecord), the object has no meaning):
+    /// the place in the code that the next of these steps comes from.
     Enter = 23,
-    /// A thread is about to be joined ([`SyncRecord`](super::SyncRecord), the object is its `pthread_t`, without frames).
+    /// A thread is about to be joined ([`SyncRecord`](super::SyncRecord), the object is its `pthread_t`, without
+    /// frames).
     JoinStart = 30,
-    /// The thread leaves functions without returning from them ([`RegionRecord`](super::RegionRecord), with the target's
-    /// stack pointer; 0 if that is unknown).
+    /// The thread leaves functions without returning from them ([`RegionRecord`](super::RegionRecord), with the
+    /// target's stack pointer; 0 if that is unknown).
     Jump = 31,
     /// The dynamic linker has loaded or unloaded libraries ([`ThreadRecord`](super::ThreadRecord); `child` as for
     /// [`Exec`](Self::Exec)).
@@ -96,24 +97,24 @@ kinds! {
     /// A followed child process stands before its first instruction ([`ThreadRecord`](super::ThreadRecord); `child` as
     /// for [`Exec`](Self::Exec)).
     Start = 41,
-    /// A probed instruction accesses memory ([`PairRecord`](super::PairRecord): the object is the first byte, the second
-    /// number the length in bytes). The detail has the access's flags [`READ`](super::AccessDescriptor::READ),
-    /// [`WRITE`](super::AccessDescriptor::WRITE) and [`ATOMIC`](super::AccessDescriptor::ATOMIC). The first frame is the
-    /// probe point, which may be some instructions away.
+    /// A probed instruction accesses memory ([`PairRecord`](super::PairRecord): the object is the first byte, the
+    /// second number the length in bytes). The detail has the access's flags [`READ`](super::AccessDescriptor::READ),
+    /// [`WRITE`](super::AccessDescriptor::WRITE) and [`ATOMIC`](super::AccessDescriptor::ATOMIC). The first frame is
+    /// the probe point, which may be some instructions away.
     InstructionAccess = 50,
-    /// Memory was allocated or mapped ([`PairRecord`](super::PairRecord): the object is its first byte, the second number
-    /// its length in bytes). The detail is 1 where a reallocation has failed and the old block lives on; the second
-    /// number is then 0 if the size is unknown.
+    /// Memory was allocated or mapped ([`PairRecord`](super::PairRecord): the object is its first byte, the second
+    /// number its length in bytes). The detail is 1 where a reallocation has failed and the old block lives on; the
+    /// second number is then 0 if the size is unknown.
     Alloc = 51,
     /// Memory is about to be freed or unmapped ([`PairRecord`](super::PairRecord): the object is its first byte; the
     /// second number is its length in bytes, 0 for the whole block that begins there).
     Free = 52,
     /// Deferred accesses of a word's owner: the last ones since its previous record of the word
-    /// ([`OwnedRecord`](super::OwnedRecord)). The acting thread is another one that accesses the word, or one that needs
-    /// its slot.
+    /// ([`OwnedRecord`](super::OwnedRecord)). The acting thread is another one that accesses the word, or one that
+    /// needs its slot.
     Owned = 53,
-    /// `SIGTRAP` is delivered to the acting thread ([`TrapRecord`](super::TrapRecord); the detail is the low half of its
-    /// `si_code`).
+    /// `SIGTRAP` is delivered to the acting thread ([`TrapRecord`](super::TrapRecord); the detail is the low half of
+    /// its `si_code`).
     Trap = 60,
 }
 

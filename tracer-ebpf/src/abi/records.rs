@@ -26,8 +26,8 @@ pub struct Header {
     pub process: u32,
     /// 0; user space stores the number of the site's plan here.
     pub plan: u32,
-    /// Epoch of the acting thread from this record on; 0 if no access of the thread was seen yet. Epochs of threads with
-    /// the same id increase.
+    /// Epoch of the acting thread from this record on; 0 if no access of the thread was seen yet. Epochs of threads
+    /// with the same id increase.
     pub epoch: u64,
 }
 
