@@ -28,9 +28,9 @@ pub struct Locations {
     /// Stacks as they were recorded, to skip the check of those seen before. Code without frame pointers leaves
     /// all kinds of values there, so this is emptied when it has grown.
     raw: FxHashMap<Location, LocationId>,
-    /// Whether the return address above a frame can be trusted.
+    /// Return addresses, with the verdict of the unwind tables on the return address above their frames.
     trusted: FxHashMap<u64, bool>,
-    /// How many modules are known.
+    /// Number of modules known.
     modules: usize,
 }
 
@@ -38,8 +38,8 @@ pub struct Locations {
 const MAX_RAW: usize = 1 << 14;
 
 impl Locations {
-    /// The modules of the process have changed: so many are known now. With `reused`, addresses may mean something else
-    /// from now on.
+    /// Notes a change of the process's modules, of which `known` are known now. With `reused`, addresses may mean
+    /// something else from now on.
     pub fn modules_changed(&mut self, known: usize, reused: bool) {
         self.modules = known;
         if reused {
@@ -72,13 +72,13 @@ impl Locations {
         id
     }
 
-    /// What an id stands for.
+    /// Returns the location of an id.
     #[must_use]
     pub fn get(&self, id: LocationId) -> Option<Location> {
         self.locations.get(id.index()).map(|(location, _)| *location)
     }
 
-    /// How many modules were known when a location was first seen: its addresses are in these.
+    /// Returns the number of modules known when a location was first seen: its addresses are in these.
     #[must_use]
     pub fn modules_known(&self, id: LocationId) -> usize {
         self.locations.get(id.index()).map_or(usize::MAX, |(_, modules)| *modules)

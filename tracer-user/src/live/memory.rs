@@ -1,5 +1,5 @@
-//! Memory as the checker's variables. The bytes that were touched are divided into cells, each a variable in one life of
-//! its memory; which block of memory an address is in is kept in `blocks`. Nothing here knows records, locks or names.
+//! Memory as the checker's variables. The bytes that were touched are divided into cells, each a variable for one
+//! lifetime of its memory; `blocks` maps addresses to blocks of memory. Records, locks and names are unknown here.
 //!
 //! Two accesses are of one variable where they share bytes, and only there: when something touches a part of a cell,
 //! the cell is split, and both parts keep its past. Untouched memory has no cells, and one access makes one cell,
@@ -20,7 +20,7 @@ use checker::event::{Op, ThreadId, VarId};
 use self::blocks::Blocks;
 pub use self::blocks::{Birth, Block, Origin};
 
-/// How many cells are found without a search.
+/// Number of cells that are found without a search.
 const RECENT: usize = 1 << 12;
 
 /// In place of a thread: none, and more than one.
@@ -34,12 +34,12 @@ const NOWHERE: u32 = u32::MAX - 1;
 /// In place of the number of a watched range.
 const UNWATCHED: u32 = u32::MAX;
 
-/// What a variable is or was.
+/// Description of a variable, past or present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cell<'a> {
-    /// Its first byte, a process address.
+    /// Process address of its first byte.
     pub address: u64,
-    /// Its length in bytes.
+    /// Length in bytes.
     pub length: u64,
     /// The block that it is a part of.
     pub block: Option<&'a Block>,
@@ -54,7 +54,7 @@ struct Live {
     variable: VarId,
 }
 
-/// What is kept of a variable.
+/// Stored state of a variable.
 #[derive(Clone, Copy, Debug)]
 struct Kept {
     address: u64,
@@ -157,7 +157,7 @@ impl Memory {
         self.blocks.add(block);
     }
 
-    /// The block that begins at an address is given back, or so many bytes of it. Returns the range that ends.
+    /// Ends the block that begins at an address, or `size` bytes of it. Returns the range that ends.
     ///
     /// Of a block that is not known the size is not either. Its cells live on until their memory is given out again.
     pub fn freed(
@@ -178,7 +178,7 @@ impl Memory {
         Some(range)
     }
 
-    /// So much at an address is given back to an allocator, whatever is known of it.
+    /// Marks memory as given back to an allocator, whatever is known of it.
     pub fn given_back(&mut self, block: Block, sink: &mut impl FnMut(Op)) {
         self.forget(block.range(), sink);
         self.blocks.give_back(block);
@@ -208,7 +208,7 @@ impl Memory {
         range
     }
 
-    /// What a variable is, or was.
+    /// Returns the description of a variable, past or present.
     #[must_use]
     pub fn cell(&self, variable: VarId) -> Option<Cell<'_>> {
         let kept = self.kept.get(variable.index())?;
@@ -233,7 +233,7 @@ impl Memory {
         self.blocks.beginning_at(address)
     }
 
-    /// How many ids have been given out.
+    /// Returns the number of ids given out.
     #[must_use]
     pub fn variable_count(&self) -> usize {
         self.kept.len()
@@ -333,7 +333,7 @@ impl Kept {
     }
 }
 
-/// Where a cell that begins at an address is kept among the recent ones.
+/// Index among the recent cells for a cell that begins at an address.
 #[inline]
 const fn place(address: u64) -> usize {
     (address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 52) as usize % RECENT

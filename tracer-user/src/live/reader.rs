@@ -21,7 +21,7 @@ use crate::sys::records::Record;
 const BATCH: usize = 4096;
 /// Batches in flight at most: the reader waits beyond that, and the ring buffer takes the rest.
 const BATCHES: usize = 64;
-/// How long to sleep when there is nothing to read: doubled from the first to the second.
+/// Sleep when there is nothing to read: doubled from the first duration to the second.
 const SLEEP: (Duration, Duration) = (Duration::from_micros(200), Duration::from_millis(10));
 
 /// A running reader thread.

@@ -1,5 +1,5 @@
-//! Which regions each thread has open, and which of them a change of the stack ends: the stack-pointer rule. Knows
-//! stack pointers and numbers; what they are of is decided in `source`.
+//! Open regions of each thread, and the stack-pointer rule that ends them. Works on stack pointers and numbers; their
+//! meaning is decided in `source`.
 //!
 //! A region that is a function ends at the latest when its frame is gone. The frame's entry stack pointer is the
 //! address of its return address: an event at a higher stack pointer is of a caller, and a function that is entered
@@ -39,9 +39,9 @@ struct Open {
     frame: Option<Frame>,
     /// The stack pointer where it began.
     sp: u64,
-    /// It was inlined: it has no frame of its own.
+    /// Set for an inlined function, which has no frame of its own.
     inlined: bool,
-    /// It has jumped to a function that lets go of a lock, and ends with that.
+    /// Set after its jump to a function that releases a lock: it ends with that release.
     leaving: bool,
 }
 
@@ -56,7 +56,7 @@ impl Open {
 struct Stack {
     /// The outermost first.
     open: Vec<Open>,
-    /// How many of them are functions.
+    /// Number of functions among them.
     functions: usize,
     /// For each exception in flight the regions that were open at its throw.
     suspended: Vec<Vec<Open>>,
@@ -72,7 +72,7 @@ pub struct RegionStacks {
 }
 
 impl RegionStacks {
-    /// How many regions by markers have ended because control left the functions where they began.
+    /// Returns the number of regions by markers that ended because control left the functions in which they began.
     #[must_use]
     pub const fn left_markers(&self) -> u64 {
         self.left_markers
@@ -85,7 +85,7 @@ impl RegionStacks {
         &mut self.threads[thread.index()]
     }
 
-    /// What has changed since the last call, in order.
+    /// Takes the changes since the last call, in order.
     pub fn take_changes(&mut self) -> impl Iterator<Item = Change> + use<> {
         std::mem::take(&mut self.changes).into_iter()
     }
@@ -100,7 +100,8 @@ impl RegionStacks {
         *self.stack(thread) = Stack::default();
     }
 
-    /// The stack pointer above which an open region of the thread is known to have ended; `u64::MAX` when there is none.
+    /// Returns the stack pointer above which an open region of the thread is known to have ended; `u64::MAX` for
+    /// none.
     #[must_use]
     pub fn lowest(&self, thread: ThreadId) -> u64 {
         let open = self.threads.get(thread.index()).map_or(&[][..], |stack| &stack.open);
@@ -115,7 +116,7 @@ impl RegionStacks {
         }
     }
 
-    /// A thread lets go of a lock, by a call with the caller's stack pointer at `sp`. To be followed by
+    /// Handles the release of a lock, by a call with the caller's stack pointer at `sp`. To be followed by
     /// [`released`](Self::released): the call may be the last thing that a function did.
     pub fn release(&mut self, thread: ThreadId, sp: u64) {
         if self.stack(thread).functions > 0 {
@@ -127,7 +128,7 @@ impl RegionStacks {
         }
     }
 
-    /// What [`release`](Self::release) told has happened.
+    /// Completes the release that [`release`](Self::release) announced.
     pub fn released(&mut self, thread: ThreadId) {
         if self.stack(thread).functions > 0 {
             self.remove_while(thread, |open, _| open.leaving);
@@ -230,7 +231,7 @@ impl RegionStacks {
         }
     }
 
-    /// A C++ exception is about to be raised, which a catch will tell.
+    /// Notes that a C++ exception is about to be raised, whose catch will be recorded.
     pub fn throw(&mut self, thread: ThreadId) {
         self.stack(thread).throwing = true;
     }
@@ -241,7 +242,7 @@ impl RegionStacks {
         if !std::mem::take(&mut stack.throwing) {
             return self.leave_all(thread);
         }
-        // Where the catch is tells nothing about what was inlined into the function that catches.
+        // The place of the catch does not show which code was inlined into the function that catches.
         let stays = |open: &&Open| open.frame.is_some() && !open.inlined;
         let functions = stack.open.iter().filter(stays).copied().collect();
         stack.suspended.push(functions);

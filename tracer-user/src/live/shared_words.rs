@@ -1,27 +1,27 @@
-//! Which memory is worth a watchpoint: what threads share, as far as that was seen.
+//! Memory worth a watchpoint: words that threads share, as far as accesses have shown.
 
 use std::ops::Range;
 
 use checker::event::ThreadId;
 use rustc_hash::FxHashMap;
 
-/// Words that are kept at most; when there are more, those that one thread has touched are forgotten.
+/// Maximal number of stored words; beyond it, those that one thread has touched are forgotten.
 const MAX_WORDS: usize = 1 << 14;
 
-/// What was seen of eight bytes at a multiple of eight.
+/// Accesses seen to an aligned word of eight bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Word {
-    /// Who touched it first; nobody so far, where the code of regions tells that it will be.
+    /// First thread that touched it; `None` so far for a word that the code of regions is expected to touch.
     first: Option<ThreadId>,
-    /// Whether another one did as well.
+    /// Set if another thread touched it as well.
     pub is_shared: bool,
-    /// Whether somebody wrote.
+    /// Set if any thread wrote it.
     pub is_written: bool,
     /// The least that was touched at once: its offset and its length in bytes.
     least: (u8, u8),
 }
 
-/// What was seen of all words.
+/// Accesses seen to all words.
 #[derive(Debug, Default)]
 pub struct SharedWords {
     words: FxHashMap<u64, Word>,
@@ -39,7 +39,7 @@ impl SharedWords {
     }
 
     fn note(&mut self, thread: Option<ThreadId>, address: u64, bytes: u64, writes: bool) {
-        /// Of longer accesses only so much counts.
+        /// Counted prefix of longer accesses, in bytes.
         const MAX_BYTES: u64 = 64;
         let end = address.saturating_add(bytes.min(MAX_BYTES));
         let mut at = address;
@@ -63,7 +63,7 @@ impl SharedWords {
         }
         if self.words.len() > MAX_WORDS {
             self.words.retain(|_, word| word.is_shared);
-            // All shared: no telling which matters.
+            // All are shared: nothing ranks them.
             if self.words.len() > MAX_WORDS / 2 {
                 self.words.clear();
             }
@@ -83,13 +83,13 @@ impl SharedWords {
         }
     }
 
-    /// Whether more than one thread has touched what is at an address.
+    /// Returns whether more than one thread has touched the word at an address.
     #[must_use]
     pub fn is_shared(&self, address: u64) -> bool {
         self.words.get(&(address & !7)).is_some_and(|word| word.is_shared)
     }
 
-    /// What is worth watching, in no order: words that are written, by their addresses.
+    /// Iterates over the words worth watching, in no order: shared words that are written, with their addresses.
     pub fn candidates(&self) -> impl Iterator<Item = (u64, Word)> {
         let worth = self.words.iter().filter(|(_, word)| word.is_written);
         worth.map(|(&address, &word)| (address, word))

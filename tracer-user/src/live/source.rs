@@ -42,31 +42,32 @@ use crate::{
     x86::exits::Leaves,
 };
 
-/// What comes out of the source.
+/// Output of the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Item {
     /// An event.
     Event(Event),
     /// Events were lost here.
     Gap,
-    /// What a thread does from here on, and what is told of it late, is of a new epoch.
+    /// Begin of a thread's epoch: what the thread does from here on, and deferred accesses of the epoch, belong to
+    /// it.
     Epoch(Epoch),
-    /// An access that is told late.
+    /// Access that the kernel side reports after the epoch in which it was made.
     Deferred(DeferredAccess),
 }
 
 /// A watched range.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchedRange {
-    /// Its first byte.
+    /// Process address of the first byte.
     pub address: ProcessAddr,
-    /// Its length in bytes: 1, 2, 4 or 8.
+    /// Length in bytes: 1, 2, 4 or 8.
     pub length: u64,
-    /// What the user or the program calls it.
+    /// Name given by the user or the program.
     pub label: String,
-    /// Whether nobody has named it: a watchpoint comes by and moves on.
+    /// Set for a sampling watchpoint, which nobody has named and which moves on.
     pub is_sample: bool,
-    /// Whether its watchpoint is known to work from the program's first instruction on.
+    /// Set if the watchpoint is known to work from the program's first instruction on.
     pub from_start: bool,
 }
 
@@ -75,24 +76,24 @@ pub struct WatchedRange {
 pub struct SeenThread {
     /// The operating system's id.
     pub tid: u32,
-    /// Its name at its end, if that was seen.
+    /// Name at its end, if that was seen.
     pub name: Option<String>,
-    /// Its `pthread_t`; not known of the first thread.
+    /// `pthread_t`; unknown for the first thread.
     pthread: Option<u64>,
     /// The joins that it is in, outermost first.
     joins: Vec<JoinUnderWay>,
-    /// Whether a join of it was seen.
+    /// Set once a join of it was seen.
     is_joined: bool,
-    /// Where it has called a function of which the next step is one, and the stack pointer there.
+    /// Location and stack pointer of its call of a function of which the next step is a part.
     entered: Option<(LocationId, u64)>,
-    /// Its epoch; 0 until it has touched memory.
+    /// Current epoch; 0 until it has touched memory.
     epoch: u64,
-    /// Where it creates a thread, or last did.
+    /// Location at which it creates a thread, or last did.
     creates_at: Option<LocationId>,
-    /// How many regions it has open, and how many transactions it has begun.
+    /// Number of its open regions, and of the transactions it has begun.
     open: u32,
     transactions: u64,
-    /// Its epoch when it began the last transaction, whose accesses are all of later ones.
+    /// Epoch in which it began the last transaction, whose accesses are all of later epochs.
     epoch_before: u64,
 }
 
@@ -101,20 +102,20 @@ pub struct SeenThread {
 struct JoinUnderWay {
     sp: u64,
     pthread: u64,
-    /// Who had that identity when it began.
+    /// Thread that had that identity when the join began.
     thread: Option<ThreadId>,
 }
 
 /// A child process that was not followed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChildProcess {
-    /// Its process id.
+    /// Process id.
     pub pid: u32,
-    /// Its parent's name at that time.
+    /// Name of its parent at that time.
     pub name: String,
 }
 
-/// What the source left out, and why.
+/// Records that the source left out, by reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Omissions {
     /// Watchpoint hits whose instruction could not be decoded, by the reason. They count as reads, which can only hide
@@ -158,7 +159,7 @@ pub struct ObservedValue {
     pub after: u64,
     /// Bytes that count.
     pub length: u64,
-    /// Whether the access wrote.
+    /// Set if the access wrote.
     pub written: bool,
 }
 
@@ -169,12 +170,12 @@ type Decoded = (Result<watchpoint_access::Access, watchpoint_access::Undecoded>,
 #[derive(Debug)]
 pub struct Source {
     sites: Vec<Site>,
-    /// What the symbols and files of the process tell.
+    /// Symbols and files of the process.
     pub symbolizer: Symbolizer,
     /// Code locations.
     pub locations: Locations,
     watches: Vec<WatchedRange>,
-    /// Those that the user or the program has named, by their indices.
+    /// Indices of the ranges that the user or the program has named.
     named_watches: Vec<usize>,
     last_values: Vec<Option<u64>>,
     memory: Memory,
@@ -196,12 +197,12 @@ pub struct Source {
     regions: Vec<(String, LocationId)>,
     region_ids: FxHashMap<String, RegionId>,
     site_regions: FxHashMap<u32, RegionId>,
-    /// What the instructions before these addresses do, and whether they are of a lock's own code.
+    /// Accesses of the instructions before these addresses; true for those of a lock's own code.
     accesses: FxHashMap<u64, Decoded>,
-    /// The same of calls and jumps through memory: by their target, what is on top of the stack there, and the watched
-    /// address.
+    /// Accesses of calls and jumps through memory, by their target, the value on top of the stack there, and the
+    /// watched address.
     transfers: FxHashMap<(u64, u64, u64), Decoded>,
-    /// How far what instructions at these addresses access is the program's.
+    /// Attribution of accesses by the instructions at these addresses to the program or a library.
     trusts: FxHashMap<u64, runtime::Trust>,
     lost: u32,
     events: EventNumber,
@@ -210,27 +211,27 @@ pub struct Source {
     hits: u64,
     /// Indices of watched ranges whose memory is gone.
     unloaded_watches: Vec<usize>,
-    /// Those whose memory was given back, and that nobody was told of.
+    /// Indices of watched ranges whose memory was given back, until they are taken.
     freed_watches: Vec<usize>,
-    /// Those that were not named since: their labels are of the memory that was there before.
+    /// Indices of watched ranges not named since: their labels are of the memory that was there before.
     nameless_watches: BTreeSet<usize>,
     /// The first thread, as its own PID namespace numbers it, and whether its end was seen.
     leader: (u32, bool),
     new_shared: Vec<(u32, RegistersRecord)>,
     region_stacks: RegionStacks,
-    /// Accesses that probes have told to named ranges, whose watchpoints were not seen to work: hits of the same are
-    /// to come. By thread and instruction, and the range's index.
+    /// Accesses to named ranges that counted from probes since the watchpoints were not seen to work yet: hits of the
+    /// same accesses are to come. By thread, instruction and the range's index.
     counted_early: FxHashSet<(ThreadId, u64, usize)>,
-    /// What is worth a watchpoint.
+    /// Words worth a watchpoint.
     pub shared_words: SharedWords,
-    /// Instructions that are probed, with their groups; and whether these or watchpoints tell an access.
+    /// Groups of the probed instructions, and the choice between their records and those of watchpoints.
     probed_code: FxHashMap<u64, usize>,
     dedup: AccessDedup,
-    /// What runtime libraries take for themselves.
+    /// Calls and data that belong to runtime libraries themselves.
     runtime: runtime::Runtime,
-    /// Words of locks that nothing else tells of.
+    /// Words that synchronise without a function that is known.
     words: Words,
-    /// What kind of access the instructions at these addresses make to such words.
+    /// Kinds of access that the instructions at these addresses make to such words.
     steps: FxHashMap<u64, Step>,
 }
 
@@ -500,7 +501,7 @@ impl Source {
         joins.push(JoinUnderWay { sp: record.sp, pthread: record.object, thread });
     }
 
-    /// Whom a join that returns has joined, if that was not told before.
+    /// Returns the thread that a returning join has joined, unless that join was reported before.
     fn joined(&mut self, joiner: ThreadId, pthread: u64) -> Option<ThreadId> {
         let joins = &mut self.threads[joiner.index()].joins;
         let place = joins.iter().rposition(|join| join.pthread == pthread);
@@ -521,7 +522,7 @@ impl Source {
             return;
         }
         let site = self.sites.get(record.header.site as usize).map(|site| &site.kind);
-        // What is done in line tells the number that was there before, in `eax`.
+        // A probe of a lock taken in line records the number that was there before, in `eax`.
         let value = matches!(site, Some(SiteKind::Inlined(_))).then_some(record.header.detail);
         let (spec, fast, address, stack) = match site {
             Some(&SiteKind::Call { spec, object, .. }) => {
@@ -619,7 +620,8 @@ impl Source {
         });
     }
 
-    /// Whether a call is a step of another one that is recorded as a whole: `mtx_lock` calls `pthread_mutex_lock`.
+    /// Returns whether a call is a step of another one that is recorded as a whole: `mtx_lock` calls
+    /// `pthread_mutex_lock`.
     #[inline]
     fn is_inside_probed(&mut self, location: LocationId, return_address: u64) -> bool {
         let index = location.index();
@@ -692,7 +694,7 @@ impl Source {
         std::mem::take(&mut self.new_shared)
     }
 
-    /// What a site is.
+    /// Returns the site of a number.
     #[must_use]
     pub fn site(&self, site: u32) -> Option<&Site> {
         self.sites.get(site as usize)
@@ -722,7 +724,7 @@ impl Source {
         self.regions.get(region.index()).map(|(name, location)| (name.as_str(), *location))
     }
 
-    /// How many regions were seen.
+    /// Returns the number of regions seen.
     #[must_use]
     pub fn region_count(&self) -> usize {
         self.regions.len()
@@ -734,7 +736,7 @@ impl Source {
         self.syncs.lock(lock).copied()
     }
 
-    /// The same of an object that is not a lock.
+    /// Returns the description of an object that is not a lock.
     #[must_use]
     pub fn sync_info(&self, sync: SyncId) -> Option<Known> {
         self.syncs.sync(sync).copied()
@@ -746,7 +748,7 @@ impl Source {
         &self.threads
     }
 
-    /// What was left out.
+    /// Returns the records that were left out.
     #[must_use]
     pub fn omissions(&self) -> &Omissions {
         &self.omissions
@@ -758,19 +760,19 @@ impl Source {
         self.syncs.unseen_holds()
     }
 
-    /// Whether the main thread has ended, which is not the end of the process.
+    /// Returns whether the main thread has ended, which is not the end of the process.
     #[must_use]
     pub fn has_lost_leader(&self) -> bool {
         self.leader.1
     }
 
-    /// How many watchpoint hits were recorded.
+    /// Returns the number of recorded watchpoint hits.
     #[must_use]
     pub fn hits(&self) -> u64 {
         self.hits
     }
 
-    /// Whether the end of any thread was seen: if not, the kernel side is deaf.
+    /// Returns whether the end of any thread was seen: if not, the kernel side is deaf.
     #[must_use]
     pub fn saw_exit(&self) -> bool {
         self.exits > 0

@@ -1,6 +1,6 @@
-//! What calls of synchronisation functions mean for the checker: which operations, on which ids. Keeps what the
-//! calls themselves do not tell: who holds a lock how, which post lets which thread through, the rounds of barriers.
-//! Threads and locations have their ids already; records and symbols are not known here.
+//! Calls of synchronisation functions as operations of the checker. Stores what the calls themselves do not contain:
+//! the holders of locks, the post that each wait consumes, the rounds of barriers. Threads and locations have their
+//! ids already; records and symbols are unknown here.
 
 mod barrier;
 mod channel;
@@ -23,28 +23,28 @@ use crate::probes::sync::{functions::Object, slow_paths::FastPath};
 /// A synchronisation object that was seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Known {
-    /// Its process address.
+    /// Process address.
     pub address: u64,
-    /// What it is.
+    /// Kind of object.
     pub object: Object,
-    /// Where it was first used.
+    /// Location of its first use.
     pub first_used: LocationId,
 }
 
 /// A call that counts, or its return.
 #[derive(Clone, Copy, Debug)]
 pub struct Call {
-    /// Who.
+    /// Calling thread.
     pub thread: ThreadId,
-    /// What happened.
+    /// Kind of record.
     pub kind: Kind,
-    /// What the object is.
+    /// Kind of object.
     pub object: Object,
-    /// What is done in line, where that is how such objects are used.
+    /// Effect of its code in line, for objects that are used that way.
     pub fast: Option<FastPath>,
-    /// Its process address.
+    /// Process address of the object.
     pub address: u64,
-    /// What else the call is about: see [`Kind`].
+    /// Second argument of the call: see [`Kind`].
     pub second: u64,
     /// The result, at a return.
     pub result: u16,
@@ -52,7 +52,7 @@ pub struct Call {
     pub value: Option<u16>,
     /// The stack pointer in the caller.
     pub sp: u64,
-    /// Where in the code.
+    /// Location in the code.
     pub location: LocationId,
 }
 
@@ -61,7 +61,7 @@ pub struct Call {
 struct Waiting {
     condition: u64,
     mutex: LockId,
-    /// Whether the mutex is taken in line otherwise.
+    /// Set for a mutex that is otherwise taken in line.
     in_line: bool,
     /// The stack pointer in the caller.
     sp: u64,
@@ -102,7 +102,7 @@ pub struct SyncObjects {
     locks: Vec<Known>,
     lock_ids: FxHashMap<u64, LockId>,
     syncs: Vec<Known>,
-    /// Who holds a reader-writer lock or a spinlock exclusively.
+    /// Exclusive holders of reader-writer locks and spinlocks.
     owners: FxHashMap<LockId, ThreadId>,
     /// By thread.
     waiting: Vec<Option<Waiting>>,
@@ -375,7 +375,7 @@ impl SyncObjects {
         if matches!(call.result, result::SUCCESS | result::EOWNERDEAD)
             && let Some(condition) = self.conditions.get(&waiting.condition)
         {
-            // Of all that were given since it began; which one it was nobody can tell.
+            // All signals since the wait began: the record does not show which of them ended it.
             for (thread, id, last) in &condition.signals {
                 if *last > waiting.since && *thread != call.thread {
                     emit(Op::Wait(*id), call.location);
@@ -410,14 +410,14 @@ impl SyncObjects {
         }
     }
 
-    /// Whether a wait for a condition lets go of its mutex by this, or takes it again.
+    /// Returns whether this call is the release or the acquire of a condition wait's own mutex.
     fn is_step_of_wait(&self, call: &Call, lock: LockId) -> bool {
         let Some(&Some(waiting)) = self.waiting.get(call.thread.index()) else { return false };
         waiting.in_line && waiting.mutex == lock && call.sp < waiting.sp
     }
 
-    /// Clean-up handlers may be called on top of the wait that was cancelled (musl does that). Who lets go of the
-    /// mutex that it waits with has taken it again.
+    /// Clean-up handlers may be called on top of the wait that was cancelled (musl does that). A thread that releases
+    /// the mutex of its wait has acquired it again before.
     fn unwound_without_leaving(&mut self, call: &Call, emit: &mut impl FnMut(Op, LocationId)) {
         let Some(&Some(waiting)) = self.waiting.get(call.thread.index()) else { return };
         if self.lock_ids.get(&call.address) == Some(&waiting.mutex) {

@@ -1,5 +1,5 @@
-//! What a watchpoint hit was: the accessing instruction, and whether it read or wrote. x86 traps after the access,
-//! so the instruction is the one before the saved address.
+//! Decodes watchpoint hits: the accessing instruction, and whether it read or wrote. x86 traps after the access, so
+//! the instruction is the one before the saved address.
 
 mod transfer;
 
@@ -18,27 +18,27 @@ use crate::{
     symbolize::{ElfFile, LinkAddr, ProcessAddr, Symbolizer},
 };
 
-/// How an instruction uses memory.
+/// Use of memory by an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AccessKind {
-    /// It reads.
+    /// A read.
     Read,
-    /// It writes.
+    /// A write.
     Write,
-    /// It reads and then writes, and others may get in between.
+    /// A read and then a write, with other accesses possible in between.
     ReadThenWrite,
-    /// It reads and writes in one step.
+    /// A read and a write in one step.
     Update,
 }
 
 impl AccessKind {
-    /// Whether it writes.
+    /// Returns whether it writes.
     #[must_use]
     pub const fn writes(self) -> bool {
         !matches!(self, Self::Read)
     }
 
-    /// Whether it reads.
+    /// Returns whether it reads.
     #[must_use]
     pub const fn reads(self) -> bool {
         !matches!(self, Self::Write)
@@ -50,35 +50,36 @@ impl AccessKind {
 pub struct Access {
     /// The accessing instruction.
     pub instruction: ProcessAddr,
-    /// What it does.
+    /// Use of the operand.
     pub what: MemoryUse,
-    /// How many bytes it accesses at once, at most.
+    /// Maximal number of bytes that it accesses at once.
     pub bytes: u64,
-    /// Whether it adds or changes bits in one step, which commutes with others of its kind.
+    /// Set for an addition or a change of bits in one step, which commutes with others of its kind.
     pub commutes: bool,
-    /// Whether a mask decides which parts of its operand it accesses. Processors trap for those that it leaves out, too.
+    /// Set if a mask decides which parts of its operand it accesses. Processors trap for those that it leaves out,
+    /// too.
     pub is_masked: bool,
 }
 
-/// How an instruction uses memory, as far as its code tells.
+/// Use of memory by an instruction, as far as its code determines it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryUse {
     kind: AccessKind,
-    /// It is a compare-and-exchange: it has written only if it left the zero flag set.
+    /// Set for a compare-and-exchange, which has written only if it left the zero flag set.
     compares: bool,
 }
 
 impl MemoryUse {
-    /// What it did, by the processor's flags after it.
+    /// Returns the use that happened, by the processor's flags after it.
     #[must_use]
     pub const fn done(self, flags: u64) -> AccessKind {
         const ZERO_FLAG: u64 = 1 << 6;
-        // The processor writes back the old value where the comparison failed: nobody can tell.
+        // The processor writes back the old value where the comparison failed: no thread can notice.
         if self.compares && flags & ZERO_FLAG == 0 { AccessKind::Read } else { self.kind }
     }
 }
 
-/// Why the instruction of a watchpoint hit is not known.
+/// Reason for which the instruction of a watchpoint hit is not known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub enum Undecoded {
     /// The code is in no mapped file, or the file cannot be read.
@@ -113,8 +114,9 @@ pub fn before(symbolizer: &Symbolizer, next: ProcessAddr) -> Result<Access, Unde
     Ok(Access { instruction, what, bytes, commutes, is_masked })
 }
 
-/// Whether an instruction is of a lock's own code, so that what it accesses is the lock and not what the lock guards: it
-/// takes a lock in line, or is in a function that does. What such code orders is known by other records.
+/// Returns whether an instruction is of a lock's own code, so that it accesses the lock and not the data that the
+/// lock guards: it acquires a lock in line, or is in a function that does. Other records have the order that such
+/// code makes.
 #[must_use]
 pub fn is_of_lock(symbolizer: &Symbolizer, sites: &[Site], access: Access) -> bool {
     /// Starts of names of functions that a C library's locks are made of.
@@ -195,7 +197,7 @@ fn decode_at(file: &ElfFile, address: LinkAddr) -> Option<Instruction> {
     (!instruction.is_invalid()).then_some(instruction)
 }
 
-/// How an instruction uses memory; `None` when it does not.
+/// Returns the use of memory by an instruction, if there is any.
 fn memory_use(instruction: &Instruction) -> Option<MemoryUse> {
     let (mut reads, mut writes) = (false, false);
     for memory in InstructionInfoFactory::new().info(instruction).used_memory() {

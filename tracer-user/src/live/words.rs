@@ -1,13 +1,13 @@
-//! Words that synchronise: those of locks and flags that nothing else tells of. What is done to them orders threads, and
-//! is no access to data.
+//! Words that synchronise: those of locks and flags that no known function belongs to. Accesses to them order
+//! threads, and are no accesses to data.
 //!
-//! On x86 an atomic load or store is an ordinary instruction; only what reads and writes in one step is another one. So a
-//! word is known by what was done to it: it synchronises from the first compare-and-swap or exchange on, and what was done
-//! before, such as its initialisation, was an access. A lock is taken by the one that comes first, and let go of by a store
-//! or by the next one of the same thread. What only looks or fails orders nothing: nobody acts upon it but by trying again.
-//! So a read makes no dependency, nor does a failed compare-and-swap, nor an exchange while another thread holds the word,
-//! as a waiter writes what is there already. Additions and changes of bits commute with one another: readers count
-//! themselves by them, and are not ordered among themselves.
+//! On x86 an atomic load or store is an ordinary instruction; only an atomic read-modify-write is another one. So a
+//! word is recognised by its accesses: it synchronises from the first compare-and-swap or exchange on, and an access
+//! before that, such as its initialisation, was one to data. A lock is acquired by the first of these, and released
+//! by a store or by the next one of the same thread. A step that only looks or fails orders nothing, since the thread
+//! only tries again after it. So a read makes no dependency, nor does a failed compare-and-swap, nor an exchange
+//! while another thread holds the word, as a waiter writes the value that is there already. Additions and changes of
+//! bits commute with one another: readers count themselves by them, and are not ordered among themselves.
 //!
 //! A word becomes data again when an update of it is lost: within one transaction a thread that never took the word loads
 //! it and stores to it, and another thread has stored to it in between. From then on it counts as data, and so does any
@@ -26,13 +26,13 @@ use crate::{
     symbolize::{ElfFile, LinkAddr},
 };
 
-/// Words that are kept at most.
+/// Maximal number of stored words.
 const MAX_WORDS: usize = 1 << 18;
 
-/// Threads that are kept of one word at most.
+/// Maximal number of threads stored for one word.
 const MAX_THREADS: usize = 64;
 
-/// What kind of access an instruction makes, as far as that tells synchronisation from data.
+/// Kind of access that an instruction makes, as far as it distinguishes synchronisation from data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// A load, a store, or both one after the other.
@@ -49,14 +49,14 @@ pub enum Step {
     Bits,
 }
 
-/// What an access to a word means.
+/// Meaning of an access to a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meaning {
-    /// It is an access to data.
+    /// Access to data.
     Data,
-    /// It is a step of synchronisation that orders nothing.
+    /// Step of synchronisation that orders nothing.
     Nothing,
-    /// It comes after the signals so far (`waits`), is one itself (`signals`), or both.
+    /// Step that comes after the signals so far (`waits`), is a signal itself (`signals`), or both.
     Orders {
         /// Comes after.
         waits: bool,
@@ -65,20 +65,20 @@ pub enum Meaning {
     },
 }
 
-/// Who does what to which word.
+/// Access to a word.
 #[derive(Clone, Copy, Debug)]
 pub struct Deed {
-    /// Who.
+    /// Accessing thread.
     pub thread: ThreadId,
     /// The word.
     pub address: u64,
-    /// Its length in bytes.
+    /// Length in bytes.
     pub bytes: u64,
     /// By what kind of instruction.
     pub step: Step,
-    /// Whether it reads.
+    /// Set for a read.
     pub reads: bool,
-    /// Whether it has written.
+    /// Set for a write.
     pub writes: bool,
     /// The address of the instruction.
     pub instruction: u64,
@@ -92,9 +92,9 @@ struct Word {
     address: u64,
     bytes: u64,
     is_data: bool,
-    /// What stands for it in events, once it orders anything.
+    /// Object for it in events, once it orders anything.
     id: Option<SyncId>,
-    /// Who took it last, and has not let go of it as far as was seen.
+    /// Last thread that acquired it, unless its release was seen.
     holder: Option<ThreadId>,
     /// Threads that have tried to take it; of more than [`MAX_THREADS`] any may have.
     tried: Vec<ThreadId>,
@@ -107,7 +107,7 @@ struct Word {
 struct Load {
     thread: ThreadId,
     transaction: u64,
-    /// Whether another thread has written since.
+    /// Set if another thread has written since.
     is_overwritten: bool,
 }
 
@@ -121,7 +121,7 @@ pub struct Words {
 }
 
 impl Words {
-    /// What an access to memory that is not given back means.
+    /// Classifies an access to memory that is not given back.
     pub fn access(&mut self, deed: &Deed) -> Meaning {
         let Deed { address, bytes, step, instruction, .. } = *deed;
         let takes = matches!(step, Step::Compare | Step::Exchange | Step::Store);
@@ -160,15 +160,15 @@ impl Words {
         meaning
     }
 
-    /// What stands for a word in events; `new` makes it.
+    /// Returns the object for a word in events; `new` makes it.
     pub fn id(&mut self, address: u64, bytes: u64, new: impl FnOnce() -> SyncId) -> Option<SyncId> {
         let here = self.words.get_mut(&(address & !7))?;
         let word = here.iter_mut().find(|word| word.address == address && word.bytes == bytes)?;
         Some(*word.id.get_or_insert_with(new))
     }
 
-    /// What the thread did last to a word that it had to itself is told when another one comes, with the `transaction` of
-    /// the thread that it belongs to, if that is still open. `None` when it was an access to data; else whether it is a
+    /// Classifies the deferred last access of a thread to a word that it owned; `transaction` is the thread's
+    /// transaction to which it belongs, if that is still open. `None` for an access to data; else whether it is a
     /// signal.
     pub fn late(
         &mut self,
@@ -276,7 +276,7 @@ impl Word {
                 if holds {
                     self.holder = None;
                 }
-                // One that has taken it shared lets go of it by a subtraction.
+                // A thread that holds it shared releases it by a subtraction.
                 match step {
                     Step::Bits if holds => Meaning::Orders { waits: false, signals: true },
                     _ => Meaning::Nothing,
@@ -312,7 +312,7 @@ impl Word {
         self.loads.iter_mut().for_each(|load| load.is_overwritten = true);
     }
 
-    /// Whether what the thread stores makes another one's store undone: it has loaded what was there before that.
+    /// Returns whether the thread's store undoes another thread's: it has loaded the value from before that one.
     fn is_lost(&self, thread: ThreadId, transaction: Option<u64>) -> bool {
         let is_it = |load: &Load| {
             load.thread == thread && Some(load.transaction) == transaction && load.is_overwritten
@@ -321,7 +321,7 @@ impl Word {
     }
 }
 
-/// What kind of access the instruction at an address makes.
+/// Returns the kind of access that the instruction at an address makes.
 #[must_use]
 pub fn step_at(file: &ElfFile, address: LinkAddr) -> Option<Step> {
     let code = file.bytes_at(address, 15)?;
@@ -348,7 +348,7 @@ fn exchanged(instruction: &Instruction) -> Option<Register> {
         .map(|operand| instruction.op_register(operand).full_register())
 }
 
-/// Whether it is certain that nothing uses what is in a register, in the straight line of code from an address on.
+/// Returns whether the value in a register is certainly unused, in the straight line of code from an address on.
 fn is_unused<'code>(
     code_at: impl Fn(u64) -> Option<&'code [u8]>,
     mut at: u64,

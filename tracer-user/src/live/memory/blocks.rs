@@ -1,40 +1,40 @@
-//! Which block an address is in: what was allocated or mapped, where and by whom. Blocks nest: an allocator's are in
-//! memory that it has mapped, and so are stacks. What is touched of them is not known here.
+//! Maps addresses to blocks: what was allocated or mapped, at which location and by which thread. Blocks nest: an
+//! allocator's blocks are in memory that it has mapped, and so are stacks. Accesses to blocks are unknown here.
 
 use std::{collections::BTreeMap, ops::Range};
 
 use checker::event::{EventNumber, LocationId, ThreadId};
 
-/// How much memory a stack is taken to have when the mapping that it is in is not known: what Linux gives by default.
+/// Assumed size of a stack whose mapping is not known, in bytes: Linux's default.
 const STACK: u64 = 8 << 20;
 
-/// Where a block comes from.
+/// Origin of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// An allocator gave it out at this place in the code.
     Allocated(LocationId),
-    /// It was mapped there.
+    /// Mapped at this place in the code.
     Mapped(LocationId),
-    /// It is the stack of the thread.
+    /// Stack of the thread.
     Stack,
 }
 
 /// A block of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// Its first byte, a process address.
+    /// Process address of the first byte.
     pub address: u64,
-    /// Its size in bytes.
+    /// Size in bytes.
     pub size: u64,
     /// The thread that asked for it; of a stack, the thread that has it.
     pub thread: ThreadId,
-    /// Where it comes from.
+    /// Origin.
     pub origin: Origin,
-    /// When it was given out.
+    /// Point at which it was given out.
     pub born: Birth,
 }
 
-/// When a block was given out.
+/// Point at which a block was given out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Birth {
     /// The next event.
@@ -45,7 +45,7 @@ pub struct Birth {
 }
 
 impl Block {
-    /// Its addresses.
+    /// Returns the range of its addresses.
     #[must_use]
     pub const fn range(&self) -> Range<u64> {
         self.address..self.address.saturating_add(self.size)
@@ -88,9 +88,9 @@ pub(super) struct Blocks {
     stacks: Layer,
     allocated: Layer,
     mapped: Layer,
-    /// Those that were given back, and whose memory was not given out again: it is the allocator's.
+    /// Blocks that were given back and whose memory was not given out again: it is the allocator's.
     freed: Layer,
-    /// Those that have ended and that a finding may name.
+    /// Blocks that have ended and that a finding may name.
     ended: Vec<Block>,
 }
 
@@ -145,7 +145,7 @@ impl Blocks {
         self.freed.0.insert(block.address, block);
     }
 
-    /// Whether an address is in a block that was given back.
+    /// Returns whether an address is in a block that was given back.
     pub(super) fn is_freed(&self, address: u64) -> bool {
         self.freed.around(address).is_some()
     }

@@ -1,4 +1,5 @@
-//! Memory against a model of single bytes, and what the model does not tell: which ids are used again, and names.
+//! Memory against a model of single bytes; reuse of ids and names, which the model does not cover, have tests of
+//! their own.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -65,7 +66,7 @@ impl World {
         range
     }
 
-    /// What the variables of a range are: their addresses and lengths.
+    /// Returns the addresses and lengths of the variables of a range.
     fn cells(&self, variables: &[VarId]) -> Vec<(u64, u64)> {
         let cell = |&variable| self.memory.cell(variable).map(|cell| (cell.address, cell.length));
         variables.iter().filter_map(cell).collect()

@@ -1,5 +1,5 @@
-//! What the functions that are probed tell by themselves: where their code is, what a call does to locks that are taken in
-//! line otherwise, and what its result means.
+//! Meaning of the probed functions by their specification alone: the extent of their code, the effect of a call on
+//! locks that are taken in line otherwise, and the meaning of its result.
 
 use crate::probes::{
     plan::{Site, SiteKind},
@@ -20,7 +20,7 @@ pub(super) fn probed(sites: &[Site]) -> Vec<(u64, u64)> {
     sites.iter().filter_map(code).collect()
 }
 
-/// What a function does to locks that are taken in line otherwise.
+/// Effect of a function on locks that are taken in line otherwise.
 pub(super) const fn in_line(spec: CallSpec) -> Option<FastPath> {
     match spec.role {
         _ if matches!(spec.object, Object::Lock) => None,

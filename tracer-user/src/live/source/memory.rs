@@ -1,5 +1,5 @@
-//! What is known of memory to a source: which variables an access is of, and what it means that blocks are given out
-//! and given back. How memory is divided is decided in `live::memory`.
+//! Memory as the source sees it: the variables of an access, and the effect of blocks being given out and given back.
+//! The division of memory is decided in `live::memory`.
 
 use std::ops::Range;
 
@@ -24,7 +24,7 @@ use crate::{
 pub(super) struct MemoryCalls {
     allocated: u64,
     freed: u64,
-    /// What each thread gives back in a reallocation, which may fail.
+    /// Block that each thread gives back in a reallocation, which may fail.
     reallocating: FxHashMap<ThreadId, Block>,
 }
 
@@ -115,7 +115,7 @@ impl Source {
         self.forget_objects(parent, location, &range, sink);
     }
 
-    /// What was kept of a range in another life of its memory is forgotten.
+    /// Forgets the objects and watched ranges of an earlier lifetime of a range of memory.
     fn forget_objects(
         &mut self,
         thread: ThreadId,
@@ -164,7 +164,7 @@ impl Source {
         }
     }
 
-    /// Makes the variables of so many bytes at an address those that are touched now.
+    /// Sets `touched` to the variables of `bytes` bytes at an address.
     pub(super) fn touch(
         &mut self,
         thread: ThreadId,
@@ -175,7 +175,7 @@ impl Source {
         self.touch_for(thread, thread, (address, size), sink);
     }
 
-    /// The same for an access that is told while another thread acts.
+    /// Does so for a deferred access, which is read while another thread acts.
     pub(super) fn touch_for(
         &mut self,
         thread: ThreadId,
@@ -195,7 +195,7 @@ impl Source {
         std::mem::take(&mut self.freed_watches)
     }
 
-    /// What a variable is, or was.
+    /// Returns the description of a variable, past or present.
     #[must_use]
     pub fn variable(&self, variable: VarId) -> Option<Cell<'_>> {
         self.memory.cell(variable)
@@ -213,7 +213,7 @@ impl Source {
         self.watches.get(number)
     }
 
-    /// How often memory was given out, and how often given back that had been seen to be.
+    /// Returns the numbers of blocks given out, and of known blocks given back.
     #[must_use]
     pub const fn memory_calls(&self) -> (u64, u64) {
         (self.memory_calls.allocated, self.memory_calls.freed)

@@ -1,4 +1,4 @@
-//! What the loading and unloading of libraries, and a fork, mean to a source. What is attached then is decided in
+//! Effect on a source of loading and unloading libraries, and of a fork. What is attached then is decided in
 //! `session`.
 
 use std::ops::Range;

@@ -1,4 +1,5 @@
-//! What the kernel side tells late: what threads did to memory that they had to themselves.
+//! Deferred accesses: those of threads to memory that they owned, reported by the kernel side when another thread
+//! arrives.
 
 use checker::event::ThreadId;
 use tracer_ebpf::{Header, LastAccess, OwnedRecord, SITE_BITS};
@@ -16,7 +17,7 @@ use crate::{
 const SITE_MASK: usize = (1 << SITE_BITS) - 1;
 
 impl Source {
-    /// A record has told of what its thread did; if it is the first of an epoch, the epoch is of what comes after.
+    /// Begins an epoch after the first record of one. The record itself belongs to the epoch before.
     pub(super) fn epoch_begins(&mut self, header: &Header, sink: &mut impl FnMut(Item)) {
         let epoch = header.epoch;
         if epoch == 0 {
@@ -42,7 +43,7 @@ impl Source {
         lives.iter().rev().find(|(first, _)| *first <= epoch).map(|&(_, thread)| thread)
     }
 
-    /// What the owner of a word did there is told late.
+    /// Handles a record of deferred accesses, made by the owner of a word.
     pub(super) fn owned(&mut self, record: &OwnedRecord, sink: &mut impl FnMut(Item)) {
         let OwnedRecord { header, owner, address, write, read } = *record;
         if write.epoch != 0 {

@@ -1,5 +1,5 @@
-//! What is a library's own business: calls that a runtime library makes, and those about what is in its data; and which
-//! accesses by libraries are the program's.
+//! Library internals: calls that a runtime library makes for itself or about its own data, and the accesses by
+//! libraries that are the program's.
 
 use std::ops::Range;
 
@@ -17,12 +17,12 @@ use crate::{
     symbolize::{ProcessAddr, Symbolizer},
 };
 
-/// What is known of runtime libraries.
+/// Known calls and data of runtime libraries.
 #[derive(Debug, Default)]
 pub(super) struct Runtime {
-    /// Of how many modules this is.
+    /// Number of modules that this covers.
     modules: usize,
-    /// Where the libraries are whose data tells what is theirs.
+    /// Ranges of the libraries whose locks are recognised by the place of their data.
     data: Vec<Range<ProcessAddr>>,
     /// By the address behind a call: whether the code there is a library's own.
     callers: FxHashMap<u64, bool>,
@@ -48,7 +48,8 @@ impl Runtime {
 }
 
 impl Source {
-    /// Whether a call that returns to an address is made by a runtime library for itself, or about an object of its own.
+    /// Returns whether a call that returns to an address is made by a runtime library for itself, or about an object
+    /// of its own.
     pub(super) fn is_of_runtime(&mut self, object: Object, caller: u64, address: u64) -> bool {
         // Threads and barriers are the program's, whoever calls.
         let is_lock = matches!(
@@ -71,22 +72,22 @@ impl Source {
     }
 }
 
-/// How far an access that a watchpoint has seen is the program's.
+/// Attribution of an access that a watchpoint has seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Trust {
-    /// It is: the program's code made it, or that of a library that regions or probes are in, or it is what a function of
-    /// the C library was asked for.
+    /// The program's: made by its code, by a library that regions or probes are in, or by a function of the C library
+    /// exactly as asked for.
     Whole,
-    /// It is if it writes; what is read may be more than was asked for.
+    /// The program's if it writes; a read may be wider than what was asked for.
     Writes,
-    /// It is of a library that nobody has named.
+    /// A library's that nobody has named.
     Library,
-    /// It is of a runtime library, whose vector instructions read more than was asked for.
+    /// A runtime library's, whose vector instructions read more than was asked for.
     Runtime,
 }
 
 impl Source {
-    /// How far what an instruction does is the program's.
+    /// Attributes the accesses of an instruction.
     pub(super) fn trust(&self, instruction: ProcessAddr) -> Trust {
         let Some(module) = self.symbolizer.module_at(instruction) else { return Trust::Whole };
         let symbol = module.link_address(instruction).and_then(|at| {
@@ -130,8 +131,8 @@ impl Source {
 }
 
 impl Trust {
-    /// Whether an access of so many bytes at once counts. What is named is told whoever accesses it, unless it may be
-    /// something beside that is meant.
+    /// Returns whether an access of `bytes` bytes at once counts. An access to a named range counts by whatever code,
+    /// unless it may be meant for something beside the range.
     pub(super) const fn counts(self, is_named: bool, writes: bool, bytes: u64) -> bool {
         /// More than this only vector instructions access at once, in bytes.
         const WORD: u64 = 8;
@@ -144,7 +145,7 @@ impl Trust {
     }
 }
 
-/// Whether the code that a call returns to is of a runtime library.
+/// Returns whether the code that a call returns to is a runtime library's.
 fn is_own_code(symbolizer: &Symbolizer, caller: u64) -> bool {
     // The call may be the last instruction of its function.
     let Some(call) = caller.checked_sub(1).map(ProcessAddr) else { return false };

@@ -1,4 +1,5 @@
-//! What instructions touch that are probed, and which addresses watchpoints are moved to. What both see counts once.
+//! Accesses of probed instructions, and the addresses that sampling watchpoints are moved to. An access that both see
+//! counts once.
 
 use checker::event::{Op, ThreadId, VarId};
 use tracer_ebpf::{AccessDescriptor, PairRecord};
@@ -58,7 +59,8 @@ impl Source {
         self.shared_words.touched(thread, address, bytes, done & AccessDescriptor::WRITE != 0);
     }
 
-    /// Whether what a probe has seen is to be told: it is no lock's own memory, and no watchpoint tells it.
+    /// Returns whether an access that a probe has seen counts: it is not to a lock's own memory, and no watchpoint
+    /// reports it.
     pub(super) fn touch_counts(
         &mut self,
         thread: ThreadId,
@@ -75,14 +77,15 @@ impl Source {
             && self.dedup.admit_probe(thread, (place.group, instruction), (address, bytes))
     }
 
-    /// Whether the user or the program has named anything to be watched.
+    /// Returns whether the user or the program has named anything to be watched.
     #[must_use]
     pub fn has_named_watches(&self) -> bool {
         !self.named_watches.is_empty()
     }
 
-    /// Whether the watchpoint of a named range tells an access that a probe has seen. One that is set while the program
-    /// runs takes a moment: until it is seen to work the probe tells, and the hit that may still come does not.
+    /// Returns whether the watchpoint of a named range reports an access that a probe has seen. A watchpoint that is
+    /// set while the program runs takes a moment: until it is seen to work the probe's record counts, and the hit
+    /// that may still follow does not.
     fn is_left_to_watchpoints(
         &mut self,
         thread: ThreadId,
@@ -103,7 +106,7 @@ impl Source {
         false
     }
 
-    /// Whether the user or the program has named some of these bytes to be watched.
+    /// Returns whether the user or the program has named some of these bytes to be watched.
     #[must_use]
     pub fn is_named(&self, address: u64, bytes: u64) -> bool {
         self.named_at(address, bytes).next().is_some()
@@ -151,7 +154,7 @@ impl Source {
         }
     }
 
-    /// Whether the hit of a watchpoint that moves tells what no probe tells.
+    /// Returns whether the hit of a sampling watchpoint is one that no probe reports.
     pub(super) fn hit_counts(&mut self, thread: ThreadId, instruction: u64, address: u64) -> bool {
         let group = self.probed_code.get(&instruction);
         group

@@ -58,8 +58,8 @@ impl Source {
             }
         }
         if is_sample {
-            // A probe beside the instruction sees it too, or another watchpoint does that is there by name, or it may be to
-            // a part of the range only.
+            // A probe beside the instruction may report it too, or another watchpoint that was named; or the access
+            // may be to a part of the range only.
             let is_whole = |access: Access| access.bytes >= length;
             if self.is_named(record.address, length)
                 || !decoded.is_ok_and(is_whole)
@@ -82,7 +82,8 @@ impl Source {
             }
             self.shared_words.touched(thread, record.address, length, kind.writes());
         }
-        // As a read it conflicts with what overwrites it, and with no other one of its kind. What is named is told as it is.
+        // As a read it conflicts with what overwrites it, and with no other one of its kind. An access to a named
+        // range is reported unchanged.
         let commutes = is_sample && decoded.is_ok_and(|access| access.commutes);
         let kind = if commutes { AccessKind::Read } else { kind };
         let mask = if length >= 8 { u64::MAX } else { (1 << (8 * length)) - 1 };

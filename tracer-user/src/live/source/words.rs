@@ -9,8 +9,8 @@ use crate::{
 };
 
 impl Source {
-    /// Whether an access that a probe or a moving watchpoint has seen is a step of synchronisation. If so, what it orders
-    /// is passed on.
+    /// Returns whether an access that a probe or a sampling watchpoint has seen is a step of synchronisation. If so,
+    /// its order is passed on.
     pub(super) fn synchronises(
         &mut self,
         thread: ThreadId,
@@ -51,7 +51,7 @@ impl Source {
         (seen.open > 0 && epoch > seen.epoch_before).then_some(seen.transactions)
     }
 
-    /// What kind of access the instruction at an address makes.
+    /// Returns the kind of access that the instruction at an address makes.
     pub(super) fn step(&mut self, instruction: u64) -> Step {
         let Self { steps, symbolizer, .. } = self;
         *steps.entry(instruction).or_insert_with(|| {

@@ -18,7 +18,7 @@ pub(super) struct Barrier {
     inside: Vec<(ThreadId, usize)>,
 }
 
-/// What stands for one round at a time.
+/// Object for one round at a time.
 #[derive(Debug)]
 struct Round {
     id: SyncId,

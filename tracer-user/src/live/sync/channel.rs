@@ -1,12 +1,12 @@
-//! Who has sent the message that is received: messages of a channel have numbers, of which the lowest bits are seen. No
-//! events are made here.
+//! Matches received messages with their senders: messages of a channel have numbers, of which the lowest bits are
+//! seen. Makes no events.
 
 use checker::event::{SyncId, ThreadId};
 use rustc_hash::FxHashMap;
 
 use super::{Known, new_id};
 
-/// Messages that are on their way at most; of further ones it is not told who has sent them.
+/// Maximal number of messages in flight; senders of further ones are not stored.
 const MAX_MESSAGES: usize = 1 << 12;
 
 /// A channel.
@@ -25,7 +25,7 @@ struct Message {
 }
 
 impl Channel {
-    /// What stands for a message.
+    /// Returns the object for a message.
     pub(super) fn send(
         &mut self,
         sender: ThreadId,
@@ -45,7 +45,7 @@ impl Channel {
         Some(id)
     }
 
-    /// What stands for the message that a thread receives, if another one has sent it.
+    /// Returns the object for the message that a thread receives, if another thread has sent it.
     pub(super) fn receive(&mut self, receiver: ThreadId, number: u16) -> Option<SyncId> {
         let Message { sender, id } = self.messages.remove(&number)??;
         self.free.entry(sender).or_default().push(id);

@@ -1,16 +1,16 @@
-//! Locks that are taken and let go of in line, without a function that would know all of it: who holds which, so that
-//! a release counts only after an acquire that was seen, and the other way round.
+//! Locks that are acquired and released in line, without a function that would cover all of it. Stores the holders,
+//! so that a release counts only after an acquire that was seen, and the other way round.
 
 use checker::event::{LockId, Op, ThreadId};
 use rustc_hash::FxHashMap;
 
 use crate::probes::sync::slow_paths::FastPath;
 
-/// How a thread holds a lock.
+/// Mode in which a thread holds a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Hold {
     Exclusive,
-    /// So many times.
+    /// Shared, with the number of acquires.
     Shared(u32),
 }
 
@@ -22,11 +22,11 @@ pub(super) struct InlineLocks {
     unseen: u64,
 }
 
-/// One or two operations.
+/// Up to two operations.
 pub(super) type Ops = (Option<Op>, Option<Op>);
 
 impl InlineLocks {
-    /// What it means that a thread does this to a lock.
+    /// Returns the operations for a step of a thread on a lock.
     pub(super) fn does(&mut self, fast: FastPath, lock: LockId, thread: ThreadId) -> Ops {
         let key = (lock, thread);
         let held = self.holds.remove(&key);
@@ -35,7 +35,7 @@ impl InlineLocks {
                 self.holds.insert(key, Hold::Exclusive);
                 (Some(Op::Acquire(lock)), None)
             }
-            // It has let go of it in between, which was not seen.
+            // A release in between was not seen.
             (FastPath::Acquire, Some(Hold::Exclusive)) => {
                 self.holds.insert(key, Hold::Exclusive);
                 (Some(Op::Release(lock)), Some(Op::Acquire(lock)))

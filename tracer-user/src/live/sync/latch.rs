@@ -1,5 +1,5 @@
-//! Who has counted a latch down before it lets threads through. A latch is never counted down once it has let anybody
-//! through: then it is another one, at the same address. No events are made here.
+//! Threads that have counted a latch down before it releases its waiters. A latch is never counted down once a waiter
+//! has returned: then it is another latch at the same address. Makes no events.
 
 use checker::event::{SyncId, ThreadId};
 
@@ -11,7 +11,7 @@ pub(super) struct Latch {
     /// For each thread that has counted one at this address down: the object that stands for that, and whether it has
     /// counted down the one that is there now.
     counts: Vec<(ThreadId, SyncId, bool)>,
-    /// Whether it has let anybody through.
+    /// Set once a waiter has returned.
     is_open: bool,
 }
 
@@ -33,7 +33,7 @@ impl Latch {
         id
     }
 
-    /// What stands for those who counted it down, other than this thread, which it has let through.
+    /// Iterates over the objects of the other threads that counted it down, for a waiter that returns.
     pub(super) fn pass(&mut self, thread: ThreadId) -> impl Iterator<Item = SyncId> {
         self.is_open = true;
         self.counts

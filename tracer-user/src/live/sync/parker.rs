@@ -1,28 +1,28 @@
-//! Which `unpark` lets which `park` return. A parker remembers one permission, however often it is given: a thread that
-//! goes on has taken it. No events are made here.
+//! Matches each return of `park` with the `unpark` that caused it. A parker holds at most one permission, however
+//! often it is given: a thread that returns has consumed it. Makes no events.
 
 use checker::event::{SyncId, ThreadId};
 
 use super::{Known, new_id};
 
-/// What a thread waits by.
+/// Permission that a thread waits for.
 #[derive(Debug, Default)]
 pub(super) struct Parker {
-    /// For each thread that has let it go on: the object that stands for that.
+    /// Objects of the threads that have unparked it.
     ids: Vec<(ThreadId, SyncId)>,
-    /// Who has let it go on since it last did.
+    /// Giver of the pending permission.
     given: Option<Given>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Given {
     By(ThreadId, SyncId),
-    /// By several threads: which one it was nobody can tell.
+    /// Several threads have unparked it: which one counted is unknown.
     BySeveral,
 }
 
 impl Parker {
-    /// What stands for this `unpark`; none when the thread may go on already.
+    /// Returns the object for this `unpark`; `None` if a permission is pending already.
     pub(super) fn unpark(
         &mut self,
         thread: ThreadId,
@@ -72,7 +72,7 @@ mod tests {
 
     fn step(parker: &mut Parker, thread: u32) -> Option<SyncId> {
         let known = Known { address: 8, object: Object::Parker, first_used: LocationId(0) };
-        // Ids are told by their number: here that of the thread.
+        // Ids are distinguished by their number: here that of the thread.
         let mut syncs = vec![known; thread as usize];
         parker.unpark(ThreadId(thread), (&mut syncs, known))
     }

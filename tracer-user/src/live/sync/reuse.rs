@@ -8,12 +8,12 @@ use checker::event::{LockId, Op};
 use super::{Known, SyncObjects};
 use crate::probes::sync::functions::Object;
 
-/// Where objects are.
+/// Addresses of objects.
 #[derive(Debug, Default)]
 pub(super) struct Places {
     /// The addresses of all objects that have ids, but for the latest.
     addresses: BTreeSet<u64>,
-    /// How many locks and other objects are among them.
+    /// Number of locks and of other objects among them.
     known: [usize; 2],
     /// By lock: whether it was forgotten, and nothing was done to it since.
     forgotten: Vec<bool>,
@@ -30,7 +30,7 @@ impl Places {
 }
 
 impl SyncObjects {
-    /// What was in a range of addresses is no more: objects there are others from now on.
+    /// Forgets the objects in a range of addresses, whose memory has ended: objects there are others from now on.
     pub fn forget_memory(&mut self, range: &Range<u64>, emit: &mut impl FnMut(Op)) {
         self.find_places();
         let mut at = range.start;
@@ -51,8 +51,8 @@ impl SyncObjects {
         (*locks, *syncs) = (self.locks.len(), self.syncs.len());
     }
 
-    /// Whether an object begins at an address: code that touches it there is the object's own, wherever the compiler has
-    /// put it. What locks that are taken in line guard comes right behind them.
+    /// Returns whether an object begins at an address: code that touches it there is the object's own, wherever the
+    /// compiler has put it. Data guarded by a lock that is taken in line starts right behind the lock.
     pub fn is_at(&mut self, address: u64) -> bool {
         self.find_places();
         let lives = |lock: &LockId| !self.places.forgotten.get(lock.index()).is_some_and(|&is| is);

@@ -1,5 +1,5 @@
-//! Which post lets which wait through a semaphore: the oldest one that has let nobody through yet, after the value
-//! that the semaphore started with. No events are made here.
+//! Matches waits on a semaphore with posts: the oldest post that no wait has consumed yet, after the semaphore's
+//! initial value. Makes no events.
 
 use std::collections::VecDeque;
 
@@ -17,7 +17,7 @@ const MAX_POSTS: usize = 1 << 16;
 /// A semaphore.
 #[derive(Debug, Default)]
 pub(super) struct Semaphore {
-    /// What is left of the value that it started with, as far as that is known.
+    /// Remaining initial value, as far as that is known.
     initial: u64,
     /// Posts that have let nobody through yet, oldest first: the thread's place in `posters`, and the id.
     posts: VecDeque<(usize, SyncId)>,
@@ -30,7 +30,7 @@ struct Poster {
     thread: ThreadId,
     ids: Vec<SyncId>,
     next: usize,
-    /// How many of its posts have let nobody through yet.
+    /// Number of its posts that no wait has consumed.
     open: usize,
 }
 
@@ -69,8 +69,8 @@ impl Semaphore {
         self.take()
     }
 
-    /// As [`wait`](Self::wait), of a semaphore whose starting value is not seen: `value` is what it had before this wait
-    /// took one. Only when that is just the number of posts that have let nobody through, it was one of them.
+    /// Matches a wait on a semaphore whose initial value is not seen; `value` is its value before the wait. The wait
+    /// consumed a post for certain only if that value equals the number of unconsumed posts.
     pub(super) fn taken(&mut self, value: Option<usize>) -> Option<SyncId> {
         let open = self.posts.len();
         match value {

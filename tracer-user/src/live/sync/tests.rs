@@ -1,4 +1,4 @@
-//! Calls in the order in which they are recorded, and what the checker is told.
+//! Calls in the order in which they are recorded, and the operations that the checker receives.
 
 use super::*;
 

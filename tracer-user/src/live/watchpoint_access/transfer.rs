@@ -8,11 +8,11 @@ use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, OpKind, Regist
 use super::{Access, AccessKind, MemoryUse, preceding};
 use crate::symbolize::{ElfFile, LinkAddr, ProcessAddr, Symbolizer};
 
-/// How many functions are looked through that jump to one another.
+/// Maximal number of functions that are searched along jumps from one to another.
 const MAX_FUNCTIONS: usize = 8;
 
-/// Finds the call or jump that read its target from the memory at `accessed`. `top` is what was on top of the stack at the
-/// target: the return address of that call, or of the call of the function that ends with that jump.
+/// Finds the call or jump that read its target from the memory at `accessed`. `top` is the value on top of the stack
+/// at the target: the return address of that call, or of the call of the function that ends with that jump.
 ///
 /// `None` where no instruction, or more than one, can have been it.
 #[must_use]
@@ -43,7 +43,7 @@ fn find(file: &ElfFile, returns_to: LinkAddr, accessed: Option<LinkAddr>) -> Opt
     }
 }
 
-/// Whether an indirect call or jump may have read its target from an address.
+/// Returns whether an indirect call or jump may have read its target from an address.
 fn may_read(instruction: &Instruction, accessed: Option<LinkAddr>) -> bool {
     if instruction.op0_kind() != OpKind::Memory {
         return false;
@@ -90,7 +90,8 @@ fn jump_of(file: &ElfFile, function: LinkAddr, accessed: Option<LinkAddr>) -> Op
     }
 }
 
-/// The instructions of a function; of code without bounds of its own, as the linker's stubs, those up to its first jump.
+/// Returns the instructions of a function; for code without bounds of its own, as the linker's stubs, those up to its
+/// first jump.
 fn body(file: &ElfFile, start: LinkAddr) -> Option<Vec<Instruction>> {
     let extent = file.function_containing(start)?;
     let length = usize::try_from(extent.end.0.checked_sub(start.0)?).ok()?;

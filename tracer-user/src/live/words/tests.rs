@@ -1,18 +1,18 @@
-//! What each step means in each state of a word.
+//! Meaning of each step in each state of a word.
 
 use super::*;
 
 const A: ThreadId = ThreadId(0);
 const B: ThreadId = ThreadId(1);
 const AT: u64 = 0x1004;
-/// Where stores are.
+/// Address of the stores.
 const CODE: u64 = 0x40_1000;
 
 const WAITS: Meaning = Meaning::Orders { waits: true, signals: false };
 const SIGNALS: Meaning = Meaning::Orders { waits: false, signals: true };
 const BOTH: Meaning = Meaning::Orders { waits: true, signals: true };
 
-/// What a thread does: the kind of instruction, whether it reads, whether it writes.
+/// Access by a thread: the kind of instruction, whether it reads, whether it writes.
 type Doing = (Step, bool, bool);
 
 const LOAD: Doing = (Step::Plain, true, false);
