@@ -1,4 +1,4 @@
-//! Where the running kernel keeps the fields that the BPF programs read: a lookup in its BTF type information.
+//! Layout of the running kernel's structures that the BPF programs read: a lookup in its BTF type information.
 //! Nothing else of BTF is read.
 //!
 //! Format: the kernel's `Documentation/bpf/btf.rst` and `include/uapi/linux/btf.h`.
@@ -7,10 +7,10 @@ use std::collections::HashMap;
 
 use tracer_ebpf::KernelLayout;
 
-/// Where the kernel shows its own type information.
+/// Path of the kernel's own type information.
 pub const VMLINUX: &str = "/sys/kernel/btf/vmlinux";
 
-/// Why a layout could not be read.
+/// Reason for which a layout could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum BtfError {
     /// The file cannot be read: the kernel was built without `CONFIG_DEBUG_INFO_BTF`, or the caller may not.

@@ -1,7 +1,7 @@
 //! Child processes that are not followed: `fork` copies the memory of the traced process with the breakpoints of its
-//! probes, which nobody removes (`kernel/fork.c`, `dup_mmap`; `kernel/trace/bpf_trace.c`, `uprobe_prog_run`). The code in
-//! the copy is restored as soon as the kernel reports the child, so that it runs as it does without avtrace. Until then
-//! it enters the kernel at each probe, where no program runs for it.
+//! probes, which nothing removes (`kernel/fork.c`, `dup_mmap`; `kernel/trace/bpf_trace.c`, `uprobe_prog_run`). The
+//! code in the copy is restored as soon as the kernel reports the child, so that it runs as it does without avtrace.
+//! Until then it enters the kernel at each probe, where no program runs for it.
 //!
 //! Each breakpoint is one byte: where the kernel would make more of it there is no probe (`x86::optimized_nops`).
 
@@ -32,14 +32,15 @@ use crate::{
 /// The instruction of a breakpoint.
 const INT3: u8 = 0xcc;
 
-/// How long what a restored process forks may still have breakpoints: a `fork` that began before copied them. It holds
-/// the lock of the memory map while it copies, and so does each write; only the rest of it may come later.
+/// Time for which the children of a restored process may still have breakpoints: a `fork` that began before copied
+/// them. It holds the lock of the memory map while it copies, and so does each write; only the rest of it may follow
+/// later.
 const IN_FLIGHT: Duration = Duration::from_secs(1);
 
-/// How often it is looked whether all is over, when nothing else happens.
+/// Interval of the checks for the end, when nothing else happens.
 const POLL: Duration = Duration::from_millis(50);
 
-/// Where a probe is in a process that is traced.
+/// Place of a probe in a process that is traced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     /// The file that is mapped there, and where in it.
@@ -51,7 +52,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Whether the same byte of the same file is mapped at an address.
+    /// Returns whether the same byte of the same file is mapped at an address.
     fn is_at(&self, address: u64, mapping: &Mapping) -> bool {
         (self.device, self.inode) == (mapping.device, mapping.inode)
             && mapping.offset.0 + (address - mapping.start.0) == self.offset
@@ -61,7 +62,7 @@ impl Place {
 /// The places of the probes of each plan, by their addresses.
 pub(super) type Places = BTreeMap<u32, BTreeMap<u64, Place>>;
 
-/// The same for several threads.
+/// Places shared between threads.
 pub(super) type SharedPlaces = Arc<Mutex<Places>>;
 
 /// The thread that restores code.
@@ -163,7 +164,7 @@ struct Restorer {
     known: HashMap<MapData, u32, u32>,
     lost: Array<MapData, u64>,
     places: SharedPlaces,
-    /// Whether this process numbers others as the initial PID namespace does.
+    /// Set if process ids here are those of the initial PID namespace.
     is_initial: bool,
     /// Processes that were restored a little while ago, and when.
     restored: VecDeque<(Instant, u32)>,
@@ -216,7 +217,7 @@ impl Restorer {
     }
 }
 
-/// Whether process ids here are those of the initial PID namespace.
+/// Returns whether process ids here are those of the initial PID namespace.
 fn is_in_initial_namespace() -> bool {
     /// `PROC_PID_INIT_INO` in `include/linux/proc_ns.h`.
     const INITIAL: u64 = 0xeffffffc;

@@ -16,14 +16,14 @@ const MAX_THREADS: usize = 64;
 
 /// Links that are being closed. When this is dropped, they are gone.
 ///
-/// The kernel waits for a grace period at each link, and for all that wait at once together: there is a thread for each.
-/// Before that it takes one lock for each probe (`kernel/events/uprobes.c`, `register_for_each_vma`), which goes round
-/// among them. They hurry: if they had to wait for a processor each time, a busy program would go on into its probes for
-/// most of a second.
+/// The kernel waits for a grace period at each link, and for all that wait at once together: there is a thread for
+/// each share of the links. Before that it takes one lock for each probe (`kernel/events/uprobes.c`,
+/// `register_for_each_vma`), which goes round among the threads. They run at high priority: if they had to wait for a
+/// processor each time, a busy program would run into its probes for most of a second.
 #[derive(Debug)]
 pub struct PendingDetach {
     threads: Vec<JoinHandle<()>>,
-    /// How many of them have not closed their links.
+    /// Number of threads that have not closed their links.
     left: Arc<AtomicUsize>,
 }
 
@@ -52,7 +52,7 @@ impl PendingDetach {
         Self { threads, left }
     }
 
-    /// Whether all are closed.
+    /// Returns whether all links are closed.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.left.load(Ordering::Acquire) == 0

@@ -4,7 +4,7 @@ use std::{error::Error, io};
 
 use super::btf::BtfError;
 
-/// Why the kernel side does not work. Each says what to do about it.
+/// Reason for which the kernel side does not work; each message has a remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum KernelError {
     /// The process may not load BPF programs.
@@ -53,7 +53,7 @@ pub enum KernelError {
     /// A program cannot be attached.
     #[error("cannot attach to {what}: {error}")]
     Attach {
-        /// What to.
+        /// Place of attachment.
         what: String,
         /// The kernel's answer.
         error: io::Error,

@@ -1,5 +1,5 @@
-//! To which processes probes are limited. A breakpoint is seen by everything that reads code, as translators and programs
-//! that copy themselves do, and harms them; so each process that is traced has links of its own, and no other process has
+//! Limits of probes to processes. Everything that reads code sees a breakpoint, as translators and programs that copy
+//! themselves do, and is harmed by it; so each process that is traced has links of its own, and no other process has
 //! any of their breakpoints (`kernel/trace/bpf_trace.c`, `uprobe_multi_link_filter`).
 
 use std::{collections::BTreeMap, fs::File, io};
@@ -12,12 +12,12 @@ use super::{Kernel, KernelError, LoadOptions, ProbePoint, ProbeProgram, kernel_r
 /// Before 6.10 the limit to a process meant one thread of it, and before 6.12 it was lost with the main thread.
 const LIMITS: (u32, u32) = (6, 12);
 
-/// Which process probes are limited to.
+/// Process to which probes are limited.
 #[derive(Debug)]
 pub(super) enum Limit {
     /// None: the programs in the kernel check the process themselves, and others are slower.
     Unlimited,
-    /// This one, as this process numbers it, whatever the plan.
+    /// Limit to a single process, as this process numbers it, whatever the plan.
     One(u32),
     /// A process for each plan.
     Each(BTreeMap<u32, u32>),
@@ -91,11 +91,12 @@ impl Kernel {
         self.places_of_all().remove(&plan);
     }
 
-    /// What is attached by a plan, and `more`, to be attached by that of a child that has a copy of its memory.
+    /// Returns the points that a plan has attached, and `more`, to be attached by the plan of a child that has a copy
+    /// of its memory.
     ///
     /// # Errors
     ///
-    /// When a file cannot be kept open.
+    /// When a file cannot be held open.
     pub fn points_for_child(
         &mut self,
         parent: u32,
@@ -117,7 +118,7 @@ impl Kernel {
     }
 }
 
-/// The same point for another plan.
+/// Returns the point for another plan.
 fn of_plan(point: ProbePoint, plan: u32) -> ProbePoint {
     let cookie = match point.program {
         // They mean a process by its id.

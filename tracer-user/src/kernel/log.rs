@@ -45,7 +45,7 @@ impl log::Log for Printer {
     }
 
     fn log(&self, record: &log::Record<'_>) {
-        // When nobody reads it there is nobody to tell.
+        // Nothing is left to do when standard error is closed.
         let _ = writeln!(io::stderr(), "avtrace: bpf: {}", record.args());
     }
 

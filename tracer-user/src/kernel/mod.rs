@@ -51,11 +51,11 @@ pub struct ProbePoint {
     pub program: ProbeProgram,
     /// The file, by a path that works in this process's mount namespace.
     pub file: PathBuf,
-    /// Where in the file.
+    /// Offset in the file.
     pub offset: u64,
-    /// What the program is told.
+    /// Cookie for the program.
     pub cookie: u64,
-    /// What is touched, for [`ProbeProgram::Touch`] and [`ProbeProgram::TouchLarge`].
+    /// Accessed memory, for [`ProbeProgram::Touch`] and [`ProbeProgram::TouchLarge`].
     pub touch: Option<AccessDescriptor>,
 }
 
@@ -64,35 +64,36 @@ pub struct ProbePoint {
 pub struct Refusal {
     /// Index of the point among those to attach.
     pub index: usize,
-    /// Its answer.
+    /// Error of the kernel.
     pub error: io::Error,
 }
 
-/// How to load.
+/// Options for loading.
 #[derive(Clone, Copy, Debug)]
 pub struct LoadOptions {
     /// The process to trace.
     pub target: Target,
-    /// The same as this process's PID namespace numbers it.
+    /// Target process, as this process's PID namespace numbers it.
     pub process: u32,
     /// Size of the ring buffer in bytes: a power of two, and a multiple of the page size.
     pub buffer_bytes: u32,
-    /// Whether the programs log what they do.
+    /// Makes the programs log their actions.
     pub debug: bool,
     /// Attach each probe as a perf event, as on kernels without `uprobe_multi`.
     pub perf_probes: bool,
-    /// Whether child processes are traced as well: probes are then not limited to one process.
+    /// Traces child processes as well: probes are then not limited to one process.
     pub follow: bool,
-    /// Whether instructions that touch memory are probed.
+    /// Prepares for probes on instructions that access memory.
     pub touches: bool,
-    /// Whether what a thread does to memory that it has to itself is told when another one comes, and only then.
+    /// Defers accesses of a thread to memory that it owns: they are reported when another thread arrives, and only
+    /// then.
     pub keeps_owned: bool,
 }
 
 /// Numbers of lost events, by class.
 pub type Lost = [(Class, u64); CLASSES.len()];
 
-/// What keeps a probe attached.
+/// Handle that keeps a probe attached.
 #[derive(Debug)]
 enum Hold {
     Link(OwnedFd),
@@ -105,7 +106,7 @@ enum Hold {
 struct Attached {
     plan: u32,
     file: PathBuf,
-    /// Of touches.
+    /// Group, for a probe on an access.
     group: Option<u16>,
     hold: Hold,
 }
@@ -117,10 +118,11 @@ pub struct Kernel {
     ebpf: Ebpf,
     /// Programs for `uprobe_multi` links; `None` on kernels without.
     multi: Option<BTreeMap<ProbeProgram, OwnedFd>>,
-    /// Those of them that are only loaded when they are needed, until then; of each the first that the kernel takes.
+    /// Rare programs, loaded when they are first needed; for each the variants, of which the first that the kernel
+    /// accepts is used.
     rare: BTreeMap<ProbeProgram, Vec<object::Relocated>>,
     links: Vec<OwnedFd>,
-    /// What keeps the probes, and what was asked for by each plan.
+    /// Handles of the probes, and the points attached by each plan.
     probes: Vec<Attached>,
     points: Vec<(u32, ProbePoint)>,
     /// The files that they are in, by plan and name.
@@ -130,14 +132,14 @@ pub struct Kernel {
     anchored: BTreeSet<u32>,
     /// Links of processes that have ended, which are being closed.
     pending_detaches: Vec<PendingDetach>,
-    /// How many groups of touches there are.
+    /// Number of groups of access probes.
     touch_groups: u32,
-    /// Where probes are, for copies of memory that have them as well.
+    /// Places of probes, for copies of memory that have them as well.
     places: SharedPlaces,
     /// Watchpoints that were set.
     watchpoints: Vec<OwnedFd>,
-    /// Watchpoints that are kept for ranges that become known later; each has one event for each thread that there
-    /// was then.
+    /// Watchpoints reserved for ranges that become known later; each has one event for each thread that there was
+    /// then.
     spare: Vec<Vec<OwnedFd>>,
     /// Watchpoints that are moved all the time.
     samples: Vec<Vec<OwnedFd>>,
@@ -221,8 +223,8 @@ impl Kernel {
         Ok(kernel)
     }
 
-    /// Whether probes are attached through `uprobe_multi` links. Without (kernels before 6.6), each probe is a
-    /// perf event that fires in every process that maps the file, and takes a tenth of a second to detach.
+    /// Returns whether probes are attached through `uprobe_multi` links. Without (kernels before 6.6), each probe is
+    /// a perf event that fires in every process that maps the file, and takes a tenth of a second to detach.
     #[must_use]
     pub const fn has_uprobe_multi(&self) -> bool {
         self.multi.is_some()
@@ -493,9 +495,9 @@ impl Kernel {
         self.samples.clear();
     }
 
-    /// Keeps the probes of a process whose main thread has ended, by a program that does nothing, at the same places and
-    /// in every process that maps their files. The kernel takes a limit to a process to be one to its main thread's
-    /// memory: without this it removes the probes as soon as somebody else detaches from the same place
+    /// Anchors the probes of a process whose main thread has ended, by a program that does nothing, at the same
+    /// places and in every process that maps their files. The kernel takes a limit to a process to be one to its main
+    /// thread's memory: without this it removes the probes as soon as another process detaches from the same place
     /// (`kernel/trace/bpf_trace.c`, `uprobe_multi_link_filter`; `kernel/events/uprobes.c`, `register_for_each_vma`).
     ///
     /// # Errors
@@ -560,13 +562,13 @@ impl Kernel {
         Ok(())
     }
 
-    /// Whether a watchpoint is left that was kept.
+    /// Returns whether a reserved watchpoint is left.
     #[must_use]
     pub fn can_watch_later(&self) -> bool {
         !self.spare.is_empty()
     }
 
-    /// Watches a range with a watchpoint that was kept. To open new ones in a process that runs would miss the threads
+    /// Watches a range with a reserved watchpoint. To open new ones in a process that runs would miss the threads
     /// that start meanwhile, or watch them twice.
     ///
     /// # Errors
@@ -588,14 +590,14 @@ impl Kernel {
         bpf::attach_perf_event(program, event.as_fd())
     }
 
-    /// Whether any watchpoint is set, or kept for later.
+    /// Returns whether any watchpoint is set or reserved.
     #[must_use]
     pub fn has_watchpoints(&self) -> bool {
         !(self.watchpoints.is_empty() && self.spare.is_empty() && self.samples.is_empty())
     }
 
-    /// How often watchpoints were hit so far; `None` when the kernel does not say. Each hit should have left a record,
-    /// or be counted as lost, but the kernel may decide not to run a program, and counts nothing then
+    /// Returns the number of watchpoint hits so far; `None` when the kernel does not count them. Each hit should have
+    /// left a record, or be counted as lost, but the kernel may decide not to run a program, and counts nothing then
     /// (`kernel/events/core.c`, `bpf_overflow_handler`).
     #[must_use]
     pub fn hits(&self) -> Option<u64> {
@@ -603,8 +605,8 @@ impl Kernel {
         self.watchpoints.iter().chain(samples).map(|event| perf::hits(event.as_fd()).ok()).sum()
     }
 
-    /// Keeps watchpoints in these threads, and in all that they will create, that can be moved as often as one likes: as
-    /// many as there are, up to this number. Returns how many.
+    /// Reserves watchpoints in these threads, and in all that they will create, that can be moved any number of
+    /// times: as many as there are, up to `number`. Returns their number.
     pub fn keep_samples(&mut self, threads: &[u32], number: usize) -> usize {
         while self.samples.len() < number {
             let reserved: io::Result<Vec<OwnedFd>> = threads
@@ -640,7 +642,7 @@ impl Kernel {
         }
     }
 
-    /// How often a watchpoint that can be moved was hit so far, wherever it was.
+    /// Returns the number of hits of a movable watchpoint so far, wherever it was.
     #[must_use]
     pub fn sample_hits(&self, number: usize) -> u64 {
         let events = self.samples.get(number).into_iter().flatten();
@@ -658,7 +660,7 @@ impl Kernel {
         RingBuf::try_from(map).map_err(|error| KernelError::Buffer(cause(&error)))
     }
 
-    /// How many events of each class found no room so far; `None` when the counters cannot be read.
+    /// Returns the number of events of each class that found no room so far; `None` when the counters cannot be read.
     #[must_use]
     pub fn lost(&self) -> Option<Lost> {
         let counters: PerCpuArray<_, u64> =

@@ -53,9 +53,9 @@ fn abi_version(object: &[u8]) -> Option<u32> {
 /// A program, ready to be loaded.
 #[derive(Debug)]
 pub struct Relocated {
-    /// Its instructions.
+    /// Instructions.
     pub instructions: Vec<bpf_insn>,
-    /// Its licence, as the kernel wants to know it.
+    /// Licence, in the kernel's form.
     pub license: CString,
 }
 

@@ -17,11 +17,11 @@ pub enum ProbeProgram {
     CallEnd,
     /// Entries of functions that count when they are called.
     Call,
-    /// The same, where another argument counts as well.
+    /// A call of which another argument counts as well.
     CallPair,
     /// Entries of functions that jump.
     Jump,
-    /// Places where a lock is taken or let go of in line.
+    /// Places where a lock is acquired or released in line.
     Inlined,
     /// Beside an instruction that touches memory.
     Touch,
@@ -35,9 +35,9 @@ pub enum ProbeProgram {
     AllocEnd,
     /// Entries of functions that take memory back.
     Free,
-    /// Where the process is to be stopped that the cookie names.
+    /// Place at which to stop the process that the cookie names.
     Halt,
-    /// Where the dynamic linker tells debuggers of changes.
+    /// Place where the dynamic linker notifies debuggers of changes.
     Libraries,
     /// Anywhere: does nothing.
     Anchor,
@@ -96,7 +96,7 @@ impl ProbeProgram {
         }
     }
 
-    /// Whether few programs need it, and the verifier takes its time over it.
+    /// Returns whether few programs need it and its verification takes long.
     pub(super) const fn is_rare(self) -> bool {
         matches!(self, Self::TouchLarge)
     }

@@ -1,5 +1,5 @@
-//! What the programs in the kernel and user space tell one another about processes: who is traced by which plan, who was
-//! stopped and goes on. What is done while one stands still is decided elsewhere.
+//! State of processes shared between the programs in the kernel and user space: the plan of each traced process, and
+//! its stops. The reaction to a stop is decided elsewhere.
 
 use std::{io, os::fd::AsFd as _};
 

@@ -1,4 +1,4 @@
-//! What the programs in the kernel are told of instructions that touch memory.
+//! Descriptions of instructions that access memory, for the programs in the kernel.
 
 use aya::maps::PerCpuArray;
 use tracer_ebpf::{ACCESS_GROUPS, AccessDescriptor, Cookie, symbols};
@@ -7,7 +7,7 @@ use super::{Kernel, KernelError, ProbePoint};
 use crate::sys::bpf::Setting;
 
 impl Kernel {
-    /// Tells what the probes beside instructions are to look at, before they fire.
+    /// Writes the descriptions for the probes beside instructions, before they fire.
     pub(super) fn describe_touches(&mut self, points: &[ProbePoint]) -> Result<(), KernelError> {
         if points.iter().all(|point| point.touch.is_none()) {
             return Ok(());
@@ -25,7 +25,7 @@ impl Kernel {
         Ok(())
     }
 
-    /// What the probes of each group have cost so far, in nanoseconds.
+    /// Returns the cost of the probes of each group so far, in nanoseconds.
     #[must_use]
     pub fn touch_costs(&self) -> Vec<u64> {
         let costs: Option<PerCpuArray<_, u64>> =
@@ -37,7 +37,7 @@ impl Kernel {
         (0..self.touch_groups).map(|group| cost(group).unwrap_or(0)).collect()
     }
 
-    /// Forgets what was told of probes that are detached. `points` are those of one plan.
+    /// Removes the descriptions for probes that are detached. `points` are those of one plan.
     pub(super) fn forget_touches(&mut self, points: &[(u32, ProbePoint)]) {
         let Ok(mut touches) =
             self.map_of::<u32, Setting<AccessDescriptor>>(symbols::ACCESS_DESCRIPTORS)
@@ -45,7 +45,7 @@ impl Kernel {
             return;
         };
         for (_, point) in points.iter().filter(|(_, point)| point.touch.is_some()) {
-            // What is not there was not told.
+            // A missing entry was never written.
             let _ = touches.remove(&Cookie(point.cookie).site());
         }
     }

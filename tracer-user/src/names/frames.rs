@@ -26,7 +26,7 @@ pub(crate) fn source_frames(resolution: &Resolution) -> Vec<SourceFrame> {
     let of_system = is_system_module(&module);
     let module = Some(module);
     if resolution.frames.iter().all(|frame| frame.file.is_none()) {
-        // `function+0x1c`: without lines the offset is what tells places in one function apart.
+        // `function+0x1c`: without lines the offset is what distinguishes places in one function.
         let function = match &resolution.function {
             Some((name, offset)) => format!("{name}+{offset:#x}"),
             None => format!("{}", resolution.address),
@@ -49,8 +49,8 @@ pub(crate) fn source_frames(resolution: &Resolution) -> Vec<SourceFrame> {
     resolution.frames.iter().map(frame).collect()
 }
 
-/// Frames of the place where a region begins, at the line of its name if it is a function: the line table has the end of
-/// a prototype at a function's entry.
+/// Returns the frames of the place where a region begins, at the line of its name if it is a function: the line table
+/// has the end of a prototype at a function's entry.
 pub(crate) fn begin_frames(resolution: &Resolution) -> Vec<SourceFrame> {
     let mut frames = source_frames(resolution);
     if let (Some((_, 0)), [.., frame], [.., shown]) =

@@ -41,12 +41,12 @@ pub struct LiveNames {
     resolved: FxHashMap<(u64, bool, usize), Vec<SourceFrame>>,
     /// Functions that synchronise, by their first instructions.
     synchronising: FxHashSet<u64>,
-    /// What the modules that were asked about get from others, by their paths.
+    /// Imports of the modules that were asked about, by their paths.
     imports: FxHashMap<PathBuf, Imports>,
 }
 
 impl LiveNames {
-    /// Names for what a source has seen, and the values that were kept.
+    /// Creates names for what a source has seen, with the values that were stored.
     #[must_use]
     pub fn new(source: Source, values: BTreeMap<EventNumber, ObservedValue>) -> Self {
         let lines = source.symbolizer.source_cache();
@@ -60,14 +60,14 @@ impl LiveNames {
         Self { lines, source, values, resolved, synchronising, imports }
     }
 
-    /// What the ids stand for.
+    /// Returns the source of the ids.
     #[must_use]
     pub fn source(&self) -> &Source {
         &self.source
     }
 
-    /// The frames of the code at an address, with so many modules known: of the instruction there, or of the call before
-    /// it.
+    /// Returns the frames of the code at an address, with `known` modules known: of the instruction there, or of the
+    /// call before it.
     fn resolve(&mut self, address: u64, is_return: bool, known: usize) -> Vec<SourceFrame> {
         let key = (address, is_return, known);
         if let Some(frames) = self.resolved.get(&key) {
@@ -180,7 +180,7 @@ impl LiveNames {
             .collect()
     }
 
-    /// What is at an address: a variable, or a part of a block that was allocated.
+    /// Describes the memory at an address: a variable, or a part of a block that was allocated.
     pub fn memory(&mut self, address: u64, length: u64) -> Option<String> {
         let described = self.source.symbolizer.describe(ProcessAddr(address), length);
         let block = self.source.block(address).copied();
@@ -188,7 +188,7 @@ impl LiveNames {
         described.or_else(|| Some(self.in_block(address, &block?)))
     }
 
-    /// Where in a block an address is: `8 bytes into the block of 48 allocated at bank.c:31 by T1`.
+    /// Describes the place of an address in a block: `8 bytes into the block of 48 allocated at bank.c:31 by T1`.
     fn in_block(&mut self, address: u64, block: &Block) -> String {
         let thread = block.thread.0;
         let (what, verb, location) = match block.origin {
@@ -211,7 +211,7 @@ impl LiveNames {
     }
 }
 
-/// What the user or the program calls a variable that is watched.
+/// Returns the name that the user or the program gives a variable that is watched.
 pub(crate) fn watched_as(source: &Source, cell: &Cell<'_>) -> Option<String> {
     let range = source.watched(cell.watch?).filter(|range| !range.is_sample)?;
     let label = &range.label;
@@ -249,8 +249,8 @@ pub(crate) fn describe(
         .map(|described| described.to_string())
 }
 
-/// What reports call an object, and its size in bytes in glibc and musl on x86-64: its name is that of the whole, not
-/// of its first field.
+/// Returns the kind of an object in reports, and its size in bytes in glibc and musl on x86-64: its name is that of
+/// the whole, not of its first field.
 pub(crate) const fn kind_and_size(object: functions::Object) -> (ObjectKind, u64) {
     match object {
         functions::Object::Mutex => (ObjectKind::Mutex, 40),

@@ -353,7 +353,8 @@ impl<'a> Resolver<'a> {
         step.add_role(role);
     }
 
-    /// What makes two violations the same to a reader: evidence, regions, and the source lines of every event.
+    /// Returns the features that make two violations the same to a reader: evidence, regions, and the source lines of
+    /// every event.
     fn static_witness(&mut self, found: &finding::Violation) -> Vec<Mark> {
         let mut marks = vec![
             Mark::Region(Some(self.region(found.region).0)),

@@ -3,10 +3,10 @@
 
 use std::borrow::Cow;
 
-/// What stands for text that was cut out.
+/// Mark in place of text that was cut out.
 const CUT: &str = "...";
 
-/// Whether printing the character could act on a terminal or reorder the text around it.
+/// Returns whether printing the character could act on a terminal or reorder the text around it.
 #[must_use]
 pub fn is_unsafe(c: char) -> bool {
     // `is_control` covers C0, DEL and C1; the others change direction, break lines, or hide.
@@ -77,7 +77,7 @@ pub fn width(text: &str) -> usize {
     text.chars().map(char_width).sum()
 }
 
-/// The longest start of the text that fits into so many columns.
+/// Returns the longest start of the text that fits into `columns` columns.
 fn start_of(text: &str, columns: usize) -> &str {
     let mut used = 0;
     for (at, c) in text.char_indices() {
@@ -89,7 +89,7 @@ fn start_of(text: &str, columns: usize) -> &str {
     text
 }
 
-/// The longest end of the text that fits into so many columns.
+/// Returns the longest end of the text that fits into `columns` columns.
 fn end_of(text: &str, columns: usize) -> &str {
     let mut used = 0;
     for (at, c) in text.char_indices().rev() {
@@ -101,7 +101,7 @@ fn end_of(text: &str, columns: usize) -> &str {
     text
 }
 
-/// The text cut at its end to fit into so many columns.
+/// Cuts a text at its end to fit into `columns` columns.
 #[must_use]
 pub fn cut_end(text: &str, columns: usize) -> Cow<'_, str> {
     if width(text) <= columns {
@@ -110,7 +110,7 @@ pub fn cut_end(text: &str, columns: usize) -> Cow<'_, str> {
     Cow::Owned(format!("{}{CUT}", start_of(text, columns.saturating_sub(CUT.len())).trim_end()))
 }
 
-/// The text cut in its middle to fit into so many columns: both ends of a name matter.
+/// Cuts a text in its middle to fit into `columns` columns: both ends of a name matter.
 #[must_use]
 pub fn cut_middle(text: &str, columns: usize) -> Cow<'_, str> {
     if width(text) <= columns {
@@ -140,7 +140,7 @@ pub fn cut_message(text: &str) -> Cow<'_, str> {
     Cow::Owned(text.split('\n').map(cut_line).collect::<Vec<_>>().join("\n"))
 }
 
-/// A path cut at its start, between components where possible, to fit into so many columns.
+/// Cuts a path at its start, between components where possible, to fit into `columns` columns.
 #[must_use]
 pub fn cut_path(path: &str, columns: usize) -> Cow<'_, str> {
     if width(path) <= columns {

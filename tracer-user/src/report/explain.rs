@@ -26,7 +26,7 @@ pub fn place(location: Option<&Location>, label: &str) -> String {
     }
 }
 
-/// What people call such an object.
+/// Returns the usual name of a kind of object.
 fn kind_name(kind: ObjectKind) -> &'static str {
     match kind {
         ObjectKind::Variable => "variable",
@@ -59,7 +59,7 @@ pub fn object(object: &Object) -> String {
     }
 }
 
-/// What a step did, as the end of a sentence that starts with its thread.
+/// Describes the action of a step, as the end of a sentence that starts with its thread.
 #[must_use]
 pub fn deed(step: &Step) -> String {
     let what = step.object.as_ref().map_or_else(|| "something".to_owned(), object);
@@ -141,7 +141,8 @@ fn distinct(items: impl Iterator<Item = String>) -> Vec<String> {
     out
 }
 
-/// What would make the region atomic. `is_wait` tells whether a split is by one call, a wait on a condition variable.
+/// Suggests a change that would make the region atomic. `is_wait` returns whether a split is by one call, a wait on a
+/// condition variable.
 #[must_use]
 pub fn hint(violation: &Violation, is_wait: &dyn Fn(&Split) -> bool) -> String {
     let region = &violation.region;
@@ -195,8 +196,8 @@ fn variables_of(violation: &Violation) -> impl Iterator<Item = String> {
     violation.edges.iter().filter(of_data).map(|edge| object(&edge.object))
 }
 
-/// Splits of locks that another transaction of the witness held in between: holding one of these throughout would have
-/// kept that transaction out. Of others this is not known.
+/// Returns the splits of locks that another transaction of the witness held in between: holding such a lock
+/// throughout would have excluded that transaction. For other locks this is not known.
 fn supported_splits(violation: &Violation) -> impl Iterator<Item = &Split> {
     violation.splits.iter().filter(|split| split.holder.is_some())
 }
@@ -269,7 +270,8 @@ fn data_hint(violation: &Violation, variables: &str) -> String {
     }
 }
 
-/// Why the witness is a cycle, in one sentence. `who` is the label of a thread, `number` that of an event's step.
+/// Explains in one sentence why the witness is a cycle. `who` is the label of a thread, `number` that of an event's
+/// step.
 #[must_use]
 pub fn cycle(
     violation: &Violation,
@@ -361,7 +363,7 @@ pub fn split_notes(violation: &Violation) -> Vec<String> {
     }
 }
 
-/// What the violation rests on.
+/// Describes the evidence of a violation.
 #[must_use]
 pub fn evidence(violation: &Violation, subject: &Subject) -> String {
     match violation.evidence {
@@ -379,8 +381,8 @@ pub fn evidence(violation: &Violation, subject: &Subject) -> String {
     }
 }
 
-/// What is known of the data, where it is not the evidence. Not more than that is claimed: accesses that were not seen
-/// may have met.
+/// Describes the known accesses to data, where data is not the evidence. Nothing more is claimed: accesses that were
+/// not seen may have met.
 fn data_seen(violation: &Violation, live: bool) -> String {
     let Some(seen) = &violation.data_seen else {
         return "the transactions were not seen to meet on data in a cycle".to_owned();
@@ -407,7 +409,7 @@ fn data_seen(violation: &Violation, live: bool) -> String {
     format!("no access to shared data was seen in {which} by then{remedy}")
 }
 
-/// How a program ended, as a sentence; `None` for a trace.
+/// Describes the end of a program, as a sentence; `None` for a trace.
 #[must_use]
 pub fn ending(subject: &Subject) -> Option<String> {
     let Subject::Process { exit_code, signal, replaced, .. } = subject else { return None };
@@ -419,7 +421,7 @@ pub fn ending(subject: &Subject) -> Option<String> {
     })
 }
 
-/// What programmers call a signal.
+/// Returns the usual name of a signal.
 fn signal_name(number: i32) -> String {
     match Signal::try_from(number) {
         Ok(signal) => signal.as_str().to_owned(),
@@ -428,7 +430,7 @@ fn signal_name(number: i32) -> String {
     }
 }
 
-/// How sure the order of the steps is. `number` is the number of a step as shown.
+/// Describes the certainty of the order of the steps. `number` is the number of a step as shown.
 #[must_use]
 pub fn order(violation: &Violation, number: &dyn Fn(u64) -> Option<usize>) -> String {
     let racy: Vec<&Edge> =
@@ -478,7 +480,7 @@ pub fn grouped(number: u64) -> String {
     out
 }
 
-/// Whether what was seen lets a run be called clean: there was something to check.
+/// Returns whether enough was seen to call a run clean: there was something to check.
 #[must_use]
 pub fn checked_anything(report: &Report) -> bool {
     report.counts.transactions > report.counts.unary_transactions

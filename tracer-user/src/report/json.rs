@@ -19,7 +19,7 @@ pub fn render(report: &Report) -> Result<String, serde_json::Error> {
     render_with(report, PrettyFormatter::new())
 }
 
-/// Like [`render`], on one line: reports can follow one another so, and be told apart by their lines.
+/// Renders a report like [`render`], on one line: reports can follow one another, separated by their lines.
 ///
 /// # Errors
 /// As for [`render`].
@@ -35,13 +35,13 @@ fn render_with(report: &Report, layout: impl Formatter) -> Result<String, serde_
     String::from_utf8(bytes).map_err(|error| serde::ser::Error::custom(error.to_string()))
 }
 
-/// Why a document is not a report.
+/// Reason for which a document is not a report.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// It is not JSON, or a key is missing or of the wrong type.
+    /// The document is not JSON, or a key is missing or of the wrong type.
     #[error("not a report: {0}")]
     Malformed(#[from] serde_json::Error),
-    /// It is another kind of document, or a later version.
+    /// The document is of another kind, or of a later version.
     #[error("schema is `{found}`, expected `{SCHEMA}`")]
     Schema {
         /// The schema that it names.

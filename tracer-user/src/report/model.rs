@@ -20,20 +20,20 @@ pub struct Report {
     pub algorithm: String,
     /// The happens-before relation that the counts are of.
     pub relation: Relation,
-    /// Which levels of nested regions were checked.
+    /// Checked levels of nested regions.
     pub nesting: Nesting,
-    /// What was checked.
+    /// Checked program or trace.
     pub subject: Subject,
     /// Counts over the whole run.
     pub counts: Counts,
-    /// Whether the transaction graph is free of cycles; `None` when the algorithm does not decide it.
+    /// True if the transaction graph is free of cycles; `None` when the algorithm does not decide it.
     pub serializable: Option<bool>,
     /// A cycle of transactions, when there is one that no violation shows.
     pub cycle: Option<Vec<Transaction>>,
     /// The dependencies of that cycle, in its order, where the algorithm keeps them. Program order has none.
     #[serde(default)]
     pub cycle_edges: Vec<Edge>,
-    /// One for each static witness, data evidence first.
+    /// Violations, one for each static witness, data evidence first.
     pub violations: Vec<Violation>,
     /// Every instance; present only when asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -42,20 +42,20 @@ pub struct Report {
     pub threads: Vec<Thread>,
     /// The regions that were seen.
     pub regions: Vec<Region>,
-    /// What avtrace could not see, and why.
+    /// Limitations: events, probes and accesses that avtrace could not see, with reasons.
     pub not_seen: NotSeen,
-    /// What the run took.
+    /// Costs of the run.
     pub summary: Summary,
-    /// What was seen of memory; absent where nothing was to be.
+    /// Coverage of memory accesses; absent where none was wanted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<MemorySeen>,
-    /// Why `SIGTRAP` killed the program; absent where it did not.
+    /// Cause of a death by `SIGTRAP`; absent for another end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trap: Option<TrapDeath>,
 }
 
 impl Report {
-    /// Whether the run shows that something is not atomic: a violation, or a cycle without one.
+    /// Returns whether the run shows that something is not atomic: a violation, or a cycle without one.
     #[must_use]
     pub fn has_findings(&self) -> bool {
         !self.violations.is_empty() || self.serializable == Some(false) || self.cycle.is_some()
@@ -65,9 +65,9 @@ impl Report {
 /// The program that wrote a report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tool {
-    /// Its name, `avtrace`.
+    /// Name, `avtrace`.
     pub name: String,
-    /// Its version, such as `0.1.0`.
+    /// Version, such as `0.1.0`.
     pub version: String,
 }
 
@@ -82,7 +82,7 @@ pub enum Relation {
     Data,
 }
 
-/// Which levels of nested regions are checked (`docs/semantics.md#transactions-and-regions`).
+/// Checked levels of nested regions (`docs/semantics.md#transactions-and-regions`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Nesting {
@@ -93,7 +93,7 @@ pub enum Nesting {
     All,
 }
 
-/// What was checked.
+/// Checked program or trace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Subject {
@@ -104,21 +104,21 @@ pub enum Subject {
     },
     /// A program that was launched or attached to.
     Process {
-        /// Its process id, in the PID namespace of avtrace.
+        /// Process id, in the PID namespace of avtrace.
         pid: u32,
-        /// Its arguments, the program first.
+        /// Arguments, the program first.
         argv: Vec<String>,
-        /// Its exit status; `None` when a signal ended it, or it was still running.
+        /// Exit status; `None` when a signal ended it, or it was still running.
         exit_code: Option<i32>,
         /// The number of the signal that ended it.
         signal: Option<i32>,
         /// The process that forked it, when that was traced as well.
         #[serde(default)]
         parent: Option<u32>,
-        /// Which of the programs that the process ran this is, from 1: each has a report of its own.
+        /// Place among the programs that the process ran, from 1: each has a report of its own.
         #[serde(default = "first")]
         program: u32,
-        /// Whether the process replaced it by another program (`execve`).
+        /// Set if the process replaced it by another program (`execve`).
         #[serde(default)]
         replaced: bool,
     },
@@ -152,12 +152,12 @@ pub struct Counts {
     pub lost_events: u64,
 }
 
-/// One transaction: an execution of an outermost region, or a single event outside every region.
+/// Transaction: an execution of an outermost region, or a single event outside every region.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Transaction {
     /// The thread that ran it: an id of [`Report::threads`].
     pub thread: u32,
-    /// Its number among the thread's transactions, from 0.
+    /// Number among the thread's transactions, from 0.
     pub ordinal: u64,
     /// The region's name; `None` for a unary transaction.
     pub region: Option<String>,
@@ -178,7 +178,7 @@ pub struct Location {
     pub function: Option<String>,
 }
 
-/// One frame of a code location: inlined calls give several, the innermost first.
+/// Frame of a code location: inlined calls give several, the innermost first.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct SourceFrame {
     /// The function, demangled. Without line information, `function+0xOFFSET`; for a location that is only a
@@ -192,12 +192,12 @@ pub struct SourceFrame {
     pub column: Option<u32>,
     /// The file that the code was loaded from: the program or a shared library.
     pub module: Option<String>,
-    /// Whether this is a wrapper that the user did not write, such as `std::lock_guard` or gthr-default.h.
+    /// Set for a wrapper that the user did not write, such as `std::lock_guard` or gthr-default.h.
     #[serde(rename = "wrapper")]
     pub is_wrapper: bool,
 }
 
-/// What kind of thing an object is.
+/// Kind of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "the names say it")]
@@ -222,16 +222,16 @@ pub enum ObjectKind {
 /// The thing that events are about.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Object {
-    /// What it is.
+    /// Kind.
     pub kind: ObjectKind,
-    /// Its name in the program, such as `account.balance`, where known.
+    /// Name in the program, such as `account.balance`, where known.
     pub name: Option<String>,
-    /// Its process address in hexadecimal, `0x…`, where it has one.
+    /// Process address in hexadecimal, `0x…`, where it has one.
     #[serde(with = "hex_address")]
     pub address: Option<u64>,
 }
 
-/// What an event did.
+/// Action of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "the names are those of `checker::finding::Action`")]
@@ -284,13 +284,13 @@ impl From<checker::finding::Action> for Action {
     }
 }
 
-/// What a violation rests on (`docs/semantics.md#evidence`).
+/// Evidence of a violation (`docs/semantics.md#evidence`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Evidence {
-    /// It holds in the relation of variables alone: the data met.
+    /// The violation holds in the relation of variables alone: the data met.
     Data,
-    /// It holds only when locks and other synchronisation count.
+    /// The violation holds only when locks and other synchronisation count.
     Sync,
 }
 
@@ -303,7 +303,7 @@ impl From<checker::finding::Evidence> for Evidence {
     }
 }
 
-/// How the order of two events is known (`docs/semantics.md#order`).
+/// Source of the order of two events (`docs/semantics.md#order`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Order {
@@ -329,9 +329,9 @@ pub struct Violation {
     pub id: String,
     /// The region that was not atomic.
     pub region: String,
-    /// How many instances share this static witness.
+    /// Number of instances that share this static witness.
     pub occurrences: u64,
-    /// What it rests on.
+    /// Evidence.
     pub evidence: Evidence,
     /// `racy` when an edge of the witness is.
     pub order: Order,
@@ -345,18 +345,18 @@ pub struct Violation {
     pub witness: Vec<Transaction>,
     /// The dependencies that link it, in order. Empty without witness.
     pub edges: Vec<Edge>,
-    /// Where the region was opened.
+    /// Place at which the region was opened.
     pub begin: Option<Location>,
-    /// The same for people, also without line information.
+    /// Description of that place, also without line information.
     pub begin_label: String,
     /// The events that matter, in time order.
     pub steps: Vec<Step>,
-    /// Locks that the transaction let go of and took again in between.
+    /// Locks that the transaction released and acquired again in between.
     pub splits: Vec<Split>,
-    /// What is known of data where it is not the evidence; `None` where it is, and without witness.
+    /// Known accesses to data where data is not the evidence; `None` where it is, and without witness.
     #[serde(default)]
     pub data_seen: Option<DataSeen>,
-    /// What would make the region atomic, in plain words.
+    /// Suggested change that would make the region atomic, in plain words.
     pub hint: String,
 }
 
@@ -376,62 +376,62 @@ pub struct Edge {
     pub source_event: u64,
     /// The later event.
     pub sink_event: u64,
-    /// What both are about.
+    /// Object of both events.
     pub object: Object,
-    /// Where the earlier one is.
+    /// Place of the earlier event.
     pub source: Option<Location>,
-    /// Where the later one is.
+    /// Place of the later event.
     pub sink: Option<Location>,
     /// The place of the earlier one for people, also without line information.
     pub source_label: String,
     /// The place of the later one for people, also without line information.
     pub sink_label: String,
-    /// What the earlier one did.
+    /// Action of the earlier event.
     pub source_action: Action,
-    /// What the later one did.
+    /// Action of the later event.
     pub sink_action: Action,
     /// The transaction of the earlier one.
     pub source_transaction: Transaction,
     /// The transaction of the later one.
     pub sink_transaction: Transaction,
-    /// How their order is known.
+    /// Source of their order.
     pub order: Order,
 }
 
-/// Why a step is shown.
+/// Reason for which a step is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// It opens a transaction of the witness.
+    /// The step opens a transaction of the witness.
     Begin,
     /// An edge starts at it.
     Source,
     /// An edge ends at it.
     Sink,
-    /// It lets go of a lock that is taken again later.
+    /// The step releases a lock that is acquired again later.
     Released,
-    /// It takes that lock again.
+    /// The step acquires that lock again.
     Reacquired,
-    /// It closes the cycle.
+    /// The step closes the cycle.
     Closes,
 }
 
 /// An event of the witness, with its place in the source.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Step {
-    /// Its position in the run, from 0.
+    /// Position in the run, from 0.
     pub event: u64,
     /// The thread that did it: an id of [`Report::threads`].
     pub thread: u32,
     /// The region of its transaction; `None` outside every region.
     pub region: Option<String>,
-    /// What it did.
+    /// Action.
     pub action: Action,
     /// To what; `None` for the begin of a region.
     pub object: Option<Object>,
-    /// Why it is shown.
+    /// Reasons for which it is shown.
     pub roles: Vec<Role>,
-    /// Where it is: the innermost frame that the user wrote.
+    /// Place: the innermost frame that the user wrote.
     pub location: Option<Location>,
     /// The place for people: `bank.c:45`, `transfer+0x1c (bank)`, or `unknown location`.
     pub label: String,
@@ -454,22 +454,22 @@ pub struct Value {
     pub after: Option<String>,
 }
 
-/// A lock that the violating transaction let go of and took again.
+/// Lock that the violating transaction released and acquired again.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Split {
     /// The lock.
     pub lock: Object,
-    /// The event that let go of it.
+    /// Event of its release.
     pub released_event: u64,
     /// The event that took it again.
     pub reacquired_event: u64,
-    /// Where it was let go of.
+    /// Place of the release.
     pub released: Option<Location>,
-    /// Where it was taken again.
+    /// Place of the second acquire.
     pub reacquired: Option<Location>,
-    /// Where it was let go of, for people.
+    /// Description of the release's place.
     pub released_label: String,
-    /// Where it was taken again, for people.
+    /// Description of the second acquire's place.
     pub reacquired_label: String,
     /// The transaction of the witness that held the lock in between, at an event of the witness; `None` when no such
     /// hold is known.
@@ -477,7 +477,7 @@ pub struct Split {
     pub holder: Option<Transaction>,
 }
 
-/// One violation instance, by event numbers.
+/// Instance of a violation, by event numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Instance {
     /// The event that opened the violated region.
@@ -493,7 +493,7 @@ pub struct Instance {
 pub struct Thread {
     /// The id that the rest of the report uses.
     pub id: u32,
-    /// Its name, where known.
+    /// Name, where known.
     pub name: Option<String>,
     /// The operating system's thread id, where known.
     pub tid: Option<u32>,
@@ -502,9 +502,9 @@ pub struct Thread {
 /// A region that was seen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Region {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Where it begins in the source.
+    /// Place of its begin in the source.
     pub location: Option<Location>,
 }
 
@@ -525,7 +525,7 @@ pub struct NotSeen {
     pub unfollowed_processes: Vec<Process>,
     /// Watchpoint hits whose accessing instruction could not be decoded.
     pub undecoded_accesses: u64,
-    /// Why, and how many of them each; those with most come first.
+    /// Reasons with their numbers of accesses, the most frequent first.
     #[serde(default)]
     pub undecoded_reasons: Vec<UndecodedReason>,
     /// Code that regions call and whose accesses no probe saw; null where accesses were not to be seen by probes.
@@ -540,14 +540,14 @@ pub struct NotSeen {
 pub struct LostEvents {
     /// The class, such as `lock`, `access`, `region`.
     pub class: String,
-    /// How many.
+    /// Number.
     pub count: u64,
 }
 
 /// Code that regions call and whose accesses no probe saw.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnprobedCalls {
-    /// How many calls deep functions were probed (`--probe-depth`).
+    /// Depth of calls to which functions were probed (`--probe-depth`).
     pub depth: u32,
     /// Functions that are called one call deeper.
     pub deeper_functions: u64,
@@ -564,20 +564,20 @@ pub struct UnprobedCalls {
 /// Watchpoint hits whose accessing instruction could not be decoded for one reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UndecodedReason {
-    /// Why.
+    /// Reason.
     pub reason: String,
-    /// How many.
+    /// Number.
     pub count: u64,
 }
 
 /// Probes that were wanted and not placed, for one reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SkippedProbes {
-    /// What they would have shown, such as `pthread_mutex_clocklock in libc.so.6`.
+    /// Events that they would have shown, such as `pthread_mutex_clocklock in libc.so.6`.
     pub what: String,
-    /// Why they were not placed.
+    /// Reason for which they were not placed.
     pub reason: String,
-    /// How many.
+    /// Number.
     pub count: u64,
 }
 
@@ -586,20 +586,20 @@ pub struct SkippedProbes {
 pub struct Missing {
     /// The symbol or file.
     pub what: String,
-    /// Why it was not found.
+    /// Reason for which it was not found.
     pub reason: String,
 }
 
 /// A process that was seen and not traced.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Process {
-    /// Its process id.
+    /// Process id.
     pub pid: u32,
-    /// Its name, where known.
+    /// Name, where known.
     pub name: Option<String>,
 }
 
-/// What a run took. `None` where it does not apply, as for a recorded trace.
+/// Costs of a run. `None` where a value does not apply, as for a recorded trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Summary {
     /// Wall-clock time in nanoseconds.
@@ -610,10 +610,10 @@ pub struct Summary {
     pub probes_single_stepped: Option<u64>,
     /// Hardware watchpoints, as address ranges.
     pub watchpoints: Option<u64>,
-    /// How often memory was allocated or mapped, where memory accesses are seen.
+    /// Number of allocations and mappings, where memory accesses are seen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allocations: Option<u64>,
-    /// How often it was freed or unmapped, of what was seen allocated.
+    /// Number of frees and unmappings of memory that was seen allocated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub frees: Option<u64>,
     /// The function that is a region and makes more than half of all events, where these are very many.
@@ -624,24 +624,24 @@ pub struct Summary {
 /// A region that makes the most events.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Busiest {
-    /// Its name.
+    /// Name.
     pub region: String,
-    /// Its begins and ends, and what is in it and in no other region inside.
+    /// Number of its begins and ends, and of the events in it and in no other region inside.
     pub events: u64,
 }
 
-/// What was seen of memory accesses that nobody has named.
+/// Coverage of memory accesses that nobody has named.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MemorySeen {
     /// Functions whose instructions were probed.
     pub functions: u64,
     /// Their instructions' accesses that are seen by probes on instructions that the kernel emulates.
     pub emulated: u64,
-    /// Those that are seen by probes on others.
+    /// Accesses that are seen by probes on other instructions.
     pub single_stepped: u64,
-    /// Those that are not seen, by the reason.
+    /// Accesses that are not seen, by the reason.
     pub left_out: Vec<LeftOut>,
-    /// Those to the stack and to variables of one thread, which are not shared.
+    /// Accesses to the stack and to variables of one thread, which are not shared.
     pub private: u64,
     /// Addresses that watchpoints were on by turns, the longest first.
     pub watched: Vec<WatchedShare>,
@@ -650,30 +650,30 @@ pub struct MemorySeen {
 /// Accesses that are not seen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeftOut {
-    /// Why.
+    /// Reason.
     pub reason: String,
-    /// How many instructions have one.
+    /// Number of instructions with this reason.
     pub count: u64,
 }
 
-/// What was watched for a part of the run.
+/// Memory that was watched for a part of the run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WatchedShare {
-    /// Its name, where known.
+    /// Name, where known.
     pub name: Option<String>,
-    /// Its address.
+    /// Address.
     #[serde(with = "hex_address")]
     pub address: Option<u64>,
-    /// Its length in bytes.
+    /// Length in bytes.
     pub length: u64,
     /// For how much of the run, in percent.
     pub percent: f64,
-    /// How often it was accessed meanwhile.
+    /// Number of accesses meanwhile.
     pub hits: u64,
 }
 
 impl MemorySeen {
-    /// How many accesses there are that may be shared, in the functions that were probed.
+    /// Returns the number of accesses that may be shared, in the functions that were probed.
     #[must_use]
     pub fn accesses(&self) -> u64 {
         let left_out: u64 = self.left_out.iter().map(|left_out| left_out.count).sum();
@@ -681,24 +681,24 @@ impl MemorySeen {
     }
 }
 
-/// Why `SIGTRAP` killed a program.
+/// Death by `SIGTRAP`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TrapDeath {
-    /// What it came from.
+    /// Cause.
     pub cause: TrapCause,
     /// The address of the breakpoint instruction, or for a debug exception of the next instruction; `None` when it is
     /// not known.
     #[serde(with = "hex_address")]
     pub address: Option<u64>,
-    /// That place for people; `None` outside of all files.
+    /// Description of that place; `None` outside of all files.
     pub location: Option<String>,
     /// The cause in words.
     pub message: String,
-    /// What to do about it, where there is something.
+    /// Remedy, where there is one.
     pub help: Option<String>,
 }
 
-/// What a `SIGTRAP` came from.
+/// Cause of a `SIGTRAP`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TrapCause {
@@ -717,7 +717,7 @@ pub enum TrapCause {
 }
 
 impl TrapCause {
-    /// Whether avtrace has caused it: the program alone would not have received the signal.
+    /// Returns whether avtrace has caused it: the program alone would not have received the signal.
     #[must_use]
     pub const fn is_ours(self) -> bool {
         matches!(self, Self::CopiedCode | Self::RemappedCode | Self::DebugException)

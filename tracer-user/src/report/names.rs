@@ -1,5 +1,5 @@
-//! What a report asks of whoever knows names and source lines, and what it is told about the run. No lookup is
-//! done here.
+//! Interface between a report and the provider of names and source lines, and the report's context. No lookup is done
+//! here.
 
 use std::time::Duration;
 
@@ -47,22 +47,22 @@ pub trait Names {
 /// The name of a region.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RegionName {
-    /// What the user calls it.
+    /// Name given by the user.
     pub name: String,
-    /// Where it begins; empty when unknown.
+    /// Place of its begin; empty when unknown.
     pub frames: Vec<SourceFrame>,
 }
 
 /// The name of a thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ThreadName {
-    /// Its name, where known.
+    /// Name, where known.
     pub name: Option<String>,
     /// The operating system's id, where known.
     pub tid: Option<u32>,
 }
 
-/// What the findings do not say about a run.
+/// Facts about a run that its findings do not contain.
 #[derive(Clone, Debug)]
 pub struct Context {
     /// The name of the checker, such as `davida`.
@@ -71,17 +71,17 @@ pub struct Context {
     pub relation: Relation,
     /// The levels of nested regions that were checked.
     pub nesting: Nesting,
-    /// What was checked.
+    /// Subject of the check.
     pub subject: Subject,
-    /// Whether the report lists every instance.
+    /// Lists every instance in the report.
     pub with_instances: bool,
-    /// What could not be seen. `gaps` and `unresolved_locations` are added by [`assemble`](super::assemble).
+    /// Limitations. `gaps` and `unresolved_locations` are added by [`assemble`](super::assemble).
     pub not_seen: NotSeen,
-    /// What the run took.
+    /// Costs of the run.
     pub summary: Summary,
-    /// What was seen of memory.
+    /// Coverage of memory accesses.
     pub memory: Option<MemorySeen>,
-    /// Why `SIGTRAP` killed the program, where it did.
+    /// Cause of a death by `SIGTRAP`.
     pub trap: Option<TrapDeath>,
 }
 
@@ -123,7 +123,7 @@ fn signed(number: u64, length: u64) -> String {
 }
 
 impl Summary {
-    /// The same with the wall-clock time of the run.
+    /// Adds the wall-clock time of the run.
     #[must_use]
     pub fn with_elapsed(mut self, elapsed: Duration) -> Self {
         self.elapsed_ns = Some(u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX));

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Where a report goes.
+/// Destination of a report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Destination {
     /// Standard output.
@@ -18,13 +18,13 @@ pub enum Destination {
     File(PathBuf),
 }
 
-/// Why a report could not be written.
+/// Reason for which a report could not be written.
 #[derive(Debug, thiserror::Error)]
 #[error("failed to write the report to {target}: {source}")]
 pub struct OutputError {
-    /// Where it was to go.
+    /// Destination.
     pub target: String,
-    /// What went wrong.
+    /// Cause.
     pub source: io::Error,
 }
 
@@ -64,7 +64,7 @@ fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
 #[derive(Debug)]
 pub struct OutputFile {
     file: File,
-    /// Where the file is while it is written, and its final place; `None` when it is written in place.
+    /// Path of the file while it is written, and its final path; `None` when it is written in place.
     draft: Option<(PathBuf, PathBuf)>,
     old: Option<fs::Metadata>,
 }
@@ -143,7 +143,7 @@ impl Drop for OutputFile {
     }
 }
 
-/// Whether the path names one of our own open files.
+/// Returns whether the path names one of our own open files.
 fn is_own_descriptor(path: &Path) -> bool {
     ["/dev/stdout", "/dev/stderr"].iter().any(|own| path == Path::new(own))
         || ["/dev/fd", "/proc/self/fd"].iter().any(|own| path.parent() == Some(Path::new(own)))

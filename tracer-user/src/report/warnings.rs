@@ -10,9 +10,9 @@ const MAX_NAMED: usize = 8;
 /// Something that limits what the report can say, with a remedy where there is one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warning {
-    /// What happened.
+    /// Event to warn of.
     pub message: String,
-    /// What it means, or what to do about it.
+    /// Meaning or remedy.
     pub help: Option<String>,
 }
 
@@ -31,7 +31,7 @@ pub fn warnings(report: &Report) -> Vec<Warning> {
     out
 }
 
-/// Those of a report's warnings that are about capture: what limits a recording before anything is checked.
+/// Returns the warnings of a report that are about capture: limits of a recording before anything is checked.
 #[must_use]
 pub fn capture_warnings(report: &Report) -> Vec<Warning> {
     let mut out = Vec::new();
@@ -50,7 +50,7 @@ pub fn capture_warnings(report: &Report) -> Vec<Warning> {
     out
 }
 
-/// Why a clean result was the only one possible.
+/// Adds the reasons for which a clean result was the only possible one.
 fn nothing_to_find(report: &Report, out: &mut Vec<Warning>) {
     let counts = &report.counts;
     let live = matches!(report.subject, Subject::Process { .. });
@@ -94,11 +94,11 @@ fn nothing_to_find(report: &Report, out: &mut Vec<Warning>) {
     }
 }
 
-/// What to do about code whose accesses no probe sees.
+/// Remedy for code whose accesses no probe sees.
 pub const UNPROBED_HELP: &str = "name what matters with --probe FUNCTION or --probe 'LIBRARY!FUNCTION', or raise \
                                  --probe-depth";
 
-/// What code that regions call is not probed, in one sentence; `None` if there is none.
+/// Describes in one sentence the code called by regions that is not probed; `None` if there is none.
 #[must_use]
 pub fn unprobed_calls(calls: &UnprobedCalls) -> Option<String> {
     let quoted = |names: &[String]| -> Vec<String> {

@@ -1,5 +1,5 @@
-//! Where the dynamic linker tells debuggers that its list of libraries changes: found in the memory of a process that
-//! stands at its entry point. What is done there is decided elsewhere.
+//! Place where the dynamic linker notifies debuggers of changes to its list of libraries, found in the memory of a
+//! process that stands at its entry point. The reaction is decided elsewhere.
 //!
 //! The dynamic section's `DT_DEBUG` leads to `r_debug` (`<link.h>`, the same in glibc and musl), and that to the
 //! function `r_brk`, which is called around each change.
@@ -18,7 +18,7 @@ use crate::{
 /// Entries of tables that are read at most.
 const MAX_ENTRIES: u64 = 1 << 10;
 
-/// The probe that tells of libraries, for a plan of this number, and its address in the process.
+/// Returns the probe that reports changes of libraries, for a plan of this number, and its address in the process.
 ///
 /// # Errors
 ///
@@ -49,7 +49,7 @@ pub(super) fn probe(
     Ok(Some((ProbePoint { program, file, offset: offset.0, cookie, touch: None }, tell)))
 }
 
-/// Where the program's dynamic section is, by its program headers in memory.
+/// Returns the address of the program's dynamic section, by its program headers in memory.
 fn dynamic_section(memory: &File, pid: u32, bias: u64) -> Option<u64> {
     const AT_PHDR: u64 = 3;
     const AT_PHNUM: u64 = 5;

@@ -1,5 +1,4 @@
-//! What would be watched, told without running the program: regions and probes, as a table or as JSON. The plan is
-//! made elsewhere.
+//! Listing of regions and probes without running the program, as a table or as JSON. The plan is made elsewhere.
 
 use std::fmt::Write as _;
 
@@ -30,7 +29,7 @@ struct Probe<'plan> {
     what: &'plan str,
 }
 
-/// What is not probed, for JSON.
+/// Functions that are not probed, for JSON.
 #[derive(Serialize)]
 struct NotProbed<'plan> {
     what: &'plan str,
@@ -55,7 +54,7 @@ struct Regions<'plan> {
     not_probed: Vec<NotProbed<'plan>>,
 }
 
-/// Why a marked region is one.
+/// Reason for a region by markers.
 const MARKED: &str = "markers in the source";
 
 /// All probes, for JSON.
@@ -70,7 +69,8 @@ struct Probes<'plan> {
 }
 
 impl Listing {
-    /// The regions, and functions that could be regions and are none, each with the reason, in so many columns.
+    /// Formats the regions, and the functions that could be regions and are none, each with the reason, in `width`
+    /// columns.
     #[must_use]
     pub fn regions(&self, width: usize) -> String {
         let mut text = String::new();
@@ -109,7 +109,7 @@ impl Listing {
         text
     }
 
-    /// The same as a JSON document.
+    /// Formats the regions as a JSON document.
     ///
     /// # Errors
     ///
@@ -156,7 +156,7 @@ impl Listing {
         (self.plan.marked_regions(), functions.filter(move |function| begins(&function.name)))
     }
 
-    /// Why there is no region when nothing else is said of it.
+    /// Returns the reason for which there is no region, where nothing else explains it.
     fn about_lockless(&self) -> Option<String> {
         let program = self.symbolizer.executable().filter(|_| self.plan.unwatched.is_empty())?;
         Some(format!(
@@ -289,7 +289,7 @@ const fn cost(cost: Cost) -> &'static str {
 /// Wider cells do not move the column that follows.
 const WIDEST: usize = 48;
 
-/// What fewer columns are left for is put on lines of its own.
+/// Narrowest last column; where fewer columns remain, the text gets lines of its own.
 const NARROWEST: usize = 40;
 
 /// Writes rows of three cells, of which the second may be empty in all. The last one is broken into lines when there is
@@ -329,10 +329,10 @@ fn table(text: &mut String, rows: &[[String; 3]], width: Option<usize>) {
     }
 }
 
-/// How far a reason is moved in that has lines of its own.
+/// Indentation of a reason that has lines of its own.
 const INDENT: usize = 6;
 
-/// Breaks text at blanks into lines of at most so many columns, unless a word has more.
+/// Breaks text at blanks into lines of at most `columns` columns, unless a word is longer.
 fn wrap(text: &str, columns: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {

@@ -1,4 +1,5 @@
-//! A process whose main thread has ended before the others: its probes are kept, and it is said when some were lost.
+//! Continuation of a process whose main thread has ended before the others: its probes are attached again, and a note
+//! says when some were lost.
 
 use super::{breakpoints, traced_program::ProgramId};
 use crate::{
@@ -32,8 +33,8 @@ pub(super) fn follow_without_leader(
     ))
 }
 
-/// A thread of a process that is not about to end. The main thread has ended: when that was the end of the process, all
-/// others have been told so before.
+/// Returns a thread of a process that is not about to end. The main thread has ended: at the end of the process, all
+/// other threads have been notified before.
 fn thread_that_goes_on(pid: u32) -> Option<u32> {
     /// A list may be cut short.
     const LISTS: usize = 16;

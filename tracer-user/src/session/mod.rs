@@ -1,5 +1,5 @@
-//! One run: start the program, attach, let it go, check or record while it runs, report. Each step is in a file of its own;
-//! this one says in which order, and what is undone when a step fails.
+//! Course of one run: start the program, attach, release it, check or record while it runs, report. Each step is in a
+//! file of its own; this one has their order, and the clean-up when a step fails.
 
 mod coverage;
 mod cpu_affinity;
@@ -61,20 +61,20 @@ use crate::{
     },
 };
 
-/// What to run, and how.
+/// Options of a run.
 #[derive(Clone, Debug)]
 pub struct RunOptions {
     /// The program's name as the user wrote it, and its arguments.
     pub command: Vec<OsString>,
-    /// What to watch.
+    /// Ranges to watch.
     pub watch: Vec<WatchSpec>,
-    /// Which functions are regions.
+    /// Rules for the functions that are regions.
     pub rules: Rules,
-    /// Which functions take locks and let go of them.
+    /// Functions that acquire and release locks.
     pub locks: Vec<LockRule>,
-    /// What is to be seen of memory accesses.
+    /// Capture of memory accesses.
     pub accesses: Accesses,
-    /// Whether the program's own code gets probes.
+    /// Probing of the program's own code.
     pub own_code: OwnCode,
     /// Run all threads on one processor.
     pub serialize: bool,
@@ -95,7 +95,7 @@ pub struct RunOptions {
 }
 
 impl RunOptions {
-    /// What the plans of its programs are made for.
+    /// Returns the options for the plans of its programs.
     fn wanted(&self) -> Wanted<'_> {
         Wanted {
             rules: &self.rules,
@@ -107,7 +107,7 @@ impl RunOptions {
     }
 }
 
-/// Why a run failed. Nothing is left behind then: no process, no probe.
+/// Reason for which a run failed. No process or probe is left behind then.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The program cannot be traced.
@@ -116,10 +116,10 @@ pub enum RunError {
     /// The trace cannot be written.
     #[error(transparent)]
     Record(#[from] RecordError),
-    /// What is to be watched cannot be.
+    /// A range cannot be watched.
     #[error(transparent)]
     Watch(#[from] WatchError),
-    /// What is to be a region cannot be.
+    /// A function cannot be a region.
     #[error(transparent)]
     Select(#[from] SelectError),
     /// The kernel side does not work.
@@ -133,25 +133,25 @@ pub enum RunError {
     Start {
         /// The program.
         program: PathBuf,
-        /// Why.
+        /// Reason.
         error: io::Error,
-        /// What to do about it.
+        /// Remedy.
         hint: String,
     },
-    /// Its memory map or files could not be read.
+    /// The program's memory map or files could not be read.
     #[error("cannot read the memory map of the program: {0}")]
     Symbols(#[from] crate::symbolize::Error),
     /// A system call failed that always works.
     #[error("{what}: {error}{}", remedy(error))]
     System {
-        /// What was tried.
+        /// Attempted step.
         what: &'static str,
-        /// Why it failed.
+        /// Reason.
         error: io::Error,
     },
 }
 
-/// What to do about a lack of resources.
+/// Returns the remedy for a lack of resources.
 fn remedy(error: &io::Error) -> &'static str {
     match error.raw_os_error() {
         Some(libc::EAGAIN | libc::ENOMEM) => {
@@ -179,10 +179,10 @@ impl RunError {
     }
 }
 
-/// How a run ended.
+/// Result of a run.
 #[derive(Debug)]
 pub struct Outcome {
-    /// How the program ended.
+    /// End of the program.
     pub ending: Ending,
     /// Each program that was traced, in the order of their ends: more than one when the process replaced its program,
     /// or children were followed.
@@ -330,8 +330,8 @@ fn joined<T>(thread: thread::JoinHandle<T>) -> T {
     }
 }
 
-/// The outcome for a program that ran nothing of its own. Where the dynamic linker refused it, that has told the user
-/// why; where a signal killed it, that is told as of any program.
+/// Returns the outcome for a program that ran nothing of its own. Where the dynamic linker refused it, the linker has
+/// printed the reason; where a signal killed it, the report says so as for any program.
 fn ended_early(options: &RunOptions, pid: u32, ending: Ending) -> Result<Outcome, RunError> {
     let notes = vec!["the program ended before it reached its entry point".to_owned()];
     let (id, end) = (first_program(options, pid, pid), ProgramEnd::Ended(ending));
@@ -388,7 +388,7 @@ fn prepare(
     let guardian =
         kernel.start_guardian().map_err(RunError::system("cannot start the guardian"))?;
     if !kernel.has_uprobe_multi() {
-        // When nobody reads it there is nobody to tell.
+        // Nothing is left to do when standard error is closed.
         let _ = writeln!(
             io::stderr(),
             "avtrace: warning: probes are attached one by one, without uprobe_multi links (Linux 6.6): each of them \
@@ -407,7 +407,7 @@ fn prepare(
     Ok((guardian, kernel, program))
 }
 
-/// Which of these places in a thread's memory have a breakpoint instruction.
+/// Returns for each of these places in a thread's memory whether it has a breakpoint instruction.
 ///
 /// # Errors
 ///

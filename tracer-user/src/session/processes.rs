@@ -1,9 +1,9 @@
-//! What happens to traced processes over their lives: they replace their programs, load libraries, fork, end. Records are
-//! passed to the program that they are of; what is attached is changed while the process stands still.
+//! Lives of traced processes: they replace their programs, load libraries, fork, end. Records are passed to the
+//! program that they belong to; probes are changed while the process stands still.
 //!
-//! A program in the kernel stops a process that has replaced its program, or whose dynamic linker has changed its list of
-//! libraries (`tracer-ebpf/src/stop.rs`). It is held by ptrace as soon as its record is read, so that it goes on
-//! when this process dies; the guardian sees to the moment before (`sys/guardian.rs`).
+//! A program in the kernel stops a process that has replaced its program, or whose dynamic linker has changed its
+//! list of libraries (`tracer-ebpf/src/stop.rs`). Once its record is read, it is held by ptrace, so that it continues
+//! when this process dies; the guardian covers the moment before (`sys/guardian.rs`).
 
 use std::{
     collections::BTreeSet,
@@ -50,17 +50,17 @@ pub struct ProcessTracker {
     current: usize,
     /// The number of the next plan, if no process has it.
     next_plan: u32,
-    /// How many programs there were.
+    /// Number of programs so far.
     program_count: usize,
     alive: LiveProcesses,
     /// Records of processes that are not known, or of programs that they do not run any more.
     foreign: u64,
-    /// How many events had been lost at the latest record.
+    /// Number of lost events at the latest record.
     lost: u32,
     finished: Sender<FinishedProgram>,
 }
 
-/// Why a program is not traced.
+/// Reason for which a program is not traced.
 type UntracedReason = String;
 
 impl ProcessTracker {
@@ -281,7 +281,7 @@ impl ProcessTracker {
     fn exit(&mut self, index: usize, record: &ThreadRecord) {
         let pid = self.programs[index].id.pid;
         self.alive().lock().unwrap_or_else(PoisonError::into_inner).remove(&pid);
-        // How the first ended is told by its parent, which is this process.
+        // The end of the first process is reported by its parent, which is this process.
         if self.programs[index].id.parent.is_some() {
             let program = self.programs.swap_remove(index);
             let plan = program.id.plan;
@@ -438,7 +438,7 @@ impl ProcessTracker {
         held: &SeizedThread,
         stops: &mut u32,
     ) -> Result<(), UntracedReason> {
-        /// Where the dynamic linker is, if there is one.
+        /// Address of the dynamic linker, if there is one.
         const AT_BASE: u64 = 7;
         /// Programs that replace one another before their entry points, at most.
         const MAX_REPLACED: usize = 100;
@@ -504,7 +504,7 @@ fn continue_unknown(record: &Record) {
     }
 }
 
-/// What is said when the process ran while something was attached to it.
+/// Note for a process that ran while something was attached to it.
 fn late(what: &str, error: &SeizeError, started: Instant) -> String {
     format!(
         "the process ran on when {what} ({error}): what it did in the {} ms until the probes were in place was not seen",

@@ -15,32 +15,32 @@ use object::{
 
 use crate::sys::bytes::Bytes;
 
-/// Why a program cannot be traced. Each says what to do about it.
+/// Reason for which a program cannot be traced; each message has a remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum ProgramError {
     /// There is none of this name.
     #[error("there is no program `{name}`{hint}")]
     NotFound {
-        /// As the user wrote it.
+        /// Name as the user wrote it.
         name: String,
-        /// What was meant, if there is something near; else where it was looked for.
+        /// Similar name, if there is one; else the directories that were searched.
         hint: String,
     },
-    /// It is a directory.
+    /// The path is a directory.
     #[error("`{0}` is a directory, not a program")]
     Directory(PathBuf),
-    /// It may not be executed.
+    /// The file may not be executed.
     #[error("`{0}` is not executable: run `chmod +x {0}` if it is a program")]
     NotExecutable(PathBuf),
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("cannot read `{path}`: {error}")]
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Reason.
         error: io::Error,
     },
-    /// It is a script.
+    /// The file is a script.
     #[error(
         "`{path}` is a script, not an ELF program: name the program that it starts, or its interpreter \
          (`avtrace {interpreter} {path}`)"
@@ -48,7 +48,7 @@ pub enum ProgramError {
     Script {
         /// The file.
         path: PathBuf,
-        /// What its first line names.
+        /// Interpreter named by its first line.
         interpreter: String,
     },
     /// The dynamic linker that it names is missing.
@@ -62,15 +62,15 @@ pub enum ProgramError {
         /// The dynamic linker.
         interpreter: PathBuf,
     },
-    /// It is no ELF file.
+    /// The file is not ELF.
     #[error("`{0}` is not an ELF file: avtrace traces native Linux programs")]
     NotElf(PathBuf),
-    /// It is an ELF file of another kind.
+    /// The file is an ELF file of another kind.
     #[error("`{path}` is {what}: avtrace traces x86-64 programs")]
     WrongElf {
         /// The file.
         path: PathBuf,
-        /// What it is.
+        /// Kind of the file.
         what: String,
     },
 }

@@ -9,10 +9,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What is done sooner needs no words.
+/// Time without a message: shorter starts print none.
 const SILENT_FOR: Duration = Duration::from_secs(2);
 
-/// What is being done.
+/// Present step.
 pub struct Progress(Option<Arc<Shared>>);
 
 struct Shared {
@@ -51,7 +51,7 @@ impl Progress {
                 let left = from.saturating_duration_since(Instant::now());
                 let is_new = !step.is_told && !step.what.is_empty();
                 step = if left.is_zero() && is_new {
-                    // When nobody reads it there is nobody to tell.
+                    // Nothing is left to do when the terminal is closed.
                     let _ = writeln!(out, "avtrace: {} ...", step.what);
                     step.is_told = true;
                     step

@@ -25,16 +25,16 @@ use crate::{
     symbolize::{Module, ProcessAddr},
 };
 
-/// What was recorded is written at least this often, as long as events come.
+/// Interval at which recorded events are written, as long as events come.
 const FLUSH: Duration = Duration::from_millis(500);
 
-/// Why a recording failed.
+/// Reason for which a recording failed.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write the trace to `{path}`: {error}")]
 pub struct RecordError {
     /// The file.
     pub path: PathBuf,
-    /// What went wrong.
+    /// Cause.
     pub error: WriteError,
 }
 
@@ -43,14 +43,14 @@ pub struct RecordError {
 pub struct Recorder {
     path: PathBuf,
     writer: AvtWriter<File>,
-    /// What went wrong first; nothing is written after that.
+    /// First error; nothing is written after it.
     failed: Option<WriteError>,
     defined: Defined,
     gaps: u64,
     flushed: Instant,
 }
 
-/// How many of each kind of id have been defined.
+/// Number of defined ids of each kind.
 #[derive(Debug, Default)]
 struct Defined {
     modules: usize,
@@ -93,7 +93,7 @@ impl Recorder {
         self.attempt(|recorder| recorder.writer.process(process));
     }
 
-    /// What was recorded so far, in the counts of a run in which nothing was checked.
+    /// Returns the recorded events, as the counts of a run in which nothing was checked.
     #[must_use]
     pub fn counts(&self) -> finding::Counts {
         finding::Counts {

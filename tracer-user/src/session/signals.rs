@@ -1,4 +1,5 @@
-//! Signals to this process while the program runs: which are passed on, and which have reached the program by themselves.
+//! Signals to this process while the program runs: forwards them, except those that have reached the program by
+//! themselves.
 
 use std::{
     io,
@@ -33,10 +34,10 @@ pub struct ForwardedSignals {
 }
 
 impl ForwardedSignals {
-    /// Waits until all of these processes have ended, or a signal tells this one to end.
+    /// Waits until all of these processes have ended, or a signal asks this one to end.
     pub fn await_children(&self, alive: &LiveProcesses) {
         const POLL: Duration = Duration::from_millis(10);
-        /// How long records of ends may be late, when the processes have gone.
+        /// Time that records of ends may take to arrive after the processes have gone.
         const END_TIMEOUT: Duration = Duration::from_secs(1);
         self.is_alone.store(true, Ordering::Release);
         let mut all_gone = Duration::ZERO;
@@ -61,9 +62,9 @@ impl ForwardedSignals {
 
 /// Keeps this process alive until the program ends, and passes signals on to it.
 ///
-/// Signals that a process has sent are sent to the program. What a terminal sends (`SIGINT`, `SIGQUIT`) goes to the whole
-/// foreground process group, and so reaches a program in this process's group by itself. A `kill` of the group cannot be
-/// told from one of this process: the program receives that twice.
+/// Forwards signals that a process has sent. Signals of a terminal (`SIGINT`, `SIGQUIT`) go to the whole foreground
+/// process group, and so reach a program in this process's group by themselves. A `kill` of the group looks like one
+/// of this process: the program receives that signal twice.
 ///
 /// # Errors
 ///
@@ -86,14 +87,14 @@ pub fn forward(pid: u32) -> io::Result<ForwardedSignals> {
     Ok(ForwardedSignals { handle, thread, is_alone, told_to_end })
 }
 
-/// Whether a signal that this process has received was sent to the program as well.
+/// Returns whether a signal that this process has received was sent to the program as well.
 const fn has_reached(signal: i32, code: i32, is_in_own_group: bool) -> bool {
     /// Sent by the kernel: `drivers/tty/n_tty.c`, `__isig` passes on what was typed.
     const SI_KERNEL: i32 = 0x80;
     matches!(signal, SIGINT | SIGQUIT) && code == SI_KERNEL && is_in_own_group
 }
 
-/// Whether a process is in this one's process group, as it was at its start.
+/// Returns whether a process is in this one's process group, as it was at its start.
 fn is_in_own_group(pid: u32) -> bool {
     getpgid(Some(Pid::from_raw(pid as i32))) == Ok(getpgrp())
 }

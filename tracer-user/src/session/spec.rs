@@ -1,5 +1,5 @@
-//! What `--spec FILE` says: regions, watches and locks of a program, checked in beside its code. The file's form and
-//! nothing of what follows from it.
+//! Spec files (`--spec FILE`): regions, watches and locks of a program, checked in beside its code. Parsing only,
+//! without its consequences.
 
 use std::{io, path::Path};
 
@@ -14,33 +14,33 @@ use crate::probes::{
 /// The contents of a file.
 #[derive(Clone, Debug, Default)]
 pub struct Spec {
-    /// Its rules: those that take functions out come last.
+    /// Rules: those that take functions out come last.
     pub rules: Rules,
-    /// Its watches.
+    /// Ranges to watch.
     pub watch: Vec<WatchSpec>,
-    /// Its locks.
+    /// Lock functions.
     pub locks: Vec<LockRule>,
 }
 
-/// Why a file cannot be used.
+/// Reason for which a file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SpecError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("cannot read the spec `{path}`: {error}")]
     Unreadable {
         /// The file.
         path: String,
-        /// Why.
+        /// Reason.
         error: io::Error,
     },
-    /// It is not TOML, or has keys that are not known.
+    /// The file is not TOML, or has unknown keys.
     #[error(
         "the spec `{path}` is wrong: {error}; its keys are `atomic`, `not_atomic`, `watch` and `lock`, lists of strings"
     )]
     Form {
         /// The file.
         path: String,
-        /// What is wrong, and where.
+        /// Error, with its position.
         error: String,
     },
     /// A pattern is none.
@@ -48,7 +48,7 @@ pub enum SpecError {
     Pattern {
         /// The file.
         path: String,
-        /// What is wrong.
+        /// Reason.
         error: PatternError,
     },
     /// A lock is none.
@@ -56,7 +56,7 @@ pub enum SpecError {
     Lock {
         /// The file.
         path: String,
-        /// What is wrong.
+        /// Reason.
         error: LockRuleError,
     },
     /// A watch is none.
@@ -64,7 +64,7 @@ pub enum SpecError {
     Watch {
         /// The file.
         path: String,
-        /// What is wrong.
+        /// Reason.
         error: WatchSpecError,
     },
 }

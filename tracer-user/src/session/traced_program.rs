@@ -1,5 +1,5 @@
-//! One program that a process runs: what is attached to it, what is seen of it, and what is reported in the end. A
-//! process that replaces its program has one after the other; when each begins and ends is decided in `following`.
+//! Program that a process runs: its probes, its events, and its report in the end. A process that replaces its
+//! program has one after the other; `processes` decides when each begins and ends.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -50,13 +50,13 @@ use crate::{
     x86::placement::Cost,
 };
 
-/// Observed values that are kept for the report at most.
+/// Maximal number of observed values stored for the report.
 const MAX_RETAINED_VALUES: usize = 1 << 20;
 
-/// What is said of a child that has the memory of its parent, unless it replaces its program.
+/// Note for a child that has the memory of its parent, unless it replaces its program.
 pub const SHARES_MEMORY: &str = "the process was not traced: it has the memory of its parent, whose probes are limited to that process";
 
-/// Which program of which process it is.
+/// Identity of a program: a process and its place among the programs that the process runs.
 #[derive(Clone, Debug)]
 pub struct ProgramId {
     /// The process.
@@ -65,32 +65,32 @@ pub struct ProgramId {
     pub tgid: u32,
     /// The process that forked it, when that is traced as well.
     pub parent: Option<u32>,
-    /// Its place among the programs of the process, from 1.
+    /// Place among the programs of the process, from 1.
     pub exec_generation: u32,
-    /// Its arguments.
+    /// Arguments.
     pub argv: Vec<String>,
     /// The number of its plan.
     pub plan: u32,
 }
 
-/// How it came to its end.
+/// End of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProgramEnd {
     /// The process ended.
     Ended(Ending),
     /// The process has replaced it.
     Replaced,
-    /// It still ran when the tracing ended.
+    /// The program still ran when the tracing ended.
     Running,
 }
 
 /// A program that is traced.
 pub struct TracedProgram {
-    /// Which it is.
+    /// Identity.
     pub id: ProgramId,
-    /// How the programs in the kernel call the process, once that is known.
+    /// Id of the process in the kernel's records, once that is known.
     pub kernel_pid: Option<u32>,
-    /// What tells it from other programs of its process.
+    /// Value that distinguishes it from other programs of its process.
     pub exec_identity: Option<u64>,
     /// The number of the latest stop of its process that was dealt with.
     pub stops: u32,
@@ -101,7 +101,7 @@ pub struct TracedProgram {
     /// Without the sites, which the source has.
     plan: Plan,
     probes: Vec<ProcessAddr>,
-    /// How many modules the plan is of, and which of them are known to be gone.
+    /// Number of modules that the plan covers, and those of them that are known to be unloaded.
     planned_modules: usize,
     unloaded: BTreeSet<usize>,
     skipped: Vec<SkippedProbe>,
@@ -120,7 +120,7 @@ pub struct TracedProgram {
     controller: Option<MemoryController>,
     memory_records: MemoryRecords,
     traps: Traps,
-    /// What is to be attached when it starts, of a child that has not.
+    /// Probes to attach when it starts, for a child that has not started.
     to_attach: Option<Vec<ProbePoint>>,
 }
 
@@ -134,12 +134,12 @@ pub struct FinishedProgram {
     process: format::Process,
 }
 
-/// What is left of a program.
+/// Results of a program.
 #[derive(Debug)]
 pub struct ProgramReport {
-    /// What was found; no more than counts, and what was not seen, when nothing was checked.
+    /// Findings and coverage; counts and coverage alone when nothing was checked.
     pub report: Report,
-    /// How many events were recorded, and where, when they were to be.
+    /// Path of the recording and number of its events, if there was to be one.
     pub recorded: Option<Result<(PathBuf, EventNumber), RecordError>>,
 }
 
@@ -221,7 +221,7 @@ impl TracedProgram {
         Ok(program)
     }
 
-    /// One to which nothing is attached; `why` says so.
+    /// Creates a program to which nothing is attached; `why` says so.
     pub fn untraced(
         options: &Arc<RunOptions>,
         kernel: &Kernel,
@@ -273,8 +273,8 @@ impl TracedProgram {
         }
     }
 
-    /// The program of a child that `fork` has just made of this one's process, with a plan of its own. What is attached to
-    /// this one is attached to it by [`start`](Self::start).
+    /// Creates the program of a child that `fork` has just made of this one's process, with a plan of its own. The
+    /// probes of this one are attached to it by [`start`](Self::start).
     #[must_use]
     pub fn of_child(&self, kernel: &mut Kernel, (pid, process): (u32, u32), plan: u32) -> Self {
         let parent = Some(self.id.pid);
@@ -300,7 +300,7 @@ impl TracedProgram {
         child
     }
 
-    /// Whether it is a child to which nothing is attached yet.
+    /// Returns whether it is a child to which nothing is attached yet.
     #[must_use]
     pub const fn awaits_start(&self) -> bool {
         self.to_attach.is_some()
@@ -334,7 +334,7 @@ impl TracedProgram {
         self.recorder = Some(recorder);
     }
 
-    /// Why the recording could not be started.
+    /// Takes the error with which the start of the recording failed.
     pub fn recorder_error(&mut self) -> Option<RecordError> {
         self.recorder.take_if(|recorder| recorder.is_err()).and_then(Result::err)
     }
@@ -635,7 +635,7 @@ impl TracedProgram {
         FinishedProgram { findings, names, context, recorder: self.recorder, process }
     }
 
-    /// Why `SIGTRAP` killed the process, if it did. What it handled of them is noted.
+    /// Returns the cause of a death by `SIGTRAP`. Notes the signals that the process handled.
     fn explain_traps(&mut self, kernel: &Kernel, end: ProgramEnd) -> Option<report::TrapDeath> {
         let code = Known {
             symbolizer: &self.source.symbolizer,
@@ -655,7 +655,7 @@ impl TracedProgram {
         is_function.then(|| report::Busiest { region: name.to_owned(), events })
     }
 
-    /// What a recording says of the process.
+    /// Returns the description of the process for a recording.
     fn process(&self, end: ProgramEnd) -> format::Process {
         let (exit_code, signal) = exit_code_and_signal(end);
         format::Process { pid: Some(self.id.pid), argv: self.id.argv.clone(), exit_code, signal }
@@ -681,7 +681,7 @@ impl FinishedProgram {
     }
 }
 
-/// What is read before a program runs, for people.
+/// Returns the progress message for reading a program's code.
 pub(super) fn reading(symbolizer: &Symbolizer) -> String {
     let program = symbolizer.executable().map(Module::name).unwrap_or_default();
     let libraries = symbolizer.modules().len().saturating_sub(1) as u64;
@@ -692,7 +692,7 @@ pub(super) fn reading(symbolizer: &Symbolizer) -> String {
     )
 }
 
-/// What is said where a trial of watchpoints did not go well: what the user names is still watched, unless that kills.
+/// Returns the note on a failed trial of watchpoints: named ranges are still watched, unless watchpoints kill.
 fn distrust(problem: &str, kills: bool) -> String {
     let then = if kills {
         "nothing was watched"
@@ -711,7 +711,7 @@ fn must_match(plan: &Plan, follow_forks: bool) -> Option<&SelectError> {
     plan.unmatched.iter().map(|(_, error)| error).find(|error| !later(error))
 }
 
-/// What is watched from the start; with those that are not there, when they need not be.
+/// Returns the ranges watched from the start, and notes on those that are not there, when they need not be.
 fn watches_of(
     options: &RunOptions,
     plan: &Plan,
@@ -731,7 +731,7 @@ fn watches_of(
     Ok((Watches::resolve(&known, &plan.shared, symbolizer)?, notes))
 }
 
-/// What a report says of the process.
+/// Returns the description of the process for a report.
 pub(super) fn subject(id: &ProgramId, end: ProgramEnd) -> Subject {
     let (exit_code, signal) = exit_code_and_signal(end);
     Subject::Process {

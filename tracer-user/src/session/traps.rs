@@ -1,5 +1,5 @@
-//! Why a traced program received `SIGTRAP`: from what the kernel side recorded of the signal, the code there, and where
-//! avtrace's own breakpoints are. A death by it is never reported without a reason.
+//! Causes of `SIGTRAP` in a traced program: from the kernel side's record of the signal, the code there, and the
+//! places of avtrace's own breakpoints. A death by it is never reported without a reason.
 //!
 //! A breakpoint instruction (`int3`) that the kernel knows no probe for, and a debug exception (`#DB`) that names no
 //! cause, both end in `SIGTRAP`: `kernel/events/uprobes.c`, `handle_swbp`; `arch/x86/kernel/traps.c`, `do_int3_user` and
@@ -12,8 +12,8 @@ use crate::{
     symbolize::{ProcessAddr, Symbolizer},
 };
 
-/// Signals that are kept at most; the last one is the one that kills.
-const MAX_KEPT: usize = 64;
+/// Maximal number of stored signals; the last one is the one that kills.
+const MAX_SIGNALS: usize = 64;
 
 /// The instruction `int3`.
 const INT3: u8 = 0xcc;
@@ -24,9 +24,9 @@ const INT1: u8 = 0xf1;
 /// Bytes of code around a breakpoint that have to agree for one place to be taken for a copy of another.
 const COMPARED: usize = 8;
 
-/// What is known of the process and its code.
+/// Process and code at a trap.
 pub(super) trait Code {
-    /// Whether avtrace has, or had, a breakpoint at this address.
+    /// Returns whether avtrace has, or had, a breakpoint at this address.
     fn has_probe(&self, address: ProcessAddr) -> bool;
 
     /// The file's bytes for this address; empty outside of all files.
@@ -35,10 +35,10 @@ pub(super) trait Code {
     /// The places of avtrace's breakpoints.
     fn probes(&self) -> &[ProcessAddr];
 
-    /// Whether any watchpoint was set.
+    /// Returns whether any watchpoint was set.
     fn has_watchpoints(&self) -> bool;
 
-    /// Whether the address is in the program's own file.
+    /// Returns whether the address is in the program's own file.
     fn is_program(&self, address: ProcessAddr) -> bool;
 
     /// The address for people: a function with its file, where known.
@@ -95,21 +95,21 @@ impl Code for Known<'_> {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Traps {
     kept: Vec<TrapRecord>,
-    /// Those beyond [`MAX_KEPT`], of which only the last is kept.
+    /// Number of signals beyond [`MAX_SIGNALS`], of which only the last is stored.
     dropped: u64,
 }
 
 impl Traps {
     /// Takes note of one.
     pub(super) fn add(&mut self, record: &TrapRecord) {
-        if self.kept.len() == MAX_KEPT {
+        if self.kept.len() == MAX_SIGNALS {
             self.kept.pop();
             self.dropped += 1;
         }
         self.kept.push(*record);
     }
 
-    /// Why the process died, where `SIGTRAP` killed it.
+    /// Returns the cause of the process's death by `SIGTRAP`.
     pub(super) fn death(&self, code: &impl Code) -> TrapDeath {
         // The program has no handler for the signal that kills it: none is called.
         match self.kept.iter().rev().find(|record| record.handler == 0) {
@@ -118,7 +118,7 @@ impl Traps {
         }
     }
 
-    /// What is to be said of signals that the program has handled and would not have received alone.
+    /// Returns a note on signals that the program has handled and would not have received alone.
     pub(super) fn handled(&self, code: &impl Code) -> Option<String> {
         let handled = self.kept.iter().filter(|record| record.handler > 1);
         let ours = handled.filter(|record| cause(record, code).is_ours()).count();
@@ -132,7 +132,7 @@ impl Traps {
     }
 }
 
-/// Where the byte is that trapped.
+/// Returns the address of the byte that trapped.
 fn trap_at(record: &TrapRecord) -> ProcessAddr {
     ProcessAddr(record.ip.wrapping_sub(1))
 }
@@ -169,8 +169,9 @@ fn original(record: &TrapRecord, code: &impl Code) -> Option<ProcessAddr> {
     code.probes().iter().find(is_copied).copied()
 }
 
-/// Whether the instruction `int1` has trapped: the one before, or in virtual machines on AMD processors the next, where
-/// the hypervisor raises the exception once more without going on (`arch/x86/kvm/svm/svm.c`, `db_interception`).
+/// Returns whether the instruction `int1` has trapped: the one before, or in virtual machines on AMD processors the
+/// next, where the hypervisor raises the exception once more without going on (`arch/x86/kvm/svm/svm.c`,
+/// `db_interception`).
 fn is_int1(record: &TrapRecord) -> bool {
     let (_, bytes) = code_bytes(record);
     bytes.iter().take(2).any(|&byte| byte == INT1)
@@ -289,7 +290,7 @@ fn explain(cause: TrapCause, record: &TrapRecord, code: &impl Code) -> TrapDeath
     }
 }
 
-/// What the program did itself, or another process.
+/// Describes an act of the program itself, or of another process.
 fn of_its_own(record: &TrapRecord, place: &impl Fn(ProcessAddr) -> String) -> String {
     /// The highest `si_code` of signals that are sent.
     const SI_USER: i16 = 0;

@@ -1,11 +1,11 @@
-//! System calls that a `kill -9` of this process does not cut short: they are made by a process of their own that shares
-//! this one's memory and descriptors.
+//! System calls that a `kill -9` of this process does not cut short: they are made by a process of their own that
+//! shares this one's memory and descriptors.
 //!
 //! To set or remove a breakpoint, the kernel looks up the page in the traced process, and gives up when the *current*
-//! thread has been killed (`mm/gup.c`, `__get_user_pages`; `kernel/events/uprobes.c`, `uprobe_write`). Killed while it
-//! attaches or detaches, avtrace would leave breakpoints in processes that live on, and the kernel says "failed to
-//! unregister, leaking uprobe" (`uprobe_unregister_nosync`). What a process still holds when it ends is not affected: by
-//! then it has taken the signal (`kernel/signal.c`, `get_signal`).
+//! thread has been killed (`mm/gup.c`, `__get_user_pages`; `kernel/events/uprobes.c`, `uprobe_write`). Killed while
+//! it attaches or detaches, avtrace would leave breakpoints in processes that live on, and the kernel logs "failed to
+//! unregister, leaking uprobe" (`uprobe_unregister_nosync`). Links that a process still holds when it ends are not
+//! affected: by then it has taken the signal (`kernel/signal.c`, `get_signal`).
 
 use std::{
     io,
@@ -40,11 +40,11 @@ pub(super) fn apart(mut work: &mut dyn FnMut()) {
         libc::sigfillset(&raw mut everything);
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const everything, &raw mut before);
     }
-    // As `posix_spawn` does it: this thread stands still until the process has ended, or this one is killed. Then memory
+    // As in `posix_spawn`, this thread stands still until the process has ended, or this one is killed. Then memory
     // and descriptors live on for as long as the process does.
     let flags = libc::CLONE_VM | libc::CLONE_FILES | libc::CLONE_VFORK;
-    // SAFETY: the stack is as large as said and not used otherwise, and `work` is there while this thread waits; when it
-    // is killed, nobody takes its stack away. What the process does is `work`'s promise.
+    // SAFETY: the stack has the given size and no other use, and `work` lives while this thread waits; when it is
+    // killed, the stack stays mapped. The actions of the process are `work`'s promise.
     let process = unsafe {
         let top = stack.as_mut_ptr().add(stack.capacity());
         libc::clone(run, top.cast(), flags, (&raw mut work).cast())

@@ -1,5 +1,5 @@
-//! A small process beside this one that lets stopped processes go on when this one was killed. Which are stopped is
-//! told by the maps of the programs in the kernel that stop them.
+//! Small process beside this one that continues stopped processes when this one was killed. The maps of the programs
+//! in the kernel that stop processes list them.
 //!
 //! When a process dies whose children are stopped, the kernel hangs up on their process group if nobody outside of it
 //! is left who could continue them (`kernel/exit.c`, `kill_orphaned_pgrp`). So the guardian has a group of its own, and
@@ -18,8 +18,8 @@ use super::{
     status,
 };
 
-/// How long the guardian looks for stopped processes once this process has gone: a program in the kernel that was just
-/// running may stop one a moment later.
+/// Number of searches for stopped processes once this process has gone: a program in the kernel that was just running
+/// may stop one a moment later.
 const ROUNDS: u32 = 100;
 const ROUND: Duration = Duration::from_millis(10);
 
@@ -35,7 +35,8 @@ impl Guardian {
     /// Starts it. `stopped` and `continued` are maps from process ids to the number of the latest stop, and of the
     /// latest one that is over.
     ///
-    /// It ignores what the terminal sends, and has no descriptors but the pipe and the maps. To be called while this process is single-threaded.
+    /// The guardian ignores signals of the terminal, and has no descriptors but the pipe and the maps. To be called
+    /// while this process is single-threaded.
     ///
     /// # Errors
     ///
@@ -75,7 +76,8 @@ impl Guardian {
         drop(self.pipe.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 
-    /// A value to be kept by the thread that continues what is stopped: if that panics, this guardian does it instead.
+    /// Returns a guard for the thread that continues stopped processes: if that thread panics, the guardian takes
+    /// over.
     #[must_use]
     pub fn in_case_of_panic(self: &Arc<Self>) -> InCaseOfPanic {
         InCaseOfPanic(Arc::clone(self))
@@ -158,7 +160,7 @@ fn rescue(stopped: BorrowedFd<'_>, continued: BorrowedFd<'_>) {
     }
 }
 
-/// Whether any thread of a process is stopped, and not by a debugger.
+/// Returns whether any thread of a process is stopped, and not by a debugger.
 fn is_stopped(pid: u32) -> bool {
     let threads = proc::threads(pid).unwrap_or_default();
     threads

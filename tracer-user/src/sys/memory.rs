@@ -7,7 +7,7 @@ use std::{
 
 /// The system's allocator, which exits with status 1 and a message when memory is exhausted.
 ///
-/// A program that is not let go yet is killed then (`PTRACE_O_EXITKILL`), one that runs goes on without probes.
+/// A program that is not released yet is killed then (`PTRACE_O_EXITKILL`); a running one continues without probes.
 #[derive(Debug)]
 pub struct Allocator;
 

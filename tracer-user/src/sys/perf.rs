@@ -81,7 +81,7 @@ pub fn stop_breakpoint(event: BorrowedFd<'_>) -> io::Result<()> {
     modify(event, &attributes)
 }
 
-/// How often a breakpoint was hit so far, also in threads that inherited it and have ended.
+/// Returns the number of hits of a breakpoint so far, also in threads that inherited it and have ended.
 ///
 /// # Errors
 ///
@@ -128,7 +128,7 @@ fn open(thread: u32, attributes: &perf_event_attr) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
-/// What became of a trial of hardware breakpoints on this machine.
+/// Result of a trial of hardware breakpoints on this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trial {
     /// Each hit was seen.
@@ -147,7 +147,7 @@ pub enum Trial {
 }
 
 impl Trial {
-    /// What is wrong, for people.
+    /// Describes the failure, for people.
     #[must_use]
     pub const fn problem(self) -> Option<&'static str> {
         match self {
@@ -230,7 +230,8 @@ fn try_in_threads() -> i32 {
     }
 }
 
-/// What a hit costs the thread that has it, without a program that looks at it: tried on this very thread.
+/// Measures the cost of a hit for the thread that has it, without a program that handles it: tried on this very
+/// thread.
 #[must_use]
 pub fn hit_cost() -> Option<Duration> {
     const HITS: u32 = 100;
@@ -249,7 +250,7 @@ pub fn hit_cost() -> Option<Duration> {
 mod tests {
     use super::*;
 
-    /// Whether breakpoints fire; without a process of its own, since tests have threads.
+    /// Returns whether breakpoints fire; without a process of its own, since tests have threads.
     fn breakpoints_work() -> bool {
         matches!(try_in_threads(), WORKS)
     }

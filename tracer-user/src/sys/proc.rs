@@ -18,30 +18,30 @@ pub enum State {
     Traced,
     /// `Z` or `X`: it has ended.
     Ended,
-    /// It runs, sleeps, or waits in the kernel.
+    /// Running, sleeping, or waiting in the kernel.
     Alive,
 }
 
 /// Fields of a thread's `stat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stat {
-    /// What it does.
+    /// State.
     pub state: State,
     /// Flags of the kernel (`include/linux/sched.h`, `PF_…`).
     pub flags: u32,
 }
 
 impl Stat {
-    /// Of a thread of a process.
+    /// Reads the fields of a thread of a process.
     ///
     /// # Errors
     ///
-    /// When it cannot be read; [`is_gone`] tells whether that is because the thread has.
+    /// When it cannot be read; [`is_gone`] distinguishes a thread that has gone.
     pub fn of_thread(pid: u32, thread: u32) -> io::Result<Self> {
         Self::read(&format!("/proc/{pid}/task/{thread}/stat"))
     }
 
-    /// Of the main thread of a process.
+    /// Reads the fields of the main thread of a process.
     ///
     /// # Errors
     ///
@@ -58,7 +58,7 @@ impl Stat {
     /// The second field is the name in parentheses, which may hold any byte, parentheses and spaces too; no later field
     /// has a parenthesis.
     fn parse(text: &[u8]) -> Option<Self> {
-        /// How many fields the flags come after the state.
+        /// Distance of the flags from the state, in fields.
         const FLAGS: usize = 6;
         let name_end = text.iter().rposition(|&byte| byte == b')')?;
         let mut fields = text[name_end + 1..].split(u8::is_ascii_whitespace);
@@ -79,7 +79,7 @@ impl Stat {
 pub struct Status(Vec<u8>);
 
 impl Status {
-    /// Of a process.
+    /// Reads the status of a process.
     ///
     /// # Errors
     ///
@@ -88,7 +88,7 @@ impl Status {
         fs::read(format!("/proc/{pid}/status")).map(Self)
     }
 
-    /// Of a thread of a process.
+    /// Reads the status of a thread of a process.
     ///
     /// # Errors
     ///
@@ -97,7 +97,7 @@ impl Status {
         fs::read(format!("/proc/{pid}/task/{thread}/status")).map(Self)
     }
 
-    /// Of this process.
+    /// Reads the status of this process.
     ///
     /// # Errors
     ///
@@ -188,8 +188,8 @@ pub fn entry_point(pid: u32) -> io::Result<u64> {
     auxiliary(pid, AT_ENTRY).ok_or_else(|| io::Error::other("it has no entry point"))
 }
 
-/// What tells the programs that a process runs apart: where the kernel has put random bytes for it on the stack, which
-/// is at a random address itself. `None` when the process has ended.
+/// Returns a value that distinguishes the programs that a process runs: the address of the kernel's random bytes on
+/// the stack, which is at a random address itself. `None` when the process has ended.
 #[must_use]
 pub fn exec_identity(pid: u32) -> Option<u64> {
     const AT_RANDOM: u64 = 25;
@@ -207,7 +207,7 @@ pub fn arguments(pid: u32) -> Vec<Vec<u8>> {
     text.split(|&byte| byte == 0).map(<[u8]>::to_vec).collect()
 }
 
-/// Whether there is a process of this number.
+/// Checks that there is a process of this number.
 ///
 /// # Errors
 ///
@@ -222,7 +222,7 @@ pub fn own_pid() -> Option<u32> {
     fs::read_link("/proc/self").ok()?.to_str()?.parse().ok()
 }
 
-/// What identifies one of this process's namespaces, such as `pid`.
+/// Returns the identity of one of this process's namespaces, such as `pid`.
 #[must_use]
 pub fn own_namespace(kind: &str) -> Option<PathBuf> {
     fs::read_link(Path::new("/proc/self/ns").join(kind)).ok()
@@ -257,7 +257,7 @@ pub fn writable_memory(pid: u32) -> io::Result<File> {
     File::options().read(true).write(true).open(format!("/proc/{pid}/mem"))
 }
 
-/// What is mapped in a process, or in the process that a thread is of, as text.
+/// Reads the mappings of a process, or of the process that a thread is of, as text.
 ///
 /// # Errors
 ///
@@ -266,8 +266,8 @@ pub fn maps(pid: u32) -> io::Result<Vec<u8>> {
     fs::read(format!("/proc/{pid}/maps"))
 }
 
-/// Whether an error means that the process or thread is not there any more: its directory has gone, or has nothing
-/// behind it.
+/// Returns whether an error means that the process or thread is not there any more: its directory has gone, or has
+/// nothing behind it.
 #[must_use]
 pub fn is_gone(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH))

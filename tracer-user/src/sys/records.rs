@@ -7,7 +7,7 @@ use tracer_ebpf::{
     SyncRecord, ThreadRecord, TrapRecord, WatchpointRecord,
 };
 
-/// One record, decoded by its kind.
+/// Record, decoded by its kind.
 #[derive(Clone, Copy, Debug)]
 #[expect(missing_docs, reason = "the names are those of `tracer_ebpf`")]
 pub enum Record {
@@ -84,7 +84,7 @@ impl Record {
         }
     }
 
-    /// What all records have.
+    /// Returns the header that all records have.
     #[must_use]
     pub const fn header(&self) -> &Header {
         match self {

@@ -1,9 +1,10 @@
-//! Holding a thread of a program that runs, from the stop signal that a program in the kernel has sent it on. What is
-//! done meanwhile is decided elsewhere; what follows from each report of the kernel, in `seized_thread/protocol.rs`.
+//! Holds a thread of a running program, from the stop signal on that a program in the kernel has sent it. Work on the
+//! held thread is decided elsewhere; reactions to each report of the kernel, in `seized_thread/protocol.rs`.
 //!
-//! A stop by a signal is that of the whole process, and outlives this one. So it is turned into a stop of the one thread
-//! by ptrace as soon as possible, which the kernel undoes when this process dies: the thread is seized, the process is
-//! continued by a `SIGCONT` to that thread, and the thread is held on its way to receive that. It never does.
+//! A stop by a signal is that of the whole process, and outlives this one. So it is turned into a stop of the one
+//! thread by ptrace as soon as possible, which the kernel undoes when this process dies: the thread is seized, the
+//! process is continued by a `SIGCONT` to that thread, and the thread is held on its way to receive that. It never
+//! does.
 //!
 //! A held thread can be killed at any moment, by its process's end or another thread's `execve`. Its tracer must wait for
 //! it then: until it is reaped neither its process nor that `execve` comes to its end (`kernel/exit.c`,
@@ -31,7 +32,7 @@ use super::{
     status::{Change, wait_as_tracer},
 };
 
-/// How long to wait until a thread that was stopped by a signal does stop. It is in the kernel, on its way out.
+/// Time limit for a thread to stop after a stop signal. It is in the kernel, on its way out.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 thread_local! {
@@ -47,12 +48,12 @@ thread_local! {
 pub struct SeizedThread {
     pid: Pid,
     thread: Pid,
-    /// Whether its end is this process's to know, and must stay to be asked for.
+    /// Set for a main thread that is a child of this process: its end must stay to be waited for.
     is_child: bool,
     by: Hold,
 }
 
-/// What holds a thread.
+/// Means of holding a thread.
 #[derive(Debug)]
 enum Hold {
     /// The stop of its process, which is continued when this is dropped.
@@ -77,7 +78,7 @@ impl Drop for Stopped {
     }
 }
 
-/// Why a thread could not be held. If its process was stopped, it is continued when this is dropped.
+/// Reason for which a thread could not be held. If its process was stopped, it is continued when this is dropped.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct SeizeError {
@@ -86,28 +87,28 @@ pub struct SeizeError {
 }
 
 impl SeizeError {
-    /// Its process was to be stopped again, and may be stopped since before.
+    /// Error for a process that was to be stopped again, and may be stopped since before.
     #[must_use]
     pub fn stopped(pid: u32) -> Self {
         let stopped = Stopped { pid: Pid::from_raw(pid as i32) };
         Self { _stopped: Some(stopped), ..Self::never_stopped() }
     }
 
-    /// It was never stopped.
+    /// Error for a process that was never stopped.
     #[must_use]
     pub fn never_stopped() -> Self {
         Self { error: io::Error::other("it could not be stopped"), _stopped: None }
     }
 }
 
-/// What became of a thread that was let run.
+/// Result of letting a thread run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopOutcome {
-    /// It is held again, where it was to be.
+    /// The thread is held again, at the expected stop.
     Stop,
-    /// Its process has replaced its program once more: another stop follows.
+    /// The process has replaced its program once more: another stop follows.
     Replaced,
-    /// It has ended, or is not held by this process any more.
+    /// The thread has ended, or is not held by this process any more.
     Gone,
 }
 
@@ -202,7 +203,7 @@ impl SeizedThread {
         Ok(state.get())
     }
 
-    /// What the kernel reports of it next.
+    /// Returns the next report of the kernel.
     ///
     /// The end of a main thread is not reported while its process has other threads: it is looked for then.
     fn await_report(&self, is_due: &impl Fn() -> bool) -> io::Result<Report> {
@@ -242,7 +243,8 @@ impl SeizedThread {
         }
     }
 
-    /// Whether this main thread has ended before others, or is about to be reported as ended: what follows is the same.
+    /// Returns whether this main thread has ended before others, or is about to be reported as ended: the consequence
+    /// is the same.
     fn has_ended_alone(&self) -> bool {
         let ended = has_ended(self.pid.as_raw() as u32, self.thread.as_raw() as u32);
         if ended && !self.is_child {
@@ -369,7 +371,7 @@ fn gone(stopped: Stopped) -> Option<SeizedThread> {
     None
 }
 
-/// Whether the thread stops; if not, it has ended.
+/// Waits until the thread stops. Returns `false` if it has ended.
 fn await_stop(pid: u32, thread: u32) -> io::Result<bool> {
     let start = Instant::now();
     while start.elapsed() < STOP_TIMEOUT {
@@ -391,8 +393,8 @@ fn has_ended(pid: u32, thread: u32) -> bool {
     }
 }
 
-/// Reaps main threads that have ended before the rest of their processes, once those have followed: their parents are
-/// not told before. To be called now and then by a thread that catches others.
+/// Reaps main threads that have ended before the rest of their processes, once the rest has ended: their parents are
+/// not notified before. To be called periodically by a thread that seizes others.
 pub fn reap_main_threads() {
     UNREAPED_MAIN_THREADS.with_borrow_mut(|left| {
         left.retain(|&thread| matches!(wait_as_tracer(thread, false, false), Ok(None)));

@@ -1,5 +1,5 @@
-//! Whether `SIGPIPE` was ignored when this process started. Rust's runtime ignores it before `main`; a program that is
-//! started from here gets what this process was given.
+//! State of `SIGPIPE` when this process started. Rust's runtime ignores the signal before `main`; a program that is
+//! started from here gets the state that this process was given.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

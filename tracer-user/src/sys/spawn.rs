@@ -9,20 +9,20 @@ use std::{
 
 use super::{sigpipe, user::Identity};
 
-/// What to start, and as whom.
+/// Program to start, and the user to start it as.
 #[derive(Debug)]
 pub struct Launch {
     /// The file to execute.
     pub program: PathBuf,
-    /// Its name as the program sees it.
+    /// Name as the program sees it.
     pub arg0: OsString,
-    /// Its arguments.
+    /// Arguments.
     pub arguments: Vec<OsString>,
     /// The user to become; `None` keeps this process's.
     pub user: Option<Identity>,
 }
 
-/// What the child failed at, as it is told through the pipe.
+/// Failed step of the child, as reported through the pipe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Step {
@@ -39,7 +39,7 @@ pub(super) struct Failure {
 }
 
 impl Failure {
-    /// Why; `None` when the child did not say. To be asked after the child's end only.
+    /// Returns the reason; `None` when the child reported none. To be called after the child's end only.
     pub(super) fn reason(mut self) -> Option<io::Error> {
         let mut told = [0; 5];
         self.pipe.read_exact(&mut told).ok()?;
@@ -92,7 +92,7 @@ pub(super) fn spawn(launch: Launch) -> io::Result<(i32, Failure)> {
             if let Err((step, error)) = execute() {
                 let mut told = [step as u8; 5];
                 told[1..].copy_from_slice(&error.raw_os_error().unwrap_or(0).to_ne_bytes());
-                // There is nobody else to tell.
+                // A closed pipe leaves nothing else to do.
                 let _ = telling.write_all(&told);
             }
             // SAFETY: ends the child without running what the parent has registered for its exit.

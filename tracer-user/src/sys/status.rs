@@ -3,10 +3,10 @@
 
 use std::io;
 
-/// How a program ended.
+/// End of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// It exited with this status.
+    /// Exit with this status.
     Exited(i32),
     /// This signal killed it.
     Killed(i32),
@@ -23,12 +23,12 @@ impl Ending {
     }
 }
 
-/// What a wait returned with.
+/// Result of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Status {
-    /// It is stopped under ptrace, on its way to receive a signal or, with `event`, because of what it did.
+    /// Stopped under ptrace, on its way to receive a signal or, with `event`, because of its own action.
     Stopped { signal: i32, event: i32 },
-    /// It has ended, and its process id is free again.
+    /// Ended, with its process id free again.
     Ended(Ending),
 }
 
@@ -73,12 +73,12 @@ pub(super) fn wait(pid: i32) -> io::Result<Status> {
     }
 }
 
-/// What has happened to a thread that this thread traces.
+/// Change of a thread that this thread traces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change {
-    /// As [`Status::Stopped`].
+    /// Stopped under ptrace, as in [`Status::Stopped`].
     Stopped { signal: i32, event: i32 },
-    /// It has ended.
+    /// Ended.
     Ended,
     /// This thread does not trace it, or does not any more.
     Untraced,
@@ -136,7 +136,7 @@ fn wait_id(thread: i32, flags: i32) -> io::Result<libc::siginfo_t> {
     }
 }
 
-/// Whether to wait for what has not happened yet.
+/// Waiting for an event that has not happened yet, or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Patience {
     Wait,

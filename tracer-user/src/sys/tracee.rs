@@ -38,16 +38,16 @@ pub struct Running {
     pid: Pid,
 }
 
-/// What became of a program on the way to where it is to stop.
+/// Result of starting a program.
 #[derive(Debug)]
 pub enum Start {
-    /// It is stopped there.
+    /// The program is stopped at the wanted place.
     Held(Held),
-    /// It ended before: the kernel could not map it, the dynamic linker refused it, or a signal came.
+    /// The program ended before: the kernel could not map it, the dynamic linker refused it, or a signal came.
     Ended {
         /// The process that it was.
         pid: u32,
-        /// How it ended.
+        /// Its end.
         ending: Ending,
     },
 }
@@ -87,7 +87,7 @@ pub fn launch(launch: Launch) -> io::Result<Start> {
     }
 }
 
-/// Continues a stopped process with a signal, or with none. That it was killed meanwhile is told by the next wait.
+/// Continues a stopped process with a signal, or with none. The next wait reports a kill in the meantime.
 fn resume(pid: Pid, signal: i32) -> io::Result<()> {
     // SAFETY: continuing a stopped process touches no memory of this one; the signal is passed by value.
     let result = unsafe { libc::ptrace(libc::PTRACE_CONT, pid.as_raw(), 0, signal) };
@@ -118,7 +118,7 @@ impl Breakpoint {
         Ok(ptrace::write(pid, self.address as ptrace::AddressType, self.original)?)
     }
 
-    /// Whether the process has just executed it; then it goes back.
+    /// Returns whether the process has just executed it; then it goes back.
     fn was_hit(&self, pid: Pid) -> io::Result<bool> {
         let mut registers = ptrace::getregs(pid)?;
         // The breakpoint's own byte has been executed.
@@ -138,7 +138,7 @@ impl Held {
         self.pid.as_raw() as u32
     }
 
-    /// Runs it to its entry point, which `entry` tells, and which must be an instruction in executable memory. There its
+    /// Runs it to its entry point, returned by `entry`, which must be an instruction in executable memory. There its
     /// dynamic libraries are mapped.
     ///
     /// Code of libraries runs before. Signals that come on the way are delivered; when that code replaces the program,
@@ -165,7 +165,7 @@ impl Held {
         Start::Ended { pid, ending }
     }
 
-    /// Its end, if that came first.
+    /// Returns its end, if that came first.
     fn run(&self, entry: impl Fn(u32) -> io::Result<u64>) -> io::Result<Option<Ending>> {
         let pid = self.pid;
         let mut breakpoint = Breakpoint::set(pid, entry(self.pid())?)?;
@@ -191,7 +191,7 @@ impl Held {
         }
     }
 
-    /// Its end, if it was killed while it was held: anyone may do that at any time.
+    /// Returns its end, if it was killed while it was held: anyone may do that at any time.
     #[must_use]
     pub fn ended(&self) -> Option<Ending> {
         // A held process that answers no more is on its way out.
@@ -201,7 +201,7 @@ impl Held {
         }
     }
 
-    /// Lets it go. One that was killed meanwhile has ended then.
+    /// Releases it. A program that was killed meanwhile has ended then.
     ///
     /// # Errors
     ///

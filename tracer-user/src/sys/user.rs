@@ -1,4 +1,4 @@
-//! Who this process is, and whom a program is started as.
+//! Identity of this process, and the user that a program is started as.
 
 use std::{ffi::CString, io, path::PathBuf};
 
@@ -9,7 +9,7 @@ use nix::unistd::{Gid, Uid, User, initgroups, setgid, setgroups, setuid};
 pub struct Identity {
     uid: Uid,
     gid: Gid,
-    /// What the user database knows; in containers often nothing.
+    /// Entry of the user database; containers often have none.
     account: Option<Account>,
 }
 
@@ -29,7 +29,7 @@ impl Identity {
         )
     }
 
-    /// What its environment says of a user: the variables to be set, or to be removed.
+    /// Returns the variables of the environment that describe a user, to be set or removed.
     pub(super) fn environment(&self) -> Vec<(&'static str, Option<std::ffi::OsString>)> {
         use std::os::unix::ffi::OsStringExt as _;
         let name = || {
@@ -54,7 +54,7 @@ impl Identity {
     }
 }
 
-/// Whether this process runs as root.
+/// Returns whether this process runs as root.
 #[must_use]
 pub fn is_root() -> bool {
     Uid::effective().is_root()

@@ -1,5 +1,5 @@
-//! Violations of one kind: the same region was not atomic, by the same regions of the same threads, at other lines. They
-//! are told together, the first of them in full. Only what belongs together, and a line for each, is decided here.
+//! Violations of one kind: the same region was not atomic, by the same regions of the same threads, at other lines.
+//! They are reported together, the first of them in full. Only the grouping, and a line for each, is decided here.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use crate::report::model::{Evidence, Violation};
 /// Ways that get a line each.
 const MAX_WAYS: usize = 5;
 
-/// What violations of one kind have in common: the region, and the transactions of the witness, each by the number of
+/// Features shared by violations of one kind: the region, and the transactions of the witness, each by the number of
 /// its thread among those of the witness and by its region.
 type Kind<'report> = (&'report str, Vec<(usize, Option<&'report str>)>);
 
@@ -19,7 +19,7 @@ pub(super) fn kinds<'report>(violations: &[&'report Violation]) -> Vec<Vec<&'rep
     let mut kinds: Vec<Vec<&Violation>> = Vec::new();
     let mut known: HashMap<Kind<'report>, usize> = HashMap::new();
     for &violation in violations {
-        // Without a witness nothing tells that two are of one kind.
+        // Without a witness nothing shows that two are of one kind.
         let number = if violation.witness.is_empty() {
             kinds.len()
         } else {

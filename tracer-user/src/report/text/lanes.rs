@@ -18,9 +18,9 @@ pub(super) type Cell = (char, usize);
 /// The geometry of one witness.
 #[derive(Debug)]
 pub(super) struct Lanes {
-    /// Of each step.
+    /// Lane of each step.
     lane: Vec<usize>,
-    /// Of each step.
+    /// Marker of each step.
     marker: Vec<char>,
     /// First and last step of each lane, the arrows that leave it included.
     span: Vec<(usize, usize)>,
@@ -30,8 +30,8 @@ pub(super) struct Lanes {
 }
 
 impl Lanes {
-    /// Lays out lanes for steps given as (lane, marker), with labels above them. `None` when there are too many
-    /// lanes for so many columns.
+    /// Lays out lanes for steps given as (lane, marker), with labels above them. `None` when there are too many lanes
+    /// for the columns.
     pub(super) fn new(
         steps: &[(usize, char)],
         arrows: Vec<Arrow>,

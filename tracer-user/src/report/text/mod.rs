@@ -15,10 +15,10 @@ use super::model::{
 };
 use super::warnings::warnings;
 
-/// How to lay the text out.
+/// Layout of the text.
 #[derive(Clone, Debug)]
 pub struct TextOptions {
-    /// Whether to colour; see [`resolve_color`].
+    /// Colours the text; see [`resolve_color`].
     pub color: bool,
     /// Columns that a line may take, from [`MIN_WIDTH`](Self::MIN_WIDTH) to [`MAX_WIDTH`](Self::MAX_WIDTH).
     pub width: usize,
@@ -108,8 +108,8 @@ fn remark(page: &mut Page, style: anstyle::Style, kind: &str, text: &str) {
     });
 }
 
-/// The violation with data evidence that tells the same story as this one: the data met in the very transaction
-/// whose locks show that it was split.
+/// Returns the violation with data evidence that covers this one: the data met in the very transaction whose locks
+/// show that it was split.
 fn told_by<'report>(report: &'report Report, violation: &Violation) -> Option<&'report Violation> {
     if violation.evidence == Evidence::Data {
         return None;
@@ -327,7 +327,7 @@ fn cycle_lines(report: &Report, cycle: &[Transaction], options: &TextOptions) ->
     lines
 }
 
-/// What one end of a dependency did.
+/// Describes the action at one end of a dependency.
 fn deed(edge: &Edge, action: Action) -> String {
     explain::deed(&Step {
         event: 0,
@@ -396,7 +396,7 @@ fn instances(page: &mut Page, report: &Report) {
     page.end();
 }
 
-/// What a run comes to, on one line.
+/// Summarises a run on one line.
 fn summary(report: &Report, kinds: &[Vec<&Violation>]) -> String {
     let counts = &report.counts;
     let found = match report.violations.len() as u64 {
@@ -406,7 +406,7 @@ fn summary(report: &Report, kinds: &[Vec<&Violation>]) -> String {
         }
         0 => "no violation".to_owned(),
         distinct => {
-            // Those that are of no kind are told in notes.
+            // Violations without a kind are reported in notes.
             let of_kinds = if kinds.iter().any(|kind| kind.len() > 1) {
                 format!(" of {}", count(kinds.len() as u64, "kind"))
             } else {
@@ -456,7 +456,7 @@ fn summary(report: &Report, kinds: &[Vec<&Violation>]) -> String {
     text
 }
 
-/// What to do about a region that makes most events.
+/// Suggests a remedy for a region that makes most events.
 fn busy(busiest: &Busiest, events: u64) -> String {
     let share = u128::from(busiest.events) * 100 / u128::from(events.max(1));
     let region = &busiest.region;

@@ -8,7 +8,7 @@ use anstyle::{AnsiColor, Style};
 
 use crate::report::escape;
 
-/// What the user said about colour.
+/// User's choice of colour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ColorChoice {
     /// Colour on a terminal, unless the environment says otherwise.
@@ -101,8 +101,8 @@ impl Page {
         self.out.push('\n');
     }
 
-    /// Writes text over as many lines as it needs. `lead` starts each line, told whether it is the first, and
-    /// takes `indent` columns.
+    /// Writes text over as many lines as it needs. `lead` starts each line, with `true` for the first, and takes
+    /// `indent` columns.
     pub(super) fn wrapped(
         &mut self,
         indent: usize,
@@ -122,7 +122,7 @@ impl Page {
     }
 }
 
-/// Breaks printable text at blanks into lines of at most so many columns; longer words are cut in their middle.
+/// Breaks printable text at blanks into lines of at most `columns` columns; longer words are cut in their middle.
 fn wrap(text: &str, columns: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     let mut used = 0;

@@ -1,4 +1,4 @@
-//! One violation as text: headline, who takes part, the interleaving step by step, and what it means.
+//! Violation as text: headline, threads, the interleaving step by step, and its meaning.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::report::{escape, explain};
 
 /// Longest name in a headline or legend, in columns.
 const NAME_COLUMNS: usize = 60;
-/// What a headline takes besides the region's name.
+/// Columns of a headline besides the region's name.
 const HEADLINE_COLUMNS: usize = 40;
 /// Threads that the legend names.
 const MAX_LEGEND: usize = 12;
@@ -46,7 +46,7 @@ pub(super) fn write(
     view.also(page, others);
 }
 
-/// What is worked out once for a violation.
+/// Values computed once for a violation.
 struct View<'a> {
     report: &'a Report,
     violation: &'a Violation,
@@ -117,7 +117,7 @@ impl<'a> View<'a> {
         self.steps.iter().position(|step| step.event == event).map(|at| at + 1)
     }
 
-    /// Where the region begins: the whole path, so that it can be followed.
+    /// Describes the begin of the region, with the whole path, so that it can be followed.
     fn opening(&self, options: &TextOptions) -> String {
         match &self.violation.begin {
             Some(Location { file, line, column, function }) => {
@@ -138,7 +138,7 @@ impl<'a> View<'a> {
         page.put(FRAME, &format!("{:>1$} | ", "", self.gutter))
     }
 
-    /// Who takes part, one line a thread.
+    /// Writes the threads, one a line.
     fn legend(&self, page: &mut Page) {
         for (lane, &thread) in self.threads.iter().enumerate().take(MAX_LEGEND) {
             let mut regions = Vec::new();
@@ -273,7 +273,7 @@ impl<'a> View<'a> {
         page.put(PLAIN, "    ")
     }
 
-    /// What a step did, after what, and how.
+    /// Describes the action of a step, its predecessor, and its object.
     fn sentence(&self, step: &Step) -> String {
         let mut text = explain::deed(step);
         if let Some(wrapper) = step.via.first() {
@@ -300,7 +300,7 @@ impl<'a> View<'a> {
         text
     }
 
-    /// What it means and what would help.
+    /// Writes the meaning and a remedy.
     fn meaning(&self, page: &mut Page, options: &TextOptions) {
         let violation = self.violation;
         let who = |thread| self.who(thread);
@@ -405,7 +405,7 @@ fn arrows(violation: &Violation) -> Vec<Arrow> {
         .collect()
 }
 
-/// Short labels for threads: their own names where these are short and tell them apart, else `T` and the id.
+/// Chooses short labels for threads: their own names where these are short and distinct, else `T` and the id.
 fn labels(report: &Report, threads: &[u32]) -> BTreeMap<u32, String> {
     let name = |id: u32| {
         let thread = report.threads.iter().find(|thread| thread.id == id)?;
@@ -468,7 +468,7 @@ fn without_arguments(name: &str) -> String {
     escape::cut_middle(out.trim_end_matches("::").trim(), NAME_COLUMNS).into_owned()
 }
 
-/// Which steps to leave out so that at most `max` remain: the first of each run, with its length. Releases and
+/// Chooses the steps to leave out so that at most `max` remain: the first of each run, with its length. Releases and
 /// re-acquisitions that no dependency goes through are the first to go, then the middle.
 fn elide(steps: &[&Step], max: usize) -> BTreeMap<usize, usize> {
     if steps.len() <= max {

@@ -1,4 +1,4 @@
-//! What was seen of memory, for the report.
+//! Coverage of memory accesses, for the report.
 
 use crate::{
     probes::{memory::instructions::Coverage, plan::TouchGroup},

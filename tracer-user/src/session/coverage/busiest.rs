@@ -1,5 +1,5 @@
-//! Which region makes the most events: a function that runs all the time slows a program down, and may be one that nobody
-//! meant. Counts; what is said of it is decided in `report`.
+//! Region with the most events: a function that runs all the time slows a program down, and may be one that nobody
+//! meant. Counts only; `report` decides what to say of it.
 
 use checker::event::{Event, Op, RegionId};
 
@@ -9,9 +9,9 @@ const MANY: u64 = 1_000_000;
 /// Counts of events by regions.
 #[derive(Debug, Default)]
 pub struct Busiest {
-    /// Of each thread the regions that it has open, the innermost last.
+    /// Open regions of each thread, the innermost last.
     open: Vec<Vec<RegionId>>,
-    /// Of each region its begins and ends, and what is in it and in no other one inside.
+    /// Number of events of each region: its begins and ends, and the events in it and in no other region inside.
     counts: Vec<u64>,
     all: u64,
 }

@@ -1,4 +1,4 @@
-//! What could not be seen of a program, for its report: from what the source left out, and the kernel's counters.
+//! Limitations of a run, for its report: from what the source left out, and the kernel's counters.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ pub(crate) fn unseen_hits(
     Some(format!("{unseen} watchpoint hits left no record: what was accessed there is missing"))
 }
 
-/// What code that regions call is not probed, for a report.
+/// Summarises the code called by regions that is not probed.
 pub(crate) fn unprobed(uncovered: &Uncovered) -> UnprobedCalls {
     UnprobedCalls {
         depth: uncovered.depth,
@@ -46,7 +46,7 @@ pub(crate) fn lost_since(before: Option<Lost>, now: Option<Lost>) -> Result<Lost
     Ok(now)
 }
 
-/// Why hits could not be decoded, the most frequent reason first.
+/// Returns the reasons for which hits could not be decoded, the most frequent first.
 fn undecoded_reasons(counts: &BTreeMap<Undecoded, u64>) -> Vec<UndecodedReason> {
     let reason =
         |(reason, &count): (&Undecoded, _)| UndecodedReason { reason: reason.to_string(), count };

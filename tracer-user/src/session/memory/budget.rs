@@ -1,36 +1,37 @@
-//! What seeing memory accesses may cost: groups of probes are detached when they have cost more than is allowed, the most
-//! costly first, and attached again when there is room. What a hit costs is known from measurements, not measured here.
+//! Budget for the capture of memory accesses: groups of probes are detached when they have cost more than is allowed,
+//! the most costly first, and attached again when there is room. The cost of a hit is known from measurements, not
+//! measured here.
 //!
-//! All of it is processors' time: how long a program takes by the clock depends on what else runs there. Spent is what the
-//! program has worked for seeing memory, and what avtrace has for what came of that. Allowed is a share of what else the
-//! program has worked, for itself and for what `--accesses sync` sees.
+//! All costs are processor time: wall-clock time depends on what else runs on the machine. Spent is the time that the
+//! program has worked for the capture of memory, and the time of avtrace for the resulting records. Allowed is a
+//! share of the program's remaining work, for itself and for the capture of `--accesses sync`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::{Duration, Instant},
 };
 
-/// What may be spent before the program has done much, in nanoseconds.
+/// Allowance before the program has done much, in nanoseconds.
 const START_ALLOWANCE_NS: u64 = 10_000_000;
 
-/// What each group may cost where it is only to be learned what it touches, in nanoseconds.
+/// Cost at which a group is detached where only the touched memory is to be learned, in nanoseconds.
 const LEARNING_COST_NS: u64 = 2_000_000;
 
-/// How much of what is allowed may be spent, in percent. What is spent is an estimate, is looked at now and then, and
-/// leaves out what threads wait while probes come and go.
+/// Share of the allowance that may be spent, in percent. The spent time is an estimate, is checked periodically, and
+/// leaves out the time that threads wait while probes are attached and detached.
 const TARGET_PERCENT: u64 = 80;
 
-/// How full the budget may be, in percent, when something is attached again.
+/// Use of the budget below which a group is attached again, in percent.
 const REATTACH_PERCENT: u64 = 70;
 
-/// What costs are to be kept within, and what they have been so far. All times are in nanoseconds.
+/// Bound on costs, and the costs so far. All times are in nanoseconds.
 #[derive(Debug)]
 pub(crate) struct Budget {
-    /// What may be spent, in percent of the time that the program would take without.
+    /// Allowed overhead, in percent of the program's own time.
     percent: u64,
     /// Groups are detached for good once it is known what they touch.
     learns: bool,
-    /// What each group has cost, when it was looked at last.
+    /// Cost of each group at the latest check.
     costs: Vec<u64>,
     groups: BTreeMap<u16, Group>,
     started: Instant,
@@ -39,7 +40,7 @@ pub(crate) struct Budget {
 /// A group of probes.
 #[derive(Clone, Copy, Debug)]
 struct Group {
-    /// What it cost in the latest tick in which it was attached.
+    /// Cost in the latest tick in which it was attached.
     latest: u64,
     /// Since when it is detached.
     detached: Option<Instant>,
@@ -47,17 +48,17 @@ struct Group {
     unseen: Duration,
 }
 
-/// What has been spent besides what groups of probes have cost, in nanoseconds.
+/// Costs besides those of groups of probes, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct OtherCosts {
-    /// Of the program's time: hits of watchpoints, calls of allocators.
+    /// Costs on the program's time: hits of watchpoints, calls of allocators.
     pub(crate) in_target: u64,
-    /// Of avtrace's.
+    /// Costs on avtrace's time.
     pub(crate) in_tracer: u64,
 }
 
-/// How long avtrace itself works, to tell the records' share of that. The time of those that are of memory cannot be
-/// told from that of others; they count alike.
+/// Work of avtrace itself, to attribute a share of it to records of memory. The time for these cannot be separated
+/// from that for others: all records weigh alike.
 #[derive(Debug, Default)]
 pub(crate) struct TracerCost {
     worked: u64,
@@ -65,12 +66,12 @@ pub(crate) struct TracerCost {
 }
 
 impl TracerCost {
-    /// avtrace has worked for so long since it began, and had so many records.
+    /// Records the work and the number of records since avtrace began.
     pub(crate) fn note(&mut self, worked: u64, records: u64) {
         (self.worked, self.records) = (worked, records);
     }
 
-    /// What so many of the records have taken.
+    /// Returns the time that `some` of the records have taken.
     pub(crate) fn of_records(&self, some: u64) -> u64 {
         let share = u128::from(self.worked) * u128::from(some.min(self.records));
         // Not more than all.
@@ -78,19 +79,19 @@ impl TracerCost {
     }
 }
 
-/// What is to be done.
+/// Groups to change.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Change {
     /// Groups to detach.
     pub(crate) detach: BTreeSet<u16>,
     /// Groups to attach again.
     pub(crate) attach: BTreeSet<u16>,
-    /// Whether more was spent than is allowed.
+    /// Set if more was spent than is allowed.
     pub(crate) is_over: bool,
 }
 
 impl Budget {
-    /// Of so many percent.
+    /// Creates a budget of `percent` percent.
     pub(crate) fn new(percent: u32) -> Self {
         Self {
             percent: percent.into(),
@@ -101,13 +102,13 @@ impl Budget {
         }
     }
 
-    /// Of so many percent, with groups that are attached only until it is known what they touch.
+    /// Creates a budget of `percent` percent with groups that stay attached only until it is known what they touch.
     pub(crate) fn to_learn(percent: u32) -> Self {
         Self { learns: true, ..Self::new(percent) }
     }
 
-    /// Decides by the time that processors have worked for the program, what of that each group has cost so far, and what
-    /// else was spent. To take costs for twice too small is as bad as never to look at them.
+    /// Decides by the processor time of the program, the part of it that each group has cost so far, and the other
+    /// costs. Underestimating costs by half is as bad as never checking them.
     pub(crate) fn change(&mut self, worked: u64, costs: &[u64], others: OtherCosts) -> Change {
         let now = Instant::now();
         self.costs.resize(costs.len(), 0);

@@ -1,5 +1,5 @@
-//! How memory accesses are seen while a program runs: which probes are attached, and which addresses are watched, so
-//! that it costs no more than it may.
+//! Control of the capture of memory accesses while a program runs: attaches and detaches groups of probes and moves
+//! watchpoints, so that the overhead stays within its bound.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,27 +27,27 @@ use crate::{
     sys::{perf, records::Record},
 };
 
-/// How often it is looked at what there is to do.
+/// Interval of the checks.
 pub(crate) const TICK: Duration = Duration::from_millis(20);
 
-/// What a hit of a watchpoint that moves is taken to cost, in nanoseconds, where that cannot be tried.
+/// Assumed cost of a hit of a sampling watchpoint, in nanoseconds, where it cannot be measured.
 const HIT_COST_NS: u64 = 10_000;
 
-/// What the record of a hit costs on top of the hit.
+/// Cost of a hit's record on top of the hit, in nanoseconds.
 const RECORD_COST_NS: u64 = 2000;
 
-/// What is seen of one program's memory.
+/// Capture of one program's memory accesses.
 #[derive(Debug)]
 pub(crate) struct MemoryController {
     budget: Budget,
     sampler: Sampler,
     clock: ClockId,
-    /// What a hit of a watchpoint that moves costs, in nanoseconds. What is named costs as much with `--accesses sync`,
-    /// and is no overhead.
+    /// Cost of a hit of a sampling watchpoint, in nanoseconds. Hits of named ranges cost as much with `--accesses
+    /// sync`, and are no overhead.
     hit_cost_ns: u64,
-    /// How long processors had worked for the process when this began.
+    /// Processor time of the process when this began, in nanoseconds.
     began: u64,
-    /// What groups of other programs with the same numbers had cost before.
+    /// Costs of groups of earlier programs with the same numbers.
     costs_before: Vec<u64>,
     plan: u32,
     /// Probes that are detached, by their groups.
@@ -60,9 +60,9 @@ pub(crate) struct MemoryController {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct MemoryRecords {
     accesses: u64,
-    /// What allocators have given out.
+    /// Blocks that allocators gave out.
     given: u64,
-    /// What they have taken back.
+    /// Blocks that allocators took back.
     taken: u64,
 }
 
@@ -84,11 +84,11 @@ impl MemoryRecords {
         (self.given, self.taken) = (0, 0);
     }
 
-    /// What they have cost.
+    /// Returns the cost of these records.
     fn costs(self, tracer_cost: &TracerCost) -> OtherCosts {
-        /// What a call costs the program, in nanoseconds: two probes and a record.
+        /// Cost of an allocating call for the program, in nanoseconds: two probes and a record.
         const GIVEN_COST_NS: u64 = 2700;
-        /// One of each.
+        /// Cost of a freeing call: one probe and one record.
         const TAKEN_COST_NS: u64 = 1900;
         OtherCosts {
             in_target: self.given * GIVEN_COST_NS + self.taken * TAKEN_COST_NS,
@@ -97,14 +97,14 @@ impl MemoryRecords {
     }
 }
 
-/// How long processors have worked for avtrace, in nanoseconds.
+/// Returns the processor time of avtrace, in nanoseconds.
 pub(crate) fn worked_here() -> u64 {
     worked(ClockId::CLOCK_PROCESS_CPUTIME_ID).unwrap_or(0)
 }
 
 impl MemoryController {
-    /// For a program that stands still, with watchpoints in these threads, if it is to have any; `None` where nothing is
-    /// limited.
+    /// Creates the controller of a program that stands still, with watchpoints in these threads, if it is to have
+    /// any; `None` where nothing is limited.
     pub(crate) fn new(
         accesses: &Accesses,
         kernel: &mut Kernel,
@@ -190,14 +190,15 @@ impl MemoryController {
         }
     }
 
-    /// What each group of this program has cost so far.
+    /// Returns the cost of each group of this program so far.
     fn costs(&self, kernel: &Kernel) -> Vec<u64> {
         let before = self.costs_before.iter().copied().chain(std::iter::repeat(0));
         let costs = kernel.touch_costs().into_iter();
         costs.zip(before).map(|(cost, before)| cost.saturating_sub(before)).collect()
     }
 
-    /// What was not always seen, for people; and for what share of the run each range was watched.
+    /// Returns a note on groups that were detached for a time, and the share of the run for which each range was
+    /// watched.
     pub(crate) fn finish(
         self,
         kernel: &mut Kernel,
@@ -207,7 +208,7 @@ impl MemoryController {
     }
 }
 
-/// What was not always seen to keep within the budget.
+/// Describes the groups that were detached for a time to stay within the budget.
 fn unseen(budget: &Budget, groups: &[TouchGroup]) -> Option<String> {
     /// Functions that are named.
     const NAMED: usize = 3;
@@ -236,8 +237,7 @@ fn unseen(budget: &Budget, groups: &[TouchGroup]) -> Option<String> {
     })
 }
 
-/// How long processors have worked for a process, in nanoseconds: for what it does by itself, and for what probes and
-/// watchpoints cost.
+/// Returns the processor time of a process, in nanoseconds: for its own work, and for probes and watchpoints.
 fn worked(clock: ClockId) -> Option<u64> {
     Duration::from(clock.now().ok()?).as_nanos().try_into().ok()
 }

@@ -1,5 +1,5 @@
-//! Capture of memory accesses while a program runs, within the overhead that is allowed: the ranges that the user or the
-//! program names, groups of instruction probes, and watchpoints that move.
+//! Capture of memory accesses while a program runs, within the overhead that is allowed: the ranges that the user or
+//! the program names, groups of instruction probes, and sampling watchpoints.
 
 pub(crate) mod budget;
 pub(crate) mod controller;

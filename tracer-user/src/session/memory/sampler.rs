@@ -1,8 +1,8 @@
-//! Which addresses the watchpoints are on that nobody has named: four at a time, of what threads share.
+//! Sampling watchpoints: places the watchpoints that nobody has named, four at a time, on memory that threads share.
 //!
-//! What two threads have touched comes before what one has, and what was watched for less time before what was for more.
-//! A watchpoint stays while it is hit by more than one thread, at most for [`LONG`] when others wait; else it goes on after
-//! [`SHORT`]. One that is hit so often that it would cost more than it may is lifted for [`COOLDOWN`], as DataCollider does
+//! Memory that two threads have touched precedes memory of one, and shorter-watched memory precedes longer-watched. A
+//! watchpoint stays while more than one thread hits it, at most for [`LONG`] when others wait; else it moves on after
+//! [`SHORT`]. One that is hit so often that it would exceed its bound is lifted for [`COOLDOWN`], as in DataCollider
 //! (Erickson et al., OSDI 2010, §3).
 
 use std::{
@@ -12,10 +12,10 @@ use std::{
 
 use crate::{kernel::Kernel, live::source::Source, probes::memory::watch_spec::MAX_WATCHPOINTS};
 
-/// How long a watchpoint stays where nobody, or only one thread, comes by.
+/// Stay of a watchpoint that no thread or only one hits.
 const SHORT: Duration = Duration::from_millis(100);
 
-/// How long it stays where threads meet, when others wait.
+/// Longest stay of a watchpoint where threads meet, when others wait.
 const LONG: Duration = Duration::from_millis(500);
 
 /// For how long nothing is watched where it would cost too much.
@@ -30,12 +30,12 @@ struct Watched {
     rests_until: Option<Instant>,
 }
 
-/// Where a watchpoint is.
+/// Place of a watchpoint.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     address: u64,
     since: Instant,
-    /// How often it had been hit before.
+    /// Number of its hits before.
     before: u64,
 }
 
@@ -69,7 +69,7 @@ impl Sampler {
         Self { slots: Vec::new(), watched: BTreeMap::new(), started: Instant::now() }
     }
 
-    /// How often they were hit so far.
+    /// Returns the number of hits so far.
     pub(crate) fn hits(&self, kernel: &Kernel) -> u64 {
         (0..self.slots.len()).map(|number| kernel.sample_hits(number)).sum()
     }
@@ -130,7 +130,7 @@ impl Sampler {
         }
     }
 
-    /// Whether a watchpoint may go on to another place, should one wait.
+    /// Returns whether a watchpoint may move to another place, should one wait.
     fn is_due(&self, number: usize, kernel: &Kernel, source: &Source, now: Instant) -> bool {
         let Some(slot) = self.slots[number] else { return true };
         let stayed = now - slot.since;
@@ -143,7 +143,7 @@ impl Sampler {
         stayed >= LONG || !meets()
     }
 
-    /// What is to be watched next, so many at most, the best first: addresses and lengths.
+    /// Returns the addresses and lengths to watch next, at most `most` of them, the best first.
     fn next(&self, most: usize, source: &Source, now: Instant) -> Vec<(u64, u64)> {
         let mut waiting: Vec<(bool, Duration, u64, u64)> = source
             .shared_words

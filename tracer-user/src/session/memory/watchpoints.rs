@@ -1,5 +1,5 @@
-//! Which ranges are watched: what the user asks for first, then what the program names. Resolves names, cuts
-//! ranges into what the hardware holds, and arms.
+//! Named watchpoints: those that the user asks for first, then those that the program names. Resolves names, cuts
+//! ranges into pieces that the hardware supports, and arms them.
 
 use std::io;
 
@@ -20,15 +20,15 @@ use crate::{
     sys::proc,
 };
 
-/// Why something cannot be watched.
+/// Reason for which something cannot be watched.
 #[derive(Debug, thiserror::Error)]
 pub enum WatchError {
-    /// Its name does not tell an address.
+    /// Name without an address.
     #[error("--watch {spec}: {reason}{hint}")]
     Name {
-        /// As the user wrote it.
+        /// Watch as the user wrote it.
         spec: String,
-        /// Why.
+        /// Reason.
         reason: String,
         /// Names that are near, or what else to do.
         hint: String,
@@ -39,7 +39,7 @@ pub enum WatchError {
          some `--watch` (a range that crosses an alignment boundary or is longer than 8 bytes counts more than once)"
     )]
     TooMany {
-        /// How many.
+        /// Number of watchpoints needed.
         wanted: u64,
     },
     /// The kernel refuses.
@@ -47,11 +47,11 @@ pub enum WatchError {
     Refused {
         /// The range.
         address: u64,
-        /// Its length in bytes.
+        /// Length in bytes.
         length: u64,
         /// The kernel's answer.
         error: io::Error,
-        /// What to do about it.
+        /// Remedy.
         hint: &'static str,
     },
 }
@@ -115,7 +115,7 @@ impl Watches {
 
     fn add(&mut self, address: ProcessAddr, length: u64, label: &str) {
         for (address, length) in pieces(address, length) {
-            // Hits tell the address alone: of two ranges that start together the longer one is watched.
+            // A hit carries the address alone: of two ranges that start together the longer one is watched.
             match self.ranges.iter_mut().find(|range| range.address == address) {
                 Some(known) => known.length = known.length.max(length),
                 None => {
@@ -157,7 +157,7 @@ impl Watches {
             }
         }
         for _ in self.ranges.len()..if more { MAX_WATCHPOINTS } else { 0 } {
-            // What is missing is told when it is needed.
+            // A missing watchpoint is reported when it is needed.
             if kernel.keep_watchpoint(&threads).is_err() {
                 break;
             }

@@ -84,7 +84,7 @@ fn a_copy_of_code_with_a_breakpoint_is_known_by_what_surrounds_it() {
     let copied = trap(0x7000, SI_KERNEL, &code.memory(0x1004));
     assert_eq!(causes(&copied, &code), TrapCause::CopiedCode);
     assert_eq!(original(&copied, &code), Some(ProcessAddr(0x1004)));
-    // At the end of what was copied: the bytes before it tell.
+    // At the end of the copied bytes: the bytes before decide.
     let mut last = code.memory(0x1009)[..8].to_vec();
     last[4] = 0;
     let mut last = trap(0x7000, SI_KERNEL, &last);
@@ -160,7 +160,7 @@ fn the_last_signal_without_a_handler_is_the_death() {
     let mut traps = Traps::default();
     assert_eq!(traps.death(&code).cause, TrapCause::Unknown);
     assert_eq!(traps.handled(&code), None);
-    for _ in 0..2 * MAX_KEPT {
+    for _ in 0..2 * MAX_SIGNALS {
         traps.add(&TrapRecord { handler: 0x1000, ..copied });
     }
     assert!(traps.handled(&code).unwrap().contains("64 or more SIGTRAPs"));

@@ -1,5 +1,5 @@
-//! The decisions of holding a thread: from where it stands and what the kernel reports of it, to where it stands next and
-//! what is to be done. No system call is made here.
+//! Protocol of holding a thread: from its state and a report of the kernel, to its next state and an action. Makes no
+//! system calls.
 //!
 //! The columns are the kernel's reports. *trap* and *group stop* are `PTRACE_EVENT_STOP`, without and with a stop of the
 //! whole process in effect. *due* marks the stop that the thread was let run to: its signal, or a group stop where
@@ -25,14 +25,14 @@
 //! it may block it in its handler: so the thread is interrupted before it is let into the handler, and traps there.
 //! Requests that fail since the thread was killed meanwhile change nothing: its end is the next report.
 
-/// Where a thread stands that was stopped by a signal.
+/// State of a thread that was stopped by a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     /// Traced and interrupted. Its process may still be stopped by the signal.
     Seized,
     /// The stop of the process is over; the `SIGCONT` that ended it is on its way to the thread.
     Continuing,
-    /// As Continuing, and interrupted on its way into a signal's handler.
+    /// Continuing, and interrupted on its way into a signal's handler.
     Interrupted,
     /// In a stop under ptrace where it may stay.
     Held,
@@ -50,30 +50,30 @@ pub(super) enum State {
     Gone,
 }
 
-/// What the kernel reports of a traced thread.
+/// Report of the kernel on a traced thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Report {
-    /// It was interrupted, or a stop of its process has begun or ended, and none is in effect.
+    /// An interrupt, or the begin or end of a stop of the process, with none in effect.
     Trap,
     /// A stop of its process is in effect.
     GroupStop {
-        /// It is the one that the thread was let run to.
+        /// Set for the stop that the thread was let run to.
         is_due: bool,
     },
-    /// It is about to receive a signal.
+    /// The thread is about to receive a signal.
     Signal {
         /// The signal.
         signal: i32,
-        /// It is the one that the thread was let run to.
+        /// Set for the stop that the thread was let run to.
         is_due: bool,
     },
-    /// It has replaced its program.
+    /// The thread has replaced its program.
     Exec,
-    /// It has ended, or is not traced by this thread any more.
+    /// The thread has ended, or is not traced by this thread any more.
     End,
 }
 
-/// What is to be done then.
+/// Reaction to a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
     /// End the stop of the process by a `SIGCONT` to this thread, which must not block it, and resume the thread.
@@ -136,7 +136,7 @@ pub(super) const fn next(state: State, report: Report) -> (State, Action) {
     }
 }
 
-/// How a held thread is let run again.
+/// Returns the state and action that let a held thread run again.
 pub(super) const fn run(state: State) -> (State, Action) {
     match state {
         State::Held | State::Replaced => (State::Running, Action::Resume),
@@ -146,7 +146,7 @@ pub(super) const fn run(state: State) -> (State, Action) {
 }
 
 impl State {
-    /// Whether the next report is to be waited for.
+    /// Returns whether the next report is to be awaited.
     pub(super) const fn is_under_way(self) -> bool {
         !matches!(self, Self::Held | Self::Paused | Self::Replaced | Self::Gone)
     }
@@ -268,8 +268,8 @@ mod tests {
         assert_eq!(run(Gone), (Gone, Forget));
     }
 
-    /// What the kernel does with a thread, as far as the protocol depends on it: the signals that wait for it, whether
-    /// its process is stopped, and the traps that it owes.
+    /// Model of the kernel's treatment of a thread, as far as the protocol depends on it: pending signals, a stop of
+    /// the process, and pending traps.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     struct Thread {
         has_continue: bool,
@@ -281,7 +281,7 @@ mod tests {
     }
 
     impl Thread {
-        /// What it reports next, as `kernel/signal.c`, `get_signal` decides; `None` when it runs on.
+        /// Returns the next report, as `kernel/signal.c`, `get_signal` decides; `None` when the thread runs on.
         fn report(&mut self) -> Option<Report> {
             if self.is_killed {
                 return Some(Report::End);

@@ -1,5 +1,5 @@
-//! Threads of a process of one's own are caught and killed while they are held. The process is this test binary, which
-//! runs the test `victim` alone, and does what it is told on its standard input.
+//! Threads of a process of one's own are seized, and killed while they are held. The process is this test binary,
+//! which runs the test `victim` alone, and obeys commands on its standard input.
 
 use std::{
     io::{BufRead as _, BufReader, Write as _},
@@ -16,7 +16,7 @@ const VICTIM: &str = "AVTRACE_TEST_VICTIM";
 /// Long for anything that is awaited here, short for who waits for a hang to show.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// How often the victim's handlers ran.
+/// Number of runs of the victim's handlers.
 static HANDLED: [std::sync::atomic::AtomicU32; 2] =
     [const { std::sync::atomic::AtomicU32::new(0) }; 2];
 
@@ -25,7 +25,7 @@ extern "C" fn count(signal: i32) {
     HANDLED[index].fetch_add(1, std::sync::atomic::Ordering::SeqCst);
 }
 
-/// The process that is caught: a thread that goes round and round, one that does what it is told, and the main thread.
+/// Process with threads to seize: a thread that loops, one that obeys commands, and the main thread.
 #[test]
 fn victim() {
     if std::env::var_os(VICTIM).is_none() {
@@ -80,8 +80,8 @@ struct Victim {
     said: BufReader<ChildStdout>,
     /// The thread that goes round and round.
     thread: u32,
-    /// The one that does what it is told, which is not the main thread: tests have threads of their own.
-    told: u32,
+    /// Thread that obeys commands, which is not the main thread: tests have threads of their own.
+    obeying: u32,
 }
 
 impl Victim {
@@ -99,12 +99,12 @@ impl Victim {
             .spawn()
             .expect("this program runs");
         let said = BufReader::new(child.stdout.take().expect("a pipe"));
-        let mut victim = Self { child, said, thread: 0, told: 0 };
+        let mut victim = Self { child, said, thread: 0, obeying: 0 };
         victim.thread = victim.answer().parse().expect("a number");
         let pid = victim.pid();
         let others = proc::threads(pid).expect("threads");
         let other = |&&thread: &&u32| thread != pid && thread != victim.thread;
-        victim.told = *others.iter().find(other).expect("another thread");
+        victim.obeying = *others.iter().find(other).expect("another thread");
         victim
     }
 
@@ -123,7 +123,7 @@ impl Victim {
         panic!("no answer");
     }
 
-    fn tell(&mut self, what: &str) {
+    fn command(&mut self, what: &str) {
         let stdin = self.child.stdin.as_mut().expect("a pipe");
         writeln!(stdin, "{what}").expect("it reads");
     }
@@ -167,8 +167,7 @@ fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Catches a thread in a thread of its own, which lives on and keeps what it traces; it lets the thread go when it is
-/// told.
+/// Seizes a thread from a thread of its own, which lives on as the tracer; it releases the thread on request.
 struct Catcher {
     orders: mpsc::Sender<()>,
     done: mpsc::Receiver<Option<()>>,
@@ -226,7 +225,7 @@ fn a_thread_that_dies_while_it_is_held_does_not_keep_its_process() {
         let mut victim = Victim::start();
         let thread = if is_main { victim.pid() } else { victim.thread };
         let catcher = caught(&victim, thread);
-        victim.tell("exit");
+        victim.command("exit");
         eventually("it is dead", || victim.state(thread) != Some(proc::State::Traced));
         catcher.release();
         assert_eq!(victim.end().code(), Some(7), "main thread: {is_main}");
@@ -239,7 +238,7 @@ fn a_thread_that_dies_while_it_is_held_does_not_hold_up_another_program() {
         let mut victim = Victim::start();
         let thread = if is_main { victim.pid() } else { victim.thread };
         let catcher = caught(&victim, thread);
-        victim.tell("exec");
+        victim.command("exec");
         eventually("it is dead", || victim.state(thread) != Some(proc::State::Traced));
         catcher.release();
         assert_eq!(victim.end().code(), Some(9), "main thread: {is_main}");
@@ -280,7 +279,7 @@ fn no_signal_is_lost_or_made_up() {
     assert_eq!(catcher.result(), Some(()));
     catcher.release();
     eventually("the handler has run", || {
-        victim.tell("handled");
+        victim.command("handled");
         victim.answer() == "1 0"
     });
     eventually("its mask is its own", || blocked(&victim) == before);
@@ -302,7 +301,7 @@ fn a_stop_by_somebody_else_stays_one() {
     let victim = Victim::start();
     let catcher = caught(&victim, victim.thread);
     victim.signal(libc::SIGSTOP);
-    eventually("the others stop", || victim.state(victim.told) == Some(proc::State::Stopped));
+    eventually("the others stop", || victim.state(victim.obeying) == Some(proc::State::Stopped));
     catcher.release();
     eventually("it stops", || victim.state(victim.thread) == Some(proc::State::Stopped));
     victim.signal(libc::SIGCONT);
@@ -313,15 +312,15 @@ fn a_stop_by_somebody_else_stays_one() {
 fn giving_up_continues_the_process() {
     let victim = Victim::start();
     victim.signal(libc::SIGSTOP);
-    eventually("it is stopped", || victim.state(victim.told) == Some(proc::State::Stopped));
+    eventually("it is stopped", || victim.state(victim.obeying) == Some(proc::State::Stopped));
     let stopped = Stopped { pid: Pid::from_raw(victim.pid() as i32) };
     drop(SeizeError { error: io::Error::from_raw_os_error(libc::EMFILE), _stopped: Some(stopped) });
-    eventually("it runs", || victim.state(victim.told) == Some(proc::State::Alive));
+    eventually("it runs", || victim.state(victim.obeying) == Some(proc::State::Alive));
 
     victim.signal(libc::SIGSTOP);
-    eventually("it is stopped", || victim.state(victim.told) == Some(proc::State::Stopped));
+    eventually("it is stopped", || victim.state(victim.obeying) == Some(proc::State::Stopped));
     drop(SeizeError::never_stopped());
-    assert_eq!(victim.state(victim.told), Some(proc::State::Stopped), "it is somebody else's");
+    assert_eq!(victim.state(victim.obeying), Some(proc::State::Stopped), "it is somebody else's");
     drop(SeizeError::stopped(victim.pid()));
-    eventually("it runs", || victim.state(victim.told) == Some(proc::State::Alive));
+    eventually("it runs", || victim.state(victim.obeying) == Some(proc::State::Alive));
 }
