@@ -118,7 +118,7 @@ mod tests {
             assert!(matches!(explain(&failed(libc::EPERM)), KernelError::NotPermitted));
         }
         assert!(matches!(refused(&failed(libc::EINVAL)), KernelError::Refused(_)));
-        let KernelError::Object(told) = unusable(&failed(libc::EINVAL)) else { unreachable!() };
-        assert!(told.starts_with("`mmap` failed: "), "{told}");
+        let KernelError::Object(message) = unusable(&failed(libc::EINVAL)) else { unreachable!() };
+        assert!(message.starts_with("`mmap` failed: "), "{message}");
     }
 }

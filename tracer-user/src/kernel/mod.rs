@@ -1,6 +1,7 @@
 //! The BPF programs in the kernel: loading them, attaching them, and what can be read of them. Where to attach is
 //! decided in `probes`, what records mean in `source`.
 
+mod access_probes;
 pub mod btf;
 mod copies;
 mod detach;
@@ -10,7 +11,6 @@ mod log;
 pub mod object;
 mod probe_program;
 mod processes;
-mod touches;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -87,7 +87,7 @@ pub struct LoadOptions {
     pub touches: bool,
     /// Defers accesses of a thread to memory that it owns: they are reported when another thread arrives, and only
     /// then.
-    pub keeps_owned: bool,
+    pub defers_owned: bool,
 }
 
 /// Numbers of lost events, by class.
@@ -178,7 +178,7 @@ impl Kernel {
         let layout = btf::kernel_layout()?;
         let (target, debug) = (bpf::Setting(options.target), u32::from(options.debug));
         let (follow, touches) = (u32::from(options.follow), u32::from(options.touches));
-        let keeps_owned = u32::from(options.keeps_owned);
+        let defers_owned = u32::from(options.defers_owned);
         let layout = bpf::Setting(layout);
         let mut loader = EbpfLoader::new();
         loader
@@ -187,7 +187,7 @@ impl Kernel {
             .override_global(symbols::DEBUG, &debug, true)
             .override_global(symbols::FOLLOW, &follow, true)
             .override_global(symbols::PROBES_ACCESSES, &touches, true)
-            .override_global(symbols::OWNERSHIP_ENABLED, &keeps_owned, true)
+            .override_global(symbols::OWNERSHIP_ENABLED, &defers_owned, true)
             .map_max_entries(symbols::EVENTS, options.buffer_bytes);
         let ebpf = loader.load(object::BYTES).map_err(|error| refused(&error))?;
         let mut kernel = Self {

@@ -56,7 +56,7 @@ struct Live {
 
 /// Stored state of a variable.
 #[derive(Clone, Copy, Debug)]
-struct Kept {
+struct VariableState {
     address: u64,
     length: u64,
     /// The thread that has touched it, `NOBODY` or `SEVERAL`.
@@ -82,7 +82,7 @@ const NONE: Recent = Recent { address: 0, length: 0, variable: VarId(0) };
 pub struct Memory {
     cells: BTreeMap<u64, Live>,
     /// By variable.
-    kept: Vec<Kept>,
+    states: Vec<VariableState>,
     unused: Vec<VarId>,
     blocks: Blocks,
     recent: Box<[Recent]>,
@@ -92,7 +92,7 @@ impl Default for Memory {
     fn default() -> Self {
         Self {
             cells: BTreeMap::new(),
-            kept: Vec::new(),
+            states: Vec::new(),
             unused: Vec::new(),
             blocks: Blocks::default(),
             recent: vec![NONE; RECENT].into_boxed_slice(),
@@ -116,7 +116,7 @@ impl Memory {
     ) {
         let recent = self.recent[place(address)];
         if recent.length == size && recent.address == address && size > 0 {
-            self.kept[recent.variable.index()].touched_by(thread);
+            self.states[recent.variable.index()].touched_by(thread);
             variables.push(recent.variable);
             return;
         }
@@ -135,7 +135,7 @@ impl Memory {
                 Some((start, _)) => (start - at, self.new_cell(at, start - at)),
                 None => (end - at, self.new_cell(at, end - at)),
             };
-            self.kept[variable.index()].touched_by(thread);
+            self.states[variable.index()].touched_by(thread);
             variables.push(variable);
             at += length;
         }
@@ -146,8 +146,8 @@ impl Memory {
 
     /// The variable was accessed by way of a watched range.
     pub fn watched(&mut self, variable: VarId, watch: usize) {
-        if let Some(kept) = self.kept.get_mut(variable.index()) {
-            kept.watch = watch as u32;
+        if let Some(state) = self.states.get_mut(variable.index()) {
+            state.watch = watch as u32;
         }
     }
 
@@ -211,14 +211,14 @@ impl Memory {
     /// Returns the description of a variable, past or present.
     #[must_use]
     pub fn cell(&self, variable: VarId) -> Option<Cell<'_>> {
-        let kept = self.kept.get(variable.index())?;
-        let block = match kept.block {
-            LIVES => self.blocks.around(kept.address),
+        let state = self.states.get(variable.index())?;
+        let block = match state.block {
+            LIVES => self.blocks.around(state.address),
             NOWHERE => None,
             ended => self.blocks.ended(ended),
         };
-        let watch = (kept.watch != UNWATCHED).then_some(kept.watch as usize);
-        Some(Cell { address: kept.address, length: kept.length, block, watch })
+        let watch = (state.watch != UNWATCHED).then_some(state.watch as usize);
+        Some(Cell { address: state.address, length: state.length, block, watch })
     }
 
     /// The innermost block that an address is in now.
@@ -236,26 +236,27 @@ impl Memory {
     /// Returns the number of ids given out.
     #[must_use]
     pub fn variable_count(&self) -> usize {
-        self.kept.len()
+        self.states.len()
     }
 
     fn new_cell(&mut self, address: u64, length: u64) -> VarId {
-        let kept = Kept { address, length, toucher: NOBODY, block: LIVES, watch: UNWATCHED };
-        self.insert(address, kept)
+        let state =
+            VariableState { address, length, toucher: NOBODY, block: LIVES, watch: UNWATCHED };
+        self.insert(address, state)
     }
 
-    fn insert(&mut self, address: u64, kept: Kept) -> VarId {
+    fn insert(&mut self, address: u64, state: VariableState) -> VarId {
         let variable = match self.unused.pop() {
             Some(variable) => {
-                self.kept[variable.index()] = kept;
+                self.states[variable.index()] = state;
                 variable
             }
             None => {
-                self.kept.push(kept);
-                VarId((self.kept.len() - 1) as u32)
+                self.states.push(state);
+                VarId((self.states.len() - 1) as u32)
             }
         };
-        self.cells.insert(address, Live { length: kept.length, variable });
+        self.cells.insert(address, Live { length: state.length, variable });
         variable
     }
 
@@ -269,8 +270,9 @@ impl Memory {
     fn split_at(&mut self, address: u64, sink: &mut impl FnMut(Op)) {
         let Some((start, Live { length, variable })) = self.across(address) else { return };
         self.resize(start, address - start);
-        let kept = self.kept[variable.index()];
-        let part = self.insert(address, Kept { address, length: start + length - address, ..kept });
+        let state = self.states[variable.index()];
+        let part = self
+            .insert(address, VariableState { address, length: start + length - address, ..state });
         sink(Op::SplitVariable { from: variable, to: part });
     }
 
@@ -278,7 +280,7 @@ impl Memory {
     fn resize(&mut self, start: u64, length: u64) {
         let Some(live) = self.cells.get_mut(&start) else { return };
         live.length = length;
-        self.kept[live.variable.index()].length = length;
+        self.states[live.variable.index()].length = length;
         self.not_recent(start);
     }
 
@@ -306,25 +308,25 @@ impl Memory {
             self.not_recent(start);
             let (address, length) = (range.end, start + length - range.end);
             self.cells.insert(address, Live { length, variable });
-            let kept = &mut self.kept[variable.index()];
-            (kept.address, kept.length) = (address, length);
+            let state = &mut self.states[variable.index()];
+            (state.address, state.length) = (address, length);
         }
         while let Some((&start, &Live { variable, .. })) = self.cells.range(range.clone()).next() {
             self.cells.remove(&start);
             self.not_recent(start);
             sink(Op::Free(variable));
-            let kept = &mut self.kept[variable.index()];
-            if kept.toucher == SEVERAL {
-                kept.block = self.blocks.end_of(start).unwrap_or(NOWHERE);
+            let state = &mut self.states[variable.index()];
+            if state.toucher == SEVERAL {
+                state.block = self.blocks.end_of(start).unwrap_or(NOWHERE);
             } else {
-                kept.block = NOWHERE;
+                state.block = NOWHERE;
                 self.unused.push(variable);
             }
         }
     }
 }
 
-impl Kept {
+impl VariableState {
     #[inline]
     fn touched_by(&mut self, thread: ThreadId) {
         if self.toucher != thread.0 {

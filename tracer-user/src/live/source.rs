@@ -5,9 +5,9 @@ mod meaning;
 mod memory;
 mod modules;
 mod owned;
+mod probed_accesses;
 mod runtime;
-mod touches;
-mod watched;
+mod watchpoint_hits;
 mod words;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -67,7 +67,7 @@ pub enum Meaning {
 
 /// Access to a word.
 #[derive(Clone, Copy, Debug)]
-pub struct Deed {
+pub struct WordAccess {
     /// Accessing thread.
     pub thread: ThreadId,
     /// The word.
@@ -122,8 +122,8 @@ pub struct Words {
 
 impl Words {
     /// Classifies an access to memory that is not given back.
-    pub fn access(&mut self, deed: &Deed) -> Meaning {
-        let Deed { address, bytes, step, instruction, .. } = *deed;
+    pub fn access(&mut self, done: &WordAccess) -> Meaning {
+        let WordAccess { address, bytes, step, instruction, .. } = *done;
         let takes = matches!(step, Step::Compare | Step::Exchange | Step::Store);
         let is_full = self.words.len() >= MAX_WORDS;
         let place = address & !7;
@@ -153,7 +153,7 @@ impl Words {
         if word.is_data {
             return Meaning::Data;
         }
-        let meaning = word.step(deed);
+        let meaning = word.step(done);
         if word.is_data {
             self.computing.insert(instruction);
         }
@@ -170,7 +170,7 @@ impl Words {
     /// Classifies the deferred last access of a thread to a word that it owned; `transaction` is the thread's
     /// transaction to which it belongs, if that is still open. `None` for an access to data; else whether it is a
     /// signal.
-    pub fn late(
+    pub fn classify_deferred(
         &mut self,
         thread: ThreadId,
         at: (u64, u64),
@@ -234,8 +234,8 @@ impl Words {
 }
 
 impl Word {
-    fn step(&mut self, deed: &Deed) -> Meaning {
-        let Deed { thread, step, reads, writes, transaction, .. } = *deed;
+    fn step(&mut self, done: &WordAccess) -> Meaning {
+        let WordAccess { thread, step, reads, writes, transaction, .. } = *done;
         let holds = self.holder == Some(thread);
         match step {
             Step::Plain if !writes => {

@@ -61,7 +61,7 @@ pub fn object(object: &Object) -> String {
 
 /// Describes the action of a step, as the end of a sentence that starts with its thread.
 #[must_use]
-pub fn deed(step: &Step) -> String {
+pub fn describe_step(step: &Step) -> String {
     let what = step.object.as_ref().map_or_else(|| "something".to_owned(), object);
     let kind = step.object.as_ref().map(|object| object.kind);
     let again = if step.roles.contains(&Role::Reacquired) { " again" } else { "" };
@@ -349,8 +349,8 @@ pub fn split_notes(violation: &Violation) -> Vec<String> {
     match notes.len().checked_sub(MAX_LISTED) {
         None | Some(0) => notes,
         Some(more) => {
-            let mut kept = notes[..MAX_LISTED].to_vec();
-            kept.push(format!(
+            let mut listed = notes[..MAX_LISTED].to_vec();
+            listed.push(format!(
                 "locks were released and taken again at {} more",
                 if more == 1 {
                     "1 pair of places".to_owned()
@@ -358,7 +358,7 @@ pub fn split_notes(violation: &Violation) -> Vec<String> {
                     format!("{more} pairs of places")
                 }
             ));
-            kept
+            listed
         }
     }
 }

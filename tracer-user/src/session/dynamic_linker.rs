@@ -37,16 +37,16 @@ pub(super) fn probe(
     let Some(list) = debug_entry(&memory, dynamic).filter(|&list| list != 0) else {
         return Ok(None);
     };
-    let tell = read(&memory, list + 16).map(ProcessAddr).filter(|tell| tell.0 != 0);
-    let Some(tell) = tell else { return Err("its dynamic linker does not tell") };
-    let linker = symbolizer.module_at(tell).ok_or("its dynamic linker is not known")?;
-    let offset = linker.file_offset(tell).ok_or("its dynamic linker has no file")?;
+    let notify = read(&memory, list + 16).map(ProcessAddr).filter(|notify| notify.0 != 0);
+    let Some(notify) = notify else { return Err("its dynamic linker does not notify") };
+    let linker = symbolizer.module_at(notify).ok_or("its dynamic linker is not known")?;
+    let offset = linker.file_offset(notify).ok_or("its dynamic linker has no file")?;
     if list >> LINKER_PLAN_SHIFT != 0 {
         return Err("its dynamic linker is where no program should be");
     }
     let cookie = (u64::from(plan) << LINKER_PLAN_SHIFT) | list;
     let (program, file) = (ProbeProgram::Libraries, file_for_kernel(pid, linker));
-    Ok(Some((ProbePoint { program, file, offset: offset.0, cookie, touch: None }, tell)))
+    Ok(Some((ProbePoint { program, file, offset: offset.0, cookie, touch: None }, notify)))
 }
 
 /// Returns the address of the program's dynamic section, by its program headers in memory.

@@ -381,7 +381,7 @@ fn prepare(
         follow: options.follow_forks,
         touches: options.accesses.level.probes_instructions(),
         // Recordings have each event at its place. A child has the addresses of its parent, and other memory.
-        keeps_owned: options.record.is_none() && !options.follow_forks,
+        defers_owned: options.record.is_none() && !options.follow_forks,
     })?;
     // Both fork while there is one thread.
     let _ = perf::trial();

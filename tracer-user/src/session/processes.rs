@@ -257,7 +257,7 @@ impl ProcessTracker {
         let started = Instant::now();
         program.start(kernel);
         if let Err(error) = &seized {
-            program.note(late("it was forked", error, started));
+            program.note(ran_on_note("it was forked", error, started));
         }
         program.has_open_stop |= matches!(seized, Ok(None));
         program.stops = program.stops.max(record.child);
@@ -322,7 +322,7 @@ impl ProcessTracker {
         let started = Instant::now();
         program.libraries(kernel, thread);
         if let Err(error) = &seized {
-            program.note(late("a library was loaded", error, started));
+            program.note(ran_on_note("a library was loaded", error, started));
         }
         program.has_open_stop |= matches!(seized, Ok(None));
         program.stops = program.stops.max(record.child);
@@ -388,7 +388,7 @@ impl ProcessTracker {
             }
         };
         if let Err(error) = &seized {
-            program.note(late("the program started", error, started));
+            program.note(ran_on_note("the program started", error, started));
         }
         program.kernel_pid = Some(process);
         program.exec_identity = proc::exec_identity(id.pid);
@@ -505,7 +505,7 @@ fn continue_unknown(record: &Record) {
 }
 
 /// Note for a process that ran while something was attached to it.
-fn late(what: &str, error: &SeizeError, started: Instant) -> String {
+fn ran_on_note(what: &str, error: &SeizeError, started: Instant) -> String {
     format!(
         "the process ran on when {what} ({error}): what it did in the {} ms until the probes were in place was not seen",
         started.elapsed().as_millis()

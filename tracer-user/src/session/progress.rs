@@ -45,7 +45,7 @@ impl Progress {
         let shared = Arc::new(Shared { step: Mutex::default(), changed: Condvar::new() });
         let from = Instant::now() + patience;
         let teller = Arc::clone(&shared);
-        let tell = move || {
+        let print = move || {
             let mut step = teller.step();
             while !step.is_over {
                 let left = from.saturating_duration_since(Instant::now());
@@ -64,7 +64,7 @@ impl Progress {
             }
         };
         // Without a thread nothing is said, which is no reason not to start.
-        let started = thread::Builder::new().name("avtrace-progress".to_owned()).spawn(tell);
+        let started = thread::Builder::new().name("avtrace-progress".to_owned()).spawn(print);
         Self(started.ok().map(|_| shared))
     }
 

@@ -433,7 +433,7 @@ impl TracedProgram {
         let is_loaded =
             |path: &std::path::Path| modules.iter().any(|one| !one.is_gone() && one.path() == path);
         // Libraries that were seen for the first time by what they call are planned now.
-        let mut late: Vec<usize> = (self.planned_modules..modules.len())
+        let mut added: Vec<usize> = (self.planned_modules..modules.len())
             .filter(|&index| !modules[index].is_gone())
             .collect();
         let attached_before = |index: usize| {
@@ -443,7 +443,7 @@ impl TracedProgram {
             };
             modules[..index].iter().copied().any(|other| same(&other))
         };
-        let twice: Vec<String> = late
+        let twice: Vec<String> = added
             .extract_if(.., |index| attached_before(*index))
             .map(|index| modules[index].name())
             .collect();
@@ -473,12 +473,12 @@ impl TracedProgram {
                 "`{name}` is loaded more than once: what is known of its functions is that of the first copy"
             ));
         }
-        if late.is_empty() {
+        if added.is_empty() {
             return Ok(());
         }
         self.plan.sites = self.source.take_sites();
         let first_site = self.plan.sites.len();
-        self.plan.extend(&self.source.symbolizer, pid, self.options.wanted(), &late);
+        self.plan.extend(&self.source.symbolizer, pid, self.options.wanted(), &added);
         let shared = std::mem::take(&mut self.plan.shared);
         let attached = self.attach(kernel, first_site, thread);
         self.source.set_sites(std::mem::take(&mut self.plan.sites));

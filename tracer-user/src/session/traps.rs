@@ -94,7 +94,7 @@ impl Code for Known<'_> {
 /// Every `SIGTRAP` that a process received.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Traps {
-    kept: Vec<TrapRecord>,
+    records: Vec<TrapRecord>,
     /// Number of signals beyond [`MAX_SIGNALS`], of which only the last is stored.
     dropped: u64,
 }
@@ -102,17 +102,17 @@ pub(super) struct Traps {
 impl Traps {
     /// Takes note of one.
     pub(super) fn add(&mut self, record: &TrapRecord) {
-        if self.kept.len() == MAX_SIGNALS {
-            self.kept.pop();
+        if self.records.len() == MAX_SIGNALS {
+            self.records.pop();
             self.dropped += 1;
         }
-        self.kept.push(*record);
+        self.records.push(*record);
     }
 
     /// Returns the cause of the process's death by `SIGTRAP`.
     pub(super) fn death(&self, code: &impl Code) -> TrapDeath {
         // The program has no handler for the signal that kills it: none is called.
-        match self.kept.iter().rev().find(|record| record.handler == 0) {
+        match self.records.iter().rev().find(|record| record.handler == 0) {
             Some(record) => explain(cause(record, code), record, code),
             None => unknown(),
         }
@@ -120,7 +120,7 @@ impl Traps {
 
     /// Returns a note on signals that the program has handled and would not have received alone.
     pub(super) fn handled(&self, code: &impl Code) -> Option<String> {
-        let handled = self.kept.iter().filter(|record| record.handler > 1);
+        let handled = self.records.iter().filter(|record| record.handler > 1);
         let ours = handled.filter(|record| cause(record, code).is_ours()).count();
         let more = if self.dropped > 0 { " or more" } else { "" };
         (ours > 0).then(|| {

@@ -48,8 +48,8 @@ impl Guardian {
             -1 => Err(io::Error::last_os_error()),
             0 => {
                 drop(pipe);
-                let kept = [reader.as_raw_fd(), stopped.as_raw_fd(), continued.as_raw_fd()];
-                withdraw(&kept);
+                let retained = [reader.as_raw_fd(), stopped.as_raw_fd(), continued.as_raw_fd()];
+                withdraw(&retained);
                 let member = leave_member();
                 // An end without a byte.
                 if reader.read_exact(&mut [0]).is_err() {
@@ -107,7 +107,7 @@ impl Drop for InCaseOfPanic {
 }
 
 /// Leaves everything behind that the guardian shares with the process that forked it.
-fn withdraw(kept: &[i32]) {
+fn withdraw(retained: &[i32]) {
     const NAME: &std::ffi::CStr = c"avt-guardian";
     // SAFETY: system calls on this process alone, without memory but strings that end with a zero.
     unsafe {
@@ -117,10 +117,10 @@ fn withdraw(kept: &[i32]) {
         libc::prctl(libc::PR_SET_NAME, NAME.as_ptr());
         libc::chdir(c"/".as_ptr());
     }
-    let mut kept = kept.to_vec();
-    kept.sort_unstable();
+    let mut retained = retained.to_vec();
+    retained.sort_unstable();
     let mut first = 0;
-    for fd in kept.into_iter().chain([i32::MAX]) {
+    for fd in retained.into_iter().chain([i32::MAX]) {
         if first < fd {
             // SAFETY: these descriptors are not used any more; the memory of their owners is never freed here.
             unsafe {

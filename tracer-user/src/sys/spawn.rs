@@ -41,9 +41,9 @@ pub(super) struct Failure {
 impl Failure {
     /// Returns the reason; `None` when the child reported none. To be called after the child's end only.
     pub(super) fn reason(mut self) -> Option<io::Error> {
-        let mut told = [0; 5];
-        self.pipe.read_exact(&mut told).ok()?;
-        let [step, number @ ..] = told;
+        let mut message = [0; 5];
+        self.pipe.read_exact(&mut message).ok()?;
+        let [step, number @ ..] = message;
         let error = io::Error::from_raw_os_error(i32::from_ne_bytes(number));
         Some(match step {
             step if step == Step::Trace as u8 => {
@@ -71,7 +71,7 @@ pub(super) fn spawn(launch: Launch) -> io::Result<(i32, Failure)> {
         std::iter::once(arg0).chain(arguments).map(c_string).collect::<io::Result<_>>()?;
     let environment = environment(user.as_ref())?;
     let (argv, envp) = (pointers(&arguments), pointers(&environment));
-    let (pipe, mut telling) = io::pipe()?;
+    let (pipe, mut writer) = io::pipe()?;
     // SAFETY: this process is single-threaded, so that the child may do what it likes.
     let pid = unsafe { libc::fork() };
     match pid {
@@ -90,10 +90,10 @@ pub(super) fn spawn(launch: Launch) -> io::Result<(i32, Failure)> {
                 Err((Step::Execute, io::Error::last_os_error()))
             };
             if let Err((step, error)) = execute() {
-                let mut told = [step as u8; 5];
-                told[1..].copy_from_slice(&error.raw_os_error().unwrap_or(0).to_ne_bytes());
+                let mut message = [step as u8; 5];
+                message[1..].copy_from_slice(&error.raw_os_error().unwrap_or(0).to_ne_bytes());
                 // A closed pipe leaves nothing else to do.
-                let _ = telling.write_all(&told);
+                let _ = writer.write_all(&message);
             }
             // SAFETY: ends the child without running what the parent has registered for its exit.
             unsafe { libc::_exit(127) }

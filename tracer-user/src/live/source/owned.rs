@@ -47,15 +47,15 @@ impl Source {
     pub(super) fn owned(&mut self, record: &OwnedRecord, sink: &mut impl FnMut(Item)) {
         let OwnedRecord { header, owner, address, write, read } = *record;
         if write.epoch != 0 {
-            self.late(header.tid, (owner as u32, address), write, true, sink);
+            self.deferred_access(header.tid, (owner as u32, address), write, true, sink);
         }
         // What was read before the same bytes were written orders nothing more: the checker sees to that.
         if read.epoch != 0 {
-            self.late(header.tid, (owner as u32, address), read, false, sink);
+            self.deferred_access(header.tid, (owner as u32, address), read, false, sink);
         }
     }
 
-    fn late(
+    fn deferred_access(
         &mut self,
         acting: u32,
         (owner, word): (u32, u64),
@@ -88,8 +88,9 @@ impl Source {
         let location = self.locations.stack(stack, &mut self.symbolizer);
         let step = self.step(place.instruction.0);
         let transaction = self.transaction(thread, epoch);
-        let late = self.words.late(thread, (address, size), (step, writes), transaction);
-        if let Some(signals) = late {
+        let classified =
+            self.words.classify_deferred(thread, (address, size), (step, writes), transaction);
+        if let Some(signals) = classified {
             self.omissions.word_accesses += 1;
             let Self { words, syncs, .. } = self;
             if signals && let Some(id) = words.id(address, size, || syncs.word(address, location)) {

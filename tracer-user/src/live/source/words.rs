@@ -4,7 +4,7 @@ use checker::event::{LocationId, Op, ThreadId};
 
 use super::{Item, Source};
 use crate::{
-    live::words::{Deed, Meaning, Step, step_at},
+    live::words::{Meaning, Step, WordAccess, step_at},
     symbolize::ProcessAddr,
 };
 
@@ -22,8 +22,9 @@ impl Source {
     ) -> bool {
         let transaction = self.transaction(thread, u64::MAX);
         let step = self.step(instruction);
-        let deed = Deed { thread, address, bytes, step, reads, writes, instruction, transaction };
-        let (waits, signals) = match self.words.access(&deed) {
+        let done =
+            WordAccess { thread, address, bytes, step, reads, writes, instruction, transaction };
+        let (waits, signals) = match self.words.access(&done) {
             Meaning::Data => return false,
             Meaning::Nothing => (false, false),
             Meaning::Orders { waits, signals } => (waits, signals),

@@ -7,7 +7,7 @@ const SP: u64 = 0x7fff_0000;
 #[derive(Default)]
 struct World {
     syncs: SyncObjects,
-    told: Vec<(u32, Op)>,
+    ops_seen: Vec<(u32, Op)>,
 }
 
 impl World {
@@ -18,7 +18,7 @@ impl World {
     fn with(&mut self, call: Call) -> Vec<Op> {
         let mut ops = Vec::new();
         self.syncs.call(&call, &mut |op, _| ops.push(op));
-        self.told.extend(ops.iter().map(|op| (call.thread.0, *op)));
+        self.ops_seen.extend(ops.iter().map(|op| (call.thread.0, *op)));
         ops
     }
 

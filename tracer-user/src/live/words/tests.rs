@@ -33,7 +33,7 @@ fn at(
     transaction: u64,
 ) -> Meaning {
     let (step, reads, writes) = doing;
-    words.access(&Deed {
+    words.access(&WordAccess {
         thread,
         address,
         bytes: 4,
@@ -123,7 +123,7 @@ fn a_lost_update_makes_data_of_a_word_and_of_what_else_the_instruction_stores_to
             assert_eq!(at(&mut words, AT, A, doing, 3), Meaning::Data);
         }
         assert_eq!(at(&mut words, AT + 0x100, B, ATOMIC_STORE, 0), Meaning::Data);
-        assert!(words.late(B, (AT, 4), (Step::Plain, true), None).is_none());
+        assert!(words.classify_deferred(B, (AT, 4), (Step::Plain, true), None).is_none());
     }
     check(&[
         (B, ATOMIC_STORE, SIGNALS),
@@ -157,7 +157,8 @@ fn memory_that_is_given_back_and_bytes_beside_a_word_are_others() {
 #[test]
 fn what_was_done_alone_is_a_signal_if_it_lets_go() {
     let mut words = Words::default();
-    let alone = |words: &mut Words, step, writes| words.late(A, (AT, 4), (step, writes), None);
+    let alone =
+        |words: &mut Words, step, writes| words.classify_deferred(A, (AT, 4), (step, writes), None);
     assert_eq!(alone(&mut words, Step::Plain, true), None);
     assert_eq!(at(&mut words, AT, A, SWAPPED, 0), WAITS);
     assert_eq!(alone(&mut words, Step::Plain, true), Some(true));
@@ -171,7 +172,10 @@ fn what_was_done_alone_is_a_signal_if_it_lets_go() {
 #[test]
 fn a_load_that_was_made_alone_counts_for_a_lost_update() {
     let late_load = |words: &mut Words, transaction| {
-        assert_eq!(words.late(A, (AT, 4), (Step::Plain, false), transaction), Some(false));
+        assert_eq!(
+            words.classify_deferred(A, (AT, 4), (Step::Plain, false), transaction),
+            Some(false)
+        );
     };
     let mut words = Words::default();
     assert_eq!(at(&mut words, AT, B, ATOMIC_STORE, 0), SIGNALS);

@@ -67,7 +67,7 @@ pub fn render(report: &Report, options: &TextOptions) -> String {
     };
     let mut page = Page::new(options.color, options.width);
     let (stories, echoes): (Vec<&Violation>, Vec<&Violation>) =
-        report.violations.iter().partition(|violation| told_by(report, violation).is_none());
+        report.violations.iter().partition(|violation| covered_by(report, violation).is_none());
     let kinds = kinds::kinds(&stories);
     let (full, rest) = kinds.split_at(kinds.len().min(options.max_violations));
     for (violation, others) in full.iter().filter_map(|kind| kind.split_first()) {
@@ -110,7 +110,10 @@ fn remark(page: &mut Page, style: anstyle::Style, kind: &str, text: &str) {
 
 /// Returns the violation with data evidence that covers this one: the data met in the very transaction whose locks
 /// show that it was split.
-fn told_by<'report>(report: &'report Report, violation: &Violation) -> Option<&'report Violation> {
+fn covered_by<'report>(
+    report: &'report Report,
+    violation: &Violation,
+) -> Option<&'report Violation> {
     if violation.evidence == Evidence::Data {
         return None;
     }
@@ -127,7 +130,7 @@ fn echo_notes(page: &mut Page, report: &Report, echoes: &[&Violation], full: &[V
     let is_shown = |story: &&Violation| full.iter().flatten().any(|shown| shown.id == story.id);
     let noted: Vec<(&Violation, &Violation)> = echoes
         .iter()
-        .filter_map(|violation| Some((*violation, told_by(report, violation).filter(is_shown)?)))
+        .filter_map(|violation| Some((*violation, covered_by(report, violation).filter(is_shown)?)))
         .take(if echoes.len() > MAX_ECHOES { 0 } else { MAX_ECHOES })
         .collect();
     for (violation, story) in &noted {
@@ -200,16 +203,19 @@ fn more_violations(page: &mut Page, report: &Report, rest: &[&Violation]) {
         remark(page, STRONG, "note", &number_first(&message));
         page.end();
     }
-    let kept = report.violations.len() as u64;
-    if let Some(more) =
-        report.counts.distinct_witnesses.checked_sub(kept).filter(|&more| more > 0 && kept > 0)
+    let retained = report.violations.len() as u64;
+    if let Some(more) = report
+        .counts
+        .distinct_witnesses
+        .checked_sub(retained)
+        .filter(|&more| more > 0 && retained > 0)
     {
         let were = if more == 1 { "was" } else { "were" };
         remark(
             page,
             STRONG,
             "note",
-            &format!("{} more {were} counted but not kept", count(more, "witness")),
+            &format!("{} more {were} counted but not retained", count(more, "witness")),
         );
         page.end();
     }
@@ -313,10 +319,10 @@ fn cycle_lines(report: &Report, cycle: &[Transaction], options: &TextOptions) ->
         format!(
             "{} {} at {}, then {} {} at {}",
             transaction(report, &edge.source_transaction),
-            deed(edge, *source_action),
+            describe_action(edge, *source_action),
             at(edge.source.as_ref(), &edge.source_label),
             transaction(report, &edge.sink_transaction),
-            deed(edge, *sink_action),
+            describe_action(edge, *sink_action),
             at(edge.sink.as_ref(), &edge.sink_label)
         )
     }));
@@ -328,8 +334,8 @@ fn cycle_lines(report: &Report, cycle: &[Transaction], options: &TextOptions) ->
 }
 
 /// Describes the action at one end of a dependency.
-fn deed(edge: &Edge, action: Action) -> String {
-    explain::deed(&Step {
+fn describe_action(edge: &Edge, action: Action) -> String {
+    explain::describe_step(&Step {
         event: 0,
         thread: 0,
         region: None,

@@ -96,8 +96,8 @@ impl Page {
 
     /// Ends the line, without blanks at its end.
     pub(super) fn end(&mut self) {
-        let kept = self.out.trim_end_matches(' ').len();
-        self.out.truncate(kept);
+        let length = self.out.trim_end_matches(' ').len();
+        self.out.truncate(length);
         self.out.push('\n');
     }
 

@@ -275,7 +275,7 @@ impl<'a> View<'a> {
 
     /// Describes the action of a step, its predecessor, and its object.
     fn sentence(&self, step: &Step) -> String {
-        let mut text = explain::deed(step);
+        let mut text = explain::describe_step(step);
         if let Some(wrapper) = step.via.first() {
             text.push_str(&format!(" via `{}`", without_arguments(wrapper)));
         }
@@ -478,10 +478,10 @@ fn elide(steps: &[&Step], max: usize) -> BTreeMap<usize, usize> {
         step.roles.iter().all(|role| matches!(role, Role::Released | Role::Reacquired))
     };
     let mut shown: Vec<bool> = steps.iter().map(|step| !aside(step)).collect();
-    let kept: Vec<usize> = (0..steps.len()).filter(|&at| shown[at]).collect();
-    if kept.len() > max {
+    let retained: Vec<usize> = (0..steps.len()).filter(|&at| shown[at]).collect();
+    if retained.len() > max {
         let (head, tail) = (max.div_ceil(2), max / 2);
-        for &at in &kept[head..kept.len() - tail] {
+        for &at in &retained[head..retained.len() - tail] {
             shown[at] = false;
         }
     }

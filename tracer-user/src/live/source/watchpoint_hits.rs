@@ -76,8 +76,8 @@ impl Source {
         }
         if is_sample {
             let place = (record.address, length);
-            let deed = (kind.reads(), kind.writes());
-            if self.synchronises(thread, frames[0], place, deed, location, sink) {
+            let use_of_memory = (kind.reads(), kind.writes());
+            if self.synchronises(thread, frames[0], place, use_of_memory, location, sink) {
                 return;
             }
             self.shared_words.touched(thread, record.address, length, kind.writes());

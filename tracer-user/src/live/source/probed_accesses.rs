@@ -39,9 +39,10 @@ impl Source {
             return;
         }
         let done = header.detail as u8;
-        let deed = (done & AccessDescriptor::READ != 0, done & AccessDescriptor::WRITE != 0);
+        let use_of_memory =
+            (done & AccessDescriptor::READ != 0, done & AccessDescriptor::WRITE != 0);
         let instruction = place.instruction.0;
-        if self.synchronises(thread, instruction, (address, bytes), deed, location, sink) {
+        if self.synchronises(thread, instruction, (address, bytes), use_of_memory, location, sink) {
             return;
         }
         let both = AccessDescriptor::READ | AccessDescriptor::WRITE;

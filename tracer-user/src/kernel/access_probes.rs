@@ -18,8 +18,8 @@ impl Kernel {
         for point in points {
             let Some(touch) = point.touch else { continue };
             groups = groups.max(u32::from(touch.group) + 1);
-            let told = touches.insert(Cookie(point.cookie).site(), Setting(touch), 0);
-            told.map_err(|error| KernelError::Refused(error.to_string()))?;
+            let inserted = touches.insert(Cookie(point.cookie).site(), Setting(touch), 0);
+            inserted.map_err(|error| KernelError::Refused(error.to_string()))?;
         }
         self.touch_groups = groups.min(ACCESS_GROUPS);
         Ok(())
