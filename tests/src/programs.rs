@@ -5,8 +5,9 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
+use std::time::Duration;
 
-use crate::process::run;
+use crate::process::Running;
 use crate::{root, target_dir};
 
 /// A program that was built, and its source.
@@ -201,9 +202,12 @@ pub(crate) fn cargo() -> String {
     std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned())
 }
 
-/// Runs a command that has to succeed, and returns its standard output.
+/// Time after which a build is given up: a slow machine builds a tree from scratch within it.
+const BUILD_LIMIT: Duration = Duration::from_secs(1800);
+
+/// Runs a command that builds something and has to succeed, and returns its standard output.
 pub(crate) fn succeed(command: &mut Command) -> String {
-    let ended = run(command);
+    let ended = Running::start(command, None, BUILD_LIMIT).wait();
     assert_eq!(ended.code, Some(0), "{command:?} failed:\n{}{}", ended.stdout, ended.stderr);
     ended.stdout
 }
