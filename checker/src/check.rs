@@ -32,8 +32,8 @@ pub trait Checker {
     /// Returns the counts so far.
     fn counts(&self) -> Counts;
 
-    /// Ends the trace and returns the findings.
-    fn finish(self: Box<Self>) -> Findings;
+    /// Ends the trace and returns the findings. The checker is at the start of another trace then.
+    fn finish(&mut self) -> Findings;
 }
 
 /// Selection of the region executions to be checked.

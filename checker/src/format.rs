@@ -9,9 +9,9 @@
 //! use checker::{Checker, Davida, Options};
 //!
 //! let text = b"T1|begin(add)|1\nT1|r(x)|2\nT2|w(x)|9\nT1|w(x)|3\nT1|end|4\n";
-//! let mut checker = Box::new(Davida::new(Options::default()));
+//! let mut checker = Davida::new(Options::default());
 //! let mut reader = TraceReader::from_reader(&text[..], ReadOptions::new("add.std"))?;
-//! reader.check(&mut *checker)?;
+//! reader.check(&mut checker)?;
 //! let findings = checker.finish();
 //! let violation = &findings.violations[0];
 //! assert_eq!(reader.names().region_label(violation.region), "add");

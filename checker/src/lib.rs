@@ -5,7 +5,7 @@
 //! use checker::event::{Event, LocationId, Op, RegionId, ThreadId, VarId};
 //! use checker::{Checker, Davida, Options};
 //!
-//! let mut checker = Box::new(Davida::new(Options::default()));
+//! let mut checker = Davida::new(Options::default());
 //! let x = VarId(0);
 //! let trace = [(0, Op::Begin(RegionId(0))), (0, Op::Read(x)), (1, Op::Write(x)), (0, Op::Write(x))];
 //! for (line, (thread, op)) in (0..).zip(trace) {
@@ -27,8 +27,8 @@
 //!
 //! let file = b"T1|begin(add)|1\nT1|r(x)|2\nT2|w(x)|9\nT1|w(x)|3\nT1|end|4\n";
 //! let mut reader = TraceReader::from_reader(&file[..], ReadOptions::new("add.std"))?;
-//! let mut davida = Box::new(Davida::new(Options::default()));
-//! reader.check(&mut *davida)?;
+//! let mut davida = Davida::new(Options::default());
+//! reader.check(&mut davida)?;
 //! let findings = davida.finish();
 //! assert_eq!(findings.serializable, Some(false));
 //! assert_eq!(reader.names().region_label(findings.violations[0].region), "add");

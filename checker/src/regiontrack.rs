@@ -49,7 +49,7 @@ const UNSWEPT: usize = 8;
 /// use checker::event::{Event, LocationId, Op, RegionId, ThreadId, VarId};
 /// use checker::{Checker, Options, RegionTrack};
 ///
-/// let mut checker = Box::new(RegionTrack::new(Options::default()));
+/// let mut checker = RegionTrack::new(Options::default());
 /// let x = VarId(0);
 /// for (thread, op) in [(0, Op::Begin(RegionId(0))), (0, Op::Read(x)), (1, Op::Write(x)), (0, Op::Write(x))] {
 ///     checker.event(&Event { thread: ThreadId(thread), op, location: LocationId(0) })?;
@@ -96,9 +96,11 @@ impl Checker for RegionTrack {
         }
     }
 
-    fn finish(self: Box<Self>) -> Findings {
+    fn finish(&mut self) -> Findings {
         let counts = self.counts();
-        let State { tally, mut instances, violations, .. } = self.state;
+        let options = self.state.options;
+        let state = std::mem::replace(self, Self::new(options)).state;
+        let State { tally, mut instances, violations, .. } = state;
         instances.sort_unstable();
         let serializable = (violations > 0).then_some(false);
         Findings {

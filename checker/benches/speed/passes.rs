@@ -33,8 +33,8 @@ pub fn davida(trace: &[u8]) -> u64 {
 }
 
 fn check(mut reader: TraceReader<'_>) -> u64 {
-    let mut checker = Box::new(Davida::new(Options::default()));
-    reader.check(&mut *checker).expect("well-formed");
+    let mut checker = Davida::new(Options::default());
+    reader.check(&mut checker).expect("well-formed");
     checker.finish().counts.violations
 }
 

@@ -11,15 +11,14 @@ use common::{assemble, to_avt};
 use libfuzzer_sys::fuzz_target;
 
 /// Checks everything that can be read; returns the findings, and whether that is all of the trace.
-fn check(bytes: &[u8], options: Options, checker: impl Checker) -> (Findings, bool) {
+fn check(bytes: &[u8], options: Options, mut checker: impl Checker) -> (Findings, bool) {
     let mut read = ReadOptions::new("t");
     if options.lenient {
         read = read.lenient();
     }
-    let mut checker = Box::new(checker);
     let complete = TraceReader::from_bytes(bytes, read)
         .and_then(|mut reader| {
-            reader.check(&mut *checker).inspect_err(|error| drop(error.to_string()))
+            reader.check(&mut checker).inspect_err(|error| drop(error.to_string()))
         })
         .is_ok();
     (checker.finish(), complete)

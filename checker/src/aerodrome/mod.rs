@@ -68,7 +68,7 @@ pub struct Detection {
 /// use checker::event::{Event, LocationId, Op, RegionId, ThreadId, VarId};
 /// use checker::{AeroDrome, Checker, Options};
 ///
-/// let mut checker = Box::new(AeroDrome::new(Options::default()));
+/// let mut checker = AeroDrome::new(Options::default());
 /// let x = VarId(0);
 /// for (thread, op) in [(0, Op::Begin(RegionId(0))), (0, Op::Read(x)), (1, Op::Write(x)), (0, Op::Write(x))] {
 ///     checker.event(&Event { thread: ThreadId(thread), op, location: LocationId(0) })?;
@@ -148,10 +148,13 @@ impl Checker for AeroDrome {
         self.engine.counts
     }
 
-    fn finish(mut self: Box<Self>) -> Findings {
+    fn finish(&mut self) -> Findings {
         self.state.end_transactions(self.engine.counts.events);
-        let serializable = Some(self.state.first.is_none());
-        Findings { counts: self.counts(), serializable, ..Findings::default() }
+        let (counts, serializable) = (self.counts(), Some(self.state.first.is_none()));
+        let State { options, plain, keep_going, .. } = self.state;
+        self.engine = Engine::new(options.lenient);
+        self.state = State { keep_going, ..State::new(options, plain) };
+        Findings { counts, serializable, ..Findings::default() }
     }
 }
 
@@ -168,7 +171,7 @@ struct Thread {
 }
 
 struct State {
-    relation: Relation,
+    options: Options,
     plain: bool,
     keep_going: bool,
     threads: Vec<Thread>,
@@ -185,7 +188,7 @@ struct State {
 impl State {
     fn new(options: Options, plain: bool) -> Self {
         Self {
-            relation: options.relation,
+            options,
             plain,
             keep_going: false,
             threads: Vec::new(),
@@ -275,7 +278,7 @@ impl State {
     }
 
     fn put(&mut self, place: Place, thread: ThreadId, row: usize, event: EventNumber) {
-        if self.relation == Relation::Data && !place.is_variable() || self.stopped() {
+        if self.options.relation == Relation::Data && !place.is_variable() || self.stopped() {
             return;
         }
         self.objects.put(place, thread, row, event, &self.threads[row].clock);
@@ -340,7 +343,7 @@ impl Visitor for State {
 
     fn dependency(&mut self, dependency: &Dependency<'_>) {
         let (source, row) = (dependency.source, dependency.row);
-        if self.stopped() || self.relation == Relation::Data && !dependency.is_variable() {
+        if self.stopped() || self.options.relation == Relation::Data && !dependency.is_variable() {
             return;
         }
         let place = match (dependency.object, source.action()) {

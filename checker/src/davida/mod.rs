@@ -135,14 +135,16 @@ impl Checker for Davida {
         self.regions.counts(self.engine.counts)
     }
 
-    fn finish(mut self: Box<Self>) -> Findings {
+    fn finish(&mut self) -> Findings {
         let counts = self.counts();
-        let (serializable, cycle) = self.regions.verdict();
+        let options = self.regions.options;
+        let mut regions = std::mem::replace(self, Self::new(options)).regions;
+        let (serializable, cycle) = regions.verdict();
         let (cycle, cycle_edges) = cycle.unzip();
         let cycle_edges = cycle_edges.unwrap_or_default();
-        let mut violations = self.regions.groups.into_violations();
+        let mut violations = regions.groups.into_violations();
         violations.sort_by_key(|violation| violation.evidence);
-        let mut instances = self.regions.instances;
+        let mut instances = regions.instances;
         instances.sort_unstable();
         Findings { counts, serializable, cycle, cycle_edges, violations, instances }
     }

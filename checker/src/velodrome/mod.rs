@@ -56,7 +56,7 @@ const NO_REGION: u32 = u32::MAX;
 /// use checker::event::{Event, LocationId, Op, RegionId, ThreadId, VarId};
 /// use checker::{Checker, Options, Velodrome};
 ///
-/// let mut checker = Box::new(Velodrome::new(Options::default()));
+/// let mut checker = Velodrome::new(Options::default());
 /// let x = VarId(0);
 /// for (thread, op) in [(0, Op::Begin(RegionId(0))), (0, Op::Read(x)), (1, Op::Write(x)), (0, Op::Write(x))] {
 ///     checker.event(&Event { thread: ThreadId(thread), op, location: LocationId(0) })?;
@@ -112,9 +112,11 @@ impl Checker for Velodrome {
         }
     }
 
-    fn finish(self: Box<Self>) -> Findings {
+    fn finish(&mut self) -> Findings {
         let counts = self.counts();
-        let State { tally, mut instances, cycle, violations, .. } = self.state;
+        let options = self.state.options;
+        let state = std::mem::replace(self, Self::new(options)).state;
+        let State { tally, mut instances, cycle, violations, .. } = state;
         instances.sort_unstable();
         let serializable = Some(cycle.is_none());
         let (cycle, cycle_edges) = cycle.filter(|_| violations == 0).unzip();

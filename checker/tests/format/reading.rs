@@ -8,9 +8,9 @@ use std::io::{self, Read};
 use std::sync::mpsc;
 
 fn check(text: &[u8]) -> Result<u64, String> {
-    let mut checker = Box::new(Davida::new(Options::default()));
+    let mut checker = Davida::new(Options::default());
     let mut reader = TraceReader::from_bytes(text, ReadOptions::new("t")).expect("text");
-    match reader.check(&mut *checker) {
+    match reader.check(&mut checker) {
         Ok(_) => Ok(checker.finish().counts.violations),
         Err(error) => {
             assert!(matches!(error.reason, Reason::Event { .. }));

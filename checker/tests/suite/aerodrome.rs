@@ -15,7 +15,7 @@ fn verdict(events: &[Event], options: Options) -> (bool, Option<Detection>) {
         checker.events(events).expect("well-formed");
         assert_eq!(checker.detections(), u64::from(checker.first().is_some()));
         let first = checker.first();
-        let findings = Box::new(checker).finish();
+        let findings = checker.finish();
         assert_eq!(findings.counts.events, events.len() as u64);
         (findings.serializable.expect("a verdict"), first)
     });
@@ -161,9 +161,9 @@ proptest! {
         events in chaos(60),
         gap in any::<prop::sample::Index>(),
     ) {
-        let mut optimised = Box::new(AeroDrome::new(Options::live()));
-        let mut plain = Box::new(AeroDrome::plain(Options::live()));
-        let mut davida = Box::new(Davida::new(Options::live()));
+        let mut optimised = AeroDrome::new(Options::live());
+        let mut plain = AeroDrome::plain(Options::live());
+        let mut davida = Davida::new(Options::live());
         for (index, event) in events.iter().enumerate() {
             if index == gap.index(2 * events.len() + 1) {
                 optimised.gap();

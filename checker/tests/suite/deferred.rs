@@ -26,7 +26,7 @@ struct Source {
     /// Numbers in the whole trace of the events that are passed on.
     numbers: Vec<EventNumber>,
     coarse: bool,
-    moments: BTreeMap<ThreadId, Timestamp>,
+    timestamps: BTreeMap<ThreadId, Timestamp>,
 }
 
 impl Source {
@@ -37,15 +37,15 @@ impl Source {
             event.op,
             Op::End(_) | Op::Release(_) | Op::ReleaseShared(_) | Op::Signal(_) | Op::Fork(_)
         );
-        let is_first = !self.moments.contains_key(&event.thread);
+        let is_first = !self.timestamps.contains_key(&event.thread);
         if let Some(timestamp) = self.davida.timestamp(event.thread)
             && (is_first || !self.coarse || !follows_nothing)
         {
-            self.moments.insert(event.thread, timestamp);
+            self.timestamps.insert(event.thread, timestamp);
         }
     }
 
-    fn tell(&mut self, variable: VarId) {
+    fn insert_deferred(&mut self, variable: VarId) {
         let Some(owned) = self.owned.remove(&variable) else { return };
         if let Some((timestamp, location)) = owned.write {
             self.davida.insert_deferred_access(&timestamp, variable, true, location);
@@ -57,11 +57,11 @@ impl Source {
 
     fn access(&mut self, number: usize, event: &Event, variable: VarId, writes: bool) {
         let thread = event.thread;
-        let moment = self.moments.get(&thread).copied();
+        let timestamp = self.timestamps.get(&thread).copied();
         let owned = self.owned.entry(variable).or_default();
         let is_own = owned.thread == Some(thread);
         if is_own && (owned.written || !writes) {
-            let now = moment.expect("it has told of the variable");
+            let now = timestamp.expect("it has accessed the variable");
             if writes {
                 (owned.write, owned.read) = (Some((now, event.location)), None);
             } else {
@@ -72,7 +72,7 @@ impl Source {
         if is_own {
             owned.written = true;
         } else {
-            self.tell(variable);
+            self.insert_deferred(variable);
             let owned = Owned { thread: Some(thread), written: writes, ..Owned::default() };
             self.owned.insert(variable, owned);
         }
@@ -90,7 +90,7 @@ impl Source {
                 self.pass_on(number, event);
             }
             Op::SplitVariable { from, to } => {
-                self.tell(from);
+                self.insert_deferred(from);
                 self.owned.remove(&to);
                 self.pass_on(number, event);
             }
@@ -114,22 +114,22 @@ fn found(findings: &Findings, number: impl Fn(EventNumber) -> EventNumber) -> Fo
 }
 
 fn check(events: &[Event], options: Options, coarse: bool) {
-    let mut whole = Box::new(Davida::new(options));
+    let mut whole = Davida::new(options);
     whole.events(events).expect("well-formed");
     let mut source = Source {
         davida: Davida::new(options),
         owned: BTreeMap::new(),
         numbers: Vec::new(),
         coarse,
-        moments: BTreeMap::new(),
+        timestamps: BTreeMap::new(),
     };
     for (number, event) in events.iter().enumerate() {
         source.event(number, event);
     }
-    let Source { davida, numbers, .. } = source;
-    let told = found(&Box::new(davida).finish(), |event| numbers[event as usize]);
+    let Source { mut davida, numbers, .. } = source;
+    let deferred = found(&davida.finish(), |event| numbers[event as usize]);
     let expected = found(&whole.finish(), |event| event);
-    assert_eq!(told, expected);
+    assert_eq!(deferred, expected);
 }
 
 proptest! {

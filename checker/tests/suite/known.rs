@@ -329,7 +329,7 @@ fn a_gap_abandons_regions_and_keeps_the_order() {
         "t1 begin(m); t1 acq(l); t1 r(x); t2 w(x); t1 w(x); t1 rel(l); t1 end
          t1 begin(m); t1 r(x); t2 w(x); t1 w(x); t1 end",
     );
-    let mut checker = Box::new(Davida::new(Options::default()));
+    let mut checker = Davida::new(Options::default());
     for (number, event) in events.iter().enumerate() {
         if number == 3 {
             checker.gap();

@@ -234,7 +234,7 @@ proptest! {
         let from = from.index(events.len() + 1);
         let to = (from + count).min(events.len());
         let kept: Vec<usize> = (0..from).chain(to..events.len()).collect();
-        let mut checker = Box::new(Davida::new(options(Regions::All, Relation::Full)));
+        let mut checker = Davida::new(options(Regions::All, Relation::Full));
         for &index in &kept {
             if index == to {
                 checker.gap();
@@ -258,8 +258,8 @@ proptest! {
     #[test]
     fn any_events_at_all(events in chaos(200), gap in any::<prop::sample::Index>()) {
         let options = options(Regions::All, Relation::Full);
-        let mut strict = Box::new(Davida::new(options));
-        let mut lenient = Box::new(Davida::new(Options { lenient: true, ..options }));
+        let mut strict = Davida::new(options);
+        let mut lenient = Davida::new(Options { lenient: true, ..options });
         let mut errors = 0;
         let nested = |event: &Event| matches!(event.op, Op::End(Some(_)));
         for (index, event) in events.iter().filter(|event| !nested(event)).enumerate() {

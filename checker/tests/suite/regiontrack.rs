@@ -119,8 +119,8 @@ proptest! {
         gap in any::<prop::sample::Index>(),
     ) {
         let options = Options { regions: Regions::All, instances: true, ..Options::live() };
-        let mut regiontrack = Box::new(RegionTrack::new(options));
-        let mut davida = Box::new(Davida::new(options));
+        let mut regiontrack = RegionTrack::new(options);
+        let mut davida = Davida::new(options);
         for (index, event) in events.iter().enumerate() {
             if index == gap.index(2 * events.len() + 1) {
                 regiontrack.gap();

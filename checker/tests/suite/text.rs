@@ -75,8 +75,7 @@ pub fn run(events: &[Event], options: Options) -> Findings {
     run_on(Davida::new(options), events)
 }
 
-pub fn run_on(checker: impl Checker, events: &[Event]) -> Findings {
-    let mut checker = Box::new(checker);
+pub fn run_on(mut checker: impl Checker, events: &[Event]) -> Findings {
     checker.events(events).expect("well-formed");
     checker.finish()
 }

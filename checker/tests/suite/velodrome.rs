@@ -234,8 +234,8 @@ proptest! {
         gap in any::<prop::sample::Index>(),
     ) {
         let options = Options { instances: true, ..Options::live() };
-        let mut velodrome = Box::new(Velodrome::new(options));
-        let mut davida = Box::new(Davida::new(options));
+        let mut velodrome = Velodrome::new(options);
+        let mut davida = Davida::new(options);
         for (index, event) in events.iter().enumerate() {
             if index == gap.index(2 * events.len() + 1) {
                 velodrome.gap();

@@ -73,7 +73,7 @@ pub fn check(
     }
     run.checker(reader.names());
     let Run { checker, values, begins, .. } = run;
-    let findings = checker.map(Checker::finish).unwrap_or_default();
+    let findings = checker.map(|mut checker| checker.finish()).unwrap_or_default();
     let stats = stats(&reader, &findings, started);
     let mut not_seen = recording::read_not_seen(reader.names());
     not_seen.notes.extend(notes(&stats, incomplete.as_deref(), lenient));

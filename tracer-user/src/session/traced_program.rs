@@ -611,7 +611,7 @@ impl TracedProgram {
         notes.sort();
         notes.dedup();
         let findings = match (self.checker, &self.recorder) {
-            (Some(checker), _) => checker.finish(),
+            (Some(mut checker), _) => checker.finish(),
             (None, Some(Ok(recorder))) => {
                 Findings { counts: recorder.counts(), ..Findings::default() }
             }
