@@ -96,3 +96,16 @@ impl Options {
         Self { lenient: true, ..Self::default() }
     }
 }
+
+/// Capabilities of an algorithm: the options that it honours beyond `lenient` and `relation`, which all do,
+/// and its results.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Capabilities {
+    /// Set if [`Regions::All`] is honoured: every level of nested regions can be checked.
+    pub nested: bool,
+    /// Set if [`Options::instances`] is honoured: instances of violations can be listed.
+    pub instances: bool,
+    /// Set if violations have a witness.
+    pub witnesses: bool,
+}

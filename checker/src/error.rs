@@ -19,6 +19,7 @@ pub struct EventError {
 
 /// Contradictions between an event and the events before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum EventErrorKind {
     /// An `end` while no region is open.
     #[error("end without begin")]

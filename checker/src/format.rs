@@ -18,7 +18,7 @@
 //! # Ok::<(), checker::format::ReadError>(())
 //! ```
 //!
-//! [`convert`] turns one format into the other; [`AvtWriter`] is also what a recorder writes to.
+//! [`convert()`] turns one format into the other; [`AvtWriter`] is also what a recorder writes to.
 
 mod avt;
 mod batch;

@@ -17,9 +17,9 @@
 //! # Ok::<(), checker::EventError>(())
 //! ```
 //!
-//! Traces in files are read by [`format::TraceReader`], which passes them to any checker. [`Davida`] is the one to begin
-//! with; [`RegionTrack`], [`AeroDrome`] and [`Velodrome`] answer a part of its questions in other ways, so that all can
-//! be compared on one trace.
+//! Traces in files are read by [`format::TraceReader`], which passes them to any checker. [`Davida`] is the
+//! one to begin with; [`RegionTrack`], [`AeroDrome`] and [`Velodrome`] answer a part of its questions in
+//! other ways, so that all can be compared on one trace.
 //!
 //! ```
 //! use checker::format::{ReadOptions, TraceReader};
@@ -43,8 +43,9 @@
 //!
 //! # Duties of the caller
 //!
-//! Ids are dense: tables grow with the largest id, 128 bytes for a variable. An id that the operating system gives
-//! out again, to a thread or for memory, is a new id here, or the events say that the old one ended ([`Op::Free`], [`Op::Reset`]). Lost events are reported by [`Checker::gap`].
+//! Ids are dense: tables grow with the largest id, 128 bytes for a variable. An id that the operating system
+//! gives out again, to a thread or for memory, is a new id here, or the events say that the old one ended
+//! ([`Op::Free`], [`Op::Reset`]). Lost events are reported by [`Checker::gap`].
 //!
 //! # Costs
 //!
@@ -69,7 +70,7 @@ mod vector;
 mod velodrome;
 
 pub use aerodrome::{AeroDrome, Detection};
-pub use check::{Checker, Options, Regions, Relation};
+pub use check::{Capabilities, Checker, Options, Regions, Relation};
 pub use davida::Davida;
 pub use error::{EventError, EventErrorKind};
 pub use hb::Timestamp;

@@ -19,7 +19,7 @@
 //! does, except about closed regions. After a sweep there are at most as many of them as active regions,
 //! and one more. No event that happens after an active region's begin has a number below `oldest`.
 
-use crate::check::{Checker, Options, Regions, Relation};
+use crate::check::{Capabilities, Checker, Options, Regions, Relation};
 use crate::error::EventError;
 use crate::event::{Event, EventNumber, RegionId};
 use crate::finding::{Counts, DataSeen, Evidence, Findings, Instance, Tx, Violation};
@@ -38,9 +38,10 @@ const UNSWEPT: usize = 8;
 /// RegionTrack's test as a checker: the violated transactions and the events that violate them, without
 /// witnesses.
 ///
-/// Violations have no witness, edges or released locks; those with the same region and code locations are one. `order` is
-/// that of the dependency that closes the cycle. The trace is called not serializable when there is a violation;
-/// otherwise `serializable` is `None`. `Options::serializability` and `Options::released_locks` have no effect.
+/// Violations have no witness, edges or released locks; those with the same region and code locations are
+/// one. `order` is that of the dependency that closes the cycle. The trace is called not serializable when
+/// there is a violation; otherwise `serializable` is `None`. `Options::serializability` and
+/// `Options::released_locks` have no effect.
 ///
 /// Memory: a clock for each thread and active region at most, whatever the number of variables and the length of
 /// the trace. Time: O(threads) for a dependency that adds to its thread's knowledge.
@@ -65,6 +66,10 @@ pub struct RegionTrack {
 }
 
 impl RegionTrack {
+    /// Options that the algorithm honours, and its results.
+    pub const CAPABILITIES: Capabilities =
+        Capabilities { nested: true, instances: true, witnesses: false };
+
     /// Creates a checker at the start of a trace.
     #[must_use]
     pub fn new(options: Options) -> Self {

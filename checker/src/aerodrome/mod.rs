@@ -37,7 +37,7 @@
 
 mod objects;
 
-use crate::check::{Checker, Options, Relation};
+use crate::check::{Capabilities, Checker, Options, Relation};
 use crate::error::EventError;
 use crate::event::{Event, EventNumber, LockId, Op, RegionId, ThreadId};
 use crate::finding::{Action, Counts, Findings, Object, Tx};
@@ -83,6 +83,10 @@ pub struct AeroDrome {
 }
 
 impl AeroDrome {
+    /// Options that the algorithm honours, and its results.
+    pub const CAPABILITIES: Capabilities =
+        Capabilities { nested: false, instances: false, witnesses: false };
+
     /// Creates a checker at the start of a trace, with all optimisations. It stops at the first cycle: from
     /// then on it only counts events.
     #[must_use]

@@ -27,7 +27,7 @@ mod groups;
 mod memory_bounds;
 mod released_locks;
 
-use crate::check::{Checker, Options, Regions, Relation};
+use crate::check::{Capabilities, Checker, Options, Regions, Relation};
 use crate::error::EventError;
 use crate::event::{Event, EventNumber, LocationId, LockId, RegionId, SyncId, ThreadId, VarId};
 use crate::finding::{
@@ -48,6 +48,10 @@ pub struct Davida {
 }
 
 impl Davida {
+    /// Options that the algorithm honours, and its results.
+    pub const CAPABILITIES: Capabilities =
+        Capabilities { nested: true, instances: true, witnesses: true };
+
     /// Creates a checker at the start of a trace.
     #[must_use]
     pub fn new(options: Options) -> Self {

@@ -270,7 +270,7 @@ impl Engine {
                 visitor.reset(lock);
             }
             Op::Signal(object) => {
-                syncs.signal(object, &CurrentEvent { event: &now, row, table, clocks })
+                syncs.signal(object, &CurrentEvent { event: &now, row, table, clocks });
             }
             Op::Wait(object) => {
                 let mut now = CurrentEvent { event: &now, row, table, clocks };

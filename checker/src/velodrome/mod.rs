@@ -28,7 +28,7 @@
 
 mod graph;
 
-use crate::check::{Checker, Options, Relation};
+use crate::check::{Capabilities, Checker, Options, Relation};
 use crate::error::EventError;
 use crate::event::{Event, RegionId};
 use crate::finding::{
@@ -72,6 +72,10 @@ pub struct Velodrome {
 }
 
 impl Velodrome {
+    /// Options that the algorithm honours, and its results.
+    pub const CAPABILITIES: Capabilities =
+        Capabilities { nested: false, instances: true, witnesses: true };
+
     /// Creates a checker at the start of a trace.
     #[must_use]
     pub fn new(options: Options) -> Self {

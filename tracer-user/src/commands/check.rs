@@ -80,16 +80,16 @@ pub(super) fn run(arguments: &CheckArgs) -> Result<u8, Failure> {
 
 /// Refuses options that the algorithm would ignore.
 fn check_options(arguments: &CheckArgs) -> Result<(), Failure> {
-    let Algorithm { name, nested, instances, .. } = *arguments.algorithm;
+    let Algorithm { name, capabilities, .. } = *arguments.algorithm;
     let refuse = |option: &str| {
         Err(Failure::usage(format!(
             "{name} knows no {option}: leave it out, or use another --algorithm"
         )))
     };
-    if arguments.regions == RegionsArg::All && !nested {
+    if arguments.regions == RegionsArg::All && !capabilities.nested {
         return refuse("--regions all");
     }
-    if arguments.instances && !instances {
+    if arguments.instances && !capabilities.instances {
         return refuse("--instances");
     }
     Ok(())

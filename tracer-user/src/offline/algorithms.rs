@@ -2,36 +2,32 @@
 
 use std::fmt;
 
-use checker::{AeroDrome, Checker, Davida, Options, RegionTrack, Velodrome};
+use checker::{AeroDrome, Capabilities, Checker, Davida, Options, RegionTrack, Velodrome};
 
 /// All algorithms; the first is the default.
 pub const ALGORITHMS: &[Algorithm] = &[
     Algorithm {
         name: "davida",
         about: "Violating transactions with witnesses, and whether the trace is serializable",
-        nested: true,
-        instances: true,
+        capabilities: Davida::CAPABILITIES,
         start: |options| Box::new(Davida::new(options)),
     },
     Algorithm {
         name: "regiontrack",
         about: "Violating transactions by event clocks alone, without witnesses",
-        nested: true,
-        instances: true,
+        capabilities: RegionTrack::CAPABILITIES,
         start: |options| Box::new(RegionTrack::new(options)),
     },
     Algorithm {
         name: "aerodrome",
         about: "Whether the trace is serializable, by vector clocks; stops at the first cycle",
-        nested: false,
-        instances: false,
+        capabilities: AeroDrome::CAPABILITIES,
         start: |options| Box::new(AeroDrome::new(options)),
     },
     Algorithm {
         name: "velodrome",
         about: "Whether the trace is serializable, by a graph of transactions, with the cycle",
-        nested: false,
-        instances: true,
+        capabilities: Velodrome::CAPABILITIES,
         start: |options| Box::new(Velodrome::new(options)),
     },
 ];
@@ -42,10 +38,8 @@ pub struct Algorithm {
     pub name: &'static str,
     /// Summary of its findings, in a few words.
     pub about: &'static str,
-    /// Set if it can check every level of nested regions.
-    pub nested: bool,
-    /// Set if it lists instances of violations.
-    pub instances: bool,
+    /// Options that it honours.
+    pub capabilities: Capabilities,
     /// Creates a checker of the algorithm.
     pub start: fn(Options) -> Box<dyn Checker>,
 }

@@ -23,9 +23,9 @@ const DEFINITIONS: usize = 256 * 1024;
 /// Writes a trace as `.avt`.
 ///
 /// Every id is defined before it is used, in the order of ids; a later definition of the same id replaces the
-/// earlier one. Blocks are written when they are full; [`flush`](Self::flush) writes the current one early, so
-/// that a crash does not lose its contents. [`finish`](Self::finish) writes the footer: without it, the trace reads as one that
-/// was cut short.
+/// earlier one. Blocks are written when they are full; [`flush`](Self::flush) writes the current one early,
+/// so that a crash does not lose its contents. [`finish`](Self::finish) writes the footer: without it, the
+/// trace reads as one that was cut short.
 ///
 /// Memory is constant but for the strings of [`frames`](Self::frames), each stored once.
 ///

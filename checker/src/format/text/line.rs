@@ -1,7 +1,7 @@
 //! Parser of a line: one line to one event, and names to ids. Lines are separated elsewhere.
 //!
-//! A line is read twice at worst: `parse_usual` takes lines of the usual shape, and leaves everything else, errors included,
-//! to `event`.
+//! A line is read twice at worst: `parse_usual` takes lines of the usual shape, and leaves everything else,
+//! errors included, to `event`.
 
 use super::escape::{Field, unescape};
 use super::ops::{Kind, SPACES, Space, Spelling, op, spelled, spelled_by, spelling};

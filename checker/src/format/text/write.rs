@@ -15,9 +15,9 @@ const CHUNK: usize = 64 * 1024;
 
 /// Writes a trace as text.
 ///
-/// Every id gets a unique name, so that the same objects are read back: where two ids have the same
-/// name, `#2` distinguishes the second from the first. Bars, line ends and the like in names are escaped, after a directive
-/// that says so.
+/// Every id gets a unique name, so that the same objects are read back: where two ids have the same name,
+/// `#2` distinguishes the second from the first. Bars, line ends and the like in names are escaped, after a
+/// directive that says so.
 #[derive(Debug)]
 pub struct TextWriter<W> {
     out: W,
