@@ -1,45 +1,30 @@
 //! Plan of the probes of a process: markers and functions of every loaded module, each with its place, its cost
 //! and its site number. Reads files and memory maps; attaches nothing.
 
-use std::{collections::HashSet, path::PathBuf};
+use std::collections::HashSet;
 
-use tracer_ebpf::{Cookie, Kind};
+use tracer_ebpf::Cookie;
 
-pub use super::regions::plan::SelectError;
 use super::{
     memory::{
-        self, allocator_code,
-        allocators::{
-            self, ALLOCATORS, Allocator, AllocatorPoint, CPP_ALLOCATORS, allocator_points,
-            is_over_malloc,
-        },
+        allocators::Allocator,
         instructions::Coverage,
         options::{Accesses, Level},
         uncovered::Uncovered,
     },
-    own_code::{self, Decision, OwnCode},
+    own_code::OwnCode,
     regions::{
-        self,
-        markers::{Marker, Meaning, Operand, SharedVariable, markers},
+        markers::{Meaning, SharedVariable},
         non_local_exits::NonLocalExit,
         patterns::Rule,
     },
-    sync::{
-        call_points::{CallPoint, call_points},
-        functions::{CALLS, CallSpec},
-        lock_rule::{self, LockRule},
-        slow_paths::FastPath,
-    },
-};
-use crate::x86::{
-    constants,
-    exits::Leaves,
-    functions::Functions,
-    placement::{self, Cost, Refusal},
+    selection::SelectError,
+    sync::{functions::CallSpec, lock_rule::LockRule, slow_paths::FastPath},
 };
 use crate::{
-    kernel::{ProbePoint, ProbeProgram},
-    symbolize::{ElfFile, LinkAddr, Module, ProcessAddr, Symbolizer},
+    kernel::ProbePoint,
+    symbolize::ProcessAddr,
+    x86::{exits::Leaves, placement::Cost},
 };
 
 /// Meaning of the records of a site number.
@@ -217,7 +202,7 @@ pub struct Wanted<'options> {
 }
 
 impl Wanted<'_> {
-    fn sees_memory(&self) -> bool {
+    pub(in crate::probes) fn sees_memory(&self) -> bool {
         self.watches || self.accesses.level != Level::Sync
     }
 }
@@ -253,7 +238,7 @@ pub struct Plan {
     /// Notes for the report.
     pub notes: Vec<String>,
     /// Set if the program's own code gets no probes.
-    leaves_program: bool,
+    pub(in crate::probes) leaves_program: bool,
     /// Set if there are regions, so that non-local exits matter.
     pub(in crate::probes) has_regions: bool,
 }
@@ -289,7 +274,7 @@ impl Plan {
     /// Records whether the rule of this number matches anything in the modules of this step: all modules at
     /// `first`, later those that were loaded since. A later step changes the state only of rules that are about
     /// its modules.
-    pub(in crate::probes) fn tell_match(
+    pub(in crate::probes) fn note_match(
         &mut self,
         number: usize,
         matched: bool,
@@ -315,108 +300,6 @@ impl Plan {
             _ => false,
         };
         self.sites.iter().any(takes)
-    }
-
-    /// Plans the probes of a process from its modules.
-    #[must_use]
-    pub fn build(symbolizer: &Symbolizer, pid: u32, wanted: Wanted<'_>) -> Self {
-        let mut plan = Self { sees_memory: wanted.sees_memory(), ..Self::default() };
-        let is_named = own_code::names_own(wanted.rules, wanted.locks, wanted.accesses);
-        match own_code::decide(symbolizer, pid, wanted.own_code, is_named) {
-            Decision::Probe => {}
-            Decision::Risk(note) => plan.notes.push(note),
-            Decision::Leave(reason) => {
-                let program = symbolizer.executable().map(Module::name).unwrap_or_default();
-                plan.skipped
-                    .push(SkippedProbe { what: format!("everything in {program}"), reason });
-                plan.leaves_program = true;
-            }
-        }
-        let all = plan.modules(symbolizer);
-        plan.add(symbolizer, pid, wanted, &all, true);
-        if plan.leaves_program {
-            // What names functions of the program need not match: nobody has looked.
-            let is_own = |number: usize| {
-                wanted.rules.get(number).is_some_and(|rule| rule.pattern.library().is_none())
-            };
-            plan.unmatched.retain(|(number, _)| !is_own(*number));
-        }
-        plan
-    }
-
-    /// The indices of all modules that may get probes.
-    fn modules(&self, symbolizer: &Symbolizer) -> Vec<usize> {
-        let program = symbolizer.executable();
-        let is_left = |module: &Module| {
-            self.leaves_program && program.is_some_and(|program| std::ptr::eq(program, module))
-        };
-        let modules = symbolizer.modules().enumerate();
-        modules.filter(|(_, module)| !is_left(module)).map(|(index, _)| index).collect()
-    }
-
-    fn add(
-        &mut self,
-        symbolizer: &Symbolizer,
-        pid: u32,
-        Wanted { rules, locks, accesses, .. }: Wanted<'_>,
-        which: &[usize],
-        first: bool,
-    ) {
-        self.add_modules(symbolizer, pid, which);
-        lock_rule::add(self, symbolizer, pid, locks, which, rules.len(), first);
-        regions::plan::add(self, symbolizer, pid, (rules, locks), which, first);
-        let lock_functions: usize = locks.iter().map(|lock| lock.functions.len()).sum();
-        let first_number = rules.len() + lock_functions;
-        memory::plan::add(self, symbolizer, pid, accesses, which, (first_number, first));
-    }
-
-    /// Adds the probes of modules that were loaded later, by their indices.
-    pub fn extend(
-        &mut self,
-        symbolizer: &Symbolizer,
-        pid: u32,
-        wanted: Wanted<'_>,
-        late: &[usize],
-    ) {
-        self.add(symbolizer, pid, wanted, late, false);
-    }
-
-    fn add_modules(&mut self, symbolizer: &Symbolizer, pid: u32, which: &[usize]) {
-        let saw_memory = self.sees_memory;
-        for module in which.iter().filter_map(|&index| symbolizer.modules().nth(index)) {
-            match module.file() {
-                Ok(file) => {
-                    let mut planner = Planner { plan: self, module, file, pid };
-                    planner.restartable_sequences();
-                    planner.markers();
-                    planner.calls();
-                    planner.inlined_locks();
-                    planner.cpp_waits();
-                }
-                Err(error) => self.skipped.push(SkippedProbe {
-                    what: format!("everything in {}", module.name()),
-                    reason: error.to_string(),
-                }),
-            }
-        }
-        let names_shared = |site: &Site| matches!(site.kind, SiteKind::Marker(Meaning::Shared(_)));
-        self.sees_memory |= !self.shared.is_empty() || self.sites.iter().any(names_shared);
-        if !self.sees_memory {
-            return;
-        }
-        // The first module to name a variable may be loaded later: then no module's allocators were probed
-        // before.
-        let all = self.modules(symbolizer);
-        let program = symbolizer.executable();
-        for &index in if saw_memory { which } else { &all } {
-            let Some(module) = symbolizer.modules().nth(index).filter(|one| !one.is_gone()) else {
-                continue;
-            };
-            if let Ok(file) = module.file() {
-                let is_program = program.is_some_and(|program| std::ptr::eq(program, module));
-                Planner { plan: self, module, file, pid }.allocators(is_program);
-            }
-        }
     }
 
     /// Marks these probes as failed. A function with a failed exit is no region any more, since a region
@@ -457,337 +340,4 @@ impl Plan {
             }
         }
     }
-}
-
-/// Adds one module's probes to a plan.
-pub(in crate::probes) struct Planner<'plan, 'module> {
-    pub(in crate::probes) plan: &'plan mut Plan,
-    pub(in crate::probes) module: &'module Module,
-    pub(in crate::probes) file: &'module ElfFile,
-    pub(in crate::probes) pid: u32,
-}
-
-impl Planner<'_, '_> {
-    fn markers(&mut self) {
-        let (markers, misunderstood) = markers(self.file);
-        if misunderstood > 0 {
-            self.skip(
-                format!("{misunderstood} markers in {}", self.module.name()),
-                "their notes are malformed".to_owned(),
-            );
-        }
-        let refused = |marker: &Marker| !matches!(self.cost_at(marker.address), Some(Ok(_)));
-        let endless: Vec<Meaning> = markers
-            .iter()
-            .filter(|marker| marker.meaning.is_end() && refused(marker))
-            .map(|marker| marker.meaning.clone())
-            .collect();
-        for marker in markers {
-            if let Meaning::Begin(name) = &marker.meaning
-                && endless.iter().any(|end| end.may_end(name))
-            {
-                let what = format!("begin of region `{name}`");
-                self.skip(what, "not all of its ends can be probed".to_owned());
-            } else {
-                self.marker(marker);
-            }
-        }
-    }
-
-    /// Counts the restartable sequences of which it is not known where they are.
-    fn restartable_sequences(&mut self) {
-        let (found, module) = (self.file.restartable(), self.module.name());
-        let (malformed, undescribed) = (found.malformed, found.undescribed);
-        if malformed > 0 {
-            let what = format!("descriptors of {malformed} restartable sequences in {module}");
-            self.skip(what, "they are malformed: probes may be inside these sequences".to_owned());
-        }
-        if undescribed > 0 {
-            let what = format!("functions around {undescribed} restartable sequences in {module}");
-            let reason = "what is described while the program runs is not known: none of their code is probed, where it \
-                          is known which functions they are";
-            self.skip(what, reason.to_owned());
-        }
-    }
-
-    fn marker(&mut self, marker: Marker) {
-        let (program, kind, what) = match &marker.meaning {
-            Meaning::Begin(name) => {
-                (ProbeProgram::Region, Kind::Begin, format!("begin of region `{name}`"))
-            }
-            Meaning::End(name) => {
-                (ProbeProgram::Region, Kind::End, format!("end of region `{name}`"))
-            }
-            Meaning::EndInnermost => {
-                (ProbeProgram::Region, Kind::EndInnermost, "end of the innermost region".to_owned())
-            }
-            Meaning::Shared(variable) => {
-                if let Some(address) = self.static_address(marker.address, variable) {
-                    self.plan.shared.push((address, variable.clone()));
-                    return;
-                }
-                let what = format!("shared variable `{}`", variable.label);
-                if let Operand::Symbol { name, .. } = &variable.operand {
-                    let reason = if name.starts_with("%fs:") {
-                        "it is thread-local: each thread has its own".to_owned()
-                    } else {
-                        format!("{} has no symbol `{name}`", self.module.name())
-                    };
-                    self.skip(what, reason);
-                    return;
-                }
-                (ProbeProgram::Shared, Kind::Shared, what)
-            }
-        };
-        let Some(address) = self.module.process_address(marker.address) else { return };
-        let site = self.add_site(address, SiteKind::Marker(marker.meaning));
-        self.add_probe(program, marker.address, Cookie::new(kind, site), what);
-    }
-
-    /// The variable's address, when it is known before the program runs: by its symbol, or by a constant that the
-    /// code loads before the marker.
-    fn static_address(&self, marker: LinkAddr, variable: &SharedVariable) -> Option<ProcessAddr> {
-        let address = match &variable.operand {
-            Operand::Symbol { name, offset } => {
-                let symbol = self.file.symbols_named(name).next()?;
-                symbol.address.0.wrapping_add_signed(*offset)
-            }
-            Operand::Registers { displacement, base: Some(base), index: None } => {
-                let extent = self.file.function_containing(marker)?;
-                let length = usize::try_from(extent.end.0.checked_sub(extent.start.0)?).ok()?;
-                let code = self.file.bytes_at(extent.start, length)?;
-                constants::register_at(code, extent.start.0, marker.0, base)?
-                    .wrapping_add_signed(*displacement)
-            }
-            Operand::Registers { .. } => return None,
-        };
-        self.module.process_address(LinkAddr(address))
-    }
-
-    fn calls(&mut self) {
-        let file = self.file;
-        let mut calls: Vec<(CallSpec, LinkAddr)> = Vec::new();
-        for call in CALLS {
-            // One function may have several names and versions: one set of probes is enough.
-            for symbol in file.symbols_named(call.name) {
-                let is_new = calls.iter().all(|(_, known)| *known != symbol.address);
-                if symbol.kind.is_function() && is_new {
-                    calls.push((*call, symbol.address));
-                }
-            }
-        }
-        for (call, start) in &calls {
-            let others: Vec<LinkAddr> = calls
-                .iter()
-                .filter(|(other, _)| other.role == call.role)
-                .map(|(_, address)| *address)
-                .collect();
-            self.call(*call, *start, &others);
-        }
-    }
-
-    /// Adds the probes of a function that synchronises; returns whether there are any.
-    pub(in crate::probes) fn call(
-        &mut self,
-        spec: CallSpec,
-        start: LinkAddr,
-        others: &[LinkAddr],
-    ) -> bool {
-        let what = format!("{} in {}", spec.name, self.module.name());
-        self.call_named(spec, what, start, others)
-    }
-
-    /// Adds the probes of a function under this name; see [`call`](Self::call).
-    pub(in crate::probes) fn call_named(
-        &mut self,
-        spec: CallSpec,
-        what: String,
-        start: LinkAddr,
-        others: &[LinkAddr],
-    ) -> bool {
-        let points = match call_points(self.file, spec, start, others) {
-            Ok(points) if points.is_empty() => return false,
-            Ok(points) => points,
-            Err(error) => {
-                self.skip(what, error.to_string());
-                return false;
-            }
-        };
-        let Some(address) = self.module.process_address(start) else { return false };
-        let end = self.file.function_containing(start).map_or(start, |extent| extent.end);
-        let end = self.module.process_address(end).unwrap_or(address);
-        let site = self.add_site(address, SiteKind::Call { spec, end, object: None });
-        for CallPoint { program, address, kind, flags, depth } in points {
-            // Functions that jump into one another share their ends: the entry determines which one returns.
-            let shared = program == ProbeProgram::CallEnd && flags & Cookie::LEAF == 0;
-            let known = |probe: &PlannedProbe| {
-                probe.point.program == program
-                    && Some(probe.address) == self.module.process_address(address)
-            };
-            if shared && self.plan.probes.iter().any(known) {
-                continue;
-            }
-            let what = match program {
-                ProbeProgram::CallEnd if flags & Cookie::INSIDE != 0 => {
-                    format!("routine of {what}")
-                }
-                ProbeProgram::CallReturn | ProbeProgram::CallEnd => format!("return of {what}"),
-                _ => what.clone(),
-            };
-            self.add_probe(
-                program,
-                address,
-                Cookie::new(kind, site).with(flags).with_depth(depth),
-                what,
-            );
-        }
-        true
-    }
-
-    fn allocators(&mut self, is_program: bool) {
-        let file = self.file;
-        let over_malloc = is_over_malloc(&self.module.name());
-        let mut known: Vec<LinkAddr> = Vec::new();
-        for spec in ALLOCATORS.iter().chain(CPP_ALLOCATORS.iter().filter(|_| !over_malloc)) {
-            for symbol in file.symbols_named(spec.name) {
-                if symbol.kind.is_function() && !known.contains(&symbol.address) {
-                    known.push(symbol.address);
-                    self.allocator_at(spec.role, symbol.address, spec.name);
-                }
-            }
-        }
-        let functions = if is_program { Functions::from_file(file) } else { Functions::default() };
-        // Rust's default is a thin layer over the C library's.
-        let is_default =
-            |symbol: &str| symbol.starts_with("_R") && symbol.ends_with("11___rdl_alloc");
-        let has_default = functions.iter().any(|function| is_default(&function.symbol));
-        for function in functions.iter() {
-            if has_default && function.symbol.starts_with("_R") {
-                continue;
-            }
-            if let Some(role) = allocators::of_program(&function.symbol, &function.name.short)
-                && !known.contains(&function.start)
-            {
-                known.push(function.start);
-                self.allocator_at(role, function.start, &function.name.short);
-            }
-        }
-        self.code_of_allocators(is_program, &functions, &known);
-    }
-
-    /// Excludes the code of allocators: their locks and accesses are their own.
-    fn code_of_allocators(&mut self, is_program: bool, functions: &Functions, known: &[LinkAddr]) {
-        let file = self.file;
-        let code: Vec<(LinkAddr, LinkAddr)> = if is_program {
-            allocator_code::own_code(file, functions, known)
-                .into_iter()
-                .filter_map(|index| functions.get(index))
-                .flat_map(|own| std::iter::once((own.start, own.end)).chain(own.cold.clone()))
-                .collect()
-        } else if allocator_code::is_allocator(file) {
-            let segments = file.segments().iter().filter(|segment| segment.executable);
-            segments.map(|of| (of.address, LinkAddr(of.address.0 + of.file_size))).collect()
-        } else {
-            Vec::new()
-        };
-        for &(start, end) in &code {
-            if let (Some(start), Some(end)) =
-                (self.module.process_address(start), self.module.process_address(end))
-            {
-                self.add_site(start, SiteKind::Ignored { end });
-            }
-        }
-        self.inner(code);
-    }
-
-    fn allocator_at(&mut self, role: Allocator, start: LinkAddr, name: &str) {
-        let what = format!("{name} in {}", self.module.name());
-        match allocator_points(self.file, role, start) {
-            Ok(points) => self.allocator(role, start, &what, points),
-            Err(error) => self.skip(what, error.to_string()),
-        }
-    }
-
-    fn allocator(
-        &mut self,
-        role: Allocator,
-        start: LinkAddr,
-        what: &str,
-        points: Vec<AllocatorPoint>,
-    ) {
-        let Some(address) = self.module.process_address(start) else { return };
-        let site = self.add_site(address, SiteKind::Allocator { role });
-        for AllocatorPoint { program, address, kind, flags, depth } in points {
-            // Functions that jump into one another share their ends.
-            let known = |probe: &PlannedProbe| {
-                probe.point.program == program
-                    && Some(probe.address) == self.module.process_address(address)
-            };
-            if program == ProbeProgram::AllocEnd && self.plan.probes.iter().any(known) {
-                continue;
-            }
-            let is_return = matches!(program, ProbeProgram::AllocReturn | ProbeProgram::AllocEnd);
-            let what = if is_return { format!("return of {what}") } else { what.to_owned() };
-            self.add_probe(
-                program,
-                address,
-                Cookie::new(kind, site).with(flags).with_depth(depth),
-                what,
-            );
-        }
-    }
-
-    pub(in crate::probes) fn add_site(&mut self, address: ProcessAddr, kind: SiteKind) -> u32 {
-        self.plan.sites.push(Site { address, kind });
-        (self.plan.sites.len() - 1) as u32
-    }
-
-    pub(in crate::probes) fn add_probe(
-        &mut self,
-        program: ProbeProgram,
-        at: LinkAddr,
-        cookie: Cookie,
-        what: String,
-    ) {
-        let (Some(offset), Some(address), Some(cost)) =
-            (self.file.file_offset(at), self.module.process_address(at), self.cost_at(at))
-        else {
-            self.skip(what, "its code is not in the file".to_owned());
-            return;
-        };
-        let cost = match cost {
-            Ok(cost) => cost,
-            Err(refusal) => return self.skip(what, refusal.to_string()),
-        };
-        let file = file_for_kernel(self.pid, self.module);
-        self.plan.probes.push(PlannedProbe {
-            point: ProbePoint { program, file, offset: offset.0, cookie: cookie.0, touch: None },
-            address,
-            cost,
-            what,
-        });
-    }
-
-    /// Cost of a probe, or why there can be none; `None` where the file has no code.
-    fn cost_at(&self, at: LinkAddr) -> Option<Result<Cost, Refusal>> {
-        let code = self.file.bytes_at(at, 15)?;
-        if self.file.restartable().contains(at) {
-            return Some(Err(Refusal::Restartable));
-        }
-        Some(placement::cost_at(code))
-    }
-
-    pub(in crate::probes) fn skip(&mut self, what: String, reason: String) {
-        self.plan.skipped.push(SkippedProbe { what, reason });
-    }
-}
-
-/// A path by which the kernel finds the very file that a process has mapped, whatever its mount namespace.
-#[must_use]
-pub fn file_for_kernel(pid: u32, module: &Module) -> PathBuf {
-    let mut path = PathBuf::from(format!("/proc/{pid}/root"));
-    path.extend(module.path().components().filter(|component| {
-        !matches!(component, std::path::Component::RootDir | std::path::Component::Prefix(_))
-    }));
-    path
 }

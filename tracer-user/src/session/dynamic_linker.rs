@@ -10,7 +10,7 @@ use tracer_ebpf::LINKER_PLAN_SHIFT;
 
 use crate::{
     kernel::{ProbePoint, ProbeProgram},
-    probes::plan::file_for_kernel,
+    probes::file_for_kernel,
     symbolize::{ProcessAddr, Symbolizer},
     sys::proc,
 };

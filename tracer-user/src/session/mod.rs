@@ -44,9 +44,10 @@ use crate::{
     live::reader::Reader,
     names,
     probes::{
+        SelectError,
         memory::{options::Accesses, watch_spec::WatchSpec},
         own_code::OwnCode,
-        plan::{Plan, SelectError, Wanted},
+        plan::{Plan, Wanted},
         regions::patterns::Rules,
         sync::lock_rule::LockRule,
     },

@@ -26,7 +26,7 @@ use super::{
 use crate::{
     kernel::{Kernel, ProbePoint, ProbeProgram},
     live::reader::Batches,
-    probes::plan::file_for_kernel,
+    probes::file_for_kernel,
     report::text_of_bytes,
     symbolize::{ProcessAddr, Symbolizer},
     sys::{

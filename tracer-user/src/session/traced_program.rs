@@ -36,7 +36,8 @@ use crate::{
     },
     names::live::LiveNames,
     probes::{
-        plan::{Plan, PlannedProbe, SelectError, Site, SiteKind, SkippedProbe},
+        SelectError,
+        plan::{Plan, PlannedProbe, Site, SiteKind, SkippedProbe},
         regions::markers::Meaning,
     },
     report::{self, NotSeen, Report, Subject, Summary},

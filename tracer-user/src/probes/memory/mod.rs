@@ -1,6 +1,7 @@
 //! Memory: allocators, probes beside instructions that access memory, and what the user asks to watch.
 
 pub mod allocator_code;
+mod allocator_plan;
 pub mod allocators;
 pub mod instructions;
 pub mod options;

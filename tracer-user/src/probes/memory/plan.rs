@@ -1,5 +1,5 @@
-//! Probes beside instructions that touch memory, in a plan: of which functions, and what their sites are. Machine code is
-//! in `touches`.
+//! Probes beside instructions that access memory, in a plan: the functions that get them, and their sites. Machine code
+//! is in `instructions`.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -15,16 +15,10 @@ use crate::{
 };
 use crate::{
     probes::{
-        plan::{
-            FunctionPlace, Plan, Planner, SelectError, Site, SiteKind, SkippedProbe, TouchGroup,
-            TouchPlace,
-        },
-        regions::{
-            line_function::LineFunction,
-            markers::Meaning,
-            patterns::Pattern,
-            plan::{Choice, unmatched},
-        },
+        builder::Planner,
+        plan::{FunctionPlace, Plan, Site, SiteKind, SkippedProbe, TouchGroup, TouchPlace},
+        regions::{line_function::LineFunction, markers::Meaning, patterns::Pattern},
+        selection::{Choice, SelectError, unmatched},
         sync::runtime_libraries,
     },
     x86::{
@@ -86,7 +80,7 @@ pub(in crate::probes) fn add(
                 reason: "every call of it was inlined: name the functions that call it".to_owned(),
             });
         }
-        plan.tell_match(number, matched, is_about, first, || {
+        plan.note_match(number, matched, is_about, first, || {
             problem.unwrap_or_else(|| unmatched("--probe", pattern, &choices, symbolizer))
         });
     }

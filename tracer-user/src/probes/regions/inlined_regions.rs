@@ -14,7 +14,10 @@ use crate::{
     symbolize::{InlinedCall, LinkAddr, Name},
 };
 use crate::{
-    probes::plan::{InlinedRegions, Planner, SiteKind, WatchedFunction},
+    probes::{
+        builder::Planner,
+        plan::{InlinedRegions, SiteKind, WatchedFunction},
+    },
     x86::{
         functions::Functions,
         inlined_extent::{self, InlinedExtent},

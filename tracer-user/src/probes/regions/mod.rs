@@ -5,6 +5,7 @@ pub mod defaults;
 mod inlined_regions;
 pub mod known_names;
 pub(super) mod line_function;
+mod marker_plan;
 pub mod markers;
 pub mod non_local_exits;
 pub mod patterns;

@@ -1,7 +1,7 @@
-//! Regions that are functions, in a plan: which functions the rules or the default name, and the probes on their
-//! entries and exits. Patterns are in `select`, the default in `defaults`, machine code in `exits` and `placement`.
+//! Regions that are functions, in a plan: the functions that the rules or the default name, and the probes on their
+//! entries and exits. Patterns are in `patterns`, the default in `defaults`, machine code in `x86`.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 
 use iced_x86::Register;
 use tracer_ebpf::{Cookie, Kind};
@@ -12,19 +12,18 @@ use super::{
     known_names::OwnLocks,
     line_function::LineFunction,
     non_local_exits::{NON_LOCAL_EXITS, NonLocalExit},
-    patterns::{Pattern, Rule},
+    patterns::Rule,
     thread_starts::{self, Code},
 };
 use crate::{
     kernel::ProbeProgram,
-    symbolize::{ElfFile, LinkAddr, Module, Symbolizer, nearest},
+    symbolize::{ElfFile, LinkAddr, Symbolizer},
 };
 use crate::{
     probes::{
-        plan::{
-            FunctionPlace, Plan, Planner, SiteKind, SkippedProbe, UnwatchedFunction,
-            WatchedFunction,
-        },
+        builder::Planner,
+        plan::{FunctionPlace, Plan, SiteKind, SkippedProbe, UnwatchedFunction, WatchedFunction},
+        selection::{Choice, SelectError, unmatched},
         sync::{
             functions::{Role, calls_named},
             lock_rule::LockRule,
@@ -33,72 +32,10 @@ use crate::{
     x86::{
         call_graph::{self, Imports},
         exits::{self, Exit, Leaves},
-        functions::{Function, Functions},
+        functions::Function,
         placement::{self, Needs, Placement, Refusal},
     },
 };
-
-/// Error in the user's selection of functions.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SelectError {
-    /// A pattern matches no function.
-    #[error("{option} {pattern}: no function of {place} is called that{hint}")]
-    NoFunction {
-        /// The option.
-        option: &'static str,
-        /// The pattern.
-        pattern: String,
-        /// Module that was searched.
-        place: String,
-        /// Names that are near, or what else to do.
-        hint: String,
-    },
-    /// A pattern names a library that is not there.
-    #[error("{option} {pattern}: the program has no library `{library}` when it starts{hint}")]
-    NoLibrary {
-        /// The option.
-        option: &'static str,
-        /// The pattern.
-        pattern: String,
-        /// The library.
-        library: String,
-        /// Names that are near.
-        hint: String,
-    },
-    /// A source line is in no function.
-    #[error("{option} {pattern}: {problem}")]
-    NoLine {
-        /// The option.
-        option: &'static str,
-        /// The pattern.
-        pattern: String,
-        /// Description of the mistake.
-        problem: String,
-    },
-}
-
-/// A module, and the functions in it that are regions.
-pub(in crate::probes) struct Choice<'module> {
-    pub(in crate::probes) module: &'module Module,
-    pub(in crate::probes) file: &'module ElfFile,
-    pub(in crate::probes) functions: Functions,
-    /// By number; the reason.
-    pub(in crate::probes) chosen: BTreeMap<usize, String>,
-    pub(in crate::probes) is_program: bool,
-    /// Functions around the source lines that rules name, by the rules' numbers.
-    pub(in crate::probes) lines: BTreeMap<usize, LineFunction>,
-}
-
-impl<'module> Choice<'module> {
-    pub(in crate::probes) fn new(
-        module: &'module Module,
-        file: &'module ElfFile,
-        is_program: bool,
-    ) -> Self {
-        let (chosen, lines) = (BTreeMap::new(), BTreeMap::new());
-        Self { module, file, functions: Functions::from_file(file), chosen, is_program, lines }
-    }
-}
 
 /// Adds the regions that are functions to a plan that has the markers already, in modules with these indices. Only
 /// `first` are all of them, with the program.
@@ -156,7 +93,7 @@ pub(in crate::probes) fn add(
     for (index, (rule, problem)) in rules.iter().zip(problems).enumerate() {
         let matched = matched[index] || inlined_away(rule, &choices, plan);
         let is_about = choices.iter().any(|choice| choice.is_named_by(rule));
-        plan.tell_match(index, matched, is_about, first, || {
+        plan.note_match(index, matched, is_about, first, || {
             problem.unwrap_or_else(|| unmatched(rule.option(), &rule.pattern, &choices, symbolizer))
         });
     }
@@ -312,71 +249,6 @@ fn inlined_away(rule: &Rule, choices: &[Choice<'_>], plan: &mut Plan) -> bool {
         });
     }
     inlined
-}
-
-/// Returns the error of a pattern that matches no function.
-pub(in crate::probes) fn unmatched(
-    option: &'static str,
-    wanted: &Pattern,
-    choices: &[Choice<'_>],
-    symbolizer: &Symbolizer,
-) -> SelectError {
-    let pattern = wanted.to_string();
-    let about: Vec<&Choice<'_>> = choices
-        .iter()
-        .filter(|choice| wanted.is_about(&choice.module.name(), choice.is_program))
-        .collect();
-    if let (Some(library), true) = (wanted.library(), about.is_empty()) {
-        let names: Vec<String> = symbolizer.modules().map(Module::name).collect();
-        let hint = suggestion(&nearest(&names, library, 3));
-        return SelectError::NoLibrary { option, pattern, library: library.to_owned(), hint };
-    }
-    let place = match wanted.library() {
-        Some(library) => format!("`{library}`"),
-        None => "the program itself".to_owned(),
-    };
-    let mut names: Vec<String> = about
-        .iter()
-        .flat_map(|choice| choice.functions.iter())
-        .map(|function| function.name.short.clone())
-        .collect();
-    names.sort_unstable();
-    names.dedup();
-    let hint = if names.is_empty() {
-        " (it has no symbols: it was stripped)".to_owned()
-    } else {
-        let name = wanted.plain_name();
-        let near = name.map(|name| nearest(&names, name, 3)).unwrap_or_default();
-        match suggestion(&near) {
-            hint if hint.is_empty() => elsewhere(wanted, symbolizer),
-            hint => hint,
-        }
-    };
-    SelectError::NoFunction { option, pattern, place, hint }
-}
-
-/// Libraries that have what the program has not.
-fn elsewhere(pattern: &Pattern, symbolizer: &Symbolizer) -> String {
-    let Some(name) = pattern.plain_name().filter(|_| pattern.library().is_none()) else {
-        return String::new();
-    };
-    let library = symbolizer.modules().find(|module| {
-        module
-            .file()
-            .is_ok_and(|file| file.symbols_named(name).any(|symbol| symbol.kind.is_function()))
-    });
-    library.map_or_else(String::new, |library| {
-        format!("; a library has it: did you mean `{}!{name}`?", library.name())
-    })
-}
-
-fn suggestion(near: &[String]) -> String {
-    let quoted: Vec<String> = near.iter().map(|name| format!("`{name}`")).collect();
-    match quoted.as_slice() {
-        [] => String::new(),
-        [one] => format!("; did you mean {one}?"),
-        [rest @ .., last] => format!("; did you mean {} or {last}?", rest.join(", ")),
-    }
 }
 
 impl Planner<'_, '_> {

@@ -19,7 +19,10 @@ use crate::{
     symbolize::{ElfFile, LinkAddr, Name},
 };
 use crate::{
-    probes::plan::{InlinedPlace, Planner, SiteKind},
+    probes::{
+        builder::Planner,
+        plan::{InlinedPlace, SiteKind},
+    },
     x86::{
         call_graph::Imports,
         functions::{Function, Functions},

@@ -1,17 +1,12 @@
-//! Locks of the user's own: what `--lock` says, and the functions that it names in a plan. Patterns are in `select`,
-//! where the probes of a function go in `call_points`.
+//! Locks of the user's own: parses `--lock`. The functions that it names get probes in `lock_plan`.
 
 use std::{fmt, str::FromStr};
 
-use super::functions::{CallSpec, Object, Role};
-use crate::probes::{
-    plan::{Plan, Planner},
-    regions::{
-        patterns::{Pattern, PatternError},
-        plan::{Choice, unmatched},
-    },
+use super::functions::Role;
+use crate::{
+    probes::regions::patterns::{Pattern, PatternError},
+    symbolize::Name,
 };
-use crate::symbolize::{Name, Symbolizer};
 
 /// Description of one kind of lock, from `--lock`.
 #[derive(Clone, Debug)]
@@ -20,13 +15,13 @@ pub struct LockRule {
     /// Each with what a call does.
     pub(in crate::probes) functions: Vec<(Pattern, Role)>,
     /// Number of the argument that points to the lock, from 1.
-    argument: u8,
+    pub(in crate::probes) argument: u8,
 }
 
-/// A lock that is none.
+/// Mistake in a `--lock` argument.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LockRuleError {
-    /// The form is another.
+    /// Another form than the documented one.
     #[error(
         "`{text}` does not tell the functions of a lock: the form is \
          acquire=PATTERN,release=PATTERN[,try=PATTERN][,arg=N], N from 1 to 4"
@@ -35,10 +30,10 @@ pub enum LockRuleError {
         /// Text of the user.
         text: String,
     },
-    /// A pattern is none.
+    /// A malformed pattern.
     #[error(transparent)]
     Pattern(#[from] PatternError),
-    /// A pattern is of a source line.
+    /// A pattern for a source line.
     #[error("`{pattern}` names a line: the functions of a lock go by their names")]
     Line {
         /// The pattern.
@@ -123,72 +118,6 @@ impl fmt::Display for LockRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
-}
-
-/// Adds the probes of these locks in modules with these indices to a plan; `first` if these are all modules.
-/// Records patterns without a match in the plan, numbered from `first_number` on.
-pub(in crate::probes) fn add(
-    plan: &mut Plan,
-    symbolizer: &Symbolizer,
-    pid: u32,
-    rules: &[LockRule],
-    which: &[usize],
-    first_number: usize,
-    first: bool,
-) {
-    if rules.is_empty() {
-        return;
-    }
-    let program = symbolizer.executable();
-    let choices: Vec<Choice<'_>> = which
-        .iter()
-        .filter_map(|&index| symbolizer.modules().nth(index))
-        .filter_map(|module| {
-            let is_program = program.is_some_and(|program| std::ptr::eq(program, module));
-            let mut patterns = rules.iter().flat_map(|rule| &rule.functions);
-            let about = patterns.any(|(pattern, _)| pattern.is_about(&module.name(), is_program));
-            let file = module.file().ok().filter(|_| about)?;
-            Some(Choice::new(module, file, is_program))
-        })
-        .collect();
-    let mut number = first_number;
-    for rule in rules {
-        for (pattern, role) in &rule.functions {
-            let (mut matched, mut is_about) = (false, false);
-            for choice in &choices {
-                if !pattern.is_about(&choice.module.name(), choice.is_program) {
-                    continue;
-                }
-                is_about = true;
-                let Choice { module, file, functions, .. } = choice;
-                let mut planner = Planner { plan, module, file, pid };
-                for function in functions.iter().filter(|function| !function.is_startup()) {
-                    if !pattern.matches(&function.symbol, &function.name) {
-                        continue;
-                    }
-                    matched = true;
-                    let (object, argument) = (Object::Lock, rule.argument);
-                    let call = CallSpec { name: "--lock", object, role: *role, argument };
-                    let what = format!("{} of --lock in {}", function.name.short, module.name());
-                    if has_other_parameters(&function.symbol) {
-                        let reason = "the compiler has changed its parameters: declare it `noipa`";
-                        planner.skip(what, reason.to_owned());
-                        continue;
-                    }
-                    planner.call_named(call, what, function.start, &[]);
-                }
-            }
-            plan.tell_match(number, matched, is_about, first, || {
-                unmatched("--lock", pattern, &choices, symbolizer)
-            });
-            number += 1;
-        }
-    }
-}
-
-/// Returns true if a symbol is that of a clone of a function without some of its parameters.
-fn has_other_parameters(symbol: &str) -> bool {
-    [".constprop", ".isra"].iter().any(|clone| symbol.contains(clone))
 }
 
 #[cfg(test)]

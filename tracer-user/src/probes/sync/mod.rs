@@ -1,10 +1,12 @@
 //! Synchronization: the table of functions, the points of their calls that get probes, and locks that are taken inline.
 
+mod call_plan;
 pub mod call_points;
 mod cpp_waits;
 pub mod functions;
 pub mod inline_locks;
 mod inline_plan;
+pub(super) mod lock_plan;
 pub mod lock_rule;
 pub mod runtime_libraries;
 pub mod rust_waits;

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::symbolize::LinkAddr;
 use crate::{
-    probes::plan::{InlinedPlace, Planner},
+    probes::{builder::Planner, plan::InlinedPlace},
     x86::functions::Functions,
 };
 

@@ -1,0 +1,76 @@
+//! Builder of a plan: adds the sites and probes of one module, and counts those that cannot be placed.
+
+use std::path::PathBuf;
+
+use tracer_ebpf::Cookie;
+
+use super::plan::{Plan, PlannedProbe, Site, SiteKind, SkippedProbe};
+use crate::{
+    kernel::{ProbePoint, ProbeProgram},
+    symbolize::{ElfFile, LinkAddr, Module, ProcessAddr},
+    x86::placement::{self, Cost, Refusal},
+};
+
+/// Adds one module's probes to a plan.
+pub(in crate::probes) struct Planner<'plan, 'module> {
+    pub(in crate::probes) plan: &'plan mut Plan,
+    pub(in crate::probes) module: &'module Module,
+    pub(in crate::probes) file: &'module ElfFile,
+    pub(in crate::probes) pid: u32,
+}
+
+impl Planner<'_, '_> {
+    pub(in crate::probes) fn add_site(&mut self, address: ProcessAddr, kind: SiteKind) -> u32 {
+        self.plan.sites.push(Site { address, kind });
+        (self.plan.sites.len() - 1) as u32
+    }
+
+    pub(in crate::probes) fn add_probe(
+        &mut self,
+        program: ProbeProgram,
+        at: LinkAddr,
+        cookie: Cookie,
+        what: String,
+    ) {
+        let (Some(offset), Some(address), Some(cost)) =
+            (self.file.file_offset(at), self.module.process_address(at), self.cost_at(at))
+        else {
+            self.skip(what, "its code is not in the file".to_owned());
+            return;
+        };
+        let cost = match cost {
+            Ok(cost) => cost,
+            Err(refusal) => return self.skip(what, refusal.to_string()),
+        };
+        let file = file_for_kernel(self.pid, self.module);
+        self.plan.probes.push(PlannedProbe {
+            point: ProbePoint { program, file, offset: offset.0, cookie: cookie.0, touch: None },
+            address,
+            cost,
+            what,
+        });
+    }
+
+    /// Cost of a probe, or why there can be none; `None` where the file has no code.
+    pub(in crate::probes) fn cost_at(&self, at: LinkAddr) -> Option<Result<Cost, Refusal>> {
+        let code = self.file.bytes_at(at, 15)?;
+        if self.file.restartable().contains(at) {
+            return Some(Err(Refusal::Restartable));
+        }
+        Some(placement::cost_at(code))
+    }
+
+    pub(in crate::probes) fn skip(&mut self, what: String, reason: String) {
+        self.plan.skipped.push(SkippedProbe { what, reason });
+    }
+}
+
+/// A path by which the kernel finds the very file that a process has mapped, whatever its mount namespace.
+#[must_use]
+pub fn file_for_kernel(pid: u32, module: &Module) -> PathBuf {
+    let mut path = PathBuf::from(format!("/proc/{pid}/root"));
+    path.extend(module.path().components().filter(|component| {
+        !matches!(component, std::path::Component::RootDir | std::path::Component::Prefix(_))
+    }));
+    path
+}

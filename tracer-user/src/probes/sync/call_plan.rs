@@ -1,0 +1,98 @@
+//! Probes of functions that synchronize, in a plan.
+
+use tracer_ebpf::Cookie;
+
+use super::{
+    call_points::{CallPoint, call_points},
+    functions::{CALLS, CallSpec},
+};
+use crate::{
+    kernel::ProbeProgram,
+    probes::{
+        builder::Planner,
+        plan::{PlannedProbe, SiteKind},
+    },
+    symbolize::LinkAddr,
+};
+
+impl Planner<'_, '_> {
+    pub(in crate::probes) fn calls(&mut self) {
+        let file = self.file;
+        let mut calls: Vec<(CallSpec, LinkAddr)> = Vec::new();
+        for call in CALLS {
+            // One function may have several names and versions: one set of probes is enough.
+            for symbol in file.symbols_named(call.name) {
+                let is_new = calls.iter().all(|(_, known)| *known != symbol.address);
+                if symbol.kind.is_function() && is_new {
+                    calls.push((*call, symbol.address));
+                }
+            }
+        }
+        for (call, start) in &calls {
+            let others: Vec<LinkAddr> = calls
+                .iter()
+                .filter(|(other, _)| other.role == call.role)
+                .map(|(_, address)| *address)
+                .collect();
+            self.call(*call, *start, &others);
+        }
+    }
+
+    /// Adds the probes of a function that synchronises; returns whether there are any.
+    pub(in crate::probes) fn call(
+        &mut self,
+        spec: CallSpec,
+        start: LinkAddr,
+        others: &[LinkAddr],
+    ) -> bool {
+        let what = format!("{} in {}", spec.name, self.module.name());
+        self.call_named(spec, what, start, others)
+    }
+
+    /// Adds the probes of a function under this name; see [`call`](Self::call).
+    pub(in crate::probes) fn call_named(
+        &mut self,
+        spec: CallSpec,
+        what: String,
+        start: LinkAddr,
+        others: &[LinkAddr],
+    ) -> bool {
+        let points = match call_points(self.file, spec, start, others) {
+            Ok(points) if points.is_empty() => return false,
+            Ok(points) => points,
+            Err(error) => {
+                self.skip(what, error.to_string());
+                return false;
+            }
+        };
+        let Some(address) = self.module.process_address(start) else { return false };
+        let end = self.file.function_containing(start).map_or(start, |extent| extent.end);
+        let end = self.module.process_address(end).unwrap_or(address);
+        let site = self.add_site(address, SiteKind::Call { spec, end, object: None });
+        for CallPoint { program, address, kind, flags, depth } in points {
+            // Functions that jump into one another share their ends: the entry determines which one returns.
+            let shared = program == ProbeProgram::CallEnd && flags & Cookie::LEAF == 0;
+            let known = |probe: &PlannedProbe| {
+                probe.point.program == program
+                    && Some(probe.address) == self.module.process_address(address)
+            };
+            if shared && self.plan.probes.iter().any(known) {
+                continue;
+            }
+            let what = match program {
+                ProbeProgram::CallEnd if flags & Cookie::INSIDE != 0 => {
+                    format!("routine of {what}")
+                }
+                ProbeProgram::CallReturn | ProbeProgram::CallEnd => format!("return of {what}"),
+                _ => what.clone(),
+            };
+            self.add_probe(
+                program,
+                address,
+                Cookie::new(kind, site).with(flags).with_depth(depth),
+                what,
+            );
+        }
+        true
+    }
+}
