@@ -24,6 +24,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::{
     probes::memory::instructions,
     symbolize::{ElfFile, LinkAddr},
+    x86::instruction::decode_first,
 };
 
 /// Maximal number of stored words.
@@ -325,7 +326,7 @@ impl Word {
 #[must_use]
 pub fn step_at(file: &ElfFile, address: LinkAddr) -> Option<Step> {
     let code = file.bytes_at(address, 15)?;
-    let instruction = instructions::decode(code, address.0);
+    let instruction = decode_first(code, address.0);
     Some(match instruction.mnemonic() {
         _ if !instructions::is_locked(&instruction) => Step::Plain,
         _ if instructions::compares(&instruction) => Step::Compare,
@@ -359,7 +360,7 @@ fn is_unused<'code>(
     let mut info = InstructionInfoFactory::new();
     for _ in 0..INSTRUCTIONS {
         let Some(code) = code_at(at) else { return false };
-        let instruction = instructions::decode(code, at);
+        let instruction = decode_first(code, at);
         if instruction.is_invalid() {
             return false;
         }

@@ -4,10 +4,10 @@
 use std::{collections::HashSet, ops::Range};
 
 use iced_x86::{
-    Code as Opcode, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory,
-    Mnemonic, OpKind, Register,
+    Code as Opcode, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register,
 };
 
+use super::instruction::{RSP, decode, is_direct};
 use super::{
     control_flow::writes,
     dataflow::{Dataflow, Origin},
@@ -77,8 +77,8 @@ impl BasicBlocks {
 
     /// Returns the distance in bytes of the stack pointer below its value at the start, before an instruction.
     fn depth(&self, index: usize) -> Option<i64> {
-        let value = self.values.before(index, &|_| false)?.register(4);
-        (value.base == Some(Origin::Entry(4)) && value.index.is_none())
+        let value = self.values.before(index, &|_| false)?.register(RSP);
+        (value.base == Some(Origin::Entry(RSP)) && value.index.is_none())
             .then(|| value.plus.wrapping_neg())
     }
 
@@ -182,19 +182,10 @@ impl BasicBlocks {
     }
 }
 
-fn is_direct(instruction: &Instruction) -> bool {
-    matches!(
-        instruction.op0_kind(),
-        OpKind::NearBranch16 | OpKind::NearBranch32 | OpKind::NearBranch64
-    )
-}
-
 /// Returns true if two parts of the code overlap, or instructions do.
 fn overlaps(parts: &[Part<'_>]) -> bool {
     let mut seen = HashSet::new();
-    parts.iter().any(|part| {
-        Decoder::with_ip(64, part.code, part.start, DecoderOptions::NONE)
-            .into_iter()
-            .any(|instruction| !seen.insert(instruction.ip()))
-    })
+    parts
+        .iter()
+        .any(|part| decode(part.code, part.start).any(|instruction| !seen.insert(instruction.ip())))
 }

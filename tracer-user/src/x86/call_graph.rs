@@ -3,13 +3,12 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use iced_x86::{
-    Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register,
-};
+use iced_x86::{Code, FlowControl, Instruction, Mnemonic, OpKind, Register};
 use object::{Object as _, ObjectSymbol as _, ObjectSymbolTable as _, RelocationTarget};
 
 use rustc_hash::FxHashMap;
 
+use super::instruction::decode;
 use super::{dead_ends::dead_ends, functions::Functions, no_return::never_returns};
 use crate::symbolize::{ElfFile, LinkAddr, Name};
 
@@ -74,7 +73,7 @@ pub fn facts_of(file: &ElfFile, functions: &Functions, imports: &Imports, index:
     let mut facts = Facts::default();
     let parts = functions.get(index).and_then(|function| function.parts(file));
     for (number, part) in parts.unwrap_or_default().into_iter().enumerate() {
-        let decoder = Decoder::with_ip(64, part.code, part.start, DecoderOptions::NONE);
+        let decoder = decode(part.code, part.start);
         let instructions: Vec<Instruction> = decoder.into_iter().collect();
         let first = facts.calls.len();
         // By registers that hold what a slot does; what jumps change is not followed.
@@ -350,10 +349,8 @@ impl Imports {
     #[must_use]
     pub fn behind(&self, file: &ElfFile, stub: LinkAddr) -> Option<Arc<Import>> {
         let code = file.bytes_at(stub, 32)?;
-        let mut decoder = Decoder::with_ip(64, code, stub.0, DecoderOptions::NONE);
         // An `endbr64` may come before the jump.
-        let jump = decoder
-            .iter()
+        let jump = decode(code, stub.0)
             .take(2)
             .find(|instruction| instruction.flow_control() == FlowControl::IndirectBranch)?;
         if !jump.is_ip_rel_memory_operand() {

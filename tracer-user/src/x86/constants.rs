@@ -3,11 +3,9 @@
 
 use std::collections::{HashMap, HashSet};
 
-use iced_x86::{
-    Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, OpAccess,
-    Register,
-};
+use iced_x86::{Code, FlowControl, Instruction, InstructionInfoFactory, Register};
 
+use super::instruction::{decode, may_write};
 /// Returns the constant in the register `name` at link-time address `place`, if all paths to it load the same
 /// one: by `lea name, [rip+…]` or a move of a constant, with no change and no label in between.
 ///
@@ -15,8 +13,7 @@ use iced_x86::{
 #[must_use]
 pub fn register_at(code: &[u8], start: u64, place: u64, name: &str) -> Option<u64> {
     let wanted = register(name)?;
-    let instructions: Vec<Instruction> =
-        Decoder::with_ip(64, code, start, DecoderOptions::NONE).into_iter().collect();
+    let instructions: Vec<Instruction> = decode(code, start).collect();
     let labels: HashSet<u64> = instructions
         .iter()
         .filter(|instruction| {
@@ -49,7 +46,7 @@ pub fn register_at(code: &[u8], start: u64, place: u64, name: &str) -> Option<u6
             _ => known.clear(),
         }
         for used in info.info(instruction).used_registers() {
-            if !matches!(used.access(), OpAccess::Read | OpAccess::CondRead | OpAccess::None) {
+            if may_write(used.access()) {
                 known.remove(&used.register().full_register());
             }
         }

@@ -4,10 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use iced_x86::{
-    Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic,
-    OpAccess, OpKind, Register,
+    Code, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register,
 };
 
+use super::instruction::{CALLEE_SAVED, decode_first, may_write};
 /// Reason why control flow is unknown.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ControlFlowError {
@@ -67,7 +67,7 @@ impl Flow {
         let mut todo = vec![(start, Depth { sp: Some(0), bp: None })];
         while let Some((mut at, mut depth)) = todo.pop() {
             while !flow.reached.contains_key(&at) {
-                let instruction = decode(code.bytes, at)?;
+                let instruction = decode_at(code.bytes, at)?;
                 let sp = depth.sp.and_then(|sp| u64::try_from(sp).ok());
                 flow.reached.insert(at, Reached { instruction, depth: sp });
                 let next = depth.after(&instruction);
@@ -167,14 +167,6 @@ impl Flow {
     /// Finds the copies of the second argument that survive calls: registers to which nothing else is written
     /// but the caller's values, and places on the stack, in bytes below the stack pointer at the start.
     fn copies_of_second_argument(&self) -> (Vec<Register>, Vec<i64>) {
-        const KEPT: [Register; 6] = [
-            Register::RBX,
-            Register::RBP,
-            Register::R12,
-            Register::R13,
-            Register::R14,
-            Register::R15,
-        ];
         let mut info = InstructionInfoFactory::new();
         let copies = |instruction: &Instruction| {
             matches!(instruction.code(), Code::Mov_rm64_r64 | Code::Mov_r64_rm64)
@@ -191,7 +183,7 @@ impl Flow {
             });
             copied && only
         };
-        let registers = KEPT.into_iter().filter(|&register| is_kept(register)).collect();
+        let registers = CALLEE_SAVED.into_iter().filter(|&register| is_kept(register)).collect();
         let slots = self
             .instructions()
             .filter(|reached| copies(&reached.instruction))
@@ -221,17 +213,16 @@ pub(crate) fn writes(
     registers: &[Register],
 ) -> bool {
     info.info(instruction).used_registers().iter().any(|used| {
-        registers.contains(&used.register().full_register())
-            && !matches!(used.access(), OpAccess::Read | OpAccess::CondRead | OpAccess::None)
+        registers.contains(&used.register().full_register()) && may_write(used.access())
     })
 }
 
-fn decode(bytes: &[u8], at: u64) -> Result<Instruction, ControlFlowError> {
+fn decode_at(bytes: &[u8], at: u64) -> Result<Instruction, ControlFlowError> {
     let rest = usize::try_from(at).ok().and_then(|at| bytes.get(at..)).unwrap_or_default();
     if rest.is_empty() {
         return Err(ControlFlowError::LeavesCode(at));
     }
-    let instruction = Decoder::with_ip(64, rest, at, DecoderOptions::NONE).decode();
+    let instruction = decode_first(rest, at);
     if instruction.is_invalid() { Err(ControlFlowError::Invalid(at)) } else { Ok(instruction) }
 }
 
@@ -240,7 +231,7 @@ fn sweep(bytes: &[u8], from: u64, to: u64) -> Result<Vec<Instruction>, ControlFl
     let mut instructions = Vec::new();
     let mut at = from;
     while at < to {
-        let instruction = decode(bytes, at)?;
+        let instruction = decode_at(bytes, at)?;
         at = instruction.next_ip();
         instructions.push(instruction);
     }

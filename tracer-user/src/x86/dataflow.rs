@@ -5,12 +5,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use iced_x86::{
-    Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic,
-    OpAccess, OpKind, Register,
+    Code, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register,
 };
 use rustc_hash::FxHashMap;
 
 use super::exits::Part;
+use super::instruction::{
+    RAX, RBP, RSP, TABLE_DISTANCE, decode, is_direct, may_write, survives_call,
+};
 
 /// A register, by the processor's number, or a place on the stack, by its distance from the stack pointer at the
 /// function's start.
@@ -87,13 +89,6 @@ impl Value {
         self.base.is_some_and(by) || self.index.is_some_and(|(origin, _)| by(origin))
     }
 }
-
-const RAX: u8 = 0;
-const RSP: u8 = 4;
-const RBP: u8 = 5;
-
-/// Registers that a call leaves as they are: `rbx`, `rsp`, `rbp`, `r12` to `r15`.
-const KEPT_BY_CALLS: [u8; 7] = [3, RSP, RBP, 12, 13, 14, 15];
 
 /// The processor's number of a general register.
 #[must_use]
@@ -214,7 +209,7 @@ impl State {
         is_slot: &dyn Fn(u64) -> bool,
     ) -> Option<Value> {
         match instruction.op0_kind() {
-            OpKind::NearBranch16 | OpKind::NearBranch32 | OpKind::NearBranch64 => {
+            _ if is_direct(instruction) => {
                 Some(Value::constant(instruction.near_branch_target().cast_signed()))
             }
             OpKind::Register => Some(self.register(number(instruction.op0_register())?)),
@@ -271,7 +266,7 @@ impl State {
         self.forget(at);
         match (instruction.flow_control(), instruction.code()) {
             (FlowControl::Call | FlowControl::IndirectCall, _) => {
-                for number in (0..16).filter(|number| !KEPT_BY_CALLS.contains(number)) {
+                for number in (0..16).filter(|number| !survives_call(*number)) {
                     self.define(number, at);
                 }
             }
@@ -329,19 +324,16 @@ impl State {
         let at = instruction.ip();
         let mut info = InstructionInfoFactory::new();
         let info = info.info(instruction);
-        let writes = |access: OpAccess| {
-            !matches!(access, OpAccess::Read | OpAccess::CondRead | OpAccess::None)
-        };
         let pointer = instruction.stack_pointer_increment();
         for used in info.used_registers() {
-            let Some(written) = number(used.register()).filter(|_| writes(used.access())) else {
+            let Some(written) = number(used.register()).filter(|_| may_write(used.access())) else {
                 continue;
             };
             if !(written == RSP && pointer != 0) {
                 self.define(written, at);
             }
         }
-        let wrote = info.used_memory().iter().any(|memory| writes(memory.access()));
+        let wrote = info.used_memory().iter().any(|memory| may_write(memory.access()));
         self.lower(pointer.into());
         if wrote && let Some(address) = self.address(instruction) {
             let bytes = instruction.memory_size().size().max(1);
@@ -389,9 +381,6 @@ pub struct Dataflow {
 /// Functions of more instructions are not looked into.
 const MAX_INSTRUCTIONS: usize = 1 << 16;
 
-/// Maximum distance of the load from a table before an indirect jump, in instructions.
-const TABLE_DISTANCE: usize = 12;
-
 /// Maximum number of visits per block until the fixpoint.
 const MAX_ROUNDS: usize = 64;
 
@@ -409,7 +398,7 @@ impl Dataflow {
     ) -> Option<Self> {
         let mut instructions: Vec<Instruction> = Vec::new();
         for part in parts {
-            instructions.extend(Decoder::with_ip(64, part.code, part.start, DecoderOptions::NONE));
+            instructions.extend(decode(part.code, part.start));
         }
         let valid = instructions.iter().all(|instruction| !instruction.is_invalid());
         if instructions.is_empty() || !valid || instructions.len() > MAX_INSTRUCTIONS {
@@ -600,7 +589,7 @@ impl Dataflow {
                         Some(known) => known.merge(&state, u64::MAX),
                         none => {
                             let mut after = state.clone();
-                            for number in (0..16).filter(|number| !KEPT_BY_CALLS.contains(number)) {
+                            for number in (0..16).filter(|number| !survives_call(*number)) {
                                 let place = Place::Register(number);
                                 after.set(number, Value::origin(Origin::Merged(u64::MAX, place)));
                             }

@@ -3,10 +3,9 @@
 
 use std::collections::HashSet;
 
-use iced_x86::{
-    Code, ConditionCode, Decoder, DecoderOptions, FlowControl, Instruction, OpKind, Register,
-};
+use iced_x86::{Code, ConditionCode, FlowControl, Instruction, OpKind, Register};
 
+use super::instruction::{TABLE_DISTANCE, condition_number, decode, decode_first, is_direct_jump};
 use super::placement::probe_cost;
 
 /// A stretch of a function's code.
@@ -49,7 +48,7 @@ impl Exit {
         else {
             return false;
         };
-        let jump = Decoder::with_ip(64, code, target, DecoderOptions::NONE).decode();
+        let jump = decode_first(code, target);
         let back = jump.near_branch_target();
         jump.is_jmp_short_or_near() && back != entry && parts.iter().any(|part| part.contains(back))
     }
@@ -75,8 +74,7 @@ pub struct Condition(u8);
 
 impl Condition {
     fn from_code(code: ConditionCode) -> Option<Self> {
-        // `iced` numbers them as the processor does, after `None`.
-        (code as u8).checked_sub(1).map(Self)
+        condition_number(code).map(Self)
     }
 
     /// Evaluates the condition on the low half of `EFLAGS`.
@@ -105,15 +103,14 @@ pub enum ExitsError {
     #[error("the bytes at {0:#x} are no instruction")]
     Invalid(u64),
     /// Overlapping instructions, or one that crosses the function's end: its data is not known.
-    #[error("its code cannot be told from data: a jump leads into an instruction at {0:#x}")]
+    #[error(
+        "its code cannot be distinguished from data: a jump leads into an instruction at {0:#x}"
+    )]
     Overlapping(u64),
     /// The kernel puts no probe there.
     #[error("the kernel refuses probes on the instruction at {0:#x}, by which it can be left")]
     Refused(u64),
 }
-
-/// Maximum distance of the load from a table before an indirect jump, in instructions.
-const TABLE_DISTANCE: usize = 12;
 
 /// Finds the exits of a function, by address, from all of its parts.
 ///
@@ -129,7 +126,7 @@ pub fn exits(parts: &[Part<'_>], entry: u64) -> Result<Vec<Exit>, ExitsError> {
     let mut exits = Vec::new();
     for part in parts {
         let mut before: Vec<Instruction> = Vec::new();
-        for instruction in &mut Decoder::with_ip(64, part.code, part.start, DecoderOptions::NONE) {
+        for instruction in decode(part.code, part.start) {
             let address = instruction.ip();
             if instruction.is_invalid() {
                 return Err(ExitsError::Invalid(address));
@@ -139,10 +136,10 @@ pub fn exits(parts: &[Part<'_>], entry: u64) -> Result<Vec<Exit>, ExitsError> {
                 if probe_cost(&instruction).is_none() {
                     return Err(ExitsError::Refused(address));
                 }
-                let target = direct(&instruction).then(|| instruction.near_branch_target());
+                let target = is_direct_jump(&instruction).then(|| instruction.near_branch_target());
                 exits.push(Exit { address, leaves, target });
             }
-            if direct(&instruction) {
+            if is_direct_jump(&instruction) {
                 jumps.push(instruction.near_branch_target());
             }
             before.push(instruction);
@@ -157,16 +154,6 @@ pub fn exits(parts: &[Part<'_>], entry: u64) -> Result<Vec<Exit>, ExitsError> {
     Ok(exits)
 }
 
-fn direct(instruction: &Instruction) -> bool {
-    matches!(
-        instruction.op0_kind(),
-        OpKind::NearBranch16 | OpKind::NearBranch32 | OpKind::NearBranch64
-    ) && matches!(
-        instruction.flow_control(),
-        FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch
-    )
-}
-
 fn leaves(
     instruction: &Instruction,
     before: &[Instruction],
@@ -176,7 +163,7 @@ fn leaves(
     match instruction.flow_control() {
         FlowControl::Return => Some(Leaves::WithoutFrame),
         FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch
-            if direct(instruction) =>
+            if is_direct_jump(instruction) =>
         {
             let target = instruction.near_branch_target();
             if target != entry && parts.iter().any(|part| part.contains(target)) {

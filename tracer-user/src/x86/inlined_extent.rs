@@ -10,8 +10,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
+use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
 
+use super::instruction::decode;
 use super::{exits::Part, placement::probe_cost};
 
 /// Places for the probes of an inlined function.
@@ -135,9 +136,7 @@ impl Graph {
             })
         };
         for part in parts {
-            for instruction in
-                &mut Decoder::with_ip(64, part.code, part.start, DecoderOptions::NONE)
-            {
+            for instruction in decode(part.code, part.start) {
                 let at = instruction.ip();
                 if instruction.is_invalid() {
                     return Err(InlinedExtentError::Invalid(at));

@@ -11,6 +11,7 @@ mod dead_ends;
 pub mod exits;
 pub mod functions;
 pub mod inlined_extent;
+pub mod instruction;
 pub mod no_return;
 pub mod operands;
 pub mod optimized_nops;

@@ -7,10 +7,11 @@
 use std::collections::HashSet;
 
 use iced_x86::{
-    Code, Decoder, DecoderOptions, EncodingKind, FlowControl, Instruction, InstructionInfoFactory,
-    Mnemonic, OpAccess, Register, UsedMemory,
+    Code, EncodingKind, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess,
+    Register, UsedMemory,
 };
 
+use super::instruction::{decode, decode_first};
 use super::{control_flow::writes, optimized_nops};
 
 /// Cost of a probe on an instruction.
@@ -53,7 +54,7 @@ pub fn entry(code: &[u8], needs: Needs) -> Option<Placement> {
     let targets = branch_targets(code);
     let mut info = InstructionInfoFactory::new();
     let (mut first, mut depth) = (None, 0_u16);
-    for instruction in &mut Decoder::new(64, code, DecoderOptions::NONE) {
+    for instruction in decode(code, 0) {
         let offset = instruction.ip();
         if instruction.is_invalid() || targets.contains(&offset) {
             break;
@@ -90,7 +91,7 @@ pub fn frame_entry(code: &[u8]) -> Placement {
     let targets = branch_targets(code);
     let mut info = InstructionInfoFactory::new();
     let (mut first, mut depth) = (None, 0_u16);
-    for instruction in &mut Decoder::new(64, code, DecoderOptions::NONE) {
+    for instruction in decode(code, 0) {
         let offset = instruction.ip();
         if instruction.is_invalid() || targets.contains(&offset) {
             break;
@@ -156,7 +157,7 @@ pub enum Refusal {
 ///
 /// When there can be none.
 pub fn cost_at(code: &[u8]) -> Result<Cost, Refusal> {
-    let instruction = Decoder::new(64, code, DecoderOptions::NONE).decode();
+    let instruction = decode_first(code, 0);
     probe_cost(&instruction).ok_or_else(|| match optimized_nops::may_become_call(&instruction) {
         true => Refusal::BecomesCall,
         false => Refusal::Kernel(instruction.mnemonic()),
@@ -193,8 +194,7 @@ pub fn probe_cost(instruction: &Instruction) -> Option<Cost> {
 
 /// Direct branch targets inside the code, as offsets.
 fn branch_targets(code: &[u8]) -> HashSet<u64> {
-    Decoder::new(64, code, DecoderOptions::NONE)
-        .iter()
+    decode(code, 0)
         .filter(|instruction| {
             instruction.is_jcc_short_or_near() || instruction.is_jmp_short_or_near()
         })
@@ -204,6 +204,8 @@ fn branch_targets(code: &[u8]) -> HashSet<u64> {
 
 #[cfg(test)]
 mod tests {
+    use iced_x86::{Decoder, DecoderOptions};
+
     use super::*;
 
     const FIRST: Needs = Needs { arguments: &[Register::RDI], stack: true };

@@ -8,16 +8,17 @@ use iced_x86::{
 };
 
 use super::dataflow::{self, Origin, State};
+use super::instruction;
 use super::{
     affine::{Sum, Symbol, Symbols},
     operands::{self, Access, Operand, Unsupported},
 };
 
-const RAX: usize = 0;
-const RCX: usize = 1;
-/// The stack pointer among [`Registers`].
-pub const RSP: usize = 4;
-const RBP: usize = 5;
+const RAX: usize = instruction::RAX as usize;
+const RCX: usize = instruction::RCX as usize;
+/// Index of the stack pointer in [`Registers`].
+pub const RSP: usize = instruction::RSP as usize;
+const RBP: usize = instruction::RBP as usize;
 
 /// Contents of the sixteen general registers, by the processor's numbers.
 pub type Registers = [Rc<Sum>; 16];

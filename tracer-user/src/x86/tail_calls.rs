@@ -1,8 +1,9 @@
 //! Functions that call by jumping, as their last step: they leave no return address, and are missing from a call stack.
 //! Finds them between a call and the function that it got to, from machine code; names are looked up elsewhere.
 
-use iced_x86::{Decoder, DecoderOptions, FlowControl};
+use iced_x86::FlowControl;
 
+use super::instruction::{decode, decode_first};
 use super::{call_graph::Imports, exits};
 use crate::symbolize::{ElfFile, LinkAddr};
 
@@ -67,8 +68,7 @@ fn called_before(file: &ElfFile, after: LinkAddr) -> Option<LinkAddr> {
     let caller = file.function_containing(LinkAddr(after.0.checked_sub(1)?))?;
     let length = usize::try_from(after.0.checked_sub(caller.start.0)?).ok()?;
     let code = file.bytes_at(caller.start, length)?;
-    let last =
-        Decoder::with_ip(64, code, caller.start.0, DecoderOptions::NONE).into_iter().last()?;
+    let last = decode(code, caller.start.0).last()?;
     let is_call = last.flow_control() == FlowControl::Call && last.next_ip() == after.0;
     is_call.then(|| LinkAddr(last.near_branch_target()))
 }
@@ -81,7 +81,7 @@ fn jumps_of(file: &ElfFile, start: LinkAddr) -> Option<Vec<Jump>> {
     let exits = exits::exits(&[exits::Part { start: start.0, code }], start.0).ok()?;
     let is_return = |address: u64| {
         let at = code.get((address - start.0) as usize..).unwrap_or_default();
-        let first = Decoder::new(64, at, DecoderOptions::NONE).decode();
+        let first = decode_first(at, 0);
         first.flow_control() == FlowControl::Return
     };
     // What was split off as seldom executed is still the function.

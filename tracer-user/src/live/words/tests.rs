@@ -198,7 +198,7 @@ fn after_a_gap_nobody_holds_anything() {
 #[test]
 fn an_exchange_whose_result_is_not_used_is_a_store() {
     let unused = |code: &[u8]| {
-        let instruction = instructions::decode(code, 0);
+        let instruction = decode_first(code, 0);
         let register = exchanged(&instruction).unwrap();
         is_unused(|at| code.get(at as usize..), instruction.next_ip(), register)
     };

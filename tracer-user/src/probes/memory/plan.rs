@@ -24,6 +24,7 @@ use crate::{
     x86::{
         call_graph::{self, Imports},
         functions::{Function, Functions},
+        instruction::decode_first,
         placement::Cost,
     },
 };
@@ -354,7 +355,7 @@ impl Planner<'_, '_> {
     ) {
         let TouchPlan { instruction, mut touch, is_static } = planned;
         let code = self.file.bytes_at(LinkAddr(instruction), 15).unwrap_or_default();
-        let decoded = instructions::decode(code, instruction);
+        let decoded = decode_first(code, instruction);
         if instructions::adds(&decoded) || instructions::changes_bits(&decoded) {
             // As a read it conflicts with what overwrites it, and with no other one.
             touch.flags = touch.flags & !(AccessDescriptor::WRITE | AccessDescriptor::ATOMIC)

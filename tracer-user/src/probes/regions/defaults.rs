@@ -153,7 +153,7 @@ impl<'rules> Effect<'rules> {
             let mut changed = false;
             for &index in &passing {
                 if effect.own[index].is_none()
-                    && let Some((name, _)) = effect.such_call(&facts[index], true)
+                    && let Some((name, _)) = effect.call_with(&facts[index], true)
                 {
                     effect.own[index] = Some(name);
                     changed = true;
@@ -167,11 +167,11 @@ impl<'rules> Effect<'rules> {
 
     /// Returns true if a function has the property, also by a tail call.
     fn has(&self, facts: &Facts) -> bool {
-        self.such_call(facts, true).is_some()
+        self.call_with(facts, true).is_some()
     }
 
     /// A call with the property: what is called, and where.
-    fn such_call(&self, facts: &Facts, tail_calls: bool) -> Option<(String, LinkAddr)> {
+    fn call_with(&self, facts: &Facts, tail_calls: bool) -> Option<(String, LinkAddr)> {
         let counts =
             |call: &&Call| (call.returns || tail_calls) && (self.with_cold || !call.is_cold);
         facts.calls.iter().filter(counts).find_map(|call| {
@@ -202,13 +202,13 @@ impl<'facts, 'rules> Analysis<'facts, 'rules> {
             })
             .collect();
         let takes = Property { known: takes_lock, of_role: Role::takes_lock, locks };
-        let gives = Property { known: releases, of_role: Role::releases, locks };
+        let releasing = Property { known: releases, of_role: Role::releases, locks };
         let waits = Property { known: waits, of_role: |_| false, locks };
         let futex_waits = Property { known: waits_for_futex, of_role: |_| false, locks };
         let is_own_lock = |index| functions.get(index).is_some_and(|own| locks.role(own).is_some());
         let library = |_: usize, name: &Name| is_lock_library(name);
         let taking = Effect::analyze(takes, functions, facts, true, library);
-        let release = Effect::analyze(gives, functions, facts, true, |index, name| {
+        let release = Effect::analyze(releasing, functions, facts, true, |index, name| {
             is_lock_library(name) || (!is_library(name) && !taking.has(&facts[index]))
         });
         let lock = Effect::analyze(takes, functions, facts, true, |index, name| {
@@ -236,7 +236,7 @@ impl<'facts, 'rules> Analysis<'facts, 'rules> {
     }
 
     fn calls_such(&self, function: usize, effect: &Effect<'_>) -> Option<(String, LinkAddr)> {
-        effect.such_call(self.facts.get(function)?, false)
+        effect.call_with(self.facts.get(function)?, false)
     }
 
     fn excluded(&self, function: usize) -> Option<Reason> {

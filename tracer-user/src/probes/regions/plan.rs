@@ -131,7 +131,7 @@ pub(in crate::probes) fn add(
             let is_due = if had_regions { which.contains(&index) } else { !module.is_gone() };
             let Ok(file) = module.file() else { continue };
             if is_due {
-                Planner { plan, module, file, pid }.leaving();
+                Planner { plan, module, file, pid }.non_local_exits();
             }
         }
     }
@@ -330,8 +330,8 @@ impl Planner<'_, '_> {
     }
 
     /// Adds the probes of the functions that leave frames without their returns.
-    fn leaving(&mut self) {
-        for &(name, leaving) in NON_LOCAL_EXITS {
+    fn non_local_exits(&mut self) {
+        for &(name, exit) in NON_LOCAL_EXITS {
             let file = self.file;
             let addresses: HashSet<LinkAddr> = file
                 .symbols_named(name)
@@ -348,7 +348,7 @@ impl Planner<'_, '_> {
                     self.skip(what, "its code is not in the file".to_owned());
                     continue;
                 };
-                let placement = match leaving {
+                let placement = match exit {
                     NonLocalExit::Jump => {
                         let needs = Needs { arguments: &[Register::RDI], stack: true };
                         placement::entry(code, needs)
@@ -356,7 +356,7 @@ impl Planner<'_, '_> {
                     }
                     _ => placement::frame_entry(code),
                 };
-                let leaving = match leaving {
+                let exit = match exit {
                     NonLocalExit::Catch { .. } => {
                         NonLocalExit::Catch { lowered: placement.depth.into() }
                     }
@@ -369,9 +369,9 @@ impl Planner<'_, '_> {
                 if known {
                     continue;
                 }
-                let site = self.add_site(place, SiteKind::NonLocalExit(leaving));
+                let site = self.add_site(place, SiteKind::NonLocalExit(exit));
                 let at = LinkAddr(start.0 + placement.offset);
-                let (program, kind) = match leaving {
+                let (program, kind) = match exit {
                     NonLocalExit::Jump => (ProbeProgram::Jump, Kind::Jump),
                     _ => (ProbeProgram::Region, Kind::EndInnermost),
                 };

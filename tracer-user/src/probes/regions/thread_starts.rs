@@ -8,10 +8,11 @@
 
 use std::collections::HashSet;
 
-use iced_x86::{Decoder, DecoderOptions, FlowControl, InstructionInfoFactory, OpAccess, Register};
+use iced_x86::{FlowControl, InstructionInfoFactory, OpAccess, Register};
 
 use super::known_names::{is_library, without_arguments};
 use crate::symbolize::{LinkAddr, Name};
+use crate::x86::instruction::decode;
 use crate::x86::{
     call_graph::{Callee, Facts},
     functions::Functions,
@@ -89,7 +90,7 @@ fn drops(name: &Name) -> bool {
 #[must_use]
 pub fn takes_argument(code: &[u8]) -> bool {
     let mut info = InstructionInfoFactory::new();
-    for instruction in Decoder::new(64, code, DecoderOptions::NONE) {
+    for instruction in decode(code, 0) {
         let used = info.info(&instruction).used_registers();
         let of_argument =
             || used.iter().filter(|used| used.register().full_register() == Register::RDI);

@@ -219,7 +219,7 @@ impl Planner<'_, '_> {
             if wanted.is_empty() {
                 continue;
             }
-            let what = format!("{name} in line in `{}`", function.name.short);
+            let what = format!("{name} inlined into `{}`", function.name.short);
             let found =
                 atomic_waits::steps_within(&parts, &surroundings, &wanted).unwrap_or_default();
             if found.is_empty() && look != Look::Byte && !is_part {

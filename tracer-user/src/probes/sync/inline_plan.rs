@@ -3,9 +3,7 @@
 
 use std::{cell::RefCell, collections::HashSet};
 
-use iced_x86::{
-    Decoder, DecoderOptions, FlowControl, InstructionInfoFactory, Mnemonic, OpAccess, Register,
-};
+use iced_x86::{FlowControl, InstructionInfoFactory, Mnemonic, OpAccess, Register};
 use rustc_hash::FxHashMap;
 use tracer_ebpf::{Cookie, Kind};
 
@@ -14,6 +12,7 @@ use super::{
     inline_locks::{self, Found, Helper, InlinedPoint, InlinedSite, Passed, Surroundings},
     slow_paths::{self, FastPath, SlowPath, Try},
 };
+use crate::x86::instruction::decode;
 use crate::{
     kernel::ProbeProgram,
     symbolize::{ElfFile, LinkAddr, Name},
@@ -117,18 +116,16 @@ impl<'file> SlowPaths<'file> {
     fn are_in(&self, function: &Function) -> bool {
         let is_one = |address: u64| self.at(address).is_some();
         function.parts(self.file).unwrap_or_default().iter().any(|part| {
-            Decoder::with_ip(64, part.code, part.start, DecoderOptions::NONE).iter().any(
-                |instruction| match instruction.flow_control() {
-                    FlowControl::Call
-                    | FlowControl::UnconditionalBranch
-                    | FlowControl::ConditionalBranch => is_one(instruction.near_branch_target()),
-                    _ if instruction.is_ip_rel_memory_operand() => {
-                        let address = instruction.ip_rel_memory_address();
-                        self.own.contains_key(&address) || self.slot(address).is_some()
-                    }
-                    _ => false,
-                },
-            )
+            decode(part.code, part.start).any(|instruction| match instruction.flow_control() {
+                FlowControl::Call
+                | FlowControl::UnconditionalBranch
+                | FlowControl::ConditionalBranch => is_one(instruction.near_branch_target()),
+                _ if instruction.is_ip_rel_memory_operand() => {
+                    let address = instruction.ip_rel_memory_address();
+                    self.own.contains_key(&address) || self.slot(address).is_some()
+                }
+                _ => false,
+            })
         })
     }
 }
@@ -214,7 +211,7 @@ impl Planner<'_, '_> {
             for unrecognised in found.unrecognised {
                 let path = slow.list[unrecognised.slow_path];
                 self.skip(
-                    format!("{} of {} in line in `{name}`", action(path.fast), path.call.name),
+                    format!("inlined {} of {} in `{name}`", action(path.fast), path.call.name),
                     unrecognised.reason.to_owned(),
                 );
             }
@@ -263,7 +260,7 @@ impl Planner<'_, '_> {
             Some(_) => {}
             None => self.skip(
                 format!("`{}`", function.name.short),
-                "where it has taken the lock cannot be told".to_owned(),
+                "the place where it has taken the lock is unknown".to_owned(),
             ),
         }
     }
@@ -363,7 +360,7 @@ impl Planner<'_, '_> {
             _ => Kind::Release,
         };
         let what = format!(
-            "{} of {} in line in {}",
+            "inlined {} of {} in {}",
             action(site.fast),
             path.call.name,
             self.module.name()
@@ -404,7 +401,7 @@ impl Planner<'_, '_> {
 fn reads(code: &[u8], registers: &[Register]) -> bool {
     let mut info = InstructionInfoFactory::new();
     let mut missing = registers.to_vec();
-    for instruction in &mut Decoder::with_ip(64, code, 0, DecoderOptions::NONE) {
+    for instruction in decode(code, 0) {
         let used = info.info(&instruction).used_registers();
         let is_of = |register: Register| {
             used.iter().filter(move |used| used.register().full_register() == register)
@@ -455,24 +452,22 @@ fn lock_of(path: usize, passed: &[Passed], unknown: bool) -> LockOf {
 
 const fn action(fast: FastPath) -> &'static str {
     match fast {
-        FastPath::Acquire | FastPath::AcquireShared => "taking",
+        FastPath::Acquire | FastPath::AcquireShared => "acquire",
         FastPath::Downgrade => "downgrade",
         FastPath::PassOnce => "passing",
-        FastPath::Unpark => "letting a thread go on",
-        _ => "letting go",
+        FastPath::Unpark => "unparking",
+        _ => "release",
     }
 }
 
 /// Returns true if a function compares, loads or exchanges the word at one of these addresses.
 fn exchanges(function: &Function, file: &ElfFile, is_one: &dyn Fn(u64) -> bool) -> bool {
     function.parts(file).unwrap_or_default().iter().any(|part| {
-        Decoder::with_ip(64, part.code, part.start, DecoderOptions::NONE).iter().any(
-            |instruction| {
-                matches!(instruction.mnemonic(), Mnemonic::Cmpxchg | Mnemonic::Mov | Mnemonic::Cmp)
-                    && instruction.is_ip_rel_memory_operand()
-                    && is_one(instruction.ip_rel_memory_address())
-            },
-        )
+        decode(part.code, part.start).any(|instruction| {
+            matches!(instruction.mnemonic(), Mnemonic::Cmpxchg | Mnemonic::Mov | Mnemonic::Cmp)
+                && instruction.is_ip_rel_memory_operand()
+                && is_one(instruction.ip_rel_memory_address())
+        })
     })
 }
 

@@ -23,7 +23,7 @@ pub struct LockRule {
 pub enum LockRuleError {
     /// Another form than the documented one.
     #[error(
-        "`{text}` does not tell the functions of a lock: the form is \
+        "`{text}` does not name the functions of a lock: the form is \
          acquire=PATTERN,release=PATTERN[,try=PATTERN][,arg=N], N from 1 to 4"
     )]
     Form {

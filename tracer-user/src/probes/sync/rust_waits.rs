@@ -2,29 +2,8 @@
 //! ones: once flags, parked threads, channels. Names and instructions to look for; machine code is in
 //! `inline_locks::atomic_waits`.
 
-use super::{functions::Object, inline_locks::atomic_waits::Look};
+use super::{functions::Object, inline_locks::atomic_waits::Look, slow_paths::plain};
 use crate::symbolize::Name;
-
-/// A function's name without its generic arguments, and without angle brackets elsewhere.
-#[must_use]
-pub(in crate::probes) fn plain(name: &Name) -> String {
-    let mut short = name.short.as_str();
-    if let Some(inside) = short.strip_suffix('>') {
-        let mut open = 1;
-        let start = inside.rfind(|c: char| {
-            match c {
-                '>' => open += 1,
-                '<' => open -= 1,
-                _ => {}
-            }
-            open == 0
-        });
-        if let Some(bare) = start.and_then(|start| short[..start].strip_suffix("::")) {
-            short = bare;
-        }
-    }
-    short.replace(['<', '>'], "")
-}
 
 /// Functions of Rust's standard library that are steps of synchronization, or have inlined ones: start and end
 /// of the name, instructions to look for, name in reports, and the object.

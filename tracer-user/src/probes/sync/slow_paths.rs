@@ -1,10 +1,7 @@
 //! Out-of-line parts of locks whose fast paths are inlined: Rust's `std::sync` and the crate parking_lot. Names
 //! and their meanings; `inline_locks` finds the fast paths.
 
-use super::{
-    functions::{CallSpec, Object, Role},
-    rust_waits::plain,
-};
+use super::functions::{CallSpec, Object, Role};
 use crate::symbolize::Name;
 
 /// An out-of-line part.
@@ -280,6 +277,27 @@ pub fn slow_path(symbol: &str) -> Option<&'static SlowPath> {
         path.end != SYSCALL && name.starts_with(path.root) && name.ends_with(path.end)
     };
     SLOW_PATHS.iter().find(is_it)
+}
+
+/// A function's name without its generic arguments, and without angle brackets elsewhere.
+#[must_use]
+pub(in crate::probes) fn plain(name: &Name) -> String {
+    let mut short = name.short.as_str();
+    if let Some(inside) = short.strip_suffix('>') {
+        let mut open = 1;
+        let start = inside.rfind(|c: char| {
+            match c {
+                '>' => open += 1,
+                '<' => open -= 1,
+                _ => {}
+            }
+            open == 0
+        });
+        if let Some(bare) = start.and_then(|start| short[..start].strip_suffix("::")) {
+            short = bare;
+        }
+    }
+    short.replace(['<', '>'], "")
 }
 
 /// A function that tries once to take a lock, and is a call in unoptimised code.

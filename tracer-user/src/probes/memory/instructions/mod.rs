@@ -18,13 +18,11 @@ use std::{
     fmt,
 };
 
-use iced_x86::{
-    Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind,
-    Register,
-};
+use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, Register};
 use tracer_ebpf::AccessDescriptor;
 
 use self::placement::Chooser;
+use crate::x86::instruction::{decode, is_direct};
 pub use crate::x86::operands::{compares, is_locked, is_masked};
 use crate::x86::{
     basic_blocks::BasicBlocks,
@@ -97,7 +95,7 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Restartable => "it is inside a restartable sequence (rseq)",
-            Self::HiddenFlow => "it cannot be told where control goes in the function",
+            Self::HiddenFlow => "the control flow of the function is unknown",
             Self::NoCheapPoint => "no instruction that the kernel emulates is near",
             Self::NoPoint => "no instruction that can be probed is near",
             Self::Locked => "it is an atomic instruction, and what follows changes its registers",
@@ -313,12 +311,8 @@ pub fn callees(parts: &[Part<'_>]) -> Vec<u64> {
     };
     let mut targets = BTreeSet::new();
     for part in parts {
-        for instruction in &mut Decoder::with_ip(64, part.code, part.start, DecoderOptions::NONE) {
-            let is_direct = instruction.op_count() > 0
-                && matches!(
-                    instruction.op0_kind(),
-                    OpKind::NearBranch16 | OpKind::NearBranch32 | OpKind::NearBranch64
-                );
+        for instruction in decode(part.code, part.start) {
+            let is_direct = is_direct(&instruction);
             let target = instruction.near_branch_target();
             let leads_out = match instruction.flow_control() {
                 FlowControl::Call => true,
@@ -354,16 +348,9 @@ pub fn changes_bits(instruction: &Instruction) -> bool {
         && matches!(instruction.mnemonic(), Mnemonic::Or | Mnemonic::And | Mnemonic::Xor)
 }
 
-/// The instruction that some code begins with.
-#[must_use]
-pub fn decode(code: &[u8], at: u64) -> Instruction {
-    Decoder::with_ip(64, code, at, DecoderOptions::NONE).decode()
-}
-
 fn all_accesses(parts: &[Part<'_>]) -> Vec<Access> {
     let mut info = InstructionInfoFactory::new();
-    let decoders =
-        parts.iter().map(|part| Decoder::with_ip(64, part.code, part.start, DecoderOptions::NONE));
+    let decoders = parts.iter().map(|part| decode(part.code, part.start));
     decoders
         .flat_map(IntoIterator::into_iter)
         .flat_map(|instruction| operands::accesses(&mut info, &instruction))

@@ -4,6 +4,8 @@
 
 use std::collections::BTreeSet;
 
+use iced_x86::Code;
+
 use super::*;
 
 /// Instructions to look for in a function that is known by its name.

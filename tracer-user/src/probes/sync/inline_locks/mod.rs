@@ -10,13 +10,13 @@ pub mod atomic_waits;
 mod operand;
 mod try_lock;
 
+use crate::x86::instruction::{ARGUMENTS, condition_number};
 pub use try_lock::tried_lock;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use iced_x86::{
-    Code, ConditionCode, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess,
-    OpKind, Register,
+    FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register,
 };
 use tracer_ebpf::Operand;
 
@@ -198,7 +198,7 @@ impl Finder<'_> {
                 }
                 let points = if fast.acquires() {
                     self.address_at(atomic.index)
-                        .ok_or("where the lock is cannot be told")
+                        .ok_or("the address of the lock is unknown")
                         .and_then(|lock| self.points_after(atomic.index, lock, &visited))
                 } else {
                     self.points_before(atomic.index)
@@ -492,13 +492,13 @@ impl Finder<'_> {
             _ => return Err("both sides of the jump after it lead there"),
         };
         let state = self.before(index).ok_or("its code is not reached")?;
-        let lock = locate(&state, lock).ok_or("no register tells where the lock is")?;
+        let lock = locate(&state, lock).ok_or("no register has the address of the lock")?;
         Ok(vec![InlinedPoint { address: jump.ip(), lock, condition: Some(condition) }])
     }
 
     /// Places before an atomic instruction, of which each time just one is passed: cheap ones if there are.
     fn points_before(&self, atomic: usize) -> Result<Vec<InlinedPoint>, &'static str> {
-        let lock = self.address_at(atomic).ok_or("where the lock is cannot be told")?;
+        let lock = self.address_at(atomic).ok_or("the address of the lock is unknown")?;
         let mut points = Vec::new();
         let is_call = !self.is_atomic(atomic);
         if !is_call && self.cheap_before(atomic, lock, &mut points, &mut BTreeSet::new()).is_some()
@@ -506,9 +506,9 @@ impl Finder<'_> {
             points.sort_by_key(|point| point.address);
             return Ok(points);
         }
-        self.near_before(atomic, lock)
-            .map(|point| vec![point])
-            .ok_or("no instruction before it can be probed that tells where the lock is")
+        self.near_before(atomic, lock).map(|point| vec![point]).ok_or(
+            "no instruction before it can be probed that has the address of the lock in a register",
+        )
     }
 
     /// The nearest instruction before an atomic one, or it itself.
@@ -638,23 +638,17 @@ impl Finder<'_> {
     }
 }
 
-/// The register of the first argument, `rdi`.
-const ARGUMENT: u8 = 7;
-/// The registers of the second and the third one, `rsi` and `rdx`.
-const SECOND_ARGUMENT: u8 = 6;
-const THIRD_ARGUMENT: u8 = 2;
-const STACK_POINTER: u8 = 4;
+/// Register of the first argument.
+const ARGUMENT: u8 = ARGUMENTS[0];
+const SECOND_ARGUMENT: u8 = ARGUMENTS[1];
+const THIRD_ARGUMENT: u8 = ARGUMENTS[2];
 
 /// The condition of a jump, as the processor encodes it.
 fn condition(jump: &Instruction) -> Option<u8> {
     if !jump.is_jcc_short_or_near() {
         return None;
     }
-    match jump.condition_code() {
-        ConditionCode::None => None,
-        // `iced` numbers them as the processor does, after `None`.
-        code => (code as u8).checked_sub(1),
-    }
+    condition_number(jump.condition_code())
 }
 
 #[cfg(test)]

@@ -3,8 +3,9 @@
 use iced_x86::{Code, Instruction, OpKind, Register};
 use tracer_ebpf::Operand;
 
-use super::{LockAddress, STACK_POINTER};
+use super::LockAddress;
 use crate::x86::dataflow::{Origin, State, Value, number};
+use crate::x86::instruction::RSP;
 
 /// Returns the computation of an address at the instruction that loads it.
 pub(in crate::probes) fn loaded_by(
@@ -47,7 +48,7 @@ pub(in crate::probes) fn locate(state: &State, address: Value) -> Option<LockAdd
             && offset % 8 == 0
             && let Ok(words @ 0..128) = u16::try_from(offset / 8)
         {
-            let operand = Operand::indirect(STACK_POINTER.into(), words);
+            let operand = Operand::indirect(RSP.into(), words);
             return Some(LockAddress { operand, indirect: true, plus, is_static: false });
         }
     }

@@ -2,15 +2,15 @@
 
 use super::*;
 
-const TAKE: u64 = 0x2000;
-const LET_GO: u64 = 0x3000;
+const ACQUIRE: u64 = 0x2000;
+const RELEASE: u64 = 0x3000;
 
 /// Finds fast paths in code at 0x1000, which calls the two slow paths above.
 fn found(code: &[u8]) -> Found {
     let surroundings = Surroundings {
         slow_path_at: &|address| match address {
-            TAKE => Some((0, FastPath::Acquire)),
-            LET_GO => Some((1, FastPath::Release)),
+            ACQUIRE => Some((0, FastPath::Acquire)),
+            RELEASE => Some((1, FastPath::Release)),
             _ => None,
         },
         in_slot: &|_| None,
@@ -38,7 +38,7 @@ fn taking(argument: u8) -> Vec<u8> {
         0xb9, 1, 0, 0, 0, 0x31, 0xc0, 0xf0, 0x0f, 0xb1, 0x4f, 8, 0x75, 1, 0xc3, 0x48, 0x8d, 0x7f,
         argument,
     ];
-    call(&mut code, TAKE);
+    call(&mut code, ACQUIRE);
     code.push(0xc3);
     code
 }
@@ -57,7 +57,7 @@ fn a_lock_is_taken_where_the_jump_to_the_slow_path_is_not() {
 #[test]
 fn a_slow_path_alone_is_told() {
     let mut code = vec![0x90];
-    call(&mut code, TAKE);
+    call(&mut code, ACQUIRE);
     code.push(0xc3);
     let Found { sites, unrecognised, .. } = found(&code);
     assert_eq!((sites, unrecognised.len()), (vec![], 1));
@@ -68,7 +68,7 @@ fn a_release_is_seen_at_a_jump_before_it_on_each_way() {
     // test esi,esi; je rel; nop [rax]; (rel:) xor eax,eax; xchg [rdi],eax; cmp eax,2; je slow; ret; (slow:) call
     let mut code =
         vec![0x85, 0xf6, 0x74, 3, 0x0f, 0x1f, 0, 0x31, 0xc0, 0x87, 7, 0x83, 0xf8, 2, 0x74, 1, 0xc3];
-    call(&mut code, LET_GO);
+    call(&mut code, RELEASE);
     code.push(0xc3);
     let Found { sites, unrecognised, .. } = found(&code);
     assert_eq!(unrecognised, []);
@@ -86,7 +86,7 @@ fn a_release_with_a_lock_prefix_is_seen_before_it() {
     // mov esi,-1; lock xadd [rbx],esi; js slow; ret; (slow:) mov rdi,rbx; call; ret
     let mut code =
         vec![0xbe, 0xff, 0xff, 0xff, 0xff, 0xf0, 0x0f, 0xc1, 0x33, 0x78, 1, 0xc3, 0x48, 0x89, 0xdf];
-    call(&mut code, LET_GO);
+    call(&mut code, RELEASE);
     code.push(0xc3);
     let Found { sites, .. } = found(&code);
     let [site] = &sites[..] else { panic!("{sites:?}") };
@@ -102,13 +102,13 @@ fn what_is_tried_once_is_known_by_its_release() {
         0xb9, 1, 0, 0, 0, 0x31, 0xc0, 0xf0, 0x0f, 0xb1, 0x0f, 0x75, 7, 0x87, 7, 0x83, 0xf8, 2,
         0x74, 1, 0xc3,
     ];
-    call(&mut code, LET_GO);
+    call(&mut code, RELEASE);
     code.push(0xc3);
     let Found { sites, .. } = found(&code);
-    let [take, let_go] = &sites[..] else { panic!("{sites:?}") };
+    let [take, release] = &sites[..] else { panic!("{sites:?}") };
     assert_eq!((take.at, take.fast), (0x1007, FastPath::Acquire));
     assert_eq!((take.points[0].address, take.points[0].condition), (0x100b, Some(4)));
-    assert_eq!((let_go.at, let_go.fast), (0x100d, FastPath::Release));
+    assert_eq!((release.at, release.fast), (0x100d, FastPath::Release));
     // Not at the jump where the lock is known to be taken: the order of two probes is not known there.
-    assert_eq!(let_go.points[0].address, 0x100d);
+    assert_eq!(release.points[0].address, 0x100d);
 }

@@ -39,7 +39,7 @@ impl Finder<'_> {
     /// Finds compare-and-exchange instructions on locks that are released in this function, or are known from
     /// elsewhere: a single attempt has no slow path.
     pub(in crate::probes) fn tries(&self, sites: &mut BTreeMap<u64, InlinedSite>) {
-        let let_go: Vec<(Value, usize, FastPath)> = sites
+        let release: Vec<(Value, usize, FastPath)> = sites
             .values()
             .filter(|site| !site.fast.acquires())
             .filter_map(|site| {
@@ -68,9 +68,9 @@ impl Finder<'_> {
                 Some((lock, slow_path, fast))
             };
             let known =
-                let_go.iter().copied().filter(|(known, ..)| *known == lock).chain(elsewhere());
-            for (_, slow_path, let_go) in known {
-                let Some(fast) = self.tried(index, let_go) else { continue };
+                release.iter().copied().filter(|(known, ..)| *known == lock).chain(elsewhere());
+            for (_, slow_path, release) in known {
+                let Some(fast) = self.tried(index, release) else { continue };
                 let Some(point) = self.point_at_test(index, lock) else { continue };
                 sites.insert(at, InlinedSite { at, fast, slow_path, points: vec![point] });
                 break;
@@ -79,13 +79,13 @@ impl Finder<'_> {
     }
 
     /// Returns the mode in which a successful compare-and-exchange acquires a lock, from its release.
-    fn tried(&self, index: usize, let_go: FastPath) -> Option<FastPath> {
+    fn tried(&self, index: usize, release: FastPath) -> Option<FastPath> {
         let state = self.before(index)?;
         let is_byte = self.instruction(index).code() == Code::Cmpxchg_rm8_r8;
         let expected = state.register(RESULT).as_constant();
         let new = number(self.instruction(index).op1_register())
             .and_then(|register| state.register(register).as_constant());
-        match (expected, new, let_go) {
+        match (expected, new, release) {
             // This would be a release.
             (_, Some(0), _) => None,
             (Some(0), Some(_), FastPath::Release | FastPath::ReleaseEither) => {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use iced_x86::{Code as Opcode, Instruction, Mnemonic};
+use iced_x86::{Code as Opcode, Instruction, Mnemonic, OpKind};
 
 use super::*;
 
@@ -420,8 +420,7 @@ fn what_is_planned_is_what_happens() {
     let mut indirect = 0;
     for seed in 1..=4000_u64 {
         let (code, escapes) = generate(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        let instructions: Vec<Instruction> =
-            Decoder::with_ip(64, &code, START, DecoderOptions::NONE).into_iter().collect();
+        let instructions: Vec<Instruction> = decode(&code, START).collect();
         let mut random = Random(seed << 20 | 5);
         let mut machine = Machine {
             registers: std::array::from_fn(|_| random.next() << 7),
