@@ -1,6 +1,7 @@
-//! Programs that map their own code anew, recognised by the names of the functions that do so. A breakpoint is then
-//! copied with the code, to memory where the kernel knows of no probe, and kills the program (`SIGTRAP`): such code gets
-//! none. Programs that copy or compare their code in other ways cannot be recognised before they do.
+//! Programs that map their own code anew, recognised by the names of the functions that do so. A breakpoint is
+//! then copied with the code, to memory where the kernel knows of no probe, and kills the program (`SIGTRAP`):
+//! such code gets none. Programs that copy or compare their code in other ways cannot be recognised before they
+//! do.
 
 use std::fs;
 

@@ -182,7 +182,8 @@ fn closing(text: &str, open: char, close: char) -> Option<usize> {
     None
 }
 
-/// Returns whether a demangled name starts with `start`, also one whose type is in angle brackets, as `<Condvar>::wait`.
+/// Returns whether a demangled name starts with `start`, also one whose type is in angle brackets, as
+/// `<Condvar>::wait`.
 #[must_use]
 pub fn name_starts_with(name: &str, start: &str) -> bool {
     match name.strip_prefix('<') {

@@ -312,8 +312,8 @@ impl Unit {
         Some(text.to_string_lossy().ok()?.into_owned())
     }
 
-    /// The source file with this number in the unit's line table, absolute where the debug information says what it is
-    /// relative to.
+    /// The source file with this number in the unit's line table, absolute where the debug information says
+    /// what it is relative to.
     pub(crate) fn file(&self, number: u64) -> Option<PathBuf> {
         let header = self.unit.line_program.as_ref()?.header();
         let file = header.file(number)?;

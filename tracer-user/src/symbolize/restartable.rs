@@ -1,6 +1,6 @@
-//! Restartable sequences (rseq) in a file: code that the kernel aborts when its thread is preempted, moved to another
-//! processor or signalled inside. It knows by the instruction pointer, so that an instruction of one must not be executed
-//! anywhere else.
+//! Restartable sequences (rseq) in a file: code that the kernel aborts when its thread is preempted, moved to
+//! another processor or signalled inside. It knows by the instruction pointer, so that an instruction of one
+//! must not be executed anywhere else.
 //!
 //! Sources: `struct rseq_cs` in Linux's `include/uapi/linux/rseq.h`; `kernel/rseq.c`, `rseq_get_rseq_cs` and
 //! `rseq_ip_fixup`; the sections `__rseq_cs` and `__rseq_failure` of librseq, tcmalloc and the kernel's self-tests.
@@ -38,8 +38,8 @@ pub struct RestartableSequences {
     ranges: Vec<Range<u64>>,
     /// Descriptors in `__rseq_cs` that make no sense.
     pub malformed: usize,
-    /// Abort handlers that no descriptor in the file names. All code of the functions around them is in `ranges`, as far
-    /// as it is known where functions are.
+    /// Abort handlers that no descriptor in the file names. All code of the functions around them is in
+    /// `ranges`, as far as it is known where functions are.
     pub undescribed: usize,
 }
 

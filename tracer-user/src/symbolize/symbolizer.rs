@@ -111,8 +111,8 @@ impl Symbolizer {
         self.resolve_at(address, 0, usize::MAX)
     }
 
-    /// [`resolve`](Self::resolve), or [`resolve_return_address`](Self::resolve_return_address), as of the time when the
-    /// first `known` modules were all that were known.
+    /// [`resolve`](Self::resolve), or [`resolve_return_address`](Self::resolve_return_address), as of the time
+    /// when the first `known` modules were all that were known.
     ///
     /// # Errors
     /// As for these.

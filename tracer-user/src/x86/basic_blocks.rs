@@ -1,5 +1,5 @@
-//! The straight lines that a function's code consists of: stretches that control enters at the first instruction only,
-//! and in which nothing orders memory but the first.
+//! The straight lines that a function's code consists of: stretches that control enters at the first
+//! instruction only, and in which nothing orders memory but the first.
 
 use std::{collections::HashSet, ops::Range};
 
@@ -26,7 +26,8 @@ pub struct BasicBlocks {
 }
 
 impl BasicBlocks {
-    /// Looks into a function, from all of its parts, the start first; `None` where it is not known where control goes.
+    /// Looks into a function, from all of its parts, the start first; `None` where it is not known where
+    /// control goes.
     pub fn analyze(parts: &[Part<'_>], word_at: &dyn Fn(u64) -> Option<u32>) -> Option<Self> {
         if overlaps(parts) {
             return None;

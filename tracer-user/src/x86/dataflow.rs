@@ -527,8 +527,8 @@ impl Dataflow {
             .map_or(MAX_ENTRIES, |pair| pair[0].immediate(1).saturating_add(1).min(MAX_ENTRIES))
     }
 
-    /// The instructions that a table names, up to the first entry that is none. Where its end is not known, what follows
-    /// may look like more of it: too many only make less known.
+    /// The instructions that a table names, up to the first entry that is none. Where its end is not known,
+    /// what follows may look like more of it: too many only make less known.
     fn entries(&self, bound: u64, entry: impl Fn(u64) -> Option<u64>) -> Vec<usize> {
         let mut targets: Vec<usize> =
             (0..bound).map_while(|number| self.at(entry(number)?)).collect();

@@ -1,12 +1,14 @@
-//! Code of a function that control does not return from: whatever it does, it ends in a trap or in a call that never returns,
-//! as failed assertions, panics and exits do. Reads machine code; which calls never return is asked of the caller.
+//! Code of a function that control does not return from: whatever it does, it ends in a trap or in a call that
+//! never returns, as failed assertions, panics and exits do. Reads machine code; which calls never return is
+//! asked of the caller.
 
 use std::collections::HashMap;
 
 use iced_x86::{FlowControl, Instruction, Mnemonic};
 
-/// Marks the instructions of a part of a function from which all paths end in a trap or in a call that does not return.
-/// `never_returns` says so of the call at an instruction. Control that leaves the part by a jump goes on elsewhere.
+/// Marks the instructions of a part of a function from which all paths end in a trap or in a call that does not
+/// return. `never_returns` says so of the call at an instruction. Control that leaves the part by a jump goes
+/// on elsewhere.
 pub(crate) fn dead_ends(
     instructions: &[Instruction],
     never_returns: impl Fn(&Instruction) -> bool,

@@ -1,5 +1,5 @@
 //! The functions that a file defines, each with all parts that a compiler has made of it, and by which names users
-//! can call them. Reads symbols; which functions are watched is decided in `select` and `defaults`.
+//! can call them. Reads symbols; `probes::regions` decides which functions are regions.
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -176,8 +176,8 @@ impl Graph {
         Ok(Self { nodes, before })
     }
 
-    /// The first place from here on that can be probed, with only nops in between; `at` itself where there is none that
-    /// `may` be one.
+    /// The first place from here on that can be probed, with only nops in between; `at` itself where there is
+    /// none that `may` be one.
     fn behind_nops(&self, at: u64, may: &dyn Fn(u64) -> bool) -> u64 {
         let mut here = at;
         while let Some(node) = self.nodes.get(&here)

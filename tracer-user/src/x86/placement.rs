@@ -83,9 +83,9 @@ pub fn entry(code: &[u8], needs: Needs) -> Option<Placement> {
 
 /// The place for a probe where a function begins as a region.
 ///
-/// As [`entry`], but arguments may have changed, and what lies before must touch no memory that threads share: it
-/// would be left out of the region. Where there is no such place, the first instruction that can be probed; where there is
-/// none of these either, the start.
+/// As [`entry`], but arguments may have changed, and what lies before must touch no memory that threads share:
+/// it would be left out of the region. Where there is no such place, the first instruction that can be probed;
+/// where there is none of these either, the start.
 #[must_use]
 pub fn frame_entry(code: &[u8]) -> Placement {
     let targets = branch_targets(code);

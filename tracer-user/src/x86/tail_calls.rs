@@ -1,5 +1,6 @@
-//! Functions that call by jumping, as their last step: they leave no return address, and are missing from a call stack.
-//! Finds them between a call and the function that it got to, from machine code; names are looked up elsewhere.
+//! Functions that call by jumping, as their last step: they leave no return address, and are missing from a
+//! call stack. Finds them between a call and the function that it got to, from machine code; names are looked
+//! up elsewhere.
 
 use iced_x86::FlowControl;
 

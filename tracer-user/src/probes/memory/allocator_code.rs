@@ -1,6 +1,6 @@
-//! The code that allocators are made of: what it locks and touches is its own business, and no data of the program's. An
-//! allocator may be a library in place of the C library's, or code of the program itself, such as that of a statically
-//! linked C library or of an `operator new` of one's own.
+//! The code that allocators are made of: what it locks and touches is its own business, and no data of the
+//! program's. An allocator may be a library in place of the C library's, or code of the program itself, such as
+//! that of a statically linked C library or of an `operator new` of one's own.
 
 use std::collections::BTreeSet;
 
@@ -71,7 +71,7 @@ pub fn own_code(file: &ElfFile, functions: &Functions, starts: &[LinkAddr]) -> B
     only_called_by(own, &calls)
 }
 
-/// Adds the functions that no others call but these and themselves. `calls` has the callees of each.
+/// Adds the functions whose only callers are these and themselves. `calls` has the callees of each.
 fn only_called_by(mut own: BTreeSet<usize>, calls: &[Vec<usize>]) -> BTreeSet<usize> {
     let mut callers: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); calls.len()];
     for (caller, callees) in calls.iter().enumerate() {

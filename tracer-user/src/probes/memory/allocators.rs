@@ -41,8 +41,9 @@ pub enum Allocator {
     Reallocate,
     /// Reallocation to as many bytes as the product of the next two arguments.
     ReallocateProduct,
-    /// Rust: takes back its first argument, as many bytes as the second says, and gives out at least the smaller of these
-    /// and what its fourth argument says: as many as the second are taken for the block. It does not live on.
+    /// Rust: takes back its first argument, as many bytes as the second says, and gives out at least the
+    /// smaller of these and what its fourth argument says: as many as the second are taken for the block. It
+    /// does not live on.
     RustReallocate,
     /// Maps as many bytes as its second argument says.
     Map,

@@ -1,5 +1,5 @@
-//! Probes beside instructions that access memory, in a plan: the functions that get them, and their sites. Machine code
-//! is in `instructions`.
+//! Probes beside instructions that access memory, in a plan: the functions that get them, and their sites.
+//! Machine code is in `instructions`.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -141,7 +141,8 @@ fn is_runtime(function: &Function) -> bool {
     runtime_libraries::is_own_function(&function.symbol)
 }
 
-/// The functions of a module that a pattern names, by number; of a line also those that its function was inlined into.
+/// The functions of a module that a pattern names, by number; of a line also those that its function was
+/// inlined into.
 fn named(
     choice: &Choice<'_>,
     pattern: &Pattern,

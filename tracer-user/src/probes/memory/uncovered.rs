@@ -1,5 +1,5 @@
-//! Code that regions call and whose accesses no probe sees: functions that are too many calls deep, targets of calls through
-//! pointers, and functions of other libraries.
+//! Code that regions call and whose accesses no probe sees: functions that are too many calls deep, targets of
+//! calls through pointers, and functions of other libraries.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -56,8 +56,8 @@ const ACCESSING: [&str; 20] = [
     "writev",
 ];
 
-/// Names of the libraries that are the C library, the dynamic linker and the compiler's runtime: what they do to memory
-/// other than that of their callers is their own.
+/// Names of the libraries that are the C library, the dynamic linker and the compiler's runtime: what they do
+/// to memory other than that of their callers is their own.
 const C_LIBRARIES: [&str; 11] = [
     "libc.so",
     "libc.musl",
@@ -73,8 +73,8 @@ const C_LIBRARIES: [&str; 11] = [
 ];
 
 impl Uncovered {
-    /// Adds what one function calls. `covered` are the functions of its file whose accesses are probed, and `library_of`
-    /// says which library has a function.
+    /// Adds what one function calls. `covered` are the functions of its file whose accesses are probed, and
+    /// `library_of` says which library has a function.
     pub(in crate::probes) fn add(
         &mut self,
         facts: &Facts,

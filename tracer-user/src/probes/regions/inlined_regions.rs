@@ -1,5 +1,5 @@
-//! Regions that are functions of which calls were inlined, in a plan: which of them the rules name, and the probes where
-//! they begin and end. Machine code is in `inlined_code`, debug information in `symbolize`.
+//! Regions that are functions of which calls were inlined, in a plan: which of them the rules name, and the
+//! probes where they begin and end. Machine code is in `x86::inlined_extent`, debug information in `symbolize`.
 
 use std::{
     cell::RefCell,

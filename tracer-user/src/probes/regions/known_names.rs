@@ -67,8 +67,8 @@ const WAITING_STARTS: [&str; 13] = [
     "parking_lot::condvar::Condvar::wait",
 ];
 
-/// Parts of the names of Rust's libraries that wait once at most in a run: for another thread's initialisation, or for the
-/// process to end. Who calls them does not wait.
+/// Parts of the names of Rust's libraries that wait once at most in a run: for another thread's initialisation,
+/// or for the process to end. Who calls them does not wait.
 const ONCE: [&str; 7] = [
     "std::sys::sync::once",
     "std::sync::once::Once",

@@ -1,5 +1,6 @@
 //! Functions by which control leaves frames without their returns: exceptions, panics, long jumps, the end of a
-//! thread, changes of the stack. New ones are a line here; what becomes of open regions is decided in `live::region_stack`.
+//! thread, changes of the stack. New ones are a line here; what becomes of open regions is decided in
+//! `live::region_stack`.
 
 /// Effect of a call of such a function on the frames of its thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -212,8 +212,8 @@ impl<'file> Function<'file> {
         if returns.is_empty() { Err(CallPointsError::NoReturn) } else { Ok(returns) }
     }
 
-    /// The returns in the code of a function whose jumps hide some of its ways. One that is not there is not seen, which
-    /// only hides something.
+    /// The returns in the code of a function whose jumps hide some of its ways. One that is not there is not
+    /// seen, which only hides something.
     fn all_returns(&self, kind: Kind, flags: u8) -> Result<Vec<CallPoint>, CallPointsError> {
         let mut decoder = Decoder::with_ip(64, self.code, self.start.0, DecoderOptions::NONE);
         let point = |address| {

@@ -24,8 +24,8 @@ use crate::{
     x86::functions::{Function, Functions},
 };
 
-/// Functions that are calls as a whole: how the symbol starts, what else is in it, and what a call does. Other functions
-/// that have the second text in their symbols are parts of such a call.
+/// Functions that are calls as a whole: how the symbol starts, what else is in it, and what a call does. Other
+/// functions that have the second text in their symbols are parts of such a call.
 const CALLS: [(&str, &str, CallSpec); 6] = [
     ("_ZSt26__atomic_wait_address_bareI", "18__atomic_semaphore10_M_acquireE", SEMAPHORE_ACQUIRE),
     (
@@ -194,8 +194,8 @@ impl Planner<'_, '_> {
         }
     }
 
-    /// Adds the probes for steps in a function; returns whether a thread arrives at a barrier by one. A part of a call that
-    /// is seen as a whole need not have any.
+    /// Adds the probes for steps in a function; returns whether a thread arrives at a barrier by one. A part of
+    /// a call that is seen as a whole need not have any.
     fn cpp_steps(&mut self, function: &Function, looks: &[Wanted], is_part: bool) -> bool {
         let parts = function.parts(self.file).unwrap_or_default();
         let file = self.file;

@@ -1,4 +1,5 @@
-//! Synchronization: the table of functions, the points of their calls that get probes, and locks that are taken inline.
+//! Synchronization: the table of functions, the points of their calls that get probes, and locks that are taken
+//! inline.
 
 mod call_plan;
 pub mod call_points;

@@ -45,8 +45,9 @@ const LIBRARIES: [Library; 19] = [
     // The unwinder: `object_mutex`, over the tables that are registered.
     library("libgcc_s", Own::Calls),
     library("libunwind", Own::Calls),
-    // The locale's mutex, the reserve of memory for exceptions, the mutexes behind `std::atomic<std::shared_ptr>`; but
-    // `std::condition_variable::wait` and `std::thread::join` are here, too, and are about the program's objects.
+    // The locale's mutex, the reserve of memory for exceptions, the mutexes behind
+    // `std::atomic<std::shared_ptr>`; but `std::condition_variable::wait` and `std::thread::join` are here,
+    // too, and are about the program's objects.
     library("libstdc++", Own::Data),
     library("libc++.so", Own::Data),
     library("libc++abi", Own::Data),
@@ -150,8 +151,8 @@ pub fn own(file_name: &str) -> Option<Own> {
     LIBRARIES.iter().find(|library| file_name.starts_with(library.start)).map(|library| library.own)
 }
 
-/// Returns whether a function, by its symbol, belongs to a runtime library, whatever file it is in: its locks and its data
-/// are the runtime's.
+/// Returns whether a function, by its symbol, belongs to a runtime library, whatever file it is in: its locks
+/// and its data are the runtime's.
 #[must_use]
 pub fn is_own_function(symbol: &str) -> bool {
     PREFIXES.iter().any(|start| symbol.starts_with(start)) || STDIO.contains(&symbol)

@@ -1,5 +1,5 @@
-//! Steps of synchronisation that are no locks, in a plan: the probes in functions that are known by their names. Names
-//! are in `rust_waits`, machine code in `inlined::steps`.
+//! Steps of synchronisation that are no locks, in a plan: the probes in functions that are known by their
+//! names. Names are in `rust_waits`, machine code in `inline_locks::atomic_waits`.
 
 use tracer_ebpf::Kind;
 

@@ -38,8 +38,8 @@ pub struct TouchPlan {
     pub instruction: u64,
     /// Kind of the access, and the computation of its address at the probe.
     pub touch: AccessDescriptor,
-    /// The displacement is a link-time address: how far the file was moved when it was loaded is to be added to it. There
-    /// is no base register then; there may be an index.
+    /// The displacement is a link-time address: how far the file was moved when it was loaded is to be added to
+    /// it. There is no base register then; there may be an index.
     pub is_static: bool,
 }
 

@@ -159,9 +159,9 @@ impl<'line> Chooser<'line> {
         if is_locked(accessing) {
             // What others see of a lock, they see at once.
             let after: Vec<Way> = after.into_iter().take(1).collect();
-            // The kernel refuses a `lock` prefix, not an exchange, which is atomic without one, also out of line
-            // (`arch/x86/kernel/uprobes.c`, `is_prefix_bad`). Of one that nothing follows the result is not looked at in
-            // its line: it is a store.
+            // The kernel refuses a `lock` prefix, not an exchange, which is atomic without one, also out of
+            // line (`arch/x86/kernel/uprobes.c`, `is_prefix_bad`). Of one that nothing follows the result is
+            // not looked at in its line: it is a store.
             let is_alone = after.is_empty() && cost == Cost::SingleStepped && here == 0;
             return if is_alone && self.exchange_takes_probe {
                 way(here).into_iter().collect()

@@ -179,8 +179,8 @@ impl Finder<'_> {
         let Some(argument) = self.before(slow).map(|state| state.register(ARGUMENT)) else {
             return Ok(None);
         };
-        // The slow path may get the flag, or what it is a part of. Another load than that of a flag does no harm: at its
-        // address nothing is ever completed.
+        // The slow path may get the flag, or what it is a part of. Another load than that of a flag does no
+        // harm: at its address nothing is ever completed.
         let is_in = |distance: Option<i64>| distance.is_some_and(|distance| distance >= 0);
         let mut visited = BTreeSet::from([slow]);
         let mut todo = vec![slow];

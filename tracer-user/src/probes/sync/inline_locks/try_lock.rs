@@ -14,8 +14,8 @@ use crate::{
     },
 };
 
-/// Finds where a function of the library that does nothing but try to take a lock has it, by the one atomic instruction
-/// in it, or the call that stands for one: the place of that, and the point to probe.
+/// Finds where a function of the library that does nothing but try to take a lock has it, by the one atomic
+/// instruction in it, or the call that stands for one: the place of that, and the point to probe.
 #[must_use]
 pub fn tried_lock(
     parts: &[Part<'_>],
