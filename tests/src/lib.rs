@@ -38,10 +38,10 @@ pub(crate) fn profile_dir() -> PathBuf {
     test.ancestors().nth(2).expect("TARGET/PROFILE/deps/TEST").to_owned()
 }
 
-/// How many runs of a program have to have the same outcome: `usual`, or what `AVTRACE_RUNS` says.
+/// Number of runs of a program that must have the same outcome: `usual`, or the number in `AVTRACE_RUNS`.
 ///
 /// # Panics
-/// When that is no number.
+/// When the variable is no number.
 #[must_use]
 pub fn runs(usual: usize) -> usize {
     let wanted = std::env::var("AVTRACE_RUNS").ok();

@@ -1,4 +1,4 @@
-//! What the machine allows, and skipping tests that need more. Nothing is run here.
+//! Abilities of the machine, and skipping of tests that need others. Nothing is run here.
 
 use std::fs;
 use std::path::Path;
@@ -14,10 +14,10 @@ macro_rules! require_bpf {
     };
 }
 
-/// Whether this process may load BPF programs and attach uprobes.
+/// Checks that this process may load BPF programs and attach uprobes.
 ///
 /// # Errors
-/// The reason why not.
+/// The reason why it may not.
 pub fn can_trace() -> Result<(), String> {
     const CAP_SYS_ADMIN: u64 = 1 << 21;
     const CAP_PERFMON: u64 = 1 << 38;
@@ -48,7 +48,7 @@ fn capabilities() -> u64 {
     u64::from_str_radix(hex.trim(), 16).expect("a hexadecimal number")
 }
 
-/// Whether this process runs as root.
+/// Returns whether this process runs as root.
 #[must_use]
 pub fn is_root() -> bool {
     let status = fs::read_to_string("/proc/self/status").expect("/proc/self/status");
@@ -68,7 +68,7 @@ pub fn skip(reason: &str) {
     eprintln!("skipped: {reason}");
 }
 
-/// Whether a tool is installed. Without it the caller skips the test.
+/// Returns whether a tool is installed. Without it the caller skips the test.
 #[must_use]
 pub fn have(tool: &str) -> bool {
     std::env::var_os("PATH")

@@ -10,21 +10,21 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a run may take unless told otherwise. A run takes a second or two; a slow machine may need more.
+/// Default limit of the duration of a run. A run takes a second or two; a slow machine may need more.
 pub const TIME_LIMIT: Duration = Duration::from_secs(120);
 
 const POLL: Duration = Duration::from_millis(5);
 
-/// How a process ended, and what it wrote.
+/// End and output of a process.
 #[derive(Debug)]
 pub struct Ended {
-    /// Its exit status; `None` when a signal ended it.
+    /// Exit status; `None` when a signal ended it.
     pub code: Option<i32>,
     /// The number of the signal that ended it.
     pub signal: Option<i32>,
-    /// What it and its children wrote to standard output.
+    /// Output of the process and its children to standard output.
     pub stdout: String,
-    /// What it and its children wrote to standard error.
+    /// Output of the process and its children to standard error.
     pub stderr: String,
 }
 
@@ -144,7 +144,7 @@ impl Running {
         Ended { code: status.code(), signal: status.signal(), stdout, stderr: self.stderr() }
     }
 
-    /// What was written to standard error so far.
+    /// Output to standard error so far.
     #[must_use]
     pub fn stderr(&self) -> String {
         text(&self.stderr.so_far())
@@ -178,7 +178,7 @@ impl Drop for Running {
             self.signal_group("KILL");
         }
         if !self.ended {
-            // It was killed; there is nobody to tell should even that fail.
+            // It was killed; a failure of even that cannot be reported.
             let _ = self.child.wait();
         }
     }
@@ -216,7 +216,7 @@ fn kill(signal: &str, target: &str) {
     status.expect("the shell runs");
 }
 
-/// What is read from a pipe, by a thread of its own so that the writer never blocks.
+/// Output that a thread of its own reads from a pipe, so that the writer never blocks.
 #[derive(Clone, Debug)]
 struct Stream(Arc<(Mutex<Collected>, Condvar)>);
 
@@ -247,7 +247,8 @@ impl Stream {
         stream
     }
 
-    /// Whether the condition holds before the deadline. It gets what was written and whether that is all.
+    /// Returns whether the condition holds before the deadline. Its arguments are the output and whether it is
+    /// complete.
     fn wait(&self, deadline: Instant, condition: impl Fn(&[u8], bool) -> bool) -> bool {
         let (state, changed) = &*self.0;
         let state = state.lock().expect("no reader panics");

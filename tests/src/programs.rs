@@ -15,7 +15,7 @@ use crate::{root, target_dir};
 pub struct Program {
     /// The executable.
     pub path: PathBuf,
-    /// Its main source file.
+    /// Main source file.
     pub source: PathBuf,
 }
 
@@ -29,7 +29,7 @@ pub fn c(name: &str, flags: &[&str]) -> Program {
     compile(&compiler, &sources("c").join(name).with_extension("c"), flags)
 }
 
-/// As [`c`], with another compiler.
+/// Compiles a C program as [`c`] does, with another compiler.
 ///
 /// # Panics
 /// When it does not compile.
@@ -70,7 +70,7 @@ pub fn rust(name: &str, release: bool) -> Program {
 }
 
 impl Program {
-    /// The same program without its symbols, as `strip` leaves it.
+    /// Copy of the program without its symbols, as `strip` leaves it.
     ///
     /// # Panics
     /// When `strip` fails.
@@ -84,7 +84,7 @@ impl Program {
         Self { path, source: self.source.clone() }
     }
 
-    /// The same program without its debug information, as `strip -g` leaves it.
+    /// Copy of the program without its debug information, as `strip -g` leaves it.
     ///
     /// # Panics
     /// When `strip` fails.
@@ -98,7 +98,7 @@ impl Program {
         Self { path, source: self.source.clone() }
     }
 
-    /// The same program without its symbols, and its debug information in a file beside it that it names.
+    /// Copy of the program without its symbols, and its debug information in a file beside it that it names.
     ///
     /// # Panics
     /// When `objcopy` fails.
@@ -118,7 +118,7 @@ impl Program {
         Self { path, source: self.source.clone() }
     }
 
-    /// The same program, which was built with `-gsplit-dwarf`, with its `.dwo` files in one package beside it, and
+    /// Copy of the program, which was built with `-gsplit-dwarf`, with its `.dwo` files in one package beside it, and
     /// nowhere else.
     ///
     /// # Panics
@@ -179,8 +179,8 @@ impl Program {
 
 /// Copies a program to where it is to be executed, with this mode.
 ///
-/// Another process does that. While a file is open for writing it cannot be executed, and what one test has open is open
-/// as well in a child that another test has forked, until that executes its own program.
+/// Another process does that. While a file is open for writing it cannot be executed, and what one test has open is
+/// open as well in a child that another test has forked, until that executes its own program.
 ///
 /// # Panics
 /// When it cannot be copied.

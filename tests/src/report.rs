@@ -91,7 +91,7 @@ pub struct Edge {
     pub order: String,
 }
 
-/// What a dependency is about.
+/// Object of a dependency.
 #[derive(Debug, Deserialize)]
 pub struct Object {
     pub kind: String,
@@ -107,7 +107,7 @@ pub struct Location {
     pub function: Option<String>,
 }
 
-/// A lock that the violating transaction let go of and took again.
+/// Lock that the violating transaction released and acquired again.
 #[derive(Debug, Deserialize)]
 pub struct Split {
     pub lock: Object,
@@ -140,8 +140,8 @@ impl Report {
         assert!(errors.is_empty(), "the report does not follow the schema:\n{}", errors.join("\n"));
     }
 
-    /// The one violation that there has to be. What a transaction's locks tell of it once more, when its data has told
-    /// it, is no other one.
+    /// The only violation of the report. A second one of the same transaction by its locks, after one by its data, does
+    /// not count.
     ///
     /// # Panics
     /// When there is none, or more than one.

@@ -1,8 +1,8 @@
 //! All that a program's functions do to memory, found out without avtrace: each instruction of the program is executed
 //! by itself, and its addresses are computed from the registers before.
 //!
-//! Nothing here shares code with what it is compared with: the instructions are decoded one by one as they are executed,
-//! and where a thread's stack is comes from `/proc/PID/maps`.
+//! Nothing here shares code with what it is compared with: the instructions are decoded one by one as they are
+//! executed, and where a thread's stack is comes from `/proc/PID/maps`.
 
 use std::collections::HashMap;
 use std::fs;
@@ -25,33 +25,33 @@ use object::{Object as _, ObjectSection as _, ObjectSymbol as _, SymbolKind};
 use crate::Program;
 use crate::process::TIME_LIMIT;
 
-/// What an instruction does to a stretch of memory.
+/// Operation of an instruction on a range of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
-    /// It reads.
+    /// A read.
     Read,
-    /// It writes.
+    /// A write.
     Write,
-    /// It reads and writes, and nobody else comes between.
+    /// An atomic read and write.
     Update,
 }
 
-/// One thread's access to memory that is neither on its own stack nor of its own by another segment.
+/// Access of a thread to memory that is neither on its own stack nor in its thread-local segment.
 #[derive(Clone, Copy, Debug)]
 pub struct Access {
     /// The thread, from 0 in the order in which they were made.
     pub thread: u32,
     /// The instruction's address in the file.
     pub instruction: u64,
-    /// What it does.
+    /// The operation.
     pub kind: Kind,
-    /// Where.
+    /// First byte.
     pub address: u64,
-    /// How many bytes.
+    /// Length in bytes.
     pub bytes: u64,
-    /// Whether what is there may change at all: some memory cannot be written once `main` runs.
+    /// Set if the memory may change at all: some is read-only once `main` runs.
     pub can_change: bool,
-    /// Which stretch of the thread's run it is in: another one begins with each first instruction of a region, and with
+    /// Number of the stretch of the thread's run: a new one begins with each first instruction of a region, and with
     /// each of its returns.
     pub stretch: u64,
 }
@@ -59,7 +59,7 @@ pub struct Access {
 /// The functions of a program that are looked into, and their code.
 struct Functions {
     ranges: Vec<Range<u64>>,
-    /// Those that are regions.
+    /// Ranges of the regions.
     regions: Vec<Range<u64>>,
     /// The sections with instructions, by their addresses in the file.
     code: Vec<(u64, Vec<u8>)>,
@@ -68,9 +68,9 @@ struct Functions {
 }
 
 impl Functions {
-    /// Those with these symbols, and the parts that a compiler has split from them (`NAME.cold`, `NAME.part.0`). Symbols of Rust are
-    /// named without their hashes.
-    fn of(program: &Program, regions: &[&str], others: &[&str]) -> Self {
+    /// Functions with these symbols, and the parts that a compiler has split from them (`NAME.cold`, `NAME.part.0`).
+    /// Symbols of Rust are named without their hashes.
+    fn from_program(program: &Program, regions: &[&str], others: &[&str]) -> Self {
         let bytes = fs::read(&program.path).expect("the program");
         let file = object::File::parse(&*bytes).expect("an ELF file");
         let (mut ranges, mut region_ranges) = (Vec::new(), Vec::new());
@@ -97,12 +97,12 @@ impl Functions {
         Self { ranges, regions: region_ranges, code, main, entry: file.entry() }
     }
 
-    /// Whether an instruction is in one of them.
+    /// Returns whether an instruction is in one of the functions.
     fn contain(&self, address: u64) -> bool {
         self.ranges.iter().any(|range| range.contains(&address))
     }
 
-    /// Whether an instruction begins a region, or ends it by returning.
+    /// Returns whether an instruction begins a region, or ends it by returning.
     fn bound(&self, instruction: &Instruction, address: u64) -> bool {
         let returns = instruction.flow_control() == FlowControl::Return;
         let bounds =
@@ -129,7 +129,7 @@ fn without_hash(symbol: &str) -> &str {
 /// A thread that is stepped.
 struct Thread {
     number: u32,
-    /// Where its stack is mapped; not known before its first stop.
+    /// Mapping of the stack; `None` before the first stop.
     stack: Option<Range<u64>>,
     stretch: u64,
 }
@@ -146,7 +146,7 @@ pub fn accesses(
     regions: &[&str],
     others: &[&str],
 ) -> Vec<Access> {
-    let functions = Functions::of(program, regions, others);
+    let functions = Functions::from_program(program, regions, others);
     let (mut child, begin) = start(program, arguments, &functions);
     let first = pid(&child);
     let in_time = end_in_time(first);
@@ -179,13 +179,13 @@ pub fn accesses(
     steps.accesses
 }
 
-/// How a process began.
+/// Initial state of a process.
 struct Begin {
-    /// How far its code is from the addresses in the file.
+    /// Distance of the code from the addresses in the file.
     bias: u64,
     /// The stack pointer: the arguments and the environment are from there on, and what functions keep is below.
     stack: u64,
-    /// What cannot be written when `main` begins.
+    /// Memory that is read-only when `main` begins.
     read_only: Vec<Range<u64>>,
 }
 
@@ -257,7 +257,7 @@ fn step(pid: Pid, signal: Option<Signal>) {
     let _ = ptrace::step(pid, signal);
 }
 
-/// Where a process begins, as the kernel has told it.
+/// Entry point of a process, from its auxiliary vector.
 fn entry(pid: Pid) -> u64 {
     const AT_ENTRY: u64 = 9;
     let vector = fs::read(format!("/proc/{pid}/auxv")).expect("the auxiliary vector");
@@ -271,7 +271,7 @@ fn entry(pid: Pid) -> u64 {
     panic!("no entry point");
 }
 
-/// What is mapped in a process, and whether it can be written; nothing once it is gone.
+/// Mappings of a process, and whether each is writable; none once it is gone.
 fn mappings(pid: Pid) -> impl Iterator<Item = (Range<u64>, bool)> {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
     let parse = |line: &str| {
@@ -283,7 +283,7 @@ fn mappings(pid: Pid) -> impl Iterator<Item = (Range<u64>, bool)> {
     maps.lines().map(parse).collect::<Vec<_>>().into_iter()
 }
 
-/// What was seen so far.
+/// Steps so far.
 struct Steps {
     functions: Functions,
     begin: Begin,
@@ -381,7 +381,7 @@ impl Steps {
     }
 }
 
-/// What a register holds; the segments begin at 0.
+/// Value of a register; the segments begin at 0.
 fn value(registers: &user_regs_struct, register: Register) -> Option<u64> {
     let full = match register.full_register() {
         Register::RAX => registers.rax,

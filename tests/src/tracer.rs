@@ -167,7 +167,7 @@ pub fn native<S: AsRef<OsStr>>(
     Running::start(&mut command, input, TIME_LIMIT).wait()
 }
 
-/// How often the lock that is used most is taken and let go of in a run, by the recorded trace: `acq 2000 rel 2000 `,
+/// Numbers of acquires and releases of the most used lock in a run, from the recorded trace: `acq 2000 rel 2000 `,
 /// or with `racq` and `rrel` where it is shared.
 ///
 /// # Panics

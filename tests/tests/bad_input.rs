@@ -1,5 +1,5 @@
-//! What avtrace cannot do: one line that says what is wrong and what to do about it, and a status that tells bad
-//! usage (2), a bad program (3) and avtrace's own failure (1) apart.
+//! Errors of avtrace: one line with the problem and its remedy, and a status that distinguishes bad usage (2), a bad
+//! program (3) and avtrace's own failure (1).
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -9,11 +9,11 @@ use tests::{
     rust,
 };
 
-/// What is known of a build of the bank programs.
+/// Expectations of a build of the bank programs.
 struct Build {
     bank: Program,
     fixed: Program,
-    /// What the lock's name in reports contains: Rust puts the crate before it, a C++ mutex has parts of its own.
+    /// Part of the lock's name in reports: Rust puts the crate before it, a C++ mutex has parts of its own.
     lock: &'static str,
     /// The places of the lock operations. Without optimisation, `std::lock_guard` calls down through functions
     /// of the standard library, and the call that is seen is in one of those.
@@ -324,7 +324,7 @@ fn json_goes_to_standard_error_without_a_file() {
     assert_eq!(Report::parse(&ended.stderr).only_violation().region, "transfer");
 }
 
-/// What kernels before 6.6 get.
+/// Runs with perf events for probes, which kernels before 6.6 need.
 #[test]
 fn with_probes_as_perf_events() {
     require_bpf!();

@@ -120,8 +120,8 @@ fn structures_that_are_copied_as_a_whole() {
     }
 }
 
-/// What a thread does to data that it has to itself makes no records, and is an end of the dependency when another
-/// thread comes.
+/// Accesses of a thread to data that it owns make no records, and are an end of the dependency when another thread
+/// comes.
 #[test]
 fn data_that_one_thread_had_to_itself() {
     require_bpf!();
@@ -147,8 +147,8 @@ fn data_that_one_thread_had_to_itself() {
     }
 }
 
-/// One instruction touches more words than the kernel side goes through one by one, and more than it has places for:
-/// nothing of what their owner did is lost, and it owns memory afterwards as before.
+/// An instruction accesses more words than the kernel side visits one by one, and more than its table has slots: no
+/// deferred access is lost, and threads own memory afterwards as before.
 #[test]
 fn a_block_of_any_size_that_is_wiped_by_one_instruction() {
     require_bpf!();

@@ -89,7 +89,7 @@ fn functions_that_take_locks_of_the_users_own_are_regions_by_default() {
         let place = |mark| Some(bank.line(mark));
         assert_eq!(split.released.as_ref().and_then(|at| at.line), place("transfer_give"));
         assert_eq!(split.reacquired.as_ref().and_then(|at| at.line), place("transfer_retake"));
-        // The functions of the lock are regions when nobody tells that they are one.
+        // The functions of the lock are regions unless an option declares the lock.
         let list = |options: &[&str]| {
             let path = bank.path.to_str().expect("text");
             avtrace_with(options.iter().copied().chain(["--list-regions", path])).stdout

@@ -15,7 +15,7 @@ fn run(program: &Program, arguments: &[&str], stdout: &str) -> Report {
     report
 }
 
-/// One end of an edge: what was done, and the mark of the line; none where the line is not told.
+/// End of an edge: the action, and the mark of the line; empty where the line does not matter.
 type End<'a> = (&'a str, &'a str);
 
 /// An edge: the object's kind and name, and both ends.
@@ -188,8 +188,8 @@ fn channels_of_the_standard_library() {
     assert!(skipped.contains("std::sync::mpsc, sending"), "{skipped}");
 }
 
-/// They are made of a mutex and a condition variable. In which order the threads come to them is not in our hands, but
-/// in each one the one's first half comes before something of the other's, and that before its second half.
+/// Barriers made of a mutex and a condition variable. The order of the threads at them varies, but in each order the
+/// first half of one thread comes before an event of the other, and that before the second half.
 #[test]
 fn barriers_of_the_standard_library() {
     require_bpf!();
@@ -222,7 +222,7 @@ fn condition_variables_of_parking_lot() {
     }
 }
 
-/// Runs avtrace and tells it the lock's functions.
+/// Runs avtrace with the lock's functions as an option.
 fn homemade(program: &Program, how: &str, stdout: &str) -> Report {
     let lock = "acquire=latch_take,try=latch_try,release=latch_give,arg=2";
     let avtrace = Avtrace::on(program).options(["--lock", lock]).arguments([how]);
@@ -305,7 +305,7 @@ fn what_is_tried_once_is_one_event() {
     ];
     for release in [true, false] {
         let program = rust("counted", release);
-        // Optimised, those of reader-writer locks are loops, which are not told from others.
+        // Optimised, those of reader-writer locks are loops, which look like any other.
         for (lock, wanted) in
             locks.into_iter().filter(|(lock, _)| !release || lock.ends_with("try"))
         {

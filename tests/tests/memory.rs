@@ -71,7 +71,7 @@ fn blocks_that_threads_pass_on_are_never_shared() {
     }
 }
 
-/// How often memory was given out and back.
+/// Numbers of allocations and frees.
 fn counts(how: &[&str]) -> [u64; 2] {
     let (code, _, report) = run("-O2", how);
     assert_eq!(code, Some(0), "{how:?}");

@@ -1,4 +1,4 @@
-//! Where probes must not be, and where they must: a program computes the same with them, and what it does is seen.
+//! Places of probes, forbidden and required: a program computes the same with them, and its accesses are recorded.
 
 use serde_json::Value;
 use tests::tracer::avtrace_with;
@@ -27,8 +27,8 @@ fn places<'listing>(listing: &'listing Value, purpose: &str) -> Vec<&'listing st
         .collect()
 }
 
-/// From Linux 6.18 on, a probed nop of five bytes becomes a call, which writes below the stack pointer and leads nowhere in
-/// a child process.
+/// From Linux 6.18 on, a probed nop of five bytes becomes a call, which writes below the stack pointer and leads
+/// nowhere in a child process.
 #[test]
 fn what_is_below_the_stack_pointer_stays_what_it_is() {
     require_bpf!();
@@ -99,8 +99,8 @@ fn sequences(program: &Program) -> Vec<(u64, u64)> {
     section.chunks_exact(32).map(range).collect()
 }
 
-/// A restartable sequence is restarted when its thread is interrupted, which the kernel would not notice while a copy of
-/// one of its instructions is executed elsewhere: counts would go missing.
+/// A restartable sequence is restarted when its thread is interrupted, which the kernel would not notice while a copy
+/// of one of its instructions is executed elsewhere: counts would go missing.
 #[test]
 fn restartable_sequences_are_left_alone() {
     require_bpf!();

@@ -1,4 +1,4 @@
-//! What becomes of traced processes: they replace their programs, load and unload libraries, fork; and what is left when
+//! Lives of traced processes: they replace their programs, load and unload libraries, fork; and what is left when
 //! avtrace is killed meanwhile.
 
 use std::fs::{self, Permissions};
@@ -415,8 +415,8 @@ fn children_that_are_not_followed_run_without_breakpoints() {
     }
 }
 
-/// While a process and its child are followed that run `own_code.c`, whose code they show to have breakpoints. It has no
-/// libraries, which others may trace meanwhile.
+/// While a process and its child are followed that run `own_code.c`, whose code they show to have breakpoints. It has
+/// no libraries, which others may trace meanwhile.
 fn while_followed(during: impl FnOnce(&Program)) {
     let program = c("own_code", &["-g", "-O2", "-static"]);
     let folder = tempfile::tempdir().expect("a temporary folder");

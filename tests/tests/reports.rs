@@ -1,5 +1,4 @@
-//! What a report says of a run: it names what the run supports, where the user would look for it, and how the program
-//! ended.
+//! Reports of runs: the violation, its place as the user knows it, and the end of the program.
 
 use tests::{Avtrace, c, require_bpf};
 

@@ -1,4 +1,4 @@
-//! What runtime libraries do for themselves: their locks are none of the program's.
+//! Locks of the runtime libraries: they are none of the program's.
 
 use tests::{Avtrace, Program, c, c_by, cpp, machine, require_bpf};
 
@@ -21,7 +21,7 @@ fn the_locks_of_the_c_library_and_the_loader() {
     check(&program, "mine", &["sync"]);
 }
 
-/// What is linked in is known by its functions' names.
+/// Runtime libraries that are linked in are recognised by their functions' names.
 #[test]
 fn the_same_linked_into_the_program() {
     require_bpf!();

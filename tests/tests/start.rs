@@ -1,5 +1,5 @@
-//! The way to a program's entry point, while it is under ptrace: whatever libraries do before it, the program behaves as
-//! it does alone and is traced from its entry point on; and as whom it runs.
+//! The way to a program's entry point, while it is under ptrace: whatever libraries do before it, the program behaves
+//! as it does alone and is traced from its entry point on; and as whom it runs.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -104,7 +104,8 @@ fn a_program_that_the_dynamic_linker_refuses() {
     assert!(ended.stderr.contains("before it reached its entry point"), "{}", ended.stderr);
 }
 
-/// As one that is killed inside `execve`, it ends before the stop that ptrace makes at the end of that.
+/// A program that ends so early ends before the stop that ptrace makes at the end of `execve`, as one that is killed
+/// inside `execve` does.
 #[test]
 fn an_end_before_the_first_instruction_is_the_programs() {
     require_bpf!();

@@ -1,5 +1,5 @@
-//! What probes see of memory, compared with a list of all accesses that was made by executing the program instruction
-//! by instruction.
+//! Differential test of the access probes: their records are compared with a list of all accesses, from executing the
+//! program instruction by instruction.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -19,12 +19,12 @@ struct Case<'case> {
     arguments: &'case [&'case str],
     /// Each as its symbol, and as a pattern for avtrace: the regions.
     regions: &'case [(&'case str, &'case str)],
-    /// The same: what no region calls.
+    /// Functions that no region calls, in the same form.
     others: &'case [(&'case str, &'case str)],
-    /// The functions take and let go of locks by atomic instructions of their own, and have no others: what these touch
-    /// is a lock, and no variable.
+    /// Set if the functions acquire and release locks by inline atomic instructions, and have no others: these access a
+    /// lock, and no variable.
     locks_in_line: bool,
-    /// What the run ends with: 66 where it finds what is wrong in the program.
+    /// Exit status of the run: 66 where it finds the violation.
     code: i32,
 }
 
@@ -70,7 +70,7 @@ impl<'case> Case<'case> {
         assert!(instructions.len() as u64 <= left_out, "{self}: {missed:#?} {memory:#}");
     }
 
-    /// What avtrace records of the instructions' accesses, and what its report says of them.
+    /// Accesses of the instructions in avtrace's recording, and its report.
     fn record(&self) -> (BTreeSet<Seen>, Value) {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("t.avt");
@@ -159,7 +159,7 @@ fn needed(exact: &[Access]) -> Vec<Access> {
 
 const LEVELS: [&str; 2] = ["-O0", "-O2"];
 
-/// Whether `data.c` does it right: where it then uses other instructions, both ways are run.
+/// Variants of `data.c`, with and without `fixed`: both are run where they use different instructions.
 const WRONG: &[bool] = &[false];
 const BOTH: &[bool] = &[false, true];
 

@@ -8,7 +8,7 @@ use tests::{
 
 const LEVELS: [&str; 2] = ["-O0", "-O2"];
 
-/// One end of an edge: what was done, and the mark of the line.
+/// End of an edge: the action, and the mark of the line.
 type End = (&'static str, &'static str);
 
 /// An edge: the object's kind and name, and both ends.
@@ -45,7 +45,7 @@ fn check_end(program: &Program, edge: &Edge, (action, mark): End, is_source: boo
     assert_eq!(place.line, Some(program.line(mark)), "@{mark}: {edge:#?}");
 }
 
-/// Whether a violation has these kinds of objects on its edges, with these actions.
+/// Returns whether a violation has these kinds of objects on its edges, with these actions.
 fn is_like(violation: &Violation, steps: &[Step]) -> bool {
     violation.edges.len() == steps.len()
         && violation.edges.iter().zip(steps).all(|(edge, (kind, _, source, sink))| {
@@ -438,7 +438,7 @@ fn threads() {
 fn threads_of_cpp() {
     require_bpf!();
     for (program, level) in in_cpp("threads").into_iter().zip(LEVELS) {
-        // Optimised, the constructor may stand alone, and does not tell who has called it.
+        // Optimised, the constructor may be out of line, and its caller is then unknown.
         let known = |mark| (level == "-O0").then_some(mark);
         finds_thread(&program, "thread", known("create"), "join");
         finds_thread(&program, "jthread", known("jthread_create"), "jthread_join");

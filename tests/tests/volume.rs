@@ -113,8 +113,8 @@ fn memory_stays_flat() {
     };
     let (few, many) = (peak(25_000), peak(500_000));
     eprintln!("peak resident memory: {few} KiB with few records, {many} KiB with many");
-    // How much of what was read is not checked yet depends on how the threads of avtrace take turns: up to 46 MB. Without
-    // a bound it would be hundreds here, where the checker is slower than the reader.
+    // How much of what was read is not checked yet depends on how the threads of avtrace take turns: up to 46 MB.
+    // Without a bound it would be hundreds here, where the checker is slower than the reader.
     let in_flight = 64 * 1024;
     assert!(many < few + few / 4 + in_flight, "{few} KiB, then {many} KiB");
 }

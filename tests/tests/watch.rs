@@ -1,5 +1,5 @@
 //! Hardware watchpoints, by `--watch` and by `AVTRACE_SHARED`: witnesses whose edges are the accesses themselves,
-//! with read and write told apart, the right lines, and the variable's name.
+//! with reads and writes distinguished, the right lines, and the variable's name.
 
 use tests::{Avtrace, Edge, Location, Program, Report, Violation, c, cpp, require_bpf, rust};
 
@@ -277,7 +277,7 @@ fn an_access_is_told_once() {
         let unnamed = run(Avtrace::on(&program).seeing_memory().options(options), &[]);
         assert!(unnamed <= alone, "{level}: {unnamed} of {alone}");
     }
-    // The first hits of a watchpoint that is set now may be those that probes have told.
+    // The first hits of a watchpoint that is set now may be accesses that probes have recorded.
     let late = run(Avtrace::on(&program).seeing_memory(), &["late"]);
     assert!(late <= alone, "{late} of {alone}");
 }

@@ -3,7 +3,7 @@
  *
  * With `whole` the transfer is one locked section. Nothing is to be found then.
  *
- * The C library does not know of the auditor, and lets go of a mutex without a call for whoever sleeps on it while it
+ * The C library does not know of the auditor, and releases a mutex without a call for whoever sleeps on it while it
  * knows of one thread alone. So the two never wait for the mutex, but for turns.
  */
 #define _GNU_SOURCE

@@ -1,14 +1,14 @@
 /*
  * condvar.c wait|timed|clock|whole|timeout|late|cancel - condition variables.
  *
- * The first three: `take` waits for the condition inside its region. The wait lets go of the mutex, `put` comes in
+ * The first three: `take` waits for the condition inside its region. The wait releases the mutex, `put` comes in
  * between, and its signal lets the wait through: `take` is not atomic.
  *
  *     thread 1: take                             thread 2: put
  *
  *     lock
  *                              -- go_put -->     lock (has to wait)
- *     wait (lets go of the mutex)
+ *     wait (releases the mutex)
  *                                                full = 1, signal, unlock
  *     (takes the mutex again) full = 0, unlock
  *

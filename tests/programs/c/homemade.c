@@ -1,5 +1,5 @@
 /*
- * homemade.c lock|try|whole|busy - a lock of one's own, whose functions avtrace has to be told.
+ * homemade.c lock|try|whole|busy - a lock of one's own, whose functions avtrace gets as an option.
  *
  * lock, try: `transfer` holds the lock twice, the second time by latch_take or latch_try, and the audit holds it in
  * between: the transfer is not atomic.

@@ -1,7 +1,7 @@
 /*
  * hotloop.c [ROUNDS] - a region that changes one variable many millions of times a second.
  *
- * To see each access would take hundreds of times as long: seeing has to stop, and be told.
+ * To see each access would take hundreds of times as long: recording has to stop, and the report to say so.
  */
 #include "handshake.h"
 #include "threads.h"

@@ -1,5 +1,5 @@
 /*
- * latched.c [fixed] - unmarked.c with a lock of one's own, whose functions avtrace has to be told: which functions are
+ * latched.c [fixed] - unmarked.c with a lock of one's own, whose functions avtrace gets as an option: which functions are
  * atomic is for avtrace to find.
  *
  * `transfer` and `audit` take the latch, one directly and one through `enter`. Waiting for it sleeps, which is no reason

@@ -1,7 +1,7 @@
 /*
  * leaving.c HOW [stay] - a function that is left in ways without a return, and what its thread does afterwards.
  *
- * `step` takes the lock, lets go of it, and is left as HOW says. Its caller then takes the lock again, from a
+ * `step` takes the lock, releases it, and is left as HOW says. Its caller then takes the lock again, from a
  * function that goes deeper than `step` did. In between the other thread takes the lock. So a tracer that does not
  * see how `step` was left, and takes what follows for a part of it, finds it not atomic:
  *

@@ -1,7 +1,7 @@
 /*
  * library.c [fixed] - a function of a library that is meant to be atomic: the C library's lfind.
  *
- * It calls `compare` for each of two elements, and that takes the lock and lets go of it. In between the other thread
+ * It calls `compare` for each of two elements, and that takes the lock and releases it. In between the other thread
  * takes the lock. With `fixed` the first element is the one looked for, and there is one call only.
  */
 #include <search.h>

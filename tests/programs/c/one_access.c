@@ -1,6 +1,6 @@
 /*
  * one_access.c [late] - two threads write a variable, once in each run of a region and without a lock: no run is
- * split, whatever the threads do, unless an access is told twice. The program touches nothing else that is shared.
+ * split, whatever the threads do, unless an access is recorded twice. The program touches nothing else that is shared.
  *
  * late     the program names the variable while it runs, when both threads have written it for a while
  */

@@ -77,7 +77,7 @@ aborted:
     return 0;
 }
 
-/* Counts as often as it is told to. */
+/* Counts as often as its argument says. */
 __attribute__((noinline)) void count_up(struct counter *counters, long rounds)
 {
     struct rseq *rseq = own_rseq();

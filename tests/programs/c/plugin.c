@@ -1,5 +1,5 @@
 /*
- * plugin.c - a library for host.c: `refill` is meant to be atomic, and lets go of its lock in between.
+ * plugin.c - a library for host.c: `refill` is meant to be atomic, and releases its lock in between.
  *
  *     refill (region by markers with -DMARKED)      intrude
  *
@@ -8,7 +8,7 @@
  *     lock, write, unlock
  *
  * Fixed, it holds the lock all the while, and the other thread comes after it. -DNAME names the region and the intruding
- * function's region, so that two libraries can be told apart.
+ * function's region, so that two libraries can be distinguished.
  */
 #include "avtrace.h"
 #include "handshake.h"

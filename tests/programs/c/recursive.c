@@ -1,7 +1,7 @@
 /*
  * recursive.c [split] - locks taken twice, and locks not got.
  *
- * `owner` takes a recursive mutex twice and lets go of it once: it still holds the mutex. `prober` now tries
+ * `owner` takes a recursive mutex twice and releases it once: it still holds the mutex. `prober` now tries
  * for it in three ways and gets it in none: trylock finds it taken, timedlock and clocklock time out. A
  * tracer that takes the inner unlock for a release, or a failed try for an acquire, sees `prober` enter a
  * locked section in the middle of `owner`. The two meet at a second mutex, which closes the cycle for such a
@@ -16,7 +16,7 @@
  *                             <-- go_owner --
  *     lock meeting, unlock meeting, unlock
  *
- * So there is nothing to find. With `split` the owner lets go of the mutex altogether before the prober's
+ * So there is nothing to find. With `split` the owner releases the mutex altogether before the prober's
  * turn, and takes it again afterwards: the three tries succeed, and `owner` is not atomic.
  */
 #define _GNU_SOURCE
@@ -55,7 +55,7 @@ static void *owner(void *unused)
     return unused;
 }
 
-/* Says how a try went, and lets go of the mutex if it was got. */
+/* Prints the outcome of a try, and releases the mutex if it was acquired. */
 static void tell(const char *function, int error)
 {
     printf("%s: %s\n", function,

@@ -1,7 +1,7 @@
 /*
  * rwlock.c plain|try|timed|clock|whole|readers|busy - reader-writer locks.
  *
- * The first four: `transfer` reads the balance under the read lock, lets go, takes the write lock and writes; the
+ * The first four: `transfer` reads the balance under the read lock, releases it, takes the write lock and writes; the
  * audit's write section comes in between, and so the transfer is not atomic. The word says by which functions the
  * transfer takes the lock.
  *

@@ -4,7 +4,7 @@
  * The first four: `work` starts a thread and waits for its end in the same region, by the function that the word
  * names. What the thread does comes after the first half of the region and before the second: it is not atomic.
  * whole: the thread is started in one region and joined in another one.
- * detach: the thread is detached, and a pipe tells that it is done: nothing orders what comes after that.
+ * detach: the thread is detached, and a pipe signals that it is done: nothing orders what comes after that.
  * Nothing is to be found in these two.
  */
 #define _GNU_SOURCE

@@ -1,5 +1,5 @@
 /*
- * unmarked.c [fixed] - bank.c without markers: which functions are atomic is for avtrace to find or to be told.
+ * unmarked.c [fixed] - bank.c without markers: avtrace finds the atomic functions, or gets them as an option.
  *
  * `transfer` and `audit` take the lock, one directly and one through `take`, and each is called by the function that a
  * thread starts with. With `fixed` the transfer keeps the lock. `settle` waits for the threads while it holds a lock of

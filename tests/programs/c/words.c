@@ -5,7 +5,7 @@
  * compare, exchange, bit: `transfer` holds a spin lock from its begin to its end, and the other thread tries to take it
  * meanwhile: by a compare-and-swap, by an exchange, by an `or` of a bit.
  * look: as compare, and the other thread reads the lock word before it tries, as a test-and-test-and-set does.
- * shared: `transfer` holds a lock shared twice, whose word counts readers by a compare-and-swap, and lets go of it by a
+ * shared: `transfer` holds a lock shared twice, whose word counts readers by a compare-and-swap, and releases it by a
  * subtraction; a reader comes in between.
  * checked: `transfer` checks a flag again before it acts on it; the other thread sets the flag by an exchange in between.
  * flags: `transfer` sets two bits of a word one after the other, and the other thread sets a third in between.

@@ -1,6 +1,6 @@
 // condition.cpp wait|timed|whole - std::condition_variable.
 //
-// wait, timed: `take` waits for the condition inside its region, for good or for a while. The wait lets go of the
+// wait, timed: `take` waits for the condition inside its region, for good or for a while. The wait releases the
 // mutex, `put` comes in between, and its notification lets the wait through: `take` is not atomic.
 // whole: the wait is before the region. Nothing is to be found.
 #include <chrono>

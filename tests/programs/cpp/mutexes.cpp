@@ -36,7 +36,7 @@ static void must(bool locked)
         std::exit(1);
 }
 
-// How the transfer takes a mutex first, lets go of it, and takes it again.
+// How the transfer takes a mutex first, releases it, and takes it again.
 static void read_lock(std::mutex &mutex) { mutex.lock(); }
 static void read_unlock(std::mutex &mutex) { mutex.unlock(); }                     // @mutex_unlock
 static void write_lock(std::mutex &mutex) { mutex.lock(); }                        // @mutex_lock

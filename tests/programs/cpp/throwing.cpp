@@ -1,6 +1,6 @@
 // throwing.cpp [stay|many] - a function that is left by an exception, and what its thread does afterwards.
 //
-// `step` takes the lock, lets go of it, and throws. A destructor in its caller takes the lock while the exception is in
+// `step` takes the lock, releases it, and throws. A destructor in its caller takes the lock while the exception is in
 // flight, and the catching function does again, from frames that reach below those of `step`. In between the other
 // thread takes the lock, as in leaving.c. With `stay` step throws and catches by itself, takes the lock again, and
 // is not atomic. With `many` it throws 10,000 times, with no other thread.

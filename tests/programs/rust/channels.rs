@@ -1,9 +1,10 @@
 //! The channels of Rust's standard library.
 //!
 //! The first argument is the channel: `unbounded` or `bounded`, with `try-` before it where the message is received
-//! without waiting. With `split` as the second argument `prepare` sends a message and takes a mutex afterwards in the same region; `use` receives it, and holds the
-//! mutex in between: `prepare` is not atomic. With `whole` its region ends before that. With `own` both threads send to
-//! themselves through one channel after the other one has received what it had sent, and nothing is to be found.
+//! without waiting. With `split` as the second argument `prepare` sends a message and takes a mutex afterwards in the
+//! same region; `use` receives it, and holds the mutex in between: `prepare` is not atomic. With `whole` its region
+//! ends before that. With `own` both threads send to themselves through one channel after the other one has received
+//! what it had sent, and nothing is to be found.
 //!
 //! The threads take turns through pipes, which avtrace records nothing of.
 
@@ -15,7 +16,7 @@ use std::thread;
 
 static MUTEX: Mutex<u64> = Mutex::new(0);
 
-/// One end of both pipes.
+/// Ends of both pipes for one thread.
 struct Turns {
     mine: PipeReader,
     theirs: PipeWriter,

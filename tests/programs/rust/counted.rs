@@ -1,8 +1,8 @@
 //! Two threads take one lock a thousand times each, and nothing else is done with it.
 //!
 //! The first argument is the lock: `mutex`, `read`, `write`, `try`, `try-read`, `try-write`, or one of these with
-//! `parking-` before it; `read` and `write` are those of a reader-writer lock. With `apart` as the second argument one thread follows the other, so
-//! that nobody ever waits for the lock; with `together` they run at the same time.
+//! `parking-` before it; `read` and `write` are those of a reader-writer lock. With `apart` as the second argument
+//! one thread follows the other, so that nobody ever waits for the lock; with `together` they run at the same time.
 
 use std::hint::black_box;
 use std::sync::{Barrier, Mutex, RwLock};

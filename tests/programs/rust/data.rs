@@ -1,5 +1,5 @@
-//! A transfer that is not atomic, on data that nothing names: `data mutex [fixed]` keeps the account in a `Mutex` on the
-//! heap, `data cell [fixed]` in an `UnsafeCell` beside a lock. With `fixed` the transfer keeps the lock. Turns go
+//! A transfer that is not atomic, on data that nothing names: `data mutex [fixed]` keeps the account in a `Mutex` on
+//! the heap, `data cell [fixed]` in an `UnsafeCell` beside a lock. With `fixed` the transfer keeps the lock. Turns go
 //! through pipes.
 
 use std::cell::UnsafeCell;

@@ -1,7 +1,7 @@
 //! A transfer and an audit on one account, with the locks of Rust's standard library and of parking_lot.
 //!
 //! The first argument is the lock: `mutex`, `rwlock`, `condvar`, `parking-mutex` or `parking-rwlock`. With `split` as
-//! the second argument `transfer` lets go of its lock in the middle, and an audit gets in between; with `whole` it
+//! the second argument `transfer` releases its lock in the middle, and an audit gets in between; with `whole` it
 //! holds it. With `condvar`, `take` waits inside its region when it is `split`, and before it when it is `whole`.
 //!
 //! The threads take turns through pipes, which avtrace records nothing of.
@@ -19,7 +19,7 @@ static PARKING_RWLOCK: parking_lot::RwLock<i64> = parking_lot::RwLock::new(1000)
 static FULL: Mutex<bool> = Mutex::new(false);
 static CONDITION: Condvar = Condvar::new();
 
-/// One end of both pipes.
+/// Ends of both pipes for one thread.
 struct Turns {
     mine: PipeReader,
     theirs: PipeWriter,
@@ -137,7 +137,7 @@ fn audit_parking_rwlock() {
     drop(balance); // @parking_rwlock_audit_unlock
 }
 
-/// The mutex is let go of in the wait only, and so what is put comes in the middle.
+/// Waits for an element inside the region. The mutex is released in the wait only, so the put comes in the middle.
 fn take(turns: &Turns) {
     let _region = avtrace::region!("take");
     let mut full = FULL.lock().expect("no panic");

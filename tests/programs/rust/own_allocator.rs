@@ -1,5 +1,5 @@
-//! Threads that allocate, write and free blocks of their own in `use_blocks`, with an allocator of the program's: a list
-//! of free blocks behind a spinlock. No block is shared, so nothing is wrong.
+//! Threads that allocate, write and free blocks of their own in `use_blocks`, with an allocator of the program's: a
+//! list of free blocks behind a spinlock. No block is shared, so nothing is wrong.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::UnsafeCell;

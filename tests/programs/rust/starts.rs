@@ -1,7 +1,7 @@
 //! starts - what threads start with: closures that compilers inline into the library's code, and a function.
 //!
-//! `transfer` and `audit` are called by closures that threads start with, and `patrol` is what one starts with itself. The
-//! transfer lets go of the lock in between, and the audit gets in: pipes see to that.
+//! `transfer` and `audit` are called by closures that threads start with, and `patrol` is what one starts with
+//! itself. The transfer releases the lock in between, and the audit gets in: pipes see to that.
 
 use std::{
     io::{Read as _, Write as _, pipe},

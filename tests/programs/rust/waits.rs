@@ -1,9 +1,9 @@
 //! Waiting in Rust's standard library and in parking_lot, other than for locks.
 //!
-//! The first argument says by what: `once`, `cell`, `get`, `lazy`, `park`, `timed-park`, `barrier`,
-//! `parking-condvar` or `parking-timed`. With `split` as the second argument `prepare` does one half of what it does, lets another thread
-//! go on by it in the middle of its region, and waits for that thread by a mutex afterwards: it is not atomic. With
-//! `whole` its region ends before that.
+//! The first argument says by what: `once`, `cell`, `get`, `lazy`, `park`, `timed-park`, `barrier`, `parking-condvar`
+//! or `parking-timed`. With `split` as the second argument `prepare` does one half of what it does, lets another
+//! thread go on by it in the middle of its region, and waits for that thread by a mutex afterwards: it is not atomic.
+//! With `whole` its region ends before that.
 //!
 //! The threads take turns through pipes, which avtrace records nothing of.
 
@@ -28,7 +28,7 @@ fn value() -> u64 {
     black_box(7)
 }
 
-/// One end of both pipes.
+/// Ends of both pipes for one thread.
 struct Turns {
     mine: PipeReader,
     theirs: PipeWriter,
@@ -44,7 +44,7 @@ impl Turns {
     }
 }
 
-/// What the other thread waits for.
+/// Does the operation that the other thread waits for.
 #[inline(never)]
 fn first_half(by: &str, other: &Thread) {
     match by {
@@ -117,7 +117,7 @@ fn meet(split: bool) {
     }
 }
 
-/// What parking_lot makes for a thread when it first waits takes a lock of the C library.
+/// Waits once: the data that parking_lot creates for a thread at its first wait takes a lock of the C library.
 fn have_waited() {
     let mutex = parking_lot::Mutex::new(());
     parking_lot::Condvar::new().wait_for(&mut mutex.lock(), Duration::ZERO);
