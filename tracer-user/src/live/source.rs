@@ -1,12 +1,15 @@
 //! Turns records into the checker's events: objects, threads and locations get dense ids, what does not count is
 //! left out and counted. What the ids stand for can be asked afterwards.
 
+mod calls;
 mod meaning;
 mod memory;
 mod modules;
 mod owned;
 mod probed_accesses;
+mod regions;
 mod runtime;
+mod threads;
 mod watchpoint_hits;
 mod words;
 
@@ -16,30 +19,25 @@ use checker::event::{
     Event, EventNumber, LocationId, LockId, Op, RegionId, SyncId, ThreadId, VarId,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
-use tracer_ebpf::{FRAMES, Kind, RegionRecord, RegistersRecord, SyncRecord, ThreadRecord};
+use tracer_ebpf::{Kind, RegistersRecord, ThreadRecord};
 
-use self::meaning::{in_line, probed, result};
+use self::meaning::probed;
 use self::memory::MemoryCalls;
 use super::{
     dedup::AccessDedup,
     deferred::{DeferredAccess, Epoch},
-    location::{Location, Locations},
+    location::Locations,
     memory::Memory,
-    region_stack::{Change, Frame, RegionStacks},
+    region_stack::{Change, RegionStacks},
     shared_words::SharedWords,
-    sync::{Call, Known, SyncObjects},
+    sync::{Known, SyncObjects},
     watchpoint_access,
     words::{Step, Words},
 };
 use crate::{
-    probes::{
-        plan::{FunctionPlace, InlinedPlace, InlinedRegions, Site, SiteKind},
-        regions::{markers::Meaning, non_local_exits::NonLocalExit},
-        sync::functions::Object,
-    },
+    probes::plan::Site,
     symbolize::{ProcessAddr, Symbolizer},
     sys::records::Record,
-    x86::exits::Leaves,
 };
 
 /// Output of the source.
@@ -363,253 +361,6 @@ impl Source {
         }
     }
 
-    fn region(&mut self, kind: Kind, record: &RegionRecord, sink: &mut impl FnMut(Item)) {
-        let thread = self.thread(record.header.tid);
-        self.acts_at(thread, record.sp, sink);
-        let site = record.header.site;
-        let location = self.locations.site(site);
-        match self.sites.get(site as usize).map(|site| &site.kind) {
-            Some(SiteKind::Function(place)) => {
-                let place = place.clone();
-                self.function(thread, location, &place, record);
-            }
-            Some(&SiteKind::NonLocalExit(leaving)) => match leaving {
-                NonLocalExit::All => self.region_stacks.leave_all(thread),
-                NonLocalExit::Jump => self.region_stacks.jump(thread, record.sp),
-                NonLocalExit::Throw => self.region_stacks.throw(thread),
-                NonLocalExit::Raise => self.region_stacks.raise(thread),
-                // The catching function has called: its own stack pointer is above the return address.
-                NonLocalExit::Catch { lowered } => {
-                    self.region_stacks.catch(thread, record.sp + lowered + 8)
-                }
-            },
-            Some(SiteKind::InlinedRegions(inlined)) => {
-                let inlined = inlined.clone();
-                self.inlined_regions(thread, location, &inlined, record.sp);
-            }
-            Some(SiteKind::Unwatched) => {}
-            _ => {
-                self.region_stacks.at(thread, record.sp);
-                self.marker(thread, kind, site, record.sp, location, sink);
-            }
-        }
-        self.omissions.left_regions = self.region_stacks.left_markers();
-        self.emit_changes(thread, sink);
-    }
-
-    fn function(
-        &mut self,
-        thread: ThreadId,
-        location: LocationId,
-        place: &FunctionPlace,
-        record: &RegionRecord,
-    ) {
-        match place {
-            FunctionPlace::Entry { function, name, lowered } => {
-                let region = self.region_named(name, location);
-                let frame = Frame { function: *function, sp: record.sp + lowered };
-                self.region_stacks.enter(thread, region, location, frame);
-            }
-            FunctionPlace::Exit { function, leaves } => {
-                let frame = Frame { function: *function, sp: record.sp };
-                self.region_stacks.exit(thread, frame, *leaves, record.header.detail);
-            }
-        }
-    }
-
-    fn inlined_regions(
-        &mut self,
-        thread: ThreadId,
-        location: LocationId,
-        site: &InlinedRegions,
-        sp: u64,
-    ) {
-        for &function in &site.ends {
-            self.region_stacks.exit(thread, Frame { function, sp }, Leaves::Always, 0);
-        }
-        for (function, name) in &site.begins {
-            let region = self.region_named(name, location);
-            self.region_stacks.enter_inlined(
-                thread,
-                region,
-                location,
-                Frame { function: *function, sp },
-            );
-        }
-    }
-
-    fn marker(
-        &mut self,
-        thread: ThreadId,
-        kind: Kind,
-        site: u32,
-        sp: u64,
-        location: LocationId,
-        sink: &mut impl FnMut(Item),
-    ) {
-        let named = match kind {
-            Kind::Begin | Kind::End => {
-                let Some(region) = self.region_of(site, location) else { return };
-                Some(region)
-            }
-            _ => None,
-        };
-        match (kind, named) {
-            (Kind::Begin, Some(region)) => self.region_stacks.begin(thread, region, location, sp),
-            _ => {
-                if !self.region_stacks.end(thread, named, location) {
-                    // An end without a begin, which the checker counts.
-                    self.emit_changes(thread, sink);
-                    self.emit(thread, Op::End(named), location, sink);
-                }
-            }
-        }
-    }
-
-    fn region_of(&mut self, site: u32, location: LocationId) -> Option<RegionId> {
-        if let Some(&region) = self.site_regions.get(&site) {
-            return Some(region);
-        }
-        let (SiteKind::Marker(Meaning::Begin(name)) | SiteKind::Marker(Meaning::End(name))) =
-            &self.sites.get(site as usize)?.kind
-        else {
-            self.omissions.foreign_records += 1;
-            return None;
-        };
-        let name = name.clone();
-        let region = self.region_named(&name, location);
-        self.site_regions.insert(site, region);
-        Some(region)
-    }
-
-    fn region_named(&mut self, name: &str, location: LocationId) -> RegionId {
-        if let Some(&region) = self.region_ids.get(name) {
-            return region;
-        }
-        self.regions.push((name.to_owned(), location));
-        let region = RegionId((self.regions.len() - 1) as u32);
-        self.region_ids.insert(name.to_owned(), region);
-        region
-    }
-
-    fn join_starts(&mut self, record: &SyncRecord) {
-        let thread = self.by_pthread.get(&record.object).copied();
-        let joiner = self.thread(record.header.tid);
-        let joins = &mut self.threads[joiner.index()].joins;
-        // Calls that were made from here or deeper have failed, or something unwound them.
-        joins.retain(|join| join.sp > record.sp);
-        joins.push(JoinUnderWay { sp: record.sp, pthread: record.object, thread });
-    }
-
-    /// Returns the thread that a returning join has joined, unless that join was reported before.
-    fn joined(&mut self, joiner: ThreadId, pthread: u64) -> Option<ThreadId> {
-        let joins = &mut self.threads[joiner.index()].joins;
-        let place = joins.iter().rposition(|join| join.pthread == pthread);
-        let Some(thread) = place.and_then(|place| joins.drain(place..).next()?.thread) else {
-            self.omissions.unknown_joins += 1;
-            return None;
-        };
-        let was_joined = std::mem::replace(&mut self.threads[thread.index()].is_joined, true);
-        // A join may be made of another one.
-        (!was_joined).then_some(thread)
-    }
-
-    fn sync(&mut self, kind: Kind, record: &SyncRecord, second: u64, sink: &mut impl FnMut(Item)) {
-        if kind == Kind::JoinStart {
-            let joiner = self.thread(record.header.tid);
-            self.at(joiner, record.sp, sink);
-            self.join_starts(record);
-            return;
-        }
-        let site = self.sites.get(record.header.site as usize).map(|site| &site.kind);
-        // A probe of a lock taken in line records the number that was there before, in `eax`.
-        let value = matches!(site, Some(SiteKind::Inlined(_))).then_some(record.header.detail);
-        let (spec, fast, address, stack) = match site {
-            Some(&SiteKind::Call { spec, object, .. }) => {
-                let address = object.map_or(record.object, |object| object.0);
-                (spec, in_line(spec), address, Location::Call(record.frames))
-            }
-            Some(&SiteKind::Inlined(InlinedPlace { if_one: true, .. }))
-                if record.header.detail != 1 =>
-            {
-                return;
-            }
-            Some(&SiteKind::Inlined(InlinedPlace { spec, fast, at, plus, .. })) => {
-                let mut frames = record.frames;
-                frames[0] = at.0;
-                let address = record.object.wrapping_add(plus);
-                (spec, Some(fast), address, Location::Access(frames))
-            }
-            _ => {
-                self.omissions.foreign_records += 1;
-                return;
-            }
-        };
-        if value.is_none() && self.is_of_runtime(spec.object, record.frames[0], address) {
-            return;
-        }
-        let thread = self.thread(record.header.tid);
-        let location = self.locations.stack(stack, &mut self.symbolizer);
-        // That a routine has run is seen in the midst of a call of a once function.
-        let is_midst = (kind, spec.object) == (Kind::Signal, Object::Once);
-        if !is_midst && self.is_inside_probed(location, record.frames[0]) {
-            if let Some(value) = value.filter(|_| spec.object == Object::Semaphore) {
-                self.syncs.takes(thread, address, value);
-            }
-            return;
-        }
-        if kind != Kind::ConditionWake {
-            self.acts_at(thread, record.sp, sink);
-        }
-        if kind == Kind::Release {
-            self.region_stacks.release(thread, record.sp);
-            self.emit_changes(thread, sink);
-        } else {
-            self.at(thread, record.sp, sink);
-        }
-        if kind == Kind::Enter {
-            self.threads[thread.index()].entered = Some((location, record.sp));
-            return;
-        }
-        let is_step = matches!(spec.object, Object::Channel | Object::BoundedChannel);
-        let entered = if is_step { self.threads[thread.index()].entered.take() } else { None };
-        let location = match entered {
-            Some((place, sp)) if record.sp < sp => place,
-            _ => location,
-        };
-        if kind == Kind::Create {
-            self.threads[thread.index()].creates_at = Some(location);
-            return;
-        }
-        if kind == Kind::Join {
-            if let Some(joined) = self.joined(thread, record.object) {
-                self.emit(thread, Op::Join(joined), location, sink);
-            }
-            return;
-        }
-        let call = Call {
-            thread,
-            kind,
-            object: spec.object,
-            fast,
-            address,
-            second,
-            result: result(spec.role, record.header.detail),
-            value,
-            sp: record.sp,
-            location,
-        };
-        let Self { syncs, events, .. } = self;
-        syncs.call(&call, &mut |op, location| {
-            *events += 1;
-            sink(Item::Event(Event { thread, op, location }));
-        });
-        if kind == Kind::Release {
-            self.region_stacks.released(thread);
-            self.emit_changes(thread, sink);
-        }
-    }
-
     /// The thread does something while its stack pointer is `sp`.
     #[inline]
     fn acts_at(&mut self, thread: ThreadId, sp: u64, sink: &mut impl FnMut(Item)) {
@@ -618,75 +369,6 @@ impl Source {
             *events += 1;
             sink(Item::Event(Event { thread, op, location }));
         });
-    }
-
-    /// Returns whether a call is a step of another one that is recorded as a whole: `mtx_lock` calls
-    /// `pthread_mutex_lock`.
-    #[inline]
-    fn is_inside_probed(&mut self, location: LocationId, return_address: u64) -> bool {
-        let index = location.index();
-        if index >= self.inside_probed.len() {
-            self.inside_probed.resize(index + 1, None);
-        }
-        *self.inside_probed[index].get_or_insert_with(|| {
-            // What is returned to is behind the call, which may be the last instruction.
-            self.probed.iter().any(|&(start, end)| start < return_address && return_address <= end)
-        })
-    }
-
-    fn thread_record(&mut self, kind: Kind, record: &ThreadRecord, sink: &mut impl FnMut(Item)) {
-        let thread = self.thread(record.header.tid);
-        self.at(thread, 0, sink);
-        match kind {
-            Kind::Fork => {
-                // An id that the system uses again is a new thread.
-                self.running.remove(&record.child);
-                let child = self.thread(record.child);
-                // A thread without an identity of its own (a bare `clone`) shows that of its parent.
-                if self.threads[thread.index()].pthread != Some(record.pthread) {
-                    self.threads[child.index()].pthread = Some(record.pthread);
-                    self.by_pthread.insert(record.pthread, child);
-                }
-                // A thread that is created in another way than by the functions that are probed has no place.
-                let location = self.threads[thread.index()].creates_at.take();
-                let nowhere = Location::Call([0; FRAMES]);
-                let location =
-                    location.unwrap_or_else(|| self.locations.stack(nowhere, &mut self.symbolizer));
-                self.stack_begins(thread, child, record.pthread, location, sink);
-                self.emit(thread, Op::Fork(child), location, sink);
-            }
-            Kind::Exit => {
-                self.exits += 1;
-                self.region_stacks.end_thread(thread);
-                self.leader.1 |= record.header.tid == self.leader.0;
-                self.running.remove(&record.header.tid);
-                self.syncs.exits(thread);
-                let seen = &mut self.threads[thread.index()];
-                seen.name = Some(comm(record));
-                let location =
-                    self.locations.stack(Location::Call([0; FRAMES]), &mut self.symbolizer);
-                self.emit(thread, Op::Exit, location, sink);
-            }
-            // One that is followed has a report of its own.
-            Kind::ChildProcess if record.header.detail != 0 => {}
-            Kind::ChildProcess => {
-                self.omissions.child_process_count += 1;
-                if self.omissions.child_processes.len() < MAX_CHILDREN {
-                    let child = ChildProcess { pid: record.child, name: comm(record) };
-                    self.omissions.child_processes.push(child);
-                }
-            }
-            // What these mean is not of this program.
-            _ => {}
-        }
-    }
-
-    /// The thread that runs under an id of the system now.
-    fn thread(&mut self, tid: u32) -> ThreadId {
-        *self.running.entry(tid).or_insert_with(|| {
-            self.threads.push(SeenThread { tid, ..SeenThread::default() });
-            ThreadId((self.threads.len() - 1) as u32)
-        })
     }
 
     /// Markers of shared variables that were reached since the last call: site and registers.
