@@ -1,6 +1,10 @@
 //! Program that a process runs: its probes, its events, and its report in the end. A process that replaces its
 //! program has one after the other; `processes` decides when each begins and ends.
 
+mod attach;
+mod libraries;
+mod results;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::PathBuf,
@@ -8,16 +12,13 @@ use std::{
     time::Instant,
 };
 
-use checker::{Checker as _, Davida, event::EventNumber, finding::Findings, format};
+use checker::{Checker as _, Davida, event::EventNumber, format};
 
+pub use self::results::{FinishedProgram, ProgramReport};
+pub(super) use self::results::{exit_code_and_signal, subject};
 use super::{
-    RunError, RunOptions, breakpoints,
-    coverage::{
-        accesses,
-        busiest::Busiest,
-        limitations::{lost_since, not_seen, unprobed, unseen_hits},
-    },
-    dynamic_linker,
+    RunError, RunOptions,
+    coverage::busiest::Busiest,
     main_thread_exit::follow_without_leader,
     memory::{
         budget::TracerCost,
@@ -26,7 +27,7 @@ use super::{
     },
     progress::Progress,
     record::{RecordError, Recorder},
-    traps::{Known, Traps},
+    traps::Traps,
 };
 use crate::{
     kernel::{Kernel, Lost, ProbePoint},
@@ -34,13 +35,12 @@ use crate::{
         deferred::EpochTimestamps,
         source::{Item, ObservedValue, Source},
     },
-    names::live::LiveNames,
     probes::{
         SelectError,
-        plan::{Plan, PlannedProbe, Site, SiteKind, SkippedProbe},
+        plan::{Plan, Site, SiteKind, SkippedProbe},
         regions::markers::Meaning,
     },
-    report::{self, NotSeen, Report, Subject, Summary},
+    report::{self, Summary},
     symbolize::{Module, ProcessAddr, Symbolizer},
     sys::{
         perf::{self, Trial},
@@ -48,7 +48,6 @@ use crate::{
         records::Record,
         tracee::Ending,
     },
-    x86::placement::Cost,
 };
 
 /// Maximal number of observed values stored for the report.
@@ -123,25 +122,6 @@ pub struct TracedProgram {
     traps: Traps,
     /// Probes to attach when it starts, for a child that has not started.
     to_attach: Option<Vec<ProbePoint>>,
-}
-
-/// A program that is not traced any more; names are still to be looked up.
-#[derive(Debug)]
-pub struct FinishedProgram {
-    findings: Findings,
-    names: LiveNames,
-    context: report::Context,
-    recorder: Option<Result<Recorder, RecordError>>,
-    process: format::Process,
-}
-
-/// Results of a program.
-#[derive(Debug)]
-pub struct ProgramReport {
-    /// Findings and coverage; counts and coverage alone when nothing was checked.
-    pub report: Report,
-    /// Path of the recording and number of its events, if there was to be one.
-    pub recorded: Option<Result<(PathBuf, EventNumber), RecordError>>,
 }
 
 impl std::fmt::Debug for TracedProgram {
@@ -340,160 +320,6 @@ impl TracedProgram {
         self.recorder.take_if(|recorder| recorder.is_err()).and_then(Result::err)
     }
 
-    /// Attaches the plan's probes from the first that is not attached on; `first_site` is the first site that is new,
-    /// `thread` one whose memory can be looked at.
-    fn attach(
-        &mut self,
-        kernel: &mut Kernel,
-        first_site: usize,
-        thread: u32,
-    ) -> Result<(), RunError> {
-        let probes = std::mem::take(&mut self.plan.probes);
-        let points: Vec<_> = probes.iter().map(|probe| probe.point.clone()).collect();
-        let mut failed = vec![false; points.len()];
-        let addresses: Vec<ProcessAddr> = probes.iter().map(|probe| probe.address).collect();
-        kernel.note_places(self.id.plan, thread, &addresses);
-        for refusal in kernel.attach_probes(self.id.plan, points)? {
-            failed[refusal.index] = true;
-            self.skipped.push(SkippedProbe {
-                what: probes[refusal.index].what.clone(),
-                reason: format!("the kernel refuses it: {}", refusal.error),
-            });
-        }
-        let attached: Vec<(usize, &PlannedProbe)> =
-            probes.iter().enumerate().filter(|(index, _)| !failed[*index]).collect();
-        let count = |cost| attached.iter().filter(|(_, probe)| probe.cost == cost).count() as u64;
-        let (emulated, single_stepped) = (count(Cost::Emulated), count(Cost::SingleStepped));
-        *self.summary.probes_emulated.get_or_insert(0) += emulated;
-        *self.summary.probes_single_stepped.get_or_insert(0) += single_stepped;
-        let places: Vec<ProcessAddr> = attached.iter().map(|(_, probe)| probe.address).collect();
-        // Self-test of the probes: each must show in the program's memory.
-        let are_there = breakpoints(thread, &places).unwrap_or_else(|error| {
-            self.notes.push(format!(
-                "whether {} are in the program's memory could not be checked: {error}",
-                report::count(places.len() as u64, "probe")
-            ));
-            vec![true; places.len()]
-        });
-        for ((index, probe), is_there) in attached.iter().zip(&are_there) {
-            if !is_there {
-                failed[*index] = true;
-                self.skipped.push(SkippedProbe {
-                    what: probe.what.clone(),
-                    reason: "it was attached, and no breakpoint appeared in the program's memory"
-                        .to_owned(),
-                });
-            }
-        }
-        let there = places.into_iter().zip(are_there).filter(|(_, is_there)| *is_there);
-        self.probes.extend(there.map(|(place, _)| place));
-        self.plan.probes = probes;
-        self.plan.without((0..failed.len()).filter(|&index| failed[index]));
-        self.plan.probes.clear();
-        self.skipped.append(&mut self.plan.skipped);
-        debug_assert!(first_site <= self.plan.sites.len());
-        Ok(())
-    }
-
-    /// Makes the process stop when its dynamic linker has loaded or unloaded something.
-    fn attach_linker(&mut self, kernel: &mut Kernel) {
-        let why = match dynamic_linker::probe(&self.source.symbolizer, self.id.pid, self.id.plan) {
-            Ok(None) => return,
-            Ok(Some((point, address))) => {
-                kernel.note_places(self.id.plan, self.id.pid, &[address]);
-                match kernel.attach_probes(self.id.plan, vec![point]) {
-                    Ok(refusals) if refusals.is_empty() => return,
-                    Ok(refusals) => refusals[0].error.to_string(),
-                    Err(error) => error.to_string(),
-                }
-            }
-            Err(why) => why.to_owned(),
-        };
-        self.notes.push(format!("libraries that are loaded later are not seen: {why}"));
-    }
-
-    /// The libraries of the process have changed, and one of its threads is held in the dynamic linker.
-    pub fn libraries(&mut self, kernel: &mut Kernel, thread: u32) {
-        self.flush(kernel);
-        if let Err(error) = self.change_libraries(kernel, thread) {
-            self.notes.push(format!("a library that was loaded later is not seen: {error}"));
-        }
-    }
-
-    fn change_libraries(&mut self, kernel: &mut Kernel, thread: u32) -> Result<(), RunError> {
-        let pid = self.id.pid;
-        self.source.symbolizer.refresh()?;
-        let modules: Vec<_> = self.source.symbolizer.modules().collect();
-        let newly_gone: Vec<usize> = (0..modules.len())
-            .filter(|&index| modules[index].is_gone() && self.unloaded.insert(index))
-            .collect();
-        let gone: Vec<_> = newly_gone
-            .iter()
-            .map(|&index| (modules[index].path().to_owned(), modules[index].range()))
-            .collect();
-        let is_loaded =
-            |path: &std::path::Path| modules.iter().any(|one| !one.is_gone() && one.path() == path);
-        // Libraries that were seen for the first time by what they call are planned now.
-        let mut added: Vec<usize> = (self.planned_modules..modules.len())
-            .filter(|&index| !modules[index].is_gone())
-            .collect();
-        let attached_before = |index: usize| {
-            let module = modules[index];
-            let same = |other: &&crate::symbolize::Module| {
-                !other.is_gone() && other.path() == module.path()
-            };
-            modules[..index].iter().copied().any(|other| same(&other))
-        };
-        let twice: Vec<String> = added
-            .extract_if(.., |index| attached_before(*index))
-            .map(|index| modules[index].name())
-            .collect();
-        let unloaded: Vec<PathBuf> = gone
-            .iter()
-            .filter(|(path, _)| !is_loaded(path))
-            .map(|(path, _)| path.clone())
-            .collect();
-        let root = PathBuf::from(format!("/proc/{pid}/root"));
-        let detached = |file: &std::path::Path| {
-            file.strip_prefix(&root).is_ok_and(|file| {
-                unloaded.iter().any(|path| path.strip_prefix("/").is_ok_and(|path| path == file))
-            })
-        };
-        self.planned_modules = modules.len();
-        if !unloaded.is_empty() {
-            kernel.detach_probes(self.id.plan, detached);
-        }
-        let Self { source, items, .. } = self;
-        for (_, range) in &gone {
-            source.unload(range, &mut |item| items.push(item));
-            self.probes.retain(|place| !range.contains(place));
-            kernel.forget_places(self.id.plan, range);
-        }
-        for name in twice {
-            self.notes.push(format!(
-                "`{name}` is loaded more than once: what is known of its functions is that of the first copy"
-            ));
-        }
-        if added.is_empty() {
-            return Ok(());
-        }
-        self.plan.sites = self.source.take_sites();
-        let first_site = self.plan.sites.len();
-        self.plan.extend(&self.source.symbolizer, pid, self.options.wanted(), &added);
-        let shared = std::mem::take(&mut self.plan.shared);
-        let attached = self.attach(kernel, first_site, thread);
-        self.source.set_sites(std::mem::take(&mut self.plan.sites));
-        for (address, bytes, writes) in std::mem::take(&mut self.plan.globals) {
-            self.source.shared_words.expected(address.0, bytes, writes);
-        }
-        for (address, variable) in shared {
-            let range = (address, variable.size);
-            let note = watchpoints::watch_late(&mut self.source, kernel, range, &variable.label);
-            self.notes.extend(note);
-        }
-        attached
-    }
-
     /// Takes a record of this process.
     pub fn record(&mut self, record: &Record) {
         self.memory_records.count(record);
@@ -564,121 +390,10 @@ impl TracedProgram {
         self.notes.push(note);
     }
 
-    /// Ends it. Nothing of it may be detached before.
-    #[must_use]
-    pub fn finish(mut self, kernel: &mut Kernel, end: ProgramEnd) -> FinishedProgram {
-        self.flush(kernel);
-        let lost = lost_since(self.lost_before, kernel.lost());
-        self.notes.extend(lost.err().map(str::to_owned));
-        let process = self.process(end);
-        let mut watched = Vec::new();
-        if let Some(controller) = self.controller.take() {
-            let (unseen, shares) = controller.finish(kernel, &self.plan.touch_groups);
-            self.notes.extend(unseen);
-            watched = shares;
-        }
-        let memory = accesses::memory(&self.plan.touch_groups, &watched);
-        self.summary.busiest = self.busiest_function();
-        let trap = self.explain_traps(kernel, end);
-        let Self { id, source, plan, options, skipped, mut summary, mut notes, values, .. } = self;
-        if plan.sees_memory {
-            let (allocations, frees) = source.memory_calls();
-            (summary.allocations, summary.frees) = (Some(allocations), Some(frees));
-        }
-        if id.parent.is_none()
-            && let Ok(lost) = &lost
-            && let Some(unseen) = unseen_hits(kernel, &source, lost)
-        {
-            notes.push(unseen);
-        }
-        for (_, error) in &plan.unmatched {
-            notes.push(error.to_string());
-        }
-        // Of one that only starts another, as `env` does, there is nothing to say.
-        if end != ProgramEnd::Replaced {
-            notes.extend(plan.about_stripped());
-        }
-        if end == ProgramEnd::Replaced {
-            notes.retain(|note| note != SHARES_MEMORY);
-        }
-        if matches!(end, ProgramEnd::Ended(_)) && !source.saw_exit() {
-            notes.push(
-                "the kernel side saw nothing of the program, not even its end: do not trust this report".to_owned(),
-            );
-        }
-        if end == ProgramEnd::Running {
-            notes.push("it still ran when the tracing ended".to_owned());
-        }
-        notes.sort();
-        notes.dedup();
-        let findings = match (self.checker, &self.recorder) {
-            (Some(mut checker), _) => checker.finish(),
-            (None, Some(Ok(recorder))) => {
-                Findings { counts: recorder.counts(), ..Findings::default() }
-            }
-            (None, _) => Findings::default(),
-        };
-        let context = report::Context {
-            not_seen: NotSeen {
-                unprobed_calls: (!plan.touch_groups.is_empty()).then(|| unprobed(&plan.uncovered)),
-                ..not_seen(&source, lost.as_ref().map_or(&[], |lost| &lost[..]), skipped, notes)
-            },
-            summary: summary.with_elapsed(self.started.elapsed()),
-            memory,
-            trap,
-            nesting: match options.checker.map(|options| options.regions) {
-                Some(checker::Regions::All) => report::Nesting::All,
-                Some(checker::Regions::Outermost) | None => report::Nesting::Outermost,
-            },
-            ..report::Context::new(subject(&id, end))
-        };
-        let names = LiveNames::new(source, values);
-        FinishedProgram { findings, names, context, recorder: self.recorder, process }
-    }
-
-    /// Returns the cause of a death by `SIGTRAP`. Notes the signals that the process handled.
-    fn explain_traps(&mut self, kernel: &Kernel, end: ProgramEnd) -> Option<report::TrapDeath> {
-        let code = Known {
-            symbolizer: &self.source.symbolizer,
-            probes: &self.probes,
-            // Child processes inherit none.
-            has_watchpoints: self.id.parent.is_none() && kernel.has_watchpoints(),
-        };
-        self.notes.extend(self.traps.handled(&code));
-        (end == ProgramEnd::Ended(Ending::Killed(libc::SIGTRAP))).then(|| self.traps.death(&code))
-    }
-
-    /// The busiest region, if it is a function: one by markers the user means.
-    fn busiest_function(&self) -> Option<report::Busiest> {
-        let (region, events) = self.busiest.found()?;
-        let (name, _) = self.source.region_name(region)?;
-        let is_function = self.plan.functions.iter().any(|function| function.name == name);
-        is_function.then(|| report::Busiest { region: name.to_owned(), events })
-    }
-
     /// Returns the description of the process for a recording.
     fn process(&self, end: ProgramEnd) -> format::Process {
         let (exit_code, signal) = exit_code_and_signal(end);
         format::Process { pid: Some(self.id.pid), argv: self.id.argv.clone(), exit_code, signal }
-    }
-}
-
-impl FinishedProgram {
-    /// Looks names up, and writes them to the recording.
-    #[must_use]
-    pub fn report(self) -> ProgramReport {
-        let Self { findings, mut names, mut context, recorder, process } = self;
-        for share in context.memory.iter_mut().flat_map(|memory| &mut memory.watched) {
-            share.name = share.address.and_then(|address| names.memory(address, share.length));
-        }
-        let report = report::assemble(&findings, &mut names, context);
-        let recorded = recorder.map(|recorder| {
-            let recorder = recorder?;
-            let path = recorder.path().to_owned();
-            let events = recorder.finish(Some(&mut names), &process, &report.not_seen)?;
-            Ok((path, events))
-        });
-        ProgramReport { report, recorded }
     }
 }
 
@@ -730,28 +445,6 @@ fn watches_of(
         }
     }
     Ok((Watches::resolve(&known, &plan.shared, symbolizer)?, notes))
-}
-
-/// Returns the description of the process for a report.
-pub(super) fn subject(id: &ProgramId, end: ProgramEnd) -> Subject {
-    let (exit_code, signal) = exit_code_and_signal(end);
-    Subject::Process {
-        pid: id.pid,
-        argv: id.argv.clone(),
-        exit_code,
-        signal,
-        parent: id.parent,
-        program: id.exec_generation,
-        replaced: end == ProgramEnd::Replaced,
-    }
-}
-
-pub(super) const fn exit_code_and_signal(end: ProgramEnd) -> (Option<i32>, Option<i32>) {
-    match end {
-        ProgramEnd::Ended(Ending::Exited(status)) => (Some(status), None),
-        ProgramEnd::Ended(Ending::Killed(signal)) => (None, Some(signal)),
-        ProgramEnd::Replaced | ProgramEnd::Running => (None, None),
-    }
 }
 
 /// The file for the recording of the program with this place among all, from 0: `t.avt`, `t.2.avt`, `t.3.avt` …

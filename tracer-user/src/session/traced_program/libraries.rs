@@ -1,0 +1,93 @@
+//! Libraries that are loaded and unloaded while the program runs.
+
+use std::path::PathBuf;
+
+use super::TracedProgram;
+use crate::{
+    kernel::Kernel,
+    session::{RunError, memory::watchpoints},
+};
+
+impl TracedProgram {
+    /// The libraries of the process have changed, and one of its threads is held in the dynamic linker.
+    pub fn libraries(&mut self, kernel: &mut Kernel, thread: u32) {
+        self.flush(kernel);
+        if let Err(error) = self.change_libraries(kernel, thread) {
+            self.notes.push(format!("a library that was loaded later is not seen: {error}"));
+        }
+    }
+
+    fn change_libraries(&mut self, kernel: &mut Kernel, thread: u32) -> Result<(), RunError> {
+        let pid = self.id.pid;
+        self.source.symbolizer.refresh()?;
+        let modules: Vec<_> = self.source.symbolizer.modules().collect();
+        let newly_gone: Vec<usize> = (0..modules.len())
+            .filter(|&index| modules[index].is_gone() && self.unloaded.insert(index))
+            .collect();
+        let gone: Vec<_> = newly_gone
+            .iter()
+            .map(|&index| (modules[index].path().to_owned(), modules[index].range()))
+            .collect();
+        let is_loaded =
+            |path: &std::path::Path| modules.iter().any(|one| !one.is_gone() && one.path() == path);
+        // Libraries that were seen for the first time by what they call are planned now.
+        let mut added: Vec<usize> = (self.planned_modules..modules.len())
+            .filter(|&index| !modules[index].is_gone())
+            .collect();
+        let attached_before = |index: usize| {
+            let module = modules[index];
+            let same = |other: &&crate::symbolize::Module| {
+                !other.is_gone() && other.path() == module.path()
+            };
+            modules[..index].iter().copied().any(|other| same(&other))
+        };
+        let twice: Vec<String> = added
+            .extract_if(.., |index| attached_before(*index))
+            .map(|index| modules[index].name())
+            .collect();
+        let unloaded: Vec<PathBuf> = gone
+            .iter()
+            .filter(|(path, _)| !is_loaded(path))
+            .map(|(path, _)| path.clone())
+            .collect();
+        let root = PathBuf::from(format!("/proc/{pid}/root"));
+        let detached = |file: &std::path::Path| {
+            file.strip_prefix(&root).is_ok_and(|file| {
+                unloaded.iter().any(|path| path.strip_prefix("/").is_ok_and(|path| path == file))
+            })
+        };
+        self.planned_modules = modules.len();
+        if !unloaded.is_empty() {
+            kernel.detach_probes(self.id.plan, detached);
+        }
+        let Self { source, items, .. } = self;
+        for (_, range) in &gone {
+            source.unload(range, &mut |item| items.push(item));
+            self.probes.retain(|place| !range.contains(place));
+            kernel.forget_places(self.id.plan, range);
+        }
+        for name in twice {
+            self.notes.push(format!(
+                "`{name}` is loaded more than once: what is known of its functions is that of the first copy"
+            ));
+        }
+        if added.is_empty() {
+            return Ok(());
+        }
+        self.plan.sites = self.source.take_sites();
+        let first_site = self.plan.sites.len();
+        self.plan.extend(&self.source.symbolizer, pid, self.options.wanted(), &added);
+        let shared = std::mem::take(&mut self.plan.shared);
+        let attached = self.attach(kernel, first_site, thread);
+        self.source.set_sites(std::mem::take(&mut self.plan.sites));
+        for (address, bytes, writes) in std::mem::take(&mut self.plan.globals) {
+            self.source.shared_words.expected(address.0, bytes, writes);
+        }
+        for (address, variable) in shared {
+            let range = (address, variable.size);
+            let note = watchpoints::watch_late(&mut self.source, kernel, range, &variable.label);
+            self.notes.extend(note);
+        }
+        attached
+    }
+}

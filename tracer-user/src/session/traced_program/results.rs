@@ -1,0 +1,177 @@
+//! Results of a program: its findings and coverage once nothing of it is traced any more, then its report.
+
+use std::path::PathBuf;
+
+use checker::{Checker as _, event::EventNumber, finding::Findings, format};
+
+use super::{ProgramEnd, ProgramId, SHARES_MEMORY, TracedProgram};
+use crate::{
+    kernel::Kernel,
+    names::live::LiveNames,
+    report::{self, NotSeen, Report, Subject},
+    session::{
+        coverage::{
+            accesses,
+            limitations::{lost_since, not_seen, unprobed, unseen_hits},
+        },
+        record::{RecordError, Recorder},
+        traps::Known,
+    },
+    sys::tracee::Ending,
+};
+
+/// A program that is not traced any more; names are still to be looked up.
+#[derive(Debug)]
+pub struct FinishedProgram {
+    findings: Findings,
+    names: LiveNames,
+    context: report::Context,
+    recorder: Option<Result<Recorder, RecordError>>,
+    process: format::Process,
+}
+
+/// Results of a program.
+#[derive(Debug)]
+pub struct ProgramReport {
+    /// Findings and coverage; counts and coverage alone when nothing was checked.
+    pub report: Report,
+    /// Path of the recording and number of its events, if there was to be one.
+    pub recorded: Option<Result<(PathBuf, EventNumber), RecordError>>,
+}
+
+impl TracedProgram {
+    /// Ends it. Nothing of it may be detached before.
+    #[must_use]
+    pub fn finish(mut self, kernel: &mut Kernel, end: ProgramEnd) -> FinishedProgram {
+        self.flush(kernel);
+        let lost = lost_since(self.lost_before, kernel.lost());
+        self.notes.extend(lost.err().map(str::to_owned));
+        let process = self.process(end);
+        let mut watched = Vec::new();
+        if let Some(controller) = self.controller.take() {
+            let (unseen, shares) = controller.finish(kernel, &self.plan.touch_groups);
+            self.notes.extend(unseen);
+            watched = shares;
+        }
+        let memory = accesses::memory(&self.plan.touch_groups, &watched);
+        self.summary.busiest = self.busiest_function();
+        let trap = self.explain_traps(kernel, end);
+        let Self { id, source, plan, options, skipped, mut summary, mut notes, values, .. } = self;
+        if plan.sees_memory {
+            let (allocations, frees) = source.memory_calls();
+            (summary.allocations, summary.frees) = (Some(allocations), Some(frees));
+        }
+        if id.parent.is_none()
+            && let Ok(lost) = &lost
+            && let Some(unseen) = unseen_hits(kernel, &source, lost)
+        {
+            notes.push(unseen);
+        }
+        for (_, error) in &plan.unmatched {
+            notes.push(error.to_string());
+        }
+        // Of one that only starts another, as `env` does, there is nothing to say.
+        if end != ProgramEnd::Replaced {
+            notes.extend(plan.about_stripped());
+        }
+        if end == ProgramEnd::Replaced {
+            notes.retain(|note| note != SHARES_MEMORY);
+        }
+        if matches!(end, ProgramEnd::Ended(_)) && !source.saw_exit() {
+            notes.push(
+                "the kernel side saw nothing of the program, not even its end: do not trust this report".to_owned(),
+            );
+        }
+        if end == ProgramEnd::Running {
+            notes.push("it still ran when the tracing ended".to_owned());
+        }
+        notes.sort();
+        notes.dedup();
+        let findings = match (self.checker, &self.recorder) {
+            (Some(mut checker), _) => checker.finish(),
+            (None, Some(Ok(recorder))) => {
+                Findings { counts: recorder.counts(), ..Findings::default() }
+            }
+            (None, _) => Findings::default(),
+        };
+        let context = report::Context {
+            not_seen: NotSeen {
+                unprobed_calls: (!plan.touch_groups.is_empty()).then(|| unprobed(&plan.uncovered)),
+                ..not_seen(&source, lost.as_ref().map_or(&[], |lost| &lost[..]), skipped, notes)
+            },
+            summary: summary.with_elapsed(self.started.elapsed()),
+            memory,
+            trap,
+            nesting: match options.checker.map(|options| options.regions) {
+                Some(checker::Regions::All) => report::Nesting::All,
+                Some(checker::Regions::Outermost) | None => report::Nesting::Outermost,
+            },
+            ..report::Context::new(subject(&id, end))
+        };
+        let names = LiveNames::new(source, values);
+        FinishedProgram { findings, names, context, recorder: self.recorder, process }
+    }
+
+    /// Returns the cause of a death by `SIGTRAP`. Notes the signals that the process handled.
+    fn explain_traps(&mut self, kernel: &Kernel, end: ProgramEnd) -> Option<report::TrapDeath> {
+        let code = Known {
+            symbolizer: &self.source.symbolizer,
+            probes: &self.probes,
+            // Child processes inherit none.
+            has_watchpoints: self.id.parent.is_none() && kernel.has_watchpoints(),
+        };
+        self.notes.extend(self.traps.handled(&code));
+        (end == ProgramEnd::Ended(Ending::Killed(libc::SIGTRAP))).then(|| self.traps.death(&code))
+    }
+
+    /// The busiest region, if it is a function: one by markers the user means.
+    fn busiest_function(&self) -> Option<report::Busiest> {
+        let (region, events) = self.busiest.found()?;
+        let (name, _) = self.source.region_name(region)?;
+        let is_function = self.plan.functions.iter().any(|function| function.name == name);
+        is_function.then(|| report::Busiest { region: name.to_owned(), events })
+    }
+}
+
+impl FinishedProgram {
+    /// Looks names up, and writes them to the recording.
+    #[must_use]
+    pub fn report(self) -> ProgramReport {
+        let Self { findings, mut names, mut context, recorder, process } = self;
+        for share in context.memory.iter_mut().flat_map(|memory| &mut memory.watched) {
+            share.name = share.address.and_then(|address| names.memory(address, share.length));
+        }
+        let report = report::assemble(&findings, &mut names, context);
+        let recorded = recorder.map(|recorder| {
+            let recorder = recorder?;
+            let path = recorder.path().to_owned();
+            let events = recorder.finish(Some(&mut names), &process, &report.not_seen)?;
+            Ok((path, events))
+        });
+        ProgramReport { report, recorded }
+    }
+}
+
+/// Returns the description of the process for a report.
+pub(in crate::session) fn subject(id: &ProgramId, end: ProgramEnd) -> Subject {
+    let (exit_code, signal) = exit_code_and_signal(end);
+    Subject::Process {
+        pid: id.pid,
+        argv: id.argv.clone(),
+        exit_code,
+        signal,
+        parent: id.parent,
+        program: id.exec_generation,
+        replaced: end == ProgramEnd::Replaced,
+    }
+}
+
+pub(in crate::session) const fn exit_code_and_signal(
+    end: ProgramEnd,
+) -> (Option<i32>, Option<i32>) {
+    match end {
+        ProgramEnd::Ended(Ending::Exited(status)) => (Some(status), None),
+        ProgramEnd::Ended(Ending::Killed(signal)) => (None, Some(signal)),
+        ProgramEnd::Replaced | ProgramEnd::Running => (None, None),
+    }
+}
