@@ -43,7 +43,7 @@ impl Sum {
     }
 
     /// Returns the sum plus a constant.
-    pub fn add(mut self, constant: u64) -> Self {
+    pub fn plus_constant(mut self, constant: u64) -> Self {
         self.constant = self.constant.wrapping_add(constant);
         self
     }
@@ -230,14 +230,14 @@ mod tests {
     fn sums_are_equal_when_their_terms_are() {
         let mut symbols = Symbols::default();
         let (a, b) = (symbols.unknown(64), symbols.unknown(64));
-        let sum = a.plus(&b, 4).add(16);
-        assert_eq!(sum.plus(&b, 4_u64.wrapping_neg()), a.clone().add(16));
+        let sum = a.plus(&b, 4).plus_constant(16);
+        assert_eq!(sum.plus(&b, 4_u64.wrapping_neg()), a.clone().plus_constant(16));
         assert_eq!(sum.distance_from(&b.plus(&b, 3).plus(&a, 1)), Some(16));
         assert_eq!(sum.distance_from(&a), None);
         assert_eq!(a.plus(&a, u64::MAX).as_constant(), Some(0));
         assert_eq!(a.plus(&b, 0), a);
-        let address = a.plus(&a, 3).add(100);
-        assert_eq!(address.beyond_multiple(&a.clone().add(1), 4), Some((96, false)));
+        let address = a.plus(&a, 3).plus_constant(100);
+        assert_eq!(address.beyond_multiple(&a.clone().plus_constant(1), 4), Some((96, false)));
         assert_eq!(address.beyond_multiple(&a, 8), None);
         assert_eq!(address.plus(&b, 1).beyond_multiple(&a, 4), None);
         let moved = address.plus(&Sum::symbol(Symbol::BIAS), 1);
@@ -257,10 +257,10 @@ mod tests {
         assert_eq!(symbols.extend(&sign, 32, false), zero);
         assert_eq!(symbols.extend(&zero, 32, false), zero);
         assert_ne!(symbols.extend(&a, 16, false), zero);
-        let more = symbols.extend(&a.clone().add(1 << 32), 32, false);
+        let more = symbols.extend(&a.clone().plus_constant(1 << 32), 32, false);
         assert_eq!(more, zero, "what is above does not count");
-        let next = symbols.extend(&a.clone().add(1), 32, false);
-        assert_ne!(next, zero.clone().add(1), "the sum may wrap around");
+        let next = symbols.extend(&a.clone().plus_constant(1), 32, false);
+        assert_ne!(next, zero.clone().plus_constant(1), "the sum may wrap around");
         let byte = symbols.unknown(8);
         assert_eq!(symbols.extend(&byte, 32, true), byte);
         assert_ne!(symbols.extend(&byte, 8, true), byte);

@@ -159,7 +159,7 @@ impl Evaluation {
                 Some(value)
                     if value.base == Some(Origin::Entry(RSP as u8)) && value.index.is_none() =>
                 {
-                    Sum::symbol(Symbol::STACK).add(value.plus.cast_unsigned())
+                    Sum::symbol(Symbol::STACK).plus_constant(value.plus.cast_unsigned())
                 }
                 _ if register == RSP => Sum::symbol(Symbol::STACK_POINTER),
                 _ => symbols.unknown(64),
@@ -323,7 +323,7 @@ impl Evaluation {
         let result = self.result(at, instruction);
         let stored = self.stored(at, instruction);
         let lowered = Sum::clone(&self.registers[RSP])
-            .add(i64::from(instruction.stack_pointer_increment()).cast_unsigned());
+            .plus_constant(i64::from(instruction.stack_pointer_increment()).cast_unsigned());
         let info = info.info(instruction);
         let writes = |access: OpAccess| {
             !matches!(
@@ -387,7 +387,7 @@ impl Evaluation {
             Code::Push_r64 | Code::Pushq_imm8 | Code::Pushq_imm32 | Code::Push_rm64 => {
                 let value = self.value(at, instruction, 0, 8);
                 return Some((
-                    Sum::clone(&self.registers[RSP]).add(8_u64.wrapping_neg()),
+                    Sum::clone(&self.registers[RSP]).plus_constant(8_u64.wrapping_neg()),
                     8,
                     value,
                 ));
@@ -408,7 +408,7 @@ impl Evaluation {
             Code::Leaveq => {
                 let frame = Sum::clone(&self.registers[RBP]);
                 let caller = self.load(at, &frame, 8);
-                return [Some((RSP, frame.add(8))), Some((RBP, caller))];
+                return [Some((RSP, frame.plus_constant(8))), Some((RBP, caller))];
             }
             Code::Cdqe => {
                 let sum = Sum::clone(&self.registers[RAX]);
@@ -431,7 +431,7 @@ impl Evaluation {
         if instruction.code() == Code::Pop_r64 {
             let top = Sum::clone(&self.registers[RSP]);
             let value = self.load(at, &top, 8);
-            let above = top.add(8);
+            let above = top.plus_constant(8);
             // The new stack pointer first: it may be what is popped.
             return [Some((RSP, above)), Some((number, value))];
         }
@@ -500,8 +500,8 @@ impl Evaluation {
             {
                 Sum::default()
             }
-            Mnemonic::Inc => self.value(at, instruction, 0, size).add(1),
-            Mnemonic::Dec => self.value(at, instruction, 0, size).add(unsigned(-1)),
+            Mnemonic::Inc => self.value(at, instruction, 0, size).plus_constant(1),
+            Mnemonic::Dec => self.value(at, instruction, 0, size).plus_constant(unsigned(-1)),
             Mnemonic::Neg => {
                 Sum::default().plus(&self.value(at, instruction, 0, size), unsigned(-1))
             }

@@ -217,7 +217,7 @@ pub fn touch_points(
                     }
                 }
                 Access::Unsupported(reason) => {
-                    *coverage.left_out.entry(reason.into()).or_default() += 1
+                    *coverage.left_out.entry(reason.into()).or_default() += 1;
                 }
             }
         }
@@ -234,7 +234,7 @@ pub fn touch_points(
                 Found::Stack => coverage.stack += 1,
                 Found::ThreadLocal => coverage.thread_local += 1,
                 Found::Unsupported(reason) => {
-                    *coverage.left_out.entry((*reason).into()).or_default() += 1
+                    *coverage.left_out.entry((*reason).into()).or_default() += 1;
                 }
                 Found::Shared(access)
                     if access.operand.flags == AccessDescriptor::READ
