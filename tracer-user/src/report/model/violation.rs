@@ -1,0 +1,341 @@
+//! A violation in a report: its witness step by step, its edges, and the objects and places in them.
+
+use serde::{Deserialize, Serialize};
+
+use super::hex_address;
+
+/// Transaction: an execution of an outermost region, or a single event outside every region.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Transaction {
+    /// The thread that ran it: an id of [`Report::threads`].
+    pub thread: u32,
+    /// Number among the thread's transactions, from 0.
+    pub ordinal: u64,
+    /// The region's name; `None` for a unary transaction.
+    pub region: Option<String>,
+    /// The event that opened it; for a unary transaction the event itself.
+    pub begin_event: u64,
+}
+
+/// A place in source code.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Location {
+    /// The source file, as the debug information names it.
+    pub file: String,
+    /// The line, from 1.
+    pub line: Option<u32>,
+    /// The column, from 1.
+    pub column: Option<u32>,
+    /// The function, demangled.
+    pub function: Option<String>,
+}
+
+/// Frame of a code location: inlined calls give several, the innermost first.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct SourceFrame {
+    /// The function, demangled. Without line information, `function+0xOFFSET`; for a location that is only a
+    /// label in a trace, that label.
+    pub function: Option<String>,
+    /// The source file.
+    pub file: Option<String>,
+    /// The line, from 1.
+    pub line: Option<u32>,
+    /// The column, from 1.
+    pub column: Option<u32>,
+    /// The file that the code was loaded from: the program or a shared library.
+    pub module: Option<String>,
+    /// Set for a wrapper that the user did not write, such as `std::lock_guard` or gthr-default.h.
+    #[serde(rename = "wrapper")]
+    pub is_wrapper: bool,
+}
+
+/// Kind of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum ObjectKind {
+    Variable,
+    Lock,
+    Mutex,
+    RwLock,
+    Spinlock,
+    Condvar,
+    Semaphore,
+    Barrier,
+    Latch,
+    Once,
+    Parker,
+    Channel,
+    Futex,
+    Thread,
+    Sync,
+}
+
+/// The thing that events are about.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Object {
+    /// Kind.
+    pub kind: ObjectKind,
+    /// Name in the program, such as `account.balance`, where known.
+    pub name: Option<String>,
+    /// Process address in hexadecimal, `0x…`, where it has one.
+    #[serde(with = "hex_address")]
+    pub address: Option<u64>,
+}
+
+/// Action of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "the names are those of `checker::finding::Action`")]
+pub enum Action {
+    Start,
+    Begin,
+    Read,
+    Write,
+    Update,
+    Acquire,
+    Release,
+    AcquireShared,
+    ReleaseShared,
+    Fork,
+    Join,
+    Signal,
+    Wait,
+    Arrive,
+    Depart,
+    Alloc,
+    Free,
+    End,
+    Exit,
+}
+
+impl From<checker::finding::Action> for Action {
+    fn from(action: checker::finding::Action) -> Self {
+        use checker::finding::Action as Found;
+        match action {
+            Found::Begin => Self::Begin,
+            Found::End => Self::End,
+            Found::Read => Self::Read,
+            Found::Write => Self::Write,
+            Found::Update => Self::Update,
+            Found::Acquire => Self::Acquire,
+            Found::Release => Self::Release,
+            Found::AcquireShared => Self::AcquireShared,
+            Found::ReleaseShared => Self::ReleaseShared,
+            Found::Fork => Self::Fork,
+            Found::Start => Self::Start,
+            Found::Exit => Self::Exit,
+            Found::Join => Self::Join,
+            Found::Signal => Self::Signal,
+            Found::Wait => Self::Wait,
+            Found::Arrive => Self::Arrive,
+            Found::Depart => Self::Depart,
+            Found::Alloc => Self::Alloc,
+            Found::Free => Self::Free,
+        }
+    }
+}
+
+/// Evidence of a violation (`docs/semantics.md#evidence`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Evidence {
+    /// The violation holds in the relation of variables alone: the data met.
+    Data,
+    /// The violation holds only when locks and other synchronisation count.
+    Sync,
+}
+
+impl From<checker::finding::Evidence> for Evidence {
+    fn from(evidence: checker::finding::Evidence) -> Self {
+        match evidence {
+            checker::finding::Evidence::Data => Self::Data,
+            checker::finding::Evidence::Sync => Self::Sync,
+        }
+    }
+}
+
+/// Source of the order of two events (`docs/semantics.md#order`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Order {
+    /// Synchronisation orders them.
+    Synchronised,
+    /// Nothing orders them: known up to the capture window only.
+    Racy,
+}
+
+impl From<checker::finding::Order> for Order {
+    fn from(order: checker::finding::Order) -> Self {
+        match order {
+            checker::finding::Order::Synchronised => Self::Synchronised,
+            checker::finding::Order::Racy => Self::Racy,
+        }
+    }
+}
+
+/// An atomicity violation: the first of all instances with the same static witness.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Violation {
+    /// `v1`, `v2`, … in the order of the report.
+    pub id: String,
+    /// The region that was not atomic.
+    pub region: String,
+    /// Number of instances that share this static witness.
+    pub occurrences: u64,
+    /// Evidence.
+    pub evidence: Evidence,
+    /// `racy` when an edge of the witness is.
+    pub order: Order,
+    /// The violating transaction.
+    pub transaction: Transaction,
+    /// The event of the violating transaction that closed the cycle.
+    pub trigger_event: u64,
+    /// The event of another transaction that it depends on.
+    pub source_event: u64,
+    /// The cycle: the first and the last are the violating transaction. Empty without witness.
+    pub witness: Vec<Transaction>,
+    /// The dependencies that link it, in order. Empty without witness.
+    pub edges: Vec<Edge>,
+    /// Place at which the region was opened.
+    pub begin: Option<Location>,
+    /// Description of that place, also without line information.
+    pub begin_label: String,
+    /// The events that matter, in time order.
+    pub steps: Vec<Step>,
+    /// Locks that the transaction released and acquired again in between.
+    pub splits: Vec<Split>,
+    /// Known accesses to data where data is not the evidence; `None` where it is, and without witness.
+    #[serde(default)]
+    pub data_seen: Option<DataSeen>,
+    /// Suggested change that would make the region atomic, in plain words.
+    pub hint: String,
+}
+
+/// The part that data had in a violation whose evidence is synchronisation.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DataSeen {
+    /// Transactions of the witness in which no access to a variable was seen before the cycle closed.
+    pub without: Vec<Transaction>,
+    /// Variables on which transactions of the witness depend on one another, in no cycle.
+    pub met: Vec<Object>,
+}
+
+/// A dependency: `source` happens before `sink`, on `object`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Edge {
+    /// The earlier event.
+    pub source_event: u64,
+    /// The later event.
+    pub sink_event: u64,
+    /// Object of both events.
+    pub object: Object,
+    /// Place of the earlier event.
+    pub source: Option<Location>,
+    /// Place of the later event.
+    pub sink: Option<Location>,
+    /// The place of the earlier one for people, also without line information.
+    pub source_label: String,
+    /// The place of the later one for people, also without line information.
+    pub sink_label: String,
+    /// Action of the earlier event.
+    pub source_action: Action,
+    /// Action of the later event.
+    pub sink_action: Action,
+    /// The transaction of the earlier one.
+    pub source_transaction: Transaction,
+    /// The transaction of the later one.
+    pub sink_transaction: Transaction,
+    /// Source of their order.
+    pub order: Order,
+}
+
+/// Reason for which a step is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// The step opens a transaction of the witness.
+    Begin,
+    /// An edge starts at it.
+    Source,
+    /// An edge ends at it.
+    Sink,
+    /// The step releases a lock that is acquired again later.
+    Released,
+    /// The step acquires that lock again.
+    Reacquired,
+    /// The step closes the cycle.
+    Closes,
+}
+
+/// An event of the witness, with its place in the source.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Step {
+    /// Position in the run, from 0.
+    pub event: u64,
+    /// The thread that did it: an id of [`Report::threads`].
+    pub thread: u32,
+    /// The region of its transaction; `None` outside every region.
+    pub region: Option<String>,
+    /// Action.
+    pub action: Action,
+    /// To what; `None` for the begin of a region.
+    pub object: Option<Object>,
+    /// Reasons for which it is shown.
+    pub roles: Vec<Role>,
+    /// Place: the innermost frame that the user wrote.
+    pub location: Option<Location>,
+    /// The place for people: `bank.c:45`, `transfer+0x1c (bank)`, or `unknown location`.
+    pub label: String,
+    /// The wrappers that the place was reached through, the outermost first, such as `std::lock_guard::lock_guard`.
+    pub via: Vec<String>,
+    /// The source line, without indentation.
+    pub source_text: Option<String>,
+    /// The values that were observed.
+    pub value: Option<Value>,
+    /// All frames of the place, innermost first.
+    pub frames: Vec<SourceFrame>,
+}
+
+/// The observed value of a variable around an access.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Value {
+    /// Before it; for a read, what was read.
+    pub before: Option<String>,
+    /// After it.
+    pub after: Option<String>,
+}
+
+/// Lock that the violating transaction released and acquired again.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Split {
+    /// The lock.
+    pub lock: Object,
+    /// Event of its release.
+    pub released_event: u64,
+    /// The event that took it again.
+    pub reacquired_event: u64,
+    /// Place of the release.
+    pub released: Option<Location>,
+    /// Place of the second acquire.
+    pub reacquired: Option<Location>,
+    /// Description of the release's place.
+    pub released_label: String,
+    /// Description of the second acquire's place.
+    pub reacquired_label: String,
+    /// The transaction of the witness that held the lock in between, at an event of the witness; `None` when no such
+    /// hold is known.
+    #[serde(default)]
+    pub holder: Option<Transaction>,
+}
+
+/// Instance of a violation, by event numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Instance {
+    /// The event that opened the violated region.
+    pub begin_event: u64,
+    /// The event of that region that closed the cycle.
+    pub trigger_event: u64,
+    /// The event of another transaction that it depends on.
+    pub source_event: u64,
+}
