@@ -87,8 +87,8 @@ impl EpochTimestamps {
         }
     }
 
-    /// Inserts a deferred access at the begin of its epoch. Discards one whose epoch is too old to matter, and one that may
-    /// have been in a region that had ended by then.
+    /// Inserts a deferred access at the begin of its epoch. Discards it if its epoch is too old to matter, or if it
+    /// may have been in a region that had ended by then.
     pub fn insert(&self, checker: &mut Davida, access: &DeferredAccess) {
         let Some(epochs) = self.threads.get(&access.thread) else { return };
         let next = epochs.partition_point(|start| start.epoch <= access.epoch);
@@ -101,13 +101,13 @@ impl EpochTimestamps {
         let (timestamp, location) = (&start.timestamp, access.location);
         match access.what {
             DeferredOperation::Read(variable) => {
-                checker.insert_deferred_access(timestamp, variable, false, location)
+                checker.insert_deferred_access(timestamp, variable, false, location);
             }
             DeferredOperation::Write(variable) => {
-                checker.insert_deferred_access(timestamp, variable, true, location)
+                checker.insert_deferred_access(timestamp, variable, true, location);
             }
             DeferredOperation::Signal(object) => {
-                checker.insert_deferred_signal(timestamp, object, location)
+                checker.insert_deferred_signal(timestamp, object, location);
             }
         }
     }
@@ -162,8 +162,8 @@ mod tests {
             self.epochs.open_epoch(&self.checker, &Epoch { thread, epoch, lowest });
         }
 
-        /// The owner opens a region, and reads in an epoch what it had written before; the other thread writes it, and
-        /// the owner once more.
+        /// Opens a region in which the owner reads, in some epoch, its own earlier write; then the other thread
+        /// writes, and the owner once more.
         fn is_lost_update(&mut self, late: DeferredAccess) -> bool {
             self.event(OWNER, Op::Write(X), u64::MAX);
             self.event(OWNER, Op::Begin(RegionId(0)), 100);
@@ -174,7 +174,7 @@ mod tests {
         }
     }
 
-    /// Read by the owner in its region.
+    /// Returns a read by the owner in its region.
     fn read() -> DeferredAccess {
         let (thread, what, location) = (OWNER, DeferredOperation::Read(X), NOWHERE);
         DeferredAccess { thread, epoch: 11, sp: 80, since: 0, what, location }

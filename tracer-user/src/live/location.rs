@@ -49,12 +49,12 @@ impl Locations {
         }
     }
 
-    /// The id of a probe point.
+    /// Returns the id of a probe point.
     pub fn site(&mut self, site: u32) -> LocationId {
         self.intern(Location::Site(site))
     }
 
-    /// The id of a stack as it was recorded.
+    /// Returns the id of a stack as it was recorded.
     pub fn stack(&mut self, recorded: Location, symbolizer: &mut Symbolizer) -> LocationId {
         if let Some(&id) = self.raw.get(&recorded) {
             return id;

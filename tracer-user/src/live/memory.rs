@@ -144,14 +144,14 @@ impl Memory {
         }
     }
 
-    /// The variable was accessed by way of a watched range.
+    /// Notes an access to the variable by way of a watched range.
     pub fn watched(&mut self, variable: VarId, watch: usize) {
         if let Some(state) = self.states.get_mut(variable.index()) {
             state.watch = watch as u32;
         }
     }
 
-    /// A block was given out: whatever its memory was before has ended, also if that was not seen.
+    /// Adds a block that was given out: earlier blocks and cells there have ended, also if their end was not seen.
     pub fn allocated(&mut self, block: Block, sink: &mut impl FnMut(Op)) {
         self.forget(block.range(), sink);
         self.blocks.add(block);
@@ -184,15 +184,15 @@ impl Memory {
         self.blocks.give_back(block);
     }
 
-    /// A range is memory no more.
+    /// Ends all cells and blocks of a range that is no longer mapped.
     pub fn unmapped(&mut self, range: &Range<u64>, sink: &mut impl FnMut(Op)) {
         self.forget(range.clone(), sink);
         self.blocks.cut_out(range);
     }
 
-    /// The stack of a thread that is to start: below its thread pointer, in the memory that was mapped or allocated for
-    /// it. Where that was not seen, as much as stacks have by default. Whatever was there before has ended: the C
-    /// library gives out the stacks of threads that have ended, and that is not seen otherwise.
+    /// Adds the stack of a thread that is about to start: below its thread pointer, in the memory that was mapped or
+    /// allocated for it. Where that was not seen, it has the default size of a stack. Earlier cells there have ended:
+    /// the C library reuses the stacks of threads that have ended, which is not seen otherwise.
     ///
     /// Returns what is taken for the stack.
     pub fn stack_begins(
@@ -221,13 +221,13 @@ impl Memory {
         Some(Cell { address: state.address, length: state.length, block, watch })
     }
 
-    /// The innermost block that an address is in now.
+    /// Returns the innermost block that an address is in now.
     #[must_use]
     pub fn block(&self, address: u64) -> Option<&Block> {
         self.blocks.around(address)
     }
 
-    /// The allocated block that begins at an address.
+    /// Returns the allocated block that begins at an address.
     #[must_use]
     pub fn block_at(&self, address: u64) -> Option<&Block> {
         self.blocks.beginning_at(address)
@@ -260,7 +260,7 @@ impl Memory {
         variable
     }
 
-    /// The cell that begins before an address and ends behind it.
+    /// Returns the cell that begins before an address and ends behind it.
     fn across(&self, address: u64) -> Option<(u64, Live)> {
         let (&start, &live) = self.cells.range(..address).next_back()?;
         (start + live.length > address).then_some((start, live))
@@ -335,7 +335,7 @@ impl VariableState {
     }
 }
 
-/// Index among the recent cells for a cell that begins at an address.
+/// Returns the index among the recent cells for a cell that begins at an address.
 #[inline]
 const fn place(address: u64) -> usize {
     (address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 52) as usize % RECENT

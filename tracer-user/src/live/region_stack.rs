@@ -90,12 +90,12 @@ impl RegionStacks {
         std::mem::take(&mut self.changes).into_iter()
     }
 
-    /// Everything is forgotten, as the checker does after a gap.
+    /// Forgets everything, as the checker does after a gap.
     pub fn clear(&mut self) {
         self.threads.clear();
     }
 
-    /// The thread has ended.
+    /// Forgets a thread that has ended.
     pub fn end_thread(&mut self, thread: ThreadId) {
         *self.stack(thread) = Stack::default();
     }
@@ -109,7 +109,7 @@ impl RegionStacks {
         known.map(|(frame, leaving)| if leaving { 0 } else { frame.sp }).min().unwrap_or(u64::MAX)
     }
 
-    /// A thread is at stack pointer `sp`: frames below are gone. 0 says nothing of them.
+    /// Ends the functions whose frames are below the thread's stack pointer `sp`; none for 0.
     pub fn at(&mut self, thread: ThreadId, sp: u64) {
         if self.stack(thread).functions > 0 {
             self.remove_while(thread, |open, frame| open.leaving || frame.sp < sp);
@@ -135,7 +135,7 @@ impl RegionStacks {
         }
     }
 
-    /// A region by a marker begins.
+    /// Begins a region by a marker.
     pub fn begin(&mut self, thread: ThreadId, region: RegionId, location: LocationId, sp: u64) {
         self.push(
             thread,
@@ -143,8 +143,8 @@ impl RegionStacks {
         );
     }
 
-    /// A region by a marker ends: the innermost one, or the innermost of that name. Markers inside it end with it.
-    /// Returns whether there is one.
+    /// Ends a region by a marker: the innermost one, or the innermost of that name. Markers inside it end with it.
+    /// Returns `false` if there is none.
     pub fn end(
         &mut self,
         thread: ThreadId,
@@ -159,7 +159,7 @@ impl RegionStacks {
         true
     }
 
-    /// A function is entered.
+    /// Begins a function that is entered.
     pub fn enter(
         &mut self,
         thread: ThreadId,
@@ -171,7 +171,7 @@ impl RegionStacks {
         self.push(thread, Open::of(region, location, frame));
     }
 
-    /// A function that was inlined begins; its frame is that of the function around it.
+    /// Begins a function that was inlined; its frame is that of the function around it.
     pub fn enter_inlined(
         &mut self,
         thread: ThreadId,
@@ -184,7 +184,7 @@ impl RegionStacks {
         self.push(thread, Open { inlined: true, ..Open::of(region, location, frame) });
     }
 
-    /// A function's exit is reached, at stack pointer `sp`, with these flags.
+    /// Ends a function at its exit, with stack pointer `sp` and these flags.
     pub fn exit(&mut self, thread: ThreadId, frame: Frame, leaves: Leaves, flags: u16) {
         self.at(thread, frame.sp);
         let here = |open: &Open| match (open.frame, leaves) {
@@ -206,14 +206,14 @@ impl RegionStacks {
         }
     }
 
-    /// Control leaves an unknown number of frames: all functions end.
+    /// Ends all functions: control leaves an unknown number of frames.
     pub fn leave_all(&mut self, thread: ThreadId) {
         self.stack(thread).suspended.clear();
         self.remove_while(thread, |_, _| true);
     }
 
-    /// A long jump to where the stack pointer is `to`; 0 when that is not known. Regions by markers end where they may
-    /// have been left: also those that began in the very function that goes on.
+    /// Ends the regions left by a long jump to where the stack pointer is `to`, 0 if unknown. Regions by markers end
+    /// where they may have been left: also those that began in the very function that continues.
     pub fn jump(&mut self, thread: ThreadId, to: u64) {
         let to = if to == 0 { u64::MAX } else { to };
         self.stack(thread).suspended.clear();
@@ -236,7 +236,7 @@ impl RegionStacks {
         self.stack(thread).throwing = true;
     }
 
-    /// An exception is raised.
+    /// Handles the raise of an exception.
     pub fn raise(&mut self, thread: ThreadId) {
         let stack = self.stack(thread);
         if !std::mem::take(&mut stack.throwing) {
@@ -249,7 +249,7 @@ impl RegionStacks {
         self.remove_while(thread, |_, _| true);
     }
 
-    /// A C++ exception is caught, in a frame with this stack pointer.
+    /// Handles the catch of a C++ exception, in a frame with this stack pointer.
     pub fn catch(&mut self, thread: ThreadId, sp: u64) {
         self.at(thread, sp);
         // A guard's region has ended on the way here. One by hand that began in a frame that is gone has no end.
@@ -310,7 +310,7 @@ mod tests {
         stacks.enter(T, RegionId(function), L, frame(function, sp));
     }
 
-    /// `+1` for the begin of region 1, `-` for an end.
+    /// Formats the changes: `+1` for the begin of region 1, `-` for an end.
     fn changes(stacks: &mut RegionStacks) -> String {
         stacks
             .take_changes()

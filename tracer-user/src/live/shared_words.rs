@@ -28,12 +28,12 @@ pub struct SharedWords {
 }
 
 impl SharedWords {
-    /// A thread has touched memory.
+    /// Notes an access of a thread.
     pub fn touched(&mut self, thread: ThreadId, address: u64, bytes: u64, writes: bool) {
         self.note(Some(thread), address, bytes, writes);
     }
 
-    /// The code of regions touches a global variable.
+    /// Notes a global variable that the code of regions accesses.
     pub fn expected(&mut self, address: u64, bytes: u64, writes: bool) {
         self.note(None, address, bytes, writes);
     }
@@ -70,7 +70,7 @@ impl SharedWords {
         }
     }
 
-    /// Memory was given back.
+    /// Forgets memory that was given back.
     pub fn forget(&mut self, &Range { start, end }: &Range<u64>) {
         if end - start > 8 * self.words.len() as u64 {
             self.words.retain(|&word, _| word + 8 <= start || word >= end);
@@ -97,7 +97,7 @@ impl SharedWords {
 }
 
 impl Word {
-    /// The part of the word that a watchpoint is to hold: its offset and length, 1, 2, 4 or 8 and aligned to that.
+    /// Returns the part of the word for a watchpoint: its offset and length, 1, 2, 4 or 8 and aligned to that.
     #[must_use]
     pub fn part(self) -> (u64, u64) {
         let low = u64::from(self.least.0);

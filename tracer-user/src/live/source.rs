@@ -45,7 +45,7 @@ use crate::{
 pub enum Item {
     /// An event.
     Event(Event),
-    /// Events were lost here.
+    /// Loss of events at this point.
     Gap,
     /// Begin of a thread's epoch: what the thread does from here on, and deferred accesses of the epoch, belong to
     /// it.
@@ -213,7 +213,7 @@ pub struct Source {
     freed_watches: Vec<usize>,
     /// Indices of watched ranges not named since: their labels are of the memory that was there before.
     nameless_watches: BTreeSet<usize>,
-    /// The first thread, as its own PID namespace numbers it, and whether its end was seen.
+    /// Id of the first thread in its own PID namespace, and whether its end was seen.
     leader: (u32, bool),
     new_shared: Vec<(u32, RegistersRecord)>,
     region_stacks: RegionStacks,
@@ -234,7 +234,7 @@ pub struct Source {
 }
 
 impl Source {
-    /// A source for a process whose probes have these sites. `pid` is that of its own PID namespace.
+    /// Creates a source for a process whose probes have these sites. `pid` is that of its own PID namespace.
     #[must_use]
     pub fn new(
         sites: Vec<Site>,
@@ -294,7 +294,7 @@ impl Source {
         }
     }
 
-    /// Passes on what a record means: nothing, an event, or several.
+    /// Translates a record to nothing, an event, or several.
     pub fn record(&mut self, record: &Record, sink: &mut impl FnMut(Item)) {
         let header = record.header();
         if header.lost != self.lost {
@@ -334,7 +334,7 @@ impl Source {
         sink(Item::Event(Event { thread, op, location }));
     }
 
-    /// The thread is at a stack pointer: regions whose frames are gone end.
+    /// Ends the regions of a thread whose frames are gone, by its stack pointer.
     fn at(&mut self, thread: ThreadId, sp: u64, sink: &mut impl FnMut(Item)) {
         self.region_stacks.at(thread, sp);
         self.emit_changes(thread, sink);
@@ -361,7 +361,7 @@ impl Source {
         }
     }
 
-    /// The thread does something while its stack pointer is `sp`.
+    /// Ends waits that an act of the thread at stack pointer `sp` shows to be over.
     #[inline]
     fn acts_at(&mut self, thread: ThreadId, sp: u64, sink: &mut impl FnMut(Item)) {
         let Self { syncs, events, .. } = self;
@@ -382,25 +382,25 @@ impl Source {
         self.sites.get(site as usize)
     }
 
-    /// All sites, by their numbers.
+    /// Returns all sites, by their numbers.
     #[must_use]
     pub fn sites(&self) -> &[Site] {
         &self.sites
     }
 
-    /// The value that was observed at an event, if it is among the latest.
+    /// Returns the value that was observed at an event, if it is among the latest.
     #[must_use]
     pub fn value(&self, event: EventNumber) -> Option<ObservedValue> {
         let index = self.values.binary_search_by_key(&event, |(event, _)| *event).ok()?;
         self.values.get(index).map(|(_, value)| *value)
     }
 
-    /// The values that were observed at the latest accesses.
+    /// Iterates over the values that were observed at the latest accesses.
     pub fn recent_values(&self) -> impl Iterator<Item = (EventNumber, ObservedValue)> {
         self.values.iter().copied()
     }
 
-    /// A region's name and the location of the first marker of it that was seen.
+    /// Returns a region's name and the location of the first marker of it that was seen.
     #[must_use]
     pub fn region_name(&self, region: RegionId) -> Option<(&str, LocationId)> {
         self.regions.get(region.index()).map(|(name, location)| (name.as_str(), *location))
@@ -412,7 +412,7 @@ impl Source {
         self.regions.len()
     }
 
-    /// A lock: what it is, its address, and where it was first used.
+    /// Returns the description of a lock.
     #[must_use]
     pub fn lock_info(&self, lock: LockId) -> Option<Known> {
         self.syncs.lock(lock).copied()
@@ -424,7 +424,7 @@ impl Source {
         self.syncs.sync(sync).copied()
     }
 
-    /// The threads that were seen, by their ids.
+    /// Returns the threads that were seen, by their ids.
     #[must_use]
     pub fn threads(&self) -> &[SeenThread] {
         &self.threads

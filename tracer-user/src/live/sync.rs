@@ -90,7 +90,7 @@ mod result {
     pub const SUCCESS: u16 = 0;
     /// The thread does not own the mutex.
     pub const EPERM: u16 = 1;
-    /// The mutex was taken; its last owner died with it.
+    /// The mutex was acquired; its last owner died with it.
     pub const EOWNERDEAD: u16 = 130;
     /// The mutex cannot be taken any more.
     pub const ENOTRECOVERABLE: u16 = 131;
@@ -123,24 +123,24 @@ pub struct SyncObjects {
 }
 
 impl SyncObjects {
-    /// A lock.
+    /// Returns the description of a lock.
     #[must_use]
     pub fn lock(&self, lock: LockId) -> Option<&Known> {
         self.locks.get(lock.index())
     }
 
-    /// An object that is not a lock.
+    /// Returns the description of an object that is not a lock.
     #[must_use]
     pub fn sync(&self, sync: SyncId) -> Option<&Known> {
         self.syncs.get(sync.index())
     }
 
-    /// An object for a word that synchronises: no function is known that it belongs to.
+    /// Creates an object for a word that synchronises, for which no function is known.
     pub fn word(&mut self, address: u64, first_used: LocationId) -> SyncId {
         new_id(&mut self.syncs, Known { address, object: Object::Word, first_used })
     }
 
-    /// Passes on what a call means: nothing, an operation, or several.
+    /// Translates a call to nothing, an operation, or several.
     pub fn call(&mut self, call: &Call, emit: &mut impl FnMut(Op, LocationId)) {
         let Call { thread, kind, object, address, location, .. } = *call;
         if let Some(fast) = call.fast.filter(|fast| fast.is_lock_operation()) {
@@ -230,7 +230,7 @@ impl SyncObjects {
         emit(op, location);
     }
 
-    /// Something is done to a lock that is taken in line.
+    /// Applies a step to a lock that is taken in line.
     fn in_line(
         &mut self,
         fast: FastPath,
@@ -251,7 +251,7 @@ impl SyncObjects {
         self.inline.unseen()
     }
 
-    /// The mutex of a wait is taken again.
+    /// Acquires the mutex of a wait again.
     fn take_again(
         &mut self,
         waiting: &Waiting,
@@ -266,7 +266,7 @@ impl SyncObjects {
         }
     }
 
-    /// The lock at an address. Another kind of lock there is another lock.
+    /// Returns the lock at an address. Another kind of lock there is another lock.
     fn lock_at(&mut self, call: &Call) -> LockId {
         if let Some(&lock) = self.lock_ids.get(&call.address)
             && self.locks[lock.index()].object == call.object
@@ -300,7 +300,7 @@ impl SyncObjects {
         }
     }
 
-    /// The object is another one from now on: what was known of it orders nothing any more.
+    /// Handles the start or end of an object's life: what was known of the object there orders nothing any more.
     fn reset(&mut self, call: &Call) -> Option<Op> {
         let address = call.address;
         match call.object {
@@ -355,7 +355,7 @@ impl SyncObjects {
         }
     }
 
-    /// A signal when nobody waits is lost.
+    /// Handles a signal. Without a waiter it is lost.
     fn condition_signal(&mut self, call: &Call) -> Option<SyncId> {
         let condition = self.conditions.get_mut(&call.address).filter(|known| known.waiters > 0)?;
         self.signals += 1;
@@ -395,8 +395,8 @@ impl SyncObjects {
         Some(waiting)
     }
 
-    /// The thread does something with this stack pointer. If it was waiting for a condition further down, then
-    /// cancellation has unwound the wait, which takes the mutex again before anything else.
+    /// Ends a wait for a condition that the thread's stack pointer shows to be over: if the thread was waiting
+    /// further down, then cancellation has unwound the wait, which acquires the mutex again before anything else.
     #[inline]
     pub fn acts_at(&mut self, thread: ThreadId, sp: u64, emit: &mut impl FnMut(Op, LocationId)) {
         /// No further up than a stack is large, in bytes: a signal handler may have a stack of its own.
@@ -416,8 +416,8 @@ impl SyncObjects {
         waiting.in_line && waiting.mutex == lock && call.sp < waiting.sp
     }
 
-    /// Clean-up handlers may be called on top of the wait that was cancelled (musl does that). A thread that releases
-    /// the mutex of its wait has acquired it again before.
+    /// Ends the cancelled wait of a thread that releases the wait's mutex, which it has acquired again before.
+    /// Clean-up handlers may be called on top of the wait that was cancelled (musl does that).
     fn unwound_without_leaving(&mut self, call: &Call, emit: &mut impl FnMut(Op, LocationId)) {
         let Some(&Some(waiting)) = self.waiting.get(call.thread.index()) else { return };
         if self.lock_ids.get(&call.address) == Some(&waiting.mutex) {
@@ -426,7 +426,7 @@ impl SyncObjects {
         }
     }
 
-    /// The thread has ended.
+    /// Handles the end of a thread.
     pub fn exits(&mut self, thread: ThreadId) {
         self.stop_waiting(thread);
     }
@@ -466,12 +466,13 @@ impl SyncObjects {
         self.channels.entry(call.address).or_default().send(call.thread, number, ids)
     }
 
-    /// A thread takes a semaphore that had this number, in the midst of a call that is recorded when it returns.
+    /// Notes that a thread takes a semaphore that had this value, in the midst of a call that is recorded when it
+    /// returns.
     pub fn takes(&mut self, thread: ThreadId, address: u64, value: u16) {
         self.taking.insert(thread, (address, value));
     }
 
-    /// A library was unloaded that took these addresses: objects there are others from now on.
+    /// Forgets the objects in the addresses of a library that was unloaded: objects there are others from now on.
     pub fn unload(&mut self, range: &std::ops::Range<u64>) {
         self.lock_ids.retain(|address, _| !range.contains(address));
         self.conditions.retain(|address, _| !range.contains(address));
@@ -484,7 +485,7 @@ impl SyncObjects {
         self.once_ids.retain(|(address, _), _| !range.contains(address));
     }
 
-    /// Events were lost: who holds, waits or has been let through is not known any more.
+    /// Handles a loss of events: holders, waiters and consumed posts are unknown from here on.
     pub fn gap(&mut self) {
         self.owners.clear();
         self.inline.gap();
@@ -499,7 +500,7 @@ impl SyncObjects {
     }
 }
 
-/// The number of a message.
+/// Returns the number of a message.
 fn message(call: &Call) -> Option<u16> {
     // The lowest bit of an unbounded channel's is for something else.
     call.value.map(|value| if call.object == Object::Channel { value >> 1 } else { value })

@@ -163,7 +163,7 @@ fn choose(
     }
 }
 
-/// The instruction before an address.
+/// Returns the instruction before an address.
 fn preceding(file: &ElfFile, next: LinkAddr) -> Result<Instruction, Undecoded> {
     let before =
         next.0.checked_sub(1).and_then(|before| file.function_containing(LinkAddr(before)));

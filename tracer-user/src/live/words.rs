@@ -206,7 +206,7 @@ impl Words {
         }
     }
 
-    /// Memory was given back or given out: what is there is something else.
+    /// Forgets words in memory that was given back or given out: other objects are there from now on.
     pub fn forget(&mut self, range: &Range<u64>) {
         if range.end.saturating_sub(range.start) > 8 * self.words.len() as u64 {
             self.words.retain(|&place, _| place + 8 <= range.start || place >= range.end);
@@ -219,7 +219,7 @@ impl Words {
         }
     }
 
-    /// A library was unloaded that took these addresses: its instructions are others', its words are none.
+    /// Forgets the words and instructions in the addresses of a library that was unloaded.
     pub fn unload(&mut self, range: &Range<u64>) {
         self.forget(range);
         self.computing.retain(|instruction| !range.contains(instruction));
@@ -290,7 +290,7 @@ impl Word {
         self.tried.len() >= MAX_THREADS || self.tried.contains(&thread)
     }
 
-    /// The thread tries to take it.
+    /// Notes that the thread tries to acquire it.
     fn tries(&mut self, thread: ThreadId) {
         if !self.has_tried(thread) {
             self.tried.push(thread);
@@ -307,7 +307,7 @@ impl Word {
         }
     }
 
-    /// The thread has written: what others have loaded is not there any more.
+    /// Notes a write: values that other threads have loaded are outdated.
     fn is_written(&mut self, by: ThreadId) {
         self.loads.retain(|load| load.thread != by);
         self.loads.iter_mut().for_each(|load| load.is_overwritten = true);
@@ -342,7 +342,7 @@ pub fn step_at(file: &ElfFile, address: LinkAddr) -> Option<Step> {
     })
 }
 
-/// The register of an exchange with memory.
+/// Returns the register of an exchange with memory.
 fn exchanged(instruction: &Instruction) -> Option<Register> {
     (0..instruction.op_count())
         .find(|&operand| instruction.op_kind(operand) == OpKind::Register)

@@ -19,7 +19,7 @@ pub(crate) fn without_internals(name: &str) -> String {
     std::iter::once(first).chain(known).collect::<Vec<_>>().join(".")
 }
 
-/// The frames of an address, with the module that they are in.
+/// Returns the frames of an address, with the module that they are in.
 pub(crate) fn source_frames(resolution: &Resolution) -> Vec<SourceFrame> {
     let module = resolution.module.file_name().unwrap_or(resolution.module.as_os_str());
     let module = module.to_string_lossy().into_owned();
@@ -92,7 +92,7 @@ mod tests {
     const CORE: &str = "/rustc/59807616/library/core/src/sync/atomic.rs";
     const CRATE: &str = "/home/user/.cargo/registry/src/index/fd-find-10.2.0/src/walk.rs";
 
-    /// The file that is shown of frames in these files, of which those with `false` are the user's own.
+    /// Returns the file that is shown of frames in these files, of which those with `false` are the user's own.
     fn shown<'file>(files: &[(&'file str, bool)]) -> &'file str {
         let mut frames: Vec<SourceFrame> = files
             .iter()

@@ -88,8 +88,8 @@ impl LiveNames {
         }
     }
 
-    /// The frames of a probe's place. Where a function that is a region begins, the function and its callers are shown,
-    /// and not what its first instructions were inlined from.
+    /// Returns the frames of a probe's place. Where a function that is a region begins, the function and its callers
+    /// are shown, and not the functions inlined at its first instructions.
     fn site(&mut self, site: u32, known: usize) -> Vec<SourceFrame> {
         let Some(site) = self.source.site(site) else { return Vec::new() };
         let address = site.address;
@@ -146,8 +146,8 @@ impl LiveNames {
         Object { kind: ObjectKind::Variable, name, address: Some(address) }
     }
 
-    /// A call stack, with the functions between the innermost call and the one that synchronises: those that got
-    /// there by a jump, which leaves no return address.
+    /// Returns a call stack, with the functions between the innermost call and the one that synchronises: those that
+    /// got there by a jump, which leaves no return address.
     fn call_stack(&mut self, addresses: [u64; FRAMES], known: usize) -> Vec<SourceFrame> {
         let mut frames: Vec<SourceFrame> = self
             .tail_calls(addresses[0])
@@ -234,8 +234,8 @@ impl LiveNames {
     }
 }
 
-/// The name of what is at an address: of the whole of at most this many bytes. Objects that are not the C library's may
-/// be smaller.
+/// Returns the name of the variable at an address: of the whole of at most this many bytes. Objects that are not the
+/// C library's may be smaller.
 pub(crate) fn describe(
     symbolizer: &Symbolizer,
     address: ProcessAddr,

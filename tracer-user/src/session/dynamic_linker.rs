@@ -64,7 +64,7 @@ fn dynamic_section(memory: &File, pid: u32, bias: u64) -> Option<u64> {
     })
 }
 
-/// The value of `DT_DEBUG`.
+/// Returns the value of `DT_DEBUG`.
 fn debug_entry(memory: &File, dynamic: u64) -> Option<u64> {
     const DT_NULL: u64 = 0;
     const DT_DEBUG: u64 = 21;

@@ -141,7 +141,7 @@ impl Listing {
         serde_json::to_string_pretty(&regions).map(|text| text + "\n")
     }
 
-    /// The names of marked regions, and the functions that are regions.
+    /// Returns the names of marked regions, and the functions that are regions.
     fn watched(&self) -> (Vec<&str>, impl Iterator<Item = &WatchedFunction>) {
         let begins = |name: &str| {
             self.plan.sites.iter().any(|site| match &site.kind {
@@ -171,7 +171,7 @@ impl Listing {
         skipped.map(|skipped| NotProbed { what: &skipped.what, reason: &skipped.reason }).collect()
     }
 
-    /// The probes as a table: place, cost, what each is for.
+    /// Formats the probes as a table of place, cost and purpose.
     #[must_use]
     pub fn probes(&self) -> String {
         let mut text = String::new();
@@ -198,7 +198,7 @@ impl Listing {
         text
     }
 
-    /// The probes as a JSON document.
+    /// Formats the probes as a JSON document.
     ///
     /// # Errors
     ///
@@ -235,7 +235,7 @@ impl Listing {
         serde_json::to_string_pretty(&probes).map(|text| text + "\n")
     }
 
-    /// Code that regions call and that is not probed, where accesses are to be seen by probes.
+    /// Returns the code that regions call and that is not probed, where accesses are to be seen by probes.
     fn unprobed_calls(&self) -> Option<UnprobedCalls> {
         (!self.plan.touch_groups.is_empty()).then(|| unprobed(&self.plan.uncovered))
     }
@@ -258,7 +258,7 @@ impl Listing {
         table(text, &rows, width);
     }
 
-    /// The source line, or else the place in the code.
+    /// Returns the source line, or else the place in the code.
     fn place(&self, address: ProcessAddr) -> String {
         let resolution = self.symbolizer.resolve(address).ok();
         let line = |resolution: &Resolution| {
@@ -271,7 +271,7 @@ impl Listing {
         resolution.as_ref().and_then(line).unwrap_or_else(|| self.code(address))
     }
 
-    /// `function+0x12 (module)`.
+    /// Formats a place in the code: `function+0x12 (module)`.
     fn code(&self, address: ProcessAddr) -> String {
         self.symbolizer
             .resolve(address)

@@ -126,7 +126,7 @@ pub enum RunError {
     /// The kernel side does not work.
     #[error(transparent)]
     Kernel(#[from] KernelError),
-    /// Something is amiss around this process.
+    /// The environment of this process has a defect.
     #[error(transparent)]
     Environment(#[from] environment::EnvironmentError),
     /// The program could not be started.
@@ -168,7 +168,7 @@ impl RunError {
         move |error| Self::System { what, error }
     }
 
-    /// The exit status of avtrace for it (`docs/semantics.md#exit-status`).
+    /// Returns the exit status of avtrace (`docs/semantics.md#exit-status`).
     #[must_use]
     pub const fn exit_status(&self) -> u8 {
         match self {
@@ -218,7 +218,7 @@ pub fn inspect(options: &RunOptions) -> Result<Listing, RunError> {
     }
 }
 
-/// For whom the program runs, when that is not for root.
+/// Returns the user that the program runs as, if that is not root.
 fn user(options: &RunOptions) -> Option<user::Identity> {
     if options.as_root { None } else { user::sudo_user() }
 }

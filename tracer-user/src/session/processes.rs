@@ -86,7 +86,7 @@ impl ProcessTracker {
         }
     }
 
-    /// The processes that have not ended.
+    /// Returns the processes that have not ended.
     #[must_use]
     pub fn alive(&self) -> LiveProcesses {
         Arc::clone(&self.alive)
@@ -160,7 +160,7 @@ impl ProcessTracker {
         self.dispatch(record);
     }
 
-    /// A record of a process that is known.
+    /// Passes on a record of a process that is known.
     fn dispatch(&mut self, record: &Record) {
         let header = record.header();
         let Some(index) = self.program_of(header.process) else { return };
@@ -185,7 +185,7 @@ impl ProcessTracker {
         }
     }
 
-    /// The program that a process runs.
+    /// Returns the program that a process runs.
     fn program_of(&mut self, process: u32) -> Option<usize> {
         let is = |program: &TracedProgram| program.kernel_pid == Some(process);
         if self.programs.get(self.current).is_some_and(is) {
@@ -200,7 +200,7 @@ impl ProcessTracker {
         Some(index)
     }
 
-    /// A number for a plan that no process has; `None` when there are too many.
+    /// Returns a number for a plan that no process has; `None` when there are too many.
     fn new_plan(&mut self) -> Option<u32> {
         let used: BTreeSet<u32> = self.programs.iter().map(|program| program.id.plan).collect();
         let plan = (0..PLANS)
@@ -242,7 +242,7 @@ impl ProcessTracker {
         self.programs.push(child);
     }
 
-    /// A child stands before its first instruction.
+    /// Attaches to a child that stands before its first instruction.
     fn start(&mut self, index: usize, record: &ThreadRecord) {
         let Self { programs, kernel, .. } = self;
         let program = &mut programs[index];
@@ -348,7 +348,7 @@ impl ProcessTracker {
         }
     }
 
-    /// The process runs another program, and was stopped with this number, or not at all.
+    /// Replaces the program of a process that runs another one, and was stopped with this number, or not at all (0).
     fn replace(&mut self, index: usize, process: u32, number: u32) {
         let plan = self.new_plan();
         let old = self.programs.swap_remove(index);
@@ -504,7 +504,7 @@ fn continue_unknown(record: &Record) {
     }
 }
 
-/// Note for a process that ran while something was attached to it.
+/// Returns the note for a process that ran while something was attached to it.
 fn ran_on_note(what: &str, error: &SeizeError, started: Instant) -> String {
     format!(
         "the process ran on when {what} ({error}): what it did in the {} ms until the probes were in place was not seen",

@@ -116,7 +116,7 @@ pub fn check_running(pid: u32) -> Result<(), ProgramError> {
     check(&path, &head)
 }
 
-/// The dynamic linker that a program names, if it names one that can be read.
+/// Returns the dynamic linker that a program names, if it names one that can be read.
 fn interpreter(path: &Path) -> io::Result<Option<PathBuf>> {
     let data = Bytes::map_path(path)?;
     let Ok(file) = ElfFile64::<Endianness>::parse(&*data) else { return Ok(None) };

@@ -28,7 +28,7 @@ struct Step {
 }
 
 impl Progress {
-    /// On standard error, if that is a terminal.
+    /// Creates messages on standard error, if that is a terminal.
     #[must_use]
     pub fn on_terminal() -> Self {
         if io::stderr().is_terminal() { Self::to(io::stderr(), SILENT_FOR) } else { Self::silent() }

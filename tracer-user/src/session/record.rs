@@ -82,7 +82,7 @@ impl Recorder {
         })
     }
 
-    /// The file.
+    /// Returns the path of the file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -290,7 +290,7 @@ impl Recorder {
     }
 }
 
-/// The addresses of a stack, up to where it is not known further.
+/// Iterates over the addresses of a stack, up to the first unknown one.
 fn known(stack: &[u64]) -> impl Iterator<Item = u64> {
     stack.iter().copied().take_while(|&address| address != 0)
 }

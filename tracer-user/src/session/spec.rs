@@ -43,7 +43,7 @@ pub enum SpecError {
         /// Error, with its position.
         error: String,
     },
-    /// A pattern is none.
+    /// A pattern is invalid.
     #[error("the spec `{path}` is wrong: {error}")]
     Pattern {
         /// The file.
@@ -51,7 +51,7 @@ pub enum SpecError {
         /// Reason.
         error: PatternError,
     },
-    /// A lock is none.
+    /// A lock is invalid.
     #[error("the spec `{path}` is wrong: {error}")]
     Lock {
         /// The file.
@@ -59,7 +59,7 @@ pub enum SpecError {
         /// Reason.
         error: LockRuleError,
     },
-    /// A watch is none.
+    /// A watch is invalid.
     #[error("the spec `{path}` is wrong: {error}")]
     Watch {
         /// The file.

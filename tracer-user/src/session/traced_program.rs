@@ -418,7 +418,7 @@ fn distrust(problem: &str, kills: bool) -> String {
     format!("hardware watchpoints cannot be relied on here ({problem}): {then}")
 }
 
-/// A rule that matches nothing and should.
+/// Returns the error of a rule that matches nothing and should.
 fn must_match(plan: &Plan, follow_forks: bool) -> Option<&SelectError> {
     let later = |error: &SelectError| {
         // Libraries may come later, and what processes come nobody knows.
@@ -447,7 +447,7 @@ fn watches_of(
     Ok((Watches::resolve(&known, &plan.shared, symbolizer)?, notes))
 }
 
-/// The file for the recording of the program with this place among all, from 0: `t.avt`, `t.2.avt`, `t.3.avt` …
+/// Returns the path of the recording for a program at this place among all, from 0: `t.avt`, `t.2.avt`, `t.3.avt` …
 fn numbered(path: &std::path::Path, order: usize) -> PathBuf {
     if order == 0 {
         return path.to_owned();

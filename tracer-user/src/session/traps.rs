@@ -29,10 +29,10 @@ pub(super) trait Code {
     /// Returns whether avtrace has, or had, a breakpoint at this address.
     fn has_probe(&self, address: ProcessAddr) -> bool;
 
-    /// The file's bytes for this address; empty outside of all files.
+    /// Returns the file's bytes for this address; empty outside of all files.
     fn in_file(&self, address: ProcessAddr, length: usize) -> &[u8];
 
-    /// The places of avtrace's breakpoints.
+    /// Returns the places of avtrace's breakpoints.
     fn probes(&self) -> &[ProcessAddr];
 
     /// Returns whether any watchpoint was set.
@@ -41,7 +41,7 @@ pub(super) trait Code {
     /// Returns whether the address is in the program's own file.
     fn is_program(&self, address: ProcessAddr) -> bool;
 
-    /// The address for people: a function with its file, where known.
+    /// Describes the address for people: a function with its file, where known.
     fn describe(&self, address: ProcessAddr) -> Option<String>;
 }
 
@@ -137,7 +137,7 @@ fn trap_at(record: &TrapRecord) -> ProcessAddr {
     ProcessAddr(record.ip.wrapping_sub(1))
 }
 
-/// The bytes before the one that trapped, and from that one on, as far as they could be read.
+/// Returns the bytes before the one that trapped, and from that one on, as far as they could be read.
 fn code_bytes(record: &TrapRecord) -> (Vec<u8>, Vec<u8>) {
     let [before, first, second] = record.code.map(u64::to_le_bytes);
     let has = |word: u32| record.has_code >> word & 1 != 0;
@@ -150,7 +150,7 @@ fn code_bytes(record: &TrapRecord) -> (Vec<u8>, Vec<u8>) {
     (before, code)
 }
 
-/// The place of a breakpoint whose surroundings equal the code that trapped.
+/// Returns the place of a breakpoint whose surroundings equal the code that trapped.
 fn original(record: &TrapRecord, code: &impl Code) -> Option<ProcessAddr> {
     let (before, after) = code_bytes(record);
     let agrees = |address: ProcessAddr, byte: u8| {

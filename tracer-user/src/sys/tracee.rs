@@ -180,7 +180,7 @@ impl Held {
                 }
                 Status::Stopped { event: libc::PTRACE_EVENT_FORK, .. } => {
                     let child = Pid::from_raw(ptrace::getevent(pid)? as i32);
-                    let_go_of_fork(child, &breakpoint)?;
+                    release_fork(child, &breakpoint)?;
                 }
                 Status::Stopped { signal: libc::SIGTRAP, .. } if breakpoint.was_hit(pid)? => {
                     breakpoint.clear(pid)?;
@@ -215,7 +215,7 @@ impl Held {
 }
 
 /// A child of the program is traced from its first instruction on, and has a copy of the breakpoint.
-fn let_go_of_fork(child: Pid, breakpoint: &Breakpoint) -> io::Result<()> {
+fn release_fork(child: Pid, breakpoint: &Breakpoint) -> io::Result<()> {
     match wait(child.as_raw())? {
         // It stops with a `SIGSTOP` of ptrace's own, which must not reach it.
         Status::Stopped { .. } => {

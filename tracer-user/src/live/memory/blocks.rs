@@ -95,13 +95,13 @@ pub(super) struct Blocks {
 }
 
 impl Blocks {
-    /// The innermost block around an address.
+    /// Returns the innermost block around an address.
     pub(super) fn around(&self, address: u64) -> Option<&Block> {
         let layers = [&self.stacks, &self.allocated, &self.mapped];
         layers.into_iter().find_map(|layer| layer.around(address))
     }
 
-    /// The allocated block that begins at an address.
+    /// Returns the allocated block that begins at an address.
     pub(super) fn beginning_at(&self, address: u64) -> Option<&Block> {
         self.allocated.0.get(&address)
     }
@@ -128,7 +128,7 @@ impl Blocks {
         self.stacks.0.insert(address, Block { address, size, thread, origin, born });
     }
 
-    /// The allocated block that begins at an address is no more.
+    /// Moves the allocated block that begins at an address to the freed ones.
     pub(super) fn remove(&mut self, address: u64) {
         if let Some(block) = self.allocated.0.remove(&address) {
             self.stacks.cut_out(&block.range(), false);
@@ -150,7 +150,7 @@ impl Blocks {
         self.freed.around(address).is_some()
     }
 
-    /// There are no blocks in a range any more.
+    /// Removes all blocks from a range.
     pub(super) fn cut_out(&mut self, range: &Range<u64>) {
         self.stacks.cut_out(range, false);
         self.allocated.cut_out(range, false);
@@ -158,14 +158,14 @@ impl Blocks {
         self.freed.cut_out(range, true);
     }
 
-    /// The memory for the stack of a thread with this thread pointer.
+    /// Returns the memory for the stack of a thread with this thread pointer.
     pub(super) fn around_stack(&self, pointer: u64) -> Range<u64> {
         let layers = [&self.allocated, &self.mapped];
         let block = layers.into_iter().find_map(|layer| layer.around(pointer));
         block.map_or(pointer.saturating_sub(STACK)..pointer.saturating_add(1), Block::range)
     }
 
-    /// The number of the block around an address, to be asked for after its end.
+    /// Stores the block around an address for lookups after its end, and returns its number.
     pub(super) fn end_of(&mut self, address: u64) -> Option<u32> {
         let block = *self.around(address)?;
         if self.ended.last() != Some(&block) {

@@ -9,7 +9,7 @@ use crate::probes::{
     },
 };
 
-/// The code of the functions that are probed.
+/// Returns the code of the functions that are probed.
 pub(super) fn probed(sites: &[Site]) -> Vec<(u64, u64)> {
     let code = |site: &Site| match site.kind {
         // Its steps count.
@@ -20,7 +20,7 @@ pub(super) fn probed(sites: &[Site]) -> Vec<(u64, u64)> {
     sites.iter().filter_map(code).collect()
 }
 
-/// Effect of a function on locks that are taken in line otherwise.
+/// Returns the effect of a function on locks that are taken in line otherwise.
 pub(super) const fn in_line(spec: CallSpec) -> Option<FastPath> {
     match spec.role {
         _ if matches!(spec.object, Object::Lock) => None,
@@ -34,7 +34,7 @@ pub(super) const fn in_line(spec: CallSpec) -> Option<FastPath> {
     }
 }
 
-/// The result of a call, in the numbers of the C library.
+/// Returns the result of a call, in the numbers of the C library.
 pub(super) fn result(role: Role, detail: u16) -> u16 {
     /// `ETIMEDOUT` on Linux.
     const TIMED_OUT: u16 = 110;

@@ -29,7 +29,7 @@ pub(super) struct MemoryCalls {
 }
 
 impl Source {
-    /// Memory is given out, or is about to be given back.
+    /// Handles memory being given out, or about to be given back.
     pub(super) fn memory_call(
         &mut self,
         kind: Kind,
@@ -96,7 +96,7 @@ impl Source {
         self.forget_objects(thread, location, &block.range(), sink);
     }
 
-    /// A thread is to start: its stack is memory that was another thread's, or nobody's.
+    /// Handles a thread that is about to start: its stack is memory that was another thread's, or unused.
     pub(super) fn stack_begins(
         &mut self,
         parent: ThreadId,
@@ -156,7 +156,7 @@ impl Source {
         }
     }
 
-    /// The program names what is at a watched range now.
+    /// Names the watched range that a marker gives a name to.
     pub fn name_watch(&mut self, number: usize, label: &str) {
         self.nameless_watches.remove(&number);
         if let Some(range) = self.watches.get_mut(number).filter(|range| range.label != label) {
@@ -189,8 +189,8 @@ impl Source {
         memory.touch(thread, address, size, &mut divided, touched);
     }
 
-    /// Watched ranges whose memory was given back since the last call, by their numbers: hits from now on are of other
-    /// memory.
+    /// Takes the numbers of the watched ranges whose memory was given back since the last call: hits from now on are
+    /// of other memory.
     pub fn take_freed_watches(&mut self) -> Vec<usize> {
         std::mem::take(&mut self.freed_watches)
     }
@@ -201,13 +201,13 @@ impl Source {
         self.memory.cell(variable)
     }
 
-    /// The block that an address is in now.
+    /// Returns the block that an address is in now.
     #[must_use]
     pub fn block(&self, address: u64) -> Option<&Block> {
         self.memory.block(address)
     }
 
-    /// A watched range, by its number.
+    /// Returns a watched range, by its number.
     #[must_use]
     pub fn watched(&self, number: usize) -> Option<&WatchedRange> {
         self.watches.get(number)

@@ -14,12 +14,12 @@ use crate::{
 };
 
 impl Source {
-    /// The sites, to be added to and given back.
+    /// Takes the sites, to be extended and given back.
     pub fn take_sites(&mut self) -> Vec<Site> {
         std::mem::take(&mut self.sites)
     }
 
-    /// All sites: those that were taken, and new ones.
+    /// Sets all sites: those that were taken, and new ones.
     pub fn set_sites(&mut self, sites: Vec<Site>) {
         let new = &sites[self.known_sites.min(sites.len())..];
         self.probed.extend(probed(new));
@@ -32,7 +32,7 @@ impl Source {
         self.locations.modules_changed(self.symbolizer.modules().len(), false);
     }
 
-    /// A library was unloaded that took these addresses: what was there is no more, and they may be something else's.
+    /// Forgets the objects in the addresses of a library that was unloaded: another library may take its place.
     pub fn unload(&mut self, range: &Range<ProcessAddr>, sink: &mut impl FnMut(Item)) {
         let is_in = |address: u64| range.contains(&ProcessAddr(address));
         self.probed.retain(|(start, _)| !is_in(*start));
@@ -61,7 +61,8 @@ impl Source {
         memory.unmapped(&range, &mut passed_on(events, thread, nowhere, sink));
     }
 
-    /// The source for a child of this process, that `fork` has just made: the same code, nothing seen yet.
+    /// Creates the source for a child of this process, that `fork` has just made: the same code, without any events
+    /// yet.
     #[must_use]
     pub fn of_child(&self, pid: u32, tgid: u32) -> Self {
         Self::new(self.sites.clone(), self.symbolizer.for_child(pid), Vec::new(), tgid)

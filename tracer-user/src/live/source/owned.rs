@@ -37,7 +37,7 @@ impl Source {
         sink(Item::Epoch(Epoch { thread, epoch, lowest }));
     }
 
-    /// The thread that had an id of the system in an epoch.
+    /// Returns the thread that had an id of the system in an epoch.
     fn thread_in(&self, tid: u32, epoch: u64) -> Option<ThreadId> {
         let lives = self.lives.get(&tid)?;
         lives.iter().rev().find(|(first, _)| *first <= epoch).map(|&(_, thread)| thread)

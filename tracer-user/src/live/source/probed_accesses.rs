@@ -15,7 +15,7 @@ use crate::{
 type Operation = fn(VarId) -> Op;
 
 impl Source {
-    /// An instruction has touched memory, or is about to.
+    /// Handles an access by a probed instruction, before or after it is made.
     pub(super) fn instruction(&mut self, record: &PairRecord, sink: &mut impl FnMut(Item)) {
         let header = record.call.header;
         let site = self.sites.get(header.site as usize).map(|site| &site.kind);
@@ -113,7 +113,7 @@ impl Source {
         self.named_at(address, bytes).next().is_some()
     }
 
-    /// The ranges with some of these bytes that the user or the program has named, by their indices.
+    /// Iterates over the indices of the named ranges with some of these bytes.
     fn named_at(&self, address: u64, bytes: u64) -> impl Iterator<Item = usize> {
         let end = address.saturating_add(bytes);
         self.named_watches.iter().copied().filter(move |&index| {
@@ -125,7 +125,7 @@ impl Source {
         })
     }
 
-    /// A watchpoint is moved to a range that nobody has named.
+    /// Adds the range that a sampling watchpoint is moved to.
     pub fn add_sample(&mut self, address: u64, length: u64) {
         let is_known = |watch: &WatchedRange| watch.is_sample && watch.address.0 == address;
         let known = self.watches.iter().position(is_known);
@@ -146,7 +146,7 @@ impl Source {
         freed.filter_map(|number| Some(self.watches.get(number)?.address.0)).collect()
     }
 
-    /// The probes of a group were attached or detached.
+    /// Notes that the probes of a group were attached or detached.
     pub fn set_attached(&mut self, group: usize, is_attached: bool) {
         if is_attached {
             self.dedup.attached(group);

@@ -36,7 +36,7 @@ impl Source {
                 NonLocalExit::Raise => self.region_stacks.raise(thread),
                 // The catching function has called: its own stack pointer is above the return address.
                 NonLocalExit::Catch { lowered } => {
-                    self.region_stacks.catch(thread, record.sp + lowered + 8)
+                    self.region_stacks.catch(thread, record.sp + lowered + 8);
                 }
             },
             Some(SiteKind::InlinedRegions(inlined)) => {

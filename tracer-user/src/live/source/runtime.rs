@@ -29,7 +29,7 @@ pub(super) struct Runtime {
 }
 
 impl Runtime {
-    /// A library was unloaded.
+    /// Forgets callers and data after a library was unloaded.
     pub(super) fn unload(&mut self) {
         *self = Self::default();
     }

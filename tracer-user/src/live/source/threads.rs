@@ -59,7 +59,7 @@ impl Source {
         }
     }
 
-    /// The thread that runs under an id of the system now.
+    /// Returns the thread that runs under an id of the system now.
     pub(super) fn thread(&mut self, tid: u32) -> ThreadId {
         *self.running.entry(tid).or_insert_with(|| {
             self.threads.push(SeenThread { tid, ..SeenThread::default() });

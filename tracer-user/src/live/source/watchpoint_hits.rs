@@ -1,4 +1,4 @@
-//! Hits of watchpoints: what was done to which variables, and the values before and after.
+//! Hits of watchpoints: the access and its variables, and the values before and after.
 
 use checker::event::{LocationId, Op, ThreadId, VarId};
 use tracer_ebpf::WatchpointRecord;
@@ -16,7 +16,7 @@ use crate::{
 const MAX_TRANSFERS: usize = 1 << 16;
 
 impl Source {
-    /// A watched range was accessed.
+    /// Handles a hit of a watchpoint.
     pub(super) fn access(&mut self, record: &WatchpointRecord, sink: &mut impl FnMut(Item)) {
         self.hits += 1;
         let is_sample = record.header.detail != 0;
@@ -118,7 +118,7 @@ impl Source {
         }
     }
 
-    /// The instruction of a hit, and whether it is of a lock's own code.
+    /// Decodes the instruction of a hit; true if it is of a lock's own code.
     fn decode(&mut self, record: &WatchpointRecord) -> (Result<Access, Undecoded>, bool) {
         let (next, top) = (record.frames[0], record.top);
         let judged = |access: Result<Access, Undecoded>| {
@@ -144,7 +144,7 @@ impl Source {
         })
     }
 
-    /// An access to all variables that are touched now.
+    /// Emits an access to all variables in `touched`.
     fn emit_access(
         &mut self,
         thread: ThreadId,
@@ -173,13 +173,13 @@ impl Source {
         self.last_values.push(None);
     }
 
-    /// The range that starts at an address and that the user or the program has named, as an index.
+    /// Returns the index of the named range that starts at an address.
     #[must_use]
     pub fn watch_at(&self, address: ProcessAddr) -> Option<usize> {
         self.range_at(address, false)
     }
 
-    /// The range that starts at an address, of those that are named or of the others.
+    /// Returns the index of the range that starts at an address, of the named ranges or of the others.
     fn range_at(&self, address: ProcessAddr, is_sample: bool) -> Option<usize> {
         let mut watches = self.watches.iter().enumerate();
         let found = watches.find(|(index, range)| {

@@ -1,4 +1,4 @@
-//! Accesses to words that synchronise: what they order, and that they are none to data.
+//! Accesses to words that synchronise: their order. They are no accesses to data.
 
 use checker::event::{LocationId, Op, ThreadId};
 
@@ -46,7 +46,7 @@ impl Source {
         true
     }
 
-    /// Number of the transaction that a thread is in, if what it did in an epoch belongs to it.
+    /// Returns the number of the transaction that a thread is in, if its actions in an epoch belong to it.
     pub(super) fn transaction(&self, thread: ThreadId, epoch: u64) -> Option<u64> {
         let seen = &self.threads[thread.index()];
         (seen.open > 0 && epoch > seen.epoch_before).then_some(seen.transactions)

@@ -53,7 +53,7 @@ impl Barrier {
         self.rounds[index].id
     }
 
-    /// The round that the thread was in; none when its arrival was not seen.
+    /// Ends the thread's stay in its round and returns the round; `None` when its arrival was not seen.
     pub(super) fn depart(&mut self, thread: ThreadId) -> Option<SyncId> {
         let left = self.leave(thread);
         // Whoever departs, its round is complete; if it is not known which, the open one must not go on.

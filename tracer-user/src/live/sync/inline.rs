@@ -80,7 +80,7 @@ impl InlineLocks {
         self.unseen
     }
 
-    /// The lock is another one from now on.
+    /// Forgets the holders of a lock whose place another lock takes.
     pub(super) fn forget(&mut self, lock: LockId) {
         self.holds.retain(|(held, _), _| *held != lock);
     }

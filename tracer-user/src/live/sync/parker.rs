@@ -47,7 +47,7 @@ impl Parker {
         Some(id)
     }
 
-    /// The object of the `unpark` that let the thread go on.
+    /// Returns the object of the `unpark` that ended the thread's wait, if another thread made it.
     pub(super) fn goes_on(&mut self, thread: ThreadId) -> Option<SyncId> {
         match self.given.take() {
             Some(Given::By(by, id)) if by != thread => Some(id),

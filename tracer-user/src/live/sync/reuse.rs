@@ -1,5 +1,5 @@
-//! Memory that objects were in and that is given out again, or given back: what is there next are other objects. Many
-//! need no call to begin or end their lives: Rust's locks, `std::mutex`, and whatever is initialised statically.
+//! Objects in memory that is given out again, or given back: the next objects there are others. Many need no call to
+//! begin or end their lives: Rust's locks, `std::mutex`, and all that are initialised statically.
 
 use std::{collections::BTreeSet, ops::Range};
 
@@ -20,7 +20,7 @@ pub(super) struct Places {
 }
 
 impl Places {
-    /// Something is done to a lock that has been seen before.
+    /// Notes a step on a lock that has been seen before.
     #[inline]
     pub(super) fn used(&mut self, lock: LockId) {
         if let Some(forgotten) = self.forgotten.get_mut(lock.index()) {

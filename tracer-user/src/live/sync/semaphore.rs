@@ -60,7 +60,7 @@ impl Semaphore {
         id
     }
 
-    /// The post that lets a wait through; none when that is the starting value.
+    /// Returns the post that a wait consumes; `None` when it consumes a part of the initial value.
     pub(super) fn wait(&mut self) -> Option<SyncId> {
         if self.initial > 0 {
             self.initial -= 1;

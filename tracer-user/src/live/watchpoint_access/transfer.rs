@@ -56,7 +56,7 @@ fn may_read(instruction: &Instruction, accessed: Option<LinkAddr>) -> bool {
     instruction.memory_index() == Register::None
 }
 
-/// The one jump through memory of a function, or of those that it ends with jumps to.
+/// Returns the only jump through memory of a function, or of the functions that it ends with jumps to.
 fn jump_of(file: &ElfFile, function: LinkAddr, accessed: Option<LinkAddr>) -> Option<Instruction> {
     let mut found: Vec<Instruction> = Vec::new();
     let (mut known, mut todo) = (BTreeSet::from([function]), vec![function]);

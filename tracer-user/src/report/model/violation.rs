@@ -7,7 +7,7 @@ use super::hex_address;
 /// Transaction: an execution of an outermost region, or a single event outside every region.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Transaction {
-    /// The thread that ran it: an id of [`Report::threads`].
+    /// The thread that ran it: an id of [`Report::threads`](super::Report::threads).
     pub thread: u32,
     /// Number among the thread's transactions, from 0.
     pub ordinal: u64,
@@ -273,7 +273,7 @@ pub enum Role {
 pub struct Step {
     /// Position in the run, from 0.
     pub event: u64,
-    /// The thread that did it: an id of [`Report::threads`].
+    /// The thread that did it: an id of [`Report::threads`](super::Report::threads).
     pub thread: u32,
     /// The region of its transaction; `None` outside every region.
     pub region: Option<String>,

@@ -56,7 +56,7 @@ impl Busiest {
         self.open.iter_mut().for_each(Vec::clear);
     }
 
-    /// The region that makes more than half of all events, and how many, where these are many.
+    /// Returns the region that makes more than half of all events, and their number, where these are many.
     #[must_use]
     pub fn found(&self) -> Option<(RegionId, u64)> {
         self.most_of(MANY)

@@ -11,7 +11,7 @@ use crate::{
     },
 };
 
-/// Self-test of the watchpoints: each hit has left a record, or was counted as lost.
+/// Runs a self-test of the watchpoints: each hit has left a record, or was counted as lost.
 pub(crate) fn unseen_hits(
     kernel: &Kernel,
     source: &Source,

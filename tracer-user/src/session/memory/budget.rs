@@ -166,7 +166,8 @@ impl Budget {
         change
     }
 
-    /// For what share of the run each group was not attached, in percent, when it was not always.
+    /// Returns the share of the run for which each group was not attached, in percent, for groups that were not
+    /// always attached.
     pub(crate) fn unseen(&self) -> Vec<(u16, f64)> {
         let whole = self.started.elapsed().as_secs_f64();
         let share = |group: &Group| {

@@ -64,7 +64,7 @@ impl Sampler {
         Self { slots: vec![None; slots], watched: BTreeMap::new(), started: Instant::now() }
     }
 
-    /// Without any watchpoint.
+    /// Creates a sampler without any watchpoint.
     pub(crate) fn without() -> Self {
         Self { slots: Vec::new(), watched: BTreeMap::new(), started: Instant::now() }
     }
@@ -181,7 +181,7 @@ impl Sampler {
         }
     }
 
-    /// For how long each range was watched, the longest first.
+    /// Returns the share of the run for which each range was watched, the longest first.
     pub(crate) fn shares(mut self, kernel: &mut Kernel) -> Vec<Share> {
         let now = Instant::now();
         (0..self.slots.len()).for_each(|number| self.lift(number, kernel, now));

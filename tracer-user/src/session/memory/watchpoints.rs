@@ -57,7 +57,7 @@ pub enum WatchError {
 }
 
 impl WatchError {
-    /// The exit status for it: bad usage, or avtrace's own failure.
+    /// Returns the exit status: bad usage, or avtrace's own failure.
     #[must_use]
     pub const fn exit_status(&self) -> u8 {
         match self {
@@ -174,7 +174,7 @@ impl Watches {
     }
 }
 
-/// A thread may end at any time.
+/// Accepts the error for a thread that has ended, which it may at any time.
 fn end_is_fine(error: io::Error) -> io::Result<()> {
     if error.raw_os_error() == Some(libc::ESRCH) { Ok(()) } else { Err(error) }
 }

@@ -9,7 +9,7 @@ use crate::{
 };
 
 impl TracedProgram {
-    /// The libraries of the process have changed, and one of its threads is held in the dynamic linker.
+    /// Handles a change of the process's libraries, while one of its threads is held in the dynamic linker.
     pub fn libraries(&mut self, kernel: &mut Kernel, thread: u32) {
         self.flush(kernel);
         if let Err(error) = self.change_libraries(kernel, thread) {

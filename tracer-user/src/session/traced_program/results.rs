@@ -124,7 +124,7 @@ impl TracedProgram {
         (end == ProgramEnd::Ended(Ending::Killed(libc::SIGTRAP))).then(|| self.traps.death(&code))
     }
 
-    /// The busiest region, if it is a function: one by markers the user means.
+    /// Returns the busiest region, if it is a function: a region by markers is intended.
     fn busiest_function(&self) -> Option<report::Busiest> {
         let (region, events) = self.busiest.found()?;
         let (name, _) = self.source.region_name(region)?;
