@@ -24,6 +24,7 @@ mod avt;
 mod batch;
 mod compression;
 mod convert;
+mod describe;
 mod error;
 mod input;
 mod intern;
@@ -35,7 +36,8 @@ pub use avt::AvtWriter;
 pub use batch::{Batch, Gap, Item, ObservedValue};
 pub use compression::Compression;
 pub use convert::{ConvertError, TraceWriter, WriteError, convert};
-pub use error::{BlockError, LineError, Place, ReadError, Reason, describe};
+pub use describe::describe;
+pub use error::{BlockError, LineError, Place, ReadError, Reason};
 pub use names::{
     CodeAddress, Frame, Location, LocationKind, Lost, Module, ModuleId, NO_LOCATION, Names, Object,
     ObjectKind, Process, Property, Region, Space, Thread, location_number, numbered_location,

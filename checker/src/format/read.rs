@@ -4,7 +4,8 @@
 use super::avt::{self, AvtReader};
 use super::batch::{Batch, Gap, Item};
 use super::compression::{self, Compression};
-use super::error::{BlockError, Place, ReadError, Reason, describe};
+use super::describe::describe;
+use super::error::{BlockError, Place, ReadError, Reason};
 use super::input::{Counted, Input};
 use super::names::Names;
 use super::text::TextReader;

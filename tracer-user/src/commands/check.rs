@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use super::{
     Failure, complain,
+    options::regions,
     output::{check_destination, destination, text_options},
-    run::regions,
     worse,
 };
 use crate::{

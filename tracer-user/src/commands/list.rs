@@ -4,8 +4,8 @@ use std::io::{self, Write as _};
 
 use super::{
     Failure,
+    options::run_options,
     output::{check_destination, destination, width},
-    run::run_options,
 };
 use crate::{
     cli::{Format, RunArgs},

@@ -4,6 +4,7 @@
 mod check;
 mod convert;
 mod list;
+mod options;
 mod output;
 mod record;
 mod report;

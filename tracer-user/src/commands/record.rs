@@ -2,8 +2,8 @@
 
 use super::{
     Failure,
+    options::{accesses, own_code, watches_and_rules},
     output::check_file,
-    run::{accesses, own_code, watches_and_rules},
 };
 use crate::{
     cli::RecordArgs,

@@ -7,14 +7,6 @@ use crate::format::convert::{TraceWriter, WriteError};
 use crate::format::names::{Defined, Frame, Location, Names, Object, ObjectKind, Space};
 use std::io::Write;
 
-/// Number of entries of each list that have been written.
-#[derive(Debug, Default)]
-pub(super) struct Copied {
-    revisions: usize,
-    lost: usize,
-    properties: usize,
-}
-
 impl<W: Write> AvtWriter<W> {
     /// Writes the names that were added or changed since the last call.
     fn copy_names(&mut self, names: &Names) -> Result<(), WriteError> {

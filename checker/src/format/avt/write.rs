@@ -1,7 +1,6 @@
 //! Writer of binary traces: gathers records and definitions into blocks. They are encoded elsewhere.
 
 use super::block::{BlockHeader, file_header};
-use super::copy::Copied;
 use super::definition;
 use super::footer::Footer;
 use super::layout::{ALIGN, EVENT, MAX_PAYLOAD, NONE, VALUE, block};
@@ -19,6 +18,14 @@ use std::io::Write;
 
 /// Size of the gathered definitions, in bytes, at which they become a block at the latest.
 const DEFINITIONS: usize = 256 * 1024;
+
+/// Number of entries of each list that of names that have been copied.
+#[derive(Debug, Default)]
+pub(super) struct Copied {
+    pub(super) revisions: usize,
+    pub(super) lost: usize,
+    pub(super) properties: usize,
+}
 
 /// Writes a trace as `.avt`.
 ///
