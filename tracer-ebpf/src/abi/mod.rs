@@ -4,6 +4,7 @@ mod access;
 mod cookie;
 mod kind;
 mod layout;
+mod programs;
 mod records;
 pub mod symbols;
 
@@ -11,6 +12,7 @@ pub use access::{ACCESS_GROUPS, AccessDescriptor};
 pub use cookie::{Cookie, LINKER_PLAN_SHIFT, MemoryCall, Operand, PLANS, SITE_BITS};
 pub use kind::{CLASSES, Class, Kind};
 pub use layout::{KernelLayout, Target};
+pub use programs::ProbeProgram;
 pub use records::{
     CopyRecord, FRAMES, Header, LastAccess, OwnedRecord, PairRecord, REGISTERS, RegionRecord,
     RegistersRecord, SyncRecord, ThreadRecord, TrapRecord, WatchpointRecord,

@@ -15,13 +15,12 @@ use aya::programs::{
     RawTracePoint, UProbe,
     uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeLinkId, UProbeScope},
 };
-use tracer_ebpf::Cookie;
+use tracer_ebpf::{Cookie, ProbeProgram};
 
 use super::{
     Attached, Hold, Kernel, ProbePoint, Refusal,
     detach::PendingDetach,
     error::{KernelError, refused},
-    probe_program::ProbeProgram,
 };
 use crate::sys::bpf;
 
@@ -146,7 +145,8 @@ impl Kernel {
         let loaded = self.multi.as_ref().and_then(|programs| programs.get(&program));
         let loaded = loaded.ok_or_else(|| io::Error::other("the program is not loaded"))?.as_fd();
         let limit = self.limit.of_plan(plan)?.filter(|_| !self.anchored.contains(&plan));
-        let (path, flags) = (Path::new(&path), program.flags());
+        let (path, flags) =
+            (Path::new(&path), if program.is_at_return() { bpf::UPROBE_MULTI_RETURN } else { 0 });
         let link = bpf::attach_uprobe_multi(loaded, path, offsets, cookies, flags, limit)?;
         self.probes.push(Attached { plan, file: file.to_owned(), group, hold: Hold::Link(link) });
         Ok(())

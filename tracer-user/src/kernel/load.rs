@@ -9,7 +9,7 @@ use aya::{
     EbpfLoader,
     programs::{PerfEvent, UProbe},
 };
-use tracer_ebpf::symbols;
+use tracer_ebpf::{ProbeProgram, symbols};
 
 use super::{
     Kernel, LoadOptions, btf,
@@ -17,7 +17,6 @@ use super::{
     error::{KernelError, refused, unusable},
     limit::Limit,
     object,
-    probe_program::ProbeProgram,
 };
 use crate::sys::bpf;
 

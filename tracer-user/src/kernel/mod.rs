@@ -12,7 +12,6 @@ mod limit;
 mod load;
 mod log;
 pub mod object;
-mod probe_program;
 mod processes;
 mod watchpoints;
 
@@ -29,12 +28,10 @@ use aya::{
     Ebpf,
     programs::{Program, uprobe::UProbeLinkId},
 };
+pub use tracer_ebpf::ProbeProgram;
 use tracer_ebpf::{AccessDescriptor, Target};
 
-pub use self::{
-    copies::Copies, counters::Lost, detach::PendingDetach, error::KernelError,
-    probe_program::ProbeProgram,
-};
+pub use self::{copies::Copies, counters::Lost, detach::PendingDetach, error::KernelError};
 use self::{copies::SharedPlaces, limit::Limit};
 
 /// A probe to attach.

@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-use tracer_ebpf::Cookie;
+use tracer_ebpf::{Cookie, ProbeProgram};
 
 use super::plan::{Plan, PlannedProbe, Site, SiteKind, SkippedProbe};
 use crate::{
-    kernel::{ProbePoint, ProbeProgram},
+    kernel::ProbePoint,
     symbolize::{ElfFile, LinkAddr, Module, ProcessAddr},
     x86::placement::{self, Cost, Refusal},
 };

@@ -1,6 +1,6 @@
 //! Probes of allocators, in a plan.
 
-use tracer_ebpf::Cookie;
+use tracer_ebpf::{Cookie, ProbeProgram};
 
 use super::{
     allocator_code,
@@ -10,7 +10,6 @@ use super::{
     },
 };
 use crate::{
-    kernel::ProbeProgram,
     probes::{
         builder::Planner,
         plan::{PlannedProbe, SiteKind},

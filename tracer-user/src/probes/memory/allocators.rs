@@ -3,12 +3,9 @@
 //!
 //! If one calls another, both are recorded: the second record means the same.
 
-use tracer_ebpf::{Kind, MemoryCall};
+use tracer_ebpf::{Kind, MemoryCall, ProbeProgram};
 
-use crate::{
-    kernel::ProbeProgram,
-    symbolize::{ElfFile, LinkAddr},
-};
+use crate::symbolize::{ElfFile, LinkAddr};
 use crate::{
     probes::sync::call_points::{CallPointsError, Function},
     x86::placement::{self, Needs},

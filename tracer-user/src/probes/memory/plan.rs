@@ -3,16 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use tracer_ebpf::{ACCESS_GROUPS, AccessDescriptor, Cookie, Kind};
+use tracer_ebpf::{ACCESS_GROUPS, AccessDescriptor, Cookie, Kind, ProbeProgram};
 
 use super::{
     instructions::{self, TouchOptions, TouchPlan, Touches},
     options::Accesses,
 };
-use crate::{
-    kernel::ProbeProgram,
-    symbolize::{ElfFile, LinkAddr, Module, ProcessAddr, Symbolizer},
-};
+use crate::symbolize::{ElfFile, LinkAddr, Module, ProcessAddr, Symbolizer};
 use crate::{
     probes::{
         builder::Planner,

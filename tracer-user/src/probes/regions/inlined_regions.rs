@@ -6,13 +6,10 @@ use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
 };
 
-use tracer_ebpf::{Cookie, Kind};
+use tracer_ebpf::{Cookie, Kind, ProbeProgram};
 
 use super::{line_function::LineFunction, patterns::Rule};
-use crate::{
-    kernel::ProbeProgram,
-    symbolize::{InlinedCall, LinkAddr, Name},
-};
+use crate::symbolize::{InlinedCall, LinkAddr, Name};
 use crate::{
     probes::{
         builder::Planner,

@@ -1,10 +1,9 @@
 //! Probes of markers, in a plan.
 
-use tracer_ebpf::{Cookie, Kind};
+use tracer_ebpf::{Cookie, Kind, ProbeProgram};
 
 use super::markers::{Marker, Meaning, Operand, SharedVariable, markers};
 use crate::{
-    kernel::ProbeProgram,
     probes::{builder::Planner, plan::SiteKind},
     symbolize::{LinkAddr, ProcessAddr},
     x86::constants,

@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 
 use iced_x86::Register;
-use tracer_ebpf::{Cookie, Kind};
+use tracer_ebpf::{Cookie, Kind, ProbeProgram};
 
 use super::{
     defaults::{self, Candidate},
@@ -15,10 +15,7 @@ use super::{
     patterns::Rule,
     thread_starts::{self, Code},
 };
-use crate::{
-    kernel::ProbeProgram,
-    symbolize::{ElfFile, LinkAddr, Symbolizer},
-};
+use crate::symbolize::{ElfFile, LinkAddr, Symbolizer};
 use crate::{
     probes::{
         builder::Planner,

@@ -1,13 +1,12 @@
 //! Probes of functions that synchronize, in a plan.
 
-use tracer_ebpf::Cookie;
+use tracer_ebpf::{Cookie, ProbeProgram};
 
 use super::{
     call_points::{CallPoint, call_points},
     functions::{CALLS, CallSpec},
 };
 use crate::{
-    kernel::ProbeProgram,
     probes::{
         builder::Planner,
         plan::{PlannedProbe, SiteKind},

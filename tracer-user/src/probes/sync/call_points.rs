@@ -2,16 +2,13 @@
 //! functions are in `functions`.
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Register};
-use tracer_ebpf::{Cookie, Kind};
+use tracer_ebpf::{Cookie, Kind, ProbeProgram};
 
 use super::functions::{CallSpec, Ending, Role};
+use crate::symbolize::{ElfFile, LinkAddr};
 use crate::x86::{
     control_flow::{Code64, ControlFlowError, Flow},
     placement::{self, Cost, Needs, Placement},
-};
-use crate::{
-    kernel::ProbeProgram,
-    symbolize::{ElfFile, LinkAddr},
 };
 
 /// A place to probe.

@@ -6,8 +6,7 @@ use std::sync::LazyLock;
 use iced_x86::Register;
 use rustc_hash::FxHashMap;
 
-use crate::kernel::ProbeProgram;
-use tracer_ebpf::{Cookie, Kind};
+use tracer_ebpf::{Cookie, Kind, ProbeProgram};
 
 /// A function to probe, by its exported name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,18 +5,15 @@ use std::{cell::RefCell, collections::HashSet};
 
 use iced_x86::{FlowControl, InstructionInfoFactory, Mnemonic, OpAccess, Register};
 use rustc_hash::FxHashMap;
-use tracer_ebpf::{Cookie, Kind};
+use tracer_ebpf::{Cookie, Kind, ProbeProgram};
 
 use super::{
     functions::{CallSpec, Role},
     inline_locks::{self, Found, Helper, InlinedPoint, InlinedSite, Passed, Surroundings},
     slow_paths::{self, FastPath, SlowPath, Try},
 };
+use crate::symbolize::{ElfFile, LinkAddr, Name};
 use crate::x86::instruction::decode;
-use crate::{
-    kernel::ProbeProgram,
-    symbolize::{ElfFile, LinkAddr, Name},
-};
 use crate::{
     probes::{
         builder::Planner,

@@ -1,7 +1,5 @@
 //! The programs for probes, by what they are for.
 
-use crate::sys::bpf;
-
 /// The programs that are attached to places in the traced program's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ProbeProgram {
@@ -44,7 +42,8 @@ pub enum ProbeProgram {
 }
 
 impl ProbeProgram {
-    pub(super) const ALL: [Self; 18] = [
+    /// All programs.
+    pub const ALL: [Self; 18] = [
         Self::Region,
         Self::Shared,
         Self::CallEnter,
@@ -65,7 +64,9 @@ impl ProbeProgram {
         Self::Anchor,
     ];
 
-    pub(super) const fn name(self) -> &'static str {
+    /// Name of the BPF function.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Region => "region",
             Self::Shared => "shared",
@@ -89,22 +90,23 @@ impl ProbeProgram {
     }
 
     /// Name of a program that does the same better, where the kernel is new enough for it.
-    pub(super) const fn newer(self) -> Option<&'static str> {
+    #[must_use]
+    pub const fn newer(self) -> Option<&'static str> {
         match self {
             Self::TouchLarge => Some("access_any_size"),
             _ => None,
         }
     }
 
-    /// Returns whether few programs need it and its verification takes long.
-    pub(super) const fn is_rare(self) -> bool {
+    /// Returns true if few traced programs need it and its verification takes long.
+    #[must_use]
+    pub const fn is_rare(self) -> bool {
         matches!(self, Self::TouchLarge)
     }
 
-    pub(super) const fn flags(self) -> u32 {
-        match self {
-            Self::CallReturn | Self::AllocReturn => bpf::UPROBE_MULTI_RETURN,
-            _ => 0,
-        }
+    /// Returns true if it runs when the probed function returns.
+    #[must_use]
+    pub const fn is_at_return(self) -> bool {
+        matches!(self, Self::CallReturn | Self::AllocReturn)
     }
 }
