@@ -13,8 +13,8 @@
  */
 #include <string.h>
 
-#include "handshake.h"
 #include "threads.h"
+#include "two_turns.h"
 
 #define NOINLINE __attribute__((noinline, noclone))
 
@@ -37,16 +37,6 @@ static NOINLINE long thrice(long number)
 
 static struct hooks hooks = { 0, twice };
 static struct hooks *volatile held = &hooks;
-static turn_t go_other;
-static turn_t go_on;
-
-static void let_other(int wanted)
-{
-    if (wanted) {
-        give_turn(go_other);
-        await_turn(go_on);
-    }
-}
 
 static NOINLINE long by_tail(long number)
 {
@@ -74,7 +64,8 @@ static NOINLINE long act_twice(int kind, int waits)
 
     for (int round = 0; round < 2; round++) {
         if (round == 1)
-            let_other(waits);
+            if (waits)
+                let_other();
         if (kind == 'c')
             sum += hooks.act(sum);                     /* @call */
         else if (kind == 't')
@@ -102,13 +93,13 @@ int main(int argc, char **argv)
 
     int fixed = argc > 2;
 
-    make_turn(go_other);
-    make_turn(go_on);
+    make_turns();
 
     pthread_t thread = start(other, NULL);
 
     printf("sum %ld\n", act_twice(argv[1][0], !fixed));
-    let_other(fixed);
+    if (fixed)
+        let_other();
     join(thread);
     return 0;
 }

@@ -14,8 +14,8 @@
  */
 #include <string.h>
 
-#include "handshake.h"
 #include "threads.h"
+#include "two_turns.h"
 
 #define NOINLINE __attribute__((noinline))
 
@@ -40,16 +40,7 @@ static struct account *account = &global;
 static long total;
 static struct place *place;
 static struct pair pair;
-static turn_t go_other;
-static turn_t go_on;
 static int fixed;
-
-/* The other thread does its part. */
-static void let_other(void)
-{
-    give_turn(go_other);
-    await_turn(go_on);
-}
 
 static NOINLINE void transfer(struct account *from, long amount)
 {
@@ -156,8 +147,7 @@ int main(int argc, char **argv)
     char *kind = argv[1];
 
     fixed = argc > 2 && strcmp(argv[2], "fixed") == 0;
-    make_turn(go_other);
-    make_turn(go_on);
+    make_turns();
     if (strcmp(kind, "heap") == 0) {
         account = calloc(1, sizeof *account);
         pthread_mutex_init(&account->lock, NULL);

@@ -13,8 +13,8 @@
  */
 #include <string.h>
 
-#include "handshake.h"
 #include "threads.h"
+#include "two_turns.h"
 
 #define NOINLINE __attribute__((noinline))
 
@@ -34,23 +34,13 @@ static long total;
 static struct halves halves;
 static pthread_mutex_t some = PTHREAD_MUTEX_INITIALIZER;
 static struct pair pair;
-static turn_t go_other;
-static turn_t go_on;
-
-/* The other thread does its part. */
-static void let_other(int wanted)
-{
-    if (wanted) {
-        give_turn(go_other);
-        await_turn(go_on);
-    }
-}
 
 static NOINLINE void add(long amount, int waits)
 {
     long before = total;                               /* @add_read */
 
-    let_other(waits);
+    if (waits)
+        let_other();
     total = before + amount;                           /* @add_write */
 }
 
@@ -67,7 +57,7 @@ static NOINLINE void fill(struct halves *at, int to, int waits)
     pthread_mutex_unlock(&some);
     at->first = to;
     if (waits) {
-        let_other(1);
+        let_other();
         at->second = before + 1;                       /* @fill_write */
     }
 }
@@ -81,7 +71,8 @@ static NOINLINE long look(const struct pair *at, int waits)
 {
     long first = at->first;                            /* @look_first */
 
-    let_other(waits);
+    if (waits)
+        let_other();
     return first - at->second;                         /* @look_second */
 }
 
@@ -117,8 +108,7 @@ int main(int argc, char **argv)
     char *kind = argv[1];
     int fixed = argc > 2 && strcmp(argv[2], "fixed") == 0;
 
-    make_turn(go_other);
-    make_turn(go_on);
+    make_turns();
 
     pthread_t thread = start(other, kind);
 
@@ -134,7 +124,8 @@ int main(int argc, char **argv)
             add(1, 0);
         add(100, !fixed);
     }
-    let_other(fixed);
+    if (fixed)
+        let_other();
     join(thread);
     printf("total %ld, pair %ld %ld\n", total, pair.first, pair.second);
     return 0;

@@ -5,31 +5,21 @@
  * the block, SIZE bytes. With `fixed` it comes when `add` is done. Then `add` has another total to itself. No lock guards
  * the block. Turns are given through pipes, so that the order is the same in every run.
  */
-#include "handshake.h"
 #include "threads.h"
+#include "two_turns.h"
 
 #define NOINLINE __attribute__((noinline))
 
 enum { ALONE = 1000 };
 
 static long apart;
-static turn_t go_other;
-static turn_t go_on;
-
-/* The other thread does its part. */
-static void let_other(int wanted)
-{
-    if (wanted) {
-        give_turn(go_other);
-        await_turn(go_on);
-    }
-}
 
 static NOINLINE void add(long *total, long amount, int waits)
 {
     long before = *total;                              /* @add_read */
 
-    let_other(waits);
+    if (waits)
+        let_other();
     *total = before + amount;                          /* @add_write */
 }
 
@@ -61,8 +51,7 @@ int main(int argc, char **argv)
     int fixed = argc > 2;
     size_t *block = aligned_alloc(4096, size);
 
-    make_turn(go_other);
-    make_turn(go_on);
+    make_turns();
     block[0] = size;
     block[size / 16] = 0;
 
@@ -72,7 +61,8 @@ int main(int argc, char **argv)
     for (int i = 0; i < ALONE; i++)
         add(total, 1, 0);
     add(total, 100, !fixed);
-    let_other(fixed);
+    if (fixed)
+        let_other();
     for (int i = 0; i < ALONE; i++)
         add(&apart, 1, 0);
     join(thread);
