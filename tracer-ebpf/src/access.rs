@@ -7,12 +7,15 @@ use aya_ebpf::{
     maps::{HashMap, PerCpuArray},
     programs::ProbeContext,
 };
-use tracer_ebpf::{ACCESS_GROUPS, AccessDescriptor, Class, Kind, Operand, PairRecord, SyncRecord};
+use tracer_ebpf::{
+    ACCESS_GROUPS, AccessDescriptor, Class, Kind, Operand, PairRecord, SyncRecord,
+    table::{Access, MAX_BYTES, thread_and_epoch},
+};
 
 use crate::{
     debug_log,
     emit::{access_header, count_lost, fill, frames},
-    epoch::{self, Access, MAX_BYTES, PROBES_ACCESSES, thread_and_epoch},
+    epoch::{self, PROBES_ACCESSES},
     ownership,
     probe::{Hit, hit},
     registers::registers,
@@ -116,7 +119,7 @@ fn record<const LARGE: bool, const LOOPS: bool>(ctx: &ProbeContext) -> u32 {
     {
         thread.highest_sp = 0;
         spent(descriptor, RECORD);
-        let (_, epoch) = thread_and_epoch(thread.now);
+        let (_, epoch) = thread_and_epoch(thread.epochs.now);
         let call = SyncRecord {
             header: access_header(Kind::InstructionAccess as u16, flags.into(), tid, site, epoch),
             object: address,

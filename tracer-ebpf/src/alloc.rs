@@ -8,14 +8,13 @@ use aya_ebpf::{
     maps::HashMap,
     programs::{ProbeContext, RetProbeContext},
 };
-use tracer_ebpf::{Class, Cookie, Kind, MemoryCall, PairRecord, SyncRecord};
+use tracer_ebpf::{Class, Cookie, Kind, MemoryCall, PairRecord, SyncRecord, verifier::register};
 
 use crate::{
     debug_log,
     emit::{call_header, count_lost, frames, return_address, submit},
     place::Place,
     probe::{Hit, hit},
-    verifier::register,
 };
 
 /// Call that has not returned yet.

@@ -8,14 +8,13 @@ use aya_ebpf::{
     maps::HashMap,
     programs::{ProbeContext, RetProbeContext},
 };
-use tracer_ebpf::{Class, Cookie, FRAMES, Kind, PairRecord, SyncRecord};
+use tracer_ebpf::{Class, Cookie, FRAMES, Kind, PairRecord, SyncRecord, verifier::register};
 
 use crate::{
     debug_log,
     emit::{call_header, count_lost, frames, return_address, submit},
     place::Place,
     probe::{Hit, hit},
-    verifier::register,
 };
 
 /// `EOWNERDEAD`: a robust mutex was acquired whose last owner died holding it.

@@ -7,9 +7,9 @@ use aya_ebpf::{
     macros::map,
     maps::{Array, HashMap, RingBuf},
 };
-use tracer_ebpf::CopyRecord;
+use tracer_ebpf::{CopyRecord, verifier::atomic_add};
 
-use crate::{emit::process, thread::Child, verifier::atomic_add};
+use crate::{emit::process, thread::Child};
 
 /// Processes whose memory may have breakpoints that are not theirs, in the numbers of the initial PID namespace. Their
 /// children inherit these. User space removes an entry some time after it has restored the code.

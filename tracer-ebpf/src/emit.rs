@@ -8,9 +8,11 @@ use aya_ebpf::{
     macros::map,
     maps::{Array, HashMap, PerCpuArray, RingBuf, ring_buf::RingBufEntry},
 };
-use tracer_ebpf::{ABI_VERSION, CLASSES, Class, FRAMES, Header, Kind, SITE_BITS, Target};
+use tracer_ebpf::{
+    ABI_VERSION, CLASSES, Class, FRAMES, Header, Kind, SITE_BITS, Target, verifier::atomic_add,
+};
 
-use crate::{epoch, verifier::atomic_add};
+use crate::epoch;
 
 /// The process to trace. The settings are constants for the verifier.
 #[unsafe(no_mangle)]

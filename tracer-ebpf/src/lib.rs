@@ -1,11 +1,18 @@
-//! ABI between the BPF programs and user space: record layouts, cookies, counters and settings. Integers only, no
-//! dependencies; both sides compile this library.
+//! Kernel side of avtrace that needs no kernel: the ABI between the BPF programs and user space, and the logic of the
+//! programs that can be tested on the host.
 //!
-//! Every record starts with a [`Header`]. All numbers are in the machine's byte order: both sides run on the same
-//! machine, and records are never stored in this form.
+//! The ABI has record layouts, cookies, counters and settings, integers only. Every record starts with a [`Header`]. All
+//! numbers are in the machine's byte order: both sides run on the same machine, and records are never stored in this
+//! form.
 
 #![no_std]
+#![cfg_attr(target_arch = "bpf", feature(asm_experimental_arch))]
+
+#[cfg(test)]
+extern crate std;
 
 mod abi;
+pub mod table;
+pub mod verifier;
 
 pub use abi::*;

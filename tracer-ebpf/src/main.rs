@@ -1,7 +1,7 @@
 //! The BPF programs, one file a concern, and the maps that they share. User space interprets the records; nothing here
 //! knows about transactions.
 
-#![cfg_attr(target_arch = "bpf", no_std, no_main, feature(asm_experimental_arch))]
+#![cfg_attr(target_arch = "bpf", no_std, no_main)]
 
 mod access;
 mod alloc;
@@ -19,7 +19,6 @@ mod registers;
 mod stop;
 mod thread;
 mod trap;
-mod verifier;
 mod watchpoint;
 
 #[cfg(target_arch = "bpf")]

@@ -34,12 +34,15 @@ use aya_ebpf::{
     macros::map,
     maps::{Array, ring_buf::RingBufEntry},
 };
-use tracer_ebpf::{Class, Kind, LastAccess, OwnedRecord, PairRecord};
+use tracer_ebpf::{
+    Class, Kind, LastAccess, OwnedRecord, PairRecord,
+    table::{Access, MAX_BYTES, MAX_WORDS, slot, thread_and_epoch},
+    verifier::{atomic_add, atomic_or, exchange, is_not_zero, may_go_on, unchecked},
+};
 
 use crate::{
     emit::{access_header, count_lost, fill, reserve},
-    epoch::{self, Access, MAX_BYTES, MAX_WORDS, ThreadState, slot, thread_and_epoch},
-    verifier::{atomic_add, atomic_or, exchange, is_not_zero, may_go_on, unchecked},
+    epoch::{self, ThreadState},
 };
 
 /// Set if accesses of owners are deferred.
@@ -58,9 +61,9 @@ struct Ownership {
     bypassed: u64,
     /// The word, as its address divided by 8, plus 1; 0 for an empty slot.
     word: u64,
-    /// The owner, as [`ThreadState::incarnation`]; 0 for a shared or unowned word.
+    /// The owner, as [`ThreadEpochs::incarnation`](tracer_ebpf::table::ThreadEpochs::incarnation); 0 for a shared or unowned word.
     owner: u64,
-    /// The thread epoch ([`ThreadState::now`]) of the owner's deferred write; 0 if there is none.
+    /// The thread epoch ([`ThreadEpochs::now`](tracer_ebpf::table::ThreadEpochs::now)) of the owner's deferred write; 0 if there is none.
     written: u64,
     /// The thread epoch of the owner's deferred read; 0 if there is none.
     read: u64,
@@ -122,16 +125,16 @@ pub fn defer_or_reserve<const LARGE: bool, const LOOPS: bool>(
         return defer_or_reserve_word(thread, access, is_contended, first);
     }
     if is_contended {
-        thread.now += 1;
+        thread.epochs.now += 1;
     }
     if !LARGE || access.bytes <= MAX_BYTES {
         epoch::insert(thread, access);
-        disown_few::<false>(first, last, thread.incarnation, access.tid);
+        disown_few::<false>(first, last, thread.epochs.incarnation, access.tid);
     } else if LOOPS {
         // Words that this does not reach are found, and counted, after the reservation.
-        disown_all::<false>(first, last, thread.incarnation, access.tid);
+        disown_all::<false>(first, last, thread.epochs.incarnation, access.tid);
     } else if last - first < MAX_LARGE {
-        disown_many(first, last, thread.incarnation, access.tid);
+        disown_many(first, last, thread.epochs.incarnation, access.tid);
     }
     reserve(Class::Access)
 }
@@ -145,13 +148,13 @@ pub fn after_reservation<const LARGE: bool, const LOOPS: bool>(
 ) {
     let (first, last) = access.words();
     if LOOPS && access.bytes > MAX_BYTES {
-        if !disown_all::<true>(first, last, thread.incarnation, access.tid) {
+        if !disown_all::<true>(first, last, thread.epochs.incarnation, access.tid) {
             end_ownership();
         }
     } else if LARGE && access.bytes > MAX_BYTES {
-        check_large(first, last, thread.incarnation, access.tid);
+        check_large(first, last, thread.epochs.incarnation, access.tid);
     } else if first != last {
-        disown_few::<true>(first, last, thread.incarnation, access.tid);
+        disown_few::<true>(first, last, thread.epochs.incarnation, access.tid);
     }
 }
 
@@ -164,13 +167,13 @@ fn defer_or_reserve_word(
 ) -> Option<RingBufEntry<PairRecord>> {
     let slot = OWNERSHIP.get_ptr_mut(slot::<SLOT_BITS>(word))?;
     if !lock::<TRIES>(slot) {
-        thread.now += 1;
+        thread.epochs.now += 1;
         // SAFETY: aligned numbers that live as long as the map.
         unsafe { atomic_add(&raw mut (*slot).bypassing, 1) };
         let entry = reserve(Class::Access);
         // SAFETY: as above.
         unsafe { atomic_or(&raw mut (*slot).bypassed, 1) };
-        if bypass(slot, word, thread.incarnation) != 0 && is_enabled() {
+        if bypass(slot, word, thread.epochs.incarnation) != 0 && is_enabled() {
             count_lost(Class::Access);
         }
         epoch::mark_shared(word);
@@ -181,7 +184,7 @@ fn defer_or_reserve_word(
     // SAFETY: the slot is this thread's while it holds the lock.
     let admission = unsafe { &mut *slot }.admit(thread, access, word);
     if admission == Admission::Contended || is_contended && admission != Admission::Deferred {
-        thread.now += 1;
+        thread.epochs.now += 1;
     }
     epoch::insert_word(thread, access, word);
     let entry = if admission == Admission::Deferred { None } else { reserve(Class::Access) };
@@ -413,7 +416,7 @@ impl Ownership {
             return Admission::Recorded;
         }
         self.bits &= !(0xff << CLAIMS);
-        if self.owner != thread.incarnation {
+        if self.owner != thread.epochs.incarnation {
             if self.owner != 0 {
                 self.share(access.tid);
                 self.bits += 1 << HANDOVER;
@@ -427,7 +430,7 @@ impl Ownership {
         let (writes, reads) = (self.bits & 0xff, self.bits >> READ_MASK & 0xff);
         if access.writes() {
             if writes == mask {
-                (self.written, self.write_sp) = (thread.now, thread.highest_sp);
+                (self.written, self.write_sp) = (thread.epochs.now, thread.highest_sp);
                 self.write_site = access.site;
                 return Admission::Deferred;
             }
@@ -445,7 +448,7 @@ impl Ownership {
         if mask & !(writes | reads) != 0 {
             return Admission::Recorded;
         }
-        (self.read, self.read_sp) = (thread.now, thread.highest_sp);
+        (self.read, self.read_sp) = (thread.epochs.now, thread.highest_sp);
         self.read_site = access.site;
         Admission::Deferred
     }
@@ -455,7 +458,7 @@ impl Ownership {
     fn claim(&mut self, thread: &ThreadState, access: &Access, word: u64) {
         let mask = access.byte_mask() as u32;
         self.word = word + 1;
-        self.owner = thread.incarnation;
+        self.owner = thread.epochs.incarnation;
         self.bits &= !0xffff;
         self.bits |= if access.writes() { mask } else { mask << READ_MASK };
     }

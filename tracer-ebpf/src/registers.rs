@@ -2,7 +2,7 @@
 
 use aya_ebpf::bindings::pt_regs;
 
-use crate::verifier;
+use tracer_ebpf::verifier;
 
 /// General registers, by the processor's numbers.
 pub struct Registers([u64; 16]);
