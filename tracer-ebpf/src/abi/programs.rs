@@ -1,4 +1,4 @@
-//! The programs for probes, by what they are for.
+//! Programs for probes, by their purpose.
 
 /// The programs that are attached to places in the traced program's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

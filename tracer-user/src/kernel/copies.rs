@@ -81,7 +81,7 @@ impl Kernel {
             let memory = proc::memory(thread)?;
             Ok::<_, io::Error>((memory, mappings(thread)?))
         };
-        // Where memory cannot be read it cannot be restored either, which is said then.
+        // Memory that cannot be read cannot be restored either, which is reported then.
         let Ok((memory, mappings)) = read() else { return };
         let place_at = |address: u64| {
             let mapping = mappings.iter().find(|mapping| mapping.contains(ProcessAddr(address)))?;

@@ -1,4 +1,4 @@
-//! Errors of the kernel side, each with what to do about it.
+//! Errors of the kernel side, each with a remedy.
 
 use std::{error::Error, io};
 

@@ -1,5 +1,5 @@
-//! The BPF programs in the kernel: loading them, attaching them, and what can be read of them. Where to attach is
-//! decided in `probes`, what records mean in `source`.
+//! BPF programs in the kernel: loads and attaches them, and reads their maps. The places to attach to are decided in
+//! `probes`, the meaning of records in `live`.
 
 mod access_probes;
 mod attach;

@@ -5,9 +5,9 @@
 //! the cell is split, and both parts keep its past. Untouched memory has no cells, and one access makes one cell,
 //! however large: splitting comes later, if ever.
 //!
-//! A cell ends when its memory is freed, unmapped, or given out again. Its id is used again if only one thread has ever
-//! touched it: then nothing depends on it, and no finding can name it. So a program that allocates and frees memory
-//! that is not shared needs no more ids than it has cells at a time.
+//! A cell ends when its memory is freed, unmapped, or given out again. Its id is reused if only one thread has ever
+//! touched it: then nothing depends on it, and no finding can name it. So a program that allocates and frees unshared
+//! memory needs no more ids than it has cells at a time.
 
 mod blocks;
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! The live source of events: records of the BPF programs become the checker's events. One file a concern:
-//! reading the ring buffer, giving things dense ids, understanding watchpoint hits.
+//! Live source of events: translates records of the BPF programs to the checker's events. One file a concern: reading
+//! the ring buffer, assigning dense ids, decoding watchpoint hits, objects, memory.
 
 pub mod dedup;
 pub mod deferred;

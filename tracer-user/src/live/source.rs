@@ -1,5 +1,5 @@
-//! Turns records into the checker's events: objects, threads and locations get dense ids, what does not count is
-//! left out and counted. What the ids stand for can be asked afterwards.
+//! Translates records to the checker's events: objects, threads and locations get dense ids; records that do not
+//! count are left out and counted. The meaning of the ids can be queried afterwards.
 
 mod calls;
 mod meaning;

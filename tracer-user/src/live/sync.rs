@@ -149,7 +149,7 @@ impl SyncObjects {
                 return;
             }
             if kind == Kind::Release {
-                self.unwound_without_leaving(call, emit);
+                self.end_cancelled_wait(call, emit);
             }
             return self.in_line(fast, lock, thread, location, emit);
         }
@@ -169,7 +169,7 @@ impl SyncObjects {
                 Op::AcquireShared(lock)
             }
             Kind::Release => {
-                self.unwound_without_leaving(call, emit);
+                self.end_cancelled_wait(call, emit);
                 match self.release(call) {
                     Some(op) => op,
                     None => return,
@@ -186,7 +186,7 @@ impl SyncObjects {
                     let ids = (&mut self.syncs, known(call));
                     Op::Signal(self.semaphores.entry(address).or_default().post(thread, ids))
                 }
-                Object::Once => Op::Signal(self.ran(call)),
+                Object::Once => Op::Signal(self.once_ran(call)),
                 Object::Channel | Object::BoundedChannel => match self.send(call) {
                     Some(id) => Op::Signal(id),
                     None => return,
@@ -213,7 +213,7 @@ impl SyncObjects {
                 }
                 return;
             }
-            Kind::Wait => match self.let_through(call) {
+            Kind::Wait => match self.matching_signal(call) {
                 Some(id) => Op::Wait(id),
                 None => return,
             },
@@ -239,7 +239,7 @@ impl SyncObjects {
         location: LocationId,
         emit: &mut impl FnMut(Op, LocationId),
     ) {
-        let (first, second) = self.inline.does(fast, lock, thread);
+        let (first, second) = self.inline.step(fast, lock, thread);
         for op in first.into_iter().chain(second) {
             emit(op, location);
         }
@@ -252,7 +252,7 @@ impl SyncObjects {
     }
 
     /// Acquires the mutex of a wait again.
-    fn take_again(
+    fn reacquire(
         &mut self,
         waiting: &Waiting,
         thread: ThreadId,
@@ -383,7 +383,7 @@ impl SyncObjects {
             }
         }
         if !matches!(call.result, result::EPERM | result::ENOTRECOVERABLE) {
-            self.take_again(&waiting, call.thread, call.location, emit);
+            self.reacquire(&waiting, call.thread, call.location, emit);
         }
     }
 
@@ -406,7 +406,7 @@ impl SyncObjects {
             && sp - waiting.sp < STACK
             && let Some(waiting) = self.stop_waiting(thread)
         {
-            self.take_again(&waiting, thread, waiting.location, emit);
+            self.reacquire(&waiting, thread, waiting.location, emit);
         }
     }
 
@@ -418,11 +418,11 @@ impl SyncObjects {
 
     /// Ends the cancelled wait of a thread that releases the wait's mutex, which it has acquired again before.
     /// Clean-up handlers may be called on top of the wait that was cancelled (musl does that).
-    fn unwound_without_leaving(&mut self, call: &Call, emit: &mut impl FnMut(Op, LocationId)) {
+    fn end_cancelled_wait(&mut self, call: &Call, emit: &mut impl FnMut(Op, LocationId)) {
         let Some(&Some(waiting)) = self.waiting.get(call.thread.index()) else { return };
         if self.lock_ids.get(&call.address) == Some(&waiting.mutex) {
             self.stop_waiting(call.thread);
-            self.take_again(&waiting, call.thread, waiting.location, emit);
+            self.reacquire(&waiting, call.thread, waiting.location, emit);
         }
     }
 
@@ -431,14 +431,14 @@ impl SyncObjects {
         self.stop_waiting(thread);
     }
 
-    fn ran(&mut self, call: &Call) -> SyncId {
+    fn once_ran(&mut self, call: &Call) -> SyncId {
         let key = (call.address, call.thread);
         let id = *self.once_ids.entry(key).or_insert_with(|| new_id(&mut self.syncs, known(call)));
         self.onces.insert(call.address, Once { runner: call.thread, id });
         id
     }
 
-    fn let_through(&mut self, call: &Call) -> Option<SyncId> {
+    fn matching_signal(&mut self, call: &Call) -> Option<SyncId> {
         match call.object {
             Object::Semaphore => {
                 let semaphore = self.semaphores.entry(call.address).or_default();
@@ -453,7 +453,7 @@ impl SyncObjects {
             Object::Channel | Object::BoundedChannel => {
                 return self.channels.get_mut(&call.address)?.receive(call.thread, message(call)?);
             }
-            Object::Parker => return self.parkers.get_mut(&call.address)?.goes_on(call.thread),
+            Object::Parker => return self.parkers.get_mut(&call.address)?.consume(call.thread),
             _ => {}
         }
         let once = self.onces.get(&call.address)?;
@@ -468,7 +468,7 @@ impl SyncObjects {
 
     /// Notes that a thread takes a semaphore that had this value, in the midst of a call that is recorded when it
     /// returns.
-    pub fn takes(&mut self, thread: ThreadId, address: u64, value: u16) {
+    pub fn begin_take(&mut self, thread: ThreadId, address: u64, value: u16) {
         self.taking.insert(thread, (address, value));
     }
 

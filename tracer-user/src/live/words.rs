@@ -9,9 +9,9 @@
 //! while another thread holds the word, as a waiter writes the value that is there already. Additions and changes of
 //! bits commute with one another: readers count themselves by them, and are not ordered among themselves.
 //!
-//! A word becomes data again when an update of it is lost: within one transaction a thread that never took the word loads
-//! it and stores to it, and another thread has stored to it in between. From then on it counts as data, and so does any
-//! other word that the same instruction stores to. That first time itself is not reported.
+//! A word becomes data again when an update of it is lost: within one transaction a thread that never acquired the
+//! word loads it and stores to it, and another thread has stored to it in between. From then on it counts as data,
+//! and so does any other word that the same instruction stores to. The first lost update itself is not reported.
 
 use std::ops::Range;
 

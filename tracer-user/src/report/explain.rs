@@ -1,4 +1,4 @@
-//! Says in plain words what a violation means and what would help. No layout lives here, and nothing is escaped:
+//! Explains in plain words the meaning of a violation and a remedy. No layout lives here, and nothing is escaped:
 //! names go in as they are.
 
 use nix::sys::signal::Signal;

@@ -1,4 +1,4 @@
-//! Puts a finished report where the user wants it, whole or not at all. What is in it does not matter here.
+//! Writes a finished report to its destination, whole or not at all, whatever its content.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write};

@@ -1,4 +1,4 @@
-//! Says in plain words what a run could not see, and why an empty result may not mean much. No layout here.
+//! Warnings in plain words: what a run could not see, and why an empty result may not mean much. No layout here.
 
 use super::escape::printable;
 use super::explain::{checked_anything, count, grouped, list};

@@ -1,5 +1,4 @@
-//! Continuation of a process whose main thread has ended before the others: its probes are attached again, and a note
-//! says when some were lost.
+//! Process whose main thread has ended before the others: anchors its probes, and notes a loss of some.
 
 use super::{breakpoints, traced_program::ProgramId};
 use crate::{

@@ -1,4 +1,4 @@
-//! Finding the program to start, and refusing what cannot be traced before anything is started.
+//! Search for the program to start, and rejection of programs that cannot be traced before anything is started.
 
 use std::{
     ffi::OsStr,

@@ -1,5 +1,5 @@
-//! Says on a terminal what a start does that takes long: the code of large programs is read before they run. Nothing is
-//! said anywhere else, and nothing when it is soon over.
+//! Progress messages of a slow start: the code of large programs is read before they run. Printed to a terminal only,
+//! and only when it takes long.
 
 use std::{
     fmt,
@@ -63,7 +63,7 @@ impl Progress {
                 };
             }
         };
-        // Without a thread nothing is said, which is no reason not to start.
+        // Without a thread there are no messages, which is no reason not to start.
         let started = thread::Builder::new().name("avtrace-progress".to_owned()).spawn(print);
         Self(started.ok().map(|_| shared))
     }

@@ -1,5 +1,5 @@
-//! Recording a run: its events go to a file as they come, with what is known of their objects by then; names and
-//! source lines follow when the run has ended. What the file looks like is decided in `checker`.
+//! Recording of a run: its events go to a file as they come, with the known properties of their objects; names and
+//! source lines follow when the run has ended. `checker` defines the format.
 
 use std::{
     fs::File,

@@ -385,7 +385,7 @@ impl TracedProgram {
         }
     }
 
-    /// Adds to what is said of what was not seen.
+    /// Adds a note on a limitation.
     pub fn note(&mut self, note: String) {
         self.notes.push(note);
     }
@@ -421,7 +421,7 @@ fn distrust(problem: &str, kills: bool) -> String {
 /// Returns the error of a rule that matches nothing and should.
 fn must_match(plan: &Plan, follow_forks: bool) -> Option<&SelectError> {
     let later = |error: &SelectError| {
-        // Libraries may come later, and what processes come nobody knows.
+        // Libraries may be loaded later, and processes may be started.
         follow_forks || matches!(error, SelectError::NoLibrary { .. })
     };
     plan.unmatched.iter().map(|(_, error)| error).find(|error| !later(error))

@@ -1,4 +1,4 @@
-//! This process's memory. When there is no more, it says so and exits, where the default is to abort.
+//! Allocator of this process that reports exhausted memory and exits, where the default is to abort.
 
 use std::{
     alloc::{GlobalAlloc, Layout, System},

@@ -1,5 +1,5 @@
-//! Everything that is read from `/proc`, as bytes: names of threads and of files are any bytes, and the kernel cuts
-//! those of threads after 15 of them, be that within a letter. What is concluded from it is decided elsewhere.
+//! Reads `/proc`, as bytes: names of threads and of files are any bytes, and the kernel cuts those of threads after
+//! 15 of them, even within a letter. Conclusions are drawn elsewhere.
 
 use super::tracee::kernel_device;
 use std::{

@@ -82,7 +82,7 @@ impl Source {
         let is_midst = (kind, spec.object) == (Kind::Signal, Object::Once);
         if !is_midst && self.is_inside_probed(location, record.frames[0]) {
             if let Some(value) = value.filter(|_| spec.object == Object::Semaphore) {
-                self.syncs.takes(thread, address, value);
+                self.syncs.begin_take(thread, address, value);
             }
             return;
         }

@@ -1,6 +1,6 @@
-//! The rounds of a barrier. The checker knows rounds too, but not for how many threads a barrier waits: a thread that
-//! arrives for the next round before any has left the last one would be taken for one of that. So each round that
-//! is under way has an id of its own.
+//! Rounds of a barrier. The checker has rounds too, but does not know the number of threads that a barrier waits for:
+//! it would count a thread that arrives for the next round, before any has left the last one, among the last. So each
+//! round that is under way has an id of its own.
 
 use checker::event::{SyncId, ThreadId};
 

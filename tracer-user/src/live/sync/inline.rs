@@ -27,7 +27,7 @@ pub(super) type Ops = (Option<Op>, Option<Op>);
 
 impl InlineLocks {
     /// Returns the operations for a step of a thread on a lock.
-    pub(super) fn does(&mut self, fast: FastPath, lock: LockId, thread: ThreadId) -> Ops {
+    pub(super) fn step(&mut self, fast: FastPath, lock: LockId, thread: ThreadId) -> Ops {
         let key = (lock, thread);
         let held = self.holds.remove(&key);
         match (fast, held) {
@@ -102,7 +102,7 @@ mod tests {
         let mut locks = InlineLocks::default();
         let mut ops = Vec::new();
         for &step in steps {
-            let (first, second) = locks.does(step, LOCK, THREAD);
+            let (first, second) = locks.step(step, LOCK, THREAD);
             ops.extend(first.into_iter().chain(second));
         }
         (ops, locks.unseen())

@@ -48,7 +48,7 @@ impl Parker {
     }
 
     /// Returns the object of the `unpark` that ended the thread's wait, if another thread made it.
-    pub(super) fn goes_on(&mut self, thread: ThreadId) -> Option<SyncId> {
+    pub(super) fn consume(&mut self, thread: ThreadId) -> Option<SyncId> {
         match self.given.take() {
             Some(Given::By(by, id)) if by != thread => Some(id),
             _ => None,
@@ -80,14 +80,14 @@ mod tests {
     #[test]
     fn what_one_thread_gave_lets_go_on_once() {
         let mut parker = Parker::default();
-        assert_eq!(parker.goes_on(OWNER), None, "it was given before we looked");
+        assert_eq!(parker.consume(OWNER), None, "it was given before we looked");
         assert_eq!(step(&mut parker, 1), Some(SyncId(1)));
         assert_eq!(step(&mut parker, 1), None, "it is given already");
-        assert_eq!(parker.goes_on(OWNER), Some(SyncId(1)));
-        assert_eq!(parker.goes_on(OWNER), None);
+        assert_eq!(parker.consume(OWNER), Some(SyncId(1)));
+        assert_eq!(parker.consume(OWNER), None);
         step(&mut parker, 1);
         parker.gap();
-        assert_eq!(parker.goes_on(OWNER), None);
+        assert_eq!(parker.consume(OWNER), None);
     }
 
     #[test]
@@ -95,8 +95,8 @@ mod tests {
         let mut parker = Parker::default();
         step(&mut parker, 1);
         assert_eq!(step(&mut parker, 2), None);
-        assert_eq!(parker.goes_on(OWNER), None);
+        assert_eq!(parker.consume(OWNER), None);
         assert_eq!(step(&mut parker, 2), Some(SyncId(2)));
-        assert_eq!(parker.goes_on(ThreadId(2)), None, "its own");
+        assert_eq!(parker.consume(ThreadId(2)), None, "its own");
     }
 }

@@ -7,11 +7,11 @@ use checker::event::{SyncId, ThreadId};
 
 use super::{Known, new_id};
 
-/// Ids for the posts of one thread that have let nobody through yet, at most. Further posts share them: a wait then
+/// Maximal number of ids for the unconsumed posts of one thread. Further posts share them: a wait then
 /// depends on a later post of the same thread than the one that let it through.
 const MAX_IDS: usize = 64;
 
-/// Posts that are remembered at most: of those that have let nobody through, the latest.
+/// Maximal number of stored posts: the latest of the unconsumed ones.
 const MAX_POSTS: usize = 1 << 16;
 
 /// A semaphore.
@@ -19,7 +19,7 @@ const MAX_POSTS: usize = 1 << 16;
 pub(super) struct Semaphore {
     /// Remaining initial value, as far as that is known.
     initial: u64,
-    /// Posts that have let nobody through yet, oldest first: the thread's place in `posters`, and the id.
+    /// Unconsumed posts, oldest first: the thread's place in `posters`, and the id.
     posts: VecDeque<(usize, SyncId)>,
     posters: Vec<Poster>,
 }

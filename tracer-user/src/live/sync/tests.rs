@@ -239,7 +239,7 @@ fn a_semaphore_taken_in_the_midst_of_a_call_had_the_number_that_was_seen() {
     let wait = call(1, Kind::Wait, Object::Semaphore, 0x300);
     let wait = Call { fast: Some(FastPath::Nothing), ..wait };
     world.call(0, Kind::Signal, Object::Semaphore, 0x300);
-    world.syncs.takes(ThreadId(1), 0x300, 1);
+    world.syncs.begin_take(ThreadId(1), 0x300, 1);
     assert_eq!(world.with(wait), [Op::Wait(SyncId(0))]);
     world.call(0, Kind::Signal, Object::Semaphore, 0x300);
     assert_eq!(world.with(wait), [], "it was not seen");

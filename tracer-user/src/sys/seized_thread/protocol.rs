@@ -19,11 +19,11 @@
 //!
 //! C Continuing, H Held, I Interrupted, L Listening, P Paused, R Running, S Seized, X Replaced.
 //!
-//! Why it ends: from Seized, Continuing and Interrupted on no instruction of the program runs before the next report, so
-//! that one always comes. `EndStop` sends the `SIGCONT` that Continuing waits for, and what discards that signal again, a
-//! stop signal (`kernel/signal.c`, `prepare_signal`), is reported as one or as a group stop. A signal that comes before
-//! it may block it in its handler: so the thread is interrupted before it is let into the handler, and traps there.
-//! Requests that fail since the thread was killed meanwhile change nothing: its end is the next report.
+//! Termination: from Seized, Continuing and Interrupted on no instruction of the program runs before the next report,
+//! so that one always arrives. `EndStop` sends the `SIGCONT` that Continuing waits for, and a stop signal, which
+//! discards that signal again (`kernel/signal.c`, `prepare_signal`), is reported as one or as a group stop. A signal
+//! that arrives before it may block it in its handler: so the thread is interrupted before it enters the handler, and
+//! traps there. Requests that fail since the thread was killed meanwhile change nothing: its end is the next report.
 
 /// State of a thread that was stopped by a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,14 +57,14 @@ pub(super) enum Report {
     Trap,
     /// A stop of its process is in effect.
     GroupStop {
-        /// Set for the stop that the thread was let run to.
+        /// Set for the stop that ends the thread's run.
         is_due: bool,
     },
     /// The thread is about to receive a signal.
     Signal {
         /// The signal.
         signal: i32,
-        /// Set for the stop that the thread was let run to.
+        /// Set for the stop that ends the thread's run.
         is_due: bool,
     },
     /// The thread has replaced its program.
