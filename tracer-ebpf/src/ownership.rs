@@ -61,9 +61,11 @@ struct Ownership {
     bypassed: u64,
     /// The word, as its address divided by 8, plus 1; 0 for an empty slot.
     word: u64,
-    /// The owner, as [`ThreadEpochs::incarnation`](tracer_ebpf::table::ThreadEpochs::incarnation); 0 for a shared or unowned word.
+    /// The owner, as [`ThreadEpochs::incarnation`](tracer_ebpf::table::ThreadEpochs::incarnation); 0 for a shared
+    /// or unowned word.
     owner: u64,
-    /// The thread epoch ([`ThreadEpochs::now`](tracer_ebpf::table::ThreadEpochs::now)) of the owner's deferred write; 0 if there is none.
+    /// The thread epoch ([`ThreadEpochs::now`](tracer_ebpf::table::ThreadEpochs::now)) of the owner's deferred
+    /// write; 0 if there is none.
     written: u64,
     /// The thread epoch of the owner's deferred read; 0 if there is none.
     read: u64,

@@ -6,8 +6,8 @@ use crate::{
     verifier::{is_not_zero, unchecked},
 };
 
-/// Number of low bits of a thread epoch that are the number of the epoch; those above are the thread's id. Ids of threads
-/// have at most 22 bits.
+/// Number of low bits of a thread epoch that are the number of the epoch; those above are the thread's id. Ids of
+/// threads have at most 22 bits.
 pub const EPOCH_BITS: u32 = 42;
 
 /// Largest access that can be a repetition, in bytes.
@@ -103,11 +103,11 @@ impl Access {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct WordAccesses {
-    /// The thread epoch. Written first and read last, so that no thread finds its own there together with the accesses of
-    /// another one.
+    /// The thread epoch. Written first and read last, so that no thread finds its own there together with the
+    /// accesses of another one.
     pub thread_epoch: u64,
-    /// From the top: the low bits of the thread's id (4 bits), the word's address divided by 8 (44), the mask of the bytes
-    /// that the thread has written (8), and of those that it has read (8).
+    /// From the top: the low bits of the thread's id (4 bits), the word's address divided by 8 (44), the mask of
+    /// the bytes that the thread has written (8), and of those that it has read (8).
     pub accesses: u64,
 }
 
@@ -115,8 +115,9 @@ impl WordAccesses {
     /// Content of the slot of a shared word: for each thread, another one has accessed it. No thread has the number 0.
     pub const SHARED: Self = Self { thread_epoch: 0, accesses: u64::MAX << 16 };
 
-    /// Compares an access to the bytes `mask` of a word with the slot of that word. Returns two numbers: not 0 if the
-    /// access is no repetition in its epoch, and not 0 if another thread may have accessed the bytes since this one has.
+    /// Compares an access to the bytes `mask` of a word with the slot of that word. Returns two numbers: not 0 if
+    /// the access is no repetition in its epoch, and not 0 if another thread may have accessed the bytes since
+    /// this one has.
     #[inline(always)]
     #[must_use]
     pub fn compare(
@@ -129,8 +130,8 @@ impl WordAccesses {
         let Self { thread_epoch, accesses } = self;
         let reads_count = if access.writes() { 0 } else { 0xff };
         let covered = accesses >> 8 | accesses & reads_count;
-        // Not 0 if the slot is another word's or another thread's, also one that had this one's id before: of threads with
-        // one id the later has the higher thread epochs.
+        // Not 0 if the slot is another word's or another thread's, also one that had this one's id before: of
+        // threads with one id the later has the higher thread epochs.
         let foreign = accesses >> 16 ^ tagged(access.tid, word)
             | thread_epoch >> EPOCH_BITS ^ u64::from(access.tid)
             | thread_epoch.wrapping_sub(thread.incarnation) >> 63;

@@ -52,8 +52,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 /// Knowledge of one byte, without a limit of room.
 #[derive(Clone, Default)]
 struct Byte {
-    /// By incarnation: the epoch of the last plain write and of the last read (or atomic write), since another thread has
-    /// last accessed the word.
+    /// By incarnation: the epoch of the last plain write and of the last read (or atomic write), since another
+    /// thread has last accessed the word.
     covered: HashMap<u64, (Option<u64>, Option<u64>)>,
     /// Last incarnation other than the key that accessed the word after the key's accesses.
     accessed_by: Vec<u64>,
@@ -153,14 +153,14 @@ fn touch(bytes: &mut HashMap<(u64, u32), Byte>, incarnation: u64, word: u64) {
 }
 
 proptest! {
-    /// A repetition has an access of the same epoch before it, and no other thread's in between; an access that others may
-    /// come before is contended. Also where words displace one another.
+    /// A repetition has an access of the same epoch before it, and no other thread's in between; an access that
+    /// others may come before is contended. Also where words displace one another.
     #[test]
     fn no_new_access_is_a_repetition(steps in steps()) {
         check::<SLOT_BITS>(&steps);
     }
 
-    /// Where each word has a slot of its own, repetitions are found.
+    /// Repetitions are found if each word has a slot of its own.
     #[test]
     fn repetitions_are_found(steps in steps()) {
         let unmarked: Vec<_> =
