@@ -76,3 +76,13 @@ pub use error::{EventError, EventErrorKind};
 pub use hb::Timestamp;
 pub use regiontrack::RegionTrack;
 pub use velodrome::Velodrome;
+
+/// The happens-before engine that all checkers share, for checkers of one's own (feature `engine`).
+///
+/// An [`Engine`](engine::Engine) turns events into dependencies and passes them to a
+/// [`Visitor`](engine::Visitor). `examples/racy_accesses.rs` is a small checker on it. This interface may
+/// change in any release.
+#[cfg(feature = "engine")]
+pub mod engine {
+    pub use crate::hb::{Dependency, Engine, EventStamp, Visitor, edge};
+}

@@ -15,7 +15,7 @@ mod transitions;
 mod variable;
 
 pub use deferred::Timestamp;
-pub(crate) use stamp::EventStamp;
+pub use stamp::EventStamp;
 
 use crate::error::{EventError, EventErrorKind};
 use crate::event::{Event, EventNumber, LockId, Op, RegionId, SyncId, ThreadId, VarId};
@@ -30,31 +30,35 @@ use variable::Variables;
 
 /// A dependency: two events of different threads in conflict, with no event between them that conflicts
 /// with both.
-pub(crate) struct Dependency<'a> {
-    pub(crate) source: &'a EventStamp,
-    pub(crate) sink: &'a EventStamp,
-    pub(crate) object: Object,
+pub struct Dependency<'a> {
+    /// Earlier event.
+    pub source: &'a EventStamp,
+    /// Later event: the current one.
+    pub sink: &'a EventStamp,
+    /// Object on which the two conflict.
+    pub object: Object,
     /// Row of the sink's thread.
-    pub(crate) row: usize,
+    pub row: usize,
     table: &'a ThreadTable,
     /// Clocks at the sink, to determine the order; without them the dependency is synchronised.
     clocks: Option<&'a Clocks>,
 }
 
 impl Dependency<'_> {
+    /// Returns whether the two are accesses to a variable.
     #[inline]
-    pub(crate) fn is_variable(&self) -> bool {
+    pub fn is_variable(&self) -> bool {
         matches!(self.object, Object::Variable(_))
     }
 
     /// Returns the row of the source's thread; `None` if the visitor retains nothing of that thread.
     #[inline]
-    pub(crate) fn source_row(&self) -> Option<usize> {
+    pub fn source_row(&self) -> Option<usize> {
         self.table.row(self.source.thread())
     }
 
     /// Returns the order of the two ends.
-    pub(crate) fn order(&self) -> Order {
+    pub fn order(&self) -> Order {
         let Some(clocks) = self.clocks else { return Order::Synchronised };
         let (of, event) = (self.source_row(), self.source.known_with());
         let known = of.is_some_and(|of| clocks.knows(self.row, of, event));
@@ -63,7 +67,7 @@ impl Dependency<'_> {
 }
 
 /// Builds the edge that reports show.
-pub(crate) fn edge(source: &EventStamp, sink: &EventStamp, object: Object, order: Order) -> Edge {
+pub fn edge(source: &EventStamp, sink: &EventStamp, object: Object, order: Order) -> Edge {
     let mut edge = Edge { source: source.point(), sink: sink.point(), object, order };
     if let Object::Thread(thread) = object {
         if edge.source.thread == thread {
@@ -94,7 +98,7 @@ pub(crate) fn transactions_without_data<'a>(ends: impl Iterator<Item = &'a Event
 ///
 /// A thread is identified by its row, a small number that another thread gets once the thread has ended and
 /// the visitor does not retain it.
-pub(crate) trait Visitor {
+pub trait Visitor {
     /// Notes the first event of the thread in `row`.
     fn started(&mut self, row: usize);
     /// Returns whether a dependency on that event of another thread can be relevant. A quick test, which
@@ -119,7 +123,7 @@ pub(crate) trait Visitor {
 }
 
 /// State from which dependencies are computed.
-pub(crate) struct Engine {
+pub struct Engine {
     lenient: bool,
     pub(crate) counts: Counts,
     threads: Threads,
@@ -131,7 +135,8 @@ pub(crate) struct Engine {
 
 impl Engine {
     /// Creates an engine. A lenient one ignores and counts the events that a strict one refuses.
-    pub(crate) fn new(lenient: bool) -> Self {
+    #[must_use]
+    pub fn new(lenient: bool) -> Self {
         Self {
             lenient,
             counts: Counts::default(),
@@ -145,7 +150,7 @@ impl Engine {
 
     /// Prefetches the states of the objects of `events`, if the tables are larger than a cache.
     #[inline]
-    pub(crate) fn prefetch(&self, events: &[Event]) {
+    pub fn prefetch(&self, events: &[Event]) {
         if !self.variables.are_many() {
             return;
         }
@@ -156,13 +161,21 @@ impl Engine {
         std::hint::black_box(self.variables.prefetch(accessed));
     }
 
+    /// Returns the counts so far; those of violations are 0.
+    #[cfg(feature = "engine")]
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
     /// Returns the row of a thread, if it has one.
-    pub(crate) fn row(&self, thread: ThreadId) -> Option<usize> {
+    #[must_use]
+    pub fn row(&self, thread: ThreadId) -> Option<usize> {
         self.threads.table.row(thread)
     }
 
     /// Notes that events were lost: regions and locks held are forgotten; the order of events remains.
-    pub(crate) fn gap(&mut self) {
+    pub fn gap(&mut self) {
         self.counts.gaps += 1;
         for thread in &mut self.threads.rows {
             thread.abandon();
@@ -171,12 +184,11 @@ impl Engine {
     }
 
     /// Consumes an event and reports its effects to the visitor.
+    ///
+    /// # Errors
+    /// As [`Checker::event`](crate::Checker::event).
     #[inline(always)]
-    pub(crate) fn step(
-        &mut self,
-        event: &Event,
-        visitor: &mut impl Visitor,
-    ) -> Result<(), EventError> {
+    pub fn step(&mut self, event: &Event, visitor: &mut impl Visitor) -> Result<(), EventError> {
         let number = self.counts.events;
         self.counts.events += 1;
         let done = match event.op {

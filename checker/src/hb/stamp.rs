@@ -61,7 +61,7 @@ const fn data_flag(action: Action) -> u64 {
 /// Words, from the high bits down: event 48, flags 8, action 8; first event of the transaction 48, ordinal's high 16;
 /// ordinal's low 32, thread 32; location 32, region 32.
 #[derive(Clone, Copy)]
-pub(crate) struct EventStamp([u64; 4]);
+pub struct EventStamp([u64; 4]);
 
 impl Default for EventStamp {
     fn default() -> Self {
@@ -173,42 +173,56 @@ impl EventStamp {
     }
 
     /// Returns whether its transaction had accessed a variable by then.
-    pub(crate) fn has_data(&self) -> bool {
+    #[must_use]
+    pub fn has_data(&self) -> bool {
         self.0[0] & DATA != 0
     }
 
+    /// Returns the number of the event.
     #[inline]
-    pub(crate) fn event(&self) -> EventNumber {
+    #[must_use]
+    pub fn event(&self) -> EventNumber {
         self.0[0] >> 16
     }
 
     /// Returns the first event of its transaction.
     #[inline]
-    pub(crate) fn tx_begin(&self) -> EventNumber {
+    #[must_use]
+    pub fn tx_begin(&self) -> EventNumber {
         self.0[1] >> 16
     }
 
+    /// Returns the thread.
     #[inline]
-    pub(crate) fn thread(&self) -> ThreadId {
+    #[must_use]
+    pub fn thread(&self) -> ThreadId {
         ThreadId(self.0[2] as u32)
     }
 
+    /// Returns the code location.
     #[inline]
-    pub(crate) fn location(&self) -> LocationId {
+    #[must_use]
+    pub fn location(&self) -> LocationId {
         LocationId((self.0[3] >> 32) as u32)
     }
 
-    pub(crate) fn region(&self) -> Option<RegionId> {
+    /// Returns the outermost region that the event is in; `None` for a unary transaction.
+    #[must_use]
+    pub fn region(&self) -> Option<RegionId> {
         let region = self.0[3] as u32;
         (region != NO_REGION).then_some(RegionId(region))
     }
 
-    pub(crate) fn action(&self) -> Action {
+    /// Returns the operation, without its object.
+    #[must_use]
+    pub fn action(&self) -> Action {
         let index = usize::from(self.kind()).wrapping_sub(1);
         ACTIONS.get(index).copied().unwrap_or(Action::End)
     }
 
-    pub(crate) fn tx(&self) -> Tx {
+    /// Returns the transaction of the event.
+    #[must_use]
+    pub fn tx(&self) -> Tx {
         Tx {
             thread: self.thread(),
             ordinal: (self.0[1] & 0xffff) << 32 | self.0[2] >> 32,
@@ -217,7 +231,9 @@ impl EventStamp {
         }
     }
 
-    pub(crate) fn point(&self) -> Point {
+    /// Returns the event as reports show it.
+    #[must_use]
+    pub fn point(&self) -> Point {
         Point {
             event: self.event(),
             thread: self.thread(),
