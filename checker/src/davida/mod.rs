@@ -66,8 +66,9 @@ impl Davida {
         self.engine.timestamp(thread)
     }
 
-    /// Returns the begin of the oldest active region. A [`Timestamp`] of an earlier event can be dropped: a
-    /// deferred access inserted there is in no dependency that could violate a region.
+    /// Returns the begin of the oldest active region, or the number of the next event if there is none. A
+    /// [`Timestamp`] of an earlier event can be dropped: a deferred access inserted there is in no dependency
+    /// that could violate a region.
     #[must_use]
     pub fn oldest_active(&self) -> EventNumber {
         let active = self.regions.slots.iter().filter(|slot| slot.active);

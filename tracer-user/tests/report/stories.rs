@@ -62,7 +62,7 @@ pub fn watched_split() -> Story {
 }
 
 /// [`watched_split`] and [`lock_split`] in one report, as a run with a watched balance finds both.
-pub fn told_twice() -> Story {
+pub fn reported_twice() -> Story {
     let mut s = watched_split();
     let by_locks = lock_split().findings.violations.remove(0);
     s.findings.counts.violations += by_locks.occurrences;

@@ -36,7 +36,7 @@ fn lock_split_with_the_data_watched() {
 
 #[test]
 fn what_the_data_tells_is_not_told_again_by_the_locks() {
-    assert_snapshot!(text(&stories::told_twice().report()));
+    assert_snapshot!(text(&stories::reported_twice().report()));
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn what_is_not_shown_takes_one_line_and_the_summary_is_last() {
     assert!(text.contains("note: 40 more violations are others once more"), "{text}");
     assert!(last.is_some_and(|line| line.starts_with("avtrace: 80 violations")), "{text}");
     // With few of them, each is named; not by one that is not shown.
-    let mut story = stories::told_twice();
+    let mut story = stories::reported_twice();
     assert!(self::text(&story.report()).contains("note: v2 is v1 once more"));
     let options = TextOptions { max_violations: 0, ..TextOptions::default() };
     let text = render(&story.report(), &options);
