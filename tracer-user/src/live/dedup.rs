@@ -1,10 +1,10 @@
 //! Deduplicates accesses seen by both an instruction probe and a sampling watchpoint. While the probe is attached, its
 //! record counts.
 //!
-//! Probes are detached and attached while the program runs and records wait to be read, and the two records of an access
-//! are some instructions apart: around a change both may arrive, in either order, or one alone. An access that counts
-//! twice, with another thread's access in between, would be a false cycle. So a record counts only if it is certainly the
-//! only one of its access.
+//! Probes are detached and attached while the program runs and records wait to be read, and the two records of an
+//! access are some instructions apart: around a change both may arrive, in either order, or one alone. An access that
+//! counts twice, with another thread's access in between, would be a false cycle. So a record counts only if it is
+//! certainly the only one of its access.
 
 use checker::event::ThreadId;
 use rustc_hash::{FxHashMap, FxHashSet};

@@ -6,8 +6,8 @@
 //! process is continued by a `SIGCONT` to that thread, and the thread is held on its way to receive that. It never
 //! does.
 //!
-//! A held thread can be killed at any moment, by its process's end or another thread's `execve`. Its tracer must wait for
-//! it then: until it is reaped neither its process nor that `execve` comes to its end (`kernel/exit.c`,
+//! A held thread can be killed at any moment, by its process's end or another thread's `execve`. Its tracer must wait
+//! for it then: until it is reaped neither its process nor that `execve` comes to its end (`kernel/exit.c`,
 //! `delay_group_leader`; `fs/exec.c`, `de_thread`).
 
 mod protocol;

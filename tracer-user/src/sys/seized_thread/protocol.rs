@@ -1,21 +1,22 @@
 //! Protocol of holding a thread: from its state and a report of the kernel, to its next state and an action. Makes no
 //! system calls.
 //!
-//! The columns are the kernel's reports. *trap* and *group stop* are `PTRACE_EVENT_STOP`, without and with a stop of the
-//! whole process in effect. *due* marks the stop that the thread was let run to: its signal, or a group stop where
-//! another thread of the process has taken the signal. An *end* is the thread's death or that it is no tracee any more:
-//! killed, replaced by another thread's `execve`, which takes over the main thread's number, or abandoned.
+//! The columns are the kernel's reports. *trap* and *group stop* are `PTRACE_EVENT_STOP`, without and with a stop of
+//! the whole process in effect; *another* is a signal other than the two before. *due* marks the stop that ends the
+//! thread's run: its signal, or a group stop where another thread of the process has taken the signal. An *end* is
+//! the thread's death or its loss as a tracee: killed, replaced by another thread's `execve`, which takes over the
+//! main thread's number, or abandoned.
 //!
-//! | state        | trap       | group stop  | … due    | SIGCONT  | SIGSTOP     | … due | other signal | exec      | end  |
-//! |--------------|------------|-------------|----------|----------|-------------|-------|--------------|-----------|------|
-//! | Seized       | EndStop ⇢C | EndStop ⇢C  | same     | Pass ⇢S  | EndStop ⇢C  | same  | Pass ⇢S      | Retrap ⇢S | Gone |
-//! | Continuing   | Resume ⇢C  | Keep ⇢P     | same     | Keep ⇢H  | Pass ⇢I     | same  | Pass ⇢I      | Resume ⇢C | Gone |
-//! | Interrupted  | EndStop ⇢C | Keep ⇢P     | same     | Keep ⇢H  | Pass ⇢I     | same  | Pass ⇢I      | Retrap ⇢I | Gone |
-//! | Running      | Resume ⇢R  | Listen ⇢L   | EndStop⇢C| Deliver⇢R| Deliver ⇢R  | Keep⇢H| Deliver ⇢R   | Keep ⇢X   | Gone |
-//! | Listening    | Resume ⇢R  | Listen ⇢L   | EndStop⇢C| Deliver⇢R| Deliver ⇢R  | Keep⇢H| Deliver ⇢R   | Keep ⇢X   | Gone |
-//! | Held, Paused, Replaced | Keep | Keep    | Keep     | Keep     | Keep        | Keep  | Keep         | Keep      | Gone |
-//! | Detaching    | Detach     | Detach      | same     | Detach(s)| Detach(s)   | same  | Detach(s)    | Detach    | Gone |
-//! | Gone         | Forget     | …           |          |          |             |       |              |           |      |
+//! | state       | trap      | group stop | … due     | SIGCONT   | SIGSTOP   | … due  | another   | exec     | end  |
+//! |-------------|-----------|------------|-----------|-----------|-----------|--------|-----------|----------|------|
+//! | Seized      | EndStop⇢C | EndStop⇢C  | same      | Pass⇢S    | EndStop⇢C | same   | Pass⇢S    | Retrap⇢S | Gone |
+//! | Continuing  | Resume⇢C  | Keep⇢P     | same      | Keep⇢H    | Pass⇢I    | same   | Pass⇢I    | Resume⇢C | Gone |
+//! | Interrupted | EndStop⇢C | Keep⇢P     | same      | Keep⇢H    | Pass⇢I    | same   | Pass⇢I    | Retrap⇢I | Gone |
+//! | Running     | Resume⇢R  | Listen⇢L   | EndStop⇢C | Deliver⇢R | Deliver⇢R | Keep⇢H | Deliver⇢R | Keep⇢X   | Gone |
+//! | Listening   | Resume⇢R  | Listen⇢L   | EndStop⇢C | Deliver⇢R | Deliver⇢R | Keep⇢H | Deliver⇢R | Keep⇢X   | Gone |
+//! | H, P, X     | Keep      | Keep       | Keep      | Keep      | Keep      | Keep   | Keep      | Keep     | Gone |
+//! | Detaching   | Detach    | Detach     | same      | Detach(s) | Detach(s) | same   | Detach(s) | Detach   | Gone |
+//! | Gone        | Forget    | …          |           |           |           |        |           |          |      |
 //!
 //! C Continuing, H Held, I Interrupted, L Listening, P Paused, R Running, S Seized, X Replaced.
 //!
