@@ -59,7 +59,7 @@ Signals: INT, QUIT, TERM, HUP, USR1 and USR2 that a process sends to avtrace are
 program. What is typed on the terminal reaches the program by itself, once. A signal to the whole
 process group, as by `kill -- -PGID`, reaches it twice.
 
-`avtrace COMMAND --help` tells more of each command.";
+`avtrace COMMAND --help` describes each command.";
 
 /// Commands of avtrace.
 #[derive(Debug, Subcommand)]
