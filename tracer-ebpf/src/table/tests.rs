@@ -55,7 +55,7 @@ struct Byte {
     /// By incarnation: the epoch of the last plain write and of the last read (or atomic write), since another
     /// thread has last accessed the word.
     covered: HashMap<u64, (Option<u64>, Option<u64>)>,
-    /// Last incarnation other than the key that accessed the word after the key's accesses.
+    /// Incarnations that have accessed the word.
     accessed_by: Vec<u64>,
 }
 
