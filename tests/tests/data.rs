@@ -147,6 +147,22 @@ fn data_that_one_thread_had_to_itself() {
     }
 }
 
+/// Deferred accesses of a program count also where another program was replaced by it.
+#[test]
+fn data_that_one_thread_of_a_later_program_had_to_itself() {
+    require_bpf!();
+    let program = c("owned", &["-g", "-O2"]);
+    let regions = "re:^(add|fill|look|set)$";
+    let options = ["--accesses", "probe", "--atomic", regions, "--probe", "re:^(charge|spoil)"];
+    for kind in ["lost", "torn", "halves"] {
+        let run = Avtrace::on(&program).seeing_memory().options(["--overhead", "1000000"]);
+        let (ended, reports) = run.options(options).arguments([kind, "again"]).reports();
+        assert_eq!(ended.code, Some(66), "{kind}: {reports:#?}");
+        let last = reports.last().expect("a report of the later program");
+        assert_eq!(last.violations[0].evidence, "data", "{kind}: {last:#?}");
+    }
+}
+
 /// An instruction accesses more words than the kernel side visits one by one, and more than its table has slots: no
 /// deferred access is lost, and threads own memory afterwards as before.
 #[test]

@@ -1,5 +1,5 @@
 /*
- * owned.c KIND [fixed] - data that one thread has to itself for a long time before another one comes.
+ * owned.c KIND [fixed|again] - data that one thread has to itself for a long time before another one comes.
  *
  * KIND is what goes wrong then:
  *
@@ -8,10 +8,11 @@
  *     halves  `fill` reads one half of a word and, after it held some lock, writes the other half, as often before; then
  *             `spoil` writes what was read, before `fill` does
  *
- * With `fixed` the other thread comes when the first one is done. No lock guards these data. Turns are given through pipes,
+ * With `fixed` the other thread comes when the first one is done. With `again` the program first replaces itself. No lock guards these data. Turns are given through pipes,
  * so that the order is the same in every run.
  */
 #include <string.h>
+#include <unistd.h>
 
 #include "threads.h"
 #include "two_turns.h"
@@ -107,6 +108,11 @@ int main(int argc, char **argv)
 
     char *kind = argv[1];
     int fixed = argc > 2 && strcmp(argv[2], "fixed") == 0;
+
+    if (argc > 2 && strcmp(argv[2], "again") == 0) {
+        execl("/proc/self/exe", argv[0], kind, (char *)NULL);
+        return 3;
+    }
 
     make_turns();
 

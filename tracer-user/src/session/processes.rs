@@ -165,7 +165,10 @@ impl ProcessTracker {
         let header = record.header();
         let Some(index) = self.program_of(header.process) else { return };
         self.current = index;
-        let has_site = !matches!(record, Record::Thread(..) | Record::Access(_) | Record::Trap(_));
+        let has_site = !matches!(
+            record,
+            Record::Thread(..) | Record::Access(_) | Record::Owned(_) | Record::Trap(_)
+        );
         if has_site && header.plan != self.programs[index].id.plan {
             // Of a program that was replaced, and the record of that was lost.
             self.foreign += 1;
@@ -415,7 +418,7 @@ impl ProcessTracker {
             self.kernel.set_plan(process, id.plan).map_err(|error| error.to_string())?;
         }
         if proc::auxiliary(id.pid, AT_SECURE).is_some_and(|secure| secure != 0) {
-            return Err("it runs with privileges of its tracer_cost (set-user-ID)".to_owned());
+            return Err("it runs with privileges of its own (set-user-ID)".to_owned());
         }
         program::check_running(id.pid).map_err(|error| error.to_string())?;
         if let Some(held) = held {

@@ -63,13 +63,13 @@ impl Source {
         writes: bool,
         sink: &mut impl FnMut(Item),
     ) {
+        // An access of a program that was replaced since has no thread in this one, and its site means nothing here.
+        let Some(thread) = self.thread_in(owner, epoch) else { return };
         let site = self.sites.get(site as usize & SITE_MASK).map(|site| &site.kind);
         let Some(&SiteKind::Touch(place)) = site else {
             self.omissions.foreign_records += 1;
             return;
         };
-        // That of a program that was replaced since has none.
-        let Some(thread) = self.thread_in(owner, epoch) else { return };
         let address = word + u64::from(bytes.trailing_zeros());
         let size = u64::from(bytes.count_ones());
         if !self.touch_counts(thread, place, (address, size)) {
