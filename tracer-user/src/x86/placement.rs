@@ -19,7 +19,7 @@ use super::{control_flow::writes, optimized_nops};
 pub enum Cost {
     /// The kernel emulates the instruction: about half a microsecond.
     Emulated,
-    /// The kernel executes a copy of it and traps again: about ten times that.
+    /// The kernel executes a copy of it and traps again: nearly twenty times that.
     SingleStepped,
 }
 
