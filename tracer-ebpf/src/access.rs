@@ -19,7 +19,7 @@ use crate::{
     ownership,
     probe::{Hit, hit},
     registers::registers,
-    thread::layout,
+    task::layout,
 };
 
 /// Descriptor of each site.

@@ -9,7 +9,7 @@ use aya_ebpf::{
 };
 use tracer_ebpf::{CopyRecord, verifier::atomic_add};
 
-use crate::{emit::process, thread::Child};
+use crate::{emit::process, task::Child};
 
 /// Processes whose memory may have breakpoints that are not theirs, in the numbers of the initial PID namespace. Their
 /// children inherit these. User space removes an entry some time after it has restored the code.

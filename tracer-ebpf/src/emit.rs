@@ -2,14 +2,15 @@
 //! events, and the walk up the stack.
 
 use aya_ebpf::{
-    Global,
+    EbpfContext, Global,
     bindings::{BPF_RB_FORCE_WAKEUP, BPF_RB_NO_WAKEUP, bpf_pidns_info},
     helpers::{bpf_get_current_pid_tgid, bpf_get_ns_current_pid_tgid, bpf_probe_read_user},
     macros::map,
     maps::{Array, HashMap, PerCpuArray, RingBuf, ring_buf::RingBufEntry},
 };
 use tracer_ebpf::{
-    ABI_VERSION, CLASSES, Class, FRAMES, Header, Kind, SITE_BITS, Target, verifier::atomic_add,
+    ABI_VERSION, CLASSES, Class, FRAMES, Header, Kind, SITE_BITS, Target, ThreadRecord,
+    verifier::atomic_add,
 };
 
 use crate::epoch;
@@ -237,4 +238,21 @@ macro_rules! debug_log {
             ::aya_log_ebpf::debug!($context, $($message)*);
         }
     };
+}
+
+/// Builds a record of a kind, with its detail and acting thread, and the ids of the child.
+#[inline(always)]
+pub fn thread_record(
+    ctx: &impl EbpfContext,
+    (kind, detail, tid): (Kind, u16, u32),
+    pthread: u64,
+    (child, child_process): (u32, u32),
+) -> ThreadRecord {
+    ThreadRecord {
+        header: call_header(kind as u16, detail, tid, 0),
+        pthread,
+        child,
+        child_process,
+        comm: ctx.command().unwrap_or_default(),
+    }
 }

@@ -12,7 +12,7 @@ use crate::{
     debug_log,
     emit::{header, submit},
     probe::{Hit, hit},
-    thread,
+    task,
 };
 
 /// Offset of the stack pointer in a `jmp_buf`, in bytes: in glibc and in musl (`setjmp` for x86-64).
@@ -44,7 +44,7 @@ fn target(buffer: u64, sp: u64) -> Option<u64> {
     }
     // SAFETY: the helper has no conditions.
     let task = unsafe { bpf_get_current_task() };
-    let block = thread::thread_pointer(task as *const u8);
+    let block = task::thread_pointer(task as *const u8);
     // SAFETY: the helper checks the address.
     let guard = unsafe { bpf_probe_read_user((block + POINTER_GUARD) as *const u64) }.ok()?;
     Some(saved.rotate_right(17) ^ guard).filter(is_plausible)

@@ -17,6 +17,7 @@ mod probe;
 mod region;
 mod registers;
 mod stop;
+mod task;
 mod thread;
 mod trap;
 mod watchpoint;

@@ -12,9 +12,8 @@ use tracer_ebpf::{Class, Kind, LINKER_PLAN_SHIFT, SITE_BITS};
 
 use crate::{
     debug_log,
-    emit::{Traced, submit_now, traced, traced_at},
+    emit::{Traced, submit_now, thread_record, traced, traced_at},
     probe::cookie,
-    thread::thread_record,
 };
 
 /// `SIGSTOP`.

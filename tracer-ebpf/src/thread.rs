@@ -2,50 +2,23 @@
 //! entry of joining functions; their returns are in `call`.
 
 use aya_ebpf::{
-    EbpfContext, Global,
-    helpers::{bpf_get_current_task, bpf_probe_read_kernel},
+    EbpfContext,
     macros::{map, raw_tracepoint, uprobe},
     maps::HashMap,
     programs::{ProbeContext, RawTracePointContext},
 };
-use tracer_ebpf::{Class, FRAMES, KernelLayout, Kind, SyncRecord, ThreadRecord};
+use tracer_ebpf::{Class, FRAMES, Kind, SyncRecord, ThreadRecord};
 
 use crate::{
     copies, debug_log,
     emit::{
-        PROCESSES, call_header, follows, header, plan_of, process, submit, traced, traced_thread,
+        PROCESSES, follows, header, plan_of, process, submit, thread_record, traced, traced_thread,
     },
     epoch,
     probe::{Hit, hit},
     stop::stop_for,
+    task::{self, Child, read},
 };
-
-/// Offsets of fields in structures of this kernel.
-#[unsafe(no_mangle)]
-static KERNEL_LAYOUT: Global<KernelLayout> = Global::new(KernelLayout {
-    task_tgid: 0,
-    task_thread_pid: 0,
-    task_fsbase: 0,
-    pid_level: 0,
-    pid_numbers: 0,
-    upid_size: 0,
-    upid_nr: 0,
-    task_signal: 0,
-    signal_live: 0,
-    task_exit_code: 0,
-    task_mm: 0,
-    mm_start_stack: 0,
-    task_utask: 0,
-    utask_vaddr: 0,
-    utask_xol_vaddr: 0,
-    unused: 0,
-});
-
-/// Offsets of fields in structures of this kernel.
-#[inline(always)]
-pub fn layout() -> KernelLayout {
-    KERNEL_LAYOUT.load()
-}
 
 /// `sched_process_fork(parent, child)`: runs in the parent before the child's first instruction
 /// (`kernel/fork.c`, `kernel_clone`).
@@ -54,7 +27,7 @@ pub fn layout() -> KernelLayout {
 #[raw_tracepoint]
 pub fn fork(ctx: RawTracePointContext) -> i32 {
     let task: *const u8 = ctx.arg(1);
-    let layout = KERNEL_LAYOUT.load();
+    let layout = task::layout();
     let Some(tid) = traced_thread() else {
         if copies::is_copy() {
             let child = Child::from_task(task);
@@ -121,7 +94,7 @@ pub fn start(ctx: RawTracePointContext) -> i32 {
 #[raw_tracepoint]
 pub fn exit(ctx: RawTracePointContext) -> i32 {
     let task: *const u8 = ctx.arg(0);
-    let layout = KERNEL_LAYOUT.load();
+    let layout = task::layout();
     let signal: u64 = read(task, layout.task_signal);
     let threads: u32 = read(signal as *const u8, layout.signal_live);
     let is_last = threads == 0;
@@ -173,11 +146,6 @@ pub fn join_enter(ctx: ProbeContext) -> u32 {
     0
 }
 
-/// Thread pointer of a task, as set by its system call.
-pub fn thread_pointer(task: *const u8) -> u64 {
-    read(task, KERNEL_LAYOUT.load().task_fsbase)
-}
-
 /// Emits a record of a kind, with its detail and acting thread, and the ids of the child.
 #[inline(always)]
 fn submit_thread(
@@ -187,70 +155,4 @@ fn submit_thread(
     children: (u32, u32),
 ) {
     submit(Class::Thread, thread_record(ctx, (kind, detail, tid), pthread, children));
-}
-
-/// Builds a record of a kind, with its detail and acting thread, and the ids of the child.
-#[inline(always)]
-pub fn thread_record(
-    ctx: &impl EbpfContext,
-    (kind, detail, tid): (Kind, u16, u32),
-    pthread: u64,
-    (child, child_process): (u32, u32),
-) -> ThreadRecord {
-    ThreadRecord {
-        header: call_header(kind as u16, detail, tid, 0),
-        pthread,
-        child,
-        child_process,
-        comm: ctx.command().unwrap_or_default(),
-    }
-}
-
-/// Task that was just created by the current one.
-pub struct Child {
-    task: *const u8,
-    /// The process, in the numbers of the initial PID namespace.
-    pub process: u32,
-    /// The number in its innermost PID namespace, which it sees itself.
-    pub number: u32,
-    /// Set if the current task has the same innermost PID namespace.
-    pub same_namespace: bool,
-}
-
-impl Child {
-    #[inline(always)]
-    fn from_task(task: *const u8) -> Self {
-        // SAFETY: the helper has no conditions.
-        let parent = unsafe { bpf_get_current_task() } as *const u8;
-        let (number, level) = innermost_id(task);
-        let process = read(task, KERNEL_LAYOUT.load().task_tgid);
-        Self { task, process, number, same_namespace: innermost_id(parent).1 == level }
-    }
-
-    /// Returns whether it has the memory of the current process, as after `vfork`, until it replaces its program.
-    #[inline(always)]
-    pub fn shares_memory(&self) -> bool {
-        // SAFETY: the helper has no conditions.
-        let parent = unsafe { bpf_get_current_task() } as *const u8;
-        let memory = |task| read::<u64>(task, KERNEL_LAYOUT.load().task_mm);
-        memory(parent) == memory(self.task)
-    }
-}
-
-/// Number of a task in its innermost PID namespace, and the level of that namespace.
-#[inline(always)]
-fn innermost_id(task: *const u8) -> (u32, u32) {
-    let layout = KERNEL_LAYOUT.load();
-    let pid: *const u8 = read::<u64>(task, layout.task_thread_pid) as *const u8;
-    let level: u32 = read(pid, layout.pid_level);
-    let upid = layout.pid_numbers + level * layout.upid_size;
-    (read(pid, upid + layout.upid_nr), level)
-}
-
-/// Reads kernel memory; the default where it is not mapped.
-#[inline(always)]
-pub fn read<T: Copy + Default>(base: *const u8, offset: u32) -> T {
-    // SAFETY: the helper checks the address; what is not mapped is an error, and the default then.
-    unsafe { bpf_probe_read_kernel(base.wrapping_add(offset as usize).cast::<T>()) }
-        .unwrap_or_default()
 }

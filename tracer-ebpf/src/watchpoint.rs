@@ -12,7 +12,7 @@ use crate::{
     debug_log,
     emit::{call_header, frames, return_address, submit, traced_thread},
     ownership,
-    thread::layout,
+    task::layout,
 };
 
 /// Records an access to a watched range, after the instruction and in its thread (`kernel/events/hw_breakpoint.c`).

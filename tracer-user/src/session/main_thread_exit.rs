@@ -1,6 +1,6 @@
 //! Process whose main thread has ended before the others: anchors its probes, and notes a loss of some.
 
-use super::{breakpoints, traced_program::ProgramId};
+use super::{breakpoints, program_id::ProgramId};
 use crate::{
     kernel::Kernel,
     symbolize::ProcessAddr,

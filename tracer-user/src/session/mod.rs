@@ -11,6 +11,7 @@ mod memory;
 pub mod privileges;
 pub mod processes;
 pub mod program;
+mod program_id;
 pub mod progress;
 pub mod record;
 mod signals;
@@ -35,9 +36,10 @@ use self::{
     memory::watchpoints::WatchError,
     processes::ProcessTracker,
     program::ProgramError,
+    program_id::ProgramId,
     progress::Progress,
     record::{RecordError, Recorder},
-    traced_program::{FinishedProgram, ProgramEnd, ProgramId, TracedProgram},
+    traced_program::{FinishedProgram, ProgramEnd, TracedProgram},
 };
 use crate::{
     kernel::{Kernel, KernelError, LoadOptions},

@@ -20,8 +20,9 @@ use super::{
     RunOptions,
     memory::{budget::TracerCost, controller},
     program,
+    program_id::ProgramId,
     progress::Progress,
-    traced_program::{FinishedProgram, ProgramEnd, ProgramId, SHARES_MEMORY, TracedProgram},
+    traced_program::{FinishedProgram, ProgramEnd, SHARES_MEMORY, TracedProgram},
 };
 use crate::{
     kernel::{Kernel, ProbePoint, ProbeProgram},

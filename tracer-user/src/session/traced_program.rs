@@ -25,6 +25,7 @@ use super::{
         controller::{MemoryController, MemoryRecords},
         watchpoints::{self, Watches},
     },
+    program_id::ProgramId,
     progress::Progress,
     record::{RecordError, Recorder},
     traps::Traps,
@@ -55,23 +56,6 @@ const MAX_RETAINED_VALUES: usize = 1 << 20;
 
 /// Note for a child that has the memory of its parent, unless it replaces its program.
 pub const SHARES_MEMORY: &str = "the process was not traced: it has the memory of its parent, whose probes are limited to that process";
-
-/// Identity of a program: a process and its place among the programs that the process runs.
-#[derive(Clone, Debug)]
-pub struct ProgramId {
-    /// The process.
-    pub pid: u32,
-    /// Process id in its own PID namespace.
-    pub tgid: u32,
-    /// The process that forked it, when that is traced as well.
-    pub parent: Option<u32>,
-    /// Place among the programs of the process, from 1.
-    pub exec_generation: u32,
-    /// Arguments.
-    pub argv: Vec<String>,
-    /// The number of its plan.
-    pub plan: u32,
-}
 
 /// End of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
