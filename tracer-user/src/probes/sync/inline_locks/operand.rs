@@ -3,7 +3,7 @@
 use iced_x86::{Code, Instruction, OpKind, Register};
 use tracer_ebpf::Operand;
 
-use super::LockAddress;
+use super::sites::LockAddress;
 use crate::x86::dataflow::{Origin, State, Value, number};
 use crate::x86::instruction::RSP;
 

@@ -1,5 +1,7 @@
 //! Finding locks in machine code, byte by byte: what is found, and where it is probed.
 
+use tracer_ebpf::Operand;
+
 use super::*;
 
 const ACQUIRE: u64 = 0x2000;
