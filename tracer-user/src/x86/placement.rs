@@ -51,6 +51,38 @@ pub struct Needs {
 /// executed more than once: the function jumps back to its start.
 #[must_use]
 pub fn entry(code: &[u8], needs: Needs) -> Option<Placement> {
+    first_place(code, !needs.stack, |info, instruction| {
+        // The frame pointer leads to the callers.
+        !writes(info, instruction, needs.arguments) && !writes(info, instruction, &[Register::RBP])
+    })
+}
+
+/// The place for a probe where a function begins as a region.
+///
+/// As [`entry`], but arguments may have changed, and what lies before must touch no memory that threads share:
+/// it would be left out of the region. Where there is no such place, the first instruction that can be probed;
+/// where there is none of these either, the start.
+#[must_use]
+pub fn frame_entry(code: &[u8]) -> Placement {
+    let own = |memory: &UsedMemory| {
+        memory.access() == OpAccess::NoMemAccess
+            || memory.base() == Register::RSP
+            || memory.segment() == Register::FS
+    };
+    first_place(code, true, |info, instruction| {
+        info.info(instruction).used_memory().iter().all(own)
+    })
+    .unwrap_or(Placement { offset: 0, depth: 0, cost: Cost::SingleStepped })
+}
+
+/// The first instruction that the kernel emulates, or else the first that can be probed at all, in the straight line
+/// from the start of the code on; what lies before it satisfies `may_precede`, and lowers the stack pointer only if
+/// `may_reserve` and by a constant.
+fn first_place(
+    code: &[u8],
+    may_reserve: bool,
+    mut may_precede: impl FnMut(&mut InstructionInfoFactory, &Instruction) -> bool,
+) -> Option<Placement> {
     let targets = branch_targets(code);
     let mut info = InstructionInfoFactory::new();
     let (mut first, mut depth) = (None, 0_u16);
@@ -66,61 +98,17 @@ pub fn entry(code: &[u8], needs: Needs) -> Option<Placement> {
             }
             first = first.or(Some(place));
         }
-        // The frame pointer leads to the callers.
-        let changes = writes(&mut info, &instruction, needs.arguments)
-            || writes(&mut info, &instruction, &[Register::RBP]);
-        if changes || instruction.flow_control() != FlowControl::Next {
-            break;
-        }
-        if writes(&mut info, &instruction, &[Register::RSP]) {
-            let Some(deeper) = reserved(&instruction).filter(|_| !needs.stack) else { break };
-            let Some(sum) = depth.checked_add(deeper) else { break };
-            depth = sum;
-        }
-    }
-    first
-}
-
-/// The place for a probe where a function begins as a region.
-///
-/// As [`entry`], but arguments may have changed, and what lies before must touch no memory that threads share:
-/// it would be left out of the region. Where there is no such place, the first instruction that can be probed;
-/// where there is none of these either, the start.
-#[must_use]
-pub fn frame_entry(code: &[u8]) -> Placement {
-    let targets = branch_targets(code);
-    let mut info = InstructionInfoFactory::new();
-    let (mut first, mut depth) = (None, 0_u16);
-    for instruction in decode(code, 0) {
-        let offset = instruction.ip();
-        if instruction.is_invalid() || targets.contains(&offset) {
-            break;
-        }
-        if let Some(cost) = probe_cost(&instruction) {
-            let place = Placement { offset, depth, cost };
-            if cost == Cost::Emulated {
-                return place;
-            }
-            first = first.or(Some(place));
-        }
-        let own = |memory: &UsedMemory| {
-            memory.access() == OpAccess::NoMemAccess
-                || memory.base() == Register::RSP
-                || memory.segment() == Register::FS
-        };
-        if !info.info(&instruction).used_memory().iter().all(own)
-            || instruction.flow_control() != FlowControl::Next
+        if !may_precede(&mut info, &instruction) || instruction.flow_control() != FlowControl::Next
         {
             break;
         }
         if writes(&mut info, &instruction, &[Register::RSP]) {
-            let Some(sum) = reserved(&instruction).and_then(|more| depth.checked_add(more)) else {
-                break;
-            };
+            let deeper = reserved(&instruction).filter(|_| may_reserve);
+            let Some(sum) = deeper.and_then(|more| depth.checked_add(more)) else { break };
             depth = sum;
         }
     }
-    first.unwrap_or(Placement { offset: 0, depth: 0, cost: Cost::SingleStepped })
+    first
 }
 
 /// Returns the number of bytes of stack that a `sub rsp, …` reserves.
