@@ -192,7 +192,7 @@ impl Engine {
         let number = self.counts.events;
         self.counts.events += 1;
         let done = match event.op {
-            // Which of these operations comes is unpredictable, hence selected without a branch.
+            // The kind of access is unpredictable, hence selected without a branch.
             Op::Read(variable) | Op::Write(variable) | Op::Update(variable) => {
                 let (reads, updates) =
                     (matches!(event.op, Op::Read(_)), matches!(event.op, Op::Update(_)));

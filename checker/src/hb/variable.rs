@@ -167,8 +167,7 @@ impl Variables {
     /// Calls `depends_on` with an event and whether it is a dependency. Does nothing and returns `false` if
     /// more than one event or a list is involved; `access_slow` then consumes the access.
     ///
-    /// Which case applies is unpredictable, and a mispredicted branch costs more than computing all cases:
-    /// hence no branches.
+    /// Computes all cases without branches: the case is unpredictable, and a mispredicted branch costs more.
     #[inline(always)]
     pub(crate) fn access(
         &mut self,

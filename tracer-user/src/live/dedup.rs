@@ -133,7 +133,10 @@ mod tests {
                 assert!(!hit(&mut dedup, thread));
             }
         }
-        assert!(hit(&mut dedup, OLD) && hit(&mut dedup, NEW), "from now on the watchpoint tells");
+        assert!(
+            hit(&mut dedup, OLD) && hit(&mut dedup, NEW),
+            "from now on the watchpoint's hits count"
+        );
     }
 
     #[test]

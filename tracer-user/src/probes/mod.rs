@@ -37,7 +37,7 @@ impl Plan {
         let all = plan.modules(symbolizer);
         plan.add(symbolizer, pid, wanted, &all, true);
         if plan.leaves_program {
-            // What names functions of the program need not match: nobody has looked.
+            // Patterns for functions of the program itself need not match: its functions were not searched.
             let is_own = |number: usize| {
                 wanted.rules.get(number).is_some_and(|rule| rule.pattern.library().is_none())
             };

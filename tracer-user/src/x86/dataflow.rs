@@ -232,7 +232,7 @@ impl Dataflow {
                 state.step(instruction, is_slot);
                 if is_call && !orphans.is_empty() {
                     let changed = match &mut elsewhere {
-                        // What calls leave behind has been merged already, and stays so.
+                        // Already has the registers that calls may change merged.
                         Some(known) => known.merge(&state, u64::MAX),
                         none => {
                             let mut after = state.clone();
@@ -249,7 +249,7 @@ impl Dataflow {
                         }
                     }
                 }
-                // Where no block ends, the next instruction follows, unless the function does.
+                // Within a block, control goes on to the next instruction.
                 if !self.ends_block(index) && is_leader.get(index + 1) == Some(&false) {
                     index += 1;
                     continue;

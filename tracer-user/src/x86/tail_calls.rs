@@ -13,7 +13,7 @@ const MOST: usize = 4;
 
 /// Returns the jumps between the call that returns to `after` and a function that synchronizes, the last one first.
 ///
-/// Where it is not certain which jump of a function was taken, the function's first instruction stands for it. Empty
+/// If more than one jump of a function may have been taken, the function's first instruction stands for it. Empty
 /// when the call is of a function that synchronizes, or is indirect. `is_sync_import` is asked for the symbol of a
 /// library's function, `synchronises` for an address of this file.
 #[must_use]

@@ -147,7 +147,7 @@ impl Source {
             self.inside_probed.resize(index + 1, None);
         }
         *self.inside_probed[index].get_or_insert_with(|| {
-            // What is returned to is behind the call, which may be the last instruction.
+            // A return address is behind its call, which may be the function's last instruction.
             self.probed.iter().any(|&(start, end)| start < return_address && return_address <= end)
         })
     }

@@ -54,7 +54,7 @@ impl Source {
                     self.omissions.child_processes.push(child);
                 }
             }
-            // What these mean is not of this program.
+            // The other kinds concern the process, and are handled by the session.
             _ => {}
         }
     }

@@ -219,9 +219,8 @@ impl<'facts, 'rules> Analysis<'facts, 'rules> {
             facts,
             lock,
             release,
-            // What a function calls is a part of it: who calls one that waits, waits; but not who calls one
-            // that waits once in a run, or before the program is aborted. To wait for a lock is another thing,
-            // be it of the user's own.
+            // A caller of a function that waits, waits as well, unless that function waits once in a run, or before
+            // the program is aborted. Waiting for a lock does not count, be it a lock of the user's own.
             wait: Effect::analyze(waits, functions, facts, false, |index, name| {
                 !is_own_lock(index) && !waits_once(name)
             }),

@@ -267,7 +267,7 @@ mod tests {
         assert_eq!(
             more.costs(&tracer_cost).in_tracer,
             50_000,
-            "what is told late is of memory too"
+            "deferred accesses are of memory too"
         );
         let costs = records.costs(&tracer_cost);
         assert_eq!(costs.in_tracer, 40_000, "four of eight");

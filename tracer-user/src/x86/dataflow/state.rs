@@ -341,7 +341,7 @@ impl State {
 
     fn store(&mut self, address: Value, bytes: i64, value: Option<Value>, at: u64) {
         let Some(offset) = address.on_stack() else { return };
-        // What overlaps is not what it was.
+        // Stored values that overlap the written bytes are no longer valid.
         let from = self.stack.partition_point(|&(other, _)| other <= offset.saturating_sub(8));
         let to = self.stack.partition_point(|&(other, _)| other < offset.saturating_add(bytes));
         let made = Value::origin(Origin::Defined(at, Place::Stack(offset)));
