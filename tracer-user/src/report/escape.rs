@@ -3,6 +3,8 @@
 
 use std::borrow::Cow;
 
+use unicode_width::UnicodeWidthChar as _;
+
 /// Mark in place of text that was cut out.
 const CUT: &str = "...";
 
@@ -52,23 +54,10 @@ pub fn text_of_bytes(bytes: &[u8]) -> String {
     out
 }
 
-/// The columns that a terminal gives to a character: 0 for combining marks, 2 for East Asian wide ones.
+/// The columns that a terminal gives to a character: 0 for combining marks, 2 for wide ones, 1 for control characters,
+/// which are printed escaped only.
 fn char_width(c: char) -> usize {
-    match u32::from(c) {
-        0x300..=0x36f | 0x483..=0x489 | 0x591..=0x5bd | 0x610..=0x61a | 0x64b..=0x65f => 0,
-        0x1ab0..=0x1aff | 0x1dc0..=0x1dff | 0x20d0..=0x20ff | 0xfe00..=0xfe0f | 0xfe20..=0xfe2f => {
-            0
-        }
-        0x1100..=0x115f | 0x2e80..=0x303e | 0x3041..=0x33ff | 0x3400..=0x4dbf | 0x4e00..=0x9fff => {
-            2
-        }
-        0xa000..=0xa4cf | 0xa960..=0xa97f | 0xac00..=0xd7a3 | 0xf900..=0xfaff | 0xfe30..=0xfe6f => {
-            2
-        }
-        0xff00..=0xff60 | 0xffe0..=0xffe6 | 0x1f300..=0x1f64f | 0x1f900..=0x1f9ff => 2,
-        0x20000..=0x3fffd => 2,
-        _ => 1,
-    }
+    c.width().unwrap_or(1)
 }
 
 /// The columns that printable text takes.
@@ -181,6 +170,8 @@ mod tests {
         assert_eq!(width("abc"), 3);
         assert_eq!(width("残高"), 4);
         assert_eq!(width("e\u{301}"), 1);
+        assert_eq!(width("🚀✅⚡"), 6);
+        assert_eq!(width("ก\u{e31}"), 1, "a Thai vowel above its consonant");
     }
 
     #[test]
