@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::coverage::limitations::unprobed;
 use crate::{
     probes::plan::{FunctionPlace, Plan, PlannedProbe, SiteKind, WatchedFunction},
-    report::{UNPROBED_HELP, UnprobedCalls, printable, unprobed_calls},
+    report::{UNPROBED_HELP, UnprobedCalls, printable, text::layout, unprobed_calls},
     symbolize::{ProcessAddr, Resolution, Symbolizer},
     x86::placement::Cost,
 };
@@ -78,7 +78,7 @@ impl Listing {
         if marked.is_empty() && self.plan.functions.is_empty() {
             text.push_str("no region would be watched\n");
             let about = self.plan.about_stripped().or_else(|| self.about_lockless());
-            for line in about.iter().flat_map(|about| wrap(about, width)) {
+            for line in about.iter().flat_map(|about| layout::wrap(about, width)) {
                 text.push_str(&line);
                 text.push('\n');
             }
@@ -92,7 +92,7 @@ impl Listing {
         rows.extend(watched.map(|function| {
             [function.name.clone(), self.place(function.address), function.why.clone()]
         }));
-        table(&mut text, &rows, Some(width));
+        text += &layout::table(&rows, Some(width));
         if !self.plan.unwatched.is_empty() {
             text.push_str("functions that take locks, or are named, and would not be:\n");
             let rows: Vec<[String; 3]> = self
@@ -103,7 +103,7 @@ impl Listing {
                     [function.name.clone(), self.place(function.address), function.why.clone()]
                 })
                 .collect();
-            table(&mut text, &rows, Some(width));
+            text += &layout::table(&rows, Some(width));
         }
         self.skipped(&mut text, Some(width));
         text
@@ -183,7 +183,7 @@ impl Listing {
                 [self.code(probe.address), cost(probe.cost).to_owned(), probe.what.clone()]
             })
             .collect();
-        table(&mut text, &rows, None);
+        text += &layout::table(&rows, None);
         self.skipped(&mut text, None);
         if let Some(message) = self.unprobed_calls().as_ref().and_then(unprobed_calls) {
             let _ = writeln!(text, "{message} ({UNPROBED_HELP})");
@@ -255,7 +255,7 @@ impl Listing {
             .iter()
             .map(|skipped| [skipped.what.clone(), String::new(), skipped.reason.clone()])
             .collect();
-        table(text, &rows, width);
+        *text += &layout::table(&rows, width);
     }
 
     /// Returns the source line, or else the place in the code.
@@ -283,104 +283,5 @@ const fn cost(cost: Cost) -> &'static str {
     match cost {
         Cost::Emulated => "emulated",
         Cost::SingleStepped => "single-stepped",
-    }
-}
-
-/// Wider cells do not move the column that follows.
-const WIDEST: usize = 48;
-
-/// Narrowest last column; where fewer columns remain, the text gets lines of its own.
-const NARROWEST: usize = 40;
-
-/// Writes rows of three cells, of which the second may be empty in all. The last one is broken into lines when there is
-/// a width.
-fn table(text: &mut String, rows: &[[String; 3]], width: Option<usize>) {
-    let column = |column: usize| {
-        let widths = rows.iter().map(|row| row[column].chars().count());
-        widths.max().unwrap_or(0).min(WIDEST)
-    };
-    let (first, second) = (column(0), column(1));
-    for row in rows {
-        let [one, two, three] = row.each_ref().map(|cell| printable(cell));
-        let mut line = if second == 0 {
-            format!("  {one:first$}  ")
-        } else {
-            format!("  {one:first$}  {two:second$}  ")
-        };
-        let start = line.chars().count();
-        let left = width.map(|width| width.saturating_sub(start));
-        let indent = match (left, width) {
-            (Some(left), Some(width)) if left < NARROWEST => {
-                text.push_str(line.trim_end());
-                text.push('\n');
-                line = " ".repeat(INDENT);
-                (INDENT, Some(width.saturating_sub(INDENT)))
-            }
-            _ => (start, left),
-        };
-        let (indent, columns) = indent;
-        for (number, part) in wrap(&three, columns.unwrap_or(usize::MAX)).iter().enumerate() {
-            if number > 0 {
-                line = " ".repeat(indent);
-            }
-            text.push_str(format!("{line}{part}").trim_end());
-            text.push('\n');
-        }
-    }
-}
-
-/// Indentation of a reason that has lines of its own.
-const INDENT: usize = 6;
-
-/// Breaks text at blanks into lines of at most `columns` columns, unless a word is longer.
-fn wrap(text: &str, columns: usize) -> Vec<String> {
-    let mut lines = vec![String::new()];
-    for word in text.split(' ') {
-        match lines.last_mut() {
-            Some(line) if line.is_empty() => line.push_str(word),
-            Some(line) if line.chars().count() + 1 + word.chars().count() <= columns => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            _ => lines.push(word.to_owned()),
-        }
-    }
-    lines
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn laid_out(rows: &[[&str; 3]], width: usize) -> String {
-        let rows: Vec<[String; 3]> = rows.iter().map(|row| row.map(ToOwned::to_owned)).collect();
-        let mut text = String::new();
-        table(&mut text, &rows, Some(width));
-        text
-    }
-
-    #[test]
-    fn long_reasons_go_on_in_their_column() {
-        let rows = [
-            ["transfer", "bank.c:70", "it takes a lock: it calls pthread_mutex_lock"],
-            ["main", "bank.c:90", "it is the program's main function"],
-        ];
-        assert_eq!(
-            laid_out(&rows, 64),
-            "  transfer  bank.c:70  it takes a lock: it calls\n                       pthread_mutex_lock\n  \
-             main      bank.c:90  it is the program's main function\n"
-        );
-    }
-
-    #[test]
-    fn narrow_columns_are_left() {
-        let name = "a_function_with_a_name_that_is_much_longer";
-        let rows = [[name, "", "it waits: it calls a_function_with_quite_a_long_name_as_well"]];
-        assert_eq!(
-            laid_out(&rows, 60),
-            format!(
-                "  {name}\n      it waits: it calls\n      a_function_with_quite_a_long_name_as_well\n"
-            )
-        );
     }
 }

@@ -3,6 +3,7 @@
 
 mod kinds;
 mod lanes;
+pub(crate) mod layout;
 mod paint;
 mod witness;
 

@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 
 use anstyle::{AnsiColor, Style};
 
+use super::layout::wrap_cut;
 use crate::report::escape;
 
 /// User's choice of colour.
@@ -110,8 +111,8 @@ impl Page {
         mut lead: impl FnMut(&mut Self, bool),
     ) {
         let text = escape::printable(text).into_owned();
-        for (at, line) in wrap(&text, self.width.saturating_sub(indent).max(20)).iter().enumerate()
-        {
+        let columns = self.width.saturating_sub(indent).max(20);
+        for (at, line) in wrap_cut(&text, columns).iter().enumerate() {
             lead(self, at == 0);
             self.put(PLAIN, line).end();
         }
@@ -120,29 +121,6 @@ impl Page {
     pub(super) fn finish(self) -> String {
         self.out
     }
-}
-
-/// Breaks printable text at blanks into lines of at most `columns` columns; longer words are cut in their middle.
-fn wrap(text: &str, columns: usize) -> Vec<String> {
-    let mut lines = vec![String::new()];
-    let mut used = 0;
-    for word in text.split(' ').filter(|word| !word.is_empty()) {
-        let word = escape::cut_middle(word, columns);
-        let width = escape::width(&word);
-        if used > 0 && used + 1 + width > columns {
-            lines.push(String::new());
-            used = 0;
-        }
-        if let Some(line) = lines.last_mut() {
-            if used > 0 {
-                line.push(' ');
-                used += 1;
-            }
-            line.push_str(&word);
-            used += width;
-        }
-    }
-    lines
 }
 
 #[cfg(test)]
@@ -176,13 +154,5 @@ mod tests {
         let mut page = Page::new(false, 80);
         page.put(ERROR, "a\x1b[2J").end();
         assert_eq!(page.finish(), "a\\x1b[2J\n");
-    }
-
-    #[test]
-    fn wrapping_counts_columns_and_cuts_long_words() {
-        assert_eq!(wrap("one two three", 8), ["one two", "three"]);
-        assert_eq!(wrap("残高 残高", 8), ["残高", "残高"]);
-        assert_eq!(wrap("abcdefghijkl x", 8), ["abc...kl", "x"]);
-        assert_eq!(wrap("", 8), [""]);
     }
 }
