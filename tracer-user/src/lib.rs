@@ -8,6 +8,7 @@ pub mod live;
 pub mod names;
 pub mod offline;
 pub mod probes;
+pub mod progress;
 pub mod report;
 pub mod session;
 pub mod symbolize;

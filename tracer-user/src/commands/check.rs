@@ -10,7 +10,8 @@ use super::{
 };
 use crate::{
     cli::{CheckArgs, Format, RegionsArg, RelationArg},
-    offline::{self, Checked, Input, InputError, Progress, Request, algorithms::Algorithm},
+    offline::{self, Checked, Input, InputError, Request, algorithms::Algorithm},
+    progress::ReadBar,
     report::{self, Destination},
 };
 
@@ -97,10 +98,8 @@ fn check_options(arguments: &CheckArgs) -> Result<(), Failure> {
 
 fn check(path: &Path, request: &Request) -> Result<Checked, InputError> {
     let input = Input::open(path)?;
-    let mut progress = Progress::on_terminal(input.shown(), input.length());
-    let checked = offline::check(&input, request, &mut progress);
-    progress.finish();
-    checked
+    let mut bar = ReadBar::on_terminal(input.shown(), input.length());
+    offline::check(&input, request, &mut bar)
 }
 
 fn write(destination: &Destination, pending: &mut String) -> Result<(), Failure> {

@@ -10,7 +10,8 @@ use checker::format::Format;
 use super::{Failure, complain};
 use crate::{
     cli::{ConvertArgs, TraceFormatArg},
-    offline::{self, ConvertFailure, Input, Progress},
+    offline::{self, ConvertFailure, Input},
+    progress::ReadBar,
     report::OutputFile,
 };
 
@@ -37,9 +38,9 @@ pub(super) fn run(arguments: &ConvertArgs) -> Result<u8, Failure> {
         Failure::internal(format!("failed to write the trace to {target}: {error}"))
     };
     let convert = |out: &mut dyn Write| {
-        let mut progress = Progress::on_terminal(input.shown(), input.length());
-        let converted = offline::convert(&input, to, arguments.lenient, out, &mut progress);
-        progress.finish();
+        let mut bar = ReadBar::on_terminal(input.shown(), input.length());
+        let converted = offline::convert(&input, to, arguments.lenient, out, &mut bar);
+        drop(bar);
         converted.map_err(|error| match error {
             ConvertFailure::Input(error) => Failure::input(error),
             ConvertFailure::Output(error) => write_error(&error),

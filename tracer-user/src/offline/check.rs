@@ -12,10 +12,10 @@ use checker::format::{Batch, Gap, Names, ObservedValue, TraceReader};
 use super::algorithms::Algorithm;
 use super::input::{Input, InputError};
 use super::names::TraceNames;
-use super::progress::Progress;
 use super::read::{self, Consumer, Stopped};
 use super::recording;
 use super::stats::Stats;
+use crate::progress::ReadBar;
 use crate::report::{self, Nesting, NotSeen, Relation, Report, Subject};
 
 /// Options of a check.
@@ -49,22 +49,17 @@ const MAX_KEPT_VALUES: usize = 1 << 20;
 /// # Errors
 /// When the trace cannot be read, or an event does not fit and the request is not lenient. Earlier findings are
 /// discarded then.
-pub fn check(
-    input: &Input,
-    request: &Request,
-    progress: &mut Progress,
-) -> Result<Checked, InputError> {
+pub fn check(input: &Input, request: &Request, bar: &mut ReadBar) -> Result<Checked, InputError> {
     let started = Instant::now();
     let lenient = request.options.lenient;
     let mut reader = input.reader(lenient)?;
     let mut run = Run { request, checker: None, values: Values::default(), begins: Vec::new() };
-    let incomplete =
-        read::to_end(input, &mut reader, lenient, progress, &mut run).map_err(|stopped| {
-            match stopped {
-                Stopped::Read(error) => error,
-                Stopped::Consumer(error) => reader.event_error(error),
-            }
-        })?;
+    let incomplete = read::to_end(input, &mut reader, lenient, bar, &mut run).map_err(
+        |stopped| match stopped {
+            Stopped::Read(error) => error,
+            Stopped::Consumer(error) => reader.event_error(error),
+        },
+    )?;
     if reader.summary().events == 0
         && incomplete.is_none()
         && let Some(error) = input.without_events(&reader)

@@ -7,8 +7,8 @@ use checker::format::{
 };
 
 use super::input::{Input, InputError};
-use super::progress::Progress;
 use super::read::{self, Consumer, Stopped};
+use crate::progress::ReadBar;
 
 /// Result of a conversion.
 #[derive(Debug)]
@@ -39,20 +39,19 @@ pub fn convert(
     to: Format,
     lenient: bool,
     out: &mut dyn Write,
-    progress: &mut Progress,
+    bar: &mut ReadBar,
 ) -> Result<Converted, ConvertFailure> {
     let mut reader = input.reader(lenient).map_err(InputError::from)?;
     let mut writer: Copy<'_> = Copy(match to {
         Format::Text => Box::new(TextWriter::new(out)),
         Format::Avt => Box::new(AvtWriter::new(out)?),
     });
-    let incomplete =
-        read::to_end(input, &mut reader, lenient, progress, &mut writer).map_err(|stopped| {
-            match stopped {
-                Stopped::Read(error) => ConvertFailure::Input(error.into()),
-                Stopped::Consumer(error) => error.into(),
-            }
-        })?;
+    let incomplete = read::to_end(input, &mut reader, lenient, bar, &mut writer).map_err(
+        |stopped| match stopped {
+            Stopped::Read(error) => ConvertFailure::Input(error.into()),
+            Stopped::Consumer(error) => error.into(),
+        },
+    )?;
     writer.0.end(reader.names())?;
     let read = reader.summary();
     if read.events == 0

@@ -3,7 +3,7 @@
 use checker::format::{Batch, Gap, Item, Names, ReadError, TraceReader};
 
 use super::input::Input;
-use super::progress::Progress;
+use crate::progress::ReadBar;
 
 /// A consumer of a trace.
 pub(super) trait Consumer {
@@ -35,7 +35,7 @@ pub(super) fn to_end<C: Consumer>(
     input: &Input,
     reader: &mut TraceReader<'_>,
     lenient: bool,
-    progress: &mut Progress,
+    bar: &mut ReadBar,
     consumer: &mut C,
 ) -> Result<Option<String>, Stopped<C::Error>> {
     let mut released = 0;
@@ -57,7 +57,7 @@ pub(super) fn to_end<C: Consumer>(
         }
         .map_err(Stopped::Consumer)?;
         let position = reader.position();
-        progress.advance(position, reader.summary().events);
+        bar.advance(position, reader.summary().events);
         if position - released >= RELEASE {
             released = position;
             input.release(position);

@@ -12,7 +12,6 @@ pub mod privileges;
 pub mod processes;
 pub mod program;
 mod program_id;
-pub mod progress;
 pub mod record;
 mod signals;
 pub mod spec;
@@ -37,7 +36,6 @@ use self::{
     processes::ProcessTracker,
     program::ProgramError,
     program_id::ProgramId,
-    progress::Progress,
     record::{RecordError, Recorder},
     traced_program::{FinishedProgram, ProgramEnd, TracedProgram},
 };
@@ -53,6 +51,7 @@ use crate::{
         regions::patterns::Rules,
         sync::lock_rule::LockRule,
     },
+    progress::Steps,
     report::{self, NotSeen},
     symbolize::{ProcessAddr, Symbolizer},
     sys::{
@@ -205,10 +204,10 @@ pub fn inspect(options: &RunOptions) -> Result<Listing, RunError> {
     match hold(options, &program).map_err(start_error)? {
         Start::Held(held) => {
             let symbolizer = Symbolizer::from_pid(held.pid())?;
-            let progress = Progress::on_terminal();
-            progress.step(|| traced_program::reading(&symbolizer));
+            let steps = Steps::on_terminal();
+            steps.step(|| traced_program::reading(&symbolizer));
             let plan = Plan::build(&symbolizer, held.pid(), options.wanted());
-            drop(progress);
+            drop(steps);
             match plan.unmatched.first() {
                 Some((_, error)) => Err(error.clone().into()),
                 None => Ok(Listing { plan, symbolizer }),
@@ -406,7 +405,7 @@ fn prepare(
         kernel.follow_children()?;
     }
     let id = first_program(options, pid, tgid);
-    let program = TracedProgram::prepare(options, &mut kernel, id, true, &Progress::on_terminal())?;
+    let program = TracedProgram::prepare(options, &mut kernel, id, true, &Steps::on_terminal())?;
     Ok((guardian, kernel, program))
 }
 

@@ -21,13 +21,13 @@ use super::{
     memory::{budget::TracerCost, controller},
     program,
     program_id::ProgramId,
-    progress::Progress,
     traced_program::{FinishedProgram, ProgramEnd, SHARES_MEMORY, TracedProgram},
 };
 use crate::{
     kernel::{Kernel, ProbePoint, ProbeProgram},
     live::reader::Batches,
     probes::file_for_kernel,
+    progress::Steps,
     report::text_of_bytes,
     symbolize::{ProcessAddr, Symbolizer},
     sys::{
@@ -425,14 +425,8 @@ impl ProcessTracker {
         if let Some(held) = held {
             self.run_to_entry(id, held, stops)?;
         }
-        TracedProgram::prepare(
-            &self.options,
-            &mut self.kernel,
-            id.clone(),
-            false,
-            &Progress::silent(),
-        )
-        .map_err(|error| error.to_string())
+        TracedProgram::prepare(&self.options, &mut self.kernel, id.clone(), false, &Steps::silent())
+            .map_err(|error| error.to_string())
     }
 
     /// Lets a process that has just replaced its program run to the entry point, where its libraries are mapped.

@@ -26,7 +26,6 @@ use super::{
         watchpoints::{self, Watches},
     },
     program_id::ProgramId,
-    progress::Progress,
     record::{RecordError, Recorder},
     traps::Traps,
 };
@@ -41,6 +40,7 @@ use crate::{
         plan::{Plan, Site, SiteKind, SkippedProbe},
         regions::markers::Meaning,
     },
+    progress::Steps,
     report::{self, Summary},
     symbolize::{Module, ProcessAddr, Symbolizer},
     sys::{
@@ -117,7 +117,7 @@ impl std::fmt::Debug for TracedProgram {
 impl TracedProgram {
     /// Plans and attaches everything to a process that stands at its entry point, in the thread of its id.
     ///
-    /// With `is_initial`, everything that the user names must be there. `progress` receives a message for each step.
+    /// With `is_initial`, everything that the user names must be there. `steps` receives what is being done.
     ///
     /// # Errors
     ///
@@ -127,12 +127,12 @@ impl TracedProgram {
         kernel: &mut Kernel,
         id: ProgramId,
         is_initial: bool,
-        progress: &Progress,
+        steps: &Steps,
     ) -> Result<Self, RunError> {
         let pid = id.pid;
         kernel.limit_plan(id.plan, pid);
         let symbolizer = Symbolizer::from_pid(pid)?;
-        progress.step(|| reading(&symbolizer));
+        steps.step(|| reading(&symbolizer));
         let plan = Plan::build(&symbolizer, pid, options.wanted());
         if is_initial && let Some(error) = must_match(&plan, options.follow_forks) {
             return Err(error.clone().into());
@@ -150,7 +150,7 @@ impl TracedProgram {
             );
         }
         let probes = program.plan.probes.len() as u64;
-        progress.step(|| format!("attaching {}", report::count(probes, "probe")));
+        steps.step(|| format!("attaching {}", report::count(probes, "probe")));
         program.attach(kernel, 0, pid)?;
         program.attach_linker(kernel);
         let is_shared = |site: &Site| matches!(&site.kind, SiteKind::Marker(Meaning::Shared(_)));

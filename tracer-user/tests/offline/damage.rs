@@ -3,14 +3,15 @@
 use std::path::Path;
 
 use tracer_user::offline::algorithms::ALGORITHMS;
-use tracer_user::offline::{Checked, Input, InputError, Progress, Request, check};
+use tracer_user::offline::{Checked, Input, InputError, Request, check};
+use tracer_user::progress::ReadBar;
 
 use crate::support::Folder;
 
 fn check_file(path: &Path, lenient: bool) -> Result<Checked, InputError> {
     let options = checker::Options { lenient, ..checker::Options::default() };
     let request = Request { algorithm: &ALGORITHMS[0], options };
-    check(&Input::open(path)?, &request, &mut Progress::hidden())
+    check(&Input::open(path)?, &request, &mut ReadBar::hidden())
 }
 
 #[test]

@@ -1,0 +1,189 @@
+//! Progress of what takes long, for people: printed on standard error, if that is a terminal, and only once it has taken
+//! a while.
+
+use std::{
+    io::{IsTerminal as _, Write, stderr},
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::report::{cut_middle, printable};
+
+/// Time before the steps of a start are printed.
+const START_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Time before the bar of an input is shown.
+const READ_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Steps of a start: the code of large programs is read before they run.
+///
+/// Each is a whole line, not a bar: programs that run already, signals and errors may end a start at any time, and find
+/// no half a line. The thread that prints has ended when this is dropped, so nothing is printed afterwards.
+#[derive(Debug)]
+pub struct Steps(Option<(Sender<String>, JoinHandle<()>)>);
+
+impl Steps {
+    /// Creates messages on standard error, if that is a terminal.
+    #[must_use]
+    pub fn on_terminal() -> Self {
+        if stderr().is_terminal() { Self::to(stderr(), START_PATIENCE) } else { Self::silent() }
+    }
+
+    /// Creates steps that are not printed.
+    #[must_use]
+    pub const fn silent() -> Self {
+        Self(None)
+    }
+
+    /// Prints the present step when this much time has passed, and each further one.
+    fn to(out: impl Write + Send + 'static, patience: Duration) -> Self {
+        let from = Instant::now() + patience;
+        let (sender, steps) = unbounded();
+        let thread = thread::Builder::new().name("avtrace-progress".to_owned());
+        // Without a thread there are no messages, which is no reason not to start.
+        let started = thread.spawn(move || print(&steps, from, out));
+        Self(started.ok().map(|thread| (sender, thread)))
+    }
+
+    /// Begins a step.
+    pub fn step(&self, what: impl FnOnce() -> String) {
+        if let Some((sender, _)) = &self.0 {
+            // The thread receives until the sender is dropped.
+            let _ = sender.send(what());
+        }
+    }
+}
+
+impl Drop for Steps {
+    fn drop(&mut self) {
+        if let Some((sender, thread)) = self.0.take() {
+            drop(sender);
+            // Its panic has been printed.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn print(steps: &Receiver<String>, from: Instant, mut out: impl Write) {
+    let mut present = None;
+    loop {
+        match steps.recv_deadline(from) {
+            Ok(step) => present = Some(step),
+            Err(RecvTimeoutError::Timeout) => break,
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+    }
+    for step in present.into_iter().chain(steps) {
+        // Nothing is left to do when the terminal is closed.
+        let _ = writeln!(out, "avtrace: {step} ...");
+    }
+}
+
+/// Bar for an input that is being read. It is removed when this is dropped.
+#[derive(Debug)]
+pub struct ReadBar {
+    /// Updated from the beginning, so that its rate is right once it is shown.
+    bar: ProgressBar,
+    /// Time at which to show it; `None` once it is shown, or if it never is.
+    from: Option<Instant>,
+}
+
+impl ReadBar {
+    /// Creates the bar for an input of `length` bytes, if that is known, on standard error if that is a terminal.
+    #[must_use]
+    pub fn on_terminal(name: &str, length: Option<u64>) -> Self {
+        if !stderr().is_terminal() {
+            return Self::hidden();
+        }
+        Self { bar: bar(&printable(name), length), from: Some(Instant::now() + READ_PATIENCE) }
+    }
+
+    /// Creates a bar that is never shown.
+    #[must_use]
+    pub fn hidden() -> Self {
+        Self { bar: ProgressBar::hidden(), from: None }
+    }
+
+    /// Notes that `position` bytes have been read, and `events` events in them.
+    pub fn advance(&mut self, position: u64, events: u64) {
+        if self.from.is_some_and(|from| Instant::now() >= from) {
+            self.bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(10));
+            self.from = None;
+        }
+        if !self.bar.is_hidden() {
+            self.bar.set_message(format!("{} M events", events / 1_000_000));
+        }
+        self.bar.set_position(position);
+    }
+}
+
+fn bar(name: &str, length: Option<u64>) -> ProgressBar {
+    let template = match length {
+        Some(_) => {
+            "{prefix} [{wide_bar}] {percent}% of {total_bytes}, {msg}, {bytes_per_sec}, {eta} left"
+        }
+        None => "{prefix} {bytes}, {msg}, {bytes_per_sec}, {elapsed}",
+    };
+    let bar = ProgressBar::with_draw_target(length, ProgressDrawTarget::hidden());
+    // The template is ours, so it is well-formed; a plain bar is no loss.
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style.progress_chars("=> "));
+    }
+    bar.set_prefix(cut_middle(name, 30).into_owned());
+    bar
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io,
+        sync::mpsc::{Sender, channel},
+    };
+
+    use super::*;
+
+    struct Lines(Sender<String>);
+
+    impl Write for Lines {
+        fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+            let text_length = text.len();
+            self.0.send(String::from_utf8_lossy(text).into_owned()).map_err(io::Error::other)?;
+            Ok(text_length)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn steps_are_printed_once_patience_is_over() {
+        let (sender, lines) = channel();
+        let steps = Steps::to(Lines(sender), Duration::ZERO);
+        let next_line = || {
+            let mut line = String::new();
+            while !line.ends_with('\n') {
+                line += &lines.recv().expect("a line");
+            }
+            line
+        };
+        steps.step(|| "reading".to_owned());
+        assert_eq!(next_line(), "avtrace: reading ...\n");
+        steps.step(|| "attaching".to_owned());
+        assert_eq!(next_line(), "avtrace: attaching ...\n");
+        drop(steps);
+        assert_eq!(lines.recv().ok(), None, "nothing more");
+    }
+
+    #[test]
+    fn what_is_soon_over_is_not_printed() {
+        let (sender, lines) = channel();
+        let steps = Steps::to(Lines(sender), Duration::from_secs(3600));
+        steps.step(|| "reading".to_owned());
+        drop(steps);
+        assert_eq!(lines.recv().ok(), None);
+    }
+}
