@@ -1,7 +1,7 @@
 //! Bounds of functions, and the code where a frame pointer can be trusted, from symbols and `.eh_frame`.
 
 use gimli::{
-    BaseAddresses, CfaRule, EhFrame, FrameDescriptionEntry, LittleEndian, RegisterRule,
+    BaseAddresses, CfaRule, EhFrame, EhFrameHdr, FrameDescriptionEntry, LittleEndian, RegisterRule,
     UnwindContext, UnwindSection as _, X86_64,
 };
 
@@ -104,7 +104,7 @@ impl Frames {
             bases = bases.set_text(text.address.0);
         }
         let index = header
-            .and_then(|header| read_search_table(&header, &frames))
+            .and_then(|header| read_search_table(&header, &frames, &bases))
             .unwrap_or_else(|| scan(&frames.data, &bases));
         let section = EhFrame::from(Reader::new(frames.data, LittleEndian));
         Self { section, bases, index }
@@ -135,34 +135,25 @@ impl Frames {
     }
 }
 
-/// Reads the sorted table of `.eh_frame_hdr`, in the one encoding that link editors write: 32-bit
-/// offsets from the start of the section. `None` for any other, or when it does not point into
-/// `.eh_frame`.
-fn read_search_table(header: &Section, frames: &Section) -> Option<Vec<(u64, usize)>> {
-    let (encodings, rest) = header.data.split_first_chunk::<4>()?;
-    // Version 1; the pointer to `.eh_frame` is four bytes; the count is udata4; the table datarel |
-    // sdata4.
-    let [1, 0x1b | 0x3b | 0x03, 0x03, 0x3b] = *encodings else { return None };
-    let (_, rest) = rest.split_first_chunk::<4>()?;
-    let (count, rest) = rest.split_first_chunk::<4>()?;
-    let count = u32::from_le_bytes(*count) as usize;
-    let (rows, _) = rest.as_chunks::<8>();
-    let rows = rows.get(..count)?;
-
-    let relative = |bytes: &[u8]| {
-        let offset = i32::from_le_bytes(*bytes.first_chunk::<4>()?);
-        header.address.0.checked_add_signed(i64::from(offset))
-    };
-    let index: Option<Vec<(u64, usize)>> = rows
-        .iter()
+/// Reads the sorted table of `.eh_frame_hdr`. `None` when there is none, or when it is damaged, not sorted, or does not
+/// point into `.eh_frame`.
+fn read_search_table(
+    header: &Section,
+    frames: &Section,
+    bases: &BaseAddresses,
+) -> Option<Vec<(u64, usize)>> {
+    let parsed = EhFrameHdr::new(&header.data, LittleEndian).parse(bases, 8).ok()?;
+    let table = parsed.table()?;
+    let index: Option<Vec<(u64, usize)>> = table
+        .iter(bases)
         .map(|row| {
-            let start = relative(&row[..4])?;
-            let offset = relative(&row[4..])?.checked_sub(frames.address.0)?;
+            let (start, entry) = row.ok()?;
+            let offset = entry.direct().ok()?.checked_sub(frames.address.0)?;
             let offset = usize::try_from(offset).ok().filter(|&at| at < frames.data.len())?;
-            Some((start, offset))
+            Some((start.direct().ok()?, offset))
         })
         .collect();
-    index.filter(|index| !index.is_empty() && index.is_sorted_by_key(|&(start, _)| start))
+    index.filter(|index| index.is_sorted_by_key(|&(start, _)| start))
 }
 
 /// Makes the table by reading all of `.eh_frame`, up to the first damaged entry.
@@ -179,4 +170,71 @@ fn scan(data: &Bytes, bases: &BaseAddresses) -> Vec<(u64, usize)> {
     }
     index.sort_unstable();
     index
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEADER: u64 = 0x2000;
+    const FRAMES: u64 = 0x3000;
+
+    /// Reads a header whose `.eh_frame` has 64 bytes.
+    fn read(header: &[u8]) -> Option<Vec<(u64, usize)>> {
+        let section =
+            |address, data: Vec<u8>| Section { address: LinkAddr(address), data: data.into() };
+        let bases =
+            BaseAddresses::default().set_eh_frame_hdr(HEADER).set_eh_frame(FRAMES).set_text(0x1000);
+        read_search_table(&section(HEADER, header.to_vec()), &section(FRAMES, vec![0; 64]), &bases)
+    }
+
+    /// A header with encodings of the count and of the table, and the values of both, `.eh_frame` before them.
+    fn header(encodings: [u8; 2], values: &[&[u8]]) -> Vec<u8> {
+        [&[1, 0x1b, encodings[0], encodings[1]], &0x0ffc_u32.to_le_bytes()[..], &values.concat()]
+            .concat()
+    }
+
+    #[test]
+    fn tables_are_read_in_any_encoding() {
+        let rows = Some(vec![(0x1100, 0), (0x1200, 0x20)]);
+        let narrow: Vec<[u8; 4]> = [-0xf00, 0x1000, -0xe00, 0x1020].map(i32::to_le_bytes).into();
+        let narrow: Vec<&[u8]> =
+            [&[2, 0, 0, 0][..]].into_iter().chain(narrow.iter().map(|value| &value[..])).collect();
+        assert_eq!(read(&header([0x03, 0x3b], &narrow)), rows, "the encoding of link editors");
+        let wide = [2_u64, 0x1100, FRAMES, 0x1200, FRAMES + 0x20].map(u64::to_le_bytes);
+        let wide = wide.each_ref().map(|value| &value[..]);
+        assert_eq!(read(&header([0x04, 0x04], &wide)), rows, "absolute addresses");
+        assert_eq!(read(&header([0x04, 0x84], &wide)), None, "addresses of addresses");
+    }
+
+    #[test]
+    fn tables_that_cannot_be_right_are_refused() {
+        let rows = |values: [i32; 4]| {
+            let values = values.map(i32::to_le_bytes).concat();
+            read(&header([0x03, 0x3b], &[&[2, 0, 0, 0], &values]))
+        };
+        assert_eq!(rows([-0xe00, 0x1000, -0xf00, 0x1020]), None, "not sorted");
+        assert_eq!(rows([-0xf00, 0x1000, -0xe00, 0x1040]), None, "behind .eh_frame");
+        assert_eq!(rows([-0xf00, 0xfff, -0xe00, 0x1020]), None, "before .eh_frame");
+        assert_eq!(read(&header([0x03, 0x3b], &[&[0; 4]])), None, "empty");
+        assert_eq!(read(&header([0x04, 0x3b], &[&[0xff; 8], &[0; 64]])), None, "too many rows");
+    }
+
+    #[test]
+    fn damaged_headers_are_read_without_a_panic() {
+        for encoding in 0..=u8::MAX {
+            for other in [0, 0x03, 0x3b, 0x50, encoding] {
+                for fill in [0, 0x7f, 0xff] {
+                    for length in 0..48 {
+                        let mut bytes = vec![fill; length];
+                        let start = [1, other, encoding, encoding];
+                        let count = length.min(start.len());
+                        bytes[..count].copy_from_slice(&start[..count]);
+                        let index = read(&bytes).unwrap_or_default();
+                        assert!(index.len() <= length && index.iter().all(|&(_, at)| at < 64));
+                    }
+                }
+            }
+        }
+    }
 }
