@@ -2,6 +2,7 @@
 //! a text trace and its `.avt` form have the same violations.
 #![no_main]
 
+#[expect(dead_code, reason = "each target uses a part of it")]
 mod common;
 
 use checker::finding::Findings;

@@ -2,6 +2,7 @@
 //! bytes arrive, and conversion preserves what was read.
 #![no_main]
 
+#[expect(dead_code, reason = "each target uses a part of it")]
 mod common;
 
 use common::{assert_same, to_avt, to_text, trickled, whole};

@@ -1,6 +1,5 @@
 //! Helpers of the targets: reading to the end in several ways, and `.avt` files with right checksums around
 //! arbitrary contents. Nothing is asserted about what is read.
-#![expect(dead_code, reason = "each target uses a part")]
 
 use checker::event::Event;
 use checker::format::{
