@@ -21,10 +21,10 @@ pub enum ProbeProgram {
     Jump,
     /// Places where a lock is acquired or released in line.
     Inlined,
-    /// Beside an instruction that touches memory.
-    Touch,
-    /// Beside one that may touch much of it.
-    TouchLarge,
+    /// Beside an instruction that accesses memory.
+    Access,
+    /// Beside one that may access much of it.
+    AccessLarge,
     /// Entries of functions that give memory out.
     AllocEnter,
     /// Returns of those that nothing unwinds.
@@ -53,8 +53,8 @@ impl ProbeProgram {
         Self::CallPair,
         Self::Jump,
         Self::Inlined,
-        Self::Touch,
-        Self::TouchLarge,
+        Self::Access,
+        Self::AccessLarge,
         Self::AllocEnter,
         Self::AllocReturn,
         Self::AllocEnd,
@@ -77,8 +77,8 @@ impl ProbeProgram {
             Self::CallPair => "call_pair",
             Self::Jump => "jump",
             Self::Inlined => "inline_lock",
-            Self::Touch => "access",
-            Self::TouchLarge => "access_large",
+            Self::Access => "access",
+            Self::AccessLarge => "access_large",
             Self::AllocEnter => "alloc_enter",
             Self::AllocReturn => "alloc_return",
             Self::AllocEnd => "alloc_end",
@@ -93,7 +93,7 @@ impl ProbeProgram {
     #[must_use]
     pub const fn newer(self) -> Option<&'static str> {
         match self {
-            Self::TouchLarge => Some("access_any_size"),
+            Self::AccessLarge => Some("access_any_size"),
             _ => None,
         }
     }
@@ -101,7 +101,7 @@ impl ProbeProgram {
     /// Returns true if few traced programs need it and its verification takes long.
     #[must_use]
     pub const fn is_rare(self) -> bool {
-        matches!(self, Self::TouchLarge)
+        matches!(self, Self::AccessLarge)
     }
 
     /// Returns true if it runs when the probed function returns.

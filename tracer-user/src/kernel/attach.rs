@@ -63,7 +63,7 @@ impl Kernel {
                 point.cookie = Cookie(point.cookie).with_plan(plan).0;
             }
         }
-        self.describe_touches(&points)?;
+        self.describe_accesses(&points)?;
         let refusals = self.attach_all(plan, &points);
         self.points.extend(points.into_iter().map(|point| (plan, point)));
         refusals
@@ -78,7 +78,7 @@ impl Kernel {
         // Of several probes at one place the kernel calls the last one first (`kernel/events/uprobes.c`,
         // `consumer_add`).
         for (index, point) in points.iter().enumerate().rev() {
-            let group = point.touch.map(|touch| touch.group);
+            let group = point.access.map(|access| access.group);
             groups.entry((point.program, &point.file, group)).or_default().push(index);
         }
         let mut refusals = Vec::new();
@@ -189,9 +189,9 @@ impl Kernel {
         Ok(())
     }
 
-    /// Begins to detach the touches of a plan that are of one of these groups; returns them, to be attached again once
-    /// these are gone.
-    pub fn detach_touches(
+    /// Begins to detach the access probes of a plan that are of one of these groups; returns them, to be attached again
+    /// once these are gone.
+    pub fn detach_accesses(
         &mut self,
         plan: u32,
         groups: &BTreeSet<u16>,
@@ -200,7 +200,7 @@ impl Kernel {
         let goes = |probe: &mut Attached| probe.plan == plan && is_one(probe.group);
         let holds: Vec<Hold> = self.probes.extract_if(.., goes).map(|probe| probe.hold).collect();
         let goes = |(other, point): &mut (u32, ProbePoint)| {
-            *other == plan && is_one(point.touch.map(|touch| touch.group))
+            *other == plan && is_one(point.access.map(|access| access.group))
         };
         let points = self.points.extract_if(.., goes).map(|(_, point)| point).collect();
         let links = self.release_single(holds);
@@ -213,7 +213,7 @@ impl Kernel {
         let holds: Vec<Hold> = self.probes.extract_if(.., goes).map(|probe| probe.hold).collect();
         let goes = |(other, point): &mut (u32, ProbePoint)| *other == plan && gone(&point.file);
         let points: Vec<_> = self.points.extract_if(.., goes).collect();
-        self.forget_touches(&points);
+        self.forget_accesses(&points);
         self.release(holds);
         self.files.retain(|(other, file), _| *other != plan || !gone(file));
     }

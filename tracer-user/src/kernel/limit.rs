@@ -158,7 +158,7 @@ mod tests {
             file: "/f".into(),
             offset: 1,
             cookie,
-            touch: None,
+            access: None,
         };
         let cookie = Cookie::new(Kind::Acquire, 9).with(Cookie::THIRD);
         let changed = of_plan(point(ProbeProgram::Call, cookie.with_plan(5).0), 2);

@@ -52,7 +52,7 @@ impl Kernel {
         object::check_abi(object::BYTES)?;
         let layout = btf::kernel_layout()?;
         let (target, debug) = (bpf::Setting(options.target), u32::from(options.debug));
-        let (follow, touches) = (u32::from(options.follow), u32::from(options.touches));
+        let (follow, accesses) = (u32::from(options.follow), u32::from(options.accesses));
         let defers_owned = u32::from(options.defers_owned);
         let layout = bpf::Setting(layout);
         let mut loader = EbpfLoader::new();
@@ -61,7 +61,7 @@ impl Kernel {
             .override_global(symbols::KERNEL_LAYOUT, &layout, true)
             .override_global(symbols::DEBUG, &debug, true)
             .override_global(symbols::FOLLOW, &follow, true)
-            .override_global(symbols::PROBES_ACCESSES, &touches, true)
+            .override_global(symbols::PROBES_ACCESSES, &accesses, true)
             .override_global(symbols::OWNERSHIP_ENABLED, &defers_owned, true)
             .map_max_entries(symbols::EVENTS, options.buffer_bytes);
         let ebpf = loader.load(object::BYTES).map_err(|error| refused(&error))?;
@@ -75,7 +75,7 @@ impl Kernel {
             limit: Limit::of(options),
             anchored: BTreeSet::new(),
             pending_detaches: Vec::new(),
-            touch_groups: 0,
+            access_groups: 0,
             places: SharedPlaces::default(),
             watchpoints: Vec::new(),
             spare: Vec::new(),

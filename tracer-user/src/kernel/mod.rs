@@ -45,8 +45,8 @@ pub struct ProbePoint {
     pub offset: u64,
     /// Cookie for the program.
     pub cookie: u64,
-    /// Accessed memory, for [`ProbeProgram::Touch`] and [`ProbeProgram::TouchLarge`].
-    pub touch: Option<AccessDescriptor>,
+    /// Accessed memory, for [`ProbeProgram::Access`] and [`ProbeProgram::AccessLarge`].
+    pub access: Option<AccessDescriptor>,
 }
 
 /// A probe that the kernel refused.
@@ -74,7 +74,7 @@ pub struct LoadOptions {
     /// Traces child processes as well: probes are then not limited to one process.
     pub follow: bool,
     /// Prepares for probes on instructions that access memory.
-    pub touches: bool,
+    pub accesses: bool,
     /// Defers accesses of a thread to memory that it owns: they are reported when another thread arrives, and only
     /// then.
     pub defers_owned: bool,
@@ -120,7 +120,7 @@ pub struct Kernel {
     /// Links of processes that have ended, which are being closed.
     pending_detaches: Vec<PendingDetach>,
     /// Number of groups of access probes.
-    touch_groups: u32,
+    access_groups: u32,
     /// Places of probes, for copies of memory that have them as well.
     places: SharedPlaces,
     /// Watchpoints that were set.

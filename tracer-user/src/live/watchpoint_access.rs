@@ -13,7 +13,7 @@ use crate::{
     probes::{
         memory::instructions,
         plan::{Site, SiteKind},
-        sync::slow_paths,
+        sync::{site::SyncSite, slow_paths},
     },
     symbolize::{ElfFile, LinkAddr, ProcessAddr, Symbolizer},
 };
@@ -123,8 +123,10 @@ pub fn is_of_lock(symbolizer: &Symbolizer, sites: &[Site], access: Access) -> bo
     const STARTS: [&str; 6] = ["pthread_", "lll_", "GI___lll_", "GI___pthread_", "mtx_", "cnd_"];
     let at = access.instruction;
     let probed = sites.iter().any(|site| match site.kind {
-        SiteKind::Inlined(place) => place.at == at,
-        SiteKind::Call { end, .. } | SiteKind::Inner { end } => site.address <= at && at < end,
+        SiteKind::Sync(SyncSite::Inlined(place)) => place.at == at,
+        SiteKind::Sync(SyncSite::Call { end, .. }) | SiteKind::Inner { end } => {
+            site.address <= at && at < end
+        }
         _ => false,
     });
     let named = || {

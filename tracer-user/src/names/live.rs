@@ -22,8 +22,8 @@ use crate::{
         sync::Known,
     },
     probes::{
-        plan::{FunctionPlace, InlinedRegions, SiteKind},
-        sync::functions,
+        regions::site::{FunctionPlace, InlinedRegions, RegionSite},
+        sync::{functions, site::SyncSite},
     },
     report::{Names, Object, ObjectKind, RegionName, SourceFrame, ThreadName, Value},
     symbolize::{LinkAddr, ProcessAddr, SourceCache, Symbolizer},
@@ -53,7 +53,7 @@ impl LiveNames {
         let synchronising = source
             .sites()
             .iter()
-            .filter(|site| matches!(site.kind, SiteKind::Call { .. }))
+            .filter(|site| matches!(site.kind.sync(), Some(SyncSite::Call { .. })))
             .map(|site| site.address.0)
             .collect();
         let (resolved, imports) = (FxHashMap::default(), FxHashMap::default());
@@ -93,9 +93,9 @@ impl LiveNames {
     fn site(&mut self, site: u32, known: usize) -> Vec<SourceFrame> {
         let Some(site) = self.source.site(site) else { return Vec::new() };
         let address = site.address;
-        let begins = match &site.kind {
-            SiteKind::Function(FunctionPlace::Entry { .. }) => Some(None),
-            SiteKind::InlinedRegions(InlinedRegions { begins, .. }) => {
+        let begins = match site.kind.region() {
+            Some(RegionSite::Function(FunctionPlace::Entry { .. })) => Some(None),
+            Some(RegionSite::Inlined(InlinedRegions { begins, .. })) => {
                 begins.first().map(|(_, name)| Some(name.as_str()))
             }
             _ => None,

@@ -20,8 +20,12 @@ pub(in crate::probes) struct Planner<'plan, 'module> {
 }
 
 impl Planner<'_, '_> {
-    pub(in crate::probes) fn add_site(&mut self, address: ProcessAddr, kind: SiteKind) -> u32 {
-        self.plan.sites.push(Site { address, kind });
+    pub(in crate::probes) fn add_site(
+        &mut self,
+        address: ProcessAddr,
+        kind: impl Into<SiteKind>,
+    ) -> u32 {
+        self.plan.sites.push(Site { address, kind: kind.into() });
         (self.plan.sites.len() - 1) as u32
     }
 
@@ -44,7 +48,7 @@ impl Planner<'_, '_> {
         };
         let file = file_for_kernel(self.pid, self.module);
         self.plan.probes.push(PlannedProbe {
-            point: ProbePoint { program, file, offset: offset.0, cookie: cookie.0, touch: None },
+            point: ProbePoint { program, file, offset: offset.0, cookie: cookie.0, access: None },
             address,
             cost,
             what,

@@ -12,8 +12,8 @@ pub mod sync;
 use self::{
     builder::Planner,
     own_code::Decision,
-    plan::{Plan, Site, SiteKind, SkippedProbe, Wanted},
-    regions::markers::Meaning,
+    plan::{Plan, Site, SkippedProbe, Wanted},
+    regions::site::RegionSite,
 };
 pub use self::{builder::file_for_kernel, selection::SelectError};
 use crate::symbolize::{Module, Symbolizer};
@@ -101,7 +101,8 @@ impl Plan {
                 }),
             }
         }
-        let names_shared = |site: &Site| matches!(site.kind, SiteKind::Marker(Meaning::Shared(_)));
+        let names_shared =
+            |site: &Site| site.kind.region().and_then(RegionSite::shared_variable).is_some();
         self.sees_memory |= !self.shared.is_empty() || self.sites.iter().any(names_shared);
         if !self.sees_memory {
             return;

@@ -7,25 +7,20 @@ use tracer_ebpf::Cookie;
 
 use super::{
     memory::{
-        allocators::Allocator,
-        instructions::Coverage,
         options::{Accesses, Level},
+        site::{AccessGroup, MemorySite},
         uncovered::Uncovered,
     },
     own_code::OwnCode,
     regions::{
         markers::{Meaning, SharedVariable},
-        non_local_exits::NonLocalExit,
         patterns::Rule,
+        site::{FunctionPlace, InlinedRegions, RegionSite},
     },
     selection::SelectError,
-    sync::{functions::CallSpec, lock_rule::LockRule, slow_paths::FastPath},
+    sync::{lock_rule::LockRule, site::SyncSite},
 };
-use crate::{
-    kernel::ProbePoint,
-    symbolize::ProcessAddr,
-    x86::{exits::Leaves, placement::Cost},
-};
+use crate::{kernel::ProbePoint, symbolize::ProcessAddr, x86::placement::Cost};
 
 /// Meaning of the records of a site number.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,107 +34,72 @@ pub struct Site {
 /// Kind of a site.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SiteKind {
-    /// A marker.
-    Marker(Meaning),
-    /// A function that synchronises.
-    Call {
-        /// Row of the table of functions.
-        spec: CallSpec,
-        /// The address after its last instruction; that of its first one where it is not known.
-        end: ProcessAddr,
-        /// The object, where the function does not get it as an argument.
-        object: Option<ProcessAddr>,
-    },
-    /// A fast path of a lock that was inlined.
-    Inlined(InlinedPlace),
+    /// Site of a region.
+    Region(RegionSite),
+    /// Site of synchronisation.
+    Sync(SyncSite),
+    /// Site of memory.
+    Memory(MemorySite),
     /// The start of code that uses locks for itself: what it calls does not count.
     Ignored {
         /// The address after its last instruction.
         end: ProcessAddr,
     },
-    /// The start of code that synchronisation is made of: what it touches is no data.
+    /// The start of code that synchronisation or allocators are made of: what it accesses is no data.
     Inner {
         /// The address after its last instruction.
         end: ProcessAddr,
     },
-    /// The entry or an exit of a function that is a region.
-    Function(FunctionPlace),
-    /// Begins and ends of functions that were inlined.
-    InlinedRegions(InlinedRegions),
-    /// Beside an instruction that touches memory.
-    Touch(TouchPlace),
-    /// A function by which control leaves frames without their returns.
-    NonLocalExit(NonLocalExit),
-    /// A function that gives memory out or takes it back.
-    Allocator {
-        /// Effect on memory.
-        role: Allocator,
-    },
-    /// The entry of a function whose exits could not all be probed: its records count for nothing.
+    /// The entry of a function whose exits could not all be probed, or code that is gone: its records count for
+    /// nothing.
     Unwatched,
 }
 
-/// Place of the fast path of a lock that was inlined.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct InlinedPlace {
-    /// Whose lock it is.
-    pub spec: CallSpec,
-    /// Effect of the fast path.
-    pub fast: FastPath,
-    /// The instruction that does it.
-    pub at: ProcessAddr,
-    /// Number to add to the address of the recorded object.
-    pub plus: u64,
-    /// Set if the record counts only where `rax` is 1.
-    pub if_one: bool,
+impl SiteKind {
+    /// Returns the part about a region.
+    #[must_use]
+    pub const fn region(&self) -> Option<&RegionSite> {
+        match self {
+            Self::Region(site) => Some(site),
+            _ => None,
+        }
+    }
+
+    /// Returns the part about synchronisation.
+    #[must_use]
+    pub const fn sync(&self) -> Option<&SyncSite> {
+        match self {
+            Self::Sync(site) => Some(site),
+            _ => None,
+        }
+    }
+
+    /// Returns the part about memory.
+    #[must_use]
+    pub const fn memory(&self) -> Option<&MemorySite> {
+        match self {
+            Self::Memory(site) => Some(site),
+            _ => None,
+        }
+    }
 }
 
-/// An instruction that touches memory, and is seen from a probe nearby.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TouchPlace {
-    /// The instruction.
-    pub instruction: ProcessAddr,
-    /// The number of its group.
-    pub group: usize,
+impl From<RegionSite> for SiteKind {
+    fn from(site: RegionSite) -> Self {
+        Self::Region(site)
+    }
 }
 
-/// The instructions of a function that are probed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TouchGroup {
-    /// The function's name.
-    pub function: String,
-    /// Accesses that are seen, and those that are not.
-    pub coverage: Coverage,
+impl From<SyncSite> for SiteKind {
+    fn from(site: SyncSite) -> Self {
+        Self::Sync(site)
+    }
 }
 
-/// A place in a function that is a region.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum FunctionPlace {
-    /// Entry of the function.
-    Entry {
-        /// The function's number.
-        function: u32,
-        /// The region's name.
-        name: String,
-        /// Distance in bytes of the stack pointer below its value at the function's first instruction.
-        lowered: u64,
-    },
-    /// Place where control may leave the function.
-    Exit {
-        /// The function's number.
-        function: u32,
-        /// Condition for leaving.
-        leaves: Leaves,
-    },
-}
-
-/// A place where functions end that were inlined, and then others begin: one may follow another at once.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct InlinedRegions {
-    /// Numbers of the functions that have ended when control comes here.
-    pub ends: Vec<u32>,
-    /// Numbers of the functions that begin here, the outermost first, and the names of the regions.
-    pub begins: Vec<(u32, String)>,
+impl From<MemorySite> for SiteKind {
+    fn from(site: MemorySite) -> Self {
+        Self::Memory(site)
+    }
 }
 
 /// A function that is a region.
@@ -220,9 +180,9 @@ pub struct Plan {
     pub shared: Vec<(ProcessAddr, SharedVariable)>,
     /// The functions that are regions; a function's number is its index.
     pub functions: Vec<WatchedFunction>,
-    /// Groups of probes on instructions that touch memory; a group's number is its index.
-    pub touch_groups: Vec<TouchGroup>,
-    /// Global variables that the code of regions touches: the address, how many bytes at once, and whether they are
+    /// Groups of probes on instructions that access memory; a group's number is its index.
+    pub access_groups: Vec<AccessGroup>,
+    /// Global variables that the code of regions accesses: the address, how many bytes at once, and whether they are
     /// written.
     pub globals: Vec<(ProcessAddr, u64, bool)>,
     /// Code that regions call and whose accesses no probe sees.
@@ -262,7 +222,7 @@ impl Plan {
             .sites
             .iter()
             .filter_map(|site| match &site.kind {
-                SiteKind::Marker(Meaning::Begin(name)) => Some(name.as_str()),
+                SiteKind::Region(RegionSite::Marker(Meaning::Begin(name))) => Some(name.as_str()),
                 _ => None,
             })
             .collect();
@@ -294,12 +254,7 @@ impl Plan {
     /// Returns true if any function that acquires a lock was found.
     #[must_use]
     pub fn has_locks(&self) -> bool {
-        let takes = |site: &Site| match &site.kind {
-            SiteKind::Call { spec, .. } => spec.role.takes_lock(),
-            SiteKind::Inlined(place) => place.fast.acquires(),
-            _ => false,
-        };
-        self.sites.iter().any(takes)
+        self.sites.iter().filter_map(|site| site.kind.sync()).any(SyncSite::acquires_lock)
     }
 
     /// Marks these probes as failed. A function with a failed exit is no region any more, since a region
@@ -309,34 +264,39 @@ impl Plan {
         for index in failed {
             let Some(probe) = self.probes.get(index) else { continue };
             let site = self.sites.get(Cookie(probe.point.cookie).site() as usize);
-            match site.map(|site| &site.kind) {
-                Some(SiteKind::Function(FunctionPlace::Exit { function, .. })) => {
+            match site.and_then(|site| site.kind.region()) {
+                Some(RegionSite::Function(FunctionPlace::Exit { function, .. })) => {
                     blind.insert(*function);
                 }
-                Some(SiteKind::InlinedRegions(inlined)) => blind.extend(&inlined.ends),
+                Some(RegionSite::Inlined(inlined)) => blind.extend(&inlined.ends),
                 _ => {}
             }
         }
         for site in &mut self.sites {
-            if let SiteKind::InlinedRegions(InlinedRegions { begins, .. }) = &mut site.kind {
-                begins.retain(|(function, name)| {
-                    if blind.contains(function) {
-                        self.skipped.push(SkippedProbe {
-                            what: format!("region `{name}`, inlined"),
-                            reason: "not all of its ends could be probed".to_owned(),
-                        });
-                    }
-                    !blind.contains(function)
-                });
-            }
-            if let SiteKind::Function(FunctionPlace::Entry { function, name, .. }) = &site.kind
-                && blind.contains(function)
-            {
-                self.skipped.push(SkippedProbe {
-                    what: format!("region `{name}`"),
-                    reason: "not all of its exits could be probed".to_owned(),
-                });
-                site.kind = SiteKind::Unwatched;
+            match &mut site.kind {
+                SiteKind::Region(RegionSite::Inlined(InlinedRegions { begins, .. })) => {
+                    begins.retain(|(function, name)| {
+                        if blind.contains(function) {
+                            self.skipped.push(SkippedProbe {
+                                what: format!("region `{name}`, inlined"),
+                                reason: "not all of its ends could be probed".to_owned(),
+                            });
+                        }
+                        !blind.contains(function)
+                    });
+                }
+                SiteKind::Region(RegionSite::Function(FunctionPlace::Entry {
+                    function,
+                    name,
+                    ..
+                })) if blind.contains(function) => {
+                    self.skipped.push(SkippedProbe {
+                        what: format!("region `{name}`"),
+                        reason: "not all of its exits could be probed".to_owned(),
+                    });
+                    site.kind = SiteKind::Unwatched;
+                }
+                _ => {}
             }
         }
     }

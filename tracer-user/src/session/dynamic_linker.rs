@@ -46,7 +46,7 @@ pub(super) fn probe(
     }
     let cookie = (u64::from(plan) << LINKER_PLAN_SHIFT) | list;
     let (program, file) = (ProbeProgram::Libraries, file_for_kernel(pid, linker));
-    Ok(Some((ProbePoint { program, file, offset: offset.0, cookie, touch: None }, notify)))
+    Ok(Some((ProbePoint { program, file, offset: offset.0, cookie, access: None }, notify)))
 }
 
 /// Returns the address of the program's dynamic section, by its program headers in memory.

@@ -6,7 +6,10 @@ use serde::Serialize;
 
 use super::coverage::limitations::unprobed;
 use crate::{
-    probes::plan::{FunctionPlace, Plan, PlannedProbe, SiteKind, WatchedFunction},
+    probes::{
+        plan::{Plan, PlannedProbe, WatchedFunction},
+        regions::site::{FunctionPlace, RegionSite},
+    },
     report::{UNPROBED_HELP, UnprobedCalls, printable, text::layout, unprobed_calls},
     symbolize::{ProcessAddr, Resolution, Symbolizer},
     x86::placement::Cost,
@@ -144,9 +147,11 @@ impl Listing {
     /// Returns the names of marked regions, and the functions that are regions.
     fn watched(&self) -> (Vec<&str>, impl Iterator<Item = &WatchedFunction>) {
         let begins = |name: &str| {
-            self.plan.sites.iter().any(|site| match &site.kind {
-                SiteKind::Function(FunctionPlace::Entry { name: known, .. }) => known == name,
-                SiteKind::InlinedRegions(inlined) => {
+            self.plan.sites.iter().any(|site| match site.kind.region() {
+                Some(RegionSite::Function(FunctionPlace::Entry { name: known, .. })) => {
+                    known == name
+                }
+                Some(RegionSite::Inlined(inlined)) => {
                     inlined.begins.iter().any(|(_, known)| known == name)
                 }
                 _ => false,
@@ -237,7 +242,7 @@ impl Listing {
 
     /// Returns the code that regions call and that is not probed, where accesses are to be seen by probes.
     fn unprobed_calls(&self) -> Option<UnprobedCalls> {
-        (!self.plan.touch_groups.is_empty()).then(|| unprobed(&self.plan.uncovered))
+        (!self.plan.access_groups.is_empty()).then(|| unprobed(&self.plan.uncovered))
     }
 
     fn count(&self, cost: Cost) -> usize {

@@ -381,7 +381,7 @@ fn prepare(
         debug: options.debug_bpf,
         perf_probes: options.perf_probes,
         follow: options.follow_forks,
-        touches: options.accesses.level.probes_instructions(),
+        accesses: options.accesses.level.probes_instructions(),
         // Recordings have each event at its place. A child has the addresses of its parent, and other memory.
         defers_owned: options.record.is_none() && !options.follow_forks,
     })?;

@@ -456,7 +456,7 @@ impl ProcessTracker {
                 file,
                 offset: offset.0,
                 cookie: id.tgid.into(),
-                touch: None,
+                access: None,
             };
             self.kernel.limit_plan(id.plan, id.pid);
             let refusals = self.kernel.attach_probes(id.plan, vec![point]);

@@ -37,8 +37,8 @@ use crate::{
     },
     probes::{
         SelectError,
-        plan::{Plan, Site, SiteKind, SkippedProbe},
-        regions::markers::Meaning,
+        plan::{Plan, Site, SkippedProbe},
+        regions::site::RegionSite,
     },
     progress::Steps,
     report::{self, Summary},
@@ -153,7 +153,8 @@ impl TracedProgram {
         steps.step(|| format!("attaching {}", report::count(probes, "probe")));
         program.attach(kernel, 0, pid)?;
         program.attach_linker(kernel);
-        let is_shared = |site: &Site| matches!(&site.kind, SiteKind::Marker(Meaning::Shared(_)));
+        let is_shared =
+            |site: &Site| site.kind.region().and_then(RegionSite::shared_variable).is_some();
         let trial = perf::trial();
         let more = program.plan.sites.iter().any(is_shared);
         let samples = options.accesses.level.samples();

@@ -7,9 +7,9 @@ use super::meaning::{in_line, result};
 use super::{Item, JoinUnderWay, Source};
 use crate::{
     live::{location::Location, sync::Call},
-    probes::{
-        plan::{InlinedPlace, SiteKind},
-        sync::functions::Object,
+    probes::sync::{
+        functions::Object,
+        site::{InlinedPlace, SyncSite},
     },
 };
 
@@ -49,20 +49,20 @@ impl Source {
             self.join_starts(record);
             return;
         }
-        let site = self.sites.get(record.header.site as usize).map(|site| &site.kind);
+        let site = self.sites.get(record.header.site as usize).and_then(|site| site.kind.sync());
         // A probe of a lock taken in line records the number that was there before, in `eax`.
-        let value = matches!(site, Some(SiteKind::Inlined(_))).then_some(record.header.detail);
+        let value = matches!(site, Some(SyncSite::Inlined(_))).then_some(record.header.detail);
         let (spec, fast, address, stack) = match site {
-            Some(&SiteKind::Call { spec, object, .. }) => {
+            Some(&SyncSite::Call { spec, object, .. }) => {
                 let address = object.map_or(record.object, |object| object.0);
                 (spec, in_line(spec), address, Location::Call(record.frames))
             }
-            Some(&SiteKind::Inlined(InlinedPlace { if_one: true, .. }))
+            Some(&SyncSite::Inlined(InlinedPlace { if_one: true, .. }))
                 if record.header.detail != 1 =>
             {
                 return;
             }
-            Some(&SiteKind::Inlined(InlinedPlace { spec, fast, at, plus, .. })) => {
+            Some(&SyncSite::Inlined(InlinedPlace { spec, fast, at, plus, .. })) => {
                 let mut frames = record.frames;
                 frames[0] = at.0;
                 let address = record.object.wrapping_add(plus);

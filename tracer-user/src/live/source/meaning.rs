@@ -5,6 +5,7 @@ use crate::probes::{
     plan::{Site, SiteKind},
     sync::{
         functions::{CallSpec, Object, Role},
+        site::SyncSite,
         slow_paths::FastPath,
     },
 };
@@ -13,8 +14,10 @@ use crate::probes::{
 pub(super) fn probed(sites: &[Site]) -> Vec<(u64, u64)> {
     let code = |site: &Site| match site.kind {
         // Its steps count.
-        SiteKind::Call { spec: CallSpec { role: Role::Steps, .. }, .. } => None,
-        SiteKind::Call { end, .. } | SiteKind::Ignored { end } => Some((site.address.0, end.0)),
+        SiteKind::Sync(SyncSite::Call { spec: CallSpec { role: Role::Steps, .. }, .. }) => None,
+        SiteKind::Sync(SyncSite::Call { end, .. }) | SiteKind::Ignored { end } => {
+            Some((site.address.0, end.0))
+        }
         _ => None,
     };
     sites.iter().filter_map(code).collect()

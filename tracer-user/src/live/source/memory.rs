@@ -16,7 +16,7 @@ use crate::{
         location::Location,
         memory::{Birth, Block, Cell, Origin},
     },
-    probes::plan::SiteKind,
+    probes::memory::site::MemorySite,
 };
 
 /// The calls that gave memory out and back.
@@ -37,8 +37,8 @@ impl Source {
         sink: &mut impl FnMut(Item),
     ) {
         let PairRecord { call, second } = record;
-        let site = self.sites.get(call.header.site as usize).map(|site| &site.kind);
-        let Some(&SiteKind::Allocator { role }) = site else {
+        let site = self.sites.get(call.header.site as usize);
+        let Some(&MemorySite::Allocator { role }) = site.and_then(|site| site.kind.memory()) else {
             self.omissions.foreign_records += 1;
             return;
         };

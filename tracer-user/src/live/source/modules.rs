@@ -9,7 +9,10 @@ use tracer_ebpf::FRAMES;
 use super::{Item, Source, memory::passed_on, probed};
 use crate::{
     live::location::Location,
-    probes::plan::{Site, SiteKind},
+    probes::{
+        memory::site::MemorySite,
+        plan::{Site, SiteKind},
+    },
     symbolize::ProcessAddr,
 };
 
@@ -23,8 +26,8 @@ impl Source {
     pub fn set_sites(&mut self, sites: Vec<Site>) {
         let new = &sites[self.known_sites.min(sites.len())..];
         self.probed.extend(probed(new));
-        self.probed_code.extend(new.iter().filter_map(|site| match site.kind {
-            SiteKind::Touch(place) => Some((place.instruction.0, place.group)),
+        self.probed_code.extend(new.iter().filter_map(|site| match site.kind.memory() {
+            Some(MemorySite::Access(place)) => Some((place.instruction.0, place.group)),
             _ => None,
         }));
         self.known_sites = sites.len();

@@ -10,7 +10,7 @@ use crate::{
         deferred::{DeferredAccess, DeferredOperation, Epoch},
         location::Location,
     },
-    probes::plan::SiteKind,
+    probes::memory::site::MemorySite,
 };
 
 /// The plan of a site is that of the acting thread's program: owners are of the same.
@@ -65,8 +65,8 @@ impl Source {
     ) {
         // An access of a program that was replaced since has no thread in this one, and its site means nothing here.
         let Some(thread) = self.thread_in(owner, epoch) else { return };
-        let site = self.sites.get(site as usize & SITE_MASK).map(|site| &site.kind);
-        let Some(&SiteKind::Touch(place)) = site else {
+        let site = self.sites.get(site as usize & SITE_MASK).and_then(|site| site.kind.memory());
+        let Some(&MemorySite::Access(place)) = site else {
             self.omissions.foreign_records += 1;
             return;
         };

@@ -7,7 +7,7 @@ use tracer_ebpf::{AccessDescriptor, PairRecord};
 use super::{Item, Source, WatchedRange};
 use crate::{
     live::location::Location,
-    probes::plan::{SiteKind, TouchPlace},
+    probes::memory::site::{AccessPlace, MemorySite},
     symbolize::ProcessAddr,
 };
 
@@ -18,8 +18,8 @@ impl Source {
     /// Handles an access by a probed instruction, before or after it is made.
     pub(super) fn instruction(&mut self, record: &PairRecord, sink: &mut impl FnMut(Item)) {
         let header = record.call.header;
-        let site = self.sites.get(header.site as usize).map(|site| &site.kind);
-        let Some(&SiteKind::Touch(place)) = site else {
+        let site = self.sites.get(header.site as usize).and_then(|site| site.kind.memory());
+        let Some(&MemorySite::Access(place)) = site else {
             self.omissions.foreign_records += 1;
             return;
         };
@@ -65,7 +65,7 @@ impl Source {
     pub(super) fn touch_counts(
         &mut self,
         thread: ThreadId,
-        place: TouchPlace,
+        place: AccessPlace,
         (address, bytes): (u64, u64),
     ) -> bool {
         if self.syncs.is_at(address) {

@@ -7,8 +7,12 @@ use super::{Item, Source};
 use crate::{
     live::region_stack::Frame,
     probes::{
-        plan::{FunctionPlace, InlinedRegions, SiteKind},
-        regions::{markers::Meaning, non_local_exits::NonLocalExit},
+        plan::SiteKind,
+        regions::{
+            markers::Meaning,
+            non_local_exits::NonLocalExit,
+            site::{FunctionPlace, InlinedRegions, RegionSite},
+        },
     },
     x86::exits::Leaves,
 };
@@ -25,11 +29,11 @@ impl Source {
         let site = record.header.site;
         let location = self.locations.site(site);
         match self.sites.get(site as usize).map(|site| &site.kind) {
-            Some(SiteKind::Function(place)) => {
+            Some(SiteKind::Region(RegionSite::Function(place))) => {
                 let place = place.clone();
                 self.function(thread, location, &place, record);
             }
-            Some(&SiteKind::NonLocalExit(leaving)) => match leaving {
+            Some(&SiteKind::Region(RegionSite::NonLocalExit(leaving))) => match leaving {
                 NonLocalExit::All => self.region_stacks.leave_all(thread),
                 NonLocalExit::Jump => self.region_stacks.jump(thread, record.sp),
                 NonLocalExit::Throw => self.region_stacks.throw(thread),
@@ -39,7 +43,7 @@ impl Source {
                     self.region_stacks.catch(thread, record.sp + lowered + 8);
                 }
             },
-            Some(SiteKind::InlinedRegions(inlined)) => {
+            Some(SiteKind::Region(RegionSite::Inlined(inlined))) => {
                 let inlined = inlined.clone();
                 self.inlined_regions(thread, location, &inlined, record.sp);
             }
@@ -126,8 +130,9 @@ impl Source {
         if let Some(&region) = self.site_regions.get(&site) {
             return Some(region);
         }
-        let (SiteKind::Marker(Meaning::Begin(name)) | SiteKind::Marker(Meaning::End(name))) =
-            &self.sites.get(site as usize)?.kind
+        let site_kind = &self.sites.get(site as usize)?.kind;
+        let Some(RegionSite::Marker(Meaning::Begin(name) | Meaning::End(name))) =
+            site_kind.region()
         else {
             self.omissions.foreign_records += 1;
             return None;

@@ -8,7 +8,9 @@ use rustc_hash::FxHashMap;
 use super::Source;
 use crate::{
     probes::{
+        memory::site::MemorySite,
         plan::{Site, SiteKind},
+        regions::site::RegionSite,
         sync::{
             functions::Object,
             runtime_libraries::{self, Contract, Own},
@@ -111,10 +113,10 @@ impl Source {
         let is_named = |site: &Site| {
             let is_own = matches!(
                 site.kind,
-                SiteKind::Touch(_)
-                    | SiteKind::Function(_)
-                    | SiteKind::InlinedRegions(_)
-                    | SiteKind::Marker(_)
+                SiteKind::Memory(MemorySite::Access(_))
+                    | SiteKind::Region(
+                        RegionSite::Function(_) | RegionSite::Inlined(_) | RegionSite::Marker(_)
+                    )
             );
             is_own && range.contains(&site.address)
         };

@@ -8,6 +8,7 @@ use super::{
         self, ALLOCATORS, Allocator, AllocatorPoint, CPP_ALLOCATORS, allocator_points,
         is_over_malloc,
     },
+    site::MemorySite,
 };
 use crate::{
     probes::{
@@ -91,7 +92,7 @@ impl Planner<'_, '_> {
         points: Vec<AllocatorPoint>,
     ) {
         let Some(address) = self.module.process_address(start) else { return };
-        let site = self.add_site(address, SiteKind::Allocator { role });
+        let site = self.add_site(address, MemorySite::Allocator { role });
         for AllocatorPoint { program, address, kind, flags, depth } in points {
             // Functions that jump into one another share their ends.
             let known = |probe: &PlannedProbe| {

@@ -6,5 +6,6 @@ pub mod allocators;
 pub mod instructions;
 pub mod options;
 pub(super) mod plan;
+pub mod site;
 pub mod uncovered;
 pub mod watch_spec;

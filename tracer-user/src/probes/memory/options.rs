@@ -8,9 +8,9 @@ pub enum Level {
     /// Only accesses to memory that the user or the program names. Regions, locks and threads are enough.
     #[default]
     Sync,
-    /// Hardware watchpoints, four at a time, on what regions touch.
+    /// Hardware watchpoints, four at a time, on what regions access.
     Watch,
-    /// A probe beside each instruction of the regions that touches memory.
+    /// A probe beside each instruction of the regions that accesses memory.
     Probe,
     /// Probes and watchpoints, as far as the overhead allows.
     Auto,

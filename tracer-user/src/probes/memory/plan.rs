@@ -6,15 +6,16 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use tracer_ebpf::{ACCESS_GROUPS, AccessDescriptor, Cookie, Kind, ProbeProgram};
 
 use super::{
-    instructions::{self, TouchOptions, TouchPlan, Touches},
+    instructions::{self, AccessOptions, AccessProbes, PlannedAccess},
     options::Accesses,
+    site::{AccessGroup, AccessPlace, MemorySite},
 };
 use crate::symbolize::{ElfFile, LinkAddr, Module, ProcessAddr, Symbolizer};
 use crate::{
     probes::{
         builder::Planner,
-        plan::{FunctionPlace, Plan, Site, SiteKind, SkippedProbe, TouchGroup, TouchPlace},
-        regions::{line_function::LineFunction, markers::Meaning, patterns::Pattern},
+        plan::{Plan, Site, SiteKind, SkippedProbe},
+        regions::{line_function::LineFunction, patterns::Pattern, site::RegionSite},
         selection::{Choice, SelectError, unmatched},
         sync::runtime_libraries,
     },
@@ -103,7 +104,7 @@ pub(in crate::probes) fn add(
             if accesses.level.samples() && planner.plan.probes.len() > MAX_PROBES {
                 left += 1;
             } else {
-                planner.touches(functions, index, &known, accesses.level.samples());
+                planner.access_probes(functions, index, &known, accesses.level.samples());
             }
         }
         if left > 0 {
@@ -192,10 +193,7 @@ struct Known {
 impl Known {
     fn from_plan(plan: &Plan, module: &Module) -> Self {
         let taken = plan.probes.iter().filter_map(|probe| module.link_address(probe.address));
-        let lock = |site: &Site| match site.kind {
-            SiteKind::Inlined(place) => Some(place.at),
-            _ => None,
-        };
+        let lock = |site: &Site| site.kind.sync()?.lock_instruction();
         Self {
             taken: taken.map(|address| address.0).collect(),
             locks: plan.sites.iter().filter_map(lock).collect(),
@@ -234,14 +232,7 @@ fn inner(plan: &Plan) -> BTreeMap<ProcessAddr, ProcessAddr> {
 fn roots(plan: &Plan, module: &Module) -> Vec<LinkAddr> {
     plan.sites
         .iter()
-        .filter(|site| {
-            matches!(
-                site.kind,
-                SiteKind::Marker(Meaning::Begin(_) | Meaning::End(_) | Meaning::EndInnermost)
-                    | SiteKind::Function(FunctionPlace::Entry { .. })
-                    | SiteKind::InlinedRegions(_)
-            )
-        })
+        .filter(|site| site.kind.region().is_some_and(RegionSite::is_in_region))
         .filter_map(|site| module.link_address(site.address))
         .collect()
 }
@@ -304,11 +295,11 @@ fn called(
 }
 
 impl Planner<'_, '_> {
-    /// Adds the probes of a function; and what it touches that a watchpoint may be moved to, where one moves.
-    fn touches(&mut self, functions: &Functions, index: usize, known: &Known, samples: bool) {
+    /// Adds the probes of a function; and what it accesses that a watchpoint may be moved to, where one moves.
+    fn access_probes(&mut self, functions: &Functions, index: usize, known: &Known, samples: bool) {
         let Some(function) = functions.get(index) else { return };
         let name = function.name.short.clone();
-        let group = self.plan.touch_groups.len();
+        let group = self.plan.access_groups.len();
         let Some(parts) = function.parts(self.file).filter(|_| !function.picked) else { return };
         let file = self.file;
         let word_at = |address| {
@@ -317,55 +308,56 @@ impl Planner<'_, '_> {
         };
         let is_constant = |address| file.is_constant(LinkAddr(address));
         let is_restartable = |address| file.restartable().contains(LinkAddr(address));
-        let options = TouchOptions {
+        let options = AccessOptions {
             single_step: true,
             word_at: &word_at,
             is_constant: &is_constant,
             is_restartable: &is_restartable,
         };
-        let Touches { points, coverage, globals } =
-            instructions::touch_points(&parts, &|at| known.taken.contains(&at), options);
+        let AccessProbes { points, coverage, globals } =
+            instructions::access_probes(&parts, &|at| known.taken.contains(&at), options);
         for global in globals.into_iter().filter(|_| samples) {
             if let Some(address) = self.module.process_address(LinkAddr(global.address)) {
                 self.plan.globals.push((address, global.size.into(), global.is_written));
             }
         }
-        self.plan.touch_groups.push(TouchGroup { function: name.clone(), coverage });
+        self.plan.access_groups.push(AccessGroup { function: name.clone(), coverage });
         for point in points {
             // The breakpoint costs; what looks at registers there does hardly.
             let costs = std::iter::once(cost(point.cost)).chain(std::iter::repeat(2));
             // One program for all of a point: it emits them in their order.
-            let is_large = point.touches.iter().any(|planned| planned.touch.may_be_large());
-            let program = if is_large { ProbeProgram::TouchLarge } else { ProbeProgram::Touch };
-            for (planned, cost) in point.touches.into_iter().zip(costs) {
-                self.touch((program, point.at), planned, (group, cost), &name, known);
+            let is_large = point.accesses.iter().any(|planned| planned.descriptor.may_be_large());
+            let program = if is_large { ProbeProgram::AccessLarge } else { ProbeProgram::Access };
+            for (planned, cost) in point.accesses.into_iter().zip(costs) {
+                self.access_probe((program, point.at), planned, (group, cost), &name, known);
             }
         }
     }
 
-    fn touch(
+    fn access_probe(
         &mut self,
         (program, at): (ProbeProgram, u64),
-        planned: TouchPlan,
+        planned: PlannedAccess,
         (group, cost): (usize, u8),
         name: &str,
         known: &Known,
     ) {
-        let TouchPlan { instruction, mut touch, is_static } = planned;
+        let PlannedAccess { instruction, mut descriptor, is_static } = planned;
         let code = self.file.bytes_at(LinkAddr(instruction), 15).unwrap_or_default();
         let decoded = decode_first(code, instruction);
         if instructions::adds(&decoded) || instructions::changes_bits(&decoded) {
             // As a read it conflicts with what overwrites it, and with no other one.
-            touch.flags = touch.flags & !(AccessDescriptor::WRITE | AccessDescriptor::ATOMIC)
+            descriptor.flags = descriptor.flags
+                & !(AccessDescriptor::WRITE | AccessDescriptor::ATOMIC)
                 | AccessDescriptor::READ;
         }
         let Some(instruction) = self.module.process_address(LinkAddr(instruction)) else { return };
         if is_static {
-            let address = LinkAddr(touch.displacement.cast_unsigned());
+            let address = LinkAddr(descriptor.displacement.cast_unsigned());
             let Some(address) = self.module.process_address(address) else { return };
-            touch.displacement = address.0.cast_signed();
+            descriptor.displacement = address.0.cast_signed();
         }
-        // What it touches is the lock, which other probes see.
+        // What it accesses is the lock, which other probes see.
         let is_inner = || {
             let before = known.inner.range(..=instruction).next_back();
             before.is_some_and(|(_, &end)| instruction < end)
@@ -374,17 +366,17 @@ impl Planner<'_, '_> {
             return;
         }
         // More groups than that share their costs.
-        touch.group = (group % ACCESS_GROUPS as usize) as u16;
-        touch.cost = cost;
-        let place = TouchPlace { instruction, group };
-        let site = self.add_site(instruction, SiteKind::Touch(place));
+        descriptor.group = (group % ACCESS_GROUPS as usize) as u16;
+        descriptor.cost = cost;
+        let place = AccessPlace { instruction, group };
+        let site = self.add_site(instruction, MemorySite::Access(place));
         let what = format!("accesses of `{name}`");
         self.add_probe(program, LinkAddr(at), Cookie::new(Kind::InstructionAccess, site), what);
         if let Some(probe) = self.plan.probes.last_mut()
             && probe.point.program == program
             && Cookie(probe.point.cookie).site() == site
         {
-            probe.point.touch = Some(touch);
+            probe.point.access = Some(descriptor);
         }
     }
 }

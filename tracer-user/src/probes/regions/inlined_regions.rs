@@ -8,13 +8,14 @@ use std::{
 
 use tracer_ebpf::{Cookie, Kind, ProbeProgram};
 
-use super::{line_function::LineFunction, patterns::Rule};
+use super::{
+    line_function::LineFunction,
+    patterns::Rule,
+    site::{InlinedRegions, RegionSite},
+};
 use crate::symbolize::{InlinedCall, LinkAddr, Name};
 use crate::{
-    probes::{
-        builder::Planner,
-        plan::{InlinedRegions, SiteKind, WatchedFunction},
-    },
+    probes::{builder::Planner, plan::WatchedFunction},
     x86::{
         functions::Functions,
         inlined_extent::{self, InlinedExtent},
@@ -78,7 +79,7 @@ impl Planner<'_, '_> {
             let (at, what) = (LinkAddr(at), self.what(&inlined));
             let Some(address) = self.module.process_address(at) else { continue };
             let kind = if inlined.begins.is_empty() { Kind::End } else { Kind::Begin };
-            let site = self.add_site(address, SiteKind::InlinedRegions(inlined));
+            let site = self.add_site(address, RegionSite::Inlined(inlined));
             self.add_probe(ProbeProgram::Region, at, Cookie::new(kind, site), what);
         }
         matched

@@ -2,9 +2,12 @@
 
 use tracer_ebpf::{Cookie, Kind, ProbeProgram};
 
-use super::markers::{Marker, Meaning, Operand, SharedVariable, markers};
+use super::{
+    markers::{Marker, Meaning, Operand, SharedVariable, markers},
+    site::RegionSite,
+};
 use crate::{
-    probes::{builder::Planner, plan::SiteKind},
+    probes::builder::Planner,
     symbolize::{LinkAddr, ProcessAddr},
     x86::constants,
 };
@@ -66,7 +69,7 @@ impl Planner<'_, '_> {
             }
         };
         let Some(address) = self.module.process_address(marker.address) else { return };
-        let site = self.add_site(address, SiteKind::Marker(marker.meaning));
+        let site = self.add_site(address, RegionSite::Marker(marker.meaning));
         self.add_probe(program, marker.address, Cookie::new(kind, site), what);
     }
 

@@ -10,4 +10,5 @@ pub mod markers;
 pub mod non_local_exits;
 pub mod patterns;
 pub(super) mod plan;
+pub mod site;
 pub mod thread_starts;

@@ -13,13 +13,14 @@ use super::{
     line_function::LineFunction,
     non_local_exits::{NON_LOCAL_EXITS, NonLocalExit},
     patterns::Rule,
+    site::{FunctionPlace, RegionSite},
     thread_starts::{self, Code},
 };
 use crate::symbolize::{ElfFile, LinkAddr, Symbolizer};
 use crate::{
     probes::{
         builder::Planner,
-        plan::{FunctionPlace, Plan, SiteKind, SkippedProbe, UnwatchedFunction, WatchedFunction},
+        plan::{Plan, SkippedProbe, UnwatchedFunction, WatchedFunction},
         selection::{Choice, SelectError, unmatched},
         sync::{
             functions::{Role, calls_named},
@@ -268,7 +269,7 @@ impl Planner<'_, '_> {
         });
         let entry =
             FunctionPlace::Entry { function: number, name, lowered: placement.depth.into() };
-        let site = self.add_site(address, SiteKind::Function(entry));
+        let site = self.add_site(address, RegionSite::Function(entry));
         let at = LinkAddr(function.start.0 + placement.offset);
         self.add_probe(
             ProbeProgram::Region,
@@ -284,7 +285,7 @@ impl Planner<'_, '_> {
             let at = LinkAddr(address);
             let Some(place) = self.module.process_address(at) else { continue };
             let exit = FunctionPlace::Exit { function: number, leaves };
-            let site = self.add_site(place, SiteKind::Function(exit));
+            let site = self.add_site(place, RegionSite::Function(exit));
             let what = format!("end of {what}");
             self.add_probe(ProbeProgram::Region, at, Cookie::new(Kind::End, site), what);
         }
@@ -360,13 +361,14 @@ impl Planner<'_, '_> {
                     other => other,
                 };
                 let known = self.plan.sites.iter().any(|site| {
-                    site.address == place && matches!(site.kind, SiteKind::NonLocalExit(_))
+                    site.address == place
+                        && matches!(site.kind.region(), Some(RegionSite::NonLocalExit(_)))
                 });
                 // `longjmp` has several names.
                 if known {
                     continue;
                 }
-                let site = self.add_site(place, SiteKind::NonLocalExit(exit));
+                let site = self.add_site(place, RegionSite::NonLocalExit(exit));
                 let at = LinkAddr(start.0 + placement.offset);
                 let (program, kind) = match exit {
                     NonLocalExit::Jump => (ProbeProgram::Jump, Kind::Jump),

@@ -16,11 +16,12 @@ use super::{
         Surroundings,
         atomic_waits::{self, Look, Step},
     },
+    site::InlinedPlace,
     slow_paths::FastPath,
 };
 use crate::symbolize::LinkAddr;
 use crate::{
-    probes::{builder::Planner, plan::InlinedPlace},
+    probes::builder::Planner,
     x86::functions::{Function, Functions},
 };
 

@@ -10,15 +10,13 @@ use tracer_ebpf::{Cookie, Kind, ProbeProgram};
 use super::{
     functions::{CallSpec, Role},
     inline_locks::{self, Found, Helper, InlinedPoint, InlinedSite, Passed, Surroundings},
+    site::{InlinedPlace, SyncSite},
     slow_paths::{self, FastPath, SlowPath, Try},
 };
 use crate::symbolize::{ElfFile, LinkAddr, Name};
 use crate::x86::instruction::decode;
 use crate::{
-    probes::{
-        builder::Planner,
-        plan::{InlinedPlace, SiteKind},
-    },
+    probes::{builder::Planner, plan::SiteKind},
     x86::{
         call_graph::Imports,
         functions::{Function, Functions},
@@ -311,7 +309,7 @@ impl Planner<'_, '_> {
             whole.insert(start);
             if let LockOf::Static(lock) = lock
                 && let Some(site) = self.plan.sites.last_mut()
-                && let SiteKind::Call { object, .. } = &mut site.kind
+                && let SiteKind::Sync(SyncSite::Call { object, .. }) = &mut site.kind
             {
                 *object = self.module.process_address(LinkAddr(lock));
             }
@@ -378,7 +376,7 @@ impl Planner<'_, '_> {
             let Some(place) = self.module.process_address(LinkAddr(address)) else { continue };
             let bias = if lock.is_static { self.module.load_bias() } else { 0 };
             let plus = bias.wrapping_add_signed(lock.plus);
-            let site = self.add_site(place, SiteKind::Inlined(InlinedPlace { plus, ..*inlined }));
+            let site = self.add_site(place, SyncSite::Inlined(InlinedPlace { plus, ..*inlined }));
             let mut operand = lock.operand;
             let mut cookie = Cookie::new(kind, site);
             if let Some(condition) = condition {

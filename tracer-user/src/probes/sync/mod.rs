@@ -11,5 +11,6 @@ pub(super) mod lock_plan;
 pub mod lock_rule;
 pub mod runtime_libraries;
 pub mod rust_waits;
+pub mod site;
 pub mod slow_paths;
 mod waits_plan;

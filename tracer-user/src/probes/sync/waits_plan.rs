@@ -10,13 +10,11 @@ use super::{
         atomic_waits::{self, Look, Step},
     },
     rust_waits,
+    site::InlinedPlace,
     slow_paths::{self, FastPath},
 };
 use crate::symbolize::LinkAddr;
-use crate::{
-    probes::{builder::Planner, plan::InlinedPlace},
-    x86::functions::Functions,
-};
+use crate::{probes::builder::Planner, x86::functions::Functions};
 
 impl Planner<'_, '_> {
     /// Adds the probes for steps in functions that are known by their names.

@@ -1,13 +1,13 @@
 //! Coverage of memory accesses, for the report.
 
 use crate::{
-    probes::{memory::instructions::Coverage, plan::TouchGroup},
+    probes::memory::{instructions::Coverage, site::AccessGroup},
     report::{LeftOut, MemorySeen, WatchedShare},
     session::memory::sampler::Share,
 };
 
 /// Sums up what probes and watchpoints see; names come later. `None` where there are neither.
-pub(crate) fn memory(groups: &[TouchGroup], watched: &[Share]) -> Option<MemorySeen> {
+pub(crate) fn memory(groups: &[AccessGroup], watched: &[Share]) -> Option<MemorySeen> {
     if groups.is_empty() && watched.is_empty() {
         return None;
     }

@@ -14,7 +14,7 @@ use std::{
 /// Allowance before the program has done much, in nanoseconds.
 const START_ALLOWANCE_NS: u64 = 10_000_000;
 
-/// Cost at which a group is detached where only the touched memory is to be learned, in nanoseconds.
+/// Cost at which a group is detached where only the accessed memory is to be learned, in nanoseconds.
 const LEARNING_COST_NS: u64 = 2_000_000;
 
 /// Share of the allowance that may be spent, in percent. The spent time is an estimate, is checked periodically, and
@@ -29,7 +29,7 @@ const REATTACH_PERCENT: u64 = 70;
 pub(crate) struct Budget {
     /// Allowed overhead, in percent of the program's own time.
     percent: u64,
-    /// Groups are detached for good once it is known what they touch.
+    /// Groups are detached for good once it is known what they access.
     learns: bool,
     /// Cost of each group at the latest check.
     costs: Vec<u64>,
@@ -102,7 +102,7 @@ impl Budget {
         }
     }
 
-    /// Creates a budget of `percent` percent with groups that stay attached only until it is known what they touch.
+    /// Creates a budget of `percent` percent with groups that stay attached only until it is known what they access.
     pub(crate) fn to_learn(percent: u32) -> Self {
         Self { learns: true, ..Self::new(percent) }
     }

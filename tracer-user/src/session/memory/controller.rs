@@ -20,9 +20,9 @@ use super::{
 use crate::{
     kernel::{Kernel, KernelError, PendingDetach, ProbePoint},
     live::source::Source,
-    probes::{
-        memory::options::{Accesses, Level},
-        plan::TouchGroup,
+    probes::memory::{
+        options::{Accesses, Level},
+        site::AccessGroup,
     },
     sys::{perf, records::Record},
 };
@@ -118,7 +118,7 @@ impl MemoryController {
         };
         let clock = clock_getcpuclockid(Pid::from_raw(pid.cast_signed())).ok()?;
         let sampler = threads.map_or_else(Sampler::without, |list| Sampler::new(kernel, list));
-        let costs_before = kernel.touch_costs();
+        let costs_before = kernel.access_costs();
         let tried = perf::hit_cost().and_then(|cost| u64::try_from(cost.as_nanos()).ok());
         let hit_cost_ns = tried.map_or(HIT_COST_NS, |cost| cost + RECORD_COST_NS);
         let (began, detached, pending_detaches) = (worked(clock)?, BTreeMap::new(), Vec::new());
@@ -156,9 +156,9 @@ impl MemoryController {
             self.budget.change(worked, &self.costs(kernel), others);
         self.sampler.tick(kernel, source, is_over);
         if !detach.is_empty() {
-            let (points, pending) = kernel.detach_touches(self.plan, &detach);
+            let (points, pending) = kernel.detach_accesses(self.plan, &detach);
             for point in points {
-                let group = point.touch.map_or(0, |touch| touch.group);
+                let group = point.access.map_or(0, |access| access.group);
                 self.detached.entry(group).or_default().push(point);
             }
             self.pending_detaches.push((detach, pending));
@@ -193,7 +193,7 @@ impl MemoryController {
     /// Returns the cost of each group of this program so far.
     fn costs(&self, kernel: &Kernel) -> Vec<u64> {
         let before = self.costs_before.iter().copied().chain(std::iter::repeat(0));
-        let costs = kernel.touch_costs().into_iter();
+        let costs = kernel.access_costs().into_iter();
         costs.zip(before).map(|(cost, before)| cost.saturating_sub(before)).collect()
     }
 
@@ -202,14 +202,14 @@ impl MemoryController {
     pub(crate) fn finish(
         self,
         kernel: &mut Kernel,
-        groups: &[TouchGroup],
+        groups: &[AccessGroup],
     ) -> (Option<String>, Vec<Share>) {
         (unseen(&self.budget, groups), self.sampler.shares(kernel))
     }
 }
 
 /// Describes the groups that were detached for a time to stay within the budget.
-fn unseen(budget: &Budget, groups: &[TouchGroup]) -> Option<String> {
+fn unseen(budget: &Budget, groups: &[AccessGroup]) -> Option<String> {
     /// Functions that are named.
     const NAMED: usize = 3;
     let mut unseen: Vec<(f64, &str)> = budget

@@ -1,6 +1,6 @@
 //! Sampling watchpoints: places the watchpoints that nobody has named, four at a time, on memory that threads share.
 //!
-//! Memory that two threads have touched precedes memory of one, and shorter-watched memory precedes longer-watched. A
+//! Memory that two threads have accessed precedes memory of one, and shorter-watched memory precedes longer-watched. A
 //! watchpoint stays while more than one thread hits it, at most for [`LONG`] when others wait; else it moves on after
 //! [`SHORT`]. One that is hit so often that it would exceed its bound is lifted for [`COOLDOWN`], as in DataCollider
 //! (Erickson et al., OSDI 2010, §3).

@@ -12,8 +12,7 @@ use crate::{
         memory::watch_spec::{
             MAX_WATCHPOINTS, Place, Problem, WatchSpec, is_outside, piece_count, pieces,
         },
-        plan::SiteKind,
-        regions::markers::{Meaning, Operand, SharedVariable},
+        regions::markers::{Operand, SharedVariable},
     },
     session::RunError,
     symbolize::{NameMiss, ProcessAddr, Symbolizer},
@@ -207,7 +206,7 @@ pub fn arm_late(
     site: u32,
     registers: &RegistersRecord,
 ) -> Option<String> {
-    let SiteKind::Marker(Meaning::Shared(variable)) = &source.site(site)?.kind else { return None };
+    let variable = source.site(site)?.kind.region()?.shared_variable()?;
     let SharedVariable { label, size, operand } = variable.clone();
     let Some(address) = operand_address(&operand, registers) else {
         return Some(format!(

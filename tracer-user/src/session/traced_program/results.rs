@@ -49,11 +49,11 @@ impl TracedProgram {
         let process = self.process(end);
         let mut watched = Vec::new();
         if let Some(controller) = self.controller.take() {
-            let (unseen, shares) = controller.finish(kernel, &self.plan.touch_groups);
+            let (unseen, shares) = controller.finish(kernel, &self.plan.access_groups);
             self.notes.extend(unseen);
             watched = shares;
         }
-        let memory = accesses::memory(&self.plan.touch_groups, &watched);
+        let memory = accesses::memory(&self.plan.access_groups, &watched);
         self.summary.busiest = self.busiest_function();
         let trap = self.explain_traps(kernel, end);
         let Self { id, source, plan, options, skipped, mut summary, mut notes, values, .. } = self;
@@ -96,7 +96,7 @@ impl TracedProgram {
         };
         let context = report::Context {
             not_seen: NotSeen {
-                unprobed_calls: (!plan.touch_groups.is_empty()).then(|| unprobed(&plan.uncovered)),
+                unprobed_calls: (!plan.access_groups.is_empty()).then(|| unprobed(&plan.uncovered)),
                 ..not_seen(&source, lost.as_ref().map_or(&[], |lost| &lost[..]), skipped, notes)
             },
             summary: summary.with_elapsed(self.started.elapsed()),

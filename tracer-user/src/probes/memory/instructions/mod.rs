@@ -33,11 +33,11 @@ use crate::x86::{exits::Part, placement::Cost};
 
 /// An access that a probe reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TouchPlan {
+pub struct PlannedAccess {
     /// The link-time address of the accessing instruction.
     pub instruction: u64,
     /// Kind of the access, and the computation of its address at the probe.
-    pub touch: AccessDescriptor,
+    pub descriptor: AccessDescriptor,
     /// The displacement is a link-time address: how far the file was moved when it was loaded is to be added to
     /// it. There is no base register then; there may be an index.
     pub is_static: bool,
@@ -45,13 +45,13 @@ pub struct TouchPlan {
 
 /// A place for a probe, and what it reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TouchPoint {
+pub struct AccessProbe {
     /// The link-time address.
     pub at: u64,
     /// Cost of a hit.
     pub cost: Cost,
     /// The accesses, in the order of the program; 8 at most.
-    pub touches: Vec<TouchPlan>,
+    pub accesses: Vec<PlannedAccess>,
 }
 
 /// Reason why no probe reports an access.
@@ -157,7 +157,7 @@ impl Coverage {
 
 /// Options, and knowledge beyond the code.
 #[derive(Clone, Copy)]
-pub struct TouchOptions<'file> {
+pub struct AccessOptions<'file> {
     /// Set if probes may go on instructions that the kernel has to single-step.
     pub single_step: bool,
     /// The four bytes of the file that are loaded to an address: jump tables are read by it.
@@ -182,9 +182,9 @@ pub struct Global {
 
 /// Probes and coverage of a function.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Touches {
+pub struct AccessProbes {
     /// The places, by address.
-    pub points: Vec<TouchPoint>,
+    pub points: Vec<AccessProbe>,
     /// Numbers of accesses, reported and not.
     pub coverage: Coverage,
     /// Variables with constant addresses that the function reads or writes, reported or not, by address and
@@ -197,11 +197,11 @@ pub struct Touches {
 /// `taken` holds for the places of other probes: none goes there, and no access is reported on the other side.
 /// Returns of the function, where regions end, need not be among them.
 #[must_use]
-pub fn touch_points(
+pub fn access_probes(
     parts: &[Part<'_>],
     taken: &dyn Fn(u64) -> bool,
-    options: TouchOptions<'_>,
-) -> Touches {
+    options: AccessOptions<'_>,
+) -> AccessProbes {
     let (mut points, mut coverage) = (Vec::new(), Coverage::default());
     let mut globals = Globals::default();
     let Some(code) = BasicBlocks::analyze(parts, options.word_at) else {
@@ -221,7 +221,7 @@ pub fn touch_points(
                 }
             }
         }
-        return Touches { points, coverage, globals: globals.all() };
+        return AccessProbes { points, coverage, globals: globals.all() };
     };
     let mut info = InstructionInfoFactory::new();
     for range in code.lines(taken, options.is_restartable) {
@@ -262,24 +262,25 @@ pub fn touch_points(
             *coverage.left_out.entry(reason).or_default() += 1;
         }
         for point in chosen {
-            let count = point.touches.len() as u64;
+            let count = point.accesses.len() as u64;
             match point.cost {
                 Cost::Emulated => coverage.emulated += count,
                 Cost::SingleStepped => coverage.single_stepped += count,
             }
-            let weakened = point.touches.iter().filter(|(access, plan)| {
-                located[*access].operand.flags & AccessDescriptor::WRITE & !plan.touch.flags != 0
+            let weakened = point.accesses.iter().filter(|(access, plan)| {
+                located[*access].operand.flags & AccessDescriptor::WRITE & !plan.descriptor.flags
+                    != 0
             });
             coverage.without_write += weakened.count() as u64;
-            points.push(TouchPoint {
+            points.push(AccessProbe {
                 at: line.instructions[point.at].ip(),
                 cost: point.cost,
-                touches: point.touches.into_iter().map(|(_, plan)| plan).collect(),
+                accesses: point.accesses.into_iter().map(|(_, plan)| plan).collect(),
             });
         }
     }
     points.sort_by_key(|point| point.at);
-    Touches { points, coverage, globals: globals.all() }
+    AccessProbes { points, coverage, globals: globals.all() }
 }
 
 /// Constant addresses and sizes, and whether they are written.
@@ -287,7 +288,7 @@ pub fn touch_points(
 struct Globals(BTreeMap<(u64, u32), bool>);
 
 impl Globals {
-    fn note(&mut self, address: u64, operand: &operands::Operand, options: TouchOptions<'_>) {
+    fn note(&mut self, address: u64, operand: &operands::Operand, options: AccessOptions<'_>) {
         if !(options.is_constant)(address) {
             let writes = operand.flags & AccessDescriptor::WRITE != 0;
             *self.0.entry((address, operand.size.into())).or_default() |= writes;

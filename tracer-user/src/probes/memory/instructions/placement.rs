@@ -6,7 +6,7 @@ use std::rc::Rc;
 use iced_x86::{EncodingKind, FlowControl, Instruction, Register, RflagsBits};
 use tracer_ebpf::{AccessDescriptor, Operand as AbiOperand};
 
-use super::{Reason, TouchPlan};
+use super::{PlannedAccess, Reason};
 use crate::x86::placement::{Cost, probe_cost};
 use crate::x86::{
     affine::{Sum, Symbol},
@@ -15,7 +15,7 @@ use crate::x86::{
 };
 
 /// Maximum number of accesses that one point reports.
-pub const MAX_TOUCHES: usize = 8;
+pub const MAX_ACCESSES: usize = 8;
 
 /// Maximum distance of a single-stepped point from its access, in instructions.
 const WINDOW: usize = 12;
@@ -30,7 +30,7 @@ pub struct Chosen {
     /// Cost of a hit.
     pub cost: Cost,
     /// The accesses.
-    pub touches: Vec<(usize, TouchPlan)>,
+    pub accesses: Vec<(usize, PlannedAccess)>,
 }
 
 /// Points for the accesses of a line.
@@ -55,7 +55,7 @@ fn known_size(each: u16, rounds: &Sum) -> Option<u16> {
 struct Way {
     access: usize,
     at: usize,
-    plan: TouchPlan,
+    plan: PlannedAccess,
 }
 
 impl<'line> Chooser<'line> {
@@ -117,13 +117,13 @@ impl<'line> Chooser<'line> {
             let (mut here, rest): (Vec<Way>, Vec<Way>) =
                 ways.into_iter().partition(|way| way.at == best);
             here.sort_by_key(|way| way.access);
-            here.truncate(MAX_TOUCHES);
+            here.truncate(MAX_ACCESSES);
             let reported: Vec<usize> = here.iter().map(|way| way.access).collect();
             self.left.retain(|access| !reported.contains(access));
             ways = rest;
             ways.retain(|way| !reported.contains(&way.access));
-            let touches = here.into_iter().map(|way| (way.access, way.plan)).collect();
-            self.chosen.push(Chosen { at: best, cost, touches });
+            let accesses = here.into_iter().map(|way| (way.access, way.plan)).collect();
+            self.chosen.push(Chosen { at: best, cost, accesses });
         }
     }
 
@@ -135,7 +135,7 @@ impl<'line> Chooser<'line> {
         }
         (0..counts.len())
             .filter(|&at| counts[at] > 0)
-            .max_by_key(|&at| (counts[at].min(MAX_TOUCHES), at))
+            .max_by_key(|&at| (counts[at].min(MAX_ACCESSES), at))
     }
 
     /// The ways to report an access at points of a cost. After it, where that is possible: it has happened then.
@@ -179,7 +179,7 @@ impl<'line> Chooser<'line> {
     }
 
     /// Returns the description of an access for a probe at a point, if there is one.
-    fn express(&self, located: &Located, at: usize, whole: bool) -> Option<TouchPlan> {
+    fn express(&self, located: &Located, at: usize, whole: bool) -> Option<PlannedAccess> {
         let here = located.instruction;
         let mut flags = located.operand.flags;
         if compares(&self.line.instructions[here]) {
@@ -201,10 +201,11 @@ impl<'line> Chooser<'line> {
                 None => (located.operand.size, self.holder(rounds, at)?),
             },
         };
-        let (touch, is_static) = self.address(located, at)?;
-        let touch = AccessDescriptor { size, flags: touch.flags | flags, rounds, ..touch };
+        let (descriptor, is_static) = self.address(located, at)?;
+        let descriptor =
+            AccessDescriptor { size, flags: descriptor.flags | flags, rounds, ..descriptor };
         let instruction = self.line.instructions[here].ip();
-        Some(TouchPlan { instruction, touch, is_static })
+        Some(PlannedAccess { instruction, descriptor, is_static })
     }
 
     /// The register that holds a number before an instruction.
@@ -240,9 +241,9 @@ impl<'line> Chooser<'line> {
         let operand = &located.operand;
         if unchanged(operand.base) && unchanged(operand.index) {
             let scale = operand.scale.trailing_zeros() as u8;
-            let touch =
+            let descriptor =
                 plain(number(operand.base), number(operand.index), scale, operand.displacement);
-            return Some((touch, operand.is_static));
+            return Some((descriptor, operand.is_static));
         }
         let fixed = |sum: &Sum| match sum.as_offset() {
             Some((Symbol::BIAS, displacement)) => Some((displacement, true)),
@@ -285,11 +286,11 @@ impl<'line> Chooser<'line> {
                 (root == slot.root).then_some((base, i32::try_from(distance).ok()?))
             });
             let Some((base, place)) = place else { continue };
-            let indirect = |touch: AccessDescriptor| AccessDescriptor {
+            let indirect = |descriptor: AccessDescriptor| AccessDescriptor {
                 slot: place,
                 flags: AccessDescriptor::INDIRECT,
                 base,
-                ..touch
+                ..descriptor
             };
             if let Some(displacement) = address.distance_from(&slot.value) {
                 return Some((indirect(plain(base, NONE, 0, displacement)), false));

@@ -14,34 +14,34 @@ const RBP: u8 = 5;
 const RSI: u8 = 6;
 const RDI: u8 = 7;
 
-const CHEAP: TouchOptions<'_> = TouchOptions {
+const CHEAP: AccessOptions<'_> = AccessOptions {
     single_step: false,
     word_at: &|_| None,
     is_constant: &|_| false,
     is_restartable: &|_| false,
 };
-const ANY: TouchOptions<'_> = TouchOptions { single_step: true, ..CHEAP };
+const ANY: AccessOptions<'_> = AccessOptions { single_step: true, ..CHEAP };
 
-fn plan(code: &[u8], options: TouchOptions<'_>) -> (Vec<TouchPoint>, Coverage) {
-    let touches = touch_points(&[Part { start: START, code }], &|_| false, options);
-    (touches.points, touches.coverage)
+fn plan(code: &[u8], options: AccessOptions<'_>) -> (Vec<AccessProbe>, Coverage) {
+    let planned = access_probes(&[Part { start: START, code }], &|_| false, options);
+    (planned.points, planned.coverage)
 }
 
 /// An access in short: the offset of the point, that of the instruction, and what is done.
-fn planned(code: &[u8], options: TouchOptions<'_>) -> Vec<(u64, u64, AccessDescriptor)> {
+fn planned(code: &[u8], options: AccessOptions<'_>) -> Vec<(u64, u64, AccessDescriptor)> {
     short(&plan(code, options).0)
 }
 
-fn short(points: &[TouchPoint]) -> Vec<(u64, u64, AccessDescriptor)> {
-    let touch = |point: &TouchPoint| {
+fn short(points: &[AccessProbe]) -> Vec<(u64, u64, AccessDescriptor)> {
+    let accesses = |point: &AccessProbe| {
         let at = point.at - START;
-        let plans = point.touches.clone();
-        plans.into_iter().map(move |plan| (at, plan.instruction - START, plan.touch))
+        let plans = point.accesses.clone();
+        plans.into_iter().map(move |plan| (at, plan.instruction - START, plan.descriptor))
     };
-    points.iter().flat_map(touch).collect()
+    points.iter().flat_map(accesses).collect()
 }
 
-fn left_out(code: &[u8], options: TouchOptions<'_>) -> Vec<(Reason, u64)> {
+fn left_out(code: &[u8], options: AccessOptions<'_>) -> Vec<(Reason, u64)> {
     plan(code, options).1.left_out.into_iter().collect()
 }
 
@@ -84,8 +84,8 @@ fn a_changed_register_is_not_used() {
 fn a_sum_is_told_by_what_is_left_of_it() {
     // lea rax,[rdi+rsi*8+16]; mov rax,[rax+8]; jne +0; ret
     let code = [0x48, 0x8d, 0x44, 0xf7, 16, 0x48, 0x8b, 0x40, 8, 0x75, 0, 0xc3];
-    let touch = AccessDescriptor { index: RSI, scale: 3, ..at(R, 8, RDI, 24) };
-    assert_eq!(planned(&code, CHEAP), [(9, 5, touch)]);
+    let descriptor = AccessDescriptor { index: RSI, scale: 3, ..at(R, 8, RDI, 24) };
+    assert_eq!(planned(&code, CHEAP), [(9, 5, descriptor)]);
     // mov rcx,rdi; add rdi,64; mov rax,[rcx]; mov rcx,rax; jne +0; ret
     let code =
         [0x48, 0x89, 0xf9, 0x48, 0x83, 0xc7, 64, 0x48, 0x8b, 1, 0x48, 0x89, 0xc1, 0x75, 0, 0xc3];
@@ -99,8 +99,8 @@ fn an_index_counts_in_64_bits() {
     assert_eq!(planned(&code, CHEAP), []);
     // movsxd rax,esi; movsxd rdx,esi; mov eax,[rdi+rax*4]; jne +0; ret
     let code = [0x48, 0x63, 0xc6, 0x48, 0x63, 0xd6, 0x8b, 4, 0x87, 0x75, 0, 0xc3];
-    let touch = AccessDescriptor { index: RDX, scale: 2, ..at(R, 4, RDI, 0) };
-    assert_eq!(planned(&code, CHEAP), [(9, 6, touch)]);
+    let descriptor = AccessDescriptor { index: RDX, scale: 2, ..at(R, 4, RDI, 0) };
+    assert_eq!(planned(&code, CHEAP), [(9, 6, descriptor)]);
     // mov edx,esi; movsxd rax,esi; mov eax,[rdi+rax*4]; jne +0; ret: another extension
     let code = [0x89, 0xf2, 0x48, 0x63, 0xc6, 0x8b, 4, 0x87, 0x75, 0, 0xc3];
     assert_eq!(planned(&code, CHEAP), []);
@@ -114,10 +114,11 @@ fn a_pointer_on_the_stack_tells_an_address() {
         0x55, 0x48, 0x89, 0xe5, 0x48, 0x89, 0x7d, 0xf8, 0xe8, 0, 0, 0, 0, 0x48, 0x8b, 0x45, 0xf8,
         0x8b, 0x40, 12, 0xeb, 0, 0x5d, 0xc3,
     ];
-    let touch = AccessDescriptor { slot: -8, ..at(R | AccessDescriptor::INDIRECT, 4, RSP, 12) };
+    let descriptor =
+        AccessDescriptor { slot: -8, ..at(R | AccessDescriptor::INDIRECT, 4, RSP, 12) };
     let (points, coverage) = plan(&code, CHEAP);
     // The stack pointer and the frame pointer are the same here; either will do.
-    assert_eq!(short(&points), [(20, 17, touch)]);
+    assert_eq!(short(&points), [(20, 17, descriptor)]);
     assert_eq!((coverage.stack, coverage.accesses()), (6, 1));
     // The slot is written again in between: mov [rbp-8],rax; or a part of it: mov byte [rbp-1],0
     for write in [[0x48, 0x89, 0x45, 0xf8], [0xc6, 0x45, 0xff, 0]] {
@@ -198,8 +199,8 @@ fn an_exchange_that_nothing_follows_is_probed_itself() {
     assert_eq!(planned(&[0x87, 7, 0x89, 0xc1, 0xc3], ANY), [(2, 0, store(RDI))]);
     // Where another probe is, none goes.
     let part = Part { start: START, code: &[0x87, 7, 0xc3] };
-    let touches = touch_points(&[part], &|at| at == START, ANY);
-    assert_eq!(touches.coverage.left_out, [(Reason::Locked, 1)].into());
+    let planned = access_probes(&[part], &|at| at == START, ANY);
+    assert_eq!(planned.coverage.left_out, [(Reason::Locked, 1)].into());
 }
 
 #[test]
@@ -221,7 +222,7 @@ fn other_probes_are_neither_used_nor_crossed() {
     let code = [0x8b, 7, 0x90, 0x8b, 6, 0x90, 0x75, 0, 0xc3];
     let part = Part { start: START, code: &code };
     let taken = |place: u64| move |at: u64| at == START + place;
-    let planned = |place: u64| short(&touch_points(&[part], &taken(place), CHEAP).points);
+    let planned = |place: u64| short(&access_probes(&[part], &taken(place), CHEAP).points);
     let (first, second) = (at(R, 4, RDI, 0), at(R, 4, RSI, 0));
     assert_eq!(planned(0x100), [(6, 0, first), (6, 3, second)]);
     assert_eq!(planned(6), [(5, 0, first), (5, 3, second)]);
@@ -258,8 +259,8 @@ fn the_stack_and_the_threads_own_variables_are_left_alone() {
 fn what_is_done_and_how_much_is_told() {
     let done = |instruction: &[u8]| {
         let code = [instruction, &[0x75, 0, 0xc3]].concat();
-        let plans = plan(&code, CHEAP).0.into_iter().flat_map(|point| point.touches);
-        plans.map(|plan| (plan.touch.flags, plan.touch.size)).collect::<Vec<_>>()
+        let plans = plan(&code, CHEAP).0.into_iter().flat_map(|point| point.accesses);
+        plans.map(|plan| (plan.descriptor.flags, plan.descriptor.size)).collect::<Vec<_>>()
     };
     assert_eq!(done(&[0x0f, 0x10, 7]), [(R, 16)], "movups xmm0,[rdi]");
     assert_eq!(done(&[0xc5, 0xfc, 0x11, 7]), [(W, 32)], "vmovups [rdi],ymm0");
@@ -294,12 +295,12 @@ fn what_cannot_be_told_is_left_out_with_a_reason() {
 
 #[test]
 fn strings_are_reported_before_they_are_gone_through() {
-    let rounds = |touch: AccessDescriptor| AccessDescriptor { rounds: RCX, ..touch };
+    let rounds = |descriptor: AccessDescriptor| AccessDescriptor { rounds: RCX, ..descriptor };
     // push rbx; rep movsq; jne +0; ret
     let code = [0x53, 0xf3, 0x48, 0xa5, 0x75, 0, 0xc3];
     let both = [(0, 1, rounds(at(W, 8, RDI, 0))), (0, 1, rounds(at(R, 8, RSI, 0)))];
     let mut found = planned(&code, CHEAP);
-    found.sort_by_key(|(_, _, touch)| touch.base != RDI);
+    found.sort_by_key(|(_, _, descriptor)| descriptor.base != RDI);
     assert_eq!(found, both);
     // mov rdx,rcx; rep stosb; jne +0; ret: where it began is lost
     let code = [0x48, 0x89, 0xca, 0xf3, 0xaa, 0x75, 0, 0xc3];
@@ -308,7 +309,7 @@ fn strings_are_reported_before_they_are_gone_through() {
     // push rbx; mov ecx,40; rep movsq; jne +0; ret: no register need hold how often
     let code = [0x53, 0xb9, 40, 0, 0, 0, 0xf3, 0x48, 0xa5, 0x75, 0, 0xc3];
     let mut found = planned(&code, CHEAP);
-    found.sort_by_key(|(_, _, touch)| touch.base != RDI);
+    found.sort_by_key(|(_, _, descriptor)| descriptor.base != RDI);
     assert_eq!(found, [(0, 6, at(W, 320, RDI, 0)), (0, 6, at(R, 320, RSI, 0))]);
     // push rbx; std; rep stosb; cld; pop rbx; ret
     let downwards = [0x53, 0xfd, 0xf3, 0xaa, 0xfc, 0x5b, 0xc3];
@@ -324,21 +325,21 @@ fn static_addresses_are_of_the_file() {
     let read = at(R, 4, NONE, 0x1106);
     let write = at(W, 4, NONE, 0x1215);
     assert_eq!(short(&points), [(18, 0, read), (18, 13, write)]);
-    assert!(points[0].touches.iter().all(|plan| plan.is_static));
-    let (points, coverage) = plan(&code, TouchOptions { is_constant: &|_| true, ..CHEAP });
+    assert!(points[0].accesses.iter().all(|plan| plan.is_static));
+    let (points, coverage) = plan(&code, AccessOptions { is_constant: &|_| true, ..CHEAP });
     assert_eq!(short(&points), [(18, 13, write)], "what is written is no constant");
     assert_eq!((coverage.constant, coverage.accesses()), (1, 1));
     let globals =
-        |options| touch_points(&[Part { start: START, code: &code }], &|_| false, options).globals;
+        |options| access_probes(&[Part { start: START, code: &code }], &|_| false, options).globals;
     let global = |address, is_written| Global { address, size: 4, is_written };
     assert_eq!(globals(CHEAP), [global(0x1106, false), global(0x1215, true)]);
-    let first = TouchOptions { is_constant: &|address| address == 0x1106, ..CHEAP };
+    let first = AccessOptions { is_constant: &|address| address == 0x1106, ..CHEAP };
     assert_eq!(globals(first), [global(0x1215, true)]);
     // mov eax,[0x404040]; jne +0; ret
     let absolute = [0x8b, 4, 0x25, 0x40, 0x40, 0x40, 0, 0x75, 0, 0xc3];
     let (points, _) = plan(&absolute, CHEAP);
     assert_eq!(short(&points), [(7, 0, at(R, 4, NONE, 0x40_4040))]);
-    assert!(!points[0].touches[0].is_static);
+    assert!(!points[0].accesses[0].is_static);
 }
 
 #[test]
@@ -346,7 +347,7 @@ fn nothing_inside_a_restartable_sequence_is_reported_or_probed() {
     // mov [rdi],eax; (from here) mov [rsi],eax; mov [rdx],eax; (to here) mov [rcx],eax; jne +0; ret
     let code = [0x89, 0x07, 0x89, 0x06, 0x89, 0x02, 0x89, 0x01, 0x75, 0, 0xc3];
     let inside = |at: u64| (START + 2..START + 6).contains(&at);
-    let options = TouchOptions { is_restartable: &inside, ..ANY };
+    let options = AccessOptions { is_restartable: &inside, ..ANY };
     let store = |base| at(W, 4, base, 0);
     assert_eq!(planned(&code, options), [(0, 0, store(RDI)), (8, 6, store(RCX))]);
     assert_eq!(left_out(&code, options), [(Reason::Restartable, 2)]);
@@ -358,7 +359,8 @@ fn one_point_reports_eight_at_most() {
     // mov al,[rdi+n] nine times; nop; jne +0; ret
     let mut code: Vec<u8> = (0..9).flat_map(|number| [0x8a, 0x47, number]).collect();
     code.extend([0x90, 0x75, 0, 0xc3]);
-    let counts: Vec<usize> = plan(&code, CHEAP).0.iter().map(|point| point.touches.len()).collect();
+    let counts: Vec<usize> =
+        plan(&code, CHEAP).0.iter().map(|point| point.accesses.len()).collect();
     assert_eq!(counts, [1, 8]);
 }
 

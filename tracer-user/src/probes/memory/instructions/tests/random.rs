@@ -204,19 +204,19 @@ impl Machine {
     }
 
     /// The address that a probe would report.
-    fn evaluate(&self, touch: &AccessDescriptor) -> u64 {
+    fn evaluate(&self, descriptor: &AccessDescriptor) -> u64 {
         let register = |number: u8| match number {
             NONE => 0,
             number => self.registers[usize::from(number)],
         };
-        let base = if touch.flags & AccessDescriptor::INDIRECT == 0 {
-            register(touch.base)
+        let base = if descriptor.flags & AccessDescriptor::INDIRECT == 0 {
+            register(descriptor.base)
         } else {
-            let place = register(touch.base).wrapping_add_signed(touch.slot.into());
+            let place = register(descriptor.base).wrapping_add_signed(descriptor.slot.into());
             self.memory.read(place, 8)
         };
-        base.wrapping_add(register(touch.index) << touch.scale)
-            .wrapping_add_signed(touch.displacement)
+        base.wrapping_add(register(descriptor.index) << descriptor.scale)
+            .wrapping_add_signed(descriptor.displacement)
     }
 }
 
@@ -434,18 +434,18 @@ fn what_is_planned_is_what_happens() {
             before.insert(instruction.ip(), machine.clone());
             machine.step(instruction);
         }
-        let options = TouchOptions { single_step: seed % 2 == 0, ..CHEAP };
-        let Touches { points, coverage, .. } =
-            touch_points(&[Part { start: START, code: &code }], &|_| false, options);
+        let options = AccessOptions { single_step: seed % 2 == 0, ..CHEAP };
+        let AccessProbes { points, coverage, .. } =
+            access_probes(&[Part { start: START, code: &code }], &|_| false, options);
         totals.add(&coverage);
         let mut reported = Vec::new();
         for point in &points {
-            for plan in &point.touches {
-                let touch = plan.touch;
-                let address = before[&point.at].evaluate(&touch);
-                indirect += u64::from(touch.flags & AccessDescriptor::INDIRECT != 0);
-                let flags = touch.flags & !AccessDescriptor::INDIRECT;
-                reported.push((plan.instruction, address, u64::from(touch.size), flags));
+            for plan in &point.accesses {
+                let descriptor = plan.descriptor;
+                let address = before[&point.at].evaluate(&descriptor);
+                indirect += u64::from(descriptor.flags & AccessDescriptor::INDIRECT != 0);
+                let flags = descriptor.flags & !AccessDescriptor::INDIRECT;
+                reported.push((plan.instruction, address, u64::from(descriptor.size), flags));
                 between(seed, &instructions, point.at, plan);
             }
         }
@@ -468,7 +468,7 @@ fn what_is_planned_is_what_happens() {
 
 /// Checks that an access is reported in its own line of code, and after it when it is atomic; an exchange that
 /// takes a probe may have it itself.
-fn between(seed: u64, instructions: &[Instruction], at: u64, plan: &TouchPlan) {
+fn between(seed: u64, instructions: &[Instruction], at: u64, plan: &PlannedAccess) {
     let position = |address: u64| {
         instructions.iter().position(|instruction| instruction.ip() == address).unwrap()
     };

@@ -20,9 +20,10 @@ fn most_accesses_of_a_real_program_are_reported() {
     let mut coverage = Coverage::default();
     for function in functions.iter().step_by(step) {
         let Some(parts) = function.parts(&file) else { continue };
-        let options = TouchOptions { single_step: true, word_at: &word_at, ..CHEAP };
-        let Touches { points, coverage: more, .. } = touch_points(&parts, &|_| false, options);
-        let planned: usize = points.iter().map(|point| point.touches.len()).sum();
+        let options = AccessOptions { single_step: true, word_at: &word_at, ..CHEAP };
+        let AccessProbes { points, coverage: more, .. } =
+            access_probes(&parts, &|_| false, options);
+        let planned: usize = points.iter().map(|point| point.accesses.len()).sum();
         assert_eq!(planned as u64, more.reported(), "{}", function.name.short);
         let mut places: Vec<u64> = points.iter().map(|point| point.at).collect();
         places.dedup();
