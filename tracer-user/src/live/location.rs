@@ -5,7 +5,8 @@ use checker::event::LocationId;
 use rustc_hash::FxHashMap;
 use tracer_ebpf::FRAMES;
 
-use crate::symbolize::{ProcessAddr, Symbolizer};
+use super::code_map::CodeMap;
+use crate::symbolize::ProcessAddr;
 
 /// A code location.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -55,14 +56,14 @@ impl Locations {
     }
 
     /// Returns the id of a stack as it was recorded.
-    pub fn stack(&mut self, recorded: Location, symbolizer: &mut Symbolizer) -> LocationId {
+    pub fn stack(&mut self, recorded: Location, code: &mut impl CodeMap) -> LocationId {
         if let Some(&id) = self.raw.get(&recorded) {
             return id;
         }
         let checked = match recorded {
             Location::Site(_) => recorded,
-            Location::Call(frames) => Location::Call(self.check(frames, symbolizer)),
-            Location::Access(frames) => Location::Access(self.check(frames, symbolizer)),
+            Location::Call(frames) => Location::Call(self.check(frames, code)),
+            Location::Access(frames) => Location::Access(self.check(frames, code)),
         };
         let id = self.intern(checked);
         if self.raw.len() >= MAX_RAW {
@@ -93,27 +94,40 @@ impl Locations {
 
     /// Keeps the frames up to the first one whose code does not keep its frame pointer in `rbp`: from there on
     /// the chain skips callers or is no chain at all.
-    fn check(&mut self, mut frames: [u64; FRAMES], symbolizer: &mut Symbolizer) -> [u64; FRAMES] {
+    fn check(&mut self, mut frames: [u64; FRAMES], code: &mut impl CodeMap) -> [u64; FRAMES] {
         let known = (0..FRAMES - 1)
-            .find(|&index| frames[index] == 0 || !self.trusts(frames[index], symbolizer))
+            .find(|&index| frames[index] == 0 || !self.trusts(frames[index], code))
             .map_or(FRAMES, |last| last + 1);
         frames[known..].fill(0);
         frames
     }
 
-    fn trusts(&mut self, address: u64, symbolizer: &mut Symbolizer) -> bool {
-        *self.trusted.entry(address).or_insert_with(|| {
-            let address = ProcessAddr(address);
-            if symbolizer.module_at(address).is_none() {
-                // A library that was loaded later. When the process has gone, there is nothing to be read.
-                let _ = symbolizer.refresh();
-                self.modules = symbolizer.modules().len();
-            }
-            symbolizer.module_at(address).is_some_and(|module| {
-                let file = module.file().ok();
-                let link = module.link_address(address);
-                file.zip(link).is_some_and(|(file, link)| file.uses_frame_pointer_at(link))
-            })
+    fn trusts(&mut self, address: u64, code: &mut impl CodeMap) -> bool {
+        let Self { trusted, modules, .. } = self;
+        *trusted.entry(address).or_insert_with(|| {
+            let is_confirmed = code.confirms_return(ProcessAddr(address));
+            *modules = code.module_count();
+            is_confirmed
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::live::code_map::fake::FakeCode;
+
+    #[test]
+    fn stacks_are_cut_where_no_code_confirms_the_next_return() {
+        let mut code = FakeCode { confirmed: vec![0x10, 0x30], ..FakeCode::default() };
+        let mut locations = Locations::default();
+        let id = locations.stack(Location::Call([0x10, 0x20, 0x30, 0x40, 0, 0]), &mut code);
+        assert_eq!(locations.get(id), Some(Location::Call([0x10, 0x20, 0, 0, 0, 0])));
+        let same = locations.stack(Location::Call([0x10, 0x20, 0x50, 0, 0, 0]), &mut code);
+        assert_eq!(same, id, "they differ where they are not known");
+        assert_eq!(locations.modules_known(id), 1);
+        locations.modules_changed(1, true);
+        let later = locations.stack(Location::Call([0x10, 0x20, 0, 0, 0, 0]), &mut code);
+        assert_ne!(later, id, "another library may be there");
     }
 }

@@ -1,14 +1,17 @@
 //! Live source of events: translates records of the BPF programs to the checker's events. One file a concern: reading
 //! the ring buffer, assigning dense ids, decoding watchpoint hits, objects, memory.
 
+pub mod code_map;
 pub mod dedup;
 pub mod deferred;
 pub mod location;
 pub mod memory;
+pub mod process_code;
 pub mod reader;
 pub mod region_stack;
 pub mod shared_words;
 pub mod source;
+pub mod stream;
 pub mod sync;
 pub mod watchpoint_access;
 pub mod words;

@@ -1,467 +1,372 @@
-//! Translates records to the checker's events: objects, threads and locations get dense ids; records that do not
-//! count are left out and counted. The meaning of the ids can be queried afterwards.
+//! Source of events: passes each record on to the components that translate it. Each component owns its state, in a
+//! file of its own; objects, threads and locations get dense ids, and records that do not count are counted.
 
+mod accesses;
+mod call_effects;
 mod calls;
-mod meaning;
+mod context;
+mod hit_decoder;
+mod joins;
 mod memory;
-mod modules;
-mod owned;
-mod probed_accesses;
+mod omissions;
+mod probed_code;
 mod regions;
 mod runtime;
+mod sync_words;
 mod threads;
-mod watchpoint_hits;
-mod words;
+mod watches;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
 
-use checker::event::{
-    Event, EventNumber, LocationId, LockId, Op, RegionId, SyncId, ThreadId, VarId,
+use checker::event::{LocationId, LockId, Op, SyncId, ThreadId};
+use tracer_ebpf::{FRAMES, Header, Kind, PairRecord, RegionRecord, RegistersRecord, ThreadRecord};
+
+use self::{
+    accesses::{Accesses, arrive},
+    calls::Calls,
+    context::Context,
+    probed_code::ProbedCode,
+    regions::Passage,
 };
-use rustc_hash::{FxHashMap, FxHashSet};
-use tracer_ebpf::{Kind, RegistersRecord, ThreadRecord};
-
-use self::meaning::probed;
-use self::memory::MemoryCalls;
+pub use self::{
+    memory::ProcessMemory,
+    omissions::{ChildProcess, Omissions},
+    regions::Regions,
+    threads::{SeenThread, Threads},
+    watches::{ObservedValue, WatchedRange, Watches},
+};
 use super::{
-    dedup::AccessDedup,
-    deferred::{DeferredAccess, Epoch},
-    location::Locations,
-    memory::Memory,
-    region_stack::{Change, RegionStacks},
+    code_map::CodeMap,
+    deferred::Epoch,
+    location::{Location, Locations},
     shared_words::SharedWords,
+    stream::Stream,
     sync::{Known, SyncObjects},
-    watchpoint_access,
-    words::{Step, Words},
 };
 use crate::{
-    probes::plan::Site,
-    symbolize::{ProcessAddr, Symbolizer},
+    probes::{
+        memory::site::MemorySite,
+        plan::{Site, SiteKind},
+    },
+    symbolize::ProcessAddr,
     sys::records::Record,
 };
-
-/// Output of the source.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Item {
-    /// An event.
-    Event(Event),
-    /// Loss of events at this point.
-    Gap,
-    /// Begin of a thread's epoch: what the thread does from here on, and deferred accesses of the epoch, belong to
-    /// it.
-    Epoch(Epoch),
-    /// Access that the kernel side reports after the epoch in which it was made.
-    Deferred(DeferredAccess),
-}
-
-/// A watched range.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WatchedRange {
-    /// Process address of the first byte.
-    pub address: ProcessAddr,
-    /// Length in bytes: 1, 2, 4 or 8.
-    pub length: u64,
-    /// Name given by the user or the program.
-    pub label: String,
-    /// Set for a sampling watchpoint, which nobody has named and which moves on.
-    pub is_sample: bool,
-    /// Set if the watchpoint is known to work from the program's first instruction on.
-    pub from_start: bool,
-}
-
-/// A thread that was seen.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SeenThread {
-    /// The operating system's id.
-    pub tid: u32,
-    /// Name at its end, if that was seen.
-    pub name: Option<String>,
-    /// `pthread_t`; unknown for the first thread.
-    pthread: Option<u64>,
-    /// The joins that it is in, outermost first.
-    joins: Vec<JoinUnderWay>,
-    /// Set once a join of it was seen.
-    is_joined: bool,
-    /// Location and stack pointer of its call of a function of which the next step is a part.
-    entered: Option<(LocationId, u64)>,
-    /// Current epoch; 0 until it has touched memory.
-    epoch: u64,
-    /// Location at which it creates a thread, or last did.
-    creates_at: Option<LocationId>,
-    /// Number of its open regions, and of the transactions it has begun.
-    open: u32,
-    transactions: u64,
-    /// Epoch in which it began the last transaction, whose accesses are all of later epochs.
-    epoch_before: u64,
-}
-
-/// A join that has not returned yet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct JoinUnderWay {
-    sp: u64,
-    pthread: u64,
-    /// Thread that had that identity when the join began.
-    thread: Option<ThreadId>,
-}
-
-/// A child process that was not followed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ChildProcess {
-    /// Process id.
-    pub pid: u32,
-    /// Name of its parent at that time.
-    pub name: String,
-}
-
-/// Records that the source left out, by reason.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Omissions {
-    /// Watchpoint hits whose instruction could not be decoded, by the reason. They count as reads, which can only hide
-    /// dependencies.
-    pub undecoded_accesses: BTreeMap<watchpoint_access::Undecoded, u64>,
-    /// Hits by the code of locks, which do not count.
-    pub lock_accesses: u64,
-    /// Hits by the code of libraries that nobody has named, as far as they are not what the program has asked for.
-    pub library_accesses: u64,
-    /// Accesses to words that synchronise, which are none to data.
-    pub word_accesses: u64,
-    /// Hits of named ranges by instructions of which a mask decides what they access, which do not count: it may be
-    /// something beside.
-    pub masked_accesses: u64,
-    /// Accesses to memory that was given back, which do not count.
-    pub freed_accesses: u64,
-    /// Joins of threads whose start was not seen.
-    pub unknown_joins: u64,
-    /// Regions by markers that were taken to end where control left their function: by an exception or a long jump.
-    pub left_regions: u64,
-    /// Child processes, at most [`MAX_CHILDREN`] of them.
-    pub child_processes: Vec<ChildProcess>,
-    /// All child processes.
-    pub child_process_count: u64,
-    /// Records that are none of this ABI, or of a site that is not known.
-    pub foreign_records: u64,
-}
-
-/// Child processes that are listed at most.
-pub const MAX_CHILDREN: usize = 100;
-
-/// Observed values that are remembered at most: those of the latest accesses.
-const MAX_VALUES: usize = 1 << 13;
-
-/// The value of a watched range around an access.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ObservedValue {
-    /// Before it, if an earlier access was seen.
-    pub before: Option<u64>,
-    /// After it.
-    pub after: u64,
-    /// Bytes that count.
-    pub length: u64,
-    /// Set if the access wrote.
-    pub written: bool,
-}
-
-/// Use of memory by an instruction, and whether it is of a lock's own code.
-type Decoded = (Result<watchpoint_access::Access, watchpoint_access::Undecoded>, bool);
 
 /// The source; one for each traced process.
 #[derive(Debug)]
 pub struct Source {
-    sites: Vec<Site>,
-    /// Symbols and files of the process.
-    pub symbolizer: Symbolizer,
-    /// Code locations.
-    pub locations: Locations,
-    watches: Vec<WatchedRange>,
-    /// Indices of the ranges that the user or the program has named.
-    named_watches: Vec<usize>,
-    last_values: Vec<Option<u64>>,
-    memory: Memory,
-    /// The variables of the access under way.
-    touched: Vec<VarId>,
-    memory_calls: MemoryCalls,
-    values: VecDeque<(EventNumber, ObservedValue)>,
-    threads: Vec<SeenThread>,
-    running: FxHashMap<u32, ThreadId>,
-    /// The threads that had each id of the system, with the first epoch of each that was seen.
-    lives: FxHashMap<u32, Vec<(u64, ThreadId)>>,
-    by_pthread: FxHashMap<u64, ThreadId>,
+    threads: Threads,
+    regions: Regions,
+    calls: Calls,
     syncs: SyncObjects,
-    /// The code of functions that are probed, from the first instruction to the last; and for each location
-    /// whether a call there is one of such a function.
-    probed: Vec<(u64, u64)>,
-    inside_probed: Vec<Option<bool>>,
-    known_sites: usize,
-    regions: Vec<(String, LocationId)>,
-    region_ids: FxHashMap<String, RegionId>,
-    site_regions: FxHashMap<u32, RegionId>,
-    /// Accesses of the instructions before these addresses; true for those of a lock's own code.
-    accesses: FxHashMap<u64, Decoded>,
-    /// Accesses of calls and jumps through memory, by their target, the value on top of the stack there, and the
-    /// watched address.
-    transfers: FxHashMap<(u64, u64, u64), Decoded>,
-    /// Attribution of accesses by the instructions at these addresses to the program or a library.
-    trusts: FxHashMap<u64, runtime::Trust>,
-    lost: u32,
-    events: EventNumber,
+    memory: ProcessMemory,
+    accesses: Accesses,
+    probed: ProbedCode,
+    locations: Locations,
     omissions: Omissions,
-    exits: u64,
-    hits: u64,
-    /// Indices of watched ranges whose memory is gone.
-    unloaded_watches: Vec<usize>,
-    /// Indices of watched ranges whose memory was given back, until they are taken.
-    freed_watches: Vec<usize>,
-    /// Indices of watched ranges not named since: their labels are of the memory that was there before.
-    nameless_watches: BTreeSet<usize>,
-    /// Id of the first thread in its own PID namespace, and whether its end was seen.
-    leader: (u32, bool),
+    stream: Stream,
+    /// Number of lost events at the latest record.
+    lost: u32,
     new_shared: Vec<(u32, RegistersRecord)>,
-    region_stacks: RegionStacks,
-    /// Accesses to named ranges that counted from probes since the watchpoints were not seen to work yet: hits of the
-    /// same accesses are to come. By thread, instruction and the range's index.
-    counted_early: FxHashSet<(ThreadId, u64, usize)>,
-    /// Words worth a watchpoint.
-    pub shared_words: SharedWords,
-    /// Groups of the probed instructions, and the choice between their records and those of watchpoints.
-    probed_code: FxHashMap<u64, usize>,
-    dedup: AccessDedup,
-    /// Calls and data that belong to runtime libraries themselves.
-    runtime: runtime::Runtime,
-    /// Words that synchronise without a function that is known.
-    words: Words,
-    /// Kinds of access that the instructions at these addresses make to such words.
-    steps: FxHashMap<u64, Step>,
 }
 
 impl Source {
-    /// Creates a source for a process whose probes have these sites. `pid` is that of its own PID namespace.
+    /// Creates the source of a process with this many modules. `leader` is the id of its first thread in its own PID
+    /// namespace.
     #[must_use]
-    pub fn new(
-        sites: Vec<Site>,
-        symbolizer: Symbolizer,
-        watches: Vec<WatchedRange>,
-        pid: u32,
-    ) -> Self {
+    pub fn new(leader: u32, modules: usize) -> Self {
         let mut locations = Locations::default();
-        locations.modules_changed(symbolizer.modules().len(), false);
+        locations.modules_changed(modules, false);
         Self {
-            probed: probed(&sites),
-            known_sites: sites.len(),
-            sites,
-            symbolizer,
-            locations,
-            last_values: vec![None; watches.len()],
-            named_watches: (0..)
-                .zip(&watches)
-                .filter(|(_, of)| !of.is_sample)
-                .map(|of| of.0)
-                .collect(),
-            memory: Memory::default(),
-            touched: Vec::new(),
-            memory_calls: MemoryCalls::default(),
-            watches,
-            values: VecDeque::new(),
-            threads: Vec::new(),
-            running: FxHashMap::default(),
-            lives: FxHashMap::default(),
-            by_pthread: FxHashMap::default(),
+            threads: Threads::new(leader),
+            regions: Regions::default(),
+            calls: Calls::default(),
             syncs: SyncObjects::default(),
-            inside_probed: Vec::new(),
-            unloaded_watches: Vec::new(),
-            freed_watches: Vec::new(),
-            nameless_watches: BTreeSet::new(),
-            regions: Vec::new(),
-            region_ids: FxHashMap::default(),
-            site_regions: FxHashMap::default(),
-            accesses: FxHashMap::default(),
-            transfers: FxHashMap::default(),
-            trusts: FxHashMap::default(),
-            lost: 0,
-            events: 0,
+            memory: ProcessMemory::default(),
+            accesses: Accesses::default(),
+            probed: ProbedCode::default(),
+            locations,
             omissions: Omissions::default(),
-            exits: 0,
-            hits: 0,
-            leader: (pid, false),
+            stream: Stream::default(),
+            lost: 0,
             new_shared: Vec::new(),
-            region_stacks: RegionStacks::default(),
-            counted_early: FxHashSet::default(),
-            shared_words: SharedWords::default(),
-            probed_code: FxHashMap::default(),
-            dedup: AccessDedup::default(),
-            runtime: runtime::Runtime::default(),
-            words: Words::default(),
-            steps: FxHashMap::default(),
         }
     }
 
-    /// Translates a record to nothing, an event, or several.
-    pub fn record(&mut self, record: &Record, sink: &mut impl FnMut(Item)) {
-        let header = record.header();
+    /// Translates a record to nothing, an event, or several, which [`stream`](Self::stream) has then. `sites` are those
+    /// of the process's plan.
+    pub fn record<C: CodeMap>(&mut self, record: &Record, sites: &[Site], code: &mut C) {
+        let header = *record.header();
         if header.lost != self.lost {
             self.lost = header.lost;
-            self.region_stacks.clear();
-            sink(Item::Gap);
-            self.syncs.gap();
-            self.words.gap();
-            self.threads.iter_mut().for_each(|thread| thread.open = 0);
+            self.gap();
         }
+        let Self { threads, regions, calls, syncs, memory, accesses, .. } = self;
+        let Self { probed, locations, omissions, stream, .. } = self;
+        let cx = &mut Context { sites, code, threads, regions, locations, omissions, stream };
         match record {
-            Record::Region(kind, record) => self.region(*kind, record, sink),
-            Record::Sync(kind, record) => self.sync(*kind, record, 0, sink),
-            Record::Pair(Kind::InstructionAccess, record) => self.instruction(record, sink),
-            Record::Pair(kind @ (Kind::Alloc | Kind::Free), record) => {
-                self.memory_call(*kind, record, sink);
+            Record::Region(kind, record) => pass_region(*kind, record, syncs, cx),
+            Record::Sync(kind, record) => calls.record(*kind, (record, 0), probed, syncs, cx),
+            Record::Pair(Kind::InstructionAccess, record) => {
+                accesses.instruction(record, memory, syncs, cx);
             }
-            Record::Pair(kind, record) => self.sync(*kind, &record.call, record.second, sink),
-            Record::Thread(kind, record) => self.thread_record(*kind, record, sink),
-            Record::Access(record) => self.access(record, sink),
+            Record::Pair(kind @ (Kind::Alloc | Kind::Free), record) => {
+                if let Some(range) = allocator_call(*kind, record, memory, syncs, cx) {
+                    accesses.forget(&range);
+                }
+            }
+            Record::Pair(kind, record) => {
+                calls.record(*kind, (&record.call, record.second), probed, syncs, cx);
+            }
+            Record::Thread(kind, record) => {
+                let thread = cx.threads.id(record.header.tid);
+                cx.at(thread, 0);
+                match kind {
+                    Kind::Fork => {
+                        if let Some(stack) = fork(thread, record, (calls, memory, syncs), cx) {
+                            accesses.forget(&stack);
+                        }
+                    }
+                    Kind::Exit => exit(thread, record, syncs, cx),
+                    // One that is followed has a report of its own.
+                    Kind::ChildProcess if record.header.detail == 0 => {
+                        cx.omissions.add_child(record.child, comm(record));
+                    }
+                    // The other kinds concern the process, and are handled by the session.
+                    _ => {}
+                }
+            }
+            Record::Access(record) => accesses.hit(record, probed, memory, syncs, cx),
             Record::Registers(record) => self.new_shared.push((record.header.site, *record)),
-            Record::Owned(record) => return self.owned(record, sink),
+            Record::Owned(record) => return accesses.owned(record, memory, syncs, cx),
             // No event: it counts where the program's end is explained.
             Record::Trap(_) => {}
         }
-        self.epoch_begins(header, sink);
+        self.begin_epoch(&header);
     }
 
-    fn emit(
-        &mut self,
-        thread: ThreadId,
-        op: Op,
-        location: LocationId,
-        sink: &mut impl FnMut(Item),
-    ) {
-        self.events += 1;
-        sink(Item::Event(Event { thread, op, location }));
-    }
-
-    /// Ends the regions of a thread whose frames are gone, by its stack pointer.
-    fn at(&mut self, thread: ThreadId, sp: u64, sink: &mut impl FnMut(Item)) {
-        self.region_stacks.at(thread, sp);
-        self.emit_changes(thread, sink);
-    }
-
-    fn emit_changes(&mut self, thread: ThreadId, sink: &mut impl FnMut(Item)) {
-        for change in self.region_stacks.take_changes() {
-            match change {
-                Change::Begin(region, location) => {
-                    let seen = &mut self.threads[thread.index()];
-                    if seen.open == 0 {
-                        seen.transactions += 1;
-                        seen.epoch_before = seen.epoch;
-                    }
-                    seen.open += 1;
-                    self.emit(thread, Op::Begin(region), location, sink);
-                }
-                Change::End(location) => {
-                    let open = &mut self.threads[thread.index()].open;
-                    *open = open.saturating_sub(1);
-                    self.emit(thread, Op::End(None), location, sink);
-                }
-            }
+    /// Begins an epoch after the first record of one. The record itself belongs to the epoch before.
+    #[inline]
+    fn begin_epoch(&mut self, &Header { tid, epoch, .. }: &Header) {
+        if epoch != 0
+            && let Some(thread) = self.threads.begin_epoch(tid, epoch)
+        {
+            let lowest = self.regions.lowest(thread);
+            self.stream.begin_epoch(Epoch { thread, epoch, lowest });
         }
     }
 
-    /// Ends waits that an act of the thread at stack pointer `sp` shows to be over.
-    #[inline]
-    fn acts_at(&mut self, thread: ThreadId, sp: u64, sink: &mut impl FnMut(Item)) {
-        let Self { syncs, events, .. } = self;
-        syncs.acts_at(thread, sp, &mut |op, location| {
-            *events += 1;
-            sink(Item::Event(Event { thread, op, location }));
-        });
+    /// Events were lost: forgets what they may have changed.
+    fn gap(&mut self) {
+        self.regions.gap();
+        self.stream.gap();
+        self.syncs.gap();
+        self.accesses.gap();
     }
 
-    /// Markers of shared variables that were reached since the last call: site and registers.
+    /// Takes in the sites and modules that were added.
+    pub fn extend(&mut self, sites: &[Site], code: &impl CodeMap) {
+        self.probed.extend(sites);
+        self.locations.modules_changed(code.module_count(), false);
+    }
+
+    /// Forgets the objects in the addresses of a library that was unloaded: another library may take its place.
+    pub fn unload(&mut self, range: &Range<ProcessAddr>, code: &mut impl CodeMap) {
+        self.probed.unload(range);
+        self.calls.unload();
+        self.accesses.unload(range);
+        self.locations.modules_changed(code.module_count(), true);
+        let addresses = range.start.0..range.end.0;
+        self.syncs.unload(&addresses);
+        let Some(last) = self.threads.seen().len().checked_sub(1) else { return };
+        let nowhere = self.locations.stack(Location::Call([0; FRAMES]), code);
+        let at = (ThreadId(last as u32), nowhere);
+        self.memory.unmapped(&addresses, at, &mut self.stream);
+    }
+
+    /// Notes that the probes of a group were attached or detached.
+    pub fn set_attached(&mut self, group: usize, is_attached: bool) {
+        self.accesses.set_attached(group, is_attached, self.threads.seen().len());
+    }
+
+    /// Takes the markers of shared variables that were reached since the last call: site and registers.
     pub fn take_shared(&mut self) -> Vec<(u32, RegistersRecord)> {
         std::mem::take(&mut self.new_shared)
     }
 
-    /// Returns the site of a number.
+    /// Returns the events since the last time that they were consumed.
     #[must_use]
-    pub fn site(&self, site: u32) -> Option<&Site> {
-        self.sites.get(site as usize)
+    pub const fn stream(&self) -> &Stream {
+        &self.stream
     }
 
-    /// Returns all sites, by their numbers.
-    #[must_use]
-    pub fn sites(&self) -> &[Site] {
-        &self.sites
+    /// Drops the events, which were consumed.
+    pub fn consume(&mut self) {
+        self.stream.clear();
     }
 
-    /// Returns the value that was observed at an event, if it is among the latest.
+    /// Returns the threads that were seen.
     #[must_use]
-    pub fn value(&self, event: EventNumber) -> Option<ObservedValue> {
-        let index = self.values.binary_search_by_key(&event, |(event, _)| *event).ok()?;
-        self.values.get(index).map(|(_, value)| *value)
+    pub const fn threads(&self) -> &Threads {
+        &self.threads
     }
 
-    /// Iterates over the values that were observed at the latest accesses.
-    pub fn recent_values(&self) -> impl Iterator<Item = (EventNumber, ObservedValue)> {
-        self.values.iter().copied()
+    /// Returns the regions that were seen.
+    #[must_use]
+    pub const fn regions(&self) -> &Regions {
+        &self.regions
     }
 
-    /// Returns a region's name and the location of the first marker of it that was seen.
+    /// Returns the code locations.
     #[must_use]
-    pub fn region_name(&self, region: RegionId) -> Option<(&str, LocationId)> {
-        self.regions.get(region.index()).map(|(name, location)| (name.as_str(), *location))
+    pub const fn locations(&self) -> &Locations {
+        &self.locations
     }
 
-    /// Returns the number of regions seen.
+    /// Returns the variables and blocks of memory.
     #[must_use]
-    pub fn region_count(&self) -> usize {
-        self.regions.len()
+    pub const fn memory(&self) -> &ProcessMemory {
+        &self.memory
+    }
+
+    /// Returns the watched ranges.
+    #[must_use]
+    pub const fn watches(&self) -> &Watches {
+        self.accesses.watches()
+    }
+
+    /// Returns the watched ranges, to add some.
+    pub const fn watches_mut(&mut self) -> &mut Watches {
+        self.accesses.watches_mut()
+    }
+
+    /// Returns the words worth a watchpoint.
+    #[must_use]
+    pub const fn shared_words(&self) -> &SharedWords {
+        self.accesses.shared_words()
+    }
+
+    /// Returns the words worth a watchpoint, to add some.
+    pub const fn shared_words_mut(&mut self) -> &mut SharedWords {
+        self.accesses.shared_words_mut()
     }
 
     /// Returns the description of a lock.
     #[must_use]
-    pub fn lock_info(&self, lock: LockId) -> Option<Known> {
+    pub fn lock(&self, lock: LockId) -> Option<Known> {
         self.syncs.lock(lock).copied()
     }
 
     /// Returns the description of an object that is not a lock.
     #[must_use]
-    pub fn sync_info(&self, sync: SyncId) -> Option<Known> {
+    pub fn sync(&self, sync: SyncId) -> Option<Known> {
         self.syncs.sync(sync).copied()
     }
 
-    /// Returns the threads that were seen, by their ids.
-    #[must_use]
-    pub fn threads(&self) -> &[SeenThread] {
-        &self.threads
-    }
-
-    /// Returns the records that were left out.
-    #[must_use]
-    pub fn omissions(&self) -> &Omissions {
-        &self.omissions
-    }
-
-    /// Releases of locks taken in line that did not count, since how they were taken was not seen.
+    /// Returns the number of releases of locks taken in line that did not count, since how they were taken was not
+    /// seen.
     #[must_use]
     pub const fn unseen_holds(&self) -> u64 {
         self.syncs.unseen_holds()
     }
 
-    /// Returns whether the main thread has ended, which is not the end of the process.
+    /// Returns the records that were left out.
     #[must_use]
-    pub fn has_lost_leader(&self) -> bool {
-        self.leader.1
+    pub const fn omissions(&self) -> &Omissions {
+        &self.omissions
     }
+}
 
-    /// Returns the number of recorded watchpoint hits.
-    #[must_use]
-    pub fn hits(&self) -> u64 {
-        self.hits
-    }
+/// Translates the record of a marker or of a function that is a region.
+fn pass_region<C: CodeMap>(
+    kind: Kind,
+    record: &RegionRecord,
+    syncs: &mut SyncObjects,
+    cx: &mut Context<'_, C>,
+) {
+    let thread = cx.threads.id(record.header.tid);
+    let stream = &mut *cx.stream;
+    syncs.acts_at(thread, record.sp, &mut |op, location| stream.emit(thread, op, location));
+    let number = record.header.site;
+    let location = cx.locations.site(number);
+    let passage = Passage { thread, location, site: cx.sites.get(number as usize) };
+    let passed = cx.regions.pass(kind, record, passage, cx.threads, cx.stream);
+    cx.omissions.foreign_records += u64::from(passed.is_err());
+}
 
-    /// Returns whether the end of any thread was seen: if not, the kernel side is deaf.
-    #[must_use]
-    pub fn saw_exit(&self) -> bool {
-        self.exits > 0
+/// Translates a call of an allocator. Returns the memory in which other objects are from now on.
+fn allocator_call<C: CodeMap>(
+    kind: Kind,
+    record: &PairRecord,
+    memory: &mut ProcessMemory,
+    syncs: &mut SyncObjects,
+    cx: &mut Context<'_, C>,
+) -> Option<Range<u64>> {
+    let call = &record.call;
+    let Some(&MemorySite::Allocator { role }) =
+        cx.kind(call.header.site).and_then(SiteKind::memory)
+    else {
+        cx.omissions.foreign_records += 1;
+        return None;
+    };
+    let thread = cx.threads.id(call.header.tid);
+    let location = cx.stack(Location::Call(call.frames));
+    arrive(thread, call.sp, syncs, cx);
+    let at = (thread, location);
+    let range = memory.allocator_call(kind, role, record, at, cx.stream)?;
+    forget_objects(&range, at, syncs, cx.stream);
+    Some(range)
+}
+
+/// Translates the start of a thread. Returns its stack, if it is known, in which other objects are from now on.
+fn fork<C: CodeMap>(
+    thread: ThreadId,
+    record: &ThreadRecord,
+    (calls, memory, syncs): (&mut Calls, &mut ProcessMemory, &mut SyncObjects),
+    cx: &mut Context<'_, C>,
+) -> Option<Range<u64>> {
+    let child = cx.threads.start(record.child);
+    let (location, has_identity) = calls.create(thread, child, record.pthread);
+    // A thread that is created in another way than by the functions that are probed has no place.
+    let location = location.unwrap_or_else(|| cx.stack(Location::Call([0; FRAMES])));
+    let at = (thread, location);
+    let stack = (has_identity && record.pthread != 0)
+        .then(|| memory.stack_begins(child, record.pthread, at, cx.stream));
+    if let Some(stack) = &stack {
+        forget_objects(stack, at, syncs, cx.stream);
     }
+    cx.stream.emit(thread, Op::Fork(child), location);
+    stack
+}
+
+/// Translates the end of a thread.
+fn exit<C: CodeMap>(
+    thread: ThreadId,
+    record: &ThreadRecord,
+    syncs: &mut SyncObjects,
+    cx: &mut Context<'_, C>,
+) {
+    cx.regions.end_thread(thread);
+    cx.threads.end(thread, comm(record));
+    syncs.exits(thread);
+    let location = cx.stack(Location::Call([0; FRAMES]));
+    cx.stream.emit(thread, Op::Exit, location);
+}
+
+/// Forgets the synchronisation objects of an earlier lifetime of a range of memory.
+fn forget_objects(
+    range: &Range<u64>,
+    (thread, location): (ThreadId, LocationId),
+    syncs: &mut SyncObjects,
+    stream: &mut Stream,
+) {
+    syncs.forget_memory(range, &mut |op| stream.emit_change(thread, op, location));
 }
 
 fn comm(record: &ThreadRecord) -> String {
     let length = record.comm.iter().position(|&byte| byte == 0).unwrap_or(record.comm.len());
     crate::report::text_of_bytes(&record.comm[..length])
 }
+
+#[cfg(test)]
+mod tests;

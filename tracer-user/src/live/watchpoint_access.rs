@@ -9,14 +9,8 @@ use iced_x86::{
 };
 
 pub use self::transfer::transfer;
-use crate::{
-    probes::{
-        memory::instructions,
-        plan::{Site, SiteKind},
-        sync::{site::SyncSite, slow_paths},
-    },
-    symbolize::{ElfFile, LinkAddr, ProcessAddr, Symbolizer},
-};
+use super::code_map::{CodeMap, NoFunction};
+use crate::{probes::memory::instructions, symbolize::ProcessAddr};
 
 /// Use of memory by an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -101,48 +95,21 @@ pub enum Undecoded {
 /// # Errors
 ///
 /// Why it is not known. For [`Undecoded::Transfer`], [`transfer`] may know it.
-pub fn before(symbolizer: &Symbolizer, next: ProcessAddr) -> Result<Access, Undecoded> {
-    let module = symbolizer.module_at(next).ok_or(Undecoded::NoFile)?;
-    let file = module.file().map_err(|_| Undecoded::NoFile)?;
-    let next = module.link_address(next).ok_or(Undecoded::NoFile)?;
-    let (instruction, what) = find(file, next)?;
-    let bytes = instruction.memory_size().size() as u64;
-    let commutes = instructions::adds(&instruction) || instructions::changes_bits(&instruction);
-    let is_masked = instructions::is_masked(&instruction);
-    let instruction = module.process_address(LinkAddr(instruction.ip()));
-    let instruction = instruction.ok_or(Undecoded::NoFile)?;
-    Ok(Access { instruction, what, bytes, commutes, is_masked })
+pub fn before(code: &impl CodeMap, next: ProcessAddr) -> Result<Access, Undecoded> {
+    let (instruction, what) = find(code, next)?;
+    Ok(Access {
+        instruction: ProcessAddr(instruction.ip()),
+        what,
+        bytes: instruction.memory_size().size() as u64,
+        commutes: instructions::adds(&instruction) || instructions::changes_bits(&instruction),
+        is_masked: instructions::is_masked(&instruction),
+    })
 }
 
-/// Returns whether an instruction is of a lock's own code, so that it accesses the lock and not the data that the
-/// lock guards: it acquires a lock in line, or is in a function that does. Other records have the order that such
-/// code makes.
-#[must_use]
-pub fn is_of_lock(symbolizer: &Symbolizer, sites: &[Site], access: Access) -> bool {
-    /// Starts of names of functions that a C library's locks are made of.
-    const STARTS: [&str; 6] = ["pthread_", "lll_", "GI___lll_", "GI___pthread_", "mtx_", "cnd_"];
-    let at = access.instruction;
-    let probed = sites.iter().any(|site| match site.kind {
-        SiteKind::Sync(SyncSite::Inlined(place)) => place.at == at,
-        SiteKind::Sync(SyncSite::Call { end, .. }) | SiteKind::Inner { end } => {
-            site.address <= at && at < end
-        }
-        _ => false,
-    });
-    let named = || {
-        let module = symbolizer.module_at(at)?;
-        let (symbol, _) = module.file().ok()?.symbol_at(module.link_address(at)?)?;
-        let name = symbol.name.trim_start_matches('_');
-        let slow_path = name != "syscall" && slow_paths::slow_path(symbol.name).is_some();
-        Some(slow_path || STARTS.iter().any(|start| name.starts_with(start)))
-    };
-    probed || named() == Some(true)
-}
-
-fn find(file: &ElfFile, next: LinkAddr) -> Result<(Instruction, MemoryUse), Undecoded> {
-    let before = preceding(file, next);
+fn find(code: &impl CodeMap, next: ProcessAddr) -> Result<(Instruction, MemoryUse), Undecoded> {
+    let before = preceding(code, next);
     let reason = before.err().unwrap_or(Undecoded::Transfer);
-    choose(before.ok(), decode_at(file, next)).ok_or(reason)
+    choose(before.ok(), decode_at(code, next)).ok_or(reason)
 }
 
 /// Decides between the instruction before the saved address and the one at it, which has the access when it is a
@@ -166,19 +133,13 @@ fn choose(
 }
 
 /// Returns the instruction before an address.
-fn preceding(file: &ElfFile, next: LinkAddr) -> Result<Instruction, Undecoded> {
-    let before =
-        next.0.checked_sub(1).and_then(|before| file.function_containing(LinkAddr(before)));
-    let Some(extent) = before else {
-        // Between functions is nothing that could be executed.
-        let is_start = file.function_containing(next).is_some_and(|extent| extent.start == next);
-        return Err(if is_start { Undecoded::Transfer } else { Undecoded::NoFunction });
-    };
-    let length = next.0.checked_sub(extent.start.0).and_then(|length| usize::try_from(length).ok());
-    let code = length.and_then(|length| file.bytes_at(extent.start, length));
-    let code = code.ok_or(Undecoded::NoFile)?;
+fn preceding(code: &impl CodeMap, next: ProcessAddr) -> Result<Instruction, Undecoded> {
+    let start = start_of(code, next)?;
+    let length = next.0.checked_sub(start.0).and_then(|length| usize::try_from(length).ok());
+    let bytes = length.and_then(|length| code.bytes_at(start, length));
+    let bytes = bytes.ok_or(Undecoded::NoFile)?;
     let mut last = None;
-    for instruction in &mut Decoder::with_ip(64, code, extent.start.0, DecoderOptions::NONE) {
+    for instruction in &mut Decoder::with_ip(64, bytes, start.0, DecoderOptions::NONE) {
         last = Some(instruction);
     }
     let last = last.filter(|last| !last.is_invalid() && last.next_ip() == next.0);
@@ -193,9 +154,24 @@ fn preceding(file: &ElfFile, next: LinkAddr) -> Result<Instruction, Undecoded> {
     Ok(last)
 }
 
-fn decode_at(file: &ElfFile, address: LinkAddr) -> Option<Instruction> {
-    let code = file.bytes_at(address, 15)?;
-    let instruction = Decoder::with_ip(64, code, address.0, DecoderOptions::NONE).decode();
+/// Returns the start of the function with the instruction before an address.
+fn start_of(code: &impl CodeMap, next: ProcessAddr) -> Result<ProcessAddr, Undecoded> {
+    let at_next = code.function_at(next);
+    if at_next == Err(NoFunction::NoFile) {
+        return Err(Undecoded::NoFile);
+    }
+    let before = next.0.checked_sub(1).map(|before| code.function_at(ProcessAddr(before)));
+    if let Some(Ok(range)) = before {
+        return Ok(range.start);
+    }
+    // Between functions is nothing that could be executed.
+    let is_start = at_next.is_ok_and(|range| range.start == next);
+    Err(if is_start { Undecoded::Transfer } else { Undecoded::NoFunction })
+}
+
+fn decode_at(code: &impl CodeMap, address: ProcessAddr) -> Option<Instruction> {
+    let bytes = code.bytes_at(address, 15)?;
+    let instruction = Decoder::with_ip(64, bytes, address.0, DecoderOptions::NONE).decode();
     (!instruction.is_invalid()).then_some(instruction)
 }
 

@@ -21,11 +21,8 @@ use iced_x86::{
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::{
-    probes::memory::instructions,
-    symbolize::{ElfFile, LinkAddr},
-    x86::instruction::decode_first,
-};
+use super::code_map::CodeMap;
+use crate::{probes::memory::instructions, symbolize::ProcessAddr, x86::instruction::decode_first};
 
 /// Maximal number of stored words.
 const MAX_WORDS: usize = 1 << 18;
@@ -324,9 +321,8 @@ impl Word {
 
 /// Returns the kind of access that the instruction at an address makes.
 #[must_use]
-pub fn step_at(file: &ElfFile, address: LinkAddr) -> Option<Step> {
-    let code = file.bytes_at(address, 15)?;
-    let instruction = decode_first(code, address.0);
+pub fn step_at(code: &impl CodeMap, address: ProcessAddr) -> Option<Step> {
+    let instruction = decode_first(code.bytes_at(address, 15)?, address.0);
     Some(match instruction.mnemonic() {
         _ if !instructions::is_locked(&instruction) => Step::Plain,
         _ if instructions::compares(&instruction) => Step::Compare,
@@ -334,7 +330,7 @@ pub fn step_at(file: &ElfFile, address: LinkAddr) -> Option<Step> {
         _ if instructions::changes_bits(&instruction) => Step::Bits,
         Mnemonic::Xchg => {
             let register = exchanged(&instruction)?;
-            let code_at = |at| file.bytes_at(LinkAddr(at), 15);
+            let code_at = |at| code.bytes_at(ProcessAddr(at), 15);
             let is_store = is_unused(code_at, instruction.next_ip(), register);
             if is_store { Step::Store } else { Step::Exchange }
         }

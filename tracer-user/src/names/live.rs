@@ -18,10 +18,11 @@ use crate::{
     live::{
         location::Location,
         memory::{Block, Cell, Origin},
-        source::{ObservedValue, Source},
+        source::{ObservedValue, Source, Watches},
         sync::Known,
     },
     probes::{
+        plan::Site,
         regions::site::{FunctionPlace, InlinedRegions, RegionSite},
         sync::{functions, site::SyncSite},
     },
@@ -34,6 +35,8 @@ use crate::{
 #[derive(Debug)]
 pub struct LiveNames {
     source: Source,
+    sites: Vec<Site>,
+    symbolizer: Symbolizer,
     values: BTreeMap<EventNumber, ObservedValue>,
     lines: SourceCache,
     /// Frames of addresses that were looked up, with whether they are return addresses and how many modules were known
@@ -46,24 +49,40 @@ pub struct LiveNames {
 }
 
 impl LiveNames {
-    /// Creates names for what a source has seen, with the values that were stored.
+    /// Creates names for what a source has seen, with the sites of its process's plan and the values that were stored.
     #[must_use]
-    pub fn new(source: Source, values: BTreeMap<EventNumber, ObservedValue>) -> Self {
-        let lines = source.symbolizer.source_cache();
-        let synchronising = source
-            .sites()
+    pub fn new(
+        source: Source,
+        sites: Vec<Site>,
+        symbolizer: Symbolizer,
+        values: BTreeMap<EventNumber, ObservedValue>,
+    ) -> Self {
+        let lines = symbolizer.source_cache();
+        let synchronising = sites
             .iter()
             .filter(|site| matches!(site.kind.sync(), Some(SyncSite::Call { .. })))
             .map(|site| site.address.0)
             .collect();
         let (resolved, imports) = (FxHashMap::default(), FxHashMap::default());
-        Self { lines, source, values, resolved, synchronising, imports }
+        Self { lines, source, sites, symbolizer, values, resolved, synchronising, imports }
     }
 
     /// Returns the source of the ids.
     #[must_use]
     pub fn source(&self) -> &Source {
         &self.source
+    }
+
+    /// Returns the sites of the process's plan, by their numbers.
+    #[must_use]
+    pub fn sites(&self) -> &[Site] {
+        &self.sites
+    }
+
+    /// Returns the symbols of the process.
+    #[must_use]
+    pub const fn symbolizer(&self) -> &Symbolizer {
+        &self.symbolizer
     }
 
     /// Returns the frames of the code at an address, with `known` modules known: of the instruction there, or of the
@@ -79,7 +98,7 @@ impl LiveNames {
     }
 
     fn look_up(&self, address: ProcessAddr, is_return: bool, known: usize) -> Vec<SourceFrame> {
-        match self.source.symbolizer.resolve_of(address, is_return, known) {
+        match self.symbolizer.resolve_of(address, is_return, known) {
             Ok(resolution) => source_frames(&resolution),
             Err(_) => vec![SourceFrame {
                 function: Some(format!("{:#x}", address.0)),
@@ -91,7 +110,7 @@ impl LiveNames {
     /// Returns the frames of a probe's place. Where a function that is a region begins, the function and its callers
     /// are shown, and not the functions inlined at its first instructions.
     fn site(&mut self, site: u32, known: usize) -> Vec<SourceFrame> {
-        let Some(site) = self.source.site(site) else { return Vec::new() };
+        let Some(site) = self.sites.get(site as usize) else { return Vec::new() };
         let address = site.address;
         let begins = match site.kind.region() {
             Some(RegionSite::Function(FunctionPlace::Entry { .. })) => Some(None),
@@ -101,7 +120,7 @@ impl LiveNames {
             _ => None,
         };
         if let Some(inlined) = begins
-            && let Ok(resolution) = self.source.symbolizer.resolve_of(address, false, known)
+            && let Ok(resolution) = self.symbolizer.resolve_of(address, false, known)
             && let Some(first) = match inlined {
                 None => resolution.frames.len().checked_sub(1),
                 Some(name) => resolution.frames.iter().position(|frame| {
@@ -135,12 +154,12 @@ impl LiveNames {
     }
 
     fn variable(&mut self, variable: VarId) -> Object {
-        let Some(cell) = self.source.variable(variable) else {
+        let Some(cell) = self.source.memory().variable(variable) else {
             return Object { kind: ObjectKind::Variable, name: None, address: None };
         };
         let (address, block) = (cell.address, cell.block.copied());
-        let described = self.source.symbolizer.describe(ProcessAddr(address), cell.length);
-        let label = || watched_as(&self.source, &cell);
+        let described = self.symbolizer.describe(ProcessAddr(address), cell.length);
+        let label = || watched_as(self.source.watches(), &cell);
         let name = described.ok().map(|described| described.to_string()).or_else(label);
         let name = name.or_else(|| Some(self.in_block(address, &block?)));
         Object { kind: ObjectKind::Variable, name, address: Some(address) }
@@ -159,7 +178,7 @@ impl LiveNames {
     }
 
     fn tail_calls(&mut self, after: u64) -> Vec<u64> {
-        let symbolizer = &self.source.symbolizer;
+        let symbolizer = &self.symbolizer;
         let found = after.checked_sub(1).and_then(|call| {
             let module = symbolizer.module_at(ProcessAddr(call))?;
             let link = module.link_address(ProcessAddr(call))?;
@@ -182,8 +201,8 @@ impl LiveNames {
 
     /// Describes the memory at an address: a variable, or a part of a block that was allocated.
     pub fn memory(&mut self, address: u64, length: u64) -> Option<String> {
-        let described = self.source.symbolizer.describe(ProcessAddr(address), length);
-        let block = self.source.block(address).copied();
+        let described = self.symbolizer.describe(ProcessAddr(address), length);
+        let block = self.source.memory().block(address).copied();
         let described = described.ok().map(|described| described.to_string());
         described.or_else(|| Some(self.in_block(address, &block?)))
     }
@@ -212,8 +231,8 @@ impl LiveNames {
 }
 
 /// Returns the name that the user or the program gives a variable that is watched.
-pub(crate) fn watched_as(source: &Source, cell: &Cell<'_>) -> Option<String> {
-    let range = source.watched(cell.watch?).filter(|range| !range.is_sample)?;
+pub(crate) fn watched_as(watches: &Watches, cell: &Cell<'_>) -> Option<String> {
+    let range = watches.get(cell.watch?).filter(|range| !range.is_sample)?;
     let label = &range.label;
     Some(match cell.address.checked_sub(range.address.0)? {
         0 => label.clone(),
@@ -227,8 +246,8 @@ impl LiveNames {
             return Object { kind: unknown, name: None, address: None };
         };
         let (kind, bytes) = kind_and_size(object);
-        let modules = self.source.locations.modules_known(first_used);
-        let described = describe(&self.source.symbolizer, ProcessAddr(address), bytes, modules);
+        let modules = self.source.locations().modules_known(first_used);
+        let described = describe(&self.symbolizer, ProcessAddr(address), bytes, modules);
         let name = described.map(|described| without_internals(&described));
         Object { kind, name, address: Some(address) }
     }
@@ -271,7 +290,7 @@ pub(crate) const fn kind_and_size(object: functions::Object) -> (ObjectKind, u64
 
 impl Names for LiveNames {
     fn region(&mut self, region: RegionId) -> RegionName {
-        let Some((name, location)) = self.source.region_name(region) else {
+        let Some((name, location)) = self.source.regions().name(region) else {
             return RegionName::default();
         };
         let name = name.to_owned();
@@ -279,8 +298,8 @@ impl Names for LiveNames {
     }
 
     fn frames(&mut self, location: LocationId) -> Vec<SourceFrame> {
-        let known = self.source.locations.modules_known(location);
-        let mut frames = match self.source.locations.get(location) {
+        let known = self.source.locations().modules_known(location);
+        let mut frames = match self.source.locations().get(location) {
             Some(Location::Site(site)) => self.site(site, known),
             Some(Location::Call(stack)) => self.call_stack(stack, known),
             Some(Location::Access(stack)) => self.stack(stack, false, known),
@@ -294,10 +313,10 @@ impl Names for LiveNames {
         match object {
             finding::Object::Variable(variable) => self.variable(variable),
             finding::Object::Lock(lock) => {
-                self.synchronisation(self.source.lock_info(lock), ObjectKind::Lock)
+                self.synchronisation(self.source.lock(lock), ObjectKind::Lock)
             }
             finding::Object::Sync(sync) => {
-                self.synchronisation(self.source.sync_info(sync), ObjectKind::Sync)
+                self.synchronisation(self.source.sync(sync), ObjectKind::Sync)
             }
             finding::Object::Thread(thread) => {
                 let name = self.thread(thread).name;
@@ -307,7 +326,7 @@ impl Names for LiveNames {
     }
 
     fn thread(&mut self, thread: ThreadId) -> ThreadName {
-        let seen = self.source.threads().get(thread.index());
+        let seen = self.source.threads().seen().get(thread.index());
         ThreadName { name: seen.and_then(|seen| seen.name.clone()), tid: seen.map(|seen| seen.tid) }
     }
 
@@ -316,15 +335,16 @@ impl Names for LiveNames {
     }
 
     fn value(&mut self, event: EventNumber) -> Option<Value> {
-        let value = self.values.get(&event).copied().or_else(|| self.source.value(event))?;
+        let value =
+            self.values.get(&event).copied().or_else(|| self.source.watches().value(event))?;
         Some(Value::observed(value.before, value.after, value.length, value.written))
     }
 
     fn regions(&mut self) -> Vec<RegionId> {
-        (0..self.source.region_count() as u32).map(RegionId).collect()
+        (0..self.source.regions().count() as u32).map(RegionId).collect()
     }
 
     fn threads(&mut self) -> Vec<ThreadId> {
-        (0..self.source.threads().len() as u32).map(ThreadId).collect()
+        (0..self.source.threads().seen().len() as u32).map(ThreadId).collect()
     }
 }

@@ -1,7 +1,7 @@
 //! Plan of the probes of a process: markers and functions of every loaded module, each with its place, its cost
 //! and its site number. Reads files and memory maps; attaches nothing.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, ops::Range};
 
 use tracer_ebpf::Cookie;
 
@@ -255,6 +255,13 @@ impl Plan {
     #[must_use]
     pub fn has_locks(&self) -> bool {
         self.sites.iter().filter_map(|site| site.kind.sync()).any(SyncSite::acquires_lock)
+    }
+
+    /// Makes the records of sites in a library that was unloaded count for nothing.
+    pub fn unload(&mut self, range: &Range<ProcessAddr>) {
+        for site in self.sites.iter_mut().filter(|site| range.contains(&site.address)) {
+            site.kind = SiteKind::Unwatched;
+        }
     }
 
     /// Marks these probes as failed. A function with a failed exit is no region any more, since a region

@@ -15,14 +15,16 @@ use checker::{
 
 use crate::{
     live::{
-        location::Location,
-        source::{Item, Source},
+        location::{Location, Locations},
+        source::Source,
+        stream::Item,
         sync::Known,
     },
     names::live::{LiveNames, kind_and_size, watched_as},
     offline::recording,
+    probes::plan::Site,
     report::{self, Names, NotSeen, SourceFrame},
-    symbolize::{Module, ProcessAddr},
+    symbolize::{Module, ProcessAddr, Symbolizer},
 };
 
 /// Interval at which recorded events are written, as long as events come.
@@ -105,8 +107,8 @@ impl Recorder {
     }
 
     /// Records what came out of the source just now.
-    pub fn record(&mut self, source: &Source, items: &[Item]) {
-        self.attempt(|recorder| recorder.try_record(source, items));
+    pub fn record(&mut self, source: &Source, sites: &[Site], symbolizer: &Symbolizer) {
+        self.attempt(|recorder| recorder.try_record(source, sites, symbolizer));
     }
 
     /// Adds names and source lines, and what else is known now that the run has ended.
@@ -144,11 +146,17 @@ impl Recorder {
         }
     }
 
-    fn try_record(&mut self, source: &Source, items: &[Item]) -> Result<(), WriteError> {
-        self.define(source)?;
+    fn try_record(
+        &mut self,
+        source: &Source,
+        sites: &[Site],
+        symbolizer: &Symbolizer,
+    ) -> Result<(), WriteError> {
+        self.define(source, sites, symbolizer)?;
         let first = self.writer.events_written();
-        let mut values = source.recent_values().skip_while(|(event, _)| *event < first).peekable();
-        for item in items {
+        let mut values =
+            source.watches().recent_values().skip_while(|(event, _)| *event < first).peekable();
+        for item in source.stream().items() {
             let event = match item {
                 Item::Event(event) => event,
                 Item::Gap => {
@@ -179,30 +187,35 @@ impl Recorder {
     }
 
     /// Defines the ids that are new, as far as their meaning is known while the program runs.
-    fn define(&mut self, source: &Source) -> Result<(), WriteError> {
-        self.define_locations(source)?;
+    fn define(
+        &mut self,
+        source: &Source,
+        sites: &[Site],
+        symbolizer: &Symbolizer,
+    ) -> Result<(), WriteError> {
+        self.define_locations(source.locations(), sites, symbolizer)?;
         let Self { writer, defined, .. } = self;
-        for thread in source.threads().iter().skip(defined.threads as usize) {
+        for thread in source.threads().seen().iter().skip(defined.threads as usize) {
             let thread = format::Thread { name: thread.name.clone(), tid: Some(thread.tid) };
             writer.thread(ThreadId(defined.threads), &thread)?;
             defined.threads += 1;
         }
-        while let Some((name, location)) = source.region_name(RegionId(defined.regions)) {
+        while let Some((name, location)) = source.regions().name(RegionId(defined.regions)) {
             let region = format::Region { name: name.to_owned(), location: Some(location) };
             writer.region(RegionId(defined.regions), &region)?;
             defined.regions += 1;
         }
-        while let Some(known) = source.lock_info(LockId(defined.locks)) {
+        while let Some(known) = source.lock(LockId(defined.locks)) {
             writer.lock(LockId(defined.locks), &synchronisation(known, None))?;
             defined.locks += 1;
         }
-        while let Some(known) = source.sync_info(SyncId(defined.syncs)) {
+        while let Some(known) = source.sync(SyncId(defined.syncs)) {
             writer.sync(SyncId(defined.syncs), &synchronisation(known, None))?;
             defined.syncs += 1;
         }
-        while let Some(cell) = source.variable(VarId(defined.variables)) {
+        while let Some(cell) = source.memory().variable(VarId(defined.variables)) {
             let variable = format::Object {
-                name: watched_as(source, &cell),
+                name: watched_as(source.watches(), &cell),
                 address: Some(cell.address),
                 size: Some(cell.length),
                 ..format::Object::new(format::ObjectKind::Variable)
@@ -213,12 +226,17 @@ impl Recorder {
         Ok(())
     }
 
-    fn define_locations(&mut self, source: &Source) -> Result<(), WriteError> {
+    fn define_locations(
+        &mut self,
+        locations: &Locations,
+        sites: &[Site],
+        symbolizer: &Symbolizer,
+    ) -> Result<(), WriteError> {
         let Self { writer, defined, .. } = self;
-        if source.locations.get(LocationId(defined.locations)).is_none() {
+        if locations.get(LocationId(defined.locations)).is_none() {
             return Ok(());
         }
-        let modules: Vec<&Module> = source.symbolizer.modules().collect();
+        let modules: Vec<&Module> = symbolizer.modules().collect();
         for module in &modules[defined.modules.min(modules.len())..] {
             let build_id = module.file().ok().and_then(|file| file.build_id());
             writer.module(&format::Module {
@@ -236,12 +254,12 @@ impl Recorder {
             });
             found.unwrap_or(CodeAddress { module: None, address })
         };
-        while let Some(location) = source.locations.get(LocationId(defined.locations)) {
-            let modules = source.locations.modules_known(LocationId(defined.locations));
+        while let Some(location) = locations.get(LocationId(defined.locations)) {
+            let modules = locations.modules_known(LocationId(defined.locations));
             let at = |address: u64| at(address, modules);
             let (kind, stack) = match location {
                 Location::Site(site) => {
-                    let address = source.site(site).map(|site| site.address.0);
+                    let address = sites.get(site as usize).map(|site| site.address.0);
                     (LocationKind::Probe, address.into_iter().map(at).collect())
                 }
                 Location::Call(stack) => (LocationKind::Call, known(&stack).map(at).collect()),
@@ -256,7 +274,7 @@ impl Recorder {
 
     /// Names what was recorded, as a report would.
     fn name(&mut self, names: &mut LiveNames) -> Result<(), WriteError> {
-        self.define(names.source())?;
+        self.define(names.source(), names.sites(), names.symbolizer())?;
         let Self { writer, defined, .. } = self;
         for id in (0..defined.locations).map(LocationId) {
             let frames = names.frames(id);
@@ -270,19 +288,19 @@ impl Recorder {
         }
         for id in (0..defined.locks).map(LockId) {
             let name = names.object(finding::Object::Lock(id)).name;
-            if let Some(known) = names.source().lock_info(id) {
+            if let Some(known) = names.source().lock(id) {
                 writer.lock(id, &synchronisation(known, name))?;
             }
         }
         for id in (0..defined.syncs).map(SyncId) {
             let name = names.object(finding::Object::Sync(id)).name;
-            if let Some(known) = names.source().sync_info(id) {
+            if let Some(known) = names.source().sync(id) {
                 writer.sync(id, &synchronisation(known, name))?;
             }
         }
         for id in (0..defined.variables).map(VarId) {
             let report::Object { name, address, .. } = names.object(finding::Object::Variable(id));
-            let size = names.source().variable(id).map(|cell| cell.length);
+            let size = names.source().memory().variable(id).map(|cell| cell.length);
             let unnamed = format::Object::new(format::ObjectKind::Variable);
             writer.variable(id, &format::Object { name, address, size, ..unnamed })?;
         }

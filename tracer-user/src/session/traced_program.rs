@@ -32,8 +32,11 @@ use super::{
 use crate::{
     kernel::{Kernel, Lost, ProbePoint},
     live::{
+        code_map::CodeMap as _,
         deferred::EpochTimestamps,
-        source::{Item, ObservedValue, Source},
+        process_code::ProcessCode,
+        source::{ObservedValue, Source},
+        stream::Item,
     },
     probes::{
         SelectError,
@@ -82,7 +85,7 @@ pub struct TracedProgram {
     pub has_open_stop: bool,
     options: Arc<RunOptions>,
     source: Source,
-    /// Without the sites, which the source has.
+    code: ProcessCode,
     plan: Plan,
     probes: Vec<ProcessAddr>,
     /// Number of modules that the plan covers, and those of them that are known to be unloaded.
@@ -93,7 +96,6 @@ pub struct TracedProgram {
     notes: Vec<String>,
     checker: Option<Box<Davida>>,
     recorder: Option<Result<Recorder, RecordError>>,
-    items: Vec<Item>,
     epochs: EpochTimestamps,
     values: BTreeMap<EventNumber, ObservedValue>,
     busiest: Busiest,
@@ -138,7 +140,7 @@ impl TracedProgram {
             return Err(error.clone().into());
         }
         let (mut watches, unresolved) = watches_of(options, &plan, &symbolizer, is_initial)?;
-        let mut program = Self::new(options, kernel, id, symbolizer);
+        let mut program = Self::new(options, kernel, id, ProcessCode::new(symbolizer));
         program.notes.extend(unresolved);
         program.plan = plan;
         program.notes.append(&mut program.plan.notes);
@@ -151,7 +153,7 @@ impl TracedProgram {
         }
         let probes = program.plan.probes.len() as u64;
         steps.step(|| format!("attaching {}", report::count(probes, "probe")));
-        program.attach(kernel, 0, pid)?;
+        program.attach(kernel, pid)?;
         program.attach_linker(kernel);
         let is_shared =
             |site: &Site| site.kind.region().and_then(RegionSite::shared_variable).is_some();
@@ -177,12 +179,9 @@ impl TracedProgram {
         let process = (pid, is_trusted.then_some(&*threads));
         program.controller =
             MemoryController::new(&options.accesses, kernel, process, program.id.plan);
-        program.source.set_sites(std::mem::take(&mut program.plan.sites));
-        for (address, bytes, writes) in std::mem::take(&mut program.plan.globals) {
-            program.source.shared_words.expected(address.0, bytes, writes);
-        }
+        program.take_in_sites();
         for range in watches.ranges {
-            program.source.add_watch(range);
+            program.source.watches_mut().add(range);
         }
         Ok(program)
     }
@@ -194,19 +193,14 @@ impl TracedProgram {
         id: ProgramId,
         why: impl Into<String>,
     ) -> Self {
-        let mut program = Self::new(options, kernel, id, Symbolizer::empty());
+        let code = ProcessCode::new(Symbolizer::empty());
+        let mut program = Self::new(options, kernel, id, code);
         program.notes.push(why.into());
         program
     }
 
-    fn new(
-        options: &Arc<RunOptions>,
-        kernel: &Kernel,
-        id: ProgramId,
-        symbolizer: Symbolizer,
-    ) -> Self {
-        let planned_modules = symbolizer.modules().len();
-        let source = Source::new(Vec::new(), symbolizer, Vec::new(), id.tgid);
+    fn new(options: &Arc<RunOptions>, kernel: &Kernel, id: ProgramId, code: ProcessCode) -> Self {
+        let planned_modules = code.module_count();
         Self {
             kernel_pid: None,
             exec_identity: proc::exec_identity(id.pid),
@@ -214,7 +208,8 @@ impl TracedProgram {
             has_open_stop: false,
             options: Arc::clone(options),
             planned_modules,
-            source,
+            source: Source::new(id.tgid, planned_modules),
+            code,
             plan: Plan::default(),
             probes: Vec::new(),
             unloaded: BTreeSet::new(),
@@ -223,7 +218,6 @@ impl TracedProgram {
             notes: Vec::new(),
             checker: options.checker.map(|options| Box::new(Davida::new(options))),
             recorder: None,
-            items: Vec::new(),
             epochs: EpochTimestamps::default(),
             values: BTreeMap::new(),
             busiest: Busiest::default(),
@@ -245,7 +239,7 @@ impl TracedProgram {
     pub fn of_child(&self, kernel: &mut Kernel, (pid, process): (u32, u32), plan: u32) -> Self {
         let parent = Some(self.id.pid);
         let id = ProgramId { pid, tgid: pid, parent, exec_generation: 1, plan, ..self.id.clone() };
-        let mut child = Self::new(&self.options, kernel, id, Symbolizer::empty());
+        let mut child = Self::new(&self.options, kernel, id, self.code.of_child(pid));
         let detached = self.controller.iter().flat_map(MemoryController::detached).cloned();
         match kernel.points_for_child(self.id.plan, plan, detached) {
             Ok(points) => child.to_attach = Some(points),
@@ -254,8 +248,8 @@ impl TracedProgram {
         child.kernel_pid = Some(process);
         // It may run another one by now.
         child.exec_identity = self.exec_identity;
-        child.source = self.source.of_child(pid, pid);
         child.plan = self.plan.clone();
+        child.source.extend(&child.plan.sites, &child.code);
         child.probes.clone_from(&self.probes);
         (child.planned_modules, child.unloaded) = (self.planned_modules, self.unloaded.clone());
         child.skipped.clone_from(&self.skipped);
@@ -311,18 +305,17 @@ impl TracedProgram {
         if let Record::Trap(trap) = record {
             self.traps.add(trap);
         }
-        let Self { source, items, .. } = self;
-        source.record(record, &mut |item| items.push(item));
+        self.source.record(record, &self.plan.sites, &mut self.code);
     }
 
     /// Checks and records what came of the records so far.
     pub fn flush(&mut self, kernel: &mut Kernel) {
         if let Some(Ok(recorder)) = &mut self.recorder {
-            recorder.record(&self.source, &self.items);
+            recorder.record(&self.source, &self.plan.sites, self.code.symbolizer());
         }
         let mut found = 0;
         if let Some(checker) = &mut self.checker {
-            for item in &self.items {
+            for item in self.source.stream().items() {
                 match item {
                     // A lenient checker counts what does not fit and goes on.
                     Item::Event(event) => {
@@ -340,18 +333,22 @@ impl TracedProgram {
             }
             found = checker.counts().distinct_witnesses;
         }
-        self.items.clear();
+        self.source.consume();
         if found != self.witnesses && self.values.len() < MAX_RETAINED_VALUES {
-            self.values.extend(self.source.recent_values());
+            self.values.extend(self.source.watches().recent_values());
         }
         self.witnesses = found;
-        if self.source.has_lost_leader() && !self.is_leaderless {
+        if self.source.threads().has_lost_leader() && !self.is_leaderless {
             self.is_leaderless = true;
             self.notes.extend(follow_without_leader(kernel, &self.probes, &self.id));
         }
         for (site, registers) in self.source.take_shared() {
-            let note = watchpoints::arm_late(&mut self.source, kernel, site, &registers);
-            self.notes.extend(note);
+            let site = self.plan.sites.get(site as usize);
+            if let Some(variable) = site.and_then(|site| site.kind.region()?.shared_variable()) {
+                let watches = self.source.watches_mut();
+                let note = watchpoints::arm_late(watches, kernel, variable, &registers);
+                self.notes.extend(note);
+            }
         }
     }
 
@@ -367,6 +364,14 @@ impl TracedProgram {
         {
             self.notes.push(format!("memory accesses were not seen any more: {error}"));
             self.controller = None;
+        }
+    }
+
+    /// Makes the sites and variables that were planned known to the source.
+    fn take_in_sites(&mut self) {
+        self.source.extend(&self.plan.sites, &self.code);
+        for (address, bytes, writes) in std::mem::take(&mut self.plan.globals) {
+            self.source.shared_words_mut().expected(address.0, bytes, writes);
         }
     }
 

@@ -4,195 +4,135 @@
 use std::ops::Range;
 
 use checker::{
-    event::{Event, EventNumber, LocationId, Op, ThreadId, VarId},
+    event::{LocationId, ThreadId, VarId},
     format::NO_LOCATION,
 };
 use rustc_hash::FxHashMap;
 use tracer_ebpf::{Kind, PairRecord};
 
-use super::{Item, Source, WatchedRange};
 use crate::{
     live::{
-        location::Location,
-        memory::{Birth, Block, Cell, Origin},
+        memory::{Birth, Block, Cell, Memory, Origin},
+        stream::Stream,
     },
-    probes::memory::site::MemorySite,
+    probes::memory::allocators::Allocator,
 };
 
-/// The calls that gave memory out and back.
+/// Memory of a process.
 #[derive(Debug, Default)]
-pub(super) struct MemoryCalls {
+pub struct ProcessMemory {
+    memory: Memory,
+    /// The variables of the access under way.
+    touched: Vec<VarId>,
     allocated: u64,
     freed: u64,
     /// Block that each thread gives back in a reallocation, which may fail.
     reallocating: FxHashMap<ThreadId, Block>,
 }
 
-impl Source {
-    /// Handles memory being given out, or about to be given back.
-    pub(super) fn memory_call(
+impl ProcessMemory {
+    /// Finds the variables of `size` bytes at an address, for an access by `thread`. It is read while `acting` acts:
+    /// another thread for a deferred access. [`touched`](Self::touched) has the variables, none in memory that was
+    /// given back.
+    pub(super) fn touch(
+        &mut self,
+        thread: ThreadId,
+        acting: ThreadId,
+        (address, size): (u64, u64),
+        stream: &mut Stream,
+    ) {
+        self.touched.clear();
+        let mut divided = |op| stream.emit_change(acting, op, NO_LOCATION);
+        self.memory.touch(thread, address, size, &mut divided, &mut self.touched);
+    }
+
+    /// Returns the variables of the access under way.
+    pub(super) fn touched(&self) -> &[VarId] {
+        &self.touched
+    }
+
+    /// Notes that the access under way is to a watched range, by its number.
+    pub(super) fn touched_as(&mut self, watch: usize) {
+        for &variable in &self.touched {
+            self.memory.watched(variable, watch);
+        }
+    }
+
+    /// Handles memory being given out, or about to be given back. Returns the range whose objects are others from now
+    /// on.
+    pub(super) fn allocator_call(
         &mut self,
         kind: Kind,
+        role: Allocator,
         record: &PairRecord,
-        sink: &mut impl FnMut(Item),
-    ) {
+        (thread, location): (ThreadId, LocationId),
+        stream: &mut Stream,
+    ) -> Option<Range<u64>> {
         let PairRecord { call, second } = record;
-        let site = self.sites.get(call.header.site as usize);
-        let Some(&MemorySite::Allocator { role }) = site.and_then(|site| site.kind.memory()) else {
-            self.omissions.foreign_records += 1;
-            return;
-        };
-        let thread = self.thread(call.header.tid);
-        let location = self.locations.stack(Location::Call(call.frames), &mut self.symbolizer);
-        self.acts_at(thread, call.sp, sink);
-        self.at(thread, call.sp, sink);
         let size = if role.is_mapping() { whole_pages(*second) } else { *second };
         if kind == Kind::Free {
             if role.may_fail()
                 && let Some(block) = self.memory.block_at(call.object)
             {
-                self.memory_calls.reallocating.insert(thread, *block);
+                self.reallocating.insert(thread, *block);
             }
             let known = (size > 0).then_some(size);
-            let Self { memory, events, .. } = self;
-            let mut sink_of = passed_on(events, thread, location, sink);
+            let mut emit = |op| stream.emit_change(thread, op, location);
             let range = match known {
                 Some(size) if !role.is_mapping() => {
-                    let origin = Origin::Allocated(location);
-                    let born = Birth::default();
+                    let (origin, born) = (Origin::Allocated(location), Birth::default());
                     let block = Block { address: call.object, size, thread, origin, born };
-                    memory.given_back(block, &mut sink_of);
+                    self.memory.given_back(block, &mut emit);
                     Some(block.range())
                 }
-                _ => memory.freed(call.object, known, &mut sink_of),
+                _ => self.memory.freed(call.object, known, &mut emit),
             };
-            drop(sink_of);
-            if let Some(range) = range {
-                self.memory_calls.freed += 1;
-                self.forget_objects(thread, location, &range, sink);
-            }
-            return;
+            self.freed += u64::from(range.is_some());
+            return range;
         }
         // The old block of a reallocation that has failed lives on.
         let lives_on = call.header.detail != 0;
-        let before =
-            if role.may_fail() { self.memory_calls.reallocating.remove(&thread) } else { None };
+        let before = if role.may_fail() { self.reallocating.remove(&thread) } else { None };
         let block = match before.filter(|block| lives_on && block.address == call.object) {
             Some(block) => block,
-            None if lives_on && size == 0 => return,
+            None if lives_on && size == 0 => return None,
             None => {
                 let origin = if role.is_mapping() {
                     Origin::Mapped(location)
                 } else {
                     Origin::Allocated(location)
                 };
-                let born = Birth { event: self.events, epoch: call.header.epoch };
+                let born = Birth { event: stream.events(), epoch: call.header.epoch };
                 Block { address: call.object, size: size.max(1), thread, origin, born }
             }
         };
-        self.memory_calls.allocated += 1;
-        let Self { memory, events, .. } = self;
-        memory.allocated(block, &mut passed_on(events, thread, location, sink));
-        self.forget_objects(thread, location, &block.range(), sink);
+        self.allocated += 1;
+        self.memory.allocated(block, &mut |op| stream.emit_change(thread, op, location));
+        Some(block.range())
     }
 
-    /// Handles a thread that is about to start: its stack is memory that was another thread's, or unused.
+    /// Handles a thread that is about to start: its stack is memory that was another thread's, or unused. Returns the
+    /// range of the stack.
     pub(super) fn stack_begins(
         &mut self,
-        parent: ThreadId,
         child: ThreadId,
         pointer: u64,
-        location: LocationId,
-        sink: &mut impl FnMut(Item),
-    ) {
-        if self.threads[child.index()].pthread != Some(pointer) || pointer == 0 {
-            return;
-        }
-        let Self { memory, events, .. } = self;
-        let born = Birth { event: *events, epoch: 0 };
-        let mut pass_on = |op| passed_on(events, parent, location, sink)(op);
-        let range = memory.stack_begins(child, pointer, born, &mut pass_on);
-        self.forget_objects(parent, location, &range, sink);
+        (parent, location): (ThreadId, LocationId),
+        stream: &mut Stream,
+    ) -> Range<u64> {
+        let born = Birth { event: stream.events(), epoch: 0 };
+        let mut emit = |op| stream.emit_change(parent, op, location);
+        self.memory.stack_begins(child, pointer, born, &mut emit)
     }
 
-    /// Forgets the objects and watched ranges of an earlier lifetime of a range of memory.
-    fn forget_objects(
+    /// Ends all variables and blocks of a range that is no longer mapped.
+    pub(super) fn unmapped(
         &mut self,
-        thread: ThreadId,
-        location: LocationId,
         range: &Range<u64>,
-        sink: &mut impl FnMut(Item),
+        (thread, location): (ThreadId, LocationId),
+        stream: &mut Stream,
     ) {
-        let Self { syncs, events, .. } = self;
-        syncs.forget_memory(range, &mut passed_on(events, thread, location, sink));
-        self.shared_words.forget(range);
-        self.words.forget(range);
-        for (index, watch) in self.watches.iter().enumerate() {
-            let (start, end) = (watch.address.0, watch.address.0 + watch.length);
-            if start < range.end && range.start < end && !self.unloaded_watches.contains(&index) {
-                self.last_values[index] = None;
-                self.nameless_watches.insert(index);
-                if !self.freed_watches.contains(&index) {
-                    self.freed_watches.push(index);
-                }
-            }
-        }
-    }
-
-    /// Makes the variables of a watched range those that are touched now.
-    pub(super) fn touch_watched(
-        &mut self,
-        thread: ThreadId,
-        watch: usize,
-        sink: &mut impl FnMut(Item),
-    ) {
-        let WatchedRange { address, length, .. } = self.watches[watch];
-        self.touch(thread, address.0, length, sink);
-        if self.nameless_watches.contains(&watch) {
-            return;
-        }
-        for &variable in &self.touched {
-            self.memory.watched(variable, watch);
-        }
-    }
-
-    /// Names the watched range that a marker gives a name to.
-    pub fn name_watch(&mut self, number: usize, label: &str) {
-        self.nameless_watches.remove(&number);
-        if let Some(range) = self.watches.get_mut(number).filter(|range| range.label != label) {
-            label.clone_into(&mut range.label);
-        }
-    }
-
-    /// Sets `touched` to the variables of `bytes` bytes at an address.
-    pub(super) fn touch(
-        &mut self,
-        thread: ThreadId,
-        address: u64,
-        size: u64,
-        sink: &mut impl FnMut(Item),
-    ) {
-        self.touch_for(thread, thread, (address, size), sink);
-    }
-
-    /// Does so for a deferred access, which is read while another thread acts.
-    pub(super) fn touch_for(
-        &mut self,
-        thread: ThreadId,
-        acting: ThreadId,
-        (address, size): (u64, u64),
-        sink: &mut impl FnMut(Item),
-    ) {
-        let Self { memory, touched, events, .. } = self;
-        touched.clear();
-        let mut divided = passed_on(events, acting, NO_LOCATION, sink);
-        memory.touch(thread, address, size, &mut divided, touched);
-    }
-
-    /// Takes the numbers of the watched ranges whose memory was given back since the last call: hits from now on are
-    /// of other memory.
-    pub fn take_freed_watches(&mut self) -> Vec<usize> {
-        std::mem::take(&mut self.freed_watches)
+        self.memory.unmapped(range, &mut |op| stream.emit_change(thread, op, location));
     }
 
     /// Returns the description of a variable, past or present.
@@ -207,31 +147,10 @@ impl Source {
         self.memory.block(address)
     }
 
-    /// Returns a watched range, by its number.
-    #[must_use]
-    pub fn watched(&self, number: usize) -> Option<&WatchedRange> {
-        self.watches.get(number)
-    }
-
     /// Returns the numbers of blocks given out, and of known blocks given back.
     #[must_use]
-    pub const fn memory_calls(&self) -> (u64, u64) {
-        (self.memory_calls.allocated, self.memory_calls.freed)
-    }
-}
-
-/// Makes operations events of a thread, and counts them.
-pub(super) fn passed_on(
-    events: &mut EventNumber,
-    thread: ThreadId,
-    location: LocationId,
-    sink: &mut impl FnMut(Item),
-) -> impl FnMut(Op) {
-    move |op| {
-        *events += 1;
-        let nowhere = matches!(op, Op::SplitVariable { .. });
-        let location = if nowhere { NO_LOCATION } else { location };
-        sink(Item::Event(Event { thread, op, location }));
+    pub const fn calls(&self) -> (u64, u64) {
+        (self.allocated, self.freed)
     }
 }
 
@@ -239,4 +158,53 @@ pub(super) fn passed_on(
 const fn whole_pages(bytes: u64) -> u64 {
     const PAGE: u64 = 4096;
     bytes.saturating_add(PAGE - 1) & !(PAGE - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use tracer_ebpf::SyncRecord;
+
+    use super::*;
+
+    const THREAD: ThreadId = ThreadId(0);
+    const HERE: LocationId = LocationId(1);
+
+    fn call(
+        memory: &mut ProcessMemory,
+        kind: Kind,
+        role: Allocator,
+        (address, size, lives_on): (u64, u64, u16),
+    ) -> Option<Range<u64>> {
+        let mut call = SyncRecord { object: address, ..SyncRecord::default() };
+        call.header.detail = lives_on;
+        let record = PairRecord { call, second: size };
+        memory.allocator_call(kind, role, &record, (THREAD, HERE), &mut Stream::default())
+    }
+
+    #[test]
+    fn blocks_are_given_out_and_back() {
+        let mut memory = ProcessMemory::default();
+        let given = call(&mut memory, Kind::Alloc, Allocator::First, (0x1000, 24, 0));
+        assert_eq!(given, Some(0x1000..0x1018));
+        assert_eq!(memory.block(0x1010).map(|block| block.size), Some(24));
+        assert_eq!(
+            call(&mut memory, Kind::Free, Allocator::First, (0x1000, 0, 0)),
+            Some(0x1000..0x1018)
+        );
+        assert_eq!(call(&mut memory, Kind::Free, Allocator::First, (0x9000, 0, 0)), None);
+        assert_eq!(memory.calls(), (1, 1), "only known blocks count");
+        memory.touch(THREAD, THREAD, (0x1000, 8), &mut Stream::default());
+        assert!(memory.touched().is_empty(), "it was given back");
+    }
+
+    #[test]
+    fn a_block_survives_its_failed_reallocation() {
+        let mut memory = ProcessMemory::default();
+        call(&mut memory, Kind::Alloc, Allocator::First, (0x1000, 24, 0));
+        call(&mut memory, Kind::Free, Allocator::Reallocate, (0x1000, 0, 0));
+        assert_eq!(memory.block(0x1000), None);
+        let again = call(&mut memory, Kind::Alloc, Allocator::Reallocate, (0x1000, 0, 1));
+        assert_eq!(again, Some(0x1000..0x1018));
+        assert_eq!(memory.block(0x1000).map(|block| block.size), Some(24));
+    }
 }

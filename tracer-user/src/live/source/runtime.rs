@@ -1,58 +1,46 @@
 //! Library internals: calls that a runtime library makes for itself or about its own data, and the accesses by
 //! libraries that are the program's.
 
-use std::ops::Range;
-
 use rustc_hash::FxHashMap;
 
-use super::Source;
 use crate::{
+    live::code_map::CodeMap,
     probes::{
         memory::site::MemorySite,
         plan::{Site, SiteKind},
         regions::site::RegionSite,
         sync::{
             functions::Object,
-            runtime_libraries::{self, Contract, Own},
+            runtime_libraries::{Contract, Own},
         },
     },
-    symbolize::{ProcessAddr, Symbolizer},
+    symbolize::ProcessAddr,
 };
 
-/// Known calls and data of runtime libraries.
+/// Calls of runtime libraries that were seen.
 #[derive(Debug, Default)]
-pub(super) struct Runtime {
+pub(super) struct RuntimeCalls {
     /// Number of modules that this covers.
     modules: usize,
-    /// Ranges of the libraries whose locks are recognised by the place of their data.
-    data: Vec<Range<ProcessAddr>>,
     /// By the address behind a call: whether the code there is a library's own.
     callers: FxHashMap<u64, bool>,
 }
 
-impl Runtime {
-    /// Forgets callers and data after a library was unloaded.
+impl RuntimeCalls {
+    /// Forgets callers after a library was unloaded.
     pub(super) fn unload(&mut self) {
         *self = Self::default();
     }
 
-    fn refresh(&mut self, symbolizer: &Symbolizer) {
-        let modules = symbolizer.modules();
-        if self.modules == modules.len() {
-            return;
-        }
-        self.modules = modules.len();
-        self.callers.clear();
-        let is_own = |name: &str| runtime_libraries::own(name).is_some();
-        let live = modules.filter(|module| !module.is_gone() && is_own(&module.name()));
-        self.data = live.map(|module| module.range()).collect();
-    }
-}
-
-impl Source {
     /// Returns whether a call that returns to an address is made by a runtime library for itself, or about an object
     /// of its own.
-    pub(super) fn is_of_runtime(&mut self, object: Object, caller: u64, address: u64) -> bool {
+    pub(super) fn is_internal(
+        &mut self,
+        object: Object,
+        caller: u64,
+        address: u64,
+        code: &impl CodeMap,
+    ) -> bool {
         // Threads and barriers are the program's, whoever calls.
         let is_lock = matches!(
             object,
@@ -66,12 +54,21 @@ impl Source {
         if !is_lock {
             return false;
         }
-        let Self { runtime, symbolizer, .. } = self;
-        runtime.refresh(symbolizer);
-        let address = ProcessAddr(address);
-        runtime.data.iter().any(|range| range.contains(&address))
-            || *runtime.callers.entry(caller).or_insert_with(|| is_own_code(symbolizer, caller))
+        if self.modules != code.module_count() {
+            self.modules = code.module_count();
+            self.callers.clear();
+        }
+        code.is_runtime_data(ProcessAddr(address))
+            || *self.callers.entry(caller).or_insert_with(|| is_own_code(code, caller))
     }
+}
+
+/// Returns whether the code that a call returns to is a runtime library's.
+fn is_own_code(code: &impl CodeMap, caller: u64) -> bool {
+    // The call may be the last instruction of its function.
+    let Some(call) = caller.checked_sub(1).map(ProcessAddr) else { return false };
+    let Some(module) = code.module_at(call) else { return false };
+    module.runtime == Some(Own::Calls) || code.role_at(call).is_runtime
 }
 
 /// Attribution of an access that a watchpoint has seen.
@@ -88,28 +85,18 @@ pub(super) enum Trust {
     Runtime,
 }
 
-impl Source {
+impl Trust {
     /// Attributes the accesses of an instruction.
-    pub(super) fn trust(&self, instruction: ProcessAddr) -> Trust {
-        let Some(module) = self.symbolizer.module_at(instruction) else { return Trust::Whole };
-        let symbol = module.link_address(instruction).and_then(|at| {
-            let (symbol, _) = module.file().ok()?.symbol_at(at)?;
-            Some(symbol.name)
-        });
-        let contract = symbol.and_then(runtime_libraries::contract);
-        let is_program =
-            self.symbolizer.executable().is_some_and(|program| program.range() == module.range());
-        if is_program {
-            let is_vector = symbol.is_some_and(runtime_libraries::is_vector_function);
-            return match contract {
-                Some(Contract::Writes) if is_vector => Trust::Writes,
-                None if is_vector || symbol.is_some_and(runtime_libraries::is_own_function) => {
-                    Trust::Runtime
-                }
-                _ => Trust::Whole,
+    pub(super) fn of(instruction: ProcessAddr, sites: &[Site], code: &impl CodeMap) -> Self {
+        let Some(module) = code.module_at(instruction) else { return Self::Whole };
+        let role = code.role_at(instruction);
+        if module.is_program {
+            return match role.contract {
+                Some(Contract::Writes) if role.is_vector => Self::Writes,
+                None if role.is_vector || role.is_runtime => Self::Runtime,
+                _ => Self::Whole,
             };
         }
-        let range = module.range();
         let is_named = |site: &Site| {
             let is_own = matches!(
                 site.kind,
@@ -118,21 +105,19 @@ impl Source {
                         RegionSite::Function(_) | RegionSite::Inlined(_) | RegionSite::Marker(_)
                     )
             );
-            is_own && range.contains(&site.address)
+            is_own && module.range.contains(&site.address)
         };
-        if self.sites.iter().any(is_named) {
-            return Trust::Whole;
+        if sites.iter().any(is_named) {
+            return Self::Whole;
         }
-        match (runtime_libraries::own(&module.name()), contract) {
-            (None, _) => Trust::Library,
-            (Some(_), Some(Contract::Exact)) => Trust::Whole,
-            (Some(_), Some(Contract::Writes)) => Trust::Writes,
-            (Some(_), None) => Trust::Runtime,
+        match (module.runtime, role.contract) {
+            (None, _) => Self::Library,
+            (Some(_), Some(Contract::Exact)) => Self::Whole,
+            (Some(_), Some(Contract::Writes)) => Self::Writes,
+            (Some(_), None) => Self::Runtime,
         }
     }
-}
 
-impl Trust {
     /// Returns whether an access of `bytes` bytes at once counts. An access to a named range counts by whatever code,
     /// unless it may be meant for something beside the range.
     pub(super) const fn counts(self, is_named: bool, writes: bool, bytes: u64) -> bool {
@@ -147,14 +132,55 @@ impl Trust {
     }
 }
 
-/// Returns whether the code that a call returns to is a runtime library's.
-fn is_own_code(symbolizer: &Symbolizer, caller: u64) -> bool {
-    // The call may be the last instruction of its function.
-    let Some(call) = caller.checked_sub(1).map(ProcessAddr) else { return false };
-    let Some(module) = symbolizer.module_at(call) else { return false };
-    if runtime_libraries::own(&module.name()) == Some(Own::Calls) {
-        return true;
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        live::code_map::fake::FakeCode,
+        probes::{memory::site::AccessPlace, sync::function_roles::FunctionRole},
+    };
+
+    const AT: ProcessAddr = ProcessAddr(0x1008);
+
+    fn library(runtime: Option<Own>, symbol: &str) -> FakeCode {
+        let role = FunctionRole::of(symbol);
+        FakeCode { start: 0x1000, code: vec![0x90; 16], role, runtime, ..FakeCode::default() }
     }
-    let symbol = module.link_address(call).and_then(|at| module.file().ok()?.symbol_at(at));
-    symbol.is_some_and(|(symbol, _)| runtime_libraries::is_own_function(symbol.name))
+
+    #[test]
+    fn a_runtime_library_calls_for_itself() {
+        let is_internal = |code: &FakeCode, object, caller, address| {
+            RuntimeCalls::default().is_internal(object, caller, address, code)
+        };
+        let c_library = library(Some(Own::Calls), "qsort");
+        assert!(is_internal(&c_library, Object::Mutex, 0x1008, 0));
+        assert!(
+            is_internal(&c_library, Object::Mutex, 0x1010, 0),
+            "the call is its last instruction"
+        );
+        assert!(!is_internal(&c_library, Object::Mutex, 0x1000, 0), "a call right before it");
+        assert!(!is_internal(&c_library, Object::Barrier, 0x1008, 0), "barriers are the program's");
+        let cpp_library = FakeCode { data: 0x5000..0x6000, ..library(Some(Own::Data), "wait") };
+        assert!(!is_internal(&cpp_library, Object::Mutex, 0x1008, 0));
+        assert!(is_internal(&cpp_library, Object::Mutex, 0x1008, 0x5008), "its own mutex");
+        assert!(is_internal(&library(None, "_IO_puts"), Object::Mutex, 0x1008, 0), "linked in");
+    }
+
+    #[test]
+    fn accesses_are_the_program_s_or_a_library_s() {
+        let of = |code: &FakeCode, sites: &[Site]| Trust::of(AT, sites, code);
+        let program = |symbol| FakeCode { is_program: true, ..library(None, symbol) };
+        assert_eq!(of(&program("transfer"), &[]), Trust::Whole);
+        assert_eq!(of(&program("_IO_puts"), &[]), Trust::Runtime);
+        assert_eq!(of(&program("__strcpy_evex"), &[]), Trust::Writes);
+        assert_eq!(of(&library(None, "SSL_read"), &[]), Trust::Library);
+        let runtime = |symbol| library(Some(Own::Calls), symbol);
+        assert_eq!(of(&runtime("__memmove_avx_unaligned"), &[]), Trust::Whole);
+        assert_eq!(of(&runtime("__strcpy_avx2"), &[]), Trust::Writes);
+        assert_eq!(of(&runtime("qsort_r"), &[]), Trust::Runtime);
+        assert_eq!(Trust::of(ProcessAddr(0x9000), &[], &runtime("qsort_r")), Trust::Whole);
+        let access = MemorySite::Access(AccessPlace { instruction: AT, group: 0 });
+        let probed = [Site { address: ProcessAddr(0x1004), kind: SiteKind::Memory(access) }];
+        assert_eq!(of(&library(None, "SSL_read"), &probed), Trust::Whole, "the user named it");
+    }
 }

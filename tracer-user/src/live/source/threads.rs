@@ -1,69 +1,145 @@
-//! Threads: forks and exits, and the ids of threads.
+//! Threads that were seen: dense ids, the threads that the system gave each of its ids to, epochs, ends.
 
-use checker::event::{Op, ThreadId};
-use tracer_ebpf::{FRAMES, Kind, ThreadRecord};
+use checker::event::ThreadId;
+use rustc_hash::FxHashMap;
 
-use super::{ChildProcess, Item, MAX_CHILDREN, SeenThread, Source, comm};
-use crate::live::location::Location;
+/// A thread that was seen.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SeenThread {
+    /// The operating system's id.
+    pub tid: u32,
+    /// Name at its end, if that was seen.
+    pub name: Option<String>,
+    /// Current epoch; 0 until it has touched memory.
+    epoch: u64,
+}
 
-impl Source {
-    pub(super) fn thread_record(
-        &mut self,
-        kind: Kind,
-        record: &ThreadRecord,
-        sink: &mut impl FnMut(Item),
-    ) {
-        let thread = self.thread(record.header.tid);
-        self.at(thread, 0, sink);
-        match kind {
-            Kind::Fork => {
-                // An id that the system uses again is a new thread.
-                self.running.remove(&record.child);
-                let child = self.thread(record.child);
-                // A thread without an identity of its own (a bare `clone`) shows that of its parent.
-                if self.threads[thread.index()].pthread != Some(record.pthread) {
-                    self.threads[child.index()].pthread = Some(record.pthread);
-                    self.by_pthread.insert(record.pthread, child);
-                }
-                // A thread that is created in another way than by the functions that are probed has no place.
-                let location = self.threads[thread.index()].creates_at.take();
-                let nowhere = Location::Call([0; FRAMES]);
-                let location =
-                    location.unwrap_or_else(|| self.locations.stack(nowhere, &mut self.symbolizer));
-                self.stack_begins(thread, child, record.pthread, location, sink);
-                self.emit(thread, Op::Fork(child), location, sink);
-            }
-            Kind::Exit => {
-                self.exits += 1;
-                self.region_stacks.end_thread(thread);
-                self.leader.1 |= record.header.tid == self.leader.0;
-                self.running.remove(&record.header.tid);
-                self.syncs.exits(thread);
-                let seen = &mut self.threads[thread.index()];
-                seen.name = Some(comm(record));
-                let location =
-                    self.locations.stack(Location::Call([0; FRAMES]), &mut self.symbolizer);
-                self.emit(thread, Op::Exit, location, sink);
-            }
-            // One that is followed has a report of its own.
-            Kind::ChildProcess if record.header.detail != 0 => {}
-            Kind::ChildProcess => {
-                self.omissions.child_process_count += 1;
-                if self.omissions.child_processes.len() < MAX_CHILDREN {
-                    let child = ChildProcess { pid: record.child, name: comm(record) };
-                    self.omissions.child_processes.push(child);
-                }
-            }
-            // The other kinds concern the process, and are handled by the session.
-            _ => {}
+/// Threads of a process.
+#[derive(Debug)]
+pub struct Threads {
+    seen: Vec<SeenThread>,
+    running: FxHashMap<u32, ThreadId>,
+    /// The threads that had each id of the system, with the first epoch of each that was seen.
+    lives: FxHashMap<u32, Vec<(u64, ThreadId)>>,
+    /// Id of the first thread in its own PID namespace.
+    leader: u32,
+    has_lost_leader: bool,
+    has_seen_exit: bool,
+}
+
+impl Threads {
+    /// Creates the threads of a process whose first one has this id in its own PID namespace.
+    #[must_use]
+    pub fn new(leader: u32) -> Self {
+        Self {
+            seen: Vec::new(),
+            running: FxHashMap::default(),
+            lives: FxHashMap::default(),
+            leader,
+            has_lost_leader: false,
+            has_seen_exit: false,
         }
     }
 
     /// Returns the thread that runs under an id of the system now.
-    pub(super) fn thread(&mut self, tid: u32) -> ThreadId {
+    #[inline]
+    pub fn id(&mut self, tid: u32) -> ThreadId {
         *self.running.entry(tid).or_insert_with(|| {
-            self.threads.push(SeenThread { tid, ..SeenThread::default() });
-            ThreadId((self.threads.len() - 1) as u32)
+            self.seen.push(SeenThread { tid, ..SeenThread::default() });
+            ThreadId((self.seen.len() - 1) as u32)
         })
+    }
+
+    /// Returns the thread that starts under an id of the system: a new one, though the id was another's before.
+    pub fn start(&mut self, tid: u32) -> ThreadId {
+        self.running.remove(&tid);
+        self.id(tid)
+    }
+
+    /// Ends a thread, which had this name.
+    pub fn end(&mut self, thread: ThreadId, name: String) {
+        self.has_seen_exit = true;
+        let seen = &mut self.seen[thread.index()];
+        seen.name = Some(name);
+        self.has_lost_leader |= seen.tid == self.leader;
+        self.running.remove(&seen.tid);
+    }
+
+    /// Returns the current epoch of a thread; 0 until it has touched memory.
+    #[must_use]
+    pub fn epoch(&self, thread: ThreadId) -> u64 {
+        self.seen[thread.index()].epoch
+    }
+
+    /// Makes an epoch that of the thread that runs under an id of the system. Returns the thread if the epoch is new.
+    #[inline]
+    pub fn begin_epoch(&mut self, tid: u32, epoch: u64) -> Option<ThreadId> {
+        // None has the id any more when this was the last that its thread did.
+        let &thread = self.running.get(&tid)?;
+        let before = std::mem::replace(&mut self.seen[thread.index()].epoch, epoch);
+        if before == 0 {
+            self.lives.entry(tid).or_default().push((epoch, thread));
+        }
+        (before != epoch).then_some(thread)
+    }
+
+    /// Returns the thread that had an id of the system in an epoch.
+    #[must_use]
+    pub fn in_epoch(&self, tid: u32, epoch: u64) -> Option<ThreadId> {
+        let lives = self.lives.get(&tid)?;
+        lives.iter().rev().find(|(first, _)| *first <= epoch).map(|&(_, thread)| thread)
+    }
+
+    /// Returns the threads, by their ids.
+    #[must_use]
+    pub fn seen(&self) -> &[SeenThread] {
+        &self.seen
+    }
+
+    /// Returns whether the main thread has ended, which is not the end of the process.
+    #[must_use]
+    pub const fn has_lost_leader(&self) -> bool {
+        self.has_lost_leader
+    }
+
+    /// Returns whether the end of any thread was seen: if not, the kernel side is deaf.
+    #[must_use]
+    pub const fn has_seen_exit(&self) -> bool {
+        self.has_seen_exit
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_that_is_used_again_is_another_thread() {
+        let mut threads = Threads::new(10);
+        let first = threads.id(11);
+        assert_eq!(threads.id(11), first);
+        threads.end(first, "worker".to_owned());
+        assert!(threads.has_seen_exit() && !threads.has_lost_leader());
+        let second = threads.id(11);
+        assert_ne!(second, first);
+        assert_ne!(threads.start(11), second, "the end of the second was not seen");
+        assert_eq!(threads.seen()[first.index()].name.as_deref(), Some("worker"));
+    }
+
+    #[test]
+    fn epochs_say_which_thread_had_an_id() {
+        let mut threads = Threads::new(10);
+        let first = threads.id(10);
+        assert_eq!(threads.begin_epoch(10, 3), Some(first));
+        assert_eq!(threads.begin_epoch(10, 3), None, "it is the same");
+        assert_eq!(threads.begin_epoch(10, 5), Some(first));
+        threads.end(first, String::new());
+        assert!(threads.has_lost_leader());
+        assert_eq!(threads.begin_epoch(10, 6), None, "no thread has the id");
+        let second = threads.start(10);
+        assert_eq!(threads.begin_epoch(10, 7), Some(second));
+        assert_eq!(threads.in_epoch(10, 2), None);
+        assert_eq!((threads.in_epoch(10, 6), threads.in_epoch(10, 7)), (Some(first), Some(second)));
+        assert_eq!((threads.epoch(first), threads.epoch(second)), (5, 7));
     }
 }

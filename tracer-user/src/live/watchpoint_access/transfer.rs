@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, OpKind, Register};
 
 use super::{Access, AccessKind, MemoryUse, preceding};
-use crate::symbolize::{ElfFile, LinkAddr, ProcessAddr, Symbolizer};
+use crate::{live::code_map::CodeMap, symbolize::ProcessAddr};
 
 /// Maximal number of functions that are searched along jumps from one to another.
 const MAX_FUNCTIONS: usize = 8;
@@ -16,17 +16,10 @@ const MAX_FUNCTIONS: usize = 8;
 ///
 /// `None` where no instruction, or more than one, can have been it.
 #[must_use]
-pub fn transfer(
-    symbolizer: &Symbolizer,
-    top: ProcessAddr,
-    accessed: ProcessAddr,
-) -> Option<Access> {
-    let module = symbolizer.module_at(top)?;
-    let file = module.file().ok()?;
-    let accessed = module.link_address(accessed);
-    let instruction = find(file, module.link_address(top)?, accessed)?;
+pub fn transfer(code: &impl CodeMap, top: ProcessAddr, accessed: ProcessAddr) -> Option<Access> {
+    let instruction = find(code, top, accessed)?;
     Some(Access {
-        instruction: module.process_address(LinkAddr(instruction.ip()))?,
+        instruction: ProcessAddr(instruction.ip()),
         what: MemoryUse { kind: AccessKind::Read, compares: false },
         bytes: instruction.memory_size().size() as u64,
         commutes: false,
@@ -34,41 +27,49 @@ pub fn transfer(
     })
 }
 
-fn find(file: &ElfFile, returns_to: LinkAddr, accessed: Option<LinkAddr>) -> Option<Instruction> {
-    let call = preceding(file, returns_to).ok()?;
+fn find(
+    code: &impl CodeMap,
+    returns_to: ProcessAddr,
+    accessed: ProcessAddr,
+) -> Option<Instruction> {
+    let call = preceding(code, returns_to).ok()?;
     match call.flow_control() {
         FlowControl::IndirectCall => may_read(&call, accessed).then_some(call),
-        FlowControl::Call => jump_of(file, LinkAddr(call.near_branch_target()), accessed),
+        FlowControl::Call => jump_of(code, ProcessAddr(call.near_branch_target()), accessed),
         _ => None,
     }
 }
 
 /// Returns whether an indirect call or jump may have read its target from an address.
-fn may_read(instruction: &Instruction, accessed: Option<LinkAddr>) -> bool {
+fn may_read(instruction: &Instruction, accessed: ProcessAddr) -> bool {
     if instruction.op0_kind() != OpKind::Memory {
         return false;
     }
     if instruction.is_ip_rel_memory_operand() {
         let read = instruction.ip_rel_memory_address();
-        return accessed.is_some_and(|accessed| accessed.0.wrapping_sub(read) < 8);
+        return accessed.0.wrapping_sub(read) < 8;
     }
     // Tables of jumps inside functions are constants.
     instruction.memory_index() == Register::None
 }
 
 /// Returns the only jump through memory of a function, or of the functions that it ends with jumps to.
-fn jump_of(file: &ElfFile, function: LinkAddr, accessed: Option<LinkAddr>) -> Option<Instruction> {
+fn jump_of(
+    code: &impl CodeMap,
+    function: ProcessAddr,
+    accessed: ProcessAddr,
+) -> Option<Instruction> {
     let mut found: Vec<Instruction> = Vec::new();
     let (mut known, mut todo) = (BTreeSet::from([function]), vec![function]);
     while let Some(start) = todo.pop() {
-        for instruction in body(file, start)? {
+        for instruction in body(code, start)? {
             match instruction.flow_control() {
                 FlowControl::IndirectBranch if may_read(&instruction, accessed) => {
                     found.push(instruction);
                 }
                 FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch => {
-                    let target = LinkAddr(instruction.near_branch_target());
-                    let is_start = file.function_containing(target)?.start == target;
+                    let target = ProcessAddr(instruction.near_branch_target());
+                    let is_start = code.function_at(target).ok()?.start == target;
                     if is_start && known.insert(target) {
                         todo.push(target);
                     }
@@ -92,13 +93,13 @@ fn jump_of(file: &ElfFile, function: LinkAddr, accessed: Option<LinkAddr>) -> Op
 
 /// Returns the instructions of a function; for code without bounds of its own, as the linker's stubs, those up to its
 /// first jump.
-fn body(file: &ElfFile, start: LinkAddr) -> Option<Vec<Instruction>> {
-    let extent = file.function_containing(start)?;
+fn body(code: &impl CodeMap, start: ProcessAddr) -> Option<Vec<Instruction>> {
+    let extent = code.function_at(start).ok()?;
     let length = usize::try_from(extent.end.0.checked_sub(start.0)?).ok()?;
     let is_whole = extent.start == start;
     let mut instructions = Vec::new();
     for instruction in
-        &mut Decoder::with_ip(64, file.bytes_at(start, length)?, start.0, DecoderOptions::NONE)
+        &mut Decoder::with_ip(64, code.bytes_at(start, length)?, start.0, DecoderOptions::NONE)
     {
         let ends = matches!(
             instruction.flow_control(),

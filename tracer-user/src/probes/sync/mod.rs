@@ -4,6 +4,7 @@
 mod call_plan;
 pub mod call_points;
 mod cpp_waits;
+pub mod function_roles;
 pub mod functions;
 pub mod inline_locks;
 mod inline_plan;

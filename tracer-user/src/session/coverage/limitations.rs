@@ -9,6 +9,7 @@ use crate::{
     report::{
         LostEvents, Missing, NotSeen, Process, SkippedProbes, UndecodedReason, UnprobedCalls,
     },
+    symbolize::Symbolizer,
 };
 
 /// Runs a self-test of the watchpoints: each hit has left a record, or was counted as lost.
@@ -18,7 +19,7 @@ pub(crate) fn unseen_hits(
     lost: &[(tracer_ebpf::Class, u64)],
 ) -> Option<String> {
     let lost = lost.iter().find(|(class, _)| *class == tracer_ebpf::Class::Access);
-    let seen = source.hits() + lost.map_or(0, |(_, count)| *count);
+    let seen = source.watches().hits() + lost.map_or(0, |(_, count)| *count);
     let unseen = kernel.hits()?.checked_sub(seen).filter(|&unseen| unseen > 0)?;
     Some(format!("{unseen} watchpoint hits left no record: what was accessed there is missing"))
 }
@@ -57,6 +58,7 @@ fn undecoded_reasons(counts: &BTreeMap<Undecoded, u64>) -> Vec<UndecodedReason> 
 
 pub(crate) fn not_seen(
     source: &Source,
+    symbolizer: &Symbolizer,
     lost: &[(tracer_ebpf::Class, u64)],
     skipped: Vec<SkippedProbe>,
     mut notes: Vec<String>,
@@ -73,13 +75,13 @@ pub(crate) fn not_seen(
         let joins = omissions.unknown_joins;
         notes.push(format!("{joins} joins of threads whose start was not seen order nothing"));
     }
-    if omissions.left_regions > 0 {
+    let left_regions = source.regions().left_markers();
+    if left_regions > 0 {
         notes.push(format!(
-            "regions that were taken to end at a `longjmp` or an exception, which left them: {}",
-            omissions.left_regions
+            "regions that were taken to end at a `longjmp` or an exception, which left them: {left_regions}"
         ));
     }
-    if omissions.lock_accesses > 0 && source.has_named_watches() {
+    if omissions.lock_accesses > 0 && source.watches().has_named() {
         notes.push(format!(
             "{} accesses to watched variables were by the code of locks, which are no data: they do not count",
             omissions.lock_accesses
@@ -121,9 +123,8 @@ pub(crate) fn not_seen(
     if omissions.foreign_records > 0 {
         notes.push(format!("{} records were of no known probe", omissions.foreign_records));
     }
-    let listed = omissions.child_processes.len() as u64;
-    if omissions.child_process_count > listed {
-        let more = omissions.child_process_count - listed;
+    let more = omissions.unlisted_children();
+    if more > 0 {
         notes.push(format!("{more} more child processes were not traced"));
     }
     NotSeen {
@@ -134,12 +135,11 @@ pub(crate) fn not_seen(
             .collect(),
         skipped_probes,
         unfollowed_processes: omissions
-            .child_processes
+            .child_processes()
             .iter()
             .map(|child| Process { pid: child.pid, name: Some(child.name.clone()) })
             .collect(),
-        unresolved_symbols: source
-            .symbolizer
+        unresolved_symbols: symbolizer
             .modules()
             .filter_map(|module| {
                 let error = module.file().err()?;

@@ -77,7 +77,7 @@ impl Sampler {
     /// Moves watchpoints on. With `costly`, those that are hit rest.
     pub(crate) fn tick(&mut self, kernel: &mut Kernel, source: &mut Source, costly: bool) {
         let now = Instant::now();
-        for address in source.take_freed() {
+        for address in source.watches_mut().take_freed() {
             self.watched.remove(&address);
             for number in 0..self.slots.len() {
                 if self.slots[number].is_some_and(|slot| slot.address == address) {
@@ -88,7 +88,9 @@ impl Sampler {
         // Somebody may have named what is there by now.
         for number in 0..self.slots.len() {
             let length = |slot: Slot| self.watched.get(&slot.address).map_or(1, |of| of.length);
-            if self.slots[number].is_some_and(|slot| source.is_named(slot.address, length(slot))) {
+            if self.slots[number]
+                .is_some_and(|slot| source.watches().is_named(slot.address, length(slot)))
+            {
                 self.lift(number, kernel, now);
             }
         }
@@ -116,7 +118,7 @@ impl Sampler {
         let next = self.next(due.len(), source, now);
         for (number, (address, length)) in due.into_iter().zip(next) {
             self.lift(number, kernel, now);
-            source.add_sample(address, length);
+            source.watches_mut().add_sample(address, length);
             if kernel.sample(number, Some((address, length))).is_ok() {
                 let before = kernel.sample_hits(number);
                 self.slots[number] = Some(Slot { address, since: now, before });
@@ -138,7 +140,8 @@ impl Sampler {
             return false;
         }
         let meets = || {
-            source.shared_words.is_shared(slot.address) && kernel.sample_hits(number) > slot.before
+            source.shared_words().is_shared(slot.address)
+                && kernel.sample_hits(number) > slot.before
         };
         stayed >= LONG || !meets()
     }
@@ -146,12 +149,12 @@ impl Sampler {
     /// Returns the addresses and lengths to watch next, at most `most` of them, the best first.
     fn next(&self, most: usize, source: &Source, now: Instant) -> Vec<(u64, u64)> {
         let mut waiting: Vec<(bool, Duration, u64, u64)> = source
-            .shared_words
+            .shared_words()
             .candidates()
             .filter_map(|(word, of)| {
                 let (offset, length) = of.part();
                 let address = word + offset;
-                if source.is_named(address, length) {
+                if source.watches().is_named(address, length) {
                     return None;
                 }
                 let known = self.watched.get(&address);

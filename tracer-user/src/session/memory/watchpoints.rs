@@ -7,7 +7,7 @@ use tracer_ebpf::{REGISTERS, RegistersRecord};
 
 use crate::{
     kernel::Kernel,
-    live::source::{Source, WatchedRange},
+    live::source::{WatchedRange, Watches as WatchedRanges},
     probes::{
         memory::watch_spec::{
             MAX_WATCHPOINTS, Place, Problem, WatchSpec, is_outside, piece_count, pieces,
@@ -201,24 +201,22 @@ fn remedy(error: &io::Error) -> &'static str {
 
 /// Arms a variable whose marker was reached while the process runs; returns a note when it cannot be watched.
 pub fn arm_late(
-    source: &mut Source,
+    watches: &mut WatchedRanges,
     kernel: &mut Kernel,
-    site: u32,
+    SharedVariable { label, size, operand }: &SharedVariable,
     registers: &RegistersRecord,
 ) -> Option<String> {
-    let variable = source.site(site)?.kind.region()?.shared_variable()?;
-    let SharedVariable { label, size, operand } = variable.clone();
-    let Some(address) = operand_address(&operand, registers) else {
+    let Some(address) = operand_address(operand, registers) else {
         return Some(format!(
             "the shared variable `{label}` was not watched: its address is not understood"
         ));
     };
-    watch_late(source, kernel, (address, size), &label)
+    watch_late(watches, kernel, (address, *size), label)
 }
 
 /// Arms a variable while the process runs, by its address and size; returns a note when it cannot be watched.
 pub fn watch_late(
-    source: &mut Source,
+    watches: &mut WatchedRanges,
     kernel: &mut Kernel,
     (address, size): (ProcessAddr, u64),
     label: &str,
@@ -228,15 +226,15 @@ pub fn watch_late(
         return Some(format!("the shared variable `{label}` was not watched: {outside}"));
     }
     for (address, length) in pieces(address, size) {
-        if let Some(watch) = source.watch_at(address) {
-            source.name_watch(watch, label);
+        if let Some(watch) = watches.at(address) {
+            watches.name(watch, label);
             continue;
         }
         if !kernel.can_watch_later() {
             return Some(no_room(label));
         }
         // The records come when it is armed.
-        source.add_watch(WatchedRange {
+        watches.add(WatchedRange {
             address,
             length,
             label: label.to_owned(),

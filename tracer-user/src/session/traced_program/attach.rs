@@ -11,14 +11,8 @@ use crate::{
 };
 
 impl TracedProgram {
-    /// Attaches the plan's probes from the first that is not attached on; `first_site` is the first site that is new,
-    /// `thread` one whose memory can be looked at.
-    pub(super) fn attach(
-        &mut self,
-        kernel: &mut Kernel,
-        first_site: usize,
-        thread: u32,
-    ) -> Result<(), RunError> {
+    /// Attaches the plan's probes from the first that is not attached on; the memory of `thread` can be looked at.
+    pub(super) fn attach(&mut self, kernel: &mut Kernel, thread: u32) -> Result<(), RunError> {
         let probes = std::mem::take(&mut self.plan.probes);
         let points: Vec<_> = probes.iter().map(|probe| probe.point.clone()).collect();
         let mut failed = vec![false; points.len()];
@@ -62,13 +56,12 @@ impl TracedProgram {
         self.plan.without((0..failed.len()).filter(|&index| failed[index]));
         self.plan.probes.clear();
         self.skipped.append(&mut self.plan.skipped);
-        debug_assert!(first_site <= self.plan.sites.len());
         Ok(())
     }
 
     /// Makes the process stop when its dynamic linker has loaded or unloaded something.
     pub(super) fn attach_linker(&mut self, kernel: &mut Kernel) {
-        let why = match dynamic_linker::probe(&self.source.symbolizer, self.id.pid, self.id.plan) {
+        let why = match dynamic_linker::probe(self.code.symbolizer(), self.id.pid, self.id.plan) {
             Ok(None) => return,
             Ok(Some((point, address))) => {
                 kernel.note_places(self.id.plan, self.id.pid, &[address]);

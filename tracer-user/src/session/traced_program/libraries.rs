@@ -19,8 +19,8 @@ impl TracedProgram {
 
     fn change_libraries(&mut self, kernel: &mut Kernel, thread: u32) -> Result<(), RunError> {
         let pid = self.id.pid;
-        self.source.symbolizer.refresh()?;
-        let modules: Vec<_> = self.source.symbolizer.modules().collect();
+        self.code.refresh()?;
+        let modules: Vec<_> = self.code.symbolizer().modules().collect();
         let newly_gone: Vec<usize> = (0..modules.len())
             .filter(|&index| modules[index].is_gone() && self.unloaded.insert(index))
             .collect();
@@ -60,9 +60,9 @@ impl TracedProgram {
         if !unloaded.is_empty() {
             kernel.detach_probes(self.id.plan, detached);
         }
-        let Self { source, items, .. } = self;
         for (_, range) in &gone {
-            source.unload(range, &mut |item| items.push(item));
+            self.plan.unload(range);
+            self.source.unload(range, &mut self.code);
             self.probes.retain(|place| !range.contains(place));
             kernel.forget_places(self.id.plan, range);
         }
@@ -74,18 +74,14 @@ impl TracedProgram {
         if added.is_empty() {
             return Ok(());
         }
-        self.plan.sites = self.source.take_sites();
-        let first_site = self.plan.sites.len();
-        self.plan.extend(&self.source.symbolizer, pid, self.options.wanted(), &added);
+        self.plan.extend(self.code.symbolizer(), pid, self.options.wanted(), &added);
         let shared = std::mem::take(&mut self.plan.shared);
-        let attached = self.attach(kernel, first_site, thread);
-        self.source.set_sites(std::mem::take(&mut self.plan.sites));
-        for (address, bytes, writes) in std::mem::take(&mut self.plan.globals) {
-            self.source.shared_words.expected(address.0, bytes, writes);
-        }
+        let attached = self.attach(kernel, thread);
+        self.take_in_sites();
         for (address, variable) in shared {
             let range = (address, variable.size);
-            let note = watchpoints::watch_late(&mut self.source, kernel, range, &variable.label);
+            let note =
+                watchpoints::watch_late(self.source.watches_mut(), kernel, range, &variable.label);
             self.notes.extend(note);
         }
         attached

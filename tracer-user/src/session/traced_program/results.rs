@@ -56,9 +56,11 @@ impl TracedProgram {
         let memory = accesses::memory(&self.plan.access_groups, &watched);
         self.summary.busiest = self.busiest_function();
         let trap = self.explain_traps(kernel, end);
-        let Self { id, source, plan, options, skipped, mut summary, mut notes, values, .. } = self;
+        let Self {
+            id, source, code, plan, options, skipped, mut summary, mut notes, values, ..
+        } = self;
         if plan.sees_memory {
-            let (allocations, frees) = source.memory_calls();
+            let (allocations, frees) = source.memory().calls();
             (summary.allocations, summary.frees) = (Some(allocations), Some(frees));
         }
         if id.parent.is_none()
@@ -77,7 +79,7 @@ impl TracedProgram {
         if end == ProgramEnd::Replaced {
             notes.retain(|note| note != SHARES_MEMORY);
         }
-        if matches!(end, ProgramEnd::Ended(_)) && !source.saw_exit() {
+        if matches!(end, ProgramEnd::Ended(_)) && !source.threads().has_seen_exit() {
             notes.push(
                 "the kernel side saw nothing of the program, not even its end: do not trust this report".to_owned(),
             );
@@ -97,7 +99,13 @@ impl TracedProgram {
         let context = report::Context {
             not_seen: NotSeen {
                 unprobed_calls: (!plan.access_groups.is_empty()).then(|| unprobed(&plan.uncovered)),
-                ..not_seen(&source, lost.as_ref().map_or(&[], |lost| &lost[..]), skipped, notes)
+                ..not_seen(
+                    &source,
+                    code.symbolizer(),
+                    lost.as_ref().map_or(&[], |lost| &lost[..]),
+                    skipped,
+                    notes,
+                )
             },
             summary: summary.with_elapsed(self.started.elapsed()),
             memory,
@@ -108,14 +116,14 @@ impl TracedProgram {
             },
             ..report::Context::new(subject(&id, end))
         };
-        let names = LiveNames::new(source, values);
+        let names = LiveNames::new(source, plan.sites, code.into_symbolizer(), values);
         FinishedProgram { findings, names, context, recorder: self.recorder, process }
     }
 
     /// Returns the cause of a death by `SIGTRAP`. Notes the signals that the process handled.
     fn explain_traps(&mut self, kernel: &Kernel, end: ProgramEnd) -> Option<report::TrapDeath> {
         let code = Known {
-            symbolizer: &self.source.symbolizer,
+            symbolizer: self.code.symbolizer(),
             probes: &self.probes,
             // Child processes inherit none.
             has_watchpoints: self.id.parent.is_none() && kernel.has_watchpoints(),
@@ -127,7 +135,7 @@ impl TracedProgram {
     /// Returns the busiest region, if it is a function: a region by markers is intended.
     fn busiest_function(&self) -> Option<report::Busiest> {
         let (region, events) = self.busiest.found()?;
-        let (name, _) = self.source.region_name(region)?;
+        let (name, _) = self.source.regions().name(region)?;
         let is_function = self.plan.functions.iter().any(|function| function.name == name);
         is_function.then(|| report::Busiest { region: name.to_owned(), events })
     }

@@ -1,27 +1,10 @@
-//! Meaning of the probed functions by their specification alone: the extent of their code, the effect of a call on
-//! locks that are taken in line otherwise, and the meaning of its result.
+//! Effects of the probed functions by their specification alone: on locks that are taken in line otherwise, and the
+//! meaning of a result.
 
-use crate::probes::{
-    plan::{Site, SiteKind},
-    sync::{
-        functions::{CallSpec, Object, Role},
-        site::SyncSite,
-        slow_paths::FastPath,
-    },
+use crate::probes::sync::{
+    functions::{CallSpec, Object, Role},
+    slow_paths::FastPath,
 };
-
-/// Returns the code of the functions that are probed.
-pub(super) fn probed(sites: &[Site]) -> Vec<(u64, u64)> {
-    let code = |site: &Site| match site.kind {
-        // Its steps count.
-        SiteKind::Sync(SyncSite::Call { spec: CallSpec { role: Role::Steps, .. }, .. }) => None,
-        SiteKind::Sync(SyncSite::Call { end, .. }) | SiteKind::Ignored { end } => {
-            Some((site.address.0, end.0))
-        }
-        _ => None,
-    };
-    sites.iter().filter_map(code).collect()
-}
 
 /// Returns the effect of a function on locks that are taken in line otherwise.
 pub(super) const fn in_line(spec: CallSpec) -> Option<FastPath> {
