@@ -12,7 +12,8 @@ use crate::{
     cli::{CheckArgs, Format, RegionsArg, RelationArg},
     offline::{self, Checked, Input, InputError, Request, algorithms::Algorithm},
     progress::ReadBar,
-    report::{self, Destination},
+    report,
+    sys::output::{Destination, write_output},
 };
 
 pub(super) fn run(arguments: &CheckArgs) -> Result<u8, Failure> {
@@ -103,7 +104,7 @@ fn check(path: &Path, request: &Request) -> Result<Checked, InputError> {
 }
 
 fn write(destination: &Destination, pending: &mut String) -> Result<(), Failure> {
-    report::write_output(destination, pending.as_bytes()).map_err(Failure::internal)?;
+    write_output(destination, pending.as_bytes()).map_err(Failure::internal)?;
     pending.clear();
     Ok(())
 }
