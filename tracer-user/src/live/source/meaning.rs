@@ -4,7 +4,7 @@
 use crate::probes::{
     plan::{Site, SiteKind},
     sync::{
-        functions::{CallSpec, Object, Role},
+        functions::{CallEffect, CallSpec, Object, Role, Success},
         site::SyncSite,
         slow_paths::FastPath,
     },
@@ -14,7 +14,7 @@ use crate::probes::{
 pub(super) fn probed(sites: &[Site]) -> Vec<(u64, u64)> {
     let code = |site: &Site| match site.kind {
         // Its steps count.
-        SiteKind::Sync(SyncSite::Call { spec: CallSpec { role: Role::Steps, .. }, .. }) => None,
+        SiteKind::Sync(SyncSite::Call { spec: CallSpec { role: Role::STEPS, .. }, .. }) => None,
         SiteKind::Sync(SyncSite::Call { end, .. }) | SiteKind::Ignored { end } => {
             Some((site.address.0, end.0))
         }
@@ -25,14 +25,13 @@ pub(super) fn probed(sites: &[Site]) -> Vec<(u64, u64)> {
 
 /// Returns the effect of a function on locks that are taken in line otherwise.
 pub(super) const fn in_line(spec: CallSpec) -> Option<FastPath> {
-    match spec.role {
+    match (spec.role.effect, spec.role.success) {
         _ if matches!(spec.object, Object::Lock) => None,
-        Role::AcquireAlways | Role::AcquireIfTrue => Some(FastPath::Acquire),
-        Role::AcquireSharedAlways | Role::AcquireSharedIfTrue => Some(FastPath::AcquireShared),
-        Role::ConditionWaitAlways | Role::ConditionWaitIfTrue | Role::ConditionWaitIfFalse => {
-            Some(FastPath::Nothing)
-        }
-        Role::WaitAlways | Role::WaitIfTrue => Some(FastPath::Nothing),
+        // Those of the C library are calls.
+        (_, Success::Zero) => None,
+        (CallEffect::Acquire, _) => Some(FastPath::Acquire),
+        (CallEffect::AcquireShared, _) => Some(FastPath::AcquireShared),
+        (CallEffect::ConditionWait | CallEffect::Wait, _) => Some(FastPath::Nothing),
         _ => None,
     }
 }
@@ -41,11 +40,14 @@ pub(super) const fn in_line(spec: CallSpec) -> Option<FastPath> {
 pub(super) fn result(role: Role, detail: u16) -> u16 {
     /// `ETIMEDOUT` on Linux.
     const TIMED_OUT: u16 = 110;
-    match role {
-        Role::ConditionWaitAlways => 0,
-        Role::ConditionWaitIfTrue if detail & 0xff == 0 => TIMED_OUT,
-        Role::ConditionWaitIfFalse if detail & 0xff != 0 => TIMED_OUT,
-        Role::ConditionWaitIfTrue | Role::ConditionWaitIfFalse => 0,
-        _ => detail,
+    if role.effect != CallEffect::ConditionWait {
+        return detail;
+    }
+    let is_true = detail & 0xff != 0;
+    match role.success {
+        Success::Zero => detail,
+        Success::True if !is_true => TIMED_OUT,
+        Success::False if is_true => TIMED_OUT,
+        Success::Always | Success::True | Success::False => 0,
     }
 }

@@ -83,7 +83,7 @@ pub fn call_points(
         Some((Ending::ReturnProbe, kind)) => {
             points.extend(function.with_return_probe(spec, kind, flow)?);
         }
-        Some((Ending::EachReturn, kind)) if spec.role == Role::WaitAlways && flow.is_err() => {
+        Some((Ending::EachReturn, kind)) if spec.role == Role::WAIT_ALWAYS && flow.is_err() => {
             let place = function.entry(spec, false)?;
             points.push(function.point(ProbeProgram::CallEnter, place, kind, spec.flags()));
             points.extend(function.all_returns(kind, spec.flags())?);
@@ -101,7 +101,7 @@ pub fn call_points(
                     points.extend(function.returns(&flow, kind, flags)?);
                 }
             }
-            if spec.role == Role::Once {
+            if spec.role == Role::ONCE {
                 points.push(function.routine(&flow)?);
             }
         }
@@ -149,14 +149,7 @@ impl<'file> Function<'file> {
     }
 
     fn entry(&self, spec: CallSpec, stack: bool) -> Result<Placement, CallPointsError> {
-        let arguments: &[Register] = match spec.role {
-            Role::ConditionWait
-            | Role::ConditionWaitAlways
-            | Role::ConditionWaitIfTrue
-            | Role::ConditionWaitIfFalse => &[Register::RDI, Register::RSI],
-            Role::Init => &[Register::RDI, Register::RDX],
-            _ => spec.registers(),
-        };
+        let arguments = spec.role.registers().unwrap_or(spec.registers());
         placement::entry(self.code, Needs { arguments, stack }).ok_or(CallPointsError::NoEntry)
     }
 

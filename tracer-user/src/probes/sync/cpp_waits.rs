@@ -51,12 +51,12 @@ const CALLS: [(&str, &str, CallSpec); 6] = [
 const BARRIER: &str = "14__tree_barrierI";
 
 const SEMAPHORE_ACQUIRE: CallSpec =
-    spec("std::counting_semaphore::acquire", Object::Semaphore, Role::WaitAlways);
+    spec("std::counting_semaphore::acquire", Object::Semaphore, Role::WAIT_ALWAYS);
 const SEMAPHORE_TRY: CallSpec =
-    spec("std::counting_semaphore::try_acquire", Object::Semaphore, Role::WaitIfTrue);
-const LATCH_PASS: CallSpec = spec("std::latch::wait", Object::Latch, Role::WaitAlways);
-const BARRIER_DEPART: CallSpec = spec("std::barrier::wait", Object::Barrier, Role::Depart);
-const BARRIER_ARRIVE: CallSpec = spec("std::barrier::arrive", Object::Barrier, Role::Arrive);
+    spec("std::counting_semaphore::try_acquire", Object::Semaphore, Role::WAIT_IF_TRUE);
+const LATCH_PASS: CallSpec = spec("std::latch::wait", Object::Latch, Role::WAIT_ALWAYS);
+const BARRIER_DEPART: CallSpec = spec("std::barrier::wait", Object::Barrier, Role::DEPART);
+const BARRIER_ARRIVE: CallSpec = spec("std::barrier::arrive", Object::Barrier, Role::ARRIVE);
 
 const fn spec(name: &'static str, object: Object, role: Role) -> CallSpec {
     CallSpec { name, object, role, argument: 1 }
@@ -227,7 +227,7 @@ impl Planner<'_, '_> {
                 self.skip(what.clone(), "the instruction that does it was not found".to_owned());
             }
             arrives |= look == Look::Byte && !found.is_empty();
-            let role = if kind == Kind::Wait { Role::Wait } else { Role::Signal };
+            let role = if kind == Kind::Wait { Role::WAIT } else { Role::SIGNAL };
             let spec = spec(name, object, role);
             for (_, Step { at, points, if_one }) in found {
                 let Some(at) = self.module.process_address(LinkAddr(at)) else { continue };

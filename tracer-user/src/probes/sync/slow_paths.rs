@@ -1,6 +1,10 @@
 //! Out-of-line parts of locks whose fast paths are inlined: Rust's `std::sync` and the crate parking_lot. Names
 //! and their meanings; `inline_locks` finds the fast paths.
 
+use std::sync::LazyLock;
+
+use regex::Regex;
+
 use super::functions::{CallSpec, Object, Role};
 use crate::symbolize::Name;
 
@@ -49,6 +53,12 @@ impl FastPath {
         matches!(self, Self::Acquire | Self::AcquireShared)
     }
 
+    /// Returns true if it releases a lock, in any mode, and every call of its slow path follows a release.
+    #[must_use]
+    pub const fn releases(self) -> bool {
+        matches!(self, Self::Release | Self::ReleaseShared | Self::ReleaseEither)
+    }
+
     /// Returns true if it changes a lock.
     #[must_use]
     pub const fn is_lock_operation(self) -> bool {
@@ -84,16 +94,16 @@ const SLOW_PATHS: [SlowPath; 23] = [
         "Mutex::lock_contended",
         "std::sync::Mutex",
         Object::Mutex,
-        Role::AcquireAlways,
+        Role::ACQUIRE_ALWAYS,
         FastPath::Acquire,
     ),
-    slow(STD, "Mutex::wake", "std::sync::Mutex", Object::Mutex, Role::Inner, FastPath::Release),
+    slow(STD, "Mutex::wake", "std::sync::Mutex", Object::Mutex, Role::INNER, FastPath::Release),
     slow(
         STD,
         "RwLock::read_contended",
         "std::sync::RwLock",
         Object::RwLock,
-        Role::AcquireSharedAlways,
+        Role::ACQUIRE_SHARED_ALWAYS,
         FastPath::AcquireShared,
     ),
     slow(
@@ -101,7 +111,7 @@ const SLOW_PATHS: [SlowPath; 23] = [
         "RwLock::write_contended",
         "std::sync::RwLock",
         Object::RwLock,
-        Role::AcquireAlways,
+        Role::ACQUIRE_ALWAYS,
         FastPath::Acquire,
     ),
     slow(
@@ -109,7 +119,7 @@ const SLOW_PATHS: [SlowPath; 23] = [
         "RwLock::wake_writer_or_readers",
         "std::sync::RwLock",
         Object::RwLock,
-        Role::Inner,
+        Role::INNER,
         FastPath::ReleaseEither,
     ),
     slow(
@@ -117,7 +127,7 @@ const SLOW_PATHS: [SlowPath; 23] = [
         "Condvar::wait",
         "std::sync::Condvar::wait",
         Object::Condvar,
-        Role::ConditionWaitAlways,
+        Role::CONDITION_WAIT_ALWAYS,
         FastPath::Nothing,
     ),
     slow(
@@ -125,7 +135,7 @@ const SLOW_PATHS: [SlowPath; 23] = [
         "Condvar::wait_optional_timeout",
         "std::sync::Condvar::wait_timeout",
         Object::Condvar,
-        Role::ConditionWaitIfTrue,
+        Role::CONDITION_WAIT_IF_TRUE,
         FastPath::Nothing,
     ),
     slow(
@@ -133,7 +143,7 @@ const SLOW_PATHS: [SlowPath; 23] = [
         "Condvar::notify_one",
         "std::sync::Condvar::notify_one",
         Object::Condvar,
-        Role::Signal,
+        Role::SIGNAL,
         FastPath::Nothing,
     ),
     slow(
@@ -141,7 +151,7 @@ const SLOW_PATHS: [SlowPath; 23] = [
         "Condvar::notify_all",
         "std::sync::Condvar::notify_all",
         Object::Condvar,
-        Role::Signal,
+        Role::SIGNAL,
         FastPath::Nothing,
     ),
     slow(
@@ -149,7 +159,7 @@ const SLOW_PATHS: [SlowPath; 23] = [
         "RawMutex::lock_slow",
         "parking_lot::Mutex",
         Object::Mutex,
-        Role::AcquireIfTrue,
+        Role::ACQUIRE_IF_TRUE,
         FastPath::Acquire,
     ),
     slow(
@@ -157,7 +167,7 @@ const SLOW_PATHS: [SlowPath; 23] = [
         "RawMutex::unlock_slow",
         "parking_lot::Mutex",
         Object::Mutex,
-        Role::Inner,
+        Role::INNER,
         FastPath::Release,
     ),
     slow(
@@ -165,7 +175,7 @@ const SLOW_PATHS: [SlowPath; 23] = [
         "RawRwLock::lock_exclusive_slow",
         "parking_lot::RwLock",
         Object::RwLock,
-        Role::AcquireIfTrue,
+        Role::ACQUIRE_IF_TRUE,
         FastPath::Acquire,
     ),
     slow(
@@ -173,7 +183,7 @@ const SLOW_PATHS: [SlowPath; 23] = [
         "RawRwLock::unlock_exclusive_slow",
         "parking_lot::RwLock",
         Object::RwLock,
-        Role::Inner,
+        Role::INNER,
         FastPath::Release,
     ),
     slow(
@@ -181,7 +191,7 @@ const SLOW_PATHS: [SlowPath; 23] = [
         "RawRwLock::lock_shared_slow",
         "parking_lot::RwLock",
         Object::RwLock,
-        Role::AcquireSharedIfTrue,
+        Role::ACQUIRE_SHARED_IF_TRUE,
         FastPath::AcquireShared,
     ),
     slow(
@@ -189,7 +199,7 @@ const SLOW_PATHS: [SlowPath; 23] = [
         "RawRwLock::unlock_shared_slow",
         "parking_lot::RwLock",
         Object::RwLock,
-        Role::Inner,
+        Role::INNER,
         FastPath::ReleaseShared,
     ),
     slow(
@@ -197,7 +207,7 @@ const SLOW_PATHS: [SlowPath; 23] = [
         "RawRwLock::downgrade_slow",
         "parking_lot::RwLock",
         Object::RwLock,
-        Role::Inner,
+        Role::INNER,
         FastPath::Downgrade,
     ),
     slow(
@@ -205,7 +215,7 @@ const SLOW_PATHS: [SlowPath; 23] = [
         "Condvar::wait_until_internal",
         "parking_lot::Condvar::wait",
         Object::Condvar,
-        Role::ConditionWaitIfFalse,
+        Role::CONDITION_WAIT_IF_FALSE,
         FastPath::Nothing,
     ),
     // The inlined code before them checks for waiting threads.
@@ -214,7 +224,7 @@ const SLOW_PATHS: [SlowPath; 23] = [
         "Condvar::notify_one_slow",
         "parking_lot::Condvar::notify_one",
         Object::Condvar,
-        Role::Signal,
+        Role::SIGNAL,
         FastPath::Nothing,
     ),
     slow(
@@ -222,17 +232,17 @@ const SLOW_PATHS: [SlowPath; 23] = [
         "Condvar::notify_all_slow",
         "parking_lot::Condvar::notify_all",
         Object::Condvar,
-        Role::Signal,
+        Role::SIGNAL,
         FastPath::Nothing,
     ),
-    slow(STD, "Once::call", "std::sync::Once", Object::Once, Role::WaitAlways, FastPath::PassOnce),
+    slow(STD, "Once::call", "std::sync::Once", Object::Once, Role::WAIT_ALWAYS, FastPath::PassOnce),
     // A step of the one before, which gets what the flag is a part of.
     slow(
         ONCE_LOCK,
         "::initialize",
         "std::sync::OnceLock",
         Object::Once,
-        Role::Inner,
+        Role::INNER,
         FastPath::PassOnce,
     ),
     slow(
@@ -240,28 +250,31 @@ const SLOW_PATHS: [SlowPath; 23] = [
         "futex::futex_wake",
         "std::thread::Thread::unpark",
         Object::Parker,
-        Role::Inner,
+        Role::INNER,
         FastPath::Unpark,
     ),
     // The slow path of std's mutex is short enough to be inlined by link-time optimization.
-    slow("", SYSCALL, "std::sync::Mutex", Object::Mutex, Role::Inner, FastPath::ReleaseAndWake),
+    slow("", SYSCALL, "std::sync::Mutex", Object::Mutex, Role::INNER, FastPath::ReleaseAndWake),
 ];
 
 const SYSCALL: &str = "syscall";
 
-/// Parts of mangled names of which each slow path has one: most symbols need not be demangled.
-const HINTS: [&str; 10] = [
-    "_contended",
-    "4wake",
-    "wake_writer",
-    "_slow",
-    "Condvar",
-    "notify_",
-    "optional_timeout",
-    "4Once",
-    "once_lock",
-    "futex_wake",
-];
+impl SlowPath {
+    /// Last part of its name, which both manglings have with its length before it.
+    fn function(&self) -> &'static str {
+        self.end.rsplit("::").next().unwrap_or(self.end)
+    }
+}
+
+/// Returns whether a mangled name may be that of a slow path: most symbols need not be demangled.
+fn may_be_one(symbol: &str) -> bool {
+    static FUNCTIONS: LazyLock<Option<Regex>> = LazyLock::new(|| {
+        let mangled = |path: &SlowPath| format!("{}{}", path.function().len(), path.function());
+        let functions: Vec<String> = SLOW_PATHS.iter().map(mangled).collect();
+        Regex::new(&functions.join("|")).ok()
+    });
+    FUNCTIONS.as_ref().is_none_or(|functions| functions.is_match(symbol))
+}
 
 /// The slow path of this symbol.
 #[must_use]
@@ -269,20 +282,37 @@ pub fn slow_path(symbol: &str) -> Option<&'static SlowPath> {
     if symbol == SYSCALL {
         return SLOW_PATHS.iter().find(|path| path.end == SYSCALL);
     }
-    if !HINTS.iter().any(|hint| symbol.contains(hint)) {
+    if !may_be_one(symbol) {
         return None;
     }
-    let name = plain(&Name::demangle(symbol));
+    let name = plain(&Name::demangle(symbol).short);
     let is_it = |path: &&SlowPath| {
         path.end != SYSCALL && name.starts_with(path.root) && name.ends_with(path.end)
     };
     SLOW_PATHS.iter().find(is_it)
 }
 
-/// A function's name without its generic arguments, and without angle brackets elsewhere.
+/// The slow path of a lock with this demangled name. None of them is generic.
 #[must_use]
-pub(in crate::probes) fn plain(name: &Name) -> String {
-    let mut short = name.short.as_str();
+pub fn of_lock(name: &str) -> Option<&'static SlowPath> {
+    let of_locks =
+        || SLOW_PATHS.iter().filter(|path| path.fast.is_lock_operation() && path.end != SYSCALL);
+    if !of_locks().any(|path| name.ends_with(path.function())) {
+        return None;
+    }
+    let name = plain(name);
+    of_locks().find(|path| name.starts_with(path.root) && name.ends_with(path.end))
+}
+
+/// Returns whether a demangled name is of a crate or module that has slow paths.
+#[must_use]
+pub fn is_of_their_crates(name: &str) -> bool {
+    SLOW_PATHS.iter().any(|path| !path.root.is_empty() && name.starts_with(path.root))
+}
+
+/// A function's short name without its generic arguments, and without angle brackets elsewhere.
+#[must_use]
+pub(in crate::probes) fn plain(mut short: &str) -> String {
     if let Some(inside) = short.strip_suffix('>') {
         let mut open = 1;
         let start = inside.rfind(|c: char| {
@@ -327,29 +357,29 @@ const fn tried(
 
 /// Table of the functions.
 const TRIES: [Try; 6] = [
-    tried("std::sync::", "mutex::Mutex", "::try_lock", "Mutex::lock_contended", Role::Inner),
-    tried("std::sync::", "rwlock::RwLock", "::try_read", "RwLock::read_contended", Role::Inner),
-    tried("std::sync::", "rwlock::RwLock", "::try_write", "RwLock::write_contended", Role::Inner),
+    tried("std::sync::", "mutex::Mutex", "::try_lock", "Mutex::lock_contended", Role::INNER),
+    tried("std::sync::", "rwlock::RwLock", "::try_read", "RwLock::read_contended", Role::INNER),
+    tried("std::sync::", "rwlock::RwLock", "::try_write", "RwLock::write_contended", Role::INNER),
     tried(
         PARKING_LOT,
         "raw_mutex::RawMutex",
         "::try_lock",
         "RawMutex::lock_slow",
-        Role::AcquireIfTrue,
+        Role::ACQUIRE_IF_TRUE,
     ),
     tried(
         PARKING_LOT,
         "raw_rwlock::RawRwLock",
         "::try_lock_exclusive",
         "RawRwLock::lock_exclusive_slow",
-        Role::AcquireIfTrue,
+        Role::ACQUIRE_IF_TRUE,
     ),
     tried(
         PARKING_LOT,
         "raw_rwlock::RawRwLock",
         "::try_lock_shared",
         "RawRwLock::lock_shared_slow",
-        Role::AcquireSharedIfTrue,
+        Role::ACQUIRE_SHARED_IF_TRUE,
     ),
 ];
 

@@ -40,7 +40,7 @@ impl Planner<'_, '_> {
                 self.skip(what, "the instruction that does it was not found".to_owned());
                 continue;
             }
-            let role = if kind == Kind::Signal { Role::Signal } else { Role::Wait };
+            let role = if kind == Kind::Signal { Role::SIGNAL } else { Role::WAIT };
             let spec = CallSpec { name, object, role, argument: 1 };
             for Step { at, points, if_one } in found {
                 let Some(at) = self.module.process_address(LinkAddr(at)) else { continue };
@@ -71,9 +71,9 @@ impl Planner<'_, '_> {
             .flat_map(|look| [(look, Object::Channel), (look, Object::BoundedChannel)])
         {
             let (name, kind, role) = if look == Look::Sent {
-                ("std::sync::mpsc, sending", Kind::Signal, Role::Signal)
+                ("std::sync::mpsc, sending", Kind::Signal, Role::SIGNAL)
             } else {
-                ("std::sync::mpsc, receiving", Kind::Wait, Role::Wait)
+                ("std::sync::mpsc, receiving", Kind::Wait, Role::WAIT)
             };
             let spec = CallSpec { name, object, role, argument: 1 };
             let what = format!("{name} in {}", self.module.name());
@@ -82,7 +82,7 @@ impl Planner<'_, '_> {
             for &(function, .., entered) in those {
                 any = true;
                 if entered {
-                    let entry = CallSpec { role: Role::Steps, ..spec };
+                    let entry = CallSpec { role: Role::STEPS, ..spec };
                     self.call(entry, function.start, &[]);
                 }
                 let parts = function.parts(self.file).unwrap_or_default();
