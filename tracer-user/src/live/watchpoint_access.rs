@@ -4,8 +4,7 @@
 mod transfer;
 
 use iced_x86::{
-    Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic,
-    OpAccess, Register,
+    Code, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, Register,
 };
 
 pub use self::transfer::transfer;
@@ -16,6 +15,7 @@ use crate::{
         sync::{site::SyncSite, slow_paths},
     },
     symbolize::{ElfFile, LinkAddr, ProcessAddr, Symbolizer},
+    x86::instruction::{decode, decode_first},
 };
 
 /// Use of memory by an instruction.
@@ -177,10 +177,7 @@ fn preceding(file: &ElfFile, next: LinkAddr) -> Result<Instruction, Undecoded> {
     let length = next.0.checked_sub(extent.start.0).and_then(|length| usize::try_from(length).ok());
     let code = length.and_then(|length| file.bytes_at(extent.start, length));
     let code = code.ok_or(Undecoded::NoFile)?;
-    let mut last = None;
-    for instruction in &mut Decoder::with_ip(64, code, extent.start.0, DecoderOptions::NONE) {
-        last = Some(instruction);
-    }
+    let last = decode(code, extent.start.0).last();
     let last = last.filter(|last| !last.is_invalid() && last.next_ip() == next.0);
     let last = last.ok_or(Undecoded::NoInstructions)?;
     // A jump does not fall through to what follows it: control came from elsewhere.
@@ -195,7 +192,7 @@ fn preceding(file: &ElfFile, next: LinkAddr) -> Result<Instruction, Undecoded> {
 
 fn decode_at(file: &ElfFile, address: LinkAddr) -> Option<Instruction> {
     let code = file.bytes_at(address, 15)?;
-    let instruction = Decoder::with_ip(64, code, address.0, DecoderOptions::NONE).decode();
+    let instruction = decode_first(code, address.0);
     (!instruction.is_invalid()).then_some(instruction)
 }
 
@@ -241,7 +238,7 @@ mod tests {
     use super::*;
 
     fn decode(code: &[u8]) -> Instruction {
-        Decoder::new(64, code, DecoderOptions::NONE).decode()
+        decode_first(code, 0)
     }
 
     fn kind(code: &[u8]) -> Option<AccessKind> {

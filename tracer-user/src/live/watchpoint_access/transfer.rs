@@ -3,10 +3,13 @@
 
 use std::collections::BTreeSet;
 
-use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, OpKind, Register};
+use iced_x86::{FlowControl, Instruction, OpKind, Register};
 
 use super::{Access, AccessKind, MemoryUse, preceding};
-use crate::symbolize::{ElfFile, LinkAddr, ProcessAddr, Symbolizer};
+use crate::{
+    symbolize::{ElfFile, LinkAddr, ProcessAddr, Symbolizer},
+    x86::instruction::decode,
+};
 
 /// Maximal number of functions that are searched along jumps from one to another.
 const MAX_FUNCTIONS: usize = 8;
@@ -97,9 +100,7 @@ fn body(file: &ElfFile, start: LinkAddr) -> Option<Vec<Instruction>> {
     let length = usize::try_from(extent.end.0.checked_sub(start.0)?).ok()?;
     let is_whole = extent.start == start;
     let mut instructions = Vec::new();
-    for instruction in
-        &mut Decoder::with_ip(64, file.bytes_at(start, length)?, start.0, DecoderOptions::NONE)
-    {
+    for instruction in decode(file.bytes_at(start, length)?, start.0) {
         let ends = matches!(
             instruction.flow_control(),
             FlowControl::UnconditionalBranch | FlowControl::IndirectBranch

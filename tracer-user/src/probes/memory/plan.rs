@@ -24,6 +24,7 @@ use crate::{
         functions::{Function, Functions},
         instruction::decode_first,
         placement::Cost,
+        restartable::restartable_sequences,
     },
 };
 
@@ -307,7 +308,7 @@ impl Planner<'_, '_> {
             Some(u32::from_le_bytes(*bytes))
         };
         let is_constant = |address| file.is_constant(LinkAddr(address));
-        let is_restartable = |address| file.restartable().contains(LinkAddr(address));
+        let is_restartable = |address| restartable_sequences(file).contains(LinkAddr(address));
         let options = AccessOptions {
             single_step: true,
             word_at: &word_at,
