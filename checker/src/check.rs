@@ -38,6 +38,8 @@ pub trait Checker {
 
 /// Selection of the region executions to be checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 pub enum Regions {
     /// The outermost executions.
     #[default]
@@ -48,6 +50,8 @@ pub enum Regions {
 
 /// Selection of the dependencies that count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 pub enum Relation {
     /// All dependencies; violations that hold in the data relation too are marked as `Evidence::Data`.
     #[default]

@@ -18,6 +18,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use checker::event::{
     Event, EventNumber, LocationId, LockId, Op, RegionId, SyncId, ThreadId, VarId,
 };
+use checker::format::ObservedValue;
 use rustc_hash::{FxHashMap, FxHashSet};
 use tracer_ebpf::{Kind, RegistersRecord, ThreadRecord};
 
@@ -148,19 +149,6 @@ pub const MAX_CHILDREN: usize = 100;
 /// Observed values that are remembered at most: those of the latest accesses.
 const MAX_VALUES: usize = 1 << 13;
 
-/// The value of a watched range around an access.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ObservedValue {
-    /// Before it, if an earlier access was seen.
-    pub before: Option<u64>,
-    /// After it.
-    pub after: u64,
-    /// Bytes that count.
-    pub length: u64,
-    /// Set if the access wrote.
-    pub written: bool,
-}
-
 /// Use of memory by an instruction, and whether it is of a lock's own code.
 type Decoded = (Result<watchpoint_access::Access, watchpoint_access::Undecoded>, bool);
 
@@ -180,7 +168,7 @@ pub struct Source {
     /// The variables of the access under way.
     touched: Vec<VarId>,
     memory_calls: MemoryCalls,
-    values: VecDeque<(EventNumber, ObservedValue)>,
+    values: VecDeque<ObservedValue>,
     threads: Vec<SeenThread>,
     running: FxHashMap<u32, ThreadId>,
     /// The threads that had each id of the system, with the first epoch of each that was seen.
@@ -391,12 +379,12 @@ impl Source {
     /// Returns the value that was observed at an event, if it is among the latest.
     #[must_use]
     pub fn value(&self, event: EventNumber) -> Option<ObservedValue> {
-        let index = self.values.binary_search_by_key(&event, |(event, _)| *event).ok()?;
-        self.values.get(index).map(|(_, value)| *value)
+        let index = self.values.binary_search_by_key(&event, |value| value.event).ok()?;
+        self.values.get(index).copied()
     }
 
     /// Iterates over the values that were observed at the latest accesses.
-    pub fn recent_values(&self) -> impl Iterator<Item = (EventNumber, ObservedValue)> {
+    pub fn recent_values(&self) -> impl Iterator<Item = ObservedValue> {
         self.values.iter().copied()
     }
 

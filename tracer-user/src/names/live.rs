@@ -9,6 +9,7 @@ use std::{
 use checker::{
     event::{EventNumber, LocationId, RegionId, ThreadId, VarId},
     finding,
+    format::ObservedValue,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 use tracer_ebpf::FRAMES;
@@ -18,7 +19,7 @@ use crate::{
     live::{
         location::Location,
         memory::{Block, Cell, Origin},
-        source::{ObservedValue, Source},
+        source::Source,
         sync::Known,
     },
     probes::{

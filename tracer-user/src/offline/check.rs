@@ -16,7 +16,7 @@ use super::read::{self, Consumer, Stopped};
 use super::recording;
 use super::stats::Stats;
 use crate::progress::ReadBar;
-use crate::report::{self, Nesting, NotSeen, Relation, Report, Subject};
+use crate::report::{self, NotSeen, Report, Subject};
 
 /// Options of a check.
 #[derive(Clone, Copy, Debug)]
@@ -210,14 +210,8 @@ fn report(
     let subject = Subject::Trace { path: input.name().to_owned() };
     let context = report::Context {
         algorithm: request.algorithm.name.to_owned(),
-        relation: match request.options.relation {
-            checker::Relation::Full => Relation::Full,
-            checker::Relation::Data => Relation::Data,
-        },
-        nesting: match request.options.regions {
-            checker::Regions::Outermost => Nesting::Outermost,
-            checker::Regions::All => Nesting::All,
-        },
+        relation: request.options.relation,
+        nesting: request.options.regions,
         with_instances: request.options.instances,
         not_seen,
         ..report::Context::new(subject)

@@ -100,7 +100,7 @@ impl Names for TraceNames {
 
     fn value(&mut self, event: EventNumber) -> Option<Value> {
         let &ObservedValue { before, after, length, written, .. } = self.values.get(&event)?;
-        Some(Value::observed(before, after, length.into(), written))
+        Some(Value::observed(before, after, length, written))
     }
 
     fn regions(&mut self) -> Vec<RegionId> {

@@ -147,7 +147,7 @@ impl Recorder {
     fn try_record(&mut self, source: &Source, items: &[Item]) -> Result<(), WriteError> {
         self.define(source)?;
         let first = self.writer.events_written();
-        let mut values = source.recent_values().skip_while(|(event, _)| *event < first).peekable();
+        let mut values = source.recent_values().skip_while(|value| value.event < first).peekable();
         for item in items {
             let event = match item {
                 Item::Event(event) => event,
@@ -160,14 +160,8 @@ impl Recorder {
                 Item::Epoch(_) | Item::Deferred(_) => continue,
             };
             let number = self.writer.events_written();
-            while let Some((event, value)) = values.next_if(|(event, _)| *event <= number) {
-                self.writer.value(format::ObservedValue {
-                    event,
-                    before: value.before,
-                    after: value.after,
-                    length: value.length as u8,
-                    written: value.written,
-                })?;
+            while let Some(value) = values.next_if(|value| value.event <= number) {
+                self.writer.value(value)?;
             }
             self.writer.event(event)?;
         }

@@ -33,7 +33,7 @@ use crate::{
     kernel::{Kernel, Lost, ProbePoint},
     live::{
         deferred::EpochTimestamps,
-        source::{Item, ObservedValue, Source},
+        source::{Item, Source},
     },
     probes::{
         SelectError,
@@ -95,7 +95,7 @@ pub struct TracedProgram {
     recorder: Option<Result<Recorder, RecordError>>,
     items: Vec<Item>,
     epochs: EpochTimestamps,
-    values: BTreeMap<EventNumber, ObservedValue>,
+    values: BTreeMap<EventNumber, format::ObservedValue>,
     busiest: Busiest,
     witnesses: u64,
     is_leaderless: bool,
@@ -342,7 +342,8 @@ impl TracedProgram {
         }
         self.items.clear();
         if found != self.witnesses && self.values.len() < MAX_RETAINED_VALUES {
-            self.values.extend(self.source.recent_values());
+            let recent = self.source.recent_values();
+            self.values.extend(recent.map(|value| (value.event, value)));
         }
         self.witnesses = found;
         if self.source.has_lost_leader() && !self.is_leaderless {

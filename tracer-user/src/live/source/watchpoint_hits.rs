@@ -1,9 +1,12 @@
 //! Hits of watchpoints: the access and its variables, and the values before and after.
 
-use checker::event::{LocationId, Op, ThreadId, VarId};
+use checker::{
+    event::{LocationId, Op, ThreadId, VarId},
+    format::ObservedValue,
+};
 use tracer_ebpf::WatchpointRecord;
 
-use super::{Item, MAX_VALUES, ObservedValue, Source, WatchedRange};
+use super::{Item, MAX_VALUES, Source, WatchedRange};
 use crate::{
     live::{
         location::Location,
@@ -92,7 +95,7 @@ impl Source {
         // The kernel side reads the values of named ranges alone.
         let value = (!is_sample).then(|| {
             let before = self.last_values[index].replace(after);
-            ObservedValue { before, after, length, written }
+            ObservedValue { event: self.events, before, after, length: length as u8, written }
         });
         if self.counted_early.remove(&(thread, frames[0], index)) {
             return;
@@ -158,7 +161,7 @@ impl Source {
                 if self.values.len() == MAX_VALUES {
                     self.values.pop_front();
                 }
-                self.values.push_back((self.events, value));
+                self.values.push_back(ObservedValue { event: self.events, ..value });
             }
             self.emit(thread, op(self.touched[index]), location, sink);
         }

@@ -102,10 +102,7 @@ impl TracedProgram {
             summary: summary.with_elapsed(self.started.elapsed()),
             memory,
             trap,
-            nesting: match options.checker.map(|options| options.regions) {
-                Some(checker::Regions::All) => report::Nesting::All,
-                Some(checker::Regions::Outermost) | None => report::Nesting::Outermost,
-            },
+            nesting: options.checker.map(|options| options.regions).unwrap_or_default(),
             ..report::Context::new(subject(&id, end))
         };
         let names = LiveNames::new(source, values);
