@@ -46,7 +46,7 @@ impl TraceNames {
             let name = self.code.variable(&self.names, address?, size.unwrap_or(1))?;
             Some(if unknown == ObjectKind::Variable { name } else { without_internals(&name) })
         });
-        Object { kind: kind_from(kind, unknown), name, address }
+        Object { kind, name, address }
     }
 }
 
@@ -120,26 +120,5 @@ fn source_frame(frame: Frame<'_>) -> SourceFrame {
         column: frame.column,
         module: frame.module.map(str::to_owned),
         is_wrapper: frame.is_wrapper,
-    }
-}
-
-/// Returns the report's kind for a trace's; those of later versions map to `unknown`.
-fn kind_from(kind: format::ObjectKind, unknown: ObjectKind) -> ObjectKind {
-    match kind {
-        format::ObjectKind::Variable => ObjectKind::Variable,
-        format::ObjectKind::Lock => ObjectKind::Lock,
-        format::ObjectKind::Mutex => ObjectKind::Mutex,
-        format::ObjectKind::RwLock => ObjectKind::RwLock,
-        format::ObjectKind::Spinlock => ObjectKind::Spinlock,
-        format::ObjectKind::Sync => ObjectKind::Sync,
-        format::ObjectKind::Condvar => ObjectKind::Condvar,
-        format::ObjectKind::Semaphore => ObjectKind::Semaphore,
-        format::ObjectKind::Barrier => ObjectKind::Barrier,
-        format::ObjectKind::Once => ObjectKind::Once,
-        format::ObjectKind::Futex => ObjectKind::Futex,
-        format::ObjectKind::Latch => ObjectKind::Latch,
-        format::ObjectKind::Parker => ObjectKind::Parker,
-        format::ObjectKind::Channel => ObjectKind::Channel,
-        _ => unknown,
     }
 }

@@ -26,31 +26,10 @@ pub fn place(location: Option<&Location>, label: &str) -> String {
     }
 }
 
-/// Returns the usual name of a kind of object.
-fn kind_name(kind: ObjectKind) -> &'static str {
-    match kind {
-        ObjectKind::Variable => "variable",
-        ObjectKind::Lock => "lock",
-        ObjectKind::Mutex => "mutex",
-        ObjectKind::RwLock => "read-write lock",
-        ObjectKind::Spinlock => "spinlock",
-        ObjectKind::Condvar => "condition variable",
-        ObjectKind::Semaphore => "semaphore",
-        ObjectKind::Barrier => "barrier",
-        ObjectKind::Once => "once flag",
-        ObjectKind::Futex => "futex",
-        ObjectKind::Latch => "latch",
-        ObjectKind::Parker => "parked thread",
-        ObjectKind::Channel => "channel",
-        ObjectKind::Thread => "thread",
-        ObjectKind::Sync => "synchronisation object",
-    }
-}
-
 /// An object in a sentence: ``mutex `a.lock` ``, `mutex at 0x5581`, `a mutex`; a named variable is its name.
 #[must_use]
 pub fn object(object: &Object) -> String {
-    let kind = kind_name(object.kind);
+    let kind = object.kind;
     match (&object.name, object.address) {
         (Some(name), _) if object.kind == ObjectKind::Variable => format!("`{name}`"),
         (Some(name), _) => format!("{kind} `{name}`"),
@@ -181,14 +160,7 @@ pub fn hint(violation: &Violation, is_wait: &dyn Fn(&Split) -> bool) -> String {
 }
 
 fn is_lock(object: &Object) -> bool {
-    matches!(
-        object.kind,
-        ObjectKind::Lock
-            | ObjectKind::Mutex
-            | ObjectKind::RwLock
-            | ObjectKind::Spinlock
-            | ObjectKind::Futex
-    )
+    object.kind.is_lock() || object.kind == ObjectKind::Futex
 }
 
 fn variables_of(violation: &Violation) -> impl Iterator<Item = String> {

@@ -19,7 +19,7 @@ use crate::{
         source::{Item, Source},
         sync::Known,
     },
-    names::live::{LiveNames, kind_and_size, watched_as},
+    names::live::{LiveNames, size_of_kind, watched_as},
     offline::recording,
     report::{self, Names, NotSeen, SourceFrame},
     symbolize::{Module, ProcessAddr},
@@ -302,29 +302,12 @@ fn frame(frame: &SourceFrame) -> Frame<'_> {
 }
 
 fn synchronisation(known: Known, name: Option<String>) -> format::Object {
-    let Known { address, object, first_used } = known;
-    let (kind, size) = kind_and_size(object);
-    let kind = match kind {
-        report::ObjectKind::Variable => format::ObjectKind::Variable,
-        report::ObjectKind::Mutex => format::ObjectKind::Mutex,
-        report::ObjectKind::RwLock => format::ObjectKind::RwLock,
-        report::ObjectKind::Spinlock => format::ObjectKind::Spinlock,
-        report::ObjectKind::Lock => format::ObjectKind::Lock,
-        report::ObjectKind::Condvar => format::ObjectKind::Condvar,
-        report::ObjectKind::Semaphore => format::ObjectKind::Semaphore,
-        report::ObjectKind::Barrier => format::ObjectKind::Barrier,
-        report::ObjectKind::Once => format::ObjectKind::Once,
-        report::ObjectKind::Futex => format::ObjectKind::Futex,
-        report::ObjectKind::Latch => format::ObjectKind::Latch,
-        report::ObjectKind::Parker => format::ObjectKind::Parker,
-        report::ObjectKind::Channel => format::ObjectKind::Channel,
-        report::ObjectKind::Sync | report::ObjectKind::Thread => format::ObjectKind::Sync,
-    };
+    let Known { address, object: kind, first_used } = known;
     format::Object {
         kind,
         name,
         address: Some(address),
-        size: Some(size),
+        size: Some(size_of_kind(kind)),
         location: Some(first_used),
     }
 }

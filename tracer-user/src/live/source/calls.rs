@@ -1,16 +1,16 @@
 //! Calls of synchronisation functions, and joins.
 
-use checker::event::{Event, LocationId, Op, ThreadId};
+use checker::{
+    event::{Event, LocationId, Op, ThreadId},
+    format::ObjectKind,
+};
 use tracer_ebpf::{Kind, SyncRecord};
 
 use super::meaning::{in_line, result};
 use super::{Item, JoinUnderWay, Source};
 use crate::{
     live::{location::Location, sync::Call},
-    probes::sync::{
-        functions::Object,
-        site::{InlinedPlace, SyncSite},
-    },
+    probes::sync::site::{InlinedPlace, SyncSite},
 };
 
 impl Source {
@@ -79,9 +79,9 @@ impl Source {
         let thread = self.thread(record.header.tid);
         let location = self.locations.stack(stack, &mut self.symbolizer);
         // That a routine has run is seen in the midst of a call of a once function.
-        let is_midst = (kind, spec.object) == (Kind::Signal, Object::Once);
+        let is_midst = (kind, spec.object) == (Kind::Signal, ObjectKind::Once);
         if !is_midst && self.is_inside_probed(location, record.frames[0]) {
-            if let Some(value) = value.filter(|_| spec.object == Object::Semaphore) {
+            if let Some(value) = value.filter(|_| spec.object == ObjectKind::Semaphore) {
                 self.syncs.begin_take(thread, address, value);
             }
             return;
@@ -99,7 +99,7 @@ impl Source {
             self.threads[thread.index()].entered = Some((location, record.sp));
             return;
         }
-        let is_step = matches!(spec.object, Object::Channel | Object::BoundedChannel);
+        let is_step = spec.object == ObjectKind::Channel;
         let entered = if is_step { self.threads[thread.index()].entered.take() } else { None };
         let location = match entered {
             Some((place, sp)) if record.sp < sp => place,

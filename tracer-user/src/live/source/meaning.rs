@@ -1,10 +1,12 @@
 //! Meaning of the probed functions by their specification alone: the extent of their code, the effect of a call on
 //! locks that are taken in line otherwise, and the meaning of its result.
 
+use checker::format::ObjectKind;
+
 use crate::probes::{
     plan::{Site, SiteKind},
     sync::{
-        functions::{CallEffect, CallSpec, Object, Role, Success},
+        functions::{CallEffect, CallSpec, Role, Success},
         site::SyncSite,
         slow_paths::FastPath,
     },
@@ -26,7 +28,7 @@ pub(super) fn probed(sites: &[Site]) -> Vec<(u64, u64)> {
 /// Returns the effect of a function on locks that are taken in line otherwise.
 pub(super) const fn in_line(spec: CallSpec) -> Option<FastPath> {
     match (spec.role.effect, spec.role.success) {
-        _ if matches!(spec.object, Object::Lock) => None,
+        _ if matches!(spec.object, ObjectKind::Lock) => None,
         // Those of the C library are calls.
         (_, Success::Zero) => None,
         (CallEffect::Acquire, _) => Some(FastPath::Acquire),

@@ -3,6 +3,7 @@
 
 use std::ops::Range;
 
+use checker::format::ObjectKind;
 use rustc_hash::FxHashMap;
 
 use super::Source;
@@ -11,10 +12,7 @@ use crate::{
         memory::site::MemorySite,
         plan::{Site, SiteKind},
         regions::site::RegionSite,
-        sync::{
-            functions::Object,
-            runtime_libraries::{self, Contract, Own},
-        },
+        sync::runtime_libraries::{self, Contract, Own},
     },
     symbolize::{ProcessAddr, Symbolizer},
 };
@@ -52,16 +50,16 @@ impl Runtime {
 impl Source {
     /// Returns whether a call that returns to an address is made by a runtime library for itself, or about an object
     /// of its own.
-    pub(super) fn is_of_runtime(&mut self, object: Object, caller: u64, address: u64) -> bool {
+    pub(super) fn is_of_runtime(&mut self, object: ObjectKind, caller: u64, address: u64) -> bool {
         // Threads and barriers are the program's, whoever calls.
         let is_lock = matches!(
             object,
-            Object::Mutex
-                | Object::RwLock
-                | Object::Spinlock
-                | Object::Condvar
-                | Object::Semaphore
-                | Object::Once
+            ObjectKind::Mutex
+                | ObjectKind::RwLock
+                | ObjectKind::Spinlock
+                | ObjectKind::Condvar
+                | ObjectKind::Semaphore
+                | ObjectKind::Once
         );
         if !is_lock {
             return false;

@@ -3,6 +3,7 @@
 
 use std::sync::LazyLock;
 
+use checker::format::ObjectKind;
 use iced_x86::Register;
 use rustc_hash::FxHashMap;
 
@@ -14,7 +15,7 @@ pub struct CallSpec {
     /// Name in the symbol table.
     pub name: &'static str,
     /// Kind of the object, which is the first argument or the one in `argument`.
-    pub object: Object,
+    pub object: ObjectKind,
     /// Effect of a call on the object.
     pub role: Role,
     /// Number of the argument that points to the object, from 1 to 4.
@@ -50,39 +51,6 @@ impl CallSpec {
     pub const fn register(self) -> Register {
         self.registers()[0]
     }
-}
-
-/// Kind of a synchronization object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Object {
-    /// A mutex, of any type.
-    Mutex,
-    /// A reader-writer lock.
-    RwLock,
-    /// A spinlock.
-    Spinlock,
-    /// A lock of another kind.
-    Lock,
-    /// A condition variable.
-    Condvar,
-    /// A semaphore.
-    Semaphore,
-    /// A barrier.
-    Barrier,
-    /// A flag of a routine that runs once.
-    Once,
-    /// A channel for messages of any number.
-    Channel,
-    /// A channel for a bounded number of messages.
-    BoundedChannel,
-    /// A counter that lets threads through at zero.
-    Latch,
-    /// A token by which another thread unparks a waiting one.
-    Parker,
-    /// A word that is accessed by atomic instructions, of a lock or flag that is not known.
-    Word,
-    /// A thread.
-    Thread,
 }
 
 /// Meaning of a call of a function: what it does, when it has done it, and the way in which it ends.
@@ -328,79 +296,79 @@ impl Role {
     }
 }
 
-const fn call(name: &'static str, object: Object, role: Role) -> CallSpec {
+const fn call(name: &'static str, object: ObjectKind, role: Role) -> CallSpec {
     CallSpec { name, object, role, argument: 1 }
 }
 
 /// All functions that are probed, in whatever module defines them. Where two are the same code the first one counts.
 pub const CALLS: &[CallSpec] = &[
-    call("pthread_mutex_lock", Object::Mutex, Role::ACQUIRE),
-    call("pthread_mutex_trylock", Object::Mutex, Role::ACQUIRE),
-    call("pthread_mutex_timedlock", Object::Mutex, Role::ACQUIRE),
-    call("pthread_mutex_clocklock", Object::Mutex, Role::ACQUIRE),
-    call("pthread_mutex_unlock", Object::Mutex, Role::RELEASE),
-    call("pthread_mutex_init", Object::Mutex, Role::RESET),
-    call("pthread_mutex_destroy", Object::Mutex, Role::RESET),
-    call("pthread_rwlock_rdlock", Object::RwLock, Role::ACQUIRE_SHARED),
-    call("pthread_rwlock_tryrdlock", Object::RwLock, Role::ACQUIRE_SHARED),
-    call("pthread_rwlock_timedrdlock", Object::RwLock, Role::ACQUIRE_SHARED),
-    call("pthread_rwlock_clockrdlock", Object::RwLock, Role::ACQUIRE_SHARED),
-    call("pthread_rwlock_wrlock", Object::RwLock, Role::ACQUIRE),
-    call("pthread_rwlock_trywrlock", Object::RwLock, Role::ACQUIRE),
-    call("pthread_rwlock_timedwrlock", Object::RwLock, Role::ACQUIRE),
-    call("pthread_rwlock_clockwrlock", Object::RwLock, Role::ACQUIRE),
-    call("pthread_rwlock_unlock", Object::RwLock, Role::RELEASE),
-    call("pthread_rwlock_init", Object::RwLock, Role::RESET),
-    call("pthread_rwlock_destroy", Object::RwLock, Role::RESET),
-    call("pthread_spin_lock", Object::Spinlock, Role::ACQUIRE),
-    call("pthread_spin_trylock", Object::Spinlock, Role::ACQUIRE),
+    call("pthread_mutex_lock", ObjectKind::Mutex, Role::ACQUIRE),
+    call("pthread_mutex_trylock", ObjectKind::Mutex, Role::ACQUIRE),
+    call("pthread_mutex_timedlock", ObjectKind::Mutex, Role::ACQUIRE),
+    call("pthread_mutex_clocklock", ObjectKind::Mutex, Role::ACQUIRE),
+    call("pthread_mutex_unlock", ObjectKind::Mutex, Role::RELEASE),
+    call("pthread_mutex_init", ObjectKind::Mutex, Role::RESET),
+    call("pthread_mutex_destroy", ObjectKind::Mutex, Role::RESET),
+    call("pthread_rwlock_rdlock", ObjectKind::RwLock, Role::ACQUIRE_SHARED),
+    call("pthread_rwlock_tryrdlock", ObjectKind::RwLock, Role::ACQUIRE_SHARED),
+    call("pthread_rwlock_timedrdlock", ObjectKind::RwLock, Role::ACQUIRE_SHARED),
+    call("pthread_rwlock_clockrdlock", ObjectKind::RwLock, Role::ACQUIRE_SHARED),
+    call("pthread_rwlock_wrlock", ObjectKind::RwLock, Role::ACQUIRE),
+    call("pthread_rwlock_trywrlock", ObjectKind::RwLock, Role::ACQUIRE),
+    call("pthread_rwlock_timedwrlock", ObjectKind::RwLock, Role::ACQUIRE),
+    call("pthread_rwlock_clockwrlock", ObjectKind::RwLock, Role::ACQUIRE),
+    call("pthread_rwlock_unlock", ObjectKind::RwLock, Role::RELEASE),
+    call("pthread_rwlock_init", ObjectKind::RwLock, Role::RESET),
+    call("pthread_rwlock_destroy", ObjectKind::RwLock, Role::RESET),
+    call("pthread_spin_lock", ObjectKind::Spinlock, Role::ACQUIRE),
+    call("pthread_spin_trylock", ObjectKind::Spinlock, Role::ACQUIRE),
     // glibc has one code for `pthread_spin_init` and this: a release of what is not held is a start of life.
-    call("pthread_spin_unlock", Object::Spinlock, Role::RELEASE),
-    call("pthread_spin_init", Object::Spinlock, Role::RESET),
-    call("pthread_spin_destroy", Object::Spinlock, Role::RESET),
-    call("pthread_cond_wait", Object::Condvar, Role::CONDITION_WAIT),
-    call("pthread_cond_timedwait", Object::Condvar, Role::CONDITION_WAIT),
-    call("pthread_cond_clockwait", Object::Condvar, Role::CONDITION_WAIT),
-    call("pthread_cond_signal", Object::Condvar, Role::SIGNAL),
-    call("pthread_cond_broadcast", Object::Condvar, Role::SIGNAL),
-    call("pthread_cond_init", Object::Condvar, Role::RESET),
-    call("pthread_cond_destroy", Object::Condvar, Role::RESET),
-    call("pthread_barrier_wait", Object::Barrier, Role::BARRIER),
-    call("pthread_barrier_init", Object::Barrier, Role::INIT),
-    call("pthread_barrier_destroy", Object::Barrier, Role::RESET),
-    call("sem_wait", Object::Semaphore, Role::WAIT),
-    call("sem_timedwait", Object::Semaphore, Role::WAIT),
-    call("sem_clockwait", Object::Semaphore, Role::WAIT),
-    call("sem_trywait", Object::Semaphore, Role::TRY_WAIT),
-    call("sem_post", Object::Semaphore, Role::SIGNAL),
-    call("sem_init", Object::Semaphore, Role::INIT),
-    call("sem_destroy", Object::Semaphore, Role::RESET),
-    call("pthread_once", Object::Once, Role::ONCE),
-    call("pthread_create", Object::Thread, Role::CREATE),
-    call("pthread_join", Object::Thread, Role::JOIN),
-    call("pthread_tryjoin_np", Object::Thread, Role::JOIN),
-    call("pthread_timedjoin_np", Object::Thread, Role::JOIN),
-    call("pthread_clockjoin_np", Object::Thread, Role::JOIN),
+    call("pthread_spin_unlock", ObjectKind::Spinlock, Role::RELEASE),
+    call("pthread_spin_init", ObjectKind::Spinlock, Role::RESET),
+    call("pthread_spin_destroy", ObjectKind::Spinlock, Role::RESET),
+    call("pthread_cond_wait", ObjectKind::Condvar, Role::CONDITION_WAIT),
+    call("pthread_cond_timedwait", ObjectKind::Condvar, Role::CONDITION_WAIT),
+    call("pthread_cond_clockwait", ObjectKind::Condvar, Role::CONDITION_WAIT),
+    call("pthread_cond_signal", ObjectKind::Condvar, Role::SIGNAL),
+    call("pthread_cond_broadcast", ObjectKind::Condvar, Role::SIGNAL),
+    call("pthread_cond_init", ObjectKind::Condvar, Role::RESET),
+    call("pthread_cond_destroy", ObjectKind::Condvar, Role::RESET),
+    call("pthread_barrier_wait", ObjectKind::Barrier, Role::BARRIER),
+    call("pthread_barrier_init", ObjectKind::Barrier, Role::INIT),
+    call("pthread_barrier_destroy", ObjectKind::Barrier, Role::RESET),
+    call("sem_wait", ObjectKind::Semaphore, Role::WAIT),
+    call("sem_timedwait", ObjectKind::Semaphore, Role::WAIT),
+    call("sem_clockwait", ObjectKind::Semaphore, Role::WAIT),
+    call("sem_trywait", ObjectKind::Semaphore, Role::TRY_WAIT),
+    call("sem_post", ObjectKind::Semaphore, Role::SIGNAL),
+    call("sem_init", ObjectKind::Semaphore, Role::INIT),
+    call("sem_destroy", ObjectKind::Semaphore, Role::RESET),
+    call("pthread_once", ObjectKind::Once, Role::ONCE),
+    call("pthread_create", ObjectKind::Thread, Role::CREATE),
+    call("pthread_join", ObjectKind::Thread, Role::JOIN),
+    call("pthread_tryjoin_np", ObjectKind::Thread, Role::JOIN),
+    call("pthread_timedjoin_np", ObjectKind::Thread, Role::JOIN),
+    call("pthread_clockjoin_np", ObjectKind::Thread, Role::JOIN),
     // C11: calls of the above, whose callers are not in the user's code.
-    call("mtx_lock", Object::Mutex, Role::ACQUIRE),
-    call("mtx_trylock", Object::Mutex, Role::ACQUIRE),
-    call("mtx_timedlock", Object::Mutex, Role::ACQUIRE),
-    call("mtx_unlock", Object::Mutex, Role::RELEASE),
-    call("mtx_init", Object::Mutex, Role::RESET),
-    call("mtx_destroy", Object::Mutex, Role::RESET),
-    call("cnd_wait", Object::Condvar, Role::CONDITION_WAIT),
-    call("cnd_timedwait", Object::Condvar, Role::CONDITION_WAIT),
-    call("cnd_signal", Object::Condvar, Role::SIGNAL),
-    call("cnd_broadcast", Object::Condvar, Role::SIGNAL),
-    call("cnd_init", Object::Condvar, Role::RESET),
-    call("cnd_destroy", Object::Condvar, Role::RESET),
-    call("call_once", Object::Once, Role::ONCE),
-    call("thrd_create", Object::Thread, Role::CREATE),
-    call("thrd_join", Object::Thread, Role::JOIN),
+    call("mtx_lock", ObjectKind::Mutex, Role::ACQUIRE),
+    call("mtx_trylock", ObjectKind::Mutex, Role::ACQUIRE),
+    call("mtx_timedlock", ObjectKind::Mutex, Role::ACQUIRE),
+    call("mtx_unlock", ObjectKind::Mutex, Role::RELEASE),
+    call("mtx_init", ObjectKind::Mutex, Role::RESET),
+    call("mtx_destroy", ObjectKind::Mutex, Role::RESET),
+    call("cnd_wait", ObjectKind::Condvar, Role::CONDITION_WAIT),
+    call("cnd_timedwait", ObjectKind::Condvar, Role::CONDITION_WAIT),
+    call("cnd_signal", ObjectKind::Condvar, Role::SIGNAL),
+    call("cnd_broadcast", ObjectKind::Condvar, Role::SIGNAL),
+    call("cnd_init", ObjectKind::Condvar, Role::RESET),
+    call("cnd_destroy", ObjectKind::Condvar, Role::RESET),
+    call("call_once", ObjectKind::Once, Role::ONCE),
+    call("thrd_create", ObjectKind::Thread, Role::CREATE),
+    call("thrd_join", ObjectKind::Thread, Role::JOIN),
     // C++, in libstdc++: `std::thread::_M_start_thread`, as it is and as it was until GCC 5, and `std::thread::join`.
-    call(START_THREAD, Object::Thread, Role::CREATE),
-    call(OLD_START_THREAD, Object::Thread, Role::CREATE),
-    call("_ZNSt6thread4joinEv", Object::Thread, Role::JOIN_MEMBER),
+    call(START_THREAD, ObjectKind::Thread, Role::CREATE),
+    call(OLD_START_THREAD, ObjectKind::Thread, Role::CREATE),
+    call("_ZNSt6thread4joinEv", ObjectKind::Thread, Role::JOIN_MEMBER),
 ];
 
 const START_THREAD: &str =

@@ -3,9 +3,10 @@
 
 use std::sync::LazyLock;
 
+use checker::format::ObjectKind;
 use regex::Regex;
 
-use super::functions::{CallSpec, Object, Role};
+use super::functions::{CallSpec, Role};
 use crate::symbolize::Name;
 
 /// An out-of-line part.
@@ -42,6 +43,11 @@ pub enum FastPath {
     PassOnce,
     /// A thread may go on that is parked.
     Unpark,
+    /// A message is sent or received. Its number is above the lowest `flags` bits of the recorded value.
+    Message {
+        /// Number of bits that are for something else.
+        flags: u8,
+    },
     /// Nothing: it is the whole.
     Nothing,
 }
@@ -62,7 +68,7 @@ impl FastPath {
     /// Returns true if it changes a lock.
     #[must_use]
     pub const fn is_lock_operation(self) -> bool {
-        !matches!(self, Self::PassOnce | Self::Unpark | Self::Nothing)
+        !matches!(self, Self::PassOnce | Self::Unpark | Self::Message { .. } | Self::Nothing)
     }
 
     /// Returns true if the slow path is called for other things too, without this fast path before it.
@@ -80,7 +86,7 @@ const fn slow(
     root: &'static str,
     end: &'static str,
     name: &'static str,
-    object: Object,
+    object: ObjectKind,
     role: Role,
     fast: FastPath,
 ) -> SlowPath {
@@ -93,16 +99,16 @@ const SLOW_PATHS: [SlowPath; 23] = [
         STD,
         "Mutex::lock_contended",
         "std::sync::Mutex",
-        Object::Mutex,
+        ObjectKind::Mutex,
         Role::ACQUIRE_ALWAYS,
         FastPath::Acquire,
     ),
-    slow(STD, "Mutex::wake", "std::sync::Mutex", Object::Mutex, Role::INNER, FastPath::Release),
+    slow(STD, "Mutex::wake", "std::sync::Mutex", ObjectKind::Mutex, Role::INNER, FastPath::Release),
     slow(
         STD,
         "RwLock::read_contended",
         "std::sync::RwLock",
-        Object::RwLock,
+        ObjectKind::RwLock,
         Role::ACQUIRE_SHARED_ALWAYS,
         FastPath::AcquireShared,
     ),
@@ -110,7 +116,7 @@ const SLOW_PATHS: [SlowPath; 23] = [
         STD,
         "RwLock::write_contended",
         "std::sync::RwLock",
-        Object::RwLock,
+        ObjectKind::RwLock,
         Role::ACQUIRE_ALWAYS,
         FastPath::Acquire,
     ),
@@ -118,7 +124,7 @@ const SLOW_PATHS: [SlowPath; 23] = [
         STD,
         "RwLock::wake_writer_or_readers",
         "std::sync::RwLock",
-        Object::RwLock,
+        ObjectKind::RwLock,
         Role::INNER,
         FastPath::ReleaseEither,
     ),
@@ -126,7 +132,7 @@ const SLOW_PATHS: [SlowPath; 23] = [
         STD,
         "Condvar::wait",
         "std::sync::Condvar::wait",
-        Object::Condvar,
+        ObjectKind::Condvar,
         Role::CONDITION_WAIT_ALWAYS,
         FastPath::Nothing,
     ),
@@ -134,7 +140,7 @@ const SLOW_PATHS: [SlowPath; 23] = [
         STD,
         "Condvar::wait_optional_timeout",
         "std::sync::Condvar::wait_timeout",
-        Object::Condvar,
+        ObjectKind::Condvar,
         Role::CONDITION_WAIT_IF_TRUE,
         FastPath::Nothing,
     ),
@@ -142,7 +148,7 @@ const SLOW_PATHS: [SlowPath; 23] = [
         "std::sync::",
         "Condvar::notify_one",
         "std::sync::Condvar::notify_one",
-        Object::Condvar,
+        ObjectKind::Condvar,
         Role::SIGNAL,
         FastPath::Nothing,
     ),
@@ -150,7 +156,7 @@ const SLOW_PATHS: [SlowPath; 23] = [
         "std::sync::",
         "Condvar::notify_all",
         "std::sync::Condvar::notify_all",
-        Object::Condvar,
+        ObjectKind::Condvar,
         Role::SIGNAL,
         FastPath::Nothing,
     ),
@@ -158,7 +164,7 @@ const SLOW_PATHS: [SlowPath; 23] = [
         PARKING_LOT,
         "RawMutex::lock_slow",
         "parking_lot::Mutex",
-        Object::Mutex,
+        ObjectKind::Mutex,
         Role::ACQUIRE_IF_TRUE,
         FastPath::Acquire,
     ),
@@ -166,7 +172,7 @@ const SLOW_PATHS: [SlowPath; 23] = [
         PARKING_LOT,
         "RawMutex::unlock_slow",
         "parking_lot::Mutex",
-        Object::Mutex,
+        ObjectKind::Mutex,
         Role::INNER,
         FastPath::Release,
     ),
@@ -174,7 +180,7 @@ const SLOW_PATHS: [SlowPath; 23] = [
         PARKING_LOT,
         "RawRwLock::lock_exclusive_slow",
         "parking_lot::RwLock",
-        Object::RwLock,
+        ObjectKind::RwLock,
         Role::ACQUIRE_IF_TRUE,
         FastPath::Acquire,
     ),
@@ -182,7 +188,7 @@ const SLOW_PATHS: [SlowPath; 23] = [
         PARKING_LOT,
         "RawRwLock::unlock_exclusive_slow",
         "parking_lot::RwLock",
-        Object::RwLock,
+        ObjectKind::RwLock,
         Role::INNER,
         FastPath::Release,
     ),
@@ -190,7 +196,7 @@ const SLOW_PATHS: [SlowPath; 23] = [
         PARKING_LOT,
         "RawRwLock::lock_shared_slow",
         "parking_lot::RwLock",
-        Object::RwLock,
+        ObjectKind::RwLock,
         Role::ACQUIRE_SHARED_IF_TRUE,
         FastPath::AcquireShared,
     ),
@@ -198,7 +204,7 @@ const SLOW_PATHS: [SlowPath; 23] = [
         PARKING_LOT,
         "RawRwLock::unlock_shared_slow",
         "parking_lot::RwLock",
-        Object::RwLock,
+        ObjectKind::RwLock,
         Role::INNER,
         FastPath::ReleaseShared,
     ),
@@ -206,7 +212,7 @@ const SLOW_PATHS: [SlowPath; 23] = [
         PARKING_LOT,
         "RawRwLock::downgrade_slow",
         "parking_lot::RwLock",
-        Object::RwLock,
+        ObjectKind::RwLock,
         Role::INNER,
         FastPath::Downgrade,
     ),
@@ -214,7 +220,7 @@ const SLOW_PATHS: [SlowPath; 23] = [
         PARKING_LOT,
         "Condvar::wait_until_internal",
         "parking_lot::Condvar::wait",
-        Object::Condvar,
+        ObjectKind::Condvar,
         Role::CONDITION_WAIT_IF_FALSE,
         FastPath::Nothing,
     ),
@@ -223,7 +229,7 @@ const SLOW_PATHS: [SlowPath; 23] = [
         PARKING_LOT,
         "Condvar::notify_one_slow",
         "parking_lot::Condvar::notify_one",
-        Object::Condvar,
+        ObjectKind::Condvar,
         Role::SIGNAL,
         FastPath::Nothing,
     ),
@@ -231,17 +237,24 @@ const SLOW_PATHS: [SlowPath; 23] = [
         PARKING_LOT,
         "Condvar::notify_all_slow",
         "parking_lot::Condvar::notify_all",
-        Object::Condvar,
+        ObjectKind::Condvar,
         Role::SIGNAL,
         FastPath::Nothing,
     ),
-    slow(STD, "Once::call", "std::sync::Once", Object::Once, Role::WAIT_ALWAYS, FastPath::PassOnce),
+    slow(
+        STD,
+        "Once::call",
+        "std::sync::Once",
+        ObjectKind::Once,
+        Role::WAIT_ALWAYS,
+        FastPath::PassOnce,
+    ),
     // A step of the one before, which gets what the flag is a part of.
     slow(
         ONCE_LOCK,
         "::initialize",
         "std::sync::OnceLock",
-        Object::Once,
+        ObjectKind::Once,
         Role::INNER,
         FastPath::PassOnce,
     ),
@@ -249,12 +262,12 @@ const SLOW_PATHS: [SlowPath; 23] = [
         STD,
         "futex::futex_wake",
         "std::thread::Thread::unpark",
-        Object::Parker,
+        ObjectKind::Parker,
         Role::INNER,
         FastPath::Unpark,
     ),
     // The slow path of std's mutex is short enough to be inlined by link-time optimization.
-    slow("", SYSCALL, "std::sync::Mutex", Object::Mutex, Role::INNER, FastPath::ReleaseAndWake),
+    slow("", SYSCALL, "std::sync::Mutex", ObjectKind::Mutex, Role::INNER, FastPath::ReleaseAndWake),
 ];
 
 const SYSCALL: &str = "syscall";

@@ -1,6 +1,7 @@
 //! A violation in a report: its witness step by step, its edges, and the objects and places in them.
 
 pub use checker::finding::{Action, Evidence, Instance, Order};
+pub use checker::format::ObjectKind;
 use serde::{Deserialize, Serialize};
 
 use super::hex_address;
@@ -48,28 +49,6 @@ pub struct SourceFrame {
     /// Set for a wrapper that the user did not write, such as `std::lock_guard` or gthr-default.h.
     #[serde(rename = "wrapper")]
     pub is_wrapper: bool,
-}
-
-/// Kind of an object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[expect(missing_docs, reason = "the names say it")]
-pub enum ObjectKind {
-    Variable,
-    Lock,
-    Mutex,
-    RwLock,
-    Spinlock,
-    Condvar,
-    Semaphore,
-    Barrier,
-    Latch,
-    Once,
-    Parker,
-    Channel,
-    Futex,
-    Thread,
-    Sync,
 }
 
 /// The thing that events are about.
