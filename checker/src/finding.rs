@@ -22,6 +22,7 @@ pub struct Tx {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[expect(missing_docs, reason = "the names are those of `Op`")]
+#[non_exhaustive]
 pub enum Action {
     Start,
     Begin,
@@ -90,6 +91,7 @@ pub struct Point {
 #[expect(missing_docs, reason = "the names say it")]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+#[non_exhaustive]
 pub enum Object {
     Variable(VarId),
     Lock(LockId),
@@ -198,6 +200,7 @@ pub struct Instance {
 /// Counts over a whole run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub struct Counts {
     /// Events consumed.
     pub events: u64,
@@ -227,6 +230,7 @@ pub struct Counts {
 /// The result of a checker over one trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub struct Findings {
     /// Counts over the whole run.
     pub counts: Counts,
@@ -242,4 +246,12 @@ pub struct Findings {
     pub violations: Vec<Violation>,
     /// All instances, if `Options::instances` is set.
     pub instances: Vec<Instance>,
+}
+
+impl Findings {
+    /// Findings of a checker that only counts.
+    #[must_use]
+    pub fn from_counts(counts: Counts) -> Self {
+        Self { counts, ..Self::default() }
+    }
 }

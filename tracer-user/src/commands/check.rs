@@ -23,16 +23,14 @@ pub(super) fn run(arguments: &CheckArgs) -> Result<u8, Failure> {
     check_destination(&destination)?;
     let request = Request {
         algorithm: arguments.algorithm,
-        options: checker::Options {
-            regions: regions(arguments.regions),
-            relation: match arguments.relation {
+        options: checker::Options::default()
+            .regions(regions(arguments.regions))
+            .relation(match arguments.relation {
                 RelationArg::Full => checker::Relation::Full,
                 RelationArg::Data => checker::Relation::Data,
-            },
-            lenient: arguments.lenient,
-            instances: arguments.instances,
-            ..checker::Options::default()
-        },
+            })
+            .lenient(arguments.lenient)
+            .instances(arguments.instances),
     };
     let mut status = 0;
     // A file is written as a whole, even after an error; elsewhere each report is printed as soon as it is

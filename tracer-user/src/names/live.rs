@@ -137,7 +137,7 @@ impl LiveNames {
 
     fn variable(&mut self, variable: VarId) -> Object {
         let Some(cell) = self.source.variable(variable) else {
-            return Object { kind: ObjectKind::Variable, name: None, address: None };
+            return Object::unnamed(ObjectKind::Variable);
         };
         let (address, block) = (cell.address, cell.block.copied());
         let described = self.source.symbolizer.describe(ProcessAddr(address), cell.length);
@@ -225,7 +225,7 @@ pub(crate) fn watched_as(source: &Source, cell: &Cell<'_>) -> Option<String> {
 impl LiveNames {
     fn synchronisation(&self, known: Option<Known>, unknown: ObjectKind) -> Object {
         let Some(Known { address, object, first_used }) = known else {
-            return Object { kind: unknown, name: None, address: None };
+            return Object::unnamed(unknown);
         };
         let modules = self.source.locations.modules_known(first_used);
         let described =
@@ -297,6 +297,7 @@ impl Names for LiveNames {
                 let name = self.thread(thread).name;
                 Object { kind: ObjectKind::Thread, name, address: None }
             }
+            _ => Object::unnamed(ObjectKind::Sync),
         }
     }
 

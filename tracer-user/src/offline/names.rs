@@ -40,7 +40,7 @@ impl TraceNames {
 
     fn named(&mut self, object: Option<format::Object>, unknown: ObjectKind) -> Object {
         let Some(format::Object { kind, name, address, size, .. }) = object else {
-            return Object { kind: unknown, name: None, address: None };
+            return Object::unnamed(unknown);
         };
         let name = name.or_else(|| {
             let name = self.code.variable(&self.names, address?, size.unwrap_or(1))?;
@@ -86,6 +86,7 @@ impl Names for TraceNames {
                 let name = self.thread(id).name;
                 Object { kind: ObjectKind::Thread, name, address: None }
             }
+            _ => Object::unnamed(ObjectKind::Sync),
         }
     }
 

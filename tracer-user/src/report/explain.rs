@@ -95,6 +95,7 @@ pub fn describe_step(step: &Step) -> String {
         Action::Depart => format!("departs from {what}"),
         Action::Alloc => format!("allocates {what}"),
         Action::Free => format!("frees {what}"),
+        _ => format!("acts on {what}"),
     }
 }
 

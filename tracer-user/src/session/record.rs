@@ -96,12 +96,11 @@ impl Recorder {
     /// Returns the recorded events, as the counts of a run in which nothing was checked.
     #[must_use]
     pub fn counts(&self) -> finding::Counts {
-        finding::Counts {
-            events: self.writer.events_written(),
-            threads: self.defined.threads.into(),
-            gaps: self.gaps,
-            ..finding::Counts::default()
-        }
+        let mut counts = finding::Counts::default();
+        counts.events = self.writer.events_written();
+        counts.threads = self.defined.threads.into();
+        counts.gaps = self.gaps;
+        counts
     }
 
     /// Records what came out of the source just now.

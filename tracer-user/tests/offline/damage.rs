@@ -9,7 +9,7 @@ use tracer_user::progress::ReadBar;
 use crate::support::Folder;
 
 fn check_file(path: &Path, lenient: bool) -> Result<Checked, InputError> {
-    let options = checker::Options { lenient, ..checker::Options::default() };
+    let options = checker::Options::default().lenient(lenient);
     let request = Request { algorithm: &ALGORITHMS[0], options };
     check(&Input::open(path)?, &request, &mut ReadBar::hidden())
 }

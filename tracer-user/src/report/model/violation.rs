@@ -63,6 +63,14 @@ pub struct Object {
     pub address: Option<u64>,
 }
 
+impl Object {
+    /// An object of which only the kind is known.
+    #[must_use]
+    pub const fn unnamed(kind: ObjectKind) -> Self {
+        Self { kind, name: None, address: None }
+    }
+}
+
 /// An atomicity violation: the first of all instances with the same static witness.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Violation {

@@ -89,9 +89,7 @@ impl TracedProgram {
         notes.dedup();
         let findings = match (self.checker, &self.recorder) {
             (Some(mut checker), _) => checker.finish(),
-            (None, Some(Ok(recorder))) => {
-                Findings { counts: recorder.counts(), ..Findings::default() }
-            }
+            (None, Some(Ok(recorder))) => Findings::from_counts(recorder.counts()),
             (None, _) => Findings::default(),
         };
         let context = report::Context {
