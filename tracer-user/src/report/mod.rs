@@ -7,15 +7,22 @@ mod assemble;
 mod escape;
 mod explain;
 pub mod json;
+mod limitation;
 mod model;
 mod names;
+mod quantity;
 pub mod text;
 mod warnings;
 
 pub use assemble::assemble;
 pub use escape::{cut_message, cut_middle, printable, text_of_bytes};
-pub use explain::{count, ending, grouped};
+pub use explain::ending;
+pub use limitation::{
+    Limitation, PartlySeen, RanOnAt, UnseenLibraries, UntracedProcess, UntracedProgram,
+    UnwatchedVariable,
+};
 pub use model::*;
 pub use names::{Context, Names, RegionName, ThreadName};
+pub use quantity::{count, grouped};
 pub use text::{ColorChoice, TextOptions, resolve_color};
 pub use warnings::{UNPROBED_HELP, Warning, capture_warnings, unprobed_calls, warnings};

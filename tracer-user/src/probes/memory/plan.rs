@@ -151,7 +151,8 @@ fn named(
     if let Some(place) = pattern.line() {
         let found = LineFunction::find(module, functions, symbolizer, place);
         let (option, pattern) = ("--probe", pattern.to_string());
-        let found = found.map_err(|problem| SelectError::NoLine { option, pattern, problem })?;
+        let found =
+            found.map_err(|error| SelectError { option, pattern, problem: error.into() })?;
         return Ok(found.holders(functions));
     }
     let own = own_code(functions)

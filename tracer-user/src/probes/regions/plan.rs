@@ -195,10 +195,10 @@ impl Choice<'_> {
         let matching: Vec<usize> = match rule.pattern.line() {
             Some(place) => {
                 let found = LineFunction::find(self.module, &self.functions, symbolizer, place)
-                    .map_err(|problem| SelectError::NoLine {
+                    .map_err(|error| SelectError {
                         option: rule.option(),
                         pattern: rule.pattern.to_string(),
-                        problem,
+                        problem: error.into(),
                     })?;
                 let own = found.own.iter().copied().collect();
                 self.lines.insert(number, found);
