@@ -54,6 +54,7 @@ fn print_violation(violation: &Violation, names: &Names) {
             Object::Lock(id) => names.lock_label(id),
             Object::Sync(id) => names.sync_label(id),
             Object::Thread(id) => names.thread_label(id),
+            other => format!("{other:?}").into(),
         };
         let [source, sink] = [edge.source, edge.sink].map(|point| {
             let place = names.label(point.location).unwrap_or_default();

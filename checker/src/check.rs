@@ -38,6 +38,8 @@ pub trait Checker {
 
 /// Selection of the region executions to be checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 pub enum Regions {
     /// The outermost executions.
     #[default]
@@ -48,6 +50,8 @@ pub enum Regions {
 
 /// Selection of the dependencies that count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 pub enum Relation {
     /// All dependencies; violations that hold in the data relation too are marked as `Evidence::Data`.
     #[default]
@@ -56,8 +60,17 @@ pub enum Relation {
     Data,
 }
 
-/// Options of a checker. The default is for recorded traces; [`Options::live`] is for running programs.
+/// Options of a checker. The default is for recorded traces; [`Options::live`] is for running programs. Methods set
+/// the others:
+///
+/// ```
+/// use checker::{Options, Regions};
+///
+/// let options = Options::default().regions(Regions::All).witnesses(10);
+/// assert_eq!((options.witnesses, options.lenient), (10, false));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Options {
     /// Regions to check.
     pub regions: Regions,
@@ -93,8 +106,33 @@ impl Options {
     /// Options for a running program: events that do not fit are ignored.
     #[must_use]
     pub fn live() -> Self {
-        Self { lenient: true, ..Self::default() }
+        Self::default().lenient(true)
     }
+}
+
+macro_rules! setters {
+    ($($name:ident: $type:ty,)*) => {
+        impl Options {
+            $(
+                #[doc = concat!("Sets the field `", stringify!($name), "`.")]
+                #[must_use]
+                pub const fn $name(mut self, $name: $type) -> Self {
+                    self.$name = $name;
+                    self
+                }
+            )*
+        }
+    };
+}
+
+setters! {
+    regions: Regions,
+    relation: Relation,
+    lenient: bool,
+    instances: bool,
+    serializability: bool,
+    released_locks: bool,
+    witnesses: usize,
 }
 
 /// Capabilities of an algorithm: the options that it honours beyond `lenient` and `relation`, which all do,

@@ -7,6 +7,7 @@ macro_rules! dense_id {
     ($(#[$doc:meta])* $name:ident, $letter:literal) => {
         $(#[$doc])*
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
         pub struct $name(pub u32);
 
         impl $name {
@@ -55,6 +56,7 @@ pub type EventNumber = u64;
 
 /// An event of a trace (`docs/semantics.md#events`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Event {
     /// Thread that performed it.
     pub thread: ThreadId,
@@ -66,6 +68,9 @@ pub struct Event {
 
 /// An operation and its object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+#[non_exhaustive]
 pub enum Op {
     /// Opens an atomic region. Regions nest.
     Begin(RegionId),

@@ -5,6 +5,7 @@ use crate::event::{EventNumber, LocationId, LockId, RegionId, SyncId, ThreadId, 
 
 /// A transaction: an execution of an outermost region, or a single event outside every region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Tx {
     /// Thread that ran it.
     pub thread: ThreadId,
@@ -16,12 +17,15 @@ pub struct Tx {
     pub begin_event: EventNumber,
 }
 
-/// Operation of an event, without its object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// Operation of an event, without its object. Those of one event are ordered as they stand here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[expect(missing_docs, reason = "the names are those of `Op`")]
+#[non_exhaustive]
 pub enum Action {
+    Start,
     Begin,
-    End,
     Read,
     Write,
     Update,
@@ -30,8 +34,6 @@ pub enum Action {
     AcquireShared,
     ReleaseShared,
     Fork,
-    Start,
-    Exit,
     Join,
     Signal,
     Wait,
@@ -39,10 +41,38 @@ pub enum Action {
     Depart,
     Alloc,
     Free,
+    End,
+    Exit,
+}
+
+impl Action {
+    /// All of them, in their order.
+    pub(crate) const ALL: [Self; 19] = [
+        Self::Start,
+        Self::Begin,
+        Self::Read,
+        Self::Write,
+        Self::Update,
+        Self::Acquire,
+        Self::Release,
+        Self::AcquireShared,
+        Self::ReleaseShared,
+        Self::Fork,
+        Self::Join,
+        Self::Signal,
+        Self::Wait,
+        Self::Arrive,
+        Self::Depart,
+        Self::Alloc,
+        Self::Free,
+        Self::End,
+        Self::Exit,
+    ];
 }
 
 /// An end of a dependency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Point {
     /// Position in the trace.
     pub event: EventNumber,
@@ -59,6 +89,9 @@ pub struct Point {
 /// The object that a dependency is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[expect(missing_docs, reason = "the names say it")]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+#[non_exhaustive]
 pub enum Object {
     Variable(VarId),
     Lock(LockId),
@@ -68,6 +101,8 @@ pub enum Object {
 
 /// Order between the two ends of a dependency (`docs/semantics.md#order`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 pub enum Order {
     /// Synchronisation orders the two.
     Synchronised,
@@ -78,6 +113,7 @@ pub enum Order {
 /// A dependency of a witness: `source` happens before `sink`, on `object`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the names say it")]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Edge {
     pub source: Point,
     pub sink: Point,
@@ -87,6 +123,8 @@ pub struct Edge {
 
 /// Relation that a violation rests on (`docs/semantics.md#evidence`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 pub enum Evidence {
     /// The violation holds in the data relation: its dependencies are on variables.
     Data,
@@ -97,6 +135,7 @@ pub enum Evidence {
 /// A lock that the violating transaction released and reacquired before the cycle closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the names say it")]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ReleasedLock {
     pub lock: LockId,
     pub released: Point,
@@ -108,6 +147,7 @@ pub struct ReleasedLock {
 
 /// Role of data in a violation whose evidence is synchronisation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct DataSeen {
     /// Transactions of the witness without any access to a variable until their last event of the witness.
     pub without: Vec<Tx>,
@@ -117,6 +157,7 @@ pub struct DataSeen {
 
 /// An atomicity violation: the first of all instances with the same static witness.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Violation {
     /// The region that was not atomic.
     pub region: RegionId,
@@ -149,6 +190,7 @@ pub struct Violation {
 /// A violation instance: (tx, e_b, e_a) of `docs/semantics.md#violations`, by event numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[expect(missing_docs, reason = "the names say it")]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Instance {
     pub begin_event: EventNumber,
     pub trigger_event: EventNumber,
@@ -157,6 +199,8 @@ pub struct Instance {
 
 /// Counts over a whole run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub struct Counts {
     /// Events consumed.
     pub events: u64,
@@ -185,6 +229,8 @@ pub struct Counts {
 
 /// The result of a checker over one trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub struct Findings {
     /// Counts over the whole run.
     pub counts: Counts,
@@ -200,4 +246,12 @@ pub struct Findings {
     pub violations: Vec<Violation>,
     /// All instances, if `Options::instances` is set.
     pub instances: Vec<Instance>,
+}
+
+impl Findings {
+    /// Findings of a checker that only counts.
+    #[must_use]
+    pub fn from_counts(counts: Counts) -> Self {
+        Self { counts, ..Self::default() }
+    }
 }

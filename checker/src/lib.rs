@@ -41,6 +41,9 @@
 //! `std`'s. There is no `no_std` version, as it would cost a second hash table and a second set of readers. Without the
 //! default feature `compression`, compressed traces are refused.
 //!
+//! The feature `serde` implements `Serialize` and `Deserialize` for events, findings and kinds of objects; names of
+//! variants are in snake case.
+//!
 //! # Duties of the caller
 //!
 //! Ids are dense: tables grow with the largest id, 128 bytes for a variable. An id that the operating system

@@ -20,7 +20,7 @@ pub fn inline_lock(ctx: ProbeContext) -> u32 {
     let cookie = cookie(&ctx);
     let operand = Operand(cookie.depth() as u16);
     let regs = ctx.registers();
-    if cookie.has(Cookie::CONDITIONAL) && !holds(operand.condition(), regs.eflags) {
+    if cookie.has(Cookie::CONDITIONAL) && !operand.condition().holds(regs.eflags) {
         return 0;
     }
     let Some(tid) = traced_at(cookie.site()) else { return 0 };
@@ -41,22 +41,4 @@ pub fn inline_lock(ctx: ProbeContext) -> u32 {
     };
     submit(Class::Sync, record);
     0
-}
-
-/// Returns whether a condition, as it is encoded in instructions, holds for the processor's flags.
-#[inline(always)]
-fn holds(condition: u8, flags: u64) -> bool {
-    let flag = |bit: u64| flags >> bit & 1 != 0;
-    let (carry, parity, zero, sign, overflow) = (flag(0), flag(2), flag(6), flag(7), flag(11));
-    let positive = match condition >> 1 {
-        0 => overflow,
-        1 => carry,
-        2 => zero,
-        3 => carry | zero,
-        4 => sign,
-        5 => parity,
-        6 => sign != overflow,
-        _ => zero | (sign != overflow),
-    };
-    positive != (condition & 1 != 0)
 }

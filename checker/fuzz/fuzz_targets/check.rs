@@ -28,14 +28,12 @@ fn check(bytes: &[u8], options: Options, mut checker: impl Checker) -> (Findings
 fuzz_target!(|input: (u8, &[u8])| {
     let (how, bytes) = input;
     let bit = |bit: u8| how >> bit & 1 == 1;
-    let options = Options {
-        regions: if bit(0) { Regions::All } else { Regions::Outermost },
-        relation: if bit(1) { Relation::Data } else { Relation::Full },
-        lenient: bit(2),
-        instances: bit(3),
-        released_locks: bit(4),
-        ..Options::default()
-    };
+    let options = Options::default()
+        .regions(if bit(0) { Regions::All } else { Regions::Outermost })
+        .relation(if bit(1) { Relation::Data } else { Relation::Full })
+        .lenient(bit(2))
+        .instances(bit(3))
+        .released_locks(bit(4));
     let assembled;
     let bytes = if bit(5) {
         assembled = assemble(bytes);

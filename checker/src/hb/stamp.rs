@@ -22,28 +22,6 @@ const DEFERRED: u64 = 1 << 8;
 /// Flag above the action, see `EventStamp::has_data`.
 const DATA: u64 = 1 << 9;
 
-const ACTIONS: [Action; 19] = [
-    Action::Begin,
-    Action::End,
-    Action::Read,
-    Action::Write,
-    Action::Update,
-    Action::Acquire,
-    Action::Release,
-    Action::AcquireShared,
-    Action::ReleaseShared,
-    Action::Fork,
-    Action::Start,
-    Action::Exit,
-    Action::Join,
-    Action::Signal,
-    Action::Wait,
-    Action::Arrive,
-    Action::Depart,
-    Action::Alloc,
-    Action::Free,
-];
-
 const fn code(action: Action) -> u8 {
     action as u8 + 1
 }
@@ -217,7 +195,7 @@ impl EventStamp {
     #[must_use]
     pub fn action(&self) -> Action {
         let index = usize::from(self.kind()).wrapping_sub(1);
-        ACTIONS.get(index).copied().unwrap_or(Action::End)
+        Action::ALL.get(index).copied().unwrap_or(Action::End)
     }
 
     /// Returns the transaction of the event.
@@ -250,7 +228,7 @@ mod tests {
 
     #[test]
     fn every_action_survives_packing() {
-        for (index, action) in ACTIONS.into_iter().enumerate() {
+        for (index, action) in Action::ALL.into_iter().enumerate() {
             assert_eq!(index, action as usize);
             let mut access = EventStamp::NONE;
             access.advance(0, action, LocationId(0));

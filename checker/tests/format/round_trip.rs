@@ -159,6 +159,7 @@ fn parts(op: Op) -> (std::mem::Discriminant<Op>, u8, u32) {
         Op::Signal(id) | Op::Wait(id) | Op::Arrive(id) | Op::Depart(id) => (4, id.0),
         Op::Fork(id) | Op::Join(id) => (0, id.0),
         Op::SplitVariable { from, .. } => (2, from.0),
+        _ => unreachable!("{op:?}"),
     };
     (std::mem::discriminant(&op), kind, id)
 }

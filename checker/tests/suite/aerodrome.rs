@@ -137,7 +137,7 @@ proptest! {
     fn aerodrome_agrees_with_the_definition(events in well_formed(160)) {
         let oracle = Oracle::new(&events);
         for relation in [Relation::Full, Relation::Data] {
-            let options = Options { relation, ..Options::default() };
+            let options = Options::default().relation(relation);
             let (serializable, first) = verdict(&events, options);
             prop_assert_eq!(serializable, oracle.serializable(relation));
             // There is a cycle up to the event of its detection.
@@ -183,7 +183,7 @@ proptest! {
     #[test]
     fn aerodrome_agrees_with_davida_on_short_lived_threads(events in short_lived(200)) {
         for relation in [Relation::Full, Relation::Data] {
-            let options = Options { relation, ..Options::default() };
+            let options = Options::default().relation(relation);
             let davida = run(&events, options).serializable;
             prop_assert_eq!(Some(verdict(&events, options).0), davida);
         }

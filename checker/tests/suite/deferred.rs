@@ -142,11 +142,11 @@ proptest! {
     ) {
         let regions = if all { Regions::All } else { Regions::Outermost };
         let relation = if data { Relation::Data } else { Relation::Full };
-        check(&events, Options { regions, relation, instances: true, ..Options::default() }, coarse);
+        check(&events, Options::default().regions(regions).relation(relation).instances(true), coarse);
     }
 
     #[test]
     fn nor_on_long_ways(events in long_ways(80), coarse in any::<bool>()) {
-        check(&events, Options { instances: true, ..Options::default() }, coarse);
+        check(&events, Options::default().instances(true), coarse);
     }
 }

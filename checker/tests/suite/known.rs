@@ -66,8 +66,7 @@ fn a_cycle_of_nested_regions_is_one_of_outermost_ones() {
         "t1 begin(a); t1 w(p); t1 begin(i); t1 w(x); t1 end; t2 begin(b); t2 w(y); t1 begin(i); t1 r(y)
          t1 end; t2 r(x)",
     );
-    let findings =
-        crate::text::run(&events, Options { regions: Regions::All, ..Options::default() });
+    let findings = crate::text::run(&events, Options::default().regions(Regions::All));
     assert!(findings.violations.is_empty());
     let cycle = findings.cycle.expect("not serializable");
     let begins: Vec<u64> = cycle.iter().map(|tx| tx.begin_event).collect();
@@ -98,13 +97,13 @@ fn a_region_that_calls_itself() {
     let trace = "t1 begin(m); t1 begin(m); t1 w(x); t2 w(x); t1 w(x); t1 end; t2 w(x)
                  t1 r(x); t1 end; t1 r(x)";
     check(trace, &["data: m t2 m", "data: m t2 t2 m"]);
-    let all = Options { regions: Regions::All, ..Options::default() };
+    let all = Options::default().regions(Regions::All);
     check_with(trace, all, &["data: m t2 m", "data: m t2 m", "data: m t2 t2 m"]);
 }
 
 #[test]
 fn an_inner_region_can_be_atomic_where_the_outer_is_not() {
-    let all = Options { regions: Regions::All, ..Options::default() };
+    let all = Options::default().regions(Regions::All);
     let findings = check_with(
         "t1 begin(out); t1 w(x); t2 w(x); t1 begin(in); t1 r(x); t1 end; t1 end",
         all,
@@ -208,7 +207,7 @@ fn what_an_ended_thread_knew_is_learnt_by_joining_it() {
     let trace =
         "t1 begin(m); t1 r(x); t1 signal(s); t3 wait(s); t3 exit; t2 join(t3); t2 w(x); t1 w(x)";
     for relation in [Relation::Full, Relation::Data] {
-        let options = Options { relation, ..Options::default() };
+        let options = Options::default().relation(relation);
         let findings = check_with(trace, options, &["data: m t2 m"]);
         let orders: Vec<Order> = findings.violations[0].edges.iter().map(|e| e.order).collect();
         assert_eq!(orders, [Order::Synchronised, Order::Racy]);
@@ -362,7 +361,7 @@ fn instances_with_one_static_witness_are_one_violation() {
 #[test]
 fn witnesses_beyond_the_limit_are_only_counted() {
     let (events, _) = parse(&"t1 begin(m); t1 r(x); t2 w(x); t1 w(x); t1 end;".repeat(10));
-    let options = Options { witnesses: 3, ..Options::default() };
+    let options = Options::default().witnesses(3);
     let findings = crate::text::run(&events, options);
     assert_eq!(findings.violations.len(), 3);
     assert_eq!(findings.counts.unshown_violations, 7);

@@ -243,6 +243,7 @@ fn roles(events: &[Event], outermost: &[bool]) -> Roles {
             }
             Op::Begin(_) | Op::End(_) | Op::Fork(_) | Op::Join(_) | Op::Exit => continue,
             Op::SplitVariable { .. } => continue,
+            op => unreachable!("{op:?}"),
         };
         if matches!(object, Object::Lock(_)) && !outermost[index] {
             continue;

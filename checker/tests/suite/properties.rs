@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
 fn options(regions: Regions, relation: Relation) -> Options {
-    Options { regions, relation, instances: true, ..Options::default() }
+    Options::default().regions(regions).relation(relation).instances(true)
 }
 
 fn set(findings: &Findings) -> BTreeSet<Instance> {
@@ -259,7 +259,7 @@ proptest! {
     fn any_events_at_all(events in chaos(200), gap in any::<prop::sample::Index>()) {
         let options = options(Regions::All, Relation::Full);
         let mut strict = Davida::new(options);
-        let mut lenient = Davida::new(Options { lenient: true, ..options });
+        let mut lenient = Davida::new(options.lenient(true));
         let mut errors = 0;
         let nested = |event: &Event| matches!(event.op, Op::End(Some(_)));
         for (index, event) in events.iter().filter(|event| !nested(event)).enumerate() {

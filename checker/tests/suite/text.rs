@@ -115,7 +115,7 @@ pub fn check_cycle(trace: &str, cycle: &str) {
     let found: Vec<&str> = found.iter().map(|&tx| names.tx(tx)).collect();
     assert_eq!(found.join(" "), cycle);
     assert_eq!(findings.serializable, Some(cycle.is_empty()));
-    let options = Options { serializability: false, ..Options::default() };
+    let options = Options::default().serializability(false);
     let findings = run(&events, options);
     assert_eq!((findings.serializable, findings.cycle), (None, None));
 }

@@ -188,7 +188,7 @@ fn the_second_condition_of_theorem_4_depends_on_the_search() {
 fn check_everything(events: &[Event]) {
     let oracle = Oracle::new(events);
     for relation in [Relation::Full, Relation::Data] {
-        let options = Options { relation, instances: true, ..Options::default() };
+        let options = Options::default().relation(relation).instances(true);
         let findings: Findings = run_on(Velodrome::new(options), events);
         assert_eq!(findings.serializable, Some(oracle.serializable(relation)));
         let davida = run(events, options);
@@ -233,7 +233,7 @@ proptest! {
         events in chaos(60),
         gap in any::<prop::sample::Index>(),
     ) {
-        let options = Options { instances: true, ..Options::live() };
+        let options = Options::live().instances(true);
         let mut velodrome = Velodrome::new(options);
         let mut davida = Davida::new(options);
         for (index, event) in events.iter().enumerate() {
@@ -252,7 +252,7 @@ proptest! {
     #[test]
     fn velodrome_agrees_with_davida_on_short_lived_threads(events in short_lived(200)) {
         for relation in [Relation::Full, Relation::Data] {
-            let options = Options { relation, instances: true, ..Options::default() };
+            let options = Options::default().relation(relation).instances(true);
             let (findings, davida) = (run_on(Velodrome::new(options), &events), run(&events, options));
             prop_assert_eq!(findings.serializable, davida.serializable);
             prop_assert!(findings.instances.iter().all(|found| davida.instances.contains(found)));

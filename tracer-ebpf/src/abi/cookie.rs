@@ -1,6 +1,6 @@
 //! Attach cookies of probe points: integers that say what a program does at the point.
 
-use super::Kind;
+use super::{FlagCondition, Kind};
 
 /// Attach cookie of a probe point.
 ///
@@ -111,7 +111,7 @@ impl MemoryCall {
 /// Address of an inline lock, and the condition under which the operation counts: the upper 16 bits of the cookie.
 ///
 /// From the low end: the base register (5 bits), the index register (5) and the binary logarithm of its scale (2),
-/// and a condition of the processor's flags as it is encoded in instructions (4). Registers have the processor's
+/// and a [`FlagCondition`] (4). Registers have the processor's
 /// numbers; [`NONE`](Self::NONE) stands for 0. With [`Cookie::INDIRECT`], a number takes the place of the index and
 /// its scale: the lock's address is in memory, that number times 8 bytes above the base.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,8 +135,8 @@ impl Operand {
 
     /// Sets the condition.
     #[must_use]
-    pub const fn with_condition(self, condition: u8) -> Self {
-        Self(self.0 & 0xfff | (condition as u16 & 15) << 12)
+    pub const fn with_condition(self, condition: FlagCondition) -> Self {
+        Self(self.0 & 0xfff | (condition.number() as u16) << 12)
     }
 
     /// The base register.
@@ -165,8 +165,8 @@ impl Operand {
 
     /// The condition.
     #[must_use]
-    pub const fn condition(self) -> u8 {
-        (self.0 >> 12) as u8
+    pub const fn condition(self) -> FlagCondition {
+        FlagCondition::new((self.0 >> 12) as u8)
     }
 }
 
@@ -190,10 +190,10 @@ mod tests {
 
     #[test]
     fn an_operand_holds_what_was_put_in() {
-        let operand = Operand::new(13, Operand::NONE, 3).with_condition(5);
+        let operand = Operand::new(13, Operand::NONE, 3).with_condition(FlagCondition::new(5));
         assert_eq!((operand.base(), operand.index(), operand.scale()), (13, Operand::NONE, 3));
-        assert_eq!(operand.condition(), 5);
-        let operand = Operand::indirect(4, 100).with_condition(15);
-        assert_eq!((operand.base(), operand.offset(), operand.condition()), (4, 800, 15));
+        assert_eq!(operand.condition().number(), 5);
+        let operand = Operand::indirect(4, 100).with_condition(FlagCondition::new(15));
+        assert_eq!((operand.base(), operand.offset(), operand.condition().number()), (4, 800, 15));
     }
 }

@@ -1,6 +1,8 @@
-//! Everything that both sides agree on, one concern a file. No logic but packing and unpacking of integers.
+//! Everything that both sides agree on, one concern a file. No logic but packing and unpacking of
+//! integers, and the meaning of flags.
 
 mod access;
+mod condition;
 mod cookie;
 mod kind;
 mod layout;
@@ -9,6 +11,7 @@ mod records;
 pub mod symbols;
 
 pub use access::{ACCESS_GROUPS, AccessDescriptor};
+pub use condition::FlagCondition;
 pub use cookie::{Cookie, LINKER_PLAN_SHIFT, MemoryCall, Operand, PLANS, SITE_BITS};
 pub use kind::{CLASSES, Class, Kind};
 pub use layout::{KernelLayout, Target};

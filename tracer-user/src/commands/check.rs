@@ -12,7 +12,8 @@ use crate::{
     cli::{CheckArgs, Format, RegionsArg, RelationArg},
     offline::{self, Checked, Input, InputError, Request, algorithms::Algorithm},
     progress::ReadBar,
-    report::{self, Destination},
+    report,
+    sys::output::{Destination, write_output},
 };
 
 pub(super) fn run(arguments: &CheckArgs) -> Result<u8, Failure> {
@@ -22,16 +23,14 @@ pub(super) fn run(arguments: &CheckArgs) -> Result<u8, Failure> {
     check_destination(&destination)?;
     let request = Request {
         algorithm: arguments.algorithm,
-        options: checker::Options {
-            regions: regions(arguments.regions),
-            relation: match arguments.relation {
+        options: checker::Options::default()
+            .regions(regions(arguments.regions))
+            .relation(match arguments.relation {
                 RelationArg::Full => checker::Relation::Full,
                 RelationArg::Data => checker::Relation::Data,
-            },
-            lenient: arguments.lenient,
-            instances: arguments.instances,
-            ..checker::Options::default()
-        },
+            })
+            .lenient(arguments.lenient)
+            .instances(arguments.instances),
     };
     let mut status = 0;
     // A file is written as a whole, even after an error; elsewhere each report is printed as soon as it is
@@ -103,7 +102,7 @@ fn check(path: &Path, request: &Request) -> Result<Checked, InputError> {
 }
 
 fn write(destination: &Destination, pending: &mut String) -> Result<(), Failure> {
-    report::write_output(destination, pending.as_bytes()).map_err(Failure::internal)?;
+    write_output(destination, pending.as_bytes()).map_err(Failure::internal)?;
     pending.clear();
     Ok(())
 }

@@ -12,7 +12,7 @@ use crate::{
     cli::{ConvertArgs, TraceFormatArg},
     offline::{self, ConvertFailure, Input},
     progress::ReadBar,
-    report::OutputFile,
+    sys::output::OutputFile,
 };
 
 pub(super) fn run(arguments: &ConvertArgs) -> Result<u8, Failure> {

@@ -9,8 +9,8 @@ use super::{
 };
 use crate::{
     cli::{Format, RunArgs},
-    report::Destination,
     session::{self, listing::Listing},
+    sys::output::Destination,
 };
 
 pub(super) fn regions(arguments: &RunArgs) -> Result<u8, Failure> {

@@ -28,10 +28,7 @@ pub(super) fn run_options(arguments: &RunArgs) -> Result<RunOptions, Failure> {
         accesses,
         own_code,
         serialize: arguments.capture.serialize,
-        checker: Some(checker::Options {
-            regions: regions(arguments.regions),
-            ..checker::Options::live()
-        }),
+        checker: Some(checker::Options::live().regions(regions(arguments.regions))),
         record: arguments.record.clone(),
         buffer_bytes: arguments.capture.buffer << 20,
         as_root: arguments.capture.as_root,

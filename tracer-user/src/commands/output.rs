@@ -11,7 +11,8 @@ use terminal_size::Width;
 use super::Failure;
 use crate::{
     cli::{ColorArg, Format, OutputArgs},
-    report::{self, ColorChoice, Destination, Report, TextOptions},
+    report::{self, ColorChoice, Report, TextOptions},
+    sys::output::Destination,
 };
 
 /// Returns the destination of a report: the file that was named, or else `default`.

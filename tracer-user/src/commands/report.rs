@@ -15,7 +15,8 @@ use super::{
 };
 use crate::{
     cli::ReportArgs,
-    report::{self, Destination, Report},
+    report::{self, Report},
+    sys::output::{Destination, write_output},
 };
 
 pub(super) fn run(arguments: &ReportArgs) -> Result<u8, Failure> {
@@ -42,7 +43,7 @@ pub(super) fn run(arguments: &ReportArgs) -> Result<u8, Failure> {
             }
         }
     }
-    report::write_output(&destination, text.as_bytes()).map_err(Failure::internal)?;
+    write_output(&destination, text.as_bytes()).map_err(Failure::internal)?;
     Ok(status)
 }
 

@@ -7,8 +7,9 @@ use super::{
 };
 use crate::{
     cli::{Format, OutputArgs, RunArgs},
-    report::{self, Destination, Report, Subject},
+    report::{self, Report, Subject},
     session::{self, Outcome, ProgramReport},
+    sys::output::{Destination, write_output},
 };
 
 pub(super) fn run(arguments: RunArgs) -> Result<u8, Failure> {
@@ -24,10 +25,10 @@ pub(super) fn run(arguments: RunArgs) -> Result<u8, Failure> {
     let Outcome { ending, programs } = session::run(&options)
         .map_err(|error| Failure { message: error.to_string(), status: error.exit_status() })?;
     let text = render_all(&programs, &arguments.output, &destination)?;
-    if let Err(error) = report::write_output(&destination, text.as_bytes()) {
+    if let Err(error) = write_output(&destination, text.as_bytes()) {
         // Printed to standard error rather than lost.
         if destination != Destination::Stderr {
-            let _ = report::write_output(&Destination::Stderr, text.as_bytes());
+            let _ = write_output(&Destination::Stderr, text.as_bytes());
         }
         return Err(Failure::internal(error));
     }

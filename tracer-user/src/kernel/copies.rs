@@ -144,18 +144,11 @@ impl Kernel {
 }
 
 impl Copies {
-    /// Ends; says what could not be restored.
+    /// Ends; returns the numbers of processes that were not restored, by the reason.
     #[must_use]
-    pub fn finish(self) -> Vec<String> {
+    pub fn finish(self) -> BTreeMap<String, u64> {
         self.stop.store(true, Ordering::Release);
-        let failures = self.thread.join().unwrap_or_default();
-        let note = |(reason, number)| {
-            format!(
-                "child processes that were not traced and ran more slowly, since the breakpoints of probes could not be \
-                 removed from their memory: {number} ({reason})"
-            )
-        };
-        failures.into_iter().map(note).collect()
+        self.thread.join().unwrap_or_default()
     }
 }
 

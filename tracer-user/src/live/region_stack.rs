@@ -191,7 +191,7 @@ impl RegionStacks {
             (Some(open), Leaves::WithoutFrame) => open == frame,
             (Some(open), Leaves::Always | Leaves::IntoRelease) => open.function == frame.function,
             (Some(open), Leaves::If(condition)) => {
-                open.function == frame.function && condition.holds(flags)
+                open.function == frame.function && condition.holds(flags.into())
             }
             (None, _) => false,
         };

@@ -33,7 +33,7 @@ pub use self::{
     omissions::{ChildProcess, Omissions},
     regions::Regions,
     threads::{SeenThread, Threads},
-    watches::{ObservedValue, WatchedRange, Watches},
+    watches::{WatchedRange, Watches},
 };
 use super::{
     code_map::CodeMap,

@@ -10,7 +10,10 @@ mod parker;
 mod reuse;
 mod semaphore;
 
-use checker::event::{LocationId, LockId, Op, SyncId, ThreadId};
+use checker::{
+    event::{LocationId, LockId, Op, SyncId, ThreadId},
+    format::ObjectKind,
+};
 use rustc_hash::FxHashMap;
 use tracer_ebpf::Kind;
 
@@ -18,7 +21,7 @@ use self::{
     barrier::Barrier, channel::Channel, inline::InlineLocks, latch::Latch, parker::Parker,
     semaphore::Semaphore,
 };
-use crate::probes::sync::{functions::Object, slow_paths::FastPath};
+use crate::probes::sync::slow_paths::FastPath;
 
 /// A synchronisation object that was seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +29,7 @@ pub struct Known {
     /// Process address.
     pub address: u64,
     /// Kind of object.
-    pub object: Object,
+    pub object: ObjectKind,
     /// Location of its first use.
     pub first_used: LocationId,
 }
@@ -39,7 +42,7 @@ pub struct Call {
     /// Kind of record.
     pub kind: Kind,
     /// Kind of object.
-    pub object: Object,
+    pub object: ObjectKind,
     /// Effect of its code in line, for objects that are used that way.
     pub fast: Option<FastPath>,
     /// Process address of the object.
@@ -137,7 +140,7 @@ impl SyncObjects {
 
     /// Creates an object for a word that synchronises, for which no function is known.
     pub fn word(&mut self, address: u64, first_used: LocationId) -> SyncId {
-        new_id(&mut self.syncs, Known { address, object: Object::Word, first_used })
+        new_id(&mut self.syncs, Known { address, object: ObjectKind::Sync, first_used })
     }
 
     /// Translates a call to nothing, an operation, or several.
@@ -156,7 +159,7 @@ impl SyncObjects {
         let op = match kind {
             Kind::Acquire => {
                 let lock = self.lock_at(call);
-                if !matches!(object, Object::Mutex | Object::Lock) {
+                if !matches!(object, ObjectKind::Mutex | ObjectKind::Lock) {
                     self.owners.insert(lock, thread);
                 }
                 Op::Acquire(lock)
@@ -182,20 +185,20 @@ impl SyncObjects {
             Kind::ConditionWait => return self.condition_wait(call, emit),
             Kind::ConditionWake => return self.condition_wake(call, emit),
             Kind::Signal => match object {
-                Object::Semaphore => {
+                ObjectKind::Semaphore => {
                     let ids = (&mut self.syncs, known(call));
                     Op::Signal(self.semaphores.entry(address).or_default().post(thread, ids))
                 }
-                Object::Once => Op::Signal(self.once_ran(call)),
-                Object::Channel | Object::BoundedChannel => match self.send(call) {
+                ObjectKind::Once => Op::Signal(self.once_ran(call)),
+                ObjectKind::Channel => match self.send(call) {
                     Some(id) => Op::Signal(id),
                     None => return,
                 },
-                Object::Latch => {
+                ObjectKind::Latch => {
                     let ids = (&mut self.syncs, known(call));
                     Op::Signal(self.latches.entry(address).or_default().count_down(thread, ids))
                 }
-                Object::Parker => {
+                ObjectKind::Parker => {
                     let ids = (&mut self.syncs, known(call));
                     match self.parkers.entry(address).or_default().unpark(thread, ids) {
                         Some(id) => Op::Signal(id),
@@ -207,7 +210,7 @@ impl SyncObjects {
                     None => return,
                 },
             },
-            Kind::Wait if object == Object::Latch => {
+            Kind::Wait if object == ObjectKind::Latch => {
                 for id in self.latches.entry(address).or_default().pass(thread) {
                     emit(Op::Wait(id), location);
                 }
@@ -281,7 +284,7 @@ impl SyncObjects {
     }
 
     fn release(&mut self, call: &Call) -> Option<Op> {
-        if matches!(call.object, Object::Mutex | Object::Lock) {
+        if matches!(call.object, ObjectKind::Mutex | ObjectKind::Lock) {
             return Some(Op::Release(self.lock_at(call)));
         }
         let is_known = self.lock_ids.contains_key(&call.address);
@@ -292,7 +295,7 @@ impl SyncObjects {
         }
         match call.object {
             // `pthread_spin_init`, which is the same code in glibc.
-            Object::Spinlock => {
+            ObjectKind::Spinlock => {
                 self.owners.remove(&lock);
                 is_known.then_some(Op::Reset(lock))
             }
@@ -304,37 +307,32 @@ impl SyncObjects {
     fn reset(&mut self, call: &Call) -> Option<Op> {
         let address = call.address;
         match call.object {
-            Object::Mutex | Object::RwLock | Object::Spinlock | Object::Lock => {
+            kind if kind.is_lock() => {
                 let lock = *self.lock_ids.get(&address)?;
                 self.owners.remove(&lock);
                 return Some(Op::Reset(lock));
             }
-            Object::Condvar => {
+            ObjectKind::Condvar => {
                 if let Some(condition) = self.conditions.get_mut(&address) {
                     condition.waiters = 0;
                 }
             }
-            Object::Semaphore => {
+            ObjectKind::Semaphore => {
                 let value = if call.kind == Kind::Init { call.second & 0xffff_ffff } else { 0 };
                 self.semaphores.entry(address).or_default().reset(value);
             }
-            Object::Barrier => {
+            ObjectKind::Barrier => {
                 let threads = (call.kind == Kind::Init).then_some(call.second & 0xffff_ffff);
                 self.barriers.entry(address).or_default().reset(threads);
             }
-            Object::Once
-            | Object::Latch
-            | Object::Parker
-            | Object::Channel
-            | Object::BoundedChannel
-            | Object::Word
-            | Object::Thread => {}
+            _ => {}
         }
         None
     }
 
     fn condition_wait(&mut self, call: &Call, emit: &mut impl FnMut(Op, LocationId)) {
-        let mutex = self.lock_at(&Call { object: Object::Mutex, address: call.second, ..*call });
+        let mutex =
+            self.lock_at(&Call { object: ObjectKind::Mutex, address: call.second, ..*call });
         let index = call.thread.index();
         if index >= self.waiting.len() {
             self.waiting.resize(index + 1, None);
@@ -440,7 +438,7 @@ impl SyncObjects {
 
     fn matching_signal(&mut self, call: &Call) -> Option<SyncId> {
         match call.object {
-            Object::Semaphore => {
+            ObjectKind::Semaphore => {
                 let semaphore = self.semaphores.entry(call.address).or_default();
                 if call.fast.is_none() {
                     return semaphore.wait();
@@ -450,10 +448,10 @@ impl SyncObjects {
                 let value = call.value.or(taken.map(|taken| taken.1));
                 return semaphore.taken(value.map(usize::from));
             }
-            Object::Channel | Object::BoundedChannel => {
+            ObjectKind::Channel => {
                 return self.channels.get_mut(&call.address)?.receive(call.thread, message(call)?);
             }
-            Object::Parker => return self.parkers.get_mut(&call.address)?.consume(call.thread),
+            ObjectKind::Parker => return self.parkers.get_mut(&call.address)?.consume(call.thread),
             _ => {}
         }
         let once = self.onces.get(&call.address)?;
@@ -502,8 +500,8 @@ impl SyncObjects {
 
 /// Returns the number of a message.
 fn message(call: &Call) -> Option<u16> {
-    // The lowest bit of an unbounded channel's is for something else.
-    call.value.map(|value| if call.object == Object::Channel { value >> 1 } else { value })
+    let Some(FastPath::Message { flags }) = call.fast else { return None };
+    call.value.map(|value| value >> flags)
 }
 
 fn known(call: &Call) -> Known {

@@ -4,13 +4,16 @@
 mod transfer;
 
 use iced_x86::{
-    Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic,
-    OpAccess, Register,
+    Code, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, Register,
 };
 
 pub use self::transfer::transfer;
 use super::code_map::{CodeMap, NoFunction};
-use crate::{probes::memory::instructions, symbolize::ProcessAddr};
+use crate::{
+    probes::memory::instructions,
+    symbolize::ProcessAddr,
+    x86::instruction::{decode, decode_first},
+};
 
 /// Use of memory by an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -138,10 +141,7 @@ fn preceding(code: &impl CodeMap, next: ProcessAddr) -> Result<Instruction, Unde
     let length = next.0.checked_sub(start.0).and_then(|length| usize::try_from(length).ok());
     let bytes = length.and_then(|length| code.bytes_at(start, length));
     let bytes = bytes.ok_or(Undecoded::NoFile)?;
-    let mut last = None;
-    for instruction in &mut Decoder::with_ip(64, bytes, start.0, DecoderOptions::NONE) {
-        last = Some(instruction);
-    }
+    let last = decode(bytes, start.0).last();
     let last = last.filter(|last| !last.is_invalid() && last.next_ip() == next.0);
     let last = last.ok_or(Undecoded::NoInstructions)?;
     // A jump does not fall through to what follows it: control came from elsewhere.
@@ -171,7 +171,7 @@ fn start_of(code: &impl CodeMap, next: ProcessAddr) -> Result<ProcessAddr, Undec
 
 fn decode_at(code: &impl CodeMap, address: ProcessAddr) -> Option<Instruction> {
     let bytes = code.bytes_at(address, 15)?;
-    let instruction = Decoder::with_ip(64, bytes, address.0, DecoderOptions::NONE).decode();
+    let instruction = decode_first(bytes, address.0);
     (!instruction.is_invalid()).then_some(instruction)
 }
 
@@ -217,7 +217,7 @@ mod tests {
     use super::*;
 
     fn decode(code: &[u8]) -> Instruction {
-        Decoder::new(64, code, DecoderOptions::NONE).decode()
+        decode_first(code, 0)
     }
 
     fn kind(code: &[u8]) -> Option<AccessKind> {

@@ -9,6 +9,7 @@ use std::{
 use checker::{
     event::{EventNumber, LocationId, RegionId, ThreadId, VarId},
     finding,
+    format::ObservedValue,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 use tracer_ebpf::FRAMES;
@@ -18,7 +19,7 @@ use crate::{
     live::{
         location::Location,
         memory::{Block, Cell, Origin},
-        source::{ObservedValue, Source, Watches},
+        source::{Source, Watches},
         sync::Known,
     },
     probes::{
@@ -155,7 +156,7 @@ impl LiveNames {
 
     fn variable(&mut self, variable: VarId) -> Object {
         let Some(cell) = self.source.memory().variable(variable) else {
-            return Object { kind: ObjectKind::Variable, name: None, address: None };
+            return Object::unnamed(ObjectKind::Variable);
         };
         let (address, block) = (cell.address, cell.block.copied());
         let described = self.symbolizer.describe(ProcessAddr(address), cell.length);
@@ -243,13 +244,13 @@ pub(crate) fn watched_as(watches: &Watches, cell: &Cell<'_>) -> Option<String> {
 impl LiveNames {
     fn synchronisation(&self, known: Option<Known>, unknown: ObjectKind) -> Object {
         let Some(Known { address, object, first_used }) = known else {
-            return Object { kind: unknown, name: None, address: None };
+            return Object::unnamed(unknown);
         };
-        let (kind, bytes) = kind_and_size(object);
         let modules = self.source.locations().modules_known(first_used);
-        let described = describe(&self.symbolizer, ProcessAddr(address), bytes, modules);
+        let described =
+            describe(&self.symbolizer, ProcessAddr(address), size_of_kind(object), modules);
         let name = described.map(|described| without_internals(&described));
-        Object { kind, name, address: Some(address) }
+        Object { kind: object, name, address: Some(address) }
     }
 }
 
@@ -268,23 +269,16 @@ pub(crate) fn describe(
         .map(|described| described.to_string())
 }
 
-/// Returns the kind of an object in reports, and its size in bytes in glibc and musl on x86-64: its name is that of
-/// the whole, not of its first field.
-pub(crate) const fn kind_and_size(object: functions::Object) -> (ObjectKind, u64) {
-    match object {
-        functions::Object::Mutex => (ObjectKind::Mutex, 40),
-        functions::Object::RwLock => (ObjectKind::RwLock, 56),
-        functions::Object::Spinlock => (ObjectKind::Spinlock, 4),
-        functions::Object::Lock => (ObjectKind::Lock, 8),
-        functions::Object::Condvar => (ObjectKind::Condvar, 48),
-        functions::Object::Semaphore => (ObjectKind::Semaphore, 32),
-        functions::Object::Barrier => (ObjectKind::Barrier, 32),
-        functions::Object::Once => (ObjectKind::Once, 4),
-        functions::Object::Channel | functions::Object::BoundedChannel => (ObjectKind::Channel, 8),
-        functions::Object::Latch => (ObjectKind::Latch, 4),
-        functions::Object::Parker => (ObjectKind::Parker, 4),
-        functions::Object::Word => (ObjectKind::Sync, 8),
-        functions::Object::Thread => (ObjectKind::Thread, 8),
+/// Returns the size in bytes of a synchronisation object in glibc and musl on x86-64: its name is that of the whole,
+/// not of its first field.
+pub(crate) const fn size_of_kind(kind: ObjectKind) -> u64 {
+    match kind {
+        ObjectKind::Mutex => 40,
+        ObjectKind::RwLock => 56,
+        ObjectKind::Condvar => 48,
+        ObjectKind::Semaphore | ObjectKind::Barrier => 32,
+        ObjectKind::Spinlock | ObjectKind::Once | ObjectKind::Latch | ObjectKind::Parker => 4,
+        _ => 8,
     }
 }
 
@@ -322,6 +316,7 @@ impl Names for LiveNames {
                 let name = self.thread(thread).name;
                 Object { kind: ObjectKind::Thread, name, address: None }
             }
+            _ => Object::unnamed(ObjectKind::Sync),
         }
     }
 

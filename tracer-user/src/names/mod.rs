@@ -25,7 +25,7 @@ impl Names for NoNames {
     }
 
     fn object(&mut self, _object: finding::Object) -> Object {
-        Object { kind: ObjectKind::Sync, name: None, address: None }
+        Object::unnamed(ObjectKind::Sync)
     }
 
     fn thread(&mut self, _thread: ThreadId) -> ThreadName {

@@ -16,7 +16,7 @@ use super::read::{self, Consumer, Stopped};
 use super::recording;
 use super::stats::Stats;
 use crate::progress::ReadBar;
-use crate::report::{self, Nesting, NotSeen, Relation, Report, Subject};
+use crate::report::{self, Limitation, NotSeen, Report, Subject};
 
 /// Options of a check.
 #[derive(Clone, Copy, Debug)]
@@ -71,7 +71,7 @@ pub fn check(input: &Input, request: &Request, bar: &mut ReadBar) -> Result<Chec
     let findings = checker.map(|mut checker| checker.finish()).unwrap_or_default();
     let stats = stats(&reader, &findings, started);
     let mut not_seen = recording::read_not_seen(reader.names());
-    not_seen.notes.extend(notes(&stats, incomplete.as_deref(), lenient));
+    not_seen.limitations.extend(limitations(&stats, incomplete.as_deref(), lenient));
     let names = TraceNames::new(reader.into_names(), values.kept, begins);
     let report = report(input, request, &findings, not_seen, names);
     Ok(Checked { report, incomplete, stats })
@@ -174,30 +174,18 @@ fn stats(reader: &TraceReader<'_>, findings: &Findings, started: Instant) -> Sta
     }
 }
 
-/// Returns the notes of the report about the trace itself.
-fn notes(stats: &Stats, incomplete: Option<&str>, lenient: bool) -> Vec<String> {
-    let mut notes: Vec<String> =
-        incomplete.map(|why| format!("the trace is incomplete: {why}")).into_iter().collect();
-    if let Some(first) = stats.read.first_skipped_line {
-        notes.push(match stats.read.skipped_lines {
-            1 => format!("line {first} is no event and was left out"),
-            more => format!(
-                "{} are no events and were left out, line {first} first",
-                report::count(more, "line")
-            ),
-        });
-    }
+/// Returns the limitations of the trace itself.
+fn limitations(stats: &Stats, incomplete: Option<&str>, lenient: bool) -> Vec<Limitation> {
+    let incomplete =
+        incomplete.map(|reason| Limitation::IncompleteTrace { reason: reason.to_owned() });
+    let skipped = stats
+        .read
+        .first_skipped_line
+        .map(|first| Limitation::SkippedLines { count: stats.read.skipped_lines, first });
     // In a recording of a running program that is to be expected.
-    if lenient && stats.counts.ignored_events > 0 {
-        notes.push(match stats.counts.ignored_events {
-            1 => "1 event did not fit what came before it and was left out".to_owned(),
-            more => format!(
-                "{} did not fit what came before them and were left out",
-                report::count(more, "event")
-            ),
-        });
-    }
-    notes
+    let ignored = (lenient && stats.counts.ignored_events > 0)
+        .then_some(Limitation::IgnoredEvents { count: stats.counts.ignored_events });
+    [incomplete, skipped, ignored].into_iter().flatten().collect()
 }
 
 fn report(
@@ -210,14 +198,8 @@ fn report(
     let subject = Subject::Trace { path: input.name().to_owned() };
     let context = report::Context {
         algorithm: request.algorithm.name.to_owned(),
-        relation: match request.options.relation {
-            checker::Relation::Full => Relation::Full,
-            checker::Relation::Data => Relation::Data,
-        },
-        nesting: match request.options.regions {
-            checker::Regions::Outermost => Nesting::Outermost,
-            checker::Regions::All => Nesting::All,
-        },
+        relation: request.options.relation,
+        nesting: request.options.regions,
         with_instances: request.options.instances,
         not_seen,
         ..report::Context::new(subject)

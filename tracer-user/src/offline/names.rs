@@ -40,13 +40,13 @@ impl TraceNames {
 
     fn named(&mut self, object: Option<format::Object>, unknown: ObjectKind) -> Object {
         let Some(format::Object { kind, name, address, size, .. }) = object else {
-            return Object { kind: unknown, name: None, address: None };
+            return Object::unnamed(unknown);
         };
         let name = name.or_else(|| {
             let name = self.code.variable(&self.names, address?, size.unwrap_or(1))?;
             Some(if unknown == ObjectKind::Variable { name } else { without_internals(&name) })
         });
-        Object { kind: kind_from(kind, unknown), name, address }
+        Object { kind, name, address }
     }
 }
 
@@ -86,6 +86,7 @@ impl Names for TraceNames {
                 let name = self.thread(id).name;
                 Object { kind: ObjectKind::Thread, name, address: None }
             }
+            _ => Object::unnamed(ObjectKind::Sync),
         }
     }
 
@@ -100,7 +101,7 @@ impl Names for TraceNames {
 
     fn value(&mut self, event: EventNumber) -> Option<Value> {
         let &ObservedValue { before, after, length, written, .. } = self.values.get(&event)?;
-        Some(Value::observed(before, after, length.into(), written))
+        Some(Value::observed(before, after, length, written))
     }
 
     fn regions(&mut self) -> Vec<RegionId> {
@@ -120,26 +121,5 @@ fn source_frame(frame: Frame<'_>) -> SourceFrame {
         column: frame.column,
         module: frame.module.map(str::to_owned),
         is_wrapper: frame.is_wrapper,
-    }
-}
-
-/// Returns the report's kind for a trace's; those of later versions map to `unknown`.
-fn kind_from(kind: format::ObjectKind, unknown: ObjectKind) -> ObjectKind {
-    match kind {
-        format::ObjectKind::Variable => ObjectKind::Variable,
-        format::ObjectKind::Lock => ObjectKind::Lock,
-        format::ObjectKind::Mutex => ObjectKind::Mutex,
-        format::ObjectKind::RwLock => ObjectKind::RwLock,
-        format::ObjectKind::Spinlock => ObjectKind::Spinlock,
-        format::ObjectKind::Sync => ObjectKind::Sync,
-        format::ObjectKind::Condvar => ObjectKind::Condvar,
-        format::ObjectKind::Semaphore => ObjectKind::Semaphore,
-        format::ObjectKind::Barrier => ObjectKind::Barrier,
-        format::ObjectKind::Once => ObjectKind::Once,
-        format::ObjectKind::Futex => ObjectKind::Futex,
-        format::ObjectKind::Latch => ObjectKind::Latch,
-        format::ObjectKind::Parker => ObjectKind::Parker,
-        format::ObjectKind::Channel => ObjectKind::Channel,
-        _ => unknown,
     }
 }

@@ -3,7 +3,7 @@
 
 use checker::format::{Lost, Names, Property};
 
-use crate::report::{LostEvents, NotSeen};
+use crate::report::{Limitation, LostEvents, NotSeen};
 
 /// Key that marks a trace as recorded from a running program. Such a trace may begin in the middle of a
 /// run: events that do not fit are no error in it.
@@ -47,7 +47,7 @@ pub fn read_not_seen(names: &Names) -> NotSeen {
     let mut seen: NotSeen = match property.map(|property| serde_json::from_str(&property.value)) {
         Some(Ok(seen)) => seen,
         Some(Err(error)) => NotSeen {
-            notes: vec![format!("what the recording could not see is not readable: {error}")],
+            limitations: vec![Limitation::UnreadableLimitations { error: error.to_string() }],
             ..NotSeen::default()
         },
         None => NotSeen::default(),

@@ -8,7 +8,10 @@ use super::plan::{Plan, PlannedProbe, Site, SiteKind, SkippedProbe};
 use crate::{
     kernel::ProbePoint,
     symbolize::{ElfFile, LinkAddr, Module, ProcessAddr},
-    x86::placement::{self, Cost, Refusal},
+    x86::{
+        placement::{self, Cost, Refusal},
+        restartable::restartable_sequences,
+    },
 };
 
 /// Adds one module's probes to a plan.
@@ -58,7 +61,7 @@ impl Planner<'_, '_> {
     /// Cost of a probe, or why there can be none; `None` where the file has no code.
     pub(in crate::probes) fn cost_at(&self, at: LinkAddr) -> Option<Result<Cost, Refusal>> {
         let code = self.file.bytes_at(at, 15)?;
-        if self.file.restartable().contains(at) {
+        if restartable_sequences(self.file).contains(at) {
             return Some(Err(Refusal::Restartable));
         }
         Some(placement::cost_at(code))

@@ -15,7 +15,10 @@ use self::{
     plan::{Plan, Site, SkippedProbe, Wanted},
     regions::site::RegionSite,
 };
-pub use self::{builder::file_for_kernel, selection::SelectError};
+pub use self::{
+    builder::file_for_kernel,
+    selection::{SelectError, SelectProblem},
+};
 use crate::symbolize::{Module, Symbolizer};
 
 impl Plan {
@@ -26,7 +29,7 @@ impl Plan {
         let is_named = own_code::names_own(wanted.rules, wanted.locks, wanted.accesses);
         match own_code::decide(symbolizer, pid, wanted.own_code, is_named) {
             Decision::Probe => {}
-            Decision::Risk(note) => plan.notes.push(note),
+            Decision::Risk(risk) => plan.remapped_code = Some(risk),
             Decision::Leave(reason) => {
                 let program = symbolizer.executable().map(Module::name).unwrap_or_default();
                 plan.skipped

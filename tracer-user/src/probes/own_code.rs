@@ -94,13 +94,24 @@ impl Remapper {
     }
 }
 
-/// Outcome for the program's own code, with a note for the report.
+/// Function that maps the program's own code anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RemappedCode {
+    /// Symbol of the function.
+    pub function: &'static str,
+    /// Product that the function belongs to, for people.
+    pub product: &'static str,
+    /// Setting that decides whether the function runs, where there is one.
+    pub setting: Option<&'static str>,
+}
+
+/// Outcome for the program's own code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::probes) enum Decision {
     /// Nothing is known against probes.
     Probe,
-    /// Probes, which may kill the program; the note says so.
-    Risk(String),
+    /// Probes, which may kill the program.
+    Risk(RemappedCode),
     /// No probes, for this reason.
     Leave(String),
 }
@@ -148,17 +159,16 @@ pub fn names_own(rules: &[Rule], locks: &[LockRule], accesses: &Accesses) -> boo
 
 /// `texts` are the arguments and the environment, each text ended by a zero.
 fn judge(&Remapper { symbol, what, when }: &Remapper, texts: &[u8], is_wanted: bool) -> Decision {
-    let moves = format!("the program maps its own code anew when it starts (`{symbol}`: {what})");
-    let dies = "breakpoints in it kill the program then";
+    let remapped = RemappedCode { function: symbol, product: what, setting: None };
     match when {
         When::Switched(text) if !is_switched(texts, text) => Decision::Probe,
-        When::Configured(setting) => Decision::Risk(format!(
-            "the program can map its own code anew (`{symbol}`: {what}), where `{setting}` says so: {dies}, and \
-             `--own-code leave` keeps them out"
-        )),
-        _ if is_wanted => Decision::Risk(format!("{moves}: {dies}")),
+        When::Configured(setting) => {
+            Decision::Risk(RemappedCode { setting: Some(setting), ..remapped })
+        }
+        _ if is_wanted => Decision::Risk(remapped),
         _ => Decision::Leave(format!(
-            "{moves}, and {dies}: `--own-code probe` sets them all the same"
+            "the program maps its own code anew when it starts (`{symbol}`: {what}), and breakpoints in it kill the \
+             program then: `--own-code probe` sets them all the same"
         )),
     }
 }
@@ -208,7 +218,7 @@ mod tests {
     #[test]
     fn a_setting_that_is_not_seen_is_a_risk_that_is_told() {
         let decision = judge(remapper("_ZN2DB15remapExecutableEv"), b"", false);
-        let Decision::Risk(note) = decision else { panic!("{decision:?}") };
-        assert!(note.contains("remap_executable") && note.contains("--own-code leave"), "{note}");
+        let Decision::Risk(risk) = decision else { panic!("{decision:?}") };
+        assert_eq!(risk.setting, Some("remap_executable"));
     }
 }

@@ -11,7 +11,7 @@ use super::{
         site::{AccessGroup, MemorySite},
         uncovered::Uncovered,
     },
-    own_code::OwnCode,
+    own_code::{OwnCode, RemappedCode},
     regions::{
         markers::{Meaning, SharedVariable},
         patterns::Rule,
@@ -195,8 +195,8 @@ pub struct Plan {
     pub unmatched: Vec<(usize, SelectError)>,
     /// Set if memory accesses are seen, so that allocation and deallocation matter.
     pub sees_memory: bool,
-    /// Notes for the report.
-    pub notes: Vec<String>,
+    /// Set if the program may map its own code anew and gets probes in it all the same.
+    pub remapped_code: Option<RemappedCode>,
     /// Set if the program's own code gets no probes.
     pub(in crate::probes) leaves_program: bool,
     /// Set if there are regions, so that non-local exits matter.
@@ -204,17 +204,6 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Returns the note about a program that was stripped.
-    #[must_use]
-    pub fn about_stripped(&self) -> Option<String> {
-        let program = self.stripped.as_ref()?;
-        Some(format!(
-            "`{program}` was stripped, so that its functions are not known and none of them is a region: install its \
-             debug symbols (Debian has them in packages that end in -dbgsym), build it with -g, or name functions of a \
-             library (`--atomic 'LIB.so!NAME'`)"
-        ))
-    }
-
     /// The names of the regions that markers begin, sorted.
     #[must_use]
     pub fn marked_regions(&self) -> Vec<&str> {

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::regions::{line_function::LineFunction, patterns::Pattern};
+use super::regions::{
+    line_function::{LineError, LineFunction},
+    patterns::Pattern,
+};
 use crate::{
     symbolize::{ElfFile, Module, Symbolizer, nearest},
     x86::functions::Functions,
@@ -10,41 +13,38 @@ use crate::{
 
 /// Error in the user's selection of functions.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SelectError {
-    /// A pattern matches no function.
-    #[error("{option} {pattern}: no function of {place} is called that{hint}")]
+#[error("{option} {pattern}: {problem}")]
+pub struct SelectError {
+    /// The option.
+    pub option: &'static str,
+    /// The pattern.
+    pub pattern: String,
+    /// Reason.
+    pub problem: SelectProblem,
+}
+
+/// Reason for which a pattern selects nothing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SelectProblem {
+    /// The pattern matches no function.
+    #[error("no function of {place} is called that{hint}")]
     NoFunction {
-        /// The option.
-        option: &'static str,
-        /// The pattern.
-        pattern: String,
         /// Module that was searched.
         place: String,
         /// Names that are near, or what else to do.
         hint: String,
     },
-    /// A pattern names a library that is not there.
-    #[error("{option} {pattern}: the program has no library `{library}` when it starts{hint}")]
+    /// The pattern names a library that is not there.
+    #[error("the program has no library `{library}` when it starts{hint}")]
     NoLibrary {
-        /// The option.
-        option: &'static str,
-        /// The pattern.
-        pattern: String,
         /// The library.
         library: String,
         /// Names that are near.
         hint: String,
     },
-    /// A source line is in no function.
-    #[error("{option} {pattern}: {problem}")]
-    NoLine {
-        /// The option.
-        option: &'static str,
-        /// The pattern.
-        pattern: String,
-        /// Description of the mistake.
-        problem: String,
-    },
+    /// The source line is in no function.
+    #[error(transparent)]
+    Line(#[from] LineError),
 }
 
 /// A module, and the functions in it that are regions.
@@ -85,7 +85,8 @@ pub(in crate::probes) fn unmatched(
     if let (Some(library), true) = (wanted.library(), about.is_empty()) {
         let names: Vec<String> = symbolizer.modules().map(Module::name).collect();
         let hint = suggestion(&nearest(&names, library, 3));
-        return SelectError::NoLibrary { option, pattern, library: library.to_owned(), hint };
+        let problem = SelectProblem::NoLibrary { library: library.to_owned(), hint };
+        return SelectError { option, pattern, problem };
     }
     let place = match wanted.library() {
         Some(library) => format!("`{library}`"),
@@ -108,7 +109,7 @@ pub(in crate::probes) fn unmatched(
             hint => hint,
         }
     };
-    SelectError::NoFunction { option, pattern, place, hint }
+    SelectError { option, pattern, problem: SelectProblem::NoFunction { place, hint } }
 }
 
 /// Libraries that have what the program has not.

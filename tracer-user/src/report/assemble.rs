@@ -8,8 +8,8 @@ use checker::finding::{self, Findings, Point, Tx};
 
 use super::explain;
 use super::model::{
-    Action, Counts, DataSeen, Edge, Evidence, Instance, Location, Object, Region, Report, Role,
-    SCHEMA, SourceFrame, Split, Step, Thread, Tool, Transaction, Violation,
+    Action, Counts, DataSeen, Edge, Evidence, Location, Object, Region, Report, Role, SCHEMA,
+    SourceFrame, Split, Step, Thread, Tool, Transaction, Violation,
 };
 use super::names::{Context, Names, RegionName};
 
@@ -75,14 +75,7 @@ pub fn assemble(findings: &Findings, names: &mut dyn Names, context: Context) ->
         cycle,
         cycle_edges,
         violations,
-        instances: context.with_instances.then(|| {
-            let instance = |found: &finding::Instance| Instance {
-                begin_event: found.begin_event,
-                trigger_event: found.trigger_event,
-                source_event: found.source_event,
-            };
-            findings.instances.iter().map(instance).collect()
-        }),
+        instances: context.with_instances.then(|| findings.instances.clone()),
         threads: resolver.thread_table(),
         regions: resolver.region_table(),
         not_seen,
@@ -233,8 +226,8 @@ impl<'a> Resolver<'a> {
             id: String::new(),
             region,
             occurrences: found.occurrences,
-            evidence: found.evidence.into(),
-            order: found.order.into(),
+            evidence: found.evidence,
+            order: found.order,
             transaction: self.transaction(&found.transaction),
             trigger_event: found.trigger_event,
             source_event: found.source_event,
@@ -266,11 +259,11 @@ impl<'a> Resolver<'a> {
             sink: sink.location,
             source_label: source.label,
             sink_label: sink.label,
-            source_action: edge.source.action.into(),
-            sink_action: edge.sink.action.into(),
+            source_action: edge.source.action,
+            sink_action: edge.sink.action,
             source_transaction: self.transaction(&edge.source.tx),
             sink_transaction: self.transaction(&edge.sink.tx),
-            order: edge.order.into(),
+            order: edge.order,
         }
     }
 
@@ -303,7 +296,7 @@ impl<'a> Resolver<'a> {
     fn steps(&mut self, found: &finding::Violation, begin: &Place) -> Vec<Step> {
         let mut steps = BTreeMap::<(u64, Action), Step>::new();
         let (at, name) = (&found.begin, self.region(found.region).0);
-        let mut opening = begin.step(at.event, at.thread, Some(name), at.action.into());
+        let mut opening = begin.step(at.event, at.thread, Some(name), at.action);
         opening.add_role(Role::Begin);
         steps.insert((at.event, opening.action), opening);
         for tx in &found.witness {
@@ -340,7 +333,7 @@ impl<'a> Resolver<'a> {
         role: Role,
     ) {
         self.threads.insert(point.thread);
-        let action = Action::from(point.action);
+        let action = point.action;
         let step = steps.entry((point.event, action)).or_insert_with(|| {
             let region = point.tx.region.map(|region| self.region(region).0);
             let mut step = self.point(point).step(point.event, point.thread, region, action);
@@ -358,14 +351,14 @@ impl<'a> Resolver<'a> {
     fn static_witness(&mut self, found: &finding::Violation) -> Vec<Mark> {
         let mut marks = vec![
             Mark::Region(Some(self.region(found.region).0)),
-            Mark::Evidence(found.evidence.into()),
+            Mark::Evidence(found.evidence),
             self.mark(found.begin.location),
         ];
         for tx in &found.witness {
             marks.push(Mark::Region(tx.region.map(|region| self.region(region).0)));
         }
         for point in found.edges.iter().flat_map(|edge| [&edge.source, &edge.sink]) {
-            marks.push(Mark::Action(point.action.into()));
+            marks.push(Mark::Action(point.action));
             marks.push(self.mark(point.location));
         }
         marks

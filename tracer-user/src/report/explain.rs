@@ -26,31 +26,10 @@ pub fn place(location: Option<&Location>, label: &str) -> String {
     }
 }
 
-/// Returns the usual name of a kind of object.
-fn kind_name(kind: ObjectKind) -> &'static str {
-    match kind {
-        ObjectKind::Variable => "variable",
-        ObjectKind::Lock => "lock",
-        ObjectKind::Mutex => "mutex",
-        ObjectKind::RwLock => "read-write lock",
-        ObjectKind::Spinlock => "spinlock",
-        ObjectKind::Condvar => "condition variable",
-        ObjectKind::Semaphore => "semaphore",
-        ObjectKind::Barrier => "barrier",
-        ObjectKind::Once => "once flag",
-        ObjectKind::Futex => "futex",
-        ObjectKind::Latch => "latch",
-        ObjectKind::Parker => "parked thread",
-        ObjectKind::Channel => "channel",
-        ObjectKind::Thread => "thread",
-        ObjectKind::Sync => "synchronisation object",
-    }
-}
-
 /// An object in a sentence: ``mutex `a.lock` ``, `mutex at 0x5581`, `a mutex`; a named variable is its name.
 #[must_use]
 pub fn object(object: &Object) -> String {
-    let kind = kind_name(object.kind);
+    let kind = object.kind;
     match (&object.name, object.address) {
         (Some(name), _) if object.kind == ObjectKind::Variable => format!("`{name}`"),
         (Some(name), _) => format!("{kind} `{name}`"),
@@ -116,6 +95,7 @@ pub fn describe_step(step: &Step) -> String {
         Action::Depart => format!("departs from {what}"),
         Action::Alloc => format!("allocates {what}"),
         Action::Free => format!("frees {what}"),
+        _ => format!("acts on {what}"),
     }
 }
 
@@ -181,14 +161,7 @@ pub fn hint(violation: &Violation, is_wait: &dyn Fn(&Split) -> bool) -> String {
 }
 
 fn is_lock(object: &Object) -> bool {
-    matches!(
-        object.kind,
-        ObjectKind::Lock
-            | ObjectKind::Mutex
-            | ObjectKind::RwLock
-            | ObjectKind::Spinlock
-            | ObjectKind::Futex
-    )
+    object.kind.is_lock() || object.kind == ObjectKind::Futex
 }
 
 fn variables_of(violation: &Violation) -> impl Iterator<Item = String> {
@@ -452,32 +425,6 @@ pub fn order(violation: &Violation, number: &dyn Fn(u64) -> Option<usize>) -> St
         "racy: no lock orders {between}; they are shown as observed, and two accesses that nearly coincide may have \
          happened the other way round"
     )
-}
-
-/// `1 thread`, `2 threads`, `1,000 threads`.
-#[must_use]
-pub fn count(number: u64, one: &str) -> String {
-    let plural = match one.strip_suffix('y') {
-        _ if number == 1 => one.to_owned(),
-        Some(stem) if !one.ends_with("ay") => format!("{stem}ies"),
-        _ if one.ends_with('s') || one.ends_with("ch") => format!("{one}es"),
-        _ => format!("{one}s"),
-    };
-    format!("{} {plural}", grouped(number))
-}
-
-/// A number with commas between its thousands.
-#[must_use]
-pub fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
 }
 
 /// Returns whether enough was seen to call a run clean: there was something to check.

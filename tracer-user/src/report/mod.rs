@@ -1,24 +1,28 @@
 //! Reports: findings with names and source lines put on them, as data, as text and as JSON. What is found is
 //! decided in `checker`; how names are looked up, behind [`Names`].
 //!
-//! [`assemble`] makes a [`Report`]; [`text::render`] and [`json::render`] lay it out; [`write_output`] puts the
-//! bytes where the user wants them.
+//! [`assemble`] makes a [`Report`]; [`text::render`] and [`json::render`] lay it out.
 
 mod assemble;
 mod escape;
 mod explain;
 pub mod json;
+mod limitation;
 mod model;
 mod names;
-mod output;
+mod quantity;
 pub mod text;
 mod warnings;
 
 pub use assemble::assemble;
 pub use escape::{cut_message, cut_middle, printable, text_of_bytes};
-pub use explain::{count, ending, grouped};
+pub use explain::ending;
+pub use limitation::{
+    Limitation, PartlySeen, RanOnAt, UnseenLibraries, UntracedProcess, UntracedProgram,
+    UnwatchedVariable,
+};
 pub use model::*;
 pub use names::{Context, Names, RegionName, ThreadName};
-pub use output::{Destination, OutputError, OutputFile, write_output};
+pub use quantity::{count, grouped};
 pub use text::{ColorChoice, TextOptions, resolve_color};
 pub use warnings::{UNPROBED_HELP, Warning, capture_warnings, unprobed_calls, warnings};

@@ -8,6 +8,7 @@ mod coverage;
 mod hex_address;
 mod violation;
 
+use checker::{Regions, Relation};
 use serde::{Deserialize, Serialize};
 
 pub use self::coverage::*;
@@ -28,7 +29,7 @@ pub struct Report {
     /// The happens-before relation that the counts are of.
     pub relation: Relation,
     /// Checked levels of nested regions.
-    pub nesting: Nesting,
+    pub nesting: Regions,
     /// Checked program or trace.
     pub subject: Subject,
     /// Counts over the whole run.
@@ -76,28 +77,6 @@ pub struct Tool {
     pub name: String,
     /// Version, such as `0.1.0`.
     pub version: String,
-}
-
-/// The happens-before relation in use (`docs/semantics.md#happens-before`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Relation {
-    /// All dependencies of `docs/semantics.md#dependency`.
-    #[default]
-    Full,
-    /// The dependencies of variables alone.
-    Data,
-}
-
-/// Checked levels of nested regions (`docs/semantics.md#transactions-and-regions`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Nesting {
-    /// Only the outermost region of a nest.
-    #[default]
-    Outermost,
-    /// Every region of a nest.
-    All,
 }
 
 /// Checked program or trace.

@@ -4,10 +4,9 @@
 use std::time::Duration;
 
 use checker::event::{EventNumber, LocationId, RegionId, ThreadId};
+use checker::{Regions, Relation};
 
-use super::model::{
-    MemorySeen, Nesting, NotSeen, Object, Relation, SourceFrame, Subject, Summary, TrapDeath, Value,
-};
+use super::model::{MemorySeen, NotSeen, Object, SourceFrame, Subject, Summary, TrapDeath, Value};
 
 /// Puts names on ids. Asked for what the findings mention only, and possibly more than once for one id.
 ///
@@ -70,7 +69,7 @@ pub struct Context {
     /// The relation that was checked.
     pub relation: Relation,
     /// The levels of nested regions that were checked.
-    pub nesting: Nesting,
+    pub nesting: Regions,
     /// Subject of the check.
     pub subject: Subject,
     /// Lists every instance in the report.
@@ -92,7 +91,7 @@ impl Context {
         Self {
             algorithm: "davida".to_owned(),
             relation: Relation::default(),
-            nesting: Nesting::default(),
+            nesting: Regions::default(),
             subject,
             with_instances: false,
             not_seen: NotSeen::default(),
@@ -107,7 +106,7 @@ impl Value {
     /// The value of `length` bytes before an access, where known, and after it. Most integers in programs are
     /// signed, and small: they are shown so.
     #[must_use]
-    pub fn observed(before: Option<u64>, after: u64, length: u64, written: bool) -> Self {
+    pub fn observed(before: Option<u64>, after: u64, length: u8, written: bool) -> Self {
         let show = |number: u64| Some(signed(number, length));
         if written {
             Self { before: before.and_then(show), after: show(after) }
@@ -117,8 +116,8 @@ impl Value {
     }
 }
 
-fn signed(number: u64, length: u64) -> String {
-    let unused = 64 - 8 * length.clamp(1, 8);
+fn signed(number: u64, length: u8) -> String {
+    let unused = 64 - 8 * u32::from(length.clamp(1, 8));
     (((number << unused) as i64) >> unused).to_string()
 }
 

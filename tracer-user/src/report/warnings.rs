@@ -1,8 +1,9 @@
 //! Warnings in plain words: what a run could not see, and why an empty result may not mean much. No layout here.
 
 use super::escape::printable;
-use super::explain::{checked_anything, count, grouped, list};
+use super::explain::{checked_anything, list};
 use super::model::{Report, SkippedProbes, Subject, UndecodedReason, UnprobedCalls};
+use super::quantity::{count, grouped};
 
 /// Entries of a list that a warning names before it only counts.
 const MAX_NAMED: usize = 8;
@@ -45,7 +46,11 @@ pub fn capture_warnings(report: &Report) -> Vec<Warning> {
     probes(report, &mut out);
     names(report, &mut out);
     out.extend(
-        report.not_seen.notes.iter().map(|note| Warning { message: note.clone(), help: None }),
+        report
+            .not_seen
+            .limitations
+            .iter()
+            .map(|limitation| Warning { message: limitation.to_string(), help: None }),
     );
     out
 }

@@ -11,6 +11,7 @@ use tracer_ebpf::LINKER_PLAN_SHIFT;
 use crate::{
     kernel::{ProbePoint, ProbeProgram},
     probes::file_for_kernel,
+    report::UnseenLibraries,
     symbolize::{ProcessAddr, Symbolizer},
     sys::proc,
 };
@@ -22,14 +23,14 @@ const MAX_ENTRIES: u64 = 1 << 10;
 ///
 /// # Errors
 ///
-/// Why there is none, when there should be one: a program without a dynamic linker loads nothing.
+/// When there is none and should be one: a program without a dynamic linker loads nothing.
 pub(super) fn probe(
     symbolizer: &Symbolizer,
     pid: u32,
     plan: u32,
-) -> Result<Option<(ProbePoint, ProcessAddr)>, &'static str> {
+) -> Result<Option<(ProbePoint, ProcessAddr)>, UnseenLibraries> {
     let (Ok(memory), Some(program)) = (proc::memory(pid), symbolizer.executable()) else {
-        return Err("its memory cannot be read");
+        return Err(UnseenLibraries::UnreadableMemory);
     };
     let Some(dynamic) = dynamic_section(&memory, pid, program.load_bias()) else {
         return Ok(None);
@@ -38,11 +39,11 @@ pub(super) fn probe(
         return Ok(None);
     };
     let notify = read(&memory, list + 16).map(ProcessAddr).filter(|notify| notify.0 != 0);
-    let Some(notify) = notify else { return Err("its dynamic linker does not notify") };
-    let linker = symbolizer.module_at(notify).ok_or("its dynamic linker is not known")?;
-    let offset = linker.file_offset(notify).ok_or("its dynamic linker has no file")?;
+    let notify = notify.ok_or(UnseenLibraries::NoNotification)?;
+    let linker = symbolizer.module_at(notify).ok_or(UnseenLibraries::UnknownLinker)?;
+    let offset = linker.file_offset(notify).ok_or(UnseenLibraries::LinkerWithoutFile)?;
     if list >> LINKER_PLAN_SHIFT != 0 {
-        return Err("its dynamic linker is where no program should be");
+        return Err(UnseenLibraries::MisplacedLinker);
     }
     let cookie = (u64::from(plan) << LINKER_PLAN_SHIFT) | list;
     let (program, file) = (ProbeProgram::Libraries, file_for_kernel(pid, linker));

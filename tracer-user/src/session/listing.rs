@@ -10,7 +10,7 @@ use crate::{
         plan::{Plan, PlannedProbe, WatchedFunction},
         regions::site::{FunctionPlace, RegionSite},
     },
-    report::{UNPROBED_HELP, UnprobedCalls, printable, text::layout, unprobed_calls},
+    report::{Limitation, UNPROBED_HELP, UnprobedCalls, printable, text::layout, unprobed_calls},
     symbolize::{ProcessAddr, Resolution, Symbolizer},
     x86::placement::Cost,
 };
@@ -80,7 +80,10 @@ impl Listing {
         let (marked, watched) = self.watched();
         if marked.is_empty() && self.plan.functions.is_empty() {
             text.push_str("no region would be watched\n");
-            let about = self.plan.about_stripped().or_else(|| self.about_lockless());
+            let stripped = self.plan.stripped.clone();
+            let about = stripped
+                .map(|program| Limitation::StrippedProgram { program }.to_string())
+                .or_else(|| self.about_lockless());
             for line in about.iter().flat_map(|about| layout::wrap(about, width)) {
                 text.push_str(&line);
                 text.push('\n');

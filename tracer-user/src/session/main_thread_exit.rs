@@ -1,35 +1,32 @@
-//! Process whose main thread has ended before the others: anchors its probes, and notes a loss of some.
+//! Process whose main thread has ended before the others: anchors its probes, and reports a loss of some.
 
 use super::{breakpoints, program_id::ProgramId};
 use crate::{
     kernel::Kernel,
+    report::Limitation,
     symbolize::ProcessAddr,
     sys::proc::{self, Stat, Status},
 };
 
-/// Keeps the probes of a process whose main thread has ended; says so when some are lost.
+/// Keeps the probes of a process whose main thread has ended; returns the limitation when some are lost.
 pub(super) fn follow_without_leader(
     kernel: &mut Kernel,
     probes: &[ProcessAddr],
     id: &ProgramId,
-) -> Option<String> {
+) -> Option<Limitation> {
     let thread = thread_that_goes_on(id.pid)?;
     let were_there =
         breakpoints(thread, probes).map(|found| found.iter().all(|&is_there| is_there));
     if let Err(error) = kernel.anchor_probes(id.plan) {
-        return Some(format!(
-            "the main thread ended before the others, and the probes may have gone with it: {error}"
-        ));
+        return Some(Limitation::UnanchoredProbes { error: error.to_string() });
     }
-    let what = match were_there {
+    let error = match were_there {
         Ok(true) => return None,
-        Ok(false) => "the kernel removed probes then".to_owned(),
-        Err(error) => format!("the kernel may have removed probes then ({error})"),
+        Ok(false) => None,
+        Err(error) => Some(error.to_string()),
     };
     kernel.mark_gap();
-    Some(format!(
-        "the main thread ended before the others, and {what}: what happened until they were set anew was not seen"
-    ))
+    Some(Limitation::RemovedProbes { error })
 }
 
 /// Returns a thread of a process that is not about to end. The main thread has ended: at the end of the process, all

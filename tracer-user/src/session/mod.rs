@@ -52,7 +52,7 @@ use crate::{
         sync::lock_rule::LockRule,
     },
     progress::Steps,
-    report::{self, NotSeen},
+    report::{self, Limitation, NotSeen},
     symbolize::{ProcessAddr, Symbolizer},
     sys::{
         self,
@@ -314,12 +314,13 @@ pub fn run(options: &RunOptions) -> Result<Outcome, RunError> {
     }
     signals.close();
     let undecodable = reader.finish();
-    let mut notes = Vec::new();
+    let mut limitations = Vec::new();
     if undecodable > 0 {
-        notes.push(format!("{undecodable} records could not be decoded"));
+        limitations.push(Limitation::UndecodableRecords { count: undecodable });
     }
-    notes.extend(copies.finish());
-    let kernel = joined(tracker).end(ending, notes);
+    let unrestored = |(reason, count)| Limitation::UnrestoredChildren { count, reason };
+    limitations.extend(copies.finish().into_iter().map(unrestored));
+    let kernel = joined(tracker).end(ending, limitations);
     // The kernel waits for a grace period at each detach: names are looked up meanwhile.
     kernel.detach();
     Ok(Outcome { ending, programs: joined(reporting) })
@@ -335,10 +336,10 @@ fn joined<T>(thread: thread::JoinHandle<T>) -> T {
 /// Returns the outcome for a program that ran nothing of its own. Where the dynamic linker refused it, the linker has
 /// printed the reason; where a signal killed it, the report says so as for any program.
 fn ended_early(options: &RunOptions, pid: u32, ending: Ending) -> Result<Outcome, RunError> {
-    let notes = vec!["the program ended before it reached its entry point".to_owned()];
+    let limitations = vec![Limitation::EndedBeforeEntry];
     let (id, end) = (first_program(options, pid, pid), ProgramEnd::Ended(ending));
     let context = report::Context {
-        not_seen: NotSeen { notes, ..NotSeen::default() },
+        not_seen: NotSeen { limitations, ..NotSeen::default() },
         ..report::Context::new(traced_program::subject(&id, end))
     };
     let findings = checker::finding::Findings::default();

@@ -7,7 +7,6 @@
 
 use std::{
     collections::BTreeSet,
-    io,
     sync::{Arc, Mutex, PoisonError},
     time::Instant,
 };
@@ -21,14 +20,14 @@ use super::{
     memory::{budget::TracerCost, controller},
     program,
     program_id::ProgramId,
-    traced_program::{FinishedProgram, ProgramEnd, SHARES_MEMORY, TracedProgram},
+    traced_program::{FinishedProgram, ProgramEnd, TracedProgram},
 };
 use crate::{
     kernel::{Kernel, ProbePoint, ProbeProgram},
     live::reader::Batches,
     probes::file_for_kernel,
     progress::Steps,
-    report::text_of_bytes,
+    report::{Limitation, RanOnAt, UntracedProcess, UntracedProgram as Untraced, text_of_bytes},
     symbolize::{ProcessAddr, Symbolizer},
     sys::{
         proc,
@@ -60,9 +59,6 @@ pub struct ProcessTracker {
     lost: u32,
     finished: Sender<FinishedProgram>,
 }
-
-/// Reason for which a program is not traced.
-type UntracedReason = String;
 
 impl ProcessTracker {
     /// Starts with the first program. Programs that are over go to `finished`.
@@ -122,9 +118,9 @@ impl ProcessTracker {
         self
     }
 
-    /// Ends all that is left: the first process ended so, others still run. `notes` are about the first.
+    /// Ends all that is left: the first process ended so, others still run. `limitations` are those of the first.
     #[must_use]
-    pub fn end(mut self, first: Ending, notes: Vec<String>) -> Kernel {
+    pub fn end(mut self, first: Ending, limitations: Vec<Limitation>) -> Kernel {
         for mut program in std::mem::take(&mut self.programs) {
             let end = if program.id.parent.is_none() {
                 ProgramEnd::Ended(first)
@@ -132,9 +128,9 @@ impl ProcessTracker {
                 ProgramEnd::Running
             };
             if program.id.parent.is_none() {
-                notes.iter().for_each(|note| program.note(note.clone()));
+                limitations.iter().for_each(|limitation| program.limit(limitation.clone()));
                 if self.foreign > 0 {
-                    program.note(format!("{} records were of no known program", self.foreign));
+                    program.limit(Limitation::RecordsWithoutProgram { count: self.foreign });
                 }
             }
             self.finish(program, end);
@@ -221,10 +217,11 @@ impl ProcessTracker {
                 self.programs[parent].of_child(&mut self.kernel, ids, plan)
             }
             plan => {
-                let why = match plan {
-                    Some(_) => SHARES_MEMORY,
-                    None => "the process was not traced: there are too many",
+                let reason = match plan {
+                    Some(_) => UntracedProcess::SharesMemory,
+                    None => UntracedProcess::TooMany,
                 };
+                let untraced = Limitation::UntracedProcess { reason };
                 let parent = &self.programs[parent];
                 let id = ProgramId {
                     pid: record.child,
@@ -234,7 +231,7 @@ impl ProcessTracker {
                     plan: plan.unwrap_or(parent.id.plan),
                     ..parent.id.clone()
                 };
-                let mut child = TracedProgram::untraced(&self.options, &self.kernel, id, why);
+                let mut child = TracedProgram::untraced(&self.options, &self.kernel, id, untraced);
                 (child.kernel_pid, child.exec_identity) =
                     (Some(record.child_process), parent.exec_identity);
                 child
@@ -261,7 +258,7 @@ impl ProcessTracker {
         let started = Instant::now();
         program.start(kernel);
         if let Err(error) = &seized {
-            program.note(ran_on_note("it was forked", error, started));
+            program.limit(ran_on(RanOnAt::Fork, error, started));
         }
         program.has_open_stop |= matches!(seized, Ok(None));
         program.stops = program.stops.max(record.child);
@@ -274,11 +271,7 @@ impl ProcessTracker {
         let Self { programs, kernel, .. } = self;
         for program in programs.iter_mut().filter(|program| program.awaits_start()) {
             program.start(kernel);
-            program.note(
-                "records were lost when the process was forked: what it did until the probes were in place may not \
-                 have been seen"
-                    .to_owned(),
-            );
+            program.limit(Limitation::UnseenStart);
         }
     }
 
@@ -326,7 +319,7 @@ impl ProcessTracker {
         let started = Instant::now();
         program.libraries(kernel, thread);
         if let Err(error) = &seized {
-            program.note(ran_on_note("a library was loaded", error, started));
+            program.limit(ran_on(RanOnAt::Library, error, started));
         }
         program.has_open_stop |= matches!(seized, Ok(None));
         program.stops = program.stops.max(record.child);
@@ -382,17 +375,17 @@ impl ProcessTracker {
         let held = seized.as_ref().ok().and_then(Option::as_ref);
         let attached = match plan {
             Some(_) => self.attach_anew(&id, process, held, &mut stops),
-            None => Err("there are too many processes".to_owned()),
+            None => Err(Untraced::TooManyProcesses),
         };
         let mut program = match attached {
             Ok(program) => program,
-            Err(why) => {
-                let why = format!("the program was not traced: {why}");
-                TracedProgram::untraced(&self.options, &self.kernel, id.clone(), why)
+            Err(reason) => {
+                let untraced = Limitation::UntracedProgram { reason };
+                TracedProgram::untraced(&self.options, &self.kernel, id.clone(), untraced)
             }
         };
         if let Err(error) = &seized {
-            program.note(ran_on_note("the program started", error, started));
+            program.limit(ran_on(RanOnAt::Start, error, started));
         }
         program.kernel_pid = Some(process);
         program.exec_identity = proc::exec_identity(id.pid);
@@ -412,21 +405,21 @@ impl ProcessTracker {
         process: u32,
         held: Option<&SeizedThread>,
         stops: &mut u32,
-    ) -> Result<TracedProgram, UntracedReason> {
+    ) -> Result<TracedProgram, Untraced> {
         const AT_SECURE: u64 = 23;
         if self.options.follow_forks {
             // From here on probes of its last program mean nothing to it.
-            self.kernel.set_plan(process, id.plan).map_err(|error| error.to_string())?;
+            self.kernel.set_plan(process, id.plan).map_err(Untraced::failed)?;
         }
         if proc::auxiliary(id.pid, AT_SECURE).is_some_and(|secure| secure != 0) {
-            return Err("it runs with privileges of its own (set-user-ID)".to_owned());
+            return Err(Untraced::Privileged);
         }
-        program::check_running(id.pid).map_err(|error| error.to_string())?;
+        program::check_running(id.pid).map_err(Untraced::failed)?;
         if let Some(held) = held {
             self.run_to_entry(id, held, stops)?;
         }
         TracedProgram::prepare(&self.options, &mut self.kernel, id.clone(), false, &Steps::silent())
-            .map_err(|error| error.to_string())
+            .map_err(Untraced::failed)
     }
 
     /// Lets a process that has just replaced its program run to the entry point, where its libraries are mapped.
@@ -435,21 +428,20 @@ impl ProcessTracker {
         id: &ProgramId,
         held: &SeizedThread,
         stops: &mut u32,
-    ) -> Result<(), UntracedReason> {
+    ) -> Result<(), Untraced> {
         /// Address of the dynamic linker, if there is one.
         const AT_BASE: u64 = 7;
         /// Programs that replace one another before their entry points, at most.
         const MAX_REPLACED: usize = 100;
-        let message = |error: io::Error| error.to_string();
         for _ in 0..MAX_REPLACED {
             if proc::auxiliary(id.pid, AT_BASE).is_none_or(|base| base == 0) {
                 // It stands there already.
                 return Ok(());
             }
-            let entry = ProcessAddr(proc::entry_point(id.pid).map_err(message)?);
-            let symbolizer = Symbolizer::from_pid(id.pid).map_err(|error| error.to_string())?;
-            let module = symbolizer.module_at(entry).ok_or("its entry point is nowhere")?;
-            let offset = module.file_offset(entry).ok_or("its entry point is in no file")?;
+            let entry = ProcessAddr(proc::entry_point(id.pid).map_err(Untraced::failed)?);
+            let symbolizer = Symbolizer::from_pid(id.pid).map_err(Untraced::failed)?;
+            let module = symbolizer.module_at(entry).ok_or(Untraced::UnmappedEntry)?;
+            let offset = module.file_offset(entry).ok_or(Untraced::EntryInNoFile)?;
             let file = file_for_kernel(id.pid, module);
             let point = ProbePoint {
                 program: ProbeProgram::Halt,
@@ -460,35 +452,35 @@ impl ProcessTracker {
             };
             self.kernel.limit_plan(id.plan, id.pid);
             let refusals = self.kernel.attach_probes(id.plan, vec![point]);
-            let refusals = refusals.map_err(|error| error.to_string())?;
+            let refusals = refusals.map_err(Untraced::failed)?;
             if let Some(refusal) = refusals.into_iter().next() {
-                return Err(format!("its entry point takes no probe: {}", refusal.error));
+                return Err(Untraced::RefusedEntry { error: refusal.error.to_string() });
             }
             let before = self.kernel.stops(id.tgid);
             let kernel = std::cell::RefCell::new(&mut self.kernel);
             let reached = held.run_to_stop(|| kernel.borrow_mut().stops(id.tgid) != before);
             self.kernel.detach_probes(id.plan, |_| true);
-            match reached.map_err(message)? {
+            match reached.map_err(Untraced::failed)? {
                 StopOutcome::Stop => {
                     *stops = before + 1;
                     return Ok(());
                 }
                 StopOutcome::Gone => {
-                    return Err("it ended before it reached its entry point".into());
+                    return Err(Untraced::EndedBeforeEntry);
                 }
                 StopOutcome::Replaced => {
                     // The stop that goes with it.
                     let before = before + 1;
                     let kernel = std::cell::RefCell::new(&mut self.kernel);
                     let stopped = held.run_to_stop(|| kernel.borrow_mut().stops(id.tgid) >= before);
-                    if stopped.map_err(message)? == StopOutcome::Gone {
-                        return Err("it ended before it reached its entry point".into());
+                    if stopped.map_err(Untraced::failed)? == StopOutcome::Gone {
+                        return Err(Untraced::EndedBeforeEntry);
                     }
                     *stops = before;
                 }
             }
         }
-        Err("it replaces its program again and again".to_owned())
+        Err(Untraced::ReplacedAgain)
     }
 }
 
@@ -502,12 +494,10 @@ fn continue_unknown(record: &Record) {
     }
 }
 
-/// Returns the note for a process that ran while something was attached to it.
-fn ran_on_note(what: &str, error: &SeizeError, started: Instant) -> String {
-    format!(
-        "the process ran on when {what} ({error}): what it did in the {} ms until the probes were in place was not seen",
-        started.elapsed().as_millis()
-    )
+/// Returns the limitation of a process that ran while something was attached to it.
+fn ran_on(at: RanOnAt, error: &SeizeError, started: Instant) -> Limitation {
+    let milliseconds = started.elapsed().as_millis() as u64;
+    Limitation::RanOn { at, error: error.to_string(), milliseconds }
 }
 
 /// Arguments of a process, empty when it has gone.

@@ -20,7 +20,7 @@ use crate::{
         stream::Item,
         sync::Known,
     },
-    names::live::{LiveNames, kind_and_size, watched_as},
+    names::live::{LiveNames, size_of_kind, watched_as},
     offline::recording,
     probes::plan::Site,
     report::{self, Names, NotSeen, SourceFrame},
@@ -98,12 +98,11 @@ impl Recorder {
     /// Returns the recorded events, as the counts of a run in which nothing was checked.
     #[must_use]
     pub fn counts(&self) -> finding::Counts {
-        finding::Counts {
-            events: self.writer.events_written(),
-            threads: self.defined.threads.into(),
-            gaps: self.gaps,
-            ..finding::Counts::default()
-        }
+        let mut counts = finding::Counts::default();
+        counts.events = self.writer.events_written();
+        counts.threads = self.defined.threads.into();
+        counts.gaps = self.gaps;
+        counts
     }
 
     /// Records what came out of the source just now.
@@ -155,7 +154,7 @@ impl Recorder {
         self.define(source, sites, symbolizer)?;
         let first = self.writer.events_written();
         let mut values =
-            source.watches().recent_values().skip_while(|(event, _)| *event < first).peekable();
+            source.watches().recent_values().skip_while(|value| value.event < first).peekable();
         for item in source.stream().items() {
             let event = match item {
                 Item::Event(event) => event,
@@ -168,14 +167,8 @@ impl Recorder {
                 Item::Epoch(_) | Item::Deferred(_) => continue,
             };
             let number = self.writer.events_written();
-            while let Some((event, value)) = values.next_if(|(event, _)| *event <= number) {
-                self.writer.value(format::ObservedValue {
-                    event,
-                    before: value.before,
-                    after: value.after,
-                    length: value.length as u8,
-                    written: value.written,
-                })?;
+            while let Some(value) = values.next_if(|value| value.event <= number) {
+                self.writer.value(value)?;
             }
             self.writer.event(event)?;
         }
@@ -326,29 +319,12 @@ fn frame(frame: &SourceFrame) -> Frame<'_> {
 }
 
 fn synchronisation(known: Known, name: Option<String>) -> format::Object {
-    let Known { address, object, first_used } = known;
-    let (kind, size) = kind_and_size(object);
-    let kind = match kind {
-        report::ObjectKind::Variable => format::ObjectKind::Variable,
-        report::ObjectKind::Mutex => format::ObjectKind::Mutex,
-        report::ObjectKind::RwLock => format::ObjectKind::RwLock,
-        report::ObjectKind::Spinlock => format::ObjectKind::Spinlock,
-        report::ObjectKind::Lock => format::ObjectKind::Lock,
-        report::ObjectKind::Condvar => format::ObjectKind::Condvar,
-        report::ObjectKind::Semaphore => format::ObjectKind::Semaphore,
-        report::ObjectKind::Barrier => format::ObjectKind::Barrier,
-        report::ObjectKind::Once => format::ObjectKind::Once,
-        report::ObjectKind::Futex => format::ObjectKind::Futex,
-        report::ObjectKind::Latch => format::ObjectKind::Latch,
-        report::ObjectKind::Parker => format::ObjectKind::Parker,
-        report::ObjectKind::Channel => format::ObjectKind::Channel,
-        report::ObjectKind::Sync | report::ObjectKind::Thread => format::ObjectKind::Sync,
-    };
+    let Known { address, object: kind, first_used } = known;
     format::Object {
         kind,
         name,
         address: Some(address),
-        size: Some(size),
+        size: Some(size_of_kind(kind)),
         location: Some(first_used),
     }
 }

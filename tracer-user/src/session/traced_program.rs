@@ -23,7 +23,7 @@ use super::{
     memory::{
         budget::TracerCost,
         controller::{MemoryController, MemoryRecords},
-        watchpoints::{self, Watches},
+        watchpoints::{self, WatchError, Watches},
     },
     program_id::ProgramId,
     record::{RecordError, Recorder},
@@ -32,19 +32,16 @@ use super::{
 use crate::{
     kernel::{Kernel, Lost, ProbePoint},
     live::{
-        code_map::CodeMap as _,
-        deferred::EpochTimestamps,
-        process_code::ProcessCode,
-        source::{ObservedValue, Source},
-        stream::Item,
+        code_map::CodeMap as _, deferred::EpochTimestamps, process_code::ProcessCode,
+        source::Source, stream::Item,
     },
     probes::{
-        SelectError,
+        SelectError, SelectProblem,
         plan::{Plan, Site, SkippedProbe},
         regions::site::RegionSite,
     },
     progress::Steps,
-    report::{self, Summary},
+    report::{self, Limitation, Summary, UntracedProcess},
     symbolize::{Module, ProcessAddr, Symbolizer},
     sys::{
         perf::{self, Trial},
@@ -56,9 +53,6 @@ use crate::{
 
 /// Maximal number of observed values stored for the report.
 const MAX_RETAINED_VALUES: usize = 1 << 20;
-
-/// Note for a child that has the memory of its parent, unless it replaces its program.
-pub const SHARES_MEMORY: &str = "the process was not traced: it has the memory of its parent, whose probes are limited to that process";
 
 /// End of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,11 +87,11 @@ pub struct TracedProgram {
     unloaded: BTreeSet<usize>,
     skipped: Vec<SkippedProbe>,
     summary: Summary,
-    notes: Vec<String>,
+    limitations: Vec<Limitation>,
     checker: Option<Box<Davida>>,
     recorder: Option<Result<Recorder, RecordError>>,
     epochs: EpochTimestamps,
-    values: BTreeMap<EventNumber, ObservedValue>,
+    values: BTreeMap<EventNumber, format::ObservedValue>,
     busiest: Busiest,
     witnesses: u64,
     is_leaderless: bool,
@@ -141,15 +135,11 @@ impl TracedProgram {
         }
         let (mut watches, unresolved) = watches_of(options, &plan, &symbolizer, is_initial)?;
         let mut program = Self::new(options, kernel, id, ProcessCode::new(symbolizer));
-        program.notes.extend(unresolved);
+        program.limitations.extend(unresolved);
         program.plan = plan;
-        program.notes.append(&mut program.plan.notes);
+        program.limitations.extend(program.plan.remapped_code.map(Limitation::from));
         if !program.plan.has_locks() {
-            program.notes.push(
-                "no function that takes locks was found: a statically linked program that was stripped hides them, \
-                 and violations that only locks show are missed"
-                    .to_owned(),
-            );
+            program.limitations.push(Limitation::NoLockFunctions);
         }
         let probes = program.plan.probes.len() as u64;
         steps.step(|| format!("attaching {}", report::count(probes, "probe")));
@@ -163,14 +153,18 @@ impl TracedProgram {
         if let Some(problem) = trial.problem()
             && (samples || more || !watches.ranges.is_empty())
         {
-            program.notes.push(distrust(problem, trial == Trial::Kills));
+            // Named ranges are still watched, unless watchpoints kill.
+            program.limitations.push(Limitation::UntrustedWatchpoints {
+                problem: problem.to_owned(),
+                nothing_watched: trial == Trial::Kills,
+            });
             watches.ranges.iter_mut().for_each(|range| range.from_start = false);
         }
         if trial == Trial::Kills {
             watches.ranges.clear();
         }
         watches.attach(kernel, pid, more && trial != Trial::Kills)?;
-        program.notes.append(&mut watches.notes);
+        program.limitations.append(&mut watches.limitations);
         program.summary.watchpoints = Some(watches.ranges.len() as u64);
         let threads =
             proc::threads(pid).map_err(RunError::system("cannot list the program's threads"))?;
@@ -186,16 +180,16 @@ impl TracedProgram {
         Ok(program)
     }
 
-    /// Creates a program to which nothing is attached; `why` says so.
+    /// Creates a program to which nothing is attached, with this limitation.
     pub fn untraced(
         options: &Arc<RunOptions>,
         kernel: &Kernel,
         id: ProgramId,
-        why: impl Into<String>,
+        untraced: Limitation,
     ) -> Self {
         let code = ProcessCode::new(Symbolizer::empty());
         let mut program = Self::new(options, kernel, id, code);
-        program.notes.push(why.into());
+        program.limitations.push(untraced);
         program
     }
 
@@ -215,7 +209,7 @@ impl TracedProgram {
             unloaded: BTreeSet::new(),
             skipped: Vec::new(),
             summary: Summary::default(),
-            notes: Vec::new(),
+            limitations: Vec::new(),
             checker: options.checker.map(|options| Box::new(Davida::new(options))),
             recorder: None,
             epochs: EpochTimestamps::default(),
@@ -243,7 +237,7 @@ impl TracedProgram {
         let detached = self.controller.iter().flat_map(MemoryController::detached).cloned();
         match kernel.points_for_child(self.id.plan, plan, detached) {
             Ok(points) => child.to_attach = Some(points),
-            Err(error) => child.notes.push(format!("the process was not traced: {error}")),
+            Err(error) => child.limitations.push(untraced(&error)),
         }
         child.kernel_pid = Some(process);
         // It may run another one by now.
@@ -255,7 +249,7 @@ impl TracedProgram {
         child.skipped.clone_from(&self.skipped);
         child.summary = Summary { watchpoints: Some(0), ..self.summary.clone() };
         if self.summary.watchpoints.is_some_and(|watchpoints| watchpoints > 0) {
-            child.notes.push("watchpoints are not set in child processes".to_owned());
+            child.limitations.push(Limitation::UnwatchedChild);
         }
         child
     }
@@ -279,7 +273,7 @@ impl TracedProgram {
                 what: "a probe of the process's parent".to_owned(),
                 reason: format!("the kernel refuses it: {}", refusal.error),
             })),
-            Err(error) => self.notes.push(format!("the process was not traced: {error}")),
+            Err(error) => self.limitations.push(untraced(&error)),
         }
         self.controller = MemoryController::new(&self.options.accesses, kernel, (pid, None), plan);
     }
@@ -335,19 +329,20 @@ impl TracedProgram {
         }
         self.source.consume();
         if found != self.witnesses && self.values.len() < MAX_RETAINED_VALUES {
-            self.values.extend(self.source.watches().recent_values());
+            let recent = self.source.watches().recent_values();
+            self.values.extend(recent.map(|value| (value.event, value)));
         }
         self.witnesses = found;
         if self.source.threads().has_lost_leader() && !self.is_leaderless {
             self.is_leaderless = true;
-            self.notes.extend(follow_without_leader(kernel, &self.probes, &self.id));
+            self.limitations.extend(follow_without_leader(kernel, &self.probes, &self.id));
         }
         for (site, registers) in self.source.take_shared() {
             let site = self.plan.sites.get(site as usize);
             if let Some(variable) = site.and_then(|site| site.kind.region()?.shared_variable()) {
                 let watches = self.source.watches_mut();
-                let note = watchpoints::arm_late(watches, kernel, variable, &registers);
-                self.notes.extend(note);
+                let armed = watchpoints::arm_late(watches, kernel, variable, &registers);
+                self.limitations.extend(armed.err());
             }
         }
     }
@@ -362,7 +357,7 @@ impl TracedProgram {
         if let Some(controller) = &mut self.controller
             && let Err(error) = controller.tick(kernel, &mut self.source, records)
         {
-            self.notes.push(format!("memory accesses were not seen any more: {error}"));
+            self.limitations.push(Limitation::CaptureEnded { error: error.to_string() });
             self.controller = None;
         }
     }
@@ -375,9 +370,9 @@ impl TracedProgram {
         }
     }
 
-    /// Adds a note on a limitation.
-    pub fn note(&mut self, note: String) {
-        self.notes.push(note);
+    /// Adds a limitation to the report.
+    pub fn limit(&mut self, limitation: Limitation) {
+        self.limitations.push(limitation);
     }
 
     /// Returns the description of the process for a recording.
@@ -398,43 +393,40 @@ pub(super) fn reading(symbolizer: &Symbolizer) -> String {
     )
 }
 
-/// Returns the note on a failed trial of watchpoints: named ranges are still watched, unless watchpoints kill.
-fn distrust(problem: &str, kills: bool) -> String {
-    let then = if kills {
-        "nothing was watched"
-    } else {
-        "nothing was watched that was not named, and accesses to what was may be missing"
-    };
-    format!("hardware watchpoints cannot be relied on here ({problem}): {then}")
+/// Returns the limitation of a process to which the kernel did not attach probes.
+fn untraced(error: &dyn std::fmt::Display) -> Limitation {
+    Limitation::UntracedProcess { reason: UntracedProcess::Failed { error: error.to_string() } }
 }
 
 /// Returns the error of a rule that matches nothing and should.
 fn must_match(plan: &Plan, follow_forks: bool) -> Option<&SelectError> {
     let later = |error: &SelectError| {
         // Libraries may be loaded later, and processes may be started.
-        follow_forks || matches!(error, SelectError::NoLibrary { .. })
+        follow_forks || matches!(error.problem, SelectProblem::NoLibrary { .. })
     };
     plan.unmatched.iter().map(|(_, error)| error).find(|error| !later(error))
 }
 
-/// Returns the ranges watched from the start, and notes on those that are not there, when they need not be.
+/// Returns the ranges watched from the start, and limitations for those that are not there, when they need not be.
 fn watches_of(
     options: &RunOptions,
     plan: &Plan,
     symbolizer: &Symbolizer,
     is_initial: bool,
-) -> Result<(Watches, Vec<String>), RunError> {
+) -> Result<(Watches, Vec<Limitation>), RunError> {
     if is_initial && !options.follow_forks {
-        return Ok((Watches::resolve(&options.watch, &plan.shared, symbolizer)?, Vec::new()));
+        let watches = Watches::resolve(&options.watch, &plan.shared, symbolizer);
+        return Ok((watches.map_err(WatchError::from)?, Vec::new()));
     }
-    let (mut known, mut notes) = (Vec::new(), Vec::new());
+    let (mut known, mut unresolved) = (Vec::new(), Vec::new());
     for spec in &options.watch {
         match Watches::resolve(std::slice::from_ref(spec), &[], symbolizer) {
             Ok(_) => known.push(spec.clone()),
-            Err(error) => notes.push(error.to_string()),
+            Err(error) => unresolved.push(error.into()),
         }
     }
-    Ok((Watches::resolve(&known, &plan.shared, symbolizer)?, notes))
+    let watches = Watches::resolve(&known, &plan.shared, symbolizer);
+    Ok((watches.map_err(WatchError::from)?, unresolved))
 }
 
 /// Returns the path of the recording for a program at this place among all, from 0: `t.avt`, `t.2.avt`, `t.3.avt` …

@@ -8,7 +8,7 @@
 use tracer_ebpf::TrapRecord;
 
 use crate::{
-    report::{TrapCause, TrapDeath},
+    report::{Limitation, TrapCause, TrapDeath},
     symbolize::{ProcessAddr, Symbolizer},
 };
 
@@ -118,17 +118,11 @@ impl Traps {
         }
     }
 
-    /// Returns a note on signals that the program has handled and would not have received alone.
-    pub(super) fn handled(&self, code: &impl Code) -> Option<String> {
+    /// Returns the limitation for signals that the program has handled and would not have received alone.
+    pub(super) fn handled(&self, code: &impl Code) -> Option<Limitation> {
         let handled = self.records.iter().filter(|record| record.handler > 1);
-        let ours = handled.filter(|record| cause(record, code).is_ours()).count();
-        let more = if self.dropped > 0 { " or more" } else { "" };
-        (ours > 0).then(|| {
-            format!(
-                "the program has handled {ours}{more} SIGTRAPs that avtrace's breakpoints or watchpoints have caused, \
-                 and that it does not receive alone: it may have behaved differently"
-            )
-        })
+        let count = handled.filter(|record| cause(record, code).is_ours()).count() as u64;
+        (count > 0).then_some(Limitation::HandledTraps { count, or_more: self.dropped > 0 })
     }
 }
 

@@ -9,12 +9,11 @@ use object::elf::{self, FileHeader64};
 use object::read::elf::{FileHeader as _, ProgramHeader as _, SectionHeader as _, SectionTable};
 
 use super::address::{FileOffset, LinkAddr};
-use super::code::ends_with_call;
 use super::debug_file::{self, DebugSearch};
 use super::dwarf::DebugInfo;
 use super::error::Error;
 use super::extent::{Extents, FunctionExtent};
-use super::restartable::RestartableSequences;
+use super::restartable::{JumpTarget, RestartableSequences};
 use super::sections::{self, Section};
 use super::symbols::{Symbol, SymbolTable};
 use super::variables::Definitions;
@@ -296,14 +295,6 @@ impl ElfFile {
         self.extents().uses_frame_pointer_at(address)
     }
 
-    /// Returns true if the instruction before `address` is a call, as it is before every true return address.
-    /// Bytes that only look like a call are taken for one.
-    #[must_use]
-    pub fn follows_call(&self, address: LinkAddr) -> bool {
-        // As far back as the segment goes: the first call may be near its start.
-        (2..=16).rev().find_map(|len| self.code_before(address, len)).is_some_and(ends_with_call)
-    }
-
     /// The separate debug file, if one is needed and found: by build id, then by `.gnu_debuglink`.
     #[must_use]
     pub fn debug_file(&self) -> Option<&Arc<ElfFile>> {
@@ -320,18 +311,11 @@ impl ElfFile {
         self.definitions.get_or_init(|| Definitions::new(info))
     }
 
-    /// The code in which no instruction may be executed anywhere else: restartable sequences.
+    /// The code in which no instruction may be executed anywhere else: restartable sequences, found on first use.
+    /// [`x86::restartable`](crate::x86::restartable) knows the jump at the start of some code.
     #[must_use]
-    pub fn restartable(&self) -> &RestartableSequences {
-        self.restartable.get_or_init(|| RestartableSequences::find(self))
-    }
-
-    /// The `len` bytes before `address`, when they are code.
-    fn code_before(&self, address: LinkAddr, len: usize) -> Option<&[u8]> {
-        let start = address.checked_sub(len as u64)?;
-        let executable = |segment: &Segment| segment.executable && segment.contains(start);
-        self.segments.iter().any(executable).then_some(())?;
-        self.bytes_at(start, len).filter(|code| code.len() == len)
+    pub fn restartable(&self, jump_target: JumpTarget) -> &RestartableSequences {
+        self.restartable.get_or_init(|| RestartableSequences::find(self, jump_target))
     }
 
     pub(crate) fn search(&self) -> &DebugSearch {

@@ -30,7 +30,6 @@
 //! - Members of virtual base classes are not found.
 
 mod address;
-mod code;
 mod debug_file;
 mod demangle;
 mod dwarf;
@@ -67,7 +66,7 @@ pub use miss::{Miss, NameMiss};
 pub use module::Module;
 pub(crate) use naming::nearest;
 pub use naming::{Described, Variable};
-pub use restartable::RestartableSequences;
+pub use restartable::{JumpTarget, RestartableSequences};
 pub use sections::Section;
 pub use source::{SourceCache, SourceLine};
 pub use symbolizer::Symbolizer;

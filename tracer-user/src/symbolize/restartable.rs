@@ -31,6 +31,9 @@ const DESCRIPTOR: usize = 32;
 /// No sequence is longer, in bytes: each is a few dozen instructions.
 const MAX_LENGTH: u64 = 1 << 16;
 
+/// Target of the unconditional jump that some code at an address begins with, if it does.
+pub type JumpTarget = fn(code: &[u8], at: LinkAddr) -> Option<LinkAddr>;
+
 /// The restartable sequences of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RestartableSequences {
@@ -52,7 +55,7 @@ impl RestartableSequences {
         self.ranges[..before].last().is_some_and(|range| range.contains(&at.0))
     }
 
-    pub(super) fn find(file: &ElfFile) -> Self {
+    pub(super) fn find(file: &ElfFile, jump_target: JumpTarget) -> Self {
         let section = file.section("__rseq_cs").ok().flatten();
         let signatures = signatures(file);
         if section.is_none() && signatures.is_empty() {
@@ -90,7 +93,7 @@ impl RestartableSequences {
                 && SIGNATURE_OPCODES.iter().any(|opcode| code == opcode)
             {
                 found.undescribed += 1;
-                functions.extend(around_handler(file, LinkAddr(signature + 4)));
+                functions.extend(around_handler(file, LinkAddr(signature + 4), jump_target));
             }
         }
         found.ranges.extend(functions.into_iter().map(|(start, end)| start.0..end.0));
@@ -200,13 +203,13 @@ fn descriptors_naming<'file>(
 }
 
 /// The functions whose abort handler this may be: the one that it is in, and the one that it jumps to.
-fn around_handler(file: &ElfFile, handler: LinkAddr) -> Vec<(LinkAddr, LinkAddr)> {
-    use iced_x86::{Decoder, DecoderOptions, FlowControl};
+fn around_handler(
+    file: &ElfFile,
+    handler: LinkAddr,
+    jump_target: JumpTarget,
+) -> Vec<(LinkAddr, LinkAddr)> {
     let code = file.bytes_at(handler, 15).unwrap_or_default();
-    let first = Decoder::with_ip(64, code, handler.0, DecoderOptions::NONE).decode();
-    let jumps = first.flow_control() == FlowControl::UnconditionalBranch;
-    let target = jumps.then(|| LinkAddr(first.near_branch_target()));
-    [Some(handler), target]
+    [Some(handler), jump_target(code, handler)]
         .into_iter()
         .flatten()
         .filter_map(|address| file.function_containing(address))

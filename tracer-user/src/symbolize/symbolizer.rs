@@ -213,14 +213,6 @@ impl Symbolizer {
         })
     }
 
-    /// Returns true if the instruction before `address` is a call; see
-    /// [`ElfFile::follows_call`](super::ElfFile::follows_call).
-    #[must_use]
-    pub fn follows_call(&self, address: ProcessAddr) -> bool {
-        self.locate(address, usize::MAX)
-            .is_ok_and(|(module, link)| module.file().is_ok_and(|file| file.follows_call(link)))
-    }
-
     fn resolve_at(
         &self,
         address: ProcessAddr,

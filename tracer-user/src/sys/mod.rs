@@ -6,6 +6,7 @@ pub mod bpf;
 pub mod bytes;
 pub mod guardian;
 pub mod memory;
+pub mod output;
 pub mod perf;
 pub mod priority;
 pub mod proc;

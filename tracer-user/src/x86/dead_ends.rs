@@ -56,14 +56,12 @@ pub(crate) fn dead_ends(
 
 #[cfg(test)]
 mod tests {
-    use iced_x86::{Decoder, DecoderOptions};
-
     use super::*;
+    use crate::x86::instruction::decode;
 
     /// Offsets of the instructions that are dead ends; calls of offset 0x100 do not return.
     fn dead(code: &[u8]) -> Vec<u64> {
-        let instructions: Vec<_> =
-            Decoder::with_ip(64, code, 0, DecoderOptions::NONE).into_iter().collect();
+        let instructions: Vec<_> = decode(code, 0).collect();
         let dead = dead_ends(&instructions, |call| call.near_branch_target() == 0x100);
         instructions.iter().zip(dead).filter(|(_, dead)| *dead).map(|(one, _)| one.ip()).collect()
     }

@@ -3,9 +3,10 @@
 
 use std::collections::HashSet;
 
-use iced_x86::{Code, ConditionCode, FlowControl, Instruction, OpKind, Register};
+use iced_x86::{Code, FlowControl, Instruction, OpKind, Register};
+use tracer_ebpf::FlagCondition;
 
-use super::instruction::{TABLE_DISTANCE, condition_number, decode, decode_first, is_direct_jump};
+use super::instruction::{TABLE_DISTANCE, decode, decode_first, is_direct_jump, jump_condition};
 use super::placement::probe_cost;
 
 /// A stretch of a function's code.
@@ -60,40 +61,12 @@ pub enum Leaves {
     /// Always: a jump to other code.
     Always,
     /// The flags decide: a conditional jump to other code.
-    If(Condition),
+    If(FlagCondition),
     /// The frame is gone already. True of a return; for a jump with an unknown target it distinguishes a tail
     /// call from a jump within the function.
     WithoutFrame,
     /// Always: a tail call of a function that releases a lock on behalf of this one.
     IntoRelease,
-}
-
-/// A condition of the processor's flags, as it is encoded in instructions: 0 to 15.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Condition(u8);
-
-impl Condition {
-    fn from_code(code: ConditionCode) -> Option<Self> {
-        condition_number(code).map(Self)
-    }
-
-    /// Evaluates the condition on the low half of `EFLAGS`.
-    #[must_use]
-    pub fn holds(self, flags: u16) -> bool {
-        let flag = |bit: u16| flags & (1 << bit) != 0;
-        let (carry, parity, zero, sign, overflow) = (flag(0), flag(2), flag(6), flag(7), flag(11));
-        let positive = match self.0 >> 1 {
-            0 => overflow,
-            1 => carry,
-            2 => zero,
-            3 => carry || zero,
-            4 => sign,
-            5 => parity,
-            6 => sign != overflow,
-            _ => zero || sign != overflow,
-        };
-        positive != (self.0 & 1 != 0)
-    }
 }
 
 /// Reason why the exits of a function are unknown or cannot be probed.
@@ -169,12 +142,7 @@ fn leaves(
             if target != entry && parts.iter().any(|part| part.contains(target)) {
                 return None;
             }
-            match Condition::from_code(instruction.condition_code()) {
-                Some(condition) if instruction.is_jcc_short_or_near() => {
-                    Some(Leaves::If(condition))
-                }
-                _ => Some(Leaves::Always),
-            }
+            Some(jump_condition(instruction).map_or(Leaves::Always, Leaves::If))
         }
         FlowControl::IndirectBranch if is_table_jump(instruction, before) => None,
         // A far jump or a system return is as good as unknown.
@@ -218,7 +186,10 @@ mod tests {
         assert_eq!(found(&code), [(4, Leaves::WithoutFrame), (5, Leaves::Always)]);
         // jne +0x100; ret
         let code = [0x0f, 0x85, 0, 1, 0, 0, 0xc3];
-        assert_eq!(found(&code), [(0, Leaves::If(Condition(5))), (6, Leaves::WithoutFrame)]);
+        assert_eq!(
+            found(&code),
+            [(0, Leaves::If(FlagCondition::NOT_EQUAL)), (6, Leaves::WithoutFrame)]
+        );
     }
 
     #[test]
@@ -239,7 +210,7 @@ mod tests {
             exits(&parts, 0x1000),
             Ok(vec![Exit { address: 0x1006, leaves: Leaves::WithoutFrame, target: None }])
         );
-        assert_eq!(found(&hot)[0], (0, Leaves::If(Condition(4))));
+        assert_eq!(found(&hot)[0], (0, Leaves::If(FlagCondition::EQUAL)));
     }
 
     #[test]
@@ -276,20 +247,5 @@ mod tests {
         assert_eq!(refused(&[0x90, 0x06]), ExitsError::Invalid(1));
         // jmp into the immediate of mov eax,0
         assert_eq!(refused(&[0xeb, 1, 0xb8, 0, 0, 0, 0, 0xc3]), ExitsError::Overlapping(3));
-    }
-
-    #[test]
-    fn conditions_follow_the_flags() {
-        let (carry, zero, sign, overflow) = (1, 1 << 6, 1 << 7, 1 << 11);
-        let je = Condition::from_code(ConditionCode::e).unwrap();
-        assert!(je.holds(zero) && !je.holds(carry));
-        let jne = Condition::from_code(ConditionCode::ne).unwrap();
-        assert!(!jne.holds(zero) && jne.holds(0));
-        let jl = Condition::from_code(ConditionCode::l).unwrap();
-        assert!(jl.holds(sign) && jl.holds(overflow) && !jl.holds(sign | overflow));
-        let jg = Condition::from_code(ConditionCode::g).unwrap();
-        assert!(jg.holds(0) && !jg.holds(zero) && !jg.holds(sign));
-        let ja = Condition::from_code(ConditionCode::a).unwrap();
-        assert!(ja.holds(0) && !ja.holds(carry) && !ja.holds(zero));
     }
 }

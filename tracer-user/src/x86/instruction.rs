@@ -3,6 +3,7 @@
 use iced_x86::{
     ConditionCode, Decoder, DecoderOptions, FlowControl, Instruction, OpAccess, OpKind, Register,
 };
+use tracer_ebpf::FlagCondition;
 
 /// Maximum distance of the load from a jump table before the indirect jump, in instructions.
 pub(super) const TABLE_DISTANCE: usize = 12;
@@ -64,24 +65,94 @@ pub fn may_write(access: OpAccess) -> bool {
     !matches!(access, OpAccess::Read | OpAccess::CondRead | OpAccess::None)
 }
 
-/// Returns the number of a condition in the processor's encoding, 0 to 15.
+/// Returns the condition of a conditional jump by the flags.
 #[must_use]
-pub fn condition_number(code: ConditionCode) -> Option<u8> {
+pub fn jump_condition(jump: &Instruction) -> Option<FlagCondition> {
+    if jump.is_jcc_short_or_near() { condition(jump.condition_code()) } else { None }
+}
+
+fn condition(code: ConditionCode) -> Option<FlagCondition> {
     // `iced` numbers them as the processor does, after `None`.
-    (code as u8).checked_sub(1)
+    (code as u8).checked_sub(1).map(FlagCondition::new)
 }
 
 #[cfg(test)]
 mod tests {
+    use iced_x86::RflagsBits;
+
     use super::*;
 
     #[test]
     fn numbers_are_the_processors() {
-        assert_eq!(condition_number(ConditionCode::None), None);
-        assert_eq!(condition_number(ConditionCode::o), Some(0));
-        assert_eq!(condition_number(ConditionCode::g), Some(15));
         let surviving: Vec<u8> = (0..16).filter(|&number| survives_call(number)).collect();
         assert_eq!(surviving, [3, RSP, RBP, 12, 13, 14, 15]);
         assert_eq!(Register::RDI.number(), usize::from(ARGUMENTS[0]));
+    }
+
+    /// Names of conditions say what they mean (Intel SDM, volume 1, appendix B).
+    fn holds(code: ConditionCode, flags: u32) -> bool {
+        let is_set = |bit: u32| flags & bit != 0;
+        let (carry, zero, sign) =
+            (is_set(RflagsBits::CF), is_set(RflagsBits::ZF), is_set(RflagsBits::SF));
+        let (overflow, parity) = (is_set(RflagsBits::OF), is_set(RflagsBits::PF));
+        match code {
+            ConditionCode::None => unreachable!("each jump has one"),
+            ConditionCode::o => overflow,
+            ConditionCode::no => !overflow,
+            ConditionCode::b => carry,
+            ConditionCode::ae => !carry,
+            ConditionCode::e => zero,
+            ConditionCode::ne => !zero,
+            ConditionCode::be => carry || zero,
+            ConditionCode::a => !carry && !zero,
+            ConditionCode::s => sign,
+            ConditionCode::ns => !sign,
+            ConditionCode::p => parity,
+            ConditionCode::np => !parity,
+            ConditionCode::l => sign != overflow,
+            ConditionCode::ge => sign == overflow,
+            ConditionCode::le => zero || sign != overflow,
+            ConditionCode::g => !zero && sign == overflow,
+        }
+    }
+
+    #[test]
+    fn all_conditions_hold_for_the_flags_by_which_jumps_are_taken() {
+        // The decoder's bits of flags, and the processor's.
+        let bits = [
+            (RflagsBits::CF, 0),
+            (RflagsBits::PF, 2),
+            (RflagsBits::ZF, 6),
+            (RflagsBits::SF, 7),
+            (RflagsBits::OF, 11),
+        ];
+        for number in 0..16 {
+            let jump = decode_first(&[0x70 + number, 0], 0);
+            let condition = jump_condition(&jump).unwrap();
+            assert_eq!(condition.number(), number);
+            let mut other = jump;
+            other.negate_condition_code();
+            let opposite = jump_condition(&other).unwrap();
+            for chosen in 0_u32..32 {
+                let set = bits.iter().zip(0..).filter(|(_, index)| chosen >> index & 1 != 0);
+                let (decoders, processors) = set
+                    .fold((0, 0), |(ours, theirs), (&(bit, place), _)| {
+                        (ours | bit, theirs | 1_u64 << place)
+                    });
+                let expected = holds(jump.condition_code(), decoders);
+                assert_eq!(condition.holds(processors), expected, "{number}, {processors:#x}");
+                assert_eq!(opposite.holds(processors), !expected, "{number}, {processors:#x}");
+                // No other flag counts.
+                for (bit, place) in bits.iter().filter(|(bit, _)| jump.rflags_read() & bit == 0) {
+                    let changed = processors ^ 1 << place;
+                    assert_eq!(condition.holds(changed), expected, "{number}, {bit:#x}");
+                }
+                let unread = !bits.iter().fold(0_u64, |all, (_, place)| all | 1 << place);
+                assert_eq!(condition.holds(processors | unread), expected, "{number}");
+            }
+        }
+        // jmp, jrcxz
+        assert_eq!(jump_condition(&decode_first(&[0xeb, 0], 0)), None);
+        assert_eq!(jump_condition(&decode_first(&[0xe3, 0], 0)), None);
     }
 }

@@ -16,5 +16,6 @@ pub mod no_return;
 pub mod operands;
 pub mod optimized_nops;
 pub mod placement;
+pub mod restartable;
 pub mod symbolic;
 pub mod tail_calls;

@@ -41,16 +41,15 @@ pub fn may_become_call(instruction: &Instruction) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use iced_x86::{Decoder, DecoderOptions};
-
     use super::*;
+    use crate::x86::instruction::decode_first;
 
     const NOP5: [u8; 5] = [0x0f, 0x1f, 0x44, 0, 0];
 
     #[test]
     fn every_nop_of_five_bytes_may_become_a_call() {
         let may = |code: &[u8]| {
-            let instruction = Decoder::new(64, code, DecoderOptions::NONE).decode();
+            let instruction = decode_first(code, 0);
             assert_eq!(instruction.len(), code.len(), "{code:x?}");
             may_become_call(&instruction)
         };

@@ -192,8 +192,6 @@ fn branch_targets(code: &[u8]) -> HashSet<u64> {
 
 #[cfg(test)]
 mod tests {
-    use iced_x86::{Decoder, DecoderOptions};
-
     use super::*;
 
     const FIRST: Needs = Needs { arguments: &[Register::RDI], stack: true };
@@ -291,7 +289,7 @@ mod tests {
 
     #[test]
     fn costs_follow_the_kernel() {
-        let cost = |code: &[u8]| probe_cost(&Decoder::new(64, code, DecoderOptions::NONE).decode());
+        let cost = |code: &[u8]| probe_cost(&decode_first(code, 0));
         assert_eq!(cost(&[0x90]), Some(Cost::Emulated));
         assert_eq!(cost(&[0xe8, 0, 0, 0, 0]), Some(Cost::Emulated));
         assert_eq!(cost(&[0x0f, 0x84, 0, 0, 0, 0]), Some(Cost::Emulated));

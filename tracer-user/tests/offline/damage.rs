@@ -9,7 +9,7 @@ use tracer_user::progress::ReadBar;
 use crate::support::Folder;
 
 fn check_file(path: &Path, lenient: bool) -> Result<Checked, InputError> {
-    let options = checker::Options { lenient, ..checker::Options::default() };
+    let options = checker::Options::default().lenient(lenient);
     let request = Request { algorithm: &ALGORITHMS[0], options };
     check(&Input::open(path)?, &request, &mut ReadBar::hidden())
 }
@@ -27,7 +27,7 @@ fn a_trace_that_was_cut_short_says_so() {
                 let why =
                     checked.incomplete.unwrap_or_else(|| panic!("{length} bytes are not all"));
                 assert!(why.contains("cut.avt: cut short"), "{why}");
-                assert!(checked.report.not_seen.notes[0].contains(&why));
+                assert!(checked.report.not_seen.limitations[0].to_string().contains(&why));
                 assert!(checked.report.counts.events >= events, "{length} bytes");
                 events = checked.report.counts.events;
             }

@@ -38,6 +38,7 @@ impl Names for FakeNames {
                 Object::Lock(_) => ObjectKind::Lock,
                 Object::Sync(_) => ObjectKind::Sync,
                 Object::Thread(_) => ObjectKind::Thread,
+                _ => unreachable!("{object:?}"),
             },
             name: None,
             address: None,

@@ -8,14 +8,18 @@ use tracer_user::report::{Report, json};
 use crate::fixtures::Story;
 use crate::stories;
 
-fn validator() -> Validator {
+pub fn schema() -> Value {
     let schema = include_str!("../../../docs/report.schema.json");
-    let schema = serde_json::from_str(schema).expect("the schema is JSON");
+    serde_json::from_str(schema).expect("the schema is JSON")
+}
+
+pub fn validator() -> Validator {
+    let schema = schema();
     assert!(jsonschema::meta::is_valid(&schema), "the schema is one of its draft");
     jsonschema::validator_for(&schema).expect("the schema can be used")
 }
 
-fn document(report: &Report) -> Value {
+pub fn document(report: &Report) -> Value {
     let text = json::render(report).expect("a report can be written");
     serde_json::from_str(&text).expect("what is written is JSON")
 }

@@ -3,6 +3,7 @@
 mod assembling;
 mod fixtures;
 mod json;
+mod limitations;
 mod output;
 mod stories;
 mod text;

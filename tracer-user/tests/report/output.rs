@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
-use tracer_user::report::{Destination, write_output};
+use tracer_user::sys::output::{Destination, write_output};
 
 fn write(path: &Path, bytes: &[u8]) -> Result<(), String> {
     write_output(&Destination::File(path.to_owned()), bytes).map_err(|error| error.to_string())

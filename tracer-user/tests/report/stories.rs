@@ -4,8 +4,8 @@ use checker::event::{RegionId, ThreadId};
 use checker::finding::Action::{Acquire, Read, Release, Signal, Update, Wait, Write};
 use checker::finding::{Evidence, Object, Order, Tx};
 use tracer_user::report::{
-    Busiest, LostEvents, Missing, ObjectKind, Process, RegionName, SkippedProbes, SourceFrame,
-    Subject, ThreadName,
+    Busiest, Limitation, LostEvents, Missing, ObjectKind, Process, RegionName, SkippedProbes,
+    SourceFrame, Subject, ThreadName,
 };
 
 use crate::fixtures::{Story, edge, point, racy, tx};
@@ -378,7 +378,9 @@ pub fn losses() -> Story {
     unseen.unfollowed_processes =
         vec![Process { pid: 4720, name: Some("sh".to_owned()) }, Process { pid: 4721, name: None }];
     unseen.undecoded_accesses = 1;
-    unseen.notes = vec!["the program was still running when avtrace detached".to_owned()];
+    unseen.limitations = vec![Limitation::Other {
+        message: "the program was still running when avtrace detached".to_owned(),
+    }];
     s
 }
 

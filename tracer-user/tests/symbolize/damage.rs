@@ -31,7 +31,6 @@ fn ask_everything(path: &Path, addresses: &[u64]) -> usize {
         answers += usize::from(file.symbol_at(link).is_some());
         answers += usize::from(file.function_containing(link).is_some());
         answers += usize::from(file.uses_frame_pointer_at(link));
-        answers += usize::from(file.follows_call(link));
         answers +=
             usize::from(symbolizer.resolve(address).is_ok_and(|found| !found.frames.is_empty()));
         answers += usize::from(symbolizer.describe(address, 8).is_ok());

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use tracer_user::symbolize::{DebugSearch, ElfFile, LinkAddr};
+use tracer_user::x86::restartable::restartable_sequences;
 
 use crate::support::Workspace;
 
@@ -13,13 +14,13 @@ fn at(file: &ElfFile, name: &str) -> u64 {
 
 /// Checks which instructions of the fixture count, by the symbols of one file and the sequences of another.
 fn check(symbols: &ElfFile, file: &ElfFile) {
-    let contains = |address: u64| file.restartable().contains(LinkAddr(address));
+    let contains = |address: u64| restartable_sequences(file).contains(LinkAddr(address));
     for name in ["listed", "hidden"] {
         let of = |label: &str| at(symbols, &format!("{name}_{label}"));
         assert!(
             !contains(at(symbols, name)),
             "{name} begins before its sequence: {:x?}",
-            file.restartable()
+            restartable_sequences(file)
         );
         for address in of("start")..of("end") {
             assert!(contains(address), "{name}: {address:#x}");
@@ -45,7 +46,7 @@ fn sequences_are_found_wherever_they_are_described() {
         let path = workspace.compile("restartable.c", "restartable", options);
         let file = ElfFile::open(&path).expect("opens");
         check(&file, &file);
-        let found = file.restartable();
+        let found = restartable_sequences(&file);
         assert_eq!((found.malformed, found.undescribed), (1, 1), "{options:?}");
         let made = at(&file, "made");
         assert!(found.contains(LinkAddr(made)) && found.contains(LinkAddr(made + 3)));
@@ -54,7 +55,7 @@ fn sequences_are_found_wherever_they_are_described() {
         workspace.run("strip", &["--strip-all", "restartable", "-o", "stripped"]);
         let stripped = ElfFile::open(&stripped).expect("opens");
         check(&file, &stripped);
-        let found = stripped.restartable();
+        let found = restartable_sequences(&stripped);
         assert_eq!((found.malformed, found.undescribed), (1, 1), "{options:?}");
 
         // Without a table of sections.
@@ -72,5 +73,8 @@ fn sequences_are_found_wherever_they_are_described() {
 fn most_files_have_none() {
     let workspace = Workspace::new();
     let file = ElfFile::open(&workspace.compile("bank.c", "bank", &["-g"])).expect("opens");
-    assert_eq!(*file.restartable(), tracer_user::symbolize::RestartableSequences::default());
+    assert_eq!(
+        *restartable_sequences(&file),
+        tracer_user::symbolize::RestartableSequences::default()
+    );
 }

@@ -63,7 +63,7 @@ pub(super) fn put_object(space: Space, id: u32, object: &Object, out: &mut Vec<u
     put(kind, out, |out| {
         let flag = |flag: u8, is: bool| if is { flag } else { 0 };
         out.u32(id);
-        out.u8(object.kind.code());
+        out.u8(object.kind.code(space));
         out.u8(flag(ADDRESS, object.address.is_some())
             | flag(SIZE, object.size.is_some())
             | flag(LOCATION, object.location.is_some()));

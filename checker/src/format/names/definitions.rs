@@ -3,6 +3,7 @@
 
 use crate::event::LocationId;
 use crate::format::intern::Strings;
+use std::fmt;
 
 /// A thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,8 +34,10 @@ pub enum Space {
     Sync,
 }
 
-/// Kind of an object.
+/// Kind of an object that events are about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum ObjectKind {
@@ -55,10 +58,12 @@ pub enum ObjectKind {
     /// The object on which a thread parks until another one unparks it.
     Parker,
     Channel,
+    /// A thread, in findings. No object of a trace is one.
+    Thread,
 }
 
 impl ObjectKind {
-    /// All kinds; the index of each is its code in a binary trace.
+    /// All kinds in traces; the index of each is its code in a binary trace.
     const ALL: [Self; 14] = [
         Self::Variable,
         Self::Lock,
@@ -76,8 +81,9 @@ impl ObjectKind {
         Self::Channel,
     ];
 
-    pub(in crate::format) fn code(self) -> u8 {
-        self as u8
+    /// Returns the code for an object of a space.
+    pub(in crate::format) fn code(self, space: Space) -> u8 {
+        if self == Self::Thread { Self::unknown(space) as u8 } else { self as u8 }
     }
 
     pub(in crate::format) fn from_code(code: u8) -> Option<Self> {
@@ -92,6 +98,35 @@ impl ObjectKind {
             Space::Lock => Self::Lock,
             Space::Sync => Self::Sync,
         }
+    }
+
+    /// Returns true for locks.
+    #[must_use]
+    pub const fn is_lock(self) -> bool {
+        matches!(self, Self::Lock | Self::Mutex | Self::RwLock | Self::Spinlock)
+    }
+}
+
+impl fmt::Display for ObjectKind {
+    /// Writes the usual name, such as `read-write lock`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Variable => "variable",
+            Self::Lock => "lock",
+            Self::Mutex => "mutex",
+            Self::RwLock => "read-write lock",
+            Self::Spinlock => "spinlock",
+            Self::Sync => "synchronisation object",
+            Self::Condvar => "condition variable",
+            Self::Semaphore => "semaphore",
+            Self::Barrier => "barrier",
+            Self::Once => "once flag",
+            Self::Futex => "futex",
+            Self::Latch => "latch",
+            Self::Parker => "parked thread",
+            Self::Channel => "channel",
+            Self::Thread => "thread",
+        })
     }
 }
 
@@ -306,7 +341,7 @@ mod tests {
     #[test]
     fn codes_survive_the_round_trip() {
         for kind in ObjectKind::ALL {
-            assert_eq!(ObjectKind::from_code(kind.code()), Some(kind));
+            assert_eq!(ObjectKind::from_code(kind.code(Space::Sync)), Some(kind));
         }
         assert_eq!(ObjectKind::from_code(14), None);
         for kind in LocationKind::ALL {

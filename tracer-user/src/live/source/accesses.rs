@@ -3,7 +3,10 @@
 
 use std::ops::Range;
 
-use checker::event::{LocationId, Op, ThreadId, VarId};
+use checker::{
+    event::{LocationId, Op, ThreadId, VarId},
+    format::ObservedValue,
+};
 use tracer_ebpf::{
     AccessDescriptor, LastAccess, OwnedRecord, PairRecord, SITE_BITS, WatchpointRecord,
 };
@@ -14,7 +17,7 @@ use super::{
     memory::ProcessMemory,
     probed_code::ProbedCode,
     sync_words::{PossibleStep, SyncWords},
-    watches::{ObservedValue, Watches},
+    watches::Watches,
 };
 use crate::{
     live::{
@@ -187,7 +190,7 @@ impl Accesses {
         let mut emit = |op: Operation, value| {
             for &variable in memory.touched() {
                 if let Some(value) = value {
-                    self.watches.store(cx.stream.events(), value);
+                    self.watches.store(ObservedValue { event: cx.stream.events(), ..value });
                 }
                 cx.stream.emit(thread, op(variable), location);
             }

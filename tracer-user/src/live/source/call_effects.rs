@@ -1,21 +1,22 @@
 //! Effects of the probed functions by their specification alone: on locks that are taken in line otherwise, and the
 //! meaning of a result.
 
+use checker::format::ObjectKind;
+
 use crate::probes::sync::{
-    functions::{CallSpec, Object, Role},
+    functions::{CallEffect, CallSpec, Role, Success},
     slow_paths::FastPath,
 };
 
 /// Returns the effect of a function on locks that are taken in line otherwise.
 pub(super) const fn in_line(spec: CallSpec) -> Option<FastPath> {
-    match spec.role {
-        _ if matches!(spec.object, Object::Lock) => None,
-        Role::AcquireAlways | Role::AcquireIfTrue => Some(FastPath::Acquire),
-        Role::AcquireSharedAlways | Role::AcquireSharedIfTrue => Some(FastPath::AcquireShared),
-        Role::ConditionWaitAlways | Role::ConditionWaitIfTrue | Role::ConditionWaitIfFalse => {
-            Some(FastPath::Nothing)
-        }
-        Role::WaitAlways | Role::WaitIfTrue => Some(FastPath::Nothing),
+    match (spec.role.effect, spec.role.success) {
+        _ if matches!(spec.object, ObjectKind::Lock) => None,
+        // Those of the C library are calls.
+        (_, Success::Zero) => None,
+        (CallEffect::Acquire, _) => Some(FastPath::Acquire),
+        (CallEffect::AcquireShared, _) => Some(FastPath::AcquireShared),
+        (CallEffect::ConditionWait | CallEffect::Wait, _) => Some(FastPath::Nothing),
         _ => None,
     }
 }
@@ -24,11 +25,14 @@ pub(super) const fn in_line(spec: CallSpec) -> Option<FastPath> {
 pub(super) fn result(role: Role, detail: u16) -> u16 {
     /// `ETIMEDOUT` on Linux.
     const TIMED_OUT: u16 = 110;
-    match role {
-        Role::ConditionWaitAlways => 0,
-        Role::ConditionWaitIfTrue if detail & 0xff == 0 => TIMED_OUT,
-        Role::ConditionWaitIfFalse if detail & 0xff != 0 => TIMED_OUT,
-        Role::ConditionWaitIfTrue | Role::ConditionWaitIfFalse => 0,
-        _ => detail,
+    if role.effect != CallEffect::ConditionWait {
+        return detail;
+    }
+    let is_true = detail & 0xff != 0;
+    match role.success {
+        Success::Zero => detail,
+        Success::True if !is_true => TIMED_OUT,
+        Success::False if is_true => TIMED_OUT,
+        Success::Always | Success::True | Success::False => 0,
     }
 }

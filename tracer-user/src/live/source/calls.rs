@@ -1,6 +1,9 @@
 //! Calls of synchronisation functions, and joins: which of them count, for which object, at which place.
 
-use checker::event::{LocationId, Op, ThreadId};
+use checker::{
+    event::{LocationId, Op, ThreadId},
+    format::ObjectKind,
+};
 use tracer_ebpf::{Kind, SyncRecord};
 
 use super::{
@@ -19,7 +22,7 @@ use crate::{
     probes::{
         plan::SiteKind,
         sync::{
-            functions::{CallSpec, Object},
+            functions::CallSpec,
             site::{InlinedPlace, SyncSite},
             slow_paths::FastPath,
         },
@@ -123,9 +126,9 @@ impl Calls {
         let thread = cx.threads.id(record.header.tid);
         let location = cx.stack(stack);
         // That a routine has run is seen in the midst of a call of a once function.
-        let is_midst = (kind, spec.object) == (Kind::Signal, Object::Once);
+        let is_midst = (kind, spec.object) == (Kind::Signal, ObjectKind::Once);
         if !is_midst && probed.is_inside(location, caller) {
-            if let Some(value) = value.filter(|_| spec.object == Object::Semaphore) {
+            if let Some(value) = value.filter(|_| spec.object == ObjectKind::Semaphore) {
                 syncs.begin_take(thread, address, value);
             }
             return;
@@ -174,7 +177,7 @@ impl Calls {
     fn place(
         &mut self,
         kind: Kind,
-        object: Object,
+        object: ObjectKind,
         thread: ThreadId,
         (location, sp): (LocationId, u64),
     ) -> Option<LocationId> {
@@ -183,7 +186,7 @@ impl Calls {
             under_way.entered = Some((location, sp));
             return None;
         }
-        let is_step = matches!(object, Object::Channel | Object::BoundedChannel);
+        let is_step = object == ObjectKind::Channel;
         let entered = if is_step { under_way.entered.take() } else { None };
         let location = match entered {
             Some((place, entered_at)) if sp < entered_at => place,
@@ -233,22 +236,22 @@ mod tests {
     #[test]
     fn a_step_is_at_the_place_of_the_call_around_it() {
         let mut calls = Calls::default();
-        assert_eq!(calls.place(Kind::Enter, Object::Channel, A, (HERE, 0x200)), None);
+        assert_eq!(calls.place(Kind::Enter, ObjectKind::Channel, A, (HERE, 0x200)), None);
         let step =
-            |calls: &mut Calls, sp| calls.place(Kind::Signal, Object::Channel, A, (THERE, sp));
+            |calls: &mut Calls, sp| calls.place(Kind::Signal, ObjectKind::Channel, A, (THERE, sp));
         assert_eq!(step(&mut calls, 0x100), Some(HERE));
         assert_eq!(step(&mut calls, 0x100), Some(THERE), "the next is no step of it");
-        calls.place(Kind::Enter, Object::Channel, A, (HERE, 0x200));
+        calls.place(Kind::Enter, ObjectKind::Channel, A, (HERE, 0x200));
         assert_eq!(step(&mut calls, 0x300), Some(THERE), "its caller's");
-        calls.place(Kind::Enter, Object::Channel, A, (HERE, 0x200));
-        let other = calls.place(Kind::Acquire, Object::Mutex, A, (THERE, 0x100));
+        calls.place(Kind::Enter, ObjectKind::Channel, A, (HERE, 0x200));
+        let other = calls.place(Kind::Acquire, ObjectKind::Mutex, A, (THERE, 0x100));
         assert_eq!((other, step(&mut calls, 0x100)), (Some(THERE), Some(HERE)));
     }
 
     #[test]
     fn a_thread_starts_where_it_was_created() {
         let mut calls = Calls::default();
-        assert_eq!(calls.place(Kind::Create, Object::Thread, A, (HERE, 0x100)), None);
+        assert_eq!(calls.place(Kind::Create, ObjectKind::Thread, A, (HERE, 0x100)), None);
         assert_eq!(calls.create(A, B, 0x7f00), (Some(HERE), true));
         assert_eq!(calls.create(A, ThreadId(2), 0x7e00), (None, true), "by something else");
         assert_eq!(calls.create(B, ThreadId(3), 0x7f00), (None, false), "a bare clone");

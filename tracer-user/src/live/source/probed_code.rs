@@ -37,7 +37,7 @@ impl ProbedCode {
             match site.kind {
                 // Its steps count.
                 SiteKind::Sync(SyncSite::Call {
-                    spec: CallSpec { role: Role::Steps, .. }, ..
+                    spec: CallSpec { role: Role::STEPS, .. }, ..
                 }) => {}
                 SiteKind::Sync(SyncSite::Call { end, .. }) | SiteKind::Ignored { end } => {
                     self.functions.push((site.address.0, end.0));

@@ -1,6 +1,7 @@
 //! Library internals: calls that a runtime library makes for itself or about its own data, and the accesses by
 //! libraries that are the program's.
 
+use checker::format::ObjectKind;
 use rustc_hash::FxHashMap;
 
 use crate::{
@@ -9,10 +10,7 @@ use crate::{
         memory::site::MemorySite,
         plan::{Site, SiteKind},
         regions::site::RegionSite,
-        sync::{
-            functions::Object,
-            runtime_libraries::{Contract, Own},
-        },
+        sync::runtime_libraries::{Contract, Own},
     },
     symbolize::ProcessAddr,
 };
@@ -36,7 +34,7 @@ impl RuntimeCalls {
     /// of its own.
     pub(super) fn is_internal(
         &mut self,
-        object: Object,
+        object: ObjectKind,
         caller: u64,
         address: u64,
         code: &impl CodeMap,
@@ -44,12 +42,12 @@ impl RuntimeCalls {
         // Threads and barriers are the program's, whoever calls.
         let is_lock = matches!(
             object,
-            Object::Mutex
-                | Object::RwLock
-                | Object::Spinlock
-                | Object::Condvar
-                | Object::Semaphore
-                | Object::Once
+            ObjectKind::Mutex
+                | ObjectKind::RwLock
+                | ObjectKind::Spinlock
+                | ObjectKind::Condvar
+                | ObjectKind::Semaphore
+                | ObjectKind::Once
         );
         if !is_lock {
             return false;
@@ -153,17 +151,20 @@ mod tests {
             RuntimeCalls::default().is_internal(object, caller, address, code)
         };
         let c_library = library(Some(Own::Calls), "qsort");
-        assert!(is_internal(&c_library, Object::Mutex, 0x1008, 0));
+        assert!(is_internal(&c_library, ObjectKind::Mutex, 0x1008, 0));
         assert!(
-            is_internal(&c_library, Object::Mutex, 0x1010, 0),
+            is_internal(&c_library, ObjectKind::Mutex, 0x1010, 0),
             "the call is its last instruction"
         );
-        assert!(!is_internal(&c_library, Object::Mutex, 0x1000, 0), "a call right before it");
-        assert!(!is_internal(&c_library, Object::Barrier, 0x1008, 0), "barriers are the program's");
+        assert!(!is_internal(&c_library, ObjectKind::Mutex, 0x1000, 0), "a call right before it");
+        assert!(
+            !is_internal(&c_library, ObjectKind::Barrier, 0x1008, 0),
+            "barriers are the program's"
+        );
         let cpp_library = FakeCode { data: 0x5000..0x6000, ..library(Some(Own::Data), "wait") };
-        assert!(!is_internal(&cpp_library, Object::Mutex, 0x1008, 0));
-        assert!(is_internal(&cpp_library, Object::Mutex, 0x1008, 0x5008), "its own mutex");
-        assert!(is_internal(&library(None, "_IO_puts"), Object::Mutex, 0x1008, 0), "linked in");
+        assert!(!is_internal(&cpp_library, ObjectKind::Mutex, 0x1008, 0));
+        assert!(is_internal(&cpp_library, ObjectKind::Mutex, 0x1008, 0x5008), "its own mutex");
+        assert!(is_internal(&library(None, "_IO_puts"), ObjectKind::Mutex, 0x1008, 0), "linked in");
     }
 
     #[test]

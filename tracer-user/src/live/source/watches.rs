@@ -5,7 +5,10 @@ use std::{
     ops::Range,
 };
 
-use checker::event::{EventNumber, ThreadId};
+use checker::{
+    event::{EventNumber, ThreadId},
+    format::ObservedValue,
+};
 use rustc_hash::FxHashSet;
 
 use crate::symbolize::ProcessAddr;
@@ -28,19 +31,6 @@ pub struct WatchedRange {
     pub from_start: bool,
 }
 
-/// The value of a watched range around an access.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ObservedValue {
-    /// Before it, if an earlier access was seen.
-    pub before: Option<u64>,
-    /// After it.
-    pub after: u64,
-    /// Bytes that count.
-    pub length: u64,
-    /// Set if the access wrote.
-    pub written: bool,
-}
-
 /// State of a watched range.
 #[derive(Debug)]
 struct Watch {
@@ -59,7 +49,7 @@ pub struct Watches {
     /// Numbers of the ranges that the user or the program has named.
     named: Vec<usize>,
     /// Values at the latest accesses.
-    values: VecDeque<(EventNumber, ObservedValue)>,
+    values: VecDeque<ObservedValue>,
     hits: u64,
     /// Numbers of ranges whose memory was given back, until they are taken.
     freed: BTreeSet<usize>,
@@ -140,12 +130,12 @@ impl Watches {
     /// Returns the value that was observed at an event, if it is among the latest.
     #[must_use]
     pub fn value(&self, event: EventNumber) -> Option<ObservedValue> {
-        let index = self.values.binary_search_by_key(&event, |(event, _)| *event).ok()?;
-        self.values.get(index).map(|(_, value)| *value)
+        let index = self.values.binary_search_by_key(&event, |value| value.event).ok()?;
+        self.values.get(index).copied()
     }
 
     /// Iterates over the values that were observed at the latest accesses.
-    pub fn recent_values(&self) -> impl Iterator<Item = (EventNumber, ObservedValue)> {
+    pub fn recent_values(&self) -> impl Iterator<Item = ObservedValue> {
         self.values.iter().copied()
     }
 
@@ -161,21 +151,22 @@ impl Watches {
         !self.watches[number].is_outdated
     }
 
-    /// Notes the value after an access to a range.
+    /// Notes the value after an access to a range. The value is of no event yet.
     pub(super) fn observe(&mut self, number: usize, value: u64, written: bool) -> ObservedValue {
         let Watch { range: WatchedRange { length, .. }, last_value, .. } =
             &mut self.watches[number];
         let mask = if *length >= 8 { u64::MAX } else { (1 << (8 * *length)) - 1 };
         let after = value & mask;
-        ObservedValue { before: last_value.replace(after), after, length: *length, written }
+        let (before, length) = (last_value.replace(after), *length as u8);
+        ObservedValue { event: 0, before, after, length, written }
     }
 
-    /// Stores the value at an event.
-    pub(super) fn store(&mut self, event: EventNumber, value: ObservedValue) {
+    /// Stores a value at its event.
+    pub(super) fn store(&mut self, value: ObservedValue) {
         if self.values.len() == MAX_VALUES {
             self.values.pop_front();
         }
-        self.values.push_back((event, value));
+        self.values.push_back(value);
     }
 
     /// Returns whether the watchpoint of a named range reports an access that a probe has seen. A watchpoint that is
@@ -281,7 +272,8 @@ mod tests {
         let first = watches.observe(0, 0x1_0005, true);
         assert_eq!((first.before, first.after, first.length), (None, 5, 2));
         assert_eq!(watches.observe(0, 6, true).before, Some(5));
-        watches.store(3, first);
+        let first = ObservedValue { event: 3, ..first };
+        watches.store(first);
         assert_eq!((watches.value(3), watches.value(2)), (Some(first), None));
         watches.forget(&(0x1000..0x1100));
         assert!(!watches.has_label(0), "other memory");

@@ -63,15 +63,14 @@ impl Parker {
 
 #[cfg(test)]
 mod tests {
-    use checker::event::LocationId;
+    use checker::{event::LocationId, format::ObjectKind};
 
     use super::*;
-    use crate::probes::sync::functions::Object;
 
     const OWNER: ThreadId = ThreadId(0);
 
     fn step(parker: &mut Parker, thread: u32) -> Option<SyncId> {
-        let known = Known { address: 8, object: Object::Parker, first_used: LocationId(0) };
+        let known = Known { address: 8, object: ObjectKind::Parker, first_used: LocationId(0) };
         // Ids are distinguished by their number: here that of the thread.
         let mut syncs = vec![known; thread as usize];
         parker.unpark(ThreadId(thread), (&mut syncs, known))

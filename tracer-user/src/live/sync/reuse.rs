@@ -3,10 +3,12 @@
 
 use std::{collections::BTreeSet, ops::Range};
 
-use checker::event::{LockId, Op};
+use checker::{
+    event::{LockId, Op},
+    format::ObjectKind,
+};
 
 use super::{Known, SyncObjects};
-use crate::probes::sync::functions::Object;
 
 /// Addresses of objects.
 #[derive(Debug, Default)]
@@ -45,7 +47,7 @@ impl SyncObjects {
         let Places { addresses, known: [locks, syncs], .. } = &mut self.places;
         let (new_locks, new_syncs) = (&self.locks[*locks..], &self.syncs[*syncs..]);
         // What touches a word of which no function is known is all that there is to see of it.
-        let is_known = |known: &&Known| known.object != Object::Word;
+        let is_known = |known: &&Known| known.object != ObjectKind::Sync;
         let new = new_locks.iter().chain(new_syncs).filter(is_known);
         addresses.extend(new.map(|known| known.address));
         (*locks, *syncs) = (self.locks.len(), self.syncs.len());

@@ -11,7 +11,7 @@ struct World {
 }
 
 impl World {
-    fn call(&mut self, thread: u32, kind: Kind, object: Object, address: u64) -> Vec<Op> {
+    fn call(&mut self, thread: u32, kind: Kind, object: ObjectKind, address: u64) -> Vec<Op> {
         self.with(Call { second: 0, ..call(thread, kind, object, address) })
     }
 
@@ -29,20 +29,20 @@ impl World {
     }
 
     fn wait(&mut self, thread: u32) -> Vec<Op> {
-        let begin = call(thread, Kind::ConditionWait, Object::Condvar, 0x200);
+        let begin = call(thread, Kind::ConditionWait, ObjectKind::Condvar, 0x200);
         self.with(Call { second: 0x100, ..begin })
     }
 
     fn wake(&mut self, thread: u32, result: u16) -> Vec<Op> {
-        self.with(Call { result, ..call(thread, Kind::ConditionWake, Object::Condvar, 0x200) })
+        self.with(Call { result, ..call(thread, Kind::ConditionWake, ObjectKind::Condvar, 0x200) })
     }
 
     fn signal(&mut self, thread: u32) -> Vec<Op> {
-        self.call(thread, Kind::Signal, Object::Condvar, 0x200)
+        self.call(thread, Kind::Signal, ObjectKind::Condvar, 0x200)
     }
 }
 
-fn call(thread: u32, kind: Kind, object: Object, address: u64) -> Call {
+fn call(thread: u32, kind: Kind, object: ObjectKind, address: u64) -> Call {
     Call {
         thread: ThreadId(thread),
         kind,
@@ -62,7 +62,7 @@ const LOCK: LockId = LockId(0);
 #[test]
 fn an_unlock_of_a_reader_writer_lock_is_what_the_thread_holds() {
     let mut world = World::default();
-    let mut step = |thread, kind| world.call(thread, kind, Object::RwLock, 0x100);
+    let mut step = |thread, kind| world.call(thread, kind, ObjectKind::RwLock, 0x100);
     assert_eq!(step(0, Kind::AcquireShared), [Op::AcquireShared(LOCK)]);
     assert_eq!(step(1, Kind::AcquireShared), [Op::AcquireShared(LOCK)]);
     assert_eq!(step(0, Kind::Release), [Op::ReleaseShared(LOCK)]);
@@ -76,7 +76,7 @@ fn an_unlock_of_a_reader_writer_lock_is_what_the_thread_holds() {
 #[test]
 fn an_unlock_of_a_spinlock_that_is_not_held_is_its_start_of_life() {
     let mut world = World::default();
-    let mut step = |thread, kind| world.call(thread, kind, Object::Spinlock, 0x100);
+    let mut step = |thread, kind| world.call(thread, kind, ObjectKind::Spinlock, 0x100);
     assert_eq!(step(0, Kind::Release), [], "a lock that nobody knows");
     assert_eq!(step(0, Kind::Acquire), [Op::Acquire(LOCK)]);
     assert_eq!(step(0, Kind::Release), [Op::Release(LOCK)]);
@@ -86,25 +86,25 @@ fn an_unlock_of_a_spinlock_that_is_not_held_is_its_start_of_life() {
 #[test]
 fn another_kind_of_lock_at_an_address_is_another_lock() {
     let mut world = World::default();
-    assert_eq!(world.call(0, Kind::Acquire, Object::Mutex, 0x100), [Op::Acquire(LOCK)]);
-    assert_eq!(world.call(0, Kind::Acquire, Object::Spinlock, 0x100), [Op::Acquire(LockId(1))]);
+    assert_eq!(world.call(0, Kind::Acquire, ObjectKind::Mutex, 0x100), [Op::Acquire(LOCK)]);
+    assert_eq!(world.call(0, Kind::Acquire, ObjectKind::Spinlock, 0x100), [Op::Acquire(LockId(1))]);
     let known = |lock| world.syncs.lock(lock).map(|known| (known.address, known.object));
-    assert_eq!(known(LOCK), Some((0x100, Object::Mutex)));
-    assert_eq!(known(LockId(1)), Some((0x100, Object::Spinlock)));
+    assert_eq!(known(LOCK), Some((0x100, ObjectKind::Mutex)));
+    assert_eq!(known(LockId(1)), Some((0x100, ObjectKind::Spinlock)));
 }
 
 #[test]
 fn a_lock_that_nobody_took_has_nothing_to_forget() {
     let mut world = World::default();
-    assert_eq!(world.call(0, Kind::LockReset, Object::Mutex, 0x100), []);
-    world.call(0, Kind::Acquire, Object::Mutex, 0x100);
-    assert_eq!(world.call(0, Kind::LockReset, Object::Mutex, 0x100), [Op::Reset(LOCK)]);
+    assert_eq!(world.call(0, Kind::LockReset, ObjectKind::Mutex, 0x100), []);
+    world.call(0, Kind::Acquire, ObjectKind::Mutex, 0x100);
+    assert_eq!(world.call(0, Kind::LockReset, ObjectKind::Mutex, 0x100), [Op::Reset(LOCK)]);
 }
 
 #[test]
 fn a_wait_for_a_condition_lets_go_of_the_mutex_and_takes_it_again() {
     let mut world = World::default();
-    world.call(0, Kind::Acquire, Object::Mutex, 0x100);
+    world.call(0, Kind::Acquire, ObjectKind::Mutex, 0x100);
     assert_eq!(world.wait(0), [Op::Release(LOCK)]);
     assert_eq!(world.signal(1), [Op::Signal(SyncId(0))]);
     assert_eq!(world.wake(0, 0), [Op::Wait(SyncId(0)), Op::Acquire(LOCK)]);
@@ -150,8 +150,8 @@ fn a_wait_that_was_unwound_has_taken_the_mutex_again() {
 fn who_unlocks_the_mutex_that_it_waits_with_has_taken_it_again() {
     let mut world = World::default();
     world.wait(0);
-    assert_eq!(world.call(0, Kind::Release, Object::Mutex, 0x500), [Op::Release(LockId(1))]);
-    let unlock = world.call(0, Kind::Release, Object::Mutex, 0x100);
+    assert_eq!(world.call(0, Kind::Release, ObjectKind::Mutex, 0x500), [Op::Release(LockId(1))]);
+    let unlock = world.call(0, Kind::Release, ObjectKind::Mutex, 0x100);
     assert_eq!(unlock, [Op::Acquire(LOCK), Op::Release(LOCK)]);
     assert_eq!(world.acts_at(0, SP), [], "it does not wait any more");
 }
@@ -159,13 +159,13 @@ fn who_unlocks_the_mutex_that_it_waits_with_has_taken_it_again() {
 #[test]
 fn a_wait_by_a_lock_in_line_does_not_take_it_in_steps() {
     let mut world = World::default();
-    let lock = call(0, Kind::Acquire, Object::Mutex, 0x100);
+    let lock = call(0, Kind::Acquire, ObjectKind::Mutex, 0x100);
     assert_eq!(world.with(Call { fast: Some(FastPath::Acquire), ..lock }), [Op::Acquire(LOCK)]);
-    let wait = call(0, Kind::ConditionWait, Object::Condvar, 0x200);
+    let wait = call(0, Kind::ConditionWait, ObjectKind::Condvar, 0x200);
     let wait = Call { second: 0x100, fast: Some(FastPath::Nothing), ..wait };
     assert_eq!(world.with(wait), [Op::Release(LOCK)]);
     for (kind, fast) in [(Kind::Release, FastPath::Release), (Kind::Acquire, FastPath::Acquire)] {
-        let step = call(0, kind, Object::Mutex, 0x100);
+        let step = call(0, kind, ObjectKind::Mutex, 0x100);
         assert_eq!(world.with(Call { fast: Some(fast), sp: SP - 64, ..step }), []);
     }
     assert_eq!(world.signal(1), [Op::Signal(SyncId(0))]);
@@ -175,7 +175,7 @@ fn a_wait_by_a_lock_in_line_does_not_take_it_in_steps() {
 #[test]
 fn who_was_let_go_on_by_one_thread_comes_after_that() {
     let mut world = World::default();
-    let mut step = |thread, kind| world.call(thread, kind, Object::Parker, 0x700);
+    let mut step = |thread, kind| world.call(thread, kind, ObjectKind::Parker, 0x700);
     assert_eq!(step(1, Kind::Signal), [Op::Signal(SyncId(0))]);
     assert_eq!(step(0, Kind::Wait), [Op::Wait(SyncId(0))]);
     assert_eq!(step(0, Kind::Wait), []);
@@ -184,10 +184,10 @@ fn who_was_let_go_on_by_one_thread_comes_after_that() {
 #[test]
 fn the_value_of_a_semaphore_lets_through_before_its_posts_do() {
     let mut world = World::default();
-    let init = call(0, Kind::Init, Object::Semaphore, 0x300);
+    let init = call(0, Kind::Init, ObjectKind::Semaphore, 0x300);
     // The high half of the register is not part of the argument.
     assert_eq!(world.with(Call { second: 0xdead_0000_0000_0002, ..init }), []);
-    let mut step = |thread, kind| world.call(thread, kind, Object::Semaphore, 0x300);
+    let mut step = |thread, kind| world.call(thread, kind, ObjectKind::Semaphore, 0x300);
     assert_eq!(step(0, Kind::Wait), []);
     assert_eq!(step(0, Kind::Signal), [Op::Signal(SyncId(0))]);
     assert_eq!(step(1, Kind::Wait), [], "the second of the two that it started with");
@@ -197,7 +197,7 @@ fn the_value_of_a_semaphore_lets_through_before_its_posts_do() {
 #[test]
 fn each_post_lets_one_wait_through_in_turn() {
     let mut world = World::default();
-    let mut step = |thread, kind| world.call(thread, kind, Object::Semaphore, 0x300);
+    let mut step = |thread, kind| world.call(thread, kind, ObjectKind::Semaphore, 0x300);
     assert_eq!(step(0, Kind::Signal), [Op::Signal(SyncId(0))]);
     assert_eq!(step(1, Kind::Signal), [Op::Signal(SyncId(1))]);
     assert_eq!(step(0, Kind::Signal), [Op::Signal(SyncId(2))]);
@@ -213,11 +213,11 @@ fn each_post_lets_one_wait_through_in_turn() {
 fn a_wait_that_may_have_taken_the_starting_value_comes_after_nobody() {
     let mut world = World::default();
     let wait = |world: &mut World, thread, value| {
-        let wait = call(thread, Kind::Wait, Object::Semaphore, 0x300);
+        let wait = call(thread, Kind::Wait, ObjectKind::Semaphore, 0x300);
         world.with(Call { fast: Some(FastPath::Nothing), value, ..wait })
     };
     let post = |world: &mut World, thread| {
-        world.call(thread, Kind::Signal, Object::Semaphore, 0x300);
+        world.call(thread, Kind::Signal, ObjectKind::Semaphore, 0x300);
     };
     assert_eq!(wait(&mut world, 0, Some(2)), [], "it started with 2");
     post(&mut world, 0);
@@ -236,19 +236,19 @@ fn a_wait_that_may_have_taken_the_starting_value_comes_after_nobody() {
 #[test]
 fn a_semaphore_taken_in_the_midst_of_a_call_had_the_number_that_was_seen() {
     let mut world = World::default();
-    let wait = call(1, Kind::Wait, Object::Semaphore, 0x300);
+    let wait = call(1, Kind::Wait, ObjectKind::Semaphore, 0x300);
     let wait = Call { fast: Some(FastPath::Nothing), ..wait };
-    world.call(0, Kind::Signal, Object::Semaphore, 0x300);
+    world.call(0, Kind::Signal, ObjectKind::Semaphore, 0x300);
     world.syncs.begin_take(ThreadId(1), 0x300, 1);
     assert_eq!(world.with(wait), [Op::Wait(SyncId(0))]);
-    world.call(0, Kind::Signal, Object::Semaphore, 0x300);
+    world.call(0, Kind::Signal, ObjectKind::Semaphore, 0x300);
     assert_eq!(world.with(wait), [], "it was not seen");
 }
 
 #[test]
 fn a_latch_lets_through_after_all_who_counted_it_down() {
     let mut world = World::default();
-    let mut step = |thread, kind| world.call(thread, kind, Object::Latch, 0x800);
+    let mut step = |thread, kind| world.call(thread, kind, ObjectKind::Latch, 0x800);
     assert_eq!(step(0, Kind::Signal), [Op::Signal(SyncId(0))]);
     assert_eq!(step(1, Kind::Signal), [Op::Signal(SyncId(1))]);
     assert_eq!(step(2, Kind::Wait), [Op::Wait(SyncId(0)), Op::Wait(SyncId(1))]);
@@ -261,25 +261,25 @@ fn a_latch_lets_through_after_all_who_counted_it_down() {
 fn posts_that_nobody_waits_for_take_no_more_ids_than_a_few() {
     let mut world = World::default();
     for _ in 0..1000 {
-        world.call(0, Kind::Signal, Object::Semaphore, 0x300);
+        world.call(0, Kind::Signal, ObjectKind::Semaphore, 0x300);
     }
     assert!(world.syncs.syncs.len() <= 64);
     for _ in 0..1000 {
-        assert_eq!(world.call(1, Kind::Wait, Object::Semaphore, 0x300).len(), 1);
+        assert_eq!(world.call(1, Kind::Wait, ObjectKind::Semaphore, 0x300).len(), 1);
     }
-    assert_eq!(world.call(1, Kind::Wait, Object::Semaphore, 0x300), []);
+    assert_eq!(world.call(1, Kind::Wait, ObjectKind::Semaphore, 0x300), []);
 }
 
 /// Arrivals and departures at a barrier for two, by the round.
 fn rounds(threads: Option<u64>, steps: &[(u32, Kind)]) -> Vec<Option<u32>> {
     let mut world = World::default();
     if let Some(threads) = threads {
-        world.with(Call { second: threads, ..call(0, Kind::Init, Object::Barrier, 0x400) });
+        world.with(Call { second: threads, ..call(0, Kind::Init, ObjectKind::Barrier, 0x400) });
     }
     let mut round = |&(thread, kind): &(u32, Kind)| match world.call(
         thread,
         kind,
-        Object::Barrier,
+        ObjectKind::Barrier,
         0x400,
     )[..]
     {
@@ -325,7 +325,7 @@ fn a_round_that_a_thread_was_unwound_in_is_not_used_again() {
 #[test]
 fn whoever_ran_the_routine_lets_the_others_through() {
     let mut world = World::default();
-    let mut step = |thread, kind| world.call(thread, kind, Object::Once, 0x500);
+    let mut step = |thread, kind| world.call(thread, kind, ObjectKind::Once, 0x500);
     assert_eq!(step(0, Kind::Wait), [], "it ran before we looked");
     assert_eq!(step(1, Kind::Signal), [Op::Signal(SyncId(0))]);
     assert_eq!(step(1, Kind::Wait), [], "its own");
@@ -337,18 +337,18 @@ fn whoever_ran_the_routine_lets_the_others_through() {
 #[test]
 fn after_a_gap_nothing_is_taken_for_granted() {
     let mut world = World::default();
-    world.call(0, Kind::Acquire, Object::RwLock, 0x600);
-    world.call(0, Kind::Signal, Object::Semaphore, 0x300);
-    world.call(0, Kind::Arrive, Object::Barrier, 0x400);
+    world.call(0, Kind::Acquire, ObjectKind::RwLock, 0x600);
+    world.call(0, Kind::Signal, ObjectKind::Semaphore, 0x300);
+    world.call(0, Kind::Arrive, ObjectKind::Barrier, 0x400);
     world.wait(1);
     world.syncs.gap();
     assert_eq!(
-        world.call(0, Kind::Release, Object::RwLock, 0x600),
+        world.call(0, Kind::Release, ObjectKind::RwLock, 0x600),
         [Op::ReleaseShared(LOCK)],
         "which the checker leaves out"
     );
-    assert_eq!(world.call(1, Kind::Wait, Object::Semaphore, 0x300), []);
-    assert_eq!(world.call(0, Kind::Depart, Object::Barrier, 0x400), []);
+    assert_eq!(world.call(1, Kind::Wait, ObjectKind::Semaphore, 0x300), []);
+    assert_eq!(world.call(0, Kind::Depart, ObjectKind::Barrier, 0x400), []);
     assert_eq!(world.signal(0), []);
     assert_eq!(world.wake(1, 0), []);
 }
@@ -361,10 +361,10 @@ fn what_is_in_memory_that_was_given_back_is_forgotten() {
         world.syncs.forget_memory(&range, &mut |op| ops.push(op));
         ops
     };
-    world.call(0, Kind::Acquire, Object::Mutex, 0x100);
-    world.call(0, Kind::Release, Object::Mutex, 0x100);
-    world.call(0, Kind::Acquire, Object::RwLock, 0x140);
-    world.call(0, Kind::Acquire, Object::Mutex, 0x180);
+    world.call(0, Kind::Acquire, ObjectKind::Mutex, 0x100);
+    world.call(0, Kind::Release, ObjectKind::Mutex, 0x100);
+    world.call(0, Kind::Acquire, ObjectKind::RwLock, 0x140);
+    world.call(0, Kind::Acquire, ObjectKind::Mutex, 0x180);
     let (first, second) = (LOCK, LockId(1));
     assert_eq!(forget(&mut world, 0..0x100), []);
     assert_eq!(forget(&mut world, 0x100..0x180), [Op::Reset(first), Op::Reset(second)]);
@@ -372,21 +372,21 @@ fn what_is_in_memory_that_was_given_back_is_forgotten() {
     assert_eq!(forget(&mut world, 0x100..0x180), []);
     // Nobody holds it any more: this is its start of life, which is one of a reader.
     assert_eq!(
-        world.call(0, Kind::Release, Object::RwLock, 0x140),
+        world.call(0, Kind::Release, ObjectKind::RwLock, 0x140),
         [Op::ReleaseShared(second)],
         "the owner is forgotten"
     );
-    world.call(1, Kind::Acquire, Object::Mutex, 0x100);
+    world.call(1, Kind::Acquire, ObjectKind::Mutex, 0x100);
     assert_eq!(forget(&mut world, 0x100..0x140), [Op::Reset(first)]);
 }
 
 #[test]
 fn posts_of_a_semaphore_in_other_memory_let_nobody_through() {
     let mut world = World::default();
-    let post = world.call(0, Kind::Signal, Object::Semaphore, 0x300);
+    let post = world.call(0, Kind::Signal, ObjectKind::Semaphore, 0x300);
     assert_eq!(post.len(), 1);
     world.syncs.forget_memory(&(0x200..0x400), &mut |op| panic!("{op:?}"));
-    assert_eq!(world.call(1, Kind::Wait, Object::Semaphore, 0x300), []);
-    world.call(0, Kind::Signal, Object::Semaphore, 0x300);
-    assert_eq!(world.call(1, Kind::Wait, Object::Semaphore, 0x300).len(), 1);
+    assert_eq!(world.call(1, Kind::Wait, ObjectKind::Semaphore, 0x300), []);
+    world.call(0, Kind::Signal, ObjectKind::Semaphore, 0x300);
+    assert_eq!(world.call(1, Kind::Wait, ObjectKind::Semaphore, 0x300).len(), 1);
 }

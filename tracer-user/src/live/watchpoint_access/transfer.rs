@@ -3,10 +3,10 @@
 
 use std::collections::BTreeSet;
 
-use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, OpKind, Register};
+use iced_x86::{FlowControl, Instruction, OpKind, Register};
 
 use super::{Access, AccessKind, MemoryUse, preceding};
-use crate::{live::code_map::CodeMap, symbolize::ProcessAddr};
+use crate::{live::code_map::CodeMap, symbolize::ProcessAddr, x86::instruction::decode};
 
 /// Maximal number of functions that are searched along jumps from one to another.
 const MAX_FUNCTIONS: usize = 8;
@@ -98,9 +98,7 @@ fn body(code: &impl CodeMap, start: ProcessAddr) -> Option<Vec<Instruction>> {
     let length = usize::try_from(extent.end.0.checked_sub(start.0)?).ok()?;
     let is_whole = extent.start == start;
     let mut instructions = Vec::new();
-    for instruction in
-        &mut Decoder::with_ip(64, code.bytes_at(start, length)?, start.0, DecoderOptions::NONE)
-    {
+    for instruction in decode(code.bytes_at(start, length)?, start.0) {
         let ends = matches!(
             instruction.flow_control(),
             FlowControl::UnconditionalBranch | FlowControl::IndirectBranch

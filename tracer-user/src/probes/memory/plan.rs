@@ -24,6 +24,7 @@ use crate::{
         functions::{Function, Functions},
         instruction::decode_first,
         placement::Cost,
+        restartable::restartable_sequences,
     },
 };
 
@@ -150,7 +151,8 @@ fn named(
     if let Some(place) = pattern.line() {
         let found = LineFunction::find(module, functions, symbolizer, place);
         let (option, pattern) = ("--probe", pattern.to_string());
-        let found = found.map_err(|problem| SelectError::NoLine { option, pattern, problem })?;
+        let found =
+            found.map_err(|error| SelectError { option, pattern, problem: error.into() })?;
         return Ok(found.holders(functions));
     }
     let own = own_code(functions)
@@ -307,7 +309,7 @@ impl Planner<'_, '_> {
             Some(u32::from_le_bytes(*bytes))
         };
         let is_constant = |address| file.is_constant(LinkAddr(address));
-        let is_restartable = |address| file.restartable().contains(LinkAddr(address));
+        let is_restartable = |address| restartable_sequences(file).contains(LinkAddr(address));
         let options = AccessOptions {
             single_step: true,
             word_at: &word_at,

@@ -19,6 +19,7 @@ use crate::{
     x86::{
         functions::Functions,
         inlined_extent::{self, InlinedExtent},
+        restartable::restartable_sequences,
     },
 };
 
@@ -105,7 +106,7 @@ impl Planner<'_, '_> {
             return self.skip(what, "its code is not in the file".to_owned());
         };
         let own = |at: u64| call.ranges.iter().any(|&(start, end)| (start.0..end.0).contains(&at));
-        let refused = |at: u64| self.file.restartable().contains(LinkAddr(at));
+        let refused = |at: u64| restartable_sequences(self.file).contains(LinkAddr(at));
         let places = inlined_extent::places(&parts, call.entry.0, &own, &refused);
         let InlinedExtent { begin, ends } = match places {
             Ok(places) => places,

@@ -5,6 +5,7 @@ use crate::{
     probes::sync::{
         functions::{Role, calls_named},
         lock_rule::LockRule,
+        slow_paths,
     },
     x86::{call_graph::Import, functions::Function},
 };
@@ -79,33 +80,14 @@ const ONCE: [&str; 7] = [
     "std::sys::exit_guard",
 ];
 
-/// Slow paths of locks whose fast paths are inlined: a caller of one takes the lock. A part of the name, and
-/// its end: types may stand in angle brackets.
-const ACQUIRE_SLOW_PATHS: [(&str, &str); 6] = [
-    ("sync::mutex::futex::Mutex", "::lock_contended"),
-    ("sync::rwlock::futex::RwLock", "::read_contended"),
-    ("sync::rwlock::futex::RwLock", "::write_contended"),
-    ("parking_lot::raw_mutex::RawMutex", "::lock_slow"),
-    ("parking_lot::raw_rwlock::RawRwLock", "::lock_shared_slow"),
-    ("parking_lot::raw_rwlock::RawRwLock", "::lock_exclusive_slow"),
-];
-
-/// Slow paths of releasing these locks.
-const RELEASE_SLOW_PATHS: [(&str, &str); 5] = [
-    ("sync::mutex::futex::Mutex", "::wake"),
-    ("sync::rwlock::futex::RwLock", "::wake_writer_or_readers"),
-    ("parking_lot::raw_mutex::RawMutex", "::unlock_slow"),
-    ("parking_lot::raw_rwlock::RawRwLock", "::unlock_shared_slow"),
-    ("parking_lot::raw_rwlock::RawRwLock", "::unlock_exclusive_slow"),
-];
-
-/// Functions that create a thread.
-const CREATING: [&str; 3] = ["pthread_create", "thrd_create", "std::thread::_M_start_thread"];
+/// The function of the C++ library that creates a thread; those of the C library are in the table of functions that get
+/// probes.
+const START_THREAD: &str = "std::thread::_M_start_thread";
 
 /// Returns true if a function of the program belongs to its language's library: its calls count as its callers'
 /// calls.
 pub(in crate::probes) fn is_library(name: &Name) -> bool {
-    const STARTS: [&str; 10] = [
+    const STARTS: [&str; 9] = [
         "std::",
         "core::",
         "alloc::",
@@ -114,11 +96,10 @@ pub(in crate::probes) fn is_library(name: &Name) -> bool {
         "__gthread_",
         "__gthrw_",
         "lock_api::",
-        "parking_lot::",
         "parking_lot_core::",
     ];
     let bare = name.short.trim_start_matches(['<', '&']);
-    STARTS.iter().any(|start| bare.starts_with(start))
+    STARTS.iter().any(|start| bare.starts_with(start)) || slow_paths::is_of_their_crates(bare)
 }
 
 /// Returns true if a library's function is about locks: others, such as those that print, take locks for
@@ -131,16 +112,14 @@ pub(in crate::probes) fn is_lock_library(name: &Name) -> bool {
     is_library(name) && about_locks && !for_itself
 }
 
-fn is_one_of(slow_paths: &[(&str, &str)], name: &str) -> bool {
-    slow_paths.iter().any(|(part, end)| name.ends_with(end) && name.contains(part))
-}
-
 pub(in crate::probes) fn takes_lock(name: &str) -> bool {
-    calls_named(name).any(|call| call.role.takes_lock()) || is_one_of(&ACQUIRE_SLOW_PATHS, name)
+    calls_named(name).any(|call| call.role.takes_lock())
+        || slow_paths::of_lock(name).is_some_and(|path| path.fast.acquires())
 }
 
 pub(in crate::probes) fn releases(name: &str) -> bool {
-    calls_named(name).any(|call| call.role.releases()) || is_one_of(&RELEASE_SLOW_PATHS, name)
+    calls_named(name).any(|call| call.role.releases())
+        || slow_paths::of_lock(name).is_some_and(|path| path.fast.releases())
 }
 
 pub(in crate::probes) fn waits(name: &str) -> bool {
@@ -171,7 +150,7 @@ pub(in crate::probes) fn waits_once(name: &Name) -> bool {
 }
 
 pub(in crate::probes) fn creates(name: &str) -> bool {
-    CREATING.contains(&name)
+    calls_named(name).any(|call| call.role.creates()) || name == START_THREAD
 }
 
 /// A name without what is in angle brackets.
@@ -249,6 +228,11 @@ mod tests {
         assert!(takes_lock("std::sys::sync::mutex::futex::Mutex::lock_contended"));
         assert!(takes_lock("<std::sys::sync::mutex::futex::Mutex>::lock_contended"));
         assert!(releases("<std::sys::sync::mutex::futex::Mutex>::wake"));
+        // Of older compilers.
+        assert!(takes_lock("std::sys::unix::locks::futex_mutex::Mutex::lock_contended"));
+        assert!(
+            !releases("syscall") && !releases("parking_lot::raw_rwlock::RawRwLock::downgrade_slow")
+        );
         assert!(takes_lock("pthread_mutex_lock") && releases("pthread_mutex_unlock"));
         assert!(waits("<std::sys::sync::condvar::futex::Condvar>::wait_optional_timeout"));
         assert!(waits("std::sys::sync::condvar::futex::Condvar::wait") && !waits("<bank>::wait"));

@@ -18,6 +18,25 @@ pub struct LineFunction {
     addresses: Vec<LinkAddr>,
 }
 
+/// Reason for which there is no function around a source line.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LineError {
+    /// The module's file cannot be read.
+    #[error("its file cannot be read")]
+    UnreadableFile,
+    /// The debug information does not name the source file.
+    #[error("the debug information of {module} has no lines of `{file}` (build with -g)")]
+    NoLines {
+        /// Name of the module.
+        module: String,
+        /// Name of the source file.
+        file: String,
+    },
+    /// No function of the source file has the line.
+    #[error("the line is in no function")]
+    OutsideFunctions,
+}
+
 /// The code of one function, by its name, that is of a file's lines.
 #[derive(Debug)]
 struct Group {
@@ -33,20 +52,17 @@ impl LineFunction {
     ///
     /// # Errors
     ///
-    /// Why there is none.
+    /// See [`LineError`].
     pub fn find(
         module: &Module,
         functions: &Functions,
         symbolizer: &Symbolizer,
         (file, line): (&str, u32),
-    ) -> Result<Self, String> {
-        let Ok(elf) = module.file() else { return Err("its file cannot be read".to_owned()) };
+    ) -> Result<Self, LineError> {
+        let Ok(elf) = module.file() else { return Err(LineError::UnreadableFile) };
         let starts = elf.lines_of(file);
         if starts.is_empty() {
-            return Err(format!(
-                "the debug information of {} has no lines of `{file}` (build with -g)",
-                module.name()
-            ));
+            return Err(LineError::NoLines { module: module.name(), file: file.to_owned() });
         }
         let resolve = |address: ProcessAddr| symbolizer.resolve(address).ok();
         // For each function the lines of its own, without those that were inlined into it.
@@ -96,7 +112,7 @@ impl LineFunction {
                 }
                 Self::around(&groups, line)
             })
-            .ok_or_else(|| "the line is in no function".to_owned())
+            .ok_or(LineError::OutsideFunctions)
     }
 
     fn around(groups: &BTreeMap<String, Group>, line: u32) -> Option<Self> {

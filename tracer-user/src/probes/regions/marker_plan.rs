@@ -9,7 +9,7 @@ use super::{
 use crate::{
     probes::builder::Planner,
     symbolize::{LinkAddr, ProcessAddr},
-    x86::constants,
+    x86::{constants, restartable::restartable_sequences},
 };
 
 impl Planner<'_, '_> {
@@ -95,7 +95,7 @@ impl Planner<'_, '_> {
 
     /// Counts the restartable sequences of which it is not known where they are.
     pub(in crate::probes) fn restartable_sequences(&mut self) {
-        let (found, module) = (self.file.restartable(), self.module.name());
+        let (found, module) = (restartable_sequences(self.file), self.module.name());
         let (malformed, undescribed) = (found.malformed, found.undescribed);
         if malformed > 0 {
             let what = format!("descriptors of {malformed} restartable sequences in {module}");

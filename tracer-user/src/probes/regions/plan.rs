@@ -32,6 +32,7 @@ use crate::{
         exits::{self, Exit, Leaves},
         functions::Function,
         placement::{self, Needs, Placement, Refusal},
+        restartable::restartable_sequences,
     },
 };
 
@@ -194,10 +195,10 @@ impl Choice<'_> {
         let matching: Vec<usize> = match rule.pattern.line() {
             Some(place) => {
                 let found = LineFunction::find(self.module, &self.functions, symbolizer, place)
-                    .map_err(|problem| SelectError::NoLine {
+                    .map_err(|error| SelectError {
                         option: rule.option(),
                         pattern: rule.pattern.to_string(),
-                        problem,
+                        problem: error.into(),
                     })?;
                 let own = found.own.iter().copied().collect();
                 self.lines.insert(number, found);
@@ -305,7 +306,7 @@ impl Planner<'_, '_> {
         let code = parts.first().map_or(&[][..], |part| part.code);
         let is_exit =
             |offset: u64| exits.iter().any(|exit| exit.address == function.start.0 + offset);
-        let is_restartable = |at: u64| self.file.restartable().contains(LinkAddr(at));
+        let is_restartable = |at: u64| restartable_sequences(self.file).contains(LinkAddr(at));
         if let Some(exit) = exits.iter().find(|exit| is_restartable(exit.address)) {
             let what = format!("it can be left by the instruction at {:#x}", exit.address);
             return Err(format!("{what}: {}", Refusal::Restartable));

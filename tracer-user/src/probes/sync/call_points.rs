@@ -1,13 +1,14 @@
 //! Probe points of a function that synchronizes: at its entry and its returns, by its machine code. The
 //! functions are in `functions`.
 
-use iced_x86::{Decoder, DecoderOptions, FlowControl, Register};
+use iced_x86::{FlowControl, Register};
 use tracer_ebpf::{Cookie, Kind, ProbeProgram};
 
 use super::functions::{CallSpec, Ending, Role};
 use crate::symbolize::{ElfFile, LinkAddr};
 use crate::x86::{
     control_flow::{Code64, ControlFlowError, Flow},
+    instruction::decode,
     placement::{self, Cost, Needs, Placement},
 };
 
@@ -83,7 +84,7 @@ pub fn call_points(
         Some((Ending::ReturnProbe, kind)) => {
             points.extend(function.with_return_probe(spec, kind, flow)?);
         }
-        Some((Ending::EachReturn, kind)) if spec.role == Role::WaitAlways && flow.is_err() => {
+        Some((Ending::EachReturn, kind)) if spec.role == Role::WAIT_ALWAYS && flow.is_err() => {
             let place = function.entry(spec, false)?;
             points.push(function.point(ProbeProgram::CallEnter, place, kind, spec.flags()));
             points.extend(function.all_returns(kind, spec.flags())?);
@@ -101,7 +102,7 @@ pub fn call_points(
                     points.extend(function.returns(&flow, kind, flags)?);
                 }
             }
-            if spec.role == Role::Once {
+            if spec.role == Role::ONCE {
                 points.push(function.routine(&flow)?);
             }
         }
@@ -149,14 +150,7 @@ impl<'file> Function<'file> {
     }
 
     fn entry(&self, spec: CallSpec, stack: bool) -> Result<Placement, CallPointsError> {
-        let arguments: &[Register] = match spec.role {
-            Role::ConditionWait
-            | Role::ConditionWaitAlways
-            | Role::ConditionWaitIfTrue
-            | Role::ConditionWaitIfFalse => &[Register::RDI, Register::RSI],
-            Role::Init => &[Register::RDI, Register::RDX],
-            _ => spec.registers(),
-        };
+        let arguments = spec.role.registers().unwrap_or(spec.registers());
         placement::entry(self.code, Needs { arguments, stack }).ok_or(CallPointsError::NoEntry)
     }
 
@@ -212,13 +206,11 @@ impl<'file> Function<'file> {
     /// The returns in the code of a function whose jumps hide some of its ways. One that is not there is not
     /// seen, which only hides something.
     fn all_returns(&self, kind: Kind, flags: u8) -> Result<Vec<CallPoint>, CallPointsError> {
-        let mut decoder = Decoder::with_ip(64, self.code, self.start.0, DecoderOptions::NONE);
         let point = |address| {
             let program = ProbeProgram::CallEnd;
             CallPoint { program, address: LinkAddr(address), kind, flags, depth: 0 }
         };
-        let points: Vec<CallPoint> = decoder
-            .iter()
+        let points: Vec<CallPoint> = decode(self.code, self.start.0)
             .take_while(|instruction| !instruction.is_invalid())
             .filter(|instruction| instruction.flow_control() == FlowControl::Return)
             .map(|instruction| point(instruction.ip()))

@@ -8,10 +8,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use checker::format::ObjectKind;
 use tracer_ebpf::Kind;
 
 use super::{
-    functions::{CallSpec, Object, Role},
+    functions::{CallSpec, Role},
     inline_locks::{
         Surroundings,
         atomic_waits::{self, Look, Step},
@@ -51,26 +52,26 @@ const CALLS: [(&str, &str, CallSpec); 6] = [
 const BARRIER: &str = "14__tree_barrierI";
 
 const SEMAPHORE_ACQUIRE: CallSpec =
-    spec("std::counting_semaphore::acquire", Object::Semaphore, Role::WaitAlways);
+    spec("std::counting_semaphore::acquire", ObjectKind::Semaphore, Role::WAIT_ALWAYS);
 const SEMAPHORE_TRY: CallSpec =
-    spec("std::counting_semaphore::try_acquire", Object::Semaphore, Role::WaitIfTrue);
-const LATCH_PASS: CallSpec = spec("std::latch::wait", Object::Latch, Role::WaitAlways);
-const BARRIER_DEPART: CallSpec = spec("std::barrier::wait", Object::Barrier, Role::Depart);
-const BARRIER_ARRIVE: CallSpec = spec("std::barrier::arrive", Object::Barrier, Role::Arrive);
+    spec("std::counting_semaphore::try_acquire", ObjectKind::Semaphore, Role::WAIT_IF_TRUE);
+const LATCH_PASS: CallSpec = spec("std::latch::wait", ObjectKind::Latch, Role::WAIT_ALWAYS);
+const BARRIER_DEPART: CallSpec = spec("std::barrier::wait", ObjectKind::Barrier, Role::DEPART);
+const BARRIER_ARRIVE: CallSpec = spec("std::barrier::arrive", ObjectKind::Barrier, Role::ARRIVE);
 
-const fn spec(name: &'static str, object: Object, role: Role) -> CallSpec {
+const fn spec(name: &'static str, object: ObjectKind, role: Role) -> CallSpec {
     CallSpec { name, object, role, argument: 1 }
 }
 
 /// Inlined steps: the start and the end of the symbol of the inlined function, the instructions to look for,
 /// the name in reports, the object, and the kind of the record.
-const STEPS: [(&str, &str, Look, &str, Object, Kind); 5] = [
+const STEPS: [(&str, &str, Look, &str, ObjectKind, Kind); 5] = [
     (
         "_ZNSt18__atomic_semaphore17_S_do_try_acquireE",
         "",
         Look::Taken,
         "std::counting_semaphore::acquire",
-        Object::Semaphore,
+        ObjectKind::Semaphore,
         Kind::Wait,
     ),
     (
@@ -78,7 +79,7 @@ const STEPS: [(&str, &str, Look, &str, Object, Kind); 5] = [
         "",
         Look::Raised,
         "std::counting_semaphore::release",
-        Object::Semaphore,
+        ObjectKind::Semaphore,
         Kind::Signal,
     ),
     (
@@ -86,16 +87,23 @@ const STEPS: [(&str, &str, Look, &str, Object, Kind); 5] = [
         "",
         Look::Lowered,
         "std::latch::count_down",
-        Object::Latch,
+        ObjectKind::Latch,
         Kind::Signal,
     ),
-    ("_ZNKSt5latch8try_waitE", "", Look::Zero, "std::latch::try_wait", Object::Latch, Kind::Wait),
+    (
+        "_ZNKSt5latch8try_waitE",
+        "",
+        Look::Zero,
+        "std::latch::try_wait",
+        ObjectKind::Latch,
+        Kind::Wait,
+    ),
     (
         "_ZNSt14__tree_barrierI",
         "E6arriveEl",
         Look::Byte,
         "std::barrier::arrive",
-        Object::Barrier,
+        ObjectKind::Barrier,
         Kind::Arrive,
     ),
 ];
@@ -227,7 +235,7 @@ impl Planner<'_, '_> {
                 self.skip(what.clone(), "the instruction that does it was not found".to_owned());
             }
             arrives |= look == Look::Byte && !found.is_empty();
-            let role = if kind == Kind::Wait { Role::Wait } else { Role::Signal };
+            let role = if kind == Kind::Wait { Role::WAIT } else { Role::SIGNAL };
             let spec = spec(name, object, role);
             for (_, Step { at, points, if_one }) in found {
                 let Some(at) = self.module.process_address(LinkAddr(at)) else { continue };

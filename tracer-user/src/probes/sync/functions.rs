@@ -3,6 +3,7 @@
 
 use std::sync::LazyLock;
 
+use checker::format::ObjectKind;
 use iced_x86::Register;
 use rustc_hash::FxHashMap;
 
@@ -14,7 +15,7 @@ pub struct CallSpec {
     /// Name in the symbol table.
     pub name: &'static str,
     /// Kind of the object, which is the first argument or the one in `argument`.
-    pub object: Object,
+    pub object: ObjectKind,
     /// Effect of a call on the object.
     pub role: Role,
     /// Number of the argument that points to the object, from 1 to 4.
@@ -52,45 +53,23 @@ impl CallSpec {
     }
 }
 
-/// Kind of a synchronization object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Object {
-    /// A mutex, of any type.
-    Mutex,
-    /// A reader-writer lock.
-    RwLock,
-    /// A spinlock.
-    Spinlock,
-    /// A lock of another kind.
-    Lock,
-    /// A condition variable.
-    Condvar,
-    /// A semaphore.
-    Semaphore,
-    /// A barrier.
-    Barrier,
-    /// A flag of a routine that runs once.
-    Once,
-    /// A channel for messages of any number.
-    Channel,
-    /// A channel for a bounded number of messages.
-    BoundedChannel,
-    /// A counter that lets threads through at zero.
-    Latch,
-    /// A token by which another thread unparks a waiting one.
-    Parker,
-    /// A word that is accessed by atomic instructions, of a lock or flag that is not known.
-    Word,
-    /// A thread.
-    Thread,
+/// Meaning of a call of a function: what it does, when it has done it, and the way in which it ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Role {
+    /// Effect of the call.
+    pub effect: CallEffect,
+    /// Result with which it has done it, for an effect that the return shows.
+    pub success: Success,
+    /// Set if exceptions, panics or cancellation may unwind it: a return probe would abort the program then.
+    pub unwinds: bool,
 }
 
-/// Effect of a call of a function. The object is the first argument, unless the role names another.
+/// Effect of a call. The object is the first argument, unless the effect names another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// Acquires the lock, if it returns 0.
+pub enum CallEffect {
+    /// Acquires the lock.
     Acquire,
-    /// Acquires the lock in shared mode, if it returns 0.
+    /// Acquires the lock in shared mode.
     AcquireShared,
     /// Releases the lock, in whichever mode it is held.
     Release,
@@ -100,49 +79,42 @@ pub enum Role {
     Init,
     /// A thread that waits, now or later, may be let through.
     Signal,
-    /// Lets the thread through, if it returns 0. Cancellation may unwind it.
+    /// Lets the thread through, also after a once routine has run.
     Wait,
-    /// Lets the thread through, if it returns 0, and never waits: nothing unwinds it.
-    TryWait,
-    /// Releases the mutex that is the second argument, waits for a signal, and acquires the mutex again,
-    /// whatever it returns. Cancellation may unwind it.
+    /// Releases the mutex that is the second argument, waits for a signal, and acquires the mutex again, whatever it
+    /// returns. The result says whether there was a signal.
     ConditionWait,
-    /// Waits until enough threads have called it.
+    /// Arrives at a barrier, and waits until enough threads have arrived.
     Barrier,
-    /// Runs a routine the first time, and returns when it has run. Exceptions and cancellation may unwind it.
+    /// Arrives at a barrier, and does not wait.
+    Arrive,
+    /// Waits at a barrier until the expected threads have arrived.
+    Depart,
+    /// Runs a routine the first time, and returns when it has run.
     Once,
     /// Creates a thread. The object is not known yet.
     Create,
-    /// Joins the thread, if it returns 0. Cancellation may unwind it.
+    /// Joins the thread.
     Join,
-    /// Joins the thread that the object started with, when it returns. Exceptions may unwind it.
+    /// Joins the thread that the object started with.
     JoinMember,
-    /// Acquires the lock, when it returns. Anything may unwind this and the following ones.
-    AcquireAlways,
-    /// Acquires the lock in shared mode, when it returns.
-    AcquireSharedAlways,
-    /// Acquires the lock, if it returns true.
-    AcquireIfTrue,
-    /// Acquires the lock in shared mode, if it returns true.
-    AcquireSharedIfTrue,
-    /// Waits like [`ConditionWait`](Self::ConditionWait); signalled whenever it returns.
-    ConditionWaitAlways,
-    /// Waits like [`ConditionWait`](Self::ConditionWait); signalled if it returns true.
-    ConditionWaitIfTrue,
-    /// Lets the thread through when it returns, also after a once routine has run. Panics may unwind it.
-    WaitAlways,
-    /// Lets the thread through, if it returns true.
-    WaitIfTrue,
-    /// Arrives at a barrier, and does not wait.
-    Arrive,
-    /// Waits until the expected threads have arrived.
-    Depart,
-    /// Waits like [`ConditionWait`](Self::ConditionWait); signalled if it returns false.
-    ConditionWaitIfFalse,
     /// Marks the start of a function whose steps inside are recorded, with the call stack of its caller.
     Steps,
     /// A step of something that is seen without it.
     Inner,
+}
+
+/// Result of a call that has had its effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Success {
+    /// The number 0.
+    Zero,
+    /// The boolean `true`.
+    True,
+    /// The boolean `false`. Only of condition waits, which are recorded whatever they return.
+    False,
+    /// Any: it returns when it has had its effect.
+    Always,
 }
 
 /// Way in which the end of a call is seen.
@@ -154,53 +126,139 @@ pub enum Ending {
     EachReturn,
 }
 
+/// Roles of functions of the C library: they return 0, and nothing unwinds those that never wait.
+impl Role {
+    /// Acquires the lock, if it returns 0.
+    pub const ACQUIRE: Self = Self::of_c(CallEffect::Acquire);
+    /// Acquires the lock in shared mode, if it returns 0.
+    pub const ACQUIRE_SHARED: Self = Self::of_c(CallEffect::AcquireShared);
+    /// Releases the lock.
+    pub const RELEASE: Self = Self::of_c(CallEffect::Release);
+    /// Starts or ends the life of an object.
+    pub const RESET: Self = Self::of_c(CallEffect::Reset);
+    /// Starts the life of an object, with a number.
+    pub const INIT: Self = Self::of_c(CallEffect::Init);
+    /// Lets a waiting thread through.
+    pub const SIGNAL: Self = Self::of_c(CallEffect::Signal);
+    /// Lets the thread through, if it returns 0, and never waits.
+    pub const TRY_WAIT: Self = Self::of_c(CallEffect::Wait);
+    /// Lets the thread through, if it returns 0.
+    pub const WAIT: Self = Self::of_c(CallEffect::Wait).unwinding();
+    /// Waits for a signal, which it had if it returns 0.
+    pub const CONDITION_WAIT: Self = Self::of_c(CallEffect::ConditionWait).unwinding();
+    /// Waits at a barrier. The result marks one of the threads.
+    pub const BARRIER: Self = Self::of_c(CallEffect::Barrier).always();
+    /// Runs a routine the first time.
+    pub const ONCE: Self = Self::of_c(CallEffect::Once).unwinding();
+    /// Creates a thread.
+    pub const CREATE: Self = Self::of_c(CallEffect::Create);
+    /// Joins a thread, if it returns 0.
+    pub const JOIN: Self = Self::of_c(CallEffect::Join).unwinding();
+
+    const fn of_c(effect: CallEffect) -> Self {
+        Self { effect, success: Success::Zero, unwinds: false }
+    }
+
+    const fn unwinding(self) -> Self {
+        Self { unwinds: true, ..self }
+    }
+}
+
+/// Roles of functions of other languages, and of the user: anything may unwind them.
+impl Role {
+    /// Acquires the lock, when it returns.
+    pub const ACQUIRE_ALWAYS: Self = Self::ACQUIRE.always();
+    /// Acquires the lock in shared mode, when it returns.
+    pub const ACQUIRE_SHARED_ALWAYS: Self = Self::ACQUIRE_SHARED.always();
+    /// Acquires the lock, if it returns true.
+    pub const ACQUIRE_IF_TRUE: Self = Self::ACQUIRE.if_true();
+    /// Acquires the lock in shared mode, if it returns true.
+    pub const ACQUIRE_SHARED_IF_TRUE: Self = Self::ACQUIRE_SHARED.if_true();
+    /// Waits for a signal, and has had it whenever it returns.
+    pub const CONDITION_WAIT_ALWAYS: Self = Self::CONDITION_WAIT.always();
+    /// Waits for a signal, and has had it if it returns true.
+    pub const CONDITION_WAIT_IF_TRUE: Self = Self::CONDITION_WAIT.if_true();
+    /// Waits for a signal, and has had it if it returns false.
+    pub const CONDITION_WAIT_IF_FALSE: Self =
+        Self { success: Success::False, ..Self::CONDITION_WAIT };
+    /// Lets the thread through when it returns.
+    pub const WAIT_ALWAYS: Self = Self::WAIT.always();
+    /// Lets the thread through, if it returns true.
+    pub const WAIT_IF_TRUE: Self = Self::WAIT.if_true();
+    /// Arrives at a barrier.
+    pub const ARRIVE: Self = Self::of_c(CallEffect::Arrive);
+    /// Waits at a barrier.
+    pub const DEPART: Self = Self::of_c(CallEffect::Depart).always();
+    /// Joins the thread that the object started with, when it returns.
+    pub const JOIN_MEMBER: Self = Self::of_c(CallEffect::JoinMember).always();
+    /// Marks the start of a function whose steps are recorded.
+    pub const STEPS: Self = Self::of_c(CallEffect::Steps);
+    /// A step of something that is seen without it.
+    pub const INNER: Self = Self::of_c(CallEffect::Inner);
+
+    /// Role of a function that has its effect whenever it returns.
+    #[must_use]
+    pub const fn always(self) -> Self {
+        Self { success: Success::Always, unwinds: true, ..self }
+    }
+
+    const fn if_true(self) -> Self {
+        Self { success: Success::True, unwinds: true, ..self }
+    }
+}
+
 impl Role {
     /// Returns true if a call acquires a lock when it succeeds.
     #[must_use]
     pub const fn takes_lock(self) -> bool {
-        matches!(
-            self,
-            Self::Acquire
-                | Self::AcquireShared
-                | Self::AcquireAlways
-                | Self::AcquireSharedAlways
-                | Self::AcquireIfTrue
-                | Self::AcquireSharedIfTrue
-        )
+        matches!(self.effect, CallEffect::Acquire | CallEffect::AcquireShared)
     }
 
     /// Returns true if a call releases a lock and does not acquire it again.
     #[must_use]
     pub const fn releases(self) -> bool {
-        matches!(self, Self::Release)
+        matches!(self.effect, CallEffect::Release)
     }
 
-    /// Returns true if a call may block until other threads let it return.
+    /// Returns true if a call creates a thread.
+    #[must_use]
+    pub const fn creates(self) -> bool {
+        matches!(self.effect, CallEffect::Create)
+    }
+
+    /// Returns true if a call may block until other threads let it return. Functions that never wait are no
+    /// cancellation points.
     #[must_use]
     pub const fn waits(self) -> bool {
-        matches!(
-            self,
-            Self::ConditionWait | Self::Barrier | Self::Wait | Self::Join | Self::JoinMember
-        )
+        use CallEffect::{Barrier, ConditionWait, Depart, Join, JoinMember, Wait};
+        self.unwinds
+            && matches!(self.effect, ConditionWait | Barrier | Depart | Wait | Join | JoinMember)
+    }
+
+    /// Returns the registers of the arguments that an entry probe needs, where they are not the object's alone.
+    #[must_use]
+    pub const fn registers(self) -> Option<&'static [Register]> {
+        match self.effect {
+            CallEffect::ConditionWait => Some(&[Register::RDI, Register::RSI]),
+            CallEffect::Init => Some(&[Register::RDI, Register::RDX]),
+            _ => None,
+        }
     }
 
     /// Returns the program and the kind of the record at the function's entry.
     #[must_use]
     pub const fn at_entry(self) -> Option<(ProbeProgram, Kind)> {
-        match self {
-            Self::Release => Some((ProbeProgram::Call, Kind::Release)),
-            Self::Reset => Some((ProbeProgram::Call, Kind::LockReset)),
-            Self::Init => Some((ProbeProgram::CallPair, Kind::Init)),
-            Self::Signal => Some((ProbeProgram::Call, Kind::Signal)),
-            Self::ConditionWait
-            | Self::ConditionWaitAlways
-            | Self::ConditionWaitIfTrue
-            | Self::ConditionWaitIfFalse => Some((ProbeProgram::CallPair, Kind::ConditionWait)),
-            Self::Barrier | Self::Arrive => Some((ProbeProgram::Call, Kind::Arrive)),
+        match self.effect {
+            CallEffect::Release => Some((ProbeProgram::Call, Kind::Release)),
+            CallEffect::Reset => Some((ProbeProgram::Call, Kind::LockReset)),
+            CallEffect::Init => Some((ProbeProgram::CallPair, Kind::Init)),
+            CallEffect::Signal => Some((ProbeProgram::Call, Kind::Signal)),
+            CallEffect::ConditionWait => Some((ProbeProgram::CallPair, Kind::ConditionWait)),
+            CallEffect::Barrier | CallEffect::Arrive => Some((ProbeProgram::Call, Kind::Arrive)),
             // Whom it joins is known from the identity at its start: that may be used again before it returns.
-            Self::Join => Some((ProbeProgram::Call, Kind::JoinStart)),
-            Self::Create => Some((ProbeProgram::Call, Kind::Create)),
-            Self::Steps => Some((ProbeProgram::Call, Kind::Enter)),
+            CallEffect::Join => Some((ProbeProgram::Call, Kind::JoinStart)),
+            CallEffect::Create => Some((ProbeProgram::Call, Kind::Create)),
+            CallEffect::Steps => Some((ProbeProgram::Call, Kind::Enter)),
             _ => None,
         }
     }
@@ -208,23 +266,14 @@ impl Role {
     /// Returns the kind of the record at the function's return, and the way in which the return is seen.
     #[must_use]
     pub const fn at_return(self) -> Option<(Ending, Kind)> {
-        match self {
-            Self::Acquire => Some((Ending::ReturnProbe, Kind::Acquire)),
-            Self::AcquireShared => Some((Ending::ReturnProbe, Kind::AcquireShared)),
-            Self::TryWait => Some((Ending::ReturnProbe, Kind::Wait)),
-            Self::Wait | Self::Once | Self::WaitAlways | Self::WaitIfTrue => {
-                Some((Ending::EachReturn, Kind::Wait))
-            }
-            Self::ConditionWait
-            | Self::ConditionWaitAlways
-            | Self::ConditionWaitIfTrue
-            | Self::ConditionWaitIfFalse => Some((Ending::EachReturn, Kind::ConditionWake)),
-            Self::AcquireAlways | Self::AcquireIfTrue => Some((Ending::EachReturn, Kind::Acquire)),
-            Self::AcquireSharedAlways | Self::AcquireSharedIfTrue => {
-                Some((Ending::EachReturn, Kind::AcquireShared))
-            }
-            Self::Barrier | Self::Depart => Some((Ending::EachReturn, Kind::Depart)),
-            Self::Join | Self::JoinMember => Some((Ending::EachReturn, Kind::Join)),
+        let ending = if self.unwinds { Ending::EachReturn } else { Ending::ReturnProbe };
+        match self.effect {
+            CallEffect::Acquire => Some((ending, Kind::Acquire)),
+            CallEffect::AcquireShared => Some((ending, Kind::AcquireShared)),
+            CallEffect::Wait | CallEffect::Once => Some((ending, Kind::Wait)),
+            CallEffect::ConditionWait => Some((ending, Kind::ConditionWake)),
+            CallEffect::Barrier | CallEffect::Depart => Some((ending, Kind::Depart)),
+            CallEffect::Join | CallEffect::JoinMember => Some((ending, Kind::Join)),
             _ => None,
         }
     }
@@ -232,99 +281,94 @@ impl Role {
     /// Flags of the cookies at its entry and its returns.
     #[must_use]
     pub const fn flags(self) -> u8 {
-        match self {
-            Self::Init => Cookie::THIRD,
-            // A wait has released the mutex and acquired it again in any case, and a barrier's result marks one
-            // of its threads.
-            Self::ConditionWait
-            | Self::ConditionWaitAlways
-            | Self::ConditionWaitIfTrue
-            | Self::ConditionWaitIfFalse
-            | Self::Barrier
-            | Self::WaitAlways
-            | Self::Depart
-            | Self::AcquireAlways
-            | Self::AcquireSharedAlways => Cookie::ANY_RESULT,
-            Self::AcquireIfTrue | Self::AcquireSharedIfTrue | Self::WaitIfTrue => Cookie::IF_TRUE,
-            Self::JoinMember => Cookie::INDIRECT | Cookie::ANY_RESULT,
-            _ => 0,
-        }
+        let success = match (self.effect, self.success) {
+            // It has released the mutex and acquired it again in any case.
+            (CallEffect::ConditionWait, _) | (_, Success::Always) => Cookie::ANY_RESULT,
+            (_, Success::True) => Cookie::IF_TRUE,
+            (_, Success::Zero | Success::False) => 0,
+        };
+        success
+            | match self.effect {
+                CallEffect::Init => Cookie::THIRD,
+                CallEffect::JoinMember => Cookie::INDIRECT,
+                _ => 0,
+            }
     }
 }
 
-const fn call(name: &'static str, object: Object, role: Role) -> CallSpec {
+const fn call(name: &'static str, object: ObjectKind, role: Role) -> CallSpec {
     CallSpec { name, object, role, argument: 1 }
 }
 
 /// All functions that are probed, in whatever module defines them. Where two are the same code the first one counts.
 pub const CALLS: &[CallSpec] = &[
-    call("pthread_mutex_lock", Object::Mutex, Role::Acquire),
-    call("pthread_mutex_trylock", Object::Mutex, Role::Acquire),
-    call("pthread_mutex_timedlock", Object::Mutex, Role::Acquire),
-    call("pthread_mutex_clocklock", Object::Mutex, Role::Acquire),
-    call("pthread_mutex_unlock", Object::Mutex, Role::Release),
-    call("pthread_mutex_init", Object::Mutex, Role::Reset),
-    call("pthread_mutex_destroy", Object::Mutex, Role::Reset),
-    call("pthread_rwlock_rdlock", Object::RwLock, Role::AcquireShared),
-    call("pthread_rwlock_tryrdlock", Object::RwLock, Role::AcquireShared),
-    call("pthread_rwlock_timedrdlock", Object::RwLock, Role::AcquireShared),
-    call("pthread_rwlock_clockrdlock", Object::RwLock, Role::AcquireShared),
-    call("pthread_rwlock_wrlock", Object::RwLock, Role::Acquire),
-    call("pthread_rwlock_trywrlock", Object::RwLock, Role::Acquire),
-    call("pthread_rwlock_timedwrlock", Object::RwLock, Role::Acquire),
-    call("pthread_rwlock_clockwrlock", Object::RwLock, Role::Acquire),
-    call("pthread_rwlock_unlock", Object::RwLock, Role::Release),
-    call("pthread_rwlock_init", Object::RwLock, Role::Reset),
-    call("pthread_rwlock_destroy", Object::RwLock, Role::Reset),
-    call("pthread_spin_lock", Object::Spinlock, Role::Acquire),
-    call("pthread_spin_trylock", Object::Spinlock, Role::Acquire),
+    call("pthread_mutex_lock", ObjectKind::Mutex, Role::ACQUIRE),
+    call("pthread_mutex_trylock", ObjectKind::Mutex, Role::ACQUIRE),
+    call("pthread_mutex_timedlock", ObjectKind::Mutex, Role::ACQUIRE),
+    call("pthread_mutex_clocklock", ObjectKind::Mutex, Role::ACQUIRE),
+    call("pthread_mutex_unlock", ObjectKind::Mutex, Role::RELEASE),
+    call("pthread_mutex_init", ObjectKind::Mutex, Role::RESET),
+    call("pthread_mutex_destroy", ObjectKind::Mutex, Role::RESET),
+    call("pthread_rwlock_rdlock", ObjectKind::RwLock, Role::ACQUIRE_SHARED),
+    call("pthread_rwlock_tryrdlock", ObjectKind::RwLock, Role::ACQUIRE_SHARED),
+    call("pthread_rwlock_timedrdlock", ObjectKind::RwLock, Role::ACQUIRE_SHARED),
+    call("pthread_rwlock_clockrdlock", ObjectKind::RwLock, Role::ACQUIRE_SHARED),
+    call("pthread_rwlock_wrlock", ObjectKind::RwLock, Role::ACQUIRE),
+    call("pthread_rwlock_trywrlock", ObjectKind::RwLock, Role::ACQUIRE),
+    call("pthread_rwlock_timedwrlock", ObjectKind::RwLock, Role::ACQUIRE),
+    call("pthread_rwlock_clockwrlock", ObjectKind::RwLock, Role::ACQUIRE),
+    call("pthread_rwlock_unlock", ObjectKind::RwLock, Role::RELEASE),
+    call("pthread_rwlock_init", ObjectKind::RwLock, Role::RESET),
+    call("pthread_rwlock_destroy", ObjectKind::RwLock, Role::RESET),
+    call("pthread_spin_lock", ObjectKind::Spinlock, Role::ACQUIRE),
+    call("pthread_spin_trylock", ObjectKind::Spinlock, Role::ACQUIRE),
     // glibc has one code for `pthread_spin_init` and this: a release of what is not held is a start of life.
-    call("pthread_spin_unlock", Object::Spinlock, Role::Release),
-    call("pthread_spin_init", Object::Spinlock, Role::Reset),
-    call("pthread_spin_destroy", Object::Spinlock, Role::Reset),
-    call("pthread_cond_wait", Object::Condvar, Role::ConditionWait),
-    call("pthread_cond_timedwait", Object::Condvar, Role::ConditionWait),
-    call("pthread_cond_clockwait", Object::Condvar, Role::ConditionWait),
-    call("pthread_cond_signal", Object::Condvar, Role::Signal),
-    call("pthread_cond_broadcast", Object::Condvar, Role::Signal),
-    call("pthread_cond_init", Object::Condvar, Role::Reset),
-    call("pthread_cond_destroy", Object::Condvar, Role::Reset),
-    call("pthread_barrier_wait", Object::Barrier, Role::Barrier),
-    call("pthread_barrier_init", Object::Barrier, Role::Init),
-    call("pthread_barrier_destroy", Object::Barrier, Role::Reset),
-    call("sem_wait", Object::Semaphore, Role::Wait),
-    call("sem_timedwait", Object::Semaphore, Role::Wait),
-    call("sem_clockwait", Object::Semaphore, Role::Wait),
-    call("sem_trywait", Object::Semaphore, Role::TryWait),
-    call("sem_post", Object::Semaphore, Role::Signal),
-    call("sem_init", Object::Semaphore, Role::Init),
-    call("sem_destroy", Object::Semaphore, Role::Reset),
-    call("pthread_once", Object::Once, Role::Once),
-    call("pthread_create", Object::Thread, Role::Create),
-    call("pthread_join", Object::Thread, Role::Join),
-    call("pthread_tryjoin_np", Object::Thread, Role::Join),
-    call("pthread_timedjoin_np", Object::Thread, Role::Join),
-    call("pthread_clockjoin_np", Object::Thread, Role::Join),
+    call("pthread_spin_unlock", ObjectKind::Spinlock, Role::RELEASE),
+    call("pthread_spin_init", ObjectKind::Spinlock, Role::RESET),
+    call("pthread_spin_destroy", ObjectKind::Spinlock, Role::RESET),
+    call("pthread_cond_wait", ObjectKind::Condvar, Role::CONDITION_WAIT),
+    call("pthread_cond_timedwait", ObjectKind::Condvar, Role::CONDITION_WAIT),
+    call("pthread_cond_clockwait", ObjectKind::Condvar, Role::CONDITION_WAIT),
+    call("pthread_cond_signal", ObjectKind::Condvar, Role::SIGNAL),
+    call("pthread_cond_broadcast", ObjectKind::Condvar, Role::SIGNAL),
+    call("pthread_cond_init", ObjectKind::Condvar, Role::RESET),
+    call("pthread_cond_destroy", ObjectKind::Condvar, Role::RESET),
+    call("pthread_barrier_wait", ObjectKind::Barrier, Role::BARRIER),
+    call("pthread_barrier_init", ObjectKind::Barrier, Role::INIT),
+    call("pthread_barrier_destroy", ObjectKind::Barrier, Role::RESET),
+    call("sem_wait", ObjectKind::Semaphore, Role::WAIT),
+    call("sem_timedwait", ObjectKind::Semaphore, Role::WAIT),
+    call("sem_clockwait", ObjectKind::Semaphore, Role::WAIT),
+    call("sem_trywait", ObjectKind::Semaphore, Role::TRY_WAIT),
+    call("sem_post", ObjectKind::Semaphore, Role::SIGNAL),
+    call("sem_init", ObjectKind::Semaphore, Role::INIT),
+    call("sem_destroy", ObjectKind::Semaphore, Role::RESET),
+    call("pthread_once", ObjectKind::Once, Role::ONCE),
+    call("pthread_create", ObjectKind::Thread, Role::CREATE),
+    call("pthread_join", ObjectKind::Thread, Role::JOIN),
+    call("pthread_tryjoin_np", ObjectKind::Thread, Role::JOIN),
+    call("pthread_timedjoin_np", ObjectKind::Thread, Role::JOIN),
+    call("pthread_clockjoin_np", ObjectKind::Thread, Role::JOIN),
     // C11: calls of the above, whose callers are not in the user's code.
-    call("mtx_lock", Object::Mutex, Role::Acquire),
-    call("mtx_trylock", Object::Mutex, Role::Acquire),
-    call("mtx_timedlock", Object::Mutex, Role::Acquire),
-    call("mtx_unlock", Object::Mutex, Role::Release),
-    call("mtx_init", Object::Mutex, Role::Reset),
-    call("mtx_destroy", Object::Mutex, Role::Reset),
-    call("cnd_wait", Object::Condvar, Role::ConditionWait),
-    call("cnd_timedwait", Object::Condvar, Role::ConditionWait),
-    call("cnd_signal", Object::Condvar, Role::Signal),
-    call("cnd_broadcast", Object::Condvar, Role::Signal),
-    call("cnd_init", Object::Condvar, Role::Reset),
-    call("cnd_destroy", Object::Condvar, Role::Reset),
-    call("call_once", Object::Once, Role::Once),
-    call("thrd_create", Object::Thread, Role::Create),
-    call("thrd_join", Object::Thread, Role::Join),
+    call("mtx_lock", ObjectKind::Mutex, Role::ACQUIRE),
+    call("mtx_trylock", ObjectKind::Mutex, Role::ACQUIRE),
+    call("mtx_timedlock", ObjectKind::Mutex, Role::ACQUIRE),
+    call("mtx_unlock", ObjectKind::Mutex, Role::RELEASE),
+    call("mtx_init", ObjectKind::Mutex, Role::RESET),
+    call("mtx_destroy", ObjectKind::Mutex, Role::RESET),
+    call("cnd_wait", ObjectKind::Condvar, Role::CONDITION_WAIT),
+    call("cnd_timedwait", ObjectKind::Condvar, Role::CONDITION_WAIT),
+    call("cnd_signal", ObjectKind::Condvar, Role::SIGNAL),
+    call("cnd_broadcast", ObjectKind::Condvar, Role::SIGNAL),
+    call("cnd_init", ObjectKind::Condvar, Role::RESET),
+    call("cnd_destroy", ObjectKind::Condvar, Role::RESET),
+    call("call_once", ObjectKind::Once, Role::ONCE),
+    call("thrd_create", ObjectKind::Thread, Role::CREATE),
+    call("thrd_join", ObjectKind::Thread, Role::JOIN),
     // C++, in libstdc++: `std::thread::_M_start_thread`, as it is and as it was until GCC 5, and `std::thread::join`.
-    call(START_THREAD, Object::Thread, Role::Create),
-    call(OLD_START_THREAD, Object::Thread, Role::Create),
-    call("_ZNSt6thread4joinEv", Object::Thread, Role::JoinMember),
+    call(START_THREAD, ObjectKind::Thread, Role::CREATE),
+    call(OLD_START_THREAD, ObjectKind::Thread, Role::CREATE),
+    call("_ZNSt6thread4joinEv", ObjectKind::Thread, Role::JOIN_MEMBER),
 ];
 
 const START_THREAD: &str =
@@ -349,4 +393,33 @@ pub fn calls_named(symbol: &str) -> impl Iterator<Item = &'static CallSpec> {
 #[must_use]
 pub fn is_known(symbol: &str) -> bool {
     calls_named(symbol).next().is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_and_endings_follow_from_the_parts_of_a_role() {
+        let seen = |role: Role| (role.flags(), role.at_return());
+        let at_ret = |kind| Some((Ending::EachReturn, kind));
+        let by_return_probe = |kind| Some((Ending::ReturnProbe, kind));
+        for (role, expected) in [
+            (Role::ACQUIRE, (0, by_return_probe(Kind::Acquire))),
+            (Role::ACQUIRE_IF_TRUE, (Cookie::IF_TRUE, at_ret(Kind::Acquire))),
+            (Role::ACQUIRE_SHARED_ALWAYS, (Cookie::ANY_RESULT, at_ret(Kind::AcquireShared))),
+            (Role::TRY_WAIT, (0, by_return_probe(Kind::Wait))),
+            (Role::WAIT, (0, at_ret(Kind::Wait))),
+            (Role::ONCE, (0, at_ret(Kind::Wait))),
+            (Role::CONDITION_WAIT, (Cookie::ANY_RESULT, at_ret(Kind::ConditionWake))),
+            (Role::CONDITION_WAIT_IF_TRUE, (Cookie::ANY_RESULT, at_ret(Kind::ConditionWake))),
+            (Role::BARRIER, (Cookie::ANY_RESULT, at_ret(Kind::Depart))),
+            (Role::JOIN_MEMBER, (Cookie::INDIRECT | Cookie::ANY_RESULT, at_ret(Kind::Join))),
+            (Role::INIT, (Cookie::THIRD, None)),
+            (Role::RELEASE, (0, None)),
+        ] {
+            assert_eq!(seen(role), expected, "{role:?}");
+        }
+        assert!(Role::WAIT.waits() && !Role::TRY_WAIT.waits() && !Role::ARRIVE.waits());
+    }
 }

@@ -278,20 +278,13 @@ impl Planner<'_, '_> {
             let others: Vec<LinkAddr> =
                 starts.iter().filter(same).map(|&(start, _)| LinkAddr(start)).collect();
             // They return whether the time was up, and without a time they always succeed.
-            call.role = match call.role {
-                Role::AcquireIfTrue if !looked_at.contains(&path) => Role::AcquireAlways,
-                Role::AcquireSharedIfTrue if !looked_at.contains(&path) => {
-                    Role::AcquireSharedAlways
-                }
-                other => other,
-            };
+            if call.role.takes_lock() && !looked_at.contains(&path) {
+                call.role = call.role.always();
+            }
             let lock = lock_of(path);
-            let arguments: &[Register] = match call.role {
-                Role::ConditionWaitAlways
-                | Role::ConditionWaitIfTrue
-                | Role::ConditionWaitIfFalse => &[Register::RDI, Register::RSI],
-                Role::Signal => &[Register::RDI],
-                _ => &[],
+            let arguments = match call.role {
+                Role::SIGNAL => call.registers(),
+                role => role.registers().unwrap_or_default(),
             };
             let code = self.file.function_containing(LinkAddr(start)).and_then(|extent| {
                 let length = usize::try_from(extent.end.0.checked_sub(start)?).ok()?;

@@ -1,9 +1,8 @@
 //! Probes of the user's own locks, in a plan.
 
-use super::{
-    functions::{CallSpec, Object},
-    lock_rule::LockRule,
-};
+use checker::format::ObjectKind;
+
+use super::{functions::CallSpec, lock_rule::LockRule};
 use crate::{
     probes::{
         builder::Planner,
@@ -55,7 +54,7 @@ pub(in crate::probes) fn add(
                         continue;
                     }
                     matched = true;
-                    let (object, argument) = (Object::Lock, rule.argument);
+                    let (object, argument) = (ObjectKind::Lock, rule.argument);
                     let call = CallSpec { name: "--lock", object, role: *role, argument };
                     let what = format!("{} of --lock in {}", function.name.short, module.name());
                     if has_other_parameters(&function.symbol) {

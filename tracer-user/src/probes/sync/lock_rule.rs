@@ -43,9 +43,9 @@ pub enum LockRuleError {
 
 /// The keys, and what the functions do that they name.
 const KEYS: [(&str, Option<Role>); 4] = [
-    ("acquire=", Some(Role::AcquireAlways)),
-    ("release=", Some(Role::Release)),
-    ("try=", Some(Role::AcquireIfTrue)),
+    ("acquire=", Some(Role::ACQUIRE_ALWAYS)),
+    ("release=", Some(Role::RELEASE)),
+    ("try=", Some(Role::ACQUIRE_IF_TRUE)),
     ("arg=", None),
 ];
 
@@ -138,9 +138,9 @@ mod tests {
         assert_eq!(
             functions,
             [
-                function("Lock<int, long>::take", Role::AcquireAlways),
-                function("drop_*", Role::Release),
-                function("re:^try", Role::AcquireIfTrue),
+                function("Lock<int, long>::take", Role::ACQUIRE_ALWAYS),
+                function("drop_*", Role::RELEASE),
+                function("re:^try", Role::ACQUIRE_IF_TRUE),
             ]
         );
         assert_eq!(argument, 2);

@@ -1,7 +1,12 @@
 //! Out-of-line parts of locks whose fast paths are inlined: Rust's `std::sync` and the crate parking_lot. Names
 //! and their meanings; `inline_locks` finds the fast paths.
 
-use super::functions::{CallSpec, Object, Role};
+use std::sync::LazyLock;
+
+use checker::format::ObjectKind;
+use regex::Regex;
+
+use super::functions::{CallSpec, Role};
 use crate::symbolize::Name;
 
 /// An out-of-line part.
@@ -38,6 +43,11 @@ pub enum FastPath {
     PassOnce,
     /// A thread may go on that is parked.
     Unpark,
+    /// A message is sent or received. Its number is above the lowest `flags` bits of the recorded value.
+    Message {
+        /// Number of bits that are for something else.
+        flags: u8,
+    },
     /// Nothing: it is the whole.
     Nothing,
 }
@@ -49,10 +59,16 @@ impl FastPath {
         matches!(self, Self::Acquire | Self::AcquireShared)
     }
 
+    /// Returns true if it releases a lock, in any mode, and every call of its slow path follows a release.
+    #[must_use]
+    pub const fn releases(self) -> bool {
+        matches!(self, Self::Release | Self::ReleaseShared | Self::ReleaseEither)
+    }
+
     /// Returns true if it changes a lock.
     #[must_use]
     pub const fn is_lock_operation(self) -> bool {
-        !matches!(self, Self::PassOnce | Self::Unpark | Self::Nothing)
+        !matches!(self, Self::PassOnce | Self::Unpark | Self::Message { .. } | Self::Nothing)
     }
 
     /// Returns true if the slow path is called for other things too, without this fast path before it.
@@ -70,7 +86,7 @@ const fn slow(
     root: &'static str,
     end: &'static str,
     name: &'static str,
-    object: Object,
+    object: ObjectKind,
     role: Role,
     fast: FastPath,
 ) -> SlowPath {
@@ -83,129 +99,129 @@ const SLOW_PATHS: [SlowPath; 23] = [
         STD,
         "Mutex::lock_contended",
         "std::sync::Mutex",
-        Object::Mutex,
-        Role::AcquireAlways,
+        ObjectKind::Mutex,
+        Role::ACQUIRE_ALWAYS,
         FastPath::Acquire,
     ),
-    slow(STD, "Mutex::wake", "std::sync::Mutex", Object::Mutex, Role::Inner, FastPath::Release),
+    slow(STD, "Mutex::wake", "std::sync::Mutex", ObjectKind::Mutex, Role::INNER, FastPath::Release),
     slow(
         STD,
         "RwLock::read_contended",
         "std::sync::RwLock",
-        Object::RwLock,
-        Role::AcquireSharedAlways,
+        ObjectKind::RwLock,
+        Role::ACQUIRE_SHARED_ALWAYS,
         FastPath::AcquireShared,
     ),
     slow(
         STD,
         "RwLock::write_contended",
         "std::sync::RwLock",
-        Object::RwLock,
-        Role::AcquireAlways,
+        ObjectKind::RwLock,
+        Role::ACQUIRE_ALWAYS,
         FastPath::Acquire,
     ),
     slow(
         STD,
         "RwLock::wake_writer_or_readers",
         "std::sync::RwLock",
-        Object::RwLock,
-        Role::Inner,
+        ObjectKind::RwLock,
+        Role::INNER,
         FastPath::ReleaseEither,
     ),
     slow(
         STD,
         "Condvar::wait",
         "std::sync::Condvar::wait",
-        Object::Condvar,
-        Role::ConditionWaitAlways,
+        ObjectKind::Condvar,
+        Role::CONDITION_WAIT_ALWAYS,
         FastPath::Nothing,
     ),
     slow(
         STD,
         "Condvar::wait_optional_timeout",
         "std::sync::Condvar::wait_timeout",
-        Object::Condvar,
-        Role::ConditionWaitIfTrue,
+        ObjectKind::Condvar,
+        Role::CONDITION_WAIT_IF_TRUE,
         FastPath::Nothing,
     ),
     slow(
         "std::sync::",
         "Condvar::notify_one",
         "std::sync::Condvar::notify_one",
-        Object::Condvar,
-        Role::Signal,
+        ObjectKind::Condvar,
+        Role::SIGNAL,
         FastPath::Nothing,
     ),
     slow(
         "std::sync::",
         "Condvar::notify_all",
         "std::sync::Condvar::notify_all",
-        Object::Condvar,
-        Role::Signal,
+        ObjectKind::Condvar,
+        Role::SIGNAL,
         FastPath::Nothing,
     ),
     slow(
         PARKING_LOT,
         "RawMutex::lock_slow",
         "parking_lot::Mutex",
-        Object::Mutex,
-        Role::AcquireIfTrue,
+        ObjectKind::Mutex,
+        Role::ACQUIRE_IF_TRUE,
         FastPath::Acquire,
     ),
     slow(
         PARKING_LOT,
         "RawMutex::unlock_slow",
         "parking_lot::Mutex",
-        Object::Mutex,
-        Role::Inner,
+        ObjectKind::Mutex,
+        Role::INNER,
         FastPath::Release,
     ),
     slow(
         PARKING_LOT,
         "RawRwLock::lock_exclusive_slow",
         "parking_lot::RwLock",
-        Object::RwLock,
-        Role::AcquireIfTrue,
+        ObjectKind::RwLock,
+        Role::ACQUIRE_IF_TRUE,
         FastPath::Acquire,
     ),
     slow(
         PARKING_LOT,
         "RawRwLock::unlock_exclusive_slow",
         "parking_lot::RwLock",
-        Object::RwLock,
-        Role::Inner,
+        ObjectKind::RwLock,
+        Role::INNER,
         FastPath::Release,
     ),
     slow(
         PARKING_LOT,
         "RawRwLock::lock_shared_slow",
         "parking_lot::RwLock",
-        Object::RwLock,
-        Role::AcquireSharedIfTrue,
+        ObjectKind::RwLock,
+        Role::ACQUIRE_SHARED_IF_TRUE,
         FastPath::AcquireShared,
     ),
     slow(
         PARKING_LOT,
         "RawRwLock::unlock_shared_slow",
         "parking_lot::RwLock",
-        Object::RwLock,
-        Role::Inner,
+        ObjectKind::RwLock,
+        Role::INNER,
         FastPath::ReleaseShared,
     ),
     slow(
         PARKING_LOT,
         "RawRwLock::downgrade_slow",
         "parking_lot::RwLock",
-        Object::RwLock,
-        Role::Inner,
+        ObjectKind::RwLock,
+        Role::INNER,
         FastPath::Downgrade,
     ),
     slow(
         PARKING_LOT,
         "Condvar::wait_until_internal",
         "parking_lot::Condvar::wait",
-        Object::Condvar,
-        Role::ConditionWaitIfFalse,
+        ObjectKind::Condvar,
+        Role::CONDITION_WAIT_IF_FALSE,
         FastPath::Nothing,
     ),
     // The inlined code before them checks for waiting threads.
@@ -213,55 +229,65 @@ const SLOW_PATHS: [SlowPath; 23] = [
         PARKING_LOT,
         "Condvar::notify_one_slow",
         "parking_lot::Condvar::notify_one",
-        Object::Condvar,
-        Role::Signal,
+        ObjectKind::Condvar,
+        Role::SIGNAL,
         FastPath::Nothing,
     ),
     slow(
         PARKING_LOT,
         "Condvar::notify_all_slow",
         "parking_lot::Condvar::notify_all",
-        Object::Condvar,
-        Role::Signal,
+        ObjectKind::Condvar,
+        Role::SIGNAL,
         FastPath::Nothing,
     ),
-    slow(STD, "Once::call", "std::sync::Once", Object::Once, Role::WaitAlways, FastPath::PassOnce),
+    slow(
+        STD,
+        "Once::call",
+        "std::sync::Once",
+        ObjectKind::Once,
+        Role::WAIT_ALWAYS,
+        FastPath::PassOnce,
+    ),
     // A step of the one before, which gets what the flag is a part of.
     slow(
         ONCE_LOCK,
         "::initialize",
         "std::sync::OnceLock",
-        Object::Once,
-        Role::Inner,
+        ObjectKind::Once,
+        Role::INNER,
         FastPath::PassOnce,
     ),
     slow(
         STD,
         "futex::futex_wake",
         "std::thread::Thread::unpark",
-        Object::Parker,
-        Role::Inner,
+        ObjectKind::Parker,
+        Role::INNER,
         FastPath::Unpark,
     ),
     // The slow path of std's mutex is short enough to be inlined by link-time optimization.
-    slow("", SYSCALL, "std::sync::Mutex", Object::Mutex, Role::Inner, FastPath::ReleaseAndWake),
+    slow("", SYSCALL, "std::sync::Mutex", ObjectKind::Mutex, Role::INNER, FastPath::ReleaseAndWake),
 ];
 
 const SYSCALL: &str = "syscall";
 
-/// Parts of mangled names of which each slow path has one: most symbols need not be demangled.
-const HINTS: [&str; 10] = [
-    "_contended",
-    "4wake",
-    "wake_writer",
-    "_slow",
-    "Condvar",
-    "notify_",
-    "optional_timeout",
-    "4Once",
-    "once_lock",
-    "futex_wake",
-];
+impl SlowPath {
+    /// Last part of its name, which both manglings have with its length before it.
+    fn function(&self) -> &'static str {
+        self.end.rsplit("::").next().unwrap_or(self.end)
+    }
+}
+
+/// Returns whether a mangled name may be that of a slow path: most symbols need not be demangled.
+fn may_be_one(symbol: &str) -> bool {
+    static FUNCTIONS: LazyLock<Option<Regex>> = LazyLock::new(|| {
+        let mangled = |path: &SlowPath| format!("{}{}", path.function().len(), path.function());
+        let functions: Vec<String> = SLOW_PATHS.iter().map(mangled).collect();
+        Regex::new(&functions.join("|")).ok()
+    });
+    FUNCTIONS.as_ref().is_none_or(|functions| functions.is_match(symbol))
+}
 
 /// The slow path of this symbol.
 #[must_use]
@@ -269,20 +295,37 @@ pub fn slow_path(symbol: &str) -> Option<&'static SlowPath> {
     if symbol == SYSCALL {
         return SLOW_PATHS.iter().find(|path| path.end == SYSCALL);
     }
-    if !HINTS.iter().any(|hint| symbol.contains(hint)) {
+    if !may_be_one(symbol) {
         return None;
     }
-    let name = plain(&Name::demangle(symbol));
+    let name = plain(&Name::demangle(symbol).short);
     let is_it = |path: &&SlowPath| {
         path.end != SYSCALL && name.starts_with(path.root) && name.ends_with(path.end)
     };
     SLOW_PATHS.iter().find(is_it)
 }
 
-/// A function's name without its generic arguments, and without angle brackets elsewhere.
+/// The slow path of a lock with this demangled name. None of them is generic.
 #[must_use]
-pub(in crate::probes) fn plain(name: &Name) -> String {
-    let mut short = name.short.as_str();
+pub fn of_lock(name: &str) -> Option<&'static SlowPath> {
+    let of_locks =
+        || SLOW_PATHS.iter().filter(|path| path.fast.is_lock_operation() && path.end != SYSCALL);
+    if !of_locks().any(|path| name.ends_with(path.function())) {
+        return None;
+    }
+    let name = plain(name);
+    of_locks().find(|path| name.starts_with(path.root) && name.ends_with(path.end))
+}
+
+/// Returns whether a demangled name is of a crate or module that has slow paths.
+#[must_use]
+pub fn is_of_their_crates(name: &str) -> bool {
+    SLOW_PATHS.iter().any(|path| !path.root.is_empty() && name.starts_with(path.root))
+}
+
+/// A function's short name without its generic arguments, and without angle brackets elsewhere.
+#[must_use]
+pub(in crate::probes) fn plain(mut short: &str) -> String {
     if let Some(inside) = short.strip_suffix('>') {
         let mut open = 1;
         let start = inside.rfind(|c: char| {
@@ -327,29 +370,29 @@ const fn tried(
 
 /// Table of the functions.
 const TRIES: [Try; 6] = [
-    tried("std::sync::", "mutex::Mutex", "::try_lock", "Mutex::lock_contended", Role::Inner),
-    tried("std::sync::", "rwlock::RwLock", "::try_read", "RwLock::read_contended", Role::Inner),
-    tried("std::sync::", "rwlock::RwLock", "::try_write", "RwLock::write_contended", Role::Inner),
+    tried("std::sync::", "mutex::Mutex", "::try_lock", "Mutex::lock_contended", Role::INNER),
+    tried("std::sync::", "rwlock::RwLock", "::try_read", "RwLock::read_contended", Role::INNER),
+    tried("std::sync::", "rwlock::RwLock", "::try_write", "RwLock::write_contended", Role::INNER),
     tried(
         PARKING_LOT,
         "raw_mutex::RawMutex",
         "::try_lock",
         "RawMutex::lock_slow",
-        Role::AcquireIfTrue,
+        Role::ACQUIRE_IF_TRUE,
     ),
     tried(
         PARKING_LOT,
         "raw_rwlock::RawRwLock",
         "::try_lock_exclusive",
         "RawRwLock::lock_exclusive_slow",
-        Role::AcquireIfTrue,
+        Role::ACQUIRE_IF_TRUE,
     ),
     tried(
         PARKING_LOT,
         "raw_rwlock::RawRwLock",
         "::try_lock_shared",
         "RawRwLock::lock_shared_slow",
-        Role::AcquireSharedIfTrue,
+        Role::ACQUIRE_SHARED_IF_TRUE,
     ),
 ];
 

@@ -1,10 +1,11 @@
 //! Steps of synchronisation that are no locks, in a plan: the probes in functions that are known by their
 //! names. Names are in `rust_waits`, machine code in `inline_locks::atomic_waits`.
 
+use checker::format::ObjectKind;
 use tracer_ebpf::Kind;
 
 use super::{
-    functions::{CallSpec, Object, Role},
+    functions::{CallSpec, Role},
     inline_locks::{
         Surroundings,
         atomic_waits::{self, Look, Step},
@@ -40,7 +41,7 @@ impl Planner<'_, '_> {
                 self.skip(what, "the instruction that does it was not found".to_owned());
                 continue;
             }
-            let role = if kind == Kind::Signal { Role::Signal } else { Role::Wait };
+            let role = if kind == Kind::Signal { Role::SIGNAL } else { Role::WAIT };
             let spec = CallSpec { name, object, role, argument: 1 };
             for Step { at, points, if_one } in found {
                 let Some(at) = self.module.process_address(LinkAddr(at)) else { continue };
@@ -62,27 +63,27 @@ impl Planner<'_, '_> {
         let all: Vec<_> = functions
             .iter()
             .filter_map(|function| {
-                let (look, object, entered) = rust_waits::channel_steps_in(&function.name)?;
-                Some((function, look, object, entered))
+                let (look, flags, entered) = rust_waits::channel_steps_in(&function.name)?;
+                Some((function, look, flags, entered))
             })
             .collect();
-        for (look, object) in [Look::Sent, Look::Received]
+        for (look, flags) in [Look::Sent, Look::Received]
             .into_iter()
-            .flat_map(|look| [(look, Object::Channel), (look, Object::BoundedChannel)])
+            .flat_map(|look| rust_waits::CHANNEL_FLAGS.map(|flags| (look, flags)))
         {
             let (name, kind, role) = if look == Look::Sent {
-                ("std::sync::mpsc, sending", Kind::Signal, Role::Signal)
+                ("std::sync::mpsc, sending", Kind::Signal, Role::SIGNAL)
             } else {
-                ("std::sync::mpsc, receiving", Kind::Wait, Role::Wait)
+                ("std::sync::mpsc, receiving", Kind::Wait, Role::WAIT)
             };
-            let spec = CallSpec { name, object, role, argument: 1 };
+            let spec = CallSpec { name, object: ObjectKind::Channel, role, argument: 1 };
             let what = format!("{name} in {}", self.module.name());
-            let those = all.iter().filter(|one| (one.1, one.2) == (look, object));
+            let those = all.iter().filter(|one| (one.1, one.2) == (look, flags));
             let (mut any, mut found) = (false, false);
             for &(function, .., entered) in those {
                 any = true;
                 if entered {
-                    let entry = CallSpec { role: Role::Steps, ..spec };
+                    let entry = CallSpec { role: Role::STEPS, ..spec };
                     self.call(entry, function.start, &[]);
                 }
                 let parts = function.parts(self.file).unwrap_or_default();
@@ -91,7 +92,8 @@ impl Planner<'_, '_> {
                 {
                     let Some(at) = self.module.process_address(LinkAddr(at)) else { continue };
                     found = true;
-                    let place = InlinedPlace { spec, fast: FastPath::Nothing, at, plus: 0, if_one };
+                    let fast = FastPath::Message { flags };
+                    let place = InlinedPlace { spec, fast, at, plus: 0, if_one };
                     self.inlined_points(&place, kind, &points, &what);
                 }
             }

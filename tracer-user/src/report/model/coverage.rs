@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::hex_address;
+use crate::report::limitation::{self, Limitation};
 
 /// Everything that a run could not see. All empty or zero: nothing that avtrace knows of was missed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -28,8 +29,9 @@ pub struct NotSeen {
     /// Code that regions call and whose accesses no probe saw; null where accesses were not to be seen by probes.
     #[serde(default)]
     pub unprobed_calls: Option<UnprobedCalls>,
-    /// Anything else, one sentence each.
-    pub notes: Vec<String>,
+    /// Anything else. The document has it twice: as sentences in `notes`, with kinds and data in `limitations`.
+    #[serde(flatten, with = "limitation::json")]
+    pub limitations: Vec<Limitation>,
 }
 
 /// Events of one class that were lost.

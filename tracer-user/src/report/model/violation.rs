@@ -1,5 +1,7 @@
 //! A violation in a report: its witness step by step, its edges, and the objects and places in them.
 
+pub use checker::finding::{Action, Evidence, Instance, Order};
+pub use checker::format::ObjectKind;
 use serde::{Deserialize, Serialize};
 
 use super::hex_address;
@@ -49,28 +51,6 @@ pub struct SourceFrame {
     pub is_wrapper: bool,
 }
 
-/// Kind of an object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[expect(missing_docs, reason = "the names say it")]
-pub enum ObjectKind {
-    Variable,
-    Lock,
-    Mutex,
-    RwLock,
-    Spinlock,
-    Condvar,
-    Semaphore,
-    Barrier,
-    Latch,
-    Once,
-    Parker,
-    Channel,
-    Futex,
-    Thread,
-    Sync,
-}
-
 /// The thing that events are about.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Object {
@@ -83,94 +63,11 @@ pub struct Object {
     pub address: Option<u64>,
 }
 
-/// Action of an event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[expect(missing_docs, reason = "the names are those of `checker::finding::Action`")]
-pub enum Action {
-    Start,
-    Begin,
-    Read,
-    Write,
-    Update,
-    Acquire,
-    Release,
-    AcquireShared,
-    ReleaseShared,
-    Fork,
-    Join,
-    Signal,
-    Wait,
-    Arrive,
-    Depart,
-    Alloc,
-    Free,
-    End,
-    Exit,
-}
-
-impl From<checker::finding::Action> for Action {
-    fn from(action: checker::finding::Action) -> Self {
-        use checker::finding::Action as Found;
-        match action {
-            Found::Begin => Self::Begin,
-            Found::End => Self::End,
-            Found::Read => Self::Read,
-            Found::Write => Self::Write,
-            Found::Update => Self::Update,
-            Found::Acquire => Self::Acquire,
-            Found::Release => Self::Release,
-            Found::AcquireShared => Self::AcquireShared,
-            Found::ReleaseShared => Self::ReleaseShared,
-            Found::Fork => Self::Fork,
-            Found::Start => Self::Start,
-            Found::Exit => Self::Exit,
-            Found::Join => Self::Join,
-            Found::Signal => Self::Signal,
-            Found::Wait => Self::Wait,
-            Found::Arrive => Self::Arrive,
-            Found::Depart => Self::Depart,
-            Found::Alloc => Self::Alloc,
-            Found::Free => Self::Free,
-        }
-    }
-}
-
-/// Evidence of a violation (`docs/semantics.md#evidence`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Evidence {
-    /// The violation holds in the relation of variables alone: the data met.
-    Data,
-    /// The violation holds only when locks and other synchronisation count.
-    Sync,
-}
-
-impl From<checker::finding::Evidence> for Evidence {
-    fn from(evidence: checker::finding::Evidence) -> Self {
-        match evidence {
-            checker::finding::Evidence::Data => Self::Data,
-            checker::finding::Evidence::Sync => Self::Sync,
-        }
-    }
-}
-
-/// Source of the order of two events (`docs/semantics.md#order`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Order {
-    /// Synchronisation orders them.
-    Synchronised,
-    /// Nothing orders them: known up to the capture window only.
-    Racy,
-}
-
-impl From<checker::finding::Order> for Order {
-    fn from(order: checker::finding::Order) -> Self {
-        match order {
-            checker::finding::Order::Synchronised => Self::Synchronised,
-            checker::finding::Order::Racy => Self::Racy,
-        }
+impl Object {
+    /// An object of which only the kind is known.
+    #[must_use]
+    pub const fn unnamed(kind: ObjectKind) -> Self {
+        Self { kind, name: None, address: None }
     }
 }
 
@@ -327,15 +224,4 @@ pub struct Split {
     /// hold is known.
     #[serde(default)]
     pub holder: Option<Transaction>,
-}
-
-/// Instance of a violation, by event numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Instance {
-    /// The event that opened the violated region.
-    pub begin_event: u64,
-    /// The event of that region that closed the cycle.
-    pub trigger_event: u64,
-    /// The event of another transaction that it depends on.
-    pub source_event: u64,
 }

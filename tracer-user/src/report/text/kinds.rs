@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use super::times;
 use crate::report::explain;
 use crate::report::model::{Evidence, Violation};
+use crate::report::quantity::grouped;
 
 /// Ways that get a line each.
 const MAX_WAYS: usize = 5;
@@ -61,7 +62,7 @@ pub(super) fn ways(others: &[&Violation]) -> Vec<String> {
 
 fn more(number: usize) -> String {
     let way = if number == 1 { "way" } else { "ways" };
-    format!("{} more {way}", explain::grouped(number as u64))
+    format!("{} more {way}", grouped(number as u64))
 }
 
 fn way(violation: &Violation) -> String {

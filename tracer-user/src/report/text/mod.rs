@@ -10,10 +10,11 @@ mod witness;
 pub use paint::{ColorChoice, resolve_color};
 
 use self::paint::{ERROR, FRAME, HELP, PLAIN, Page, STRONG, WARNING};
-use super::explain::{self, count, grouped};
+use super::explain;
 use super::model::{
     Action, Busiest, Edge, Evidence, Instance, Location, Report, Step, Transaction, Violation,
 };
+use super::quantity::{count, grouped};
 use super::warnings::warnings;
 
 /// Layout of the text.

@@ -7,7 +7,10 @@ use super::kinds;
 use super::lanes::{Arrow, Cell, Lanes};
 use super::paint::{self, ERROR, FAINT, FRAME, HELP, PLAIN, Page, STRONG};
 use crate::report::model::{Location, Order, Report, Role, Step, Violation};
-use crate::report::{escape, explain};
+use crate::report::{
+    escape, explain,
+    quantity::{count, grouped},
+};
 
 /// Longest name in a headline or legend, in columns.
 const NAME_COLUMNS: usize = 60;
@@ -198,7 +201,7 @@ impl<'a> View<'a> {
             if let Some(&left_out) = self.elided.get(&at) {
                 self.bar(page);
                 self.draw(page, self.lanes.as_ref().map(|lanes| lanes.after(at, ':')));
-                let steps = explain::count(left_out as u64, "step");
+                let steps = count(left_out as u64, "step");
                 let are = if left_out == 1 { "is" } else { "are" };
                 page.put(
                     FAINT,
@@ -331,7 +334,7 @@ impl<'a> View<'a> {
         let seen = match violation.occurrences {
             0 | 1 => "once".to_owned(),
             2 => "twice; the first is shown".to_owned(),
-            more => format!("{} times; the first is shown", explain::grouped(more)),
+            more => format!("{} times; the first is shown", grouped(more)),
         };
         self.remark(page, FRAME, "seen", &seen);
         self.remark(page, FRAME, "evidence", &explain::evidence(violation, &self.report.subject));

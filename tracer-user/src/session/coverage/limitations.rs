@@ -5,23 +5,47 @@ use std::collections::BTreeMap;
 use crate::{
     kernel::{Kernel, Lost},
     live::{source::Source, watchpoint_access::Undecoded},
-    probes::{memory::uncovered::Uncovered, plan::SkippedProbe},
+    probes::{
+        SelectError, memory::uncovered::Uncovered, own_code::RemappedCode, plan::SkippedProbe,
+    },
     report::{
-        LostEvents, Missing, NotSeen, Process, SkippedProbes, UndecodedReason, UnprobedCalls,
+        Limitation, LostEvents, Missing, NotSeen, Process, SkippedProbes, UndecodedReason,
+        UnprobedCalls,
     },
     symbolize::Symbolizer,
 };
 
+impl From<&SelectError> for Limitation {
+    fn from(SelectError { option, pattern, problem }: &SelectError) -> Self {
+        Self::UnmatchedPattern {
+            option: (*option).to_owned(),
+            pattern: pattern.clone(),
+            problem: problem.to_string(),
+        }
+    }
+}
+
+impl From<RemappedCode> for Limitation {
+    fn from(RemappedCode { function, product, setting }: RemappedCode) -> Self {
+        Self::RemappedCode {
+            function: function.to_owned(),
+            product: product.to_owned(),
+            setting: setting.map(str::to_owned),
+        }
+    }
+}
+
 /// Runs a self-test of the watchpoints: each hit has left a record, or was counted as lost.
-pub(crate) fn unseen_hits(
+pub(crate) fn unrecorded_hits(
     kernel: &Kernel,
     source: &Source,
     lost: &[(tracer_ebpf::Class, u64)],
-) -> Option<String> {
+) -> Option<Limitation> {
+    let Some(hits) = kernel.hits() else { return Some(Limitation::UncheckedHits) };
     let lost = lost.iter().find(|(class, _)| *class == tracer_ebpf::Class::Access);
     let seen = source.watches().hits() + lost.map_or(0, |(_, count)| *count);
-    let unseen = kernel.hits()?.checked_sub(seen).filter(|&unseen| unseen > 0)?;
-    Some(format!("{unseen} watchpoint hits left no record: what was accessed there is missing"))
+    let count = hits.checked_sub(seen).filter(|&unrecorded| unrecorded > 0)?;
+    Some(Limitation::UnrecordedHits { count })
 }
 
 /// Summarises the code called by regions that is not probed.
@@ -37,12 +61,10 @@ pub(crate) fn unprobed(uncovered: &Uncovered) -> UnprobedCalls {
 }
 
 /// Events lost since a moment, by class. An error where the counters could not be read, then or now.
-pub(crate) fn lost_since(before: Option<Lost>, now: Option<Lost>) -> Result<Lost, &'static str> {
-    let unknown = "how many events were lost is not known, since the kernel's counters could not be read: do not trust \
-                   this report to be complete";
-    let (before, mut now) = before.zip(now).ok_or(unknown)?;
+pub(crate) fn lost_since(before: Option<Lost>, now: Option<Lost>) -> Result<Lost, Limitation> {
+    let (before, mut now) = before.zip(now).ok_or(Limitation::UnknownLosses)?;
     for ((_, count), (_, before)) in now.iter_mut().zip(before) {
-        *count = count.checked_sub(before).ok_or(unknown)?;
+        *count = count.checked_sub(before).ok_or(Limitation::UnknownLosses)?;
     }
     Ok(now)
 }
@@ -56,12 +78,13 @@ fn undecoded_reasons(counts: &BTreeMap<Undecoded, u64>) -> Vec<UndecodedReason> 
     reasons
 }
 
+/// Creates the part of the report about limitations. `limitations` are those that the source does not know.
 pub(crate) fn not_seen(
     source: &Source,
     symbolizer: &Symbolizer,
     lost: &[(tracer_ebpf::Class, u64)],
     skipped: Vec<SkippedProbe>,
-    mut notes: Vec<String>,
+    mut limitations: Vec<Limitation>,
 ) -> NotSeen {
     let omissions = source.omissions();
     let mut skipped_probes: Vec<SkippedProbes> = Vec::new();
@@ -71,62 +94,7 @@ pub(crate) fn not_seen(
             None => skipped_probes.push(SkippedProbes { what, reason, count: 1 }),
         }
     }
-    if omissions.unknown_joins > 0 {
-        let joins = omissions.unknown_joins;
-        notes.push(format!("{joins} joins of threads whose start was not seen order nothing"));
-    }
-    let left_regions = source.regions().left_markers();
-    if left_regions > 0 {
-        notes.push(format!(
-            "regions that were taken to end at a `longjmp` or an exception, which left them: {left_regions}"
-        ));
-    }
-    if omissions.lock_accesses > 0 && source.watches().has_named() {
-        notes.push(format!(
-            "{} accesses to watched variables were by the code of locks, which are no data: they do not count",
-            omissions.lock_accesses
-        ));
-    }
-    if omissions.masked_accesses > 0 {
-        notes.push(format!(
-            "{} hits of watchpoints do not count: a mask decides what those instructions access, and it may be \
-             something beside what is watched",
-            omissions.masked_accesses
-        ));
-    }
-    if omissions.library_accesses > 0 {
-        notes.push(format!(
-            "{} hits of watchpoints by the code of libraries do not count: it is not the program's, and reads further \
-             than the program has asked for; name a library's functions to see what they access",
-            omissions.library_accesses
-        ));
-    }
-    if omissions.word_accesses > 0 {
-        notes.push(format!(
-            "{} accesses to words that are compared-and-swapped or exchanged count as synchronisation, not as data",
-            omissions.word_accesses
-        ));
-    }
-    if omissions.freed_accesses > 0 {
-        notes.push(format!(
-            "{} accesses to memory that was given back do not count: they are the allocator's, or come after a free",
-            omissions.freed_accesses
-        ));
-    }
-    if source.unseen_holds() > 0 {
-        notes.push(format!(
-            "{} releases of locks do not count, since how they were taken was not seen: a `try_lock` that the \
-             compiler put in line cannot be told from any compare-and-exchange",
-            source.unseen_holds()
-        ));
-    }
-    if omissions.foreign_records > 0 {
-        notes.push(format!("{} records were of no known probe", omissions.foreign_records));
-    }
-    let more = omissions.unlisted_children();
-    if more > 0 {
-        notes.push(format!("{more} more child processes were not traced"));
-    }
+    limitations.extend(uncounted(source));
     NotSeen {
         lost_events: lost
             .iter()
@@ -148,9 +116,30 @@ pub(crate) fn not_seen(
             .collect(),
         undecoded_accesses: omissions.undecoded_accesses.values().sum(),
         undecoded_reasons: undecoded_reasons(&omissions.undecoded_accesses),
-        notes,
+        limitations,
         ..NotSeen::default()
     }
+}
+
+/// Returns the limitations for events that the source received and that do not count.
+fn uncounted(source: &Source) -> impl Iterator<Item = Limitation> {
+    let omissions = source.omissions();
+    let lock_accesses = if source.watches().has_named() { omissions.lock_accesses } else { 0 };
+    let unlisted = omissions.unlisted_children();
+    type Kind = fn(u64) -> Limitation;
+    let counts: [(u64, Kind); 10] = [
+        (omissions.unknown_joins, |count| Limitation::UnknownJoins { count }),
+        (source.regions().left_markers(), |count| Limitation::LeftRegions { count }),
+        (lock_accesses, |count| Limitation::LockAccesses { count }),
+        (omissions.masked_accesses, |count| Limitation::MaskedAccesses { count }),
+        (omissions.library_accesses, |count| Limitation::LibraryAccesses { count }),
+        (omissions.word_accesses, |count| Limitation::WordAccesses { count }),
+        (omissions.freed_accesses, |count| Limitation::FreedAccesses { count }),
+        (source.unseen_holds(), |count| Limitation::UnseenAcquires { count }),
+        (omissions.foreign_records, |count| Limitation::RecordsWithoutProbe { count }),
+        (unlisted, |count| Limitation::UntracedChildren { count }),
+    ];
+    counts.into_iter().filter(|(count, _)| *count > 0).map(|(count, kind)| kind(count))
 }
 
 #[cfg(test)]

@@ -24,6 +24,7 @@ use crate::{
         options::{Accesses, Level},
         site::AccessGroup,
     },
+    report::{Limitation, PartlySeen},
     sys::{perf, records::Record},
 };
 
@@ -197,21 +198,19 @@ impl MemoryController {
         costs.zip(before).map(|(cost, before)| cost.saturating_sub(before)).collect()
     }
 
-    /// Returns a note on groups that were detached for a time, and the share of the run for which each range was
-    /// watched.
+    /// Returns the limitation for groups that were detached for a time, and the share of the run for which each range
+    /// was watched.
     pub(crate) fn finish(
         self,
         kernel: &mut Kernel,
         groups: &[AccessGroup],
-    ) -> (Option<String>, Vec<Share>) {
-        (unseen(&self.budget, groups), self.sampler.shares(kernel))
+    ) -> (Option<Limitation>, Vec<Share>) {
+        (over_budget(&self.budget, groups), self.sampler.shares(kernel))
     }
 }
 
-/// Describes the groups that were detached for a time to stay within the budget.
-fn unseen(budget: &Budget, groups: &[AccessGroup]) -> Option<String> {
-    /// Functions that are named.
-    const NAMED: usize = 3;
+/// Returns the limitation for the groups that were detached for a time to stay within the budget.
+fn over_budget(budget: &Budget, groups: &[AccessGroup]) -> Option<Limitation> {
     let mut unseen: Vec<(f64, &str)> = budget
         .unseen()
         .into_iter()
@@ -220,21 +219,14 @@ fn unseen(budget: &Budget, groups: &[AccessGroup]) -> Option<String> {
         })
         .collect();
     unseen.sort_by(|one, other| other.0.total_cmp(&one.0));
-    let named: Vec<String> = unseen
-        .iter()
-        .take(NAMED)
-        .map(|(share, function)| format!("`{function}` ({share:.0} % of the run)"))
+    let functions: Vec<PartlySeen> = unseen
+        .into_iter()
+        .map(|(share, function)| PartlySeen {
+            function: function.to_owned(),
+            unseen_percent: share.round_ties_even() as u64,
+        })
         .collect();
-    let more = match unseen.len().saturating_sub(NAMED) {
-        0 => String::new(),
-        more => format!(", nor of {more} more functions for less"),
-    };
-    (!named.is_empty()).then(|| {
-        format!(
-            "to keep within --overhead, accesses were not seen all the time: not those of {}{more}",
-            named.join(", ")
-        )
-    })
+    (!functions.is_empty()).then_some(Limitation::OverBudget { functions })
 }
 
 /// Returns the processor time of a process, in nanoseconds: for its own work, and for probes and watchpoints.

@@ -14,14 +14,15 @@ use crate::{
         },
         regions::markers::{Operand, SharedVariable},
     },
+    report::{Limitation, UnwatchedVariable},
     session::RunError,
     symbolize::{NameMiss, ProcessAddr, Symbolizer},
     sys::proc,
 };
 
-/// Reason for which something cannot be watched.
+/// Error in what is to be watched.
 #[derive(Debug, thiserror::Error)]
-pub enum WatchError {
+pub enum UnresolvedWatch {
     /// Name without an address.
     #[error("--watch {spec}: {reason}{hint}")]
     Name {
@@ -41,6 +42,14 @@ pub enum WatchError {
         /// Number of watchpoints needed.
         wanted: u64,
     },
+}
+
+/// Reason for which something cannot be watched.
+#[derive(Debug, thiserror::Error)]
+pub enum WatchError {
+    /// No watchpoints can be set for it.
+    #[error(transparent)]
+    Unresolved(#[from] UnresolvedWatch),
     /// The kernel refuses.
     #[error("cannot watch {length} bytes at {address:#x}: {error}{hint}")]
     Refused {
@@ -60,8 +69,21 @@ impl WatchError {
     #[must_use]
     pub const fn exit_status(&self) -> u8 {
         match self {
-            Self::Name { .. } | Self::TooMany { .. } => 2,
+            Self::Unresolved(_) => 2,
             Self::Refused { .. } => 1,
+        }
+    }
+}
+
+impl From<UnresolvedWatch> for Limitation {
+    fn from(error: UnresolvedWatch) -> Self {
+        match error {
+            UnresolvedWatch::Name { spec: watch, reason, hint } => {
+                Self::UnresolvedWatch { watch, reason, hint }
+            }
+            UnresolvedWatch::TooMany { wanted } => {
+                Self::TooManyWatches { wanted, limit: MAX_WATCHPOINTS as u64 }
+            }
         }
     }
 }
@@ -71,8 +93,8 @@ impl WatchError {
 pub struct Watches {
     /// The ranges; their indices are their sites.
     pub ranges: Vec<WatchedRange>,
-    /// About variables that the program names and that cannot be watched.
-    pub notes: Vec<String>,
+    /// Limitations for variables that the program names and that cannot be watched.
+    pub limitations: Vec<Limitation>,
 }
 
 impl Watches {
@@ -85,18 +107,18 @@ impl Watches {
         specs: &[WatchSpec],
         shared: &[(ProcessAddr, SharedVariable)],
         symbolizer: &Symbolizer,
-    ) -> Result<Self, WatchError> {
+    ) -> Result<Self, UnresolvedWatch> {
         let mut watches = Self::default();
         for spec in specs {
             let (address, length) = resolve(spec, symbolizer)?;
             let wanted = piece_count(address, length);
             if wanted > MAX_WATCHPOINTS as u64 {
-                return Err(WatchError::TooMany { wanted });
+                return Err(UnresolvedWatch::TooMany { wanted });
             }
             watches.add(address, length, &spec.to_string());
         }
         if watches.ranges.len() > MAX_WATCHPOINTS {
-            return Err(WatchError::TooMany { wanted: watches.ranges.len() as u64 });
+            return Err(UnresolvedWatch::TooMany { wanted: watches.ranges.len() as u64 });
         }
         for (address, variable) in shared {
             let before = watches.ranges.clone();
@@ -106,7 +128,7 @@ impl Watches {
             }
             if !fits || watches.ranges.len() > MAX_WATCHPOINTS {
                 watches.ranges = before;
-                watches.notes.push(no_room(&variable.label));
+                watches.limitations.push(unwatched(&variable.label, NO_ROOM));
             }
         }
         Ok(watches)
@@ -165,9 +187,7 @@ impl Watches {
         // accesses twice, which is worse than not at all.
         let started = list()?.into_iter().filter(|thread| !threads.contains(thread)).count();
         if started > 0 {
-            self.notes.push(format!(
-                "{started} threads started while watchpoints were set: not all of their accesses may have been seen"
-            ));
+            self.limitations.push(Limitation::ThreadsWithoutWatchpoints { count: started as u64 });
         }
         Ok(())
     }
@@ -178,10 +198,12 @@ fn end_is_fine(error: io::Error) -> io::Result<()> {
     if error.raw_os_error() == Some(libc::ESRCH) { Ok(()) } else { Err(error) }
 }
 
-fn no_room(label: &str) -> String {
-    format!(
-        "the shared variable `{label}` was not watched: the hardware watches {MAX_WATCHPOINTS} ranges at a time"
-    )
+/// All watchpoints are in use.
+const NO_ROOM: UnwatchedVariable = UnwatchedVariable::NoRoom { limit: MAX_WATCHPOINTS as u64 };
+
+/// Returns the limitation for a variable that the program names.
+fn unwatched(label: &str, reason: UnwatchedVariable) -> Limitation {
+    Limitation::UnwatchedVariable { variable: label.to_owned(), reason }
 }
 
 fn remedy(error: &io::Error) -> &'static str {
@@ -199,31 +221,37 @@ fn remedy(error: &io::Error) -> &'static str {
     }
 }
 
-/// Arms a variable whose marker was reached while the process runs; returns a note when it cannot be watched.
+/// Arms a variable whose marker was reached while the process runs.
+///
+/// # Errors
+///
+/// The limitation when it cannot be watched.
 pub fn arm_late(
     watches: &mut WatchedRanges,
     kernel: &mut Kernel,
     SharedVariable { label, size, operand }: &SharedVariable,
     registers: &RegistersRecord,
-) -> Option<String> {
+) -> Result<(), Limitation> {
     let Some(address) = operand_address(operand, registers) else {
-        return Some(format!(
-            "the shared variable `{label}` was not watched: its address is not understood"
-        ));
+        return Err(unwatched(label, UnwatchedVariable::UnknownAddress));
     };
     watch_late(watches, kernel, (address, *size), label)
 }
 
-/// Arms a variable while the process runs, by its address and size; returns a note when it cannot be watched.
+/// Arms a variable while the process runs, by its address and size.
+///
+/// # Errors
+///
+/// The limitation when it cannot be watched.
 pub fn watch_late(
     watches: &mut WatchedRanges,
     kernel: &mut Kernel,
     (address, size): (ProcessAddr, u64),
     label: &str,
-) -> Option<String> {
+) -> Result<(), Limitation> {
     if is_outside(address.0, size) {
-        let outside = Problem::Outside;
-        return Some(format!("the shared variable `{label}` was not watched: {outside}"));
+        let problem = Problem::Outside.to_string();
+        return Err(unwatched(label, UnwatchedVariable::OutOfReach { problem }));
     }
     for (address, length) in pieces(address, size) {
         if let Some(watch) = watches.at(address) {
@@ -231,7 +259,7 @@ pub fn watch_late(
             continue;
         }
         if !kernel.can_watch_later() {
-            return Some(no_room(label));
+            return Err(unwatched(label, NO_ROOM));
         }
         // The records come when it is armed.
         watches.add(WatchedRange {
@@ -241,14 +269,12 @@ pub fn watch_late(
             is_sample: false,
             from_start: false,
         });
-        if let Err(error) = kernel.watch_later(address.0, length) {
-            return Some(format!(
-                "the shared variable `{label}` was not watched: {error}{}",
-                remedy(&error)
-            ));
-        }
+        kernel.watch_later(address.0, length).map_err(|error| {
+            let hint = remedy(&error).to_owned();
+            unwatched(label, UnwatchedVariable::Refused { error: error.to_string(), hint })
+        })?;
     }
-    None
+    Ok(())
 }
 
 fn operand_address(operand: &Operand, record: &RegistersRecord) -> Option<ProcessAddr> {
@@ -265,24 +291,28 @@ fn operand_address(operand: &Operand, record: &RegistersRecord) -> Option<Proces
     Some(ProcessAddr(base.wrapping_add(index).wrapping_add_signed(*displacement)))
 }
 
-fn resolve(spec: &WatchSpec, symbolizer: &Symbolizer) -> Result<(ProcessAddr, u64), WatchError> {
+fn resolve(
+    spec: &WatchSpec,
+    symbolizer: &Symbolizer,
+) -> Result<(ProcessAddr, u64), UnresolvedWatch> {
     let (start, size) = match &spec.place {
         Place::Address(address) => (ProcessAddr(*address), None),
         Place::Symbol(name) => {
-            let variable = symbolizer.lookup_variable(name).map_err(|miss| WatchError::Name {
-                spec: spec.to_string(),
-                reason: miss.to_string(),
-                hint: match miss {
-                    NameMiss::NotFound { .. } => suggestions(name, symbolizer),
-                    _ => String::new(),
-                },
-            })?;
+            let variable =
+                symbolizer.lookup_variable(name).map_err(|miss| UnresolvedWatch::Name {
+                    spec: spec.to_string(),
+                    reason: miss.to_string(),
+                    hint: match miss {
+                        NameMiss::NotFound { .. } => suggestions(name, symbolizer),
+                        _ => String::new(),
+                    },
+                })?;
             (variable.address, variable.size)
         }
     };
     let end = spec.offset.saturating_add(spec.length.unwrap_or(1));
     if let Some(size) = size.filter(|&size| end > size) {
-        return Err(WatchError::Name {
+        return Err(UnresolvedWatch::Name {
             spec: spec.to_string(),
             reason: format!("that is outside the variable, which has {size} bytes"),
             hint: String::new(),
@@ -290,14 +320,14 @@ fn resolve(spec: &WatchSpec, symbolizer: &Symbolizer) -> Result<(ProcessAddr, u6
     }
     let address = ProcessAddr(start.0.wrapping_add(spec.offset));
     let rest = size.map(|size| size.saturating_sub(spec.offset)).filter(|&rest| rest > 0);
-    let length = spec.length.or(rest).ok_or_else(|| WatchError::Name {
+    let length = spec.length.or(rest).ok_or_else(|| UnresolvedWatch::Name {
         spec: spec.to_string(),
         reason: "its size is not known".to_owned(),
         hint: "; say how many bytes: `:1`, `:2`, `:4` or `:8`".to_owned(),
     })?;
     if is_outside(address.0, length) {
         let (spec, reason) = (spec.to_string(), Problem::Outside.to_string());
-        return Err(WatchError::Name { spec, reason, hint: String::new() });
+        return Err(UnresolvedWatch::Name { spec, reason, hint: String::new() });
     }
     Ok((address, length))
 }

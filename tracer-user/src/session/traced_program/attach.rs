@@ -4,7 +4,7 @@ use super::TracedProgram;
 use crate::{
     kernel::Kernel,
     probes::plan::{PlannedProbe, SkippedProbe},
-    report,
+    report::{Limitation, UnseenLibraries},
     session::{RunError, breakpoints, dynamic_linker},
     symbolize::ProcessAddr,
     x86::placement::Cost,
@@ -34,10 +34,8 @@ impl TracedProgram {
         let places: Vec<ProcessAddr> = attached.iter().map(|(_, probe)| probe.address).collect();
         // Self-test of the probes: each must show in the program's memory.
         let are_there = breakpoints(thread, &places).unwrap_or_else(|error| {
-            self.notes.push(format!(
-                "whether {} are in the program's memory could not be checked: {error}",
-                report::count(places.len() as u64, "probe")
-            ));
+            let (count, error) = (places.len() as u64, error.to_string());
+            self.limitations.push(Limitation::UncheckedProbes { count, error });
             vec![true; places.len()]
         });
         for ((index, probe), is_there) in attached.iter().zip(&are_there) {
@@ -61,18 +59,21 @@ impl TracedProgram {
 
     /// Makes the process stop when its dynamic linker has loaded or unloaded something.
     pub(super) fn attach_linker(&mut self, kernel: &mut Kernel) {
-        let why = match dynamic_linker::probe(self.code.symbolizer(), self.id.pid, self.id.plan) {
+        let reason = match dynamic_linker::probe(self.code.symbolizer(), self.id.pid, self.id.plan)
+        {
             Ok(None) => return,
             Ok(Some((point, address))) => {
                 kernel.note_places(self.id.plan, self.id.pid, &[address]);
                 match kernel.attach_probes(self.id.plan, vec![point]) {
                     Ok(refusals) if refusals.is_empty() => return,
-                    Ok(refusals) => refusals[0].error.to_string(),
-                    Err(error) => error.to_string(),
+                    Ok(refusals) => {
+                        UnseenLibraries::Refused { error: refusals[0].error.to_string() }
+                    }
+                    Err(error) => UnseenLibraries::Refused { error: error.to_string() },
                 }
             }
-            Err(why) => why.to_owned(),
+            Err(reason) => reason,
         };
-        self.notes.push(format!("libraries that are loaded later are not seen: {why}"));
+        self.limitations.push(Limitation::UnseenLibraries { reason });
     }
 }

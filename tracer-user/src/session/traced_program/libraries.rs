@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use super::TracedProgram;
 use crate::{
     kernel::Kernel,
+    report::Limitation,
     session::{RunError, memory::watchpoints},
 };
 
@@ -13,7 +14,7 @@ impl TracedProgram {
     pub fn libraries(&mut self, kernel: &mut Kernel, thread: u32) {
         self.flush(kernel);
         if let Err(error) = self.change_libraries(kernel, thread) {
-            self.notes.push(format!("a library that was loaded later is not seen: {error}"));
+            self.limitations.push(Limitation::UnseenLibrary { error: error.to_string() });
         }
     }
 
@@ -66,11 +67,8 @@ impl TracedProgram {
             self.probes.retain(|place| !range.contains(place));
             kernel.forget_places(self.id.plan, range);
         }
-        for name in twice {
-            self.notes.push(format!(
-                "`{name}` is loaded more than once: what is known of its functions is that of the first copy"
-            ));
-        }
+        let repeated = |library| Limitation::RepeatedLibrary { library };
+        self.limitations.extend(twice.into_iter().map(repeated));
         if added.is_empty() {
             return Ok(());
         }
@@ -80,9 +78,9 @@ impl TracedProgram {
         self.take_in_sites();
         for (address, variable) in shared {
             let range = (address, variable.size);
-            let note =
+            let armed =
                 watchpoints::watch_late(self.source.watches_mut(), kernel, range, &variable.label);
-            self.notes.extend(note);
+            self.limitations.extend(armed.err());
         }
         attached
     }

@@ -4,15 +4,15 @@ use std::path::PathBuf;
 
 use checker::{Checker as _, event::EventNumber, finding::Findings, format};
 
-use super::{ProgramEnd, ProgramId, SHARES_MEMORY, TracedProgram};
+use super::{ProgramEnd, ProgramId, TracedProgram};
 use crate::{
     kernel::Kernel,
     names::live::LiveNames,
-    report::{self, NotSeen, Report, Subject},
+    report::{self, Limitation, NotSeen, Report, Subject, UntracedProcess},
     session::{
         coverage::{
             accesses,
-            limitations::{lost_since, not_seen, unprobed, unseen_hits},
+            limitations::{lost_since, not_seen, unprobed, unrecorded_hits},
         },
         record::{RecordError, Recorder},
         traps::Known,
@@ -45,19 +45,28 @@ impl TracedProgram {
     pub fn finish(mut self, kernel: &mut Kernel, end: ProgramEnd) -> FinishedProgram {
         self.flush(kernel);
         let lost = lost_since(self.lost_before, kernel.lost());
-        self.notes.extend(lost.err().map(str::to_owned));
+        self.limitations.extend(lost.as_ref().err().cloned());
         let process = self.process(end);
         let mut watched = Vec::new();
         if let Some(controller) = self.controller.take() {
-            let (unseen, shares) = controller.finish(kernel, &self.plan.access_groups);
-            self.notes.extend(unseen);
+            let (over_budget, shares) = controller.finish(kernel, &self.plan.access_groups);
+            self.limitations.extend(over_budget);
             watched = shares;
         }
         let memory = accesses::memory(&self.plan.access_groups, &watched);
         self.summary.busiest = self.busiest_function();
         let trap = self.explain_traps(kernel, end);
         let Self {
-            id, source, code, plan, options, skipped, mut summary, mut notes, values, ..
+            id,
+            source,
+            code,
+            plan,
+            options,
+            skipped,
+            mut summary,
+            mut limitations,
+            values,
+            ..
         } = self;
         if plan.sees_memory {
             let (allocations, frees) = source.memory().calls();
@@ -65,35 +74,29 @@ impl TracedProgram {
         }
         if id.parent.is_none()
             && let Ok(lost) = &lost
-            && let Some(unseen) = unseen_hits(kernel, &source, lost)
         {
-            notes.push(unseen);
+            limitations.extend(unrecorded_hits(kernel, &source, lost));
         }
-        for (_, error) in &plan.unmatched {
-            notes.push(error.to_string());
-        }
+        limitations.extend(plan.unmatched.iter().map(|(_, error)| error.into()));
         // Of one that only starts another, as `env` does, there is nothing to say.
-        if end != ProgramEnd::Replaced {
-            notes.extend(plan.about_stripped());
-        }
         if end == ProgramEnd::Replaced {
-            notes.retain(|note| note != SHARES_MEMORY);
+            let shares_memory =
+                Limitation::UntracedProcess { reason: UntracedProcess::SharesMemory };
+            limitations.retain(|limitation| *limitation != shares_memory);
+        } else if let Some(program) = plan.stripped.clone() {
+            limitations.push(Limitation::StrippedProgram { program });
         }
         if matches!(end, ProgramEnd::Ended(_)) && !source.threads().has_seen_exit() {
-            notes.push(
-                "the kernel side saw nothing of the program, not even its end: do not trust this report".to_owned(),
-            );
+            limitations.push(Limitation::NothingRecorded);
         }
         if end == ProgramEnd::Running {
-            notes.push("it still ran when the tracing ended".to_owned());
+            limitations.push(Limitation::StillRunning);
         }
-        notes.sort();
-        notes.dedup();
+        limitations.sort_by_cached_key(Limitation::to_string);
+        limitations.dedup();
         let findings = match (self.checker, &self.recorder) {
             (Some(mut checker), _) => checker.finish(),
-            (None, Some(Ok(recorder))) => {
-                Findings { counts: recorder.counts(), ..Findings::default() }
-            }
+            (None, Some(Ok(recorder))) => Findings::from_counts(recorder.counts()),
             (None, _) => Findings::default(),
         };
         let context = report::Context {
@@ -104,23 +107,20 @@ impl TracedProgram {
                     code.symbolizer(),
                     lost.as_ref().map_or(&[], |lost| &lost[..]),
                     skipped,
-                    notes,
+                    limitations,
                 )
             },
             summary: summary.with_elapsed(self.started.elapsed()),
             memory,
             trap,
-            nesting: match options.checker.map(|options| options.regions) {
-                Some(checker::Regions::All) => report::Nesting::All,
-                Some(checker::Regions::Outermost) | None => report::Nesting::Outermost,
-            },
+            nesting: options.checker.map(|options| options.regions).unwrap_or_default(),
             ..report::Context::new(subject(&id, end))
         };
         let names = LiveNames::new(source, plan.sites, code.into_symbolizer(), values);
         FinishedProgram { findings, names, context, recorder: self.recorder, process }
     }
 
-    /// Returns the cause of a death by `SIGTRAP`. Notes the signals that the process handled.
+    /// Returns the cause of a death by `SIGTRAP`. Adds a limitation for the signals that the process handled.
     fn explain_traps(&mut self, kernel: &Kernel, end: ProgramEnd) -> Option<report::TrapDeath> {
         let code = Known {
             symbolizer: self.code.symbolizer(),
@@ -128,7 +128,7 @@ impl TracedProgram {
             // Child processes inherit none.
             has_watchpoints: self.id.parent.is_none() && kernel.has_watchpoints(),
         };
-        self.notes.extend(self.traps.handled(&code));
+        self.limitations.extend(self.traps.handled(&code));
         (end == ProgramEnd::Ended(Ending::Killed(libc::SIGTRAP))).then(|| self.traps.death(&code))
     }
 

@@ -163,7 +163,7 @@ fn the_last_signal_without_a_handler_is_the_death() {
     for _ in 0..2 * MAX_SIGNALS {
         traps.add(&TrapRecord { handler: 0x1000, ..copied });
     }
-    assert!(traps.handled(&code).unwrap().contains("64 or more SIGTRAPs"));
+    assert!(traps.handled(&code).unwrap().to_string().contains("64 or more SIGTRAPs"));
     assert_eq!(traps.death(&code).cause, TrapCause::Unknown, "all have been handled");
     traps.add(&copied);
     assert_eq!(traps.death(&code).cause, TrapCause::CopiedCode);

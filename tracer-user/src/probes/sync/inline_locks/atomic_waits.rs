@@ -48,9 +48,6 @@ pub struct Step {
 /// they are in cache lines of their own.
 const TAIL: i64 = 0x80;
 
-/// Equal, or zero.
-const EQUAL: u8 = 4;
-
 /// Finds all such steps in a function, from all of its parts. `None` when it cannot be taken apart.
 #[must_use]
 pub fn steps(parts: &[Part<'_>], surroundings: &Surroundings<'_>, look: Look) -> Option<Vec<Step>> {
@@ -189,7 +186,7 @@ impl Finder<'_> {
                 let load = self.loaded_at(before);
                 if let Some(flag) = load.filter(|load| is_in(load.distance_from(argument))) {
                     match self.points_after(before, flag, &visited).as_deref() {
-                        Ok(&[point]) if point.condition == Some(EQUAL) => {
+                        Ok(&[point]) if point.condition == Some(FlagCondition::EQUAL) => {
                             return Ok(Some((before, point)));
                         }
                         Ok(_) => reason = Some("the flag is not compared with one value"),
@@ -235,7 +232,10 @@ impl Finder<'_> {
             let instruction = self.instruction(index);
             let depends = match instruction.flow_control() {
                 FlowControl::ConditionalBranch => {
-                    matches!(condition(instruction)?, EQUAL | NOT_EQUAL)
+                    matches!(
+                        jump_condition(instruction)?,
+                        FlagCondition::EQUAL | FlagCondition::NOT_EQUAL
+                    )
                 }
                 FlowControl::Next => {
                     matches!(instruction.mnemonic(), Mnemonic::Sete | Mnemonic::Setne)
@@ -248,7 +248,7 @@ impl Finder<'_> {
                 return Some(InlinedPoint {
                     address: instruction.ip(),
                     lock,
-                    condition: Some(EQUAL),
+                    condition: Some(FlagCondition::EQUAL),
                 });
             }
             if instruction.flow_control() == FlowControl::ConditionalBranch || self.is_atomic(index)
@@ -304,6 +304,3 @@ impl Finder<'_> {
         None
     }
 }
-
-/// Not equal, or not zero.
-const NOT_EQUAL: u8 = 5;

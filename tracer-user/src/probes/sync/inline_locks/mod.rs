@@ -14,20 +14,21 @@ mod try_lock;
 pub use self::sites::{
     Found, Helper, InlinedPoint, InlinedSite, LockAddress, Passed, Surroundings, Unrecognised,
 };
-use crate::x86::instruction::{ARGUMENTS, condition_number};
-pub use try_lock::tried_lock;
+pub use self::try_lock::tried_lock;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use iced_x86::{
     FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register,
 };
+use tracer_ebpf::FlagCondition;
 
 use self::operand::{loaded_by, locate};
 use super::slow_paths::FastPath;
 use crate::x86::{
     dataflow::{Dataflow, Origin, RESULT, State, Value, number},
     exits::Part,
+    instruction::{ARGUMENTS, jump_condition},
     placement::{Cost, probe_cost},
 };
 
@@ -301,8 +302,6 @@ impl Finder<'_> {
 
     /// Returns true if the jump after a compare-and-exchange depends on nothing else.
     fn decides(&self, atomic: usize) -> bool {
-        /// Equal, and not equal.
-        const BY_ZERO: [Option<u8>; 2] = [Some(4), Some(5)];
         self.values.instructions()[atomic + 1..]
             .iter()
             .take(NEAR)
@@ -310,7 +309,12 @@ impl Finder<'_> {
                 instruction.flow_control() != FlowControl::Next
                     || instruction.rflags_modified() != 0
             })
-            .is_some_and(|jump| BY_ZERO.contains(&condition(jump)))
+            .is_some_and(|jump| {
+                matches!(
+                    jump_condition(jump),
+                    Some(FlagCondition::EQUAL | FlagCondition::NOT_EQUAL)
+                )
+            })
     }
 
     /// The address of the lock, as it is before an atomic instruction.
@@ -379,7 +383,7 @@ impl Finder<'_> {
             }
         }
         let jump = self.instruction(index);
-        let taken = condition(jump).ok_or("its result is not tested at once")?;
+        let taken = jump_condition(jump).ok_or("its result is not tested at once")?;
         // A slow path may be jumped to at once, in the last instruction of a function.
         let slow = |address: u64| {
             self.values.at(address).map_or_else(
@@ -389,7 +393,7 @@ impl Finder<'_> {
         };
         let condition = match (slow(jump.next_ip()), slow(jump.near_branch_target())) {
             (true, false) => taken,
-            (false, true) => taken ^ 1,
+            (false, true) => taken.negated(),
             _ => return Err("both sides of the jump after it lead there"),
         };
         let state = self.before(index).ok_or("its code is not reached")?;
@@ -488,10 +492,10 @@ impl Finder<'_> {
                     )
                 {
                     let successors = self.values.successors(before);
-                    let when = match (condition(instruction), successors.len()) {
+                    let when = match (jump_condition(instruction), successors.len()) {
                         (None, _) => None,
                         (Some(taken), 2) if successors[1] == here => Some(taken),
-                        (Some(taken), _) => Some(taken ^ 1),
+                        (Some(taken), _) => Some(taken.negated()),
                     };
                     self.add(before, lock, when, points)?;
                 } else if self.is_plain(before) && before + 1 == here {
@@ -525,7 +529,7 @@ impl Finder<'_> {
         &self,
         index: usize,
         lock: Value,
-        condition: Option<u8>,
+        condition: Option<FlagCondition>,
         points: &mut Vec<InlinedPoint>,
     ) -> Option<()> {
         let lock = locate(&self.before(index)?, lock)?;
@@ -543,14 +547,6 @@ impl Finder<'_> {
 const ARGUMENT: u8 = ARGUMENTS[0];
 const SECOND_ARGUMENT: u8 = ARGUMENTS[1];
 const THIRD_ARGUMENT: u8 = ARGUMENTS[2];
-
-/// The condition of a jump, as the processor encodes it.
-fn condition(jump: &Instruction) -> Option<u8> {
-    if !jump.is_jcc_short_or_near() {
-        return None;
-    }
-    condition_number(jump.condition_code())
-}
 
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,6 @@
 //! Places of inlined acquires and releases, and the questions that finding them asks of its caller.
 
-use tracer_ebpf::Operand;
+use tracer_ebpf::{FlagCondition, Operand};
 
 use crate::probes::sync::slow_paths::FastPath;
 
@@ -25,7 +25,7 @@ pub struct InlinedPoint {
     /// Address of the lock.
     pub lock: LockAddress,
     /// The condition of the flags under which it counts.
-    pub condition: Option<u8>,
+    pub condition: Option<FlagCondition>,
 }
 
 /// Computation of the address of a lock at a probe point.

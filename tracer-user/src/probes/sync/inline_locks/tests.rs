@@ -50,7 +50,11 @@ fn a_lock_is_taken_where_the_jump_to_the_slow_path_is_not() {
     let Found { sites, unrecognised, .. } = found(&taking(8));
     assert_eq!(unrecognised, []);
     // `jne` leads to the slow path: it is taken when the opposite, 4 (equal), holds.
-    let point = InlinedPoint { address: 0x100c, lock: in_register(7, 8), condition: Some(4) };
+    let point = InlinedPoint {
+        address: 0x100c,
+        lock: in_register(7, 8),
+        condition: Some(FlagCondition::EQUAL),
+    };
     let site =
         InlinedSite { at: 0x1007, fast: FastPath::Acquire, slow_path: 0, points: vec![point] };
     assert_eq!(sites, [site]);
@@ -109,7 +113,10 @@ fn what_is_tried_once_is_known_by_its_release() {
     let Found { sites, .. } = found(&code);
     let [take, release] = &sites[..] else { panic!("{sites:?}") };
     assert_eq!((take.at, take.fast), (0x1007, FastPath::Acquire));
-    assert_eq!((take.points[0].address, take.points[0].condition), (0x100b, Some(4)));
+    assert_eq!(
+        (take.points[0].address, take.points[0].condition),
+        (0x100b, Some(FlagCondition::EQUAL))
+    );
     assert_eq!((release.at, release.fast), (0x100d, FastPath::Release));
     // Not at the jump where the lock is known to be taken: the order of two probes is not known there.
     assert_eq!(release.points[0].address, 0x100d);

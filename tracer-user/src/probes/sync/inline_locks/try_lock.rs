@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use iced_x86::{Code, FlowControl, Mnemonic};
+use tracer_ebpf::FlagCondition;
 
 use super::{Finder, Helper, InlinedPoint, InlinedSite, NEAR, Surroundings, operand::locate};
 use crate::{
@@ -101,8 +102,6 @@ impl Finder<'_> {
     /// The instruction that looks at a compare-and-exchange's result first; where it is a call, that is a number, of
     /// which 0 is success.
     fn point_at_test(&self, atomic: usize, lock: Value) -> Option<InlinedPoint> {
-        /// Equal: it has exchanged.
-        const DONE: u8 = 4;
         let mut index = atomic;
         let mut tested = self.is_atomic(atomic);
         for _ in 0..NEAR {
@@ -117,7 +116,8 @@ impl Finder<'_> {
                 }
                 let lock = locate(&self.before(index)?, lock)?;
                 let address = instruction.ip();
-                return Some(InlinedPoint { address, lock, condition: Some(DONE) });
+                let exchanged = Some(FlagCondition::EQUAL);
+                return Some(InlinedPoint { address, lock, condition: exchanged });
             }
             let is_test = !self.is_atomic(atomic)
                 && instruction.mnemonic() == Mnemonic::Cmp

@@ -1,4 +1,4 @@
-//! Writes a finished report to its destination, whole or not at all, whatever its content.
+//! Writes a finished report or trace to its destination, whole or not at all, whatever its content.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write};
