@@ -2,8 +2,9 @@
 //! own.
 
 use crate::error::EventError;
-use crate::event::Event;
+use crate::event::{Event, EventNumber, LocationId, SyncId, ThreadId, VarId};
 use crate::finding::{Counts, Findings};
+use crate::hb::Timestamp;
 
 /// An algorithm that consumes the events of one trace in order and reports its findings.
 pub trait Checker {
@@ -34,6 +35,55 @@ pub trait Checker {
 
     /// Ends the trace and returns the findings. The checker is at the start of another trace then.
     fn finish(&mut self) -> Findings;
+}
+
+/// A checker of a source that defers operations of a thread on memory that no other thread uses, and inserts the last of
+/// them when another thread comes (`docs/semantics.md#deferred-accesses`).
+///
+/// What is inserted is no event, has no number, and counts in no [`Counts`].
+pub trait DeferredChecker: Checker {
+    /// Returns the current point in a thread's program order: after its last event and before its next. `None` before
+    /// its first event and after its last.
+    fn timestamp(&self, thread: ThreadId) -> Option<Timestamp>;
+
+    /// Returns the begin of the oldest active region, or the number of the next event if there is none. A
+    /// [`Timestamp`] of an earlier event can be dropped: what is inserted there is in no dependency that could violate
+    /// a region.
+    fn oldest_active(&self) -> EventNumber;
+
+    /// Inserts an access to a variable that was deferred.
+    ///
+    /// Preconditions:
+    /// - the access repeats an event: its thread wrote the variable before, or for a read read or wrote it, and no
+    ///   other thread has accessed the variable since;
+    /// - it is the last write of its thread to the variable, or the last read after that; the write is inserted first;
+    /// - `timestamp` is of its thread, and of the point at which it happened, or of an earlier one without a
+    ///   dependency of the thread and without a begin of a region in between.
+    ///
+    /// Postcondition: violations, their regions and witnesses are the same, and found at the same events, as if all
+    /// deferred accesses had come as events where they happened. An inserted access depends on nothing that the
+    /// repeated event does not depend on, and dependencies on it only come later.
+    fn insert_deferred_access(
+        &mut self,
+        timestamp: &Timestamp,
+        variable: VarId,
+        writes: bool,
+        location: LocationId,
+    );
+
+    /// Inserts a signal to a synchronisation object that was deferred.
+    ///
+    /// Preconditions: it is the last signal of its thread to the object, made at `timestamp`, and no other thread has
+    /// waited on the object since.
+    ///
+    /// Postcondition: later waits depend on the signal. The knowledge of its thread is not passed on: a waiting thread is
+    /// ordered after the signal only, and not after the events before it.
+    fn insert_deferred_signal(
+        &mut self,
+        timestamp: &Timestamp,
+        object: SyncId,
+        location: LocationId,
+    );
 }
 
 /// Selection of the region executions to be checked.

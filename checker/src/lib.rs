@@ -73,7 +73,7 @@ mod vector;
 mod velodrome;
 
 pub use aerodrome::{AeroDrome, Detection};
-pub use check::{Capabilities, Checker, Options, Regions, Relation};
+pub use check::{Capabilities, Checker, DeferredChecker, Options, Regions, Relation};
 pub use davida::Davida;
 pub use error::{EventError, EventErrorKind};
 pub use hb::Timestamp;

@@ -27,7 +27,7 @@ mod groups;
 mod memory_bounds;
 mod released_locks;
 
-use crate::check::{Capabilities, Checker, Options, Regions, Relation};
+use crate::check::{Capabilities, Checker, DeferredChecker, Options, Regions, Relation};
 use crate::error::EventError;
 use crate::event::{Event, EventNumber, LocationId, LockId, RegionId, SyncId, ThreadId, VarId};
 use crate::finding::{
@@ -56,57 +56,6 @@ impl Davida {
     #[must_use]
     pub fn new(options: Options) -> Self {
         Self { engine: Engine::new(options.lenient), regions: ActiveRegions::new(options) }
-    }
-
-    /// Returns the current point in a thread's program order, for
-    /// [`insert_deferred_access`](Self::insert_deferred_access); `None` before its first event and after
-    /// its last.
-    #[must_use]
-    pub fn timestamp(&self, thread: ThreadId) -> Option<Timestamp> {
-        self.engine.timestamp(thread)
-    }
-
-    /// Returns the begin of the oldest active region, or the number of the next event if there is none. A
-    /// [`Timestamp`] of an earlier event can be dropped: a deferred access inserted there is in no dependency
-    /// that could violate a region.
-    #[must_use]
-    pub fn oldest_active(&self) -> EventNumber {
-        let active = self.regions.slots.iter().filter(|slot| slot.active);
-        active.map(|slot| slot.begin.event()).min().unwrap_or(self.engine.counts.events)
-    }
-
-    /// Inserts an access of a thread that the source of events deferred, at `timestamp`. The access is no
-    /// event, and has no number of its own.
-    ///
-    /// A source may defer the accesses of a thread to a variable as long as no other thread accesses it, if
-    /// each repeats an event of that thread that read or wrote the variable. Before the next event of
-    /// another thread on the variable, the source inserts the last deferred write and then the last
-    /// deferred read after it.
-    ///
-    /// Violations, their regions and witnesses are then the same, and found at the same events, as if the
-    /// accesses had come as events: a deferred access depends on nothing that the repeated event does not
-    /// depend on, and the dependencies on it only come now. `timestamp` may also be an earlier point of the
-    /// same thread, if the thread has no dependency and no begin of a region in between.
-    pub fn insert_deferred_access(
-        &mut self,
-        timestamp: &Timestamp,
-        variable: VarId,
-        writes: bool,
-        location: LocationId,
-    ) {
-        self.engine.insert_deferred_access(timestamp, variable, writes, location);
-    }
-
-    /// Inserts a signal to a synchronisation object that the source of events deferred: the last one of its
-    /// thread, made at `timestamp`, with no other thread's wait on the object since. As with
-    /// [`insert_deferred_access`](Self::insert_deferred_access), it is no event.
-    pub fn insert_deferred_signal(
-        &mut self,
-        timestamp: &Timestamp,
-        object: SyncId,
-        location: LocationId,
-    ) {
-        self.engine.insert_deferred_signal(timestamp, object, location);
     }
 
     /// Returns the distinct violations so far, in the order of their first occurrence.
@@ -152,6 +101,36 @@ impl Checker for Davida {
         let mut instances = regions.instances;
         instances.sort_unstable();
         Findings { counts, serializable, cycle, cycle_edges, violations, instances }
+    }
+}
+
+impl DeferredChecker for Davida {
+    fn timestamp(&self, thread: ThreadId) -> Option<Timestamp> {
+        self.engine.timestamp(thread)
+    }
+
+    fn oldest_active(&self) -> EventNumber {
+        let active = self.regions.slots.iter().filter(|slot| slot.active);
+        active.map(|slot| slot.begin.event()).min().unwrap_or(self.engine.counts.events)
+    }
+
+    fn insert_deferred_access(
+        &mut self,
+        timestamp: &Timestamp,
+        variable: VarId,
+        writes: bool,
+        location: LocationId,
+    ) {
+        self.engine.insert_deferred_access(timestamp, variable, writes, location);
+    }
+
+    fn insert_deferred_signal(
+        &mut self,
+        timestamp: &Timestamp,
+        object: SyncId,
+        location: LocationId,
+    ) {
+        self.engine.insert_deferred_signal(timestamp, object, location);
     }
 }
 

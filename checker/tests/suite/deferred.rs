@@ -1,11 +1,11 @@
 //! Deferred accesses change nothing: with a source that defers accesses of threads to variables that no
-//! other thread accesses, by the rules of `Davida::insert_deferred_access`, the same violations are found
+//! other thread accesses, by the rules of `DeferredChecker::insert_deferred_access`, the same violations are found
 //! in the same transactions.
 
 use crate::generate::{long_ways, well_formed};
 use checker::event::{Event, EventNumber, LocationId, Op, RegionId, ThreadId, VarId};
 use checker::finding::{Evidence, Findings, Instance, Violation};
-use checker::{Checker, Davida, Options, Regions, Relation, Timestamp};
+use checker::{Checker, Davida, DeferredChecker, Options, Regions, Relation, Timestamp};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use checker::{
-    Davida, Timestamp,
+    DeferredChecker, Timestamp,
     event::{EventNumber, LocationId, SyncId, ThreadId, VarId},
 };
 use rustc_hash::FxHashMap;
@@ -70,7 +70,11 @@ pub struct EpochTimestamps {
 
 impl EpochTimestamps {
     /// Records the thread's present timestamp as the begin of its epoch.
-    pub fn open_epoch(&mut self, checker: &Davida, &Epoch { thread, epoch, lowest }: &Epoch) {
+    pub fn open_epoch(
+        &mut self,
+        checker: &dyn DeferredChecker,
+        &Epoch { thread, epoch, lowest }: &Epoch,
+    ) {
         let Some(timestamp) = checker.timestamp(thread) else { return };
         let epochs = self.threads.entry(thread).or_default();
         epochs.push_back(EpochStart { epoch, timestamp, lowest });
@@ -89,7 +93,7 @@ impl EpochTimestamps {
 
     /// Inserts a deferred access at the begin of its epoch. Discards it if its epoch is too old to matter, or if it
     /// may have been in a region that had ended by then.
-    pub fn insert(&self, checker: &mut Davida, access: &DeferredAccess) {
+    pub fn insert(&self, checker: &mut dyn DeferredChecker, access: &DeferredAccess) {
         let Some(epochs) = self.threads.get(&access.thread) else { return };
         let next = epochs.partition_point(|start| start.epoch <= access.epoch);
         let Some(start) = next.checked_sub(1).and_then(|last| epochs.get(last)) else {
@@ -131,7 +135,7 @@ impl EpochTimestamps {
 #[cfg(test)]
 mod tests {
     use checker::{
-        Checker as _, Options,
+        Checker as _, Davida, Options,
         event::{Event, Op, RegionId},
     };
 

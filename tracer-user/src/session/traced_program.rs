@@ -12,7 +12,7 @@ use std::{
     time::Instant,
 };
 
-use checker::{Checker as _, Davida, event::EventNumber, format};
+use checker::{Davida, DeferredChecker, event::EventNumber, format};
 
 pub use self::results::{FinishedProgram, ProgramReport};
 pub(super) use self::results::{exit_code_and_signal, subject};
@@ -88,7 +88,7 @@ pub struct TracedProgram {
     skipped: Vec<SkippedProbe>,
     summary: Summary,
     limitations: Vec<Limitation>,
-    checker: Option<Box<Davida>>,
+    checker: Option<Box<dyn DeferredChecker + Send>>,
     recorder: Option<Result<Recorder, RecordError>>,
     epochs: EpochTimestamps,
     values: BTreeMap<EventNumber, format::ObservedValue>,
@@ -210,7 +210,7 @@ impl TracedProgram {
             skipped: Vec::new(),
             summary: Summary::default(),
             limitations: Vec::new(),
-            checker: options.checker.map(|options| Box::new(Davida::new(options))),
+            checker: options.checker.map(|options| Box::new(Davida::new(options)) as Box<_>),
             recorder: None,
             epochs: EpochTimestamps::default(),
             values: BTreeMap::new(),
@@ -321,8 +321,8 @@ impl TracedProgram {
                         checker.gap();
                         self.epochs.clear();
                     }
-                    Item::Epoch(epoch) => self.epochs.open_epoch(checker, epoch),
-                    Item::Deferred(access) => self.epochs.insert(checker, access),
+                    Item::Epoch(epoch) => self.epochs.open_epoch(&**checker, epoch),
+                    Item::Deferred(access) => self.epochs.insert(&mut **checker, access),
                 }
             }
             found = checker.counts().distinct_witnesses;

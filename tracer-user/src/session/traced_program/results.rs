@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use checker::{Checker as _, event::EventNumber, finding::Findings, format};
+use checker::{event::EventNumber, finding::Findings, format};
 
 use super::{ProgramEnd, ProgramId, TracedProgram};
 use crate::{
