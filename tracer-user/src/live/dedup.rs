@@ -5,6 +5,23 @@
 //! access are some instructions apart: around a change both may arrive, in either order, or one alone. An access that
 //! counts twice, with another thread's access in between, would be a false cycle. So a record counts only if it is
 //! certainly the only one of its access.
+//!
+//! States of an access, which is that of a thread and an instruction to a word, while the probes of the instruction's
+//! group are attached or detached. A detachment makes it *unsettled*: the probe's record of an access under way may be
+//! read after it. It is *settled* once a hit was discarded, and for a thread that was first seen later. *Probed* has
+//! counted from a probe since, *hit* from a watchpoint.
+//!
+//! | state                 | probe's record | watchpoint's hit | attached | detached |
+//! |-----------------------|----------------|------------------|----------|----------|
+//! | A: attached           | counts ⇢ A     | discarded ⇢ A    | A        | U        |
+//! | AH: attached, hit     | discarded ⇢ A  | discarded ⇢ AH   | AH       | UH       |
+//! | AP: attached, probed  | counts ⇢ AP    | discarded ⇢ AP   | AP       | UP       |
+//! | U: unsettled          | counts ⇢ UP    | discarded ⇢ S    | A        | U        |
+//! | UP: unsettled, probed | counts ⇢ UP    | discarded ⇢ U    | AP       | UP       |
+//! | UH: unsettled, hit    | discarded ⇢ U  | discarded ⇢ SH   | AH       | UH       |
+//! | S: settled            | counts ⇢ SP    | counts ⇢ SH      | A        | U        |
+//! | SP: settled, probed   | counts ⇢ SP    | discarded ⇢ S    | AP       | UP       |
+//! | SH: settled, hit      | discarded ⇢ S  | counts ⇢ SH      | AH       | UH       |
 
 use checker::event::ThreadId;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -168,5 +185,109 @@ mod tests {
         assert!(dedup.admit_watchpoint(OLD, PLACE, 0x1010), "another address");
         assert!(dedup.admit_probe(OLD, PLACE, (0x1000, 4096)));
         assert!(!dedup.admit_watchpoint(OLD, PLACE, 0x1800), "not all of it is kept");
+    }
+
+    /// State of the access `AT` of a thread, as the table has it.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    enum State {
+        A,
+        AH,
+        AP,
+        U,
+        S,
+        SP,
+        SH,
+        UP,
+        UH,
+    }
+
+    fn state(dedup: &AccessDedup, thread: ThreadId) -> State {
+        let access = (thread, PLACE.1, AT & !7);
+        let is_probed = dedup.probe_records.contains(&access);
+        let is_hit = dedup.watchpoint_records.contains(&access);
+        let Some(&(change, threads)) = dedup.detached.get(&PLACE.0) else {
+            return match (is_probed, is_hit) {
+                (_, true) => State::AH,
+                (true, _) => State::AP,
+                _ => State::A,
+            };
+        };
+        let is_settled = thread.index() >= threads || dedup.settled.get(&access) == Some(&change);
+        match (is_settled, is_probed, is_hit) {
+            (true, false, false) => State::S,
+            (false, false, false) => State::U,
+            (true, true, _) => State::SP,
+            (true, false, true) => State::SH,
+            (false, true, _) => State::UP,
+            (false, false, true) => State::UH,
+        }
+    }
+
+    /// Returns a dedup in which the access of the old thread, which each detachment has seen, has this state.
+    fn in_state(wanted: State) -> AccessDedup {
+        let mut dedup = AccessDedup::default();
+        let detach = |dedup: &mut AccessDedup| dedup.detached(PLACE.0, 1);
+        let settle = |dedup: &mut AccessDedup| {
+            dedup.detached(PLACE.0, 1);
+            assert!(!hit(dedup, OLD));
+        };
+        match wanted {
+            State::A => {}
+            State::U => detach(&mut dedup),
+            State::S => settle(&mut dedup),
+            State::SP | State::AP | State::UP => {
+                settle(&mut dedup);
+                assert!(probe(&mut dedup, OLD));
+            }
+            State::SH | State::AH | State::UH => {
+                settle(&mut dedup);
+                assert!(hit(&mut dedup, OLD));
+            }
+        }
+        match wanted {
+            State::AH | State::AP => dedup.attached(PLACE.0),
+            State::UP | State::UH => detach(&mut dedup),
+            _ => {}
+        }
+        assert_eq!(state(&dedup, OLD), wanted);
+        dedup
+    }
+
+    #[test]
+    fn the_table_is_followed() {
+        use State::*;
+        // Of a probe's record, and of a hit: whether it counts, and the next state. Then the next states when probes
+        // are attached and detached.
+        type Step = (bool, State);
+        let rows: [(State, Step, Step, State, State); 9] = [
+            (A, (true, A), (false, A), A, U),
+            (AH, (false, A), (false, AH), AH, UH),
+            (AP, (true, AP), (false, AP), AP, UP),
+            (U, (true, UP), (false, S), A, U),
+            (S, (true, SP), (true, SH), A, U),
+            (SP, (true, SP), (false, S), AP, UP),
+            (SH, (false, S), (true, SH), AH, UH),
+            (UP, (true, UP), (false, U), AP, UP),
+            (UH, (false, U), (false, SH), AH, UH),
+        ];
+        for (before, probed, hits, attached, detached) in rows {
+            let mut dedup = in_state(before);
+            assert_eq!((probe(&mut dedup, OLD), state(&dedup, OLD)), probed, "{before:?}, probe");
+            let mut dedup = in_state(before);
+            assert_eq!((hit(&mut dedup, OLD), state(&dedup, OLD)), hits, "{before:?}, hit");
+            let mut dedup = in_state(before);
+            dedup.attached(PLACE.0);
+            assert_eq!(state(&dedup, OLD), attached, "{before:?}, attached");
+            let mut dedup = in_state(before);
+            dedup.detached(PLACE.0, 1);
+            assert_eq!(state(&dedup, OLD), detached, "{before:?}, detached");
+        }
+    }
+
+    #[test]
+    fn a_thread_that_is_seen_later_has_settled() {
+        let mut dedup = in_state(State::U);
+        assert_eq!(state(&dedup, NEW), State::S);
+        assert!(hit(&mut dedup, NEW), "no probe has reported it before");
     }
 }

@@ -1,11 +1,27 @@
 //! Process whose main thread has ended before the others: anchors its probes, and reports a loss of some.
+//!
+//! The kernel may remove the probes of a process when its main thread ends. Another thread shows whether they are in
+//! the memory still, and then they are anchored, which sets them anew.
+//!
+//! | breakpoints before   | anchored                      | not anchored     |
+//! |----------------------|-------------------------------|------------------|
+//! | all there            | nothing                       | UnanchoredProbes |
+//! | some missing         | gap, RemovedProbes            | UnanchoredProbes |
+//! | memory not readable  | gap, RemovedProbes with error | UnanchoredProbes |
+//!
+//! Where no other thread goes on, the process ends, and nothing is done.
 
-use super::{breakpoints, program_id::ProgramId};
+use std::{fmt::Display, io};
+
+use super::program_id::ProgramId;
 use crate::{
     kernel::Kernel,
     report::Limitation,
     symbolize::ProcessAddr,
-    sys::proc::{self, Stat, Status},
+    sys::{
+        breakpoints::breakpoints,
+        proc::{self, Stat, Status},
+    },
 };
 
 /// Keeps the probes of a process whose main thread has ended; returns the limitation when some are lost.
@@ -15,18 +31,35 @@ pub(super) fn follow_without_leader(
     id: &ProgramId,
 ) -> Option<Limitation> {
     let thread = thread_that_goes_on(id.pid)?;
-    let were_there =
-        breakpoints(thread, probes).map(|found| found.iter().all(|&is_there| is_there));
-    if let Err(error) = kernel.anchor_probes(id.plan) {
-        return Some(Limitation::UnanchoredProbes { error: error.to_string() });
+    let found = breakpoints(thread, probes.iter().map(|probe| probe.0));
+    let were_there = found.map(|found| found.iter().all(|&is_there| is_there));
+    let loss = loss(were_there, kernel.anchor_probes(id.plan))?;
+    if loss.is_gap {
+        kernel.mark_gap();
+    }
+    Some(loss.limitation)
+}
+
+/// Loss of probes.
+#[derive(Debug, PartialEq, Eq)]
+struct Loss {
+    limitation: Limitation,
+    /// Set if events were lost that the kernel side does not count.
+    is_gap: bool,
+}
+
+/// Returns the loss of probes, by whether all were there and whether they could be anchored.
+fn loss(were_there: io::Result<bool>, anchored: Result<(), impl Display>) -> Option<Loss> {
+    if let Err(error) = anchored {
+        let limitation = Limitation::UnanchoredProbes { error: error.to_string() };
+        return Some(Loss { limitation, is_gap: false });
     }
     let error = match were_there {
         Ok(true) => return None,
         Ok(false) => None,
         Err(error) => Some(error.to_string()),
     };
-    kernel.mark_gap();
-    Some(Limitation::RemovedProbes { error })
+    Some(Loss { limitation: Limitation::RemovedProbes { error }, is_gap: true })
 }
 
 /// Returns a thread of a process that is not about to end. The main thread has ended: at the end of the process, all
@@ -68,6 +101,27 @@ mod tests {
         assert!(!lives(&none, stat(0x40_0044)), "on its way out");
         assert!(!lives(&status("0000000000000100"), stat(0x40_0040)), "killed");
         assert!(!lives(&Status::default(), stat(0x40_0040)), "gone");
+    }
+
+    #[test]
+    fn the_table_is_followed() {
+        let removed = |error: Option<&str>| {
+            let limitation = Limitation::RemovedProbes { error: error.map(str::to_owned) };
+            Some(Loss { limitation, is_gap: true })
+        };
+        let unanchored = || {
+            let limitation = Limitation::UnanchoredProbes { error: "refused".to_owned() };
+            Some(Loss { limitation, is_gap: false })
+        };
+        let rows: [(fn() -> io::Result<bool>, Option<Loss>); 3] = [
+            (|| Ok(true), None),
+            (|| Ok(false), removed(None)),
+            (|| Err(io::Error::other("gone")), removed(Some("gone"))),
+        ];
+        for (were_there, expected) in rows {
+            assert_eq!(loss(were_there(), Ok::<_, &str>(())), expected);
+            assert_eq!(loss(were_there(), Err("refused")), unanchored());
+        }
     }
 
     #[test]

@@ -5,55 +5,50 @@ mod coverage;
 mod cpu_affinity;
 mod dynamic_linker;
 mod environment;
+mod error;
+mod finished_program;
 pub mod listing;
+mod live_processes;
 mod main_thread_exit;
 mod memory;
+mod options;
 pub mod privileges;
 pub mod processes;
 pub mod program;
+mod program_end;
 mod program_id;
 pub mod record;
 mod signals;
 pub mod spec;
+mod stops;
+mod system_error;
 mod traced_program;
 mod traps;
 
 use std::{
     ffi::OsString,
     io::{self, Write as _},
-    path::{Path, PathBuf},
+    path::Path,
     sync::Arc,
     thread,
 };
 
-use checker::format;
 use tracer_ebpf::Target;
 
-pub use self::traced_program::ProgramReport;
+pub use self::{error::RunError, finished_program::ProgramReport, options::RunOptions};
 use self::{
-    listing::Listing,
-    memory::watchpoints::WatchError,
-    processes::ProcessTracker,
-    program::ProgramError,
-    program_id::ProgramId,
-    record::{RecordError, Recorder},
-    traced_program::{FinishedProgram, ProgramEnd, TracedProgram},
+    finished_program::FinishedProgram, listing::Listing, processes::ProcessTracker,
+    program_end::ProgramEnd, program_id::ProgramId, record::Recorder,
+    traced_program::TracedProgram,
 };
 use crate::{
-    kernel::{Kernel, KernelError, LoadOptions},
+    kernel::{Kernel, LoadOptions},
     live::reader::Reader,
     names,
-    probes::{
-        SelectError,
-        memory::{options::Accesses, watch_spec::WatchSpec},
-        own_code::OwnCode,
-        plan::{Plan, Wanted},
-        regions::patterns::Rules,
-        sync::lock_rule::LockRule,
-    },
+    probes::plan::Plan,
     progress::Steps,
     report::{self, Limitation, NotSeen},
-    symbolize::{ProcessAddr, Symbolizer},
+    symbolize::Symbolizer,
     sys::{
         self,
         guardian::Guardian,
@@ -62,124 +57,6 @@ use crate::{
         user,
     },
 };
-
-/// Options of a run.
-#[derive(Clone, Debug)]
-pub struct RunOptions {
-    /// The program's name as the user wrote it, and its arguments.
-    pub command: Vec<OsString>,
-    /// Ranges to watch.
-    pub watch: Vec<WatchSpec>,
-    /// Rules for the functions that are regions.
-    pub rules: Rules,
-    /// Functions that acquire and release locks.
-    pub locks: Vec<LockRule>,
-    /// Capture of memory accesses.
-    pub accesses: Accesses,
-    /// Probing of the program's own code.
-    pub own_code: OwnCode,
-    /// Run all threads on one processor.
-    pub serialize: bool,
-    /// Options of the checker; `None` to check nothing.
-    pub checker: Option<checker::Options>,
-    /// Record the events in this file.
-    pub record: Option<PathBuf>,
-    /// Size of the ring buffer in bytes.
-    pub buffer_bytes: u32,
-    /// Keep root for the program under sudo.
-    pub as_root: bool,
-    /// Log what the programs in the kernel do.
-    pub debug_bpf: bool,
-    /// Attach each probe as a perf event, as on kernels without `uprobe_multi`.
-    pub perf_probes: bool,
-    /// Trace child processes as well.
-    pub follow_forks: bool,
-}
-
-impl RunOptions {
-    /// Returns the options for the plans of its programs.
-    fn wanted(&self) -> Wanted<'_> {
-        Wanted {
-            rules: &self.rules,
-            locks: &self.locks,
-            accesses: &self.accesses,
-            watches: !self.watch.is_empty(),
-            own_code: self.own_code,
-        }
-    }
-}
-
-/// Reason for which a run failed. No process or probe is left behind then.
-#[derive(Debug, thiserror::Error)]
-pub enum RunError {
-    /// The program cannot be traced.
-    #[error(transparent)]
-    Program(#[from] ProgramError),
-    /// The trace cannot be written.
-    #[error(transparent)]
-    Record(#[from] RecordError),
-    /// A range cannot be watched.
-    #[error(transparent)]
-    Watch(#[from] WatchError),
-    /// A function cannot be a region.
-    #[error(transparent)]
-    Select(#[from] SelectError),
-    /// The kernel side does not work.
-    #[error(transparent)]
-    Kernel(#[from] KernelError),
-    /// The environment of this process has a defect.
-    #[error(transparent)]
-    Environment(#[from] environment::EnvironmentError),
-    /// The program could not be started.
-    #[error("cannot start `{program}`: {error}{hint}")]
-    Start {
-        /// The program.
-        program: PathBuf,
-        /// Reason.
-        error: io::Error,
-        /// Remedy.
-        hint: String,
-    },
-    /// The program's memory map or files could not be read.
-    #[error("cannot read the memory map of the program: {0}")]
-    Symbols(#[from] crate::symbolize::Error),
-    /// A system call failed that always works.
-    #[error("{what}: {error}{}", remedy(error))]
-    System {
-        /// Attempted step.
-        what: &'static str,
-        /// Reason.
-        error: io::Error,
-    },
-}
-
-/// Returns the remedy for a lack of resources.
-fn remedy(error: &io::Error) -> &'static str {
-    match error.raw_os_error() {
-        Some(libc::EAGAIN | libc::ENOMEM) => {
-            " (raise the limits of memory or threads: `ulimit -v`, `ulimit -u`)"
-        }
-        Some(libc::EMFILE) => " (raise the limit of open files: `ulimit -n`)",
-        _ => "",
-    }
-}
-
-impl RunError {
-    fn system(what: &'static str) -> impl FnOnce(io::Error) -> Self {
-        move |error| Self::System { what, error }
-    }
-
-    /// Returns the exit status of avtrace (`docs/semantics.md#exit-status`).
-    #[must_use]
-    pub const fn exit_status(&self) -> u8 {
-        match self {
-            Self::Program(_) => 3,
-            Self::Watch(error) => error.exit_status(),
-            Self::Select(_) => 2,
-            _ => 1,
-        }
-    }
-}
 
 /// Result of a run.
 #[derive(Debug)]
@@ -340,12 +217,11 @@ fn ended_early(options: &RunOptions, pid: u32, ending: Ending) -> Result<Outcome
     let (id, end) = (first_program(options, pid, pid), ProgramEnd::Ended(ending));
     let context = report::Context {
         not_seen: NotSeen { limitations, ..NotSeen::default() },
-        ..report::Context::new(traced_program::subject(&id, end))
+        ..report::Context::new(program_end::subject(&id, end))
     };
     let findings = checker::finding::Findings::default();
     let report = report::assemble(&findings, &mut names::NoNames, context);
-    let (exit_code, signal) = traced_program::exit_code_and_signal(end);
-    let process = format::Process { pid: Some(pid), argv: id.argv, exit_code, signal };
+    let process = program_end::recorded_process(&id, end);
     let recorded = match &options.record {
         Some(path) => {
             let mut recorder = Recorder::create(path)?;
@@ -408,49 +284,4 @@ fn prepare(
     let id = first_program(options, pid, tgid);
     let program = TracedProgram::prepare(options, &mut kernel, id, true, &Steps::on_terminal())?;
     Ok((guardian, kernel, program))
-}
-
-/// Returns for each of these places in a thread's memory whether it has a breakpoint instruction.
-///
-/// # Errors
-///
-/// When the memory cannot be read, which says nothing about them.
-fn breakpoints(thread: u32, places: &[ProcessAddr]) -> io::Result<Vec<bool>> {
-    use std::os::unix::fs::FileExt as _;
-    const INT3: u8 = 0xcc;
-    let memory = proc::memory(thread)?;
-    let is_there = |&ProcessAddr(address): &ProcessAddr| {
-        let mut byte = [0];
-        match memory.read_at(&mut byte, address) {
-            Ok(1) => Ok(byte[0] == INT3),
-            // The memory of a process that has ended is empty (`fs/proc/base.c`, `mem_rw`).
-            Ok(_) => Err(io::Error::other("the process has ended")),
-            // Nothing is mapped there.
-            Err(error) if error.raw_os_error() == Some(libc::EIO) => Ok(false),
-            Err(error) => Err(error),
-        }
-    };
-    places.iter().map(is_there).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn breakpoints_are_there_or_not_or_unknown() {
-        let bytes = [0xcc_u8, 0x90];
-        let at = |byte: &u8| ProcessAddr(std::ptr::from_ref(byte).addr() as u64);
-        let places = [at(&bytes[0]), at(&bytes[1]), ProcessAddr(16)];
-        let found = breakpoints(std::process::id(), &places).expect("this process's memory");
-        assert_eq!(found, [true, false, false]);
-        assert!(breakpoints(u32::MAX, &places).is_err(), "no such process");
-        let mut ended = std::process::Command::new("true").spawn().expect("it starts");
-        let until_end = |pid: u32| proc::Stat::of_process(pid).map(|stat| stat.state);
-        while until_end(ended.id()).is_ok_and(|state| state != proc::State::Ended) {
-            thread::yield_now();
-        }
-        assert!(breakpoints(ended.id(), &places).is_err(), "not reaped yet");
-        ended.wait().expect("its end");
-    }
 }

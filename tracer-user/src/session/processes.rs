@@ -5,22 +5,22 @@
 //! list of libraries (`tracer-ebpf/src/stop.rs`). Once its record is read, it is held by ptrace, so that it continues
 //! when this process dies; the guardian covers the moment before (`sys/guardian.rs`).
 
-use std::{
-    collections::BTreeSet,
-    sync::{Arc, Mutex, PoisonError},
-    time::Instant,
-};
+use std::{collections::BTreeSet, sync::Arc, time::Instant};
 
 use crossbeam_channel::Sender;
 use signal_hook::consts::SIGCONT;
 use tracer_ebpf::{Kind, PLANS, ThreadRecord};
 
 use super::{
-    RunOptions,
+    finished_program::FinishedProgram,
+    live_processes::LiveProcesses,
     memory::{budget::TracerCost, controller},
+    options::RunOptions,
     program,
+    program_end::ProgramEnd,
     program_id::ProgramId,
-    traced_program::{FinishedProgram, ProgramEnd, TracedProgram},
+    stops::{Reaction, Stops},
+    traced_program::TracedProgram,
 };
 use crate::{
     kernel::{Kernel, ProbePoint, ProbeProgram},
@@ -36,9 +36,6 @@ use crate::{
         tracee::{self, Ending},
     },
 };
-
-/// Processes that have not ended, as far as their records have been seen.
-pub type LiveProcesses = Arc<Mutex<BTreeSet<u32>>>;
 
 /// All that is traced.
 #[derive(Debug)]
@@ -69,10 +66,12 @@ impl ProcessTracker {
         first: TracedProgram,
         finished: Sender<FinishedProgram>,
     ) -> Self {
+        let alive = LiveProcesses::default();
+        alive.insert(first.id().pid);
         Self {
             options: Arc::clone(options),
             kernel,
-            alive: Arc::new(Mutex::new(BTreeSet::from([first.id.pid]))),
+            alive,
             programs: vec![first],
             current: 0,
             next_plan: 1,
@@ -86,7 +85,7 @@ impl ProcessTracker {
     /// Returns the processes that have not ended.
     #[must_use]
     pub fn alive(&self) -> LiveProcesses {
-        Arc::clone(&self.alive)
+        self.alive.clone()
     }
 
     /// Takes all records there will be.
@@ -122,12 +121,12 @@ impl ProcessTracker {
     #[must_use]
     pub fn end(mut self, first: Ending, limitations: Vec<Limitation>) -> Kernel {
         for mut program in std::mem::take(&mut self.programs) {
-            let end = if program.id.parent.is_none() {
+            let end = if program.id().parent.is_none() {
                 ProgramEnd::Ended(first)
             } else {
                 ProgramEnd::Running
             };
-            if program.id.parent.is_none() {
+            if program.id().parent.is_none() {
                 limitations.iter().for_each(|limitation| program.limit(limitation.clone()));
                 if self.foreign > 0 {
                     program.limit(Limitation::RecordsWithoutProgram { count: self.foreign });
@@ -166,7 +165,7 @@ impl ProcessTracker {
             record,
             Record::Thread(..) | Record::Access(_) | Record::Owned(_) | Record::Trap(_)
         );
-        if has_site && header.plan != self.programs[index].id.plan {
+        if has_site && header.plan != self.programs[index].id().plan {
             // Of a program that was replaced, and the record of that was lost.
             self.foreign += 1;
             return;
@@ -187,7 +186,7 @@ impl ProcessTracker {
 
     /// Returns the program that a process runs.
     fn program_of(&mut self, process: u32) -> Option<usize> {
-        let is = |program: &TracedProgram| program.kernel_pid == Some(process);
+        let is = |program: &TracedProgram| program.kernel_pid() == Some(process);
         if self.programs.get(self.current).is_some_and(is) {
             return Some(self.current);
         }
@@ -195,14 +194,15 @@ impl ProcessTracker {
             return Some(index);
         }
         // Children are known before they do anything: what is not known is the first.
-        let index = self.programs.iter().position(|program| program.kernel_pid.is_none())?;
-        self.programs[index].kernel_pid = Some(process);
+        let index = self.programs.iter().position(|program| program.kernel_pid().is_none())?;
+        let program = &mut self.programs[index];
+        program.runs_in(process, program.exec_identity());
         Some(index)
     }
 
     /// Returns a number for a plan that no process has; `None` when there are too many.
     fn new_plan(&mut self) -> Option<u32> {
-        let used: BTreeSet<u32> = self.programs.iter().map(|program| program.id.plan).collect();
+        let used: BTreeSet<u32> = self.programs.iter().map(|program| program.id().plan).collect();
         let plan = (0..PLANS)
             .map(|ahead| self.next_plan.wrapping_add(ahead) % PLANS)
             .find(|plan| !used.contains(plan))?;
@@ -223,47 +223,54 @@ impl ProcessTracker {
                 };
                 let untraced = Limitation::UntracedProcess { reason };
                 let parent = &self.programs[parent];
-                let id = ProgramId {
-                    pid: record.child,
-                    tgid: record.child,
-                    parent: Some(parent.id.pid),
-                    exec_generation: 1,
-                    plan: plan.unwrap_or(parent.id.plan),
-                    ..parent.id.clone()
-                };
+                let id = parent.id().of_child(record.child, plan.unwrap_or(parent.id().plan));
                 let mut child = TracedProgram::untraced(&self.options, &self.kernel, id, untraced);
-                (child.kernel_pid, child.exec_identity) =
-                    (Some(record.child_process), parent.exec_identity);
+                child.runs_in(record.child_process, parent.exec_identity());
                 child
             }
         };
         child.start_recorder(self.program_count);
         self.program_count += 1;
-        self.alive().lock().unwrap_or_else(PoisonError::into_inner).insert(record.child);
+        self.alive.insert(record.child);
         self.programs.push(child);
     }
 
     /// Attaches to a child that stands before its first instruction.
     fn start(&mut self, index: usize, record: &ThreadRecord) {
+        self.change(Kind::Start, index, record, |program, kernel, _| program.start(kernel));
+    }
+
+    /// Changes a program's probes while its process is held, in the thread that has made the record.
+    fn change(
+        &mut self,
+        kind: Kind,
+        index: usize,
+        record: &ThreadRecord,
+        change: impl FnOnce(&mut TracedProgram, &mut Kernel, u32),
+    ) {
         let Self { programs, kernel, .. } = self;
         let program = &mut programs[index];
-        if record.child != 0 && record.child <= program.stops {
-            return;
-        }
-        let (pid, tgid) = (program.id.pid, program.id.tgid);
-        let seized = match record.child {
-            0 => Err(SeizeError::never_stopped()),
-            _ => SeizedThread::await_and_seize(pid, pid, false),
+        let (mut stops, number) = (program.stops(), record.child);
+        let &ProgramId { pid, tgid, parent, .. } = program.id();
+        let (thread, at) = match kind {
+            Kind::Start => (pid, RanOnAt::Fork),
+            _ => (record.header.tid, RanOnAt::Library),
+        };
+        let seized = match stops.reaction(kind, number) {
+            Reaction::Ignore => return,
+            Reaction::Seize => SeizedThread::await_and_seize(pid, thread, parent.is_none()),
+            Reaction::MayStand => Err(SeizeError::stopped(pid)),
+            Reaction::RanOn => Err(SeizeError::never_stopped()),
         };
         let started = Instant::now();
-        program.start(kernel);
+        change(program, kernel, thread);
         if let Err(error) = &seized {
-            program.limit(ran_on(RanOnAt::Fork, error, started));
+            program.limit(ran_on(at, error, started));
         }
-        program.has_open_stop |= matches!(seized, Ok(None));
-        program.stops = program.stops.max(record.child);
+        stops.pass(number, matches!(seized, Ok(None)));
+        program.set_stops(stops);
         drop(seized);
-        kernel.mark_continued(tgid, program.stops);
+        kernel.mark_continued(tgid, stops.latest());
     }
 
     /// Records were lost: perhaps that of a child's start, which has not stopped then.
@@ -276,13 +283,13 @@ impl ProcessTracker {
     }
 
     fn exit(&mut self, index: usize, record: &ThreadRecord) {
-        let pid = self.programs[index].id.pid;
-        self.alive().lock().unwrap_or_else(PoisonError::into_inner).remove(&pid);
+        let pid = self.programs[index].id().pid;
+        self.alive.remove(pid);
         // The end of the first process is reported by its parent, which is this process.
-        if self.programs[index].id.parent.is_some() {
+        if self.programs[index].id().parent.is_some() {
             let program = self.programs.swap_remove(index);
-            let plan = program.id.plan;
-            self.kernel.forget_stops(program.id.tgid);
+            let plan = program.id().plan;
+            self.kernel.forget_stops(program.id().tgid);
             self.kernel.forget_calls(record.header.process);
             self.finish(program, ProgramEnd::Ended(Ending::from_status(record.pthread as i32)));
             if self.is_unused(plan) {
@@ -302,70 +309,49 @@ impl ProcessTracker {
     }
 
     fn is_unused(&self, plan: u32) -> bool {
-        self.programs.iter().all(|program| program.id.plan != plan)
+        self.programs.iter().all(|program| program.id().plan != plan)
     }
 
     fn libraries(&mut self, index: usize, record: &ThreadRecord) {
-        let Self { programs, kernel, .. } = self;
-        let program = &mut programs[index];
-        if record.child != 0 && record.child <= program.stops {
-            return;
-        }
-        let (pid, tgid, thread) = (program.id.pid, program.id.tgid, record.header.tid);
-        let seized = match record.child {
-            0 => Err(SeizeError::never_stopped()),
-            _ => SeizedThread::await_and_seize(pid, thread, program.id.parent.is_none()),
-        };
-        let started = Instant::now();
-        program.libraries(kernel, thread);
-        if let Err(error) = &seized {
-            program.limit(ran_on(RanOnAt::Library, error, started));
-        }
-        program.has_open_stop |= matches!(seized, Ok(None));
-        program.stops = program.stops.max(record.child);
-        drop(seized);
-        kernel.mark_continued(tgid, program.stops);
+        self.change(Kind::Libraries, index, record, TracedProgram::libraries);
     }
 
     /// Records were lost: perhaps that of a program's replacement, which was not stopped for then.
     fn find_lost_exec(&mut self, index: usize, process: u32) {
         let program = &self.programs[index];
-        let differs = |known| proc::exec_identity(program.id.pid).is_some_and(|now| now != known);
+        let differs = |known| proc::exec_identity(program.id().pid).is_some_and(|now| now != known);
         // When it stands still, the record of that is still to come.
-        if program.exec_identity.is_some_and(differs)
-            && self.kernel.stops(program.id.tgid) == program.stops
+        if program.exec_identity().is_some_and(differs)
+            && self.kernel.stops(program.id().tgid) == program.stops().latest()
         {
-            self.replace(index, process, 0);
+            let reaction = program.stops().reaction(Kind::Exec, 0);
+            self.replace(index, process, reaction, 0);
         }
     }
 
     fn exec(&mut self, index: usize, record: &ThreadRecord) {
-        if record.child == 0 || record.child > self.programs[index].stops {
-            self.replace(index, record.header.process, record.child);
+        let reaction = self.programs[index].stops().reaction(Kind::Exec, record.child);
+        if reaction != Reaction::Ignore {
+            self.replace(index, record.header.process, reaction, record.child);
         }
     }
 
     /// Replaces the program of a process that runs another one, and was stopped with this number, or not at all (0).
-    fn replace(&mut self, index: usize, process: u32, number: u32) {
+    fn replace(&mut self, index: usize, process: u32, reaction: Reaction, number: u32) {
         let plan = self.new_plan();
         let old = self.programs.swap_remove(index);
         self.current = 0;
-        let is_first = old.id.parent.is_none();
-        let id = ProgramId {
-            exec_generation: old.id.exec_generation + 1,
-            argv: arguments(old.id.pid),
-            plan: plan.unwrap_or(old.id.plan),
-            ..old.id.clone()
-        };
-        let (pid, old_plan) = (id.pid, old.id.plan);
-        let (has_open_stop, mut stops) = (old.has_open_stop, old.stops.max(number));
+        let is_first = old.id().parent.is_none();
+        let (pid, old_plan) = (old.id().pid, old.id().plan);
+        let id = old.id().next(arguments(pid), plan.unwrap_or(old_plan));
+        let mut stops = old.stops().of_next_program(number);
         self.finish(old, ProgramEnd::Replaced);
         let started = Instant::now();
-        let seized = match number {
+        let seized = match reaction {
+            Reaction::Seize => SeizedThread::await_and_seize(pid, pid, is_first),
             // The stop of a thread that has ended with the last program may be in effect.
-            0 if has_open_stop => Err(SeizeError::stopped(pid)),
-            0 => Err(SeizeError::never_stopped()),
-            _ => SeizedThread::await_and_seize(pid, pid, is_first),
+            Reaction::MayStand => Err(SeizeError::stopped(pid)),
+            Reaction::RanOn | Reaction::Ignore => Err(SeizeError::never_stopped()),
         };
         self.detach_unused(old_plan);
         self.kernel.forget_calls(process);
@@ -387,24 +373,23 @@ impl ProcessTracker {
         if let Err(error) = &seized {
             program.limit(ran_on(RanOnAt::Start, error, started));
         }
-        program.kernel_pid = Some(process);
-        program.exec_identity = proc::exec_identity(id.pid);
-        program.stops = stops;
+        program.runs_in(process, proc::exec_identity(pid));
+        program.set_stops(stops);
         program.start_recorder(self.program_count);
         self.program_count += 1;
         self.programs.push(program);
         drop(seized);
-        self.kernel.mark_continued(id.tgid, stops);
+        self.kernel.mark_continued(id.tgid, stops.latest());
     }
 
-    /// Attaches to the new program of a process, once that stands at its entry point. `stops` becomes the number of the
-    /// latest stop on the way there; of a later one, which is not over, the record is still to come.
+    /// Attaches to the new program of a process, once that stands at its entry point. `stops` has
+    /// the latest stop on the way there then; of a later one, which is not over, the record is still to come.
     fn attach_anew(
         &mut self,
         id: &ProgramId,
         process: u32,
         held: Option<&SeizedThread>,
-        stops: &mut u32,
+        stops: &mut Stops,
     ) -> Result<TracedProgram, Untraced> {
         const AT_SECURE: u64 = 23;
         if self.options.follow_forks {
@@ -427,7 +412,7 @@ impl ProcessTracker {
         &mut self,
         id: &ProgramId,
         held: &SeizedThread,
-        stops: &mut u32,
+        stops: &mut Stops,
     ) -> Result<(), Untraced> {
         /// Address of the dynamic linker, if there is one.
         const AT_BASE: u64 = 7;
@@ -462,7 +447,7 @@ impl ProcessTracker {
             self.kernel.detach_probes(id.plan, |_| true);
             match reached.map_err(Untraced::failed)? {
                 StopOutcome::Stop => {
-                    *stops = before + 1;
+                    stops.pass(before + 1, false);
                     return Ok(());
                 }
                 StopOutcome::Gone => {
@@ -476,7 +461,7 @@ impl ProcessTracker {
                     if stopped.map_err(Untraced::failed)? == StopOutcome::Gone {
                         return Err(Untraced::EndedBeforeEntry);
                     }
-                    *stops = before;
+                    stops.pass(before, false);
                 }
             }
         }

@@ -16,3 +16,18 @@ pub struct ProgramId {
     /// The number of its plan.
     pub plan: u32,
 }
+
+impl ProgramId {
+    /// Returns the identity of the first program of a child that was forked, with this plan.
+    #[must_use]
+    pub fn of_child(&self, pid: u32, plan: u32) -> Self {
+        let parent = Some(self.pid);
+        Self { pid, tgid: pid, parent, exec_generation: 1, plan, argv: self.argv.clone() }
+    }
+
+    /// Returns the identity of the program that replaces this one, with these arguments and this plan.
+    #[must_use]
+    pub fn next(&self, argv: Vec<String>, plan: u32) -> Self {
+        Self { exec_generation: self.exec_generation + 1, argv, plan, ..*self }
+    }
+}

@@ -4,7 +4,7 @@
 use std::{
     io,
     sync::{
-        Arc, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     thread,
@@ -17,7 +17,7 @@ use signal_hook::{
     iterator::{Handle, SignalsInfo, exfiltrator::WithRawSiginfo},
 };
 
-use super::processes::LiveProcesses;
+use super::live_processes::LiveProcesses;
 use crate::sys::{
     proc::{Stat, State},
     tracee,
@@ -42,7 +42,7 @@ impl ForwardedSignals {
         self.is_alone.store(true, Ordering::Release);
         let mut all_gone = Duration::ZERO;
         while !self.told_to_end.load(Ordering::Acquire) && all_gone < END_TIMEOUT {
-            let alive = alive.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let alive = alive.now();
             if alive.is_empty() {
                 return;
             }

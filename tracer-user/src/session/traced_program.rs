@@ -1,48 +1,52 @@
 //! Program that a process runs: its probes, its events, and its report in the end. A process that replaces its
 //! program has one after the other; `processes` decides when each begins and ends.
 
-mod attach;
-mod libraries;
-mod results;
+mod capture;
+mod checking;
+mod coverage;
+mod modules;
+mod probes;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    path::PathBuf,
-    sync::Arc,
-    time::Instant,
+use std::{path::Path, sync::Arc};
+
+use self::{
+    capture::Capture,
+    checking::{Checked, Checking},
+    coverage::{Coverage, FinalCoverage},
+    modules::{LoadedModule, PlannedModules},
+    probes::{Probes, attach_linker, untraced},
 };
-
-use checker::{Davida, DeferredChecker, event::EventNumber, format};
-
-pub use self::results::{FinishedProgram, ProgramReport};
-pub(super) use self::results::{exit_code_and_signal, subject};
 use super::{
-    RunError, RunOptions,
-    coverage::busiest::Busiest,
+    coverage::{
+        accesses,
+        limitations::{not_seen, unprobed, unrecorded_hits},
+    },
+    error::RunError,
+    finished_program::FinishedProgram,
     main_thread_exit::follow_without_leader,
     memory::{
         budget::TracerCost,
-        controller::{MemoryController, MemoryRecords},
         watchpoints::{self, WatchError, Watches},
     },
+    options::RunOptions,
+    program_end::{ProgramEnd, recorded_process, subject},
     program_id::ProgramId,
-    record::{RecordError, Recorder},
-    traps::Traps,
+    record::RecordError,
+    stops::Stops,
+    traps::Known,
 };
 use crate::{
-    kernel::{Kernel, Lost, ProbePoint},
-    live::{
-        code_map::CodeMap as _, deferred::EpochTimestamps, process_code::ProcessCode,
-        source::Source, stream::Item,
-    },
+    kernel::Kernel,
+    live::{code_map::CodeMap as _, process_code::ProcessCode, source::Source},
+    names::live::LiveNames,
     probes::{
         SelectError, SelectProblem,
-        plan::{Plan, Site, SkippedProbe},
+        plan::{Plan, Site},
         regions::site::RegionSite,
     },
     progress::Steps,
-    report::{self, Limitation, Summary, UntracedProcess},
-    symbolize::{Module, ProcessAddr, Symbolizer},
+    report::{self, Limitation, NotSeen, UntracedProcess},
+    symbolize::{Module, Symbolizer},
     sys::{
         perf::{self, Trial},
         proc,
@@ -51,57 +55,23 @@ use crate::{
     },
 };
 
-/// Maximal number of observed values stored for the report.
-const MAX_RETAINED_VALUES: usize = 1 << 20;
-
-/// End of a program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProgramEnd {
-    /// The process ended.
-    Ended(Ending),
-    /// The process has replaced it.
-    Replaced,
-    /// The program still ran when the tracing ended.
-    Running,
-}
-
 /// A program that is traced.
 pub struct TracedProgram {
-    /// Identity.
-    pub id: ProgramId,
+    id: ProgramId,
     /// Id of the process in the kernel's records, once that is known.
-    pub kernel_pid: Option<u32>,
+    kernel_pid: Option<u32>,
     /// Value that distinguishes it from other programs of its process.
-    pub exec_identity: Option<u64>,
-    /// The number of the latest stop of its process that was dealt with.
-    pub stops: u32,
-    /// A thread that was stopped had ended before it could be held; the stop of its process may be in effect.
-    pub has_open_stop: bool,
+    exec_identity: Option<u64>,
+    stops: Stops,
     options: Arc<RunOptions>,
     source: Source,
     code: ProcessCode,
-    plan: Plan,
-    probes: Vec<ProcessAddr>,
-    /// Number of modules that the plan covers, and those of them that are known to be unloaded.
-    planned_modules: usize,
-    unloaded: BTreeSet<usize>,
-    skipped: Vec<SkippedProbe>,
-    summary: Summary,
-    limitations: Vec<Limitation>,
-    checker: Option<Box<dyn DeferredChecker + Send>>,
-    recorder: Option<Result<Recorder, RecordError>>,
-    epochs: EpochTimestamps,
-    values: BTreeMap<EventNumber, format::ObservedValue>,
-    busiest: Busiest,
-    witnesses: u64,
-    is_leaderless: bool,
-    lost_before: Option<Lost>,
-    started: Instant,
-    controller: Option<MemoryController>,
-    memory_records: MemoryRecords,
-    traps: Traps,
-    /// Probes to attach when it starts, for a child that has not started.
-    to_attach: Option<Vec<ProbePoint>>,
+    modules: PlannedModules,
+    probes: Probes,
+    checking: Checking,
+    capture: Capture,
+    coverage: Coverage,
+    has_lost_leader: bool,
 }
 
 impl std::fmt::Debug for TracedProgram {
@@ -125,36 +95,45 @@ impl TracedProgram {
         is_initial: bool,
         steps: &Steps,
     ) -> Result<Self, RunError> {
-        let pid = id.pid;
-        kernel.limit_plan(id.plan, pid);
+        let (pid, number) = (id.pid, id.plan);
+        kernel.limit_plan(number, pid);
         let symbolizer = Symbolizer::from_pid(pid)?;
         steps.step(|| reading(&symbolizer));
         let plan = Plan::build(&symbolizer, pid, options.wanted());
         if is_initial && let Some(error) = must_match(&plan, options.follow_forks) {
             return Err(error.clone().into());
         }
-        let (mut watches, unresolved) = watches_of(options, &plan, &symbolizer, is_initial)?;
+        let (watches, unresolved) = watches_of(options, &plan, &symbolizer, is_initial)?;
         let mut program = Self::new(options, kernel, id, ProcessCode::new(symbolizer));
-        program.limitations.extend(unresolved);
-        program.plan = plan;
-        program.limitations.extend(program.plan.remapped_code.map(Limitation::from));
-        if !program.plan.has_locks() {
-            program.limitations.push(Limitation::NoLockFunctions);
+        program.coverage.extend(unresolved);
+        program.coverage.extend(plan.remapped_code.map(Limitation::from));
+        if !plan.has_locks() {
+            program.coverage.limit(Limitation::NoLockFunctions);
         }
-        let probes = program.plan.probes.len() as u64;
-        steps.step(|| format!("attaching {}", report::count(probes, "probe")));
-        program.attach(kernel, pid)?;
-        program.attach_linker(kernel);
+        let count = plan.probes.len() as u64;
+        steps.step(|| format!("attaching {}", report::count(count, "probe")));
+        program.probes = Probes::new(plan);
+        program.probes.attach(kernel, number, pid, &mut program.coverage)?;
+        let linker = attach_linker(kernel, pid, number, program.code.symbolizer());
+        program.coverage.extend(linker.err());
+        program.watch(kernel, watches)?;
+        program.take_in_sites();
+        Ok(program)
+    }
+
+    /// Sets watchpoints on ranges that are named, and keeps the others for samples.
+    fn watch(&mut self, kernel: &mut Kernel, mut watches: Watches) -> Result<(), RunError> {
+        let pid = self.id.pid;
         let is_shared =
             |site: &Site| site.kind.region().and_then(RegionSite::shared_variable).is_some();
         let trial = perf::trial();
-        let more = program.plan.sites.iter().any(is_shared);
-        let samples = options.accesses.level.samples();
+        let more = self.probes.sites().iter().any(is_shared);
+        let samples = self.options.accesses.level.samples();
         if let Some(problem) = trial.problem()
             && (samples || more || !watches.ranges.is_empty())
         {
             // Named ranges are still watched, unless watchpoints kill.
-            program.limitations.push(Limitation::UntrustedWatchpoints {
+            self.coverage.limit(Limitation::UntrustedWatchpoints {
                 problem: problem.to_owned(),
                 nothing_watched: trial == Trial::Kills,
             });
@@ -164,20 +143,18 @@ impl TracedProgram {
             watches.ranges.clear();
         }
         watches.attach(kernel, pid, more && trial != Trial::Kills)?;
-        program.limitations.append(&mut watches.limitations);
-        program.summary.watchpoints = Some(watches.ranges.len() as u64);
+        self.coverage.extend(watches.limitations);
+        self.coverage.set_watchpoints(watches.ranges.len() as u64);
         let threads =
             proc::threads(pid).map_err(RunError::system("cannot list the program's threads"))?;
         // Those of other processes are left as they are.
-        let is_trusted = program.id.parent.is_none() && trial == Trial::Works;
+        let is_trusted = self.id.parent.is_none() && trial == Trial::Works;
         let process = (pid, is_trusted.then_some(&*threads));
-        program.controller =
-            MemoryController::new(&options.accesses, kernel, process, program.id.plan);
-        program.take_in_sites();
+        self.capture.start(&self.options.accesses, kernel, process, self.id.plan);
         for range in watches.ranges {
-            program.source.watches_mut().add(range);
+            self.source.watches_mut().add(range);
         }
-        Ok(program)
+        Ok(())
     }
 
     /// Creates a program to which nothing is attached, with this limitation.
@@ -189,40 +166,24 @@ impl TracedProgram {
     ) -> Self {
         let code = ProcessCode::new(Symbolizer::empty());
         let mut program = Self::new(options, kernel, id, code);
-        program.limitations.push(untraced);
+        program.coverage.limit(untraced);
         program
     }
 
     fn new(options: &Arc<RunOptions>, kernel: &Kernel, id: ProgramId, code: ProcessCode) -> Self {
-        let planned_modules = code.module_count();
         Self {
             kernel_pid: None,
             exec_identity: proc::exec_identity(id.pid),
-            stops: 0,
-            has_open_stop: false,
+            stops: Stops::default(),
             options: Arc::clone(options),
-            planned_modules,
-            source: Source::new(id.tgid, planned_modules),
+            source: Source::new(id.tgid, code.module_count()),
+            modules: PlannedModules::new(code.module_count()),
             code,
-            plan: Plan::default(),
-            probes: Vec::new(),
-            unloaded: BTreeSet::new(),
-            skipped: Vec::new(),
-            summary: Summary::default(),
-            limitations: Vec::new(),
-            checker: options.checker.map(|options| Box::new(Davida::new(options)) as Box<_>),
-            recorder: None,
-            epochs: EpochTimestamps::default(),
-            values: BTreeMap::new(),
-            busiest: Busiest::default(),
-            witnesses: 0,
-            is_leaderless: false,
-            lost_before: kernel.lost(),
-            started: Instant::now(),
-            controller: None,
-            memory_records: MemoryRecords::default(),
-            traps: Traps::default(),
-            to_attach: None,
+            probes: Probes::default(),
+            checking: Checking::new(options.checker),
+            capture: Capture::default(),
+            coverage: Coverage::new(kernel),
+            has_lost_leader: false,
             id,
         }
     }
@@ -231,154 +192,259 @@ impl TracedProgram {
     /// probes of this one are attached to it by [`start`](Self::start).
     #[must_use]
     pub fn of_child(&self, kernel: &mut Kernel, (pid, process): (u32, u32), plan: u32) -> Self {
-        let parent = Some(self.id.pid);
-        let id = ProgramId { pid, tgid: pid, parent, exec_generation: 1, plan, ..self.id.clone() };
+        let id = self.id.of_child(pid, plan);
         let mut child = Self::new(&self.options, kernel, id, self.code.of_child(pid));
-        let detached = self.controller.iter().flat_map(MemoryController::detached).cloned();
-        match kernel.points_for_child(self.id.plan, plan, detached) {
-            Ok(points) => child.to_attach = Some(points),
-            Err(error) => child.limitations.push(untraced(&error)),
-        }
-        child.kernel_pid = Some(process);
+        let detached = self.capture.detached().cloned();
+        let points = match kernel.points_for_child(self.id.plan, plan, detached) {
+            Ok(points) => Some(points),
+            Err(error) => {
+                child.coverage.limit(untraced(&error));
+                None
+            }
+        };
+        child.probes = self.probes.of_child(points);
+        child.modules = self.modules.clone();
+        child.source.extend(child.probes.sites(), &child.code);
+        child.coverage.inherit(&self.coverage);
         // It may run another one by now.
-        child.exec_identity = self.exec_identity;
-        child.plan = self.plan.clone();
-        child.source.extend(&child.plan.sites, &child.code);
-        child.probes.clone_from(&self.probes);
-        (child.planned_modules, child.unloaded) = (self.planned_modules, self.unloaded.clone());
-        child.skipped.clone_from(&self.skipped);
-        child.summary = Summary { watchpoints: Some(0), ..self.summary.clone() };
-        if self.summary.watchpoints.is_some_and(|watchpoints| watchpoints > 0) {
-            child.limitations.push(Limitation::UnwatchedChild);
-        }
+        child.runs_in(process, self.exec_identity);
         child
+    }
+
+    /// Notes the id of the program's process in the kernel's records, and the value that distinguishes the program from
+    /// others of its process.
+    pub fn runs_in(&mut self, process: u32, exec_identity: Option<u64>) {
+        (self.kernel_pid, self.exec_identity) = (Some(process), exec_identity);
+    }
+
+    /// Returns the identity.
+    #[must_use]
+    pub const fn id(&self) -> &ProgramId {
+        &self.id
+    }
+
+    /// Returns the id of the process in the kernel's records, once that is known.
+    #[must_use]
+    pub const fn kernel_pid(&self) -> Option<u32> {
+        self.kernel_pid
+    }
+
+    /// Returns the value that distinguishes the program from others of its process.
+    #[must_use]
+    pub const fn exec_identity(&self) -> Option<u64> {
+        self.exec_identity
+    }
+
+    /// Returns the stops of its process.
+    pub(super) const fn stops(&self) -> Stops {
+        self.stops
+    }
+
+    /// Sets the stops of its process.
+    pub(super) const fn set_stops(&mut self, stops: Stops) {
+        self.stops = stops;
     }
 
     /// Returns whether it is a child to which nothing is attached yet.
     #[must_use]
     pub const fn awaits_start(&self) -> bool {
-        self.to_attach.is_some()
+        self.probes.await_start()
     }
 
     /// Attaches to a child what its parent had when it forked it; nothing when that was done before.
     pub fn start(&mut self, kernel: &mut Kernel) {
-        let Some(points) = self.to_attach.take() else { return };
-        let (plan, pid) = (self.id.plan, self.id.pid);
+        if !self.awaits_start() {
+            return;
+        }
+        let ProgramId { pid, plan, .. } = self.id;
         kernel.limit_plan(plan, pid);
         let process = self.kernel_pid.unwrap_or(pid);
-        let attached =
-            kernel.set_plan(process, plan).and_then(|()| kernel.attach_probes(plan, points));
-        match attached {
-            Ok(refusals) => self.skipped.extend(refusals.into_iter().map(|refusal| SkippedProbe {
-                what: "a probe of the process's parent".to_owned(),
-                reason: format!("the kernel refuses it: {}", refusal.error),
-            })),
-            Err(error) => self.limitations.push(untraced(&error)),
-        }
-        self.controller = MemoryController::new(&self.options.accesses, kernel, (pid, None), plan);
+        self.probes.start(kernel, plan, process, &mut self.coverage);
+        self.capture.start(&self.options.accesses, kernel, (pid, None), plan);
     }
 
     /// Starts to record the events. A recording that was there before is gone from here on.
     pub fn start_recorder(&mut self, order: usize) {
-        let Some(path) = &self.options.record else { return };
-        let recorder = Recorder::create(&numbered(path, order)).map(|mut recorder| {
-            recorder.process(&self.process(ProgramEnd::Running));
-            recorder
-        });
-        self.recorder = Some(recorder);
+        if let Some(path) = &self.options.record {
+            let process = recorded_process(&self.id, ProgramEnd::Running);
+            self.checking.start_recorder(path, order, &process);
+        }
     }
 
     /// Takes the error with which the start of the recording failed.
     pub fn recorder_error(&mut self) -> Option<RecordError> {
-        self.recorder.take_if(|recorder| recorder.is_err()).and_then(Result::err)
+        self.checking.recorder_error()
     }
 
     /// Takes a record of this process.
     pub fn record(&mut self, record: &Record) {
-        self.memory_records.count(record);
+        self.capture.count(record);
         if let Record::Trap(trap) = record {
-            self.traps.add(trap);
+            self.coverage.add_trap(trap);
         }
-        self.source.record(record, &self.plan.sites, &mut self.code);
+        self.source.record(record, self.probes.sites(), &mut self.code);
     }
 
     /// Checks and records what came of the records so far.
     pub fn flush(&mut self, kernel: &mut Kernel) {
-        if let Some(Ok(recorder)) = &mut self.recorder {
-            recorder.record(&self.source, &self.plan.sites, self.code.symbolizer());
-        }
-        let mut found = 0;
-        if let Some(checker) = &mut self.checker {
-            for item in self.source.stream().items() {
-                match item {
-                    // A lenient checker counts what does not fit and goes on.
-                    Item::Event(event) => {
-                        self.busiest.count(event);
-                        let _ = checker.event(event);
-                    }
-                    Item::Gap => {
-                        self.busiest.gap();
-                        checker.gap();
-                        self.epochs.clear();
-                    }
-                    Item::Epoch(epoch) => self.epochs.open_epoch(&**checker, epoch),
-                    Item::Deferred(access) => self.epochs.insert(&mut **checker, access),
-                }
-            }
-            found = checker.counts().distinct_witnesses;
-        }
-        self.source.consume();
-        if found != self.witnesses && self.values.len() < MAX_RETAINED_VALUES {
-            let recent = self.source.watches().recent_values();
-            self.values.extend(recent.map(|value| (value.event, value)));
-        }
-        self.witnesses = found;
-        if self.source.threads().has_lost_leader() && !self.is_leaderless {
-            self.is_leaderless = true;
-            self.limitations.extend(follow_without_leader(kernel, &self.probes, &self.id));
+        let (sites, symbolizer) = (self.probes.sites(), self.code.symbolizer());
+        self.checking.consume(&mut self.source, sites, symbolizer);
+        if self.source.threads().has_lost_leader() && !self.has_lost_leader {
+            self.has_lost_leader = true;
+            self.coverage.extend(follow_without_leader(kernel, self.probes.places(), &self.id));
         }
         for (site, registers) in self.source.take_shared() {
-            let site = self.plan.sites.get(site as usize);
+            let site = self.probes.sites().get(site as usize);
             if let Some(variable) = site.and_then(|site| site.kind.region()?.shared_variable()) {
                 let watches = self.source.watches_mut();
                 let armed = watchpoints::arm_late(watches, kernel, variable, &registers);
-                self.limitations.extend(armed.err());
+                self.coverage.extend(armed.err());
             }
         }
     }
 
     /// Sees to it that what is seen of memory costs no more than it may.
     pub(super) fn keep_within_budget(&mut self, kernel: &mut Kernel, tracer_cost: &TracerCost) {
-        let mut records = self.memory_records;
-        if !self.options.watch.is_empty() {
-            records.calls_are_free();
+        let calls_are_free = !self.options.watch.is_empty();
+        let ended = self.capture.tick(kernel, &mut self.source, calls_are_free, tracer_cost);
+        self.coverage.extend(ended);
+    }
+
+    /// Handles a change of the process's libraries, while one of its threads is held in the dynamic linker.
+    pub fn libraries(&mut self, kernel: &mut Kernel, thread: u32) {
+        self.flush(kernel);
+        if let Err(error) = self.change_libraries(kernel, thread) {
+            self.coverage.limit(Limitation::UnseenLibrary { error: error.to_string() });
         }
-        let records = (records, tracer_cost);
-        if let Some(controller) = &mut self.controller
-            && let Err(error) = controller.tick(kernel, &mut self.source, records)
-        {
-            self.limitations.push(Limitation::CaptureEnded { error: error.to_string() });
-            self.controller = None;
+    }
+
+    fn change_libraries(&mut self, kernel: &mut Kernel, thread: u32) -> Result<(), RunError> {
+        let ProgramId { pid, plan, .. } = self.id;
+        self.code.refresh()?;
+        let modules: Vec<_> = self.code.symbolizer().modules().map(LoadedModule::from).collect();
+        let changes = self.modules.update(&modules);
+        if !changes.gone_files.is_empty() {
+            let root = format!("/proc/{pid}/root");
+            kernel.detach_probes(plan, |file| {
+                let of_process = |path: &Path| {
+                    Some(path.strip_prefix("/").ok()? == file.strip_prefix(&root).ok()?)
+                };
+                changes.gone_files.iter().any(|path| of_process(path) == Some(true))
+            });
         }
+        for range in &changes.gone {
+            self.source.unload(range, &mut self.code);
+            self.probes.unload(range);
+            kernel.forget_places(plan, range);
+        }
+        let repeated = changes.repeated.iter().map(|path| {
+            let name = path.file_name().unwrap_or(path.as_os_str());
+            Limitation::RepeatedLibrary { library: name.to_string_lossy().into_owned() }
+        });
+        self.coverage.extend(repeated);
+        if changes.added.is_empty() {
+            return Ok(());
+        }
+        let wanted = self.options.wanted();
+        self.probes.plan_mut().extend(self.code.symbolizer(), pid, wanted, &changes.added);
+        let shared = std::mem::take(&mut self.probes.plan_mut().shared);
+        let attached = self.probes.attach(kernel, plan, thread, &mut self.coverage);
+        self.take_in_sites();
+        for (address, variable) in shared {
+            let range = (address, variable.size);
+            let armed =
+                watchpoints::watch_late(self.source.watches_mut(), kernel, range, &variable.label);
+            self.coverage.extend(armed.err());
+        }
+        Ok(attached?)
     }
 
     /// Makes the sites and variables that were planned known to the source.
     fn take_in_sites(&mut self) {
-        self.source.extend(&self.plan.sites, &self.code);
-        for (address, bytes, writes) in std::mem::take(&mut self.plan.globals) {
+        self.source.extend(self.probes.sites(), &self.code);
+        for (address, bytes, writes) in std::mem::take(&mut self.probes.plan_mut().globals) {
             self.source.shared_words_mut().expected(address.0, bytes, writes);
         }
     }
 
     /// Adds a limitation to the report.
     pub fn limit(&mut self, limitation: Limitation) {
-        self.limitations.push(limitation);
+        self.coverage.limit(limitation);
     }
 
-    /// Returns the description of the process for a recording.
-    fn process(&self, end: ProgramEnd) -> format::Process {
-        let (exit_code, signal) = exit_code_and_signal(end);
-        format::Process { pid: Some(self.id.pid), argv: self.id.argv.clone(), exit_code, signal }
+    /// Ends it. Nothing of it may be detached before.
+    #[must_use]
+    pub fn finish(mut self, kernel: &mut Kernel, end: ProgramEnd) -> FinishedProgram {
+        self.flush(kernel);
+        let lost = self.coverage.lost(kernel);
+        let trap = self.explain_traps(kernel, end);
+        let busiest = self.busiest_function();
+        let Self { id, source, code, probes, options, checking, capture, mut coverage, .. } = self;
+        let plan = probes.plan();
+        let (over_budget, watched) = capture.finish(kernel, &plan.access_groups);
+        coverage.extend(over_budget);
+        let memory = accesses::memory(&plan.access_groups, &watched);
+        coverage.set_busiest(busiest);
+        if plan.sees_memory {
+            coverage.set_allocations(source.memory().calls());
+        }
+        if id.parent.is_none()
+            && let Some(lost) = &lost
+        {
+            coverage.extend(unrecorded_hits(kernel, &source, lost));
+        }
+        coverage.extend(plan.unmatched.iter().map(|(_, error)| error.into()));
+        // Of one that only starts another, as `env` does, there is nothing to say.
+        if end == ProgramEnd::Replaced {
+            let reason = UntracedProcess::SharesMemory;
+            coverage.lift(&Limitation::UntracedProcess { reason });
+        } else if let Some(program) = plan.stripped.clone() {
+            coverage.limit(Limitation::StrippedProgram { program });
+        }
+        if matches!(end, ProgramEnd::Ended(_)) && !source.threads().has_seen_exit() {
+            coverage.limit(Limitation::NothingRecorded);
+        }
+        if end == ProgramEnd::Running {
+            coverage.limit(Limitation::StillRunning);
+        }
+        let FinalCoverage { skipped, limitations, summary, elapsed } = coverage.finish();
+        let lost = lost.as_ref().map_or(&[][..], |lost| &lost[..]);
+        let context = report::Context {
+            not_seen: NotSeen {
+                unprobed_calls: (!plan.access_groups.is_empty()).then(|| unprobed(&plan.uncovered)),
+                ..not_seen(&source, code.symbolizer(), lost, skipped, limitations)
+            },
+            summary: summary.with_elapsed(elapsed),
+            memory,
+            trap,
+            nesting: options.checker.map(|options| options.regions).unwrap_or_default(),
+            ..report::Context::new(subject(&id, end))
+        };
+        let Checked { findings, recorder, values } = checking.finish();
+        let names = LiveNames::new(source, probes.into_sites(), code.into_symbolizer(), values);
+        let process = recorded_process(&id, end);
+        FinishedProgram { findings, names, context, recorder, process }
+    }
+
+    /// Returns the cause of a death by `SIGTRAP`. Adds a limitation for the signals that the process handled.
+    fn explain_traps(&mut self, kernel: &Kernel, end: ProgramEnd) -> Option<report::TrapDeath> {
+        let code = Known {
+            symbolizer: self.code.symbolizer(),
+            probes: self.probes.places(),
+            // Child processes inherit none.
+            has_watchpoints: self.id.parent.is_none() && kernel.has_watchpoints(),
+        };
+        self.coverage.add_handled_traps(&code);
+        let is_trap = end == ProgramEnd::Ended(Ending::Killed(libc::SIGTRAP));
+        is_trap.then(|| self.coverage.death_by_trap(&code))
+    }
+
+    /// Returns the busiest region, if it is a function: a region by markers is intended.
+    fn busiest_function(&self) -> Option<report::Busiest> {
+        let (region, events) = self.checking.busiest()?;
+        let (name, _) = self.source.regions().name(region)?;
+        let is_function = self.probes.plan().functions.iter().any(|function| function.name == name);
+        is_function.then(|| report::Busiest { region: name.to_owned(), events })
     }
 }
 
@@ -391,11 +457,6 @@ pub(super) fn reading(symbolizer: &Symbolizer) -> String {
         report::printable(&program),
         report::count(libraries, "library")
     )
-}
-
-/// Returns the limitation of a process to which the kernel did not attach probes.
-fn untraced(error: &dyn std::fmt::Display) -> Limitation {
-    Limitation::UntracedProcess { reason: UntracedProcess::Failed { error: error.to_string() } }
 }
 
 /// Returns the error of a rule that matches nothing and should.
@@ -427,39 +488,4 @@ fn watches_of(
     }
     let watches = Watches::resolve(&known, &plan.shared, symbolizer);
     Ok((watches.map_err(WatchError::from)?, unresolved))
-}
-
-/// Returns the path of the recording for a program at this place among all, from 0: `t.avt`, `t.2.avt`, `t.3.avt` …
-fn numbered(path: &std::path::Path, order: usize) -> PathBuf {
-    if order == 0 {
-        return path.to_owned();
-    }
-    let number = (order + 1).to_string();
-    match path.extension() {
-        Some(extension) => {
-            let mut last = std::ffi::OsString::from(number);
-            last.push(".");
-            last.push(extension);
-            path.with_extension(last)
-        }
-        None => {
-            let mut name = path.as_os_str().to_owned();
-            name.push(".");
-            name.push(number);
-            name.into()
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn recordings_are_numbered() {
-        let name = |path: &str, order| numbered(path.as_ref(), order).display().to_string();
-        assert_eq!(name("a/t.avt", 0), "a/t.avt");
-        assert_eq!(name("a/t.avt", 1), "a/t.2.avt");
-        assert_eq!(name("a.b/t", 2), "a.b/t.3");
-    }
 }

@@ -3,6 +3,7 @@
 
 pub mod apart;
 pub mod bpf;
+pub mod breakpoints;
 pub mod bytes;
 pub mod guardian;
 pub mod memory;

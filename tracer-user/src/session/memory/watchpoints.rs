@@ -15,7 +15,7 @@ use crate::{
         regions::markers::{Operand, SharedVariable},
     },
     report::{Limitation, UnwatchedVariable},
-    session::RunError,
+    session::system_error::SystemError,
     symbolize::{NameMiss, ProcessAddr, Symbolizer},
     sys::proc,
 };
@@ -62,6 +62,9 @@ pub enum WatchError {
         /// Remedy.
         hint: &'static str,
     },
+    /// A system call failed that always works.
+    #[error(transparent)]
+    System(#[from] SystemError),
 }
 
 impl WatchError {
@@ -70,7 +73,7 @@ impl WatchError {
     pub const fn exit_status(&self) -> u8 {
         match self {
             Self::Unresolved(_) => 2,
-            Self::Refused { .. } => 1,
+            Self::Refused { .. } | Self::System(_) => 1,
         }
     }
 }
@@ -159,12 +162,14 @@ impl Watches {
     /// # Errors
     ///
     /// When the kernel refuses one.
-    pub fn attach(&mut self, kernel: &mut Kernel, pid: u32, more: bool) -> Result<(), RunError> {
+    pub fn attach(&mut self, kernel: &mut Kernel, pid: u32, more: bool) -> Result<(), WatchError> {
         if self.ranges.is_empty() && !more {
             return Ok(());
         }
-        let list =
-            || proc::threads(pid).map_err(RunError::system("cannot list the program's threads"));
+        let list = || {
+            let what = "cannot list the program's threads";
+            proc::threads(pid).map_err(|error| SystemError { what, error })
+        };
         let threads = list()?;
         for range in &self.ranges {
             for &thread in &threads {

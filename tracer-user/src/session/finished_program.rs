@@ -1,0 +1,49 @@
+//! Program of which nothing is traced any more: its findings and coverage, then its report.
+
+use std::path::PathBuf;
+
+use checker::{event::EventNumber, finding::Findings, format};
+
+use super::record::{RecordError, Recorder};
+use crate::{
+    names::live::LiveNames,
+    report::{self, Report},
+};
+
+/// A program that is not traced any more; names are still to be looked up.
+#[derive(Debug)]
+pub struct FinishedProgram {
+    pub(super) findings: Findings,
+    pub(super) names: LiveNames,
+    pub(super) context: report::Context,
+    pub(super) recorder: Option<Result<Recorder, RecordError>>,
+    pub(super) process: format::Process,
+}
+
+/// Results of a program.
+#[derive(Debug)]
+pub struct ProgramReport {
+    /// Findings and coverage; counts and coverage alone when nothing was checked.
+    pub report: Report,
+    /// Path of the recording and number of its events, if there was to be one.
+    pub recorded: Option<Result<(PathBuf, EventNumber), RecordError>>,
+}
+
+impl FinishedProgram {
+    /// Looks names up, and writes them to the recording.
+    #[must_use]
+    pub fn report(self) -> ProgramReport {
+        let Self { findings, mut names, mut context, recorder, process } = self;
+        for share in context.memory.iter_mut().flat_map(|memory| &mut memory.watched) {
+            share.name = share.address.and_then(|address| names.memory(address, share.length));
+        }
+        let report = report::assemble(&findings, &mut names, context);
+        let recorded = recorder.map(|recorder| {
+            let recorder = recorder?;
+            let path = recorder.path().to_owned();
+            let events = recorder.finish(Some(&mut names), &process, &report.not_seen)?;
+            Ok((path, events))
+        });
+        ProgramReport { report, recorded }
+    }
+}
