@@ -35,13 +35,13 @@ use aya_ebpf::{
     maps::{Array, ring_buf::RingBufEntry},
 };
 use tracer_ebpf::{
-    Class, Kind, LastAccess, OwnedRecord, PairRecord,
+    AccessRecord, Class, Kind, LastAccess, OwnedRecord, SiteId,
     table::{Access, MAX_BYTES, MAX_WORDS, slot, thread_and_epoch},
     verifier::{atomic_add, atomic_or, exchange, is_not_zero, may_go_on, unchecked},
 };
 
 use crate::{
-    emit::{access_header, count_lost, fill, reserve},
+    emit::{count_lost, fill, header, reserve},
     epoch::{self, ThreadState},
 };
 
@@ -72,8 +72,8 @@ struct Ownership {
     /// The highest stack pointers since the record before the deferred access.
     write_sp: u64,
     read_sp: u64,
-    write_site: u32,
-    read_site: u32,
+    write_site: SiteId,
+    read_site: SiteId,
     /// From the low end, 8 bits each: the mask of the bytes that the owner writes and of those that it reads in
     /// deferred accesses, which are always the same; the number of accesses to another word that belongs in this
     /// slot; and the number of handovers of the word. See [`READ_MASK`], [`CLAIMS`] and [`HANDOVER`].
@@ -121,7 +121,7 @@ pub fn defer_or_reserve<const LARGE: bool, const LOOPS: bool>(
     thread: &mut ThreadState,
     access: &Access,
     is_contended: bool,
-) -> Option<RingBufEntry<PairRecord>> {
+) -> Option<RingBufEntry<AccessRecord>> {
     let (first, last) = access.words();
     if first == last {
         return defer_or_reserve_word(thread, access, is_contended, first);
@@ -166,7 +166,7 @@ fn defer_or_reserve_word(
     access: &Access,
     is_contended: bool,
     word: u64,
-) -> Option<RingBufEntry<PairRecord>> {
+) -> Option<RingBufEntry<AccessRecord>> {
     let slot = OWNERSHIP.get_ptr_mut(slot::<SLOT_BITS>(word))?;
     if !lock::<TRIES>(slot) {
         thread.epochs.now += 1;
@@ -482,7 +482,6 @@ fn flush(ownership: &mut Ownership, tid: u32) {
     }
     (ownership.written, ownership.read) = (0, 0);
     let Some(entry) = reserve::<OwnedRecord>(Class::Access) else { return };
-    let header = access_header(Kind::Owned as u16, 0, tid, 0, 0);
     let (owner, _) = thread_and_epoch(ownership.owner);
     let last_access = |thread_epoch, sp, site, bits| LastAccess {
         epoch: thread_and_epoch(thread_epoch).1,
@@ -493,7 +492,14 @@ fn flush(ownership: &mut Ownership, tid: u32) {
     let write = last_access(written, ownership.write_sp, ownership.write_site, ownership.bits);
     let read =
         last_access(read, ownership.read_sp, ownership.read_site, ownership.bits >> READ_MASK);
-    fill(entry, OwnedRecord { header, owner, address: (ownership.word - 1) << 3, write, read });
+    let record = OwnedRecord {
+        header: header(Kind::Owned, tid, SiteId::NONE),
+        owner: owner as u32,
+        address: (ownership.word - 1) << 3,
+        write,
+        read,
+    };
+    fill(entry, record);
 }
 
 /// Takes the lock of a slot, unless that takes too long.

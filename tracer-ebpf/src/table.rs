@@ -2,7 +2,7 @@
 //! the races on them are in the BPF programs (`epoch`).
 
 use crate::{
-    AccessDescriptor,
+    AccessDescriptor, SiteId,
     verifier::{is_not_zero, unchecked},
 };
 
@@ -47,7 +47,7 @@ pub struct Access {
     /// Flags [`AccessDescriptor::READ`], [`AccessDescriptor::WRITE`] and [`AccessDescriptor::ATOMIC`].
     pub flags: u8,
     /// The site.
-    pub site: u32,
+    pub site: SiteId,
     /// The stack pointer.
     pub sp: u64,
 }

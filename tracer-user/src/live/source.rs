@@ -20,8 +20,9 @@ use checker::event::{
 };
 use checker::format::ObservedValue;
 use rustc_hash::{FxHashMap, FxHashSet};
-use tracer_ebpf::{Kind, RegistersRecord, ThreadRecord};
+use tracer_ebpf::{Record, RegistersRecord};
 
+use self::calls::SeenCall;
 use self::meaning::probed;
 use self::memory::MemoryCalls;
 use super::{
@@ -38,7 +39,6 @@ use super::{
 use crate::{
     probes::plan::Site,
     symbolize::{ProcessAddr, Symbolizer},
-    sys::records::Record,
 };
 
 /// Output of the source.
@@ -295,20 +295,25 @@ impl Source {
         }
         match record {
             Record::Region(kind, record) => self.region(*kind, record, sink),
-            Record::Sync(kind, record) => self.sync(*kind, record, 0, sink),
-            Record::Pair(Kind::InstructionAccess, record) => self.instruction(record, sink),
-            Record::Pair(kind @ (Kind::Alloc | Kind::Free), record) => {
-                self.memory_call(*kind, record, sink);
+            Record::Jump(record) => self.jump(record, sink),
+            Record::Call(kind, record) => self.call(&SeenCall::entry(*kind, record), sink),
+            Record::Pair(kind, record) => self.call(&SeenCall::pair(*kind, record), sink),
+            Record::Return(kind, record) => self.call(&SeenCall::end(*kind, record), sink),
+            Record::Inlined(record) => self.inlined(record, sink),
+            Record::Access(record) => self.instruction(record, sink),
+            Record::Block(kind, record) => self.memory_call(*kind, record, sink),
+            Record::Fork(record) => self.fork(record, sink),
+            Record::Exit(record) => self.exit(record, sink),
+            Record::ChildProcess(record) => self.child_process(record, sink),
+            Record::Watchpoint(record) => self.access(record, sink),
+            Record::Shared(record) => {
+                self.new_shared.push((record.header.site.number(), *record));
             }
-            Record::Pair(kind, record) => self.sync(*kind, &record.call, record.second, sink),
-            Record::Thread(kind, record) => self.thread_record(*kind, record, sink),
-            Record::Access(record) => self.access(record, sink),
-            Record::Registers(record) => self.new_shared.push((record.header.site, *record)),
             Record::Owned(record) => return self.owned(record, sink),
-            // No event: it counts where the program's end is explained.
-            Record::Trap(_) => {}
+            // No events: the session handles stops, and explains the program's end by signals.
+            Record::Stop(..) | Record::Trap(_) => {}
         }
-        self.epoch_begins(header, sink);
+        self.epoch_begins(record, sink);
     }
 
     fn emit(
@@ -447,9 +452,4 @@ impl Source {
     pub fn saw_exit(&self) -> bool {
         self.exits > 0
     }
-}
-
-fn comm(record: &ThreadRecord) -> String {
-    let length = record.comm.iter().position(|&byte| byte == 0).unwrap_or(record.comm.len());
-    crate::report::text_of_bytes(&record.comm[..length])
 }

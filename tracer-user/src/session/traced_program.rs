@@ -13,6 +13,7 @@ use std::{
 };
 
 use checker::{Davida, DeferredChecker, event::EventNumber, format};
+use tracer_ebpf::Record;
 
 pub use self::results::{FinishedProgram, ProgramReport};
 pub(super) use self::results::{exit_code_and_signal, subject};
@@ -46,7 +47,6 @@ use crate::{
     sys::{
         perf::{self, Trial},
         proc,
-        records::Record,
         tracee::Ending,
     },
 };

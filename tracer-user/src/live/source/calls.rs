@@ -4,23 +4,78 @@ use checker::{
     event::{Event, LocationId, Op, ThreadId},
     format::ObjectKind,
 };
-use tracer_ebpf::{Kind, SyncRecord};
+use tracer_ebpf::{CallRecord, FRAMES, InlinedRecord, Kind, PairRecord, ReturnRecord, SiteId};
 
 use super::meaning::{in_line, result};
 use super::{Item, JoinUnderWay, Source};
 use crate::{
     live::{location::Location, sync::Call},
-    probes::sync::site::{InlinedPlace, SyncSite},
+    probes::sync::{functions::CallSpec, site::SyncSite, slow_paths::FastPath},
 };
 
+/// Call that counts, from the record of its entry or its return.
+pub(super) struct SeenCall {
+    kind: Kind,
+    tid: u32,
+    site: SiteId,
+    /// The argument that the object is.
+    argument: u64,
+    /// Another argument; 0 where none counts.
+    other: u64,
+    /// The result, at a return; else 0.
+    result: i32,
+    /// The stack pointer in the caller.
+    sp: u64,
+    frames: [u64; FRAMES],
+}
+
+impl SeenCall {
+    pub(super) const fn entry(kind: Kind, record: &CallRecord) -> Self {
+        let CallRecord { header, argument, sp, frames, .. } = *record;
+        Self { kind, tid: header.tid, site: header.site, argument, other: 0, result: 0, sp, frames }
+    }
+
+    pub(super) const fn pair(kind: Kind, record: &PairRecord) -> Self {
+        let PairRecord { header, argument, other, sp, frames, .. } = *record;
+        Self { kind, tid: header.tid, site: header.site, argument, other, result: 0, sp, frames }
+    }
+
+    pub(super) const fn end(kind: Kind, record: &ReturnRecord) -> Self {
+        let ReturnRecord { header, result, argument, sp, frames, .. } = *record;
+        Self { kind, tid: header.tid, site: header.site, argument, other: 0, result, sp, frames }
+    }
+}
+
+/// Operation on a synchronisation object, by a call or in line.
+struct Operation {
+    kind: Kind,
+    tid: u32,
+    spec: CallSpec,
+    fast: Option<FastPath>,
+    /// Process address of the object.
+    address: u64,
+    /// The recorded argument of a call; the recorded address of an operation in line.
+    argument: u64,
+    other: u64,
+    result: i32,
+    /// The number that was in memory before, of an operation in line.
+    value: Option<u16>,
+    sp: u64,
+    /// Code that does it: where a call returns to, or the probe point.
+    code: u64,
+    stack: Location,
+}
+
 impl Source {
-    fn join_starts(&mut self, record: &SyncRecord) {
-        let thread = self.by_pthread.get(&record.object).copied();
-        let joiner = self.thread(record.header.tid);
+    fn join_starts(&mut self, call: &SeenCall, sink: &mut impl FnMut(Item)) {
+        let joiner = self.thread(call.tid);
+        self.at(joiner, call.sp, sink);
+        let pthread = call.argument;
+        let thread = self.by_pthread.get(&pthread).copied();
         let joins = &mut self.threads[joiner.index()].joins;
         // Calls that were made from here or deeper have failed, or something unwound them.
-        joins.retain(|join| join.sp > record.sp);
-        joins.push(JoinUnderWay { sp: record.sp, pthread: record.object, thread });
+        joins.retain(|join| join.sp > call.sp);
+        joins.push(JoinUnderWay { sp: call.sp, pthread, thread });
     }
 
     /// Returns the thread that a returning join has joined, unless that join was reported before.
@@ -36,73 +91,98 @@ impl Source {
         (!was_joined).then_some(thread)
     }
 
-    pub(super) fn sync(
-        &mut self,
-        kind: Kind,
-        record: &SyncRecord,
-        second: u64,
-        sink: &mut impl FnMut(Item),
-    ) {
-        if kind == Kind::JoinStart {
-            let joiner = self.thread(record.header.tid);
-            self.at(joiner, record.sp, sink);
-            self.join_starts(record);
+    /// Handles a call that counts.
+    pub(super) fn call(&mut self, call: &SeenCall, sink: &mut impl FnMut(Item)) {
+        if call.kind == Kind::JoinStart {
+            self.join_starts(call, sink);
             return;
         }
-        let site = self.sites.get(record.header.site as usize).and_then(|site| site.kind.sync());
-        // A probe of a lock taken in line records the number that was there before, in `eax`.
-        let value = matches!(site, Some(SyncSite::Inlined(_))).then_some(record.header.detail);
-        let (spec, fast, address, stack) = match site {
-            Some(&SyncSite::Call { spec, object, .. }) => {
-                let address = object.map_or(record.object, |object| object.0);
-                (spec, in_line(spec), address, Location::Call(record.frames))
-            }
-            Some(&SyncSite::Inlined(InlinedPlace { if_one: true, .. }))
-                if record.header.detail != 1 =>
-            {
-                return;
-            }
-            Some(&SyncSite::Inlined(InlinedPlace { spec, fast, at, plus, .. })) => {
-                let mut frames = record.frames;
-                frames[0] = at.0;
-                let address = record.object.wrapping_add(plus);
-                (spec, Some(fast), address, Location::Access(frames))
-            }
-            _ => {
-                self.omissions.foreign_records += 1;
-                return;
-            }
+        let site = self.sites.get(call.site.number() as usize).and_then(|site| site.kind.sync());
+        let Some(&SyncSite::Call { spec, object, .. }) = site else {
+            self.omissions.foreign_records += 1;
+            return;
         };
-        if value.is_none() && self.is_of_runtime(spec.object, record.frames[0], address) {
+        let address = object.map_or(call.argument, |object| object.0);
+        if self.is_of_runtime(spec.object, call.frames[0], address) {
             return;
         }
-        let thread = self.thread(record.header.tid);
-        let location = self.locations.stack(stack, &mut self.symbolizer);
+        let operation = Operation {
+            kind: call.kind,
+            tid: call.tid,
+            spec,
+            fast: in_line(spec),
+            address,
+            argument: call.argument,
+            other: call.other,
+            result: result(spec.role, call.result),
+            value: None,
+            sp: call.sp,
+            code: call.frames[0],
+            stack: Location::Call(call.frames),
+        };
+        self.synchronise(&operation, sink);
+    }
+
+    /// Handles an operation by an instruction in line.
+    pub(super) fn inlined(&mut self, record: &InlinedRecord, sink: &mut impl FnMut(Item)) {
+        let site = self.sites.get(record.header.site.number() as usize);
+        let Some(&SyncSite::Inlined(place)) = site.and_then(|site| site.kind.sync()) else {
+            self.omissions.foreign_records += 1;
+            return;
+        };
+        // Numbers that count something are small, and some have two bytes.
+        let value = record.eax as u16;
+        if place.if_one && value != 1 {
+            return;
+        }
+        let mut frames = record.frames;
+        frames[0] = place.at.0;
+        let operation = Operation {
+            kind: place.kind,
+            tid: record.header.tid,
+            spec: place.spec,
+            fast: Some(place.fast),
+            address: record.address.wrapping_add(place.plus),
+            argument: record.address,
+            other: 0,
+            result: 0,
+            value: Some(value),
+            sp: record.sp,
+            code: record.frames[0],
+            stack: Location::Access(frames),
+        };
+        self.synchronise(&operation, sink);
+    }
+
+    fn synchronise(&mut self, done: &Operation, sink: &mut impl FnMut(Item)) {
+        let Operation { kind, spec, address, value, sp, .. } = *done;
+        let thread = self.thread(done.tid);
+        let location = self.locations.stack(done.stack, &mut self.symbolizer);
         // That a routine has run is seen in the midst of a call of a once function.
         let is_midst = (kind, spec.object) == (Kind::Signal, ObjectKind::Once);
-        if !is_midst && self.is_inside_probed(location, record.frames[0]) {
+        if !is_midst && self.is_inside_probed(location, done.code) {
             if let Some(value) = value.filter(|_| spec.object == ObjectKind::Semaphore) {
                 self.syncs.begin_take(thread, address, value);
             }
             return;
         }
         if kind != Kind::ConditionWake {
-            self.acts_at(thread, record.sp, sink);
+            self.acts_at(thread, sp, sink);
         }
         if kind == Kind::Release {
-            self.region_stacks.release(thread, record.sp);
+            self.region_stacks.release(thread, sp);
             self.emit_changes(thread, sink);
         } else {
-            self.at(thread, record.sp, sink);
+            self.at(thread, sp, sink);
         }
         if kind == Kind::Enter {
-            self.threads[thread.index()].entered = Some((location, record.sp));
+            self.threads[thread.index()].entered = Some((location, sp));
             return;
         }
         let is_step = spec.object == ObjectKind::Channel;
         let entered = if is_step { self.threads[thread.index()].entered.take() } else { None };
         let location = match entered {
-            Some((place, sp)) if record.sp < sp => place,
+            Some((place, entered_sp)) if sp < entered_sp => place,
             _ => location,
         };
         if kind == Kind::Create {
@@ -110,7 +190,7 @@ impl Source {
             return;
         }
         if kind == Kind::Join {
-            if let Some(joined) = self.joined(thread, record.object) {
+            if let Some(joined) = self.joined(thread, done.argument) {
                 self.emit(thread, Op::Join(joined), location, sink);
             }
             return;
@@ -119,12 +199,12 @@ impl Source {
             thread,
             kind,
             object: spec.object,
-            fast,
+            fast: done.fast,
             address,
-            second,
-            result: result(spec.role, record.header.detail),
+            second: done.other,
+            result: done.result,
             value,
-            sp: record.sp,
+            sp,
             location,
         };
         let Self { syncs, events, .. } = self;

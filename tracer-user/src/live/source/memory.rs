@@ -8,7 +8,7 @@ use checker::{
     format::NO_LOCATION,
 };
 use rustc_hash::FxHashMap;
-use tracer_ebpf::{Kind, PairRecord};
+use tracer_ebpf::{BlockRecord, Kind};
 
 use super::{Item, Source, WatchedRange};
 use crate::{
@@ -33,23 +33,23 @@ impl Source {
     pub(super) fn memory_call(
         &mut self,
         kind: Kind,
-        record: &PairRecord,
+        record: &BlockRecord,
         sink: &mut impl FnMut(Item),
     ) {
-        let PairRecord { call, second } = record;
-        let site = self.sites.get(call.header.site as usize);
+        let address = record.address;
+        let site = self.sites.get(record.header.site.number() as usize);
         let Some(&MemorySite::Allocator { role }) = site.and_then(|site| site.kind.memory()) else {
             self.omissions.foreign_records += 1;
             return;
         };
-        let thread = self.thread(call.header.tid);
-        let location = self.locations.stack(Location::Call(call.frames), &mut self.symbolizer);
-        self.acts_at(thread, call.sp, sink);
-        self.at(thread, call.sp, sink);
-        let size = if role.is_mapping() { whole_pages(*second) } else { *second };
+        let thread = self.thread(record.header.tid);
+        let location = self.locations.stack(Location::Call(record.frames), &mut self.symbolizer);
+        self.acts_at(thread, record.sp, sink);
+        self.at(thread, record.sp, sink);
+        let size = if role.is_mapping() { whole_pages(record.size) } else { record.size };
         if kind == Kind::Free {
             if role.may_fail()
-                && let Some(block) = self.memory.block_at(call.object)
+                && let Some(block) = self.memory.block_at(address)
             {
                 self.memory_calls.reallocating.insert(thread, *block);
             }
@@ -60,11 +60,11 @@ impl Source {
                 Some(size) if !role.is_mapping() => {
                     let origin = Origin::Allocated(location);
                     let born = Birth::default();
-                    let block = Block { address: call.object, size, thread, origin, born };
+                    let block = Block { address, size, thread, origin, born };
                     memory.given_back(block, &mut sink_of);
                     Some(block.range())
                 }
-                _ => memory.freed(call.object, known, &mut sink_of),
+                _ => memory.freed(address, known, &mut sink_of),
             };
             drop(sink_of);
             if let Some(range) = range {
@@ -74,10 +74,10 @@ impl Source {
             return;
         }
         // The old block of a reallocation that has failed lives on.
-        let lives_on = call.header.detail != 0;
+        let lives_on = kind == Kind::ReallocFailure;
         let before =
             if role.may_fail() { self.memory_calls.reallocating.remove(&thread) } else { None };
-        let block = match before.filter(|block| lives_on && block.address == call.object) {
+        let block = match before.filter(|block| lives_on && block.address == address) {
             Some(block) => block,
             None if lives_on && size == 0 => return,
             None => {
@@ -86,8 +86,8 @@ impl Source {
                 } else {
                     Origin::Allocated(location)
                 };
-                let born = Birth { event: self.events, epoch: call.header.epoch };
-                Block { address: call.object, size: size.max(1), thread, origin, born }
+                let born = Birth { event: self.events, epoch: record.epoch };
+                Block { address, size: size.max(1), thread, origin, born }
             }
         };
         self.memory_calls.allocated += 1;

@@ -2,7 +2,7 @@
 //! arrives.
 
 use checker::event::ThreadId;
-use tracer_ebpf::{Header, LastAccess, OwnedRecord, SITE_BITS};
+use tracer_ebpf::{LastAccess, OwnedRecord, Record};
 
 use super::{Item, Source};
 use crate::{
@@ -13,25 +13,22 @@ use crate::{
     probes::memory::site::MemorySite,
 };
 
-/// The plan of a site is that of the acting thread's program: owners are of the same.
-const SITE_MASK: usize = (1 << SITE_BITS) - 1;
-
 impl Source {
     /// Begins an epoch after the first record of one. The record itself belongs to the epoch before.
-    pub(super) fn epoch_begins(&mut self, header: &Header, sink: &mut impl FnMut(Item)) {
-        let epoch = header.epoch;
+    pub(super) fn epoch_begins(&mut self, record: &Record, sink: &mut impl FnMut(Item)) {
+        let (epoch, tid) = (record.begun_epoch(), record.header().tid);
         if epoch == 0 {
             return;
         }
         // None has it any more when this was the last that its thread did.
-        let Some(&thread) = self.running.get(&header.tid) else { return };
+        let Some(&thread) = self.running.get(&tid) else { return };
         let seen = &mut self.threads[thread.index()];
         let before = std::mem::replace(&mut seen.epoch, epoch);
         if before == epoch {
             return;
         }
         if before == 0 {
-            self.lives.entry(header.tid).or_default().push((epoch, thread));
+            self.lives.entry(tid).or_default().push((epoch, thread));
         }
         let lowest = self.region_stacks.lowest(thread);
         sink(Item::Epoch(Epoch { thread, epoch, lowest }));
@@ -47,11 +44,11 @@ impl Source {
     pub(super) fn owned(&mut self, record: &OwnedRecord, sink: &mut impl FnMut(Item)) {
         let OwnedRecord { header, owner, address, write, read } = *record;
         if write.epoch != 0 {
-            self.deferred_access(header.tid, (owner as u32, address), write, true, sink);
+            self.deferred_access(header.tid, (owner, address), write, true, sink);
         }
         // What was read before the same bytes were written orders nothing more: the checker sees to that.
         if read.epoch != 0 {
-            self.deferred_access(header.tid, (owner as u32, address), read, false, sink);
+            self.deferred_access(header.tid, (owner, address), read, false, sink);
         }
     }
 
@@ -65,7 +62,8 @@ impl Source {
     ) {
         // An access of a program that was replaced since has no thread in this one, and its site means nothing here.
         let Some(thread) = self.thread_in(owner, epoch) else { return };
-        let site = self.sites.get(site as usize & SITE_MASK).and_then(|site| site.kind.memory());
+        // The plan of the site is that of the acting thread's program: owners are of the same.
+        let site = self.sites.get(site.number() as usize).and_then(|site| site.kind.memory());
         let Some(&MemorySite::Access(place)) = site else {
             self.omissions.foreign_records += 1;
             return;

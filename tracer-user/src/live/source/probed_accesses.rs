@@ -2,7 +2,7 @@
 //! counts once.
 
 use checker::event::{Op, ThreadId, VarId};
-use tracer_ebpf::{AccessDescriptor, PairRecord};
+use tracer_ebpf::{AccessDescriptor, AccessRecord};
 
 use super::{Item, Source, WatchedRange};
 use crate::{
@@ -16,21 +16,21 @@ type Operation = fn(VarId) -> Op;
 
 impl Source {
     /// Handles an access by a probed instruction, before or after it is made.
-    pub(super) fn instruction(&mut self, record: &PairRecord, sink: &mut impl FnMut(Item)) {
-        let header = record.call.header;
-        let site = self.sites.get(header.site as usize).and_then(|site| site.kind.memory());
-        let Some(&MemorySite::Access(place)) = site else {
+    pub(super) fn instruction(&mut self, record: &AccessRecord, sink: &mut impl FnMut(Item)) {
+        let header = record.header;
+        let site = self.sites.get(header.site.number() as usize);
+        let Some(&MemorySite::Access(place)) = site.and_then(|site| site.kind.memory()) else {
             self.omissions.foreign_records += 1;
             return;
         };
         let thread = self.thread(header.tid);
-        self.acts_at(thread, record.call.sp, sink);
-        self.at(thread, record.call.sp, sink);
-        let (address, bytes) = (record.call.object, record.second);
+        self.acts_at(thread, record.sp, sink);
+        self.at(thread, record.sp, sink);
+        let (address, bytes) = (record.address, record.size);
         if !self.touch_counts(thread, place, (address, bytes)) {
             return;
         }
-        let mut frames = record.call.frames;
+        let mut frames = record.frames;
         frames[0] = place.instruction.0;
         let location = self.locations.stack(Location::Access(frames), &mut self.symbolizer);
         self.touch(thread, address, bytes, sink);
@@ -38,7 +38,7 @@ impl Source {
             self.omissions.freed_accesses += 1;
             return;
         }
-        let done = header.detail as u8;
+        let done = record.flags as u8;
         let use_of_memory =
             (done & AccessDescriptor::READ != 0, done & AccessDescriptor::WRITE != 0);
         let instruction = place.instruction.0;

@@ -1,7 +1,7 @@
 //! Regions: markers, functions and inlined functions that begin and end.
 
 use checker::event::{LocationId, Op, RegionId, ThreadId};
-use tracer_ebpf::{Kind, RegionRecord};
+use tracer_ebpf::{JumpRecord, Kind, RegionRecord};
 
 use super::{Item, Source};
 use crate::{
@@ -26,7 +26,7 @@ impl Source {
     ) {
         let thread = self.thread(record.header.tid);
         self.acts_at(thread, record.sp, sink);
-        let site = record.header.site;
+        let site = record.header.site.number();
         let location = self.locations.site(site);
         match self.sites.get(site as usize).map(|site| &site.kind) {
             Some(SiteKind::Region(RegionSite::Function(place))) => {
@@ -35,7 +35,8 @@ impl Source {
             }
             Some(&SiteKind::Region(RegionSite::NonLocalExit(leaving))) => match leaving {
                 NonLocalExit::All => self.region_stacks.leave_all(thread),
-                NonLocalExit::Jump => self.region_stacks.jump(thread, record.sp),
+                // Its record is another.
+                NonLocalExit::Jump => self.omissions.foreign_records += 1,
                 NonLocalExit::Throw => self.region_stacks.throw(thread),
                 NonLocalExit::Raise => self.region_stacks.raise(thread),
                 // The catching function has called: its own stack pointer is above the return address.
@@ -57,6 +58,21 @@ impl Source {
         self.emit_changes(thread, sink);
     }
 
+    /// Handles a jump out of functions, before it is made.
+    pub(super) fn jump(&mut self, record: &JumpRecord, sink: &mut impl FnMut(Item)) {
+        let thread = self.thread(record.header.tid);
+        self.acts_at(thread, record.target_sp, sink);
+        match self.sites.get(record.header.site.number() as usize).map(|site| &site.kind) {
+            Some(SiteKind::Region(RegionSite::NonLocalExit(NonLocalExit::Jump))) => {
+                self.region_stacks.jump(thread, record.target_sp);
+            }
+            Some(SiteKind::Unwatched) => {}
+            _ => self.omissions.foreign_records += 1,
+        }
+        self.omissions.left_regions = self.region_stacks.left_markers();
+        self.emit_changes(thread, sink);
+    }
+
     fn function(
         &mut self,
         thread: ThreadId,
@@ -72,7 +88,7 @@ impl Source {
             }
             FunctionPlace::Exit { function, leaves } => {
                 let frame = Frame { function: *function, sp: record.sp };
-                self.region_stacks.exit(thread, frame, *leaves, record.header.detail);
+                self.region_stacks.exit(thread, frame, *leaves, record.flags);
             }
         }
     }

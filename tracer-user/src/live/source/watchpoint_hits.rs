@@ -22,7 +22,7 @@ impl Source {
     /// Handles a hit of a watchpoint.
     pub(super) fn access(&mut self, record: &WatchpointRecord, sink: &mut impl FnMut(Item)) {
         self.hits += 1;
-        let is_sample = record.header.detail != 0;
+        let is_sample = record.is_sample != 0;
         let Some(index) = self.range_at(ProcessAddr(record.address), is_sample) else {
             self.omissions.foreign_records += 1;
             return;
