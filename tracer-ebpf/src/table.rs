@@ -28,6 +28,18 @@ pub struct ThreadEpochs {
     pub incarnation: u64,
 }
 
+/// State of a thread that has accessed memory.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ThreadState {
+    /// Its identity and epoch.
+    pub epochs: ThreadEpochs,
+    /// Highest stack pointer at an access since the last record.
+    pub highest_sp: u64,
+    /// The number of accesses so far that were too large for the table, when the thread last looked.
+    pub large_accesses: u64,
+}
+
 /// Splits a thread epoch into the thread's id and the epoch's number.
 #[inline(always)]
 #[must_use]
