@@ -2,7 +2,7 @@
 //! `cargo run -p checker --features engine --example racy_accesses [TRACE…]`.
 
 use checker::engine::{Dependency, Engine, EventStamp, Visitor};
-use checker::event::{Event, LocationId, RegionId};
+use checker::event::{Event, EventNumber, LocationId, RegionId};
 use checker::finding::{Counts, Findings, Object, Order};
 use checker::format::{ReadOptions, TraceReader};
 use checker::{Checker, EventError};
@@ -48,7 +48,7 @@ impl Visitor for Found {
 
     fn begin(&mut self, _row: usize, _now: &EventStamp, _region: RegionId, _depth: usize) {}
 
-    fn end(&mut self, _row: usize, _depth: usize) {}
+    fn end(&mut self, _row: usize, _number: EventNumber, _depth: usize) {}
 
     fn must_retain(&self, _row: usize, _last: &EventStamp) -> bool {
         // The order of an ended thread's accesses can always be asked for.

@@ -68,9 +68,9 @@ pub mod finding;
 pub mod format;
 mod hb;
 mod regiontrack;
-mod tally;
 mod vector;
 mod velodrome;
+mod verdicts;
 
 pub use aerodrome::{AeroDrome, Detection};
 pub use check::{Capabilities, Checker, DeferredChecker, Options, Regions, Relation};

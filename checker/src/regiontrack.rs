@@ -24,8 +24,8 @@ use crate::error::EventError;
 use crate::event::{Event, EventNumber, RegionId};
 use crate::finding::{Counts, DataSeen, Evidence, Findings, Instance, Tx, Violation};
 use crate::hb::{Dependency, Engine, EventStamp, Visitor};
-use crate::tally::Tally;
 use crate::vector::Vector;
+use crate::verdicts::Verdicts;
 
 /// Column of the relation asked for.
 const ASKED: usize = 0;
@@ -91,31 +91,16 @@ impl Checker for RegionTrack {
     }
 
     fn counts(&self) -> Counts {
-        let State { tally, violations, violating_transactions, .. } = &self.state;
-        Counts {
-            violations: *violations,
-            violating_transactions: *violating_transactions,
-            distinct_witnesses: tally.violations.len() as u64,
-            unshown_violations: tally.unshown,
-            ..self.engine.counts
-        }
+        self.state.verdicts.counts(self.engine.counts)
     }
 
     fn finish(&mut self) -> Findings {
         let counts = self.counts();
         let options = self.state.options;
-        let state = std::mem::replace(self, Self::new(options)).state;
-        let State { tally, mut instances, violations, .. } = state;
-        instances.sort_unstable();
-        let serializable = (violations > 0).then_some(false);
-        Findings {
-            counts,
-            serializable,
-            cycle: None,
-            cycle_edges: Vec::new(),
-            violations: tally.into_violations(),
-            instances,
-        }
+        let verdicts = std::mem::replace(self, Self::new(options)).state.verdicts;
+        let serializable = (!verdicts.is_empty()).then_some(false);
+        let (violations, instances) = verdicts.into_lists();
+        Findings { counts, serializable, violations, instances, ..Findings::default() }
     }
 }
 
@@ -187,24 +172,12 @@ struct Thread {
     violating: bool,
 }
 
-/// Key shared by all instances of one violation.
-#[derive(PartialEq, Eq, Hash)]
-struct Key {
-    region: RegionId,
-    evidence: Evidence,
-    /// Locations of the begin, the source and the trigger.
-    locations: [u32; 3],
-}
-
 struct State {
     options: Options,
     threads: Vec<Thread>,
     /// First begin of an active region.
     oldest: EventNumber,
-    tally: Tally<Key>,
-    instances: Vec<Instance>,
-    violations: u64,
-    violating_transactions: u64,
+    verdicts: Verdicts,
 }
 
 impl State {
@@ -213,10 +186,7 @@ impl State {
             options,
             threads: Vec::new(),
             oldest: EventNumber::MAX,
-            tally: Tally::new(options.witnesses),
-            instances: Vec::new(),
-            violations: 0,
-            violating_transactions: 0,
+            verdicts: Verdicts::new(&options),
         }
     }
 
@@ -261,19 +231,15 @@ impl State {
         let in_data = || self.threads[u].histories[DATA].knows(source.event(), v, begin.event());
         let data = dependency.is_variable() && (!self.is_full_relation() || in_data());
         let evidence = if data { Evidence::Data } else { Evidence::Sync };
-
-        self.violations += 1;
-        let violating = std::mem::replace(&mut self.threads[v].violating, true);
-        self.violating_transactions += u64::from(!violating);
-        if self.options.instances {
-            self.instances.push(Instance {
-                begin_event: begin.event(),
-                trigger_event: sink.event(),
-                source_event: source.event(),
-            });
-        }
+        let instance = Instance {
+            begin_event: begin.event(),
+            trigger_event: sink.event(),
+            source_event: source.event(),
+        };
         let locations = [&begin, source, sink].map(|access| access.location().0);
-        self.tally.count(Key { region, evidence, locations }, || Violation {
+        let key = [region.0, evidence as u32].into_iter().chain(locations);
+        let violating = &mut self.threads[v].violating;
+        self.verdicts.count(instance, violating, key, || Violation {
             region,
             occurrences: 1,
             evidence,
@@ -333,7 +299,7 @@ impl Visitor for State {
         self.oldest = self.oldest.min(now.event());
     }
 
-    fn end(&mut self, row: usize, depth: usize) {
+    fn end(&mut self, row: usize, _number: EventNumber, depth: usize) {
         let open = match self.options.regions {
             Regions::Outermost => depth.min(1),
             Regions::All => depth,

@@ -8,13 +8,13 @@ use aya_ebpf::{
     programs::ProbeContext,
 };
 use tracer_ebpf::{
-    ACCESS_GROUPS, AccessDescriptor, Class, Kind, Operand, PairRecord, SyncRecord,
+    ACCESS_GROUPS, AccessDescriptor, AccessRecord, Class, Kind, Operand,
     table::{Access, MAX_BYTES, thread_and_epoch},
 };
 
 use crate::{
     debug_log,
-    emit::{access_header, count_lost, fill, frames},
+    emit::{count_lost, fill, frames, header},
     epoch::{self, PROBES_ACCESSES},
     ownership,
     probe::{Hit, hit},
@@ -69,7 +69,7 @@ fn record<const LARGE: bool, const LOOPS: bool>(ctx: &ProbeContext) -> u32 {
     }
     let Some(Hit { site, tid, regs, .. }) = hit(ctx) else { return 0 };
     // SAFETY: a descriptor does not change once its probe is attached.
-    let Some(descriptor) = (unsafe { ACCESS_DESCRIPTORS.get(site) }) else { return 0 };
+    let Some(descriptor) = (unsafe { ACCESS_DESCRIPTORS.get(site.0) }) else { return 0 };
     spent(descriptor, descriptor.cost.into());
     let registers = registers(regs);
     let mut base = registers.get(descriptor.base);
@@ -120,14 +120,17 @@ fn record<const LARGE: bool, const LOOPS: bool>(ctx: &ProbeContext) -> u32 {
         thread.highest_sp = 0;
         spent(descriptor, RECORD);
         let (_, epoch) = thread_and_epoch(thread.epochs.now);
-        let call = SyncRecord {
-            header: access_header(Kind::InstructionAccess as u16, flags.into(), tid, site, epoch),
-            object: address,
+        let record = AccessRecord {
+            header: header(Kind::Access, tid, site),
+            flags: flags.into(),
+            epoch,
+            address,
+            size: bytes,
             sp: regs.rsp,
             frames: frames(regs.rip, regs.rsp, regs.rbp),
         };
-        fill(entry, PairRecord { call, second: bytes });
-        debug_log!(ctx, "access: site {} address {:x} tid {}", site, address, tid);
+        fill(entry, record);
+        debug_log!(ctx, "access: site {} address {:x} tid {}", site.0, address, tid);
     }
     ownership::after_reservation::<LARGE, LOOPS>(thread, &access);
     if LOOPS && bytes > MAX_BYTES {

@@ -8,11 +8,12 @@ use aya_ebpf::{
     maps::HashMap,
     programs::{ProbeContext, RetProbeContext},
 };
-use tracer_ebpf::{Class, Cookie, Kind, MemoryCall, PairRecord, SyncRecord, verifier::register};
+use tracer_ebpf::{BlockRecord, Class, Cookie, Header, Kind, MemoryCall, verifier::register};
 
 use crate::{
     debug_log,
-    emit::{call_header, count_lost, frames, return_address, submit},
+    emit::{count_lost, frames, header, return_address, submit},
+    epoch,
     place::Place,
     probe::{Hit, hit},
 };
@@ -34,6 +35,19 @@ struct Allocating {
 /// Calls that have not returned yet. A function that jumps to another one has its place: the two are recorded once.
 #[map]
 static ALLOCATING: HashMap<Place, Allocating> = HashMap::with_max_entries(1 << 14, 0);
+
+/// Block of memory; a size of 0 is unknown.
+struct Block {
+    address: u64,
+    size: u64,
+}
+
+/// Caller of a function: its instruction, stack and frame pointers after the call.
+struct Caller {
+    ip: u64,
+    sp: u64,
+    bp: u64,
+}
 
 /// First arguments of a call.
 struct Arguments {
@@ -69,8 +83,8 @@ pub fn alloc_enter(ctx: ProbeContext) -> u32 {
     let sp = regs.rsp + cookie.depth();
     if has(MemoryCall::OLD) && first != 0 {
         let old = if has(MemoryCall::OLD_SIZE) { second } else { 0 };
-        let header = call_header(Kind::Free as u16, 0, tid, site);
-        submit_block(header, (first, old), (return_address(sp), sp + 8, regs.rbp));
+        let caller = Caller { ip: return_address(sp), sp: sp + 8, bp: regs.rbp };
+        submit_block(header(Kind::Free, tid, site), Block { address: first, size: old }, caller);
     }
     let allocating = Allocating { size, first, second, cookie: cookie.0 };
     if ALLOCATING.insert(Place::here(sp), allocating, 0).is_err() {
@@ -85,7 +99,8 @@ pub fn alloc_enter(ctx: ProbeContext) -> u32 {
 #[uretprobe]
 pub fn alloc_return(ctx: RetProbeContext) -> u32 {
     let Some(Hit { tid, regs, .. }) = hit(&ctx) else { return 0 };
-    ended(tid, regs.rsp - 8, regs.rax, (regs.rip, regs.rsp, regs.rbp));
+    let caller = Caller { ip: regs.rip, sp: regs.rsp, bp: regs.rbp };
+    ended(tid, regs.rsp - 8, regs.rax, caller);
     0
 }
 
@@ -96,7 +111,8 @@ pub fn alloc_return(ctx: RetProbeContext) -> u32 {
 pub fn alloc_end(ctx: ProbeContext) -> u32 {
     let Some(Hit { tid, regs, .. }) = hit(&ctx) else { return 0 };
     let sp = regs.rsp;
-    ended(tid, sp, regs.rax, (return_address(sp), sp + 8, regs.rbp));
+    let caller = Caller { ip: return_address(sp), sp: sp + 8, bp: regs.rbp };
+    ended(tid, sp, regs.rax, caller);
     0
 }
 
@@ -113,14 +129,14 @@ pub fn free(ctx: ProbeContext) -> u32 {
     debug_log!(&ctx, "free: {:x} tid {}", first, tid);
     let size = if cookie.has(MemoryCall::OLD_SIZE) { second } else { 0 };
     let sp = regs.rsp + cookie.depth();
-    let header = call_header(Kind::Free as u16, 0, tid, site);
-    submit_block(header, (first, size), (return_address(sp), sp + 8, regs.rbp));
+    let caller = Caller { ip: return_address(sp), sp: sp + 8, bp: regs.rbp };
+    submit_block(header(Kind::Free, tid, site), Block { address: first, size }, caller);
     0
 }
 
 /// Records the allocation of the call that was entered at this stack pointer, which returns `result`.
 #[inline(always)]
-fn ended(tid: u32, entry_sp: u64, result: u64, caller: (u64, u64, u64)) {
+fn ended(tid: u32, entry_sp: u64, result: u64, caller: Caller) {
     let place = Place::here(entry_sp);
     // SAFETY: no other program touches the entry of a stack pointer that this thread is using.
     let Some(allocating) = (unsafe { ALLOCATING.get(place) }).copied() else { return };
@@ -138,23 +154,28 @@ fn ended(tid: u32, entry_sp: u64, result: u64, caller: (u64, u64, u64)) {
     } else {
         result == 0
     };
-    let alloc = |detail| call_header(Kind::Alloc as u16, detail, tid, cookie.site());
     if !failed {
-        submit_block(alloc(0), (address, size), caller);
+        let header = header(Kind::Alloc, tid, cookie.site());
+        submit_block(header, Block { address, size }, caller);
     } else if cookie.has(MemoryCall::OLD) && first != 0 && size != 0 {
         // A reallocation to no bytes has not failed.
         let old = if cookie.has(MemoryCall::OLD_SIZE) { second } else { 0 };
-        submit_block(alloc(1), (first, old), caller);
+        let header = header(Kind::ReallocFailure, tid, cookie.site());
+        submit_block(header, Block { address: first, size: old }, caller);
     }
 }
 
-/// Records a block. The caller is given by its instruction, stack and frame pointers after the call.
+/// Records a block.
 #[inline(always)]
-fn submit_block(
-    header: tracer_ebpf::Header,
-    (object, second): (u64, u64),
-    (ip, sp, bp): (u64, u64, u64),
-) {
-    let call = SyncRecord { header, object, sp, frames: frames(ip, sp, bp) };
-    submit(Class::Memory, PairRecord { call, second });
+fn submit_block(header: Header, block: Block, caller: Caller) {
+    let record = BlockRecord {
+        header,
+        unused: 0,
+        epoch: epoch::end(header.tid),
+        address: block.address,
+        size: block.size,
+        sp: caller.sp,
+        frames: frames(caller.ip, caller.sp, caller.bp),
+    };
+    submit(Class::Memory, record);
 }

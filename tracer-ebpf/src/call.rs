@@ -8,11 +8,14 @@ use aya_ebpf::{
     maps::HashMap,
     programs::{ProbeContext, RetProbeContext},
 };
-use tracer_ebpf::{Class, Cookie, FRAMES, Kind, PairRecord, SyncRecord, verifier::register};
+use tracer_ebpf::{
+    CallRecord, Class, Cookie, FRAMES, Kind, PairRecord, ReturnRecord, verifier::register,
+};
 
 use crate::{
     debug_log,
-    emit::{call_header, count_lost, frames, return_address, submit},
+    emit::{count_lost, frames, header_of, return_address, submit},
+    epoch,
     place::Place,
     probe::{Hit, hit},
 };
@@ -24,7 +27,7 @@ const EOWNERDEAD: i32 = 130;
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Pending {
-    object: u64,
+    argument: u64,
     /// Cookie of the probe at its entry.
     cookie: u64,
     /// Frame pointer of the caller.
@@ -43,12 +46,12 @@ static PENDING: HashMap<Place, Pending> = HashMap::with_max_entries(1 << 16, 0);
 #[uprobe]
 pub fn call_enter(ctx: ProbeContext) -> u32 {
     let Some(Hit { cookie, regs, .. }) = hit(&ctx) else { return 0 };
-    let mut object = argument(cookie, regs);
+    let mut argument = argument(cookie, regs);
     if cookie.has(Cookie::INDIRECT) {
         // SAFETY: the helper checks the address.
-        object = unsafe { bpf_probe_read_user(object as *const u64) }.unwrap_or(0);
+        argument = unsafe { bpf_probe_read_user(argument as *const u64) }.unwrap_or(0);
     }
-    let pending = Pending { object, cookie: cookie.0, bp: regs.rbp };
+    let pending = Pending { argument, cookie: cookie.0, bp: regs.rbp };
     if PENDING.insert(Place::here(regs.rsp + cookie.depth()), pending, 0).is_err() {
         count_lost(Class::Sync);
     }
@@ -69,7 +72,7 @@ pub fn call_return(ctx: RetProbeContext) -> u32 {
     let cookie = Cookie(pending.cookie);
     if counts(cookie, result) {
         let caller = frames_of_caller(regs.rip, regs.rsp, regs.rbp);
-        submit_call(tid, cookie, result, pending.object, &caller);
+        submit_return(tid, cookie, result, pending.argument, &caller);
     }
     0
 }
@@ -87,20 +90,20 @@ pub fn call_end(ctx: ProbeContext) -> u32 {
         let Some(&pending) = (unsafe { PENDING.get(Place::here(sp)) }) else { return 0 };
         // `rbp` may be in use for something else by now.
         let caller = frames_of_caller(return_address(sp), sp + 8, pending.bp);
-        submit_call(tid, here, 0, pending.object, &caller);
+        submit_call(tid, here, pending.argument, &caller);
         return 0;
     }
-    let (cookie, object) = if here.has(Cookie::LEAF) {
+    let (cookie, argument) = if here.has(Cookie::LEAF) {
         (here, argument(here, regs))
     } else {
         // Functions share returns: the stored cookie says which function this one is of.
         let Some(pending) = take(sp) else { return 0 };
-        (Cookie(pending.cookie), pending.object)
+        (Cookie(pending.cookie), pending.argument)
     };
     let result = regs.rax as i32;
     if counts(cookie, result) {
         let caller = frames_of_caller(return_address(sp), sp + 8, regs.rbp);
-        submit_call(tid, cookie, result, object, &caller);
+        submit_return(tid, cookie, result, argument, &caller);
     }
     0
 }
@@ -113,13 +116,13 @@ pub fn call(ctx: ProbeContext) -> u32 {
     let Some(Hit { cookie, tid, regs, .. }) = hit(&ctx) else { return 0 };
     let sp = regs.rsp + cookie.depth();
     let caller = frames_of_caller(return_address(sp), sp + 8, regs.rbp);
-    let object = argument(cookie, regs);
-    debug_log!(&ctx, "call: kind {} object {:x} tid {}", cookie.kind(), object, tid);
-    submit_call(tid, cookie, 0, object, &caller);
+    let argument = argument(cookie, regs);
+    debug_log!(&ctx, "call: kind {} argument {:x} tid {}", cookie.kind(), argument, tid);
+    submit_call(tid, cookie, argument, &caller);
     0
 }
 
-/// Argument that is the object.
+/// Argument that the cookie selects.
 #[inline(always)]
 fn argument(cookie: Cookie, regs: &pt_regs) -> u64 {
     let (first, second) = (register(&regs.rdi), register(&regs.rsi));
@@ -141,9 +144,18 @@ pub fn call_pair(ctx: ProbeContext) -> u32 {
     let sp = regs.rsp + cookie.depth();
     let caller = frames_of_caller(return_address(sp), sp + 8, regs.rbp);
     let (second, third) = (register(&regs.rsi), register(&regs.rdx));
-    let second = if cookie.has(Cookie::THIRD) { third } else { second };
-    debug_log!(&ctx, "pair: kind {} object {:x} tid {}", cookie.kind(), regs.rdi, tid);
-    submit(class(cookie), PairRecord { call: record(tid, cookie, 0, regs.rdi, &caller), second });
+    let other = if cookie.has(Cookie::THIRD) { third } else { second };
+    debug_log!(&ctx, "pair: kind {} argument {:x} tid {}", cookie.kind(), regs.rdi, tid);
+    let record = PairRecord {
+        header: header_of(cookie.kind(), tid, cookie.site()),
+        unused: 0,
+        epoch: epoch::end(tid),
+        argument: regs.rdi,
+        sp: caller.sp,
+        frames: caller.frames,
+        other,
+    };
+    submit(class(cookie), record);
     0
 }
 
@@ -176,27 +188,38 @@ fn counts(cookie: Cookie, result: i32) -> bool {
     }
     result == 0
         || cookie.has(Cookie::ANY_RESULT)
-        || (result == EOWNERDEAD && cookie.kind() == Kind::Acquire as u16)
+        || (result == EOWNERDEAD && cookie.kind() == Kind::Acquire as u32)
 }
 
 #[inline(always)]
 fn class(cookie: Cookie) -> Class {
-    const CREATE: u16 = Kind::Create as u16;
-    const JOIN: u16 = Kind::Join as u16;
+    const CREATE: u32 = Kind::Create as u32;
+    const JOIN: u32 = Kind::Join as u32;
     if matches!(cookie.kind(), CREATE | JOIN) { Class::Thread } else { Class::Sync }
 }
 
 #[inline(always)]
-fn submit_call(tid: u32, cookie: Cookie, result: i32, object: u64, caller: &Caller) {
-    submit(class(cookie), record(tid, cookie, result, object, caller));
+fn submit_call(tid: u32, cookie: Cookie, argument: u64, caller: &Caller) {
+    let record = CallRecord {
+        header: header_of(cookie.kind(), tid, cookie.site()),
+        unused: 0,
+        epoch: epoch::end(tid),
+        argument,
+        sp: caller.sp,
+        frames: caller.frames,
+    };
+    submit(class(cookie), record);
 }
 
 #[inline(always)]
-fn record(tid: u32, cookie: Cookie, result: i32, object: u64, caller: &Caller) -> SyncRecord {
-    SyncRecord {
-        header: call_header(cookie.kind(), result as u16, tid, cookie.site()),
-        object,
+fn submit_return(tid: u32, cookie: Cookie, result: i32, argument: u64, caller: &Caller) {
+    let record = ReturnRecord {
+        header: header_of(cookie.kind(), tid, cookie.site()),
+        result,
+        epoch: epoch::end(tid),
+        argument,
         sp: caller.sp,
         frames: caller.frames,
-    }
+    };
+    submit(class(cookie), record);
 }

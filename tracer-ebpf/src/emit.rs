@@ -2,18 +2,15 @@
 //! events, and the walk up the stack.
 
 use aya_ebpf::{
-    EbpfContext, Global,
+    Global,
     bindings::{BPF_RB_FORCE_WAKEUP, BPF_RB_NO_WAKEUP, bpf_pidns_info},
     helpers::{bpf_get_current_pid_tgid, bpf_get_ns_current_pid_tgid, bpf_probe_read_user},
     macros::map,
     maps::{Array, HashMap, PerCpuArray, RingBuf, ring_buf::RingBufEntry},
 };
 use tracer_ebpf::{
-    ABI_VERSION, CLASSES, Class, FRAMES, Header, Kind, SITE_BITS, Target, ThreadRecord,
-    verifier::atomic_add,
+    ABI_VERSION, CLASSES, Class, FRAMES, Header, Kind, SiteId, Target, verifier::atomic_add,
 };
-
-use crate::epoch;
 
 /// The process to trace. The settings are constants for the verifier.
 #[unsafe(no_mangle)]
@@ -105,9 +102,9 @@ pub fn traced_thread() -> Option<u32> {
 
 /// Id of the current thread at a probe with this site, if its process is traced and has the site's plan: a followed
 /// process may run code that another process's plan has probes in.
-pub fn traced_at(site: u32) -> Option<u32> {
+pub fn traced_at(site: SiteId) -> Option<u32> {
     let tid = traced_thread()?;
-    if follows() && plan_of(process()).unwrap_or(0) != site >> SITE_BITS {
+    if follows() && plan_of(process()).unwrap_or(0) != site.plan() {
         return None;
     }
     Some(tid)
@@ -124,19 +121,14 @@ pub fn process() -> u32 {
     (bpf_get_current_pid_tgid() >> 32) as u32
 }
 
-/// Header of a record made now. The record ends the thread's epoch.
-pub fn header(kind: Kind, tid: u32, site: u32) -> Header {
-    call_header(kind as u16, 0, tid, site)
+/// Header of a record made now.
+pub fn header(kind: Kind, tid: u32, site: SiteId) -> Header {
+    header_of(kind as u32, tid, site)
 }
 
-/// Header of a record made now, with this detail and the kind by its number. The record ends the thread's epoch.
-pub fn call_header(kind: u16, detail: u16, tid: u32, site: u32) -> Header {
-    access_header(kind, detail, tid, site, epoch::end(tid))
-}
-
-/// Header of a record in this epoch of the thread.
-pub fn access_header(kind: u16, detail: u16, tid: u32, site: u32, epoch: u64) -> Header {
-    Header { kind, detail, tid, site, lost: lost_total(), process: process(), plan: 0, epoch }
+/// Header of a record made now, with the kind by its number.
+pub fn header_of(kind: u32, tid: u32, site: SiteId) -> Header {
+    Header { kind, tid, site, lost: lost_total(), process: process() }
 }
 
 /// Number of lost events. An aligned load of 8 bytes is one instruction: it sees the counter before or after an
@@ -238,21 +230,4 @@ macro_rules! debug_log {
             ::aya_log_ebpf::debug!($context, $($message)*);
         }
     };
-}
-
-/// Builds a record of a kind, with its detail and acting thread, and the ids of the child.
-#[inline(always)]
-pub fn thread_record(
-    ctx: &impl EbpfContext,
-    (kind, detail, tid): (Kind, u16, u32),
-    pthread: u64,
-    (child, child_process): (u32, u32),
-) -> ThreadRecord {
-    ThreadRecord {
-        header: call_header(kind as u16, detail, tid, 0),
-        pthread,
-        child,
-        child_process,
-        comm: ctx.command().unwrap_or_default(),
-    }
 }

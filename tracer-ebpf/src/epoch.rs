@@ -17,23 +17,12 @@ use aya_ebpf::{
     maps::{Array, HashMap},
 };
 use tracer_ebpf::table::{
-    Access, EPOCH_BITS, MAX_BYTES, ThreadEpochs, WordAccesses, slot, thread_and_epoch,
+    Access, EPOCH_BITS, MAX_BYTES, ThreadEpochs, ThreadState, WordAccesses, slot, thread_and_epoch,
 };
 
 /// Set if memory instructions are probed.
 #[unsafe(no_mangle)]
 pub static PROBES_ACCESSES: Global<u32> = Global::new(0);
-
-/// State of a thread that has accessed memory.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct ThreadState {
-    pub epochs: ThreadEpochs,
-    /// Highest stack pointer at an access since the last record.
-    pub highest_sp: u64,
-    /// The number of [`LARGE_ACCESSES`] when the thread last looked.
-    large_accesses: u64,
-}
 
 /// Relation of an access to its thread's epoch.
 pub struct Novelty {

@@ -2,11 +2,12 @@
 //! under which the operation counts.
 
 use aya_ebpf::{helpers::bpf_probe_read_user, macros::uprobe, programs::ProbeContext};
-use tracer_ebpf::{Class, Cookie, Operand, SyncRecord};
+use tracer_ebpf::{Class, Cookie, InlinedRecord, Kind, Operand};
 
 use crate::{
     debug_log,
-    emit::{call_header, frames, submit, traced_at},
+    emit::{frames, header, submit, traced_at},
+    epoch,
     probe::{UprobeContext as _, cookie},
     registers::registers,
 };
@@ -26,16 +27,18 @@ pub fn inline_lock(ctx: ProbeContext) -> u32 {
     let Some(tid) = traced_at(cookie.site()) else { return 0 };
     let registers = registers(regs);
     let base = registers.get(operand.base() as u8);
-    let object = if cookie.has(Cookie::INDIRECT) {
+    let address = if cookie.has(Cookie::INDIRECT) {
         // SAFETY: the helper checks the address.
         unsafe { bpf_probe_read_user((base + operand.offset()) as *const u64) }.unwrap_or(0)
     } else {
         base + (registers.get(operand.index() as u8) << operand.scale())
     };
-    debug_log!(&ctx, "inline_lock: kind {} object {:x} tid {}", cookie.kind(), object, tid);
-    let record = SyncRecord {
-        header: call_header(cookie.kind(), registers.get(0) as u16, tid, cookie.site()),
-        object,
+    debug_log!(&ctx, "inline_lock: site {} address {:x} tid {}", cookie.site().0, address, tid);
+    let record = InlinedRecord {
+        header: header(Kind::Inlined, tid, cookie.site()),
+        eax: registers.get(0) as u32,
+        epoch: epoch::end(tid),
+        address,
         sp: regs.rsp,
         frames: frames(regs.rip, regs.rsp, regs.rbp),
     };

@@ -6,11 +6,12 @@ use aya_ebpf::{
     macros::uprobe,
     programs::ProbeContext,
 };
-use tracer_ebpf::{Class, Kind, RegionRecord};
+use tracer_ebpf::{Class, JumpRecord, Kind};
 
 use crate::{
     debug_log,
     emit::{header, submit},
+    epoch,
     probe::{Hit, hit},
     task,
 };
@@ -27,9 +28,15 @@ const POINTER_GUARD: u64 = 0x30;
 #[uprobe]
 pub fn jump(ctx: ProbeContext) -> u32 {
     let Some(Hit { site, tid, regs, .. }) = hit(&ctx) else { return 0 };
-    let sp = target(regs.rdi, regs.rsp).unwrap_or(0);
-    debug_log!(&ctx, "jump: to {:x} tid {}", sp, tid);
-    submit(Class::Region, RegionRecord { header: header(Kind::Jump, tid, site), sp });
+    let target_sp = target(regs.rdi, regs.rsp).unwrap_or(0);
+    debug_log!(&ctx, "jump: to {:x} tid {}", target_sp, tid);
+    let record = JumpRecord {
+        header: header(Kind::Jump, tid, site),
+        unused: 0,
+        epoch: epoch::end(tid),
+        target_sp,
+    };
+    submit(Class::Region, record);
     0
 }
 

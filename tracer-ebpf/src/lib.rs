@@ -12,6 +12,7 @@
 extern crate std;
 
 mod abi;
+pub mod octet;
 pub mod table;
 pub mod verifier;
 

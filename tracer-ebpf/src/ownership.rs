@@ -1,33 +1,8 @@
-//! Ownership of words: accesses of a thread to memory that it has to itself are deferred until another thread comes.
+//! Table of ownership: walks over the words of accesses, with the protocol of `tracer_ebpf::octet` at each.
 //!
-//! The states of a word are those of Octet (Bond et al., "Octet: Capturing and Controlling Cross-Thread Dependences
-//! Efficiently", OOPSLA 2013): exclusive to a thread T that has written it (WrEx) or only read it (RdEx), and shared
-//! (here RdSh, which includes shared writes).
-//!
-//! ```text
-//!              first record of an access            access of another thread U,
-//!              by T                                 the first time
-//!   unowned ──────────────────► WrEx(T), RdEx(T) ──────────────────► WrEx(U), RdEx(U)
-//!                                 │                                    │
-//!                                 │ access to several words,           │ also: access of another thread,
-//!                                 │ watchpoint hit, bypass             │ the second time (HANDOVERS)
-//!                                 └───────────────► RdSh ◄─────────────┘
-//! ```
-//!
-//! RdSh is final for a word while it has its slot: each first access of an epoch gets a record. In WrEx and RdEx, a
-//! new access of the owner to the same bytes is deferred: it has no event of another thread before it that the last
-//! record has not, and none after it until another thread comes. So the last epoch is enough, separately for writes
-//! and reads, since these differ in what they depend on. Each way out of WrEx or RdEx flushes: it emits the deferred
-//! accesses in one [`OwnedRecord`] before the record of the access that ends the ownership.
-//!
-//! A table has a slot for each word, as far as its size allows: a word that is not in its slot has no owner. After
-//! [`MAX_CLAIMS`] accesses to another word in a row the slot changes to that word, which flushes as well.
-//!
-//! Changes of a slot are made under its lock, and so is the reservation of their records in the ring buffer: the
-//! order of the records is that of the changes. A thread that fails to take the lock in time *bypasses* it: it sets
-//! `bypassed`, and the next holder marks the word shared. An access that was deferred at that point is counted as
-//! lost, since its record would come after that of the bypassing access. An access to several words disowns them
-//! before its reservation and once more after it, because another thread may have claimed one in between.
+//! A table has a slot for each word, as far as its size allows: a word that is not in its slot has no owner.
+//! An access to several words disowns them before its reservation and once more after it, because another thread may
+//! have claimed one in between.
 
 use aya_ebpf::{
     Global,
@@ -35,56 +10,27 @@ use aya_ebpf::{
     maps::{Array, ring_buf::RingBufEntry},
 };
 use tracer_ebpf::{
-    Class, Kind, LastAccess, OwnedRecord, PairRecord,
-    table::{Access, MAX_BYTES, MAX_WORDS, slot, thread_and_epoch},
-    verifier::{atomic_add, atomic_or, exchange, is_not_zero, may_go_on, unchecked},
+    AccessRecord, Class, Kind, OwnedRecord, SiteId,
+    octet::{self, Deferred, Environment, MapMemory},
+    table::{Access, MAX_BYTES, MAX_WORDS, ThreadState, slot},
+    verifier::{may_go_on, unchecked},
 };
 
 use crate::{
-    emit::{access_header, count_lost, fill, reserve},
-    epoch::{self, ThreadState},
+    emit::{count_lost, fill, header, reserve},
+    epoch,
 };
 
 /// Set if accesses of owners are deferred.
 #[unsafe(no_mangle)]
 static OWNERSHIP_ENABLED: Global<u32> = Global::new(0);
 
-/// Slot of the table: the ownership of one word.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Ownership {
-    /// 1 while a thread holds the slot's lock.
-    lock: u64,
-    /// Number of threads that are bypassing the lock: they make a record of an access to a word of this slot.
-    bypassing: u64,
-    /// Not 0 if a thread has bypassed the lock since the last [`Ownership::admit`].
-    bypassed: u64,
-    /// The word, as its address divided by 8, plus 1; 0 for an empty slot.
-    word: u64,
-    /// The owner, as [`ThreadEpochs::incarnation`](tracer_ebpf::table::ThreadEpochs::incarnation); 0 for a shared
-    /// or unowned word.
-    owner: u64,
-    /// The thread epoch ([`ThreadEpochs::now`](tracer_ebpf::table::ThreadEpochs::now)) of the owner's deferred
-    /// write; 0 if there is none.
-    written: u64,
-    /// The thread epoch of the owner's deferred read; 0 if there is none.
-    read: u64,
-    /// The highest stack pointers since the record before the deferred access.
-    write_sp: u64,
-    read_sp: u64,
-    write_site: u32,
-    read_site: u32,
-    /// From the low end, 8 bits each: the mask of the bytes that the owner writes and of those that it reads in
-    /// deferred accesses, which are always the same; the number of accesses to another word that belongs in this
-    /// slot; and the number of handovers of the word. See [`READ_MASK`], [`CLAIMS`] and [`HANDOVER`].
-    bits: u32,
-    unused: u32,
-}
+/// Slot of the table.
+#[repr(transparent)]
+struct Ownership(octet::Ownership<MapMemory>);
 
-/// Lowest bits of the fields of [`Ownership::bits`].
-const READ_MASK: u32 = 8;
-const CLAIMS: u32 = 16;
-const HANDOVER: u32 = 24;
+// SAFETY: all CPUs use the numbers as the protocol does: in one step, or under the slot's lock.
+unsafe impl Sync for Ownership {}
 
 /// Binary logarithm of the number of slots.
 const SLOT_BITS: u32 = 17;
@@ -102,12 +48,6 @@ static ENDED: Array<u64> = Array::with_max_entries(1, 0);
 /// preempted.
 const TRIES: u32 = 16;
 
-/// Number of accesses to another word before the slot changes to it.
-const MAX_CLAIMS: u32 = 8;
-
-/// Number of handovers after which a word is shared.
-const HANDOVERS: u32 = 2;
-
 /// Largest access whose words are disowned one by one without a bounded loop, in words: the verifier follows each.
 const MAX_LARGE: u64 = 128;
 
@@ -121,10 +61,12 @@ pub fn defer_or_reserve<const LARGE: bool, const LOOPS: bool>(
     thread: &mut ThreadState,
     access: &Access,
     is_contended: bool,
-) -> Option<RingBufEntry<PairRecord>> {
+) -> Option<RingBufEntry<AccessRecord>> {
     let (first, last) = access.words();
     if first == last {
-        return defer_or_reserve_word(thread, access, is_contended, first);
+        let slot = slot_of(first)?;
+        let word = (first, is_contended);
+        return octet::defer_or_reserve(Kernel, slot, thread, access, word, TRIES);
     }
     if is_contended {
         thread.epochs.now += 1;
@@ -160,67 +102,52 @@ pub fn after_reservation<const LARGE: bool, const LOOPS: bool>(
     }
 }
 
-#[inline(always)]
-fn defer_or_reserve_word(
-    thread: &mut ThreadState,
-    access: &Access,
-    is_contended: bool,
-    word: u64,
-) -> Option<RingBufEntry<PairRecord>> {
-    let slot = OWNERSHIP.get_ptr_mut(slot::<SLOT_BITS>(word))?;
-    if !lock::<TRIES>(slot) {
-        thread.epochs.now += 1;
-        // SAFETY: aligned numbers that live as long as the map.
-        unsafe { atomic_add(&raw mut (*slot).bypassing, 1) };
-        let entry = reserve(Class::Access);
-        // SAFETY: as above.
-        unsafe { atomic_or(&raw mut (*slot).bypassed, 1) };
-        if bypass(slot, word, thread.epochs.incarnation) != 0 && is_enabled() {
-            count_lost(Class::Access);
-        }
+/// The ring buffer, the counters of lost events and the table of epochs.
+#[derive(Clone, Copy)]
+struct Kernel;
+
+impl Environment for Kernel {
+    type Memory = MapMemory;
+    type Entry = RingBufEntry<AccessRecord>;
+
+    #[inline(always)]
+    fn is_enabled(self) -> bool {
+        is_enabled()
+    }
+
+    #[inline(always)]
+    fn reserve(self) -> Option<Self::Entry> {
+        reserve(Class::Access)
+    }
+
+    #[inline(always)]
+    fn emit(self, tid: u32, Deferred { owner, address, write, read }: Deferred) {
+        let Some(entry) = reserve::<OwnedRecord>(Class::Access) else { return };
+        let header = header(Kind::Owned, tid, SiteId::NONE);
+        fill(entry, OwnedRecord { header, owner: owner as u32, address, write, read });
+    }
+
+    #[inline(always)]
+    fn count_lost(self) {
+        count_lost(Class::Access);
+    }
+
+    #[inline(always)]
+    fn insert(self, thread: &ThreadState, access: &Access, word: u64) {
+        epoch::insert_word(thread, access, word);
+    }
+
+    #[inline(always)]
+    fn mark_shared(self, word: u64) {
         epoch::mark_shared(word);
-        // SAFETY: as above.
-        unsafe { atomic_add(&raw mut (*slot).bypassing, u64::MAX) };
-        return entry;
     }
-    // SAFETY: the slot is this thread's while it holds the lock.
-    let admission = unsafe { &mut *slot }.admit(thread, access, word);
-    if admission == Admission::Contended || is_contended && admission != Admission::Deferred {
-        thread.epochs.now += 1;
-    }
-    epoch::insert_word(thread, access, word);
-    let entry = if admission == Admission::Deferred { None } else { reserve(Class::Access) };
-    unlock(slot);
-    entry
 }
 
-/// Returns 1 if another thread than this one owns the word, else 0, without a jump.
+/// Slot of a word.
 #[inline(always)]
-fn has_other_owner(slot: *const Ownership, word: u64, incarnation: u64) -> u64 {
-    // SAFETY: aligned numbers that live as long as the map.
-    let (in_slot, owner) = unsafe {
-        ((&raw const (*slot).word).read_volatile(), (&raw const (*slot).owner).read_volatile())
-    };
-    unchecked(1 - is_not_zero(in_slot ^ (word + 1)))
-        & is_not_zero(owner)
-        & is_not_zero(owner ^ incarnation)
-}
-
-/// Bypasses the lock of a slot: the next holder marks the word shared. Returns 1 if the word has another owner with
-/// deferred accesses, or one that may be about to defer some, whose record would follow that of this access; else 0.
-/// Without a jump.
-#[inline(always)]
-fn bypass(slot: *mut Ownership, word: u64, incarnation: u64) -> u64 {
-    let has_other_owner = has_other_owner(slot, word, incarnation);
-    // A thread that takes the lock after this sees `bypassed`; of one that took it before, the lock is seen here, or
-    // its deferred access. SAFETY: aligned numbers that live as long as the map.
-    unsafe {
-        atomic_or(&raw mut (*slot).bypassed, has_other_owner);
-        let locked = (&raw const (*slot).lock).read_volatile();
-        let written = (&raw const (*slot).written).read_volatile();
-        let read = (&raw const (*slot).read).read_volatile();
-        has_other_owner & is_not_zero(locked | written | read)
-    }
+fn slot_of(word: u64) -> Option<&'static octet::Ownership<MapMemory>> {
+    // SAFETY: numbers that live as long as the map.
+    OWNERSHIP.get_ptr(slot::<SLOT_BITS>(word)).map(|slot| unsafe { &(*slot).0 })
 }
 
 /// Disowns the word of an access that always gets a record, once before its reservation and once `AFTER` it.
@@ -249,8 +176,8 @@ fn check_large(first: u64, last: u64, incarnation: u64, tid: u32) {
         for number in 0..MAX_LARGE {
             let word = first + number;
             epoch::mark_touched(word, tid);
-            let Some(slot) = OWNERSHIP.get_ptr_mut(slot::<SLOT_BITS>(word)) else { return };
-            is_lost |= bypass(slot, word, incarnation);
+            let Some(slot) = slot_of(word) else { return };
+            is_lost |= octet::bypass(slot, word, incarnation);
             if word == last {
                 break;
             }
@@ -303,8 +230,8 @@ fn disown_all<const AFTER: bool>(first: u64, last: u64, incarnation: u64, tid: u
         }
         let word = if by_slot {
             let Some(slot) = OWNERSHIP.get_ptr(number as u32) else { return false };
-            // SAFETY: an aligned number that lives as long as the map. 0 becomes a word that no access has.
-            unsafe { (&raw const (*slot).word).read_volatile() }.wrapping_sub(1)
+            // SAFETY: as in `slot_of`.
+            unsafe { &(*slot).0 }.word()
         } else {
             first + number
         };
@@ -352,172 +279,6 @@ fn disown_word<const TRIES: u32, const AFTER: bool>(word: u64, incarnation: u64,
     if !is_enabled() {
         return;
     }
-    let Some(slot) = OWNERSHIP.get_ptr_mut(slot::<SLOT_BITS>(word)) else { return };
-    // Checked again under the lock.
-    if has_other_owner(slot, word, incarnation) == 0 {
-        return;
-    }
-    if !lock::<TRIES>(slot) {
-        if bypass(slot, word, incarnation) != 0 {
-            count_lost(Class::Access);
-        }
-        return;
-    }
-    if has_other_owner(slot, word, incarnation) != 0 {
-        // SAFETY: the slot is this thread's while it holds the lock.
-        let ownership = unsafe { &mut *slot };
-        if AFTER && ownership.written | ownership.read != 0 {
-            count_lost(Class::Access);
-        }
-        ownership.share(tid);
-    }
-    unlock(slot);
-}
-
-/// Outcome of an access to one word.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Admission {
-    /// The access is deferred.
-    Deferred,
-    /// The access gets a record.
-    Recorded,
-    /// The access gets a record, and other threads may have accessed the word before.
-    Contended,
-}
-
-impl Ownership {
-    /// Admits an access to a word that belongs in this slot: the transitions of the module's diagram. The caller
-    /// holds the lock.
-    #[inline(always)]
-    fn admit(&mut self, thread: &ThreadState, access: &Access, word: u64) -> Admission {
-        if !is_enabled() {
-            return Admission::Recorded;
-        }
-        // SAFETY: aligned numbers.
-        let (bypassing, bypassed) = unsafe {
-            (
-                (&raw const self.bypassing).read_volatile(),
-                (&raw const self.bypassed).read_volatile(),
-            )
-        };
-        if bypassing | bypassed != 0 {
-            self.bypassed = 0;
-            self.share(access.tid);
-            return Admission::Contended;
-        }
-        if self.word != word + 1 {
-            let claims = (self.bits >> CLAIMS & 0xff) + 1;
-            if self.word == 0 || claims > MAX_CLAIMS {
-                self.share(access.tid);
-                self.bits = 0;
-                self.claim(thread, access, word);
-            } else {
-                self.bits += 1 << CLAIMS;
-            }
-            // The table of epochs alone knows of other threads' accesses to this word.
-            return Admission::Recorded;
-        }
-        self.bits &= !(0xff << CLAIMS);
-        if self.owner != thread.epochs.incarnation {
-            if self.owner != 0 {
-                self.share(access.tid);
-                self.bits += 1 << HANDOVER;
-                if self.bits >> HANDOVER & 0xff < HANDOVERS {
-                    self.claim(thread, access, word);
-                }
-            }
-            return Admission::Contended;
-        }
-        let mask = access.byte_mask() as u32;
-        let (writes, reads) = (self.bits & 0xff, self.bits >> READ_MASK & 0xff);
-        if access.writes() {
-            if writes == mask {
-                (self.written, self.write_sp) = (thread.epochs.now, thread.highest_sp);
-                self.write_site = access.site;
-                return Admission::Deferred;
-            }
-            if writes == 0 {
-                // RdEx becomes WrEx.
-                self.bits |= mask;
-            }
-            return Admission::Recorded;
-        }
-        if reads != 0 && reads != mask {
-            return Admission::Recorded;
-        }
-        self.bits |= mask << READ_MASK;
-        // Each deferred read has a record of the same bytes before it: of a read or of a write.
-        if mask & !(writes | reads) != 0 {
-            return Admission::Recorded;
-        }
-        (self.read, self.read_sp) = (thread.epochs.now, thread.highest_sp);
-        self.read_site = access.site;
-        Admission::Deferred
-    }
-
-    /// Makes the thread the owner of the word: WrEx or RdEx. This access gets a record.
-    #[inline(always)]
-    fn claim(&mut self, thread: &ThreadState, access: &Access, word: u64) {
-        let mask = access.byte_mask() as u32;
-        self.word = word + 1;
-        self.owner = thread.epochs.incarnation;
-        self.bits &= !0xffff;
-        self.bits |= if access.writes() { mask } else { mask << READ_MASK };
-    }
-
-    /// Ends the ownership: RdSh. Deferred accesses are flushed.
-    #[inline(always)]
-    fn share(&mut self, tid: u32) {
-        flush(self, tid);
-        self.owner = 0;
-    }
-}
-
-/// Emits the deferred accesses of the owner, if any, in a record of the acting thread `tid`.
-#[inline(never)]
-fn flush(ownership: &mut Ownership, tid: u32) {
-    let (written, read) = (ownership.written, ownership.read);
-    if written | read == 0 {
-        return;
-    }
-    (ownership.written, ownership.read) = (0, 0);
-    let Some(entry) = reserve::<OwnedRecord>(Class::Access) else { return };
-    let header = access_header(Kind::Owned as u16, 0, tid, 0, 0);
-    let (owner, _) = thread_and_epoch(ownership.owner);
-    let last_access = |thread_epoch, sp, site, bits| LastAccess {
-        epoch: thread_and_epoch(thread_epoch).1,
-        sp,
-        site,
-        bytes: bits & 0xff,
-    };
-    let write = last_access(written, ownership.write_sp, ownership.write_site, ownership.bits);
-    let read =
-        last_access(read, ownership.read_sp, ownership.read_site, ownership.bits >> READ_MASK);
-    fill(entry, OwnedRecord { header, owner, address: (ownership.word - 1) << 3, write, read });
-}
-
-/// Takes the lock of a slot, unless that takes too long.
-#[inline(always)]
-fn lock<const TRIES: u32>(slot: *mut Ownership) -> bool {
-    // SAFETY: an aligned number that lives as long as the map.
-    let try_once = || unsafe { exchange(&raw mut (*slot).lock, 1) };
-    if try_once() == 0 {
-        return true;
-    }
-    for _ in 0..TRIES {
-        // One success is enough: the attempts after it write the 1 that is there. The verifier follows one jump for
-        // all.
-        if (0..8).fold(1, |taken, _| taken & try_once()) == 0 {
-            return true;
-        }
-    }
-    false
-}
-
-/// Releases the lock of a slot.
-#[inline(always)]
-fn unlock(slot: *mut Ownership) {
-    // SAFETY: an aligned number that lives as long as the map. The exchange is a barrier: all writes before it are
-    // visible to the next holder.
-    unsafe { exchange(&raw mut (*slot).lock, 0) };
+    let Some(slot) = slot_of(word) else { return };
+    octet::disown(Kernel, slot, word, (incarnation, tid), AFTER, TRIES);
 }

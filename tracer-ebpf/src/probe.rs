@@ -4,7 +4,7 @@ use aya_ebpf::{
     EbpfContext, bindings::pt_regs, helpers::bpf_get_attach_cookie, programs::ProbeContext,
     programs::RetProbeContext,
 };
-use tracer_ebpf::Cookie;
+use tracer_ebpf::{Cookie, SiteId};
 
 use crate::emit::traced_at;
 
@@ -34,7 +34,7 @@ impl UprobeContext for RetProbeContext {
 pub struct Hit<'a> {
     pub cookie: Cookie,
     /// The site: the low half of the cookie.
-    pub site: u32,
+    pub site: SiteId,
     pub tid: u32,
     pub regs: &'a pt_regs,
 }

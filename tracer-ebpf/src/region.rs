@@ -1,11 +1,12 @@
 //! Probes on markers and on the entries and exits of functions: regions begin and end, variables are named as shared.
 
 use aya_ebpf::{macros::uprobe, programs::ProbeContext};
-use tracer_ebpf::{Class, Header, Kind, REGISTERS, RegionRecord, RegistersRecord};
+use tracer_ebpf::{Class, Kind, REGISTERS, RegionRecord, RegistersRecord};
 
 use crate::{
     debug_log,
-    emit::{header, submit},
+    emit::{header, header_of, submit},
+    epoch,
     probe::{Hit, hit},
 };
 
@@ -16,12 +17,14 @@ use crate::{
 #[uprobe]
 pub fn region(ctx: ProbeContext) -> u32 {
     let Some(Hit { cookie, site, tid, regs }) = hit(&ctx) else { return 0 };
-    let Some(kind) = Kind::from_u16(cookie.kind()) else { return 0 };
-    let (sp, flags) = (regs.rsp, regs.eflags);
-    debug_log!(&ctx, "region: kind {} site {} tid {}", kind as u16, site, tid);
-    // The low half has all flags that conditional jumps depend on.
-    let header = Header { detail: flags as u16, ..header(kind, tid, site) };
-    submit(Class::Region, RegionRecord { header, sp });
+    debug_log!(&ctx, "region: kind {} site {} tid {}", cookie.kind(), site.0, tid);
+    let record = RegionRecord {
+        header: header_of(cookie.kind(), tid, site),
+        flags: regs.eflags as u32,
+        epoch: epoch::end(tid),
+        sp: regs.rsp,
+    };
+    submit(Class::Region, record);
     0
 }
 
@@ -35,8 +38,14 @@ pub fn shared(ctx: ProbeContext) -> u32 {
         regs.rax, regs.rbx, regs.rcx, regs.rdx, regs.rsi, regs.rdi, regs.rbp, regs.rsp, regs.r8,
         regs.r9, regs.r10, regs.r11, regs.r12, regs.r13, regs.r14, regs.r15, regs.rip,
     ];
-    debug_log!(&ctx, "shared: site {} tid {}", site, tid);
-    submit(Class::Access, RegistersRecord { header: header(Kind::Shared, tid, site), registers });
+    debug_log!(&ctx, "shared: site {} tid {}", site.0, tid);
+    let record = RegistersRecord {
+        header: header(Kind::Shared, tid, site),
+        unused: 0,
+        epoch: epoch::end(tid),
+        registers,
+    };
+    submit(Class::Access, record);
     0
 }
 

@@ -8,11 +8,12 @@ use aya_ebpf::{
     maps::HashMap,
     programs::ProbeContext,
 };
-use tracer_ebpf::{Class, Kind, LINKER_PLAN_SHIFT, SITE_BITS};
+use tracer_ebpf::{Class, Kind, LINKER_PLAN_SHIFT, SiteId, StopRecord};
 
 use crate::{
     debug_log,
-    emit::{Traced, submit_now, thread_record, traced, traced_at},
+    emit::{Traced, header, submit_now, traced, traced_at},
+    epoch,
     probe::cookie,
 };
 
@@ -45,9 +46,13 @@ pub fn stop(tgid: u32) -> u32 {
 /// space would not know of the stop.
 pub fn stop_for(ctx: &impl EbpfContext, kind: Kind, thread: Traced) {
     submit_now(Class::Thread, || {
-        let number = stop(thread.tgid);
-        debug_log!(ctx, "stop: tgid {} kind {} number {}", thread.tgid, kind as u16, number);
-        thread_record(ctx, (kind, 0, thread.tid), 0, (number, 0))
+        let stop = stop(thread.tgid);
+        debug_log!(ctx, "stop: tgid {} kind {} number {}", thread.tgid, kind as u32, stop);
+        StopRecord {
+            header: header(kind, thread.tid, SiteId::NONE),
+            stop,
+            epoch: epoch::end(thread.tid),
+        }
     });
 }
 
@@ -57,7 +62,7 @@ pub fn stop_for(ctx: &impl EbpfContext, kind: Kind, thread: Traced) {
 #[uprobe]
 pub fn halt(ctx: ProbeContext) -> u32 {
     let Some(thread) = traced() else { return 0 };
-    if cookie(&ctx).site() == thread.tgid {
+    if cookie(&ctx).0 == u64::from(thread.tgid) {
         let number = stop(thread.tgid);
         debug_log!(&ctx, "halt: tgid {} stop {}", thread.tgid, number);
     }
@@ -75,7 +80,7 @@ pub fn libraries(ctx: ProbeContext) -> u32 {
     const CONSISTENT: u32 = 0;
     let Some(thread) = traced() else { return 0 };
     let cookie = cookie(&ctx).0;
-    if traced_at(((cookie >> LINKER_PLAN_SHIFT) as u32) << SITE_BITS).is_none() {
+    if traced_at(SiteId::new((cookie >> LINKER_PLAN_SHIFT) as u32, 0)).is_none() {
         return 0;
     }
     let list = cookie & ((1 << LINKER_PLAN_SHIFT) - 1);

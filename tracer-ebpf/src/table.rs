@@ -2,7 +2,7 @@
 //! the races on them are in the BPF programs (`epoch`).
 
 use crate::{
-    AccessDescriptor,
+    AccessDescriptor, SiteId,
     verifier::{is_not_zero, unchecked},
 };
 
@@ -28,6 +28,18 @@ pub struct ThreadEpochs {
     pub incarnation: u64,
 }
 
+/// State of a thread that has accessed memory.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ThreadState {
+    /// Its identity and epoch.
+    pub epochs: ThreadEpochs,
+    /// Highest stack pointer at an access since the last record.
+    pub highest_sp: u64,
+    /// The number of accesses so far that were too large for the table, when the thread last looked.
+    pub large_accesses: u64,
+}
+
 /// Splits a thread epoch into the thread's id and the epoch's number.
 #[inline(always)]
 #[must_use]
@@ -47,7 +59,7 @@ pub struct Access {
     /// Flags [`AccessDescriptor::READ`], [`AccessDescriptor::WRITE`] and [`AccessDescriptor::ATOMIC`].
     pub flags: u8,
     /// The site.
-    pub site: u32,
+    pub site: SiteId,
     /// The stack pointer.
     pub sp: u64,
 }

@@ -1,21 +1,17 @@
-//! Tracepoints of the scheduler: threads and processes start and end, programs are replaced. And the probe at the
-//! entry of joining functions; their returns are in `call`.
+//! Tracepoints of the scheduler: threads and processes start and end, programs are replaced.
 
 use aya_ebpf::{
     EbpfContext,
-    macros::{map, raw_tracepoint, uprobe},
+    macros::{map, raw_tracepoint},
     maps::HashMap,
-    programs::{ProbeContext, RawTracePointContext},
+    programs::RawTracePointContext,
 };
-use tracer_ebpf::{Class, FRAMES, Kind, SyncRecord, ThreadRecord};
+use tracer_ebpf::{ChildProcessRecord, Class, ExitRecord, ForkRecord, Kind, SiteId};
 
 use crate::{
     copies, debug_log,
-    emit::{
-        PROCESSES, follows, header, plan_of, process, submit, thread_record, traced, traced_thread,
-    },
+    emit::{PROCESSES, follows, header, plan_of, process, submit, traced, traced_thread},
     epoch,
-    probe::{Hit, hit},
     stop::stop_for,
     task::{self, Child, read},
 };
@@ -27,7 +23,6 @@ use crate::{
 #[raw_tracepoint]
 pub fn fork(ctx: RawTracePointContext) -> i32 {
     let task: *const u8 = ctx.arg(1);
-    let layout = task::layout();
     let Some(tid) = traced_thread() else {
         if copies::is_copy() {
             let child = Child::from_task(task);
@@ -38,28 +33,48 @@ pub fn fork(ctx: RawTracePointContext) -> i32 {
         return 0;
     };
     let child = Child::from_task(task);
-    let (kind, mut detail) =
-        if child.process == process() { (Kind::Fork, 0) } else { (Kind::ChildProcess, 0) };
-    if kind as u16 == Kind::ChildProcess as u16 {
-        if follows() {
-            let plan = plan_of(process()).unwrap_or(0);
-            // The number of a child in another PID namespace may be that of any process here.
-            if child.same_namespace && PROCESSES.insert(child.process, plan, 0).is_ok() {
-                detail = ThreadRecord::FOLLOWED;
-                if !child.shares_memory() && STARTING.insert(child.process, 0, 0).is_ok() {
-                    detail |= ThreadRecord::STOPS;
-                }
-            }
-        }
-        if detail == 0 {
-            copies::inherits(&child);
-        }
+    debug_log!(&ctx, "fork: tid {} child {}", tid, child.number);
+    if child.process == process() {
+        let record = ForkRecord {
+            header: header(Kind::Fork, tid, SiteId::NONE),
+            child: child.number,
+            epoch: epoch::end(tid),
+            pthread: task::thread_pointer(task),
+        };
+        submit(Class::Thread, record);
+        return 0;
     }
-    let (number, child_process) = (child.number, child.process);
-    debug_log!(&ctx, "fork: tid {} child {} kind {}", tid, number, kind as u16);
-    let pthread = read(task, layout.task_fsbase);
-    submit_thread(&ctx, (kind, detail, tid), pthread, (number, child_process));
+    let flags = follow(&child);
+    if flags == 0 {
+        copies::inherits(&child);
+    }
+    let record = ChildProcessRecord {
+        header: header(Kind::ChildProcess, tid, SiteId::NONE),
+        child: child.number,
+        epoch: epoch::end(tid),
+        child_process: child.process,
+        flags,
+        comm: ctx.command().unwrap_or_default(),
+    };
+    submit(Class::Thread, record);
     0
+}
+
+/// Follows a new process, if children are to be followed; returns the flags of its record.
+#[inline(always)]
+fn follow(child: &Child) -> u32 {
+    if !follows() {
+        return 0;
+    }
+    let plan = plan_of(process()).unwrap_or(0);
+    // The number of a child in another PID namespace may be that of any process here.
+    if !child.same_namespace || PROCESSES.insert(child.process, plan, 0).is_err() {
+        return 0;
+    }
+    if child.shares_memory() || STARTING.insert(child.process, 0, 0).is_err() {
+        return ChildProcessRecord::FOLLOWED;
+    }
+    ChildProcessRecord::FOLLOWED | ChildProcessRecord::STOPS
 }
 
 /// Children that must stop before their first instruction, in the numbers of the initial PID namespace.
@@ -104,12 +119,19 @@ pub fn exit(ctx: RawTracePointContext) -> i32 {
         }
         return 0;
     };
-    let status: u32 = read(task, layout.task_exit_code);
     debug_log!(&ctx, "exit: tid {} last {}", tid, u32::from(is_last));
     if is_last && follows() {
         let _ = PROCESSES.remove(process());
     }
-    submit_thread(&ctx, (Kind::Exit, u16::from(is_last), tid), status.into(), (0, 0));
+    let record = ExitRecord {
+        header: header(Kind::Exit, tid, SiteId::NONE),
+        is_last: is_last.into(),
+        epoch: epoch::end(tid),
+        status: read(task, layout.task_exit_code),
+        unused: 0,
+        comm: ctx.command().unwrap_or_default(),
+    };
+    submit(Class::Thread, record);
     epoch::forget(tid);
     0
 }
@@ -126,33 +148,4 @@ pub fn exec(ctx: RawTracePointContext) -> i32 {
     };
     stop_for(&ctx, Kind::Exec, thread);
     0
-}
-
-/// Records the identity of the thread that a call is to join. At the return of the call another thread may have it.
-///
-/// Kernel: 6.6 as `uprobe_multi`.
-#[uprobe]
-pub fn join_enter(ctx: ProbeContext) -> u32 {
-    let Some(Hit { site, tid, regs, .. }) = hit(&ctx) else { return 0 };
-    submit(
-        Class::Thread,
-        SyncRecord {
-            header: header(Kind::JoinStart, tid, site),
-            object: regs.rdi,
-            sp: regs.rsp,
-            frames: [0; FRAMES],
-        },
-    );
-    0
-}
-
-/// Emits a record of a kind, with its detail and acting thread, and the ids of the child.
-#[inline(always)]
-fn submit_thread(
-    ctx: &impl EbpfContext,
-    (kind, detail, tid): (Kind, u16, u32),
-    pthread: u64,
-    children: (u32, u32),
-) {
-    submit(Class::Thread, thread_record(ctx, (kind, detail, tid), pthread, children));
 }

@@ -9,11 +9,12 @@ use aya_ebpf::{
     macros::raw_tracepoint,
     programs::RawTracePointContext,
 };
-use tracer_ebpf::{Class, Kind, TrapRecord};
+use tracer_ebpf::{Class, Kind, SiteId, TrapRecord};
 
 use crate::{
     debug_log,
-    emit::{call_header, submit, traced_thread},
+    emit::{header, submit, traced_thread},
+    epoch,
 };
 
 /// `SIGTRAP`.
@@ -23,8 +24,8 @@ const SIGTRAP: i32 = 5;
 /// (`include/uapi/asm-generic/siginfo.h`).
 const SI_CODE: usize = 8;
 
-/// Offset of `si_addr` and, of signals that a process has sent, `si_pid`.
-const SI_FIELDS: usize = 16;
+/// Offset of `si_pid` of a signal that a process has sent.
+const SI_PID: usize = 16;
 
 /// Offset of `ip` in the x86-64 `struct pt_regs` (`arch/x86/include/uapi/asm/ptrace-abi.h`).
 const REGS_IP: usize = 128;
@@ -42,23 +43,24 @@ pub fn trap(ctx: RawTracePointContext) -> i32 {
     let Some(tid) = traced_thread() else { return 0 };
     let info: u64 = ctx.arg(1);
     let action: u64 = ctx.arg(2);
-    let code = kernel::<u32>(info, SI_CODE) as u16;
+    let si_code = kernel::<i32>(info, SI_CODE);
     // SAFETY: the helpers have no conditions; the second gets what the first returns.
     let regs = unsafe { bpf_task_pt_regs(bpf_get_current_task_btf()) } as u64;
     let ip = kernel::<u64>(regs, REGS_IP);
-    debug_log!(&ctx, "trap: tid {} code {} ip {:x}", tid, u32::from(code), ip);
+    debug_log!(&ctx, "trap: tid {} code {} ip {:x}", tid, si_code, ip);
     let trap = ip.wrapping_sub(1);
     // Eight bytes at a time, since the page before or after may not be mapped.
     let before = user::<u64>(trap.wrapping_sub(8));
     let first = user::<u64>(trap);
     let second = user::<u64>(trap.wrapping_add(8));
-    let bit = |word: Option<u64>, number: u64| u64::from(word.is_some()) << number;
+    let bit = |word: Option<u64>, number: u32| u32::from(word.is_some()) << number;
     submit(
         Class::Thread,
         TrapRecord {
-            header: call_header(Kind::Trap as u16, code, tid, 0),
+            header: header(Kind::Trap, tid, SiteId::NONE),
+            si_code,
+            epoch: epoch::end(tid),
             ip,
-            fields: kernel(info, SI_FIELDS),
             // `sa_handler` is the first field (`include/linux/signal_types.h`).
             handler: kernel(action, 0),
             code: [
@@ -67,6 +69,7 @@ pub fn trap(ctx: RawTracePointContext) -> i32 {
                 second.unwrap_or(0),
             ],
             has_code: bit(before, 0) | bit(first, 1) | bit(second, 2),
+            sender: kernel(info, SI_PID),
         },
     );
     0

@@ -6,12 +6,12 @@ use aya_ebpf::{
     macros::perf_event,
     programs::PerfEventContext,
 };
-use tracer_ebpf::{Class, Kind, WatchpointRecord};
+use tracer_ebpf::{Class, Kind, SiteId, WatchpointRecord};
 
 use crate::{
     debug_log,
-    emit::{call_header, frames, return_address, submit, traced_thread},
-    ownership,
+    emit::{frames, header, return_address, submit, traced_thread},
+    epoch, ownership,
     task::layout,
 };
 
@@ -25,7 +25,7 @@ pub fn watchpoint(ctx: PerfEventContext) -> u32 {
     // Eight bytes from the watched address on, of which user space uses the watched ones. At the end of a mapping the
     // read fails, and the value is unknown.
     // SAFETY: the helper checks the address.
-    report(&ctx, 0, || unsafe { bpf_probe_read_user(address as *const u64) }.unwrap_or(0))
+    report(&ctx, false, || unsafe { bpf_probe_read_user(address as *const u64) }.unwrap_or(0))
 }
 
 /// Variant of [`watchpoint`] for sampling watchpoints, which does not read the value. A read is an access to the
@@ -36,12 +36,12 @@ pub fn watchpoint(ctx: PerfEventContext) -> u32 {
 /// Kernel: as [`watchpoint`].
 #[perf_event]
 pub fn sample(ctx: PerfEventContext) -> u32 {
-    report(&ctx, 1, || 0)
+    report(&ctx, true, || 0)
 }
 
 /// Records a hit.
 #[inline(always)]
-fn report(ctx: &PerfEventContext, detail: u16, value: impl FnOnce() -> u64) -> u32 {
+fn report(ctx: &PerfEventContext, is_sample: bool, value: impl FnOnce() -> u64) -> u32 {
     let Some(tid) = traced_thread() else { return 0 };
     // SAFETY: the kernel passes a valid `bpf_perf_event_data`.
     let bpf_perf_event_data { regs, addr, .. } = unsafe { &*ctx.ctx };
@@ -52,7 +52,9 @@ fn report(ctx: &PerfEventContext, detail: u16, value: impl FnOnce() -> u64) -> u
     submit(
         Class::Access,
         WatchpointRecord {
-            header: call_header(Kind::WatchpointHit as u16, detail, tid, 0),
+            header: header(Kind::Watchpoint, tid, SiteId::NONE),
+            is_sample: is_sample.into(),
+            epoch: epoch::end(tid),
             address,
             value,
             sp,

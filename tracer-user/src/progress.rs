@@ -1,5 +1,5 @@
-//! Progress of what takes long, for people: printed on standard error, if that is a terminal, and only once it has taken
-//! a while.
+//! Progress of what takes long, for people: printed on standard error, if that is a terminal, and only once it has
+//! taken a while.
 
 use std::{
     io::{IsTerminal as _, Write, stderr},

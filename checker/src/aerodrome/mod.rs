@@ -129,13 +129,12 @@ impl Checker for AeroDrome {
             return engine.step(event, state);
         }
         let ignored = engine.counts.ignored_events;
-        state.op = Some(event.op);
-        state.number = engine.counts.events;
+        let number = engine.counts.events;
         state.gathered = None;
         let result = engine.step(event, state);
         let consumed = result.is_ok() && engine.counts.ignored_events == ignored;
         if consumed {
-            state.remember(event, engine.row(event.thread));
+            state.remember(event, number, engine.row(event.thread));
         } else if let Op::Depart(object) = event.op {
             state.objects.depart_unseen(object);
         }
@@ -180,9 +179,6 @@ struct State {
     keep_going: bool,
     threads: Vec<Thread>,
     objects: Objects,
-    /// Current operation, and its number.
-    op: Option<Op>,
-    number: EventNumber,
     /// Group of sources that the current event has learnt from, if those were several at once.
     gathered: Option<usize>,
     first: Option<Detection>,
@@ -197,8 +193,6 @@ impl State {
             keep_going: false,
             threads: Vec::new(),
             objects: Objects::new(plain),
-            op: None,
-            number: 0,
             gathered: None,
             first: None,
             detections: 0,
@@ -217,15 +211,15 @@ impl State {
         begin.is_some() && known
     }
 
-    /// Check of the paper's `CheckAndGet`: detects a cycle if the active transaction of the thread in the
-    /// row comes before an event with that clock, which in turn is to come before the thread's next event.
-    fn check(&mut self, clock: &Vector, row: usize) {
+    /// Check of the paper's `CheckAndGet`, at event `number`: detects a cycle if the active transaction of the thread in
+    /// the row comes before an event with that clock, which in turn is to come before the thread's next event.
+    fn check(&mut self, clock: &Vector, row: usize, number: EventNumber) {
         if !self.knows_begin(clock, row) {
             return;
         }
         self.detections += 1;
         let transaction = self.threads[row].begin.tx();
-        self.first.get_or_insert(Detection { transaction, event: self.number });
+        self.first.get_or_insert(Detection { transaction, event: number });
         if self.stopped() {
             self.threads.clear();
             self.objects = Objects::new(self.plain);
@@ -233,8 +227,8 @@ impl State {
     }
 
     /// The paper's `CheckAndGet`.
-    fn check_and_get(&mut self, clock: &Vector, row: usize) {
-        self.check(clock, row);
+    fn check_and_get(&mut self, clock: &Vector, row: usize, number: EventNumber) {
+        self.check(clock, row, number);
         if !self.stopped() {
             self.threads[row].clock.join(clock);
         }
@@ -254,8 +248,8 @@ impl State {
         }
     }
 
-    /// Remembers the event as a source of later dependencies.
-    fn remember(&mut self, event: &Event, row: Option<usize>) {
+    /// Remembers the event of that number as a source of later dependencies.
+    fn remember(&mut self, event: &Event, number: EventNumber, row: Option<usize>) {
         match event.op {
             Op::Alloc(variable) | Op::Free(variable) => self.objects.forget_variable(variable),
             Op::SplitVariable { from, to } => {
@@ -277,7 +271,7 @@ impl State {
             _ => return,
         };
         if let Some(row) = row {
-            self.put(place, event.thread, row, self.number);
+            self.put(place, event.thread, row, number);
         }
     }
 
@@ -291,22 +285,21 @@ impl State {
 
     /// Ends all transactions before the event of that number.
     fn end_transactions(&mut self, number: EventNumber) {
-        self.number = number;
         for row in 0..self.threads.len() {
-            self.end_transaction(row);
+            self.end_transaction(row, number);
         }
     }
 
-    /// Ends the active transaction of the thread in the row: every clock that knows its begin learns its
+    /// Ends the active transaction of the thread in the row at event `number`: every clock that knows its begin learns its
     /// knowledge.
-    fn end_transaction(&mut self, row: usize) {
+    fn end_transaction(&mut self, row: usize, number: EventNumber) {
         if self.stopped() || self.threads[row].begin.is_none() {
             return;
         }
         let clock = self.threads[row].clock.clone();
         for other in 0..self.threads.len() {
             if other != row && self.knows_begin(&self.threads[other].clock, row) {
-                self.check_and_get(&clock, other);
+                self.check_and_get(&clock, other, number);
                 if self.stopped() {
                     return;
                 }
@@ -346,7 +339,7 @@ impl Visitor for State {
     }
 
     fn dependency(&mut self, dependency: &Dependency<'_>) {
-        let (source, row) = (dependency.source, dependency.row);
+        let (source, row, number) = (dependency.source, dependency.row, dependency.sink.event());
         if self.stopped() || self.options.relation == Relation::Data && !dependency.is_variable() {
             return;
         }
@@ -361,7 +354,7 @@ impl Visitor for State {
                 // A join: the source is the child's last event.
                 if let Some(child) = dependency.source_row() {
                     let clock = self.threads[child].clock.clone();
-                    self.check_and_get(&clock, row);
+                    self.check_and_get(&clock, row, number);
                 }
                 return;
             }
@@ -372,7 +365,7 @@ impl Visitor for State {
             return;
         }
         let (learnt, checked) = sources.clocks_for(source.thread());
-        self.check(&checked, row);
+        self.check(&checked, row, number);
         if !self.stopped() {
             self.threads[row].clock.join(&learnt);
         }
@@ -390,9 +383,9 @@ impl Visitor for State {
         }
     }
 
-    fn end(&mut self, row: usize, depth: usize) {
+    fn end(&mut self, row: usize, number: EventNumber, depth: usize) {
         if depth == 0 {
-            self.end_transaction(row);
+            self.end_transaction(row, number);
         }
     }
 
@@ -402,7 +395,7 @@ impl Visitor for State {
     }
 
     fn released(&mut self, row: usize, lock: LockId, now: &EventStamp, _since: EventNumber) {
-        let shared = matches!(self.op, Some(Op::ReleaseShared(_)));
+        let shared = now.action() == Action::ReleaseShared;
         let place = if shared { Place::SharedReleases(lock) } else { Place::Release(lock) };
         self.put(place, now.thread(), row, now.event());
     }

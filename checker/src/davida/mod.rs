@@ -22,7 +22,6 @@
 
 mod cycle;
 mod forest;
-mod groups;
 #[cfg(test)]
 mod memory_bounds;
 mod released_locks;
@@ -34,9 +33,12 @@ use crate::finding::{
     Counts, DataSeen, Edge, Evidence, Findings, Instance, Object, Order, Tx, Violation,
 };
 use crate::hb::{Dependency, Engine, EventStamp, Timestamp, Visitor, transactions_without_data};
+use crate::verdicts::Verdicts;
 use forest::{Column, Forest, Node, RegionBits, slots};
-use groups::Groups;
 use released_locks::{Hold, ReleasedLocks};
+
+/// Region of a unary transaction in a key.
+const NO_REGION: u32 = u32::MAX;
 
 /// Number of events whose objects are prefetched together.
 const PREFETCHED: usize = 64;
@@ -61,7 +63,7 @@ impl Davida {
     /// Returns the distinct violations so far, in the order of their first occurrence.
     #[must_use]
     pub fn violations(&self) -> &[Violation] {
-        self.regions.groups.violations()
+        self.regions.verdicts.distinct()
     }
 }
 
@@ -86,7 +88,7 @@ impl Checker for Davida {
     }
 
     fn counts(&self) -> Counts {
-        self.regions.counts(self.engine.counts)
+        self.regions.verdicts.counts(self.engine.counts)
     }
 
     fn finish(&mut self) -> Findings {
@@ -96,10 +98,7 @@ impl Checker for Davida {
         let (serializable, cycle) = regions.verdict();
         let (cycle, cycle_edges) = cycle.unzip();
         let cycle_edges = cycle_edges.unwrap_or_default();
-        let mut violations = regions.groups.into_violations();
-        violations.sort_by_key(|violation| violation.evidence);
-        let mut instances = regions.instances;
-        instances.sort_unstable();
+        let (violations, instances) = regions.verdicts.into_lists();
         Findings { counts, serializable, cycle, cycle_edges, violations, instances }
     }
 }
@@ -168,12 +167,9 @@ struct ActiveRegions {
     /// serializable.
     columns: RegionBits,
     cycle: Option<Cycle>,
-    groups: Groups,
+    verdicts: Verdicts,
     /// Last hold of each lock that has ended.
     holds: Vec<Option<Hold>>,
-    instances: Vec<Instance>,
-    violations: u64,
-    violating_transactions: u64,
 }
 
 impl ActiveRegions {
@@ -193,27 +189,14 @@ impl ActiveRegions {
             forest: Forest::default(),
             columns,
             cycle: None,
-            groups: Groups::new(options.witnesses),
+            verdicts: Verdicts::new(&options),
             holds: Vec::new(),
-            instances: Vec::new(),
-            violations: 0,
-            violating_transactions: 0,
-        }
-    }
-
-    fn counts(&self, counts: Counts) -> Counts {
-        Counts {
-            violations: self.violations,
-            violating_transactions: self.violating_transactions,
-            distinct_witnesses: self.groups.violations().len() as u64,
-            unshown_violations: self.groups.unshown(),
-            ..counts
         }
     }
 
     /// Returns whether the trace is serializable, and the cycle if no violation shows one.
     fn verdict(&mut self) -> (Option<bool>, Option<Cycle>) {
-        if self.violations > 0 {
+        if !self.verdicts.is_empty() {
             return (Some(false), None);
         }
         let cycle = self.cycle.take();
@@ -311,22 +294,15 @@ impl ActiveRegions {
         let Slot { region, begin, .. } = self.slots[slot];
 
         self.decide();
-        self.violations += 1;
-        let thread = &mut self.threads[closing.row()];
-        self.violating_transactions += u64::from(!thread.violating);
-        thread.violating = true;
-        if self.options.instances {
-            self.instances.push(Instance {
-                begin_event: begin.event(),
-                trigger_event: closing.sink.event(),
-                source_event: event,
-            });
-        }
-
+        let instance = Instance {
+            begin_event: begin.event(),
+            trigger_event: closing.sink.event(),
+            source_event: event,
+        };
+        let Thread { released_locks: locks, violating, .. } = &mut self.threads[closing.row()];
         let path = || std::iter::once(closing).chain(self.forest.path(column, slot, u));
         let (forest, relation) = (&self.forest, self.options.relation);
-        let locks = &thread.released_locks;
-        self.groups.count(region, &begin, evidence, path(), || {
+        self.verdicts.count(instance, violating, key(region, &begin, evidence, path()), || {
             let mut edges: Vec<_> = path().map(Node::edge).collect();
             edges.reverse();
             // A nested region is a transaction within the outermost one, whose ordinal it shares.
@@ -364,6 +340,21 @@ impl ActiveRegions {
             }
         });
     }
+}
+
+/// Returns what instances with the same static witness share: the region, the location of its begin, and the regions
+/// and code locations along the path.
+fn key<'a>(
+    region: RegionId,
+    begin: &EventStamp,
+    evidence: Evidence,
+    path: impl Iterator<Item = &'a Node>,
+) -> impl Iterator<Item = u32> {
+    let end = |access: &EventStamp| {
+        [access.location().0, access.region().map_or(NO_REGION, |region| region.0)]
+    };
+    let ends = path.flat_map(|step| [&step.source, &step.sink]).flat_map(end);
+    [region.0, begin.location().0, evidence as u32].into_iter().chain(ends)
 }
 
 /// Returns the role of data in the violation of the region in `slot` that has the dependencies of `path`.
@@ -472,7 +463,7 @@ impl Visitor for ActiveRegions {
         self.forest.begin(slot, row, now.event(), columns);
     }
 
-    fn end(&mut self, row: usize, depth: usize) {
+    fn end(&mut self, row: usize, _number: EventNumber, depth: usize) {
         let open = match self.options.regions {
             Regions::Outermost => depth.min(1),
             Regions::All => depth,

@@ -108,8 +108,9 @@ pub trait Visitor {
     fn dependency(&mut self, dependency: &Dependency<'_>);
     /// Notes that a region was opened inside `depth` others.
     fn begin(&mut self, row: usize, now: &EventStamp, region: RegionId, depth: usize);
-    /// Notes that regions of the thread were closed; `depth` are still open.
-    fn end(&mut self, row: usize, depth: usize);
+    /// Notes that event `number` closed regions of the thread; `depth` are still open. It is an event of another thread
+    /// where that joins the thread.
+    fn end(&mut self, row: usize, number: EventNumber, depth: usize);
     /// Returns whether the state of this ended thread must be retained: a dependency on its events can
     /// still be relevant, or the order of its events or of those it knows can be asked for. `last` is its
     /// last event.
@@ -295,7 +296,13 @@ impl Engine {
     }
 
     /// Marks a thread as ended or joined, and gives back the rows of threads that need not be retained.
-    fn retire(&mut self, row: usize, state: State, visitor: &mut impl Visitor) {
+    fn retire(
+        &mut self,
+        row: usize,
+        number: EventNumber,
+        state: State,
+        visitor: &mut impl Visitor,
+    ) {
         let Self { threads, clocks, syncs, .. } = self;
         let thread = &mut threads.rows[row];
         let running = thread.state == State::Running;
@@ -309,7 +316,7 @@ impl Engine {
             let last = thread.now;
             clocks.end(row, last.is_some().then(|| last.event()));
             if last.is_some() {
-                visitor.end(row, 0);
+                visitor.end(row, number, 0);
             }
             threads.end(row);
         }

@@ -172,7 +172,7 @@ impl Engine {
                 }
                 thread.advance(number, Action::End, event);
                 thread.open.pop();
-                visitor.end(row, thread.open.len());
+                visitor.end(row, number, thread.open.len());
             }
             Op::Acquire(lock) if locks.has(lock) => {
                 let (now, alone) = thread.advance(number, Action::Acquire, event);
@@ -248,7 +248,7 @@ impl Engine {
             // An end that closes regions inside the named one too.
             Op::End(region) => {
                 thread.close(region);
-                visitor.end(row, thread.open.len());
+                visitor.end(row, number, thread.open.len());
             }
             Op::AcquireShared(lock) => {
                 if thread.hold(lock, locks.life(lock), Mode::Shared) {
@@ -313,7 +313,7 @@ impl Engine {
                             report!(&last, Object::Thread(child));
                         }
                     }
-                    self.retire(child_row, State::Joined, visitor);
+                    self.retire(child_row, number, State::Joined, visitor);
                 }
                 // It has ended, and the visitor did not retain it.
                 Entry::Ended => {
@@ -322,7 +322,7 @@ impl Engine {
                 }
                 Entry::Unseen | Entry::Joined => table.set(child, Entry::Joined),
             },
-            Op::Exit => self.retire(row, State::Ended, visitor),
+            Op::Exit => self.retire(row, number, State::Ended, visitor),
             Op::Read(_)
             | Op::Write(_)
             | Op::Update(_)

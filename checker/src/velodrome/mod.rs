@@ -30,12 +30,12 @@ mod graph;
 
 use crate::check::{Capabilities, Checker, Options, Relation};
 use crate::error::EventError;
-use crate::event::{Event, RegionId};
+use crate::event::{Event, EventNumber, RegionId};
 use crate::finding::{
     Counts, DataSeen, Edge, Evidence, Findings, Instance, Object, Order, Tx, Violation,
 };
 use crate::hb::{Dependency, Engine, EventStamp, Visitor, edge, transactions_without_data};
-use crate::tally::Tally;
+use crate::verdicts::Verdicts;
 use graph::{Graph, Link, Node};
 
 /// Value for "no region" in a key.
@@ -106,32 +106,19 @@ impl Checker for Velodrome {
     }
 
     fn counts(&self) -> Counts {
-        let State { tally, violations, violating_transactions, .. } = &self.state;
-        Counts {
-            violations: *violations,
-            violating_transactions: *violating_transactions,
-            distinct_witnesses: tally.violations.len() as u64,
-            unshown_violations: tally.unshown,
-            ..self.engine.counts
-        }
+        self.state.verdicts.counts(self.engine.counts)
     }
 
     fn finish(&mut self) -> Findings {
         let counts = self.counts();
         let options = self.state.options;
         let state = std::mem::replace(self, Self::new(options)).state;
-        let State { tally, mut instances, cycle, violations, .. } = state;
-        instances.sort_unstable();
+        let State { verdicts, cycle, .. } = state;
         let serializable = Some(cycle.is_none());
-        let (cycle, cycle_edges) = cycle.filter(|_| violations == 0).unzip();
-        Findings {
-            counts,
-            serializable,
-            cycle,
-            cycle_edges: cycle_edges.unwrap_or_default(),
-            violations: tally.into_violations(),
-            instances,
-        }
+        let (cycle, cycle_edges) = cycle.filter(|_| verdicts.is_empty()).unzip();
+        let cycle_edges = cycle_edges.unwrap_or_default();
+        let (violations, instances) = verdicts.into_lists();
+        Findings { counts, serializable, cycle, cycle_edges, violations, instances }
     }
 }
 
@@ -152,10 +139,7 @@ struct State {
     unary: Option<Node>,
     /// First cycle found.
     cycle: Option<(Vec<Tx>, Vec<Edge>)>,
-    tally: Tally<Box<[u32]>>,
-    instances: Vec<Instance>,
-    violations: u64,
-    violating_transactions: u64,
+    verdicts: Verdicts,
 }
 
 impl State {
@@ -166,10 +150,7 @@ impl State {
             graph: Graph::default(),
             unary: None,
             cycle: None,
-            tally: Tally::new(options.witnesses),
-            instances: Vec::new(),
-            violations: 0,
-            violating_transactions: 0,
+            verdicts: Verdicts::new(&options),
         }
     }
 
@@ -196,21 +177,15 @@ impl State {
 
     #[cold]
     fn blame(&mut self, row: usize, begin: EventStamp, closing: &Link, cycle: &[Link]) {
-        self.violations += 1;
-        let violating = std::mem::replace(&mut self.threads[row].violating, true);
-        self.violating_transactions += u64::from(!violating);
         let (trigger_event, source_event) = (closing.sink.event(), closing.source.event());
-        if self.options.instances {
-            let begin_event = begin.event();
-            self.instances.push(Instance { begin_event, trigger_event, source_event });
-        }
+        let instance = Instance { begin_event: begin.event(), trigger_event, source_event };
         let on_variables = cycle.iter().all(|link| matches!(link.object, Object::Variable(_)));
         let evidence = if on_variables { Evidence::Data } else { Evidence::Sync };
         let ends = || cycle.iter().flat_map(|link| [&link.source, &link.sink]);
         let key = std::iter::once(&begin).chain(ends()).flat_map(|access| {
             [access.location().0, access.region().map_or(NO_REGION, |region| region.0)]
         });
-        self.tally.count(key.collect(), || {
+        self.verdicts.count(instance, &mut self.threads[row].violating, key, || {
             let edges: Vec<Edge> = edges(cycle).collect();
             let racy = edges.iter().any(|edge| edge.order == Order::Racy);
             Violation {
@@ -299,7 +274,7 @@ impl Visitor for State {
         }
     }
 
-    fn end(&mut self, row: usize, depth: usize) {
+    fn end(&mut self, row: usize, _number: EventNumber, depth: usize) {
         if depth == 0 {
             self.end_transaction(row);
         }

@@ -1,6 +1,6 @@
 //! Attach cookies of probe points: integers that say what a program does at the point.
 
-use super::{FlagCondition, Kind};
+use super::{FlagCondition, Kind, SiteId};
 
 /// Attach cookie of a probe point.
 ///
@@ -46,22 +46,23 @@ impl Cookie {
         Self(self.0 | ((bytes as u64) << 48))
     }
 
-    /// Sets the number of the site's plan, in the upper bits of the site.
+    /// Replaces the number of the site's plan.
     #[must_use]
     pub const fn with_plan(self, plan: u32) -> Self {
-        Self(self.0 | ((plan % PLANS) << SITE_BITS) as u64)
+        let site = SiteId::new(plan, self.site().number());
+        Self(self.0 >> 32 << 32 | site.0 as u64)
     }
 
     /// Number of the [`Kind`].
     #[must_use]
-    pub const fn kind(self) -> u16 {
-        (self.0 >> 32) as u16 & 0xff
+    pub const fn kind(self) -> u32 {
+        (self.0 >> 32) as u32 & 0xff
     }
 
     /// The site, with the number of its plan.
     #[must_use]
-    pub const fn site(self) -> u32 {
-        self.0 as u32
+    pub const fn site(self) -> SiteId {
+        SiteId(self.0 as u32)
     }
 
     /// Returns whether one of these flags is set.
@@ -76,13 +77,6 @@ impl Cookie {
         self.0 >> 48
     }
 }
-
-/// Number of low bits of a site that identify the place; those above identify its plan. Programs that replace one
-/// another, or run side by side, have plans of their own, and files in common.
-pub const SITE_BITS: u32 = 20;
-
-/// Number of plans that a site can distinguish.
-pub const PLANS: u32 = 1 << (32 - SITE_BITS);
 
 /// Lowest bit of the plan in the cookie of the probe on the dynamic linker; below is the address of its `r_debug`.
 pub const LINKER_PLAN_SHIFT: u32 = 48;
@@ -177,15 +171,15 @@ mod tests {
     #[test]
     fn a_cookie_holds_what_was_put_in() {
         let cookie = Cookie::new(Kind::Release, 0xffff_fffe);
-        assert_eq!((cookie.site(), cookie.kind()), (0xffff_fffe, Kind::Release as u16));
+        assert_eq!((cookie.site(), cookie.kind()), (SiteId(0xffff_fffe), Kind::Release as u32));
         assert_eq!((cookie.has(Cookie::LEAF), cookie.depth()), (false, 0));
         let cookie = Cookie::new(Kind::Init, 7).with(Cookie::THIRD).with_depth(0xfff8);
-        assert_eq!((cookie.site(), cookie.kind()), (7, Kind::Init as u16));
+        assert_eq!((cookie.site(), cookie.kind()), (SiteId(7), Kind::Init as u32));
         assert!(cookie.has(Cookie::THIRD) && !cookie.has(Cookie::LEAF | Cookie::INSIDE));
         assert_eq!(cookie.depth(), 0xfff8);
         let planned = Cookie::new(Kind::Init, 7).with(Cookie::THIRD).with_plan(3);
-        assert_eq!((planned.site() >> SITE_BITS, planned.site() & 0xf_ffff), (3, 7));
-        assert_eq!((planned.kind(), planned.depth()), (Kind::Init as u16, 0));
+        assert_eq!((planned.site().plan(), planned.site().number()), (3, 7));
+        assert_eq!((planned.kind(), planned.depth()), (Kind::Init as u32, 0));
     }
 
     #[test]

@@ -1,26 +1,115 @@
-//! Kinds of records, and the classes in which lost ones are counted.
+//! Kinds of records with the record of each, and the classes in which lost ones are counted.
 
-/// Defines the enum, its inverse `from_u16` and the list of all variants from one table.
+use core::mem::{offset_of, size_of};
+
+use super::records::{
+    AccessRecord, BlockRecord, CallRecord, ChildProcessRecord, ExitRecord, ForkRecord,
+    InlinedRecord, JumpRecord, OwnedRecord, PairRecord, RegionRecord, RegistersRecord,
+    ReturnRecord, StopRecord, TrapRecord, WatchpointRecord,
+};
+#[cfg(feature = "decode")]
+use super::{CopyRecord, Header};
+
+/// Defines the kinds, the sizes of their records, and the decoder from one table: for each record its size in bytes,
+/// and its kinds. A record that is of one kind alone has the kind's name.
 macro_rules! kinds {
-    ($($(#[$doc:meta])* $name:ident = $number:literal,)*) => {
+    (
+        shared {$(
+            $(#[$family_doc:meta])*
+            $family:ident($family_record:ident, $family_size:literal) {
+                $($(#[$doc:meta])* $kind:ident,)*
+            }
+        )*}
+        own {$(
+            $(#[$own_doc:meta])*
+            $own:ident($own_record:ident, $own_size:literal),
+        )*}
+    ) => {
         /// Kind of a record: the event that it reports. The numbers are part of the ABI.
-        #[repr(u16)]
+        #[repr(u32)]
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[non_exhaustive]
         pub enum Kind {
-            $($(#[$doc])* $name = $number,)*
+            $($($(#[$doc])* $kind = Index::$kind as u32 + 1,)*)*
+            $($(#[$own_doc])* $own = Index::$own as u32 + 1,)*
+        }
+
+        /// Places of the kinds in the table.
+        enum Index {
+            $($($kind,)*)*
+            $($own,)*
         }
 
         impl Kind {
-            /// All kinds.
-            pub const ALL: &[Self] = &[$(Self::$name),*];
+            /// All kinds, by their numbers, which begin at 1.
+            pub const ALL: &[Self] = &[$($(Self::$kind,)*)* $(Self::$own,)*];
 
-            /// Returns the kind with this number, if there is one.
+            /// Returns the size of the kind's records, in bytes.
             #[must_use]
-            pub const fn from_u16(number: u16) -> Option<Self> {
-                match number {
-                    $($number => Some(Self::$name),)*
-                    _ => None,
+            pub const fn record_size(self) -> usize {
+                match self {
+                    $($(Self::$kind => $family_size,)*)*
+                    $(Self::$own => $own_size,)*
+                }
+            }
+        }
+
+        const _: () = {
+            $(
+                assert!(size_of::<$family_record>() == $family_size);
+                assert!(offset_of!($family_record, header) == 0);
+            )*
+            $(
+                assert!(size_of::<$own_record>() == $own_size);
+                assert!(offset_of!($own_record, header) == 0);
+            )*
+        };
+
+        /// Record, decoded by its kind.
+        #[cfg(feature = "decode")]
+        #[derive(Clone, Copy, Debug)]
+        pub enum Record {
+            $($(#[$family_doc])* $family(Kind, $family_record),)*
+            $($(#[$own_doc])* $own($own_record),)*
+        }
+
+        #[cfg(feature = "decode")]
+        impl Record {
+            /// Decodes the record at the start of `bytes`; `None` when they are no record of this ABI.
+            #[must_use]
+            pub fn decode(bytes: &[u8]) -> Option<Self> {
+                let kind = Kind::from_number(u32::from_ne_bytes(*bytes.first_chunk()?))?;
+                Some(match kind {
+                    $($(Kind::$kind => Self::$family(kind, read(bytes)?),)*)*
+                    $(Kind::$own => Self::$own(read(bytes)?),)*
+                })
+            }
+
+            /// Returns the kind of the record.
+            #[must_use]
+            pub const fn kind(&self) -> Kind {
+                match self {
+                    $(Self::$family(kind, _) => *kind,)*
+                    $(Self::$own(_) => Kind::$own,)*
+                }
+            }
+
+            /// Returns the header that all records have.
+            #[must_use]
+            pub const fn header(&self) -> &Header {
+                match self {
+                    $(Self::$family(_, record) => &record.header,)*
+                    $(Self::$own(record) => &record.header,)*
+                }
+            }
+
+            /// Returns the epoch of the acting thread from this record on; 0 if it has no accesses, or the record
+            /// begins none.
+            #[must_use]
+            pub const fn begun_epoch(&self) -> u64 {
+                match self {
+                    $(Self::$family(_, record) => record.begun_epoch(),)*
+                    $(Self::$own(record) => record.begun_epoch(),)*
                 }
             }
         }
@@ -28,94 +117,125 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// A region was entered ([`RegionRecord`](super::RegionRecord)).
-    Begin = 1,
-    /// A region was left ([`RegionRecord`](super::RegionRecord)).
-    End = 2,
-    /// The innermost region was left, whatever its name ([`RegionRecord`](super::RegionRecord)).
-    EndInnermost = 3,
-    /// A lock was acquired ([`SyncRecord`](super::SyncRecord), the object is its address).
-    Acquire = 4,
-    /// A lock is about to be released ([`SyncRecord`](super::SyncRecord)).
-    Release = 5,
-    /// A lock's memory starts or ends its life ([`SyncRecord`](super::SyncRecord)).
-    LockReset = 6,
-    /// A thread was joined ([`SyncRecord`](super::SyncRecord), the object is its `pthread_t`).
-    Join = 7,
-    /// A thread was created ([`ThreadRecord`](super::ThreadRecord)); recorded before its first instruction.
-    Fork = 8,
-    /// A thread ends ([`ThreadRecord`](super::ThreadRecord)). The detail is 1 for the last thread of its process;
-    /// `pthread` is then the exit status of the process, as `wait` returns it.
-    Exit = 9,
-    /// A child process was created ([`ThreadRecord`](super::ThreadRecord)). The detail has
-    /// [`ThreadRecord::FOLLOWED`](super::ThreadRecord::FOLLOWED) and
-    /// [`ThreadRecord::STOPS`](super::ThreadRecord::STOPS).
-    ChildProcess = 10,
-    /// The process replaced its program ([`ThreadRecord`](super::ThreadRecord)). `child` is the number of the stop (see
-    /// [`symbols::STOPPED`](super::symbols::STOPPED)), or 0 when the process could not be stopped.
-    Exec = 11,
-    /// A watched variable was accessed ([`WatchpointRecord`](super::WatchpointRecord)). The detail is 1 for a sampling
-    /// watchpoint.
-    WatchpointHit = 12,
-    /// A variable was named as shared ([`RegistersRecord`](super::RegistersRecord)).
-    Shared = 13,
-    /// A reader-writer lock was acquired shared ([`SyncRecord`](super::SyncRecord)).
-    AcquireShared = 14,
-    /// A condition variable is about to be signalled, a semaphore to be posted, or a once routine has run
-    /// ([`SyncRecord`](super::SyncRecord)).
-    Signal = 15,
-    /// A wait for a semaphore or a once flag has succeeded ([`SyncRecord`](super::SyncRecord)).
-    Wait = 16,
-    /// A thread is about to wait for a condition ([`PairRecord`](super::PairRecord): the condition variable and its
-    /// mutex).
-    ConditionWait = 17,
-    /// A wait for a condition has returned, with success or not ([`SyncRecord`](super::SyncRecord), the object is the
-    /// condition variable).
-    ConditionWake = 18,
-    /// A thread arrives at a barrier ([`SyncRecord`](super::SyncRecord)).
-    Arrive = 19,
-    /// A thread departs from a barrier ([`SyncRecord`](super::SyncRecord)).
-    Depart = 20,
-    /// An object's memory starts its life with a number: a semaphore's value, or how many threads a barrier waits for
-    /// ([`PairRecord`](super::PairRecord)).
-    Init = 21,
-    /// A thread is about to be created ([`SyncRecord`](super::SyncRecord), the object has no meaning): the place in the
-    /// code that the next [`Kind::Fork`] of the acting thread comes from.
-    Create = 22,
-    /// A function is entered whose steps are recorded ([`SyncRecord`](super::SyncRecord), the object has no meaning):
-    /// the place in the code that the next of these steps comes from.
-    Enter = 23,
-    /// A thread is about to be joined ([`SyncRecord`](super::SyncRecord), the object is its `pthread_t`, without
-    /// frames).
-    JoinStart = 30,
-    /// The thread leaves functions without returning from them ([`RegionRecord`](super::RegionRecord), with the
-    /// target's stack pointer; 0 if that is unknown).
-    Jump = 31,
-    /// The dynamic linker has loaded or unloaded libraries ([`ThreadRecord`](super::ThreadRecord); `child` as for
-    /// [`Exec`](Self::Exec)).
-    Libraries = 40,
-    /// A followed child process stands before its first instruction ([`ThreadRecord`](super::ThreadRecord); `child` as
-    /// for [`Exec`](Self::Exec)).
-    Start = 41,
-    /// A probed instruction accesses memory ([`PairRecord`](super::PairRecord): the object is the first byte, the
-    /// second number the length in bytes). The detail has the access's flags [`READ`](super::AccessDescriptor::READ),
-    /// [`WRITE`](super::AccessDescriptor::WRITE) and [`ATOMIC`](super::AccessDescriptor::ATOMIC). The first frame is
-    /// the probe point, which may be some instructions away.
-    InstructionAccess = 50,
-    /// Memory was allocated or mapped ([`PairRecord`](super::PairRecord): the object is its first byte, the second
-    /// number its length in bytes). The detail is 1 where a reallocation has failed and the old block lives on; the
-    /// second number is then 0 if the size is unknown.
-    Alloc = 51,
-    /// Memory is about to be freed or unmapped ([`PairRecord`](super::PairRecord): the object is its first byte; the
-    /// second number is its length in bytes, 0 for the whole block that begins there).
-    Free = 52,
-    /// Deferred accesses of a word's owner: the last ones since its previous record of the word
-    /// ([`OwnedRecord`](super::OwnedRecord)). The acting thread is another one that accesses the word, or one that
-    /// needs its slot.
-    Owned = 53,
-    /// `SIGTRAP` is delivered to the acting thread ([`TrapRecord`](super::TrapRecord); the detail is the low half of
-    /// its `si_code`).
-    Trap = 60,
+    shared {
+        /// Region begin or end.
+        Region(RegionRecord, 40) {
+            /// A region was entered.
+            Begin,
+            /// A region was left.
+            End,
+            /// The innermost region was left, whatever its name.
+            EndInnermost,
+        }
+        /// Call that counts at its entry.
+        Call(CallRecord, 96) {
+            /// A lock is about to be released; the argument is its address.
+            Release,
+            /// A lock's memory starts or ends its life; the argument is its address.
+            LockReset,
+            /// A condition variable is about to be signalled, a semaphore to be posted, or a once routine has run; the
+            /// argument is the object's address.
+            Signal,
+            /// A thread arrives at a barrier; the argument is its address.
+            Arrive,
+            /// A thread is about to be joined; the argument is its `pthread_t`.
+            JoinStart,
+            /// A thread is about to be created: the place in the code that the next [`Kind::Fork`] of the acting thread
+            /// comes from. The argument has no meaning.
+            Create,
+            /// A function is entered whose steps are recorded: the place in the code that the next of these steps comes
+            /// from. The argument has no meaning.
+            Enter,
+        }
+        /// Call that counts at its return.
+        Return(ReturnRecord, 96) {
+            /// A lock was acquired; the argument is its address.
+            Acquire,
+            /// A reader-writer lock was acquired shared; the argument is its address.
+            AcquireShared,
+            /// A wait for a semaphore or a once flag has succeeded; the argument is the object's address.
+            Wait,
+            /// A wait for a condition has returned, with success or not; the argument is the address of the condition
+            /// variable.
+            ConditionWake,
+            /// A thread departs from a barrier; the argument is its address.
+            Depart,
+            /// A thread was joined; the argument is its `pthread_t`.
+            Join,
+        }
+        /// Call that counts at its entry, with another argument.
+        Pair(PairRecord, 104) {
+            /// A thread is about to wait for a condition; the arguments are the addresses of the condition variable and
+            /// of its mutex.
+            ConditionWait,
+            /// An object's memory starts its life with a number; the arguments are the object's address and the number: a
+            /// semaphore's value, or the number of threads that a barrier waits for.
+            Init,
+        }
+        /// Block of memory.
+        Block(BlockRecord, 104) {
+            /// Memory was allocated or mapped.
+            Alloc,
+            /// A reallocation has failed: the old block, of which a [`Kind::Free`] was recorded, lives on.
+            ReallocFailure,
+            /// Memory is about to be freed or unmapped; without a size the whole block that begins there.
+            Free,
+        }
+        /// Stop of a process.
+        Stop(StopRecord, 32) {
+            /// The process has replaced its program.
+            Exec,
+            /// The dynamic linker has loaded or unloaded libraries.
+            Libraries,
+            /// A followed child process stands before its first instruction.
+            Start,
+        }
+    }
+    own {
+        /// The thread leaves functions without returning from them.
+        Jump(JumpRecord, 40),
+        /// A synchronisation object was used by an instruction in line; the site has the operation.
+        Inlined(InlinedRecord, 96),
+        /// A probed instruction accesses memory.
+        Access(AccessRecord, 104),
+        /// Deferred accesses of a word's owner: the last ones since its previous record of the word. The acting thread is
+        /// another one that accesses the word, or one that needs its slot.
+        Owned(OwnedRecord, 80),
+        /// A watched variable was accessed.
+        Watchpoint(WatchpointRecord, 120),
+        /// A variable was named as shared.
+        Shared(RegistersRecord, 168),
+        /// A thread was created; recorded before its first instruction.
+        Fork(ForkRecord, 40),
+        /// A thread ends.
+        Exit(ExitRecord, 56),
+        /// A child process was created.
+        ChildProcess(ChildProcessRecord, 56),
+        /// `SIGTRAP` is delivered to the acting thread.
+        Trap(TrapRecord, 80),
+    }
+}
+
+impl Kind {
+    /// Returns the kind with this number, if there is one.
+    #[must_use]
+    pub fn from_number(number: u32) -> Option<Self> {
+        Self::ALL.get((number as usize).checked_sub(1)?).copied()
+    }
+}
+
+#[cfg(feature = "decode")]
+fn read<T: zerocopy::FromBytes>(bytes: &[u8]) -> Option<T> {
+    T::read_from_prefix(bytes).ok().map(|(record, _)| record)
+}
+
+#[cfg(feature = "decode")]
+impl CopyRecord {
+    /// Decodes the record at the start of `bytes`; `None` when they are too few.
+    #[must_use]
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        read(bytes)
+    }
 }
 
 /// Class of events, for the counters of lost ones.
@@ -159,10 +279,37 @@ mod tests {
     #[test]
     fn kinds_survive_the_round_trip() {
         for &kind in Kind::ALL {
-            assert_eq!(Kind::from_u16(kind as u16), Some(kind));
+            assert_eq!(Kind::from_number(kind as u32), Some(kind));
         }
-        let known = (0..=u16::MAX).filter(|&number| Kind::from_u16(number).is_some()).count();
-        assert_eq!(known, Kind::ALL.len());
-        assert!(Kind::from_u16(0).is_none());
+        assert!(Kind::from_number(0).is_none());
+        assert!(Kind::from_number(Kind::ALL.len() as u32 + 1).is_none());
+        assert!(Kind::from_number(u32::MAX).is_none());
+    }
+
+    #[test]
+    fn kinds_fit_in_a_cookie() {
+        assert!(Kind::ALL.iter().all(|&kind| kind as u32 <= 0xff));
+    }
+
+    #[cfg(feature = "decode")]
+    #[test]
+    fn every_kind_has_a_decoder() {
+        for &kind in Kind::ALL {
+            let mut bytes = [0xff; 256];
+            bytes[..4].copy_from_slice(&(kind as u32).to_ne_bytes());
+            let size = kind.record_size();
+            let record = Record::decode(&bytes[..size]).unwrap_or_else(|| panic!("{kind:?}"));
+            assert_eq!(record.kind(), kind);
+            assert_eq!((record.header().kind, record.header().tid), (kind as u32, u32::MAX));
+            assert!(Record::decode(&bytes[..size - 1]).is_none(), "a short {kind:?}");
+        }
+    }
+
+    #[cfg(feature = "decode")]
+    #[test]
+    fn unknown_records_are_refused() {
+        assert!(Record::decode(&[]).is_none());
+        assert!(Record::decode(&[0; 88]).is_none());
+        assert!(Record::decode(&[0xff; 88]).is_none());
     }
 }

@@ -8,19 +8,24 @@ mod kind;
 mod layout;
 mod programs;
 mod records;
+mod site;
 pub mod symbols;
 
 pub use access::{ACCESS_GROUPS, AccessDescriptor};
 pub use condition::FlagCondition;
-pub use cookie::{Cookie, LINKER_PLAN_SHIFT, MemoryCall, Operand, PLANS, SITE_BITS};
+pub use cookie::{Cookie, LINKER_PLAN_SHIFT, MemoryCall, Operand};
+#[cfg(feature = "decode")]
+pub use kind::Record;
 pub use kind::{CLASSES, Class, Kind};
 pub use layout::{KernelLayout, Target};
 pub use programs::ProbeProgram;
 pub use records::{
-    CopyRecord, FRAMES, Header, LastAccess, OwnedRecord, PairRecord, REGISTERS, RegionRecord,
-    RegistersRecord, SyncRecord, ThreadRecord, TrapRecord, WatchpointRecord,
+    AccessRecord, BlockRecord, CallRecord, ChildProcessRecord, CopyRecord, ExitRecord, FRAMES,
+    ForkRecord, Header, InlinedRecord, JumpRecord, LastAccess, OwnedRecord, PairRecord, REGISTERS,
+    RegionRecord, RegistersRecord, ReturnRecord, StopRecord, TrapRecord, WatchpointRecord,
 };
+pub use site::{PLANS, SiteId};
 
 /// Version of the ABI, changed with every layout or meaning in this library. User space refuses an object of another
 /// version.
-pub const ABI_VERSION: u32 = 10;
+pub const ABI_VERSION: u32 = 11;

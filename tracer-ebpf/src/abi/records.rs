@@ -1,6 +1,8 @@
-//! Layouts of the records, and of the parts they have in common.
+//! Layouts of the records, and of the parts they have in common. The table in `kind` names the record of each kind.
 
 use core::mem::{offset_of, size_of};
+
+use super::SiteId;
 
 /// Number of return addresses in a record, the innermost first; unused ones are 0.
 pub const FRAMES: usize = 6;
@@ -8,71 +10,182 @@ pub const FRAMES: usize = 6;
 /// Start of every record.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "decode", derive(zerocopy::FromBytes, zerocopy::IntoBytes))]
 pub struct Header {
-    /// A [`Kind`](super::Kind).
-    pub kind: u16,
-    /// More about the event, by its kind; 0 if nothing else is said at the [`Kind`](super::Kind):
-    /// - a call that has returned: the low half of its result, an error number or 0;
-    /// - an inline operation: the low half of `eax`;
-    /// - a [`RegionRecord`]: the low half of `EFLAGS`, which decides if a conditional jump there is taken.
-    pub detail: u16,
+    /// Number of the [`Kind`](super::Kind).
+    pub kind: u32,
     /// The acting thread, in the numbers of its own PID namespace.
     pub tid: u32,
-    /// The probe point that fired: the low half of its cookie.
-    pub site: u32,
+    /// The probe point that fired; [`SiteId::NONE`] for other programs.
+    pub site: SiteId,
     /// Number of events lost before this one, modulo 2³². A change since the previous record is a gap.
     pub lost: u32,
     /// The process, in the numbers of the initial PID namespace. Used to distinguish processes only.
     pub process: u32,
-    /// 0; user space stores the number of the site's plan here.
-    pub plan: u32,
-    /// Epoch of the acting thread from this record on; 0 if no access of the thread was seen yet. Epochs of threads
-    /// with the same id increase.
-    pub epoch: u64,
 }
 
 /// Begin or end of a region.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "decode", derive(zerocopy::FromBytes, zerocopy::IntoBytes))]
 pub struct RegionRecord {
     /// The header.
     pub header: Header,
+    /// `EFLAGS`, which decide if a conditional jump there is taken.
+    pub flags: u32,
+    /// Epoch of the acting thread from this record on; 0 if no access of the thread was seen yet. Epochs of threads
+    /// with the same id increase. So in all records that have one.
+    pub epoch: u64,
     /// Stack pointer at the probe point.
     pub sp: u64,
 }
 
-/// Operation on a synchronisation object.
+/// Jump out of functions.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SyncRecord {
+#[cfg_attr(feature = "decode", derive(zerocopy::FromBytes, zerocopy::IntoBytes))]
+pub struct JumpRecord {
     /// The header.
     pub header: Header,
-    /// The object: see [`Kind`](super::Kind).
-    pub object: u64,
+    /// 0.
+    pub unused: u32,
+    /// Epoch, as in [`RegionRecord`].
+    pub epoch: u64,
+    /// Stack pointer of the target; 0 if that is unknown.
+    pub target_sp: u64,
+}
+
+/// Call of a function, at its entry.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "decode", derive(zerocopy::FromBytes, zerocopy::IntoBytes))]
+pub struct CallRecord {
+    /// The header.
+    pub header: Header,
+    /// 0.
+    pub unused: u32,
+    /// Epoch, as in [`RegionRecord`].
+    pub epoch: u64,
+    /// The argument that the cookie selects: see [`Kind`](super::Kind).
+    pub argument: u64,
     /// Stack pointer in the caller.
     pub sp: u64,
     /// Return addresses: the first is exact, the others follow the chain of frame pointers unchecked.
     pub frames: [u64; FRAMES],
 }
 
-/// Operation on a synchronisation object or on memory, with a second number.
+/// Return of a function, from a call that counts.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "decode", derive(zerocopy::FromBytes, zerocopy::IntoBytes))]
+pub struct ReturnRecord {
+    /// The header.
+    pub header: Header,
+    /// The result: `eax`.
+    pub result: i32,
+    /// Epoch, as in [`RegionRecord`].
+    pub epoch: u64,
+    /// The argument of the call that the cookie selects: see [`Kind`](super::Kind).
+    pub argument: u64,
+    /// Stack pointer in the caller.
+    pub sp: u64,
+    /// Return addresses, as in [`CallRecord`].
+    pub frames: [u64; FRAMES],
+}
+
+/// Call of a function of which two arguments count, at its entry.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "decode", derive(zerocopy::FromBytes, zerocopy::IntoBytes))]
 pub struct PairRecord {
-    /// The operation.
-    pub call: SyncRecord,
-    /// The second number: see [`Kind`](super::Kind).
-    pub second: u64,
+    /// The header.
+    pub header: Header,
+    /// 0.
+    pub unused: u32,
+    /// Epoch, as in [`RegionRecord`].
+    pub epoch: u64,
+    /// The first argument: see [`Kind`](super::Kind).
+    pub argument: u64,
+    /// Stack pointer in the caller.
+    pub sp: u64,
+    /// Return addresses, as in [`CallRecord`].
+    pub frames: [u64; FRAMES],
+    /// The argument that the cookie selects beside the first: see [`Kind`](super::Kind).
+    pub other: u64,
+}
+
+/// Operation on a synchronisation object by an instruction in line.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "decode", derive(zerocopy::FromBytes, zerocopy::IntoBytes))]
+pub struct InlinedRecord {
+    /// The header.
+    pub header: Header,
+    /// `eax` at the probe point: after an atomic instruction the number that was in memory before.
+    pub eax: u32,
+    /// Epoch, as in [`RegionRecord`].
+    pub epoch: u64,
+    /// The address that the cookie's [`Operand`](super::Operand) gives.
+    pub address: u64,
+    /// Stack pointer at the probe point.
+    pub sp: u64,
+    /// The probe point, then return addresses that follow the chain of frame pointers unchecked.
+    pub frames: [u64; FRAMES],
+}
+
+/// Access to memory by a probed instruction.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "decode", derive(zerocopy::FromBytes, zerocopy::IntoBytes))]
+pub struct AccessRecord {
+    /// The header.
+    pub header: Header,
+    /// The flags [`READ`](super::AccessDescriptor::READ), [`WRITE`](super::AccessDescriptor::WRITE) and
+    /// [`ATOMIC`](super::AccessDescriptor::ATOMIC).
+    pub flags: u32,
+    /// Epoch, as in [`RegionRecord`].
+    pub epoch: u64,
+    /// Address of the first byte.
+    pub address: u64,
+    /// Length in bytes.
+    pub size: u64,
+    /// Stack pointer at the probe point.
+    pub sp: u64,
+    /// The probe point, which may be some instructions away, then return addresses that follow the chain of frame
+    /// pointers unchecked.
+    pub frames: [u64; FRAMES],
+}
+
+/// Block of memory that is allocated or freed.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "decode", derive(zerocopy::FromBytes, zerocopy::IntoBytes))]
+pub struct BlockRecord {
+    /// The header.
+    pub header: Header,
+    /// 0.
+    pub unused: u32,
+    /// Epoch, as in [`RegionRecord`].
+    pub epoch: u64,
+    /// Address of the first byte.
+    pub address: u64,
+    /// Length in bytes, as an argument has it; 0 where none has.
+    pub size: u64,
+    /// Stack pointer in the caller.
+    pub sp: u64,
+    /// Return addresses, as in [`CallRecord`].
+    pub frames: [u64; FRAMES],
 }
 
 /// Deferred accesses of a word's owner.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "decode", derive(zerocopy::FromBytes, zerocopy::IntoBytes))]
 pub struct OwnedRecord {
     /// The header; it has no site.
     pub header: Header,
     /// The owner, as [`Header::tid`].
-    pub owner: u64,
+    pub owner: u32,
     /// Address of the word's first byte, a multiple of 8.
     pub address: u64,
     /// The owner's last write.
@@ -84,13 +197,14 @@ pub struct OwnedRecord {
 /// Last access of a kind to a part of a word.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "decode", derive(zerocopy::FromBytes, zerocopy::IntoBytes))]
 pub struct LastAccess {
     /// Epoch of the thread; 0 when there was no access.
     pub epoch: u64,
     /// Highest stack pointer of the thread at its accesses since its previous record.
     pub sp: u64,
     /// The site.
-    pub site: u32,
+    pub site: SiteId,
     /// The accessed bytes, one bit each from the lowest address on. They are contiguous.
     pub bytes: u32,
 }
@@ -98,10 +212,15 @@ pub struct LastAccess {
 /// Hit of a hardware watchpoint.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "decode", derive(zerocopy::FromBytes, zerocopy::IntoBytes))]
 pub struct WatchpointRecord {
-    /// The header. Its site is 0: the kernel gives threads that inherit a watchpoint no cookie
+    /// The header. It has no site: the kernel gives threads that inherit a watchpoint no cookie
     /// (`kernel/events/core.c`, `perf_event_alloc`).
     pub header: Header,
+    /// 1 for a sampling watchpoint, else 0.
+    pub is_sample: u32,
+    /// Epoch, as in [`RegionRecord`].
+    pub epoch: u64,
     /// The watched address, which identifies the watchpoint.
     pub address: u64,
     /// The 8 bytes from the watched address on, after the access; 0 for a sampling watchpoint.
@@ -117,52 +236,108 @@ pub struct WatchpointRecord {
     pub top: u64,
 }
 
-/// Start or end of a thread or process.
+/// New thread.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ThreadRecord {
-    /// The header; the acting thread is the parent at a fork.
+#[cfg_attr(feature = "decode", derive(zerocopy::FromBytes, zerocopy::IntoBytes))]
+pub struct ForkRecord {
+    /// The header; the acting thread is the parent.
     pub header: Header,
-    /// Fork: the child's thread pointer, which is its `pthread_t` in glibc and musl.
-    pub pthread: u64,
-    /// Fork, child process: the child's id in the numbers of its own PID namespace. Other kinds: see
-    /// [`Kind`](super::Kind).
+    /// The new thread, as [`Header::tid`].
     pub child: u32,
-    /// Child process: its [`Header::process`].
+    /// Epoch, as in [`RegionRecord`].
+    pub epoch: u64,
+    /// The new thread's thread pointer, which is its `pthread_t` in glibc and musl.
+    pub pthread: u64,
+}
+
+/// End of a thread.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "decode", derive(zerocopy::FromBytes, zerocopy::IntoBytes))]
+pub struct ExitRecord {
+    /// The header.
+    pub header: Header,
+    /// 1 for the last thread of its process, else 0.
+    pub is_last: u32,
+    /// Epoch, as in [`RegionRecord`].
+    pub epoch: u64,
+    /// Exit status, as `wait` returns it; that of the last thread is the process's.
+    pub status: i32,
+    /// 0.
+    pub unused: u32,
+    /// Name of the thread, padded with zeros.
+    pub comm: [u8; 16],
+}
+
+/// New process.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "decode", derive(zerocopy::FromBytes, zerocopy::IntoBytes))]
+pub struct ChildProcessRecord {
+    /// The header; the acting thread is the parent.
+    pub header: Header,
+    /// The child, in the numbers of its own PID namespace.
+    pub child: u32,
+    /// Epoch, as in [`RegionRecord`].
+    pub epoch: u64,
+    /// The child, as [`Header::process`].
     pub child_process: u32,
+    /// Flags: [`FOLLOWED`](Self::FOLLOWED) and [`STOPS`](Self::STOPS).
+    pub flags: u32,
     /// Name of the acting thread, padded with zeros.
     pub comm: [u8; 16],
 }
 
-impl ThreadRecord {
-    /// Flag in the detail of [`Kind::ChildProcess`](super::Kind::ChildProcess): the child is followed.
-    pub const FOLLOWED: u16 = 1;
-    /// Flag in the detail of [`Kind::ChildProcess`](super::Kind::ChildProcess): the child is followed and has memory of
-    /// its own. It stops before its first instruction, and [`Kind::Start`](super::Kind::Start) follows.
-    pub const STOPS: u16 = 2;
+impl ChildProcessRecord {
+    /// The child is followed.
+    pub const FOLLOWED: u32 = 1;
+    /// The child is followed and has memory of its own. It stops before its first instruction, and
+    /// [`Kind::Start`](super::Kind::Start) follows.
+    pub const STOPS: u32 = 2;
+}
+
+/// Stop of the process, for user space to attach probes.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "decode", derive(zerocopy::FromBytes, zerocopy::IntoBytes))]
+pub struct StopRecord {
+    /// The header.
+    pub header: Header,
+    /// Number of the stop (see [`symbols::STOPPED`](super::symbols::STOPPED)); 0 when the process could not be
+    /// stopped.
+    pub stop: u32,
+    /// Epoch, as in [`RegionRecord`].
+    pub epoch: u64,
 }
 
 /// `SIGTRAP`, with the place of the thread and the code there.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "decode", derive(zerocopy::FromBytes, zerocopy::IntoBytes))]
 pub struct TrapRecord {
     /// The header; it has no site.
     pub header: Header,
+    /// The signal's `si_code`.
+    pub si_code: i32,
+    /// Epoch, as in [`RegionRecord`].
+    pub epoch: u64,
     /// The next instruction: after a breakpoint instruction, the byte behind it.
     pub ip: u64,
-    /// `si_addr`, or in the low half `si_pid` where a process has sent the signal.
-    pub fields: u64,
     /// The program's disposition: 0 (`SIG_DFL`) is to die, 1 (`SIG_IGN`) to ignore; any other number is the handler.
     pub handler: u64,
     /// The code around [`ip`](Self::ip): the 8 bytes before the last byte before it, and 16 bytes from that byte on.
     pub code: [u64; 3],
     /// The words of `code` that could be read, one bit each. Without bit 1 the second word has one byte, or 0.
-    pub has_code: u64,
+    pub has_code: u32,
+    /// `si_pid`, where `si_code` says that a process has sent the signal.
+    pub sender: u32,
 }
 
 /// Child process that is not followed and has a copy of memory with breakpoints.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "decode", derive(zerocopy::FromBytes, zerocopy::IntoBytes))]
 pub struct CopyRecord {
     /// Id of the child in the numbers of its own PID namespace.
     pub number: u32,
@@ -170,16 +345,21 @@ pub struct CopyRecord {
     pub process: u32,
     /// 1 when the child's PID namespace is that of its parent.
     pub same_namespace: u32,
-    /// Always 0.
+    /// 0.
     pub unused: u32,
 }
 
 /// Registers at an `AVTRACE_SHARED` marker, from which user space computes the variable's address.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "decode", derive(zerocopy::FromBytes, zerocopy::IntoBytes))]
 pub struct RegistersRecord {
     /// The header.
     pub header: Header,
+    /// 0.
+    pub unused: u32,
+    /// Epoch, as in [`RegionRecord`].
+    pub epoch: u64,
     /// The registers, in the order of [`REGISTERS`].
     pub registers: [u64; REGISTERS.len()],
 }
@@ -190,29 +370,68 @@ pub const REGISTERS: [&str; 17] = [
     "r14", "r15", "rip",
 ];
 
+#[cfg(feature = "decode")]
+impl OwnedRecord {
+    /// Epoch that begins for the acting thread: none.
+    pub(super) const fn begun_epoch(&self) -> u64 {
+        0
+    }
+}
+
+/// Asserts the place of the epoch in these records, and gives access to it.
+macro_rules! with_epoch {
+    ($($record:ident),*) => {
+        $(
+            const _: () = assert!(offset_of!($record, epoch) == 24);
+
+            #[cfg(feature = "decode")]
+            impl $record {
+                /// Epoch that begins for the acting thread.
+                pub(super) const fn begun_epoch(&self) -> u64 {
+                    self.epoch
+                }
+            }
+        )*
+    };
+}
+
+with_epoch!(
+    RegionRecord,
+    JumpRecord,
+    CallRecord,
+    ReturnRecord,
+    PairRecord,
+    InlinedRecord,
+    AccessRecord,
+    BlockRecord,
+    WatchpointRecord,
+    ForkRecord,
+    ExitRecord,
+    ChildProcessRecord,
+    StopRecord,
+    TrapRecord,
+    RegistersRecord
+);
+
 const _: () = {
-    assert!(size_of::<Header>() == 32);
+    assert!(size_of::<Header>() == 20);
     assert!(offset_of!(Header, tid) == 4);
     assert!(offset_of!(Header, site) == 8);
     assert!(offset_of!(Header, lost) == 12);
     assert!(offset_of!(Header, process) == 16);
-    assert!(offset_of!(Header, epoch) == 24);
-    assert!(size_of::<RegionRecord>() == 40);
-    assert!(size_of::<SyncRecord>() == 96);
-    assert!(offset_of!(SyncRecord, object) == 32);
-    assert!(offset_of!(SyncRecord, frames) == 48);
-    assert!(size_of::<PairRecord>() == 104);
-    assert!(offset_of!(PairRecord, second) == 96);
-    assert!(size_of::<WatchpointRecord>() == 120);
+    assert!(offset_of!(CallRecord, argument) == 32);
+    assert!(offset_of!(CallRecord, frames) == 48);
+    assert!(offset_of!(ReturnRecord, argument) == 32);
+    assert!(offset_of!(ReturnRecord, frames) == 48);
+    assert!(offset_of!(PairRecord, other) == 96);
+    assert!(offset_of!(InlinedRecord, frames) == 48);
+    assert!(offset_of!(AccessRecord, frames) == 56);
+    assert!(offset_of!(BlockRecord, frames) == 56);
     assert!(offset_of!(WatchpointRecord, value) == 40);
     assert!(offset_of!(WatchpointRecord, frames) == 56);
     assert!(offset_of!(WatchpointRecord, flags) == 104);
     assert!(offset_of!(WatchpointRecord, top) == 112);
-    assert!(size_of::<ThreadRecord>() == 64);
-    assert!(offset_of!(ThreadRecord, child) == 40);
-    assert!(offset_of!(ThreadRecord, comm) == 48);
+    assert!(offset_of!(ExitRecord, comm) == 40);
+    assert!(offset_of!(ChildProcessRecord, comm) == 40);
     assert!(size_of::<CopyRecord>() == 16);
-    assert!(size_of::<OwnedRecord>() == 96);
-    assert!(size_of::<RegistersRecord>() == 168);
-    assert!(size_of::<TrapRecord>() == 88);
 };

@@ -32,7 +32,7 @@ pub const LOST_COPIES: &str = "LOST_COPIES";
 /// Calls that have not returned.
 pub const PENDING: &str = "PENDING";
 /// An [`AccessDescriptor`](super::AccessDescriptor) for each site of
-/// [`Kind::InstructionAccess`](super::Kind::InstructionAccess).
+/// [`Kind::Access`](super::Kind::Access), by its [`SiteId`](super::SiteId).
 pub const ACCESS_DESCRIPTORS: &str = "ACCESS_DESCRIPTORS";
 /// Cost of the hits of each group of access probes so far, for each CPU.
 pub const COSTS: &str = "COSTS";

@@ -97,7 +97,7 @@ fn check<const BITS: u32>(steps: &[Step]) -> (usize, usize) {
                     address: word * 8 + from,
                     bytes: mask.count_ones().into(),
                     flags,
-                    site: 0,
+                    site: SiteId::NONE,
                     sp: 0,
                 };
                 assert_eq!(access.byte_mask(), mask);
@@ -175,7 +175,7 @@ proptest! {
 fn words_of_an_access() {
     for address in 0x1000..0x1008 {
         for bytes in 1..=MAX_BYTES {
-            let access = Access { tid: 1, address, bytes, flags: 1, site: 0, sp: 0 };
+            let access = Access { tid: 1, address, bytes, flags: 1, site: SiteId::NONE, sp: 0 };
             let mut visited = Vec::new();
             access.each_word(|word, mask| {
                 let bits = (0..8).filter(|bit| mask >> bit & 1 != 0);

@@ -18,7 +18,8 @@ impl Kernel {
         for point in points {
             let Some(descriptor) = point.access else { continue };
             groups = groups.max(u32::from(descriptor.group) + 1);
-            let inserted = descriptors.insert(Cookie(point.cookie).site(), Setting(descriptor), 0);
+            let inserted =
+                descriptors.insert(Cookie(point.cookie).site().0, Setting(descriptor), 0);
             inserted.map_err(|error| KernelError::Refused(error.to_string()))?;
         }
         self.access_groups = groups.min(ACCESS_GROUPS);
@@ -46,7 +47,7 @@ impl Kernel {
         };
         for (_, point) in points.iter().filter(|(_, point)| point.access.is_some()) {
             // A missing entry was never written.
-            let _ = descriptors.remove(&Cookie(point.cookie).site());
+            let _ = descriptors.remove(&Cookie(point.cookie).site().0);
         }
     }
 }

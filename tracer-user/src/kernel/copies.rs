@@ -26,7 +26,7 @@ use tracer_ebpf::{CopyRecord, symbols};
 use super::{Kernel, KernelError, error::unusable};
 use crate::{
     symbolize::{Mapping, ProcessAddr, parse_maps},
-    sys::{priority, proc, records::decode_copy},
+    sys::{priority, proc},
 };
 
 /// The instruction of a breakpoint.
@@ -170,7 +170,9 @@ impl Restorer {
         priority::hurry();
         loop {
             let is_last = stop.load(Ordering::Acquire);
-            while let Some(record) = self.created.next().and_then(|bytes| decode_copy(&bytes)) {
+            while let Some(record) =
+                self.created.next().and_then(|bytes| CopyRecord::decode(&bytes))
+            {
                 if let Err(error) = self.restore(record) {
                     *self.failures.entry(error.to_string()).or_insert(0) += 1;
                 }

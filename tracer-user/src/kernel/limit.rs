@@ -5,7 +5,7 @@
 use std::{collections::BTreeMap, fs::File, io};
 
 use aya::programs::RawTracePoint;
-use tracer_ebpf::{Cookie, LINKER_PLAN_SHIFT, PLANS, SITE_BITS};
+use tracer_ebpf::{Cookie, LINKER_PLAN_SHIFT};
 
 use super::{Kernel, KernelError, LoadOptions, ProbePoint, ProbeProgram, kernel_release};
 
@@ -127,10 +127,7 @@ fn of_plan(point: ProbePoint, plan: u32) -> ProbePoint {
             let list = point.cookie & ((1 << LINKER_PLAN_SHIFT) - 1);
             u64::from(plan) << LINKER_PLAN_SHIFT | list
         }
-        _ => {
-            let plans = u64::from(PLANS - 1) << SITE_BITS;
-            Cookie(point.cookie & !plans).with_plan(plan).0
-        }
+        _ => Cookie(point.cookie).with_plan(plan).0,
     };
     ProbePoint { cookie, ..point }
 }

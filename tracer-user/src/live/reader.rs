@@ -14,8 +14,7 @@ use std::{
 use aya::maps::{MapData, RingBuf};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-
-use crate::sys::records::Record;
+use tracer_ebpf::Record;
 
 /// Records in a batch at most.
 const BATCH: usize = 4096;

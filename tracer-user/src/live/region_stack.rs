@@ -185,7 +185,7 @@ impl RegionStacks {
     }
 
     /// Ends a function at its exit, with stack pointer `sp` and these flags.
-    pub fn exit(&mut self, thread: ThreadId, frame: Frame, leaves: Leaves, flags: u16) {
+    pub fn exit(&mut self, thread: ThreadId, frame: Frame, leaves: Leaves, flags: u32) {
         self.at(thread, frame.sp);
         let here = |open: &Open| match (open.frame, leaves) {
             (Some(open), Leaves::WithoutFrame) => open == frame,

@@ -19,11 +19,14 @@ mod watches;
 use std::ops::Range;
 
 use checker::event::{LocationId, LockId, Op, SyncId, ThreadId};
-use tracer_ebpf::{FRAMES, Header, Kind, PairRecord, RegionRecord, RegistersRecord, ThreadRecord};
+use tracer_ebpf::{
+    BlockRecord, ChildProcessRecord, ExitRecord, FRAMES, ForkRecord, JumpRecord, Kind, Record,
+    RegionRecord, RegistersRecord, SiteId,
+};
 
 use self::{
     accesses::{Accesses, arrive},
-    calls::Calls,
+    calls::{Calls, SeenCall},
     context::Context,
     probed_code::ProbedCode,
     regions::Passage,
@@ -49,7 +52,6 @@ use crate::{
         plan::{Site, SiteKind},
     },
     symbolize::ProcessAddr,
-    sys::records::Record,
 };
 
 /// The source; one for each traced process.
@@ -67,7 +69,7 @@ pub struct Source {
     stream: Stream,
     /// Number of lost events at the latest record.
     lost: u32,
-    new_shared: Vec<(u32, RegistersRecord)>,
+    new_shared: Vec<(SiteId, RegistersRecord)>,
 }
 
 impl Source {
@@ -96,9 +98,9 @@ impl Source {
     /// Translates a record to nothing, an event, or several, which [`stream`](Self::stream) has then. `sites` are those
     /// of the process's plan.
     pub fn record<C: CodeMap>(&mut self, record: &Record, sites: &[Site], code: &mut C) {
-        let header = *record.header();
-        if header.lost != self.lost {
-            self.lost = header.lost;
+        let lost = record.header().lost;
+        if lost != self.lost {
+            self.lost = lost;
             self.gap();
         }
         let Self { threads, regions, calls, syncs, memory, accesses, .. } = self;
@@ -106,48 +108,50 @@ impl Source {
         let cx = &mut Context { sites, code, threads, regions, locations, omissions, stream };
         match record {
             Record::Region(kind, record) => pass_region(*kind, record, syncs, cx),
-            Record::Sync(kind, record) => calls.record(*kind, (record, 0), probed, syncs, cx),
-            Record::Pair(Kind::InstructionAccess, record) => {
-                accesses.instruction(record, memory, syncs, cx);
+            Record::Jump(record) => jump(record, syncs, cx),
+            Record::Call(kind, record) => {
+                calls.call(&SeenCall::entry(*kind, record), probed, syncs, cx);
             }
-            Record::Pair(kind @ (Kind::Alloc | Kind::Free), record) => {
+            Record::Pair(kind, record) => {
+                calls.call(&SeenCall::pair(*kind, record), probed, syncs, cx);
+            }
+            Record::Return(kind, record) => {
+                calls.call(&SeenCall::end(*kind, record), probed, syncs, cx);
+            }
+            Record::Inlined(record) => calls.inlined(record, probed, syncs, cx),
+            Record::Access(record) => accesses.instruction(record, memory, syncs, cx),
+            Record::Block(kind, record) => {
                 if let Some(range) = allocator_call(*kind, record, memory, syncs, cx) {
                     accesses.forget(&range);
                 }
             }
-            Record::Pair(kind, record) => {
-                calls.record(*kind, (&record.call, record.second), probed, syncs, cx);
-            }
-            Record::Thread(kind, record) => {
-                let thread = cx.threads.id(record.header.tid);
-                cx.at(thread, 0);
-                match kind {
-                    Kind::Fork => {
-                        if let Some(stack) = fork(thread, record, (calls, memory, syncs), cx) {
-                            accesses.forget(&stack);
-                        }
-                    }
-                    Kind::Exit => exit(thread, record, syncs, cx),
-                    // One that is followed has a report of its own.
-                    Kind::ChildProcess if record.header.detail == 0 => {
-                        cx.omissions.add_child(record.child, comm(record));
-                    }
-                    // The other kinds concern the process, and are handled by the session.
-                    _ => {}
+            Record::Fork(record) => {
+                if let Some(stack) = fork(record, (calls, memory, syncs), cx) {
+                    accesses.forget(&stack);
                 }
             }
-            Record::Access(record) => accesses.hit(record, probed, memory, syncs, cx),
-            Record::Registers(record) => self.new_shared.push((record.header.site, *record)),
+            Record::Exit(record) => exit(record, syncs, cx),
+            Record::ChildProcess(record) => {
+                let thread = cx.threads.id(record.header.tid);
+                cx.at(thread, 0);
+                // One that is followed has a report of its own.
+                if record.flags & ChildProcessRecord::FOLLOWED == 0 {
+                    cx.omissions.add_child(record.child, text_of_comm(&record.comm));
+                }
+            }
+            Record::Watchpoint(record) => accesses.hit(record, probed, memory, syncs, cx),
+            Record::Shared(record) => self.new_shared.push((record.header.site, *record)),
             Record::Owned(record) => return accesses.owned(record, memory, syncs, cx),
-            // No event: it counts where the program's end is explained.
-            Record::Trap(_) => {}
+            // No events: the session handles stops, and explains the program's end by signals.
+            Record::Stop(..) | Record::Trap(_) => {}
         }
-        self.begin_epoch(&header);
+        self.begin_epoch(record);
     }
 
     /// Begins an epoch after the first record of one. The record itself belongs to the epoch before.
     #[inline]
-    fn begin_epoch(&mut self, &Header { tid, epoch, .. }: &Header) {
+    fn begin_epoch(&mut self, record: &Record) {
+        let (epoch, tid) = (record.begun_epoch(), record.header().tid);
         if epoch != 0
             && let Some(thread) = self.threads.begin_epoch(tid, epoch)
         {
@@ -190,7 +194,7 @@ impl Source {
     }
 
     /// Takes the markers of shared variables that were reached since the last call: site and registers.
-    pub fn take_shared(&mut self) -> Vec<(u32, RegistersRecord)> {
+    pub fn take_shared(&mut self) -> Vec<(SiteId, RegistersRecord)> {
         std::mem::take(&mut self.new_shared)
     }
 
@@ -287,31 +291,41 @@ fn pass_region<C: CodeMap>(
     let thread = cx.threads.id(record.header.tid);
     let stream = &mut *cx.stream;
     syncs.acts_at(thread, record.sp, &mut |op, location| stream.emit(thread, op, location));
-    let number = record.header.site;
+    let number = record.header.site.number();
     let location = cx.locations.site(number);
     let passage = Passage { thread, location, site: cx.sites.get(number as usize) };
     let passed = cx.regions.pass(kind, record, passage, cx.threads, cx.stream);
     cx.omissions.foreign_records += u64::from(passed.is_err());
 }
 
+/// Translates the record of a jump out of functions.
+fn jump<C: CodeMap>(record: &JumpRecord, syncs: &mut SyncObjects, cx: &mut Context<'_, C>) {
+    let thread = cx.threads.id(record.header.tid);
+    let stream = &mut *cx.stream;
+    let emit = &mut |op, location| stream.emit(thread, op, location);
+    syncs.acts_at(thread, record.target_sp, emit);
+    let site = cx.kind(record.header.site);
+    let passed = cx.regions.jump(record, thread, site, cx.threads, cx.stream);
+    cx.omissions.foreign_records += u64::from(passed.is_err());
+}
+
 /// Translates a call of an allocator. Returns the memory in which other objects are from now on.
 fn allocator_call<C: CodeMap>(
     kind: Kind,
-    record: &PairRecord,
+    record: &BlockRecord,
     memory: &mut ProcessMemory,
     syncs: &mut SyncObjects,
     cx: &mut Context<'_, C>,
 ) -> Option<Range<u64>> {
-    let call = &record.call;
     let Some(&MemorySite::Allocator { role }) =
-        cx.kind(call.header.site).and_then(SiteKind::memory)
+        cx.kind(record.header.site).and_then(SiteKind::memory)
     else {
         cx.omissions.foreign_records += 1;
         return None;
     };
-    let thread = cx.threads.id(call.header.tid);
-    let location = cx.stack(Location::Call(call.frames));
-    arrive(thread, call.sp, syncs, cx);
+    let thread = cx.threads.id(record.header.tid);
+    let location = cx.stack(Location::Call(record.frames));
+    arrive(thread, record.sp, syncs, cx);
     let at = (thread, location);
     let range = memory.allocator_call(kind, role, record, at, cx.stream)?;
     forget_objects(&range, at, syncs, cx.stream);
@@ -320,11 +334,12 @@ fn allocator_call<C: CodeMap>(
 
 /// Translates the start of a thread. Returns its stack, if it is known, in which other objects are from now on.
 fn fork<C: CodeMap>(
-    thread: ThreadId,
-    record: &ThreadRecord,
+    record: &ForkRecord,
     (calls, memory, syncs): (&mut Calls, &mut ProcessMemory, &mut SyncObjects),
     cx: &mut Context<'_, C>,
 ) -> Option<Range<u64>> {
+    let thread = cx.threads.id(record.header.tid);
+    cx.at(thread, 0);
     let child = cx.threads.start(record.child);
     let (location, has_identity) = calls.create(thread, child, record.pthread);
     // A thread that is created in another way than by the functions that are probed has no place.
@@ -340,14 +355,11 @@ fn fork<C: CodeMap>(
 }
 
 /// Translates the end of a thread.
-fn exit<C: CodeMap>(
-    thread: ThreadId,
-    record: &ThreadRecord,
-    syncs: &mut SyncObjects,
-    cx: &mut Context<'_, C>,
-) {
+fn exit<C: CodeMap>(record: &ExitRecord, syncs: &mut SyncObjects, cx: &mut Context<'_, C>) {
+    let thread = cx.threads.id(record.header.tid);
+    cx.at(thread, 0);
     cx.regions.end_thread(thread);
-    cx.threads.end(thread, comm(record));
+    cx.threads.end(thread, text_of_comm(&record.comm));
     syncs.exits(thread);
     let location = cx.stack(Location::Call([0; FRAMES]));
     cx.stream.emit(thread, Op::Exit, location);
@@ -363,9 +375,10 @@ fn forget_objects(
     syncs.forget_memory(range, &mut |op| stream.emit_change(thread, op, location));
 }
 
-fn comm(record: &ThreadRecord) -> String {
-    let length = record.comm.iter().position(|&byte| byte == 0).unwrap_or(record.comm.len());
-    crate::report::text_of_bytes(&record.comm[..length])
+/// Returns the name of a thread from the kernel's field, which is padded with zeros.
+fn text_of_comm(comm: &[u8]) -> String {
+    let length = comm.iter().position(|&byte| byte == 0).unwrap_or(comm.len());
+    crate::report::text_of_bytes(&comm[..length])
 }
 
 #[cfg(test)]

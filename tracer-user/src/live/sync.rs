@@ -50,7 +50,7 @@ pub struct Call {
     /// Second argument of the call: see [`Kind`].
     pub second: u64,
     /// The result, at a return.
-    pub result: u16,
+    pub result: i32,
     /// The number that a semaphore had before it was taken, where that is seen.
     pub value: Option<u16>,
     /// The stack pointer in the caller.
@@ -90,13 +90,13 @@ struct Once {
 
 /// Results of a wait for a condition, in Linux's numbers.
 mod result {
-    pub const SUCCESS: u16 = 0;
+    pub const SUCCESS: i32 = 0;
     /// The thread does not own the mutex.
-    pub const EPERM: u16 = 1;
+    pub const EPERM: i32 = 1;
     /// The mutex was acquired; its last owner died with it.
-    pub const EOWNERDEAD: u16 = 130;
+    pub const EOWNERDEAD: i32 = 130;
     /// The mutex cannot be taken any more.
-    pub const ENOTRECOVERABLE: u16 = 131;
+    pub const ENOTRECOVERABLE: i32 = 131;
 }
 
 /// All synchronisation objects of a process.

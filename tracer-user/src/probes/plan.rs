@@ -259,7 +259,7 @@ impl Plan {
         let mut blind = HashSet::new();
         for index in failed {
             let Some(probe) = self.probes.get(index) else { continue };
-            let site = self.sites.get(Cookie(probe.point.cookie).site() as usize);
+            let site = self.sites.get(Cookie(probe.point.cookie).site().number() as usize);
             match site.and_then(|site| site.kind.region()) {
                 Some(RegionSite::Function(FunctionPlace::Exit { function, .. })) => {
                     blind.insert(*function);

@@ -9,7 +9,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Instant};
 
 use crossbeam_channel::Sender;
 use signal_hook::consts::SIGCONT;
-use tracer_ebpf::{Kind, PLANS, ThreadRecord};
+use tracer_ebpf::{ChildProcessRecord, ExitRecord, Kind, PLANS, Record, StopRecord};
 
 use super::{
     finished_program::FinishedProgram,
@@ -31,7 +31,6 @@ use crate::{
     symbolize::{ProcessAddr, Symbolizer},
     sys::{
         proc,
-        records::Record,
         seized_thread::{self, SeizeError, SeizedThread, StopOutcome},
         tracee::{self, Ending},
     },
@@ -163,23 +162,30 @@ impl ProcessTracker {
         self.current = index;
         let has_site = !matches!(
             record,
-            Record::Thread(..) | Record::Access(_) | Record::Owned(_) | Record::Trap(_)
+            Record::Fork(_)
+                | Record::Exit(_)
+                | Record::ChildProcess(_)
+                | Record::Stop(..)
+                | Record::Watchpoint(_)
+                | Record::Owned(_)
+                | Record::Trap(_)
         );
-        if has_site && header.plan != self.programs[index].id().plan {
+        if has_site && header.site.plan() != self.programs[index].id().plan {
             // Of a program that was replaced, and the record of that was lost.
             self.foreign += 1;
             return;
         }
-        match record {
-            Record::Thread(Kind::Exec, record) => self.exec(index, record),
-            Record::Thread(Kind::Libraries, record) => self.libraries(index, record),
-            Record::Thread(Kind::Start, record) => self.start(index, record),
-            _ => self.programs[index].record(record),
+        if let Record::Stop(kind, stop) = record {
+            return match kind {
+                Kind::Exec => self.exec(index, stop),
+                Kind::Libraries => self.libraries(index, stop),
+                _ => self.start(index, stop),
+            };
         }
-        let Record::Thread(kind, record) = record else { return };
-        match kind {
-            Kind::ChildProcess if record.header.detail != 0 => self.fork(index, record),
-            Kind::Exit if record.header.detail != 0 => self.exit(index, record),
+        self.programs[index].record(record);
+        match record {
+            Record::ChildProcess(child) if child.flags != 0 => self.fork(index, child),
+            Record::Exit(exit) if exit.is_last != 0 => self.exit(index, exit),
             _ => {}
         }
     }
@@ -210,10 +216,10 @@ impl ProcessTracker {
         Some(plan)
     }
 
-    fn fork(&mut self, parent: usize, record: &ThreadRecord) {
+    fn fork(&mut self, parent: usize, record: &ChildProcessRecord) {
         let ids = (record.child, record.child_process);
         let mut child = match self.new_plan() {
-            Some(plan) if record.header.detail & ThreadRecord::STOPS != 0 => {
+            Some(plan) if record.flags & ChildProcessRecord::STOPS != 0 => {
                 self.programs[parent].of_child(&mut self.kernel, ids, plan)
             }
             plan => {
@@ -236,7 +242,7 @@ impl ProcessTracker {
     }
 
     /// Attaches to a child that stands before its first instruction.
-    fn start(&mut self, index: usize, record: &ThreadRecord) {
+    fn start(&mut self, index: usize, record: &StopRecord) {
         self.change(Kind::Start, index, record, |program, kernel, _| program.start(kernel));
     }
 
@@ -245,12 +251,12 @@ impl ProcessTracker {
         &mut self,
         kind: Kind,
         index: usize,
-        record: &ThreadRecord,
+        record: &StopRecord,
         change: impl FnOnce(&mut TracedProgram, &mut Kernel, u32),
     ) {
         let Self { programs, kernel, .. } = self;
         let program = &mut programs[index];
-        let (mut stops, number) = (program.stops(), record.child);
+        let (mut stops, number) = (program.stops(), record.stop);
         let &ProgramId { pid, tgid, parent, .. } = program.id();
         let (thread, at) = match kind {
             Kind::Start => (pid, RanOnAt::Fork),
@@ -282,7 +288,7 @@ impl ProcessTracker {
         }
     }
 
-    fn exit(&mut self, index: usize, record: &ThreadRecord) {
+    fn exit(&mut self, index: usize, record: &ExitRecord) {
         let pid = self.programs[index].id().pid;
         self.alive.remove(pid);
         // The end of the first process is reported by its parent, which is this process.
@@ -291,7 +297,7 @@ impl ProcessTracker {
             let plan = program.id().plan;
             self.kernel.forget_stops(program.id().tgid);
             self.kernel.forget_calls(record.header.process);
-            self.finish(program, ProgramEnd::Ended(Ending::from_status(record.pthread as i32)));
+            self.finish(program, ProgramEnd::Ended(Ending::from_status(record.status)));
             if self.is_unused(plan) {
                 self.kernel.detach_ended(plan);
                 self.kernel.forget_plan(plan);
@@ -312,7 +318,7 @@ impl ProcessTracker {
         self.programs.iter().all(|program| program.id().plan != plan)
     }
 
-    fn libraries(&mut self, index: usize, record: &ThreadRecord) {
+    fn libraries(&mut self, index: usize, record: &StopRecord) {
         self.change(Kind::Libraries, index, record, TracedProgram::libraries);
     }
 
@@ -329,10 +335,10 @@ impl ProcessTracker {
         }
     }
 
-    fn exec(&mut self, index: usize, record: &ThreadRecord) {
-        let reaction = self.programs[index].stops().reaction(Kind::Exec, record.child);
+    fn exec(&mut self, index: usize, record: &StopRecord) {
+        let reaction = self.programs[index].stops().reaction(Kind::Exec, record.stop);
         if reaction != Reaction::Ignore {
-            self.replace(index, record.header.process, reaction, record.child);
+            self.replace(index, record.header.process, reaction, record.stop);
         }
     }
 
@@ -471,8 +477,8 @@ impl ProcessTracker {
 
 /// Continues a process that was stopped, and is none of those that are followed: the record of its fork was lost.
 fn continue_unknown(record: &Record) {
-    if let Record::Thread(Kind::Exec | Kind::Libraries | Kind::Start, record) = record
-        && record.child != 0
+    if let Record::Stop(_, record) = record
+        && record.stop != 0
     {
         // To any of its threads is to the process.
         tracee::send_signal(record.header.tid, SIGCONT);

@@ -9,6 +9,8 @@ mod probes;
 
 use std::{path::Path, sync::Arc};
 
+use tracer_ebpf::Record;
+
 use self::{
     capture::Capture,
     checking::{Checked, Checking},
@@ -50,7 +52,6 @@ use crate::{
     sys::{
         perf::{self, Trial},
         proc,
-        records::Record,
         tracee::Ending,
     },
 };
@@ -294,7 +295,7 @@ impl TracedProgram {
             self.coverage.extend(follow_without_leader(kernel, self.probes.places(), &self.id));
         }
         for (site, registers) in self.source.take_shared() {
-            let site = self.probes.sites().get(site as usize);
+            let site = self.probes.sites().get(site.number() as usize);
             if let Some(variable) = site.and_then(|site| site.kind.region()?.shared_variable()) {
                 let watches = self.source.watches_mut();
                 let armed = watchpoints::arm_late(watches, kernel, variable, &registers);

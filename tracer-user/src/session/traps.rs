@@ -173,11 +173,11 @@ fn is_int1(record: &TrapRecord) -> bool {
 
 fn cause(record: &TrapRecord, code: &impl Code) -> TrapCause {
     /// `si_code` of `include/uapi/asm-generic/siginfo.h`.
-    const SI_KERNEL: i16 = 0x80;
-    const TRAP_BRKPT: i16 = 1;
-    const TRAP_HWBKPT: i16 = 4;
+    const SI_KERNEL: i32 = 0x80;
+    const TRAP_BRKPT: i32 = 1;
+    const TRAP_HWBKPT: i32 = 4;
     let (_, bytes) = code_bytes(record);
-    match record.header.detail.cast_signed() {
+    match record.si_code {
         SI_KERNEL if bytes[0] == INT3 => {
             let at = trap_at(record);
             if code.in_file(at, 1).first() == Some(&INT3) {
@@ -258,7 +258,7 @@ fn explain(cause: TrapCause, record: &TrapRecord, code: &impl Code) -> TrapDeath
                  instruction of its own: {} do this now and then in virtual machines, where the debug status register \
                  (DR6) can be lost",
                 place(ProcessAddr(record.ip)),
-                if record.header.detail == 1 {
+                if record.si_code == 1 {
                     "named no cause"
                 } else {
                     "named a watchpoint which was gone"
@@ -287,16 +287,15 @@ fn explain(cause: TrapCause, record: &TrapRecord, code: &impl Code) -> TrapDeath
 /// Describes an act of the program itself, or of another process.
 fn of_its_own(record: &TrapRecord, place: &impl Fn(ProcessAddr) -> String) -> String {
     /// The highest `si_code` of signals that are sent.
-    const SI_USER: i16 = 0;
-    const SI_TKILL: i16 = -6;
-    let code = record.header.detail.cast_signed();
+    const SI_USER: i32 = 0;
+    const SI_TKILL: i32 = -6;
+    let code = record.si_code;
     let (_, bytes) = code_bytes(record);
     match code {
         SI_TKILL => "the program was killed by SIGTRAP, which it has raised itself".to_owned(),
-        ..=SI_USER => format!(
-            "the program was killed by SIGTRAP, which process {} has sent",
-            record.fields as u32
-        ),
+        ..=SI_USER => {
+            format!("the program was killed by SIGTRAP, which process {} has sent", record.sender)
+        }
         _ if bytes[0] == INT3 || is_int1(record) => format!(
             "the program was killed by SIGTRAP, by a breakpoint instruction of its own at {}",
             place(trap_at(record))

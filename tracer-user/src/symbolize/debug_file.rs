@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use super::elf::ElfFile;
+use super::elf::ElfImage;
 use crate::sys::bytes::Bytes;
 
 /// The system's folder of separate debug files.
@@ -47,7 +47,7 @@ pub(crate) fn join_absolute(root: &Path, path: &Path) -> PathBuf {
 }
 
 /// The debug file of `file`, when it lacks symbols or debug information itself and one is found.
-pub(crate) fn find(file: &ElfFile, search: &DebugSearch) -> Option<ElfFile> {
+pub(crate) fn find(file: &ElfImage, search: &DebugSearch) -> Option<ElfImage> {
     if file.has_contents(".debug_info") || file.has_contents(".zdebug_info") {
         return None;
     }
@@ -56,7 +56,7 @@ pub(crate) fn find(file: &ElfFile, search: &DebugSearch) -> Option<ElfFile> {
 }
 
 /// The file `.build-id/xx/yyyy.debug` in the first directory that has one with the same build id.
-pub(crate) fn by_build_id(build_id: &[u8], search: &DebugSearch) -> Option<ElfFile> {
+pub(crate) fn by_build_id(build_id: &[u8], search: &DebugSearch) -> Option<ElfImage> {
     let (first, rest) = build_id.split_first()?;
     if rest.is_empty() {
         return None;
@@ -64,14 +64,14 @@ pub(crate) fn by_build_id(build_id: &[u8], search: &DebugSearch) -> Option<ElfFi
     let rest: String = rest.iter().map(|byte| format!("{byte:02x}")).collect();
     let name = format!(".build-id/{first:02x}/{rest}.debug");
     search.directories().iter().find_map(|directory| {
-        let candidate = ElfFile::open_with(&directory.join(&name), search).ok()?;
+        let candidate = ElfImage::open(&directory.join(&name)).ok()?;
         (candidate.build_id() == Some(build_id)).then_some(candidate)
     })
 }
 
 /// The file that `.gnu_debuglink` names: next to the program, in `.debug` there, or below a debug
 /// directory.
-fn by_link(file: &ElfFile, search: &DebugSearch) -> Option<ElfFile> {
+fn by_link(file: &ElfImage, search: &DebugSearch) -> Option<ElfImage> {
     let section = file.section(".gnu_debuglink").ok()??;
     let (name, checksum) = parse_link(&section.data)?;
     let name = Path::new(OsStr::from_bytes(name));
@@ -89,7 +89,7 @@ fn by_link(file: &ElfFile, search: &DebugSearch) -> Option<ElfFile> {
     }
     candidates.iter().find_map(|path| {
         let bytes = Bytes::map_path(path).ok()?;
-        let candidate = ElfFile::from_bytes(path, bytes, search).ok()?;
+        let candidate = ElfImage::from_bytes(path, bytes).ok()?;
         let same = match (candidate.build_id(), file.build_id()) {
             (Some(theirs), Some(ours)) => theirs == ours,
             _ => crc32fast::hash(candidate.bytes()) == checksum,

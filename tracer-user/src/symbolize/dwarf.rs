@@ -13,10 +13,10 @@ use gimli::{
 use rustc_hash::FxHashMap;
 
 use super::debug_file::{self, DebugSearch};
-use super::elf::ElfFile;
+use super::elf::ElfImage;
 use super::error::Error;
 use super::extent::Reader;
-use super::lines::tidy_path;
+use super::tidy_path::tidy_path;
 use crate::sys::bytes::Bytes;
 
 pub(crate) type Dwarf = gimli::Dwarf<Reader>;
@@ -42,10 +42,14 @@ impl std::fmt::Debug for DebugInfo {
 }
 
 impl DebugInfo {
-    /// The debug information of `file` or of its separate debug file. `Ok(None)` when neither has
+    /// The debug information of `file` or of `debug_file`, its separate debug file. `Ok(None)` when neither has
     /// any.
-    pub(crate) fn load(file: &ElfFile) -> Result<Option<Self>, Error> {
-        let candidates = [Some(file), file.debug_file().map(|file| &**file)];
+    pub(crate) fn load(
+        file: &ElfImage,
+        debug_file: Option<&ElfImage>,
+        search: &DebugSearch,
+    ) -> Result<Option<Self>, Error> {
+        let candidates = [Some(file), debug_file];
         let holder = candidates
             .into_iter()
             .flatten()
@@ -53,7 +57,7 @@ impl DebugInfo {
         let Some(holder) = holder else { return Ok(None) };
 
         let mut dwarf = gimli::Dwarf::load(|id| load_section(holder, main_name(id)))?;
-        let supplement = find_supplement(holder, file.search());
+        let supplement = find_supplement(holder, search);
         if let Some(supplement) = &supplement {
             dwarf.load_sup(|id| load_section(supplement, main_name(id)))?;
         }
@@ -67,7 +71,7 @@ impl DebugInfo {
         Ok(Some(Self {
             path: holder.path().to_path_buf(),
             owners,
-            search: file.search().clone(),
+            search: search.clone(),
             main: UnitSet::new(Arc::new(dwarf)),
             supplement,
             context: OnceLock::new(),
@@ -198,7 +202,7 @@ impl DebugInfo {
                 name.push(".dwp");
                 self.search.places(Path::new(&name))
             });
-            places.filter_map(|path| ElfFile::open(&path).ok()).find_map(|file| {
+            places.filter_map(|path| ElfImage::open(&path).ok()).find_map(|file| {
                 let empty = Reader::new(Bytes::from(Vec::new()), LittleEndian);
                 let section = |id: SectionId| {
                     load_section(&file, id.dwo_name()).map_err(|_| gimli::Error::Io)
@@ -228,7 +232,7 @@ impl DebugInfo {
             places.extend(name.file_name().map(|name| owner.join(name)));
         }
         places.iter().find_map(|path| {
-            let file = ElfFile::open(path).ok()?;
+            let file = ElfImage::open(path).ok()?;
             let mut dwarf = gimli::Dwarf::load(|id| load_section(&file, id.dwo_name())).ok()?;
             dwarf.make_dwo(self.dwarf());
             let mut headers = dwarf.units();
@@ -243,14 +247,14 @@ impl DebugInfo {
 }
 
 /// The file that holds what `dwz` moved out of several debug files.
-fn find_supplement(holder: &ElfFile, search: &DebugSearch) -> Option<ElfFile> {
+fn find_supplement(holder: &ElfImage, search: &DebugSearch) -> Option<ElfImage> {
     let section = holder.section(".gnu_debugaltlink").ok()??;
     let end = section.data.iter().position(|&byte| byte == 0)?;
     let build_id = &section.data[end + 1..];
     let name = Path::new(OsStr::from_bytes(&section.data[..end]));
     let path = holder.path().parent()?.join(name);
     let by_name = search.places(&path).into_iter().find_map(|path| {
-        ElfFile::open(&path).ok().filter(|file| file.build_id() == Some(build_id))
+        ElfImage::open(&path).ok().filter(|file| file.build_id() == Some(build_id))
     });
     by_name.or_else(|| debug_file::by_build_id(build_id, search))
 }
@@ -270,7 +274,7 @@ fn main_name(id: SectionId) -> Option<&'static str> {
 }
 
 /// A section for the parser, empty where there is none.
-fn load_section(file: &ElfFile, name: Option<&'static str>) -> Result<Reader, Error> {
+fn load_section(file: &ElfImage, name: Option<&'static str>) -> Result<Reader, Error> {
     let bytes = match name {
         Some(name) => file.joined_sections(name)?,
         None => None,

@@ -1,7 +1,7 @@
-//! ELF files: segments, sections, build id and symbols; nothing here knows load addresses.
+//! The image of an ELF file: its headers, segments, build id and bytes; nothing here knows load addresses. Sections
+//! are read in `sections`.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
 use object::LittleEndian;
@@ -9,14 +9,7 @@ use object::elf::{self, FileHeader64};
 use object::read::elf::{FileHeader as _, ProgramHeader as _, SectionHeader as _, SectionTable};
 
 use super::address::{FileOffset, LinkAddr};
-use super::debug_file::{self, DebugSearch};
-use super::dwarf::DebugInfo;
 use super::error::Error;
-use super::extent::{Extents, FunctionExtent};
-use super::restartable::{JumpTarget, RestartableSequences};
-use super::sections::{self, Section};
-use super::symbols::{Symbol, SymbolTable};
-use super::variables::Definitions;
 use crate::sys::bytes::Bytes;
 
 pub(crate) type Header = FileHeader64<LittleEndian>;
@@ -47,12 +40,11 @@ impl Segment {
     }
 }
 
-/// An ELF file, mapped. Symbols and debug information are read on first use and cached.
+/// An ELF file, mapped, with its headers read.
 #[derive(Debug)]
-pub struct ElfFile {
+pub struct ElfImage {
     path: PathBuf,
     bytes: Bytes,
-    search: DebugSearch,
     relocatable: bool,
     entry: LinkAddr,
     segments: Vec<Segment>,
@@ -60,47 +52,32 @@ pub struct ElfFile {
     protected: Vec<(LinkAddr, LinkAddr)>,
     build_id: Option<Vec<u8>>,
     modified: Option<SystemTime>,
-    symbols: OnceLock<SymbolTable>,
-    extents: OnceLock<Extents>,
-    debug_file: OnceLock<Option<Arc<ElfFile>>>,
-    debug_info: OnceLock<Result<Option<DebugInfo>, Error>>,
-    definitions: OnceLock<Definitions>,
-    restartable: OnceLock<RestartableSequences>,
 }
 
-impl ElfFile {
-    /// Opens the file at `path` and reads its headers. Separate debug files are looked for in the
-    /// system's places; see [`open_with`](Self::open_with) for others.
+impl ElfImage {
+    /// Opens the file at `path` and reads its headers.
     ///
     /// # Errors
     /// [`Error::Io`] when it cannot be mapped, [`Error::NotElf`] when it is not a 64-bit
     /// little-endian x86 ELF file or its headers do not lie within it.
     pub fn open(path: &Path) -> Result<Self, Error> {
-        Self::open_with(path, &DebugSearch::default())
-    }
-
-    /// Like [`open`](Self::open), with more places to look for separate debug files.
-    ///
-    /// # Errors
-    /// As for [`open`](Self::open).
-    pub fn open_with(path: &Path, search: &DebugSearch) -> Result<Self, Error> {
-        Self::open_at(path, path, search)
+        Self::open_at(path, path)
     }
 
     /// Opens the file at `place` that is known as `path`.
-    pub(crate) fn open_at(place: &Path, path: &Path, search: &DebugSearch) -> Result<Self, Error> {
+    pub(crate) fn open_at(place: &Path, path: &Path) -> Result<Self, Error> {
         let bytes = Bytes::map_path(place).map_err(|source| Error::io(path, source))?;
-        let mut file = Self::from_bytes(path, bytes, search)?;
-        file.modified = std::fs::metadata(place).and_then(|metadata| metadata.modified()).ok();
-        Ok(file)
+        let mut image = Self::from_bytes(path, bytes)?;
+        image.modified = std::fs::metadata(place).and_then(|metadata| metadata.modified()).ok();
+        Ok(image)
     }
 
     /// Reads an ELF file whose contents are at hand. `path` says where it came from: it is shown to
-    /// people, and debug files are looked for next to it.
+    /// people.
     ///
     /// # Errors
     /// [`Error::NotElf`], as for [`open`](Self::open).
-    pub fn from_bytes(path: &Path, bytes: Bytes, search: &DebugSearch) -> Result<Self, Error> {
+    pub fn from_bytes(path: &Path, bytes: Bytes) -> Result<Self, Error> {
         let not_elf = |reason: &str| Error::NotElf { path: path.into(), reason: reason.into() };
         let header = Header::parse(&*bytes).map_err(|error| not_elf(&error.to_string()))?;
         if !header.is_little_endian() {
@@ -137,19 +114,12 @@ impl ElfFile {
         Ok(Self {
             path: path.into(),
             bytes,
-            search: search.clone(),
             relocatable,
             entry,
             segments,
             protected,
             build_id,
             modified: None,
-            symbols: OnceLock::new(),
-            extents: OnceLock::new(),
-            debug_file: OnceLock::new(),
-            debug_info: OnceLock::new(),
-            definitions: OnceLock::new(),
-            restartable: OnceLock::new(),
         })
     }
 
@@ -239,98 +209,6 @@ impl ElfFile {
         let len = len.min(usize::try_from(left).ok()?);
         let rest = self.bytes.get(start..)?;
         Some(&rest[..len.min(rest.len())])
-    }
-
-    /// The section called `name`, decompressed when need be. `Ok(None)` when there is none.
-    ///
-    /// # Errors
-    /// [`Error::Malformed`] when the section table or the section is damaged.
-    pub fn section(&self, name: &'static str) -> Result<Option<Section>, Error> {
-        sections::read(self, name).map_err(|error| self.malformed(name, error))
-    }
-
-    /// The sections called `name`, one after the other. A `.dwo` file has one for each type that it
-    /// shares.
-    pub(crate) fn joined_sections(&self, name: &'static str) -> Result<Option<Bytes>, Error> {
-        sections::read_joined(self, name).map_err(|error| self.malformed(name, error))
-    }
-
-    /// All symbols that this file and its separate debug file define, read on first use. A damaged
-    /// symbol table counts as one that ends where the damage begins.
-    #[must_use]
-    pub fn symbols(&self) -> &SymbolTable {
-        self.symbols.get_or_init(|| SymbolTable::read(self, self.debug_file().map(|file| &**file)))
-    }
-
-    /// The symbols called `name` (as in the file: mangled, without version), several when a library
-    /// keeps versions of one. The default version comes first.
-    pub fn symbols_named<'a>(
-        &'a self,
-        name: &str,
-    ) -> impl ExactSizeIterator<Item = Symbol<'a>> + use<'a> {
-        self.symbols().named(name)
-    }
-
-    /// The best symbol that covers `address`, and how far into it `address` is, in bytes.
-    #[must_use]
-    pub fn symbol_at(&self, address: LinkAddr) -> Option<(Symbol<'_>, u64)> {
-        self.symbols().at(address)
-    }
-
-    /// Returns the bounds of the function around `address`: by its symbol, or, for code without symbols, by the
-    /// unwind information.
-    #[must_use]
-    pub fn function_containing(&self, address: LinkAddr) -> Option<FunctionExtent> {
-        self.extents().function_containing(self, address)
-    }
-
-    /// Returns true if a function that is stopped at `address` has its frame pointer set up, so that the
-    /// caller's frame pointer is at `[rbp]` and the return address at `[rbp+8]`. `false` without unwind
-    /// information.
-    ///
-    /// For a caller's frame `address` is the return address. After a call that never returns that is in the
-    /// next function, and the answer `false`.
-    #[must_use]
-    pub fn uses_frame_pointer_at(&self, address: LinkAddr) -> bool {
-        self.extents().uses_frame_pointer_at(address)
-    }
-
-    /// The separate debug file, if one is needed and found: by build id, then by `.gnu_debuglink`.
-    #[must_use]
-    pub fn debug_file(&self) -> Option<&Arc<ElfFile>> {
-        self.debug_file.get_or_init(|| debug_file::find(self, &self.search).map(Arc::new)).as_ref()
-    }
-
-    /// The debug information of this file or of its debug file. `Ok(None)` when there is none.
-    pub(crate) fn debug_info(&self) -> Result<Option<&DebugInfo>, &Error> {
-        self.debug_info.get_or_init(|| DebugInfo::load(self)).as_ref().map(Option::as_ref)
-    }
-
-    /// The variables that `info`, this file's debug information, knows.
-    pub(crate) fn definitions(&self, info: &DebugInfo) -> &Definitions {
-        self.definitions.get_or_init(|| Definitions::new(info))
-    }
-
-    /// The code in which no instruction may be executed anywhere else: restartable sequences, found on first use.
-    /// [`x86::restartable`](crate::x86::restartable) knows the jump at the start of some code.
-    #[must_use]
-    pub fn restartable(&self, jump_target: JumpTarget) -> &RestartableSequences {
-        self.restartable.get_or_init(|| RestartableSequences::find(self, jump_target))
-    }
-
-    pub(crate) fn search(&self) -> &DebugSearch {
-        &self.search
-    }
-
-    fn extents(&self) -> &Extents {
-        self.extents.get_or_init(|| Extents::read(self))
-    }
-
-    /// Returns true if neither the file nor a debug file for it has functions that are not exported.
-    #[must_use]
-    pub fn is_stripped(&self) -> bool {
-        let tells = |file: &Self| file.has_contents(".symtab");
-        !tells(self) && !self.debug_file().is_some_and(|file| tells(file))
     }
 
     /// Returns true if a section of this name exists and has contents.

@@ -6,8 +6,9 @@ use gimli::{
 };
 
 use super::address::LinkAddr;
-use super::elf::ElfFile;
+use super::elf::ElfImage;
 use super::sections::Section;
+use super::symbols::Symbol;
 use crate::sys::bytes::Bytes;
 
 /// Checked access to DWARF in a mapped file.
@@ -50,7 +51,7 @@ struct Frames {
 }
 
 impl Extents {
-    pub(crate) fn read(file: &ElfFile) -> Self {
+    pub(crate) fn read(file: &ElfImage) -> Self {
         let frames =
             file.section(".eh_frame").ok().flatten().filter(|found| !found.data.is_empty());
         let header = file.section(".eh_frame_hdr").ok().flatten();
@@ -58,12 +59,12 @@ impl Extents {
         Self { frames: frames.map(|frames| Frames::new(frames, header, text)) }
     }
 
+    /// The bounds of the function around `address`, which the best symbol there is `symbol`.
     pub(crate) fn function_containing(
         &self,
-        file: &ElfFile,
+        symbol: Option<Symbol<'_>>,
         address: LinkAddr,
     ) -> Option<FunctionExtent> {
-        let symbol = file.symbol_at(address).map(|(symbol, _)| symbol);
         if let Some(symbol) = symbol
             && symbol.size > 0
             && symbol.kind.is_function()

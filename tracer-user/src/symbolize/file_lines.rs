@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use gimli::Reader as _;
 
 use super::address::LinkAddr;
-use super::elf::ElfFile;
+use super::file::ElfFile;
 
 /// An instruction that starts a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

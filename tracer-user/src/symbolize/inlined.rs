@@ -7,8 +7,8 @@ use gimli::{AttributeValue, Section as _, UnitOffset};
 
 use super::address::LinkAddr;
 use super::dwarf::{DebugInfo, Unit};
-use super::elf::ElfFile;
 use super::extent::Reader;
+use super::file::ElfFile;
 
 /// A call that was inlined.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! From an address to functions and source lines, through inlined calls.
 
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
 
 use addr2line::{LookupContinuation as _, LookupResult};
@@ -8,9 +8,10 @@ use addr2line::{LookupContinuation as _, LookupResult};
 use super::address::LinkAddr;
 use super::demangle::Name;
 use super::dwarf::{DebugInfo, Dwarf, Entry, Unit};
-use super::elf::ElfFile;
 use super::extent::Reader;
+use super::file::ElfFile;
 use super::miss::Miss;
+use super::tidy_path::tidy_path;
 
 /// Inlined calls nest this deep at most in what is shown; damaged debug information could nest
 /// without end.
@@ -214,44 +215,4 @@ fn declaration(
 
 fn load_split(info: &DebugInfo, load: &addr2line::SplitDwarfLoad<Reader>) -> Option<Arc<Dwarf>> {
     info.load_split(load.dwo_id, load.comp_dir.as_ref(), load.path.as_ref())
-}
-
-/// The path without `.` and, unless that would lead elsewhere through a symbolic link, without
-/// `..`.
-pub(super) fn tidy_path(path: &Path) -> PathBuf {
-    let undotted: PathBuf = path.components().collect();
-    if !undotted.components().any(|component| component == Component::ParentDir) {
-        return undotted;
-    }
-    let mut tidy = PathBuf::new();
-    for component in undotted.components() {
-        let last = tidy.components().next_back();
-        match (component, last) {
-            (Component::ParentDir, Some(Component::Normal(_))) => {
-                tidy.pop();
-            }
-            (Component::ParentDir, Some(Component::RootDir)) => {}
-            _ => tidy.push(component),
-        }
-    }
-    if undotted.exists() && !tidy.exists() { undotted } else { tidy }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn paths_are_tidied() {
-        for (path, tidy) in [
-            ("/build/./src/bank.c", "/build/src/bank.c"),
-            ("/build/../src/bank.c", "/src/bank.c"),
-            ("/../src/bank.c", "/src/bank.c"),
-            ("../src/bank.c", "../src/bank.c"),
-            ("../../src/../bank.c", "../../bank.c"),
-            ("bank.c", "bank.c"),
-        ] {
-            assert_eq!(tidy_path(Path::new(path)), Path::new(tidy));
-        }
-    }
 }

@@ -11,8 +11,8 @@ use rustc_hash::FxHashMap;
 
 use super::address::{FileOffset, LinkAddr, ProcessAddr};
 use super::debug_file::{DebugSearch, join_absolute};
-use super::elf::ElfFile;
 use super::error::Error;
+use super::file::ElfFile;
 use super::maps::{MapName, Mapping, parse_maps};
 use crate::sys::bytes::Bytes;
 

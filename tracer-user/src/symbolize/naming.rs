@@ -6,8 +6,8 @@ use strsim::osa_distance;
 
 use super::address::{LinkAddr, ProcessAddr};
 use super::demangle::Name;
-use super::elf::ElfFile;
 use super::error::Error;
+use super::file::ElfFile;
 use super::miss::{Miss, NameMiss};
 use super::module::Module;
 use super::symbols::{Symbol, SymbolKind};

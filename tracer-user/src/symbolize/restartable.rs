@@ -16,7 +16,8 @@ use object::elf;
 use object::read::elf::{FileHeader as _, ProgramHeader as _};
 
 use super::address::LinkAddr;
-use super::elf::{ElfFile, Header, LE};
+use super::elf::{ElfImage, Header, LE};
+use super::extent::FunctionExtent;
 
 /// The signature that glibc registers threads with on x86: `RSEQ_SIG`.
 const SIGNATURE: [u8; 4] = 0x5305_3053_u32.to_le_bytes();
@@ -33,6 +34,9 @@ const MAX_LENGTH: u64 = 1 << 16;
 
 /// Target of the unconditional jump that some code at an address begins with, if it does.
 pub type JumpTarget = fn(code: &[u8], at: LinkAddr) -> Option<LinkAddr>;
+
+/// Bounds of the function around an address.
+type FunctionAt<'file> = &'file dyn Fn(LinkAddr) -> Option<FunctionExtent>;
 
 /// The restartable sequences of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -55,7 +59,11 @@ impl RestartableSequences {
         self.ranges[..before].last().is_some_and(|range| range.contains(&at.0))
     }
 
-    pub(super) fn find(file: &ElfFile, jump_target: JumpTarget) -> Self {
+    pub(super) fn find(
+        file: &ElfImage,
+        function_containing: FunctionAt<'_>,
+        jump_target: JumpTarget,
+    ) -> Self {
         let section = file.section("__rseq_cs").ok().flatten();
         let signatures = signatures(file);
         if section.is_none() && signatures.is_empty() {
@@ -93,7 +101,11 @@ impl RestartableSequences {
                 && SIGNATURE_OPCODES.iter().any(|opcode| code == opcode)
             {
                 found.undescribed += 1;
-                functions.extend(around_handler(file, LinkAddr(signature + 4), jump_target));
+                functions.extend(around_handler(
+                    LinkAddr(signature + 4),
+                    |handler| jump_target(file.bytes_at(handler, 15).unwrap_or_default(), handler),
+                    function_containing,
+                ));
             }
         }
         found.ranges.extend(functions.into_iter().map(|(start, end)| start.0..end.0));
@@ -120,7 +132,7 @@ struct Descriptor {
 impl Descriptor {
     /// Reads one whose contents are in the file, or in its relocations.
     fn read(
-        file: &ElfFile,
+        file: &ElfImage,
         bytes: &[u8],
         address: u64,
         relocated: &HashMap<u64, u64>,
@@ -148,7 +160,7 @@ impl Descriptor {
 }
 
 /// Finds the signatures in code.
-fn signatures(file: &ElfFile) -> Vec<u64> {
+fn signatures(file: &ElfImage) -> Vec<u64> {
     let finder = memchr::memmem::Finder::new(&SIGNATURE);
     let mut found = Vec::new();
     for segment in file.segments().iter().filter(|segment| segment.executable) {
@@ -160,13 +172,13 @@ fn signatures(file: &ElfFile) -> Vec<u64> {
 }
 
 /// The three bytes before a signature.
-fn code_before(file: &ElfFile, signature: u64) -> Option<&[u8]> {
+fn code_before(file: &ElfImage, signature: u64) -> Option<&[u8]> {
     file.bytes_at(LinkAddr(signature.checked_sub(3)?), 3)
 }
 
 /// Bytes in data that end with one of these addresses, and may be descriptors, with their addresses.
 fn descriptors_naming<'file>(
-    file: &'file ElfFile,
+    file: &'file ElfImage,
     aborts: &HashSet<u64>,
     relocated: &HashMap<u64, u64>,
 ) -> Vec<(&'file [u8], u64)> {
@@ -204,22 +216,21 @@ fn descriptors_naming<'file>(
 
 /// The functions whose abort handler this may be: the one that it is in, and the one that it jumps to.
 fn around_handler(
-    file: &ElfFile,
     handler: LinkAddr,
-    jump_target: JumpTarget,
+    jump_target: impl FnOnce(LinkAddr) -> Option<LinkAddr>,
+    function_containing: FunctionAt<'_>,
 ) -> Vec<(LinkAddr, LinkAddr)> {
-    let code = file.bytes_at(handler, 15).unwrap_or_default();
-    [Some(handler), jump_target(code, handler)]
+    [Some(handler), jump_target(handler)]
         .into_iter()
         .flatten()
-        .filter_map(|address| file.function_containing(address))
+        .filter_map(function_containing)
         .map(|extent| (extent.start, extent.end))
         .collect()
 }
 
 /// Link-time addresses that the dynamic linker stores, moved by the load bias, by their places: the entries of type
 /// `R_X86_64_RELATIVE`. Those of `DT_RELR` are in their places already.
-fn relative_relocations(file: &ElfFile) -> HashMap<u64, u64> {
+fn relative_relocations(file: &ElfImage) -> HashMap<u64, u64> {
     const DT_RELA: u64 = 7;
     const DT_RELASZ: u64 = 8;
     const R_X86_64_RELATIVE: u64 = 8;

@@ -5,7 +5,8 @@ use object::read::elf::SectionHeader as _;
 use object::{CompressionFormat, LittleEndian};
 
 use super::address::LinkAddr;
-use super::elf::{ElfFile, LE};
+use super::elf::{ElfImage, LE};
+use super::error::Error;
 use crate::sys::bytes::Bytes;
 
 /// Decompressed sections beyond this size are refused: no real one comes near it, and a damaged
@@ -24,9 +25,25 @@ pub struct Section {
     pub data: Bytes,
 }
 
+impl ElfImage {
+    /// The section called `name`, decompressed when need be. `Ok(None)` when there is none.
+    ///
+    /// # Errors
+    /// [`Error::Malformed`] when the section table or the section is damaged.
+    pub fn section(&self, name: &'static str) -> Result<Option<Section>, Error> {
+        read(self, name).map_err(|error| self.malformed(name, error))
+    }
+
+    /// The sections called `name`, one after the other. A `.dwo` file has one for each type that it
+    /// shares.
+    pub(crate) fn joined_sections(&self, name: &'static str) -> Result<Option<Bytes>, Error> {
+        read_joined(self, name).map_err(|error| self.malformed(name, error))
+    }
+}
+
 /// The first section called `name`, or, for debug sections, by its name in the old way to compress
 /// them. An error says what is wrong with the section.
-pub(crate) fn read(file: &ElfFile, name: &str) -> Result<Option<Section>, String> {
+fn read(file: &ElfImage, name: &str) -> Result<Option<Section>, String> {
     let table = file.section_table().map_err(|error| error.to_string())?;
     if let Some((_, header)) = table.section_by_name(LE, name.as_bytes()) {
         return read_one(file, header).map(Some);
@@ -40,7 +57,7 @@ pub(crate) fn read(file: &ElfFile, name: &str) -> Result<Option<Section>, String
 
 /// All sections called `name`, joined: those that are of no group first, for the unit that is
 /// looked for is in one of them, and readers take the first.
-pub(crate) fn read_joined(file: &ElfFile, name: &str) -> Result<Option<Bytes>, String> {
+fn read_joined(file: &ElfImage, name: &str) -> Result<Option<Bytes>, String> {
     let table = file.section_table().map_err(|error| error.to_string())?;
     let mut headers: Vec<&SectionHeader64<LittleEndian>> = table
         .iter()
@@ -57,7 +74,7 @@ pub(crate) fn read_joined(file: &ElfFile, name: &str) -> Result<Option<Bytes>, S
     Ok(Some(Bytes::from(joined)))
 }
 
-fn read_one(file: &ElfFile, header: &SectionHeader64<LittleEndian>) -> Result<Section, String> {
+fn read_one(file: &ElfImage, header: &SectionHeader64<LittleEndian>) -> Result<Section, String> {
     let address = LinkAddr(header.sh_addr(LE));
     let Some((offset, size)) = header.file_range(LE) else {
         return Ok(Section { address, data: Bytes::from(Vec::new()) });
@@ -77,7 +94,7 @@ fn read_one(file: &ElfFile, header: &SectionHeader64<LittleEndian>) -> Result<Se
     Ok(Section { address, data })
 }
 
-fn part(file: &ElfFile, offset: u64, size: u64) -> Result<Bytes, String> {
+fn part(file: &ElfImage, offset: u64, size: u64) -> Result<Bytes, String> {
     let range = || {
         let start = usize::try_from(offset).ok()?;
         Some(start..usize::try_from(offset.checked_add(size)?).ok()?)

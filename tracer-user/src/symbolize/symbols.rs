@@ -11,7 +11,7 @@ use object::read::elf::{SectionHeader as _, Sym as _, VersionTable};
 use rustc_hash::FxHasher;
 
 use super::address::LinkAddr;
-use super::elf::{ElfFile, LE};
+use super::elf::{ElfImage, LE};
 use crate::sys::bytes::Bytes;
 
 /// Maximum number of symbols before an address that are examined for one that covers it: nesting is shallow in
@@ -112,7 +112,7 @@ struct Entry {
 }
 
 impl SymbolTable {
-    pub(crate) fn read(file: &ElfFile, debug_file: Option<&ElfFile>) -> Self {
+    pub(crate) fn read(file: &ElfImage, debug_file: Option<&ElfImage>) -> Self {
         let mut table = Self { areas: loaded_areas(file), ..Self::default() };
         // The dynamic table goes first: of two entries for one symbol the one with a version is used.
         table.add(file, elf::SHT_DYNSYM);
@@ -232,7 +232,7 @@ impl SymbolTable {
 
     /// Adds the symbols of one table of `file`. What cannot be read is left out: a damaged name
     /// costs its symbol, a damaged table costs the table.
-    fn add(&mut self, file: &ElfFile, kind: elf::SectionType) {
+    fn add(&mut self, file: &ElfImage, kind: elf::SectionType) {
         let Ok(sections) = file.section_table() else { return };
         let data = &**file.bytes();
         let Ok(table) = sections.symbols(LE, data, kind) else { return };
@@ -355,7 +355,7 @@ impl SymbolTable {
     }
 }
 
-fn loaded_areas(file: &ElfFile) -> Vec<(u64, u64)> {
+fn loaded_areas(file: &ElfImage) -> Vec<(u64, u64)> {
     let sections = file.section_table().ok().map(|table| {
         let loaded = table.iter().filter(|section| {
             section.sh_flags(LE).contains(elf::SHF_ALLOC) && section.sh_addr(LE) != 0

@@ -11,7 +11,6 @@ pub mod output;
 pub mod perf;
 pub mod priority;
 pub mod proc;
-pub mod records;
 pub mod seized_thread;
 mod sigpipe;
 mod spawn;

@@ -5,5 +5,6 @@ mod fixtures;
 mod json;
 mod limitations;
 mod output;
+mod schema;
 mod stories;
 mod text;

@@ -7,9 +7,7 @@ use checker::{
     event::{LocationId, Op, ThreadId, VarId},
     format::ObservedValue,
 };
-use tracer_ebpf::{
-    AccessDescriptor, LastAccess, OwnedRecord, PairRecord, SITE_BITS, WatchpointRecord,
-};
+use tracer_ebpf::{AccessDescriptor, AccessRecord, LastAccess, OwnedRecord, WatchpointRecord};
 
 use super::{
     context::Context,
@@ -36,9 +34,6 @@ use crate::{
     symbolize::ProcessAddr,
 };
 
-/// The plan of a site is that of the acting thread's program: owners are of the same.
-const SITE_MASK: u32 = (1 << SITE_BITS) - 1;
-
 /// Makes an operation on a variable.
 type Operation = fn(VarId) -> Op;
 
@@ -56,24 +51,24 @@ impl Accesses {
     /// Translates an access by a probed instruction, before or after it is made.
     pub(super) fn instruction<C: CodeMap>(
         &mut self,
-        record: &PairRecord,
+        record: &AccessRecord,
         memory: &mut ProcessMemory,
         syncs: &mut SyncObjects,
         cx: &mut Context<'_, C>,
     ) {
-        let header = record.call.header;
+        let header = record.header;
         let Some(&MemorySite::Access(place)) = cx.kind(header.site).and_then(SiteKind::memory)
         else {
             cx.omissions.foreign_records += 1;
             return;
         };
         let thread = cx.threads.id(header.tid);
-        arrive(thread, record.call.sp, syncs, cx);
-        let (address, bytes) = (record.call.object, record.second);
+        arrive(thread, record.sp, syncs, cx);
+        let (address, bytes) = (record.address, record.size);
         if !self.admit(thread, place, (address, bytes), syncs, cx) {
             return;
         }
-        let mut frames = record.call.frames;
+        let mut frames = record.frames;
         frames[0] = place.instruction.0;
         let location = cx.stack(Location::Access(frames));
         memory.touch(thread, thread, (address, bytes), cx.stream);
@@ -81,7 +76,7 @@ impl Accesses {
             cx.omissions.freed_accesses += 1;
             return;
         }
-        let done = header.detail as u8;
+        let done = record.flags as u8;
         let writes = done & AccessDescriptor::WRITE != 0;
         let step = PossibleStep {
             thread,
@@ -140,7 +135,7 @@ impl Accesses {
         syncs: &mut SyncObjects,
         cx: &mut Context<'_, C>,
     ) {
-        let is_sample = record.header.detail != 0;
+        let is_sample = record.is_sample != 0;
         let hit = self.watches.hit(ProcessAddr(record.address), is_sample);
         let Some((watch, length)) = hit else {
             cx.omissions.foreign_records += 1;
@@ -274,7 +269,7 @@ impl Accesses {
         cx: &mut Context<'_, C>,
     ) {
         let OwnedRecord { header, owner, address, write, read } = *record;
-        let at = (header.tid, owner as u32, address);
+        let at = (header.tid, owner, address);
         if write.epoch != 0 {
             self.deferred(at, (write, true), memory, syncs, cx);
         }
@@ -294,8 +289,7 @@ impl Accesses {
     ) {
         // An access of a program that was replaced since has no thread in this one, and its site means nothing here.
         let Some(thread) = cx.threads.in_epoch(owner, epoch) else { return };
-        let Some(&MemorySite::Access(place)) = cx.kind(site & SITE_MASK).and_then(SiteKind::memory)
-        else {
+        let Some(&MemorySite::Access(place)) = cx.kind(site).and_then(SiteKind::memory) else {
             cx.omissions.foreign_records += 1;
             return;
         };

@@ -22,15 +22,15 @@ pub(super) const fn in_line(spec: CallSpec) -> Option<FastPath> {
 }
 
 /// Returns the result of a call, in the numbers of the C library.
-pub(super) fn result(role: Role, detail: u16) -> u16 {
+pub(super) fn result(role: Role, result: i32) -> i32 {
     /// `ETIMEDOUT` on Linux.
-    const TIMED_OUT: u16 = 110;
+    const TIMED_OUT: i32 = 110;
     if role.effect != CallEffect::ConditionWait {
-        return detail;
+        return result;
     }
-    let is_true = detail & 0xff != 0;
+    let is_true = result & 0xff != 0;
     match role.success {
-        Success::Zero => detail,
+        Success::Zero => result,
         Success::True if !is_true => TIMED_OUT,
         Success::False if is_true => TIMED_OUT,
         Success::Always | Success::True | Success::False => 0,

@@ -4,7 +4,7 @@ use checker::{
     event::{LocationId, Op, ThreadId},
     format::ObjectKind,
 };
-use tracer_ebpf::{Kind, SyncRecord};
+use tracer_ebpf::{CallRecord, FRAMES, InlinedRecord, Kind, PairRecord, ReturnRecord, SiteId};
 
 use super::{
     call_effects::{in_line, result},
@@ -21,11 +21,7 @@ use crate::{
     },
     probes::{
         plan::SiteKind,
-        sync::{
-            functions::CallSpec,
-            site::{InlinedPlace, SyncSite},
-            slow_paths::FastPath,
-        },
+        sync::{functions::CallSpec, site::SyncSite, slow_paths::FastPath},
     },
 };
 
@@ -47,87 +43,154 @@ pub(super) struct Calls {
     under_way: Vec<UnderWay>,
 }
 
-/// Function of a call, by its site.
+/// Call that counts, from the record of its entry or its return.
 #[derive(Clone, Copy, Debug)]
-struct Callee {
-    spec: CallSpec,
-    fast: Option<FastPath>,
-    address: u64,
-    stack: Location,
-    /// The number that was there before, which a probe of a lock taken in line records.
-    value: Option<u16>,
+pub(super) struct SeenCall {
+    kind: Kind,
+    tid: u32,
+    site: SiteId,
+    /// The argument that the object is.
+    argument: u64,
+    /// Another argument; 0 where none counts.
+    other: u64,
+    /// The result, at a return; else 0.
+    result: i32,
+    /// The stack pointer in the caller.
+    sp: u64,
+    frames: [u64; FRAMES],
 }
 
-/// Result of finding the function of a call.
-#[derive(Clone, Copy, Debug)]
-enum Found {
-    Callee(Callee),
-    /// The record is of a fast path that was not taken.
-    NotTaken,
-    Foreign,
-}
+impl SeenCall {
+    pub(super) const fn entry(kind: Kind, record: &CallRecord) -> Self {
+        let CallRecord { header, argument, sp, frames, .. } = *record;
+        Self { kind, tid: header.tid, site: header.site, argument, other: 0, result: 0, sp, frames }
+    }
 
-fn callee(site: Option<&SyncSite>, record: &SyncRecord) -> Found {
-    match site {
-        Some(&SyncSite::Call { spec, object, .. }) => {
-            let address = object.map_or(record.object, |object| object.0);
-            let (fast, stack) = (in_line(spec), Location::Call(record.frames));
-            Found::Callee(Callee { spec, fast, address, stack, value: None })
-        }
-        Some(&SyncSite::Inlined(InlinedPlace { if_one: true, .. }))
-            if record.header.detail != 1 =>
-        {
-            Found::NotTaken
-        }
-        Some(&SyncSite::Inlined(InlinedPlace { spec, fast, at, plus, .. })) => {
-            let mut frames = record.frames;
-            frames[0] = at.0;
-            Found::Callee(Callee {
-                spec,
-                fast: Some(fast),
-                address: record.object.wrapping_add(plus),
-                stack: Location::Access(frames),
-                value: Some(record.header.detail),
-            })
-        }
-        _ => Found::Foreign,
+    pub(super) const fn pair(kind: Kind, record: &PairRecord) -> Self {
+        let PairRecord { header, argument, other, sp, frames, .. } = *record;
+        Self { kind, tid: header.tid, site: header.site, argument, other, result: 0, sp, frames }
+    }
+
+    pub(super) const fn end(kind: Kind, record: &ReturnRecord) -> Self {
+        let ReturnRecord { header, result, argument, sp, frames, .. } = *record;
+        Self { kind, tid: header.tid, site: header.site, argument, other: 0, result, sp, frames }
     }
 }
 
+/// Operation on a synchronisation object, by a call or in line.
+#[derive(Clone, Copy, Debug)]
+struct Operation {
+    kind: Kind,
+    tid: u32,
+    spec: CallSpec,
+    fast: Option<FastPath>,
+    /// Process address of the object.
+    address: u64,
+    /// The recorded argument of a call; the recorded address of an operation in line.
+    argument: u64,
+    other: u64,
+    result: i32,
+    /// The number that was in memory before, of an operation in line.
+    value: Option<u16>,
+    sp: u64,
+    /// Code that does it: where a call returns to, or the probe point.
+    code: u64,
+    stack: Location,
+}
+
 impl Calls {
-    /// Translates a call or its return; `second` is its second argument.
-    pub(super) fn record<C: CodeMap>(
+    /// Translates a call or its return.
+    pub(super) fn call<C: CodeMap>(
         &mut self,
-        kind: Kind,
-        (record, second): (&SyncRecord, u64),
+        call: &SeenCall,
         probed: &mut ProbedCode,
         syncs: &mut SyncObjects,
         cx: &mut Context<'_, C>,
     ) {
-        if kind == Kind::JoinStart {
-            let joiner = cx.threads.id(record.header.tid);
-            cx.at(joiner, record.sp);
-            self.joins.begin(joiner, record.object, record.sp);
+        if call.kind == Kind::JoinStart {
+            let joiner = cx.threads.id(call.tid);
+            cx.at(joiner, call.sp);
+            self.joins.begin(joiner, call.argument, call.sp);
             return;
         }
-        let callee = match callee(cx.kind(record.header.site).and_then(SiteKind::sync), record) {
-            Found::Callee(callee) => callee,
-            Found::NotTaken => return,
-            Found::Foreign => {
-                cx.omissions.foreign_records += 1;
-                return;
-            }
+        let Some(&SyncSite::Call { spec, object, .. }) =
+            cx.kind(call.site).and_then(SiteKind::sync)
+        else {
+            cx.omissions.foreign_records += 1;
+            return;
         };
-        let Callee { spec, fast, address, stack, value } = callee;
-        let caller = record.frames[0];
-        if value.is_none() && self.runtime.is_internal(spec.object, caller, address, cx.code) {
+        let address = object.map_or(call.argument, |object| object.0);
+        let code = call.frames[0];
+        if self.runtime.is_internal(spec.object, code, address, cx.code) {
             return;
         }
-        let thread = cx.threads.id(record.header.tid);
-        let location = cx.stack(stack);
+        let operation = Operation {
+            kind: call.kind,
+            tid: call.tid,
+            spec,
+            fast: in_line(spec),
+            address,
+            argument: call.argument,
+            other: call.other,
+            result: result(spec.role, call.result),
+            value: None,
+            sp: call.sp,
+            code,
+            stack: Location::Call(call.frames),
+        };
+        self.synchronise(&operation, probed, syncs, cx);
+    }
+
+    /// Translates an operation by an instruction in line.
+    pub(super) fn inlined<C: CodeMap>(
+        &mut self,
+        record: &InlinedRecord,
+        probed: &mut ProbedCode,
+        syncs: &mut SyncObjects,
+        cx: &mut Context<'_, C>,
+    ) {
+        let site = cx.kind(record.header.site).and_then(SiteKind::sync);
+        let Some(&SyncSite::Inlined(place)) = site else {
+            cx.omissions.foreign_records += 1;
+            return;
+        };
+        // Numbers that count something are small, and some have two bytes.
+        let value = record.eax as u16;
+        if place.if_one && value != 1 {
+            return;
+        }
+        let mut frames = record.frames;
+        frames[0] = place.at.0;
+        let operation = Operation {
+            kind: place.kind,
+            tid: record.header.tid,
+            spec: place.spec,
+            fast: Some(place.fast),
+            address: record.address.wrapping_add(place.plus),
+            argument: record.address,
+            other: 0,
+            result: 0,
+            value: Some(value),
+            sp: record.sp,
+            code: record.frames[0],
+            stack: Location::Access(frames),
+        };
+        self.synchronise(&operation, probed, syncs, cx);
+    }
+
+    fn synchronise<C: CodeMap>(
+        &mut self,
+        done: &Operation,
+        probed: &mut ProbedCode,
+        syncs: &mut SyncObjects,
+        cx: &mut Context<'_, C>,
+    ) {
+        let Operation { kind, spec, address, value, sp, .. } = *done;
+        let thread = cx.threads.id(done.tid);
+        let location = cx.stack(done.stack);
         // That a routine has run is seen in the midst of a call of a once function.
         let is_midst = (kind, spec.object) == (Kind::Signal, ObjectKind::Once);
-        if !is_midst && probed.is_inside(location, caller) {
+        if !is_midst && probed.is_inside(location, done.code) {
             if let Some(value) = value.filter(|_| spec.object == ObjectKind::Semaphore) {
                 syncs.begin_take(thread, address, value);
             }
@@ -135,18 +198,16 @@ impl Calls {
         }
         if kind != Kind::ConditionWake {
             let stream = &mut *cx.stream;
-            syncs.acts_at(thread, record.sp, &mut |op, at| stream.emit(thread, op, at));
+            syncs.acts_at(thread, sp, &mut |op, at| stream.emit(thread, op, at));
         }
         if kind == Kind::Release {
-            cx.regions.release(thread, record.sp, cx.threads, cx.stream);
+            cx.regions.release(thread, sp, cx.threads, cx.stream);
         } else {
-            cx.at(thread, record.sp);
+            cx.at(thread, sp);
         }
-        let Some(location) = self.place(kind, spec.object, thread, (location, record.sp)) else {
-            return;
-        };
+        let Some(location) = self.place(kind, spec.object, thread, (location, sp)) else { return };
         if kind == Kind::Join {
-            match self.joins.end(thread, record.object) {
+            match self.joins.end(thread, done.argument) {
                 Joined::Thread(joined) => cx.stream.emit(thread, Op::Join(joined), location),
                 Joined::Again => {}
                 Joined::Unknown => cx.omissions.unknown_joins += 1,
@@ -157,12 +218,12 @@ impl Calls {
             thread,
             kind,
             object: spec.object,
-            fast,
+            fast: done.fast,
             address,
-            second,
-            result: result(spec.role, record.header.detail),
+            second: done.other,
+            result: done.result,
             value,
-            sp: record.sp,
+            sp,
             location,
         };
         let stream = &mut *cx.stream;

@@ -1,6 +1,7 @@
 //! Components that records of several kinds pass through, borrowed for one record.
 
 use checker::event::{LocationId, ThreadId};
+use tracer_ebpf::SiteId;
 
 use super::{omissions::Omissions, regions::Regions, threads::Threads};
 use crate::{
@@ -28,8 +29,8 @@ pub(super) struct Context<'a, C> {
 impl<'a, C: CodeMap> Context<'a, C> {
     /// Returns the kind of a site.
     #[inline]
-    pub(super) fn kind(&self, site: u32) -> Option<&'a SiteKind> {
-        self.sites.get(site as usize).map(|site| &site.kind)
+    pub(super) fn kind(&self, site: SiteId) -> Option<&'a SiteKind> {
+        self.sites.get(site.number() as usize).map(|site| &site.kind)
     }
 
     /// Returns the id of a stack as it was recorded.

@@ -8,7 +8,7 @@ use checker::{
     format::NO_LOCATION,
 };
 use rustc_hash::FxHashMap;
-use tracer_ebpf::{Kind, PairRecord};
+use tracer_ebpf::{BlockRecord, Kind};
 
 use crate::{
     live::{
@@ -64,15 +64,15 @@ impl ProcessMemory {
         &mut self,
         kind: Kind,
         role: Allocator,
-        record: &PairRecord,
+        record: &BlockRecord,
         (thread, location): (ThreadId, LocationId),
         stream: &mut Stream,
     ) -> Option<Range<u64>> {
-        let PairRecord { call, second } = record;
-        let size = if role.is_mapping() { whole_pages(*second) } else { *second };
+        let address = record.address;
+        let size = if role.is_mapping() { whole_pages(record.size) } else { record.size };
         if kind == Kind::Free {
             if role.may_fail()
-                && let Some(block) = self.memory.block_at(call.object)
+                && let Some(block) = self.memory.block_at(address)
             {
                 self.reallocating.insert(thread, *block);
             }
@@ -81,19 +81,19 @@ impl ProcessMemory {
             let range = match known {
                 Some(size) if !role.is_mapping() => {
                     let (origin, born) = (Origin::Allocated(location), Birth::default());
-                    let block = Block { address: call.object, size, thread, origin, born };
+                    let block = Block { address, size, thread, origin, born };
                     self.memory.given_back(block, &mut emit);
                     Some(block.range())
                 }
-                _ => self.memory.freed(call.object, known, &mut emit),
+                _ => self.memory.freed(address, known, &mut emit),
             };
             self.freed += u64::from(range.is_some());
             return range;
         }
         // The old block of a reallocation that has failed lives on.
-        let lives_on = call.header.detail != 0;
+        let lives_on = kind == Kind::ReallocFailure;
         let before = if role.may_fail() { self.reallocating.remove(&thread) } else { None };
-        let block = match before.filter(|block| lives_on && block.address == call.object) {
+        let block = match before.filter(|block| lives_on && block.address == address) {
             Some(block) => block,
             None if lives_on && size == 0 => return None,
             None => {
@@ -102,8 +102,8 @@ impl ProcessMemory {
                 } else {
                     Origin::Allocated(location)
                 };
-                let born = Birth { event: stream.events(), epoch: call.header.epoch };
-                Block { address: call.object, size: size.max(1), thread, origin, born }
+                let born = Birth { event: stream.events(), epoch: record.epoch };
+                Block { address, size: size.max(1), thread, origin, born }
             }
         };
         self.allocated += 1;
@@ -162,8 +162,6 @@ const fn whole_pages(bytes: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use tracer_ebpf::SyncRecord;
-
     use super::*;
 
     const THREAD: ThreadId = ThreadId(0);
@@ -173,25 +171,23 @@ mod tests {
         memory: &mut ProcessMemory,
         kind: Kind,
         role: Allocator,
-        (address, size, lives_on): (u64, u64, u16),
+        (address, size): (u64, u64),
     ) -> Option<Range<u64>> {
-        let mut call = SyncRecord { object: address, ..SyncRecord::default() };
-        call.header.detail = lives_on;
-        let record = PairRecord { call, second: size };
+        let record = BlockRecord { address, size, ..BlockRecord::default() };
         memory.allocator_call(kind, role, &record, (THREAD, HERE), &mut Stream::default())
     }
 
     #[test]
     fn blocks_are_given_out_and_back() {
         let mut memory = ProcessMemory::default();
-        let given = call(&mut memory, Kind::Alloc, Allocator::First, (0x1000, 24, 0));
+        let given = call(&mut memory, Kind::Alloc, Allocator::First, (0x1000, 24));
         assert_eq!(given, Some(0x1000..0x1018));
         assert_eq!(memory.block(0x1010).map(|block| block.size), Some(24));
         assert_eq!(
-            call(&mut memory, Kind::Free, Allocator::First, (0x1000, 0, 0)),
+            call(&mut memory, Kind::Free, Allocator::First, (0x1000, 0)),
             Some(0x1000..0x1018)
         );
-        assert_eq!(call(&mut memory, Kind::Free, Allocator::First, (0x9000, 0, 0)), None);
+        assert_eq!(call(&mut memory, Kind::Free, Allocator::First, (0x9000, 0)), None);
         assert_eq!(memory.calls(), (1, 1), "only known blocks count");
         memory.touch(THREAD, THREAD, (0x1000, 8), &mut Stream::default());
         assert!(memory.touched().is_empty(), "it was given back");
@@ -200,10 +196,10 @@ mod tests {
     #[test]
     fn a_block_survives_its_failed_reallocation() {
         let mut memory = ProcessMemory::default();
-        call(&mut memory, Kind::Alloc, Allocator::First, (0x1000, 24, 0));
-        call(&mut memory, Kind::Free, Allocator::Reallocate, (0x1000, 0, 0));
+        call(&mut memory, Kind::Alloc, Allocator::First, (0x1000, 24));
+        call(&mut memory, Kind::Free, Allocator::Reallocate, (0x1000, 0));
         assert_eq!(memory.block(0x1000), None);
-        let again = call(&mut memory, Kind::Alloc, Allocator::Reallocate, (0x1000, 0, 1));
+        let again = call(&mut memory, Kind::ReallocFailure, Allocator::Reallocate, (0x1000, 0));
         assert_eq!(again, Some(0x1000..0x1018));
         assert_eq!(memory.block(0x1000).map(|block| block.size), Some(24));
     }

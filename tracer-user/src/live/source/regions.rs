@@ -3,7 +3,7 @@
 
 use checker::event::{LocationId, Op, RegionId, ThreadId};
 use rustc_hash::FxHashMap;
-use tracer_ebpf::{Kind, RegionRecord};
+use tracer_ebpf::{JumpRecord, Kind, RegionRecord};
 
 use super::threads::Threads;
 use crate::{
@@ -44,9 +44,9 @@ pub struct Regions {
     transactions: Vec<Transactions>,
 }
 
-/// A record of a site that is no marker.
+/// A record of a site that makes none of its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct NoMarker;
+pub(super) struct Foreign;
 
 /// Place where a thread meets a probe of a region.
 #[derive(Clone, Copy, Debug)]
@@ -61,7 +61,7 @@ impl Regions {
     ///
     /// # Errors
     ///
-    /// For a marker's record whose site is none.
+    /// For a record whose site makes none of its kind.
     pub(super) fn pass(
         &mut self,
         kind: Kind,
@@ -69,7 +69,7 @@ impl Regions {
         passage: Passage<'_>,
         threads: &Threads,
         stream: &mut Stream,
-    ) -> Result<(), NoMarker> {
+    ) -> Result<(), Foreign> {
         let Passage { thread, location, site } = passage;
         let passed = match site.map(|site| &site.kind) {
             Some(SiteKind::Region(RegionSite::Function(place))) => {
@@ -77,8 +77,7 @@ impl Regions {
                 Ok(())
             }
             Some(&SiteKind::Region(RegionSite::NonLocalExit(exit))) => {
-                self.exit_non_locally(thread, exit, record.sp);
-                Ok(())
+                self.exit_non_locally(thread, exit, record.sp)
             }
             Some(SiteKind::Region(RegionSite::Inlined(inlined))) => {
                 self.inlined_regions(thread, location, inlined, record.sp);
@@ -92,6 +91,30 @@ impl Regions {
         };
         self.emit_changes(thread, threads, stream);
         passed
+    }
+
+    /// Ends regions at a jump out of functions, before it is made.
+    ///
+    /// # Errors
+    ///
+    /// For a record whose site makes none of its kind.
+    pub(super) fn jump(
+        &mut self,
+        record: &JumpRecord,
+        thread: ThreadId,
+        site: Option<&SiteKind>,
+        threads: &Threads,
+        stream: &mut Stream,
+    ) -> Result<(), Foreign> {
+        match site {
+            Some(SiteKind::Region(RegionSite::NonLocalExit(NonLocalExit::Jump))) => {
+                self.stacks.jump(thread, record.target_sp);
+            }
+            Some(SiteKind::Unwatched) => {}
+            _ => return Err(Foreign),
+        }
+        self.emit_changes(thread, threads, stream);
+        Ok(())
     }
 
     /// Ends the regions of a thread whose frames are gone, by its stack pointer; none for 0.
@@ -184,15 +207,22 @@ impl Regions {
         }
     }
 
-    fn exit_non_locally(&mut self, thread: ThreadId, exit: NonLocalExit, sp: u64) {
+    fn exit_non_locally(
+        &mut self,
+        thread: ThreadId,
+        exit: NonLocalExit,
+        sp: u64,
+    ) -> Result<(), Foreign> {
         match exit {
             NonLocalExit::All => self.stacks.leave_all(thread),
-            NonLocalExit::Jump => self.stacks.jump(thread, sp),
+            // Its record is another.
+            NonLocalExit::Jump => return Err(Foreign),
             NonLocalExit::Throw => self.stacks.throw(thread),
             NonLocalExit::Raise => self.stacks.raise(thread),
             // The catching function has called: its own stack pointer is above the return address.
             NonLocalExit::Catch { lowered } => self.stacks.catch(thread, sp + lowered + 8),
         }
+        Ok(())
     }
 
     fn function(
@@ -210,7 +240,7 @@ impl Regions {
             }
             FunctionPlace::Exit { function, leaves } => {
                 let frame = Frame { function: *function, sp: record.sp };
-                self.stacks.exit(thread, frame, *leaves, record.header.detail);
+                self.stacks.exit(thread, frame, *leaves, record.flags);
             }
         }
     }
@@ -239,10 +269,10 @@ impl Regions {
         passage: Passage<'_>,
         threads: &Threads,
         stream: &mut Stream,
-    ) -> Result<(), NoMarker> {
+    ) -> Result<(), Foreign> {
         let Passage { thread, location, .. } = passage;
         let named = match kind {
-            Kind::Begin | Kind::End => Some(self.of_site(record.header.site, passage)?),
+            Kind::Begin | Kind::End => Some(self.of_site(record.header.site.number(), passage)?),
             _ => None,
         };
         match (kind, named) {
@@ -258,13 +288,13 @@ impl Regions {
         Ok(())
     }
 
-    fn of_site(&mut self, number: u32, passage: Passage<'_>) -> Result<RegionId, NoMarker> {
+    fn of_site(&mut self, number: u32, passage: Passage<'_>) -> Result<RegionId, Foreign> {
         if let Some(&region) = self.by_site.get(&number) {
             return Ok(region);
         }
         let site = passage.site.and_then(|site| site.kind.region());
         let Some(RegionSite::Marker(Meaning::Begin(name) | Meaning::End(name))) = site else {
-            return Err(NoMarker);
+            return Err(Foreign);
         };
         let region = self.named(name, passage.location);
         self.by_site.insert(number, region);

@@ -1,7 +1,7 @@
 //! Records of several kinds through the whole source, for a process with one function.
 
 use checker::event::{RegionId, VarId};
-use tracer_ebpf::{AccessDescriptor, SyncRecord};
+use tracer_ebpf::{AccessDescriptor, AccessRecord, CallRecord, Header, WatchpointRecord};
 
 use super::*;
 use crate::{
@@ -29,25 +29,27 @@ fn sites() -> Vec<Site> {
     kinds.into_iter().map(|kind| Site { address, kind }).collect()
 }
 
-fn header(tid: u32, site: u32, epoch: u64, lost: u32) -> Header {
-    Header { tid, site, epoch, lost, ..Header::default() }
+fn header(tid: u32, site: u32, lost: u32) -> Header {
+    Header { tid, site: SiteId::new(0, site), lost, ..Header::default() }
 }
 
 fn region(kind: Kind, tid: u32, site: u32) -> Record {
-    let header = header(tid, site, 0, 0);
+    let header = header(tid, site, 0);
     Record::Region(kind, RegionRecord { header, sp: 0x100, ..RegionRecord::default() })
 }
 
 fn write(tid: u32, address: u64, epoch: u64, lost: u32) -> Record {
-    let mut header = header(tid, ACCESS, epoch, lost);
-    header.detail = AccessDescriptor::WRITE.into();
-    let call = SyncRecord { header, object: address, sp: 0x100, ..SyncRecord::default() };
-    Record::Pair(Kind::InstructionAccess, PairRecord { call, second: 8 })
+    let (header, flags) = (header(tid, ACCESS, lost), AccessDescriptor::WRITE.into());
+    let access = AccessRecord { header, flags, epoch, address, size: 8, ..AccessRecord::default() };
+    Record::Access(AccessRecord { sp: 0x100, ..access })
 }
 
-fn thread(kind: Kind, tid: u32, child: u32) -> Record {
-    let header = header(tid, 0, 0, 0);
-    Record::Thread(kind, ThreadRecord { header, child, ..ThreadRecord::default() })
+fn fork(tid: u32, child: u32) -> Record {
+    Record::Fork(ForkRecord { header: header(tid, 0, 0), child, ..ForkRecord::default() })
+}
+
+fn exit(tid: u32) -> Record {
+    Record::Exit(ExitRecord { header: header(tid, 0, 0), ..ExitRecord::default() })
 }
 
 fn items(records: &[Record]) -> (Source, Vec<Item>) {
@@ -75,11 +77,11 @@ fn ops(items: &[Item]) -> Vec<(u32, Op)> {
 fn a_transaction_of_one_thread_and_the_write_of_another() {
     let (source, items) = items(&[
         region(Kind::Begin, 1, BEGIN),
-        thread(Kind::Fork, 1, 2),
+        fork(1, 2),
         write(1, 0x5000, 1, 0),
         write(2, 0x5000, 1, 0),
         region(Kind::EndInnermost, 1, END),
-        thread(Kind::Exit, 2, 0),
+        exit(2),
     ]);
     let (main, other, variable) = (0, 1, VarId(0));
     assert_eq!(
@@ -110,23 +112,23 @@ fn a_loss_stands_before_the_record_that_shows_it() {
 
 #[test]
 fn records_of_other_sites_are_counted_and_make_no_events() {
-    let call = SyncRecord { header: header(1, ACCESS, 0, 0), ..SyncRecord::default() };
-    let pair = PairRecord { call, second: 8 };
+    let header = header(1, ACCESS, 0);
     let (source, items) = items(&[
-        Record::Sync(Kind::Acquire, call),
-        Record::Pair(Kind::Alloc, pair),
-        Record::Region(Kind::Begin, RegionRecord { header: call.header, ..Default::default() }),
-        Record::Access(tracer_ebpf::WatchpointRecord::default()),
+        Record::Call(Kind::Acquire, CallRecord { header, ..CallRecord::default() }),
+        Record::Block(Kind::Alloc, BlockRecord { header, ..BlockRecord::default() }),
+        Record::Region(Kind::Begin, RegionRecord { header, ..RegionRecord::default() }),
+        Record::Jump(JumpRecord { header, ..JumpRecord::default() }),
+        Record::Watchpoint(WatchpointRecord::default()),
     ]);
     assert!(items.is_empty());
-    assert_eq!(source.omissions().foreign_records, 4);
+    assert_eq!(source.omissions().foreign_records, 5);
 }
 
 #[test]
 fn memory_that_is_given_out_again_is_another_variable() {
-    let mut call = SyncRecord { header: header(1, MALLOC, 0, 0), ..SyncRecord::default() };
-    call.object = 0x5000;
-    let given = Record::Pair(Kind::Alloc, PairRecord { call, second: 8 });
+    let (header, address) = (header(1, MALLOC, 0), 0x5000);
+    let block = BlockRecord { header, address, size: 8, ..BlockRecord::default() };
+    let given = Record::Block(Kind::Alloc, block);
     let (source, items) =
         items(&[write(1, 0x5000, 0, 0), write(2, 0x5000, 0, 0), given, write(1, 0x5000, 0, 0)]);
     let (old, new) = (VarId(0), VarId(1));

@@ -33,7 +33,7 @@ impl World {
         self.with(Call { second: 0x100, ..begin })
     }
 
-    fn wake(&mut self, thread: u32, result: u16) -> Vec<Op> {
+    fn wake(&mut self, thread: u32, result: i32) -> Vec<Op> {
         self.with(Call { result, ..call(thread, Kind::ConditionWake, ObjectKind::Condvar, 0x200) })
     }
 
@@ -116,9 +116,9 @@ fn a_timeout_takes_the_mutex_and_nothing_lets_it_through() {
     let mut world = World::default();
     world.wait(0);
     world.signal(1);
-    assert_eq!(world.wake(0, libc::ETIMEDOUT as u16), [Op::Acquire(LOCK)]);
+    assert_eq!(world.wake(0, libc::ETIMEDOUT), [Op::Acquire(LOCK)]);
     world.wait(0);
-    assert_eq!(world.wake(0, libc::EPERM as u16), [], "the mutex was another's");
+    assert_eq!(world.wake(0, libc::EPERM), [], "the mutex was another's");
 }
 
 #[test]

@@ -373,10 +373,10 @@ impl Planner<'_, '_> {
         let place = AccessPlace { instruction, group };
         let site = self.add_site(instruction, MemorySite::Access(place));
         let what = format!("accesses of `{name}`");
-        self.add_probe(program, LinkAddr(at), Cookie::new(Kind::InstructionAccess, site), what);
+        self.add_probe(program, LinkAddr(at), Cookie::new(Kind::Access, site), what);
         if let Some(probe) = self.plan.probes.last_mut()
             && probe.point.program == program
-            && Cookie(probe.point.cookie).site() == site
+            && Cookie(probe.point.cookie).site().number() == site
         {
             probe.point.access = Some(descriptor);
         }

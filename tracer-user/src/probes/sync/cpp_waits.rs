@@ -239,8 +239,9 @@ impl Planner<'_, '_> {
             let spec = spec(name, object, role);
             for (_, Step { at, points, if_one }) in found {
                 let Some(at) = self.module.process_address(LinkAddr(at)) else { continue };
-                let place = InlinedPlace { spec, fast: FastPath::Nothing, at, plus: 0, if_one };
-                self.inlined_points(&place, kind, &points, &what);
+                let place =
+                    InlinedPlace { spec, kind, fast: FastPath::Nothing, at, plus: 0, if_one };
+                self.inlined_points(&place, &points, &what);
             }
         }
         arrives

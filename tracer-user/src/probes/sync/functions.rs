@@ -397,6 +397,8 @@ pub fn is_known(symbol: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use tracer_ebpf::Record;
+
     use super::*;
 
     #[test]
@@ -421,5 +423,28 @@ mod tests {
             assert_eq!(seen(role), expected, "{role:?}");
         }
         assert!(Role::WAIT.waits() && !Role::TRY_WAIT.waits() && !Role::ARRIVE.waits());
+    }
+
+    /// A record of a kind.
+    fn record(kind: Kind) -> Record {
+        let mut bytes = vec![0; kind.record_size()];
+        bytes[..4].copy_from_slice(&(kind as u32).to_ne_bytes());
+        Record::decode(&bytes).expect("a record")
+    }
+
+    #[test]
+    fn a_program_records_only_kinds_with_its_record() {
+        for spec in CALLS {
+            if let Some((program, kind)) = spec.role.at_entry() {
+                match record(kind) {
+                    Record::Call(..) => assert_eq!(program, ProbeProgram::Call, "{spec:?}"),
+                    Record::Pair(..) => assert_eq!(program, ProbeProgram::CallPair, "{spec:?}"),
+                    other => panic!("{spec:?}: {other:?}"),
+                }
+            }
+            if let Some((_, kind)) = spec.role.at_return() {
+                assert!(matches!(record(kind), Record::Return(..)), "{spec:?}");
+            }
+        }
     }
 }

@@ -353,15 +353,15 @@ impl Planner<'_, '_> {
             path.call.name,
             self.module.name()
         );
-        let place = InlinedPlace { spec: path.call, fast: site.fast, at, plus: 0, if_one: false };
-        self.inlined_points(&place, kind, &site.points, &what);
+        let (spec, fast) = (path.call, site.fast);
+        let place = InlinedPlace { spec, kind, fast, at, plus: 0, if_one: false };
+        self.inlined_points(&place, &site.points, &what);
     }
 
     /// Adds the probes of a place.
     pub(in crate::probes) fn inlined_points(
         &mut self,
         inlined: &InlinedPlace,
-        kind: Kind,
         points: &[InlinedPoint],
         what: &str,
     ) {
@@ -371,7 +371,7 @@ impl Planner<'_, '_> {
             let plus = bias.wrapping_add_signed(lock.plus);
             let site = self.add_site(place, SyncSite::Inlined(InlinedPlace { plus, ..*inlined }));
             let mut operand = lock.operand;
-            let mut cookie = Cookie::new(kind, site);
+            let mut cookie = Cookie::new(Kind::Inlined, site);
             if let Some(condition) = condition {
                 operand = operand.with_condition(condition);
                 cookie = cookie.with(Cookie::CONDITIONAL);

@@ -1,5 +1,7 @@
 //! Sites of synchronisation: functions that are called, and fast paths of locks that were inlined.
 
+use tracer_ebpf::Kind;
+
 use super::{functions::CallSpec, slow_paths::FastPath};
 use crate::symbolize::ProcessAddr;
 
@@ -44,6 +46,8 @@ impl SyncSite {
 pub struct InlinedPlace {
     /// Whose lock it is.
     pub spec: CallSpec,
+    /// Kind of the records of calls that do the same.
+    pub kind: Kind,
     /// Effect of the fast path.
     pub fast: FastPath,
     /// The instruction that does it.

@@ -45,8 +45,9 @@ impl Planner<'_, '_> {
             let spec = CallSpec { name, object, role, argument: 1 };
             for Step { at, points, if_one } in found {
                 let Some(at) = self.module.process_address(LinkAddr(at)) else { continue };
-                let place = InlinedPlace { spec, fast: FastPath::Nothing, at, plus: 0, if_one };
-                self.inlined_points(&place, kind, &points, &what);
+                let place =
+                    InlinedPlace { spec, kind, fast: FastPath::Nothing, at, plus: 0, if_one };
+                self.inlined_points(&place, &points, &what);
             }
         }
     }
@@ -93,8 +94,8 @@ impl Planner<'_, '_> {
                     let Some(at) = self.module.process_address(LinkAddr(at)) else { continue };
                     found = true;
                     let fast = FastPath::Message { flags };
-                    let place = InlinedPlace { spec, fast, at, plus: 0, if_one };
-                    self.inlined_points(&place, kind, &points, &what);
+                    let place = InlinedPlace { spec, kind, fast, at, plus: 0, if_one };
+                    self.inlined_points(&place, &points, &what);
                 }
             }
             if any && !found {

@@ -11,7 +11,7 @@ use nix::{
     unistd::Pid,
 };
 
-use tracer_ebpf::Kind;
+use tracer_ebpf::{Kind, Record};
 
 use super::{
     budget::{Budget, Change, OtherCosts, TracerCost},
@@ -25,7 +25,7 @@ use crate::{
         site::AccessGroup,
     },
     report::{Limitation, PartlySeen},
-    sys::{perf, records::Record},
+    sys::perf,
 };
 
 /// Interval of the checks.
@@ -71,11 +71,9 @@ impl MemoryRecords {
     /// Counts a record, if it is one.
     pub(crate) const fn count(&mut self, record: &Record) {
         match record {
-            Record::Access(_) | Record::Owned(_) | Record::Pair(Kind::InstructionAccess, _) => {
-                self.accesses += 1;
-            }
-            Record::Pair(Kind::Alloc, _) => self.given += 1,
-            Record::Pair(Kind::Free, _) => self.taken += 1,
+            Record::Access(_) | Record::Owned(_) | Record::Watchpoint(_) => self.accesses += 1,
+            Record::Block(Kind::Free, _) => self.taken += 1,
+            Record::Block(..) => self.given += 1,
             _ => {}
         }
     }
@@ -236,26 +234,26 @@ fn worked(clock: ClockId) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use tracer_ebpf::{Header, OwnedRecord, PairRecord, SyncRecord};
+    use tracer_ebpf::{AccessRecord, BlockRecord, OwnedRecord, PairRecord};
 
     use super::*;
 
     #[test]
     fn calls_of_allocators_are_spent_and_so_is_reading_of_them() {
-        let header =
-            Header { kind: 0, detail: 0, tid: 1, site: 0, lost: 0, process: 1, plan: 0, epoch: 0 };
-        let call = SyncRecord { header, object: 0x1000, sp: 0, frames: [0; _] };
-        let record = |kind| Record::Pair(kind, PairRecord { call, second: 8 });
         let mut records = MemoryRecords::default();
-        for kind in
-            [Kind::Alloc, Kind::Free, Kind::InstructionAccess, Kind::InstructionAccess, Kind::Init]
-        {
-            records.count(&record(kind));
+        for record in [
+            Record::Block(Kind::Alloc, BlockRecord::default()),
+            Record::Block(Kind::Free, BlockRecord::default()),
+            Record::Access(AccessRecord::default()),
+            Record::Access(AccessRecord::default()),
+            Record::Pair(Kind::Init, PairRecord::default()),
+        ] {
+            records.count(&record);
         }
         let mut tracer_cost = TracerCost::default();
         tracer_cost.note(80_000, 8);
         let mut more = records;
-        more.count(&Record::Owned(OwnedRecord { header, ..OwnedRecord::default() }));
+        more.count(&Record::Owned(OwnedRecord::default()));
         assert_eq!(
             more.costs(&tracer_cost).in_tracer,
             50_000,

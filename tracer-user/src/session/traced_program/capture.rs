@@ -1,5 +1,7 @@
 //! Capture of a program's memory accesses, as far as it is limited by a budget.
 
+use tracer_ebpf::Record;
+
 use crate::{
     kernel::{Kernel, ProbePoint},
     live::source::Source,
@@ -10,7 +12,6 @@ use crate::{
         controller::{MemoryController, MemoryRecords},
         sampler::Share,
     },
-    sys::records::Record,
 };
 
 /// Controller of the capture and the records that it has made.

@@ -1,10 +1,8 @@
 //! Causes of `SIGTRAP`, by what the kernel side records of them. End-to-end tests are in `tests/tests/traps.rs`.
 
-use tracer_ebpf::Header;
-
 use super::*;
 
-const SI_KERNEL: u16 = 0x80;
+const SI_KERNEL: i32 = 0x80;
 
 /// A program with a function of 32 bytes at 0x1000, and probes in it.
 struct Fake {
@@ -59,18 +57,17 @@ impl Code for Fake {
 }
 
 /// A trap by the byte at an address, where this code was.
-fn trap(at: u64, si_code: u16, code: &[u8]) -> TrapRecord {
+fn trap(at: u64, si_code: i32, code: &[u8]) -> TrapRecord {
     let mut bytes = [0; 16];
     let known = code.len().min(16);
     bytes[..known].copy_from_slice(&code[..known]);
     let half = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
     TrapRecord {
-        header: Header { detail: si_code, ..Header::default() },
+        si_code,
         ip: at + 1,
-        fields: 0,
-        handler: 0,
         code: [0, half(0), half(8)],
-        has_code: u64::from(known >= 8) << 1 | u64::from(known == 16) << 2,
+        has_code: u32::from(known >= 8) << 1 | u32::from(known == 16) << 2,
+        ..TrapRecord::default()
     }
 }
 
@@ -122,8 +119,8 @@ fn breakpoints_in_the_file_are_the_programs_own() {
 
 #[test]
 fn a_debug_exception_without_a_cause_is_no_instruction_of_the_program() {
-    const TRAP_BRKPT: u16 = 1;
-    const TRAP_HWBKPT: u16 = 4;
+    const TRAP_BRKPT: i32 = 1;
+    const TRAP_HWBKPT: i32 = 4;
     let mut code = Fake::new(&[]);
     let empty = trap(0x1006, TRAP_BRKPT, &code.memory(0x1006));
     assert_eq!(causes(&empty, &code), TrapCause::Program, "without anything of avtrace");
@@ -145,8 +142,8 @@ fn what_is_sent_is_nobody_elses_fault() {
     let mut code = Fake::new(&[0x1004]);
     code.has_watchpoints = true;
     for (si_code, text) in [(0, "process 7 has sent"), (-1, "process 7"), (-6, "raised itself")] {
-        let mut sent = trap(0x1004, i16::cast_unsigned(si_code), &code.memory(0x1004));
-        sent.fields = 7;
+        let mut sent = trap(0x1004, si_code, &code.memory(0x1004));
+        sent.sender = 7;
         assert_eq!(causes(&sent, &code), TrapCause::Program);
         let message = explain(TrapCause::Program, &sent, &code).message;
         assert!(message.contains(text), "{message}");

@@ -1,0 +1,92 @@
+//! Violations counted: instances, those with a distinct static witness up to a limit, and violating transactions. Each
+//! checker defines the key of a static witness.
+
+use crate::check::Options;
+use crate::finding::{Counts, Instance, Violation};
+use rustc_hash::FxHashMap;
+
+/// Violations found so far. Memory grows with the number of distinct ones stored, not with that of instances, unless
+/// these are to be listed.
+pub(crate) struct Verdicts {
+    limit: usize,
+    lists_instances: bool,
+    by_key: FxHashMap<Box<[u32]>, usize>,
+    key: Vec<u32>,
+    /// In the order of their first occurrence.
+    distinct: Vec<Violation>,
+    instances: Vec<Instance>,
+    violations: u64,
+    violating_transactions: u64,
+    /// Instances with keys beyond the limit.
+    unshown: u64,
+}
+
+impl Verdicts {
+    pub(crate) fn new(options: &Options) -> Self {
+        Self {
+            limit: options.witnesses,
+            lists_instances: options.instances,
+            by_key: FxHashMap::default(),
+            key: Vec::new(),
+            distinct: Vec::new(),
+            instances: Vec::new(),
+            violations: 0,
+            violating_transactions: 0,
+            unshown: 0,
+        }
+    }
+
+    /// Counts one instance; `build` creates the violation if its key is new. `violating` is set once the transaction is
+    /// counted as violating.
+    pub(crate) fn count(
+        &mut self,
+        instance: Instance,
+        violating: &mut bool,
+        key: impl Iterator<Item = u32>,
+        build: impl FnOnce() -> Violation,
+    ) {
+        self.violations += 1;
+        self.violating_transactions += u64::from(!std::mem::replace(violating, true));
+        if self.lists_instances {
+            self.instances.push(instance);
+        }
+        self.key.clear();
+        self.key.extend(key);
+        if let Some(&index) = self.by_key.get(&self.key[..]) {
+            self.distinct[index].occurrences += 1;
+        } else if self.distinct.len() < self.limit {
+            self.by_key.insert(self.key.clone().into_boxed_slice(), self.distinct.len());
+            self.distinct.push(build());
+        } else {
+            self.unshown += 1;
+        }
+    }
+
+    /// Returns whether there is no violation.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.violations == 0
+    }
+
+    /// Returns the distinct violations, in the order of their first occurrence.
+    pub(crate) fn distinct(&self) -> &[Violation] {
+        &self.distinct
+    }
+
+    /// Adds the counts of violations to those of the engine.
+    pub(crate) fn counts(&self, engine: Counts) -> Counts {
+        Counts {
+            violations: self.violations,
+            violating_transactions: self.violating_transactions,
+            distinct_witnesses: self.distinct.len() as u64,
+            unshown_violations: self.unshown,
+            ..engine
+        }
+    }
+
+    /// Returns the distinct violations, data evidence first, and the instances in their order.
+    pub(crate) fn into_lists(mut self) -> (Vec<Violation>, Vec<Instance>) {
+        self.distinct.sort_by_key(|violation| violation.evidence);
+        self.instances.sort_unstable();
+        (self.distinct, self.instances)
+    }
+}

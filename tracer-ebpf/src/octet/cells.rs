@@ -1,0 +1,109 @@
+//! Numbers that a slot is made of, behind traits: the kernel's in the programs, those of a model checker in tests.
+
+use core::cell::UnsafeCell;
+
+use crate::verifier;
+
+/// Kinds of numbers, by their use.
+pub trait Memory {
+    /// Number that threads use with and without the slot's lock.
+    type Shared: Shared;
+    /// Number that only the holder of the slot's lock uses.
+    type Held<T: Copy>: Held<T>;
+}
+
+/// Number that threads use with and without the slot's lock.
+pub trait Shared {
+    /// Reads without the lock. In the order of the program with other reads, as the processor does it.
+    fn load(&self) -> u64;
+    /// Reads under the lock.
+    fn get(&self) -> u64;
+    /// Writes under the lock; not ordered with other reads and writes.
+    fn set(&self, number: u64);
+    /// Writes a number and returns the one before, in one step. A full barrier: all reads and writes before it come
+    /// before all those after it.
+    fn exchange(&self, number: u64) -> u64;
+    /// Adds in one step. A full barrier, as the processor does it.
+    fn add(&self, number: u64);
+    /// Sets bits in one step. A full barrier.
+    fn or(&self, bits: u64);
+}
+
+/// Number that only the holder of the slot's lock uses.
+pub trait Held<T> {
+    /// Reads.
+    fn get(&self) -> T;
+    /// Writes.
+    fn set(&self, number: T);
+}
+
+/// Memory of a map that BPF programs share.
+#[derive(Clone, Copy, Debug)]
+pub struct MapMemory;
+
+impl Memory for MapMemory {
+    type Shared = MapNumber;
+    type Held<T: Copy> = Plain<T>;
+}
+
+/// Number in a map.
+#[repr(transparent)]
+#[derive(Debug, Default)]
+pub struct MapNumber(UnsafeCell<u64>);
+
+impl Shared for MapNumber {
+    #[inline(always)]
+    fn load(&self) -> u64 {
+        // SAFETY: the pointer is that of a reference. An aligned number: it is read in one step.
+        unsafe { self.0.get().read_volatile() }
+    }
+
+    #[inline(always)]
+    fn get(&self) -> u64 {
+        // SAFETY: as above.
+        unsafe { *self.0.get() }
+    }
+
+    #[inline(always)]
+    fn set(&self, number: u64) {
+        // SAFETY: as above, of writing.
+        unsafe { *self.0.get() = number }
+    }
+
+    #[inline(always)]
+    fn exchange(&self, number: u64) -> u64 {
+        // SAFETY: an aligned number that is valid for reads and writes.
+        unsafe { verifier::exchange(self.0.get(), number) }
+    }
+
+    #[inline(always)]
+    fn add(&self, number: u64) {
+        // SAFETY: as in `exchange`.
+        unsafe { verifier::atomic_add(self.0.get(), number) }
+    }
+
+    #[inline(always)]
+    fn or(&self, bits: u64) {
+        // SAFETY: as in `exchange`.
+        unsafe { verifier::atomic_or(self.0.get(), bits) }
+    }
+}
+
+/// Number in a map that is used under a lock.
+#[repr(transparent)]
+#[derive(Debug, Default)]
+pub struct Plain<T>(UnsafeCell<T>);
+
+impl<T: Copy> Held<T> for Plain<T> {
+    #[inline(always)]
+    fn get(&self) -> T {
+        // SAFETY: the pointer is that of a reference, and references into the cell do not exist.
+        unsafe { *self.0.get() }
+    }
+
+    #[inline(always)]
+    fn set(&self, number: T) {
+        // SAFETY: as above.
+        unsafe { *self.0.get() = number }
+    }
+}
