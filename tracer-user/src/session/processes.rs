@@ -3,7 +3,7 @@
 //!
 //! A program in the kernel stops a process that has replaced its program, or whose dynamic linker has changed its
 //! list of libraries (`tracer-ebpf/src/stop.rs`). Once its record is read, it is held by ptrace, so that it continues
-//! when this process dies; the guardian covers the moment before (`sys/guardian.rs`).
+//! when this process dies; the guardian covers the moment before (`sys/guardian.rs`). `stops` has the table of stops.
 
 use std::{collections::BTreeSet, sync::Arc, time::Instant};
 

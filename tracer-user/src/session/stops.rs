@@ -17,7 +17,7 @@
 
 use tracer_ebpf::Kind;
 
-/// What a record of a stop asks for.
+/// Reaction to the record of a stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reaction {
     /// Nothing: the stop was dealt with, on the way from another one.

@@ -91,7 +91,7 @@ impl HitDecoder {
 }
 
 /// Returns whether an instruction is of a lock's own code, so that it accesses the lock and not the data that the
-/// lock guards: it acquires a lock in line, or is in a function that does. Other records have the order that such
+/// lock guards: it acquires a lock in line, or is in a function that does. Other records have the order that this
 /// code makes.
 fn is_of_lock(access: Access, sites: &[Site], code: &impl CodeMap) -> bool {
     let at = access.instruction;
