@@ -35,17 +35,18 @@
 //! slot changes to that word, which flushes as well.
 //!
 //! Changes of a slot are made under its lock, and so is the reservation of their records in the ring buffer: the
-//! order of the records is that of the changes. A thread that fails to take the lock in time *bypasses* it: it sets
-//! `bypassed`, and the next holder marks the word shared. An access that was deferred at that point is counted as
-//! lost, since its record would come after that of the bypassing access. An access to several words disowns them
-//! before its reservation and once more after it, because another thread may have claimed one in between.
+//! order of the records is that of the changes. A thread that fails to take the lock in time *bypasses* it: it marks
+//! the slot before its reservation, and the next holder marks the word shared. An access of another thread that was
+//! deferred before the mark is counted as lost, since its record may come after that of the bypassing access. An access
+//! to several words disowns them before its reservation and once more after it. In between it counts as bypassing, so
+//! that no other thread claims one.
 
 mod cells;
 mod protocol;
 mod slot;
 
 pub use cells::{Held, MapMemory, MapNumber, Memory, Plain, Shared};
-pub use protocol::{bypass, defer_or_reserve, disown};
+pub use protocol::{Reservation, bypass, defer_or_reserve, disown, disown_unshown};
 pub use slot::Ownership;
 
 use crate::{
