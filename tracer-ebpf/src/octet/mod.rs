@@ -40,6 +40,11 @@
 //! deferred before the mark is counted as lost, since its record may come after that of the bypassing access. An access
 //! to several words disowns them before its reservation and once more after it. In between it counts as bypassing, so
 //! that no other thread claims one.
+//!
+//! The tests execute all interleavings of a few accesses under a model checker, with mistakes in each step as well.
+//! Their properties (`tests/history.rs`): each access has one record at most, which says what happened; no record of
+//! another thread stands between a deferred access and the record before it that it repeats, unless a loss counts; a
+//! thread begins an epoch after another one's access; two threads never use what the lock protects.
 
 mod cells;
 mod protocol;
@@ -98,3 +103,6 @@ pub struct Deferred {
     /// The last read.
     pub read: LastAccess,
 }
+
+#[cfg(test)]
+mod tests;
