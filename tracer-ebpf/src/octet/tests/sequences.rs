@@ -29,7 +29,10 @@ fn steps() -> impl Strategy<Value = Vec<(usize, Step)>> {
 }
 
 fn run(slots: usize, steps: &[(usize, Step)]) -> History {
-    let world = World::<MapMemory>::new(slots, None);
+    execute(World::new(slots, None), steps)
+}
+
+fn execute(world: World<MapMemory>, steps: &[(usize, Step)]) -> History {
     let mut threads: Vec<_> = (1..4).map(world::thread).collect();
     for &(thread, step) in steps {
         world.step(&mut threads[thread], step);
@@ -88,6 +91,20 @@ proptest! {
         history.check();
         prop_assert_eq!(history.lost, 0);
         check_dependencies(&history);
+    }
+
+    /// Also without a table of epochs, if the word has a slot: an access after another thread's begins an epoch.
+    #[test]
+    fn ownership_begins_epochs(steps in prop::collection::vec((0usize..3, any::<bool>()), 1..40)) {
+        let mut world = World::new(1, None);
+        world.has_epochs = false;
+        let steps: Vec<_> = steps
+            .into_iter()
+            .map(|(thread, writes)| {
+                (thread, if writes { Step::Write(0, 0xff) } else { Step::Read(0, 0xff) })
+            })
+            .collect();
+        execute(world, &steps).check();
     }
 
     /// If each word has a slot of its own, a thread alone makes a record of the first access of each kind to each word.

@@ -120,7 +120,9 @@ pub enum Step {
 pub struct World<M: TestMemory> {
     slots: Vec<Ownership<M>>,
     ring: M::Ring,
-    pub mistake: Option<Mistake>,
+    mistake: Option<Mistake>,
+    /// Set if there is a table of epochs, which knows of accesses to words without a slot.
+    pub has_epochs: bool,
     log: Mutex<Log>,
 }
 
@@ -171,7 +173,8 @@ impl<M: TestMemory> World<M> {
             }
         };
         let slots = (0..slots).map(slot).collect();
-        Self { slots, ring: M::Ring::default(), mistake, log: Mutex::default() }
+        let (ring, log) = (M::Ring::default(), Mutex::default());
+        Self { slots, ring, mistake, has_epochs: true, log }
     }
 
     fn makes(&self, mistake: Mistake) -> bool {
@@ -231,7 +234,7 @@ impl<M: TestMemory> World<M> {
         let early = self.makes(Mistake::RecordBeforeLock).then(|| self.ring.reserve());
         let environment = InTest { world: self, early };
         let epochs = thread.epochs;
-        let is_contended = self.last(word).is_some_and(|tid| tid != access.tid);
+        let is_contended = self.has_epochs && self.last(word).is_some_and(|tid| tid != access.tid);
         let word = (word, is_contended);
         let slot = self.slot(word.0);
         let entry = octet::defer_or_reserve(environment, slot, thread, &access, word, 0);
