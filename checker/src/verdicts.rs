@@ -36,8 +36,8 @@ impl Verdicts {
         }
     }
 
-    /// Counts one instance, whose key `put_key` appends; `build` creates the violation if the key is new. `violating` is
-    /// set once the transaction is counted as violating.
+    /// Counts one instance, whose key `put_key` appends; `build` creates the violation if the key is new. `violating`
+    /// is set once the transaction is counted as violating.
     pub(crate) fn count(
         &mut self,
         instance: Instance,
