@@ -169,9 +169,9 @@ const MAX_PROBES: usize = 20_000;
 /// that are too costly while it runs are detached then.
 fn is_small(functions: &Functions) -> bool {
     /// So many bytes of code are decoded in a tenth of a second, and have some ten thousand accesses.
-    const SMALL: u64 = 1 << 18;
+    const MAX_SMALL_CODE: u64 = 1 << 18;
     let length = |function: &Function| function.end.0 - function.start.0;
-    functions.iter().map(length).sum::<u64>() <= SMALL
+    functions.iter().map(length).sum::<u64>() <= MAX_SMALL_CODE
 }
 
 /// Returns the cost of a hit, in units of 100 nanoseconds.

@@ -339,10 +339,10 @@ impl Planner<'_, '_> {
                 .collect();
             for start in addresses {
                 /// An entry is no longer, in bytes.
-                const WINDOW: usize = 256;
+                const MAX_ENTRY_LENGTH: usize = 256;
                 let what = format!("{name} in {}", self.module.name());
                 let (Some(code), Some(place)) =
-                    (file.bytes_at(start, WINDOW), self.module.process_address(start))
+                    (file.bytes_at(start, MAX_ENTRY_LENGTH), self.module.process_address(start))
                 else {
                     self.skip(what, "its code is not in the file".to_owned());
                     continue;

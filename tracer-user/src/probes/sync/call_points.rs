@@ -110,8 +110,8 @@ pub fn call_points(
     Ok(points)
 }
 
-/// Tail jumps are followed this far, in bytes, in both directions.
-const REACH: u64 = 1 << 20;
+/// Maximum distance of tail jumps that are followed, in bytes, in both directions.
+const MAX_TAIL_JUMP_DISTANCE: u64 = 1 << 20;
 
 impl<'file> Function<'file> {
     pub(in crate::probes) fn at(
@@ -119,9 +119,9 @@ impl<'file> Function<'file> {
         start: LinkAddr,
     ) -> Result<Self, CallPointsError> {
         /// More than any of these functions has, in bytes; where their size is unknown.
-        const WINDOW: usize = 4096;
+        const MAX_CODE_LENGTH: usize = 4096;
         let extent = file.function_containing(start).filter(|extent| extent.start == start);
-        let length = extent.map_or(WINDOW, |extent| (extent.end.0 - start.0) as usize);
+        let length = extent.map_or(MAX_CODE_LENGTH, |extent| (extent.end.0 - start.0) as usize);
         let code = file.bytes_at(start, length).ok_or(CallPointsError::NoCode)?;
         Ok(Function { file, start, code })
     }
@@ -130,12 +130,12 @@ impl<'file> Function<'file> {
     fn low(&self) -> u64 {
         let segment = self.file.segments().iter().find(|segment| segment.contains(self.start));
         let segment = segment.map_or(self.start.0, |segment| segment.address.0);
-        segment.max(self.start.0.saturating_sub(REACH))
+        segment.max(self.start.0.saturating_sub(MAX_TAIL_JUMP_DISTANCE))
     }
 
     pub(in crate::probes) fn flow(&self) -> Result<Flow, ControlFlowError> {
         let low = self.low();
-        let length = (self.start.0 - low + REACH) as usize;
+        let length = (self.start.0 - low + MAX_TAIL_JUMP_DISTANCE) as usize;
         let bytes = self.file.bytes_at(LinkAddr(low), length).unwrap_or_default();
         let function_at = |offset: u64| {
             let extent = self.file.function_containing(LinkAddr(low + offset))?;

@@ -196,7 +196,7 @@ impl Finder<'_> {
                 }
                 let control = self.instruction(before).flow_control();
                 let is_call = matches!(control, FlowControl::Call | FlowControl::IndirectCall);
-                if !is_call && visited.len() < REACH && visited.insert(before) {
+                if !is_call && visited.len() < MAX_FAST_PATH_DISTANCE && visited.insert(before) {
                     todo.push(before);
                 }
             }
@@ -226,7 +226,7 @@ impl Finder<'_> {
         object: Value,
     ) -> Option<InlinedPoint> {
         let mut index = from;
-        for _ in 0..NEAR {
+        for _ in 0..MAX_TEST_DISTANCE {
             let [next] = self.values.successors(index)[..] else { return None };
             index = next;
             let instruction = self.instruction(index);
@@ -285,7 +285,7 @@ impl Finder<'_> {
         }
         let mut info = InstructionInfoFactory::new();
         let mut index = from;
-        for _ in 0..NEAR {
+        for _ in 0..MAX_TEST_DISTANCE {
             let [next] = self.values.successors(index)[..] else { return None };
             index = next;
             let instruction = self.instruction(index);

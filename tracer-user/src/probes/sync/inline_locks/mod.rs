@@ -33,10 +33,10 @@ use crate::x86::{
 };
 
 /// Maximum distance of a fast path before its slow path, in instructions.
-const REACH: usize = 256;
+const MAX_FAST_PATH_DISTANCE: usize = 256;
 
 /// Maximum number of instructions between an atomic instruction and the jump that depends on it.
-const NEAR: usize = 16;
+const MAX_TEST_DISTANCE: usize = 16;
 
 /// Finds all places in a function, from all of its parts. `None` when it cannot be taken apart.
 #[must_use]
@@ -190,7 +190,7 @@ impl Finder<'_> {
     fn looks_at_result(&self, call: usize) -> bool {
         let mut info = InstructionInfoFactory::new();
         let mut index = call;
-        for _ in 0..NEAR {
+        for _ in 0..MAX_TEST_DISTANCE {
             let [next] = self.values.successors(index)[..] else { break };
             index = next;
             let instruction = self.instruction(index);
@@ -255,7 +255,7 @@ impl Finder<'_> {
                 let control = self.instruction(before).flow_control();
                 let is_call = matches!(control, FlowControl::Call | FlowControl::IndirectCall);
                 if (is_call && matches!(helper, None | Some(Helper::Load)))
-                    || visited.len() >= REACH
+                    || visited.len() >= MAX_FAST_PATH_DISTANCE
                     || !visited.insert(before)
                 {
                     continue;
@@ -304,7 +304,7 @@ impl Finder<'_> {
     fn decides(&self, atomic: usize) -> bool {
         self.values.instructions()[atomic + 1..]
             .iter()
-            .take(NEAR)
+            .take(MAX_TEST_DISTANCE)
             .find(|instruction| {
                 instruction.flow_control() != FlowControl::Next
                     || instruction.rflags_modified() != 0
@@ -365,7 +365,7 @@ impl Finder<'_> {
         to_slow: &BTreeSet<usize>,
     ) -> Result<Vec<InlinedPoint>, &'static str> {
         let mut index = atomic;
-        for _ in 0..NEAR {
+        for _ in 0..MAX_TEST_DISTANCE {
             let successors = self.values.successors(index);
             if let [next] = successors[..] {
                 index = next;
@@ -419,7 +419,7 @@ impl Finder<'_> {
     /// The nearest instruction before an atomic one, or it itself.
     fn near_before(&self, atomic: usize, lock: Value) -> Option<InlinedPoint> {
         let mut index = atomic;
-        for _ in 0..NEAR {
+        for _ in 0..MAX_TEST_DISTANCE {
             let instruction = self.instruction(index);
             if probe_cost(instruction).is_some()
                 && let Some(lock) = self
@@ -461,7 +461,7 @@ impl Finder<'_> {
     ) -> Option<()> {
         const MAX_POINTS: usize = 8;
         let mut here = index;
-        for _ in 0..NEAR {
+        for _ in 0..MAX_TEST_DISTANCE {
             if !seen.insert(here) {
                 return None;
             }
