@@ -38,8 +38,9 @@ use crate::{
     },
     probes::{
         SelectError, SelectProblem,
-        plan::{Plan, Site, SkippedProbe},
+        plan::{Plan, Site},
         regions::site::RegionSite,
+        skipped::{ProbePurpose, SkipReason, SkippedProbe},
     },
     progress::Steps,
     report::{self, Limitation, Summary, UntracedProcess},
@@ -279,8 +280,8 @@ impl TracedProgram {
             kernel.set_plan(process, plan).and_then(|()| kernel.attach_probes(plan, points));
         match attached {
             Ok(refusals) => self.skipped.extend(refusals.into_iter().map(|refusal| SkippedProbe {
-                what: "a probe of the process's parent".to_owned(),
-                reason: format!("the kernel refuses it: {}", refusal.error),
+                purpose: ProbePurpose::OfParent,
+                reason: SkipReason::RefusedByKernel { error: refusal.error.to_string() },
             })),
             Err(error) => self.limitations.push(untraced(&error)),
         }

@@ -3,7 +3,10 @@
 use super::TracedProgram;
 use crate::{
     kernel::Kernel,
-    probes::plan::{PlannedProbe, SkippedProbe},
+    probes::{
+        plan::PlannedProbe,
+        skipped::{SkipReason, SkippedProbe},
+    },
     report::{Limitation, UnseenLibraries},
     session::{RunError, breakpoints, dynamic_linker},
     symbolize::ProcessAddr,
@@ -27,8 +30,8 @@ impl TracedProgram {
         for refusal in kernel.attach_probes(self.id.plan, points)? {
             failed[refusal.index] = true;
             self.skipped.push(SkippedProbe {
-                what: probes[refusal.index].what.clone(),
-                reason: format!("the kernel refuses it: {}", refusal.error),
+                purpose: probes[refusal.index].purpose.clone(),
+                reason: SkipReason::RefusedByKernel { error: refusal.error.to_string() },
             });
         }
         let attached: Vec<(usize, &PlannedProbe)> =
@@ -48,9 +51,8 @@ impl TracedProgram {
             if !is_there {
                 failed[*index] = true;
                 self.skipped.push(SkippedProbe {
-                    what: probe.what.clone(),
-                    reason: "it was attached, and no breakpoint appeared in the program's memory"
-                        .to_owned(),
+                    purpose: probe.purpose.clone(),
+                    reason: SkipReason::NoBreakpoint,
                 });
             }
         }

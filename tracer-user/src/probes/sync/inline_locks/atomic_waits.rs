@@ -171,7 +171,7 @@ impl Finder<'_> {
     pub(in crate::probes) fn passed_before(
         &self,
         slow: usize,
-    ) -> Result<Option<(usize, InlinedPoint)>, &'static str> {
+    ) -> Result<Option<(usize, InlinedPoint)>, UnrecognisedLock> {
         let mut reason = None;
         let Some(argument) = self.before(slow).map(|state| state.register(ARGUMENT)) else {
             return Ok(None);
@@ -189,8 +189,8 @@ impl Finder<'_> {
                         Ok(&[point]) if point.condition == Some(FlagCondition::EQUAL) => {
                             return Ok(Some((before, point)));
                         }
-                        Ok(_) => reason = Some("the flag is not compared with one value"),
-                        Err(why) => reason = Some(why),
+                        Ok(_) => reason = Some(UnrecognisedLock::NotCompared),
+                        Err(&why) => reason = Some(why),
                     }
                     continue;
                 }

@@ -13,6 +13,7 @@ mod try_lock;
 
 pub use self::sites::{
     Found, Helper, InlinedPoint, InlinedSite, LockAddress, Passed, Surroundings, Unrecognised,
+    UnrecognisedLock,
 };
 pub use self::try_lock::tried_lock;
 
@@ -92,7 +93,7 @@ impl Finder<'_> {
                 continue;
             }
             let (before, visited) = self.atomics_before(index);
-            let mut reason = "no atomic instruction was found before it";
+            let mut reason = UnrecognisedLock::NoAtomic;
             let mut found = false;
             for atomic in before {
                 if !self.is_of(&atomic, index, fast) {
@@ -100,7 +101,7 @@ impl Finder<'_> {
                 }
                 let points = if fast.acquires() {
                     self.address_at(atomic.index)
-                        .ok_or("the address of the lock is unknown")
+                        .ok_or(UnrecognisedLock::UnknownAddress)
                         .and_then(|lock| self.points_after(atomic.index, lock, &visited))
                 } else {
                     self.points_before(atomic.index)
@@ -363,7 +364,7 @@ impl Finder<'_> {
         atomic: usize,
         lock: Value,
         to_slow: &BTreeSet<usize>,
-    ) -> Result<Vec<InlinedPoint>, &'static str> {
+    ) -> Result<Vec<InlinedPoint>, UnrecognisedLock> {
         let mut index = atomic;
         for _ in 0..MAX_TEST_DISTANCE {
             let successors = self.values.successors(index);
@@ -379,11 +380,11 @@ impl Finder<'_> {
             }
             let goes_on = matches!(control, FlowControl::Next | FlowControl::UnconditionalBranch);
             if !(goes_on || self.helper(index) == Some(Helper::Other)) || self.is_atomic(index) {
-                return Err("its result is not tested at once");
+                return Err(UnrecognisedLock::NotTested);
             }
         }
         let jump = self.instruction(index);
-        let taken = jump_condition(jump).ok_or("its result is not tested at once")?;
+        let taken = jump_condition(jump).ok_or(UnrecognisedLock::NotTested)?;
         // A slow path may be jumped to at once, in the last instruction of a function.
         let slow = |address: u64| {
             self.values.at(address).map_or_else(
@@ -394,16 +395,16 @@ impl Finder<'_> {
         let condition = match (slow(jump.next_ip()), slow(jump.near_branch_target())) {
             (true, false) => taken,
             (false, true) => taken.negated(),
-            _ => return Err("both sides of the jump after it lead there"),
+            _ => return Err(UnrecognisedLock::BothSides),
         };
-        let state = self.before(index).ok_or("its code is not reached")?;
-        let lock = locate(&state, lock).ok_or("no register has the address of the lock")?;
+        let state = self.before(index).ok_or(UnrecognisedLock::Unreached)?;
+        let lock = locate(&state, lock).ok_or(UnrecognisedLock::NoRegister)?;
         Ok(vec![InlinedPoint { address: jump.ip(), lock, condition: Some(condition) }])
     }
 
     /// Places before an atomic instruction, of which each time just one is passed: cheap ones if there are.
-    fn points_before(&self, atomic: usize) -> Result<Vec<InlinedPoint>, &'static str> {
-        let lock = self.address_at(atomic).ok_or("the address of the lock is unknown")?;
+    fn points_before(&self, atomic: usize) -> Result<Vec<InlinedPoint>, UnrecognisedLock> {
+        let lock = self.address_at(atomic).ok_or(UnrecognisedLock::UnknownAddress)?;
         let mut points = Vec::new();
         let is_call = !self.is_atomic(atomic);
         if !is_call && self.cheap_before(atomic, lock, &mut points, &mut BTreeSet::new()).is_some()
@@ -411,9 +412,7 @@ impl Finder<'_> {
             points.sort_by_key(|point| point.address);
             return Ok(points);
         }
-        self.near_before(atomic, lock).map(|point| vec![point]).ok_or(
-            "no instruction before it can be probed that has the address of the lock in a register",
-        )
+        self.near_before(atomic, lock).map(|point| vec![point]).ok_or(UnrecognisedLock::NoPlace)
     }
 
     /// The nearest instruction before an atomic one, or it itself.
