@@ -5,7 +5,7 @@
 use std::{collections::BTreeMap, fs::File, io};
 
 use aya::programs::RawTracePoint;
-use tracer_ebpf::{Cookie, LINKER_PLAN_SHIFT};
+use tracer_ebpf::{Cookie, LinkerCookie};
 
 use super::{Kernel, KernelError, LoadOptions, ProbePoint, ProbeProgram, kernel_release};
 
@@ -123,10 +123,7 @@ fn of_plan(point: ProbePoint, plan: u32) -> ProbePoint {
     let cookie = match point.program {
         // They mean a process by its id.
         ProbeProgram::Halt | ProbeProgram::Anchor => point.cookie,
-        ProbeProgram::Libraries => {
-            let list = point.cookie & ((1 << LINKER_PLAN_SHIFT) - 1);
-            u64::from(plan) << LINKER_PLAN_SHIFT | list
-        }
+        ProbeProgram::Libraries => LinkerCookie(point.cookie).with_plan(plan).0,
         _ => Cookie(point.cookie).with_plan(plan).0,
     };
     ProbePoint { cookie, ..point }
@@ -134,7 +131,7 @@ fn of_plan(point: ProbePoint, plan: u32) -> ProbePoint {
 
 #[cfg(test)]
 mod tests {
-    use tracer_ebpf::Kind;
+    use tracer_ebpf::{CallCookie, Kind};
 
     use super::*;
 
@@ -157,11 +154,11 @@ mod tests {
             cookie,
             access: None,
         };
-        let cookie = Cookie::new(Kind::Acquire, 9).with(Cookie::THIRD);
+        let cookie = CallCookie::new(Cookie::new(Kind::Acquire, 9), 0, 3, 16).0;
         let changed = of_plan(point(ProbeProgram::Call, cookie.with_plan(5).0), 2);
         assert_eq!(changed.cookie, cookie.with_plan(2).0);
-        let list = 0x7f00_1234_5678;
-        let changed = of_plan(point(ProbeProgram::Libraries, 5 << LINKER_PLAN_SHIFT | list), 2);
-        assert_eq!(changed.cookie, 2 << LINKER_PLAN_SHIFT | list);
+        let cookie = LinkerCookie::new(5, 0x7f00_1234_5678).expect("an address of user space");
+        let changed = of_plan(point(ProbeProgram::Libraries, cookie.0), 2);
+        assert_eq!(changed.cookie, cookie.with_plan(2).0);
     }
 }

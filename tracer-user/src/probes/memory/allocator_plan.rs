@@ -1,6 +1,6 @@
 //! Probes of allocators, in a plan.
 
-use tracer_ebpf::{Cookie, ProbeProgram};
+use tracer_ebpf::{AllocCookie, Cookie, ProbeProgram};
 
 use super::{
     allocator_code,
@@ -105,12 +105,8 @@ impl Planner<'_, '_> {
             }
             let is_return = matches!(program, ProbeProgram::AllocReturn | ProbeProgram::AllocEnd);
             let part = if is_return { CallPart::Return } else { CallPart::Entry };
-            self.add_probe(
-                program,
-                address,
-                Cookie::new(kind, site).with(flags).with_depth(depth),
-                purpose.of_part(part),
-            );
+            let cookie = AllocCookie::new(Cookie::new(kind, site), flags, depth).0;
+            self.add_probe(program, address, cookie, purpose.of_part(part));
         }
     }
 }

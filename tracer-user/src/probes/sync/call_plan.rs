@@ -1,6 +1,6 @@
 //! Probes of functions that synchronize, in a plan.
 
-use tracer_ebpf::{Cookie, ProbeProgram};
+use tracer_ebpf::{CallCookie, Cookie, ProbeProgram};
 
 use super::{
     call_points::{CallPoint, call_points},
@@ -72,7 +72,7 @@ impl Planner<'_, '_> {
         let site = self.add_site(address, SyncSite::Call { spec, end, object: None });
         for CallPoint { program, address, kind, flags, depth } in points {
             // Functions that jump into one another share their ends: the entry determines which one returns.
-            let shared = program == ProbeProgram::CallEnd && flags & Cookie::LEAF == 0;
+            let shared = program == ProbeProgram::CallEnd && flags & CallCookie::LEAF == 0;
             let known = |probe: &PlannedProbe| {
                 probe.point.program == program
                     && Some(probe.address) == self.module.process_address(address)
@@ -81,16 +81,13 @@ impl Planner<'_, '_> {
                 continue;
             }
             let part = match program {
-                ProbeProgram::CallEnd if flags & Cookie::INSIDE != 0 => CallPart::Routine,
+                ProbeProgram::CallEnd if flags & CallCookie::INSIDE != 0 => CallPart::Routine,
                 ProbeProgram::CallReturn | ProbeProgram::CallEnd => CallPart::Return,
                 _ => CallPart::Entry,
             };
-            self.add_probe(
-                program,
-                address,
-                Cookie::new(kind, site).with(flags).with_depth(depth),
-                purpose.of_part(part),
-            );
+            let cookie = Cookie::new(kind, site);
+            let cookie = CallCookie::new(cookie, flags, spec.argument, depth).0;
+            self.add_probe(program, address, cookie, purpose.of_part(part));
         }
         true
     }

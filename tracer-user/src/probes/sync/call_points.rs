@@ -1,8 +1,8 @@
 //! Probe points of a function that synchronizes: at its entry and its returns, by its machine code. The
 //! functions are in `functions`.
 
-use iced_x86::{FlowControl, Register};
-use tracer_ebpf::{Cookie, Kind, ProbeProgram};
+use iced_x86::FlowControl;
+use tracer_ebpf::{CallCookie, Kind, ProbeProgram};
 
 use super::functions::{CallSpec, Ending, Role};
 use crate::symbolize::{ElfFile, LinkAddr};
@@ -77,7 +77,7 @@ pub fn call_points(
             return Ok(points);
         }
         let place = function.entry(spec, false)?;
-        points.push(function.point(program, place, kind, spec.flags()));
+        points.push(function.point(program, place, kind, spec.role.flags()));
     }
     match spec.role.at_return() {
         None => {}
@@ -86,16 +86,16 @@ pub fn call_points(
         }
         Some((Ending::EachReturn, kind)) if spec.role == Role::WAIT_ALWAYS && flow.is_err() => {
             let place = function.entry(spec, false)?;
-            points.push(function.point(ProbeProgram::CallEnter, place, kind, spec.flags()));
-            points.extend(function.all_returns(kind, spec.flags())?);
+            points.push(function.point(ProbeProgram::CallEnter, place, kind, spec.role.flags()));
+            points.extend(function.all_returns(kind, spec.role.flags())?);
         }
         Some((Ending::EachReturn, kind)) => {
             let flow = flow?;
-            let flags = spec.flags();
+            let flags = spec.role.flags();
             match function.entry(spec, false) {
                 // A function that begins with a loop may still know at its end what it was about.
                 Err(CallPointsError::NoEntry) if flow.keeps_argument(spec.register()) => {
-                    points.extend(function.returns(&flow, kind, flags | Cookie::LEAF)?);
+                    points.extend(function.returns(&flow, kind, flags | CallCookie::LEAF)?);
                 }
                 place => {
                     points.push(function.point(ProbeProgram::CallEnter, place?, kind, flags));
@@ -170,8 +170,8 @@ impl<'file> Function<'file> {
         let is_cheap = entry.as_ref().is_ok_and(|place| place.cost == Cost::Emulated);
         match flow {
             // One dear probe is better than two, and than none where the entry is a loop's.
-            Ok(flow) if !is_cheap && flow.keeps_argument(Register::RDI) => {
-                self.returns(&flow, kind, Cookie::LEAF)
+            Ok(flow) if !is_cheap && flow.keeps_argument(spec.register()) => {
+                self.returns(&flow, kind, CallCookie::LEAF)
             }
             _ => {
                 let place = entry?;
@@ -227,7 +227,7 @@ impl<'file> Function<'file> {
             program: ProbeProgram::CallEnd,
             address: LinkAddr(self.low() + offset),
             kind: Kind::Signal,
-            flags: Cookie::INSIDE,
+            flags: CallCookie::INSIDE,
             depth: u16::try_from(depth).map_err(|_| CallPointsError::NoRoutine)?,
         })
     }

@@ -5,7 +5,7 @@ use std::{cell::RefCell, collections::HashSet};
 
 use iced_x86::{FlowControl, InstructionInfoFactory, Mnemonic, OpAccess, Register};
 use rustc_hash::FxHashMap;
-use tracer_ebpf::{Cookie, Kind, ProbeProgram};
+use tracer_ebpf::{Cookie, InlinedCookie, Kind, ProbeProgram};
 
 use super::{
     functions::{CallSpec, Role},
@@ -374,15 +374,16 @@ impl Planner<'_, '_> {
             let plus = bias.wrapping_add_signed(lock.plus);
             let site = self.add_site(place, SyncSite::Inlined(InlinedPlace { plus, ..*inlined }));
             let mut operand = lock.operand;
-            let mut cookie = Cookie::new(Kind::Inlined, site);
+            let mut flags = 0;
             if let Some(condition) = condition {
                 operand = operand.with_condition(condition);
-                cookie = cookie.with(Cookie::CONDITIONAL);
+                flags |= InlinedCookie::CONDITIONAL;
             }
             if lock.indirect {
-                cookie = cookie.with(Cookie::INDIRECT);
+                flags |= InlinedCookie::INDIRECT;
             }
-            let cookie = cookie.with_depth(operand.0);
+            let cookie = Cookie::new(Kind::Inlined, site);
+            let cookie = InlinedCookie::new(cookie, flags, operand).0;
             self.add_probe(ProbeProgram::Inlined, LinkAddr(address), cookie, purpose.clone());
         }
     }
