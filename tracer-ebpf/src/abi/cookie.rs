@@ -1,7 +1,7 @@
 //! Attach cookies of probe points: integers that say what a program does at the point. Each group of programs has a
 //! form of its own.
 
-use super::{Kind, Operand, SiteId};
+use super::{Kind, Operand, PlanNumber, SiteId};
 
 /// Attach cookie of a probe point that has a site, as far as all programs share it.
 ///
@@ -19,7 +19,7 @@ impl Cookie {
 
     /// Replaces the number of the site's plan.
     #[must_use]
-    pub const fn with_plan(self, plan: u32) -> Self {
+    pub const fn with_plan(self, plan: PlanNumber) -> Self {
         let site = SiteId::new(plan, self.site().number());
         Self(self.0 >> 32 << 32 | site.0 as u64)
     }
@@ -178,23 +178,23 @@ impl LinkerCookie {
 
     /// Cookie of the list of libraries at an address; `None` for one beyond user space.
     #[must_use]
-    pub const fn new(plan: u32, list: u64) -> Option<Self> {
+    pub const fn new(plan: PlanNumber, list: u64) -> Option<Self> {
         if list >> Self::ADDRESS_BITS != 0 {
             return None;
         }
-        Some(Self((plan as u64) << Self::ADDRESS_BITS | list))
+        Some(Self((plan.0 as u64) << Self::ADDRESS_BITS | list))
     }
 
     /// Replaces the number of the plan.
     #[must_use]
-    pub const fn with_plan(self, plan: u32) -> Self {
-        Self((plan as u64) << Self::ADDRESS_BITS | self.list())
+    pub const fn with_plan(self, plan: PlanNumber) -> Self {
+        Self((plan.0 as u64) << Self::ADDRESS_BITS | self.list())
     }
 
     /// Number of the plan.
     #[must_use]
-    pub const fn plan(self) -> u32 {
-        (self.0 >> Self::ADDRESS_BITS) as u32
+    pub const fn plan(self) -> PlanNumber {
+        PlanNumber((self.0 >> Self::ADDRESS_BITS) as u32)
     }
 
     /// Address of the list of libraries, an `r_debug` of `<link.h>`.
@@ -220,8 +220,8 @@ mod tests {
         assert!(call.has(CallCookie::OTHER_IS_THIRD));
         assert!(!call.has(CallCookie::LEAF | CallCookie::INSIDE));
         assert_eq!((call.argument(), call.depth()), (4, 0xfff8));
-        let planned = call.0.with_plan(5).with_plan(3);
-        assert_eq!((planned.site().plan(), planned.site().number()), (3, 7));
+        let planned = call.0.with_plan(PlanNumber(5)).with_plan(PlanNumber(3));
+        assert_eq!((planned.site().plan(), planned.site().number()), (PlanNumber(3), 7));
         assert_eq!((planned.kind(), CallCookie(planned).depth()), (Kind::Init as u32, 0xfff8));
         let alloc = AllocCookie::new(plain, AllocCookie::MAPS, 16);
         assert!(alloc.has(AllocCookie::MAPS) && !alloc.has(AllocCookie::INTO));
@@ -235,9 +235,10 @@ mod tests {
     #[test]
     fn a_cookie_of_the_dynamic_linker_holds_what_was_put_in() {
         let list = 0x7f00_1234_5678;
-        let cookie = LinkerCookie::new(4095, list).expect("an address of user space");
-        assert_eq!((cookie.plan(), cookie.list()), (4095, list));
-        assert_eq!((cookie.with_plan(2).plan(), cookie.with_plan(2).list()), (2, list));
-        assert_eq!(LinkerCookie::new(0, 1 << 48), None);
+        let cookie = LinkerCookie::new(PlanNumber(4095), list).expect("an address of user space");
+        assert_eq!((cookie.plan(), cookie.list()), (PlanNumber(4095), list));
+        let planned = cookie.with_plan(PlanNumber(2));
+        assert_eq!((planned.plan(), planned.list()), (PlanNumber(2), list));
+        assert_eq!(LinkerCookie::new(PlanNumber(0), 1 << 48), None);
     }
 }

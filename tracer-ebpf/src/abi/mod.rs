@@ -26,7 +26,7 @@ pub use records::{
     ForkRecord, Header, InlinedRecord, JumpRecord, LastAccess, OwnedRecord, PairRecord, REGISTERS,
     RegionRecord, RegistersRecord, ReturnRecord, StopRecord, TrapRecord, WatchpointRecord,
 };
-pub use site::{PLANS, SiteId};
+pub use site::{PLANS, PlanNumber, SiteId};
 
 /// Version of the ABI, changed with every layout or meaning in this library. User space refuses an object of another
 /// version.

@@ -7,7 +7,7 @@ use aya::{
     Pod,
     maps::{HashMap, Map, MapData},
 };
-use tracer_ebpf::symbols;
+use tracer_ebpf::{PlanNumber, symbols};
 
 use super::{Kernel, KernelError};
 use crate::sys::{bpf::Place, guardian::Guardian};
@@ -63,9 +63,9 @@ impl Kernel {
     /// # Errors
     ///
     /// When there are too many processes.
-    pub fn set_plan(&mut self, process: u32, plan: u32) -> Result<(), KernelError> {
+    pub fn set_plan(&mut self, process: u32, plan: PlanNumber) -> Result<(), KernelError> {
         let mut plans = self.numbers(symbols::PROCESSES)?;
-        plans.insert(process, plan, 0).map_err(|error| KernelError::Refused(error.to_string()))
+        plans.insert(process, plan.0, 0).map_err(|error| KernelError::Refused(error.to_string()))
     }
 
     /// Forgets calls of a process that have not returned: its stacks are gone.

@@ -6,7 +6,7 @@
 
 use std::{fs::File, os::unix::fs::FileExt as _};
 
-use tracer_ebpf::LinkerCookie;
+use tracer_ebpf::{LinkerCookie, PlanNumber};
 
 use crate::{
     kernel::{ProbePoint, ProbeProgram},
@@ -27,7 +27,7 @@ const MAX_ENTRIES: u64 = 1 << 10;
 pub(super) fn probe(
     symbolizer: &Symbolizer,
     pid: u32,
-    plan: u32,
+    plan: PlanNumber,
 ) -> Result<Option<(ProbePoint, ProcessAddr)>, UnseenLibraries> {
     let (Ok(memory), Some(program)) = (proc::memory(pid), symbolizer.executable()) else {
         return Err(UnseenLibraries::UnreadableMemory);

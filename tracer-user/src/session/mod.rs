@@ -27,7 +27,7 @@ use std::{
 };
 
 use checker::format;
-use tracer_ebpf::Target;
+use tracer_ebpf::{PlanNumber, Target};
 
 pub use self::traced_program::ProgramReport;
 use self::{
@@ -360,7 +360,14 @@ fn ended_early(options: &RunOptions, pid: u32, ending: Ending) -> Result<Outcome
 
 fn first_program(options: &RunOptions, pid: u32, tgid: u32) -> ProgramId {
     let argv = options.command.iter().map(|argument| argument.to_string_lossy().into_owned());
-    ProgramId { pid, tgid, parent: None, exec_generation: 1, argv: argv.collect(), plan: 0 }
+    ProgramId {
+        pid,
+        tgid,
+        parent: None,
+        exec_generation: 1,
+        argv: argv.collect(),
+        plan: PlanNumber(0),
+    }
 }
 
 /// Plans and attaches everything while the program stands at its entry point.

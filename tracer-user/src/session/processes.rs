@@ -13,7 +13,7 @@ use std::{
 
 use crossbeam_channel::Sender;
 use signal_hook::consts::SIGCONT;
-use tracer_ebpf::{ChildProcessRecord, ExitRecord, Kind, PLANS, Record, StopRecord};
+use tracer_ebpf::{ChildProcessRecord, ExitRecord, Kind, PLANS, PlanNumber, Record, StopRecord};
 
 use super::{
     RunOptions,
@@ -48,7 +48,7 @@ pub struct ProcessTracker {
     /// The program that the latest record was of.
     current: usize,
     /// The number of the next plan, if no process has it.
-    next_plan: u32,
+    next_plan: PlanNumber,
     /// Number of programs so far.
     program_count: usize,
     alive: LiveProcesses,
@@ -74,7 +74,7 @@ impl ProcessTracker {
             alive: Arc::new(Mutex::new(BTreeSet::from([first.id.pid]))),
             programs: vec![first],
             current: 0,
-            next_plan: 1,
+            next_plan: PlanNumber(1),
             program_count: 1,
             foreign: 0,
             lost: 0,
@@ -207,12 +207,13 @@ impl ProcessTracker {
     }
 
     /// Returns a number for a plan that no process has; `None` when there are too many.
-    fn new_plan(&mut self) -> Option<u32> {
-        let used: BTreeSet<u32> = self.programs.iter().map(|program| program.id.plan).collect();
+    fn new_plan(&mut self) -> Option<PlanNumber> {
+        let used: BTreeSet<PlanNumber> =
+            self.programs.iter().map(|program| program.id.plan).collect();
         let plan = (0..PLANS)
-            .map(|ahead| self.next_plan.wrapping_add(ahead) % PLANS)
+            .map(|ahead| PlanNumber(self.next_plan.0.wrapping_add(ahead) % PLANS))
             .find(|plan| !used.contains(plan))?;
-        self.next_plan = plan + 1;
+        self.next_plan = PlanNumber(plan.0 + 1);
         Some(plan)
     }
 
@@ -300,14 +301,14 @@ impl ProcessTracker {
     }
 
     /// Detaches a plan that no process has any more.
-    fn detach_unused(&mut self, plan: u32) {
+    fn detach_unused(&mut self, plan: PlanNumber) {
         if self.is_unused(plan) {
             self.kernel.detach_probes(plan, |_| true);
             self.kernel.forget_plan(plan);
         }
     }
 
-    fn is_unused(&self, plan: u32) -> bool {
+    fn is_unused(&self, plan: PlanNumber) -> bool {
         self.programs.iter().all(|program| program.id.plan != plan)
     }
 

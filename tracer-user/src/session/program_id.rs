@@ -1,5 +1,7 @@
 //! Identity of a traced program.
 
+use tracer_ebpf::PlanNumber;
+
 /// Identity of a program: a process and its place among the programs that the process runs.
 #[derive(Clone, Debug)]
 pub struct ProgramId {
@@ -14,5 +16,5 @@ pub struct ProgramId {
     /// Arguments.
     pub argv: Vec<String>,
     /// The number of its plan.
-    pub plan: u32,
+    pub plan: PlanNumber,
 }

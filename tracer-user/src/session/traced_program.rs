@@ -13,7 +13,7 @@ use std::{
 };
 
 use checker::{Davida, DeferredChecker, event::EventNumber, format};
-use tracer_ebpf::Record;
+use tracer_ebpf::{PlanNumber, Record};
 
 pub use self::results::{FinishedProgram, ProgramReport};
 pub(super) use self::results::{exit_code_and_signal, subject};
@@ -240,7 +240,12 @@ impl TracedProgram {
     /// Creates the program of a child that `fork` has just made of this one's process, with a plan of its own. The
     /// probes of this one are attached to it by [`start`](Self::start).
     #[must_use]
-    pub fn of_child(&self, kernel: &mut Kernel, (pid, process): (u32, u32), plan: u32) -> Self {
+    pub fn of_child(
+        &self,
+        kernel: &mut Kernel,
+        (pid, process): (u32, u32),
+        plan: PlanNumber,
+    ) -> Self {
         let parent = Some(self.id.pid);
         let id = ProgramId { pid, tgid: pid, parent, exec_generation: 1, plan, ..self.id.clone() };
         let mut child = Self::new(&self.options, kernel, id, Symbolizer::empty());
