@@ -10,7 +10,7 @@ use aya::{
 use tracer_ebpf::{PlanNumber, symbols};
 
 use super::{Kernel, KernelError};
-use crate::sys::{bpf::Place, guardian::Guardian};
+use crate::sys::{bpf::Place, guardian::Guardian, ids::KernelPid};
 
 impl Kernel {
     /// Starts the process that lets others go on when this one is killed. To be called while this process is
@@ -58,21 +58,21 @@ impl Kernel {
         }
     }
 
-    /// From now on a process, as the initial PID namespace numbers it, is traced by this plan.
+    /// From now on a process is traced by this plan.
     ///
     /// # Errors
     ///
     /// When there are too many processes.
-    pub fn set_plan(&mut self, process: u32, plan: PlanNumber) -> Result<(), KernelError> {
+    pub fn set_plan(&mut self, process: KernelPid, plan: PlanNumber) -> Result<(), KernelError> {
         let mut plans = self.numbers(symbols::PROCESSES)?;
-        plans.insert(process, plan.0, 0).map_err(|error| KernelError::Refused(error.to_string()))
+        plans.insert(process.0, plan.0, 0).map_err(|error| KernelError::Refused(error.to_string()))
     }
 
     /// Forgets calls of a process that have not returned: its stacks are gone.
-    pub fn forget_calls(&mut self, process: u32) {
+    pub fn forget_calls(&mut self, process: KernelPid) {
         let Ok(mut calls) = self.map_of::<Place, [u64; 3]>(symbols::PENDING) else { return };
         let places: Vec<Place> = calls.keys().flatten().collect();
-        for place in places.iter().filter(|place| place.process == u64::from(process)) {
+        for place in places.iter().filter(|place| place.process == u64::from(process.0)) {
             let _ = calls.remove(place);
         }
     }

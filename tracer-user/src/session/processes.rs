@@ -30,6 +30,7 @@ use crate::{
     report::{Limitation, RanOnAt, UntracedProcess, UntracedProgram as Untraced, text_of_bytes},
     symbolize::{ProcessAddr, Symbolizer},
     sys::{
+        ids::KernelPid,
         proc,
         seized_thread::{self, SeizeError, SeizedThread, StopOutcome},
         tracee::{self, Ending},
@@ -143,14 +144,14 @@ impl ProcessTracker {
     }
 
     fn record(&mut self, record: &Record) {
-        let Some(index) = self.program_of(record.header().process) else {
+        let Some(index) = self.program_of(KernelPid(record.header().process)) else {
             self.foreign += 1;
             return continue_unknown(record);
         };
         let header = record.header();
         if std::mem::replace(&mut self.lost, header.lost) != header.lost {
             self.start_all();
-            self.find_lost_exec(index, header.process);
+            self.find_lost_exec(index, KernelPid(header.process));
             return self.dispatch(record);
         }
         self.dispatch(record);
@@ -159,7 +160,7 @@ impl ProcessTracker {
     /// Passes on a record of a process that is known.
     fn dispatch(&mut self, record: &Record) {
         let header = record.header();
-        let Some(index) = self.program_of(header.process) else { return };
+        let Some(index) = self.program_of(KernelPid(header.process)) else { return };
         self.current = index;
         let has_site = !matches!(
             record,
@@ -192,7 +193,7 @@ impl ProcessTracker {
     }
 
     /// Returns the program that a process runs.
-    fn program_of(&mut self, process: u32) -> Option<usize> {
+    fn program_of(&mut self, process: KernelPid) -> Option<usize> {
         let is = |program: &TracedProgram| program.kernel_pid == Some(process);
         if self.programs.get(self.current).is_some_and(is) {
             return Some(self.current);
@@ -218,9 +219,10 @@ impl ProcessTracker {
     }
 
     fn fork(&mut self, parent: usize, record: &ChildProcessRecord) {
-        let ids = (record.child, record.child_process);
+        let child_process = KernelPid(record.child_process);
         let mut child = match self.new_plan() {
             Some(plan) if record.flags & ChildProcessRecord::STOPS != 0 => {
+                let ids = (record.child, child_process);
                 self.programs[parent].of_child(&mut self.kernel, ids, plan)
             }
             plan => {
@@ -240,7 +242,7 @@ impl ProcessTracker {
                 };
                 let mut child = TracedProgram::untraced(&self.options, &self.kernel, id, untraced);
                 (child.kernel_pid, child.exec_identity) =
-                    (Some(record.child_process), parent.exec_identity);
+                    (Some(child_process), parent.exec_identity);
                 child
             }
         };
@@ -290,7 +292,7 @@ impl ProcessTracker {
             let program = self.programs.swap_remove(index);
             let plan = program.id.plan;
             self.kernel.forget_stops(program.id.tgid);
-            self.kernel.forget_calls(record.header.process);
+            self.kernel.forget_calls(KernelPid(record.header.process));
             self.finish(program, ProgramEnd::Ended(Ending::from_status(record.status)));
             if self.is_unused(plan) {
                 self.kernel.detach_ended(plan);
@@ -335,7 +337,7 @@ impl ProcessTracker {
     }
 
     /// Records were lost: perhaps that of a program's replacement, which was not stopped for then.
-    fn find_lost_exec(&mut self, index: usize, process: u32) {
+    fn find_lost_exec(&mut self, index: usize, process: KernelPid) {
         let program = &self.programs[index];
         let differs = |known| proc::exec_identity(program.id.pid).is_some_and(|now| now != known);
         // When it stands still, the record of that is still to come.
@@ -348,12 +350,12 @@ impl ProcessTracker {
 
     fn exec(&mut self, index: usize, record: &StopRecord) {
         if record.stop == 0 || record.stop > self.programs[index].stops {
-            self.replace(index, record.header.process, record.stop);
+            self.replace(index, KernelPid(record.header.process), record.stop);
         }
     }
 
     /// Replaces the program of a process that runs another one, and was stopped with this number, or not at all (0).
-    fn replace(&mut self, index: usize, process: u32, number: u32) {
+    fn replace(&mut self, index: usize, process: KernelPid, number: u32) {
         let plan = self.new_plan();
         let old = self.programs.swap_remove(index);
         self.current = 0;
@@ -409,7 +411,7 @@ impl ProcessTracker {
     fn attach_anew(
         &mut self,
         id: &ProgramId,
-        process: u32,
+        process: KernelPid,
         held: Option<&SeizedThread>,
         stops: &mut u32,
     ) -> Result<TracedProgram, Untraced> {

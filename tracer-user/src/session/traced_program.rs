@@ -46,6 +46,7 @@ use crate::{
     report::{self, Limitation, Summary, UntracedProcess},
     symbolize::{Module, ProcessAddr, Symbolizer},
     sys::{
+        ids::KernelPid,
         perf::{self, Trial},
         proc,
         tracee::Ending,
@@ -71,7 +72,7 @@ pub struct TracedProgram {
     /// Identity.
     pub id: ProgramId,
     /// Id of the process in the kernel's records, once that is known.
-    pub kernel_pid: Option<u32>,
+    pub kernel_pid: Option<KernelPid>,
     /// Value that distinguishes it from other programs of its process.
     pub exec_identity: Option<u64>,
     /// The number of the latest stop of its process that was dealt with.
@@ -243,7 +244,7 @@ impl TracedProgram {
     pub fn of_child(
         &self,
         kernel: &mut Kernel,
-        (pid, process): (u32, u32),
+        (pid, process): (u32, KernelPid),
         plan: PlanNumber,
     ) -> Self {
         let parent = Some(self.id.pid);
@@ -280,7 +281,7 @@ impl TracedProgram {
         let Some(points) = self.to_attach.take() else { return };
         let (plan, pid) = (self.id.plan, self.id.pid);
         kernel.limit_plan(plan, pid);
-        let process = self.kernel_pid.unwrap_or(pid);
+        let process = self.kernel_pid.unwrap_or(KernelPid(pid));
         let attached =
             kernel.set_plan(process, plan).and_then(|()| kernel.attach_probes(plan, points));
         match attached {

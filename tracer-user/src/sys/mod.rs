@@ -5,6 +5,7 @@ pub mod apart;
 pub mod bpf;
 pub mod bytes;
 pub mod guardian;
+pub mod ids;
 pub mod memory;
 pub mod output;
 pub mod perf;

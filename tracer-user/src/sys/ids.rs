@@ -1,0 +1,5 @@
+//! Ids of processes in other PID namespaces than that of this process, in which an id is a plain number.
+
+/// Process in the numbers of the initial PID namespace, as [`Header::process`](tracer_ebpf::Header::process).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct KernelPid(pub u32);
