@@ -10,7 +10,11 @@ use aya::{
 use tracer_ebpf::{PlanNumber, symbols};
 
 use super::{Kernel, KernelError};
-use crate::sys::{bpf::Place, guardian::Guardian, ids::KernelPid};
+use crate::sys::{
+    bpf::Place,
+    guardian::Guardian,
+    ids::{KernelPid, NsPid},
+};
 
 impl Kernel {
     /// Starts the process that lets others go on when this one is killed. To be called while this process is
@@ -39,22 +43,22 @@ impl Kernel {
         map.ok_or_else(|| KernelError::Object(format!("no map `{name}`")))
     }
 
-    /// The number of a process's latest stop, as its own PID namespace numbers the process; 0 without one.
-    pub fn stops(&mut self, tgid: u32) -> u32 {
-        self.numbers(symbols::STOPPED).ok().and_then(|map| map.get(&tgid, 0).ok()).unwrap_or(0)
+    /// The number of a process's latest stop; 0 without one.
+    pub fn stops(&mut self, process: NsPid) -> u32 {
+        self.numbers(symbols::STOPPED).ok().and_then(|map| map.get(&process.0, 0).ok()).unwrap_or(0)
     }
 
     /// The stops of a process up to this number are over. More may have come since.
-    pub fn mark_continued(&mut self, tgid: u32, number: u32) {
+    pub fn mark_continued(&mut self, process: NsPid, number: u32) {
         // When it fails, the guardian looks at a process that runs.
-        let _ = self.numbers(symbols::CONTINUED).map(|mut map| map.insert(tgid, number, 0));
+        let _ = self.numbers(symbols::CONTINUED).map(|mut map| map.insert(process.0, number, 0));
     }
 
     /// A process has ended: its id may be that of another one.
-    pub fn forget_stops(&mut self, tgid: u32) {
+    pub fn forget_stops(&mut self, process: NsPid) {
         for name in [symbols::STOPPED, symbols::CONTINUED] {
             // Most were never stopped.
-            let _ = self.numbers(name).map(|mut map| map.remove(&tgid));
+            let _ = self.numbers(name).map(|mut map| map.remove(&process.0));
         }
     }
 

@@ -57,6 +57,7 @@ use crate::{
     sys::{
         self,
         guardian::Guardian,
+        ids::NsPid,
         perf, proc,
         tracee::{self, Ending, Held, Launch, Start},
         user,
@@ -337,7 +338,7 @@ fn joined<T>(thread: thread::JoinHandle<T>) -> T {
 /// printed the reason; where a signal killed it, the report says so as for any program.
 fn ended_early(options: &RunOptions, pid: u32, ending: Ending) -> Result<Outcome, RunError> {
     let limitations = vec![Limitation::EndedBeforeEntry];
-    let (id, end) = (first_program(options, pid, pid), ProgramEnd::Ended(ending));
+    let (id, end) = (first_program(options, pid, NsPid(pid)), ProgramEnd::Ended(ending));
     let context = report::Context {
         not_seen: NotSeen { limitations, ..NotSeen::default() },
         ..report::Context::new(traced_program::subject(&id, end))
@@ -358,11 +359,11 @@ fn ended_early(options: &RunOptions, pid: u32, ending: Ending) -> Result<Outcome
     Ok(Outcome { ending, programs: vec![ProgramReport { report, recorded }] })
 }
 
-fn first_program(options: &RunOptions, pid: u32, tgid: u32) -> ProgramId {
+fn first_program(options: &RunOptions, pid: u32, ns_pid: NsPid) -> ProgramId {
     let argv = options.command.iter().map(|argument| argument.to_string_lossy().into_owned());
     ProgramId {
         pid,
-        tgid,
+        ns_pid,
         parent: None,
         exec_generation: 1,
         argv: argv.collect(),
@@ -412,7 +413,7 @@ fn prepare(
     if options.follow_forks {
         kernel.follow_children()?;
     }
-    let id = first_program(options, pid, tgid);
+    let id = first_program(options, pid, NsPid(tgid));
     let program = TracedProgram::prepare(options, &mut kernel, id, true, &Steps::on_terminal())?;
     Ok((guardian, kernel, program))
 }

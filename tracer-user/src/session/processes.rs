@@ -30,7 +30,7 @@ use crate::{
     report::{Limitation, RanOnAt, UntracedProcess, UntracedProgram as Untraced, text_of_bytes},
     symbolize::{ProcessAddr, Symbolizer},
     sys::{
-        ids::KernelPid,
+        ids::{KernelPid, NsPid},
         proc,
         seized_thread::{self, SeizeError, SeizedThread, StopOutcome},
         tracee::{self, Ending},
@@ -234,7 +234,7 @@ impl ProcessTracker {
                 let parent = &self.programs[parent];
                 let id = ProgramId {
                     pid: record.child,
-                    tgid: record.child,
+                    ns_pid: NsPid(record.child),
                     parent: Some(parent.id.pid),
                     exec_generation: 1,
                     plan: plan.unwrap_or(parent.id.plan),
@@ -259,7 +259,7 @@ impl ProcessTracker {
         if record.stop != 0 && record.stop <= program.stops {
             return;
         }
-        let (pid, tgid) = (program.id.pid, program.id.tgid);
+        let (pid, ns_pid) = (program.id.pid, program.id.ns_pid);
         let seized = match record.stop {
             0 => Err(SeizeError::never_stopped()),
             _ => SeizedThread::await_and_seize(pid, pid, false),
@@ -272,7 +272,7 @@ impl ProcessTracker {
         program.has_open_stop |= matches!(seized, Ok(None));
         program.stops = program.stops.max(record.stop);
         drop(seized);
-        kernel.mark_continued(tgid, program.stops);
+        kernel.mark_continued(ns_pid, program.stops);
     }
 
     /// Records were lost: perhaps that of a child's start, which has not stopped then.
@@ -291,7 +291,7 @@ impl ProcessTracker {
         if self.programs[index].id.parent.is_some() {
             let program = self.programs.swap_remove(index);
             let plan = program.id.plan;
-            self.kernel.forget_stops(program.id.tgid);
+            self.kernel.forget_stops(program.id.ns_pid);
             self.kernel.forget_calls(KernelPid(record.header.process));
             self.finish(program, ProgramEnd::Ended(Ending::from_status(record.status)));
             if self.is_unused(plan) {
@@ -320,7 +320,7 @@ impl ProcessTracker {
         if record.stop != 0 && record.stop <= program.stops {
             return;
         }
-        let (pid, tgid, thread) = (program.id.pid, program.id.tgid, record.header.tid);
+        let (pid, ns_pid, thread) = (program.id.pid, program.id.ns_pid, record.header.tid);
         let seized = match record.stop {
             0 => Err(SeizeError::never_stopped()),
             _ => SeizedThread::await_and_seize(pid, thread, program.id.parent.is_none()),
@@ -333,7 +333,7 @@ impl ProcessTracker {
         program.has_open_stop |= matches!(seized, Ok(None));
         program.stops = program.stops.max(record.stop);
         drop(seized);
-        kernel.mark_continued(tgid, program.stops);
+        kernel.mark_continued(ns_pid, program.stops);
     }
 
     /// Records were lost: perhaps that of a program's replacement, which was not stopped for then.
@@ -342,7 +342,7 @@ impl ProcessTracker {
         let differs = |known| proc::exec_identity(program.id.pid).is_some_and(|now| now != known);
         // When it stands still, the record of that is still to come.
         if program.exec_identity.is_some_and(differs)
-            && self.kernel.stops(program.id.tgid) == program.stops
+            && self.kernel.stops(program.id.ns_pid) == program.stops
         {
             self.replace(index, process, 0);
         }
@@ -403,7 +403,7 @@ impl ProcessTracker {
         self.program_count += 1;
         self.programs.push(program);
         drop(seized);
-        self.kernel.mark_continued(id.tgid, stops);
+        self.kernel.mark_continued(id.ns_pid, stops);
     }
 
     /// Attaches to the new program of a process, once that stands at its entry point. `stops` becomes the number of the
@@ -456,7 +456,7 @@ impl ProcessTracker {
                 program: ProbeProgram::Halt,
                 file,
                 offset: offset.0,
-                cookie: id.tgid.into(),
+                cookie: id.ns_pid.0.into(),
                 access: None,
             };
             self.kernel.limit_plan(id.plan, id.pid);
@@ -465,9 +465,9 @@ impl ProcessTracker {
             if let Some(refusal) = refusals.into_iter().next() {
                 return Err(Untraced::RefusedEntry { error: refusal.error.to_string() });
             }
-            let before = self.kernel.stops(id.tgid);
+            let before = self.kernel.stops(id.ns_pid);
             let kernel = std::cell::RefCell::new(&mut self.kernel);
-            let reached = held.run_to_stop(|| kernel.borrow_mut().stops(id.tgid) != before);
+            let reached = held.run_to_stop(|| kernel.borrow_mut().stops(id.ns_pid) != before);
             self.kernel.detach_probes(id.plan, |_| true);
             match reached.map_err(Untraced::failed)? {
                 StopOutcome::Stop => {
@@ -481,7 +481,8 @@ impl ProcessTracker {
                     // The stop that goes with it.
                     let before = before + 1;
                     let kernel = std::cell::RefCell::new(&mut self.kernel);
-                    let stopped = held.run_to_stop(|| kernel.borrow_mut().stops(id.tgid) >= before);
+                    let stopped =
+                        held.run_to_stop(|| kernel.borrow_mut().stops(id.ns_pid) >= before);
                     if stopped.map_err(Untraced::failed)? == StopOutcome::Gone {
                         return Err(Untraced::EndedBeforeEntry);
                     }

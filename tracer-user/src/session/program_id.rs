@@ -2,13 +2,15 @@
 
 use tracer_ebpf::PlanNumber;
 
+use crate::sys::ids::NsPid;
+
 /// Identity of a program: a process and its place among the programs that the process runs.
 #[derive(Clone, Debug)]
 pub struct ProgramId {
     /// The process.
     pub pid: u32,
-    /// Process id in its own PID namespace.
-    pub tgid: u32,
+    /// The process, in its own PID namespace.
+    pub ns_pid: NsPid,
     /// The process that forked it, when that is traced as well.
     pub parent: Option<u32>,
     /// Place among the programs of the process, from 1.

@@ -46,7 +46,7 @@ use crate::{
     report::{self, Limitation, Summary, UntracedProcess},
     symbolize::{Module, ProcessAddr, Symbolizer},
     sys::{
-        ids::KernelPid,
+        ids::{KernelPid, NsPid},
         perf::{self, Trial},
         proc,
         tracee::Ending,
@@ -205,7 +205,7 @@ impl TracedProgram {
         symbolizer: Symbolizer,
     ) -> Self {
         let planned_modules = symbolizer.modules().len();
-        let source = Source::new(Vec::new(), symbolizer, Vec::new(), id.tgid);
+        let source = Source::new(Vec::new(), symbolizer, Vec::new(), id.ns_pid.0);
         Self {
             kernel_pid: None,
             exec_identity: proc::exec_identity(id.pid),
@@ -248,7 +248,14 @@ impl TracedProgram {
         plan: PlanNumber,
     ) -> Self {
         let parent = Some(self.id.pid);
-        let id = ProgramId { pid, tgid: pid, parent, exec_generation: 1, plan, ..self.id.clone() };
+        let id = ProgramId {
+            pid,
+            ns_pid: NsPid(pid),
+            parent,
+            exec_generation: 1,
+            plan,
+            ..self.id.clone()
+        };
         let mut child = Self::new(&self.options, kernel, id, Symbolizer::empty());
         let detached = self.controller.iter().flat_map(MemoryController::detached).cloned();
         match kernel.points_for_child(self.id.plan, plan, detached) {
