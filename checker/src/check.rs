@@ -37,8 +37,8 @@ pub trait Checker {
     fn finish(&mut self) -> Findings;
 }
 
-/// A checker of a source that defers operations of a thread on memory that no other thread uses, and inserts the last of
-/// them when another thread comes (`docs/semantics.md#deferred-accesses`).
+/// A checker of a source that defers operations of a thread on memory that no other thread uses, and inserts the last
+/// of them when another thread comes (`docs/semantics.md#deferred-accesses`).
 ///
 /// What is inserted is no event, has no number, and counts in no [`Counts`].
 pub trait DeferredChecker: Checker {
@@ -76,8 +76,8 @@ pub trait DeferredChecker: Checker {
     /// Preconditions: it is the last signal of its thread to the object, made at `timestamp`, and no other thread has
     /// waited on the object since.
     ///
-    /// Postcondition: later waits depend on the signal. The knowledge of its thread is not passed on: a waiting thread is
-    /// ordered after the signal only, and not after the events before it.
+    /// Postcondition: later waits depend on the signal. The knowledge of its thread is not passed on: a waiting thread
+    /// is ordered after the signal only, and not after the events before it.
     fn insert_deferred_signal(
         &mut self,
         timestamp: &Timestamp,

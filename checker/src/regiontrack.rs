@@ -237,7 +237,10 @@ impl State {
             source_event: source.event(),
         };
         let locations = [&begin, source, sink].map(|access| access.location().0);
-        let key = [region.0, evidence as u32].into_iter().chain(locations);
+        let key = |key: &mut Vec<u32>| {
+            key.extend([region.0, evidence as u32]);
+            key.extend(locations);
+        };
         let violating = &mut self.threads[v].violating;
         self.verdicts.count(instance, violating, key, || Violation {
             region,

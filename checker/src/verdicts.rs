@@ -36,13 +36,13 @@ impl Verdicts {
         }
     }
 
-    /// Counts one instance; `build` creates the violation if its key is new. `violating` is set once the transaction is
-    /// counted as violating.
+    /// Counts one instance, whose key `put_key` appends; `build` creates the violation if the key is new. `violating`
+    /// is set once the transaction is counted as violating.
     pub(crate) fn count(
         &mut self,
         instance: Instance,
         violating: &mut bool,
-        key: impl Iterator<Item = u32>,
+        put_key: impl FnOnce(&mut Vec<u32>),
         build: impl FnOnce() -> Violation,
     ) {
         self.violations += 1;
@@ -51,7 +51,7 @@ impl Verdicts {
             self.instances.push(instance);
         }
         self.key.clear();
-        self.key.extend(key);
+        put_key(&mut self.key);
         if let Some(&index) = self.by_key.get(&self.key[..]) {
             self.distinct[index].occurrences += 1;
         } else if self.distinct.len() < self.limit {

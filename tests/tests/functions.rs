@@ -97,8 +97,7 @@ fn functions_that_take_locks_of_the_users_own_are_regions_by_default() {
         let (unaided, told) = (list(&[]), list(&lock));
         assert!(!unaided.contains("transfer"), "{unaided}");
         let of_lock = |line: &str| {
-            line.contains("latch_take ")
-                && line.ends_with("a function of a lock that --lock tells of")
+            line.contains("latch_take ") && line.ends_with("a function of a lock that --lock names")
         };
         assert!(told.lines().any(of_lock), "{told}");
     }

@@ -8,7 +8,7 @@ use aya_ebpf::{
     maps::HashMap,
     programs::{ProbeContext, RetProbeContext},
 };
-use tracer_ebpf::{BlockRecord, Class, Cookie, Header, Kind, MemoryCall, verifier::register};
+use tracer_ebpf::{AllocCookie, BlockRecord, Class, Cookie, Header, Kind, verifier::register};
 
 use crate::{
     debug_log,
@@ -71,22 +71,23 @@ fn arguments(regs: &pt_regs) -> Arguments {
 #[uprobe]
 pub fn alloc_enter(ctx: ProbeContext) -> u32 {
     let Some(Hit { cookie, site, tid, regs }) = hit(&ctx) else { return 0 };
+    let cookie = AllocCookie(cookie);
     let Arguments { first, second, third } = arguments(regs);
     let has = |flag: u8| cookie.has(flag);
-    let (number, next) = match (has(MemoryCall::SECOND), has(MemoryCall::THIRD)) {
+    let (number, next) = match (has(AllocCookie::SECOND), has(AllocCookie::THIRD)) {
         (false, false) => (first, second),
         (true, false) => (second, third),
         (_, true) => (third, 0),
     };
     // A product that overflows makes the call fail.
-    let size = if has(MemoryCall::PRODUCT) { number.wrapping_mul(next) } else { number };
+    let size = if has(AllocCookie::PRODUCT) { number.wrapping_mul(next) } else { number };
     let sp = regs.rsp + cookie.depth();
-    if has(MemoryCall::OLD) && first != 0 {
-        let old = if has(MemoryCall::OLD_SIZE) { second } else { 0 };
+    if has(AllocCookie::OLD) && first != 0 {
+        let old = if has(AllocCookie::OLD_SIZE) { second } else { 0 };
         let caller = Caller { ip: return_address(sp), sp: sp + 8, bp: regs.rbp };
         submit_block(header(Kind::Free, tid, site), Block { address: first, size: old }, caller);
     }
-    let allocating = Allocating { size, first, second, cookie: cookie.0 };
+    let allocating = Allocating { size, first, second, cookie: cookie.0.0 };
     if ALLOCATING.insert(Place::here(sp), allocating, 0).is_err() {
         count_lost(Class::Memory);
     }
@@ -122,12 +123,13 @@ pub fn alloc_end(ctx: ProbeContext) -> u32 {
 #[uprobe]
 pub fn free(ctx: ProbeContext) -> u32 {
     let Some(Hit { cookie, site, tid, regs }) = hit(&ctx) else { return 0 };
+    let cookie = AllocCookie(cookie);
     let Arguments { first, second, .. } = arguments(regs);
     if first == 0 {
         return 0;
     }
     debug_log!(&ctx, "free: {:x} tid {}", first, tid);
-    let size = if cookie.has(MemoryCall::OLD_SIZE) { second } else { 0 };
+    let size = if cookie.has(AllocCookie::OLD_SIZE) { second } else { 0 };
     let sp = regs.rsp + cookie.depth();
     let caller = Caller { ip: return_address(sp), sp: sp + 8, bp: regs.rbp };
     submit_block(header(Kind::Free, tid, site), Block { address: first, size }, caller);
@@ -142,25 +144,25 @@ fn ended(tid: u32, entry_sp: u64, result: u64, caller: Caller) {
     let Some(allocating) = (unsafe { ALLOCATING.get(place) }).copied() else { return };
     let _ = ALLOCATING.remove(place);
     let Allocating { size, first, second, cookie } = allocating;
-    let cookie = Cookie(cookie);
+    let cookie = AllocCookie(Cookie(cookie));
     let mut address = result;
-    let failed = if cookie.has(MemoryCall::INTO) {
+    let failed = if cookie.has(AllocCookie::INTO) {
         // SAFETY: the helper checks the address.
         address = unsafe { bpf_probe_read_user(first as *const u64) }.unwrap_or(0);
         result as i32 != 0 || address == 0
-    } else if cookie.has(MemoryCall::MAPS) {
+    } else if cookie.has(AllocCookie::MAPS) {
         // The C library's `MAP_FAILED`.
         result == u64::MAX
     } else {
         result == 0
     };
     if !failed {
-        let header = header(Kind::Alloc, tid, cookie.site());
+        let header = header(Kind::Alloc, tid, cookie.0.site());
         submit_block(header, Block { address, size }, caller);
-    } else if cookie.has(MemoryCall::OLD) && first != 0 && size != 0 {
+    } else if cookie.has(AllocCookie::OLD) && first != 0 && size != 0 {
         // A reallocation to no bytes has not failed.
-        let old = if cookie.has(MemoryCall::OLD_SIZE) { second } else { 0 };
-        let header = header(Kind::ReallocFailure, tid, cookie.site());
+        let old = if cookie.has(AllocCookie::OLD_SIZE) { second } else { 0 };
+        let header = header(Kind::ReallocFailure, tid, cookie.0.site());
         submit_block(header, Block { address: first, size: old }, caller);
     }
 }

@@ -9,7 +9,8 @@ use aya_ebpf::{
     programs::{ProbeContext, RetProbeContext},
 };
 use tracer_ebpf::{
-    CallRecord, Class, Cookie, FRAMES, Kind, PairRecord, ReturnRecord, verifier::register,
+    CallCookie, CallRecord, Class, Cookie, FRAMES, Kind, PairRecord, ReturnRecord,
+    verifier::register,
 };
 
 use crate::{
@@ -34,6 +35,12 @@ struct Pending {
     bp: u64,
 }
 
+impl Pending {
+    fn cookie(&self) -> CallCookie {
+        CallCookie(Cookie(self.cookie))
+    }
+}
+
 /// Calls that have not returned yet, by the stack pointer at their entry, which distinguishes them also where a
 /// signal handler interrupts one call and makes another. The entry of a call that was unwound stays until another
 /// call takes the place.
@@ -46,12 +53,13 @@ static PENDING: HashMap<Place, Pending> = HashMap::with_max_entries(1 << 16, 0);
 #[uprobe]
 pub fn call_enter(ctx: ProbeContext) -> u32 {
     let Some(Hit { cookie, regs, .. }) = hit(&ctx) else { return 0 };
+    let cookie = CallCookie(cookie);
     let mut argument = argument(cookie, regs);
-    if cookie.has(Cookie::INDIRECT) {
+    if cookie.has(CallCookie::INDIRECT) {
         // SAFETY: the helper checks the address.
         argument = unsafe { bpf_probe_read_user(argument as *const u64) }.unwrap_or(0);
     }
-    let pending = Pending { argument, cookie: cookie.0, bp: regs.rbp };
+    let pending = Pending { argument, cookie: cookie.0.0, bp: regs.rbp };
     if PENDING.insert(Place::here(regs.rsp + cookie.depth()), pending, 0).is_err() {
         count_lost(Class::Sync);
     }
@@ -69,7 +77,7 @@ pub fn call_return(ctx: RetProbeContext) -> u32 {
     let Some(Hit { tid, regs, .. }) = hit(&ctx) else { return 0 };
     let Some(pending) = take(regs.rsp - 8) else { return 0 };
     let result = regs.rax as i32;
-    let cookie = Cookie(pending.cookie);
+    let cookie = pending.cookie();
     if counts(cookie, result) {
         let caller = frames_of_caller(regs.rip, regs.rsp, regs.rbp);
         submit_return(tid, cookie, result, pending.argument, &caller);
@@ -84,8 +92,9 @@ pub fn call_return(ctx: RetProbeContext) -> u32 {
 #[uprobe]
 pub fn call_end(ctx: ProbeContext) -> u32 {
     let Some(Hit { cookie: here, tid, regs, .. }) = hit(&ctx) else { return 0 };
+    let here = CallCookie(here);
     let sp = regs.rsp + here.depth();
-    if here.has(Cookie::INSIDE) {
+    if here.has(CallCookie::INSIDE) {
         // SAFETY: no other program touches the entry of a stack pointer that this thread is using.
         let Some(&pending) = (unsafe { PENDING.get(Place::here(sp)) }) else { return 0 };
         // `rbp` may be in use for something else by now.
@@ -93,12 +102,12 @@ pub fn call_end(ctx: ProbeContext) -> u32 {
         submit_call(tid, here, pending.argument, &caller);
         return 0;
     }
-    let (cookie, argument) = if here.has(Cookie::LEAF) {
+    let (cookie, argument) = if here.has(CallCookie::LEAF) {
         (here, argument(here, regs))
     } else {
         // Functions share returns: the stored cookie says which function this one is of.
         let Some(pending) = take(sp) else { return 0 };
-        (Cookie(pending.cookie), pending.argument)
+        (pending.cookie(), pending.argument)
     };
     let result = regs.rax as i32;
     if counts(cookie, result) {
@@ -114,24 +123,25 @@ pub fn call_end(ctx: ProbeContext) -> u32 {
 #[uprobe]
 pub fn call(ctx: ProbeContext) -> u32 {
     let Some(Hit { cookie, tid, regs, .. }) = hit(&ctx) else { return 0 };
+    let cookie = CallCookie(cookie);
     let sp = regs.rsp + cookie.depth();
     let caller = frames_of_caller(return_address(sp), sp + 8, regs.rbp);
     let argument = argument(cookie, regs);
-    debug_log!(&ctx, "call: kind {} argument {:x} tid {}", cookie.kind(), argument, tid);
+    debug_log!(&ctx, "call: kind {} argument {:x} tid {}", cookie.0.kind(), argument, tid);
     submit_call(tid, cookie, argument, &caller);
     0
 }
 
 /// Argument that the cookie selects.
 #[inline(always)]
-fn argument(cookie: Cookie, regs: &pt_regs) -> u64 {
+fn argument(cookie: CallCookie, regs: &pt_regs) -> u64 {
     let (first, second) = (register(&regs.rdi), register(&regs.rsi));
     let (third, fourth) = (register(&regs.rdx), register(&regs.rcx));
-    match (cookie.has(Cookie::SECOND), cookie.has(Cookie::THIRD)) {
-        (false, false) => first,
-        (true, false) => second,
-        (false, true) => third,
-        (true, true) => fourth,
+    match cookie.argument() {
+        1 => first,
+        2 => second,
+        3 => third,
+        _ => fourth,
     }
 }
 
@@ -141,13 +151,14 @@ fn argument(cookie: Cookie, regs: &pt_regs) -> u64 {
 #[uprobe]
 pub fn call_pair(ctx: ProbeContext) -> u32 {
     let Some(Hit { cookie, tid, regs, .. }) = hit(&ctx) else { return 0 };
+    let cookie = CallCookie(cookie);
     let sp = regs.rsp + cookie.depth();
     let caller = frames_of_caller(return_address(sp), sp + 8, regs.rbp);
     let (second, third) = (register(&regs.rsi), register(&regs.rdx));
-    let other = if cookie.has(Cookie::THIRD) { third } else { second };
-    debug_log!(&ctx, "pair: kind {} argument {:x} tid {}", cookie.kind(), regs.rdi, tid);
+    let other = if cookie.has(CallCookie::OTHER_IS_THIRD) { third } else { second };
+    debug_log!(&ctx, "pair: kind {} argument {:x} tid {}", cookie.0.kind(), regs.rdi, tid);
     let record = PairRecord {
-        header: header_of(cookie.kind(), tid, cookie.site()),
+        header: header_of(cookie.0.kind(), tid, cookie.0.site()),
         unused: 0,
         epoch: epoch::end(tid),
         argument: regs.rdi,
@@ -182,26 +193,26 @@ fn take(entry_sp: u64) -> Option<Pending> {
 
 /// Returns whether a call with this result has succeeded.
 #[inline(always)]
-fn counts(cookie: Cookie, result: i32) -> bool {
-    if cookie.has(Cookie::IF_TRUE) {
+fn counts(cookie: CallCookie, result: i32) -> bool {
+    if cookie.has(CallCookie::IF_TRUE) {
         return result & 0xff != 0;
     }
     result == 0
-        || cookie.has(Cookie::ANY_RESULT)
-        || (result == EOWNERDEAD && cookie.kind() == Kind::Acquire as u32)
+        || cookie.has(CallCookie::ANY_RESULT)
+        || (result == EOWNERDEAD && cookie.0.kind() == Kind::Acquire as u32)
 }
 
 #[inline(always)]
-fn class(cookie: Cookie) -> Class {
+fn class(cookie: CallCookie) -> Class {
     const CREATE: u32 = Kind::Create as u32;
     const JOIN: u32 = Kind::Join as u32;
-    if matches!(cookie.kind(), CREATE | JOIN) { Class::Thread } else { Class::Sync }
+    if matches!(cookie.0.kind(), CREATE | JOIN) { Class::Thread } else { Class::Sync }
 }
 
 #[inline(always)]
-fn submit_call(tid: u32, cookie: Cookie, argument: u64, caller: &Caller) {
+fn submit_call(tid: u32, cookie: CallCookie, argument: u64, caller: &Caller) {
     let record = CallRecord {
-        header: header_of(cookie.kind(), tid, cookie.site()),
+        header: header_of(cookie.0.kind(), tid, cookie.0.site()),
         unused: 0,
         epoch: epoch::end(tid),
         argument,
@@ -212,9 +223,9 @@ fn submit_call(tid: u32, cookie: Cookie, argument: u64, caller: &Caller) {
 }
 
 #[inline(always)]
-fn submit_return(tid: u32, cookie: Cookie, result: i32, argument: u64, caller: &Caller) {
+fn submit_return(tid: u32, cookie: CallCookie, result: i32, argument: u64, caller: &Caller) {
     let record = ReturnRecord {
-        header: header_of(cookie.kind(), tid, cookie.site()),
+        header: header_of(cookie.0.kind(), tid, cookie.0.site()),
         result,
         epoch: epoch::end(tid),
         argument,

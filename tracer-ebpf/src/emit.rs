@@ -9,7 +9,8 @@ use aya_ebpf::{
     maps::{Array, HashMap, PerCpuArray, RingBuf, ring_buf::RingBufEntry},
 };
 use tracer_ebpf::{
-    ABI_VERSION, CLASSES, Class, FRAMES, Header, Kind, SiteId, Target, verifier::atomic_add,
+    ABI_VERSION, CLASSES, Class, FRAMES, Header, Kind, PlanNumber, SiteId, Target,
+    verifier::atomic_add,
 };
 
 /// The process to trace. The settings are constants for the verifier.
@@ -104,16 +105,16 @@ pub fn traced_thread() -> Option<u32> {
 /// process may run code that another process's plan has probes in.
 pub fn traced_at(site: SiteId) -> Option<u32> {
     let tid = traced_thread()?;
-    if follows() && plan_of(process()).unwrap_or(0) != site.plan() {
+    if follows() && plan_of(process()).unwrap_or_default() != site.plan() {
         return None;
     }
     Some(tid)
 }
 
 /// Plan of a process, if user space has set one.
-pub fn plan_of(process: u32) -> Option<u32> {
+pub fn plan_of(process: u32) -> Option<PlanNumber> {
     // SAFETY: an aligned number that is read once.
-    unsafe { PROCESSES.get(process) }.copied()
+    unsafe { PROCESSES.get(process) }.copied().map(PlanNumber)
 }
 
 /// Current process, in the numbers of the initial PID namespace.

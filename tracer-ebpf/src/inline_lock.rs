@@ -2,7 +2,7 @@
 //! under which the operation counts.
 
 use aya_ebpf::{helpers::bpf_probe_read_user, macros::uprobe, programs::ProbeContext};
-use tracer_ebpf::{Class, Cookie, InlinedRecord, Kind, Operand};
+use tracer_ebpf::{Class, InlinedCookie, InlinedRecord, Kind};
 
 use crate::{
     debug_log,
@@ -18,24 +18,24 @@ use crate::{
 /// Kernel: 5.15 (cookies), 6.6 as `uprobe_multi`.
 #[uprobe]
 pub fn inline_lock(ctx: ProbeContext) -> u32 {
-    let cookie = cookie(&ctx);
-    let operand = Operand(cookie.depth() as u16);
+    let cookie = InlinedCookie(cookie(&ctx));
+    let operand = cookie.operand();
     let regs = ctx.registers();
-    if cookie.has(Cookie::CONDITIONAL) && !operand.condition().holds(regs.eflags) {
+    if cookie.has(InlinedCookie::CONDITIONAL) && !operand.condition().holds(regs.eflags) {
         return 0;
     }
-    let Some(tid) = traced_at(cookie.site()) else { return 0 };
+    let Some(tid) = traced_at(cookie.0.site()) else { return 0 };
     let registers = registers(regs);
     let base = registers.get(operand.base() as u8);
-    let address = if cookie.has(Cookie::INDIRECT) {
+    let address = if cookie.has(InlinedCookie::INDIRECT) {
         // SAFETY: the helper checks the address.
         unsafe { bpf_probe_read_user((base + operand.offset()) as *const u64) }.unwrap_or(0)
     } else {
         base + (registers.get(operand.index() as u8) << operand.scale())
     };
-    debug_log!(&ctx, "inline_lock: site {} address {:x} tid {}", cookie.site().0, address, tid);
+    debug_log!(&ctx, "inline_lock: site {} address {:x} tid {}", cookie.0.site().0, address, tid);
     let record = InlinedRecord {
-        header: header(Kind::Inlined, tid, cookie.site()),
+        header: header(Kind::Inlined, tid, cookie.0.site()),
         eax: registers.get(0) as u32,
         epoch: epoch::end(tid),
         address,

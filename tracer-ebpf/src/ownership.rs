@@ -11,7 +11,7 @@ use aya_ebpf::{
 };
 use tracer_ebpf::{
     AccessRecord, Class, Kind, OwnedRecord, SiteId,
-    octet::{self, Deferred, Environment, MapMemory},
+    octet::{self, Deferred, Environment, MapMemory, Reservation},
     table::{Access, MAX_BYTES, MAX_WORDS, ThreadState, slot},
     verifier::{may_go_on, unchecked},
 };
@@ -154,7 +154,7 @@ fn slot_of(word: u64) -> Option<&'static octet::Ownership<MapMemory>> {
 #[inline(always)]
 pub fn disown<const AFTER: bool>(address: u64, tid: u32) {
     if epoch::PROBES_ACCESSES.load() != 0 {
-        disown_word::<TRIES, AFTER>(address >> 3, epoch::incarnation(tid), tid);
+        disown_word::<false, AFTER>(address >> 3, epoch::incarnation(tid), tid);
     }
 }
 
@@ -236,7 +236,7 @@ fn disown_all<const AFTER: bool>(first: u64, last: u64, incarnation: u64, tid: u
             first + number
         };
         if word.wrapping_sub(first) <= last - first {
-            disown_word::<1, AFTER>(word, incarnation, tid);
+            disown_word::<true, AFTER>(word, incarnation, tid);
         }
         number += 1;
     }
@@ -246,17 +246,17 @@ fn disown_all<const AFTER: bool>(first: u64, last: u64, incarnation: u64, tid: u
 /// Disowns the words of an access of at most [`MAX_BYTES`], before its reservation or `AFTER` it.
 #[inline(never)]
 fn disown_few<const AFTER: bool>(first: u64, last: u64, incarnation: u64, tid: u32) {
-    disown_words::<MAX_WORDS, TRIES, AFTER>(first, last, incarnation, tid);
+    disown_words::<MAX_WORDS, false, AFTER>(first, last, incarnation, tid);
 }
 
 /// Disowns the words of a large access before its reservation, with fewer attempts at each lock.
 #[inline(never)]
 fn disown_many(first: u64, last: u64, incarnation: u64, tid: u32) {
-    disown_words::<MAX_LARGE, 1, false>(first, last, incarnation, tid);
+    disown_words::<MAX_LARGE, true, false>(first, last, incarnation, tid);
 }
 
 #[inline(always)]
-fn disown_words<const MAX: u64, const TRIES: u32, const AFTER: bool>(
+fn disown_words<const MAX: u64, const LARGE: bool, const AFTER: bool>(
     first: u64,
     last: u64,
     incarnation: u64,
@@ -264,7 +264,7 @@ fn disown_words<const MAX: u64, const TRIES: u32, const AFTER: bool>(
 ) {
     let last = unchecked(last);
     for number in 0..MAX {
-        disown_word::<TRIES, AFTER>(first + number, incarnation, tid);
+        disown_word::<LARGE, AFTER>(first + number, incarnation, tid);
         if first + number == last {
             break;
         }
@@ -272,13 +272,19 @@ fn disown_words<const MAX: u64, const TRIES: u32, const AFTER: bool>(
 }
 
 /// Ends another thread's ownership of a word that this thread accesses and does not claim, and marks the word as
-/// touched. Deferred accesses are flushed; `AFTER` the reservation of this access's record they count as lost.
+/// touched. Deferred accesses are flushed; `AFTER` the reservation of this access's record they count as lost. A
+/// `LARGE` access makes fewer attempts at the lock and does not show in the slot.
 #[inline(never)]
-fn disown_word<const TRIES: u32, const AFTER: bool>(word: u64, incarnation: u64, tid: u32) {
+fn disown_word<const LARGE: bool, const AFTER: bool>(word: u64, incarnation: u64, tid: u32) {
     epoch::mark_touched(word, tid);
     if !is_enabled() {
         return;
     }
     let Some(slot) = slot_of(word) else { return };
-    octet::disown(Kernel, slot, word, (incarnation, tid), AFTER, TRIES);
+    let at = if AFTER { Reservation::After } else { Reservation::Before };
+    if LARGE {
+        octet::disown_unshown(Kernel, slot, word, (incarnation, tid), at, 1);
+    } else {
+        octet::disown(Kernel, slot, word, (incarnation, tid), at, TRIES);
+    }
 }

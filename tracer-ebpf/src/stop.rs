@@ -8,7 +8,7 @@ use aya_ebpf::{
     maps::HashMap,
     programs::ProbeContext,
 };
-use tracer_ebpf::{Class, Kind, LINKER_PLAN_SHIFT, SiteId, StopRecord};
+use tracer_ebpf::{Class, Kind, LinkerCookie, SiteId, StopRecord};
 
 use crate::{
     debug_log,
@@ -79,13 +79,12 @@ pub fn libraries(ctx: ProbeContext) -> u32 {
     const STATE: u64 = 24;
     const CONSISTENT: u32 = 0;
     let Some(thread) = traced() else { return 0 };
-    let cookie = cookie(&ctx).0;
-    if traced_at(SiteId::new((cookie >> LINKER_PLAN_SHIFT) as u32, 0)).is_none() {
+    let cookie = LinkerCookie(cookie(&ctx).0);
+    if traced_at(SiteId::new(cookie.plan(), 0)).is_none() {
         return 0;
     }
-    let list = cookie & ((1 << LINKER_PLAN_SHIFT) - 1);
     // SAFETY: the helper checks the address.
-    let state = unsafe { bpf_probe_read_user((list + STATE) as *const u32) };
+    let state = unsafe { bpf_probe_read_user((cookie.list() + STATE) as *const u32) };
     // A list that cannot be read may be consistent.
     if state.unwrap_or(CONSISTENT) == CONSISTENT {
         stop_for(&ctx, Kind::Libraries, thread);

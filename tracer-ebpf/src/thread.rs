@@ -66,9 +66,9 @@ fn follow(child: &Child) -> u32 {
     if !follows() {
         return 0;
     }
-    let plan = plan_of(process()).unwrap_or(0);
+    let plan = plan_of(process()).unwrap_or_default();
     // The number of a child in another PID namespace may be that of any process here.
-    if !child.same_namespace || PROCESSES.insert(child.process, plan, 0).is_err() {
+    if !child.same_namespace || PROCESSES.insert(child.process, plan.0, 0).is_err() {
         return 0;
     }
     if child.shares_memory() || STARTING.insert(child.process, 0, 0).is_err() {

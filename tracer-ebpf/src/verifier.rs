@@ -63,7 +63,7 @@ pub fn may_go_on() -> bool {
     true
 }
 
-/// Adds in one step, also against other CPUs.
+/// Adds in one step, also against other CPUs. A full barrier on x86 (`lock add`: `arch/x86/net/bpf_jit_comp.c`).
 ///
 /// # Safety
 ///

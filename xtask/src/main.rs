@@ -29,7 +29,7 @@ enum Task {
     Demo,
     /// Set up, check tidiness, build avtrace and run every test, the privileged ones as root
     Test {
-        /// Arguments for `cargo test`, as in `-p checker` or `-- --nocapture`
+        /// Arguments for `cargo test`, as in `-p avtrace-checker` or `-- --nocapture`
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
         arguments: Vec<String>,
     },

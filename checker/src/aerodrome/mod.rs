@@ -211,8 +211,8 @@ impl State {
         begin.is_some() && known
     }
 
-    /// Check of the paper's `CheckAndGet`, at event `number`: detects a cycle if the active transaction of the thread in
-    /// the row comes before an event with that clock, which in turn is to come before the thread's next event.
+    /// Check of the paper's `CheckAndGet`, at event `number`: detects a cycle if the active transaction of the thread
+    /// in the row comes before an event with that clock, which in turn is to come before the thread's next event.
     fn check(&mut self, clock: &Vector, row: usize, number: EventNumber) {
         if !self.knows_begin(clock, row) {
             return;
@@ -290,8 +290,8 @@ impl State {
         }
     }
 
-    /// Ends the active transaction of the thread in the row at event `number`: every clock that knows its begin learns its
-    /// knowledge.
+    /// Ends the active transaction of the thread in the row at event `number`: every clock that knows its begin learns
+    /// its knowledge.
     fn end_transaction(&mut self, row: usize, number: EventNumber) {
         if self.stopped() || self.threads[row].begin.is_none() {
             return;

@@ -302,7 +302,8 @@ impl ActiveRegions {
         let Thread { released_locks: locks, violating, .. } = &mut self.threads[closing.row()];
         let path = || std::iter::once(closing).chain(self.forest.path(column, slot, u));
         let (forest, relation) = (&self.forest, self.options.relation);
-        self.verdicts.count(instance, violating, key(region, &begin, evidence, path()), || {
+        let key = |key: &mut Vec<u32>| put_key(key, region, &begin, evidence, path());
+        self.verdicts.count(instance, violating, key, || {
             let mut edges: Vec<_> = path().map(Node::edge).collect();
             edges.reverse();
             // A nested region is a transaction within the outermost one, whose ordinal it shares.
@@ -342,19 +343,20 @@ impl ActiveRegions {
     }
 }
 
-/// Returns what instances with the same static witness share: the region, the location of its begin, and the regions
+/// Appends what instances with the same static witness share: the region, the location of its begin, and the regions
 /// and code locations along the path.
-fn key<'a>(
+fn put_key<'a>(
+    key: &mut Vec<u32>,
     region: RegionId,
     begin: &EventStamp,
     evidence: Evidence,
     path: impl Iterator<Item = &'a Node>,
-) -> impl Iterator<Item = u32> {
-    let end = |access: &EventStamp| {
-        [access.location().0, access.region().map_or(NO_REGION, |region| region.0)]
-    };
-    let ends = path.flat_map(|step| [&step.source, &step.sink]).flat_map(end);
-    [region.0, begin.location().0, evidence as u32].into_iter().chain(ends)
+) {
+    key.extend([region.0, begin.location().0, evidence as u32]);
+    let region = |access: &EventStamp| access.region().map_or(NO_REGION, |region| region.0);
+    for Node { source, sink, .. } in path {
+        key.extend([source.location().0, region(source), sink.location().0, region(sink)]);
+    }
 }
 
 /// Returns the role of data in the violation of the region in `slot` that has the dependencies of `path`.

@@ -182,9 +182,12 @@ impl State {
         let on_variables = cycle.iter().all(|link| matches!(link.object, Object::Variable(_)));
         let evidence = if on_variables { Evidence::Data } else { Evidence::Sync };
         let ends = || cycle.iter().flat_map(|link| [&link.source, &link.sink]);
-        let key = std::iter::once(&begin).chain(ends()).flat_map(|access| {
-            [access.location().0, access.region().map_or(NO_REGION, |region| region.0)]
-        });
+        let key = |key: &mut Vec<u32>| {
+            for access in std::iter::once(&begin).chain(ends()) {
+                let region = access.region().map_or(NO_REGION, |region| region.0);
+                key.extend([access.location().0, region]);
+            }
+        };
         self.verdicts.count(instance, &mut self.threads[row].violating, key, || {
             let edges: Vec<Edge> = edges(cycle).collect();
             let racy = edges.iter().any(|edge| edge.order == Order::Racy);

@@ -1,56 +1,32 @@
-//! Attach cookies of probe points: integers that say what a program does at the point.
+//! Attach cookies of probe points: integers that say what a program does at the point. Each group of programs has a
+//! form of its own.
 
-use super::{FlagCondition, Kind, SiteId};
+use super::{Kind, Operand, PlanNumber, SiteId};
 
-/// Attach cookie of a probe point.
+/// Attach cookie of a probe point that has a site, as far as all programs share it.
 ///
-/// From the low end: the site (32 bits), the [`Kind`] to record (8), flags (8), and the depth of the stack (16): how
-/// many bytes the stack pointer is below its value at the function's first instruction. At inline locks an
-/// [`Operand`] stands in place of the depth.
+/// From the low end: the site (32 bits) and the [`Kind`] to record (8). The upper 24 bits are those of [`CallCookie`],
+/// [`AllocCookie`] or [`InlinedCookie`], and 0 for other programs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cookie(pub u64);
 
 impl Cookie {
-    /// Flag at the `ret` of a function that leaves its argument register alone: the object is still there.
-    pub const LEAF: u8 = 1;
-    /// Flag inside a call, which goes on.
-    pub const INSIDE: u8 = 2;
-    /// Flag to record the third argument, not the second; where one argument is recorded only, not the first.
-    pub const THIRD: u8 = 4;
-    /// Flag of a call that counts with any result.
-    pub const ANY_RESULT: u8 = 8;
-    /// Flag of an indirect object: the first argument points to it; with an [`Operand`], the address in memory does.
-    pub const INDIRECT: u8 = 16;
-    /// Flag of a call that counts when its result, a `bool`, is true.
-    pub const IF_TRUE: u8 = 32;
-    /// Flag at an inline lock: it is acquired or released only when the condition of the [`Operand`] holds.
-    pub const CONDITIONAL: u8 = 64;
-    /// Flag to record the second argument where one argument is recorded only; with [`THIRD`](Self::THIRD) the fourth.
-    pub const SECOND: u8 = 128;
-
-    /// Cookie at a function's first instruction, or where the stack pointer is the same.
+    /// Cookie of a kind and the number of a site.
     #[must_use]
     pub const fn new(kind: Kind, site: u32) -> Self {
         Self(((kind as u64) << 32) | site as u64)
     }
 
-    /// Adds flags.
-    #[must_use]
-    pub const fn with(self, flags: u8) -> Self {
-        Self(self.0 | ((flags as u64) << 40))
-    }
-
-    /// Sets the depth of the stack, in bytes.
-    #[must_use]
-    pub const fn with_depth(self, bytes: u16) -> Self {
-        Self(self.0 | ((bytes as u64) << 48))
-    }
-
     /// Replaces the number of the site's plan.
     #[must_use]
-    pub const fn with_plan(self, plan: u32) -> Self {
+    pub const fn with_plan(self, plan: PlanNumber) -> Self {
         let site = SiteId::new(plan, self.site().number());
         Self(self.0 >> 32 << 32 | site.0 as u64)
+    }
+
+    /// Sets the upper 24 bits.
+    const fn with_upper(self, flags: u8, number: u16) -> Self {
+        Self(self.0 | (flags as u64) << 40 | (number as u64) << 48)
     }
 
     /// Number of the [`Kind`].
@@ -59,33 +35,74 @@ impl Cookie {
         (self.0 >> 32) as u32 & 0xff
     }
 
-    /// The site, with the number of its plan.
+    /// The site.
     #[must_use]
     pub const fn site(self) -> SiteId {
         SiteId(self.0 as u32)
     }
 
+    const fn flags(self) -> u8 {
+        (self.0 >> 40) as u8
+    }
+
+    const fn number(self) -> u16 {
+        (self.0 >> 48) as u16
+    }
+}
+
+/// Cookie at a function that synchronises.
+///
+/// Above the kind: flags (6 bits), the argument that the object is (2), and the depth of the stack (16): the number of
+/// bytes that the stack pointer is below its value at the function's first instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallCookie(pub Cookie);
+
+impl CallCookie {
+    /// Flag at the `ret` of a function that leaves its argument register alone: the object is still there.
+    pub const LEAF: u8 = 1;
+    /// Flag inside a call, which goes on.
+    pub const INSIDE: u8 = 2;
+    /// Flag of a function of which two arguments count: the other one is the third, not the second.
+    pub const OTHER_IS_THIRD: u8 = 4;
+    /// Flag of a call that counts with any result.
+    pub const ANY_RESULT: u8 = 8;
+    /// Flag of an indirect object: the argument points to it.
+    pub const INDIRECT: u8 = 16;
+    /// Flag of a call that counts when its result, a `bool`, is true.
+    pub const IF_TRUE: u8 = 32;
+
+    /// Adds flags, the number of the argument that the object is, from 1 to 4, and the depth of the stack in bytes.
+    #[must_use]
+    pub const fn new(cookie: Cookie, flags: u8, argument: u8, depth: u16) -> Self {
+        Self(cookie.with_upper(flags & 0x3f | argument.wrapping_sub(1) << 6, depth))
+    }
+
     /// Returns whether one of these flags is set.
     #[must_use]
     pub const fn has(self, flags: u8) -> bool {
-        (self.0 >> 40) as u8 & flags != 0
+        self.0.flags() & flags & 0x3f != 0
+    }
+
+    /// Number of the argument that the object is, from 1 to 4.
+    #[must_use]
+    pub const fn argument(self) -> u8 {
+        (self.0.flags() >> 6) + 1
     }
 
     /// Depth of the stack, in bytes.
     #[must_use]
     pub const fn depth(self) -> u64 {
-        self.0 >> 48
+        self.0.number() as u64
     }
 }
 
-/// Lowest bit of the plan in the cookie of the probe on the dynamic linker; below is the address of its `r_debug`.
-pub const LINKER_PLAN_SHIFT: u32 = 48;
-
-/// Flags of the cookies at functions that allocate or free memory, in the place of those of [`Cookie`].
+/// Cookie at a function that allocates or frees memory.
+///
+/// Above the kind: flags (8 bits), and the depth of the stack (16), as in [`CallCookie`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MemoryCall;
+pub struct AllocCookie(pub Cookie);
 
-impl MemoryCall {
+impl AllocCookie {
     /// The size in bytes is in the second argument, not in the first.
     pub const SECOND: u8 = 1;
     /// The size in bytes is in the third argument.
@@ -100,67 +117,90 @@ impl MemoryCall {
     pub const INTO: u8 = 32;
     /// The result is −1 when the call fails, not 0.
     pub const MAPS: u8 = 64;
+
+    /// Adds flags, and the depth of the stack in bytes.
+    #[must_use]
+    pub const fn new(cookie: Cookie, flags: u8, depth: u16) -> Self {
+        Self(cookie.with_upper(flags, depth))
+    }
+
+    /// Returns whether one of these flags is set.
+    #[must_use]
+    pub const fn has(self, flags: u8) -> bool {
+        self.0.flags() & flags != 0
+    }
+
+    /// Depth of the stack, in bytes.
+    #[must_use]
+    pub const fn depth(self) -> u64 {
+        self.0.number() as u64
+    }
 }
 
-/// Address of an inline lock, and the condition under which the operation counts: the upper 16 bits of the cookie.
+/// Cookie at an instruction that acquires or releases a lock in line.
 ///
-/// From the low end: the base register (5 bits), the index register (5) and the binary logarithm of its scale (2),
-/// and a [`FlagCondition`] (4). Registers have the processor's
-/// numbers; [`NONE`](Self::NONE) stands for 0. With [`Cookie::INDIRECT`], a number takes the place of the index and
-/// its scale: the lock's address is in memory, that number times 8 bytes above the base.
+/// Above the kind: flags (8 bits), and the [`Operand`] (16).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Operand(pub u16);
+pub struct InlinedCookie(pub Cookie);
 
-impl Operand {
-    /// No register.
-    pub const NONE: u16 = 31;
+impl InlinedCookie {
+    /// Flag of an indirect operand: the address of the lock is in memory.
+    pub const INDIRECT: u8 = 1;
+    /// Flag of an operation that counts only if the condition of the operand holds.
+    pub const CONDITIONAL: u8 = 2;
 
-    /// Lock at `base + index * 2^scale`.
+    /// Adds flags and the operand.
     #[must_use]
-    pub const fn new(base: u16, index: u16, scale: u16) -> Self {
-        Self((base & 31) | (index & 31) << 5 | (scale & 3) << 10)
+    pub const fn new(cookie: Cookie, flags: u8, operand: Operand) -> Self {
+        Self(cookie.with_upper(flags, operand.0))
     }
 
-    /// Lock whose address is in memory, `words` times 8 bytes above `base`; at most 127.
+    /// Returns whether one of these flags is set.
     #[must_use]
-    pub const fn indirect(base: u16, words: u16) -> Self {
-        Self((base & 31) | (words & 127) << 5)
+    pub const fn has(self, flags: u8) -> bool {
+        self.0.flags() & flags != 0
     }
 
-    /// Sets the condition.
+    /// The operand.
     #[must_use]
-    pub const fn with_condition(self, condition: FlagCondition) -> Self {
-        Self(self.0 & 0xfff | (condition.number() as u16) << 12)
+    pub const fn operand(self) -> Operand {
+        Operand(self.0.number())
+    }
+}
+
+/// Cookie of the probe on the dynamic linker: the address of its `r_debug` (48 bits), and the plan (16).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkerCookie(pub u64);
+
+impl LinkerCookie {
+    /// Number of bits of the address.
+    const ADDRESS_BITS: u32 = 48;
+
+    /// Cookie of the list of libraries at an address; `None` for one beyond user space.
+    #[must_use]
+    pub const fn new(plan: PlanNumber, list: u64) -> Option<Self> {
+        if list >> Self::ADDRESS_BITS != 0 {
+            return None;
+        }
+        Some(Self((plan.0 as u64) << Self::ADDRESS_BITS | list))
     }
 
-    /// The base register.
+    /// Replaces the number of the plan.
     #[must_use]
-    pub const fn base(self) -> u16 {
-        self.0 & 31
+    pub const fn with_plan(self, plan: PlanNumber) -> Self {
+        Self((plan.0 as u64) << Self::ADDRESS_BITS | self.list())
     }
 
-    /// The index register.
+    /// Number of the plan.
     #[must_use]
-    pub const fn index(self) -> u16 {
-        self.0 >> 5 & 31
+    pub const fn plan(self) -> PlanNumber {
+        PlanNumber((self.0 >> Self::ADDRESS_BITS) as u32)
     }
 
-    /// The binary logarithm of the scale.
+    /// Address of the list of libraries, an `r_debug` of `<link.h>`.
     #[must_use]
-    pub const fn scale(self) -> u16 {
-        self.0 >> 10 & 3
-    }
-
-    /// Distance of the address in memory from the base, in bytes.
-    #[must_use]
-    pub const fn offset(self) -> u64 {
-        (self.0 >> 5 & 127) as u64 * 8
-    }
-
-    /// The condition.
-    #[must_use]
-    pub const fn condition(self) -> FlagCondition {
-        FlagCondition::new((self.0 >> 12) as u8)
+    pub const fn list(self) -> u64 {
+        self.0 & ((1 << Self::ADDRESS_BITS) - 1)
     }
 }
 
@@ -172,22 +212,33 @@ mod tests {
     fn a_cookie_holds_what_was_put_in() {
         let cookie = Cookie::new(Kind::Release, 0xffff_fffe);
         assert_eq!((cookie.site(), cookie.kind()), (SiteId(0xffff_fffe), Kind::Release as u32));
-        assert_eq!((cookie.has(Cookie::LEAF), cookie.depth()), (false, 0));
-        let cookie = Cookie::new(Kind::Init, 7).with(Cookie::THIRD).with_depth(0xfff8);
-        assert_eq!((cookie.site(), cookie.kind()), (SiteId(7), Kind::Init as u32));
-        assert!(cookie.has(Cookie::THIRD) && !cookie.has(Cookie::LEAF | Cookie::INSIDE));
-        assert_eq!(cookie.depth(), 0xfff8);
-        let planned = Cookie::new(Kind::Init, 7).with(Cookie::THIRD).with_plan(3);
-        assert_eq!((planned.site().plan(), planned.site().number()), (3, 7));
-        assert_eq!((planned.kind(), planned.depth()), (Kind::Init as u32, 0));
+        let call = CallCookie(cookie);
+        assert_eq!((call.has(CallCookie::LEAF), call.argument(), call.depth()), (false, 1, 0));
+        let plain = Cookie::new(Kind::Init, 7);
+        let call = CallCookie::new(plain, CallCookie::OTHER_IS_THIRD, 4, 0xfff8);
+        assert_eq!((call.0.site(), call.0.kind()), (SiteId(7), Kind::Init as u32));
+        assert!(call.has(CallCookie::OTHER_IS_THIRD));
+        assert!(!call.has(CallCookie::LEAF | CallCookie::INSIDE));
+        assert_eq!((call.argument(), call.depth()), (4, 0xfff8));
+        let planned = call.0.with_plan(PlanNumber(5)).with_plan(PlanNumber(3));
+        assert_eq!((planned.site().plan(), planned.site().number()), (PlanNumber(3), 7));
+        assert_eq!((planned.kind(), CallCookie(planned).depth()), (Kind::Init as u32, 0xfff8));
+        let alloc = AllocCookie::new(plain, AllocCookie::MAPS, 16);
+        assert!(alloc.has(AllocCookie::MAPS) && !alloc.has(AllocCookie::INTO));
+        assert_eq!(alloc.depth(), 16);
+        let operand = Operand::indirect(4, 100);
+        let inlined = InlinedCookie::new(plain, InlinedCookie::INDIRECT, operand);
+        assert!(inlined.has(InlinedCookie::INDIRECT) && !inlined.has(InlinedCookie::CONDITIONAL));
+        assert_eq!(inlined.operand(), operand);
     }
 
     #[test]
-    fn an_operand_holds_what_was_put_in() {
-        let operand = Operand::new(13, Operand::NONE, 3).with_condition(FlagCondition::new(5));
-        assert_eq!((operand.base(), operand.index(), operand.scale()), (13, Operand::NONE, 3));
-        assert_eq!(operand.condition().number(), 5);
-        let operand = Operand::indirect(4, 100).with_condition(FlagCondition::new(15));
-        assert_eq!((operand.base(), operand.offset(), operand.condition().number()), (4, 800, 15));
+    fn a_cookie_of_the_dynamic_linker_holds_what_was_put_in() {
+        let list = 0x7f00_1234_5678;
+        let cookie = LinkerCookie::new(PlanNumber(4095), list).expect("an address of user space");
+        assert_eq!((cookie.plan(), cookie.list()), (PlanNumber(4095), list));
+        let planned = cookie.with_plan(PlanNumber(2));
+        assert_eq!((planned.plan(), planned.list()), (PlanNumber(2), list));
+        assert_eq!(LinkerCookie::new(PlanNumber(0), 1 << 48), None);
     }
 }

@@ -168,8 +168,8 @@ kinds! {
             /// A thread is about to wait for a condition; the arguments are the addresses of the condition variable and
             /// of its mutex.
             ConditionWait,
-            /// An object's memory starts its life with a number; the arguments are the object's address and the number: a
-            /// semaphore's value, or the number of threads that a barrier waits for.
+            /// An object's memory starts its life with a number; the arguments are the object's address and the number:
+            /// a semaphore's value, or the number of threads that a barrier waits for.
             Init,
         }
         /// Block of memory.
@@ -198,8 +198,8 @@ kinds! {
         Inlined(InlinedRecord, 96),
         /// A probed instruction accesses memory.
         Access(AccessRecord, 104),
-        /// Deferred accesses of a word's owner: the last ones since its previous record of the word. The acting thread is
-        /// another one that accesses the word, or one that needs its slot.
+        /// Deferred accesses of a word's owner: the last ones since its previous record of the word. The acting thread
+        /// is another one that accesses the word, or one that needs its slot.
         Owned(OwnedRecord, 80),
         /// A watched variable was accessed.
         Watchpoint(WatchpointRecord, 120),

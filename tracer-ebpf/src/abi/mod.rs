@@ -6,6 +6,7 @@ mod condition;
 mod cookie;
 mod kind;
 mod layout;
+mod operand;
 mod programs;
 mod records;
 mod site;
@@ -13,19 +14,20 @@ pub mod symbols;
 
 pub use access::{ACCESS_GROUPS, AccessDescriptor};
 pub use condition::FlagCondition;
-pub use cookie::{Cookie, LINKER_PLAN_SHIFT, MemoryCall, Operand};
+pub use cookie::{AllocCookie, CallCookie, Cookie, InlinedCookie, LinkerCookie};
 #[cfg(feature = "decode")]
 pub use kind::Record;
 pub use kind::{CLASSES, Class, Kind};
 pub use layout::{KernelLayout, Target};
+pub use operand::Operand;
 pub use programs::ProbeProgram;
 pub use records::{
     AccessRecord, BlockRecord, CallRecord, ChildProcessRecord, CopyRecord, ExitRecord, FRAMES,
     ForkRecord, Header, InlinedRecord, JumpRecord, LastAccess, OwnedRecord, PairRecord, REGISTERS,
     RegionRecord, RegistersRecord, ReturnRecord, StopRecord, TrapRecord, WatchpointRecord,
 };
-pub use site::{PLANS, SiteId};
+pub use site::{PLANS, PlanNumber, SiteId};
 
 /// Version of the ABI, changed with every layout or meaning in this library. User space refuses an object of another
 /// version.
-pub const ABI_VERSION: u32 = 11;
+pub const ABI_VERSION: u32 = 12;

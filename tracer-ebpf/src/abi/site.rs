@@ -8,6 +8,11 @@
 #[cfg_attr(feature = "decode", derive(zerocopy::FromBytes, zerocopy::IntoBytes))]
 pub struct SiteId(pub u32);
 
+/// Number of the plan of a process, below [`PLANS`].
+#[repr(transparent)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PlanNumber(pub u32);
+
 /// Number of bits of a site's number within its plan.
 const SITE_BITS: u32 = 20;
 
@@ -20,14 +25,14 @@ impl SiteId {
 
     /// Site of a plan with this number.
     #[must_use]
-    pub const fn new(plan: u32, number: u32) -> Self {
-        Self((plan % PLANS) << SITE_BITS | number)
+    pub const fn new(plan: PlanNumber, number: u32) -> Self {
+        Self((plan.0 % PLANS) << SITE_BITS | number)
     }
 
     /// Number of the plan.
     #[must_use]
-    pub const fn plan(self) -> u32 {
-        self.0 >> SITE_BITS
+    pub const fn plan(self) -> PlanNumber {
+        PlanNumber(self.0 >> SITE_BITS)
     }
 
     /// Number within the plan.

@@ -14,7 +14,7 @@ pub trait Memory {
 
 /// Number that threads use with and without the slot's lock.
 pub trait Shared {
-    /// Reads without the lock. In the order of the program with other reads, as the processor does it.
+    /// Reads without the lock. Reads are made in the program's order, as x86 does it.
     fn load(&self) -> u64;
     /// Reads under the lock.
     fn get(&self) -> u64;
@@ -23,7 +23,7 @@ pub trait Shared {
     /// Writes a number and returns the one before, in one step. A full barrier: all reads and writes before it come
     /// before all those after it.
     fn exchange(&self, number: u64) -> u64;
-    /// Adds in one step. A full barrier, as the processor does it.
+    /// Adds in one step. A full barrier.
     fn add(&self, number: u64);
     /// Sets bits in one step. A full barrier.
     fn or(&self, bits: u64);
@@ -93,6 +93,13 @@ impl Shared for MapNumber {
 #[repr(transparent)]
 #[derive(Debug, Default)]
 pub struct Plain<T>(UnsafeCell<T>);
+
+impl<T> Plain<T> {
+    /// A number outside of a map.
+    pub fn new(number: T) -> Self {
+        Self(UnsafeCell::new(number))
+    }
+}
 
 impl<T: Copy> Held<T> for Plain<T> {
     #[inline(always)]

@@ -35,17 +35,23 @@
 //! slot changes to that word, which flushes as well.
 //!
 //! Changes of a slot are made under its lock, and so is the reservation of their records in the ring buffer: the
-//! order of the records is that of the changes. A thread that fails to take the lock in time *bypasses* it: it sets
-//! `bypassed`, and the next holder marks the word shared. An access that was deferred at that point is counted as
-//! lost, since its record would come after that of the bypassing access. An access to several words disowns them
-//! before its reservation and once more after it, because another thread may have claimed one in between.
+//! order of the records is that of the changes. A thread that fails to take the lock in time *bypasses* it: it marks
+//! the slot before its reservation, and the next holder marks the word shared. An access of another thread that was
+//! deferred before the mark is counted as lost, since its record may come after that of the bypassing access. An access
+//! to several words disowns them before its reservation and once more after it. In between it counts as bypassing, so
+//! that no other thread claims one.
+//!
+//! The tests execute all interleavings of a few accesses under a model checker, with mistakes in each step as well.
+//! Their properties (`tests/history.rs`): each access has one record at most, which says what happened; no record of
+//! another thread stands between a deferred access and the record before it that it repeats, unless a loss counts; a
+//! thread begins an epoch after another one's access; two threads never use what the lock protects.
 
 mod cells;
 mod protocol;
 mod slot;
 
 pub use cells::{Held, MapMemory, MapNumber, Memory, Plain, Shared};
-pub use protocol::{bypass, defer_or_reserve, disown};
+pub use protocol::{Reservation, bypass, defer_or_reserve, disown, disown_unshown};
 pub use slot::Ownership;
 
 use crate::{
@@ -97,3 +103,6 @@ pub struct Deferred {
     /// The last read.
     pub read: LastAccess,
 }
+
+#[cfg(test)]
+mod tests;

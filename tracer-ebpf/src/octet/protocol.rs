@@ -21,11 +21,14 @@ pub fn defer_or_reserve<E: Environment>(
     if !slot.lock(tries) {
         thread.epochs.now += 1;
         slot.bypassing.add(1);
-        let entry = environment.reserve();
+        // Before the reservation: what another owner has deferred until now may be emitted between the two, and no
+        // owner is left then. From here on nothing more is deferred.
         slot.bypassed.or(1);
-        if bypass(slot, word, thread.epochs.incarnation) != 0 && environment.is_enabled() {
+        let is_late = slot.has_other_owner(word, thread.epochs.incarnation) & slot.may_emit();
+        if is_late != 0 && environment.is_enabled() {
             environment.count_lost();
         }
+        let entry = environment.reserve();
         environment.mark_shared(word);
         slot.bypassing.add(u64::MAX);
         return entry;
@@ -40,16 +43,46 @@ pub fn defer_or_reserve<E: Environment>(
     entry
 }
 
-/// Ends another thread's ownership of a word that this thread accesses and does not claim. Deferred accesses are
-/// flushed; `after` the reservation of this access's record they count as lost. Makes `tries` rounds of attempts at
-/// the lock.
+/// Side of the reservation of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reservation {
+    /// Before it.
+    Before,
+    /// After it.
+    After,
+}
+
+/// Ends another thread's ownership of a word that this thread accesses and does not claim. Called before and after the
+/// reservation of the access's record: this thread counts as bypassing between the two, so that nobody claims the word.
+/// Deferred accesses are flushed before the reservation, and count as lost after it. Makes `tries` rounds of attempts
+/// at the lock.
 #[inline(always)]
 pub fn disown<E: Environment>(
     environment: E,
     slot: &Ownership<E::Memory>,
     word: u64,
     (incarnation, tid): (u64, u32),
-    after: bool,
+    at: Reservation,
+    tries: u32,
+) {
+    if at == Reservation::Before {
+        slot.bypassing.add(1);
+    }
+    disown_unshown(environment, slot, word, (incarnation, tid), at, tries);
+    if at == Reservation::After {
+        slot.bypassing.add(u64::MAX);
+    }
+}
+
+/// Variant of [`disown`] that does not show in the slot, and costs less where no other thread owns the word. An owner
+/// that comes and goes between the two calls is missed.
+#[inline(always)]
+pub fn disown_unshown<E: Environment>(
+    environment: E,
+    slot: &Ownership<E::Memory>,
+    word: u64,
+    (incarnation, tid): (u64, u32),
+    at: Reservation,
     tries: u32,
 ) {
     // Checked again under the lock.
@@ -63,7 +96,7 @@ pub fn disown<E: Environment>(
         return;
     }
     if slot.has_other_owner(word, incarnation) != 0 {
-        if after && slot.written.get() | slot.read.get() != 0 {
+        if at == Reservation::After && slot.written.get() | slot.read.get() != 0 {
             environment.count_lost();
         }
         slot.share(environment, tid);
@@ -80,8 +113,7 @@ pub fn bypass<M: Memory>(slot: &Ownership<M>, word: u64, incarnation: u64) -> u6
     // A thread that takes the lock after this sees `bypassed`; of one that took it before, the lock is seen here, or
     // its deferred access.
     slot.bypassed.or(has_other_owner);
-    let (locked, written, read) = (slot.lock.load(), slot.written.load(), slot.read.load());
-    has_other_owner & is_not_zero(locked | written | read)
+    has_other_owner & slot.may_emit()
 }
 
 impl<M: Memory> Ownership<M> {
@@ -92,6 +124,14 @@ impl<M: Memory> Ownership<M> {
         unchecked(1 - is_not_zero(in_slot ^ (word + 1)))
             & is_not_zero(owner)
             & is_not_zero(owner ^ incarnation)
+    }
+
+    /// Returns 1 if deferred accesses may be emitted from now on, else 0, without a jump. Of a thread that holds the
+    /// lock, either the lock is seen or all that it did; the second look is for one that is emitting already.
+    #[inline(always)]
+    fn may_emit(&self) -> u64 {
+        let (locked, written, read) = (self.lock.load(), self.written.load(), self.read.load());
+        is_not_zero(locked | written | read | self.lock.load())
     }
 
     /// Takes the lock, unless that takes more than one attempt and `tries` rounds of eight.

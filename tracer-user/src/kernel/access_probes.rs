@@ -1,7 +1,7 @@
 //! Descriptions of instructions that access memory, for the programs in the kernel.
 
 use aya::maps::PerCpuArray;
-use tracer_ebpf::{ACCESS_GROUPS, AccessDescriptor, Cookie, symbols};
+use tracer_ebpf::{ACCESS_GROUPS, AccessDescriptor, Cookie, PlanNumber, symbols};
 
 use super::{Kernel, KernelError, ProbePoint};
 use crate::sys::bpf::Setting;
@@ -39,7 +39,7 @@ impl Kernel {
     }
 
     /// Removes the descriptions for probes that are detached. `points` are those of one plan.
-    pub(super) fn forget_accesses(&mut self, points: &[(u32, ProbePoint)]) {
+    pub(super) fn forget_accesses(&mut self, points: &[(PlanNumber, ProbePoint)]) {
         let Ok(mut descriptors) =
             self.map_of::<u32, Setting<AccessDescriptor>>(symbols::ACCESS_DESCRIPTORS)
         else {

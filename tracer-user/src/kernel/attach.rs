@@ -15,7 +15,7 @@ use aya::programs::{
     RawTracePoint, UProbe,
     uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeLinkId, UProbeScope},
 };
-use tracer_ebpf::{Cookie, ProbeProgram};
+use tracer_ebpf::{Cookie, PlanNumber, ProbeProgram};
 
 use super::{
     Attached, Hold, Kernel, ProbePoint, Refusal,
@@ -54,7 +54,7 @@ impl Kernel {
     /// When the kernel refuses for a reason that is not the place's.
     pub fn attach_probes(
         &mut self,
-        plan: u32,
+        plan: PlanNumber,
         mut points: Vec<ProbePoint>,
     ) -> Result<Vec<Refusal>, KernelError> {
         for point in &mut points {
@@ -71,7 +71,7 @@ impl Kernel {
 
     fn attach_all(
         &mut self,
-        plan: u32,
+        plan: PlanNumber,
         points: &[ProbePoint],
     ) -> Result<Vec<Refusal>, KernelError> {
         let mut groups: BTreeMap<(ProbeProgram, &Path, Option<u16>), Vec<usize>> = BTreeMap::new();
@@ -128,7 +128,7 @@ impl Kernel {
 
     pub(super) fn link_probes(
         &mut self,
-        (plan, group): (u32, Option<u16>),
+        (plan, group): (PlanNumber, Option<u16>),
         program: ProbeProgram,
         file: &Path,
         offsets: &[u64],
@@ -169,7 +169,7 @@ impl Kernel {
     /// # Errors
     ///
     /// When the kernel refuses.
-    pub fn anchor_probes(&mut self, plan: u32) -> io::Result<()> {
+    pub fn anchor_probes(&mut self, plan: PlanNumber) -> io::Result<()> {
         // Without a limit there is nothing to lose.
         if self.multi.is_none()
             || self.limit.of_plan(plan)?.is_none()
@@ -193,13 +193,13 @@ impl Kernel {
     /// once these are gone.
     pub fn detach_accesses(
         &mut self,
-        plan: u32,
+        plan: PlanNumber,
         groups: &BTreeSet<u16>,
     ) -> (Vec<ProbePoint>, PendingDetach) {
         let is_one = |group: Option<u16>| group.is_some_and(|group| groups.contains(&group));
         let goes = |probe: &mut Attached| probe.plan == plan && is_one(probe.group);
         let holds: Vec<Hold> = self.probes.extract_if(.., goes).map(|probe| probe.hold).collect();
-        let goes = |(other, point): &mut (u32, ProbePoint)| {
+        let goes = |(other, point): &mut (PlanNumber, ProbePoint)| {
             *other == plan && is_one(point.access.map(|access| access.group))
         };
         let points = self.points.extract_if(.., goes).map(|(_, point)| point).collect();
@@ -208,10 +208,11 @@ impl Kernel {
     }
 
     /// Detaches a plan's probes in files for which `gone` holds.
-    pub fn detach_probes(&mut self, plan: u32, gone: impl Fn(&Path) -> bool) {
+    pub fn detach_probes(&mut self, plan: PlanNumber, gone: impl Fn(&Path) -> bool) {
         let goes = |probe: &mut Attached| probe.plan == plan && gone(&probe.file);
         let holds: Vec<Hold> = self.probes.extract_if(.., goes).map(|probe| probe.hold).collect();
-        let goes = |(other, point): &mut (u32, ProbePoint)| *other == plan && gone(&point.file);
+        let goes =
+            |(other, point): &mut (PlanNumber, ProbePoint)| *other == plan && gone(&point.file);
         let points: Vec<_> = self.points.extract_if(.., goes).collect();
         self.forget_accesses(&points);
         self.release(holds);
@@ -219,7 +220,7 @@ impl Kernel {
     }
 
     /// Begins to detach all probes of a plan whose process has ended: nothing waits for it.
-    pub fn detach_ended(&mut self, plan: u32) {
+    pub fn detach_ended(&mut self, plan: PlanNumber) {
         let holds: Vec<Hold> = self
             .probes
             .extract_if(.., |probe| probe.plan == plan)

@@ -21,7 +21,7 @@ use std::{
 
 use aya::maps::{Array, HashMap, MapData, RingBuf};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use tracer_ebpf::{CopyRecord, symbols};
+use tracer_ebpf::{CopyRecord, PlanNumber, symbols};
 
 use super::{Kernel, KernelError, error::unusable};
 use crate::{
@@ -60,7 +60,7 @@ impl Place {
 }
 
 /// The places of the probes of each plan, by their addresses.
-pub(super) type Places = BTreeMap<u32, BTreeMap<u64, Place>>;
+pub(super) type Places = BTreeMap<PlanNumber, BTreeMap<u64, Place>>;
 
 /// Places shared between threads.
 pub(super) type SharedPlaces = Arc<Mutex<Places>>;
@@ -76,7 +76,7 @@ pub struct Copies {
 impl Kernel {
     /// Notes what is at these addresses of a thread's memory, before probes are attached there. What is a breakpoint
     /// already is somebody else's, or a probe whose place is known.
-    pub fn note_places(&self, plan: u32, thread: u32, addresses: &[ProcessAddr]) {
+    pub fn note_places(&self, plan: PlanNumber, thread: u32, addresses: &[ProcessAddr]) {
         let read = || {
             let memory = proc::memory(thread)?;
             Ok::<_, io::Error>((memory, mappings(thread)?))
@@ -100,7 +100,7 @@ impl Kernel {
     }
 
     /// Forgets the places of a plan in a range of addresses.
-    pub fn forget_places(&self, plan: u32, range: &Range<ProcessAddr>) {
+    pub fn forget_places(&self, plan: PlanNumber, range: &Range<ProcessAddr>) {
         if let Some(places) = self.places_of_all().get_mut(&plan) {
             places.retain(|&address, _| !range.contains(&ProcessAddr(address)));
         }

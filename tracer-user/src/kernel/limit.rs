@@ -5,7 +5,7 @@
 use std::{collections::BTreeMap, fs::File, io};
 
 use aya::programs::RawTracePoint;
-use tracer_ebpf::{Cookie, LINKER_PLAN_SHIFT};
+use tracer_ebpf::{Cookie, LinkerCookie, PlanNumber};
 
 use super::{Kernel, KernelError, LoadOptions, ProbePoint, ProbeProgram, kernel_release};
 
@@ -20,7 +20,7 @@ pub(super) enum Limit {
     /// Limit to a single process, as this process numbers it, whatever the plan.
     One(u32),
     /// A process for each plan.
-    Each(BTreeMap<u32, u32>),
+    Each(BTreeMap<PlanNumber, u32>),
 }
 
 impl Limit {
@@ -39,7 +39,7 @@ impl Limit {
     /// # Errors
     ///
     /// When the plan's process is not known: without it, probes would be everybody's.
-    pub(super) fn of_plan(&self, plan: u32) -> io::Result<Option<u32>> {
+    pub(super) fn of_plan(&self, plan: PlanNumber) -> io::Result<Option<u32>> {
         match self {
             Self::Unlimited => Ok(None),
             Self::One(process) => Ok(Some(*process)),
@@ -76,14 +76,14 @@ impl Kernel {
     }
 
     /// From now on probes of a plan are limited to this process, as this one numbers it, when others are followed.
-    pub fn limit_plan(&mut self, plan: u32, process: u32) {
+    pub fn limit_plan(&mut self, plan: PlanNumber, process: u32) {
         if let Limit::Each(processes) = &mut self.limit {
             processes.insert(plan, process);
         }
     }
 
     /// Forgets what is known of a plan whose process has gone.
-    pub fn forget_plan(&mut self, plan: u32) {
+    pub fn forget_plan(&mut self, plan: PlanNumber) {
         if let Limit::Each(processes) = &mut self.limit {
             processes.remove(&plan);
         }
@@ -99,12 +99,12 @@ impl Kernel {
     /// When a file cannot be held open.
     pub fn points_for_child(
         &mut self,
-        parent: u32,
-        child: u32,
+        parent: PlanNumber,
+        child: PlanNumber,
         more: impl IntoIterator<Item = ProbePoint>,
     ) -> io::Result<Vec<ProbePoint>> {
         let files = self.files.iter().filter(|((plan, _), _)| *plan == parent);
-        let copies: io::Result<Vec<((u32, _), File)>> =
+        let copies: io::Result<Vec<((PlanNumber, _), File)>> =
             files.map(|((_, path), file)| Ok(((child, path.clone()), file.try_clone()?))).collect();
         self.files.extend(copies?);
         let mut places = self.places_of_all();
@@ -119,14 +119,11 @@ impl Kernel {
 }
 
 /// Returns the point for another plan.
-fn of_plan(point: ProbePoint, plan: u32) -> ProbePoint {
+fn of_plan(point: ProbePoint, plan: PlanNumber) -> ProbePoint {
     let cookie = match point.program {
         // They mean a process by its id.
         ProbeProgram::Halt | ProbeProgram::Anchor => point.cookie,
-        ProbeProgram::Libraries => {
-            let list = point.cookie & ((1 << LINKER_PLAN_SHIFT) - 1);
-            u64::from(plan) << LINKER_PLAN_SHIFT | list
-        }
+        ProbeProgram::Libraries => LinkerCookie(point.cookie).with_plan(plan).0,
         _ => Cookie(point.cookie).with_plan(plan).0,
     };
     ProbePoint { cookie, ..point }
@@ -134,18 +131,18 @@ fn of_plan(point: ProbePoint, plan: u32) -> ProbePoint {
 
 #[cfg(test)]
 mod tests {
-    use tracer_ebpf::Kind;
+    use tracer_ebpf::{CallCookie, Kind};
 
     use super::*;
 
     #[test]
     fn probes_are_never_unlimited_where_others_are_followed() {
         let mut processes = BTreeMap::new();
-        assert!(Limit::Each(processes.clone()).of_plan(0).is_err());
-        processes.insert(3, 7);
-        assert_eq!(Limit::Each(processes.clone()).of_plan(3).unwrap(), Some(7));
-        assert!(Limit::Each(processes).of_plan(0).is_err());
-        assert_eq!(Limit::One(5).of_plan(3).unwrap(), Some(5));
+        assert!(Limit::Each(processes.clone()).of_plan(PlanNumber(0)).is_err());
+        processes.insert(PlanNumber(3), 7);
+        assert_eq!(Limit::Each(processes.clone()).of_plan(PlanNumber(3)).unwrap(), Some(7));
+        assert!(Limit::Each(processes).of_plan(PlanNumber(0)).is_err());
+        assert_eq!(Limit::One(5).of_plan(PlanNumber(3)).unwrap(), Some(5));
     }
 
     #[test]
@@ -157,11 +154,13 @@ mod tests {
             cookie,
             access: None,
         };
-        let cookie = Cookie::new(Kind::Acquire, 9).with(Cookie::THIRD);
-        let changed = of_plan(point(ProbeProgram::Call, cookie.with_plan(5).0), 2);
-        assert_eq!(changed.cookie, cookie.with_plan(2).0);
-        let list = 0x7f00_1234_5678;
-        let changed = of_plan(point(ProbeProgram::Libraries, 5 << LINKER_PLAN_SHIFT | list), 2);
-        assert_eq!(changed.cookie, 2 << LINKER_PLAN_SHIFT | list);
+        let cookie = CallCookie::new(Cookie::new(Kind::Acquire, 9), 0, 3, 16).0;
+        let changed =
+            of_plan(point(ProbeProgram::Call, cookie.with_plan(PlanNumber(5)).0), PlanNumber(2));
+        assert_eq!(changed.cookie, cookie.with_plan(PlanNumber(2)).0);
+        let cookie =
+            LinkerCookie::new(PlanNumber(5), 0x7f00_1234_5678).expect("an address of user space");
+        let changed = of_plan(point(ProbeProgram::Libraries, cookie.0), PlanNumber(2));
+        assert_eq!(changed.cookie, cookie.with_plan(PlanNumber(2)).0);
     }
 }

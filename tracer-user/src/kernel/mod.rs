@@ -29,7 +29,7 @@ use aya::{
     programs::{Program, uprobe::UProbeLinkId},
 };
 pub use tracer_ebpf::ProbeProgram;
-use tracer_ebpf::{AccessDescriptor, Target};
+use tracer_ebpf::{AccessDescriptor, PlanNumber, Target};
 
 pub use self::{copies::Copies, counters::Lost, detach::PendingDetach, error::KernelError};
 use self::{copies::SharedPlaces, limit::Limit};
@@ -91,7 +91,7 @@ enum Hold {
 /// Probes that are attached together.
 #[derive(Debug)]
 struct Attached {
-    plan: u32,
+    plan: PlanNumber,
     file: PathBuf,
     /// Group, for a probe on an access.
     group: Option<u16>,
@@ -111,12 +111,12 @@ pub struct Kernel {
     links: Vec<OwnedFd>,
     /// Handles of the probes, and the points attached by each plan.
     probes: Vec<Attached>,
-    points: Vec<(u32, ProbePoint)>,
+    points: Vec<(PlanNumber, ProbePoint)>,
     /// The files that they are in, by plan and name.
-    files: BTreeMap<(u32, PathBuf), File>,
+    files: BTreeMap<(PlanNumber, PathBuf), File>,
     limit: Limit,
     /// Plans of processes whose main threads have ended, and whose probes have no limit any more.
-    anchored: BTreeSet<u32>,
+    anchored: BTreeSet<PlanNumber>,
     /// Links of processes that have ended, which are being closed.
     pending_detaches: Vec<PendingDetach>,
     /// Number of groups of access probes.

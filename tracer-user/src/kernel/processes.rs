@@ -7,10 +7,14 @@ use aya::{
     Pod,
     maps::{HashMap, Map, MapData},
 };
-use tracer_ebpf::symbols;
+use tracer_ebpf::{PlanNumber, symbols};
 
 use super::{Kernel, KernelError};
-use crate::sys::{bpf::Place, guardian::Guardian};
+use crate::sys::{
+    bpf::Place,
+    guardian::Guardian,
+    ids::{KernelPid, NsPid},
+};
 
 impl Kernel {
     /// Starts the process that lets others go on when this one is killed. To be called while this process is
@@ -39,40 +43,40 @@ impl Kernel {
         map.ok_or_else(|| KernelError::Object(format!("no map `{name}`")))
     }
 
-    /// The number of a process's latest stop, as its own PID namespace numbers the process; 0 without one.
-    pub fn stops(&mut self, tgid: u32) -> u32 {
-        self.numbers(symbols::STOPPED).ok().and_then(|map| map.get(&tgid, 0).ok()).unwrap_or(0)
+    /// The number of a process's latest stop; 0 without one.
+    pub fn stops(&mut self, process: NsPid) -> u32 {
+        self.numbers(symbols::STOPPED).ok().and_then(|map| map.get(&process.0, 0).ok()).unwrap_or(0)
     }
 
     /// The stops of a process up to this number are over. More may have come since.
-    pub fn mark_continued(&mut self, tgid: u32, number: u32) {
+    pub fn mark_continued(&mut self, process: NsPid, number: u32) {
         // When it fails, the guardian looks at a process that runs.
-        let _ = self.numbers(symbols::CONTINUED).map(|mut map| map.insert(tgid, number, 0));
+        let _ = self.numbers(symbols::CONTINUED).map(|mut map| map.insert(process.0, number, 0));
     }
 
     /// A process has ended: its id may be that of another one.
-    pub fn forget_stops(&mut self, tgid: u32) {
+    pub fn forget_stops(&mut self, process: NsPid) {
         for name in [symbols::STOPPED, symbols::CONTINUED] {
             // Most were never stopped.
-            let _ = self.numbers(name).map(|mut map| map.remove(&tgid));
+            let _ = self.numbers(name).map(|mut map| map.remove(&process.0));
         }
     }
 
-    /// From now on a process, as the initial PID namespace numbers it, is traced by this plan.
+    /// From now on a process is traced by this plan.
     ///
     /// # Errors
     ///
     /// When there are too many processes.
-    pub fn set_plan(&mut self, process: u32, plan: u32) -> Result<(), KernelError> {
+    pub fn set_plan(&mut self, process: KernelPid, plan: PlanNumber) -> Result<(), KernelError> {
         let mut plans = self.numbers(symbols::PROCESSES)?;
-        plans.insert(process, plan, 0).map_err(|error| KernelError::Refused(error.to_string()))
+        plans.insert(process.0, plan.0, 0).map_err(|error| KernelError::Refused(error.to_string()))
     }
 
     /// Forgets calls of a process that have not returned: its stacks are gone.
-    pub fn forget_calls(&mut self, process: u32) {
+    pub fn forget_calls(&mut self, process: KernelPid) {
         let Ok(mut calls) = self.map_of::<Place, [u64; 3]>(symbols::PENDING) else { return };
         let places: Vec<Place> = calls.keys().flatten().collect();
-        for place in places.iter().filter(|place| place.process == u64::from(process)) {
+        for place in places.iter().filter(|place| place.process == u64::from(process.0)) {
             let _ = calls.remove(place);
         }
     }

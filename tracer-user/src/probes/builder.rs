@@ -4,7 +4,10 @@ use std::path::PathBuf;
 
 use tracer_ebpf::{Cookie, ProbeProgram};
 
-use super::plan::{Plan, PlannedProbe, Site, SiteKind, SkippedProbe};
+use super::{
+    plan::{Plan, PlannedProbe, Site, SiteKind},
+    skipped::{ProbePurpose, SkipReason, SkippedProbe},
+};
 use crate::{
     kernel::ProbePoint,
     symbolize::{ElfFile, LinkAddr, Module, ProcessAddr},
@@ -37,24 +40,24 @@ impl Planner<'_, '_> {
         program: ProbeProgram,
         at: LinkAddr,
         cookie: Cookie,
-        what: String,
+        purpose: ProbePurpose,
     ) {
         let (Some(offset), Some(address), Some(cost)) =
             (self.file.file_offset(at), self.module.process_address(at), self.cost_at(at))
         else {
-            self.skip(what, "its code is not in the file".to_owned());
+            self.skip(purpose, SkipReason::NotInFile);
             return;
         };
         let cost = match cost {
             Ok(cost) => cost,
-            Err(refusal) => return self.skip(what, refusal.to_string()),
+            Err(refusal) => return self.skip(purpose, refusal),
         };
         let file = file_for_kernel(self.pid, self.module);
         self.plan.probes.push(PlannedProbe {
             point: ProbePoint { program, file, offset: offset.0, cookie: cookie.0, access: None },
             address,
             cost,
-            what,
+            purpose,
         });
     }
 
@@ -67,8 +70,8 @@ impl Planner<'_, '_> {
         Some(placement::cost_at(code))
     }
 
-    pub(in crate::probes) fn skip(&mut self, what: String, reason: String) {
-        self.plan.skipped.push(SkippedProbe { what, reason });
+    pub(in crate::probes) fn skip(&mut self, purpose: ProbePurpose, reason: impl Into<SkipReason>) {
+        self.plan.skipped.push(SkippedProbe { purpose, reason: reason.into() });
     }
 }
 

@@ -7,13 +7,15 @@ pub mod own_code;
 pub mod plan;
 pub mod regions;
 mod selection;
+pub mod skipped;
 pub mod sync;
 
 use self::{
     builder::Planner,
     own_code::Decision,
-    plan::{Plan, Site, SkippedProbe, Wanted},
+    plan::{Plan, Site, Wanted},
     regions::site::RegionSite,
+    skipped::{ProbePurpose, SkipReason, SkippedProbe},
 };
 pub use self::{
     builder::file_for_kernel,
@@ -32,8 +34,10 @@ impl Plan {
             Decision::Risk(risk) => plan.remapped_code = Some(risk),
             Decision::Leave(reason) => {
                 let program = symbolizer.executable().map(Module::name).unwrap_or_default();
-                plan.skipped
-                    .push(SkippedProbe { what: format!("everything in {program}"), reason });
+                plan.skipped.push(SkippedProbe {
+                    purpose: ProbePurpose::Module { module: program },
+                    reason,
+                });
                 plan.leaves_program = true;
             }
         }
@@ -99,8 +103,8 @@ impl Plan {
                     planner.cpp_waits();
                 }
                 Err(error) => self.skipped.push(SkippedProbe {
-                    what: format!("everything in {}", module.name()),
-                    reason: error.to_string(),
+                    purpose: ProbePurpose::Module { module: module.name() },
+                    reason: SkipReason::UnreadableFile { error: error.to_string() },
                 }),
             }
         }

@@ -5,7 +5,10 @@
 
 use std::fs;
 
-use super::{memory::options::Accesses, regions::patterns::Rule, sync::lock_rule::LockRule};
+use super::{
+    memory::options::Accesses, regions::patterns::Rule, skipped::SkipReason,
+    sync::lock_rule::LockRule,
+};
 use crate::symbolize::{Module, Symbolizer};
 
 /// Decision about probes in the program's own code. Libraries always get probes.
@@ -113,7 +116,7 @@ pub(in crate::probes) enum Decision {
     /// Probes, which may kill the program.
     Risk(RemappedCode),
     /// No probes, for this reason.
-    Leave(String),
+    Leave(SkipReason),
 }
 
 /// Decides about a process that stands at its entry point. `is_named` where the user names functions of the program.
@@ -124,7 +127,7 @@ pub(in crate::probes) fn decide(
     is_named: bool,
 ) -> Decision {
     if choice == OwnCode::Leave {
-        return Decision::Leave("`--own-code leave` says so".to_owned());
+        return Decision::Leave(SkipReason::OwnCodeLeft);
     }
     // A library may do it as well: it is the program's code all the same.
     let is_there = |remapper: &&Remapper| {
@@ -166,10 +169,7 @@ fn judge(&Remapper { symbol, what, when }: &Remapper, texts: &[u8], is_wanted: b
             Decision::Risk(RemappedCode { setting: Some(setting), ..remapped })
         }
         _ if is_wanted => Decision::Risk(remapped),
-        _ => Decision::Leave(format!(
-            "the program maps its own code anew when it starts (`{symbol}`: {what}), and breakpoints in it kill the \
-             program then: `--own-code probe` sets them all the same"
-        )),
+        _ => Decision::Leave(SkipReason::RemappedCode { function: symbol, product: what }),
     }
 }
 
@@ -195,7 +195,9 @@ mod tests {
     #[test]
     fn code_that_is_moved_for_sure_is_left_alone_unless_it_is_wanted() {
         let always = remapper("MapStaticCodeToLargePages");
-        assert!(matches!(judge(always, b"", false), Decision::Leave(why) if why.contains("iodlr")));
+        assert!(
+            matches!(judge(always, b"", false), Decision::Leave(why) if why.to_string().contains("iodlr"))
+        );
         assert!(matches!(judge(always, b"", true), Decision::Risk(_)));
     }
 

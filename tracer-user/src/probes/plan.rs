@@ -18,6 +18,7 @@ use super::{
         site::{FunctionPlace, InlinedRegions, RegionSite},
     },
     selection::SelectError,
+    skipped::{ProbePurpose, SkipReason, SkippedProbe},
     sync::{lock_rule::LockRule, site::SyncSite},
 };
 use crate::{kernel::ProbePoint, symbolize::ProcessAddr, x86::placement::Cost};
@@ -133,17 +134,8 @@ pub struct PlannedProbe {
     pub address: ProcessAddr,
     /// Cost of a hit.
     pub cost: Cost,
-    /// Purpose, for people.
-    pub what: String,
-}
-
-/// A probe that was wanted and cannot be placed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SkippedProbe {
-    /// Purpose, for people.
-    pub what: String,
-    /// Reason why there is no probe.
-    pub reason: String,
+    /// Purpose.
+    pub purpose: ProbePurpose,
 }
 
 /// Input of a plan.
@@ -274,8 +266,11 @@ impl Plan {
                     begins.retain(|(function, name)| {
                         if blind.contains(function) {
                             self.skipped.push(SkippedProbe {
-                                what: format!("region `{name}`, inlined"),
-                                reason: "not all of its ends could be probed".to_owned(),
+                                purpose: ProbePurpose::InlinedRegion {
+                                    region: name.clone(),
+                                    into: None,
+                                },
+                                reason: SkipReason::UnprobedEnds,
                             });
                         }
                         !blind.contains(function)
@@ -287,8 +282,8 @@ impl Plan {
                     ..
                 })) if blind.contains(function) => {
                     self.skipped.push(SkippedProbe {
-                        what: format!("region `{name}`"),
-                        reason: "not all of its exits could be probed".to_owned(),
+                        purpose: ProbePurpose::Region { region: name.clone() },
+                        reason: SkipReason::UnprobedExits,
                     });
                     site.kind = SiteKind::Unwatched;
                 }

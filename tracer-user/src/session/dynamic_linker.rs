@@ -6,7 +6,7 @@
 
 use std::{fs::File, os::unix::fs::FileExt as _};
 
-use tracer_ebpf::LINKER_PLAN_SHIFT;
+use tracer_ebpf::{LinkerCookie, PlanNumber};
 
 use crate::{
     kernel::{ProbePoint, ProbeProgram},
@@ -27,7 +27,7 @@ const MAX_ENTRIES: u64 = 1 << 10;
 pub(super) fn probe(
     symbolizer: &Symbolizer,
     pid: u32,
-    plan: u32,
+    plan: PlanNumber,
 ) -> Result<Option<(ProbePoint, ProcessAddr)>, UnseenLibraries> {
     let (Ok(memory), Some(program)) = (proc::memory(pid), symbolizer.executable()) else {
         return Err(UnseenLibraries::UnreadableMemory);
@@ -42,10 +42,7 @@ pub(super) fn probe(
     let notify = notify.ok_or(UnseenLibraries::NoNotification)?;
     let linker = symbolizer.module_at(notify).ok_or(UnseenLibraries::UnknownLinker)?;
     let offset = linker.file_offset(notify).ok_or(UnseenLibraries::LinkerWithoutFile)?;
-    if list >> LINKER_PLAN_SHIFT != 0 {
-        return Err(UnseenLibraries::MisplacedLinker);
-    }
-    let cookie = (u64::from(plan) << LINKER_PLAN_SHIFT) | list;
+    let cookie = LinkerCookie::new(plan, list).ok_or(UnseenLibraries::MisplacedLinker)?.0;
     let (program, file) = (ProbeProgram::Libraries, file_for_kernel(pid, linker));
     Ok(Some((ProbePoint { program, file, offset: offset.0, cookie, access: None }, notify)))
 }

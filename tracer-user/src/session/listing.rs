@@ -9,6 +9,7 @@ use crate::{
     probes::{
         plan::{Plan, PlannedProbe, WatchedFunction},
         regions::site::{FunctionPlace, RegionSite},
+        skipped::SkippedProbe,
     },
     report::{Limitation, UNPROBED_HELP, UnprobedCalls, printable, text::layout, unprobed_calls},
     symbolize::{ProcessAddr, Resolution, Symbolizer},
@@ -24,19 +25,21 @@ pub struct Listing {
 
 /// A probe, for JSON.
 #[derive(Serialize)]
-struct Probe<'plan> {
+struct Probe {
     module: String,
     address: String,
     place: String,
     cost: &'static str,
-    what: &'plan str,
+    what: String,
 }
 
 /// Functions that are not probed, for JSON.
 #[derive(Serialize)]
-struct NotProbed<'plan> {
-    what: &'plan str,
-    reason: &'plan str,
+struct NotProbed {
+    what: String,
+    reason: String,
+    kind: &'static str,
+    reason_kind: &'static str,
 }
 
 /// A function or a marked region, for JSON.
@@ -54,7 +57,7 @@ struct Regions<'plan> {
     stripped: bool,
     regions: Vec<Region<'plan>>,
     not_watched: Vec<Region<'plan>>,
-    not_probed: Vec<NotProbed<'plan>>,
+    not_probed: Vec<NotProbed>,
 }
 
 /// Reason for a region by markers.
@@ -62,12 +65,12 @@ const MARKED: &str = "markers in the source";
 
 /// All probes, for JSON.
 #[derive(Serialize)]
-struct Probes<'plan> {
+struct Probes {
     schema: &'static str,
     emulated: usize,
     single_stepped: usize,
-    probes: Vec<Probe<'plan>>,
-    not_probed: Vec<NotProbed<'plan>>,
+    probes: Vec<Probe>,
+    not_probed: Vec<NotProbed>,
     unprobed_calls: Option<UnprobedCalls>,
 }
 
@@ -174,9 +177,15 @@ impl Listing {
         ))
     }
 
-    fn not_probed(&self) -> Vec<NotProbed<'_>> {
+    fn not_probed(&self) -> Vec<NotProbed> {
         let skipped = self.plan.skipped.iter();
-        skipped.map(|skipped| NotProbed { what: &skipped.what, reason: &skipped.reason }).collect()
+        let not_probed = |SkippedProbe { purpose, reason }: &SkippedProbe| NotProbed {
+            what: purpose.to_string(),
+            reason: reason.to_string(),
+            kind: purpose.kind(),
+            reason_kind: reason.kind(),
+        };
+        skipped.map(not_probed).collect()
     }
 
     /// Formats the probes as a table of place, cost and purpose.
@@ -188,7 +197,7 @@ impl Listing {
             .probes
             .iter()
             .map(|probe| {
-                [self.code(probe.address), cost(probe.cost).to_owned(), probe.what.clone()]
+                [self.code(probe.address), cost(probe.cost).to_owned(), probe.purpose.to_string()]
             })
             .collect();
         text += &layout::table(&rows, None);
@@ -234,7 +243,7 @@ impl Listing {
                         .unwrap_or_default(),
                     place: self.code(planned.address),
                     cost: cost(planned.cost),
-                    what: &planned.what,
+                    what: planned.purpose.to_string(),
                 })
                 .collect(),
             not_probed: self.not_probed(),
@@ -261,7 +270,7 @@ impl Listing {
             .plan
             .skipped
             .iter()
-            .map(|skipped| [skipped.what.clone(), String::new(), skipped.reason.clone()])
+            .map(|skipped| [skipped.purpose.to_string(), String::new(), skipped.reason.to_string()])
             .collect();
         *text += &layout::table(&rows, width);
     }

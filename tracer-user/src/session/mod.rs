@@ -33,7 +33,7 @@ use std::{
     thread,
 };
 
-use tracer_ebpf::Target;
+use tracer_ebpf::{PlanNumber, Target};
 
 pub use self::{error::RunError, finished_program::ProgramReport, options::RunOptions};
 use self::{
@@ -52,6 +52,7 @@ use crate::{
     sys::{
         self,
         guardian::Guardian,
+        ids::NsPid,
         perf, proc,
         tracee::{self, Ending, Held, Launch, Start},
         user,
@@ -214,7 +215,7 @@ fn joined<T>(thread: thread::JoinHandle<T>) -> T {
 /// printed the reason; where a signal killed it, the report says so as for any program.
 fn ended_early(options: &RunOptions, pid: u32, ending: Ending) -> Result<Outcome, RunError> {
     let limitations = vec![Limitation::EndedBeforeEntry];
-    let (id, end) = (first_program(options, pid, pid), ProgramEnd::Ended(ending));
+    let (id, end) = (first_program(options, pid, NsPid(pid)), ProgramEnd::Ended(ending));
     let context = report::Context {
         not_seen: NotSeen { limitations, ..NotSeen::default() },
         ..report::Context::new(program_end::subject(&id, end))
@@ -234,9 +235,16 @@ fn ended_early(options: &RunOptions, pid: u32, ending: Ending) -> Result<Outcome
     Ok(Outcome { ending, programs: vec![ProgramReport { report, recorded }] })
 }
 
-fn first_program(options: &RunOptions, pid: u32, tgid: u32) -> ProgramId {
+fn first_program(options: &RunOptions, pid: u32, ns_pid: NsPid) -> ProgramId {
     let argv = options.command.iter().map(|argument| argument.to_string_lossy().into_owned());
-    ProgramId { pid, tgid, parent: None, exec_generation: 1, argv: argv.collect(), plan: 0 }
+    ProgramId {
+        pid,
+        ns_pid,
+        parent: None,
+        exec_generation: 1,
+        argv: argv.collect(),
+        plan: PlanNumber(0),
+    }
 }
 
 /// Plans and attaches everything while the program stands at its entry point.
@@ -281,7 +289,7 @@ fn prepare(
     if options.follow_forks {
         kernel.follow_children()?;
     }
-    let id = first_program(options, pid, tgid);
+    let id = first_program(options, pid, NsPid(tgid));
     let program = TracedProgram::prepare(options, &mut kernel, id, true, &Steps::on_terminal())?;
     Ok((guardian, kernel, program))
 }

@@ -9,7 +9,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Instant};
 
 use crossbeam_channel::Sender;
 use signal_hook::consts::SIGCONT;
-use tracer_ebpf::{ChildProcessRecord, ExitRecord, Kind, PLANS, Record, StopRecord};
+use tracer_ebpf::{ChildProcessRecord, ExitRecord, Kind, PLANS, PlanNumber, Record, StopRecord};
 
 use super::{
     finished_program::FinishedProgram,
@@ -30,6 +30,7 @@ use crate::{
     report::{Limitation, RanOnAt, UntracedProcess, UntracedProgram as Untraced, text_of_bytes},
     symbolize::{ProcessAddr, Symbolizer},
     sys::{
+        ids::KernelPid,
         proc,
         seized_thread::{self, SeizeError, SeizedThread, StopOutcome},
         tracee::{self, Ending},
@@ -45,7 +46,7 @@ pub struct ProcessTracker {
     /// The program that the latest record was of.
     current: usize,
     /// The number of the next plan, if no process has it.
-    next_plan: u32,
+    next_plan: PlanNumber,
     /// Number of programs so far.
     program_count: usize,
     alive: LiveProcesses,
@@ -73,7 +74,7 @@ impl ProcessTracker {
             alive,
             programs: vec![first],
             current: 0,
-            next_plan: 1,
+            next_plan: PlanNumber(1),
             program_count: 1,
             foreign: 0,
             lost: 0,
@@ -142,14 +143,14 @@ impl ProcessTracker {
     }
 
     fn record(&mut self, record: &Record) {
-        let Some(index) = self.program_of(record.header().process) else {
+        let Some(index) = self.program_of(KernelPid(record.header().process)) else {
             self.foreign += 1;
             return continue_unknown(record);
         };
         let header = record.header();
         if std::mem::replace(&mut self.lost, header.lost) != header.lost {
             self.start_all();
-            self.find_lost_exec(index, header.process);
+            self.find_lost_exec(index, KernelPid(header.process));
             return self.dispatch(record);
         }
         self.dispatch(record);
@@ -158,7 +159,7 @@ impl ProcessTracker {
     /// Passes on a record of a process that is known.
     fn dispatch(&mut self, record: &Record) {
         let header = record.header();
-        let Some(index) = self.program_of(header.process) else { return };
+        let Some(index) = self.program_of(KernelPid(header.process)) else { return };
         self.current = index;
         let has_site = !matches!(
             record,
@@ -191,7 +192,7 @@ impl ProcessTracker {
     }
 
     /// Returns the program that a process runs.
-    fn program_of(&mut self, process: u32) -> Option<usize> {
+    fn program_of(&mut self, process: KernelPid) -> Option<usize> {
         let is = |program: &TracedProgram| program.kernel_pid() == Some(process);
         if self.programs.get(self.current).is_some_and(is) {
             return Some(self.current);
@@ -207,17 +208,19 @@ impl ProcessTracker {
     }
 
     /// Returns a number for a plan that no process has; `None` when there are too many.
-    fn new_plan(&mut self) -> Option<u32> {
-        let used: BTreeSet<u32> = self.programs.iter().map(|program| program.id().plan).collect();
+    fn new_plan(&mut self) -> Option<PlanNumber> {
+        let used: BTreeSet<PlanNumber> =
+            self.programs.iter().map(|program| program.id().plan).collect();
         let plan = (0..PLANS)
-            .map(|ahead| self.next_plan.wrapping_add(ahead) % PLANS)
+            .map(|ahead| PlanNumber(self.next_plan.0.wrapping_add(ahead) % PLANS))
             .find(|plan| !used.contains(plan))?;
-        self.next_plan = plan + 1;
+        self.next_plan = PlanNumber(plan.0 + 1);
         Some(plan)
     }
 
     fn fork(&mut self, parent: usize, record: &ChildProcessRecord) {
-        let ids = (record.child, record.child_process);
+        let child_process = KernelPid(record.child_process);
+        let ids = (record.child, child_process);
         let mut child = match self.new_plan() {
             Some(plan) if record.flags & ChildProcessRecord::STOPS != 0 => {
                 self.programs[parent].of_child(&mut self.kernel, ids, plan)
@@ -231,7 +234,7 @@ impl ProcessTracker {
                 let parent = &self.programs[parent];
                 let id = parent.id().of_child(record.child, plan.unwrap_or(parent.id().plan));
                 let mut child = TracedProgram::untraced(&self.options, &self.kernel, id, untraced);
-                child.runs_in(record.child_process, parent.exec_identity());
+                child.runs_in(child_process, parent.exec_identity());
                 child
             }
         };
@@ -257,7 +260,7 @@ impl ProcessTracker {
         let Self { programs, kernel, .. } = self;
         let program = &mut programs[index];
         let (mut stops, number) = (program.stops(), record.stop);
-        let &ProgramId { pid, tgid, parent, .. } = program.id();
+        let &ProgramId { pid, ns_pid, parent, .. } = program.id();
         let (thread, at) = match kind {
             Kind::Start => (pid, RanOnAt::Fork),
             _ => (record.header.tid, RanOnAt::Library),
@@ -276,7 +279,7 @@ impl ProcessTracker {
         stops.pass(number, matches!(seized, Ok(None)));
         program.set_stops(stops);
         drop(seized);
-        kernel.mark_continued(tgid, stops.latest());
+        kernel.mark_continued(ns_pid, stops.latest());
     }
 
     /// Records were lost: perhaps that of a child's start, which has not stopped then.
@@ -295,8 +298,8 @@ impl ProcessTracker {
         if self.programs[index].id().parent.is_some() {
             let program = self.programs.swap_remove(index);
             let plan = program.id().plan;
-            self.kernel.forget_stops(program.id().tgid);
-            self.kernel.forget_calls(record.header.process);
+            self.kernel.forget_stops(program.id().ns_pid);
+            self.kernel.forget_calls(KernelPid(record.header.process));
             self.finish(program, ProgramEnd::Ended(Ending::from_status(record.status)));
             if self.is_unused(plan) {
                 self.kernel.detach_ended(plan);
@@ -307,14 +310,14 @@ impl ProcessTracker {
     }
 
     /// Detaches a plan that no process has any more.
-    fn detach_unused(&mut self, plan: u32) {
+    fn detach_unused(&mut self, plan: PlanNumber) {
         if self.is_unused(plan) {
             self.kernel.detach_probes(plan, |_| true);
             self.kernel.forget_plan(plan);
         }
     }
 
-    fn is_unused(&self, plan: u32) -> bool {
+    fn is_unused(&self, plan: PlanNumber) -> bool {
         self.programs.iter().all(|program| program.id().plan != plan)
     }
 
@@ -323,12 +326,12 @@ impl ProcessTracker {
     }
 
     /// Records were lost: perhaps that of a program's replacement, which was not stopped for then.
-    fn find_lost_exec(&mut self, index: usize, process: u32) {
+    fn find_lost_exec(&mut self, index: usize, process: KernelPid) {
         let program = &self.programs[index];
         let differs = |known| proc::exec_identity(program.id().pid).is_some_and(|now| now != known);
         // When it stands still, the record of that is still to come.
         if program.exec_identity().is_some_and(differs)
-            && self.kernel.stops(program.id().tgid) == program.stops().latest()
+            && self.kernel.stops(program.id().ns_pid) == program.stops().latest()
         {
             let reaction = program.stops().reaction(Kind::Exec, 0);
             self.replace(index, process, reaction, 0);
@@ -338,12 +341,12 @@ impl ProcessTracker {
     fn exec(&mut self, index: usize, record: &StopRecord) {
         let reaction = self.programs[index].stops().reaction(Kind::Exec, record.stop);
         if reaction != Reaction::Ignore {
-            self.replace(index, record.header.process, reaction, record.stop);
+            self.replace(index, KernelPid(record.header.process), reaction, record.stop);
         }
     }
 
     /// Replaces the program of a process that runs another one, and was stopped with this number, or not at all (0).
-    fn replace(&mut self, index: usize, process: u32, reaction: Reaction, number: u32) {
+    fn replace(&mut self, index: usize, process: KernelPid, reaction: Reaction, number: u32) {
         let plan = self.new_plan();
         let old = self.programs.swap_remove(index);
         self.current = 0;
@@ -385,7 +388,7 @@ impl ProcessTracker {
         self.program_count += 1;
         self.programs.push(program);
         drop(seized);
-        self.kernel.mark_continued(id.tgid, stops.latest());
+        self.kernel.mark_continued(id.ns_pid, stops.latest());
     }
 
     /// Attaches to the new program of a process, once that stands at its entry point. `stops` has
@@ -393,7 +396,7 @@ impl ProcessTracker {
     fn attach_anew(
         &mut self,
         id: &ProgramId,
-        process: u32,
+        process: KernelPid,
         held: Option<&SeizedThread>,
         stops: &mut Stops,
     ) -> Result<TracedProgram, Untraced> {
@@ -438,7 +441,7 @@ impl ProcessTracker {
                 program: ProbeProgram::Halt,
                 file,
                 offset: offset.0,
-                cookie: id.tgid.into(),
+                cookie: id.ns_pid.0.into(),
                 access: None,
             };
             self.kernel.limit_plan(id.plan, id.pid);
@@ -447,9 +450,9 @@ impl ProcessTracker {
             if let Some(refusal) = refusals.into_iter().next() {
                 return Err(Untraced::RefusedEntry { error: refusal.error.to_string() });
             }
-            let before = self.kernel.stops(id.tgid);
+            let before = self.kernel.stops(id.ns_pid);
             let kernel = std::cell::RefCell::new(&mut self.kernel);
-            let reached = held.run_to_stop(|| kernel.borrow_mut().stops(id.tgid) != before);
+            let reached = held.run_to_stop(|| kernel.borrow_mut().stops(id.ns_pid) != before);
             self.kernel.detach_probes(id.plan, |_| true);
             match reached.map_err(Untraced::failed)? {
                 StopOutcome::Stop => {
@@ -463,7 +466,8 @@ impl ProcessTracker {
                     // The stop that goes with it.
                     let before = before + 1;
                     let kernel = std::cell::RefCell::new(&mut self.kernel);
-                    let stopped = held.run_to_stop(|| kernel.borrow_mut().stops(id.tgid) >= before);
+                    let stopped =
+                        held.run_to_stop(|| kernel.borrow_mut().stops(id.ns_pid) >= before);
                     if stopped.map_err(Untraced::failed)? == StopOutcome::Gone {
                         return Err(Untraced::EndedBeforeEntry);
                     }

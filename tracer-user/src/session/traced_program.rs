@@ -9,7 +9,7 @@ mod probes;
 
 use std::{path::Path, sync::Arc};
 
-use tracer_ebpf::Record;
+use tracer_ebpf::{PlanNumber, Record};
 
 use self::{
     capture::Capture,
@@ -50,6 +50,7 @@ use crate::{
     report::{self, Limitation, NotSeen, UntracedProcess},
     symbolize::{Module, Symbolizer},
     sys::{
+        ids::KernelPid,
         perf::{self, Trial},
         proc,
         tracee::Ending,
@@ -60,7 +61,7 @@ use crate::{
 pub struct TracedProgram {
     id: ProgramId,
     /// Id of the process in the kernel's records, once that is known.
-    kernel_pid: Option<u32>,
+    kernel_pid: Option<KernelPid>,
     /// Value that distinguishes it from other programs of its process.
     exec_identity: Option<u64>,
     stops: Stops,
@@ -177,7 +178,7 @@ impl TracedProgram {
             exec_identity: proc::exec_identity(id.pid),
             stops: Stops::default(),
             options: Arc::clone(options),
-            source: Source::new(id.tgid, code.module_count()),
+            source: Source::new(id.ns_pid.0, code.module_count()),
             modules: PlannedModules::new(code.module_count()),
             code,
             probes: Probes::default(),
@@ -192,7 +193,12 @@ impl TracedProgram {
     /// Creates the program of a child that `fork` has just made of this one's process, with a plan of its own. The
     /// probes of this one are attached to it by [`start`](Self::start).
     #[must_use]
-    pub fn of_child(&self, kernel: &mut Kernel, (pid, process): (u32, u32), plan: u32) -> Self {
+    pub fn of_child(
+        &self,
+        kernel: &mut Kernel,
+        (pid, process): (u32, KernelPid),
+        plan: PlanNumber,
+    ) -> Self {
         let id = self.id.of_child(pid, plan);
         let mut child = Self::new(&self.options, kernel, id, self.code.of_child(pid));
         let detached = self.capture.detached().cloned();
@@ -214,7 +220,7 @@ impl TracedProgram {
 
     /// Notes the id of the program's process in the kernel's records, and the value that distinguishes the program from
     /// others of its process.
-    pub fn runs_in(&mut self, process: u32, exec_identity: Option<u64>) {
+    pub fn runs_in(&mut self, process: KernelPid, exec_identity: Option<u64>) {
         (self.kernel_pid, self.exec_identity) = (Some(process), exec_identity);
     }
 
@@ -226,7 +232,7 @@ impl TracedProgram {
 
     /// Returns the id of the process in the kernel's records, once that is known.
     #[must_use]
-    pub const fn kernel_pid(&self) -> Option<u32> {
+    pub const fn kernel_pid(&self) -> Option<KernelPid> {
         self.kernel_pid
     }
 
@@ -259,7 +265,7 @@ impl TracedProgram {
         }
         let ProgramId { pid, plan, .. } = self.id;
         kernel.limit_plan(plan, pid);
-        let process = self.kernel_pid.unwrap_or(pid);
+        let process = self.kernel_pid.unwrap_or(KernelPid(pid));
         self.probes.start(kernel, plan, process, &mut self.coverage);
         self.capture.start(&self.options.accesses, kernel, (pid, None), plan);
     }

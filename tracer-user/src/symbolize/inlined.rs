@@ -128,11 +128,11 @@ impl Names<'_> {
     }
 
     fn find(&self, origin: AttributeValue<Reader>) -> Option<Origin> {
-        /// More references to one another are a circle.
-        const MOST: usize = 8;
+        /// Maximum number of references that are followed: more are a circle.
+        const MAX_REFERENCES: usize = 8;
         let (mut linkage, mut plain, mut declared) = (None, None, None);
         let mut next = self.info.follow(self.unit, origin);
-        for _ in 0..MOST {
+        for _ in 0..MAX_REFERENCES {
             let Some(place) = next else { break };
             let entry = place.unit.unit.entry(place.offset).ok()?;
             let text = |name| place.unit.string(entry.attr_value(name)?);

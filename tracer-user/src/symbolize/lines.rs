@@ -191,10 +191,10 @@ fn declaration(
     unit: &Arc<Unit>,
     function: gimli::UnitOffset,
 ) -> Option<(PathBuf, u32)> {
-    /// More references to one another are a circle.
-    const MOST: usize = 8;
+    /// Maximum number of references that are followed: more are a circle.
+    const MAX_REFERENCES: usize = 8;
     let mut place = Entry { unit: Arc::clone(unit), offset: function };
-    for _ in 0..MOST {
+    for _ in 0..MAX_REFERENCES {
         let entry = place.unit.unit.entry(place.offset).ok()?;
         if let Some(line) = entry.attr_value(gimli::DW_AT_decl_line) {
             let file = entry.attr_value(gimli::DW_AT_decl_file)?;

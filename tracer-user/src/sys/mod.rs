@@ -6,6 +6,7 @@ pub mod bpf;
 pub mod breakpoints;
 pub mod bytes;
 pub mod guardian;
+pub mod ids;
 pub mod memory;
 pub mod output;
 pub mod perf;

@@ -1,6 +1,6 @@
 //! Reads `/proc`, as bytes: names of threads and of files are any bytes, and the kernel cuts those of threads after
-//! 15 of them, even within a letter. The crate `procfs` is of no use here: its `status` fails where a name is not UTF-8.
-//! Conclusions are drawn elsewhere.
+//! 15 of them, even within a letter. The crate `procfs` is of no use here: its `status` fails where a name is not
+//! UTF-8. Conclusions are drawn elsewhere.
 
 use super::tracee::kernel_device;
 use std::{

@@ -7,7 +7,9 @@ use iced_x86::{
     Code, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register,
 };
 
+use super::indirect_jump::{Destination, Policy, destination};
 use super::instruction::{CALLEE_SAVED, decode_first, may_write};
+
 /// Reason why control flow is unknown.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ControlFlowError {
@@ -85,7 +87,9 @@ impl Flow {
                         todo.push((target, next));
                     }
                     FlowControl::IndirectBranch => {
-                        let function = (code.function_at)(at).filter(|_| sp.is_some_and(|d| d > 0));
+                        let policy = Policy::Frame { depth: sp };
+                        let stays = destination(&instruction, &[], policy) == Destination::Inside;
+                        let function = (code.function_at)(at).filter(|_| stays);
                         let (from, to) = function.ok_or(ControlFlowError::IndirectJump(at))?;
                         for instruction in sweep(code.bytes, from, to)? {
                             flow.targets.insert(instruction.ip());

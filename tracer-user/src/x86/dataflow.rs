@@ -6,12 +6,13 @@ mod state;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use iced_x86::{Code, FlowControl, Instruction, Mnemonic, OpKind, Register};
+use iced_x86::{FlowControl, Instruction, Mnemonic};
 use rustc_hash::FxHashMap;
 
 pub use self::state::{Origin, Place, State, Value, number};
 use super::exits::Part;
-use super::instruction::{RAX, TABLE_DISTANCE, decode, survives_call};
+use super::indirect_jump::{self, Destination, Policy};
+use super::instruction::{RAX, decode, survives_call};
 
 /// A function's instructions, how control goes from one to the next, and what is known at each.
 #[derive(Debug)]
@@ -117,61 +118,23 @@ impl Dataflow {
     ) -> Option<FxHashMap<usize, Vec<usize>>> {
         let mut tables = FxHashMap::default();
         for (index, jump) in self.instructions.iter().enumerate() {
-            let is_indirect = jump.flow_control() == FlowControl::IndirectBranch;
-            if !is_indirect || jump.is_ip_rel_memory_operand() {
+            if jump.flow_control() != FlowControl::IndirectBranch {
                 continue;
             }
-            let targets: Vec<usize> = if jump.op0_kind() == OpKind::Memory {
-                if jump.memory_index_scale() != 8 || jump.memory_base() != Register::None {
-                    continue;
-                }
-                let table = jump.memory_displacement64();
-                let entry = |number: u64| word_at(table + 8 * number).map(u64::from);
-                self.entries(self.bound(index), entry)
-            } else {
-                // An offset from the table's address is loaded from the table, and added to it.
-                let before = &self.instructions[index.saturating_sub(TABLE_DISTANCE)..index];
-                let Some(load) = before.iter().rev().find(|load| {
-                    load.code() == Code::Movsxd_r64_rm32
-                        && load.op1_kind() == OpKind::Memory
-                        && load.memory_index_scale() == 4
-                }) else {
-                    continue;
-                };
-                let table = self.instructions[..index].iter().rev().find(|lea| {
-                    lea.code() == Code::Lea_r64_m
-                        && lea.op0_register() == load.memory_base()
-                        && lea.is_ip_rel_memory_operand()
-                })?;
-                let table = table.ip_rel_memory_address();
-                self.entries(self.bound(index), |number| {
-                    let offset = word_at(table + 4 * number)?.cast_signed();
-                    table.checked_add_signed(offset.into())
-                })
+            let before = &self.instructions[..index];
+            let table = match indirect_jump::destination(jump, before, Policy::Targets) {
+                Destination::Table(table) => table,
+                Destination::Inside | Destination::Outside => continue,
+                Destination::Unknown => return None,
             };
+            let targets =
+                self.entries(indirect_jump::bound(before), |number| table.target(number, word_at));
             if targets.is_empty() {
                 return None;
             }
             tables.insert(index, targets);
         }
         Some(tables)
-    }
-
-    /// Returns the maximum number of entries of a table, from the comparison before the jump.
-    fn bound(&self, jump: usize) -> u64 {
-        const MAX_ENTRIES: u64 = 1 << 12;
-        let before = &self.instructions[jump.saturating_sub(TABLE_DISTANCE)..jump];
-        before
-            .windows(2)
-            .rev()
-            .find(|pair| {
-                pair[0].mnemonic() == Mnemonic::Cmp
-                    && pair[0].op_count() == 2
-                    && pair[0].op1_kind() != OpKind::Register
-                    && pair[0].op1_kind() != OpKind::Memory
-                    && pair[1].mnemonic() == Mnemonic::Ja
-            })
-            .map_or(MAX_ENTRIES, |pair| pair[0].immediate(1).saturating_add(1).min(MAX_ENTRIES))
     }
 
     /// The instructions that a table names, up to the first entry that is none. Where its end is not known,

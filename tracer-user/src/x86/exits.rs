@@ -3,10 +3,11 @@
 
 use std::collections::HashSet;
 
-use iced_x86::{Code, FlowControl, Instruction, OpKind, Register};
+use iced_x86::{FlowControl, Instruction};
 use tracer_ebpf::FlagCondition;
 
-use super::instruction::{TABLE_DISTANCE, decode, decode_first, is_direct_jump, jump_condition};
+use super::indirect_jump::{Destination, Policy, destination};
+use super::instruction::{decode, decode_first, is_direct_jump, jump_condition};
 use super::placement::probe_cost;
 
 /// A stretch of a function's code.
@@ -144,29 +145,17 @@ fn leaves(
             }
             Some(jump_condition(instruction).map_or(Leaves::Always, Leaves::If))
         }
-        FlowControl::IndirectBranch if is_table_jump(instruction, before) => None,
+        FlowControl::IndirectBranch
+            if destination(instruction, before, Policy::Exits) == Destination::Inside =>
+        {
+            None
+        }
         // A far jump or a system return is as good as unknown.
         FlowControl::IndirectBranch | FlowControl::UnconditionalBranch => {
             Some(Leaves::WithoutFrame)
         }
         _ => None,
     }
-}
-
-/// Returns true if an indirect jump takes its target from a table: straight from memory by an index, or after
-/// an offset from a table was added to the table's address shortly before.
-fn is_table_jump(jump: &Instruction, before: &[Instruction]) -> bool {
-    let indexed = |instruction: &Instruction| {
-        instruction.memory_index() != Register::None && instruction.memory_index_scale() >= 4
-    };
-    if jump.op0_kind() == OpKind::Memory {
-        return indexed(jump) && jump.memory_index_scale() == 8;
-    }
-    before.iter().rev().take(TABLE_DISTANCE).any(|instruction| {
-        instruction.code() == Code::Movsxd_r64_rm32
-            && instruction.op1_kind() == OpKind::Memory
-            && indexed(instruction)
-    })
 }
 
 #[cfg(test)]

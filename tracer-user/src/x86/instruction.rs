@@ -5,9 +5,6 @@ use iced_x86::{
 };
 use tracer_ebpf::FlagCondition;
 
-/// Maximum distance of the load from a jump table before the indirect jump, in instructions.
-pub(super) const TABLE_DISTANCE: usize = 12;
-
 /// Processor's number of `rax`.
 pub const RAX: u8 = 0;
 /// Processor's number of `rcx`.

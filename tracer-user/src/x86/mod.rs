@@ -10,6 +10,7 @@ pub mod dataflow;
 mod dead_ends;
 pub mod exits;
 pub mod functions;
+mod indirect_jump;
 pub mod inlined_extent;
 pub mod instruction;
 pub mod no_return;

@@ -8,8 +8,8 @@ use super::instruction::{decode, decode_first};
 use super::{call_graph::Imports, exits};
 use crate::symbolize::{ElfFile, LinkAddr};
 
-/// More jumps in a row are not followed.
-const MOST: usize = 4;
+/// Maximum number of tail calls in a row that are followed.
+const MAX_TAIL_CALLS: usize = 4;
 
 /// Returns the jumps between the call that returns to `after` and a function that synchronizes, the last one first.
 ///
@@ -26,7 +26,7 @@ pub fn tail_calls(
 ) -> Vec<LinkAddr> {
     let mut jumps = Vec::new();
     let Some(mut called) = called_before(file, after) else { return jumps };
-    while jumps.len() < MOST && !synchronises(called) {
+    while jumps.len() < MAX_TAIL_CALLS && !synchronises(called) {
         let Some(targets) = jumps_of(file, called) else { break };
         let to_library = |target: LinkAddr| {
             let import = imports.behind(file, target);

@@ -366,11 +366,15 @@ pub fn losses() -> Story {
             what: "pthread_mutex_clocklock in libc.so.6".to_owned(),
             reason: "no such symbol".to_owned(),
             count: 1,
+            kind: None,
+            reason_kind: None,
         },
         SkippedProbes {
             what: "region exits in libshop.so".to_owned(),
             reason: "the instruction has a lock prefix".to_owned(),
             count: 3,
+            kind: Some("region_end".to_owned()),
+            reason_kind: Some("refused".to_owned()),
         },
     ];
     unseen.unresolved_symbols =

@@ -11,6 +11,6 @@ use crate::{process, workspace};
 /// When it cannot be built or run, or an argument is none of its own.
 pub fn run(arguments: &[String]) -> Result<()> {
     let mut command = workspace::cargo();
-    command.args(["bench", "--quiet", "--package", "checker", "--bench", "speed", "--"]);
+    command.args(["bench", "--quiet", "--package", "avtrace-checker", "--bench", "speed", "--"]);
     process::run(command.args(arguments))
 }

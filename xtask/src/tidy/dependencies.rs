@@ -7,8 +7,9 @@ use anyhow::{Context as _, Result, bail};
 use super::Problem;
 use crate::workspace;
 
-/// The package that is to stay pure.
-const PURE: &str = "checker";
+/// The package that is to stay pure, and its folder.
+const PURE: &str = "avtrace-checker";
+const FOLDER: &str = "checker";
 /// Packages that it must not depend on, by itself or through others.
 const SYSTEM: [&str; 3] = ["aya", "libc", "nix"];
 
@@ -24,7 +25,7 @@ pub fn check() -> Result<Vec<Problem>> {
     }
     let problems = impure(&String::from_utf8_lossy(&output.stdout)).into_iter().map(|name| {
         let what = format!("{PURE} depends on {name}, which knows of an operating system");
-        Problem { path: PathBuf::from(PURE).join("Cargo.toml"), line: None, what }
+        Problem { path: PathBuf::from(FOLDER).join("Cargo.toml"), line: None, what }
     });
     Ok(problems.collect())
 }

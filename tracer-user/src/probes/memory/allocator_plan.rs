@@ -1,6 +1,6 @@
 //! Probes of allocators, in a plan.
 
-use tracer_ebpf::{Cookie, ProbeProgram};
+use tracer_ebpf::{AllocCookie, Cookie, ProbeProgram};
 
 use super::{
     allocator_code,
@@ -14,6 +14,7 @@ use crate::{
     probes::{
         builder::Planner,
         plan::{PlannedProbe, SiteKind},
+        skipped::{CallPart, ProbePurpose},
     },
     symbolize::LinkAddr,
     x86::functions::Functions,
@@ -77,10 +78,10 @@ impl Planner<'_, '_> {
     }
 
     fn allocator_at(&mut self, role: Allocator, start: LinkAddr, name: &str) {
-        let what = format!("{name} in {}", self.module.name());
+        let purpose = ProbePurpose::call(name, self.module.name());
         match allocator_points(self.file, role, start) {
-            Ok(points) => self.allocator(role, start, &what, points),
-            Err(error) => self.skip(what, error.to_string()),
+            Ok(points) => self.allocator(role, start, &purpose, points),
+            Err(error) => self.skip(purpose, error),
         }
     }
 
@@ -88,7 +89,7 @@ impl Planner<'_, '_> {
         &mut self,
         role: Allocator,
         start: LinkAddr,
-        what: &str,
+        purpose: &ProbePurpose,
         points: Vec<AllocatorPoint>,
     ) {
         let Some(address) = self.module.process_address(start) else { return };
@@ -103,13 +104,9 @@ impl Planner<'_, '_> {
                 continue;
             }
             let is_return = matches!(program, ProbeProgram::AllocReturn | ProbeProgram::AllocEnd);
-            let what = if is_return { format!("return of {what}") } else { what.to_owned() };
-            self.add_probe(
-                program,
-                address,
-                Cookie::new(kind, site).with(flags).with_depth(depth),
-                what,
-            );
+            let part = if is_return { CallPart::Return } else { CallPart::Entry };
+            let cookie = AllocCookie::new(Cookie::new(kind, site), flags, depth).0;
+            self.add_probe(program, address, cookie, purpose.of_part(part));
         }
     }
 }

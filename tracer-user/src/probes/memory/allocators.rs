@@ -3,7 +3,7 @@
 //!
 //! If one calls another, both are recorded: the second record means the same.
 
-use tracer_ebpf::{Kind, MemoryCall, ProbeProgram};
+use tracer_ebpf::{AllocCookie, Kind, ProbeProgram};
 
 use crate::symbolize::{ElfFile, LinkAddr};
 use crate::{
@@ -77,17 +77,19 @@ impl Allocator {
     const fn flags(self) -> u8 {
         match self {
             Self::First | Self::New | Self::Free => 0,
-            Self::Second => MemoryCall::SECOND,
-            Self::Product => MemoryCall::PRODUCT,
-            Self::Into => MemoryCall::SECOND | MemoryCall::THIRD | MemoryCall::INTO,
-            Self::Reallocate => MemoryCall::SECOND | MemoryCall::OLD,
-            Self::ReallocateProduct => MemoryCall::SECOND | MemoryCall::PRODUCT | MemoryCall::OLD,
-            Self::Map => MemoryCall::SECOND | MemoryCall::MAPS,
-            Self::Remap => {
-                MemoryCall::THIRD | MemoryCall::OLD | MemoryCall::OLD_SIZE | MemoryCall::MAPS
+            Self::Second => AllocCookie::SECOND,
+            Self::Product => AllocCookie::PRODUCT,
+            Self::Into => AllocCookie::SECOND | AllocCookie::THIRD | AllocCookie::INTO,
+            Self::Reallocate => AllocCookie::SECOND | AllocCookie::OLD,
+            Self::ReallocateProduct => {
+                AllocCookie::SECOND | AllocCookie::PRODUCT | AllocCookie::OLD
             }
-            Self::RustReallocate => MemoryCall::SECOND | MemoryCall::OLD | MemoryCall::OLD_SIZE,
-            Self::FreeSized | Self::Unmap => MemoryCall::OLD_SIZE,
+            Self::Map => AllocCookie::SECOND | AllocCookie::MAPS,
+            Self::Remap => {
+                AllocCookie::THIRD | AllocCookie::OLD | AllocCookie::OLD_SIZE | AllocCookie::MAPS
+            }
+            Self::RustReallocate => AllocCookie::SECOND | AllocCookie::OLD | AllocCookie::OLD_SIZE,
+            Self::FreeSized | Self::Unmap => AllocCookie::OLD_SIZE,
         }
     }
 
@@ -252,16 +254,17 @@ mod tests {
     fn the_size_is_read_before_it_is_gone() {
         for spec in ALLOCATORS.iter().chain(CPP_ALLOCATORS) {
             let (flags, arguments) = (spec.role.flags(), spec.role.arguments().len());
-            let third = MemoryCall::THIRD | MemoryCall::PRODUCT;
+            let third = AllocCookie::THIRD | AllocCookie::PRODUCT;
             let needed = match flags {
-                flags if flags & MemoryCall::THIRD != 0 => 3,
+                flags if flags & AllocCookie::THIRD != 0 => 3,
                 flags
-                    if flags & third == MemoryCall::PRODUCT && flags & MemoryCall::SECOND != 0 =>
+                    if flags & third == AllocCookie::PRODUCT
+                        && flags & AllocCookie::SECOND != 0 =>
                 {
                     3
                 }
-                flags if flags & (MemoryCall::SECOND | MemoryCall::PRODUCT) != 0 => 2,
-                flags if flags & MemoryCall::OLD_SIZE != 0 => 2,
+                flags if flags & (AllocCookie::SECOND | AllocCookie::PRODUCT) != 0 => 2,
+                flags if flags & AllocCookie::OLD_SIZE != 0 => 2,
                 _ => 1,
             };
             assert_eq!(arguments, needed, "{}", spec.name);

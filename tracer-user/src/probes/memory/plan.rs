@@ -1,7 +1,7 @@
 //! Probes beside instructions that access memory, in a plan: the functions that get them, and their sites.
 //! Machine code is in `instructions`.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use tracer_ebpf::{ACCESS_GROUPS, AccessDescriptor, Cookie, Kind, ProbeProgram};
 
@@ -14,13 +14,13 @@ use crate::symbolize::{ElfFile, LinkAddr, Module, ProcessAddr, Symbolizer};
 use crate::{
     probes::{
         builder::Planner,
-        plan::{Plan, Site, SiteKind, SkippedProbe},
+        plan::{Plan, Site, SiteKind},
         regions::{line_function::LineFunction, patterns::Pattern, site::RegionSite},
         selection::{Choice, SelectError, unmatched},
+        skipped::{ProbePurpose, SkipReason, SkippedProbe},
         sync::runtime_libraries,
     },
     x86::{
-        call_graph::{self, Imports},
         functions::{Function, Functions},
         instruction::decode_first,
         placement::Cost,
@@ -76,8 +76,8 @@ pub(in crate::probes) fn add(
         if !matched && let Some(name) = inlined_away(pattern, &choices) {
             matched = true;
             plan.skipped.push(SkippedProbe {
-                what: format!("accesses of `{name}`"),
-                reason: "every call of it was inlined: name the functions that call it".to_owned(),
+                purpose: ProbePurpose::Accesses { function: name.to_owned() },
+                reason: SkipReason::AccessesInlined,
             });
         }
         plan.note_match(number, matched, is_about, first, || {
@@ -97,7 +97,8 @@ pub(in crate::probes) fn add(
         let depth = if has_all { u32::MAX } else { accesses.depth };
         let region_code = called(file, functions, roots, depth);
         plan.uncovered.depth = accesses.depth;
-        note_uncovered(plan, symbolizer, (module, file, functions), &region_code, &chosen);
+        let of_module = (*module, *file, functions);
+        plan.uncovered.add_calls(symbolizer, of_module, &region_code, &chosen);
         let mut planner = Planner { plan, module, file, pid };
         let known = Known::from_plan(planner.plan, module);
         let mut left = 0_u64;
@@ -109,12 +110,8 @@ pub(in crate::probes) fn add(
             }
         }
         if left > 0 {
-            planner.skip(
-                format!("the accesses of {left} functions of {}", module.name()),
-                "there are too many for a quick start: name those that matter with --probe, or see all with \
-                 --accesses probe"
-                    .to_owned(),
-            );
+            let purpose = ProbePurpose::AccessesOfMany { count: left, module: module.name() };
+            planner.skip(purpose, SkipReason::TooMany);
         }
     }
 }
@@ -169,9 +166,9 @@ const MAX_PROBES: usize = 20_000;
 /// that are too costly while it runs are detached then.
 fn is_small(functions: &Functions) -> bool {
     /// So many bytes of code are decoded in a tenth of a second, and have some ten thousand accesses.
-    const SMALL: u64 = 1 << 18;
+    const MAX_SMALL_CODE: u64 = 1 << 18;
     let length = |function: &Function| function.end.0 - function.start.0;
-    functions.iter().map(length).sum::<u64>() <= SMALL
+    functions.iter().map(length).sum::<u64>() <= MAX_SMALL_CODE
 }
 
 /// Returns the cost of a hit, in units of 100 nanoseconds.
@@ -237,36 +234,6 @@ fn roots(plan: &Plan, module: &Module) -> Vec<LinkAddr> {
         .filter(|site| site.kind.region().is_some_and(RegionSite::is_in_region))
         .filter_map(|site| module.link_address(site.address))
         .collect()
-}
-
-/// Notes what code that regions call is not in these functions, whose accesses are probed.
-fn note_uncovered(
-    plan: &mut Plan,
-    symbolizer: &Symbolizer,
-    (module, file, functions): (&Module, &ElfFile, &Functions),
-    region_code: &BTreeSet<usize>,
-    probed: &BTreeSet<usize>,
-) {
-    if region_code.is_empty() {
-        return;
-    }
-    let imports = Imports::from_file(file);
-    let mut known: HashMap<String, Option<String>> = HashMap::new();
-    let mut library_of = |symbol: &str| {
-        let find = || {
-            let mut modules = symbolizer.modules().filter(|other| !std::ptr::eq(*other, module));
-            let has = |other: &&Module| {
-                let file = other.file();
-                file.is_ok_and(|file| file.symbols_named(symbol).any(|one| one.kind.is_function()))
-            };
-            modules.find(has).map(Module::name)
-        };
-        known.entry(symbol.to_owned()).or_insert_with(find).clone()
-    };
-    for &index in region_code {
-        let facts = call_graph::facts_of(file, functions, &imports, index);
-        plan.uncovered.add(&facts, functions, &module.name(), probed, &mut library_of);
-    }
 }
 
 /// Returns these functions and their callees, `depth` calls deep. Functions of a runtime library are left out,
@@ -372,8 +339,8 @@ impl Planner<'_, '_> {
         descriptor.cost = cost;
         let place = AccessPlace { instruction, group };
         let site = self.add_site(instruction, MemorySite::Access(place));
-        let what = format!("accesses of `{name}`");
-        self.add_probe(program, LinkAddr(at), Cookie::new(Kind::Access, site), what);
+        let purpose = ProbePurpose::Accesses { function: name.to_owned() };
+        self.add_probe(program, LinkAddr(at), Cookie::new(Kind::Access, site), purpose);
         if let Some(probe) = self.plan.probes.last_mut()
             && probe.point.program == program
             && Cookie(probe.point.cookie).site().number() == site

@@ -1,13 +1,14 @@
 //! Code that regions call and whose accesses no probe sees: functions that are too many calls deep, targets of
 //! calls through pointers, and functions of other libraries.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::allocators::{ALLOCATORS, CPP_ALLOCATORS};
 use crate::{
     probes::sync::{functions, runtime_libraries},
+    symbolize::{ElfFile, Module, Symbolizer},
     x86::{
-        call_graph::{Callee, Facts},
+        call_graph::{self, Callee, Facts, Imports},
         functions::Functions,
         no_return::never_returns,
     },
@@ -73,9 +74,43 @@ const C_LIBRARIES: [&str; 11] = [
 ];
 
 impl Uncovered {
+    /// Adds what functions of a module call that are code of regions, unless it is in `probed`, whose accesses are
+    /// probed.
+    pub(in crate::probes) fn add_calls(
+        &mut self,
+        symbolizer: &Symbolizer,
+        (module, file, functions): (&Module, &ElfFile, &Functions),
+        region_code: &BTreeSet<usize>,
+        probed: &BTreeSet<usize>,
+    ) {
+        if region_code.is_empty() {
+            return;
+        }
+        let imports = Imports::from_file(file);
+        let mut known: HashMap<String, Option<String>> = HashMap::new();
+        let mut library_of = |symbol: &str| {
+            let find = || {
+                let mut modules =
+                    symbolizer.modules().filter(|other| !std::ptr::eq(*other, module));
+                let has = |other: &&Module| {
+                    let file = other.file();
+                    file.is_ok_and(|file| {
+                        file.symbols_named(symbol).any(|one| one.kind.is_function())
+                    })
+                };
+                modules.find(has).map(Module::name)
+            };
+            known.entry(symbol.to_owned()).or_insert_with(find).clone()
+        };
+        for &index in region_code {
+            let facts = call_graph::facts_of(file, functions, &imports, index);
+            self.add(&facts, functions, &module.name(), probed, &mut library_of);
+        }
+    }
+
     /// Adds what one function calls. `covered` are the functions of its file whose accesses are probed, and
     /// `library_of` says which library has a function.
-    pub(in crate::probes) fn add(
+    fn add(
         &mut self,
         facts: &Facts,
         functions: &Functions,

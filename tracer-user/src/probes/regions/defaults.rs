@@ -58,7 +58,7 @@ impl std::fmt::Display for Reason {
         match self {
             Self::TakesLock { callee, .. } => write!(f, "it takes a lock: it calls {callee}"),
             Self::Wrapper => f.write_str("it lets go of no lock: its callers count as taking it"),
-            Self::OwnLock => f.write_str("it is a function of a lock that --lock tells of"),
+            Self::OwnLock => f.write_str("it is a function of a lock that --lock names"),
             Self::Main => f.write_str("it is the program's main function"),
             Self::ThreadStart => f.write_str("a thread starts with it"),
             Self::MayStartThread { taken_by } => write!(

@@ -15,7 +15,11 @@ use super::{
 };
 use crate::symbolize::{InlinedCall, LinkAddr, Name};
 use crate::{
-    probes::{builder::Planner, plan::WatchedFunction},
+    probes::{
+        builder::Planner,
+        plan::WatchedFunction,
+        skipped::{ProbePurpose, SkipReason},
+    },
     x86::{
         functions::Functions,
         inlined_extent::{self, InlinedExtent},
@@ -77,11 +81,11 @@ impl Planner<'_, '_> {
             }
         }
         for (at, inlined) in sites {
-            let (at, what) = (LinkAddr(at), self.what(&inlined));
+            let (at, purpose) = (LinkAddr(at), self.purpose(&inlined));
             let Some(address) = self.module.process_address(at) else { continue };
             let kind = if inlined.begins.is_empty() { Kind::End } else { Kind::Begin };
             let site = self.add_site(address, RegionSite::Inlined(inlined));
-            self.add_probe(ProbeProgram::Region, at, Cookie::new(kind, site), what);
+            self.add_probe(ProbeProgram::Region, at, Cookie::new(kind, site), purpose);
         }
         matched
     }
@@ -95,22 +99,22 @@ impl Planner<'_, '_> {
     ) {
         let name = Name::demangle(&call.symbol).short;
         let around = functions.containing(call.entry).and_then(|index| functions.get(index));
-        let what = match around {
-            Some(around) => format!("region `{name}`, inlined into `{}`", around.name.short),
-            None => format!("region `{name}`, inlined"),
+        let purpose = ProbePurpose::InlinedRegion {
+            region: name.clone(),
+            into: around.map(|around| around.name.short.clone()),
         };
         let (Some(parts), Some(address)) = (
             around.and_then(|around| around.parts(self.file)),
             self.module.process_address(call.entry),
         ) else {
-            return self.skip(what, "its code is not in the file".to_owned());
+            return self.skip(purpose, SkipReason::NotInFile);
         };
         let own = |at: u64| call.ranges.iter().any(|&(start, end)| (start.0..end.0).contains(&at));
         let refused = |at: u64| restartable_sequences(self.file).contains(LinkAddr(at));
         let places = inlined_extent::places(&parts, call.entry.0, &own, &refused);
         let InlinedExtent { begin, ends } = match places {
             Ok(places) => places,
-            Err(error) => return self.skip(what, error.to_string()),
+            Err(error) => return self.skip(purpose, error),
         };
         let number = self.plan.functions.len() as u32;
         let into = around.map_or("", |around| &around.name.short);
@@ -125,13 +129,12 @@ impl Planner<'_, '_> {
         }
     }
 
-    /// Returns the purpose of a probe, for people.
-    fn what(&self, site: &InlinedRegions) -> String {
+    /// Returns the purpose of a probe.
+    fn purpose(&self, site: &InlinedRegions) -> ProbePurpose {
         let ends = site.ends.iter().filter_map(|&number| self.plan.functions.get(number as usize));
-        let parts: Vec<String> = ends
-            .map(|function| format!("end of region `{}`, inlined", function.name))
-            .chain(site.begins.iter().map(|(_, name)| format!("begin of region `{name}`, inlined")))
-            .collect();
-        parts.join(", ")
+        ProbePurpose::InlinedRegions {
+            ends: ends.map(|function| function.name.clone()).collect(),
+            begins: site.begins.iter().map(|(_, name)| name.clone()).collect(),
+        }
     }
 }

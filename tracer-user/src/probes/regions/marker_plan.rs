@@ -7,7 +7,10 @@ use super::{
     site::RegionSite,
 };
 use crate::{
-    probes::builder::Planner,
+    probes::{
+        builder::Planner,
+        skipped::{ProbePurpose, SkipReason},
+    },
     symbolize::{LinkAddr, ProcessAddr},
     x86::{constants, restartable::restartable_sequences},
 };
@@ -16,10 +19,8 @@ impl Planner<'_, '_> {
     pub(in crate::probes) fn markers(&mut self) {
         let (markers, misunderstood) = markers(self.file);
         if misunderstood > 0 {
-            self.skip(
-                format!("{misunderstood} markers in {}", self.module.name()),
-                "their notes are malformed".to_owned(),
-            );
+            let (count, module) = (misunderstood, self.module.name());
+            self.skip(ProbePurpose::Markers { count, module }, SkipReason::MalformedMarkers);
         }
         let refused = |marker: &Marker| !matches!(self.cost_at(marker.address), Some(Ok(_)));
         let endless: Vec<Meaning> = markers
@@ -31,8 +32,8 @@ impl Planner<'_, '_> {
             if let Meaning::Begin(name) = &marker.meaning
                 && endless.iter().any(|end| end.may_end(name))
             {
-                let what = format!("begin of region `{name}`");
-                self.skip(what, "not all of its ends can be probed".to_owned());
+                let purpose = ProbePurpose::RegionBegin { region: name.clone() };
+                self.skip(purpose, SkipReason::UnprobableEnds);
             } else {
                 self.marker(marker);
             }
@@ -40,37 +41,39 @@ impl Planner<'_, '_> {
     }
 
     fn marker(&mut self, marker: Marker) {
-        let (program, kind, what) = match &marker.meaning {
-            Meaning::Begin(name) => {
-                (ProbeProgram::Region, Kind::Begin, format!("begin of region `{name}`"))
+        let (program, kind, purpose) = match &marker.meaning {
+            Meaning::Begin(region) => {
+                let purpose = ProbePurpose::RegionBegin { region: region.clone() };
+                (ProbeProgram::Region, Kind::Begin, purpose)
             }
-            Meaning::End(name) => {
-                (ProbeProgram::Region, Kind::End, format!("end of region `{name}`"))
+            Meaning::End(region) => {
+                let purpose = ProbePurpose::RegionEnd { region: region.clone() };
+                (ProbeProgram::Region, Kind::End, purpose)
             }
             Meaning::EndInnermost => {
-                (ProbeProgram::Region, Kind::EndInnermost, "end of the innermost region".to_owned())
+                (ProbeProgram::Region, Kind::EndInnermost, ProbePurpose::InnermostRegionEnd)
             }
             Meaning::Shared(variable) => {
                 if let Some(address) = self.static_address(marker.address, variable) {
                     self.plan.shared.push((address, variable.clone()));
                     return;
                 }
-                let what = format!("shared variable `{}`", variable.label);
+                let purpose = ProbePurpose::SharedVariable { variable: variable.label.clone() };
                 if let Operand::Symbol { name, .. } = &variable.operand {
                     let reason = if name.starts_with("%fs:") {
-                        "it is thread-local: each thread has its own".to_owned()
+                        SkipReason::ThreadLocal
                     } else {
-                        format!("{} has no symbol `{name}`", self.module.name())
+                        SkipReason::NoSymbol { module: self.module.name(), symbol: name.clone() }
                     };
-                    self.skip(what, reason);
+                    self.skip(purpose, reason);
                     return;
                 }
-                (ProbeProgram::Shared, Kind::Shared, what)
+                (ProbeProgram::Shared, Kind::Shared, purpose)
             }
         };
         let Some(address) = self.module.process_address(marker.address) else { return };
         let site = self.add_site(address, RegionSite::Marker(marker.meaning));
-        self.add_probe(program, marker.address, Cookie::new(kind, site), what);
+        self.add_probe(program, marker.address, Cookie::new(kind, site), purpose);
     }
 
     /// The variable's address, when it is known before the program runs: by its symbol, or by a constant that the
@@ -98,14 +101,13 @@ impl Planner<'_, '_> {
         let (found, module) = (restartable_sequences(self.file), self.module.name());
         let (malformed, undescribed) = (found.malformed, found.undescribed);
         if malformed > 0 {
-            let what = format!("descriptors of {malformed} restartable sequences in {module}");
-            self.skip(what, "they are malformed: probes may be inside these sequences".to_owned());
+            let (count, module) = (malformed as u64, module.clone());
+            let purpose = ProbePurpose::RestartableSequences { count, module };
+            self.skip(purpose, SkipReason::MalformedSequences);
         }
         if undescribed > 0 {
-            let what = format!("functions around {undescribed} restartable sequences in {module}");
-            let reason = "what is described while the program runs is not known: none of their code is probed, where it \
-                          is known which functions they are";
-            self.skip(what, reason.to_owned());
+            let purpose = ProbePurpose::RestartableFunctions { count: undescribed as u64, module };
+            self.skip(purpose, SkipReason::UndescribedSequences);
         }
     }
 }

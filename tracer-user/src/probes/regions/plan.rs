@@ -20,8 +20,9 @@ use crate::symbolize::{ElfFile, LinkAddr, Symbolizer};
 use crate::{
     probes::{
         builder::Planner,
-        plan::{Plan, SkippedProbe, UnwatchedFunction, WatchedFunction},
+        plan::{Plan, UnwatchedFunction, WatchedFunction},
         selection::{Choice, SelectError, unmatched},
+        skipped::{ProbePurpose, SkipReason, SkippedProbe},
         sync::{
             functions::{Role, calls_named},
             lock_rule::LockRule,
@@ -241,10 +242,8 @@ fn inlined_away(rule: &Rule, choices: &[Choice<'_>], plan: &mut Plan) -> bool {
     let inlined = choices.iter().filter(about).any(|choice| choice.file.inlines(name));
     if inlined && rule.atomic {
         plan.skipped.push(SkippedProbe {
-            what: format!("region `{name}`"),
-            reason: "every call of it was inlined: mark the region in its source, or build with \
-                     -fno-inline"
-                .to_owned(),
+            purpose: ProbePurpose::Region { region: name.to_owned() },
+            reason: SkipReason::RegionInlined,
         });
     }
     inlined
@@ -254,13 +253,13 @@ impl Planner<'_, '_> {
     /// Adds the probes of a function that is a region, all of them or none.
     fn function(&mut self, function: &Function, why: &str, releases: &dyn Fn(u64) -> bool) {
         let name = function.name.short.clone();
-        let what = format!("region `{name}`");
+        let purpose = ProbePurpose::Region { region: name.clone() };
         let (placement, exits) = match self.places(function) {
             Ok(places) => places,
-            Err(reason) => return self.skip(what, reason),
+            Err(reason) => return self.skip(purpose, reason),
         };
         let Some(address) = self.module.process_address(function.start) else {
-            return self.skip(what, "its code is not in the file".to_owned());
+            return self.skip(purpose, SkipReason::NotInFile);
         };
         let number = self.plan.functions.len() as u32;
         self.plan.functions.push(WatchedFunction {
@@ -268,15 +267,18 @@ impl Planner<'_, '_> {
             address,
             why: why.to_owned(),
         });
-        let entry =
-            FunctionPlace::Entry { function: number, name, lowered: placement.depth.into() };
+        let entry = FunctionPlace::Entry {
+            function: number,
+            name: name.clone(),
+            lowered: placement.depth.into(),
+        };
         let site = self.add_site(address, RegionSite::Function(entry));
         let at = LinkAddr(function.start.0 + placement.offset);
         self.add_probe(
             ProbeProgram::Region,
             at,
             Cookie::new(Kind::Begin, site),
-            format!("begin of {what}"),
+            ProbePurpose::RegionBegin { region: name.clone() },
         );
         for Exit { address, leaves, target } in exits {
             let leaves = match leaves {
@@ -287,19 +289,18 @@ impl Planner<'_, '_> {
             let Some(place) = self.module.process_address(at) else { continue };
             let exit = FunctionPlace::Exit { function: number, leaves };
             let site = self.add_site(place, RegionSite::Function(exit));
-            let what = format!("end of {what}");
-            self.add_probe(ProbeProgram::Region, at, Cookie::new(Kind::End, site), what);
+            let purpose = ProbePurpose::RegionEnd { region: name.clone() };
+            self.add_probe(ProbeProgram::Region, at, Cookie::new(Kind::End, site), purpose);
         }
     }
 
     /// Finds the places of a function's probes, or the reason why there are none.
-    fn places(&self, function: &Function) -> Result<(Placement, Vec<Exit>), String> {
+    fn places(&self, function: &Function) -> Result<(Placement, Vec<Exit>), SkipReason> {
         if function.picked {
-            return Err("it stands for one that is picked when the program starts".to_owned());
+            return Err(SkipReason::Picked);
         }
-        let parts = function.parts(self.file).ok_or("its code is not in the file")?;
-        let mut exits =
-            exits::exits(&parts, function.start.0).map_err(|error| error.to_string())?;
+        let parts = function.parts(self.file).ok_or(SkipReason::NotInFile)?;
+        let mut exits = exits::exits(&parts, function.start.0)?;
         // The abort handlers of restartable sequences are elsewhere, and jump back.
         let code_at = |at| self.file.bytes_at(LinkAddr(at), 15);
         exits.retain(|exit| !exit.comes_back(&parts, function.start.0, &code_at));
@@ -308,8 +309,8 @@ impl Planner<'_, '_> {
             |offset: u64| exits.iter().any(|exit| exit.address == function.start.0 + offset);
         let is_restartable = |at: u64| restartable_sequences(self.file).contains(LinkAddr(at));
         if let Some(exit) = exits.iter().find(|exit| is_restartable(exit.address)) {
-            let what = format!("it can be left by the instruction at {:#x}", exit.address);
-            return Err(format!("{what}: {}", Refusal::Restartable));
+            let (address, refusal) = (exit.address, Refusal::Restartable);
+            return Err(SkipReason::RefusedExit { address, refusal });
         }
         let mut placement = placement::frame_entry(code);
         // The order of two probes in one place is not defined.
@@ -317,15 +318,13 @@ impl Planner<'_, '_> {
             placement = Placement { offset: 0, depth: 0, cost: placement::Cost::SingleStepped };
         }
         if is_exit(placement.offset) {
-            return Err("it is left by its first instruction".to_owned());
+            return Err(SkipReason::LeftAtOnce);
         }
         if is_restartable(function.start.0 + placement.offset) {
-            return Err(Refusal::Restartable.to_string());
+            return Err(Refusal::Restartable.into());
         }
-        match placement::cost_at(code.get(placement.offset as usize..).unwrap_or_default()) {
-            Ok(_) => Ok((placement, exits)),
-            Err(refusal) => Err(refusal.to_string()),
-        }
+        placement::cost_at(code.get(placement.offset as usize..).unwrap_or_default())?;
+        Ok((placement, exits))
     }
 
     /// Adds the probes of the functions that leave frames without their returns.
@@ -339,12 +338,12 @@ impl Planner<'_, '_> {
                 .collect();
             for start in addresses {
                 /// An entry is no longer, in bytes.
-                const WINDOW: usize = 256;
-                let what = format!("{name} in {}", self.module.name());
+                const MAX_ENTRY_LENGTH: usize = 256;
+                let purpose = ProbePurpose::call(name, self.module.name());
                 let (Some(code), Some(place)) =
-                    (file.bytes_at(start, WINDOW), self.module.process_address(start))
+                    (file.bytes_at(start, MAX_ENTRY_LENGTH), self.module.process_address(start))
                 else {
-                    self.skip(what, "its code is not in the file".to_owned());
+                    self.skip(purpose, SkipReason::NotInFile);
                     continue;
                 };
                 let placement = match exit {
@@ -375,7 +374,7 @@ impl Planner<'_, '_> {
                     NonLocalExit::Jump => (ProbeProgram::Jump, Kind::Jump),
                     _ => (ProbeProgram::Region, Kind::EndInnermost),
                 };
-                self.add_probe(program, at, Cookie::new(kind, site), what);
+                self.add_probe(program, at, Cookie::new(kind, site), purpose);
             }
         }
     }

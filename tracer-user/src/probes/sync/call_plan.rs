@@ -1,6 +1,6 @@
 //! Probes of functions that synchronize, in a plan.
 
-use tracer_ebpf::{Cookie, ProbeProgram};
+use tracer_ebpf::{CallCookie, Cookie, ProbeProgram};
 
 use super::{
     call_points::{CallPoint, call_points},
@@ -8,7 +8,11 @@ use super::{
     site::SyncSite,
 };
 use crate::{
-    probes::{builder::Planner, plan::PlannedProbe},
+    probes::{
+        builder::Planner,
+        plan::PlannedProbe,
+        skipped::{CallPart, ProbePurpose},
+    },
     symbolize::LinkAddr,
 };
 
@@ -42,15 +46,15 @@ impl Planner<'_, '_> {
         start: LinkAddr,
         others: &[LinkAddr],
     ) -> bool {
-        let what = format!("{} in {}", spec.name, self.module.name());
-        self.call_named(spec, what, start, others)
+        let purpose = ProbePurpose::call(spec.name, self.module.name());
+        self.call_named(spec, purpose, start, others)
     }
 
-    /// Adds the probes of a function under this name; see [`call`](Self::call).
+    /// Adds the probes of a function for this purpose; see [`call`](Self::call).
     pub(in crate::probes) fn call_named(
         &mut self,
         spec: CallSpec,
-        what: String,
+        purpose: ProbePurpose,
         start: LinkAddr,
         others: &[LinkAddr],
     ) -> bool {
@@ -58,7 +62,7 @@ impl Planner<'_, '_> {
             Ok(points) if points.is_empty() => return false,
             Ok(points) => points,
             Err(error) => {
-                self.skip(what, error.to_string());
+                self.skip(purpose, error);
                 return false;
             }
         };
@@ -68,7 +72,7 @@ impl Planner<'_, '_> {
         let site = self.add_site(address, SyncSite::Call { spec, end, object: None });
         for CallPoint { program, address, kind, flags, depth } in points {
             // Functions that jump into one another share their ends: the entry determines which one returns.
-            let shared = program == ProbeProgram::CallEnd && flags & Cookie::LEAF == 0;
+            let shared = program == ProbeProgram::CallEnd && flags & CallCookie::LEAF == 0;
             let known = |probe: &PlannedProbe| {
                 probe.point.program == program
                     && Some(probe.address) == self.module.process_address(address)
@@ -76,19 +80,14 @@ impl Planner<'_, '_> {
             if shared && self.plan.probes.iter().any(known) {
                 continue;
             }
-            let what = match program {
-                ProbeProgram::CallEnd if flags & Cookie::INSIDE != 0 => {
-                    format!("routine of {what}")
-                }
-                ProbeProgram::CallReturn | ProbeProgram::CallEnd => format!("return of {what}"),
-                _ => what.clone(),
+            let part = match program {
+                ProbeProgram::CallEnd if flags & CallCookie::INSIDE != 0 => CallPart::Routine,
+                ProbeProgram::CallReturn | ProbeProgram::CallEnd => CallPart::Return,
+                _ => CallPart::Entry,
             };
-            self.add_probe(
-                program,
-                address,
-                Cookie::new(kind, site).with(flags).with_depth(depth),
-                what,
-            );
+            let cookie = Cookie::new(kind, site);
+            let cookie = CallCookie::new(cookie, flags, spec.argument, depth).0;
+            self.add_probe(program, address, cookie, purpose.of_part(part));
         }
         true
     }

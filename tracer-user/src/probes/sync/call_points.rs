@@ -1,8 +1,8 @@
 //! Probe points of a function that synchronizes: at its entry and its returns, by its machine code. The
 //! functions are in `functions`.
 
-use iced_x86::{FlowControl, Register};
-use tracer_ebpf::{Cookie, Kind, ProbeProgram};
+use iced_x86::FlowControl;
+use tracer_ebpf::{CallCookie, Kind, ProbeProgram};
 
 use super::functions::{CallSpec, Ending, Role};
 use crate::symbolize::{ElfFile, LinkAddr};
@@ -77,7 +77,7 @@ pub fn call_points(
             return Ok(points);
         }
         let place = function.entry(spec, false)?;
-        points.push(function.point(program, place, kind, spec.flags()));
+        points.push(function.point(program, place, kind, spec.role.flags()));
     }
     match spec.role.at_return() {
         None => {}
@@ -86,16 +86,16 @@ pub fn call_points(
         }
         Some((Ending::EachReturn, kind)) if spec.role == Role::WAIT_ALWAYS && flow.is_err() => {
             let place = function.entry(spec, false)?;
-            points.push(function.point(ProbeProgram::CallEnter, place, kind, spec.flags()));
-            points.extend(function.all_returns(kind, spec.flags())?);
+            points.push(function.point(ProbeProgram::CallEnter, place, kind, spec.role.flags()));
+            points.extend(function.all_returns(kind, spec.role.flags())?);
         }
         Some((Ending::EachReturn, kind)) => {
             let flow = flow?;
-            let flags = spec.flags();
+            let flags = spec.role.flags();
             match function.entry(spec, false) {
                 // A function that begins with a loop may still know at its end what it was about.
                 Err(CallPointsError::NoEntry) if flow.keeps_argument(spec.register()) => {
-                    points.extend(function.returns(&flow, kind, flags | Cookie::LEAF)?);
+                    points.extend(function.returns(&flow, kind, flags | CallCookie::LEAF)?);
                 }
                 place => {
                     points.push(function.point(ProbeProgram::CallEnter, place?, kind, flags));
@@ -110,8 +110,8 @@ pub fn call_points(
     Ok(points)
 }
 
-/// Tail jumps are followed this far, in bytes, in both directions.
-const REACH: u64 = 1 << 20;
+/// Maximum distance of tail jumps that are followed, in bytes, in both directions.
+const MAX_TAIL_JUMP_DISTANCE: u64 = 1 << 20;
 
 impl<'file> Function<'file> {
     pub(in crate::probes) fn at(
@@ -119,9 +119,9 @@ impl<'file> Function<'file> {
         start: LinkAddr,
     ) -> Result<Self, CallPointsError> {
         /// More than any of these functions has, in bytes; where their size is unknown.
-        const WINDOW: usize = 4096;
+        const MAX_CODE_LENGTH: usize = 4096;
         let extent = file.function_containing(start).filter(|extent| extent.start == start);
-        let length = extent.map_or(WINDOW, |extent| (extent.end.0 - start.0) as usize);
+        let length = extent.map_or(MAX_CODE_LENGTH, |extent| (extent.end.0 - start.0) as usize);
         let code = file.bytes_at(start, length).ok_or(CallPointsError::NoCode)?;
         Ok(Function { file, start, code })
     }
@@ -130,12 +130,12 @@ impl<'file> Function<'file> {
     fn low(&self) -> u64 {
         let segment = self.file.segments().iter().find(|segment| segment.contains(self.start));
         let segment = segment.map_or(self.start.0, |segment| segment.address.0);
-        segment.max(self.start.0.saturating_sub(REACH))
+        segment.max(self.start.0.saturating_sub(MAX_TAIL_JUMP_DISTANCE))
     }
 
     pub(in crate::probes) fn flow(&self) -> Result<Flow, ControlFlowError> {
         let low = self.low();
-        let length = (self.start.0 - low + REACH) as usize;
+        let length = (self.start.0 - low + MAX_TAIL_JUMP_DISTANCE) as usize;
         let bytes = self.file.bytes_at(LinkAddr(low), length).unwrap_or_default();
         let function_at = |offset: u64| {
             let extent = self.file.function_containing(LinkAddr(low + offset))?;
@@ -170,8 +170,8 @@ impl<'file> Function<'file> {
         let is_cheap = entry.as_ref().is_ok_and(|place| place.cost == Cost::Emulated);
         match flow {
             // One dear probe is better than two, and than none where the entry is a loop's.
-            Ok(flow) if !is_cheap && flow.keeps_argument(Register::RDI) => {
-                self.returns(&flow, kind, Cookie::LEAF)
+            Ok(flow) if !is_cheap && flow.keeps_argument(spec.register()) => {
+                self.returns(&flow, kind, CallCookie::LEAF)
             }
             _ => {
                 let place = entry?;
@@ -227,7 +227,7 @@ impl<'file> Function<'file> {
             program: ProbeProgram::CallEnd,
             address: LinkAddr(self.low() + offset),
             kind: Kind::Signal,
-            flags: Cookie::INSIDE,
+            flags: CallCookie::INSIDE,
             depth: u16::try_from(depth).map_err(|_| CallPointsError::NoRoutine)?,
         })
     }

@@ -22,7 +22,10 @@ use super::{
 };
 use crate::symbolize::LinkAddr;
 use crate::{
-    probes::builder::Planner,
+    probes::{
+        builder::Planner,
+        skipped::{ProbePurpose, SkipReason},
+    },
     x86::functions::{Function, Functions},
 };
 
@@ -228,11 +231,11 @@ impl Planner<'_, '_> {
             if wanted.is_empty() {
                 continue;
             }
-            let what = format!("{name} inlined into `{}`", function.name.short);
+            let purpose = ProbePurpose::InlinedWait { name, function: function.name.short.clone() };
             let found =
                 atomic_waits::steps_within(&parts, &surroundings, &wanted).unwrap_or_default();
             if found.is_empty() && look != Look::Byte && !is_part {
-                self.skip(what.clone(), "the instruction that does it was not found".to_owned());
+                self.skip(purpose.clone(), SkipReason::InstructionNotFound);
             }
             arrives |= look == Look::Byte && !found.is_empty();
             let role = if kind == Kind::Wait { Role::WAIT } else { Role::SIGNAL };
@@ -241,7 +244,7 @@ impl Planner<'_, '_> {
                 let Some(at) = self.module.process_address(LinkAddr(at)) else { continue };
                 let place =
                     InlinedPlace { spec, kind, fast: FastPath::Nothing, at, plus: 0, if_one };
-                self.inlined_points(&place, &points, &what);
+                self.inlined_points(&place, &points, &purpose);
             }
         }
         arrives

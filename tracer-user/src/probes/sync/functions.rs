@@ -7,7 +7,7 @@ use checker::format::ObjectKind;
 use iced_x86::Register;
 use rustc_hash::FxHashMap;
 
-use tracer_ebpf::{Cookie, Kind, ProbeProgram};
+use tracer_ebpf::{CallCookie, Kind, ProbeProgram};
 
 /// A function to probe, by its exported name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,18 +23,6 @@ pub struct CallSpec {
 }
 
 impl CallSpec {
-    /// Flags of the cookies at its entry and its returns.
-    #[must_use]
-    pub const fn flags(self) -> u8 {
-        let argument = match self.argument {
-            2 => Cookie::SECOND,
-            3 => Cookie::THIRD,
-            4 => Cookie::SECOND | Cookie::THIRD,
-            _ => 0,
-        };
-        self.role.flags() | argument
-    }
-
     /// The register of the argument that the object is, alone.
     #[must_use]
     pub const fn registers(self) -> &'static [Register] {
@@ -283,14 +271,14 @@ impl Role {
     pub const fn flags(self) -> u8 {
         let success = match (self.effect, self.success) {
             // It has released the mutex and acquired it again in any case.
-            (CallEffect::ConditionWait, _) | (_, Success::Always) => Cookie::ANY_RESULT,
-            (_, Success::True) => Cookie::IF_TRUE,
+            (CallEffect::ConditionWait, _) | (_, Success::Always) => CallCookie::ANY_RESULT,
+            (_, Success::True) => CallCookie::IF_TRUE,
             (_, Success::Zero | Success::False) => 0,
         };
         success
             | match self.effect {
-                CallEffect::Init => Cookie::THIRD,
-                CallEffect::JoinMember => Cookie::INDIRECT,
+                CallEffect::Init => CallCookie::OTHER_IS_THIRD,
+                CallEffect::JoinMember => CallCookie::INDIRECT,
                 _ => 0,
             }
     }
@@ -408,16 +396,19 @@ mod tests {
         let by_return_probe = |kind| Some((Ending::ReturnProbe, kind));
         for (role, expected) in [
             (Role::ACQUIRE, (0, by_return_probe(Kind::Acquire))),
-            (Role::ACQUIRE_IF_TRUE, (Cookie::IF_TRUE, at_ret(Kind::Acquire))),
-            (Role::ACQUIRE_SHARED_ALWAYS, (Cookie::ANY_RESULT, at_ret(Kind::AcquireShared))),
+            (Role::ACQUIRE_IF_TRUE, (CallCookie::IF_TRUE, at_ret(Kind::Acquire))),
+            (Role::ACQUIRE_SHARED_ALWAYS, (CallCookie::ANY_RESULT, at_ret(Kind::AcquireShared))),
             (Role::TRY_WAIT, (0, by_return_probe(Kind::Wait))),
             (Role::WAIT, (0, at_ret(Kind::Wait))),
             (Role::ONCE, (0, at_ret(Kind::Wait))),
-            (Role::CONDITION_WAIT, (Cookie::ANY_RESULT, at_ret(Kind::ConditionWake))),
-            (Role::CONDITION_WAIT_IF_TRUE, (Cookie::ANY_RESULT, at_ret(Kind::ConditionWake))),
-            (Role::BARRIER, (Cookie::ANY_RESULT, at_ret(Kind::Depart))),
-            (Role::JOIN_MEMBER, (Cookie::INDIRECT | Cookie::ANY_RESULT, at_ret(Kind::Join))),
-            (Role::INIT, (Cookie::THIRD, None)),
+            (Role::CONDITION_WAIT, (CallCookie::ANY_RESULT, at_ret(Kind::ConditionWake))),
+            (Role::CONDITION_WAIT_IF_TRUE, (CallCookie::ANY_RESULT, at_ret(Kind::ConditionWake))),
+            (Role::BARRIER, (CallCookie::ANY_RESULT, at_ret(Kind::Depart))),
+            (
+                Role::JOIN_MEMBER,
+                (CallCookie::INDIRECT | CallCookie::ANY_RESULT, at_ret(Kind::Join)),
+            ),
+            (Role::INIT, (CallCookie::OTHER_IS_THIRD, None)),
             (Role::RELEASE, (0, None)),
         ] {
             assert_eq!(seen(role), expected, "{role:?}");

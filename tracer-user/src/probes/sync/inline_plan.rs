@@ -5,7 +5,7 @@ use std::{cell::RefCell, collections::HashSet};
 
 use iced_x86::{FlowControl, InstructionInfoFactory, Mnemonic, OpAccess, Register};
 use rustc_hash::FxHashMap;
-use tracer_ebpf::{Cookie, Kind, ProbeProgram};
+use tracer_ebpf::{Cookie, InlinedCookie, Kind, ProbeProgram};
 
 use super::{
     functions::{CallSpec, Role},
@@ -16,7 +16,11 @@ use super::{
 use crate::symbolize::{ElfFile, LinkAddr, Name};
 use crate::x86::instruction::decode;
 use crate::{
-    probes::{builder::Planner, plan::SiteKind},
+    probes::{
+        builder::Planner,
+        plan::SiteKind,
+        skipped::{ProbePurpose, SkipReason},
+    },
     x86::{
         call_graph::Imports,
         functions::{Function, Functions},
@@ -187,10 +191,8 @@ impl Planner<'_, '_> {
         for (function, found) in found {
             let name = &function.name.short;
             let Some(found) = found else {
-                self.skip(
-                    format!("locks in `{name}`"),
-                    "its code cannot be taken apart".to_owned(),
-                );
+                let purpose = ProbePurpose::LocksOf { function: name.clone() };
+                self.skip(purpose, SkipReason::Undecodable);
                 continue;
             };
             for site in found.sites {
@@ -205,10 +207,12 @@ impl Planner<'_, '_> {
             }
             for unrecognised in found.unrecognised {
                 let path = slow.list[unrecognised.slow_path];
-                self.skip(
-                    format!("inlined {} of {} in `{name}`", action(path.fast), path.call.name),
-                    unrecognised.reason.to_owned(),
-                );
+                let purpose = ProbePurpose::InlinedLockOf {
+                    action: action(path.fast),
+                    lock: path.call.name,
+                    function: name.clone(),
+                };
+                self.skip(purpose, unrecognised.reason);
             }
         }
         for function in &others {
@@ -242,8 +246,8 @@ impl Planner<'_, '_> {
     ) {
         if tried.role.takes_lock() {
             let call = CallSpec { role: tried.role, ..path.call };
-            let what = format!("{} in {}", function.name.short, self.module.name());
-            self.call_named(call, what, function.start, &[]);
+            let purpose = ProbePurpose::call(&*function.name.short, self.module.name());
+            self.call_named(call, purpose, function.start, &[]);
             return;
         }
         let parts = function.parts(self.file).unwrap_or_default();
@@ -254,8 +258,8 @@ impl Planner<'_, '_> {
             }
             Some(_) => {}
             None => self.skip(
-                format!("`{}`", function.name.short),
-                "the place where it has taken the lock is unknown".to_owned(),
+                ProbePurpose::TryLock { function: function.name.short.clone() },
+                SkipReason::UnknownAcquire,
             ),
         }
     }
@@ -292,8 +296,8 @@ impl Planner<'_, '_> {
             });
             let reads = arguments.is_empty() || code.is_some_and(|code| reads(code, arguments));
             if lock == LockOf::Unknown || !reads {
-                let reason = "its argument was optimised away".to_owned();
-                self.skip(format!("{} in {}", call.name, self.module.name()), reason);
+                let purpose = ProbePurpose::call(call.name, self.module.name());
+                self.skip(purpose, SkipReason::ArgumentRemoved);
                 continue;
             }
             if !self.call(call, LinkAddr(start), &others) {
@@ -347,15 +351,14 @@ impl Planner<'_, '_> {
             FastPath::Unpark => Kind::Signal,
             _ => Kind::Release,
         };
-        let what = format!(
-            "inlined {} of {} in {}",
-            action(site.fast),
-            path.call.name,
-            self.module.name()
-        );
+        let purpose = ProbePurpose::InlinedLock {
+            action: action(site.fast),
+            lock: path.call.name,
+            module: self.module.name(),
+        };
         let (spec, fast) = (path.call, site.fast);
         let place = InlinedPlace { spec, kind, fast, at, plus: 0, if_one: false };
-        self.inlined_points(&place, &site.points, &what);
+        self.inlined_points(&place, &site.points, &purpose);
     }
 
     /// Adds the probes of a place.
@@ -363,7 +366,7 @@ impl Planner<'_, '_> {
         &mut self,
         inlined: &InlinedPlace,
         points: &[InlinedPoint],
-        what: &str,
+        purpose: &ProbePurpose,
     ) {
         for &InlinedPoint { address, lock, condition } in points {
             let Some(place) = self.module.process_address(LinkAddr(address)) else { continue };
@@ -371,16 +374,17 @@ impl Planner<'_, '_> {
             let plus = bias.wrapping_add_signed(lock.plus);
             let site = self.add_site(place, SyncSite::Inlined(InlinedPlace { plus, ..*inlined }));
             let mut operand = lock.operand;
-            let mut cookie = Cookie::new(Kind::Inlined, site);
+            let mut flags = 0;
             if let Some(condition) = condition {
                 operand = operand.with_condition(condition);
-                cookie = cookie.with(Cookie::CONDITIONAL);
+                flags |= InlinedCookie::CONDITIONAL;
             }
             if lock.indirect {
-                cookie = cookie.with(Cookie::INDIRECT);
+                flags |= InlinedCookie::INDIRECT;
             }
-            let cookie = cookie.with_depth(operand.0);
-            self.add_probe(ProbeProgram::Inlined, LinkAddr(address), cookie, what.to_owned());
+            let cookie = Cookie::new(Kind::Inlined, site);
+            let cookie = InlinedCookie::new(cookie, flags, operand).0;
+            self.add_probe(ProbeProgram::Inlined, LinkAddr(address), cookie, purpose.clone());
         }
     }
 }

@@ -8,6 +8,7 @@ use crate::{
         builder::Planner,
         plan::Plan,
         selection::{Choice, unmatched},
+        skipped::{CallPart, ProbePurpose, SkipReason},
     },
     symbolize::Symbolizer,
 };
@@ -56,13 +57,17 @@ pub(in crate::probes) fn add(
                     matched = true;
                     let (object, argument) = (ObjectKind::Lock, rule.argument);
                     let call = CallSpec { name: "--lock", object, role: *role, argument };
-                    let what = format!("{} of --lock in {}", function.name.short, module.name());
+                    let purpose = ProbePurpose::Function {
+                        part: CallPart::Entry,
+                        function: function.name.short.clone(),
+                        of_user_lock: true,
+                        module: module.name(),
+                    };
                     if has_other_parameters(&function.symbol) {
-                        let reason = "the compiler has changed its parameters: declare it `noipa`";
-                        planner.skip(what, reason.to_owned());
+                        planner.skip(purpose, SkipReason::ParametersChanged);
                         continue;
                     }
-                    planner.call_named(call, what, function.start, &[]);
+                    planner.call_named(call, purpose, function.start, &[]);
                 }
             }
             plan.note_match(number, matched, is_about, first, || {

@@ -15,7 +15,13 @@ use super::{
     slow_paths::{self, FastPath},
 };
 use crate::symbolize::LinkAddr;
-use crate::{probes::builder::Planner, x86::functions::Functions};
+use crate::{
+    probes::{
+        builder::Planner,
+        skipped::{ProbePurpose, SkipReason},
+    },
+    x86::functions::Functions,
+};
 
 impl Planner<'_, '_> {
     /// Adds the probes for steps in functions that are known by their names.
@@ -29,16 +35,16 @@ impl Planner<'_, '_> {
             if slow_paths::locks_for_itself(&function.name) {
                 continue;
             }
-            let (kind, doing) = match look {
+            let (kind, step) = match look {
                 Look::Ran => (Kind::Signal, "completing"),
                 Look::Passed => (Kind::Wait, "passing"),
                 _ => (Kind::Wait, "going on"),
             };
-            let what = format!("{doing} of {name} in {}", self.module.name());
+            let purpose = ProbePurpose::Wait { step, name, module: self.module.name() };
             let parts = function.parts(self.file).unwrap_or_default();
             let found = atomic_waits::steps(&parts, surroundings, look).unwrap_or_default();
             if found.is_empty() {
-                self.skip(what, "the instruction that does it was not found".to_owned());
+                self.skip(purpose, SkipReason::InstructionNotFound);
                 continue;
             }
             let role = if kind == Kind::Signal { Role::SIGNAL } else { Role::WAIT };
@@ -47,7 +53,7 @@ impl Planner<'_, '_> {
                 let Some(at) = self.module.process_address(LinkAddr(at)) else { continue };
                 let place =
                     InlinedPlace { spec, kind, fast: FastPath::Nothing, at, plus: 0, if_one };
-                self.inlined_points(&place, &points, &what);
+                self.inlined_points(&place, &points, &purpose);
             }
         }
     }
@@ -78,7 +84,7 @@ impl Planner<'_, '_> {
                 ("std::sync::mpsc, receiving", Kind::Wait, Role::WAIT)
             };
             let spec = CallSpec { name, object: ObjectKind::Channel, role, argument: 1 };
-            let what = format!("{name} in {}", self.module.name());
+            let purpose = ProbePurpose::Messages { name, module: self.module.name() };
             let those = all.iter().filter(|one| (one.1, one.2) == (look, flags));
             let (mut any, mut found) = (false, false);
             for &(function, .., entered) in those {
@@ -95,12 +101,11 @@ impl Planner<'_, '_> {
                     found = true;
                     let fast = FastPath::Message { flags };
                     let place = InlinedPlace { spec, kind, fast, at, plus: 0, if_one };
-                    self.inlined_points(&place, &points, &what);
+                    self.inlined_points(&place, &points, &purpose);
                 }
             }
             if any && !found {
-                let reason = "its instruction is not in line, as in code that is not optimised";
-                self.skip(what, reason.to_owned());
+                self.skip(purpose, SkipReason::NotInline);
             }
         }
     }

@@ -78,6 +78,12 @@ pub struct SkippedProbes {
     pub reason: String,
     /// Number.
     pub count: u64,
+    /// Kind of the events, where known.
+    #[serde(default)]
+    pub kind: Option<String>,
+    /// Kind of the reason, where known.
+    #[serde(default)]
+    pub reason_kind: Option<String>,
 }
 
 /// Something that could not be found, with the reason.

@@ -6,7 +6,7 @@ use crate::{
     kernel::{Kernel, Lost},
     live::{source::Source, watchpoint_access::Undecoded},
     probes::{
-        SelectError, memory::uncovered::Uncovered, own_code::RemappedCode, plan::SkippedProbe,
+        SelectError, memory::uncovered::Uncovered, own_code::RemappedCode, skipped::SkippedProbe,
     },
     report::{
         Limitation, LostEvents, Missing, NotSeen, Process, SkippedProbes, UndecodedReason,
@@ -87,11 +87,11 @@ pub(crate) fn not_seen(
     mut limitations: Vec<Limitation>,
 ) -> NotSeen {
     let omissions = source.omissions();
-    let mut skipped_probes: Vec<SkippedProbes> = Vec::new();
-    for SkippedProbe { what, reason } in skipped {
-        match skipped_probes.iter_mut().find(|known| known.what == what && known.reason == reason) {
-            Some(known) => known.count += 1,
-            None => skipped_probes.push(SkippedProbes { what, reason, count: 1 }),
+    let mut skipped_probes: Vec<(SkippedProbe, u64)> = Vec::new();
+    for probe in skipped {
+        match skipped_probes.iter_mut().find(|(known, _)| *known == probe) {
+            Some((_, count)) => *count += 1,
+            None => skipped_probes.push((probe, 1)),
         }
     }
     limitations.extend(uncounted(source));
@@ -101,7 +101,7 @@ pub(crate) fn not_seen(
             .filter(|(_, count)| *count > 0)
             .map(|&(class, count)| LostEvents { class: class.name().to_owned(), count })
             .collect(),
-        skipped_probes,
+        skipped_probes: skipped_probes.iter().map(skipped_probes_of).collect(),
         unfollowed_processes: omissions
             .child_processes()
             .iter()
@@ -118,6 +118,19 @@ pub(crate) fn not_seen(
         undecoded_reasons: undecoded_reasons(&omissions.undecoded_accesses),
         limitations,
         ..NotSeen::default()
+    }
+}
+
+/// Returns the entry of a report for probes that were skipped.
+fn skipped_probes_of(
+    (SkippedProbe { purpose, reason }, count): &(SkippedProbe, u64),
+) -> SkippedProbes {
+    SkippedProbes {
+        what: purpose.to_string(),
+        reason: reason.to_string(),
+        count: *count,
+        kind: Some(purpose.kind().to_owned()),
+        reason_kind: Some(reason.kind().to_owned()),
     }
 }
 

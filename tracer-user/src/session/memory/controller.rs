@@ -11,7 +11,7 @@ use nix::{
     unistd::Pid,
 };
 
-use tracer_ebpf::{Kind, Record};
+use tracer_ebpf::{Kind, PlanNumber, Record};
 
 use super::{
     budget::{Budget, Change, OtherCosts, TracerCost},
@@ -50,7 +50,7 @@ pub(crate) struct MemoryController {
     began: u64,
     /// Costs of groups of earlier programs with the same numbers.
     costs_before: Vec<u64>,
-    plan: u32,
+    plan: PlanNumber,
     /// Probes that are detached, by their groups.
     detached: BTreeMap<u16, Vec<ProbePoint>>,
     /// Groups that are being detached.
@@ -108,7 +108,7 @@ impl MemoryController {
         accesses: &Accesses,
         kernel: &mut Kernel,
         (pid, threads): (u32, Option<&[u32]>),
-        plan: u32,
+        plan: PlanNumber,
     ) -> Option<Self> {
         let budget = match accesses.level {
             Level::Sync | Level::Probe => return None,

@@ -1,6 +1,6 @@
 //! Capture of a program's memory accesses, as far as it is limited by a budget.
 
-use tracer_ebpf::Record;
+use tracer_ebpf::{PlanNumber, Record};
 
 use crate::{
     kernel::{Kernel, ProbePoint},
@@ -28,7 +28,7 @@ impl Capture {
         accesses: &Accesses,
         kernel: &mut Kernel,
         process: (u32, Option<&[u32]>),
-        plan: u32,
+        plan: PlanNumber,
     ) {
         self.controller = MemoryController::new(accesses, kernel, process, plan);
     }

@@ -6,7 +6,7 @@ use tracer_ebpf::TrapRecord;
 
 use crate::{
     kernel::{Kernel, Lost},
-    probes::plan::SkippedProbe,
+    probes::skipped::{ProbePurpose, SkipReason, SkippedProbe},
     report::{Busiest, Limitation, Summary, TrapDeath},
     session::{
         coverage::limitations::lost_since,
@@ -73,8 +73,8 @@ impl Coverage {
     }
 
     /// Adds a probe that is not there.
-    pub(super) fn skip(&mut self, what: String, reason: String) {
-        self.skipped.push(SkippedProbe { what, reason });
+    pub(super) fn skip(&mut self, purpose: ProbePurpose, reason: SkipReason) {
+        self.skipped.push(SkippedProbe { purpose, reason });
     }
 
     /// Adds the probes that a plan could not place.

@@ -2,14 +2,19 @@
 
 use std::ops::Range;
 
+use tracer_ebpf::PlanNumber;
+
 use super::coverage::Coverage;
 use crate::{
     kernel::{Kernel, KernelError, ProbePoint},
-    probes::plan::{Plan, PlannedProbe, Site},
+    probes::{
+        plan::{Plan, PlannedProbe, Site},
+        skipped::{ProbePurpose, SkipReason},
+    },
     report::{Limitation, UnseenLibraries, UntracedProcess},
     session::dynamic_linker,
     symbolize::{ProcessAddr, Symbolizer},
-    sys::breakpoints::breakpoints,
+    sys::{breakpoints::breakpoints, ids::KernelPid},
 };
 
 /// Probes of a program.
@@ -72,7 +77,7 @@ impl Probes {
     pub(super) fn attach(
         &mut self,
         kernel: &mut Kernel,
-        number: u32,
+        number: PlanNumber,
         thread: u32,
         coverage: &mut Coverage,
     ) -> Result<(), KernelError> {
@@ -83,8 +88,9 @@ impl Probes {
         kernel.note_places(number, thread, &addresses);
         for refusal in kernel.attach_probes(number, points)? {
             failed[refusal.index] = true;
-            let what = probes[refusal.index].what.clone();
-            coverage.skip(what, format!("the kernel refuses it: {}", refusal.error));
+            let purpose = probes[refusal.index].purpose.clone();
+            let error = refusal.error.to_string();
+            coverage.skip(purpose, SkipReason::RefusedByKernel { error });
         }
         let attached: Vec<(usize, &PlannedProbe)> =
             probes.iter().enumerate().filter(|(index, _)| !failed[*index]).collect();
@@ -101,8 +107,7 @@ impl Probes {
                 self.places.push(probe.address);
             } else {
                 failed[index] = true;
-                let reason = "it was attached, and no breakpoint appeared in the program's memory";
-                coverage.skip(probe.what.clone(), reason.to_owned());
+                coverage.skip(probe.purpose.clone(), SkipReason::NoBreakpoint);
             }
         }
         self.plan.probes = probes;
@@ -117,8 +122,8 @@ impl Probes {
     pub(super) fn start(
         &mut self,
         kernel: &mut Kernel,
-        number: u32,
-        process: u32,
+        number: PlanNumber,
+        process: KernelPid,
         coverage: &mut Coverage,
     ) -> bool {
         let Some(points) = self.to_attach.take() else { return false };
@@ -127,8 +132,8 @@ impl Probes {
         match attached {
             Ok(refusals) => {
                 for refusal in refusals {
-                    let what = "a probe of the process's parent".to_owned();
-                    coverage.skip(what, format!("the kernel refuses it: {}", refusal.error));
+                    let error = refusal.error.to_string();
+                    coverage.skip(ProbePurpose::OfParent, SkipReason::RefusedByKernel { error });
                 }
             }
             Err(error) => coverage.limit(untraced(&error)),
@@ -156,7 +161,7 @@ pub(super) fn untraced(error: &dyn std::fmt::Display) -> Limitation {
 pub(super) fn attach_linker(
     kernel: &mut Kernel,
     pid: u32,
-    plan: u32,
+    plan: PlanNumber,
     symbolizer: &Symbolizer,
 ) -> Result<(), Limitation> {
     let unseen = |reason| Limitation::UnseenLibraries { reason };

@@ -18,7 +18,7 @@ use crate::x86::{
 pub const MAX_ACCESSES: usize = 8;
 
 /// Maximum distance of a single-stepped point from its access, in instructions.
-const WINDOW: usize = 12;
+const MAX_PROBE_DISTANCE: usize = 12;
 
 const NONE: u8 = AbiOperand::NONE as u8;
 
@@ -146,7 +146,9 @@ impl<'line> Chooser<'line> {
         let last = self.costs.len() - 1;
         let near = match cost {
             Cost::Emulated => 0..=last,
-            Cost::SingleStepped => here.saturating_sub(WINDOW)..=last.min(here + WINDOW),
+            Cost::SingleStepped => {
+                here.saturating_sub(MAX_PROBE_DISTANCE)..=last.min(here + MAX_PROBE_DISTANCE)
+            }
         };
         let is_used = |at: usize| self.chosen.iter().any(|chosen| chosen.at == at);
         let points = near.filter(|&at| self.costs[at] == Some(cost) && !is_used(at));

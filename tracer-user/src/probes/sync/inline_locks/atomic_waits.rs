@@ -171,7 +171,7 @@ impl Finder<'_> {
     pub(in crate::probes) fn passed_before(
         &self,
         slow: usize,
-    ) -> Result<Option<(usize, InlinedPoint)>, &'static str> {
+    ) -> Result<Option<(usize, InlinedPoint)>, UnrecognisedLock> {
         let mut reason = None;
         let Some(argument) = self.before(slow).map(|state| state.register(ARGUMENT)) else {
             return Ok(None);
@@ -189,14 +189,14 @@ impl Finder<'_> {
                         Ok(&[point]) if point.condition == Some(FlagCondition::EQUAL) => {
                             return Ok(Some((before, point)));
                         }
-                        Ok(_) => reason = Some("the flag is not compared with one value"),
-                        Err(why) => reason = Some(why),
+                        Ok(_) => reason = Some(UnrecognisedLock::NotCompared),
+                        Err(&why) => reason = Some(why),
                     }
                     continue;
                 }
                 let control = self.instruction(before).flow_control();
                 let is_call = matches!(control, FlowControl::Call | FlowControl::IndirectCall);
-                if !is_call && visited.len() < REACH && visited.insert(before) {
+                if !is_call && visited.len() < MAX_FAST_PATH_DISTANCE && visited.insert(before) {
                     todo.push(before);
                 }
             }
@@ -226,7 +226,7 @@ impl Finder<'_> {
         object: Value,
     ) -> Option<InlinedPoint> {
         let mut index = from;
-        for _ in 0..NEAR {
+        for _ in 0..MAX_TEST_DISTANCE {
             let [next] = self.values.successors(index)[..] else { return None };
             index = next;
             let instruction = self.instruction(index);
@@ -285,7 +285,7 @@ impl Finder<'_> {
         }
         let mut info = InstructionInfoFactory::new();
         let mut index = from;
-        for _ in 0..NEAR {
+        for _ in 0..MAX_TEST_DISTANCE {
             let [next] = self.values.successors(index)[..] else { return None };
             index = next;
             let instruction = self.instruction(index);

@@ -13,6 +13,7 @@ mod try_lock;
 
 pub use self::sites::{
     Found, Helper, InlinedPoint, InlinedSite, LockAddress, Passed, Surroundings, Unrecognised,
+    UnrecognisedLock,
 };
 pub use self::try_lock::tried_lock;
 
@@ -33,10 +34,10 @@ use crate::x86::{
 };
 
 /// Maximum distance of a fast path before its slow path, in instructions.
-const REACH: usize = 256;
+const MAX_FAST_PATH_DISTANCE: usize = 256;
 
 /// Maximum number of instructions between an atomic instruction and the jump that depends on it.
-const NEAR: usize = 16;
+const MAX_TEST_DISTANCE: usize = 16;
 
 /// Finds all places in a function, from all of its parts. `None` when it cannot be taken apart.
 #[must_use]
@@ -92,7 +93,7 @@ impl Finder<'_> {
                 continue;
             }
             let (before, visited) = self.atomics_before(index);
-            let mut reason = "no atomic instruction was found before it";
+            let mut reason = UnrecognisedLock::NoAtomic;
             let mut found = false;
             for atomic in before {
                 if !self.is_of(&atomic, index, fast) {
@@ -100,7 +101,7 @@ impl Finder<'_> {
                 }
                 let points = if fast.acquires() {
                     self.address_at(atomic.index)
-                        .ok_or("the address of the lock is unknown")
+                        .ok_or(UnrecognisedLock::UnknownAddress)
                         .and_then(|lock| self.points_after(atomic.index, lock, &visited))
                 } else {
                     self.points_before(atomic.index)
@@ -190,7 +191,7 @@ impl Finder<'_> {
     fn looks_at_result(&self, call: usize) -> bool {
         let mut info = InstructionInfoFactory::new();
         let mut index = call;
-        for _ in 0..NEAR {
+        for _ in 0..MAX_TEST_DISTANCE {
             let [next] = self.values.successors(index)[..] else { break };
             index = next;
             let instruction = self.instruction(index);
@@ -255,7 +256,7 @@ impl Finder<'_> {
                 let control = self.instruction(before).flow_control();
                 let is_call = matches!(control, FlowControl::Call | FlowControl::IndirectCall);
                 if (is_call && matches!(helper, None | Some(Helper::Load)))
-                    || visited.len() >= REACH
+                    || visited.len() >= MAX_FAST_PATH_DISTANCE
                     || !visited.insert(before)
                 {
                     continue;
@@ -304,7 +305,7 @@ impl Finder<'_> {
     fn decides(&self, atomic: usize) -> bool {
         self.values.instructions()[atomic + 1..]
             .iter()
-            .take(NEAR)
+            .take(MAX_TEST_DISTANCE)
             .find(|instruction| {
                 instruction.flow_control() != FlowControl::Next
                     || instruction.rflags_modified() != 0
@@ -363,9 +364,9 @@ impl Finder<'_> {
         atomic: usize,
         lock: Value,
         to_slow: &BTreeSet<usize>,
-    ) -> Result<Vec<InlinedPoint>, &'static str> {
+    ) -> Result<Vec<InlinedPoint>, UnrecognisedLock> {
         let mut index = atomic;
-        for _ in 0..NEAR {
+        for _ in 0..MAX_TEST_DISTANCE {
             let successors = self.values.successors(index);
             if let [next] = successors[..] {
                 index = next;
@@ -379,11 +380,11 @@ impl Finder<'_> {
             }
             let goes_on = matches!(control, FlowControl::Next | FlowControl::UnconditionalBranch);
             if !(goes_on || self.helper(index) == Some(Helper::Other)) || self.is_atomic(index) {
-                return Err("its result is not tested at once");
+                return Err(UnrecognisedLock::NotTested);
             }
         }
         let jump = self.instruction(index);
-        let taken = jump_condition(jump).ok_or("its result is not tested at once")?;
+        let taken = jump_condition(jump).ok_or(UnrecognisedLock::NotTested)?;
         // A slow path may be jumped to at once, in the last instruction of a function.
         let slow = |address: u64| {
             self.values.at(address).map_or_else(
@@ -394,16 +395,16 @@ impl Finder<'_> {
         let condition = match (slow(jump.next_ip()), slow(jump.near_branch_target())) {
             (true, false) => taken,
             (false, true) => taken.negated(),
-            _ => return Err("both sides of the jump after it lead there"),
+            _ => return Err(UnrecognisedLock::BothSides),
         };
-        let state = self.before(index).ok_or("its code is not reached")?;
-        let lock = locate(&state, lock).ok_or("no register has the address of the lock")?;
+        let state = self.before(index).ok_or(UnrecognisedLock::Unreached)?;
+        let lock = locate(&state, lock).ok_or(UnrecognisedLock::NoRegister)?;
         Ok(vec![InlinedPoint { address: jump.ip(), lock, condition: Some(condition) }])
     }
 
     /// Places before an atomic instruction, of which each time just one is passed: cheap ones if there are.
-    fn points_before(&self, atomic: usize) -> Result<Vec<InlinedPoint>, &'static str> {
-        let lock = self.address_at(atomic).ok_or("the address of the lock is unknown")?;
+    fn points_before(&self, atomic: usize) -> Result<Vec<InlinedPoint>, UnrecognisedLock> {
+        let lock = self.address_at(atomic).ok_or(UnrecognisedLock::UnknownAddress)?;
         let mut points = Vec::new();
         let is_call = !self.is_atomic(atomic);
         if !is_call && self.cheap_before(atomic, lock, &mut points, &mut BTreeSet::new()).is_some()
@@ -411,15 +412,13 @@ impl Finder<'_> {
             points.sort_by_key(|point| point.address);
             return Ok(points);
         }
-        self.near_before(atomic, lock).map(|point| vec![point]).ok_or(
-            "no instruction before it can be probed that has the address of the lock in a register",
-        )
+        self.near_before(atomic, lock).map(|point| vec![point]).ok_or(UnrecognisedLock::NoPlace)
     }
 
     /// The nearest instruction before an atomic one, or it itself.
     fn near_before(&self, atomic: usize, lock: Value) -> Option<InlinedPoint> {
         let mut index = atomic;
-        for _ in 0..NEAR {
+        for _ in 0..MAX_TEST_DISTANCE {
             let instruction = self.instruction(index);
             if probe_cost(instruction).is_some()
                 && let Some(lock) = self
@@ -461,7 +460,7 @@ impl Finder<'_> {
     ) -> Option<()> {
         const MAX_POINTS: usize = 8;
         let mut here = index;
-        for _ in 0..NEAR {
+        for _ in 0..MAX_TEST_DISTANCE {
             if !seen.insert(here) {
                 return None;
             }

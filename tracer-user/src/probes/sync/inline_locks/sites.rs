@@ -49,7 +49,38 @@ pub struct Unrecognised {
     /// The slow path.
     pub slow_path: usize,
     /// Reason.
-    pub reason: &'static str,
+    pub reason: UnrecognisedLock,
+}
+
+/// Reason for which the fast path before a slow one was not found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UnrecognisedLock {
+    /// No atomic instruction leads to the call.
+    #[error("no atomic instruction was found before it")]
+    NoAtomic,
+    /// The operand of the atomic instruction is not followed.
+    #[error("the address of the lock is unknown")]
+    UnknownAddress,
+    /// Other instructions are between the atomic one and the jump.
+    #[error("its result is not tested at once")]
+    NotTested,
+    /// The jump after the atomic instruction does not decide.
+    #[error("both sides of the jump after it lead there")]
+    BothSides,
+    /// No path leads to the jump.
+    #[error("its code is not reached")]
+    Unreached,
+    /// The address is not in a register at the jump.
+    #[error("no register has the address of the lock")]
+    NoRegister,
+    /// The address is in no register where a probe can be.
+    #[error(
+        "no instruction before it can be probed that has the address of the lock in a register"
+    )]
+    NoPlace,
+    /// A once flag is compared otherwise.
+    #[error("the flag is not compared with one value")]
+    NotCompared,
 }
 
 /// Argument of a slow path that acquires a lock. If all callers have one lock, link-time optimization may leave

@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use iced_x86::{Code, FlowControl, Mnemonic};
 use tracer_ebpf::FlagCondition;
 
-use super::{Finder, Helper, InlinedPoint, InlinedSite, NEAR, Surroundings, operand::locate};
+use super::{
+    Finder, Helper, InlinedPoint, InlinedSite, MAX_TEST_DISTANCE, Surroundings, operand::locate,
+};
 use crate::{
     probes::sync::slow_paths::FastPath,
     x86::{
@@ -104,7 +106,7 @@ impl Finder<'_> {
     fn point_at_test(&self, atomic: usize, lock: Value) -> Option<InlinedPoint> {
         let mut index = atomic;
         let mut tested = self.is_atomic(atomic);
-        for _ in 0..NEAR {
+        for _ in 0..MAX_TEST_DISTANCE {
             let [next] = self.values.successors(index)[..] else { return None };
             index = next;
             let instruction = self.instruction(index);
