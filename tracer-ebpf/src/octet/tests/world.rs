@@ -8,7 +8,7 @@ use std::{
 
 use super::history::{Happened, History, Last, Record};
 use crate::{
-    AccessDescriptor, LastAccess,
+    AccessDescriptor, LastAccess, SiteId,
     octet::{
         self, Deferred, Environment, MapMemory, MapNumber, Memory, Ownership, Plain, Reservation,
     },
@@ -166,8 +166,8 @@ impl<M: TestMemory> World<M> {
                 read: shared(Field::Deferred),
                 write_sp: M::held(0),
                 read_sp: M::held(0),
-                write_site: M::held(0),
-                read_site: M::held(0),
+                write_site: M::held(SiteId::NONE),
+                read_site: M::held(SiteId::NONE),
                 bits: M::held(0),
                 unused: M::held(0),
             }
@@ -227,7 +227,7 @@ impl<M: TestMemory> World<M> {
             address: word * 8 + u64::from(mask.trailing_zeros()),
             bytes: mask.count_ones().into(),
             flags,
-            site: number as u32,
+            site: SiteId(number as u32),
             sp: 0,
         };
         thread.highest_sp = number as u64;
@@ -357,8 +357,8 @@ impl<M: TestMemory> Environment for InTest<'_, M> {
     fn emit(self, _: u32, deferred: Deferred) {
         let Deferred { owner, address, write, read } = deferred;
         let last = |LastAccess { epoch, sp, site, bytes }: LastAccess| {
-            assert!(epoch == 0 || sp == u64::from(site), "{deferred:?}");
-            let number = site as usize;
+            assert!(epoch == 0 || sp == u64::from(site.0), "{deferred:?}");
+            let number = site.0 as usize;
             (epoch != 0).then_some(Last { number, epoch, bytes })
         };
         let record =
