@@ -1,7 +1,9 @@
 //! Records of several kinds through the whole source, for a process with one function.
 
 use checker::event::{RegionId, VarId};
-use tracer_ebpf::{AccessDescriptor, AccessRecord, CallRecord, Header, WatchpointRecord};
+use tracer_ebpf::{
+    AccessDescriptor, AccessRecord, CallRecord, Header, PlanNumber, WatchpointRecord,
+};
 
 use super::*;
 use crate::{
@@ -30,7 +32,7 @@ fn sites() -> Vec<Site> {
 }
 
 fn header(tid: u32, site: u32, lost: u32) -> Header {
-    Header { tid, site: SiteId::new(0, site), lost, ..Header::default() }
+    Header { tid, site: SiteId::new(PlanNumber(0), site), lost, ..Header::default() }
 }
 
 fn region(kind: Kind, tid: u32, site: u32) -> Record {
