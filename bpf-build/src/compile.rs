@@ -11,7 +11,11 @@ use crate::compiler::CoreSource;
 use crate::survey::Toolchain;
 
 /// The package that holds the kernel programs.
-pub const PACKAGE: &str = "tracer-ebpf";
+pub const PACKAGE: &str = "avtrace-ebpf";
+/// Directory of the package in the workspace.
+pub const DIRECTORY: &str = "ebpf";
+/// Directory of the library that the programs share with user space.
+const ABI_DIRECTORY: &str = "abi";
 /// The package's binary.
 pub const BINARY: &str = "avtrace-bpf";
 /// The feature without which the binary is not built.
@@ -99,8 +103,8 @@ pub fn inputs(toolchain: &Toolchain, source_dir: &Path) -> Vec<PathBuf> {
     ];
     // Versions of dependencies and their features are settled in the workspace's root.
     if let Some(root) = source_dir.parent() {
-        let settled = ["Cargo.lock", "Cargo.toml"].map(|file| root.join(file));
-        inputs.extend(settled.into_iter().filter(|file| file.is_file()));
+        let settled = ["Cargo.lock", "Cargo.toml", ABI_DIRECTORY].map(|file| root.join(file));
+        inputs.extend(settled.into_iter().filter(|file| file.exists()));
     }
     inputs
 }
@@ -267,7 +271,7 @@ mod tests {
     #[test]
     fn inputs_name_the_lock_file_where_there_is_one() {
         let root = tempfile::tempdir().unwrap();
-        let source = root.path().join("tracer-ebpf");
+        let source = root.path().join("ebpf");
         let toolchain = toolchain(CoreSource::Compiled, false);
         assert!(!inputs(&toolchain, &source).contains(&root.path().join("Cargo.lock")));
         fs::write(root.path().join("Cargo.lock"), "").unwrap();

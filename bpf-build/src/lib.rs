@@ -15,7 +15,7 @@
 //! use std::path::Path;
 //!
 //! let toolchain = bpf_build::Toolchain::find()?;
-//! let object = bpf_build::build(&toolchain, Path::new("tracer-ebpf"), Path::new("/tmp/bpf"))?;
+//! let object = bpf_build::build(&toolchain, Path::new("ebpf"), Path::new("/tmp/bpf"))?;
 //! println!("{}", object.path.display());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -27,7 +27,7 @@ mod survey;
 mod tools;
 mod version;
 
-pub use compile::{BINARY, Error, Object, PACKAGE, build, inputs};
+pub use compile::{BINARY, DIRECTORY, Error, Object, PACKAGE, build, inputs};
 pub use compiler::{Compiler, CoreSource, RUSTC_VARIABLE, RejectedCompiler, Unfit};
 pub use linker::{LINKER_VARIABLE, Linker, RejectedLinker};
 pub use survey::{Missing, Survey, Toolchain};

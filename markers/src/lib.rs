@@ -3,7 +3,7 @@
 //!
 //! ```
 //! fn transfer(amount: i64) -> i64 {
-//!     let _region = avtrace::region!("transfer"); // until the end of this scope, however it is left
+//!     let _region = avtrace_markers::region!("transfer"); // until the end of this scope, however it is left
 //!     1_000 - amount
 //! }
 //!
@@ -68,7 +68,7 @@ pub mod __private;
 ///
 /// ```
 /// fn parse(text: &str) -> Result<i32, std::num::ParseIntError> {
-///     let _region = avtrace::region!("parse");
+///     let _region = avtrace_markers::region!("parse");
 ///     let number: i32 = text.parse()?; // leaves the region as well
 ///     Ok(number + 1)
 /// }
@@ -80,7 +80,7 @@ pub mod __private;
 /// The guard stays on its thread:
 ///
 /// ```compile_fail
-/// let region = avtrace::region!("moved");
+/// let region = avtrace_markers::region!("moved");
 /// std::thread::spawn(move || drop(region));
 /// ```
 #[macro_export]
@@ -107,9 +107,9 @@ macro_rules! region {
 /// panic, goes on until avtrace sees that its stack frame is gone.
 ///
 /// ```
-/// avtrace::begin!("refill");
+/// avtrace_markers::begin!("refill");
 /// let stock: i32 = [1, 2, 3].iter().sum();
-/// avtrace::end!("refill");
+/// avtrace_markers::end!("refill");
 /// assert_eq!(stock, 6);
 /// ```
 #[macro_export]
@@ -122,8 +122,8 @@ macro_rules! begin {
 /// Closes an atomic region opened by [`begin!`] with the same name.
 ///
 /// ```
-/// avtrace::begin!("empty");
-/// avtrace::end!("empty");
+/// avtrace_markers::begin!("empty");
+/// avtrace_markers::end!("empty");
 /// ```
 #[macro_export]
 macro_rules! end {
@@ -143,9 +143,9 @@ macro_rules! end {
 ///
 /// static BALANCE: AtomicI64 = AtomicI64::new(1_000);
 ///
-/// avtrace::shared!(BALANCE);
+/// avtrace_markers::shared!(BALANCE);
 /// let slots = [0_u32; 4];
-/// avtrace::shared!(slots[2], "third slot");
+/// avtrace_markers::shared!(slots[2], "third slot");
 /// assert_eq!(BALANCE.load(Relaxed), 1_000);
 /// ```
 ///
@@ -155,9 +155,9 @@ macro_rules! end {
 /// static mut HITS: u64 = 0;
 ///
 /// let hits = &raw mut HITS;
-/// avtrace::shared!(HITS);
+/// avtrace_markers::shared!(HITS);
 /// // SAFETY: `hits` points to a static.
-/// unsafe { avtrace::shared!(*hits) };
+/// unsafe { avtrace_markers::shared!(*hits) };
 /// ```
 #[macro_export]
 macro_rules! shared {

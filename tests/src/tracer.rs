@@ -231,7 +231,7 @@ pub fn avtrace() -> &'static Path {
         let messages = succeed(
             Command::new(cargo())
                 .current_dir(root())
-                .args(["build", "--quiet", "--package", "tracer-user", "--bin", "avtrace"])
+                .args(["build", "--quiet", "--package", "avtrace", "--bin", "avtrace"])
                 .args(["--message-format", "json-render-diagnostics", "--profile", profile])
                 .arg("--target-dir")
                 .arg(target_dir()),

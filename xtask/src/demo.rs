@@ -43,7 +43,7 @@ pub fn run() -> Result<()> {
     if privilege == Privilege::None {
         bail!("tracing needs root, and there is no sudo to be had; run as root: cargo xtask demo");
     }
-    process::run(workspace::cargo().args(["build", "--release", "--package", "tracer-user"]))?;
+    process::run(workspace::cargo().args(["build", "--release", "--package", "avtrace"]))?;
     let target_dir = workspace::target_dir()?;
     let avtrace = target_dir.join("release/avtrace");
     let out_dir = target_dir.join("demo");

@@ -25,7 +25,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
     setup::run()?;
     tidy::run(tidy::Language::Check)?;
     // The end-to-end tests run the command itself, which `cargo test` alone does not build.
-    process::run(workspace::cargo().args(["build", "--package", "tracer-user"]))?;
+    process::run(workspace::cargo().args(["build", "--package", "avtrace"]))?;
     let avtrace = workspace::target_dir()?.join("debug/avtrace");
     for mut command in commands(arguments, Privilege::detect(), &avtrace) {
         process::run(&mut command)?;

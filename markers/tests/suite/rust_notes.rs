@@ -21,11 +21,11 @@ struct Account {
 
 #[inline(never)]
 fn transfer(amount: i64) -> Option<i64> {
-    let _region = avtrace::region!("transfer");
+    let _region = avtrace_markers::region!("transfer");
     let balance = BALANCE.load(Relaxed);
     let left = balance.checked_sub(amount)?;
     {
-        let _region = avtrace::region!("store");
+        let _region = avtrace_markers::region!("store");
         BALANCE.store(left, Relaxed);
     }
     Some(left)
@@ -33,24 +33,24 @@ fn transfer(amount: i64) -> Option<i64> {
 
 #[inline(never)]
 fn unwinds(number: u32) -> u32 {
-    let _region = avtrace::region!("unwinds");
+    let _region = avtrace_markers::region!("unwinds");
     assert!(number < 3, "too large");
     number
 }
 
 #[inline(never)]
 fn generic<T: Copy>(value: &T) -> T {
-    avtrace::shared!(*value, "generic");
+    avtrace_markers::shared!(*value, "generic");
     *value
 }
 
 #[inline(never)]
 fn by_hand(account: &Account) -> u16 {
-    avtrace::begin!("by hand: 1st");
-    avtrace::shared!(BALANCE);
-    avtrace::shared!(account.slots[2]);
+    avtrace_markers::begin!("by hand: 1st");
+    avtrace_markers::shared!(BALANCE);
+    avtrace_markers::shared!(account.slots[2]);
     let slot = account.slots[2];
-    avtrace::end!("by hand: 1st");
+    avtrace_markers::end!("by hand: 1st");
     slot
 }
 
@@ -69,7 +69,7 @@ fn build(directory: &Path, release: bool, flags: &str) -> PathBuf {
     fs::create_dir_all(package.join("src")).expect("a directory");
     fs::write(package.join("src/main.rs"), MAIN).expect("the program");
     let manifest = format!(
-        "[package]\nname = \"marked\"\nedition = \"2024\"\n\n[dependencies]\navtrace = {{ path = {:?} }}\n\n[workspace]\n",
+        "[package]\nname = \"marked\"\nedition = \"2024\"\n\n[dependencies]\navtrace-markers = {{ path = {:?} }}\n\n[workspace]\n",
         env!("CARGO_MANIFEST_DIR")
     );
     fs::write(package.join("Cargo.toml"), manifest).expect("the manifest");

@@ -53,7 +53,7 @@ fn await_turn(mut turn: &PipeReader) {
 
 /// Takes `amount` out of the account. Meant to be atomic, and says so by a region.
 fn transfer(amount: i64, go_audit: &PipeWriter, go_transfer: &PipeReader) {
-    let _region = avtrace::region!("transfer"); // @transfer_begin
+    let _region = avtrace_markers::region!("transfer"); // @transfer_begin
 
     // SAFETY: the mutex is a valid static one, and the balance is read with it held.
     let balance = unsafe {
@@ -76,7 +76,7 @@ fn transfer(amount: i64, go_audit: &PipeWriter, go_transfer: &PipeReader) {
 
 /// Looks at the account and charges the fee for it.
 fn audit() {
-    let _region = avtrace::region!("audit"); // @audit_begin
+    let _region = avtrace_markers::region!("audit"); // @audit_begin
 
     // SAFETY: the mutex is a valid static one, and the balance is used with it held.
     unsafe {

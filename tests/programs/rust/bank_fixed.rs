@@ -45,7 +45,7 @@ fn await_turn(mut turn: &PipeReader) {
 
 /// Takes `amount` out of the account. Meant to be atomic, and is.
 fn transfer(amount: i64, go_audit: &PipeWriter) {
-    let _region = avtrace::region!("transfer"); // @transfer_begin
+    let _region = avtrace_markers::region!("transfer"); // @transfer_begin
 
     // SAFETY: the mutex is a valid static one, and the balance is used with it held.
     unsafe {
@@ -61,7 +61,7 @@ fn transfer(amount: i64, go_audit: &PipeWriter) {
 
 /// Looks at the account and charges the fee for it.
 fn audit() {
-    let _region = avtrace::region!("audit"); // @audit_begin
+    let _region = avtrace_markers::region!("audit"); // @audit_begin
 
     // SAFETY: the mutex is a valid static one, and the balance is used with it held.
     unsafe {

@@ -68,7 +68,7 @@ fn receive(receiver: &Receiver<u64>, at_once: bool) {
 }
 
 fn prepare(channel: &Channel, turns: &Turns) {
-    let _region = avtrace::region!("prepare");
+    let _region = avtrace_markers::region!("prepare");
     send(channel);
     turns.give();
     turns.wait();
@@ -77,7 +77,7 @@ fn prepare(channel: &Channel, turns: &Turns) {
 
 fn prepare_whole(channel: &Channel, turns: &Turns) {
     {
-        let _region = avtrace::region!("prepare");
+        let _region = avtrace_markers::region!("prepare");
         *MUTEX.lock().expect("no panic") += 1;
         send(channel);
     }
@@ -88,7 +88,7 @@ fn prepare_whole(channel: &Channel, turns: &Turns) {
 fn run_use(receiver: &Receiver<u64>, turns: &Turns, at_once: bool) {
     turns.wait();
     {
-        let _region = avtrace::region!("use");
+        let _region = avtrace_markers::region!("use");
         receive(receiver, at_once);
         let mut value = MUTEX.lock().expect("no panic");
         *value += 1;
@@ -103,7 +103,7 @@ fn own(channel: &Channel, receiver: &Mutex<Receiver<u64>>, turns: &Turns, first:
         turns.wait();
     }
     {
-        let _region = avtrace::region!("own");
+        let _region = avtrace_markers::region!("own");
         let receiver = receiver.lock().expect("no panic");
         send(channel);
         receive(&receiver, false);

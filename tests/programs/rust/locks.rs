@@ -41,7 +41,7 @@ impl Turns {
 }
 
 fn transfer_mutex(amount: i64, turns: &Turns) {
-    let _region = avtrace::region!("transfer");
+    let _region = avtrace_markers::region!("transfer");
     let balance = MUTEX.lock().expect("no panic");
     let seen = *balance;
     drop(balance); // @mutex_unlock
@@ -52,21 +52,21 @@ fn transfer_mutex(amount: i64, turns: &Turns) {
 
 fn transfer_mutex_whole(amount: i64, turns: &Turns) {
     turns.let_audit();
-    let _region = avtrace::region!("transfer");
+    let _region = avtrace_markers::region!("transfer");
     let mut balance = MUTEX.lock().expect("no panic");
     let seen = *balance;
     *balance = seen - amount;
 }
 
 fn audit_mutex() {
-    let _region = avtrace::region!("audit");
+    let _region = avtrace_markers::region!("audit");
     let mut balance = MUTEX.lock().expect("no panic"); // @mutex_audit_lock
     *balance -= FEE;
     drop(balance); // @mutex_audit_unlock
 }
 
 fn transfer_rwlock(amount: i64, turns: &Turns) {
-    let _region = avtrace::region!("transfer");
+    let _region = avtrace_markers::region!("transfer");
     let balance = RWLOCK.read().expect("no panic");
     let seen = *balance;
     drop(balance); // @rwlock_unlock
@@ -77,20 +77,20 @@ fn transfer_rwlock(amount: i64, turns: &Turns) {
 
 fn transfer_rwlock_whole(amount: i64, turns: &Turns) {
     turns.let_audit();
-    let _region = avtrace::region!("transfer");
+    let _region = avtrace_markers::region!("transfer");
     let mut balance = RWLOCK.write().expect("no panic");
     *balance -= amount;
 }
 
 fn audit_rwlock() {
-    let _region = avtrace::region!("audit");
+    let _region = avtrace_markers::region!("audit");
     let mut balance = RWLOCK.write().expect("no panic"); // @rwlock_audit_lock
     *balance -= FEE;
     drop(balance); // @rwlock_audit_unlock
 }
 
 fn transfer_parking_mutex(amount: i64, turns: &Turns) {
-    let _region = avtrace::region!("transfer");
+    let _region = avtrace_markers::region!("transfer");
     let balance = PARKING_MUTEX.lock();
     let seen = *balance;
     drop(balance); // @parking_mutex_unlock
@@ -101,20 +101,20 @@ fn transfer_parking_mutex(amount: i64, turns: &Turns) {
 
 fn transfer_parking_mutex_whole(amount: i64, turns: &Turns) {
     turns.let_audit();
-    let _region = avtrace::region!("transfer");
+    let _region = avtrace_markers::region!("transfer");
     let mut balance = PARKING_MUTEX.lock();
     *balance -= amount;
 }
 
 fn audit_parking_mutex() {
-    let _region = avtrace::region!("audit");
+    let _region = avtrace_markers::region!("audit");
     let mut balance = PARKING_MUTEX.lock(); // @parking_mutex_audit_lock
     *balance -= FEE;
     drop(balance); // @parking_mutex_audit_unlock
 }
 
 fn transfer_parking_rwlock(amount: i64, turns: &Turns) {
-    let _region = avtrace::region!("transfer");
+    let _region = avtrace_markers::region!("transfer");
     let balance = PARKING_RWLOCK.read();
     let seen = *balance;
     drop(balance); // @parking_rwlock_unlock
@@ -125,13 +125,13 @@ fn transfer_parking_rwlock(amount: i64, turns: &Turns) {
 
 fn transfer_parking_rwlock_whole(amount: i64, turns: &Turns) {
     turns.let_audit();
-    let _region = avtrace::region!("transfer");
+    let _region = avtrace_markers::region!("transfer");
     let mut balance = PARKING_RWLOCK.write();
     *balance -= amount;
 }
 
 fn audit_parking_rwlock() {
-    let _region = avtrace::region!("audit");
+    let _region = avtrace_markers::region!("audit");
     let mut balance = PARKING_RWLOCK.write(); // @parking_rwlock_audit_lock
     *balance -= FEE;
     drop(balance); // @parking_rwlock_audit_unlock
@@ -139,7 +139,7 @@ fn audit_parking_rwlock() {
 
 /// Waits for an element inside the region. The mutex is released in the wait only, so the put comes in the middle.
 fn take(turns: &Turns) {
-    let _region = avtrace::region!("take");
+    let _region = avtrace_markers::region!("take");
     let mut full = FULL.lock().expect("no panic");
     turns.give();
     while !*full {
@@ -154,13 +154,13 @@ fn take_whole(turns: &Turns) {
     while !*full {
         full = CONDITION.wait(full).expect("no panic");
     }
-    let _region = avtrace::region!("take");
+    let _region = avtrace_markers::region!("take");
     *full = false;
     drop(full);
 }
 
 fn put() {
-    let _region = avtrace::region!("put");
+    let _region = avtrace_markers::region!("put");
     let mut full = FULL.lock().expect("no panic"); // @put_lock
     *full = true;
     CONDITION.notify_one(); // @signal

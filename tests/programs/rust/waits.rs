@@ -73,7 +73,7 @@ fn pass(by: &str) {
 }
 
 fn prepare(by: &str, turns: &Turns, other: &Thread) {
-    let _region = avtrace::region!("prepare");
+    let _region = avtrace_markers::region!("prepare");
     first_half(by, other);
     turns.give();
     turns.wait();
@@ -82,7 +82,7 @@ fn prepare(by: &str, turns: &Turns, other: &Thread) {
 
 fn prepare_whole(by: &str, turns: &Turns, other: &Thread) {
     {
-        let _region = avtrace::region!("prepare");
+        let _region = avtrace_markers::region!("prepare");
         *MUTEX.lock().expect("no panic") += 1;
         first_half(by, other);
     }
@@ -93,7 +93,7 @@ fn prepare_whole(by: &str, turns: &Turns, other: &Thread) {
 fn run_use(by: &str, turns: &Turns) {
     turns.wait();
     {
-        let _region = avtrace::region!("use");
+        let _region = avtrace_markers::region!("use");
         pass(by);
         let mut value = MUTEX.lock().expect("no panic");
         *value += 1;
@@ -105,13 +105,13 @@ fn run_use(by: &str, turns: &Turns) {
 /// Both meet twice, and `step` is one region around both meetings or each.
 fn meet(split: bool) {
     if split {
-        let _region = avtrace::region!("step");
+        let _region = avtrace_markers::region!("step");
         BARRIER.wait();
         BARRIER.wait();
     } else {
         for _ in 0..2 {
             BARRIER.wait();
-            let _region = avtrace::region!("step");
+            let _region = avtrace_markers::region!("step");
             drop(black_box(MUTEX.lock()));
         }
     }
@@ -125,7 +125,7 @@ fn have_waited() {
 
 fn take(turns: &Turns) {
     have_waited();
-    let _region = avtrace::region!("take");
+    let _region = avtrace_markers::region!("take");
     let mut full = FULL.lock();
     turns.give();
     while !*full {
@@ -136,7 +136,7 @@ fn take(turns: &Turns) {
 
 fn take_timed(turns: &Turns) {
     have_waited();
-    let _region = avtrace::region!("take");
+    let _region = avtrace_markers::region!("take");
     let mut full = FULL.lock();
     turns.give();
     while !*full {
@@ -152,14 +152,14 @@ fn take_whole(turns: &Turns) {
     while !*full {
         CONDITION.wait(&mut full);
     }
-    let _region = avtrace::region!("take");
+    let _region = avtrace_markers::region!("take");
     *full = false;
     drop(full);
 }
 
 fn put(turns: &Turns) {
     turns.wait();
-    let _region = avtrace::region!("put");
+    let _region = avtrace_markers::region!("put");
     let mut full = FULL.lock(); // @put_lock
     *full = true;
     CONDITION.notify_one(); // @notify

@@ -75,7 +75,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
         bail!("tracing needs root, and there is no sudo to be had; run it as root");
     }
     setup::run()?;
-    process::run(workspace::cargo().args(["build", "--release", "--package", "tracer-user"]))?;
+    process::run(workspace::cargo().args(["build", "--release", "--package", "avtrace"]))?;
     let target_dir = workspace::target_dir()?;
     let dir = target_dir.join("bench/capture");
     fs::create_dir_all(&dir).with_context(|| format!("failed to create {}", dir.display()))?;

@@ -32,7 +32,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
         bail!("tracing needs root, and there is no sudo to be had");
     }
     setup::run()?;
-    process::run(workspace::cargo().args(["build", "--release", "--package", "tracer-user"]))?;
+    process::run(workspace::cargo().args(["build", "--release", "--package", "avtrace"]))?;
     let target_dir = workspace::target_dir()?;
     let avtrace = target_dir.join("release/avtrace");
     let program = compile(&target_dir.join("bench"))?;

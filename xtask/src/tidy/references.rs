@@ -9,7 +9,7 @@ use super::scan::words;
 use super::{Problem, Source};
 
 /// The crate whose modules documents name.
-const CRATE: &str = "tracer-user/src";
+const CRATE: &str = "avtrace/src";
 
 /// Checks the references of one file against all `files` of the workspace.
 pub fn check(source: &Source<'_>, root: &Path, files: &[PathBuf]) -> Vec<Problem> {
@@ -104,9 +104,8 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir_all(root.path().join("docs")).unwrap();
         fs::write(root.path().join("docs/a.md"), "# A\n\n## The first part, `b`\n").unwrap();
-        let files =
-            ["tracer-user/src/probes/mod.rs", "tracer-user/src/probes/b.rs"].map(PathBuf::from);
-        fs::create_dir_all(root.path().join("tracer-user/src/probes")).unwrap();
+        let files = ["avtrace/src/probes/mod.rs", "avtrace/src/probes/b.rs"].map(PathBuf::from);
+        fs::create_dir_all(root.path().join("avtrace/src/probes")).unwrap();
         fs::write(root.path().join(&files[1]), "pub fn plan() {}\n").unwrap();
         let source = Source { path: Path::new(path), text };
         check(&source, root.path(), &files).iter().map(ToString::to_string).collect()

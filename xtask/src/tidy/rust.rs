@@ -7,8 +7,7 @@ use super::{Problem, Source};
 
 /// Places of `unsafe`: system calls, the programs in the kernel, the marker instructions, and
 /// the bundled programs that are there to misbehave.
-const UNSAFE_PLACES: [&str; 4] =
-    ["tracer-user/src/sys", "tracer-ebpf", "markers", "tests/programs"];
+const UNSAFE_PLACES: [&str; 4] = ["avtrace/src/sys", "ebpf", "markers", "tests/programs"];
 
 /// Programs that tests compile and look at: data, whose line numbers count.
 const FIXTURES: &str = "tests/data";
@@ -65,8 +64,8 @@ mod tests {
     #[test]
     fn other_files_are_left_alone() {
         assert!(problems("a.md", "unsafe").is_empty());
-        assert!(problems("tracer-user/tests/data/a.rs", "unsafe fn f() {}\n").is_empty());
-        assert!(!problems("tracer-user/tests/data.rs", "unsafe fn f() {}\n").is_empty());
+        assert!(problems("avtrace/tests/data/a.rs", "unsafe fn f() {}\n").is_empty());
+        assert!(!problems("avtrace/tests/data.rs", "unsafe fn f() {}\n").is_empty());
     }
 
     #[test]
@@ -98,12 +97,10 @@ mod tests {
     #[test]
     fn unsafe_has_its_places() {
         let text = "//! Here.\nfn f() { unsafe { g() } }\n";
-        for place in
-            ["tracer-user/src/sys/perf.rs", "tracer-ebpf/src/main.rs", "markers/src/lib.rs"]
-        {
+        for place in ["avtrace/src/sys/perf.rs", "ebpf/src/main.rs", "markers/src/lib.rs"] {
             assert!(problems(place, text).is_empty(), "{place}");
         }
-        for place in ["tracer-user/src/session.rs", "checker/src/lib.rs", "markers2/src/lib.rs"] {
+        for place in ["avtrace/src/session.rs", "checker/src/lib.rs", "markers2/src/lib.rs"] {
             assert_eq!(problems(place, text).len(), 1, "{place}");
         }
     }

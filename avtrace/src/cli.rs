@@ -1,0 +1,412 @@
+//! The command line: options and their help. Their effects are elsewhere.
+
+mod offline;
+mod record;
+
+pub use offline::{CheckArgs, ConvertArgs, RelationArg, ReportArgs, TraceFormatArg};
+pub use record::RecordArgs;
+
+use std::{ffi::OsString, io::Write as _, path::PathBuf};
+
+use clap::{
+    ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum,
+};
+
+use crate::probes::{
+    regions::patterns::{Pattern, Rule, Rules},
+    sync::lock_rule::LockRule,
+};
+
+/// Find atomicity violations in native programs, with a witness for each.
+///
+/// avtrace starts a program, watches its atomic regions, its locks and its threads from the kernel while it runs,
+/// and reports every region that another thread got into, with the source lines of the whole cycle.
+#[derive(Debug, Parser)]
+#[command(
+    name = "avtrace",
+    version,
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    after_help = EXAMPLES,
+    max_term_width = 100
+)]
+pub struct Cli {
+    /// Command; running a program is the default.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// Options of `run`.
+    #[command(flatten)]
+    pub run: RunArgs,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  sudo avtrace ./prog                     run ./prog and report what was not atomic
+  sudo avtrace --watch account.balance ./prog
+                                          also see the accesses to a variable
+  sudo avtrace --format json -o report.json ./prog --its-own-option
+  sudo avtrace record -o t.avt ./prog     record now,
+  avtrace check t.avt                     check later, as often as wanted
+
+Regions are marked in the source, at the cost of a nop:
+  C, C++   #include \"avtrace.h\"           AVTRACE_REGION(\"transfer\");
+  Rust     avtrace = \"0.1\"                let _region = avtrace_markers::region!(\"transfer\");
+
+Exit status: the program's own when nothing was found (128 + N when signal N killed it), 66 when
+something was, 1 when avtrace failed, 2 for bad usage, 3 when the program cannot be read.
+
+Signals: INT, QUIT, TERM, HUP, USR1 and USR2 that a process sends to avtrace are passed on to the
+program. What is typed on the terminal reaches the program by itself, once. A signal to the whole
+process group, as by `kill -- -PGID`, reaches it twice.
+
+`avtrace COMMAND --help` describes each command.";
+
+/// Commands of avtrace.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a program and check it while it runs (the default).
+    Run(RunArgs),
+    /// List the probes that a program would get, with the cost of each, and do not run it.
+    Probes(RunArgs),
+    /// Run a program and record its events in a file, to be checked later.
+    Record(RecordArgs),
+    /// Check recorded traces.
+    Check(CheckArgs),
+    /// Turn a trace into text, or into avtrace's own format.
+    Convert(ConvertArgs),
+    /// Show JSON reports as text.
+    Report(ReportArgs),
+}
+
+/// Options of `run`.
+#[derive(Args, Debug)]
+pub struct RunArgs {
+    /// Options of capture.
+    #[command(flatten)]
+    pub capture: CaptureArgs,
+
+    /// Levels of nested regions that are checked.
+    #[arg(long, value_enum, default_value_t = RegionsArg::Outermost)]
+    pub regions: RegionsArg,
+
+    /// List the regions that would be watched, and why, and do not run the program.
+    #[arg(long)]
+    pub list_regions: bool,
+
+    /// Also record the events in FILE, for `avtrace check`.
+    ///
+    /// Where there is more than one program (see --follow-forks), the others go to files beside it: of `t.avt`, the
+    /// second to `t.2.avt`.
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
+
+    /// Options of the report.
+    #[command(flatten)]
+    pub output: OutputArgs,
+
+    /// The program, and its arguments.
+    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM [ARGS]")]
+    pub program: Vec<OsString>,
+}
+
+/// Options of capture.
+#[derive(Args, Debug)]
+pub struct CaptureArgs {
+    /// Watch a variable with a hardware watchpoint, and see every access to it.
+    ///
+    /// SYMBOL is a global or static variable, or a field of one (`account.balance`, `table[3].count`,
+    /// `bank::TOTAL`), or an address (`0x…`). OFFSET is in bytes; LEN is 1, 2, 4 or 8, by default the variable's
+    /// size. Repeatable: at most four ranges.
+    #[arg(long, value_name = "SYMBOL[+OFFSET][:LEN]")]
+    pub watch: Vec<String>,
+
+    /// Ways of capturing memory accesses.
+    ///
+    /// `sync`: only those to what --watch or the program names; regions, locks and threads suffice. `watch`: also
+    /// hardware watchpoints, four at a time, on what regions touch. `probe`: a probe beside each instruction of the
+    /// regions that touches memory. `auto`: both, as far as --overhead allows.
+    #[arg(long, value_enum, default_value_t = AccessesArg::Auto)]
+    pub accesses: AccessesArg,
+
+    /// With `--accesses auto`: how much slower than with `sync` the program may become, in percent.
+    ///
+    /// What is bounded is the time that processors work for seeing accesses, in the program and in avtrace, as a share of
+    /// what they work for the program with `sync`.
+    #[arg(long, value_name = "PERCENT", default_value_t = 100, value_parser = percent, allow_hyphen_values = true)]
+    pub overhead: u32,
+
+    /// Depth to which functions of the program that regions call are probed, in calls.
+    #[arg(long, value_name = "CALLS", default_value_t = 2, value_parser = depth, allow_hyphen_values = true)]
+    pub probe_depth: u32,
+
+    /// Also probe the instructions of functions that no region calls; PATTERN as for --atomic. Repeatable.
+    #[arg(long, value_name = "PATTERN")]
+    pub probe: Vec<Pattern>,
+
+    /// Breakpoints in the program's own code, where markers, functions and accesses to memory are seen.
+    ///
+    /// A program that copies its code, maps it anew or compares it must not meet any. `auto`: it gets them, unless it is
+    /// known for that and no option names functions of it. `probe`: in any case. `leave`: never; the locks of libraries,
+    /// threads, functions of libraries and what --watch names are seen all the same.
+    #[arg(long, value_enum, default_value_t = OwnCodeArg::Auto)]
+    pub own_code: OwnCodeArg,
+
+    /// Run all threads of the program on one processor: what is recorded is then in the order in which it happened,
+    /// also where no lock orders it, and the program has no parallelism.
+    #[arg(long)]
+    pub serialize: bool,
+
+    /// Functions that are atomic regions, beside those that markers name.
+    ///
+    /// PATTERN is a name (`transfer`, `Account::deposit`, `bank::*`, `deposit(long)`), with `*`, `?` and `[…]`;
+    /// `re:REGEX`, a regular expression anywhere in the name; or `file:FILE.c:LINE`, the function around a line.
+    /// Functions of the program itself are meant, those of a library with `LIB.so!PATTERN`. Repeatable: of
+    /// `--atomic` and `--not-atomic` the last that matches a function decides. With neither, and without markers in
+    /// the program, its functions that take locks are regions; see `--list-regions`.
+    #[arg(long, value_name = "PATTERN")]
+    pub atomic: Vec<Pattern>,
+
+    /// Functions that are no regions; as for `--atomic`.
+    #[arg(long, value_name = "PATTERN")]
+    pub not_atomic: Vec<Pattern>,
+
+    /// Functions of a lock of your own: `acquire=PATTERN,release=PATTERN[,try=PATTERN][,arg=N]`.
+    ///
+    /// The lock is held when a function of `acquire` has returned, or one of `try` with a result that is not 0, until
+    /// one of `release` is called. It is the one that argument N points to, from 1 to 4, by default 1. Patterns are
+    /// those of `--atomic`. Repeatable.
+    #[arg(long, value_name = "acquire=PATTERN,release=PATTERN")]
+    pub lock: Vec<LockRule>,
+
+    /// Read regions, watches and locks from a TOML file with the lists `atomic`, `not_atomic`, `watch` and `lock`.
+    ///
+    /// They come before those of the command line. Repeatable.
+    #[arg(long, value_name = "FILE")]
+    pub spec: Vec<PathBuf>,
+
+    /// `--atomic` and `--not-atomic` in the order of the command line; not an option itself.
+    #[arg(skip)]
+    pub rules: Rules,
+
+    /// Size of the ring buffer between kernel and checker, in MiB: a power of two.
+    #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = buffer_size)]
+    pub buffer: u32,
+
+    /// Under sudo, run the program as root and not as the user who called sudo.
+    #[arg(long)]
+    pub as_root: bool,
+
+    /// Trace child processes as well, each with a report of its own, and wait for their ends.
+    ///
+    /// Without it children run untouched and are counted: fork copies the breakpoints of probes into a child, and they are
+    /// removed from its memory within some milliseconds of its start. With it, each child is stopped before its first
+    /// instruction until it has probes of its own (some 20 to 100 ms), of which its parent is notified as of any stop
+    /// (SIGCHLD, WUNTRACED). No process but the traced ones gets a breakpoint, but each system call on the machine takes up
+    /// to 1 us longer meanwhile. Needs Linux 6.12. Patterns that match nothing appear in the reports only. A process that
+    /// replaces its program (execve) is followed in any case, with a report for each program.
+    #[arg(long)]
+    pub follow_forks: bool,
+
+    /// Print what the programs in the kernel do.
+    #[arg(long)]
+    pub debug_bpf: bool,
+
+    /// Attach each probe as a perf event, as on kernels before 6.6.
+    #[arg(long, hide = true)]
+    pub perf_probes: bool,
+}
+
+/// Options of the report: its form, its destination, and its effect on the exit status.
+#[derive(Args, Debug)]
+pub struct OutputArgs {
+    /// The form of the report.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+
+    /// Write the report to FILE.
+    ///
+    /// Where there are several reports, all go to it, one after the other; as JSON one a line.
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+
+    /// Exit with N when something was found.
+    #[arg(long, value_name = "N", default_value_t = 66, value_parser = clap::value_parser!(u8))]
+    pub error_exitcode: u8,
+
+    /// Colour the report.
+    #[arg(long, value_enum, default_value_t = ColorArg::Auto)]
+    pub color: ColorArg,
+}
+
+impl Cli {
+    /// Parses a command line; if it is invalid, prints the error and exits.
+    #[must_use]
+    pub fn parse_in_order() -> Self {
+        let matches = Self::command().try_get_matches();
+        matches
+            .and_then(|matches| Self::from_matches(&matches))
+            .unwrap_or_else(|error| exit(&error))
+    }
+
+    fn from_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let mut cli = Self::from_arg_matches(matches)?;
+        cli.run.capture.rules = rules(matches);
+        let Some((_, matches)) = matches.subcommand() else { return Ok(cli) };
+        match &mut cli.command {
+            Some(Command::Run(run) | Command::Probes(run)) => run.capture.rules = rules(matches),
+            Some(Command::Record(record)) => record.capture.rules = rules(matches),
+            _ => {}
+        }
+        Ok(cli)
+    }
+}
+
+/// Prints the error of a command line, or the requested help, and exits. Errors quote arguments, which may
+/// be of any length.
+fn exit(error: &clap::Error) -> ! {
+    let message = error.render().to_string();
+    let cut = crate::report::cut_message(&message);
+    if !error.use_stderr() || cut == message {
+        error.exit();
+    }
+    // If standard error cannot be written, the message is lost.
+    let _ = std::io::stderr().write_all(cut.as_bytes());
+    std::process::exit(error.exit_code())
+}
+
+/// Returns the rules for regions, in the order of the command line.
+fn rules(matches: &ArgMatches) -> Rules {
+    let mut rules: Vec<(usize, Rule)> = Vec::new();
+    for (id, atomic) in [("atomic", true), ("not_atomic", false)] {
+        let patterns = matches.get_many::<Pattern>(id).into_iter().flatten();
+        for (index, pattern) in matches.indices_of(id).into_iter().flatten().zip(patterns) {
+            rules.push((index, Rule { pattern: pattern.clone(), atomic }));
+        }
+    }
+    rules.sort_by_key(|(index, _)| *index);
+    rules.into_iter().map(|(_, rule)| rule).collect()
+}
+
+/// Ways of capturing memory accesses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum AccessesArg {
+    /// Named memory only.
+    Sync,
+    /// Watchpoints that move.
+    Watch,
+    /// Probes.
+    Probe,
+    /// Both.
+    Auto,
+}
+
+/// Probes in the program's own code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum OwnCodeArg {
+    /// Unless it is known to map its code anew.
+    Auto,
+    /// In any case.
+    Probe,
+    /// Never.
+    Leave,
+}
+
+/// Levels of nested regions that are checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum RegionsArg {
+    /// Only the outermost region of a nest.
+    Outermost,
+    /// Every region of a nest by itself.
+    All,
+}
+
+/// The form of a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people.
+    Text,
+    /// A document, `avtrace-report/1`.
+    Json,
+}
+
+/// Use of colour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ColorArg {
+    /// On a terminal, unless `NO_COLOR` is set.
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+fn buffer_size(text: &str) -> Result<u32, String> {
+    match text.parse::<u32>() {
+        Ok(size) if size.is_power_of_two() && size <= 1024 => Ok(size),
+        _ => Err("a power of two from 1 to 1024 is needed".to_owned()),
+    }
+}
+
+fn percent(text: &str) -> Result<u32, String> {
+    number(text, "percent", 1_000_000)
+}
+
+fn depth(text: &str) -> Result<u32, String> {
+    number(text, "calls", 1000)
+}
+
+fn number(text: &str, what: &str, most: u32) -> Result<u32, String> {
+    match text.parse::<u32>() {
+        Ok(number) if number <= most => Ok(number),
+        _ => Err(format!("a number of {what} from 0 to {most} is needed")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(arguments: &[&str]) -> Result<Cli, clap::Error> {
+        let arguments = std::iter::once("avtrace").chain(arguments.iter().copied());
+        Cli::from_matches(&Cli::command().try_get_matches_from(arguments)?)
+    }
+
+    #[test]
+    fn rules_keep_the_order_of_the_command_line() {
+        let options = ["--not-atomic", "a", "--atomic", "b", "--not-atomic=c", "./prog"];
+        let order = |rules: &[Rule]| -> Vec<(String, bool)> {
+            rules.iter().map(|rule| (rule.pattern.to_string(), rule.atomic)).collect()
+        };
+        let expected = [("a".to_owned(), false), ("b".to_owned(), true), ("c".to_owned(), false)];
+        assert_eq!(order(&parse(&options).unwrap().run.capture.rules), expected);
+        let run: Vec<&str> = std::iter::once("run").chain(options).collect();
+        let Some(Command::Run(run)) = parse(&run).unwrap().command else { panic!("`run`") };
+        assert_eq!(order(&run.capture.rules), expected);
+        assert!(parse(&["--atomic", "re:(", "./prog"]).is_err());
+    }
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn run_is_the_default() {
+        let cli = parse(&["--watch", "a.b:8", "./prog", "--format", "x"]).unwrap();
+        assert!(cli.command.is_none());
+        assert_eq!(cli.run.program, ["./prog", "--format", "x"]);
+        assert_eq!(cli.run.capture.watch.len(), 1);
+        let cli = parse(&["run", "--", "-prog", "-v"]).unwrap();
+        let Some(Command::Run(run)) = cli.command else { panic!("`run` was not understood") };
+        assert_eq!(run.program, ["-prog", "-v"]);
+    }
+
+    #[test]
+    fn a_program_is_needed() {
+        assert!(parse(&[]).is_err());
+        assert!(parse(&["run"]).is_err());
+        assert!(parse(&["--buffer", "3", "x"]).is_err());
+        assert!(parse(&["--error-exitcode", "256", "x"]).is_err());
+        assert!(parse(&["--no-such-option", "x"]).is_err());
+    }
+}

@@ -1,0 +1,254 @@
+//! Attaching tracepoints and probes, and detaching probes.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs::File,
+    io,
+    os::{
+        fd::{AsFd as _, AsRawFd as _, OwnedFd},
+        unix::fs::OpenOptionsExt as _,
+    },
+    path::{Path, PathBuf},
+};
+
+use abi::{Cookie, PlanNumber, ProbeProgram};
+use aya::programs::{
+    RawTracePoint, UProbe,
+    uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeLinkId, UProbeScope},
+};
+
+use super::{
+    Attached, Hold, Kernel, ProbePoint, Refusal,
+    detach::PendingDetach,
+    error::{KernelError, refused},
+};
+use crate::sys::bpf;
+
+impl Kernel {
+    /// Starts to record threads and processes.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel has no such tracepoint.
+    pub fn attach_threads(&mut self) -> Result<(), KernelError> {
+        for (name, tracepoint) in [
+            ("fork", "sched_process_fork"),
+            ("exit", "sched_process_exit"),
+            ("exec", "sched_process_exec"),
+            ("trap", "signal_deliver"),
+        ] {
+            let program: &mut RawTracePoint = self.program(name)?;
+            program.load().map_err(|error| refused(&error))?;
+            program.attach(tracepoint).map_err(|error| KernelError::Attach {
+                what: format!("the tracepoint {tracepoint}"),
+                error: io::Error::other(error),
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Attaches probes of a plan. Those that the kernel refuses are left out and returned.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses for a reason that is not the place's.
+    pub fn attach_probes(
+        &mut self,
+        plan: PlanNumber,
+        mut points: Vec<ProbePoint>,
+    ) -> Result<Vec<Refusal>, KernelError> {
+        for point in &mut points {
+            // The others have cookies of another form.
+            if !matches!(point.program, ProbeProgram::Halt | ProbeProgram::Libraries) {
+                point.cookie = Cookie(point.cookie).with_plan(plan).0;
+            }
+        }
+        self.describe_accesses(&points)?;
+        let refusals = self.attach_all(plan, &points);
+        self.points.extend(points.into_iter().map(|point| (plan, point)));
+        refusals
+    }
+
+    fn attach_all(
+        &mut self,
+        plan: PlanNumber,
+        points: &[ProbePoint],
+    ) -> Result<Vec<Refusal>, KernelError> {
+        let mut groups: BTreeMap<(ProbeProgram, &Path, Option<u16>), Vec<usize>> = BTreeMap::new();
+        // Of several probes at one place the kernel calls the last one first (`kernel/events/uprobes.c`,
+        // `consumer_add`).
+        for (index, point) in points.iter().enumerate().rev() {
+            let group = point.access.map(|access| access.group);
+            groups.entry((point.program, &point.file, group)).or_default().push(index);
+        }
+        let mut refusals = Vec::new();
+        for ((program, file, group), indices) in groups {
+            match self.load_rare(program) {
+                Ok(()) => {}
+                Err(KernelError::NotPermitted) => return Err(KernelError::NotPermitted),
+                Err(error) => {
+                    let error = || io::Error::other(error.to_string());
+                    let refused = indices.iter().map(|&index| Refusal { index, error: error() });
+                    refusals.extend(refused);
+                    continue;
+                }
+            }
+            if self.multi.is_none() {
+                for index in indices {
+                    match self.attach_single(&points[index]) {
+                        Ok(link) => {
+                            let (file, hold) = (file.to_owned(), Hold::Single(program, link));
+                            self.probes.push(Attached { plan, file, group, hold });
+                        }
+                        Err(error) => refusals.push(Refusal { index, error }),
+                    }
+                }
+                continue;
+            }
+            let mut stretches = vec![&indices[..]];
+            while let Some(stretch) = stretches.pop() {
+                let offsets: Vec<u64> = stretch.iter().map(|&index| points[index].offset).collect();
+                let cookies: Vec<u64> = stretch.iter().map(|&index| points[index].cookie).collect();
+                match self.link_probes((plan, group), program, file, &offsets, &cookies) {
+                    Ok(()) => {}
+                    Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
+                        return Err(KernelError::NotPermitted);
+                    }
+                    // One bad place spoils a whole link: find it, with few links for the others.
+                    Err(error) => match *stretch {
+                        [] => {}
+                        [index] => refusals.push(Refusal { index, error }),
+                        _ => stretches.extend(<[_; 2]>::from(stretch.split_at(stretch.len() / 2))),
+                    },
+                }
+            }
+        }
+        Ok(refusals)
+    }
+
+    pub(super) fn link_probes(
+        &mut self,
+        (plan, group): (PlanNumber, Option<u16>),
+        program: ProbeProgram,
+        file: &Path,
+        offsets: &[u64],
+        cookies: &[u64],
+    ) -> io::Result<()> {
+        // The very file, also when its name means another one later, or when the process that it was named by has
+        // no root directory any more.
+        let key = (plan, file.to_owned());
+        if !self.files.contains_key(&key) {
+            let opened = File::options().read(true).custom_flags(libc::O_PATH).open(file)?;
+            self.files.insert(key.clone(), opened);
+        }
+        let path = format!("/proc/self/fd/{}", self.files[&key].as_raw_fd());
+        let loaded = self.multi.as_ref().and_then(|programs| programs.get(&program));
+        let loaded = loaded.ok_or_else(|| io::Error::other("the program is not loaded"))?.as_fd();
+        let limit = self.limit.of_plan(plan)?.filter(|_| !self.anchored.contains(&plan));
+        let (path, flags) =
+            (Path::new(&path), if program.is_at_return() { bpf::UPROBE_MULTI_RETURN } else { 0 });
+        let link = bpf::attach_uprobe_multi(loaded, path, offsets, cookies, flags, limit)?;
+        self.probes.push(Attached { plan, file: file.to_owned(), group, hold: Hold::Link(link) });
+        Ok(())
+    }
+
+    fn attach_single(&mut self, point: &ProbePoint) -> io::Result<UProbeLinkId> {
+        let program: &mut UProbe = self.program(point.program.name()).map_err(io::Error::other)?;
+        let at = UProbeAttachPoint {
+            location: UProbeAttachLocation::AbsoluteOffset(point.offset),
+            cookie: Some(point.cookie),
+        };
+        program.attach(at, &point.file, UProbeScope::AllProcesses).map_err(io::Error::other)
+    }
+
+    /// Anchors the probes of a process whose main thread has ended, by a program that does nothing, at the same
+    /// places and in every process that maps their files. The kernel takes a limit to a process to be one to its main
+    /// thread's memory: without this it removes the probes as soon as another process detaches from the same place
+    /// (`kernel/trace/bpf_trace.c`, `uprobe_multi_link_filter`; `kernel/events/uprobes.c`, `register_for_each_vma`).
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses.
+    pub fn anchor_probes(&mut self, plan: PlanNumber) -> io::Result<()> {
+        // Without a limit there is nothing to lose.
+        if self.multi.is_none()
+            || self.limit.of_plan(plan)?.is_none()
+            || !self.anchored.insert(plan)
+        {
+            return Ok(());
+        }
+        let mut places: BTreeMap<PathBuf, BTreeSet<u64>> = BTreeMap::new();
+        for (_, point) in self.points.iter().filter(|(other, _)| *other == plan) {
+            places.entry(point.file.clone()).or_default().insert(point.offset);
+        }
+        for (file, offsets) in places {
+            let offsets: Vec<u64> = offsets.into_iter().collect();
+            let cookies = vec![0; offsets.len()];
+            self.link_probes((plan, None), ProbeProgram::Anchor, &file, &offsets, &cookies)?;
+        }
+        Ok(())
+    }
+
+    /// Begins to detach the access probes of a plan that are of one of these groups; returns them, to be attached again
+    /// once these are gone.
+    pub fn detach_accesses(
+        &mut self,
+        plan: PlanNumber,
+        groups: &BTreeSet<u16>,
+    ) -> (Vec<ProbePoint>, PendingDetach) {
+        let is_one = |group: Option<u16>| group.is_some_and(|group| groups.contains(&group));
+        let goes = |probe: &mut Attached| probe.plan == plan && is_one(probe.group);
+        let holds: Vec<Hold> = self.probes.extract_if(.., goes).map(|probe| probe.hold).collect();
+        let goes = |(other, point): &mut (PlanNumber, ProbePoint)| {
+            *other == plan && is_one(point.access.map(|access| access.group))
+        };
+        let points = self.points.extract_if(.., goes).map(|(_, point)| point).collect();
+        let links = self.release_single(holds);
+        (points, PendingDetach::start(links))
+    }
+
+    /// Detaches a plan's probes in files for which `gone` holds.
+    pub fn detach_probes(&mut self, plan: PlanNumber, gone: impl Fn(&Path) -> bool) {
+        let goes = |probe: &mut Attached| probe.plan == plan && gone(&probe.file);
+        let holds: Vec<Hold> = self.probes.extract_if(.., goes).map(|probe| probe.hold).collect();
+        let goes =
+            |(other, point): &mut (PlanNumber, ProbePoint)| *other == plan && gone(&point.file);
+        let points: Vec<_> = self.points.extract_if(.., goes).collect();
+        self.forget_accesses(&points);
+        self.release(holds);
+        self.files.retain(|(other, file), _| *other != plan || !gone(file));
+    }
+
+    /// Begins to detach all probes of a plan whose process has ended: nothing waits for it.
+    pub fn detach_ended(&mut self, plan: PlanNumber) {
+        let holds: Vec<Hold> = self
+            .probes
+            .extract_if(.., |probe| probe.plan == plan)
+            .map(|probe| probe.hold)
+            .collect();
+        let links = self.release_single(holds);
+        self.pending_detaches.retain(|pending_detaches| !pending_detaches.is_done());
+        self.pending_detaches.push(PendingDetach::start(links));
+        self.detach_probes(plan, |_| true);
+    }
+
+    fn release(&mut self, holds: Vec<Hold>) {
+        drop(PendingDetach::start(self.release_single(holds)));
+    }
+
+    /// Detaches what aya keeps; returns the others.
+    fn release_single(&mut self, holds: Vec<Hold>) -> Vec<OwnedFd> {
+        let mut links = Vec::new();
+        for hold in holds {
+            match hold {
+                Hold::Link(link) => links.push(link),
+                Hold::Single(program, link) => {
+                    let program: Result<&mut UProbe, _> = self.program(program.name());
+                    // One that is not there needs no detaching.
+                    let _ = program.map(|program| program.detach(link));
+                }
+            }
+        }
+        links
+    }
+}

@@ -1,0 +1,201 @@
+//! BPF programs in the kernel: loads and attaches them, and reads their maps. The places to attach to are decided in
+//! `probes`, the meaning of records in `live`.
+
+mod access_probes;
+mod attach;
+pub mod btf;
+mod copies;
+mod counters;
+mod detach;
+mod error;
+mod limit;
+mod load;
+mod log;
+pub mod object;
+mod processes;
+mod watchpoints;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs::File,
+    io,
+    os::fd::OwnedFd,
+    path::PathBuf,
+    thread,
+};
+
+pub use abi::ProbeProgram;
+use abi::{AccessDescriptor, PlanNumber, Target};
+use aya::{
+    Ebpf,
+    programs::{Program, uprobe::UProbeLinkId},
+};
+
+pub use self::{copies::Copies, counters::Lost, detach::PendingDetach, error::KernelError};
+use self::{copies::SharedPlaces, limit::Limit};
+
+/// A probe to attach.
+#[derive(Clone, Debug)]
+pub struct ProbePoint {
+    /// The program.
+    pub program: ProbeProgram,
+    /// The file, by a path that works in this process's mount namespace.
+    pub file: PathBuf,
+    /// Offset in the file.
+    pub offset: u64,
+    /// Cookie for the program.
+    pub cookie: u64,
+    /// Accessed memory, for [`ProbeProgram::Access`] and [`ProbeProgram::AccessLarge`].
+    pub access: Option<AccessDescriptor>,
+}
+
+/// A probe that the kernel refused.
+#[derive(Debug)]
+pub struct Refusal {
+    /// Index of the point among those to attach.
+    pub index: usize,
+    /// Error of the kernel.
+    pub error: io::Error,
+}
+
+/// Options for loading.
+#[derive(Clone, Copy, Debug)]
+pub struct LoadOptions {
+    /// The process to trace.
+    pub target: Target,
+    /// Target process, as this process's PID namespace numbers it.
+    pub process: u32,
+    /// Size of the ring buffer in bytes: a power of two, and a multiple of the page size.
+    pub buffer_bytes: u32,
+    /// Makes the programs log their actions.
+    pub debug: bool,
+    /// Attach each probe as a perf event, as on kernels without `uprobe_multi`.
+    pub perf_probes: bool,
+    /// Traces child processes as well: probes are then not limited to one process.
+    pub follow: bool,
+    /// Prepares for probes on instructions that access memory.
+    pub accesses: bool,
+    /// Defers accesses of a thread to memory that it owns: they are reported when another thread arrives, and only
+    /// then.
+    pub defers_owned: bool,
+}
+
+/// Handle that keeps a probe attached.
+#[derive(Debug)]
+enum Hold {
+    Link(OwnedFd),
+    /// An attachment of this program, which aya keeps.
+    Single(ProbeProgram, UProbeLinkId),
+}
+
+/// Probes that are attached together.
+#[derive(Debug)]
+struct Attached {
+    plan: PlanNumber,
+    file: PathBuf,
+    /// Group, for a probe on an access.
+    group: Option<u16>,
+    hold: Hold,
+}
+
+/// The loaded programs and all that is attached. Dropping it detaches everything; so does the kernel when this
+/// process dies, since nothing is pinned.
+#[derive(Debug)]
+pub struct Kernel {
+    ebpf: Ebpf,
+    /// Programs for `uprobe_multi` links; `None` on kernels without.
+    multi: Option<BTreeMap<ProbeProgram, OwnedFd>>,
+    /// Rare programs, loaded when they are first needed; for each the variants, of which the first that the kernel
+    /// accepts is used.
+    rare: BTreeMap<ProbeProgram, Vec<object::Relocated>>,
+    links: Vec<OwnedFd>,
+    /// Handles of the probes, and the points attached by each plan.
+    probes: Vec<Attached>,
+    points: Vec<(PlanNumber, ProbePoint)>,
+    /// The files that they are in, by plan and name.
+    files: BTreeMap<(PlanNumber, PathBuf), File>,
+    limit: Limit,
+    /// Plans of processes whose main threads have ended, and whose probes have no limit any more.
+    anchored: BTreeSet<PlanNumber>,
+    /// Links of processes that have ended, which are being closed.
+    pending_detaches: Vec<PendingDetach>,
+    /// Number of groups of access probes.
+    access_groups: u32,
+    /// Places of probes, for copies of memory that have them as well.
+    places: SharedPlaces,
+    /// Watchpoints that were set.
+    watchpoints: Vec<OwnedFd>,
+    /// Watchpoints reserved for ranges that become known later; each has one event for each thread that there was
+    /// then.
+    spare: Vec<Vec<OwnedFd>>,
+    /// Watchpoints that are moved all the time.
+    samples: Vec<Vec<OwnedFd>>,
+}
+
+impl Kernel {
+    /// Returns whether probes are attached through `uprobe_multi` links. Without (kernels before 6.6), each probe is
+    /// a perf event that fires in every process that maps the file, and takes a tenth of a second to detach.
+    #[must_use]
+    pub const fn has_uprobe_multi(&self) -> bool {
+        self.multi.is_some()
+    }
+
+    fn program<'this, P>(&'this mut self, name: &str) -> Result<&'this mut P, KernelError>
+    where
+        &'this mut P: TryFrom<&'this mut Program>,
+    {
+        let program = self.ebpf.program_mut(name);
+        program
+            .and_then(|program| program.try_into().ok())
+            .ok_or_else(|| KernelError::Object(format!("no program `{name}`")))
+    }
+
+    /// The traced process has a program again that starts with a main thread; its watchpoints are gone.
+    pub fn start_anew(&mut self) {
+        drop(PendingDetach::start(std::mem::take(&mut self.links)));
+        self.watchpoints.clear();
+        self.spare.clear();
+        self.samples.clear();
+    }
+
+    /// Detaches everything.
+    pub fn detach(self) {
+        let Self { ebpf, multi, links, probes, watchpoints, spare, samples, .. } = self;
+        let probes = probes.into_iter().filter_map(|probe| match probe.hold {
+            Hold::Link(link) => Some(link),
+            // They go with the program.
+            Hold::Single(..) => None,
+        });
+        thread::scope(|scope| {
+            // Without another thread it is done here, when the closure is dropped.
+            let close = move || drop((ebpf, multi));
+            let _ = thread::Builder::new().spawn_scoped(scope, close);
+            drop(PendingDetach::start(links.into_iter().chain(probes).collect()));
+        });
+        drop((watchpoints, spare, samples));
+    }
+}
+
+/// The running kernel's release: major and minor.
+#[must_use]
+pub fn kernel_release() -> (u32, u32) {
+    parse_release(&std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default())
+}
+
+fn parse_release(release: &str) -> (u32, u32) {
+    let mut numbers = release.split(|character: char| !character.is_ascii_digit());
+    let mut next = || numbers.next().and_then(|number| number.parse().ok()).unwrap_or(0);
+    (next(), next())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse_release;
+
+    #[test]
+    fn releases_are_read() {
+        assert_eq!(parse_release("6.18.44-fc-v657\n"), (6, 18));
+        assert_eq!(parse_release("6.1.0-38-amd64"), (6, 1));
+        assert_eq!(parse_release(""), (0, 0));
+    }
+}

@@ -1,0 +1,14 @@
+//! The parts of the `avtrace` command, as a library for its own tests: the command line, capture, recorded traces,
+//! names and reports. Checking and trace formats are in `checker`, the kernel side in `ebpf`.
+
+pub mod cli;
+pub mod commands;
+pub mod kernel;
+pub mod live;
+pub mod names;
+pub mod offline;
+pub mod probes;
+pub mod progress;
+pub mod report;
+pub mod session;
+pub mod sys;

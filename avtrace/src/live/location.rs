@@ -1,0 +1,133 @@
+//! Code locations of live events: a call stack or a probe point, with dense ids. The stacks that the kernel side
+//! collected are cut to the part that the unwind tables confirm; names come later.
+
+use abi::FRAMES;
+use checker::event::LocationId;
+use rustc_hash::FxHashMap;
+use symbolize::ProcessAddr;
+
+use super::code_map::CodeMap;
+
+/// A code location.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Location {
+    /// At a probe point.
+    Site(u32),
+    /// A call: return addresses, the innermost first, 0 where the stack is not known further.
+    Call([u64; FRAMES]),
+    /// A memory access: the accessing instruction, then return addresses as in a call.
+    Access([u64; FRAMES]),
+}
+
+/// Gives locations their ids.
+#[derive(Debug, Default)]
+pub struct Locations {
+    /// With each how many modules were known when it was first seen: a library may be unloaded, and another take its
+    /// place.
+    locations: Vec<(Location, usize)>,
+    ids: FxHashMap<Location, LocationId>,
+    /// Stacks as they were recorded, to skip the check of those seen before. Code without frame pointers leaves
+    /// all kinds of values there, so this is emptied when it has grown.
+    raw: FxHashMap<Location, LocationId>,
+    /// Return addresses, with the verdict of the unwind tables on the return address above their frames.
+    trusted: FxHashMap<u64, bool>,
+    /// Number of modules known.
+    modules: usize,
+}
+
+/// Entries of [`Locations::raw`] at most.
+const MAX_RAW: usize = 1 << 14;
+
+impl Locations {
+    /// Notes a change of the process's modules, of which `known` are known now. With `reused`, addresses may mean
+    /// something else from now on.
+    pub fn modules_changed(&mut self, known: usize, reused: bool) {
+        self.modules = known;
+        if reused {
+            self.ids.clear();
+            self.raw.clear();
+            self.trusted.clear();
+        }
+    }
+
+    /// Returns the id of a probe point.
+    pub fn site(&mut self, site: u32) -> LocationId {
+        self.intern(Location::Site(site))
+    }
+
+    /// Returns the id of a stack as it was recorded.
+    pub fn stack(&mut self, recorded: Location, code: &mut impl CodeMap) -> LocationId {
+        if let Some(&id) = self.raw.get(&recorded) {
+            return id;
+        }
+        let checked = match recorded {
+            Location::Site(_) => recorded,
+            Location::Call(frames) => Location::Call(self.check(frames, code)),
+            Location::Access(frames) => Location::Access(self.check(frames, code)),
+        };
+        let id = self.intern(checked);
+        if self.raw.len() >= MAX_RAW {
+            self.raw.clear();
+        }
+        self.raw.insert(recorded, id);
+        id
+    }
+
+    /// Returns the location of an id.
+    #[must_use]
+    pub fn get(&self, id: LocationId) -> Option<Location> {
+        self.locations.get(id.index()).map(|(location, _)| *location)
+    }
+
+    /// Returns the number of modules known when a location was first seen: its addresses are in these.
+    #[must_use]
+    pub fn modules_known(&self, id: LocationId) -> usize {
+        self.locations.get(id.index()).map_or(usize::MAX, |(_, modules)| *modules)
+    }
+
+    fn intern(&mut self, location: Location) -> LocationId {
+        *self.ids.entry(location).or_insert_with(|| {
+            self.locations.push((location, self.modules));
+            LocationId((self.locations.len() - 1) as u32)
+        })
+    }
+
+    /// Keeps the frames up to the first one whose code does not keep its frame pointer in `rbp`: from there on
+    /// the chain skips callers or is no chain at all.
+    fn check(&mut self, mut frames: [u64; FRAMES], code: &mut impl CodeMap) -> [u64; FRAMES] {
+        let known = (0..FRAMES - 1)
+            .find(|&index| frames[index] == 0 || !self.trusts(frames[index], code))
+            .map_or(FRAMES, |last| last + 1);
+        frames[known..].fill(0);
+        frames
+    }
+
+    fn trusts(&mut self, address: u64, code: &mut impl CodeMap) -> bool {
+        let Self { trusted, modules, .. } = self;
+        *trusted.entry(address).or_insert_with(|| {
+            let is_confirmed = code.confirms_return(ProcessAddr(address));
+            *modules = code.module_count();
+            is_confirmed
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::live::code_map::fake::FakeCode;
+
+    #[test]
+    fn stacks_are_cut_where_no_code_confirms_the_next_return() {
+        let mut code = FakeCode { confirmed: vec![0x10, 0x30], ..FakeCode::default() };
+        let mut locations = Locations::default();
+        let id = locations.stack(Location::Call([0x10, 0x20, 0x30, 0x40, 0, 0]), &mut code);
+        assert_eq!(locations.get(id), Some(Location::Call([0x10, 0x20, 0, 0, 0, 0])));
+        let same = locations.stack(Location::Call([0x10, 0x20, 0x50, 0, 0, 0]), &mut code);
+        assert_eq!(same, id, "they differ where they are not known");
+        assert_eq!(locations.modules_known(id), 1);
+        locations.modules_changed(1, true);
+        let later = locations.stack(Location::Call([0x10, 0x20, 0, 0, 0, 0]), &mut code);
+        assert_ne!(later, id, "another library may be there");
+    }
+}

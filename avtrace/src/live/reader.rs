@@ -1,0 +1,129 @@
+//! The reader thread: takes records out of the ring buffer and passes them on in batches. It decodes and decides
+//! nothing else, so that the buffer never fills because of what happens to the events.
+
+use std::{
+    os::fd::AsFd as _,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use abi::Record;
+use aya::maps::{MapData, RingBuf};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+/// Records in a batch at most.
+const BATCH: usize = 4096;
+/// Batches in flight at most: the reader waits beyond that, and the ring buffer takes the rest.
+const BATCHES: usize = 64;
+/// Sleep when there is nothing to read: doubled from the first duration to the second.
+const SLEEP: (Duration, Duration) = (Duration::from_micros(200), Duration::from_millis(10));
+
+/// A running reader thread.
+#[derive(Debug)]
+pub struct Reader {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<u64>,
+}
+
+/// The receiving end.
+#[derive(Debug)]
+pub struct Batches {
+    full: Receiver<Vec<Record>>,
+    empty: Sender<Vec<Record>>,
+}
+
+impl Reader {
+    /// Starts to read.
+    ///
+    /// # Errors
+    ///
+    /// When no thread can be started.
+    pub fn start(events: RingBuf<MapData>) -> std::io::Result<(Self, Batches)> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (full, batches) = bounded(BATCHES);
+        let (recycle, empty) = bounded(BATCHES);
+        let stopped = Arc::clone(&stop);
+        let thread = thread::Builder::new()
+            .name("avtrace-reader".to_owned())
+            .spawn(move || read(events, &full, &empty, &stopped))?;
+        Ok((Self { stop, thread }, Batches { full: batches, empty: recycle }))
+    }
+
+    /// Reads what is left, ends, and says how many records could not be decoded. Nothing may be recorded any
+    /// more when this is called.
+    #[must_use]
+    pub fn finish(self) -> u64 {
+        self.stop.store(true, Ordering::Release);
+        self.thread.join().unwrap_or(0)
+    }
+}
+
+impl Batches {
+    /// Passes each batch to `consume`, and nothing at least so often, until the reader has ended.
+    pub fn for_each(self, often: Duration, mut consume: impl FnMut(&[Record])) {
+        loop {
+            match self.full.recv_timeout(often) {
+                Ok(mut batch) => {
+                    consume(&batch);
+                    batch.clear();
+                    // When the reader has ended there is nobody to use the memory again.
+                    let _ = self.empty.try_send(batch);
+                }
+                Err(RecvTimeoutError::Timeout) => consume(&[]),
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+}
+
+fn read(
+    mut events: RingBuf<MapData>,
+    full: &Sender<Vec<Record>>,
+    empty: &Receiver<Vec<Record>>,
+    stop: &AtomicBool,
+) -> u64 {
+    let mut undecodable = 0;
+    let mut sleep = SLEEP.0;
+    loop {
+        // Read before the buffer is: what was recorded before the flag was set is then still found.
+        let last_round = stop.load(Ordering::Acquire);
+        let mut batch = empty.try_recv().unwrap_or_else(|_| Vec::with_capacity(BATCH));
+        while batch.len() < BATCH
+            && let Some(bytes) = events.next()
+        {
+            match Record::decode(&bytes) {
+                Some(record) => batch.push(record),
+                None => undecodable += 1,
+            }
+        }
+        if !batch.is_empty() {
+            sleep = SLEEP.0;
+            if full.send(batch).is_err() {
+                return undecodable;
+            }
+        } else if last_round {
+            return undecodable;
+        } else {
+            rest(&events, sleep);
+            sleep = (sleep * 2).min(SLEEP.1);
+        }
+    }
+}
+
+/// Sleeps, but a long sleep ends at once when there is a record that somebody waits for. Most records wake nobody: to
+/// sleep a little lets them come in numbers.
+fn rest(events: &RingBuf<MapData>, sleep: Duration) {
+    match PollTimeout::try_from(sleep) {
+        Ok(timeout) if sleep >= Duration::from_millis(1) => {
+            let mut polled = [PollFd::new(events.as_fd(), PollFlags::POLLIN)];
+            // Whatever it returns: the buffer is looked at next.
+            let _ = poll(&mut polled, timeout);
+        }
+        _ => thread::sleep(sleep),
+    }
+}

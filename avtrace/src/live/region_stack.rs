@@ -1,0 +1,486 @@
+//! Open regions of each thread, and the stack-pointer rule that ends them. Works on stack pointers and numbers; their
+//! meaning is decided in `source`.
+//!
+//! A region that is a function ends at the latest when its frame is gone. The frame's entry stack pointer is the
+//! address of its return address: an event at a higher stack pointer is of a caller, and a function that is entered
+//! there has written over the return address.
+//!
+//! Where control leaves frames without their returns, ending a region too early is harmless, since it only hides
+//! violations. So a throw suspends all of them, and the catch begins those again whose frames are still there.
+
+use checker::event::{LocationId, RegionId, ThreadId};
+use x86::exits::Leaves;
+
+/// A change of a thread's open regions, for the checker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// A region begins.
+    Begin(RegionId, LocationId),
+    /// The innermost region ends.
+    End(LocationId),
+}
+
+/// A function's frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// The function's number in the plan.
+    pub function: u32,
+    /// The stack pointer at its first instruction.
+    pub sp: u64,
+}
+
+/// An open region.
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    region: RegionId,
+    location: LocationId,
+    /// A function's; `None` for a region by markers, which ends by its own.
+    frame: Option<Frame>,
+    /// The stack pointer where it began.
+    sp: u64,
+    /// Set for an inlined function, which has no frame of its own.
+    inlined: bool,
+    /// Set after its jump to a function that releases a lock: it ends with that release.
+    leaving: bool,
+}
+
+impl Open {
+    const fn of(region: RegionId, location: LocationId, frame: Frame) -> Self {
+        let sp = frame.sp;
+        Self { region, location, frame: Some(frame), sp, inlined: false, leaving: false }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Stack {
+    /// The outermost first.
+    open: Vec<Open>,
+    /// Number of functions among them.
+    functions: usize,
+    /// For each exception in flight the regions that were open at its throw.
+    suspended: Vec<Vec<Open>>,
+    throwing: bool,
+}
+
+/// The open regions of all threads.
+#[derive(Debug, Default)]
+pub struct RegionStacks {
+    threads: Vec<Stack>,
+    changes: Vec<Change>,
+    left_markers: u64,
+}
+
+impl RegionStacks {
+    /// Returns the number of regions by markers that ended because control left the functions in which they began.
+    #[must_use]
+    pub const fn left_markers(&self) -> u64 {
+        self.left_markers
+    }
+
+    fn stack(&mut self, thread: ThreadId) -> &mut Stack {
+        if self.threads.len() <= thread.index() {
+            self.threads.resize_with(thread.index() + 1, Stack::default);
+        }
+        &mut self.threads[thread.index()]
+    }
+
+    /// Takes the changes since the last call, in order.
+    pub fn take_changes(&mut self) -> impl Iterator<Item = Change> + use<> {
+        std::mem::take(&mut self.changes).into_iter()
+    }
+
+    /// Forgets everything, as the checker does after a gap.
+    pub fn clear(&mut self) {
+        self.threads.clear();
+    }
+
+    /// Forgets a thread that has ended.
+    pub fn end_thread(&mut self, thread: ThreadId) {
+        *self.stack(thread) = Stack::default();
+    }
+
+    /// Returns the stack pointer above which an open region of the thread is known to have ended; `u64::MAX` for
+    /// none.
+    #[must_use]
+    pub fn lowest(&self, thread: ThreadId) -> u64 {
+        let open = self.threads.get(thread.index()).map_or(&[][..], |stack| &stack.open);
+        let known = open.iter().filter_map(|open| Some((open.frame?, open.leaving)));
+        known.map(|(frame, leaving)| if leaving { 0 } else { frame.sp }).min().unwrap_or(u64::MAX)
+    }
+
+    /// Ends the functions whose frames are below the thread's stack pointer `sp`; none for 0.
+    pub fn at(&mut self, thread: ThreadId, sp: u64) {
+        if self.stack(thread).functions > 0 {
+            self.remove_while(thread, |open, frame| open.leaving || frame.sp < sp);
+        }
+    }
+
+    /// Handles the release of a lock, by a call with the caller's stack pointer at `sp`. To be followed by
+    /// [`released`](Self::released): the call may be the last thing that a function did.
+    pub fn release(&mut self, thread: ThreadId, sp: u64) {
+        if self.stack(thread).functions > 0 {
+            // The jump left the return address where it was, and so the caller's stack pointer is above it.
+            let last = |open: &Open, frame: Frame| open.leaving && frame.sp + 8 == sp;
+            self.remove_while(thread, |open, frame| {
+                !last(open, frame) && (open.leaving || frame.sp < sp)
+            });
+        }
+    }
+
+    /// Completes the release that [`release`](Self::release) announced.
+    pub fn released(&mut self, thread: ThreadId) {
+        if self.stack(thread).functions > 0 {
+            self.remove_while(thread, |open, _| open.leaving);
+        }
+    }
+
+    /// Begins a region by a marker.
+    pub fn begin(&mut self, thread: ThreadId, region: RegionId, location: LocationId, sp: u64) {
+        self.push(
+            thread,
+            Open { region, location, frame: None, sp, inlined: false, leaving: false },
+        );
+    }
+
+    /// Ends a region by a marker: the innermost one, or the innermost of that name. Markers inside it end with it.
+    /// Returns `false` if there is none.
+    pub fn end(
+        &mut self,
+        thread: ThreadId,
+        region: Option<RegionId>,
+        location: LocationId,
+    ) -> bool {
+        let stack = self.stack(thread);
+        let matching =
+            |open: &Open| open.frame.is_none() && region.is_none_or(|region| open.region == region);
+        let Some(index) = stack.open.iter().rposition(matching) else { return false };
+        self.remove(thread, index, location, |open| open.frame.is_some());
+        true
+    }
+
+    /// Begins a function that is entered.
+    pub fn enter(
+        &mut self,
+        thread: ThreadId,
+        region: RegionId,
+        location: LocationId,
+        frame: Frame,
+    ) {
+        self.remove_while(thread, |open, old| open.leaving || old.sp <= frame.sp);
+        self.push(thread, Open::of(region, location, frame));
+    }
+
+    /// Begins a function that was inlined; its frame is that of the function around it.
+    pub fn enter_inlined(
+        &mut self,
+        thread: ThreadId,
+        region: RegionId,
+        location: LocationId,
+        frame: Frame,
+    ) {
+        let again = |old: Frame| old.function == frame.function && old.sp <= frame.sp;
+        self.remove_while(thread, |open, old| open.leaving || old.sp < frame.sp || again(old));
+        self.push(thread, Open { inlined: true, ..Open::of(region, location, frame) });
+    }
+
+    /// Ends a function at its exit, with stack pointer `sp` and these flags.
+    pub fn exit(&mut self, thread: ThreadId, frame: Frame, leaves: Leaves, flags: u32) {
+        self.at(thread, frame.sp);
+        let here = |open: &Open| match (open.frame, leaves) {
+            (Some(open), Leaves::WithoutFrame) => open == frame,
+            (Some(open), Leaves::Always | Leaves::IntoRelease) => open.function == frame.function,
+            (Some(open), Leaves::If(condition)) => {
+                open.function == frame.function && condition.holds(flags.into())
+            }
+            (None, _) => false,
+        };
+        if let Some(index) = self.stack(thread).open.iter().rposition(here) {
+            let open = &mut self.stack(thread).open[index];
+            if leaves == Leaves::IntoRelease && open.frame == Some(frame) {
+                open.leaving = true;
+                return;
+            }
+            let location = self.stack(thread).open[index].location;
+            self.remove(thread, index, location, |_| true);
+        }
+    }
+
+    /// Ends all functions: control leaves an unknown number of frames.
+    pub fn leave_all(&mut self, thread: ThreadId) {
+        self.stack(thread).suspended.clear();
+        self.remove_while(thread, |_, _| true);
+    }
+
+    /// Ends the regions left by a long jump to where the stack pointer is `to`, 0 if unknown. Regions by markers end
+    /// where they may have been left: also those that began in the very function that continues.
+    pub fn jump(&mut self, thread: ThreadId, to: u64) {
+        let to = if to == 0 { u64::MAX } else { to };
+        self.stack(thread).suspended.clear();
+        self.at(thread, to);
+        self.leave_markers(thread, |sp| sp <= to);
+    }
+
+    /// Ends the regions by markers that began at such stack pointers.
+    fn leave_markers(&mut self, thread: ThreadId, left: impl Fn(u64) -> bool) {
+        let is_left = |open: &Open| open.frame.is_none() && left(open.sp);
+        while let Some(index) = self.stack(thread).open.iter().rposition(is_left) {
+            let location = self.stack(thread).open[index].location;
+            self.left_markers += 1;
+            self.remove(thread, index, location, |_| true);
+        }
+    }
+
+    /// Notes that a C++ exception is about to be raised, whose catch will be recorded.
+    pub fn throw(&mut self, thread: ThreadId) {
+        self.stack(thread).throwing = true;
+    }
+
+    /// Handles the raise of an exception.
+    pub fn raise(&mut self, thread: ThreadId) {
+        let stack = self.stack(thread);
+        if !std::mem::take(&mut stack.throwing) {
+            return self.leave_all(thread);
+        }
+        // The place of the catch does not show which code was inlined into the function that catches.
+        let stays = |open: &&Open| open.frame.is_some() && !open.inlined;
+        let functions = stack.open.iter().filter(stays).copied().collect();
+        stack.suspended.push(functions);
+        self.remove_while(thread, |_, _| true);
+    }
+
+    /// Handles the catch of a C++ exception, in a frame with this stack pointer.
+    pub fn catch(&mut self, thread: ThreadId, sp: u64) {
+        self.at(thread, sp);
+        // A guard's region has ended on the way here. One by hand that began in a frame that is gone has no end.
+        self.leave_markers(thread, |begin| begin < sp);
+        let Some(suspended) = self.stack(thread).suspended.pop() else { return };
+        for open in suspended.into_iter().filter(|open| !open.leaving) {
+            if open.frame.is_some_and(|frame| frame.sp >= sp) {
+                self.push(thread, open);
+            }
+        }
+    }
+
+    fn push(&mut self, thread: ThreadId, open: Open) {
+        let stack = self.stack(thread);
+        stack.functions += usize::from(open.frame.is_some());
+        stack.open.push(open);
+        self.changes.push(Change::Begin(open.region, open.location));
+    }
+
+    fn remove_while(&mut self, thread: ThreadId, gone: impl Fn(&Open, Frame) -> bool) {
+        let of_gone = |open: &Open| open.frame.is_some_and(|frame| gone(open, frame));
+        while let Some(index) = self.stack(thread).open.iter().rposition(of_gone) {
+            let location = self.stack(thread).open[index].location;
+            self.remove(thread, index, location, |_| true);
+        }
+    }
+
+    /// Ends the region at `index` and all inside it; of those inside, the ones to keep begin anew.
+    fn remove(
+        &mut self,
+        thread: ThreadId,
+        index: usize,
+        location: LocationId,
+        keep: impl Fn(&Open) -> bool,
+    ) {
+        let stack = self.stack(thread);
+        let ended = stack.open.split_off(index);
+        stack.functions -= ended.iter().filter(|open| open.frame.is_some()).count();
+        self.changes.extend(ended.iter().map(|_| Change::End(location)));
+        for open in ended.into_iter().skip(1).filter(keep) {
+            self.push(thread, open);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const T: ThreadId = ThreadId(0);
+    const L: LocationId = LocationId(0);
+
+    fn frame(function: u32, sp: u64) -> Frame {
+        Frame { function, sp }
+    }
+
+    fn enter(stacks: &mut RegionStacks, function: u32, sp: u64) {
+        stacks.enter(T, RegionId(function), L, frame(function, sp));
+    }
+
+    /// Formats the changes: `+1` for the begin of region 1, `-` for an end.
+    fn changes(stacks: &mut RegionStacks) -> String {
+        stacks
+            .take_changes()
+            .map(|change| match change {
+                Change::Begin(region, _) => format!("+{}", region.0),
+                Change::End(_) => "-".to_owned(),
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_function_ends_at_its_return() {
+        let mut stacks = RegionStacks::default();
+        enter(&mut stacks, 1, 100);
+        stacks.at(T, 80);
+        stacks.at(T, 100);
+        assert_eq!(changes(&mut stacks), "+1");
+        stacks.exit(T, frame(1, 100), Leaves::WithoutFrame, 0);
+        assert_eq!(changes(&mut stacks), "-");
+        stacks.exit(T, frame(1, 100), Leaves::WithoutFrame, 0);
+        assert_eq!(changes(&mut stacks), "");
+    }
+
+    #[test]
+    fn inlined_functions_share_the_frame_around_them() {
+        let mut stacks = RegionStacks::default();
+        enter(&mut stacks, 1, 100);
+        stacks.enter_inlined(T, RegionId(2), L, frame(2, 80));
+        stacks.enter_inlined(T, RegionId(3), L, frame(3, 80));
+        assert_eq!(changes(&mut stacks), "+1+2+3");
+        stacks.exit(T, frame(3, 80), Leaves::Always, 0);
+        stacks.enter_inlined(T, RegionId(3), L, frame(3, 80));
+        stacks.enter_inlined(T, RegionId(3), L, frame(3, 80));
+        assert_eq!(changes(&mut stacks), "-+3-+3", "its end was not seen");
+        stacks.at(T, 100);
+        assert_eq!(changes(&mut stacks), "--", "the frame is gone");
+        stacks.enter_inlined(T, RegionId(2), L, frame(2, 80));
+        stacks.throw(T);
+        stacks.raise(T);
+        stacks.catch(T, 60);
+        assert_eq!(changes(&mut stacks), "+2--+1", "it may have been left");
+    }
+
+    #[test]
+    fn calls_of_itself_nest() {
+        let mut stacks = RegionStacks::default();
+        enter(&mut stacks, 1, 100);
+        enter(&mut stacks, 1, 60);
+        stacks.exit(T, frame(1, 60), Leaves::WithoutFrame, 0);
+        stacks.exit(T, frame(1, 100), Leaves::WithoutFrame, 0);
+        assert_eq!(changes(&mut stacks), "+1+1--");
+    }
+
+    #[test]
+    fn a_return_of_another_frame_is_none_of_this() {
+        let mut stacks = RegionStacks::default();
+        enter(&mut stacks, 1, 100);
+        stacks.exit(T, frame(1, 60), Leaves::WithoutFrame, 0);
+        assert_eq!(changes(&mut stacks), "+1", "a jump by a table");
+        stacks.exit(T, frame(1, 60), Leaves::Always, 0);
+        assert_eq!(changes(&mut stacks), "-", "a jump to unknown code: too early is harmless");
+    }
+
+    #[test]
+    fn a_higher_stack_pointer_ends_what_was_left() {
+        let mut stacks = RegionStacks::default();
+        enter(&mut stacks, 1, 100);
+        enter(&mut stacks, 2, 60);
+        stacks.at(T, 80);
+        assert_eq!(changes(&mut stacks), "+1+2-");
+        stacks.at(T, 108);
+        assert_eq!(changes(&mut stacks), "-");
+        enter(&mut stacks, 1, 100);
+        enter(&mut stacks, 2, 100);
+        assert_eq!(changes(&mut stacks), "+1-+2", "the return address was written over");
+    }
+
+    #[test]
+    fn a_jump_to_a_release_ends_after_it() {
+        let mut stacks = RegionStacks::default();
+        enter(&mut stacks, 1, 100);
+        stacks.exit(T, frame(1, 100), Leaves::IntoRelease, 0);
+        stacks.release(T, 108);
+        assert_eq!(changes(&mut stacks), "+1");
+        stacks.released(T);
+        assert_eq!(changes(&mut stacks), "-");
+        enter(&mut stacks, 1, 100);
+        stacks.exit(T, frame(1, 100), Leaves::IntoRelease, 0);
+        stacks.release(T, 80);
+        assert_eq!(changes(&mut stacks), "+1-", "of a signal handler");
+        enter(&mut stacks, 1, 100);
+        stacks.exit(T, frame(1, 100), Leaves::IntoRelease, 0);
+        stacks.at(T, 80);
+        assert_eq!(changes(&mut stacks), "+1-");
+    }
+
+    #[test]
+    fn markers_end_by_themselves() {
+        let mut stacks = RegionStacks::default();
+        enter(&mut stacks, 1, 100);
+        stacks.begin(T, RegionId(7), L, 90);
+        stacks.exit(T, frame(1, 100), Leaves::WithoutFrame, 0);
+        assert_eq!(changes(&mut stacks), "+1+7--+7", "the marker's region goes on");
+        stacks.at(T, 1000);
+        assert_eq!(changes(&mut stacks), "");
+        assert!(stacks.end(T, Some(RegionId(7)), L));
+        assert!(!stacks.end(T, Some(RegionId(7)), L));
+        assert_eq!(changes(&mut stacks), "-");
+    }
+
+    #[test]
+    fn a_catch_begins_again_what_was_not_left() {
+        let mut stacks = RegionStacks::default();
+        enter(&mut stacks, 1, 100);
+        enter(&mut stacks, 2, 60);
+        stacks.throw(T);
+        stacks.raise(T);
+        assert_eq!(changes(&mut stacks), "+1+2--");
+        stacks.catch(T, 70);
+        assert_eq!(changes(&mut stacks), "+1");
+        // A panic says nothing about its catch.
+        stacks.raise(T);
+        stacks.catch(T, 70);
+        assert_eq!(changes(&mut stacks), "-");
+    }
+
+    #[test]
+    fn a_catch_ends_the_markers_of_frames_that_are_gone() {
+        let mut stacks = RegionStacks::default();
+        stacks.begin(T, RegionId(1), L, 70);
+        stacks.begin(T, RegionId(2), L, 60);
+        stacks.throw(T);
+        stacks.raise(T);
+        assert_eq!(changes(&mut stacks), "+1+2", "a guard's region ends by itself");
+        stacks.catch(T, 70);
+        assert_eq!(changes(&mut stacks), "-");
+        assert_eq!(stacks.left_markers(), 1);
+    }
+
+    #[test]
+    fn a_jump_ends_what_it_leaves() {
+        let mut stacks = RegionStacks::default();
+        enter(&mut stacks, 1, 100);
+        stacks.begin(T, RegionId(7), L, 90);
+        enter(&mut stacks, 2, 60);
+        stacks.begin(T, RegionId(8), L, 50);
+        stacks.jump(T, 80);
+        assert_eq!(changes(&mut stacks), "+1+7+2+8--+8-");
+        stacks.jump(T, 90);
+        assert_eq!(
+            changes(&mut stacks),
+            "-",
+            "it may have begun after the place that was jumped to"
+        );
+        stacks.jump(T, 0);
+        assert_eq!(changes(&mut stacks), "-", "to an unknown place");
+    }
+
+    #[test]
+    fn a_conditional_jump_leaves_when_it_is_taken() {
+        let je = x86::exits::exits(
+            &[x86::exits::Part { start: 0, code: &[0x0f, 0x84, 0, 1, 0, 0, 0xc3] }],
+            0,
+        )
+        .unwrap()[0]
+            .leaves;
+        let mut stacks = RegionStacks::default();
+        enter(&mut stacks, 1, 100);
+        stacks.exit(T, frame(1, 100), je, 0);
+        assert_eq!(changes(&mut stacks), "+1");
+        stacks.exit(T, frame(1, 100), je, 1 << 6);
+        assert_eq!(changes(&mut stacks), "-");
+    }
+}

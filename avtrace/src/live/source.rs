@@ -1,0 +1,383 @@
+//! Source of events: passes each record on to the components that translate it. Each component owns its state, in a
+//! file of its own; objects, threads and locations get dense ids, and records that do not count are counted.
+
+mod accesses;
+mod call_effects;
+mod calls;
+mod context;
+mod hit_decoder;
+mod joins;
+mod memory;
+mod omissions;
+mod probed_code;
+mod regions;
+mod runtime;
+mod sync_words;
+mod threads;
+mod watches;
+
+use std::ops::Range;
+
+use abi::{
+    BlockRecord, ChildProcessRecord, ExitRecord, FRAMES, ForkRecord, JumpRecord, Kind, Record,
+    RegionRecord, RegistersRecord, SiteId,
+};
+use checker::event::{LocationId, LockId, Op, SyncId, ThreadId};
+use symbolize::ProcessAddr;
+
+use self::{
+    accesses::{Accesses, arrive},
+    calls::{Calls, SeenCall},
+    context::Context,
+    probed_code::ProbedCode,
+    regions::Passage,
+};
+pub use self::{
+    memory::ProcessMemory,
+    omissions::{ChildProcess, Omissions},
+    regions::Regions,
+    threads::{SeenThread, Threads},
+    watches::{WatchedRange, Watches},
+};
+use super::{
+    code_map::CodeMap,
+    deferred::Epoch,
+    location::{Location, Locations},
+    shared_words::SharedWords,
+    stream::Stream,
+    sync::{Known, SyncObjects},
+};
+use crate::probes::{
+    memory::site::MemorySite,
+    plan::{Site, SiteKind},
+};
+
+/// The source; one for each traced process.
+#[derive(Debug)]
+pub struct Source {
+    threads: Threads,
+    regions: Regions,
+    calls: Calls,
+    syncs: SyncObjects,
+    memory: ProcessMemory,
+    accesses: Accesses,
+    probed: ProbedCode,
+    locations: Locations,
+    omissions: Omissions,
+    stream: Stream,
+    /// Number of lost events at the latest record.
+    lost: u32,
+    new_shared: Vec<(SiteId, RegistersRecord)>,
+}
+
+impl Source {
+    /// Creates the source of a process with this many modules. `leader` is the id of its first thread in its own PID
+    /// namespace.
+    #[must_use]
+    pub fn new(leader: u32, modules: usize) -> Self {
+        let mut locations = Locations::default();
+        locations.modules_changed(modules, false);
+        Self {
+            threads: Threads::new(leader),
+            regions: Regions::default(),
+            calls: Calls::default(),
+            syncs: SyncObjects::default(),
+            memory: ProcessMemory::default(),
+            accesses: Accesses::default(),
+            probed: ProbedCode::default(),
+            locations,
+            omissions: Omissions::default(),
+            stream: Stream::default(),
+            lost: 0,
+            new_shared: Vec::new(),
+        }
+    }
+
+    /// Translates a record to nothing, an event, or several, which [`stream`](Self::stream) has then. `sites` are those
+    /// of the process's plan.
+    pub fn record<C: CodeMap>(&mut self, record: &Record, sites: &[Site], code: &mut C) {
+        let lost = record.header().lost;
+        if lost != self.lost {
+            self.lost = lost;
+            self.gap();
+        }
+        let Self { threads, regions, calls, syncs, memory, accesses, .. } = self;
+        let Self { probed, locations, omissions, stream, .. } = self;
+        let cx = &mut Context { sites, code, threads, regions, locations, omissions, stream };
+        match record {
+            Record::Region(kind, record) => pass_region(*kind, record, syncs, cx),
+            Record::Jump(record) => jump(record, syncs, cx),
+            Record::Call(kind, record) => {
+                calls.call(&SeenCall::entry(*kind, record), probed, syncs, cx);
+            }
+            Record::Pair(kind, record) => {
+                calls.call(&SeenCall::pair(*kind, record), probed, syncs, cx);
+            }
+            Record::Return(kind, record) => {
+                calls.call(&SeenCall::end(*kind, record), probed, syncs, cx);
+            }
+            Record::Inlined(record) => calls.inlined(record, probed, syncs, cx),
+            Record::Access(record) => accesses.instruction(record, memory, syncs, cx),
+            Record::Block(kind, record) => {
+                if let Some(range) = allocator_call(*kind, record, memory, syncs, cx) {
+                    accesses.forget(&range);
+                }
+            }
+            Record::Fork(record) => {
+                if let Some(stack) = fork(record, (calls, memory, syncs), cx) {
+                    accesses.forget(&stack);
+                }
+            }
+            Record::Exit(record) => exit(record, syncs, cx),
+            Record::ChildProcess(record) => {
+                let thread = cx.threads.id(record.header.tid);
+                cx.at(thread, 0);
+                // One that is followed has a report of its own.
+                if record.flags & ChildProcessRecord::FOLLOWED == 0 {
+                    cx.omissions.add_child(record.child, text_of_comm(&record.comm));
+                }
+            }
+            Record::Watchpoint(record) => accesses.hit(record, probed, memory, syncs, cx),
+            Record::Shared(record) => self.new_shared.push((record.header.site, *record)),
+            Record::Owned(record) => return accesses.owned(record, memory, syncs, cx),
+            // No events: the session handles stops, and explains the program's end by signals.
+            Record::Stop(..) | Record::Trap(_) => {}
+        }
+        self.begin_epoch(record);
+    }
+
+    /// Begins an epoch after the first record of one. The record itself belongs to the epoch before.
+    #[inline]
+    fn begin_epoch(&mut self, record: &Record) {
+        let (epoch, tid) = (record.begun_epoch(), record.header().tid);
+        if epoch != 0
+            && let Some(thread) = self.threads.begin_epoch(tid, epoch)
+        {
+            let lowest = self.regions.lowest(thread);
+            self.stream.begin_epoch(Epoch { thread, epoch, lowest });
+        }
+    }
+
+    /// Events were lost: forgets what they may have changed.
+    fn gap(&mut self) {
+        self.regions.gap();
+        self.stream.gap();
+        self.syncs.gap();
+        self.accesses.gap();
+    }
+
+    /// Takes in the sites and modules that were added.
+    pub fn extend(&mut self, sites: &[Site], code: &impl CodeMap) {
+        self.probed.extend(sites);
+        self.locations.modules_changed(code.module_count(), false);
+    }
+
+    /// Forgets the objects in the addresses of a library that was unloaded: another library may take its place.
+    pub fn unload(&mut self, range: &Range<ProcessAddr>, code: &mut impl CodeMap) {
+        self.probed.unload(range);
+        self.calls.unload();
+        self.accesses.unload(range);
+        self.locations.modules_changed(code.module_count(), true);
+        let addresses = range.start.0..range.end.0;
+        self.syncs.unload(&addresses);
+        let Some(last) = self.threads.seen().len().checked_sub(1) else { return };
+        let nowhere = self.locations.stack(Location::Call([0; FRAMES]), code);
+        let at = (ThreadId(last as u32), nowhere);
+        self.memory.unmapped(&addresses, at, &mut self.stream);
+    }
+
+    /// Notes that the probes of a group were attached or detached.
+    pub fn set_attached(&mut self, group: usize, is_attached: bool) {
+        self.accesses.set_attached(group, is_attached, self.threads.seen().len());
+    }
+
+    /// Takes the markers of shared variables that were reached since the last call: site and registers.
+    pub fn take_shared(&mut self) -> Vec<(SiteId, RegistersRecord)> {
+        std::mem::take(&mut self.new_shared)
+    }
+
+    /// Returns the events since the last time that they were consumed.
+    #[must_use]
+    pub const fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
+    /// Drops the events, which were consumed.
+    pub fn consume(&mut self) {
+        self.stream.clear();
+    }
+
+    /// Returns the threads that were seen.
+    #[must_use]
+    pub const fn threads(&self) -> &Threads {
+        &self.threads
+    }
+
+    /// Returns the regions that were seen.
+    #[must_use]
+    pub const fn regions(&self) -> &Regions {
+        &self.regions
+    }
+
+    /// Returns the code locations.
+    #[must_use]
+    pub const fn locations(&self) -> &Locations {
+        &self.locations
+    }
+
+    /// Returns the variables and blocks of memory.
+    #[must_use]
+    pub const fn memory(&self) -> &ProcessMemory {
+        &self.memory
+    }
+
+    /// Returns the watched ranges.
+    #[must_use]
+    pub const fn watches(&self) -> &Watches {
+        self.accesses.watches()
+    }
+
+    /// Returns the watched ranges, to add some.
+    pub const fn watches_mut(&mut self) -> &mut Watches {
+        self.accesses.watches_mut()
+    }
+
+    /// Returns the words worth a watchpoint.
+    #[must_use]
+    pub const fn shared_words(&self) -> &SharedWords {
+        self.accesses.shared_words()
+    }
+
+    /// Returns the words worth a watchpoint, to add some.
+    pub const fn shared_words_mut(&mut self) -> &mut SharedWords {
+        self.accesses.shared_words_mut()
+    }
+
+    /// Returns the description of a lock.
+    #[must_use]
+    pub fn lock(&self, lock: LockId) -> Option<Known> {
+        self.syncs.lock(lock).copied()
+    }
+
+    /// Returns the description of an object that is not a lock.
+    #[must_use]
+    pub fn sync(&self, sync: SyncId) -> Option<Known> {
+        self.syncs.sync(sync).copied()
+    }
+
+    /// Returns the number of releases of locks taken in line that did not count, since how they were taken was not
+    /// seen.
+    #[must_use]
+    pub const fn unseen_holds(&self) -> u64 {
+        self.syncs.unseen_holds()
+    }
+
+    /// Returns the records that were left out.
+    #[must_use]
+    pub const fn omissions(&self) -> &Omissions {
+        &self.omissions
+    }
+}
+
+/// Translates the record of a marker or of a function that is a region.
+fn pass_region<C: CodeMap>(
+    kind: Kind,
+    record: &RegionRecord,
+    syncs: &mut SyncObjects,
+    cx: &mut Context<'_, C>,
+) {
+    let thread = cx.threads.id(record.header.tid);
+    let stream = &mut *cx.stream;
+    syncs.acts_at(thread, record.sp, &mut |op, location| stream.emit(thread, op, location));
+    let number = record.header.site.number();
+    let location = cx.locations.site(number);
+    let passage = Passage { thread, location, site: cx.sites.get(number as usize) };
+    let passed = cx.regions.pass(kind, record, passage, cx.threads, cx.stream);
+    cx.omissions.foreign_records += u64::from(passed.is_err());
+}
+
+/// Translates the record of a jump out of functions.
+fn jump<C: CodeMap>(record: &JumpRecord, syncs: &mut SyncObjects, cx: &mut Context<'_, C>) {
+    let thread = cx.threads.id(record.header.tid);
+    let stream = &mut *cx.stream;
+    let emit = &mut |op, location| stream.emit(thread, op, location);
+    syncs.acts_at(thread, record.target_sp, emit);
+    let site = cx.kind(record.header.site);
+    let passed = cx.regions.jump(record, thread, site, cx.threads, cx.stream);
+    cx.omissions.foreign_records += u64::from(passed.is_err());
+}
+
+/// Translates a call of an allocator. Returns the memory in which other objects are from now on.
+fn allocator_call<C: CodeMap>(
+    kind: Kind,
+    record: &BlockRecord,
+    memory: &mut ProcessMemory,
+    syncs: &mut SyncObjects,
+    cx: &mut Context<'_, C>,
+) -> Option<Range<u64>> {
+    let Some(&MemorySite::Allocator { role }) =
+        cx.kind(record.header.site).and_then(SiteKind::memory)
+    else {
+        cx.omissions.foreign_records += 1;
+        return None;
+    };
+    let thread = cx.threads.id(record.header.tid);
+    let location = cx.stack(Location::Call(record.frames));
+    arrive(thread, record.sp, syncs, cx);
+    let at = (thread, location);
+    let range = memory.allocator_call(kind, role, record, at, cx.stream)?;
+    forget_objects(&range, at, syncs, cx.stream);
+    Some(range)
+}
+
+/// Translates the start of a thread. Returns its stack, if it is known, in which other objects are from now on.
+fn fork<C: CodeMap>(
+    record: &ForkRecord,
+    (calls, memory, syncs): (&mut Calls, &mut ProcessMemory, &mut SyncObjects),
+    cx: &mut Context<'_, C>,
+) -> Option<Range<u64>> {
+    let thread = cx.threads.id(record.header.tid);
+    cx.at(thread, 0);
+    let child = cx.threads.start(record.child);
+    let (location, has_identity) = calls.create(thread, child, record.pthread);
+    // A thread that is created in another way than by the functions that are probed has no place.
+    let location = location.unwrap_or_else(|| cx.stack(Location::Call([0; FRAMES])));
+    let at = (thread, location);
+    let stack = (has_identity && record.pthread != 0)
+        .then(|| memory.stack_begins(child, record.pthread, at, cx.stream));
+    if let Some(stack) = &stack {
+        forget_objects(stack, at, syncs, cx.stream);
+    }
+    cx.stream.emit(thread, Op::Fork(child), location);
+    stack
+}
+
+/// Translates the end of a thread.
+fn exit<C: CodeMap>(record: &ExitRecord, syncs: &mut SyncObjects, cx: &mut Context<'_, C>) {
+    let thread = cx.threads.id(record.header.tid);
+    cx.at(thread, 0);
+    cx.regions.end_thread(thread);
+    cx.threads.end(thread, text_of_comm(&record.comm));
+    syncs.exits(thread);
+    let location = cx.stack(Location::Call([0; FRAMES]));
+    cx.stream.emit(thread, Op::Exit, location);
+}
+
+/// Forgets the synchronisation objects of an earlier lifetime of a range of memory.
+fn forget_objects(
+    range: &Range<u64>,
+    (thread, location): (ThreadId, LocationId),
+    syncs: &mut SyncObjects,
+    stream: &mut Stream,
+) {
+    syncs.forget_memory(range, &mut |op| stream.emit_change(thread, op, location));
+}
+
+/// Returns the name of a thread from the kernel's field, which is padded with zeros.
+fn text_of_comm(comm: &[u8]) -> String {
+    let length = comm.iter().position(|&byte| byte == 0).unwrap_or(comm.len());
+    crate::report::text_of_bytes(&comm[..length])
+}
+
+#[cfg(test)]
+mod tests;

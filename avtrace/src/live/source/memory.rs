@@ -1,0 +1,206 @@
+//! Memory as the source sees it: the variables of an access, and the effect of blocks being given out and given back.
+//! The division of memory is decided in `live::memory`.
+
+use std::ops::Range;
+
+use abi::{BlockRecord, Kind};
+use checker::{
+    event::{LocationId, ThreadId, VarId},
+    format::NO_LOCATION,
+};
+use rustc_hash::FxHashMap;
+
+use crate::{
+    live::{
+        memory::{Birth, Block, Cell, Memory, Origin},
+        stream::Stream,
+    },
+    probes::memory::allocators::Allocator,
+};
+
+/// Memory of a process.
+#[derive(Debug, Default)]
+pub struct ProcessMemory {
+    memory: Memory,
+    /// The variables of the access under way.
+    touched: Vec<VarId>,
+    allocated: u64,
+    freed: u64,
+    /// Block that each thread gives back in a reallocation, which may fail.
+    reallocating: FxHashMap<ThreadId, Block>,
+}
+
+impl ProcessMemory {
+    /// Finds the variables of `size` bytes at an address, for an access by `thread`. It is read while `acting` acts:
+    /// another thread for a deferred access. [`touched`](Self::touched) has the variables, none in memory that was
+    /// given back.
+    pub(super) fn touch(
+        &mut self,
+        thread: ThreadId,
+        acting: ThreadId,
+        (address, size): (u64, u64),
+        stream: &mut Stream,
+    ) {
+        self.touched.clear();
+        let mut divided = |op| stream.emit_change(acting, op, NO_LOCATION);
+        self.memory.touch(thread, address, size, &mut divided, &mut self.touched);
+    }
+
+    /// Returns the variables of the access under way.
+    pub(super) fn touched(&self) -> &[VarId] {
+        &self.touched
+    }
+
+    /// Notes that the access under way is to a watched range, by its number.
+    pub(super) fn touched_as(&mut self, watch: usize) {
+        for &variable in &self.touched {
+            self.memory.watched(variable, watch);
+        }
+    }
+
+    /// Handles memory being given out, or about to be given back. Returns the range whose objects are others from now
+    /// on.
+    pub(super) fn allocator_call(
+        &mut self,
+        kind: Kind,
+        role: Allocator,
+        record: &BlockRecord,
+        (thread, location): (ThreadId, LocationId),
+        stream: &mut Stream,
+    ) -> Option<Range<u64>> {
+        let address = record.address;
+        let size = if role.is_mapping() { whole_pages(record.size) } else { record.size };
+        if kind == Kind::Free {
+            if role.may_fail()
+                && let Some(block) = self.memory.block_at(address)
+            {
+                self.reallocating.insert(thread, *block);
+            }
+            let known = (size > 0).then_some(size);
+            let mut emit = |op| stream.emit_change(thread, op, location);
+            let range = match known {
+                Some(size) if !role.is_mapping() => {
+                    let (origin, born) = (Origin::Allocated(location), Birth::default());
+                    let block = Block { address, size, thread, origin, born };
+                    self.memory.given_back(block, &mut emit);
+                    Some(block.range())
+                }
+                _ => self.memory.freed(address, known, &mut emit),
+            };
+            self.freed += u64::from(range.is_some());
+            return range;
+        }
+        // The old block of a reallocation that has failed lives on.
+        let lives_on = kind == Kind::ReallocFailure;
+        let before = if role.may_fail() { self.reallocating.remove(&thread) } else { None };
+        let block = match before.filter(|block| lives_on && block.address == address) {
+            Some(block) => block,
+            None if lives_on && size == 0 => return None,
+            None => {
+                let origin = if role.is_mapping() {
+                    Origin::Mapped(location)
+                } else {
+                    Origin::Allocated(location)
+                };
+                let born = Birth { event: stream.events(), epoch: record.epoch };
+                Block { address, size: size.max(1), thread, origin, born }
+            }
+        };
+        self.allocated += 1;
+        self.memory.allocated(block, &mut |op| stream.emit_change(thread, op, location));
+        Some(block.range())
+    }
+
+    /// Handles a thread that is about to start: its stack is memory that was another thread's, or unused. Returns the
+    /// range of the stack.
+    pub(super) fn stack_begins(
+        &mut self,
+        child: ThreadId,
+        pointer: u64,
+        (parent, location): (ThreadId, LocationId),
+        stream: &mut Stream,
+    ) -> Range<u64> {
+        let born = Birth { event: stream.events(), epoch: 0 };
+        let mut emit = |op| stream.emit_change(parent, op, location);
+        self.memory.stack_begins(child, pointer, born, &mut emit)
+    }
+
+    /// Ends all variables and blocks of a range that is no longer mapped.
+    pub(super) fn unmapped(
+        &mut self,
+        range: &Range<u64>,
+        (thread, location): (ThreadId, LocationId),
+        stream: &mut Stream,
+    ) {
+        self.memory.unmapped(range, &mut |op| stream.emit_change(thread, op, location));
+    }
+
+    /// Returns the description of a variable, past or present.
+    #[must_use]
+    pub fn variable(&self, variable: VarId) -> Option<Cell<'_>> {
+        self.memory.cell(variable)
+    }
+
+    /// Returns the block that an address is in now.
+    #[must_use]
+    pub fn block(&self, address: u64) -> Option<&Block> {
+        self.memory.block(address)
+    }
+
+    /// Returns the numbers of blocks given out, and of known blocks given back.
+    #[must_use]
+    pub const fn calls(&self) -> (u64, u64) {
+        (self.allocated, self.freed)
+    }
+}
+
+/// Mappings are of whole pages.
+const fn whole_pages(bytes: u64) -> u64 {
+    const PAGE: u64 = 4096;
+    bytes.saturating_add(PAGE - 1) & !(PAGE - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const THREAD: ThreadId = ThreadId(0);
+    const HERE: LocationId = LocationId(1);
+
+    fn call(
+        memory: &mut ProcessMemory,
+        kind: Kind,
+        role: Allocator,
+        (address, size): (u64, u64),
+    ) -> Option<Range<u64>> {
+        let record = BlockRecord { address, size, ..BlockRecord::default() };
+        memory.allocator_call(kind, role, &record, (THREAD, HERE), &mut Stream::default())
+    }
+
+    #[test]
+    fn blocks_are_given_out_and_back() {
+        let mut memory = ProcessMemory::default();
+        let given = call(&mut memory, Kind::Alloc, Allocator::First, (0x1000, 24));
+        assert_eq!(given, Some(0x1000..0x1018));
+        assert_eq!(memory.block(0x1010).map(|block| block.size), Some(24));
+        assert_eq!(
+            call(&mut memory, Kind::Free, Allocator::First, (0x1000, 0)),
+            Some(0x1000..0x1018)
+        );
+        assert_eq!(call(&mut memory, Kind::Free, Allocator::First, (0x9000, 0)), None);
+        assert_eq!(memory.calls(), (1, 1), "only known blocks count");
+        memory.touch(THREAD, THREAD, (0x1000, 8), &mut Stream::default());
+        assert!(memory.touched().is_empty(), "it was given back");
+    }
+
+    #[test]
+    fn a_block_survives_its_failed_reallocation() {
+        let mut memory = ProcessMemory::default();
+        call(&mut memory, Kind::Alloc, Allocator::First, (0x1000, 24));
+        call(&mut memory, Kind::Free, Allocator::Reallocate, (0x1000, 0));
+        assert_eq!(memory.block(0x1000), None);
+        let again = call(&mut memory, Kind::ReallocFailure, Allocator::Reallocate, (0x1000, 0));
+        assert_eq!(again, Some(0x1000..0x1018));
+        assert_eq!(memory.block(0x1000).map(|block| block.size), Some(24));
+    }
+}

@@ -1,0 +1,101 @@
+//! Tables that follow from the sites of the probes: code of probed functions, and groups of probed instructions.
+
+use std::ops::Range;
+
+use checker::event::LocationId;
+use rustc_hash::FxHashMap;
+use symbolize::ProcessAddr;
+
+use crate::probes::{
+    memory::site::MemorySite,
+    plan::{Site, SiteKind},
+    sync::{
+        functions::{CallSpec, Role},
+        site::SyncSite,
+    },
+};
+
+/// Code of a process that is probed.
+#[derive(Debug, Default)]
+pub(super) struct ProbedCode {
+    /// Number of sites that are taken in.
+    sites: usize,
+    /// The code of functions that are probed, from the first instruction to the last.
+    functions: Vec<(u64, u64)>,
+    /// For each location whether a call there is one of a function of these.
+    is_inside: Vec<Option<bool>>,
+    /// Groups of the probed instructions.
+    groups: FxHashMap<u64, usize>,
+}
+
+impl ProbedCode {
+    /// Takes in the sites that were added since the last call.
+    pub(super) fn extend(&mut self, sites: &[Site]) {
+        for site in &sites[self.sites.min(sites.len())..] {
+            match site.kind {
+                // Its steps count.
+                SiteKind::Sync(SyncSite::Call {
+                    spec: CallSpec { role: Role::STEPS, .. }, ..
+                }) => {}
+                SiteKind::Sync(SyncSite::Call { end, .. }) | SiteKind::Ignored { end } => {
+                    self.functions.push((site.address.0, end.0));
+                }
+                SiteKind::Memory(MemorySite::Access(place)) => {
+                    self.groups.insert(place.instruction.0, place.group);
+                }
+                _ => {}
+            }
+        }
+        self.sites = sites.len();
+    }
+
+    /// Forgets functions of a library that was unloaded.
+    pub(super) fn unload(&mut self, range: &Range<ProcessAddr>) {
+        self.functions.retain(|&(start, _)| !range.contains(&ProcessAddr(start)));
+    }
+
+    /// Returns whether a call is a step of another one that is recorded as a whole: `mtx_lock` calls
+    /// `pthread_mutex_lock`.
+    #[inline]
+    pub(super) fn is_inside(&mut self, location: LocationId, return_address: u64) -> bool {
+        let index = location.index();
+        if index >= self.is_inside.len() {
+            self.is_inside.resize(index + 1, None);
+        }
+        let functions = &self.functions;
+        *self.is_inside[index].get_or_insert_with(|| {
+            // A return address is behind its call, which may be the function's last instruction.
+            functions.iter().any(|&(start, end)| start < return_address && return_address <= end)
+        })
+    }
+
+    /// Returns the group of a probed instruction.
+    pub(super) fn group_of(&self, instruction: u64) -> Option<usize> {
+        self.groups.get(&instruction).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::probes::memory::site::AccessPlace;
+
+    #[test]
+    fn calls_inside_probed_functions_are_their_steps() {
+        let ignored = SiteKind::Ignored { end: ProcessAddr(0x1010) };
+        let mut sites = vec![Site { address: ProcessAddr(0x1000), kind: ignored }];
+        let mut code = ProbedCode::default();
+        code.extend(&sites);
+        assert!(code.is_inside(LocationId(0), 0x1010), "its last instruction is a call");
+        assert!(!code.is_inside(LocationId(3), 0x1000), "a call right before it");
+        let access = AccessPlace { instruction: ProcessAddr(0x2003), group: 5 };
+        sites.push(Site {
+            address: ProcessAddr(0x2000),
+            kind: SiteKind::Memory(MemorySite::Access(access)),
+        });
+        code.extend(&sites);
+        assert_eq!((code.group_of(0x2003), code.group_of(0x2000)), (Some(5), None));
+        code.unload(&(ProcessAddr(0x1000)..ProcessAddr(0x2000)));
+        assert!(!code.is_inside(LocationId(4), 0x1010));
+    }
+}

@@ -1,0 +1,359 @@
+//! Regions: markers, functions and inlined functions that begin and end, their ids and names, and the transactions that
+//! they make of each thread's events.
+
+use abi::{JumpRecord, Kind, RegionRecord};
+use checker::event::{LocationId, Op, RegionId, ThreadId};
+use rustc_hash::FxHashMap;
+use x86::exits::Leaves;
+
+use super::threads::Threads;
+use crate::{
+    live::{
+        region_stack::{Change, Frame, RegionStacks},
+        stream::Stream,
+    },
+    probes::{
+        plan::{Site, SiteKind},
+        regions::{
+            markers::Meaning,
+            non_local_exits::NonLocalExit,
+            site::{FunctionPlace, InlinedRegions, RegionSite},
+        },
+    },
+};
+
+/// Transactions of a thread.
+#[derive(Clone, Copy, Debug, Default)]
+struct Transactions {
+    /// Number of open regions, and of transactions begun.
+    open: u32,
+    count: u64,
+    /// Epoch in which the last one began: its accesses are all of later epochs.
+    epoch_before: u64,
+}
+
+/// Regions of a process.
+#[derive(Debug, Default)]
+pub struct Regions {
+    stacks: RegionStacks,
+    /// Name, and location of the first marker that was seen.
+    names: Vec<(String, LocationId)>,
+    ids: FxHashMap<String, RegionId>,
+    by_site: FxHashMap<u32, RegionId>,
+    /// By thread.
+    transactions: Vec<Transactions>,
+}
+
+/// A record of a site that makes none of its kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Foreign;
+
+/// Place where a thread meets a probe of a region.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Passage<'a> {
+    pub(super) thread: ThreadId,
+    pub(super) location: LocationId,
+    pub(super) site: Option<&'a Site>,
+}
+
+impl Regions {
+    /// Begins and ends regions where a thread meets a probe.
+    ///
+    /// # Errors
+    ///
+    /// For a record whose site makes none of its kind.
+    pub(super) fn pass(
+        &mut self,
+        kind: Kind,
+        record: &RegionRecord,
+        passage: Passage<'_>,
+        threads: &Threads,
+        stream: &mut Stream,
+    ) -> Result<(), Foreign> {
+        let Passage { thread, location, site } = passage;
+        let passed = match site.map(|site| &site.kind) {
+            Some(SiteKind::Region(RegionSite::Function(place))) => {
+                self.function(thread, location, place, record);
+                Ok(())
+            }
+            Some(&SiteKind::Region(RegionSite::NonLocalExit(exit))) => {
+                self.exit_non_locally(thread, exit, record.sp)
+            }
+            Some(SiteKind::Region(RegionSite::Inlined(inlined))) => {
+                self.inlined_regions(thread, location, inlined, record.sp);
+                Ok(())
+            }
+            Some(SiteKind::Unwatched) => Ok(()),
+            _ => {
+                self.stacks.at(thread, record.sp);
+                self.marker(kind, record, passage, threads, stream)
+            }
+        };
+        self.emit_changes(thread, threads, stream);
+        passed
+    }
+
+    /// Ends regions at a jump out of functions, before it is made.
+    ///
+    /// # Errors
+    ///
+    /// For a record whose site makes none of its kind.
+    pub(super) fn jump(
+        &mut self,
+        record: &JumpRecord,
+        thread: ThreadId,
+        site: Option<&SiteKind>,
+        threads: &Threads,
+        stream: &mut Stream,
+    ) -> Result<(), Foreign> {
+        match site {
+            Some(SiteKind::Region(RegionSite::NonLocalExit(NonLocalExit::Jump))) => {
+                self.stacks.jump(thread, record.target_sp);
+            }
+            Some(SiteKind::Unwatched) => {}
+            _ => return Err(Foreign),
+        }
+        self.emit_changes(thread, threads, stream);
+        Ok(())
+    }
+
+    /// Ends the regions of a thread whose frames are gone, by its stack pointer; none for 0.
+    #[inline]
+    pub(super) fn at(&mut self, thread: ThreadId, sp: u64, threads: &Threads, stream: &mut Stream) {
+        self.stacks.at(thread, sp);
+        self.emit_changes(thread, threads, stream);
+    }
+
+    /// Handles the release of a lock, before its event.
+    pub(super) fn release(
+        &mut self,
+        thread: ThreadId,
+        sp: u64,
+        threads: &Threads,
+        stream: &mut Stream,
+    ) {
+        self.stacks.release(thread, sp);
+        self.emit_changes(thread, threads, stream);
+    }
+
+    /// Ends regions of which the release of a lock was the last that they did.
+    pub(super) fn released(&mut self, thread: ThreadId, threads: &Threads, stream: &mut Stream) {
+        self.stacks.released(thread);
+        self.emit_changes(thread, threads, stream);
+    }
+
+    /// Forgets the open regions of a thread that has ended.
+    pub(super) fn end_thread(&mut self, thread: ThreadId) {
+        self.stacks.end_thread(thread);
+    }
+
+    /// Forgets all open regions, as the checker does after a gap.
+    pub(super) fn gap(&mut self) {
+        self.stacks.clear();
+        self.transactions.iter_mut().for_each(|transactions| transactions.open = 0);
+    }
+
+    /// Returns the number of the transaction that a thread is in, if its actions in an epoch belong to it.
+    pub(super) fn transaction(&self, thread: ThreadId, epoch: u64) -> Option<u64> {
+        let Transactions { open, count, epoch_before } = self.transactions.get(thread.index())?;
+        (*open > 0 && epoch > *epoch_before).then_some(*count)
+    }
+
+    /// Returns the stack pointer above which an open region of the thread is known to have ended; `u64::MAX` for
+    /// none.
+    pub(super) fn lowest(&self, thread: ThreadId) -> u64 {
+        self.stacks.lowest(thread)
+    }
+
+    /// Returns the number of regions by markers that were taken to end where control left their function: by an
+    /// exception or a long jump.
+    #[must_use]
+    pub const fn left_markers(&self) -> u64 {
+        self.stacks.left_markers()
+    }
+
+    /// Returns a region's name and the location of the first marker of it that was seen.
+    #[must_use]
+    pub fn name(&self, region: RegionId) -> Option<(&str, LocationId)> {
+        self.names.get(region.index()).map(|(name, location)| (name.as_str(), *location))
+    }
+
+    /// Returns the number of regions seen.
+    #[must_use]
+    pub const fn count(&self) -> usize {
+        self.names.len()
+    }
+
+    fn emit_changes(&mut self, thread: ThreadId, threads: &Threads, stream: &mut Stream) {
+        for change in self.stacks.take_changes() {
+            if self.transactions.len() <= thread.index() {
+                self.transactions.resize(thread.index() + 1, Transactions::default());
+            }
+            let transactions = &mut self.transactions[thread.index()];
+            match change {
+                Change::Begin(region, location) => {
+                    if transactions.open == 0 {
+                        transactions.count += 1;
+                        transactions.epoch_before = threads.epoch(thread);
+                    }
+                    transactions.open += 1;
+                    stream.emit(thread, Op::Begin(region), location);
+                }
+                Change::End(location) => {
+                    transactions.open = transactions.open.saturating_sub(1);
+                    stream.emit(thread, Op::End(None), location);
+                }
+            }
+        }
+    }
+
+    fn exit_non_locally(
+        &mut self,
+        thread: ThreadId,
+        exit: NonLocalExit,
+        sp: u64,
+    ) -> Result<(), Foreign> {
+        match exit {
+            NonLocalExit::All => self.stacks.leave_all(thread),
+            // Its record is another.
+            NonLocalExit::Jump => return Err(Foreign),
+            NonLocalExit::Throw => self.stacks.throw(thread),
+            NonLocalExit::Raise => self.stacks.raise(thread),
+            // The catching function has called: its own stack pointer is above the return address.
+            NonLocalExit::Catch { lowered } => self.stacks.catch(thread, sp + lowered + 8),
+        }
+        Ok(())
+    }
+
+    fn function(
+        &mut self,
+        thread: ThreadId,
+        location: LocationId,
+        place: &FunctionPlace,
+        record: &RegionRecord,
+    ) {
+        match place {
+            FunctionPlace::Entry { function, name, lowered } => {
+                let region = self.named(name, location);
+                let frame = Frame { function: *function, sp: record.sp + lowered };
+                self.stacks.enter(thread, region, location, frame);
+            }
+            FunctionPlace::Exit { function, leaves } => {
+                let frame = Frame { function: *function, sp: record.sp };
+                self.stacks.exit(thread, frame, *leaves, record.flags);
+            }
+        }
+    }
+
+    fn inlined_regions(
+        &mut self,
+        thread: ThreadId,
+        location: LocationId,
+        site: &InlinedRegions,
+        sp: u64,
+    ) {
+        for &function in &site.ends {
+            self.stacks.exit(thread, Frame { function, sp }, Leaves::Always, 0);
+        }
+        for (function, name) in &site.begins {
+            let region = self.named(name, location);
+            let frame = Frame { function: *function, sp };
+            self.stacks.enter_inlined(thread, region, location, frame);
+        }
+    }
+
+    fn marker(
+        &mut self,
+        kind: Kind,
+        record: &RegionRecord,
+        passage: Passage<'_>,
+        threads: &Threads,
+        stream: &mut Stream,
+    ) -> Result<(), Foreign> {
+        let Passage { thread, location, .. } = passage;
+        let named = match kind {
+            Kind::Begin | Kind::End => Some(self.of_site(record.header.site.number(), passage)?),
+            _ => None,
+        };
+        match (kind, named) {
+            (Kind::Begin, Some(region)) => self.stacks.begin(thread, region, location, record.sp),
+            _ => {
+                if !self.stacks.end(thread, named, location) {
+                    // An end without a begin, which the checker counts.
+                    self.emit_changes(thread, threads, stream);
+                    stream.emit(thread, Op::End(named), location);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn of_site(&mut self, number: u32, passage: Passage<'_>) -> Result<RegionId, Foreign> {
+        if let Some(&region) = self.by_site.get(&number) {
+            return Ok(region);
+        }
+        let site = passage.site.and_then(|site| site.kind.region());
+        let Some(RegionSite::Marker(Meaning::Begin(name) | Meaning::End(name))) = site else {
+            return Err(Foreign);
+        };
+        let region = self.named(name, passage.location);
+        self.by_site.insert(number, region);
+        Ok(region)
+    }
+
+    fn named(&mut self, name: &str, location: LocationId) -> RegionId {
+        if let Some(&region) = self.ids.get(name) {
+            return region;
+        }
+        self.names.push((name.to_owned(), location));
+        let region = RegionId((self.names.len() - 1) as u32);
+        self.ids.insert(name.to_owned(), region);
+        region
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use symbolize::ProcessAddr;
+
+    use crate::live::stream::Item;
+
+    const HERE: LocationId = LocationId(0);
+
+    fn pass(regions: &mut Regions, kind: Kind, site: &Site, epoch: u64) -> (bool, Vec<Op>) {
+        let (mut threads, mut stream) = (Threads::new(1), Stream::default());
+        let thread = threads.id(1);
+        threads.begin_epoch(1, epoch);
+        let passage = Passage { thread, location: HERE, site: Some(site) };
+        let record = RegionRecord { sp: 0x100, ..RegionRecord::default() };
+        let passed = regions.pass(kind, &record, passage, &threads, &mut stream).is_ok();
+        let op = |item: &Item| match item {
+            Item::Event(event) => event.op,
+            _ => panic!("no event"),
+        };
+        (passed, stream.items().iter().map(op).collect())
+    }
+
+    #[test]
+    fn markers_make_transactions() {
+        let kind = SiteKind::Region(RegionSite::Marker(Meaning::Begin("transfer".to_owned())));
+        let site = Site { address: ProcessAddr(0x1000), kind };
+        let mut regions = Regions::default();
+        let (thread, region) = (ThreadId(0), RegionId(0));
+        assert_eq!(pass(&mut regions, Kind::Begin, &site, 4), (true, vec![Op::Begin(region)]));
+        assert_eq!(regions.name(region), Some(("transfer", HERE)));
+        assert_eq!(regions.transaction(thread, 5), Some(1));
+        assert_eq!(regions.transaction(thread, 4), None, "the epoch began before the region");
+        assert_eq!(pass(&mut regions, Kind::EndInnermost, &site, 5), (true, vec![Op::End(None)]));
+        assert_eq!(regions.transaction(thread, 6), None);
+        assert_eq!(pass(&mut regions, Kind::EndInnermost, &site, 6), (true, vec![Op::End(None)]));
+    }
+
+    #[test]
+    fn a_marker_of_another_site_is_none() {
+        let kind = SiteKind::Ignored { end: ProcessAddr(0x1004) };
+        let site = Site { address: ProcessAddr(0x1000), kind };
+        assert_eq!(pass(&mut Regions::default(), Kind::Begin, &site, 1), (false, vec![]));
+    }
+}

@@ -1,0 +1,140 @@
+//! Records of several kinds through the whole source, for a process with one function.
+
+use abi::{AccessDescriptor, AccessRecord, CallRecord, Header, PlanNumber, WatchpointRecord};
+use checker::event::{RegionId, VarId};
+
+use super::*;
+use crate::{
+    live::{code_map::fake::FakeCode, stream::Item},
+    probes::{
+        memory::{allocators::Allocator, site::AccessPlace},
+        regions::{markers::Meaning, site::RegionSite},
+    },
+};
+
+const BEGIN: u32 = 0;
+const END: u32 = 1;
+const ACCESS: u32 = 2;
+const MALLOC: u32 = 3;
+
+fn sites() -> Vec<Site> {
+    let access = AccessPlace { instruction: ProcessAddr(0x1000), group: 0 };
+    let kinds = [
+        RegionSite::Marker(Meaning::Begin("transfer".to_owned())).into(),
+        RegionSite::Marker(Meaning::EndInnermost).into(),
+        MemorySite::Access(access).into(),
+        MemorySite::Allocator { role: Allocator::First }.into(),
+    ];
+    let address = ProcessAddr(0x1000);
+    kinds.into_iter().map(|kind| Site { address, kind }).collect()
+}
+
+fn header(tid: u32, site: u32, lost: u32) -> Header {
+    Header { tid, site: SiteId::new(PlanNumber(0), site), lost, ..Header::default() }
+}
+
+fn region(kind: Kind, tid: u32, site: u32) -> Record {
+    let header = header(tid, site, 0);
+    Record::Region(kind, RegionRecord { header, sp: 0x100, ..RegionRecord::default() })
+}
+
+fn write(tid: u32, address: u64, epoch: u64, lost: u32) -> Record {
+    let (header, flags) = (header(tid, ACCESS, lost), AccessDescriptor::WRITE.into());
+    let access = AccessRecord { header, flags, epoch, address, size: 8, ..AccessRecord::default() };
+    Record::Access(AccessRecord { sp: 0x100, ..access })
+}
+
+fn fork(tid: u32, child: u32) -> Record {
+    Record::Fork(ForkRecord { header: header(tid, 0, 0), child, ..ForkRecord::default() })
+}
+
+fn exit(tid: u32) -> Record {
+    Record::Exit(ExitRecord { header: header(tid, 0, 0), ..ExitRecord::default() })
+}
+
+fn items(records: &[Record]) -> (Source, Vec<Item>) {
+    // mov [rdi],rax; ret
+    let code = vec![0x48, 0x89, 0x07, 0xc3];
+    let mut code = FakeCode { start: 0x1000, code, is_program: true, ..FakeCode::default() };
+    let (mut source, sites) = (Source::new(1, 1), sites());
+    source.extend(&sites, &code);
+    for record in records {
+        source.record(record, &sites, &mut code);
+    }
+    let items = source.stream().items().to_vec();
+    (source, items)
+}
+
+fn ops(items: &[Item]) -> Vec<(u32, Op)> {
+    let op = |item: &Item| match item {
+        Item::Event(event) => Some((event.thread.0, event.op)),
+        _ => None,
+    };
+    items.iter().filter_map(op).collect()
+}
+
+#[test]
+fn a_transaction_of_one_thread_and_the_write_of_another() {
+    let (source, items) = items(&[
+        region(Kind::Begin, 1, BEGIN),
+        fork(1, 2),
+        write(1, 0x5000, 1, 0),
+        write(2, 0x5000, 1, 0),
+        region(Kind::EndInnermost, 1, END),
+        exit(2),
+    ]);
+    let (main, other, variable) = (0, 1, VarId(0));
+    assert_eq!(
+        ops(&items),
+        [
+            (main, Op::Begin(RegionId(0))),
+            (main, Op::Fork(ThreadId(1))),
+            (main, Op::Write(variable)),
+            (other, Op::Write(variable)),
+            (main, Op::End(None)),
+            (other, Op::Exit),
+        ]
+    );
+    let epochs = items.iter().filter(|item| matches!(item, Item::Epoch(_))).count();
+    assert_eq!(epochs, 2, "one of each thread");
+    assert_eq!(source.regions().name(RegionId(0)).map(|(name, _)| name), Some("transfer"));
+    assert!(source.threads().has_seen_exit() && !source.threads().has_lost_leader());
+    assert!(source.shared_words().is_shared(0x5000));
+    assert_eq!(*source.omissions(), Omissions::default());
+}
+
+#[test]
+fn a_loss_stands_before_the_record_that_shows_it() {
+    let (_, items) = items(&[write(1, 0x5000, 1, 0), write(1, 0x5000, 1, 3)]);
+    let place = items.iter().position(|item| *item == Item::Gap);
+    assert!(matches!(items[place.expect("a gap") + 1], Item::Event(_)));
+}
+
+#[test]
+fn records_of_other_sites_are_counted_and_make_no_events() {
+    let header = header(1, ACCESS, 0);
+    let (source, items) = items(&[
+        Record::Call(Kind::Acquire, CallRecord { header, ..CallRecord::default() }),
+        Record::Block(Kind::Alloc, BlockRecord { header, ..BlockRecord::default() }),
+        Record::Region(Kind::Begin, RegionRecord { header, ..RegionRecord::default() }),
+        Record::Jump(JumpRecord { header, ..JumpRecord::default() }),
+        Record::Watchpoint(WatchpointRecord::default()),
+    ]);
+    assert!(items.is_empty());
+    assert_eq!(source.omissions().foreign_records, 5);
+}
+
+#[test]
+fn memory_that_is_given_out_again_is_another_variable() {
+    let (header, address) = (header(1, MALLOC, 0), 0x5000);
+    let block = BlockRecord { header, address, size: 8, ..BlockRecord::default() };
+    let given = Record::Block(Kind::Alloc, block);
+    let (source, items) =
+        items(&[write(1, 0x5000, 0, 0), write(2, 0x5000, 0, 0), given, write(1, 0x5000, 0, 0)]);
+    let (old, new) = (VarId(0), VarId(1));
+    let expected =
+        [(0, Op::Write(old)), (1, Op::Write(old)), (0, Op::Free(old)), (0, Op::Write(new))];
+    assert_eq!(ops(&items), expected);
+    assert_eq!(source.memory().calls(), (1, 0));
+    assert!(!source.shared_words().is_shared(0x5000));
+}

@@ -1,0 +1,345 @@
+//! Names for a live run's findings: symbols, lines and variables of the traced process, looked up when the report
+//! asks for them.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
+
+use abi::FRAMES;
+use checker::{
+    event::{EventNumber, LocationId, RegionId, ThreadId, VarId},
+    finding,
+    format::ObservedValue,
+};
+use rustc_hash::{FxHashMap, FxHashSet};
+use symbolize::{LinkAddr, ProcessAddr, SourceCache, Symbolizer};
+use x86::{call_graph::Imports, tail_calls::tail_calls};
+
+use super::frames::{mark_own, show_declaration, source_frames, without_internals};
+use crate::{
+    live::{
+        location::Location,
+        memory::{Block, Cell, Origin},
+        source::{Source, Watches},
+        sync::Known,
+    },
+    probes::{
+        plan::Site,
+        regions::site::{FunctionPlace, InlinedRegions, RegionSite},
+        sync::{functions, site::SyncSite},
+    },
+    report::{Names, Object, ObjectKind, RegionName, SourceFrame, ThreadName, Value},
+};
+
+/// Names of a live run.
+#[derive(Debug)]
+pub struct LiveNames {
+    source: Source,
+    sites: Vec<Site>,
+    symbolizer: Symbolizer,
+    values: BTreeMap<EventNumber, ObservedValue>,
+    lines: SourceCache,
+    /// Frames of addresses that were looked up, with whether they are return addresses and how many modules were known
+    /// then: many stacks share them.
+    resolved: FxHashMap<(u64, bool, usize), Vec<SourceFrame>>,
+    /// Functions that synchronise, by their first instructions.
+    synchronising: FxHashSet<u64>,
+    /// Imports of the modules that were asked about, by their paths.
+    imports: FxHashMap<PathBuf, Imports>,
+}
+
+impl LiveNames {
+    /// Creates names for what a source has seen, with the sites of its process's plan and the values that were stored.
+    #[must_use]
+    pub fn new(
+        source: Source,
+        sites: Vec<Site>,
+        symbolizer: Symbolizer,
+        values: BTreeMap<EventNumber, ObservedValue>,
+    ) -> Self {
+        let lines = symbolizer.source_cache();
+        let synchronising = sites
+            .iter()
+            .filter(|site| matches!(site.kind.sync(), Some(SyncSite::Call { .. })))
+            .map(|site| site.address.0)
+            .collect();
+        let (resolved, imports) = (FxHashMap::default(), FxHashMap::default());
+        Self { lines, source, sites, symbolizer, values, resolved, synchronising, imports }
+    }
+
+    /// Returns the source of the ids.
+    #[must_use]
+    pub fn source(&self) -> &Source {
+        &self.source
+    }
+
+    /// Returns the sites of the process's plan, by their numbers.
+    #[must_use]
+    pub fn sites(&self) -> &[Site] {
+        &self.sites
+    }
+
+    /// Returns the symbols of the process.
+    #[must_use]
+    pub const fn symbolizer(&self) -> &Symbolizer {
+        &self.symbolizer
+    }
+
+    /// Returns the frames of the code at an address, with `known` modules known: of the instruction there, or of the
+    /// call before it.
+    fn resolve(&mut self, address: u64, is_return: bool, known: usize) -> Vec<SourceFrame> {
+        let key = (address, is_return, known);
+        if let Some(frames) = self.resolved.get(&key) {
+            return frames.clone();
+        }
+        let frames = self.look_up(ProcessAddr(address), is_return, known);
+        self.resolved.insert(key, frames.clone());
+        frames
+    }
+
+    fn look_up(&self, address: ProcessAddr, is_return: bool, known: usize) -> Vec<SourceFrame> {
+        match self.symbolizer.resolve_of(address, is_return, known) {
+            Ok(resolution) => source_frames(&resolution),
+            Err(_) => vec![SourceFrame {
+                function: Some(format!("{:#x}", address.0)),
+                ..SourceFrame::default()
+            }],
+        }
+    }
+
+    /// Returns the frames of a probe's place. Where a function that is a region begins, the function and its callers
+    /// are shown, and not the functions inlined at its first instructions.
+    fn site(&mut self, site: u32, known: usize) -> Vec<SourceFrame> {
+        let Some(site) = self.sites.get(site as usize) else { return Vec::new() };
+        let address = site.address;
+        let begins = match site.kind.region() {
+            Some(RegionSite::Function(FunctionPlace::Entry { .. })) => Some(None),
+            Some(RegionSite::Inlined(InlinedRegions { begins, .. })) => {
+                begins.first().map(|(_, name)| Some(name.as_str()))
+            }
+            _ => None,
+        };
+        if let Some(inlined) = begins
+            && let Ok(resolution) = self.symbolizer.resolve_of(address, false, known)
+            && let Some(first) = match inlined {
+                None => resolution.frames.len().checked_sub(1),
+                Some(name) => resolution.frames.iter().position(|frame| {
+                    frame.function.as_ref().is_some_and(|function| function.short == name)
+                }),
+            }
+        {
+            let mut frames = source_frames(&resolution);
+            // Without lines there is one, of the symbol.
+            if frames.len() == resolution.frames.len() {
+                frames.drain(..first);
+                show_declaration(&mut frames[0], &resolution.frames[first]);
+            }
+            return frames;
+        }
+        self.resolve(address.0, false, known)
+    }
+
+    fn stack(
+        &mut self,
+        addresses: [u64; FRAMES],
+        first_is_return: bool,
+        known: usize,
+    ) -> Vec<SourceFrame> {
+        addresses
+            .into_iter()
+            .enumerate()
+            .take_while(|(_, address)| *address != 0)
+            .flat_map(|(index, address)| self.resolve(address, index > 0 || first_is_return, known))
+            .collect()
+    }
+
+    fn variable(&mut self, variable: VarId) -> Object {
+        let Some(cell) = self.source.memory().variable(variable) else {
+            return Object::unnamed(ObjectKind::Variable);
+        };
+        let (address, block) = (cell.address, cell.block.copied());
+        let described = self.symbolizer.describe(ProcessAddr(address), cell.length);
+        let label = || watched_as(self.source.watches(), &cell);
+        let name = described.ok().map(|described| described.to_string()).or_else(label);
+        let name = name.or_else(|| Some(self.in_block(address, &block?)));
+        Object { kind: ObjectKind::Variable, name, address: Some(address) }
+    }
+
+    /// Returns a call stack, with the functions between the innermost call and the one that synchronises: those that
+    /// got there by a jump, which leaves no return address.
+    fn call_stack(&mut self, addresses: [u64; FRAMES], known: usize) -> Vec<SourceFrame> {
+        let mut frames: Vec<SourceFrame> = self
+            .tail_calls(addresses[0])
+            .into_iter()
+            .flat_map(|jump| self.resolve(jump, false, known))
+            .collect();
+        frames.extend(self.stack(addresses, true, known));
+        frames
+    }
+
+    fn tail_calls(&mut self, after: u64) -> Vec<u64> {
+        let symbolizer = &self.symbolizer;
+        let found = after.checked_sub(1).and_then(|call| {
+            let module = symbolizer.module_at(ProcessAddr(call))?;
+            let link = module.link_address(ProcessAddr(call))?;
+            Some((module, module.file().ok()?, LinkAddr(link.0 + 1)))
+        });
+        let Some((module, file, after)) = found else { return Vec::new() };
+        let imports = self
+            .imports
+            .entry(module.path().to_owned())
+            .or_insert_with(|| Imports::from_file(file));
+        let synchronises = |address: LinkAddr| {
+            let address = module.process_address(address);
+            address.is_some_and(|address| self.synchronising.contains(&address.0))
+        };
+        tail_calls(file, imports, after, &synchronises, &functions::is_known)
+            .into_iter()
+            .filter_map(|jump| Some(module.process_address(jump)?.0))
+            .collect()
+    }
+
+    /// Describes the memory at an address: a variable, or a part of a block that was allocated.
+    pub fn memory(&mut self, address: u64, length: u64) -> Option<String> {
+        let described = self.symbolizer.describe(ProcessAddr(address), length);
+        let block = self.source.memory().block(address).copied();
+        let described = described.ok().map(|described| described.to_string());
+        described.or_else(|| Some(self.in_block(address, &block?)))
+    }
+
+    /// Describes the place of an address in a block: `8 bytes into the block of 48 allocated at bank.c:31 by T1`.
+    fn in_block(&mut self, address: u64, block: &Block) -> String {
+        let thread = block.thread.0;
+        let (what, verb, location) = match block.origin {
+            Origin::Allocated(location) => ("block", "allocated", location),
+            Origin::Mapped(location) => ("mapping", "made", location),
+            Origin::Stack => return format!("the stack of T{thread}"),
+        };
+        let into = match address.saturating_sub(block.address) {
+            0 => "the start of".to_owned(),
+            1 => "1 byte into".to_owned(),
+            bytes => format!("{bytes} bytes into"),
+        };
+        let frames = self.frames(location);
+        let place = frames.iter().filter(|frame| !frame.is_wrapper).find_map(|frame| {
+            let file = Path::new(frame.file.as_ref()?).file_name()?.to_string_lossy();
+            Some(format!(" at {file}:{}", frame.line?))
+        });
+        let place = place.unwrap_or_default();
+        format!("{into} the {what} of {} {verb}{place} by T{thread}", block.size)
+    }
+}
+
+/// Returns the name that the user or the program gives a variable that is watched.
+pub(crate) fn watched_as(watches: &Watches, cell: &Cell<'_>) -> Option<String> {
+    let range = watches.get(cell.watch?).filter(|range| !range.is_sample)?;
+    let label = &range.label;
+    Some(match cell.address.checked_sub(range.address.0)? {
+        0 => label.clone(),
+        offset => format!("{label}+{offset:#x}"),
+    })
+}
+
+impl LiveNames {
+    fn synchronisation(&self, known: Option<Known>, unknown: ObjectKind) -> Object {
+        let Some(Known { address, object, first_used }) = known else {
+            return Object::unnamed(unknown);
+        };
+        let modules = self.source.locations().modules_known(first_used);
+        let described =
+            describe(&self.symbolizer, ProcessAddr(address), size_of_kind(object), modules);
+        let name = described.map(|described| without_internals(&described));
+        Object { kind: object, name, address: Some(address) }
+    }
+}
+
+/// Returns the name of the variable at an address: of the whole of at most this many bytes. Objects that are not the
+/// C library's may be smaller.
+pub(crate) fn describe(
+    symbolizer: &Symbolizer,
+    address: ProcessAddr,
+    bytes: u64,
+    modules: usize,
+) -> Option<String> {
+    const SMALLER: [u64; 7] = [32, 24, 16, 12, 8, 4, 1];
+    std::iter::once(bytes)
+        .chain(SMALLER.into_iter().filter(|&smaller| smaller < bytes))
+        .find_map(|bytes| symbolizer.describe_of(address, bytes, modules).ok())
+        .map(|described| described.to_string())
+}
+
+/// Returns the size in bytes of a synchronisation object in glibc and musl on x86-64: its name is that of the whole,
+/// not of its first field.
+pub(crate) const fn size_of_kind(kind: ObjectKind) -> u64 {
+    match kind {
+        ObjectKind::Mutex => 40,
+        ObjectKind::RwLock => 56,
+        ObjectKind::Condvar => 48,
+        ObjectKind::Semaphore | ObjectKind::Barrier => 32,
+        ObjectKind::Spinlock | ObjectKind::Once | ObjectKind::Latch | ObjectKind::Parker => 4,
+        _ => 8,
+    }
+}
+
+impl Names for LiveNames {
+    fn region(&mut self, region: RegionId) -> RegionName {
+        let Some((name, location)) = self.source.regions().name(region) else {
+            return RegionName::default();
+        };
+        let name = name.to_owned();
+        RegionName { name, frames: self.frames(location) }
+    }
+
+    fn frames(&mut self, location: LocationId) -> Vec<SourceFrame> {
+        let known = self.source.locations().modules_known(location);
+        let mut frames = match self.source.locations().get(location) {
+            Some(Location::Site(site)) => self.site(site, known),
+            Some(Location::Call(stack)) => self.call_stack(stack, known),
+            Some(Location::Access(stack)) => self.stack(stack, false, known),
+            None => Vec::new(),
+        };
+        mark_own(&mut frames);
+        frames
+    }
+
+    fn object(&mut self, object: finding::Object) -> Object {
+        match object {
+            finding::Object::Variable(variable) => self.variable(variable),
+            finding::Object::Lock(lock) => {
+                self.synchronisation(self.source.lock(lock), ObjectKind::Lock)
+            }
+            finding::Object::Sync(sync) => {
+                self.synchronisation(self.source.sync(sync), ObjectKind::Sync)
+            }
+            finding::Object::Thread(thread) => {
+                let name = self.thread(thread).name;
+                Object { kind: ObjectKind::Thread, name, address: None }
+            }
+            _ => Object::unnamed(ObjectKind::Sync),
+        }
+    }
+
+    fn thread(&mut self, thread: ThreadId) -> ThreadName {
+        let seen = self.source.threads().seen().get(thread.index());
+        ThreadName { name: seen.and_then(|seen| seen.name.clone()), tid: seen.map(|seen| seen.tid) }
+    }
+
+    fn source_line(&mut self, file: &str, line: u32) -> Option<String> {
+        self.lines.line(Path::new(file), line, None).map(|line| line.text)
+    }
+
+    fn value(&mut self, event: EventNumber) -> Option<Value> {
+        let value =
+            self.values.get(&event).copied().or_else(|| self.source.watches().value(event))?;
+        Some(Value::observed(value.before, value.after, value.length, value.written))
+    }
+
+    fn regions(&mut self) -> Vec<RegionId> {
+        (0..self.source.regions().count() as u32).map(RegionId).collect()
+    }
+
+    fn threads(&mut self) -> Vec<ThreadId> {
+        (0..self.source.threads().seen().len() as u32).map(ThreadId).collect()
+    }
+}

@@ -1,0 +1,97 @@
+//! Looks up code and data without recorded names in the files that they belong to, as needed for a
+//! recording that was cut short. Only files with the recorded build id are used.
+
+use std::path::Path;
+
+use checker::format::{CodeAddress, Location, LocationKind, ModuleId, Names};
+use rustc_hash::FxHashMap;
+use symbolize::{ProcessAddr, Symbolizer};
+
+use crate::names::{begin_frames, mark_own, source_frames};
+use crate::report::SourceFrame;
+
+/// Meaning of an address.
+#[derive(Clone, Copy)]
+enum At {
+    /// Address of the instruction itself.
+    Instruction,
+    /// Address of the instruction that a region begins with.
+    Begin,
+    /// Return address, which stands for the call before it.
+    Return,
+}
+
+/// Files that were opened; `None` for one that is missing, or has been replaced.
+#[derive(Debug, Default)]
+pub(super) struct Code {
+    files: FxHashMap<ModuleId, Option<Symbolizer>>,
+}
+
+impl Code {
+    /// Returns the frames of a location, as far as its addresses are known; for one where a region
+    /// `begins`, with the line of its name.
+    pub(super) fn frames(
+        &mut self,
+        names: &Names,
+        location: &Location,
+        begins: bool,
+    ) -> Vec<SourceFrame> {
+        let mut frames = Vec::new();
+        for (index, at) in location.stack.iter().enumerate() {
+            let at_first = match location.kind {
+                LocationKind::Call => At::Return,
+                _ if begins => At::Begin,
+                _ => At::Instruction,
+            };
+            let point = if index > 0 { At::Return } else { at_first };
+            frames.extend(self.resolve(names, *at, point));
+        }
+        mark_own(&mut frames);
+        frames
+    }
+
+    fn resolve(&mut self, names: &Names, at: CodeAddress, point: At) -> Vec<SourceFrame> {
+        let address = ProcessAddr(at.address);
+        let resolved = at.module.and_then(|module| {
+            let file = self.file(names, module)?;
+            Some(match point {
+                At::Return => source_frames(&file.resolve_return_address(address).ok()?),
+                At::Begin => begin_frames(&file.resolve(address).ok()?),
+                At::Instruction => source_frames(&file.resolve(address).ok()?),
+            })
+        });
+        if let Some(resolved) = resolved {
+            return resolved;
+        }
+        let module = at.module.and_then(|module| names.module(module));
+        let path = module.map(|module| Path::new(&module.path));
+        vec![SourceFrame {
+            function: Some(format!("{:#x}", at.address)),
+            module: path
+                .map(|path| path.file_name().unwrap_or(path.as_os_str()))
+                .map(|name| name.to_string_lossy().into_owned()),
+            ..SourceFrame::default()
+        }]
+    }
+
+    /// Returns the variable at a process address.
+    pub(super) fn variable(&mut self, names: &Names, address: u64, size: u64) -> Option<String> {
+        (0..names.modules().len() as u32).map(ModuleId).find_map(|id| {
+            let link = address.wrapping_sub(names.module(id)?.load_bias);
+            let described = self.file(names, id)?.describe(ProcessAddr(link), size).ok()?;
+            Some(described.to_string())
+        })
+    }
+
+    /// Returns the file of a module; link-time addresses stand for process addresses in it.
+    fn file(&mut self, names: &Names, id: ModuleId) -> Option<&Symbolizer> {
+        let module = names.module(id)?;
+        let open = || {
+            let symbolizer = Symbolizer::for_executable(Path::new(&module.path)).ok()?;
+            let file = symbolizer.executable()?.file().ok()?;
+            let is_same = file.build_id().is_some_and(|found| found == module.build_id);
+            is_same.then_some(symbolizer)
+        };
+        self.files.entry(id).or_insert_with(open).as_ref()
+    }
+}

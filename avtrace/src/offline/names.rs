@@ -1,0 +1,125 @@
+//! Names for findings in a recorded trace: those in the trace, and source lines from the files that it
+//! names. Names are recorded by `checker`'s readers, or where the trace was recorded.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use checker::event::{EventNumber, LocationId, RegionId, ThreadId};
+use checker::finding;
+use checker::format::{self, Frame, ObservedValue};
+use symbolize::SourceCache;
+
+use super::code::Code;
+use crate::names::without_internals;
+use crate::report::{Names, Object, ObjectKind, RegionName, SourceFrame, ThreadName, Value};
+
+/// Name of the region of a `begin` without a name.
+const UNNAMED: &str = "(unnamed)";
+
+/// Names of a trace.
+#[derive(Debug)]
+pub struct TraceNames {
+    names: format::Names,
+    values: BTreeMap<EventNumber, ObservedValue>,
+    begins: Vec<Option<LocationId>>,
+    code: Code,
+    lines: SourceCache,
+}
+
+impl TraceNames {
+    /// Creates them from the names of a trace that was read to its end, the stored values, and the location
+    /// of each region's begin.
+    #[must_use]
+    pub fn new(
+        names: format::Names,
+        values: BTreeMap<EventNumber, ObservedValue>,
+        begins: Vec<Option<LocationId>>,
+    ) -> Self {
+        Self { names, values, begins, code: Code::default(), lines: SourceCache::default() }
+    }
+
+    fn named(&mut self, object: Option<format::Object>, unknown: ObjectKind) -> Object {
+        let Some(format::Object { kind, name, address, size, .. }) = object else {
+            return Object::unnamed(unknown);
+        };
+        let name = name.or_else(|| {
+            let name = self.code.variable(&self.names, address?, size.unwrap_or(1))?;
+            Some(if unknown == ObjectKind::Variable { name } else { without_internals(&name) })
+        });
+        Object { kind, name, address }
+    }
+}
+
+impl Names for TraceNames {
+    fn region(&mut self, region: RegionId) -> RegionName {
+        let Some(known) = self.names.region(region) else { return RegionName::default() };
+        if known.name.is_empty() {
+            // All regions without a name are one, and each begins at a different location.
+            return RegionName { name: UNNAMED.to_owned(), frames: Vec::new() };
+        }
+        let location = known.location.or_else(|| *self.begins.get(region.index())?);
+        let frames = location.map_or_else(Vec::new, |location| self.frames(location));
+        RegionName { name: known.name, frames }
+    }
+
+    fn frames(&mut self, location: LocationId) -> Vec<SourceFrame> {
+        let frames: Vec<_> = self.names.frames(location).map(source_frame).collect();
+        if !frames.is_empty() {
+            return frames;
+        }
+        if let Some(label) = self.names.label(location) {
+            return vec![SourceFrame::from_label(&label)];
+        }
+        let begins = self.begins.contains(&Some(location));
+        let recorded = self.names.location(location);
+        recorded.map_or_else(Vec::new, |location| self.code.frames(&self.names, &location, begins))
+    }
+
+    fn object(&mut self, object: finding::Object) -> Object {
+        match object {
+            finding::Object::Variable(id) => {
+                self.named(self.names.variable(id), ObjectKind::Variable)
+            }
+            finding::Object::Lock(id) => self.named(self.names.lock(id), ObjectKind::Lock),
+            finding::Object::Sync(id) => self.named(self.names.sync(id), ObjectKind::Sync),
+            finding::Object::Thread(id) => {
+                let name = self.thread(id).name;
+                Object { kind: ObjectKind::Thread, name, address: None }
+            }
+            _ => Object::unnamed(ObjectKind::Sync),
+        }
+    }
+
+    fn thread(&mut self, thread: ThreadId) -> ThreadName {
+        let format::Thread { name, tid } = self.names.thread(thread).unwrap_or_default();
+        ThreadName { name, tid }
+    }
+
+    fn source_line(&mut self, file: &str, line: u32) -> Option<String> {
+        self.lines.line(Path::new(file), line, None).map(|line| line.text)
+    }
+
+    fn value(&mut self, event: EventNumber) -> Option<Value> {
+        let &ObservedValue { before, after, length, written, .. } = self.values.get(&event)?;
+        Some(Value::observed(before, after, length, written))
+    }
+
+    fn regions(&mut self) -> Vec<RegionId> {
+        (0..self.names.region_count() as u32).map(RegionId).collect()
+    }
+
+    fn threads(&mut self) -> Vec<ThreadId> {
+        (0..self.names.thread_count() as u32).map(ThreadId).collect()
+    }
+}
+
+fn source_frame(frame: Frame<'_>) -> SourceFrame {
+    SourceFrame {
+        function: frame.function.map(str::to_owned),
+        file: frame.file.map(str::to_owned),
+        line: frame.line,
+        column: frame.column,
+        module: frame.module.map(str::to_owned),
+        is_wrapper: frame.is_wrapper,
+    }
+}

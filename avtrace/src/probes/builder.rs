@@ -1,0 +1,85 @@
+//! Builder of a plan: adds the sites and probes of one module, and counts those that cannot be placed.
+
+use std::path::PathBuf;
+
+use abi::{Cookie, ProbeProgram};
+
+use symbolize::{ElfFile, LinkAddr, Module, ProcessAddr};
+use x86::{
+    placement::{self, Cost, Refusal},
+    restartable::restartable_sequences,
+};
+
+use super::{
+    plan::{Plan, PlannedProbe, Site, SiteKind},
+    skipped::{ProbePurpose, SkipReason, SkippedProbe},
+};
+use crate::kernel::ProbePoint;
+
+/// Adds one module's probes to a plan.
+pub(in crate::probes) struct Planner<'plan, 'module> {
+    pub(in crate::probes) plan: &'plan mut Plan,
+    pub(in crate::probes) module: &'module Module,
+    pub(in crate::probes) file: &'module ElfFile,
+    pub(in crate::probes) pid: u32,
+}
+
+impl Planner<'_, '_> {
+    pub(in crate::probes) fn add_site(
+        &mut self,
+        address: ProcessAddr,
+        kind: impl Into<SiteKind>,
+    ) -> u32 {
+        self.plan.sites.push(Site { address, kind: kind.into() });
+        (self.plan.sites.len() - 1) as u32
+    }
+
+    pub(in crate::probes) fn add_probe(
+        &mut self,
+        program: ProbeProgram,
+        at: LinkAddr,
+        cookie: Cookie,
+        purpose: ProbePurpose,
+    ) {
+        let (Some(offset), Some(address), Some(cost)) =
+            (self.file.file_offset(at), self.module.process_address(at), self.cost_at(at))
+        else {
+            self.skip(purpose, SkipReason::NotInFile);
+            return;
+        };
+        let cost = match cost {
+            Ok(cost) => cost,
+            Err(refusal) => return self.skip(purpose, refusal),
+        };
+        let file = file_for_kernel(self.pid, self.module);
+        self.plan.probes.push(PlannedProbe {
+            point: ProbePoint { program, file, offset: offset.0, cookie: cookie.0, access: None },
+            address,
+            cost,
+            purpose,
+        });
+    }
+
+    /// Cost of a probe, or why there can be none; `None` where the file has no code.
+    pub(in crate::probes) fn cost_at(&self, at: LinkAddr) -> Option<Result<Cost, Refusal>> {
+        let code = self.file.bytes_at(at, 15)?;
+        if restartable_sequences(self.file).contains(at) {
+            return Some(Err(Refusal::Restartable));
+        }
+        Some(placement::cost_at(code))
+    }
+
+    pub(in crate::probes) fn skip(&mut self, purpose: ProbePurpose, reason: impl Into<SkipReason>) {
+        self.plan.skipped.push(SkippedProbe { purpose, reason: reason.into() });
+    }
+}
+
+/// A path by which the kernel finds the very file that a process has mapped, whatever its mount namespace.
+#[must_use]
+pub fn file_for_kernel(pid: u32, module: &Module) -> PathBuf {
+    let mut path = PathBuf::from(format!("/proc/{pid}/root"));
+    path.extend(module.path().components().filter(|component| {
+        !matches!(component, std::path::Component::RootDir | std::path::Component::Prefix(_))
+    }));
+    path
+}

@@ -1,0 +1,350 @@
+//! Probes beside instructions that access memory, in a plan: the functions that get them, and their sites.
+//! Machine code is in `instructions`.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use abi::{ACCESS_GROUPS, AccessDescriptor, Cookie, Kind, ProbeProgram};
+
+use symbolize::{ElfFile, LinkAddr, Module, ProcessAddr, Symbolizer};
+use x86::{
+    functions::{Function, Functions},
+    instruction::decode_first,
+    placement::Cost,
+    restartable::restartable_sequences,
+};
+
+use super::{
+    instructions::{self, AccessOptions, AccessProbes, PlannedAccess},
+    options::Accesses,
+    site::{AccessGroup, AccessPlace, MemorySite},
+};
+use crate::probes::{
+    builder::Planner,
+    plan::{Plan, Site, SiteKind},
+    regions::{line_function::LineFunction, patterns::Pattern, site::RegionSite},
+    selection::{Choice, SelectError, unmatched},
+    skipped::{ProbePurpose, SkipReason, SkippedProbe},
+    sync::runtime_libraries,
+};
+
+/// Adds probes to a plan that has all others already, in modules with these indices. The patterns that name functions
+/// are numbered from `first_number` on; only `first` are all modules, with the program.
+pub(in crate::probes) fn add(
+    plan: &mut Plan,
+    symbolizer: &Symbolizer,
+    pid: u32,
+    accesses: &Accesses,
+    which: &[usize],
+    (first_number, first): (usize, bool),
+) {
+    if !accesses.level.probes_instructions() {
+        return;
+    }
+    let program = symbolizer.executable();
+    let has_regions = plan.has_regions && accesses.level.samples();
+    let choices: Vec<Choice<'_>> = which
+        .iter()
+        .filter_map(|&index| symbolizer.modules().nth(index))
+        .filter_map(|module| {
+            let file = module.file().ok()?;
+            let is_program = program.is_some_and(|program| std::ptr::eq(program, module));
+            let is_wanted = || {
+                let about = |pattern: &Pattern| pattern.is_about(&module.name(), is_program);
+                accesses.also.iter().any(about)
+            };
+            let may_be_probed =
+                is_program && has_regions || !roots(plan, module).is_empty() || is_wanted();
+            may_be_probed.then(|| Choice::new(module, file, is_program))
+        })
+        .collect();
+    let mut wanted: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); choices.len()];
+    for (number, pattern) in (first_number..).zip(&accesses.also) {
+        let (mut matched, mut is_about, mut problem) = (false, false, None);
+        for (choice, wanted) in choices.iter().zip(&mut wanted) {
+            if pattern.is_about(&choice.module.name(), choice.is_program) {
+                is_about = true;
+                match named(choice, pattern, symbolizer) {
+                    Ok(found) => {
+                        matched |= !found.is_empty();
+                        wanted.extend(found);
+                    }
+                    Err(error) => problem = Some(error),
+                }
+            }
+        }
+        if !matched && let Some(name) = inlined_away(pattern, &choices) {
+            matched = true;
+            plan.skipped.push(SkippedProbe {
+                purpose: ProbePurpose::Accesses { function: name.to_owned() },
+                reason: SkipReason::AccessesInlined,
+            });
+        }
+        plan.note_match(number, matched, is_about, first, || {
+            problem.unwrap_or_else(|| unmatched("--probe", pattern, &choices, symbolizer))
+        });
+    }
+    for (Choice { module, file, functions, is_program, .. }, wanted) in choices.iter().zip(wanted) {
+        let roots: BTreeSet<usize> =
+            roots(plan, module).into_iter().filter_map(|root| functions.containing(root)).collect();
+        let mut chosen = called(file, functions, roots.clone(), accesses.depth);
+        chosen.extend(wanted);
+        let has_all = *is_program && has_regions && is_small(functions);
+        if has_all {
+            let own = own_code(functions).filter(|(_, function)| !is_runtime(function));
+            chosen.extend(own.map(|(index, _)| index));
+        }
+        let depth = if has_all { u32::MAX } else { accesses.depth };
+        let region_code = called(file, functions, roots, depth);
+        plan.uncovered.depth = accesses.depth;
+        let of_module = (*module, *file, functions);
+        plan.uncovered.add_calls(symbolizer, of_module, &region_code, &chosen);
+        let mut planner = Planner { plan, module, file, pid };
+        let known = Known::from_plan(planner.plan, module);
+        let mut left = 0_u64;
+        for index in chosen {
+            if accesses.level.samples() && planner.plan.probes.len() > MAX_PROBES {
+                left += 1;
+            } else {
+                planner.access_probes(functions, index, &known, accesses.level.samples());
+            }
+        }
+        if left > 0 {
+            let purpose = ProbePurpose::AccessesOfMany { count: left, module: module.name() };
+            planner.skip(purpose, SkipReason::TooMany);
+        }
+    }
+}
+
+/// The name of a function that is only there inlined, where that cannot be found.
+fn inlined_away<'pattern>(
+    pattern: &'pattern Pattern,
+    choices: &[Choice<'_>],
+) -> Option<&'pattern str> {
+    let name = pattern.plain_name()?;
+    let mut about =
+        choices.iter().filter(|one| pattern.is_about(&one.module.name(), one.is_program));
+    about.any(|choice| choice.file.inlines(name)).then_some(name)
+}
+
+/// Functions of a module, by number, without those that the compiler adds for the start.
+fn own_code(functions: &Functions) -> impl Iterator<Item = (usize, &Function)> {
+    (0..).zip(functions.iter()).filter(|(_, function)| !function.is_startup())
+}
+
+/// Returns whether a function of the program belongs to a runtime library that was linked in.
+fn is_runtime(function: &Function) -> bool {
+    runtime_libraries::is_own_function(&function.symbol)
+}
+
+/// The functions of a module that a pattern names, by number; of a line also those that its function was
+/// inlined into.
+fn named(
+    choice: &Choice<'_>,
+    pattern: &Pattern,
+    symbolizer: &Symbolizer,
+) -> Result<BTreeSet<usize>, SelectError> {
+    let Choice { module, functions, .. } = choice;
+    if let Some(place) = pattern.line() {
+        let found = LineFunction::find(module, functions, symbolizer, place);
+        let (option, pattern) = ("--probe", pattern.to_string());
+        let found =
+            found.map_err(|error| SelectError { option, pattern, problem: error.into() })?;
+        return Ok(found.holders(functions));
+    }
+    let own = own_code(functions)
+        .filter(|(_, function)| pattern.matches(&function.symbol, &function.name))
+        .map(|(index, _)| index);
+    Ok(own.collect())
+}
+
+/// Maximum number of probes in a plan when more are added for accesses, unless all are asked for: so many are
+/// planned and attached within a second.
+const MAX_PROBES: usize = 20_000;
+
+/// Returns true if a program has so little code that all of it may be probed, not only the regions'. Probes
+/// that are too costly while it runs are detached then.
+fn is_small(functions: &Functions) -> bool {
+    /// So many bytes of code are decoded in a tenth of a second, and have some ten thousand accesses.
+    const MAX_SMALL_CODE: u64 = 1 << 18;
+    let length = |function: &Function| function.end.0 - function.start.0;
+    functions.iter().map(length).sum::<u64>() <= MAX_SMALL_CODE
+}
+
+/// Returns the cost of a hit, in units of 100 nanoseconds.
+const fn cost(cost: Cost) -> u8 {
+    match cost {
+        Cost::Emulated => 7,
+        Cost::SingleStepped => 120,
+    }
+}
+
+/// Existing probes and locks of a module.
+struct Known {
+    /// Places of probes: the order with another one at the same place is not defined.
+    taken: HashSet<u64>,
+    /// Instructions of inlined acquires and releases.
+    locks: HashSet<ProcessAddr>,
+    /// Code that synchronisation is made of, by its start: from where to where.
+    inner: BTreeMap<ProcessAddr, ProcessAddr>,
+}
+
+impl Known {
+    fn from_plan(plan: &Plan, module: &Module) -> Self {
+        let taken = plan.probes.iter().filter_map(|probe| module.link_address(probe.address));
+        let lock = |site: &Site| site.kind.sync()?.lock_instruction();
+        Self {
+            taken: taken.map(|address| address.0).collect(),
+            locks: plan.sites.iter().filter_map(lock).collect(),
+            inner: inner(plan),
+        }
+    }
+}
+
+/// Code that synchronisation is made of. Of stretches that lie in one another the outer ones count.
+fn inner(plan: &Plan) -> BTreeMap<ProcessAddr, ProcessAddr> {
+    let mut stretches: Vec<(ProcessAddr, ProcessAddr)> = plan
+        .sites
+        .iter()
+        .filter_map(|site| match site.kind {
+            SiteKind::Inner { end } => Some((site.address, end)),
+            _ => None,
+        })
+        .collect();
+    stretches.sort_unstable();
+    let mut inner: BTreeMap<ProcessAddr, ProcessAddr> = BTreeMap::new();
+    for (start, end) in stretches {
+        match inner.last_entry() {
+            Some(mut last) if start <= *last.get() => {
+                let end = end.max(*last.get());
+                last.insert(end);
+            }
+            _ => {
+                inner.insert(start, end);
+            }
+        }
+    }
+    inner
+}
+
+/// Places of a module in functions that are regions, or have regions in them.
+fn roots(plan: &Plan, module: &Module) -> Vec<LinkAddr> {
+    plan.sites
+        .iter()
+        .filter(|site| site.kind.region().is_some_and(RegionSite::is_in_region))
+        .filter_map(|site| module.link_address(site.address))
+        .collect()
+}
+
+/// Returns these functions and their callees, `depth` calls deep. Functions of a runtime library are left out,
+/// as they are where the library is a file of its own.
+fn called(
+    file: &ElfFile,
+    functions: &Functions,
+    roots: BTreeSet<usize>,
+    depth: u32,
+) -> BTreeSet<usize> {
+    let (mut all, mut latest) = (roots.clone(), roots);
+    for _ in 0..depth {
+        if latest.is_empty() {
+            break;
+        }
+        let mut next = BTreeSet::new();
+        for function in latest.iter().filter_map(|&index| functions.get(index)) {
+            let callees = function.parts(file).map(|parts| instructions::callees(&parts));
+            for callee in callees.unwrap_or_default() {
+                next.extend(functions.starting_at(LinkAddr(callee)));
+            }
+        }
+        let is_programs = |index| functions.get(index).is_none_or(|function| !is_runtime(function));
+        next.retain(|&index| is_programs(index) && all.insert(index));
+        latest = next;
+    }
+    all
+}
+
+impl Planner<'_, '_> {
+    /// Adds the probes of a function; and what it accesses that a watchpoint may be moved to, where one moves.
+    fn access_probes(&mut self, functions: &Functions, index: usize, known: &Known, samples: bool) {
+        let Some(function) = functions.get(index) else { return };
+        let name = function.name.short.clone();
+        let group = self.plan.access_groups.len();
+        let Some(parts) = function.parts(self.file).filter(|_| !function.picked) else { return };
+        let file = self.file;
+        let word_at = |address| {
+            let bytes = file.bytes_at(LinkAddr(address), 4)?.first_chunk()?;
+            Some(u32::from_le_bytes(*bytes))
+        };
+        let is_constant = |address| file.is_constant(LinkAddr(address));
+        let is_restartable = |address| restartable_sequences(file).contains(LinkAddr(address));
+        let options = AccessOptions {
+            single_step: true,
+            word_at: &word_at,
+            is_constant: &is_constant,
+            is_restartable: &is_restartable,
+        };
+        let AccessProbes { points, coverage, globals } =
+            instructions::access_probes(&parts, &|at| known.taken.contains(&at), options);
+        for global in globals.into_iter().filter(|_| samples) {
+            if let Some(address) = self.module.process_address(LinkAddr(global.address)) {
+                self.plan.globals.push((address, global.size.into(), global.is_written));
+            }
+        }
+        self.plan.access_groups.push(AccessGroup { function: name.clone(), coverage });
+        for point in points {
+            // The breakpoint costs; what looks at registers there does hardly.
+            let costs = std::iter::once(cost(point.cost)).chain(std::iter::repeat(2));
+            // One program for all of a point: it emits them in their order.
+            let is_large = point.accesses.iter().any(|planned| planned.descriptor.may_be_large());
+            let program = if is_large { ProbeProgram::AccessLarge } else { ProbeProgram::Access };
+            for (planned, cost) in point.accesses.into_iter().zip(costs) {
+                self.access_probe((program, point.at), planned, (group, cost), &name, known);
+            }
+        }
+    }
+
+    fn access_probe(
+        &mut self,
+        (program, at): (ProbeProgram, u64),
+        planned: PlannedAccess,
+        (group, cost): (usize, u8),
+        name: &str,
+        known: &Known,
+    ) {
+        let PlannedAccess { instruction, mut descriptor, is_static } = planned;
+        let code = self.file.bytes_at(LinkAddr(instruction), 15).unwrap_or_default();
+        let decoded = decode_first(code, instruction);
+        if instructions::adds(&decoded) || instructions::changes_bits(&decoded) {
+            // As a read it conflicts with what overwrites it, and with no other one.
+            descriptor.flags = descriptor.flags
+                & !(AccessDescriptor::WRITE | AccessDescriptor::ATOMIC)
+                | AccessDescriptor::READ;
+        }
+        let Some(instruction) = self.module.process_address(LinkAddr(instruction)) else { return };
+        if is_static {
+            let address = LinkAddr(descriptor.displacement.cast_unsigned());
+            let Some(address) = self.module.process_address(address) else { return };
+            descriptor.displacement = address.0.cast_signed();
+        }
+        // What it accesses is the lock, which other probes see.
+        let is_inner = || {
+            let before = known.inner.range(..=instruction).next_back();
+            before.is_some_and(|(_, &end)| instruction < end)
+        };
+        if known.locks.contains(&instruction) || is_inner() {
+            return;
+        }
+        // More groups than that share their costs.
+        descriptor.group = (group % ACCESS_GROUPS as usize) as u16;
+        descriptor.cost = cost;
+        let place = AccessPlace { instruction, group };
+        let site = self.add_site(instruction, MemorySite::Access(place));
+        let purpose = ProbePurpose::Accesses { function: name.to_owned() };
+        self.add_probe(program, LinkAddr(at), Cookie::new(Kind::Access, site), purpose);
+        if let Some(probe) = self.plan.probes.last_mut()
+            && probe.point.program == program
+            && Cookie(probe.point.cookie).site().number() == site
+        {
+            probe.point.access = Some(descriptor);
+        }
+    }
+}

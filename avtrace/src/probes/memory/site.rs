@@ -1,0 +1,35 @@
+//! Sites of memory: instructions that access it, and functions that give it out or take it back.
+
+use symbolize::ProcessAddr;
+
+use super::{allocators::Allocator, instructions::Coverage};
+
+/// Site of memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemorySite {
+    /// Beside an instruction that accesses memory.
+    Access(AccessPlace),
+    /// A function that gives memory out or takes it back.
+    Allocator {
+        /// Effect on memory.
+        role: Allocator,
+    },
+}
+
+/// An instruction that accesses memory, and is seen from a probe nearby.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AccessPlace {
+    /// The instruction.
+    pub instruction: ProcessAddr,
+    /// The number of its group.
+    pub group: usize,
+}
+
+/// The instructions of a function that are probed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AccessGroup {
+    /// The function's name.
+    pub function: String,
+    /// Accesses that are seen, and those that are not.
+    pub coverage: Coverage,
+}

@@ -1,0 +1,139 @@
+//! Regions that are functions of which calls were inlined, in a plan: which of them the rules name, and the
+//! probes where they begin and end. Machine code is in `x86::inlined_extent`, debug information in `symbolize`.
+
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, BTreeSet, HashMap},
+};
+
+use abi::{Cookie, Kind, ProbeProgram};
+
+use symbolize::{InlinedCall, LinkAddr, Name};
+use x86::{
+    functions::Functions,
+    inlined_extent::{self, InlinedExtent},
+    restartable::restartable_sequences,
+};
+
+use super::{
+    line_function::LineFunction,
+    patterns::Rule,
+    site::{InlinedRegions, RegionSite},
+};
+use crate::probes::{
+    builder::Planner,
+    plan::WatchedFunction,
+    skipped::{ProbePurpose, SkipReason},
+};
+
+/// A rule, and what it means in one module.
+pub(in crate::probes) struct RuleHere<'rule> {
+    /// The rule's number.
+    pub(in crate::probes) number: usize,
+    pub(in crate::probes) rule: &'rule Rule,
+    /// The function around the source line that it names.
+    pub(in crate::probes) line: Option<&'rule LineFunction>,
+}
+
+impl RuleHere<'_> {
+    /// Returns true if the rule may name inlined calls of this function.
+    fn may_name(&self, symbol: &str, name: &Name) -> bool {
+        self.rule.pattern.matches(symbol, name) || self.line.is_some_and(|line| line.may_be(name))
+    }
+
+    fn names(&self, call: &InlinedCall, name: &Name) -> bool {
+        self.rule.pattern.matches(&call.symbol, name)
+            || self.line.is_some_and(|line| line.is_called(call, name))
+    }
+}
+
+impl Planner<'_, '_> {
+    /// Adds the inlined calls of the functions that the rules name. Returns the numbers of the rules that match any.
+    pub(in crate::probes) fn inlined_regions(
+        &mut self,
+        rules: &[RuleHere<'_>],
+        functions: &Functions,
+    ) -> BTreeSet<usize> {
+        let names: RefCell<HashMap<String, Option<Name>>> = RefCell::default();
+        let wanted = |symbol: &str| {
+            if let Some(known) = names.borrow().get(symbol) {
+                return known.is_some();
+            }
+            let name = Name::demangle(symbol);
+            let is_wanted = rules.iter().any(|rule| rule.may_name(symbol, &name));
+            names.borrow_mut().insert(symbol.to_owned(), is_wanted.then_some(name));
+            is_wanted
+        };
+        let calls = self.file.inlined_calls(&wanted);
+        let names = names.into_inner();
+        let mut matched = BTreeSet::new();
+        // By place: several may begin or end at one.
+        let mut sites: BTreeMap<u64, InlinedRegions> = BTreeMap::new();
+        for call in calls {
+            let Some(Some(name)) = names.get(&call.symbol) else { continue };
+            let matching: Vec<&RuleHere<'_>> =
+                rules.iter().filter(|rule| rule.names(&call, name)).collect();
+            matched.extend(matching.iter().map(|rule| rule.number));
+            // The last rule that matches says whether a function is a region.
+            if let Some(RuleHere { rule, .. }) = matching.last().filter(|last| last.rule.atomic) {
+                self.inlined_call(&call, rule, functions, &mut sites);
+            }
+        }
+        for (at, inlined) in sites {
+            let (at, purpose) = (LinkAddr(at), self.purpose(&inlined));
+            let Some(address) = self.module.process_address(at) else { continue };
+            let kind = if inlined.begins.is_empty() { Kind::End } else { Kind::Begin };
+            let site = self.add_site(address, RegionSite::Inlined(inlined));
+            self.add_probe(ProbeProgram::Region, at, Cookie::new(kind, site), purpose);
+        }
+        matched
+    }
+
+    fn inlined_call(
+        &mut self,
+        call: &InlinedCall,
+        rule: &Rule,
+        functions: &Functions,
+        sites: &mut BTreeMap<u64, InlinedRegions>,
+    ) {
+        let name = Name::demangle(&call.symbol).short;
+        let around = functions.containing(call.entry).and_then(|index| functions.get(index));
+        let purpose = ProbePurpose::InlinedRegion {
+            region: name.clone(),
+            into: around.map(|around| around.name.short.clone()),
+        };
+        let (Some(parts), Some(address)) = (
+            around.and_then(|around| around.parts(self.file)),
+            self.module.process_address(call.entry),
+        ) else {
+            return self.skip(purpose, SkipReason::NotInFile);
+        };
+        let own = |at: u64| call.ranges.iter().any(|&(start, end)| (start.0..end.0).contains(&at));
+        let refused = |at: u64| restartable_sequences(self.file).contains(LinkAddr(at));
+        let places = inlined_extent::places(&parts, call.entry.0, &own, &refused);
+        let InlinedExtent { begin, ends } = match places {
+            Ok(places) => places,
+            Err(error) => return self.skip(purpose, error),
+        };
+        let number = self.plan.functions.len() as u32;
+        let into = around.map_or("", |around| &around.name.short);
+        self.plan.functions.push(WatchedFunction {
+            name: name.clone(),
+            address,
+            why: format!("{} {}; inlined into `{into}`", rule.option(), rule.pattern),
+        });
+        sites.entry(begin).or_default().begins.push((number, name));
+        for end in ends {
+            sites.entry(end).or_default().ends.push(number);
+        }
+    }
+
+    /// Returns the purpose of a probe.
+    fn purpose(&self, site: &InlinedRegions) -> ProbePurpose {
+        let ends = site.ends.iter().filter_map(|&number| self.plan.functions.get(number as usize));
+        ProbePurpose::InlinedRegions {
+            ends: ends.map(|function| function.name.clone()).collect(),
+            begins: site.begins.iter().map(|(_, name)| name.clone()).collect(),
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Sites of regions: markers, places of functions that are regions, and non-local exits.
+
+use x86::exits::Leaves;
+
+use super::{
+    markers::{Meaning, SharedVariable},
+    non_local_exits::NonLocalExit,
+};
+
+/// Site of a region, or of a variable that a marker names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RegionSite {
+    /// A marker.
+    Marker(Meaning),
+    /// The entry or an exit of a function that is a region.
+    Function(FunctionPlace),
+    /// Begins and ends of functions that were inlined.
+    Inlined(InlinedRegions),
+    /// A function by which control leaves frames without their returns.
+    NonLocalExit(NonLocalExit),
+}
+
+impl RegionSite {
+    /// Returns whether the function around the site is a region, or has a region in it.
+    #[must_use]
+    pub const fn is_in_region(&self) -> bool {
+        matches!(
+            self,
+            Self::Marker(Meaning::Begin(_) | Meaning::End(_) | Meaning::EndInnermost)
+                | Self::Function(FunctionPlace::Entry { .. })
+                | Self::Inlined(_)
+        )
+    }
+
+    /// Returns the variable that a marker names as shared.
+    #[must_use]
+    pub const fn shared_variable(&self) -> Option<&SharedVariable> {
+        match self {
+            Self::Marker(Meaning::Shared(variable)) => Some(variable),
+            _ => None,
+        }
+    }
+}
+
+/// A place in a function that is a region.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FunctionPlace {
+    /// Entry of the function.
+    Entry {
+        /// The function's number.
+        function: u32,
+        /// The region's name.
+        name: String,
+        /// Distance in bytes of the stack pointer below its value at the function's first instruction.
+        lowered: u64,
+    },
+    /// Place where control may leave the function.
+    Exit {
+        /// The function's number.
+        function: u32,
+        /// Condition for leaving.
+        leaves: Leaves,
+    },
+}
+
+/// A place where functions end that were inlined, and then others begin: one may follow another at once.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct InlinedRegions {
+    /// Numbers of the functions that have ended when control comes here.
+    pub ends: Vec<u32>,
+    /// Numbers of the functions that begin here, the outermost first, and the names of the regions.
+    pub begins: Vec<(u32, String)>,
+}

@@ -1,0 +1,60 @@
+//! Sites of synchronisation: functions that are called, and fast paths of locks that were inlined.
+
+use abi::Kind;
+
+use symbolize::ProcessAddr;
+
+use super::{functions::CallSpec, slow_paths::FastPath};
+
+/// Site of synchronisation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SyncSite {
+    /// A function that synchronises.
+    Call {
+        /// Row of the table of functions.
+        spec: CallSpec,
+        /// The address after its last instruction; that of its first one where it is not known.
+        end: ProcessAddr,
+        /// The object, where the function does not get it as an argument.
+        object: Option<ProcessAddr>,
+    },
+    /// A fast path of a lock that was inlined.
+    Inlined(InlinedPlace),
+}
+
+impl SyncSite {
+    /// Returns whether a lock is acquired here.
+    #[must_use]
+    pub const fn acquires_lock(&self) -> bool {
+        match self {
+            Self::Call { spec, .. } => spec.role.takes_lock(),
+            Self::Inlined(place) => place.fast.acquires(),
+        }
+    }
+
+    /// Returns the instruction that accesses the lock, of a fast path.
+    #[must_use]
+    pub const fn lock_instruction(&self) -> Option<ProcessAddr> {
+        match self {
+            Self::Call { .. } => None,
+            Self::Inlined(place) => Some(place.at),
+        }
+    }
+}
+
+/// Place of the fast path of a lock that was inlined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InlinedPlace {
+    /// Whose lock it is.
+    pub spec: CallSpec,
+    /// Kind of the records of calls that do the same.
+    pub kind: Kind,
+    /// Effect of the fast path.
+    pub fast: FastPath,
+    /// The instruction that does it.
+    pub at: ProcessAddr,
+    /// Number to add to the address of the recorded object.
+    pub plus: u64,
+    /// Set if the record counts only where `rax` is 1.
+    pub if_one: bool,
+}

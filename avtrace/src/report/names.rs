@@ -1,0 +1,178 @@
+//! Interface between a report and the provider of names and source lines, and the report's context. No lookup is done
+//! here.
+
+use std::time::Duration;
+
+use checker::event::{EventNumber, LocationId, RegionId, ThreadId};
+use checker::{Regions, Relation};
+
+use super::model::{MemorySeen, NotSeen, Object, SourceFrame, Subject, Summary, TrapDeath, Value};
+
+/// Puts names on ids. Asked for what the findings mention only, and possibly more than once for one id.
+///
+/// Text may hold anything: the report escapes control characters when it prints.
+pub trait Names {
+    /// The region's name, and the frames of the place where it begins (empty when unknown).
+    fn region(&mut self, region: RegionId) -> RegionName;
+
+    /// The frames of a place, innermost inlined call first; empty when nothing is known about it.
+    fn frames(&mut self, location: LocationId) -> Vec<SourceFrame>;
+
+    /// The object's kind, name and process address.
+    fn object(&mut self, object: checker::finding::Object) -> Object;
+
+    /// The thread's name and the operating system's id for it.
+    fn thread(&mut self, thread: ThreadId) -> ThreadName;
+
+    /// The text of a source line, counted from 1; `None` when the file cannot be read or is shorter.
+    fn source_line(&mut self, file: &str, line: u32) -> Option<String>;
+
+    /// The value that an access was seen to read or write.
+    fn value(&mut self, _event: EventNumber) -> Option<Value> {
+        None
+    }
+
+    /// All regions that were seen, for the report's table; those of the findings are added in any case.
+    fn regions(&mut self) -> Vec<RegionId> {
+        Vec::new()
+    }
+
+    /// All threads that were seen, for the report's table; those of the findings are added in any case.
+    fn threads(&mut self) -> Vec<ThreadId> {
+        Vec::new()
+    }
+}
+
+/// The name of a region.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RegionName {
+    /// Name given by the user.
+    pub name: String,
+    /// Place of its begin; empty when unknown.
+    pub frames: Vec<SourceFrame>,
+}
+
+/// The name of a thread.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ThreadName {
+    /// Name, where known.
+    pub name: Option<String>,
+    /// The operating system's id, where known.
+    pub tid: Option<u32>,
+}
+
+/// Facts about a run that its findings do not contain.
+#[derive(Clone, Debug)]
+pub struct Context {
+    /// The name of the checker, such as `davida`.
+    pub algorithm: String,
+    /// The relation that was checked.
+    pub relation: Relation,
+    /// The levels of nested regions that were checked.
+    pub nesting: Regions,
+    /// Subject of the check.
+    pub subject: Subject,
+    /// Lists every instance in the report.
+    pub with_instances: bool,
+    /// Limitations. `gaps` and `unresolved_locations` are added by [`assemble`](super::assemble).
+    pub not_seen: NotSeen,
+    /// Costs of the run.
+    pub summary: Summary,
+    /// Coverage of memory accesses.
+    pub memory: Option<MemorySeen>,
+    /// Cause of a death by `SIGTRAP`.
+    pub trap: Option<TrapDeath>,
+}
+
+impl Context {
+    /// A run of Davida on the full relation, with nothing missed so far.
+    #[must_use]
+    pub fn new(subject: Subject) -> Self {
+        Self {
+            algorithm: "davida".to_owned(),
+            relation: Relation::default(),
+            nesting: Regions::default(),
+            subject,
+            with_instances: false,
+            not_seen: NotSeen::default(),
+            summary: Summary::default(),
+            memory: None,
+            trap: None,
+        }
+    }
+}
+
+impl Value {
+    /// The value of `length` bytes before an access, where known, and after it. Most integers in programs are
+    /// signed, and small: they are shown so.
+    #[must_use]
+    pub fn observed(before: Option<u64>, after: u64, length: u8, written: bool) -> Self {
+        let show = |number: u64| Some(signed(number, length));
+        if written {
+            Self { before: before.and_then(show), after: show(after) }
+        } else {
+            Self { before: show(after), after: None }
+        }
+    }
+}
+
+fn signed(number: u64, length: u8) -> String {
+    let unused = 64 - 8 * u32::from(length.clamp(1, 8));
+    (((number << unused) as i64) >> unused).to_string()
+}
+
+impl Summary {
+    /// Adds the wall-clock time of the run.
+    #[must_use]
+    pub fn with_elapsed(mut self, elapsed: Duration) -> Self {
+        self.elapsed_ns = Some(u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX));
+        self
+    }
+}
+
+impl SourceFrame {
+    /// Reads a location of a text trace: `file:line`, `file:line:column`, or any other label.
+    ///
+    /// ```
+    /// # use avtrace::report::SourceFrame;
+    /// let frame = SourceFrame::from_label("bank.c:45");
+    /// assert_eq!((frame.file.as_deref(), frame.line), (Some("bank.c"), Some(45)));
+    /// assert_eq!(SourceFrame::from_label("l7").function.as_deref(), Some("l7"));
+    /// ```
+    #[must_use]
+    pub fn from_label(label: &str) -> Self {
+        let number = |text: &str| text.parse::<u32>().ok().filter(|&number| number > 0);
+        if let Some((head, last)) = label.rsplit_once(':')
+            && let Some(last) = number(last)
+        {
+            if let Some((file, line)) = head.rsplit_once(':')
+                && !file.is_empty()
+                && let Some(line) = number(line)
+            {
+                return Self {
+                    file: Some(file.to_owned()),
+                    line: Some(line),
+                    column: Some(last),
+                    ..Self::default()
+                };
+            }
+            if !head.is_empty() {
+                return Self { file: Some(head.to_owned()), line: Some(last), ..Self::default() };
+            }
+        }
+        Self { function: Some(label.to_owned()), ..Self::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::signed;
+
+    #[test]
+    fn values_are_shown_signed() {
+        assert_eq!(signed(0xffff_ffff, 4), "-1");
+        assert_eq!(signed(0xff, 2), "255");
+        assert_eq!(signed(u64::MAX, 8), "-1");
+        assert_eq!(signed(0x80, 1), "-128");
+    }
+}

@@ -1,0 +1,65 @@
+//! Reasons for which a run fails.
+
+use std::{io, path::PathBuf};
+
+use super::{
+    environment::EnvironmentError, memory::watchpoints::WatchError, program::ProgramError,
+    record::RecordError, system_error::SystemError,
+};
+use crate::{kernel::KernelError, probes::SelectError};
+
+/// Reason for which a run failed. No process or probe is left behind then.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The program cannot be traced.
+    #[error(transparent)]
+    Program(#[from] ProgramError),
+    /// The trace cannot be written.
+    #[error(transparent)]
+    Record(#[from] RecordError),
+    /// A range cannot be watched.
+    #[error(transparent)]
+    Watch(#[from] WatchError),
+    /// A function cannot be a region.
+    #[error(transparent)]
+    Select(#[from] SelectError),
+    /// The kernel side does not work.
+    #[error(transparent)]
+    Kernel(#[from] KernelError),
+    /// The environment of this process has a defect.
+    #[error(transparent)]
+    Environment(#[from] EnvironmentError),
+    /// The program could not be started.
+    #[error("cannot start `{program}`: {error}{hint}")]
+    Start {
+        /// The program.
+        program: PathBuf,
+        /// Reason.
+        error: io::Error,
+        /// Remedy.
+        hint: String,
+    },
+    /// The program's memory map or files could not be read.
+    #[error("cannot read the memory map of the program: {0}")]
+    Symbols(#[from] symbolize::Error),
+    /// A system call failed that always works.
+    #[error(transparent)]
+    System(#[from] SystemError),
+}
+
+impl RunError {
+    pub(super) fn system(what: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |error| SystemError { what, error }.into()
+    }
+
+    /// Returns the exit status of avtrace (`docs/semantics.md#exit-status`).
+    #[must_use]
+    pub const fn exit_status(&self) -> u8 {
+        match self {
+            Self::Program(_) => 3,
+            Self::Watch(error) => error.exit_status(),
+            Self::Select(_) => 2,
+            _ => 1,
+        }
+    }
+}

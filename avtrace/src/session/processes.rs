@@ -1,0 +1,501 @@
+//! Lives of traced processes: they replace their programs, load libraries, fork, end. Records are passed to the
+//! program that they belong to; probes are changed while the process stands still.
+//!
+//! A program in the kernel stops a process that has replaced its program, or whose dynamic linker has changed its
+//! list of libraries (`ebpf/src/stop.rs`). Once its record is read, it is held by ptrace, so that it continues
+//! when this process dies; the guardian covers the moment before (`sys/guardian.rs`). `stops` has the table of stops.
+
+use std::{collections::BTreeSet, sync::Arc, time::Instant};
+
+use abi::{ChildProcessRecord, ExitRecord, Kind, PLANS, PlanNumber, Record, StopRecord};
+use crossbeam_channel::Sender;
+use signal_hook::consts::SIGCONT;
+use symbolize::{ProcessAddr, Symbolizer};
+
+use super::{
+    finished_program::FinishedProgram,
+    live_processes::LiveProcesses,
+    memory::{budget::TracerCost, controller},
+    options::RunOptions,
+    program,
+    program_end::ProgramEnd,
+    program_id::ProgramId,
+    stops::{Reaction, Stops},
+    traced_program::TracedProgram,
+};
+use crate::{
+    kernel::{Kernel, ProbePoint, ProbeProgram},
+    live::reader::Batches,
+    probes::file_for_kernel,
+    progress::Steps,
+    report::{Limitation, RanOnAt, UntracedProcess, UntracedProgram as Untraced, text_of_bytes},
+    sys::{
+        ids::KernelPid,
+        proc,
+        seized_thread::{self, SeizeError, SeizedThread, StopOutcome},
+        tracee::{self, Ending},
+    },
+};
+
+/// All that is traced.
+#[derive(Debug)]
+pub struct ProcessTracker {
+    options: Arc<RunOptions>,
+    kernel: Kernel,
+    programs: Vec<TracedProgram>,
+    /// The program that the latest record was of.
+    current: usize,
+    /// The number of the next plan, if no process has it.
+    next_plan: PlanNumber,
+    /// Number of programs so far.
+    program_count: usize,
+    alive: LiveProcesses,
+    /// Records of processes that are not known, or of programs that they do not run any more.
+    foreign: u64,
+    /// Number of lost events at the latest record.
+    lost: u32,
+    finished: Sender<FinishedProgram>,
+}
+
+impl ProcessTracker {
+    /// Starts with the first program. Programs that are over go to `finished`.
+    #[must_use]
+    pub fn new(
+        options: &Arc<RunOptions>,
+        kernel: Kernel,
+        first: TracedProgram,
+        finished: Sender<FinishedProgram>,
+    ) -> Self {
+        let alive = LiveProcesses::default();
+        alive.insert(first.id().pid);
+        Self {
+            options: Arc::clone(options),
+            kernel,
+            alive,
+            programs: vec![first],
+            current: 0,
+            next_plan: PlanNumber(1),
+            program_count: 1,
+            foreign: 0,
+            lost: 0,
+            finished,
+        }
+    }
+
+    /// Returns the processes that have not ended.
+    #[must_use]
+    pub fn alive(&self) -> LiveProcesses {
+        self.alive.clone()
+    }
+
+    /// Takes all records there will be.
+    #[must_use]
+    pub fn follow(mut self, batches: Batches) -> Self {
+        let mut ticked = Instant::now();
+        let (mut tracer_cost, began, mut count) =
+            (TracerCost::default(), controller::worked_here(), 0);
+        batches.for_each(controller::TICK, |records| {
+            count += records.len() as u64;
+            for record in records {
+                self.record(record);
+            }
+            let is_due = ticked.elapsed() >= controller::TICK;
+            if is_due {
+                tracer_cost.note(controller::worked_here().saturating_sub(began), count);
+            }
+            for program in &mut self.programs {
+                program.flush(&mut self.kernel);
+                if is_due {
+                    program.keep_within_budget(&mut self.kernel, &tracer_cost);
+                }
+            }
+            seized_thread::reap_main_threads();
+            if is_due {
+                ticked = Instant::now();
+            }
+        });
+        self
+    }
+
+    /// Ends all that is left: the first process ended so, others still run. `limitations` are those of the first.
+    #[must_use]
+    pub fn end(mut self, first: Ending, limitations: Vec<Limitation>) -> Kernel {
+        for mut program in std::mem::take(&mut self.programs) {
+            let end = if program.id().parent.is_none() {
+                ProgramEnd::Ended(first)
+            } else {
+                ProgramEnd::Running
+            };
+            if program.id().parent.is_none() {
+                limitations.iter().for_each(|limitation| program.limit(limitation.clone()));
+                if self.foreign > 0 {
+                    program.limit(Limitation::RecordsWithoutProgram { count: self.foreign });
+                }
+            }
+            self.finish(program, end);
+        }
+        self.kernel
+    }
+
+    fn finish(&mut self, program: TracedProgram, end: ProgramEnd) {
+        // The receiver ends after this.
+        let _ = self.finished.send(program.finish(&mut self.kernel, end));
+    }
+
+    fn record(&mut self, record: &Record) {
+        let Some(index) = self.program_of(KernelPid(record.header().process)) else {
+            self.foreign += 1;
+            return continue_unknown(record);
+        };
+        let header = record.header();
+        if std::mem::replace(&mut self.lost, header.lost) != header.lost {
+            self.start_all();
+            self.find_lost_exec(index, KernelPid(header.process));
+            return self.dispatch(record);
+        }
+        self.dispatch(record);
+    }
+
+    /// Passes on a record of a process that is known.
+    fn dispatch(&mut self, record: &Record) {
+        let header = record.header();
+        let Some(index) = self.program_of(KernelPid(header.process)) else { return };
+        self.current = index;
+        let has_site = !matches!(
+            record,
+            Record::Fork(_)
+                | Record::Exit(_)
+                | Record::ChildProcess(_)
+                | Record::Stop(..)
+                | Record::Watchpoint(_)
+                | Record::Owned(_)
+                | Record::Trap(_)
+        );
+        if has_site && header.site.plan() != self.programs[index].id().plan {
+            // Of a program that was replaced, and the record of that was lost.
+            self.foreign += 1;
+            return;
+        }
+        if let Record::Stop(kind, stop) = record {
+            return match kind {
+                Kind::Exec => self.exec(index, stop),
+                Kind::Libraries => self.libraries(index, stop),
+                _ => self.start(index, stop),
+            };
+        }
+        self.programs[index].record(record);
+        match record {
+            Record::ChildProcess(child) if child.flags != 0 => self.fork(index, child),
+            Record::Exit(exit) if exit.is_last != 0 => self.exit(index, exit),
+            _ => {}
+        }
+    }
+
+    /// Returns the program that a process runs.
+    fn program_of(&mut self, process: KernelPid) -> Option<usize> {
+        let is = |program: &TracedProgram| program.kernel_pid() == Some(process);
+        if self.programs.get(self.current).is_some_and(is) {
+            return Some(self.current);
+        }
+        if let Some(index) = self.programs.iter().position(is) {
+            return Some(index);
+        }
+        // Children are known before they do anything: what is not known is the first.
+        let index = self.programs.iter().position(|program| program.kernel_pid().is_none())?;
+        let program = &mut self.programs[index];
+        program.runs_in(process, program.exec_identity());
+        Some(index)
+    }
+
+    /// Returns a number for a plan that no process has; `None` when there are too many.
+    fn new_plan(&mut self) -> Option<PlanNumber> {
+        let used: BTreeSet<PlanNumber> =
+            self.programs.iter().map(|program| program.id().plan).collect();
+        let plan = (0..PLANS)
+            .map(|ahead| PlanNumber(self.next_plan.0.wrapping_add(ahead) % PLANS))
+            .find(|plan| !used.contains(plan))?;
+        self.next_plan = PlanNumber(plan.0 + 1);
+        Some(plan)
+    }
+
+    fn fork(&mut self, parent: usize, record: &ChildProcessRecord) {
+        let child_process = KernelPid(record.child_process);
+        let ids = (record.child, child_process);
+        let mut child = match self.new_plan() {
+            Some(plan) if record.flags & ChildProcessRecord::STOPS != 0 => {
+                self.programs[parent].of_child(&mut self.kernel, ids, plan)
+            }
+            plan => {
+                let reason = match plan {
+                    Some(_) => UntracedProcess::SharesMemory,
+                    None => UntracedProcess::TooMany,
+                };
+                let untraced = Limitation::UntracedProcess { reason };
+                let parent = &self.programs[parent];
+                let id = parent.id().of_child(record.child, plan.unwrap_or(parent.id().plan));
+                let mut child = TracedProgram::untraced(&self.options, &self.kernel, id, untraced);
+                child.runs_in(child_process, parent.exec_identity());
+                child
+            }
+        };
+        child.start_recorder(self.program_count);
+        self.program_count += 1;
+        self.alive.insert(record.child);
+        self.programs.push(child);
+    }
+
+    /// Attaches to a child that stands before its first instruction.
+    fn start(&mut self, index: usize, record: &StopRecord) {
+        self.change(Kind::Start, index, record, |program, kernel, _| program.start(kernel));
+    }
+
+    /// Changes a program's probes while its process is held, in the thread that has made the record.
+    fn change(
+        &mut self,
+        kind: Kind,
+        index: usize,
+        record: &StopRecord,
+        change: impl FnOnce(&mut TracedProgram, &mut Kernel, u32),
+    ) {
+        let Self { programs, kernel, .. } = self;
+        let program = &mut programs[index];
+        let (mut stops, number) = (program.stops(), record.stop);
+        let &ProgramId { pid, ns_pid, parent, .. } = program.id();
+        let (thread, at) = match kind {
+            Kind::Start => (pid, RanOnAt::Fork),
+            _ => (record.header.tid, RanOnAt::Library),
+        };
+        let seized = match stops.reaction(kind, number) {
+            Reaction::Ignore => return,
+            Reaction::Seize => SeizedThread::await_and_seize(pid, thread, parent.is_none()),
+            Reaction::MayStand => Err(SeizeError::stopped(pid)),
+            Reaction::RanOn => Err(SeizeError::never_stopped()),
+        };
+        let started = Instant::now();
+        change(program, kernel, thread);
+        if let Err(error) = &seized {
+            program.limit(ran_on(at, error, started));
+        }
+        stops.pass(number, matches!(seized, Ok(None)));
+        program.set_stops(stops);
+        drop(seized);
+        kernel.mark_continued(ns_pid, stops.latest());
+    }
+
+    /// Records were lost: perhaps that of a child's start, which has not stopped then.
+    fn start_all(&mut self) {
+        let Self { programs, kernel, .. } = self;
+        for program in programs.iter_mut().filter(|program| program.awaits_start()) {
+            program.start(kernel);
+            program.limit(Limitation::UnseenStart);
+        }
+    }
+
+    fn exit(&mut self, index: usize, record: &ExitRecord) {
+        let pid = self.programs[index].id().pid;
+        self.alive.remove(pid);
+        // The end of the first process is reported by its parent, which is this process.
+        if self.programs[index].id().parent.is_some() {
+            let program = self.programs.swap_remove(index);
+            let plan = program.id().plan;
+            self.kernel.forget_stops(program.id().ns_pid);
+            self.kernel.forget_calls(KernelPid(record.header.process));
+            self.finish(program, ProgramEnd::Ended(Ending::from_status(record.status)));
+            if self.is_unused(plan) {
+                self.kernel.detach_ended(plan);
+                self.kernel.forget_plan(plan);
+            }
+            self.current = 0;
+        }
+    }
+
+    /// Detaches a plan that no process has any more.
+    fn detach_unused(&mut self, plan: PlanNumber) {
+        if self.is_unused(plan) {
+            self.kernel.detach_probes(plan, |_| true);
+            self.kernel.forget_plan(plan);
+        }
+    }
+
+    fn is_unused(&self, plan: PlanNumber) -> bool {
+        self.programs.iter().all(|program| program.id().plan != plan)
+    }
+
+    fn libraries(&mut self, index: usize, record: &StopRecord) {
+        self.change(Kind::Libraries, index, record, TracedProgram::libraries);
+    }
+
+    /// Records were lost: perhaps that of a program's replacement, which was not stopped for then.
+    fn find_lost_exec(&mut self, index: usize, process: KernelPid) {
+        let program = &self.programs[index];
+        let differs = |known| proc::exec_identity(program.id().pid).is_some_and(|now| now != known);
+        // When it stands still, the record of that is still to come.
+        if program.exec_identity().is_some_and(differs)
+            && self.kernel.stops(program.id().ns_pid) == program.stops().latest()
+        {
+            let reaction = program.stops().reaction(Kind::Exec, 0);
+            self.replace(index, process, reaction, 0);
+        }
+    }
+
+    fn exec(&mut self, index: usize, record: &StopRecord) {
+        let reaction = self.programs[index].stops().reaction(Kind::Exec, record.stop);
+        if reaction != Reaction::Ignore {
+            self.replace(index, KernelPid(record.header.process), reaction, record.stop);
+        }
+    }
+
+    /// Replaces the program of a process that runs another one, and was stopped with this number, or not at all (0).
+    fn replace(&mut self, index: usize, process: KernelPid, reaction: Reaction, number: u32) {
+        let plan = self.new_plan();
+        let old = self.programs.swap_remove(index);
+        self.current = 0;
+        let is_first = old.id().parent.is_none();
+        let (pid, old_plan) = (old.id().pid, old.id().plan);
+        let id = old.id().next(arguments(pid), plan.unwrap_or(old_plan));
+        let mut stops = old.stops().of_next_program(number);
+        self.finish(old, ProgramEnd::Replaced);
+        let started = Instant::now();
+        let seized = match reaction {
+            Reaction::Seize => SeizedThread::await_and_seize(pid, pid, is_first),
+            // The stop of a thread that has ended with the last program may be in effect.
+            Reaction::MayStand => Err(SeizeError::stopped(pid)),
+            Reaction::RanOn | Reaction::Ignore => Err(SeizeError::never_stopped()),
+        };
+        self.detach_unused(old_plan);
+        self.kernel.forget_calls(process);
+        if is_first {
+            self.kernel.start_anew();
+        }
+        let held = seized.as_ref().ok().and_then(Option::as_ref);
+        let attached = match plan {
+            Some(_) => self.attach_anew(&id, process, held, &mut stops),
+            None => Err(Untraced::TooManyProcesses),
+        };
+        let mut program = match attached {
+            Ok(program) => program,
+            Err(reason) => {
+                let untraced = Limitation::UntracedProgram { reason };
+                TracedProgram::untraced(&self.options, &self.kernel, id.clone(), untraced)
+            }
+        };
+        if let Err(error) = &seized {
+            program.limit(ran_on(RanOnAt::Start, error, started));
+        }
+        program.runs_in(process, proc::exec_identity(pid));
+        program.set_stops(stops);
+        program.start_recorder(self.program_count);
+        self.program_count += 1;
+        self.programs.push(program);
+        drop(seized);
+        self.kernel.mark_continued(id.ns_pid, stops.latest());
+    }
+
+    /// Attaches to the new program of a process, once that stands at its entry point. `stops` has
+    /// the latest stop on the way there then; of a later one, which is not over, the record is still to come.
+    fn attach_anew(
+        &mut self,
+        id: &ProgramId,
+        process: KernelPid,
+        held: Option<&SeizedThread>,
+        stops: &mut Stops,
+    ) -> Result<TracedProgram, Untraced> {
+        const AT_SECURE: u64 = 23;
+        if self.options.follow_forks {
+            // From here on probes of its last program mean nothing to it.
+            self.kernel.set_plan(process, id.plan).map_err(Untraced::failed)?;
+        }
+        if proc::auxiliary(id.pid, AT_SECURE).is_some_and(|secure| secure != 0) {
+            return Err(Untraced::Privileged);
+        }
+        program::check_running(id.pid).map_err(Untraced::failed)?;
+        if let Some(held) = held {
+            self.run_to_entry(id, held, stops)?;
+        }
+        TracedProgram::prepare(&self.options, &mut self.kernel, id.clone(), false, &Steps::silent())
+            .map_err(Untraced::failed)
+    }
+
+    /// Lets a process that has just replaced its program run to the entry point, where its libraries are mapped.
+    fn run_to_entry(
+        &mut self,
+        id: &ProgramId,
+        held: &SeizedThread,
+        stops: &mut Stops,
+    ) -> Result<(), Untraced> {
+        /// Address of the dynamic linker, if there is one.
+        const AT_BASE: u64 = 7;
+        /// Programs that replace one another before their entry points, at most.
+        const MAX_REPLACED: usize = 100;
+        for _ in 0..MAX_REPLACED {
+            if proc::auxiliary(id.pid, AT_BASE).is_none_or(|base| base == 0) {
+                // It stands there already.
+                return Ok(());
+            }
+            let entry = ProcessAddr(proc::entry_point(id.pid).map_err(Untraced::failed)?);
+            let symbolizer = Symbolizer::from_pid(id.pid).map_err(Untraced::failed)?;
+            let module = symbolizer.module_at(entry).ok_or(Untraced::UnmappedEntry)?;
+            let offset = module.file_offset(entry).ok_or(Untraced::EntryInNoFile)?;
+            let file = file_for_kernel(id.pid, module);
+            let point = ProbePoint {
+                program: ProbeProgram::Halt,
+                file,
+                offset: offset.0,
+                cookie: id.ns_pid.0.into(),
+                access: None,
+            };
+            self.kernel.limit_plan(id.plan, id.pid);
+            let refusals = self.kernel.attach_probes(id.plan, vec![point]);
+            let refusals = refusals.map_err(Untraced::failed)?;
+            if let Some(refusal) = refusals.into_iter().next() {
+                return Err(Untraced::RefusedEntry { error: refusal.error.to_string() });
+            }
+            let before = self.kernel.stops(id.ns_pid);
+            let kernel = std::cell::RefCell::new(&mut self.kernel);
+            let reached = held.run_to_stop(|| kernel.borrow_mut().stops(id.ns_pid) != before);
+            self.kernel.detach_probes(id.plan, |_| true);
+            match reached.map_err(Untraced::failed)? {
+                StopOutcome::Stop => {
+                    stops.pass(before + 1, false);
+                    return Ok(());
+                }
+                StopOutcome::Gone => {
+                    return Err(Untraced::EndedBeforeEntry);
+                }
+                StopOutcome::Replaced => {
+                    // The stop that goes with it.
+                    let before = before + 1;
+                    let kernel = std::cell::RefCell::new(&mut self.kernel);
+                    let stopped =
+                        held.run_to_stop(|| kernel.borrow_mut().stops(id.ns_pid) >= before);
+                    if stopped.map_err(Untraced::failed)? == StopOutcome::Gone {
+                        return Err(Untraced::EndedBeforeEntry);
+                    }
+                    stops.pass(before, false);
+                }
+            }
+        }
+        Err(Untraced::ReplacedAgain)
+    }
+}
+
+/// Continues a process that was stopped, and is none of those that are followed: the record of its fork was lost.
+fn continue_unknown(record: &Record) {
+    if let Record::Stop(_, record) = record
+        && record.stop != 0
+    {
+        // To any of its threads is to the process.
+        tracee::send_signal(record.header.tid, SIGCONT);
+    }
+}
+
+/// Returns the limitation of a process that ran while something was attached to it.
+fn ran_on(at: RanOnAt, error: &SeizeError, started: Instant) -> Limitation {
+    let milliseconds = started.elapsed().as_millis() as u64;
+    Limitation::RanOn { at, error: error.to_string(), milliseconds }
+}
+
+/// Arguments of a process, empty when it has gone.
+fn arguments(pid: u32) -> Vec<String> {
+    proc::arguments(pid).iter().map(|argument| text_of_bytes(argument)).collect()
+}

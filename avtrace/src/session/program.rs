@@ -1,0 +1,222 @@
+//! Search for the program to start, and rejection of programs that cannot be traced before anything is started.
+
+use std::{
+    ffi::OsStr,
+    fs::File,
+    io::{self, Read as _},
+    os::unix::{ffi::OsStrExt as _, fs::PermissionsExt as _},
+    path::{Path, PathBuf},
+};
+
+use object::{
+    Endianness,
+    read::elf::{ElfFile64, ProgramHeader as _},
+};
+use symbolize::bytes::Bytes;
+
+/// Reason for which a program cannot be traced; each message has a remedy.
+#[derive(Debug, thiserror::Error)]
+pub enum ProgramError {
+    /// There is none of this name.
+    #[error("there is no program `{name}`{hint}")]
+    NotFound {
+        /// Name as the user wrote it.
+        name: String,
+        /// Similar name, if there is one; else the directories that were searched.
+        hint: String,
+    },
+    /// The path is a directory.
+    #[error("`{0}` is a directory, not a program")]
+    Directory(PathBuf),
+    /// The file may not be executed.
+    #[error("`{0}` is not executable: run `chmod +x {0}` if it is a program")]
+    NotExecutable(PathBuf),
+    /// The file cannot be read.
+    #[error("cannot read `{path}`: {error}")]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Reason.
+        error: io::Error,
+    },
+    /// The file is a script.
+    #[error(
+        "`{path}` is a script, not an ELF program: name the program that it starts, or its interpreter \
+         (`avtrace {interpreter} {path}`)"
+    )]
+    Script {
+        /// The file.
+        path: PathBuf,
+        /// Interpreter named by its first line.
+        interpreter: String,
+    },
+    /// The dynamic linker that it names is missing.
+    #[error(
+        "`{path}` needs the dynamic linker `{interpreter}`, which does not exist: install the C library that the \
+         program was built for, or link the program statically"
+    )]
+    NoInterpreter {
+        /// The file.
+        path: PathBuf,
+        /// The dynamic linker.
+        interpreter: PathBuf,
+    },
+    /// The file is not ELF.
+    #[error("`{0}` is not an ELF file: avtrace traces native Linux programs")]
+    NotElf(PathBuf),
+    /// The file is an ELF file of another kind.
+    #[error("`{path}` is {what}: avtrace traces x86-64 programs")]
+    WrongElf {
+        /// The file.
+        path: PathBuf,
+        /// Kind of the file.
+        what: String,
+    },
+}
+
+/// Finds a program as a shell would and checks that it can be traced.
+///
+/// # Errors
+///
+/// See [`ProgramError`].
+pub fn find(name: &OsStr) -> Result<PathBuf, ProgramError> {
+    let path = locate(name, &std::env::var_os("PATH").unwrap_or_default())?;
+    let unreadable = |error| ProgramError::Unreadable { path: path.clone(), error };
+    let metadata = std::fs::metadata(&path).map_err(unreadable)?;
+    if metadata.is_dir() {
+        return Err(ProgramError::Directory(path));
+    }
+    if metadata.permissions().mode() & 0o111 == 0 {
+        return Err(ProgramError::NotExecutable(path));
+    }
+    let mut head = Vec::with_capacity(256);
+    File::open(&path).and_then(|file| file.take(256).read_to_end(&mut head)).map_err(unreadable)?;
+    check(&path, &head)?;
+    match interpreter(&path).map_err(unreadable)? {
+        // A broken link is as good as none; so is one that this process may not see, but the kernel says that better.
+        Some(interpreter) if interpreter.try_exists().is_ok_and(|exists| !exists) => {
+            Err(ProgramError::NoInterpreter { path, interpreter })
+        }
+        _ => Ok(path),
+    }
+}
+
+/// Checks that the program that a process runs can be traced.
+///
+/// # Errors
+///
+/// See [`ProgramError`].
+pub fn check_running(pid: u32) -> Result<(), ProgramError> {
+    let link = PathBuf::from(format!("/proc/{pid}/exe"));
+    let path = std::fs::read_link(&link).unwrap_or_else(|_| link.clone());
+    let mut head = Vec::with_capacity(256);
+    let read = File::open(&link).and_then(|file| file.take(256).read_to_end(&mut head));
+    read.map_err(|error| ProgramError::Unreadable { path: path.clone(), error })?;
+    check(&path, &head)
+}
+
+/// Returns the dynamic linker that a program names, if it names one that can be read.
+fn interpreter(path: &Path) -> io::Result<Option<PathBuf>> {
+    let data = Bytes::map_path(path)?;
+    let Ok(file) = ElfFile64::<Endianness>::parse(&*data) else { return Ok(None) };
+    let endian = file.endian();
+    let named = file
+        .elf_program_headers()
+        .iter()
+        .find_map(|header| header.interpreter(endian, &*data).ok().flatten());
+    Ok(named.map(|name| PathBuf::from(OsStr::from_bytes(name))))
+}
+
+fn locate(name: &OsStr, search: &OsStr) -> Result<PathBuf, ProgramError> {
+    let path = Path::new(name);
+    let not_found =
+        |hint: String| ProgramError::NotFound { name: name.to_string_lossy().into_owned(), hint };
+    if path.components().count() > 1 || name.as_encoded_bytes().contains(&b'/') {
+        return match path.symlink_metadata() {
+            Ok(_) => Ok(path.to_owned()),
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                Err(ProgramError::Unreadable { path: path.to_owned(), error })
+            }
+            Err(_) => Err(not_found(String::new())),
+        };
+    }
+    std::env::split_paths(search)
+        .map(|directory| directory.join(path))
+        .find(|candidate| {
+            candidate.metadata().is_ok_and(|metadata| {
+                metadata.is_file() && metadata.permissions().mode() & 0o111 != 0
+            })
+        })
+        .ok_or_else(|| {
+            not_found(if path.is_file() {
+                format!(" in PATH: did you mean `./{}`?", path.display())
+            } else {
+                " in PATH".to_owned()
+            })
+        })
+}
+
+fn check(path: &Path, head: &[u8]) -> Result<(), ProgramError> {
+    let path = path.to_owned();
+    if let Some(line) = head.strip_prefix(b"#!") {
+        let line = line.split(|&byte| byte == b'\n').next().unwrap_or_default();
+        let interpreter = String::from_utf8_lossy(line).trim().to_owned();
+        return Err(ProgramError::Script { path, interpreter });
+    }
+    if !head.starts_with(b"\x7fELF") {
+        return Err(ProgramError::NotElf(path));
+    }
+    let half =
+        |at: usize| head.get(at..at + 2).map(|bytes| u16::from_le_bytes([bytes[0], bytes[1]]));
+    let wrong =
+        |what: &str| Err(ProgramError::WrongElf { path: path.clone(), what: what.to_owned() });
+    match (head.get(4), half(18), half(16)) {
+        (Some(1), ..) => wrong("a 32-bit program"),
+        (Some(2), Some(62), Some(2 | 3)) => Ok(()),
+        (Some(2), Some(62), Some(1)) => wrong("an object file"),
+        (Some(2), Some(62), Some(4)) => wrong("a core dump"),
+        (Some(2), Some(_), _) => wrong("a program for another processor"),
+        _ => wrong("a damaged ELF file"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(head: &[u8]) -> String {
+        check(Path::new("x"), head).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn only_programs_for_this_machine_pass() {
+        let mut elf = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x03\0\x3e\0".to_vec();
+        check(Path::new("x"), &elf).unwrap();
+        elf[16] = 1;
+        assert!(error(&elf).contains("an object file"));
+        elf[18] = 183;
+        assert!(error(&elf).contains("another processor"));
+        elf[4] = 1;
+        assert!(error(&elf).contains("32-bit"));
+        assert!(error(b"\x7fELF").contains("damaged"));
+        assert!(error(b"hello").contains("not an ELF file"));
+        assert!(error(b"").contains("not an ELF file"));
+    }
+
+    #[test]
+    fn scripts_name_their_interpreter() {
+        assert!(error(b"#! /bin/sh -e\necho").contains("`avtrace /bin/sh -e x`"));
+    }
+
+    #[test]
+    fn programs_are_looked_for_in_path() {
+        assert_eq!(
+            locate(OsStr::new("sh"), OsStr::new("/bin:/usr/bin")).unwrap(),
+            Path::new("/bin/sh")
+        );
+        let message = locate(OsStr::new("no-such-program"), OsStr::new("/bin")).unwrap_err();
+        assert_eq!(message.to_string(), "there is no program `no-such-program` in PATH");
+        let message = locate(OsStr::new("./no-such-program"), OsStr::new("/bin")).unwrap_err();
+        assert_eq!(message.to_string(), "there is no program `./no-such-program`");
+    }
+}

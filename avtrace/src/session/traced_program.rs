@@ -1,0 +1,499 @@
+//! Program that a process runs: its probes, its events, and its report in the end. A process that replaces its
+//! program has one after the other; `processes` decides when each begins and ends.
+
+mod capture;
+mod checking;
+mod coverage;
+mod modules;
+mod probes;
+
+use std::{path::Path, sync::Arc};
+
+use abi::{PlanNumber, Record};
+
+use symbolize::{Module, Symbolizer};
+
+use self::{
+    capture::Capture,
+    checking::{Checked, Checking},
+    coverage::{Coverage, FinalCoverage},
+    modules::{LoadedModule, PlannedModules},
+    probes::{Probes, attach_linker, untraced},
+};
+use super::{
+    coverage::{
+        accesses,
+        limitations::{not_seen, unprobed, unrecorded_hits},
+    },
+    error::RunError,
+    finished_program::FinishedProgram,
+    main_thread_exit::follow_without_leader,
+    memory::{
+        budget::TracerCost,
+        watchpoints::{self, WatchError, Watches},
+    },
+    options::RunOptions,
+    program_end::{ProgramEnd, recorded_process, subject},
+    program_id::ProgramId,
+    record::RecordError,
+    stops::Stops,
+    traps::Known,
+};
+use crate::{
+    kernel::Kernel,
+    live::{code_map::CodeMap as _, process_code::ProcessCode, source::Source},
+    names::live::LiveNames,
+    probes::{
+        SelectError, SelectProblem,
+        plan::{Plan, Site},
+        regions::site::RegionSite,
+    },
+    progress::Steps,
+    report::{self, Limitation, NotSeen, UntracedProcess},
+    sys::{
+        ids::KernelPid,
+        perf::{self, Trial},
+        proc,
+        tracee::Ending,
+    },
+};
+
+/// A program that is traced.
+pub struct TracedProgram {
+    id: ProgramId,
+    /// Id of the process in the kernel's records, once that is known.
+    kernel_pid: Option<KernelPid>,
+    /// Value that distinguishes it from other programs of its process.
+    exec_identity: Option<u64>,
+    stops: Stops,
+    options: Arc<RunOptions>,
+    source: Source,
+    code: ProcessCode,
+    modules: PlannedModules,
+    probes: Probes,
+    checking: Checking,
+    capture: Capture,
+    coverage: Coverage,
+    has_lost_leader: bool,
+}
+
+impl std::fmt::Debug for TracedProgram {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("TracedProgram").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+impl TracedProgram {
+    /// Plans and attaches everything to a process that stands at its entry point, in the thread of its id.
+    ///
+    /// With `is_initial`, everything that the user names must be there. `steps` receives what is being done.
+    ///
+    /// # Errors
+    ///
+    /// See [`RunError`].
+    pub fn prepare(
+        options: &Arc<RunOptions>,
+        kernel: &mut Kernel,
+        id: ProgramId,
+        is_initial: bool,
+        steps: &Steps,
+    ) -> Result<Self, RunError> {
+        let (pid, number) = (id.pid, id.plan);
+        kernel.limit_plan(number, pid);
+        let symbolizer = Symbolizer::from_pid(pid)?;
+        steps.step(|| reading(&symbolizer));
+        let plan = Plan::build(&symbolizer, pid, options.wanted());
+        if is_initial && let Some(error) = must_match(&plan, options.follow_forks) {
+            return Err(error.clone().into());
+        }
+        let (watches, unresolved) = watches_of(options, &plan, &symbolizer, is_initial)?;
+        let mut program = Self::new(options, kernel, id, ProcessCode::new(symbolizer));
+        program.coverage.extend(unresolved);
+        program.coverage.extend(plan.remapped_code.map(Limitation::from));
+        if !plan.has_locks() {
+            program.coverage.limit(Limitation::NoLockFunctions);
+        }
+        let count = plan.probes.len() as u64;
+        steps.step(|| format!("attaching {}", report::count(count, "probe")));
+        program.probes = Probes::new(plan);
+        program.probes.attach(kernel, number, pid, &mut program.coverage)?;
+        let linker = attach_linker(kernel, pid, number, program.code.symbolizer());
+        program.coverage.extend(linker.err());
+        program.watch(kernel, watches)?;
+        program.take_in_sites();
+        Ok(program)
+    }
+
+    /// Sets watchpoints on ranges that are named, and keeps the others for samples.
+    fn watch(&mut self, kernel: &mut Kernel, mut watches: Watches) -> Result<(), RunError> {
+        let pid = self.id.pid;
+        let is_shared =
+            |site: &Site| site.kind.region().and_then(RegionSite::shared_variable).is_some();
+        let trial = perf::trial();
+        let more = self.probes.sites().iter().any(is_shared);
+        let samples = self.options.accesses.level.samples();
+        if let Some(problem) = trial.problem()
+            && (samples || more || !watches.ranges.is_empty())
+        {
+            // Named ranges are still watched, unless watchpoints kill.
+            self.coverage.limit(Limitation::UntrustedWatchpoints {
+                problem: problem.to_owned(),
+                nothing_watched: trial == Trial::Kills,
+            });
+            watches.ranges.iter_mut().for_each(|range| range.from_start = false);
+        }
+        if trial == Trial::Kills {
+            watches.ranges.clear();
+        }
+        watches.attach(kernel, pid, more && trial != Trial::Kills)?;
+        self.coverage.extend(watches.limitations);
+        self.coverage.set_watchpoints(watches.ranges.len() as u64);
+        let threads =
+            proc::threads(pid).map_err(RunError::system("cannot list the program's threads"))?;
+        // Those of other processes are left as they are.
+        let is_trusted = self.id.parent.is_none() && trial == Trial::Works;
+        let process = (pid, is_trusted.then_some(&*threads));
+        self.capture.start(&self.options.accesses, kernel, process, self.id.plan);
+        for range in watches.ranges {
+            self.source.watches_mut().add(range);
+        }
+        Ok(())
+    }
+
+    /// Creates a program to which nothing is attached, with this limitation.
+    pub fn untraced(
+        options: &Arc<RunOptions>,
+        kernel: &Kernel,
+        id: ProgramId,
+        untraced: Limitation,
+    ) -> Self {
+        let code = ProcessCode::new(Symbolizer::empty());
+        let mut program = Self::new(options, kernel, id, code);
+        program.coverage.limit(untraced);
+        program
+    }
+
+    fn new(options: &Arc<RunOptions>, kernel: &Kernel, id: ProgramId, code: ProcessCode) -> Self {
+        Self {
+            kernel_pid: None,
+            exec_identity: proc::exec_identity(id.pid),
+            stops: Stops::default(),
+            options: Arc::clone(options),
+            source: Source::new(id.ns_pid.0, code.module_count()),
+            modules: PlannedModules::new(code.module_count()),
+            code,
+            probes: Probes::default(),
+            checking: Checking::new(options.checker),
+            capture: Capture::default(),
+            coverage: Coverage::new(kernel),
+            has_lost_leader: false,
+            id,
+        }
+    }
+
+    /// Creates the program of a child that `fork` has just made of this one's process, with a plan of its own. The
+    /// probes of this one are attached to it by [`start`](Self::start).
+    #[must_use]
+    pub fn of_child(
+        &self,
+        kernel: &mut Kernel,
+        (pid, process): (u32, KernelPid),
+        plan: PlanNumber,
+    ) -> Self {
+        let id = self.id.of_child(pid, plan);
+        let mut child = Self::new(&self.options, kernel, id, self.code.of_child(pid));
+        let detached = self.capture.detached().cloned();
+        let points = match kernel.points_for_child(self.id.plan, plan, detached) {
+            Ok(points) => Some(points),
+            Err(error) => {
+                child.coverage.limit(untraced(&error));
+                None
+            }
+        };
+        child.probes = self.probes.of_child(points);
+        child.modules = self.modules.clone();
+        child.source.extend(child.probes.sites(), &child.code);
+        child.coverage.inherit(&self.coverage);
+        // It may run another one by now.
+        child.runs_in(process, self.exec_identity);
+        child
+    }
+
+    /// Notes the id of the program's process in the kernel's records, and the value that distinguishes the program from
+    /// others of its process.
+    pub fn runs_in(&mut self, process: KernelPid, exec_identity: Option<u64>) {
+        (self.kernel_pid, self.exec_identity) = (Some(process), exec_identity);
+    }
+
+    /// Returns the identity.
+    #[must_use]
+    pub const fn id(&self) -> &ProgramId {
+        &self.id
+    }
+
+    /// Returns the id of the process in the kernel's records, once that is known.
+    #[must_use]
+    pub const fn kernel_pid(&self) -> Option<KernelPid> {
+        self.kernel_pid
+    }
+
+    /// Returns the value that distinguishes the program from others of its process.
+    #[must_use]
+    pub const fn exec_identity(&self) -> Option<u64> {
+        self.exec_identity
+    }
+
+    /// Returns the stops of its process.
+    pub(super) const fn stops(&self) -> Stops {
+        self.stops
+    }
+
+    /// Sets the stops of its process.
+    pub(super) const fn set_stops(&mut self, stops: Stops) {
+        self.stops = stops;
+    }
+
+    /// Returns whether it is a child to which nothing is attached yet.
+    #[must_use]
+    pub const fn awaits_start(&self) -> bool {
+        self.probes.await_start()
+    }
+
+    /// Attaches to a child what its parent had when it forked it; nothing when that was done before.
+    pub fn start(&mut self, kernel: &mut Kernel) {
+        if !self.awaits_start() {
+            return;
+        }
+        let ProgramId { pid, plan, .. } = self.id;
+        kernel.limit_plan(plan, pid);
+        let process = self.kernel_pid.unwrap_or(KernelPid(pid));
+        self.probes.start(kernel, plan, process, &mut self.coverage);
+        self.capture.start(&self.options.accesses, kernel, (pid, None), plan);
+    }
+
+    /// Starts to record the events. A recording that was there before is gone from here on.
+    pub fn start_recorder(&mut self, order: usize) {
+        if let Some(path) = &self.options.record {
+            let process = recorded_process(&self.id, ProgramEnd::Running);
+            self.checking.start_recorder(path, order, &process);
+        }
+    }
+
+    /// Takes the error with which the start of the recording failed.
+    pub fn recorder_error(&mut self) -> Option<RecordError> {
+        self.checking.recorder_error()
+    }
+
+    /// Takes a record of this process.
+    pub fn record(&mut self, record: &Record) {
+        self.capture.count(record);
+        if let Record::Trap(trap) = record {
+            self.coverage.add_trap(trap);
+        }
+        self.source.record(record, self.probes.sites(), &mut self.code);
+    }
+
+    /// Checks and records what came of the records so far.
+    pub fn flush(&mut self, kernel: &mut Kernel) {
+        let (sites, symbolizer) = (self.probes.sites(), self.code.symbolizer());
+        self.checking.consume(&mut self.source, sites, symbolizer);
+        if self.source.threads().has_lost_leader() && !self.has_lost_leader {
+            self.has_lost_leader = true;
+            self.coverage.extend(follow_without_leader(kernel, self.probes.places(), &self.id));
+        }
+        for (site, registers) in self.source.take_shared() {
+            let site = self.probes.sites().get(site.number() as usize);
+            if let Some(variable) = site.and_then(|site| site.kind.region()?.shared_variable()) {
+                let watches = self.source.watches_mut();
+                let armed = watchpoints::arm_late(watches, kernel, variable, &registers);
+                self.coverage.extend(armed.err());
+            }
+        }
+    }
+
+    /// Sees to it that what is seen of memory costs no more than it may.
+    pub(super) fn keep_within_budget(&mut self, kernel: &mut Kernel, tracer_cost: &TracerCost) {
+        let calls_are_free = !self.options.watch.is_empty();
+        let ended = self.capture.tick(kernel, &mut self.source, calls_are_free, tracer_cost);
+        self.coverage.extend(ended);
+    }
+
+    /// Handles a change of the process's libraries, while one of its threads is held in the dynamic linker.
+    pub fn libraries(&mut self, kernel: &mut Kernel, thread: u32) {
+        self.flush(kernel);
+        if let Err(error) = self.change_libraries(kernel, thread) {
+            self.coverage.limit(Limitation::UnseenLibrary { error: error.to_string() });
+        }
+    }
+
+    fn change_libraries(&mut self, kernel: &mut Kernel, thread: u32) -> Result<(), RunError> {
+        let ProgramId { pid, plan, .. } = self.id;
+        self.code.refresh()?;
+        let modules: Vec<_> = self.code.symbolizer().modules().map(LoadedModule::from).collect();
+        let changes = self.modules.update(&modules);
+        if !changes.gone_files.is_empty() {
+            let root = format!("/proc/{pid}/root");
+            kernel.detach_probes(plan, |file| {
+                let of_process = |path: &Path| {
+                    Some(path.strip_prefix("/").ok()? == file.strip_prefix(&root).ok()?)
+                };
+                changes.gone_files.iter().any(|path| of_process(path) == Some(true))
+            });
+        }
+        for range in &changes.gone {
+            self.source.unload(range, &mut self.code);
+            self.probes.unload(range);
+            kernel.forget_places(plan, range);
+        }
+        let repeated = changes.repeated.iter().map(|path| {
+            let name = path.file_name().unwrap_or(path.as_os_str());
+            Limitation::RepeatedLibrary { library: name.to_string_lossy().into_owned() }
+        });
+        self.coverage.extend(repeated);
+        if changes.added.is_empty() {
+            return Ok(());
+        }
+        let wanted = self.options.wanted();
+        self.probes.plan_mut().extend(self.code.symbolizer(), pid, wanted, &changes.added);
+        let shared = std::mem::take(&mut self.probes.plan_mut().shared);
+        let attached = self.probes.attach(kernel, plan, thread, &mut self.coverage);
+        self.take_in_sites();
+        for (address, variable) in shared {
+            let range = (address, variable.size);
+            let armed =
+                watchpoints::watch_late(self.source.watches_mut(), kernel, range, &variable.label);
+            self.coverage.extend(armed.err());
+        }
+        Ok(attached?)
+    }
+
+    /// Makes the sites and variables that were planned known to the source.
+    fn take_in_sites(&mut self) {
+        self.source.extend(self.probes.sites(), &self.code);
+        for (address, bytes, writes) in std::mem::take(&mut self.probes.plan_mut().globals) {
+            self.source.shared_words_mut().expected(address.0, bytes, writes);
+        }
+    }
+
+    /// Adds a limitation to the report.
+    pub fn limit(&mut self, limitation: Limitation) {
+        self.coverage.limit(limitation);
+    }
+
+    /// Ends it. Nothing of it may be detached before.
+    #[must_use]
+    pub fn finish(mut self, kernel: &mut Kernel, end: ProgramEnd) -> FinishedProgram {
+        self.flush(kernel);
+        let lost = self.coverage.lost(kernel);
+        let trap = self.explain_traps(kernel, end);
+        let busiest = self.busiest_function();
+        let Self { id, source, code, probes, options, checking, capture, mut coverage, .. } = self;
+        let plan = probes.plan();
+        let (over_budget, watched) = capture.finish(kernel, &plan.access_groups);
+        coverage.extend(over_budget);
+        let memory = accesses::memory(&plan.access_groups, &watched);
+        coverage.set_busiest(busiest);
+        if plan.sees_memory {
+            coverage.set_allocations(source.memory().calls());
+        }
+        if id.parent.is_none()
+            && let Some(lost) = &lost
+        {
+            coverage.extend(unrecorded_hits(kernel, &source, lost));
+        }
+        coverage.extend(plan.unmatched.iter().map(|(_, error)| error.into()));
+        // Of one that only starts another, as `env` does, there is nothing to say.
+        if end == ProgramEnd::Replaced {
+            let reason = UntracedProcess::SharesMemory;
+            coverage.lift(&Limitation::UntracedProcess { reason });
+        } else if let Some(program) = plan.stripped.clone() {
+            coverage.limit(Limitation::StrippedProgram { program });
+        }
+        if matches!(end, ProgramEnd::Ended(_)) && !source.threads().has_seen_exit() {
+            coverage.limit(Limitation::NothingRecorded);
+        }
+        if end == ProgramEnd::Running {
+            coverage.limit(Limitation::StillRunning);
+        }
+        let FinalCoverage { skipped, limitations, summary, elapsed } = coverage.finish();
+        let lost = lost.as_ref().map_or(&[][..], |lost| &lost[..]);
+        let context = report::Context {
+            not_seen: NotSeen {
+                unprobed_calls: (!plan.access_groups.is_empty()).then(|| unprobed(&plan.uncovered)),
+                ..not_seen(&source, code.symbolizer(), lost, skipped, limitations)
+            },
+            summary: summary.with_elapsed(elapsed),
+            memory,
+            trap,
+            nesting: options.checker.map(|options| options.regions).unwrap_or_default(),
+            ..report::Context::new(subject(&id, end))
+        };
+        let Checked { findings, recorder, values } = checking.finish();
+        let names = LiveNames::new(source, probes.into_sites(), code.into_symbolizer(), values);
+        let process = recorded_process(&id, end);
+        FinishedProgram { findings, names, context, recorder, process }
+    }
+
+    /// Returns the cause of a death by `SIGTRAP`. Adds a limitation for the signals that the process handled.
+    fn explain_traps(&mut self, kernel: &Kernel, end: ProgramEnd) -> Option<report::TrapDeath> {
+        let code = Known {
+            symbolizer: self.code.symbolizer(),
+            probes: self.probes.places(),
+            // Child processes inherit none.
+            has_watchpoints: self.id.parent.is_none() && kernel.has_watchpoints(),
+        };
+        self.coverage.add_handled_traps(&code);
+        let is_trap = end == ProgramEnd::Ended(Ending::Killed(libc::SIGTRAP));
+        is_trap.then(|| self.coverage.death_by_trap(&code))
+    }
+
+    /// Returns the busiest region, if it is a function: a region by markers is intended.
+    fn busiest_function(&self) -> Option<report::Busiest> {
+        let (region, events) = self.checking.busiest()?;
+        let (name, _) = self.source.regions().name(region)?;
+        let is_function = self.probes.plan().functions.iter().any(|function| function.name == name);
+        is_function.then(|| report::Busiest { region: name.to_owned(), events })
+    }
+}
+
+/// Returns the progress message for reading a program's code.
+pub(super) fn reading(symbolizer: &Symbolizer) -> String {
+    let program = symbolizer.executable().map(Module::name).unwrap_or_default();
+    let libraries = symbolizer.modules().len().saturating_sub(1) as u64;
+    format!(
+        "reading the code of `{}` and of {}",
+        report::printable(&program),
+        report::count(libraries, "library")
+    )
+}
+
+/// Returns the error of a rule that matches nothing and should.
+fn must_match(plan: &Plan, follow_forks: bool) -> Option<&SelectError> {
+    let later = |error: &SelectError| {
+        // Libraries may be loaded later, and processes may be started.
+        follow_forks || matches!(error.problem, SelectProblem::NoLibrary { .. })
+    };
+    plan.unmatched.iter().map(|(_, error)| error).find(|error| !later(error))
+}
+
+/// Returns the ranges watched from the start, and limitations for those that are not there, when they need not be.
+fn watches_of(
+    options: &RunOptions,
+    plan: &Plan,
+    symbolizer: &Symbolizer,
+    is_initial: bool,
+) -> Result<(Watches, Vec<Limitation>), RunError> {
+    if is_initial && !options.follow_forks {
+        let watches = Watches::resolve(&options.watch, &plan.shared, symbolizer);
+        return Ok((watches.map_err(WatchError::from)?, Vec::new()));
+    }
+    let (mut known, mut unresolved) = (Vec::new(), Vec::new());
+    for spec in &options.watch {
+        match Watches::resolve(std::slice::from_ref(spec), &[], symbolizer) {
+            Ok(_) => known.push(spec.clone()),
+            Err(error) => unresolved.push(error.into()),
+        }
+    }
+    let watches = Watches::resolve(&known, &plan.shared, symbolizer);
+    Ok((watches.map_err(WatchError::from)?, unresolved))
+}

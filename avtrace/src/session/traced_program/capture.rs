@@ -1,0 +1,74 @@
+//! Capture of a program's memory accesses, as far as it is limited by a budget.
+
+use abi::{PlanNumber, Record};
+
+use crate::{
+    kernel::{Kernel, ProbePoint},
+    live::source::Source,
+    probes::memory::{options::Accesses, site::AccessGroup},
+    report::Limitation,
+    session::memory::{
+        budget::TracerCost,
+        controller::{MemoryController, MemoryRecords},
+        sampler::Share,
+    },
+};
+
+/// Controller of the capture and the records that it has made.
+#[derive(Debug, Default)]
+pub(super) struct Capture {
+    controller: Option<MemoryController>,
+    records: MemoryRecords,
+}
+
+impl Capture {
+    /// Starts to control what is captured of a process, with sampling watchpoints in these threads, if any.
+    pub(super) fn start(
+        &mut self,
+        accesses: &Accesses,
+        kernel: &mut Kernel,
+        process: (u32, Option<&[u32]>),
+        plan: PlanNumber,
+    ) {
+        self.controller = MemoryController::new(accesses, kernel, process, plan);
+    }
+
+    /// Counts a record, if it is one of memory.
+    pub(super) const fn count(&mut self, record: &Record) {
+        self.records.count(record);
+    }
+
+    /// Keeps the costs within the budget. Calls of allocators cost nothing where they are seen for the sake of what is
+    /// named. Returns the limitation if the capture had to end.
+    pub(super) fn tick(
+        &mut self,
+        kernel: &mut Kernel,
+        source: &mut Source,
+        calls_are_free: bool,
+        tracer_cost: &TracerCost,
+    ) -> Option<Limitation> {
+        let mut records = self.records;
+        if calls_are_free {
+            records.calls_are_free();
+        }
+        let controller = self.controller.as_mut()?;
+        let error = controller.tick(kernel, source, (records, tracer_cost)).err()?;
+        self.controller = None;
+        Some(Limitation::CaptureEnded { error: error.to_string() })
+    }
+
+    /// Iterates over the probes that are detached at the moment.
+    pub(super) fn detached(&self) -> impl Iterator<Item = &ProbePoint> {
+        self.controller.iter().flat_map(MemoryController::detached)
+    }
+
+    /// Ends the capture. Returns the limitation for groups that were detached for a time, and the share of the run for
+    /// which each range was watched.
+    pub(super) fn finish(
+        self,
+        kernel: &mut Kernel,
+        groups: &[AccessGroup],
+    ) -> (Option<Limitation>, Vec<Share>) {
+        self.controller.map_or((None, Vec::new()), |controller| controller.finish(kernel, groups))
+    }
+}

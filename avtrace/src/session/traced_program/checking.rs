@@ -1,0 +1,150 @@
+//! Checking and recording of a program's events as they come.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
+
+use checker::{
+    Davida, DeferredChecker,
+    event::{EventNumber, RegionId},
+    finding::Findings,
+    format,
+};
+use symbolize::Symbolizer;
+
+use crate::{
+    live::{deferred::EpochTimestamps, source::Source, stream::Item},
+    probes::plan::Site,
+    session::{
+        coverage::busiest::Busiest,
+        record::{RecordError, Recorder},
+    },
+};
+
+/// Maximal number of observed values stored for the report.
+const MAX_RETAINED_VALUES: usize = 1 << 20;
+
+/// Checker and recorder of a program.
+#[derive(Default)]
+pub(super) struct Checking {
+    checker: Option<Box<dyn DeferredChecker + Send>>,
+    recorder: Option<Result<Recorder, RecordError>>,
+    epochs: EpochTimestamps,
+    values: BTreeMap<EventNumber, format::ObservedValue>,
+    busiest: Busiest,
+    /// Number of witnesses found so far.
+    witnesses: u64,
+}
+
+/// Results of checking and recording.
+pub(super) struct Checked {
+    pub(super) findings: Findings,
+    pub(super) recorder: Option<Result<Recorder, RecordError>>,
+    pub(super) values: BTreeMap<EventNumber, format::ObservedValue>,
+}
+
+impl Checking {
+    /// Checks with these options; nothing without them.
+    pub(super) fn new(options: Option<checker::Options>) -> Self {
+        let checker = options.map(|options| Box::new(Davida::new(options)) as Box<_>);
+        Self { checker, ..Self::default() }
+    }
+
+    /// Starts to record the events of a process at this place among all, from 0.
+    pub(super) fn start_recorder(&mut self, path: &Path, order: usize, process: &format::Process) {
+        self.recorder = Some(Recorder::create(&numbered(path, order)).map(|mut recorder| {
+            recorder.process(process);
+            recorder
+        }));
+    }
+
+    /// Takes the error with which the start of the recording failed.
+    pub(super) fn recorder_error(&mut self) -> Option<RecordError> {
+        self.recorder.take_if(|recorder| recorder.is_err()).and_then(Result::err)
+    }
+
+    /// Checks and records the events that a source has.
+    pub(super) fn consume(&mut self, source: &mut Source, sites: &[Site], symbolizer: &Symbolizer) {
+        if let Some(Ok(recorder)) = &mut self.recorder {
+            recorder.record(source, sites, symbolizer);
+        }
+        let mut found = 0;
+        if let Some(checker) = &mut self.checker {
+            for item in source.stream().items() {
+                match item {
+                    // A lenient checker counts what does not fit and goes on.
+                    Item::Event(event) => {
+                        self.busiest.count(event);
+                        let _ = checker.event(event);
+                    }
+                    Item::Gap => {
+                        self.busiest.gap();
+                        checker.gap();
+                        self.epochs.clear();
+                    }
+                    Item::Epoch(epoch) => self.epochs.open_epoch(&**checker, epoch),
+                    Item::Deferred(access) => self.epochs.insert(&mut **checker, access),
+                }
+            }
+            found = checker.counts().distinct_witnesses;
+        }
+        source.consume();
+        if found != self.witnesses && self.values.len() < MAX_RETAINED_VALUES {
+            let recent = source.watches().recent_values();
+            self.values.extend(recent.map(|value| (value.event, value)));
+        }
+        self.witnesses = found;
+    }
+
+    /// Returns the region with most of the events, and their number.
+    pub(super) fn busiest(&self) -> Option<(RegionId, u64)> {
+        self.busiest.found()
+    }
+
+    /// Ends the checking.
+    pub(super) fn finish(self) -> Checked {
+        let Self { checker, recorder, values, .. } = self;
+        let findings = match (checker, &recorder) {
+            (Some(mut checker), _) => checker.finish(),
+            (None, Some(Ok(recorder))) => Findings::from_counts(recorder.counts()),
+            (None, _) => Findings::default(),
+        };
+        Checked { findings, recorder, values }
+    }
+}
+
+/// Returns the path of the recording for a program at this place among all, from 0: `t.avt`, `t.2.avt`, `t.3.avt` …
+fn numbered(path: &Path, order: usize) -> PathBuf {
+    if order == 0 {
+        return path.to_owned();
+    }
+    let number = (order + 1).to_string();
+    match path.extension() {
+        Some(extension) => {
+            let mut last = std::ffi::OsString::from(number);
+            last.push(".");
+            last.push(extension);
+            path.with_extension(last)
+        }
+        None => {
+            let mut name = path.as_os_str().to_owned();
+            name.push(".");
+            name.push(number);
+            name.into()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn recordings_are_numbered() {
+        let name = |path: &str, order| numbered(path.as_ref(), order).display().to_string();
+        assert_eq!(name("a/t.avt", 0), "a/t.avt");
+        assert_eq!(name("a/t.avt", 1), "a/t.2.avt");
+        assert_eq!(name("a.b/t", 2), "a.b/t.3");
+    }
+}

@@ -1,0 +1,19 @@
+//! Everything of this crate that is `unsafe` or a raw system call. Each file wraps one facility of the kernel
+//! in safe functions; no decisions are taken here.
+
+pub mod apart;
+pub mod bpf;
+pub mod breakpoints;
+pub mod guardian;
+pub mod ids;
+pub mod memory;
+pub mod output;
+pub mod perf;
+pub mod priority;
+pub mod proc;
+pub mod seized_thread;
+mod sigpipe;
+mod spawn;
+mod status;
+pub mod tracee;
+pub mod user;

@@ -1,0 +1,211 @@
+//! Limitations: their sentences, their kinds, and both in the JSON document.
+
+use std::collections::BTreeSet;
+
+use avtrace::report::{
+    Limitation, NotSeen, PartlySeen, RanOnAt, Report, UnseenLibraries, UntracedProcess,
+    UntracedProgram, UnwatchedVariable,
+};
+use insta::assert_snapshot;
+use serde_json::{Value, json};
+use strum::VariantNames as _;
+
+use crate::{json as documents, stories};
+
+/// Creates the counted limitations.
+fn counted(count: u64) -> Vec<Limitation> {
+    vec![
+        Limitation::UndecodableRecords { count },
+        Limitation::RecordsWithoutProgram { count },
+        Limitation::RecordsWithoutProbe { count },
+        Limitation::UnrecordedHits { count },
+        Limitation::UncheckedProbes { count, error: "no such process".to_owned() },
+        Limitation::ThreadsWithoutWatchpoints { count },
+        Limitation::UntracedChildren { count },
+        Limitation::UnrestoredChildren { count, reason: "too many at once".to_owned() },
+        Limitation::HandledTraps { count, or_more: false },
+        Limitation::HandledTraps { count, or_more: true },
+        Limitation::UnknownJoins { count },
+        Limitation::LeftRegions { count },
+        Limitation::LockAccesses { count },
+        Limitation::MaskedAccesses { count },
+        Limitation::LibraryAccesses { count },
+        Limitation::WordAccesses { count },
+        Limitation::FreedAccesses { count },
+        Limitation::UnseenAcquires { count },
+        Limitation::SkippedLines { count, first: 7 },
+        Limitation::IgnoredEvents { count },
+    ]
+}
+
+fn over_budget(functions: &[&str]) -> Limitation {
+    let functions = functions.iter().zip([90, 80, 7, 6, 5]);
+    let functions = functions
+        .map(|(&name, percent)| PartlySeen { function: name.to_owned(), unseen_percent: percent });
+    Limitation::OverBudget { functions: functions.collect() }
+}
+
+/// Creates a limitation of each kind, and of each form of its reasons.
+fn all() -> Vec<Limitation> {
+    let text = str::to_owned;
+    let error = || text("permission denied");
+    let remapped = |setting: Option<&str>| Limitation::RemappedCode {
+        function: text("remap"),
+        product: text("large pages"),
+        setting: setting.map(str::to_owned),
+    };
+    let untrusted = |nothing_watched| Limitation::UntrustedWatchpoints {
+        problem: text("they do not fire"),
+        nothing_watched,
+    };
+    let mut all = vec![
+        Limitation::UnknownLosses,
+        Limitation::NothingRecorded,
+        Limitation::UncheckedHits,
+        remapped(None),
+        remapped(Some("remap_executable")),
+        Limitation::NoLockFunctions,
+        Limitation::StrippedProgram { program: text("shop") },
+        Limitation::UnmatchedPattern {
+            option: text("--atomic"),
+            pattern: text("refil"),
+            problem: text("no function of the program itself is called that"),
+        },
+        Limitation::CaptureEnded { error: error() },
+        over_budget(&["spin"]),
+        over_budget(&["spin", "walk", "add", "sum"]),
+        over_budget(&["spin", "walk", "add", "sum", "last"]),
+        untrusted(false),
+        untrusted(true),
+        Limitation::UnresolvedWatch {
+            watch: text("acount"),
+            reason: text("no variable is called `acount`"),
+            hint: text("; did you mean `account`?"),
+        },
+        Limitation::TooManyWatches { wanted: 9, limit: 4 },
+        Limitation::UnwatchedChild,
+        Limitation::UnseenStart,
+        Limitation::UnanchoredProbes { error: error() },
+        Limitation::RemovedProbes { error: None },
+        Limitation::RemovedProbes { error: Some(error()) },
+        Limitation::EndedBeforeEntry,
+        Limitation::StillRunning,
+        Limitation::UnseenLibrary { error: error() },
+        Limitation::RepeatedLibrary { library: text("libc.so.6") },
+        Limitation::UnreadableLimitations { error: error() },
+        Limitation::IncompleteTrace { reason: text("it ends in an event") },
+        Limitation::Other { message: text("it rained") },
+    ];
+    let variable = |reason| Limitation::UnwatchedVariable { variable: text("stock"), reason };
+    all.extend(
+        [
+            UnwatchedVariable::NoRoom { limit: 4 },
+            UnwatchedVariable::UnknownAddress,
+            UnwatchedVariable::OutOfReach { problem: text("the range is not in memory") },
+            UnwatchedVariable::Refused { error: error(), hint: text(" (run as root)") },
+        ]
+        .map(variable),
+    );
+    all.extend(
+        [
+            UntracedProcess::SharesMemory,
+            UntracedProcess::TooMany,
+            UntracedProcess::Failed { error: error() },
+        ]
+        .map(|reason| Limitation::UntracedProcess { reason }),
+    );
+    all.extend(
+        [
+            UntracedProgram::TooManyProcesses,
+            UntracedProgram::Privileged,
+            UntracedProgram::UnmappedEntry,
+            UntracedProgram::EntryInNoFile,
+            UntracedProgram::RefusedEntry { error: error() },
+            UntracedProgram::EndedBeforeEntry,
+            UntracedProgram::ReplacedAgain,
+            UntracedProgram::Failed { error: error() },
+        ]
+        .map(|reason| Limitation::UntracedProgram { reason }),
+    );
+    all.extend(
+        [
+            UnseenLibraries::UnreadableMemory,
+            UnseenLibraries::NoNotification,
+            UnseenLibraries::UnknownLinker,
+            UnseenLibraries::LinkerWithoutFile,
+            UnseenLibraries::MisplacedLinker,
+            UnseenLibraries::Refused { error: error() },
+        ]
+        .map(|reason| Limitation::UnseenLibraries { reason }),
+    );
+    all.extend([RanOnAt::Fork, RanOnAt::Library, RanOnAt::Start].map(|at| Limitation::RanOn {
+        at,
+        error: error(),
+        milliseconds: 12,
+    }));
+    all.extend(counted(1));
+    all.extend(counted(1_200));
+    all
+}
+
+fn with_limitations(limitations: Vec<Limitation>) -> Report {
+    let mut story = stories::clean();
+    story.context.not_seen = NotSeen { limitations, ..NotSeen::default() };
+    story.report()
+}
+
+#[test]
+fn every_limitation_has_its_sentence() {
+    let lines = all().iter().map(|one| format!("{}: {one}\n", one.kind())).collect::<String>();
+    assert_snapshot!(lines);
+}
+
+#[test]
+fn every_kind_is_in_the_table_once_and_in_the_schema() {
+    let known: BTreeSet<&str> = Limitation::VARIANTS.iter().copied().collect();
+    assert_eq!(known.len(), Limitation::VARIANTS.len(), "a kind means one thing");
+    assert_eq!(all().iter().map(Limitation::kind).collect::<BTreeSet<_>>(), known);
+    let schema = documents::schema();
+    let shapes = &schema["properties"]["not_seen"]["properties"]["limitations"]["items"]["anyOf"];
+    let kinds = |shape: &Value| shape["properties"]["kind"]["enum"].as_array().cloned();
+    let listed: Vec<Value> =
+        shapes.as_array().into_iter().flatten().filter_map(kinds).flatten().collect();
+    assert_eq!(listed.len(), known.len());
+    assert_eq!(listed.iter().filter_map(Value::as_str).collect::<BTreeSet<_>>(), known);
+}
+
+#[test]
+fn limitations_survive_the_document() {
+    let report = with_limitations(all());
+    let document = documents::document(&report);
+    let validator = documents::validator();
+    let errors: Vec<String> =
+        validator.iter_errors(&document).map(|error| error.to_string()).collect();
+    assert_eq!(errors, Vec::<String>::new());
+    for (entry, (note, limitation)) in
+        list(&document, "limitations").iter().zip(list(&document, "notes").iter().zip(all()))
+    {
+        assert_eq!((&entry["message"], &entry["kind"]), (note, &json!(limitation.kind())));
+    }
+    let read: Report = serde_json::from_value(document).expect("a report");
+    assert_eq!(read.not_seen, report.not_seen);
+}
+
+#[test]
+fn sentences_of_other_versions_are_read() {
+    let mut old = documents::document(&with_limitations(vec![Limitation::StillRunning]));
+    let mut new = old.clone();
+    old["not_seen"].as_object_mut().expect("an object").remove("limitations");
+    new["not_seen"]["limitations"] =
+        json!([{ "kind": "eclipse", "shadow": 3, "message": "the sun was not seen" }]);
+    let read = |document| -> Vec<Limitation> {
+        serde_json::from_value::<Report>(document).expect("a report").not_seen.limitations
+    };
+    let other = |message: &str| vec![Limitation::Other { message: message.to_owned() }];
+    assert_eq!(read(old), other("it still ran when the tracing ended"));
+    assert_eq!(read(new), other("the sun was not seen"));
+}
+
+fn list(document: &Value, key: &str) -> Vec<Value> {
+    document["not_seen"][key].as_array().cloned().expect("a list")
+}

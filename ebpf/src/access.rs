@@ -1,0 +1,180 @@
+//! Probes beside memory instructions. A descriptor for each says how to compute the accessed address from the
+//! registers.
+
+use abi::{ACCESS_GROUPS, AccessDescriptor, AccessRecord, Class, Kind, Operand};
+use aya_ebpf::{
+    helpers::{bpf_get_current_task, bpf_probe_read_kernel, bpf_probe_read_user},
+    macros::{map, uprobe},
+    maps::{HashMap, PerCpuArray},
+    programs::ProbeContext,
+};
+use ebpf::table::{Access, MAX_BYTES, thread_and_epoch};
+
+use crate::{
+    debug_log,
+    emit::{count_lost, fill, frames, header},
+    epoch::{self, PROBES_ACCESSES},
+    ownership,
+    probe::{Hit, hit},
+    registers::registers,
+    task::layout,
+};
+
+/// Descriptor of each site.
+#[map]
+static ACCESS_DESCRIPTORS: HashMap<u32, AccessDescriptor> =
+    HashMap::with_max_entries(1 << 18, aya_ebpf::bindings::BPF_F_NO_PREALLOC);
+
+/// Cost of the hits of each group so far, in units of 100 nanoseconds.
+#[map]
+static COSTS: PerCpuArray<u64> = PerCpuArray::with_max_entries(ACCESS_GROUPS, 0);
+
+/// The zero and the direction flag.
+const ZERO: u64 = 1 << 6;
+const DOWNWARDS: u64 = 1 << 10;
+
+/// Records an access, at a place where the registers still or already determine its address.
+///
+/// Kernel: 5.15 (cookies), 6.6 as `uprobe_multi`.
+#[uprobe]
+pub fn access(ctx: ProbeContext) -> u32 {
+    record::<false, false>(&ctx)
+}
+
+/// Variant of [`access`] for instructions that may access more than [`MAX_BYTES`] at once. Loaded only for programs
+/// that have some, since the verifier takes its time.
+///
+/// Kernel: as [`access`].
+#[uprobe]
+pub fn access_large(ctx: ProbeContext) -> u32 {
+    record::<true, false>(&ctx)
+}
+
+/// Variant of [`access_large`] that visits each word of an access of any size.
+///
+/// Kernel: 6.9, for loops that the kernel bounds (`may_goto` in `kernel/bpf/verifier.c`); older ones refuse it, and get
+/// [`access_large`].
+#[uprobe]
+pub fn access_any_size(ctx: ProbeContext) -> u32 {
+    record::<true, true>(&ctx)
+}
+
+#[inline(always)]
+fn record<const LARGE: bool, const LOOPS: bool>(ctx: &ProbeContext) -> u32 {
+    if PROBES_ACCESSES.load() == 0 {
+        // The verifier stops here.
+        return 0;
+    }
+    let Some(Hit { site, tid, regs, .. }) = hit(ctx) else { return 0 };
+    // SAFETY: a descriptor does not change once its probe is attached.
+    let Some(descriptor) = (unsafe { ACCESS_DESCRIPTORS.get(site.0) }) else { return 0 };
+    spent(descriptor, descriptor.cost.into());
+    let registers = registers(regs);
+    let mut base = registers.get(descriptor.base);
+    if descriptor.flags & AccessDescriptor::INDIRECT != 0 {
+        let pointer = base.wrapping_add(i64::from(descriptor.slot) as u64);
+        // SAFETY: the helper checks the address.
+        let Ok(pointer) = (unsafe { bpf_probe_read_user(pointer as *const u64) }) else {
+            count_lost(Class::Access);
+            return 0;
+        };
+        base = pointer;
+    }
+    let index = registers.get(descriptor.index) << (descriptor.scale & 3);
+    let address = base.wrapping_add(index).wrapping_add(descriptor.displacement as u64);
+    let mut bytes = u64::from(descriptor.size);
+    if descriptor.rounds != Operand::NONE as u8 {
+        bytes *= registers.get(descriptor.rounds) & 0xffff_ffff;
+        if regs.eflags & DOWNWARDS != 0 {
+            count_lost(Class::Access);
+            return 0;
+        }
+    }
+    if bytes == 0 || is_on_own_stack(regs.rsp, address) {
+        return 0;
+    }
+    if !LARGE && bytes > MAX_BYTES {
+        count_lost(Class::Access);
+        return 0;
+    }
+    let mut flags = descriptor.flags
+        & (AccessDescriptor::READ | AccessDescriptor::WRITE | AccessDescriptor::ATOMIC);
+    if descriptor.flags & AccessDescriptor::WRITES_IF_ZERO != 0 && regs.eflags & ZERO == 0 {
+        flags = AccessDescriptor::READ;
+    }
+    let access = Access { tid, address, bytes, flags, site, sp: regs.rsp };
+    let Some(thread) = epoch::thread_state(tid) else {
+        count_lost(Class::Access);
+        return 0;
+    };
+    thread.highest_sp = thread.highest_sp.max(access.sp);
+    let novelty = epoch::novelty(thread, &access);
+    if !novelty.is_new {
+        return 0;
+    }
+    if let Some(entry) =
+        ownership::defer_or_reserve::<LARGE, LOOPS>(thread, &access, novelty.is_contended)
+    {
+        thread.highest_sp = 0;
+        spent(descriptor, RECORD);
+        let (_, epoch) = thread_and_epoch(thread.epochs.now);
+        let record = AccessRecord {
+            header: header(Kind::Access, tid, site),
+            flags: flags.into(),
+            epoch,
+            address,
+            size: bytes,
+            sp: regs.rsp,
+            frames: frames(regs.rip, regs.rsp, regs.rbp),
+        };
+        fill(entry, record);
+        debug_log!(ctx, "access: site {} address {:x} tid {}", site.0, address, tid);
+    }
+    ownership::after_reservation::<LARGE, LOOPS>(thread, &access);
+    if LOOPS && bytes > MAX_BYTES {
+        spent(descriptor, ownership::rounds(&access) >> ROUNDS);
+    }
+    0
+}
+
+/// Cost of a record, with the walk up the stack, in units of 100 nanoseconds.
+const RECORD: u64 = 12;
+
+/// Binary logarithm of the number of words of a large access that are visited in 100 nanoseconds.
+const ROUNDS: u64 = 1;
+
+/// Adds to the cost of a group.
+#[inline(always)]
+fn spent(descriptor: &AccessDescriptor, cost: u64) {
+    if let Some(costs) = COSTS.get_ptr_mut(u32::from(descriptor.group) % ACCESS_GROUPS) {
+        // SAFETY: this CPU's own number; a lost update does not matter.
+        unsafe { *costs += cost };
+    }
+}
+
+/// Largest size of a stack, in bytes.
+const MAX_STACK: u64 = 1 << 26;
+
+/// Size of the red zone below the stack pointer, which leaf functions may use, in bytes.
+const RED_ZONE: u64 = 128;
+
+/// Returns whether an address is on the stack of the thread itself: between its stack pointer and the top of its
+/// stack. The top is the kernel's `start_stack` for the first thread, and the thread pointer for others, in glibc and
+/// in musl.
+#[inline(always)]
+fn is_on_own_stack(sp: u64, address: u64) -> bool {
+    let above = address.wrapping_sub(sp.wrapping_sub(RED_ZONE));
+    if above > MAX_STACK + RED_ZONE {
+        return false;
+    }
+    let layout = layout();
+    // SAFETY: the helper has no conditions.
+    let task = unsafe { bpf_get_current_task() };
+    let read = |at: u64| {
+        // SAFETY: the helper checks the address.
+        unsafe { bpf_probe_read_kernel(at as *const u64) }.unwrap_or(0)
+    };
+    let is_below = |top: u64| sp < top && top - sp <= MAX_STACK && address < top;
+    is_below(read(task + u64::from(layout.task_fsbase)))
+        || is_below(read(read(task + u64::from(layout.task_mm)) + u64::from(layout.mm_start_stack)))
+}

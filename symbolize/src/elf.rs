@@ -1,0 +1,249 @@
+//! The image of an ELF file: its headers, segments, build id and bytes; nothing here knows load addresses. Sections
+//! are read in `sections`.
+
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use crate::bytes::Bytes;
+use object::LittleEndian;
+use object::elf::{self, FileHeader64};
+use object::read::elf::{FileHeader as _, ProgramHeader as _, SectionHeader as _, SectionTable};
+
+use super::address::{FileOffset, LinkAddr};
+use super::error::Error;
+
+pub(crate) type Header = FileHeader64<LittleEndian>;
+pub(crate) const LE: LittleEndian = LittleEndian;
+
+/// A `PT_LOAD` program header: a part of the file that is mapped when the file is loaded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Segment {
+    /// Start of the segment in the address space of the file.
+    pub address: LinkAddr,
+    /// Size in memory, in bytes; what exceeds `file_size` is zeroed (`.bss`).
+    pub memory_size: u64,
+    /// Start of the contents in the file.
+    pub offset: FileOffset,
+    /// Number of bytes that come from the file.
+    pub file_size: u64,
+    /// Set if the segment holds code.
+    pub executable: bool,
+    /// Set if the segment can be written.
+    pub writable: bool,
+}
+
+impl Segment {
+    /// Returns true if the segment covers `address` in memory.
+    #[must_use]
+    pub fn contains(&self, address: LinkAddr) -> bool {
+        address.0.checked_sub(self.address.0).is_some_and(|delta| delta < self.memory_size)
+    }
+}
+
+/// An ELF file, mapped, with its headers read.
+#[derive(Debug)]
+pub struct ElfImage {
+    path: PathBuf,
+    bytes: Bytes,
+    relocatable: bool,
+    entry: LinkAddr,
+    segments: Vec<Segment>,
+    /// Ranges that the dynamic linker makes read-only after filling them in: `PT_GNU_RELRO`.
+    protected: Vec<(LinkAddr, LinkAddr)>,
+    build_id: Option<Vec<u8>>,
+    modified: Option<SystemTime>,
+}
+
+impl ElfImage {
+    /// Opens the file at `path` and reads its headers.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when it cannot be mapped, [`Error::NotElf`] when it is not a 64-bit
+    /// little-endian x86 ELF file or its headers do not lie within it.
+    pub fn open(path: &Path) -> Result<Self, Error> {
+        Self::open_at(path, path)
+    }
+
+    /// Opens the file at `place` that is known as `path`.
+    pub(crate) fn open_at(place: &Path, path: &Path) -> Result<Self, Error> {
+        let bytes = Bytes::map_path(place).map_err(|source| Error::io(path, source))?;
+        let mut image = Self::from_bytes(path, bytes)?;
+        image.modified = std::fs::metadata(place).and_then(|metadata| metadata.modified()).ok();
+        Ok(image)
+    }
+
+    /// Reads an ELF file whose contents are at hand. `path` says where it came from: it is shown to
+    /// people.
+    ///
+    /// # Errors
+    /// [`Error::NotElf`], as for [`open`](Self::open).
+    pub fn from_bytes(path: &Path, bytes: Bytes) -> Result<Self, Error> {
+        let not_elf = |reason: &str| Error::NotElf { path: path.into(), reason: reason.into() };
+        let header = Header::parse(&*bytes).map_err(|error| not_elf(&error.to_string()))?;
+        if !header.is_little_endian() {
+            return Err(not_elf("it is big-endian"));
+        }
+        if header.e_machine(LE) != elf::EM_X86_64 {
+            return Err(not_elf(&format!("its machine type is {}", header.e_machine(LE).0)));
+        }
+        let headers =
+            header.program_headers(LE, &*bytes).map_err(|error| not_elf(&error.to_string()))?;
+        let segments = headers
+            .iter()
+            .filter(|header| header.p_type(LE) == elf::PT_LOAD)
+            .map(|header| Segment {
+                address: LinkAddr(header.p_vaddr(LE)),
+                memory_size: header.p_memsz(LE),
+                offset: FileOffset(header.p_offset(LE)),
+                file_size: header.p_filesz(LE),
+                executable: header.p_flags(LE).contains(elf::PF_X),
+                writable: header.p_flags(LE).contains(elf::PF_W),
+            })
+            .collect();
+        let protected = headers
+            .iter()
+            .filter(|header| header.p_type(LE) == elf::PT_GNU_RELRO)
+            .map(|header| {
+                let start = header.p_vaddr(LE);
+                (LinkAddr(start), LinkAddr(start.saturating_add(header.p_memsz(LE))))
+            })
+            .collect();
+        let relocatable = header.e_type(LE) != elf::ET_EXEC;
+        let entry = LinkAddr(header.e_entry(LE));
+        let build_id = find_build_id(header, &bytes);
+        Ok(Self {
+            path: path.into(),
+            bytes,
+            relocatable,
+            entry,
+            segments,
+            protected,
+            build_id,
+            modified: None,
+        })
+    }
+
+    /// Returns the path by which the file was found.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The whole file.
+    #[must_use]
+    pub fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+
+    /// Returns true if the loader chooses the address (`ET_DYN`: shared libraries and position-independent
+    /// executables) rather than the link editor (`ET_EXEC`).
+    #[must_use]
+    pub fn is_position_independent(&self) -> bool {
+        self.relocatable
+    }
+
+    /// The entry point, 0 when there is none.
+    #[must_use]
+    pub fn entry(&self) -> LinkAddr {
+        self.entry
+    }
+
+    /// The loaded parts, in the file's order.
+    #[must_use]
+    pub fn segments(&self) -> &[Segment] {
+        &self.segments
+    }
+
+    /// Returns true if the memory at `address` stays the same while a program runs: in a segment that is not
+    /// writable, or that the dynamic linker protects before it starts the program.
+    #[must_use]
+    pub fn is_constant(&self, address: LinkAddr) -> bool {
+        self.protected.iter().any(|&(start, end)| start <= address && address < end)
+            || self.segments.iter().any(|segment| !segment.writable && segment.contains(address))
+    }
+
+    /// Returns the build id, which finds debug files and distinguishes versions.
+    #[must_use]
+    pub fn build_id(&self) -> Option<&[u8]> {
+        self.build_id.as_deref()
+    }
+
+    /// Returns the time of the last write, to be compared with that of the sources. `None` for the vDSO.
+    #[must_use]
+    pub fn modified(&self) -> Option<SystemTime> {
+        self.modified
+    }
+
+    /// Returns the offset in the file of the byte at `address`. `None` outside all segments, and in `.bss`.
+    #[must_use]
+    pub fn file_offset(&self, address: LinkAddr) -> Option<FileOffset> {
+        self.segments.iter().find_map(|segment| {
+            let delta = address.0.checked_sub(segment.address.0)?;
+            (delta < segment.file_size).then_some(())?;
+            segment.offset.checked_add(delta)
+        })
+    }
+
+    /// The address at which the byte at `offset` is loaded: in an executable segment if one has it.
+    #[must_use]
+    pub fn link_address(&self, offset: FileOffset) -> Option<LinkAddr> {
+        let place = |segment: &Segment| {
+            let delta = offset.0.checked_sub(segment.offset.0)?;
+            (delta < segment.file_size).then_some(())?;
+            segment.address.checked_add(delta)
+        };
+        let (code, other): (Vec<&Segment>, Vec<&Segment>) =
+            self.segments.iter().partition(|segment| segment.executable);
+        code.into_iter().chain(other).find_map(place)
+    }
+
+    /// The bytes of the file from `address` up to `len`, fewer where the segment ends. `None` when
+    /// `address` is not backed by the file.
+    #[must_use]
+    pub fn bytes_at(&self, address: LinkAddr, len: usize) -> Option<&[u8]> {
+        let segment = self.segments.iter().find(|segment| {
+            address.0.checked_sub(segment.address.0).is_some_and(|delta| delta < segment.file_size)
+        })?;
+        let start = usize::try_from(self.file_offset(address)?.0).ok()?;
+        let left = segment.file_size - (address.0 - segment.address.0);
+        let len = len.min(usize::try_from(left).ok()?);
+        let rest = self.bytes.get(start..)?;
+        Some(&rest[..len.min(rest.len())])
+    }
+
+    /// Returns true if a section of this name exists and has contents.
+    pub(crate) fn has_contents(&self, name: &str) -> bool {
+        self.section_table().is_ok_and(|table| {
+            table
+                .section_by_name(LE, name.as_bytes())
+                .is_some_and(|(_, header)| header.file_range(LE).is_some_and(|(_, size)| size > 0))
+        })
+    }
+
+    pub(crate) fn section_table(&self) -> object::Result<SectionTable<'_, Header>> {
+        Header::parse(&*self.bytes)?.sections(LE, &*self.bytes)
+    }
+
+    pub(crate) fn malformed(&self, what: &'static str, error: impl ToString) -> Error {
+        Error::Malformed { path: self.path.clone(), what, reason: error.to_string() }
+    }
+}
+
+fn find_build_id(header: &Header, bytes: &Bytes) -> Option<Vec<u8>> {
+    let in_sections = || {
+        let table = header.sections(LE, &**bytes).ok()?;
+        table.iter().find_map(|section| build_id_note(section.notes(LE, &**bytes).ok()??))
+    };
+    let in_segments = || {
+        let segments = header.program_headers(LE, &**bytes).ok()?;
+        segments.iter().find_map(|segment| build_id_note(segment.notes(LE, &**bytes).ok()??))
+    };
+    in_sections().or_else(in_segments)
+}
+
+fn build_id_note(notes: object::read::elf::NoteIterator<'_, Header>) -> Option<Vec<u8>> {
+    notes
+        .map_while(Result::ok)
+        .find(|note| note.name() == elf::ELF_NOTE_GNU && note.n_type(LE) == elf::NT_GNU_BUILD_ID)
+        .map(|note| note.desc().to_vec())
+}

@@ -1,0 +1,163 @@
+//! An ELF file with everything that is read from it on first use: symbols, debug information, the bounds of functions.
+//! Readers of the parts work on the image alone.
+
+use std::ops::Deref;
+use std::path::Path;
+use std::sync::OnceLock;
+
+use crate::bytes::Bytes;
+
+use super::address::LinkAddr;
+use super::debug_file::{self, DebugSearch};
+use super::dwarf::DebugInfo;
+use super::elf::ElfImage;
+use super::error::Error;
+use super::extent::{Extents, FunctionExtent};
+use super::restartable::{JumpTarget, RestartableSequences};
+use super::symbols::{Symbol, SymbolTable};
+use super::variables::Definitions;
+
+/// An ELF file, mapped: its [`ElfImage`], and symbols and debug information, which are read on first use and cached.
+#[derive(Debug)]
+pub struct ElfFile {
+    image: ElfImage,
+    search: DebugSearch,
+    symbols: OnceLock<SymbolTable>,
+    extents: OnceLock<Extents>,
+    debug_file: OnceLock<Option<ElfImage>>,
+    debug_info: OnceLock<Result<Option<DebugInfo>, Error>>,
+    definitions: OnceLock<Definitions>,
+    restartable: OnceLock<RestartableSequences>,
+}
+
+impl Deref for ElfFile {
+    type Target = ElfImage;
+
+    fn deref(&self) -> &ElfImage {
+        &self.image
+    }
+}
+
+impl ElfFile {
+    /// Opens the file at `path` and reads its headers. Separate debug files are looked for in the
+    /// system's places; see [`open_with`](Self::open_with) for others.
+    ///
+    /// # Errors
+    /// As for [`ElfImage::open`].
+    pub fn open(path: &Path) -> Result<Self, Error> {
+        Self::open_with(path, &DebugSearch::default())
+    }
+
+    /// Like [`open`](Self::open), with more places to look for separate debug files.
+    ///
+    /// # Errors
+    /// As for [`ElfImage::open`].
+    pub fn open_with(path: &Path, search: &DebugSearch) -> Result<Self, Error> {
+        Self::open_at(path, path, search)
+    }
+
+    /// Opens the file at `place` that is known as `path`.
+    pub(crate) fn open_at(place: &Path, path: &Path, search: &DebugSearch) -> Result<Self, Error> {
+        Ok(Self::new(ElfImage::open_at(place, path)?, search))
+    }
+
+    /// Reads an ELF file whose contents are at hand. `path` says where it came from: it is shown to
+    /// people, and debug files are looked for next to it.
+    ///
+    /// # Errors
+    /// [`Error::NotElf`], as for [`ElfImage::open`].
+    pub fn from_bytes(path: &Path, bytes: Bytes, search: &DebugSearch) -> Result<Self, Error> {
+        Ok(Self::new(ElfImage::from_bytes(path, bytes)?, search))
+    }
+
+    fn new(image: ElfImage, search: &DebugSearch) -> Self {
+        Self {
+            image,
+            search: search.clone(),
+            symbols: OnceLock::new(),
+            extents: OnceLock::new(),
+            debug_file: OnceLock::new(),
+            debug_info: OnceLock::new(),
+            definitions: OnceLock::new(),
+            restartable: OnceLock::new(),
+        }
+    }
+
+    /// All symbols that this file and its separate debug file define, read on first use. A damaged
+    /// symbol table counts as one that ends where the damage begins.
+    #[must_use]
+    pub fn symbols(&self) -> &SymbolTable {
+        self.symbols.get_or_init(|| SymbolTable::read(self, self.debug_file()))
+    }
+
+    /// The symbols called `name` (as in the file: mangled, without version), several when a library
+    /// keeps versions of one. The default version comes first.
+    pub fn symbols_named<'a>(
+        &'a self,
+        name: &str,
+    ) -> impl ExactSizeIterator<Item = Symbol<'a>> + use<'a> {
+        self.symbols().named(name)
+    }
+
+    /// The best symbol that covers `address`, and how far into it `address` is, in bytes.
+    #[must_use]
+    pub fn symbol_at(&self, address: LinkAddr) -> Option<(Symbol<'_>, u64)> {
+        self.symbols().at(address)
+    }
+
+    /// Returns the bounds of the function around `address`: by its symbol, or, for code without symbols, by the
+    /// unwind information.
+    #[must_use]
+    pub fn function_containing(&self, address: LinkAddr) -> Option<FunctionExtent> {
+        let symbol = self.symbol_at(address).map(|(symbol, _)| symbol);
+        self.extents().function_containing(symbol, address)
+    }
+
+    /// Returns true if a function that is stopped at `address` has its frame pointer set up, so that the
+    /// caller's frame pointer is at `[rbp]` and the return address at `[rbp+8]`. `false` without unwind
+    /// information.
+    ///
+    /// For a caller's frame `address` is the return address. After a call that never returns that is in the
+    /// next function, and the answer `false`.
+    #[must_use]
+    pub fn uses_frame_pointer_at(&self, address: LinkAddr) -> bool {
+        self.extents().uses_frame_pointer_at(address)
+    }
+
+    /// The separate debug file, if one is needed and found: by build id, then by `.gnu_debuglink`.
+    #[must_use]
+    pub fn debug_file(&self) -> Option<&ElfImage> {
+        self.debug_file.get_or_init(|| debug_file::find(self, &self.search)).as_ref()
+    }
+
+    /// The debug information of this file or of its debug file. `Ok(None)` when there is none.
+    pub(crate) fn debug_info(&self) -> Result<Option<&DebugInfo>, &Error> {
+        let load = || DebugInfo::load(self, self.debug_file(), &self.search);
+        self.debug_info.get_or_init(load).as_ref().map(Option::as_ref)
+    }
+
+    /// The variables that `info`, this file's debug information, knows.
+    pub(crate) fn definitions(&self, info: &DebugInfo) -> &Definitions {
+        self.definitions.get_or_init(|| Definitions::new(info))
+    }
+
+    /// The code in which no instruction may be executed anywhere else: restartable sequences, found on first use.
+    /// [`x86::restartable`](crate::x86::restartable) knows the jump at the start of some code.
+    #[must_use]
+    pub fn restartable(&self, jump_target: JumpTarget) -> &RestartableSequences {
+        let function_containing = |address| self.function_containing(address);
+        self.restartable
+            .get_or_init(|| RestartableSequences::find(self, &function_containing, jump_target))
+    }
+
+    fn extents(&self) -> &Extents {
+        self.extents.get_or_init(|| Extents::read(self))
+    }
+
+    /// Returns true if neither the file nor a debug file for it has functions that are not exported.
+    #[must_use]
+    pub fn is_stripped(&self) -> bool {
+        let has_all = |image: &ElfImage| image.has_contents(".symtab");
+        !has_all(self) && !self.debug_file().is_some_and(has_all)
+    }
+}

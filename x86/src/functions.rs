@@ -1,0 +1,165 @@
+//! The functions that a file defines, each with all parts that a compiler has made of it, and by which names users
+//! can call them. Reads symbols; `probes::regions` decides which functions are regions.
+
+use std::collections::{BTreeMap, HashMap};
+
+use symbolize::{ElfFile, LinkAddr, Name, Symbol, SymbolKind};
+
+/// A function.
+#[derive(Clone, Debug)]
+pub struct Function {
+    /// First instruction.
+    pub start: LinkAddr,
+    /// The address after its last one, without what was split off.
+    pub end: LinkAddr,
+    /// Parts that the compiler has split off as seldom executed: start and end.
+    pub cold: Vec<(LinkAddr, LinkAddr)>,
+    /// Mangled symbol.
+    pub symbol: String,
+    /// Demangled name.
+    pub name: Name,
+    /// The symbol stands for a function that is picked when the file is loaded.
+    pub picked: bool,
+}
+
+/// The functions of a file, by address.
+#[derive(Debug, Default)]
+pub struct Functions {
+    list: Vec<Function>,
+}
+
+impl Functions {
+    /// Finds the functions of a file.
+    #[must_use]
+    pub fn from_file(file: &ElfFile) -> Self {
+        let mut by_address: BTreeMap<LinkAddr, Function> = BTreeMap::new();
+        let mut cold: Vec<(String, LinkAddr, LinkAddr)> = Vec::new();
+        for symbol in file.symbols().iter().filter(|symbol| symbol.kind.is_function()) {
+            let Some((start, end)) = extent(file, &symbol) else { continue };
+            if let Some(owner) = owner_of_cold(symbol.name) {
+                cold.push((owner.to_owned(), start, end));
+                continue;
+            }
+            // The first of several names for one address is the one to show.
+            by_address.entry(start).or_insert_with(|| Function {
+                start,
+                end,
+                cold: Vec::new(),
+                symbol: symbol.name.to_owned(),
+                name: Name::demangle(symbol.name),
+                picked: symbol.kind == SymbolKind::IndirectFunction,
+            });
+        }
+        let mut list: Vec<Function> = by_address.into_values().collect();
+        let mut owners: HashMap<&str, Vec<usize>> = HashMap::new();
+        for (index, function) in list.iter().enumerate() {
+            owners.entry(&function.symbol).or_default().push(index);
+        }
+        // Each of several functions with one name (`static` in several files) gets all the parts: the stack
+        // pointer distinguishes the exits of another one's part.
+        let parts: Vec<(usize, (LinkAddr, LinkAddr))> = cold
+            .iter()
+            .filter_map(|(owner, start, end)| Some((owners.get(owner.as_str())?, (*start, *end))))
+            .flat_map(|(owners, part)| owners.iter().map(move |&owner| (owner, part)))
+            .collect();
+        for (owner, part) in parts {
+            list[owner].cold.push(part);
+        }
+        Self { list }
+    }
+
+    /// Iterates over all functions, by address.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Function> {
+        self.list.iter()
+    }
+
+    /// A function by its number.
+    #[must_use]
+    pub fn get(&self, index: usize) -> Option<&Function> {
+        self.list.get(index)
+    }
+
+    /// The number of the function that starts at an address.
+    #[must_use]
+    pub fn starting_at(&self, address: LinkAddr) -> Option<usize> {
+        self.list.binary_search_by_key(&address, |function| function.start).ok()
+    }
+
+    /// The number of the function around an address.
+    #[must_use]
+    pub fn containing(&self, address: LinkAddr) -> Option<usize> {
+        let inside = |&(start, end): &(LinkAddr, LinkAddr)| start <= address && address < end;
+        let after = self.list.partition_point(|function| function.start <= address);
+        after
+            .checked_sub(1)
+            .filter(|&index| address < self.list[index].end)
+            .or_else(|| self.list.iter().position(|function| function.cold.iter().any(inside)))
+    }
+}
+
+impl Function {
+    /// The function's code, its start first; `None` when some of it is not in the file.
+    #[must_use]
+    pub fn parts<'file>(&self, file: &'file ElfFile) -> Option<Vec<super::exits::Part<'file>>> {
+        std::iter::once((self.start, self.end))
+            .chain(self.cold.iter().copied())
+            .map(|(start, end)| {
+                let length = usize::try_from(end.0.checked_sub(start.0)?).ok()?;
+                let code = file.bytes_at(start, length).filter(|code| code.len() == length)?;
+                Some(super::exits::Part { start: start.0, code })
+            })
+            .collect()
+    }
+
+    /// Returns true if this is start-up code that compilers add to every program.
+    #[must_use]
+    pub fn is_startup(&self) -> bool {
+        const STARTUP: [&str; 8] = [
+            "_start",
+            "_init",
+            "_fini",
+            "_dl_relocate_static_pie",
+            "deregister_tm_clones",
+            "register_tm_clones",
+            "__do_global_dtors_aux",
+            "frame_dummy",
+        ];
+        STARTUP.contains(&self.symbol.as_str())
+    }
+}
+
+/// The function whose seldom executed part has this name.
+fn owner_of_cold(symbol: &str) -> Option<&str> {
+    let (owner, number) = symbol.rsplit_once(".cold")?;
+    let number = number.strip_prefix('.').unwrap_or(number);
+    (!owner.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())).then_some(owner)
+}
+
+fn extent(file: &ElfFile, symbol: &Symbol<'_>) -> Option<(LinkAddr, LinkAddr)> {
+    let in_code = |address: LinkAddr| {
+        file.segments().iter().any(|segment| segment.executable && segment.contains(address))
+    };
+    if !in_code(symbol.address) {
+        return None;
+    }
+    if symbol.size > 0 {
+        return Some((symbol.address, symbol.end()));
+    }
+    // Assembler code may have no size, and unwind information that has one.
+    let extent = file.function_containing(symbol.address)?;
+    (extent.start == symbol.address).then_some((extent.start, extent.end))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cold_parts_go_by_the_name_of_their_function() {
+        assert_eq!(owner_of_cold("transfer.cold"), Some("transfer"));
+        assert_eq!(owner_of_cold("transfer.constprop.0.cold.1"), Some("transfer.constprop.0"));
+        assert_eq!(owner_of_cold("transfer.colder"), None);
+        assert_eq!(owner_of_cold("transfer.part.0"), None);
+        assert_eq!(owner_of_cold(".cold"), None);
+    }
+}
