@@ -106,6 +106,7 @@ mod tests {
 
     #[test]
     fn the_table_is_followed() {
+        type WereThere = fn() -> io::Result<bool>;
         let removed = |error: Option<&str>| {
             let limitation = Limitation::RemovedProbes { error: error.map(str::to_owned) };
             Some(Loss { limitation, is_gap: true })
@@ -114,7 +115,7 @@ mod tests {
             let limitation = Limitation::UnanchoredProbes { error: "refused".to_owned() };
             Some(Loss { limitation, is_gap: false })
         };
-        let rows: [(fn() -> io::Result<bool>, Option<Loss>); 3] = [
+        let rows: [(WereThere, Option<Loss>); 3] = [
             (|| Ok(true), None),
             (|| Ok(false), removed(None)),
             (|| Err(io::Error::other("gone")), removed(Some("gone"))),

@@ -5,9 +5,10 @@ use std::path::Path;
 use super::scan::{code_only, words};
 use super::{Problem, Source};
 
-/// Places of `unsafe`: system calls, the programs in the kernel, the marker instructions, and
-/// the bundled programs that are there to misbehave.
-const UNSAFE_PLACES: [&str; 4] = ["avtrace/src/sys", "ebpf", "markers", "tests/programs"];
+/// Places of `unsafe`: system calls, the programs in the kernel, the marker instructions, mapped
+/// files, and the bundled programs that are there to misbehave.
+const UNSAFE_PLACES: [&str; 5] =
+    ["avtrace/src/sys", "ebpf", "markers", "symbolize/src/bytes.rs", "tests/programs"];
 
 /// Programs that tests compile and look at: data, whose line numbers count.
 const FIXTURES: &str = "tests/data";
