@@ -50,7 +50,7 @@ Examples:
 
 Regions are marked in the source, at the cost of a nop:
   C, C++   #include \"avtrace.h\"           AVTRACE_REGION(\"transfer\");
-  Rust     avtrace = \"0.1\"                let _region = avtrace_markers::region!(\"transfer\");
+  Rust     avtrace-markers = \"0.1\"        let _region = avtrace_markers::region!(\"transfer\");
 
 Exit status: the program's own when nothing was found (128 + N when signal N killed it), 66 when
 something was, 1 when avtrace failed, 2 for bad usage, 3 when the program cannot be read.
