@@ -1,6 +1,6 @@
 //! Identity of a probe point: its number within the plan of a process, and the number of that plan.
 
-/// Probe point: its number within a plan (the low [`SITE_BITS`] bits), and the number of the plan.
+/// Probe point: its number within a plan (the low `SITE_BITS` bits), and the number of the plan.
 ///
 /// Programs that replace one another, or run side by side, have plans of their own, and files in common.
 #[repr(transparent)]

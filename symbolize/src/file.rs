@@ -142,7 +142,7 @@ impl ElfFile {
     }
 
     /// The code in which no instruction may be executed anywhere else: restartable sequences, found on first use.
-    /// [`x86::restartable`](crate::x86::restartable) knows the jump at the start of some code.
+    /// `x86::restartable` knows the jump at the start of some code.
     #[must_use]
     pub fn restartable(&self, jump_target: JumpTarget) -> &RestartableSequences {
         let function_containing = |address| self.function_containing(address);

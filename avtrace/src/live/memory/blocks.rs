@@ -39,7 +39,7 @@ pub struct Block {
 pub struct Birth {
     /// The next event.
     pub event: EventNumber,
-    /// The epoch that then began of the thread that has it ([`Header::epoch`](abi::Header::epoch)); 0 where all
+    /// The epoch that then began of the thread that has it ([`RegionRecord::epoch`](abi::RegionRecord::epoch)); 0 where all
     /// that this thread does is later.
     pub epoch: u64,
 }
