@@ -5,7 +5,6 @@ use std::{collections::HashSet, sync::Arc};
 
 use iced_x86::{Code, FlowControl, Instruction, Mnemonic, OpKind, Register};
 use object::{Object as _, ObjectSymbol as _, ObjectSymbolTable as _, RelocationTarget};
-
 use rustc_hash::FxHashMap;
 use symbolize::{ElfFile, LinkAddr, Name};
 

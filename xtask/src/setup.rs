@@ -8,9 +8,8 @@ mod rustup;
 use std::env;
 
 use anyhow::{Result, bail};
-use bpf_build::{Missing, Survey, Toolchain};
-
 use apt::Apt;
+use bpf_build::{Missing, Survey, Toolchain};
 
 /// Compilers for the test programs and tools that tests run: command and Debian package.
 const HOST_TOOLS: [(&str, &str); 8] = [

@@ -8,7 +8,7 @@ use crate::{
             options::{Accesses, Level},
             watch_spec::WatchSpec,
         },
-        own_code::{OwnCode, names_own},
+        plan::own_code::{OwnCode, names_own},
         regions::patterns::Rules,
         sync::lock_rule::LockRule,
     },

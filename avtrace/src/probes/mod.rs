@@ -1,27 +1,26 @@
 //! Plan of the probes: their places in the code, and the meaning of their records. Attaching is done by
 //! `kernel`.
 
-mod builder;
 pub mod memory;
-pub mod own_code;
 pub mod plan;
 pub mod regions;
 mod selection;
-pub mod skipped;
 pub mod sync;
 
 use symbolize::{Module, Symbolizer};
 
-use self::{
-    builder::Planner,
-    own_code::Decision,
-    plan::{Plan, Site, Wanted},
-    regions::site::RegionSite,
-    skipped::{ProbePurpose, SkipReason, SkippedProbe},
-};
 pub use self::{
-    builder::file_for_kernel,
+    plan::builder::file_for_kernel,
     selection::{SelectError, SelectProblem},
+};
+use self::{
+    plan::{
+        Plan, Site, Wanted,
+        builder::Planner,
+        own_code::{self, Decision},
+        skipped::{ProbePurpose, SkipReason, SkippedProbe},
+    },
+    regions::site::RegionSite,
 };
 
 impl Plan {

@@ -7,7 +7,6 @@
 use std::{fs::File, os::unix::fs::FileExt as _};
 
 use abi::{LinkerCookie, PlanNumber};
-
 use symbolize::{ProcessAddr, Symbolizer};
 
 use crate::{

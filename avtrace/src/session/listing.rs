@@ -9,9 +9,8 @@ use x86::placement::Cost;
 use super::coverage::limitations::unprobed;
 use crate::{
     probes::{
-        plan::{Plan, PlannedProbe, WatchedFunction},
+        plan::{Plan, PlannedProbe, WatchedFunction, skipped::SkippedProbe},
         regions::site::{FunctionPlace, RegionSite},
-        skipped::SkippedProbe,
     },
     report::{Limitation, UNPROBED_HELP, UnprobedCalls, printable, text::layout, unprobed_calls},
 };

@@ -34,7 +34,6 @@ use std::{
 };
 
 use abi::{PlanNumber, Target};
-
 use symbolize::Symbolizer;
 
 pub use self::{error::RunError, finished_program::ProgramReport, options::RunOptions};

@@ -4,8 +4,7 @@ use std::{ffi::OsString, path::PathBuf};
 
 use crate::probes::{
     memory::{options::Accesses, watch_spec::WatchSpec},
-    own_code::OwnCode,
-    plan::Wanted,
+    plan::{Wanted, own_code::OwnCode},
     regions::patterns::Rules,
     sync::lock_rule::LockRule,
 };

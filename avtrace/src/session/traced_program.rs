@@ -10,7 +10,6 @@ mod probes;
 use std::{path::Path, sync::Arc};
 
 use abi::{PlanNumber, Record};
-
 use symbolize::{Module, Symbolizer};
 
 use self::{

@@ -6,7 +6,6 @@
 //! `exc_debug_user`.
 
 use abi::TrapRecord;
-
 use symbolize::{ProcessAddr, Symbolizer};
 
 use crate::report::{Limitation, TrapCause, TrapDeath};

@@ -39,8 +39,8 @@ pub struct Block {
 pub struct Birth {
     /// The next event.
     pub event: EventNumber,
-    /// The epoch that then began of the thread that has it ([`RegionRecord::epoch`](abi::RegionRecord::epoch)); 0 where all
-    /// that this thread does is later.
+    /// The epoch that then began of the thread that has it ([`RegionRecord::epoch`](abi::RegionRecord::epoch)); 0
+    /// where all that this thread does is later.
     pub epoch: u64,
 }
 

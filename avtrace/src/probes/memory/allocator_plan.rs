@@ -1,7 +1,6 @@
 //! Probes of allocators, in a plan.
 
 use abi::{AllocCookie, Cookie, ProbeProgram};
-
 use symbolize::LinkAddr;
 use x86::functions::Functions;
 
@@ -13,9 +12,9 @@ use super::{
     },
     site::MemorySite,
 };
-use crate::probes::{
+use crate::probes::plan::{
+    PlannedProbe, SiteKind,
     builder::Planner,
-    plan::{PlannedProbe, SiteKind},
     skipped::{CallPart, ProbePurpose},
 };
 

@@ -4,7 +4,6 @@
 //! If one calls another, both are recorded: the second record means the same.
 
 use abi::{AllocCookie, Kind, ProbeProgram};
-
 use symbolize::{ElfFile, LinkAddr};
 use x86::placement::{self, Needs};
 

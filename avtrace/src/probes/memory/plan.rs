@@ -4,7 +4,6 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use abi::{ACCESS_GROUPS, AccessDescriptor, Cookie, Kind, ProbeProgram};
-
 use symbolize::{ElfFile, LinkAddr, Module, ProcessAddr, Symbolizer};
 use x86::{
     functions::{Function, Functions},
@@ -19,11 +18,13 @@ use super::{
     site::{AccessGroup, AccessPlace, MemorySite},
 };
 use crate::probes::{
-    builder::Planner,
-    plan::{Plan, Site, SiteKind},
+    plan::{
+        Plan, Site, SiteKind,
+        builder::Planner,
+        skipped::{ProbePurpose, SkipReason, SkippedProbe},
+    },
     regions::{line_function::LineFunction, patterns::Pattern, site::RegionSite},
     selection::{Choice, SelectError, unmatched},
-    skipped::{ProbePurpose, SkipReason, SkippedProbe},
     sync::runtime_libraries,
 };
 

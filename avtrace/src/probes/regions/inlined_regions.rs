@@ -7,7 +7,6 @@ use std::{
 };
 
 use abi::{Cookie, Kind, ProbeProgram};
-
 use symbolize::{InlinedCall, LinkAddr, Name};
 use x86::{
     functions::Functions,
@@ -20,9 +19,9 @@ use super::{
     patterns::Rule,
     site::{InlinedRegions, RegionSite},
 };
-use crate::probes::{
+use crate::probes::plan::{
+    WatchedFunction,
     builder::Planner,
-    plan::WatchedFunction,
     skipped::{ProbePurpose, SkipReason},
 };
 

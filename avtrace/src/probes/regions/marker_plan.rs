@@ -1,7 +1,6 @@
 //! Probes of markers, in a plan.
 
 use abi::{Cookie, Kind, ProbeProgram};
-
 use symbolize::{LinkAddr, ProcessAddr};
 use x86::{constants, restartable::restartable_sequences};
 
@@ -9,7 +8,7 @@ use super::{
     markers::{Marker, Meaning, Operand, SharedVariable, markers},
     site::RegionSite,
 };
-use crate::probes::{
+use crate::probes::plan::{
     builder::Planner,
     skipped::{ProbePurpose, SkipReason},
 };

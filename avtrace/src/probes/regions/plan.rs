@@ -25,10 +25,12 @@ use super::{
     thread_starts::{self, Code},
 };
 use crate::probes::{
-    builder::Planner,
-    plan::{Plan, UnwatchedFunction, WatchedFunction},
+    plan::{
+        Plan, UnwatchedFunction, WatchedFunction,
+        builder::Planner,
+        skipped::{ProbePurpose, SkipReason, SkippedProbe},
+    },
     selection::{Choice, SelectError, unmatched},
-    skipped::{ProbePurpose, SkipReason, SkippedProbe},
     sync::{
         functions::{Role, calls_named},
         lock_rule::LockRule,

@@ -1,7 +1,6 @@
 //! Probes of functions that synchronize, in a plan.
 
 use abi::{CallCookie, Cookie, ProbeProgram};
-
 use symbolize::LinkAddr;
 
 use super::{
@@ -9,9 +8,9 @@ use super::{
     functions::{CALLS, CallSpec},
     site::SyncSite,
 };
-use crate::probes::{
+use crate::probes::plan::{
+    PlannedProbe,
     builder::Planner,
-    plan::PlannedProbe,
     skipped::{CallPart, ProbePurpose},
 };
 

@@ -22,7 +22,7 @@ use super::{
     site::InlinedPlace,
     slow_paths::FastPath,
 };
-use crate::probes::{
+use crate::probes::plan::{
     builder::Planner,
     skipped::{ProbePurpose, SkipReason},
 };

@@ -19,9 +19,9 @@ use super::{
     site::{InlinedPlace, SyncSite},
     slow_paths::{self, FastPath, SlowPath, Try},
 };
-use crate::probes::{
+use crate::probes::plan::{
+    SiteKind,
     builder::Planner,
-    plan::SiteKind,
     skipped::{ProbePurpose, SkipReason},
 };
 

@@ -5,10 +5,12 @@ use symbolize::Symbolizer;
 
 use super::{functions::CallSpec, lock_rule::LockRule};
 use crate::probes::{
-    builder::Planner,
-    plan::Plan,
+    plan::{
+        Plan,
+        builder::Planner,
+        skipped::{CallPart, ProbePurpose, SkipReason},
+    },
     selection::{Choice, unmatched},
-    skipped::{CallPart, ProbePurpose, SkipReason},
 };
 
 /// Adds the probes of these locks in modules with these indices to a plan; `first` if these are all modules.

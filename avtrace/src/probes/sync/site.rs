@@ -1,7 +1,6 @@
 //! Sites of synchronisation: functions that are called, and fast paths of locks that were inlined.
 
 use abi::Kind;
-
 use symbolize::ProcessAddr;
 
 use super::{functions::CallSpec, slow_paths::FastPath};

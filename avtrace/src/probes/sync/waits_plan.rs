@@ -16,7 +16,7 @@ use super::{
     site::InlinedPlace,
     slow_paths::{self, FastPath},
 };
-use crate::probes::{
+use crate::probes::plan::{
     builder::Planner,
     skipped::{ProbePurpose, SkipReason},
 };

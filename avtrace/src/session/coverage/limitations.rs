@@ -8,7 +8,9 @@ use crate::{
     kernel::{Kernel, Lost},
     live::{source::Source, watchpoint_access::Undecoded},
     probes::{
-        SelectError, memory::uncovered::Uncovered, own_code::RemappedCode, skipped::SkippedProbe,
+        SelectError,
+        memory::uncovered::Uncovered,
+        plan::{own_code::RemappedCode, skipped::SkippedProbe},
     },
     report::{
         Limitation, LostEvents, Missing, NotSeen, Process, SkippedProbes, UndecodedReason,

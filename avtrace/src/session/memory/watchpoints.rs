@@ -4,7 +4,6 @@
 use std::io;
 
 use abi::{REGISTERS, RegistersRecord};
-
 use symbolize::{NameMiss, ProcessAddr, Symbolizer};
 
 use crate::{

@@ -3,12 +3,11 @@
 use std::time::{Duration, Instant};
 
 use abi::TrapRecord;
-
 use x86::placement::Cost;
 
 use crate::{
     kernel::{Kernel, Lost},
-    probes::skipped::{ProbePurpose, SkipReason, SkippedProbe},
+    probes::plan::skipped::{ProbePurpose, SkipReason, SkippedProbe},
     report::{Busiest, Limitation, Summary, TrapDeath},
     session::{
         coverage::limitations::lost_since,

@@ -3,14 +3,13 @@
 use std::ops::Range;
 
 use abi::PlanNumber;
-
 use symbolize::{ProcessAddr, Symbolizer};
 
 use super::coverage::Coverage;
 use crate::{
     kernel::{Kernel, KernelError, ProbePoint},
-    probes::{
-        plan::{Plan, PlannedProbe, Site},
+    probes::plan::{
+        Plan, PlannedProbe, Site,
         skipped::{ProbePurpose, SkipReason},
     },
     report::{Limitation, UnseenLibraries, UntracedProcess},

@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 
 use abi::{Cookie, ProbeProgram};
-
 use symbolize::{ElfFile, LinkAddr, Module, ProcessAddr};
 use x86::{
     placement::{self, Cost, Refusal},
@@ -11,7 +10,7 @@ use x86::{
 };
 
 use super::{
-    plan::{Plan, PlannedProbe, Site, SiteKind},
+    Plan, PlannedProbe, Site, SiteKind,
     skipped::{ProbePurpose, SkipReason, SkippedProbe},
 };
 use crate::kernel::ProbePoint;

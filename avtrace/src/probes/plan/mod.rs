@@ -1,27 +1,32 @@
 //! Plan of the probes of a process: markers and functions of every loaded module, each with its place, its cost
 //! and its site number. Reads files and memory maps; attaches nothing.
 
+pub(super) mod builder;
+pub mod own_code;
+pub mod skipped;
+
 use std::{collections::HashSet, ops::Range};
 
 use abi::Cookie;
-
 use symbolize::ProcessAddr;
 use x86::placement::Cost;
 
+use self::{
+    own_code::{OwnCode, RemappedCode},
+    skipped::{ProbePurpose, SkipReason, SkippedProbe},
+};
 use super::{
     memory::{
         options::{Accesses, Level},
         site::{AccessGroup, MemorySite},
         uncovered::Uncovered,
     },
-    own_code::{OwnCode, RemappedCode},
     regions::{
         markers::{Meaning, SharedVariable},
         patterns::Rule,
         site::{FunctionPlace, InlinedRegions, RegionSite},
     },
     selection::SelectError,
-    skipped::{ProbePurpose, SkipReason, SkippedProbe},
     sync::{lock_rule::LockRule, site::SyncSite},
 };
 use crate::kernel::ProbePoint;

@@ -7,9 +7,9 @@ use std::fs;
 
 use symbolize::{Module, Symbolizer};
 
-use super::{
-    memory::options::Accesses, regions::patterns::Rule, skipped::SkipReason,
-    sync::lock_rule::LockRule,
+use super::skipped::SkipReason;
+use crate::probes::{
+    memory::options::Accesses, regions::patterns::Rule, sync::lock_rule::LockRule,
 };
 
 /// Decision about probes in the program's own code. Libraries always get probes.

@@ -4,7 +4,7 @@ use std::fmt;
 
 use x86::{exits::ExitsError, inlined_extent::InlinedExtentError, placement::Refusal};
 
-use super::sync::{call_points::CallPointsError, inline_locks::UnrecognisedLock};
+use crate::probes::sync::{call_points::CallPointsError, inline_locks::UnrecognisedLock};
 
 /// A probe that was wanted and cannot be placed.
 #[derive(Clone, Debug, PartialEq, Eq)]
