@@ -16,6 +16,7 @@
 //! | WrEx(T) | write of T, same bytes | WrEx(T) | none: deferred |
 //! | WrEx(T) | read of T, of bytes written | WrEx(T) | none: deferred |
 //! | WrEx(T) | access of T, other bytes | WrEx(T) | access |
+//! | WrEx(T), RdEx(T) | of T to several words | as before | access |
 //! | WrEx(T), RdEx(T) | write of U, first handover | WrEx(U) | deferred ones of T, access |
 //! | WrEx(T), RdEx(T) | read of U, first handover | RdEx(U) | deferred ones of T, access |
 //! | WrEx(T), RdEx(T) | of U, second handover ([`Environment::HANDOVERS`]) | RdSh | deferred ones of T, access |
@@ -35,11 +36,11 @@
 //! slot changes to that word, which flushes as well.
 //!
 //! Changes of a slot are made under its lock, and so is the reservation of their records in the ring buffer: the
-//! order of the records is that of the changes. A thread that fails to take the lock in time *bypasses* it: it marks
-//! the slot before its reservation, and the next holder marks the word shared. An access of another thread that was
-//! deferred before the mark is counted as lost, since its record may come after that of the bypassing access. An access
-//! to several words disowns them before its reservation and once more after it. In between it counts as bypassing, so
-//! that no other thread claims one.
+//! order of the records is that of the changes. A thread that fails to take the lock in time *bypasses* it: it
+//! marks the slot before its reservation, and the next holder marks the word shared. An access of another thread
+//! that was deferred before the mark is counted as lost, since its record may come after that of the bypassing
+//! access. An access to several words disowns those of other threads before its reservation and once more after
+//! it. In between it counts as bypassing, so that no other thread claims one.
 //!
 //! The tests execute all interleavings of a few accesses under a model checker, with mistakes in each step as well.
 //! Their properties (`tests/history.rs`): each access has one record at most, which says what happened; no record of
