@@ -62,6 +62,7 @@
 mod aerodrome;
 mod check;
 mod davida;
+pub mod defect;
 mod error;
 pub mod event;
 pub mod finding;
