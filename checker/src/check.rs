@@ -136,6 +136,9 @@ pub struct Options {
     pub released_locks: bool,
     /// Limit of distinct witnesses that are stored; instances of further ones are only counted.
     pub witnesses: usize,
+    /// Limit of cuts that are stored, at every level of nested regions; violations of further ones are only counted. With
+    /// 0 no region within another is looked at unless `regions` asks for it.
+    pub cuts: usize,
 }
 
 impl Default for Options {
@@ -148,6 +151,7 @@ impl Default for Options {
             serializability: true,
             released_locks: true,
             witnesses: 100_000,
+            cuts: 10_000,
         }
     }
 }
@@ -183,6 +187,7 @@ setters! {
     serializability: bool,
     released_locks: bool,
     witnesses: usize,
+    cuts: usize,
 }
 
 /// Capabilities of an algorithm: the options that it honours beyond `lenient` and `relation`, which all do,

@@ -197,6 +197,82 @@ pub struct Instance {
     pub source_event: EventNumber,
 }
 
+/// Relation of both ends of a gap in the control flow of the region.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
+pub enum GapKind {
+    /// Both in the region's function itself, in the order of its code.
+    OneActivation,
+    /// At least one in a function that the region calls, and both are not of the same call.
+    Callees,
+    /// In different iterations of a loop.
+    Iterations,
+    /// Not known.
+    #[default]
+    Unknown,
+}
+
+/// End of a gap.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct GapEnd {
+    /// Regions open at the step within the region that was cut, outermost first: the calls that led there. `None` if
+    /// that is not known any more.
+    pub chain: Option<Vec<RegionId>>,
+    /// Locks held at the step, by id. `None` if that is not known any more.
+    pub held: Option<Vec<LockId>>,
+}
+
+/// A region that was cut: left at one place, and returned to at another one after other threads came in between. Stands
+/// for all violations of the region across this gap (`docs/semantics.md#defects`). Each dependency that closes a cycle
+/// belongs to one cut, whose region is the innermost one that it violates.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
+pub struct Cut {
+    /// Innermost violated region.
+    pub region: RegionId,
+    /// Location of the source of the witness' first dependency.
+    pub left: LocationId,
+    /// Location of the sink of its closing dependency.
+    pub returned: LocationId,
+    /// Violation instances of the selected regions. Those of all cuts, and those in `Counts::uncut_violations`, are
+    /// `Counts::violations`.
+    pub occurrences: u64,
+    /// Executions of the region with a violation across this gap.
+    pub executions: u64,
+    /// Distinct witnesses beyond the two ends; saturates at [`Cut::MAX_WAYS`].
+    pub ways: u64,
+    /// Regions around it that a closing dependency violated as well, innermost first.
+    pub outer_regions: Vec<RegionId>,
+    /// Number of the clearest violation, for [`Findings::violation`]: evidence in data, then one transaction of another
+    /// thread, then an order by synchronisation, then the earliest.
+    pub exemplar: usize,
+    /// Numbers of the violations whose first instance belongs to this cut.
+    pub violations: Vec<usize>,
+    /// Relation of both ends in the exemplar.
+    pub kind: GapKind,
+    /// Step of the exemplar at which the region was left.
+    pub left_end: GapEnd,
+    /// Step of the exemplar at which the region was returned to.
+    pub returned_end: GapEnd,
+    /// Locks held from one step to the other, by id.
+    pub held_throughout: Vec<LockId>,
+    /// Locks of the exemplar's `released_locks` whose release and acquisition are steps of the region's function itself.
+    pub split_by_itself: Vec<LockId>,
+    /// Set if the region waited for another thread within the gap of the exemplar.
+    pub waited: bool,
+    /// Set if the region read the variable of the first step again within the gap of the exemplar, after the write of
+    /// another thread.
+    pub read_again: bool,
+}
+
+impl Cut {
+    /// Limit of the distinct ways that are counted.
+    pub const MAX_WAYS: u64 = 64;
+}
+
 /// Counts over a whole run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -225,6 +301,8 @@ pub struct Counts {
     /// Violation instances whose witness is not shown, because it was found after the limit of
     /// `Options::witnesses`.
     pub unshown_violations: u64,
+    /// Violation instances that belong to no cut, because they were found after the limit of `Options::cuts`.
+    pub uncut_violations: u64,
 }
 
 /// The result of a checker over one trace.
@@ -246,6 +324,14 @@ pub struct Findings {
     pub violations: Vec<Violation>,
     /// All instances, if `Options::instances` is set.
     pub instances: Vec<Instance>,
+    /// Cuts, in the order in which they were found first. Only [`Davida`](crate::Davida) lists them.
+    pub cuts: Vec<Cut>,
+    /// Violations that cuts show and that are not among `violations`: of a region nested in the one that was asked for,
+    /// or a clearer instance of one that is there. They are in no count, and each has `occurrences` of 1. A list of
+    /// violations for readers goes on with them: [`Findings::violation`] numbers both lists as one.
+    pub exemplars: Vec<Violation>,
+    /// Executions of each region, by its id, at every level of a nest. Only [`Davida`](crate::Davida) counts them.
+    pub executions: Vec<u64>,
 }
 
 impl Findings {
@@ -253,5 +339,12 @@ impl Findings {
     #[must_use]
     pub fn from_counts(counts: Counts) -> Self {
         Self { counts, ..Self::default() }
+    }
+
+    /// Returns the violation of that number: those of `violations` come first, then those of `exemplars`.
+    #[must_use]
+    pub fn violation(&self, number: usize) -> Option<&Violation> {
+        let listed = self.violations.len();
+        self.violations.get(number).or_else(|| self.exemplars.get(number.checked_sub(listed)?))
     }
 }

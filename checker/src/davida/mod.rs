@@ -99,7 +99,15 @@ impl Checker for Davida {
         let (cycle, cycle_edges) = cycle.unzip();
         let cycle_edges = cycle_edges.unwrap_or_default();
         let (violations, instances) = regions.verdicts.into_lists();
-        Findings { counts, serializable, cycle, cycle_edges, violations, instances }
+        Findings {
+            counts,
+            serializable,
+            cycle,
+            cycle_edges,
+            violations,
+            instances,
+            ..Findings::default()
+        }
     }
 }
 

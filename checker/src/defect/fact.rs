@@ -1,5 +1,7 @@
 //! Facts about a defect: its pattern, its gap, and the reasons for its class. The table that weighs them is in `class`.
 
+use std::fmt;
+
 /// Author of code.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -49,36 +51,77 @@ pub enum Pattern {
     SplitSection,
 }
 
-/// Relation of both ends of a gap in the control flow of the region.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
-pub enum GapKind {
-    /// Both in the region's function itself, in the order of its code.
-    OneActivation,
-    /// At least one in a function that the region calls, and both are not of the same call.
-    Callees,
-    /// In different iterations of a loop.
-    Iterations,
-    /// Not known.
-    Unknown,
-}
-
-/// Reason for a defect's class: a fact, with its data.
+/// Reason for a defect's class: a fact, with its data. `Display` gives it in English.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(tag = "kind", rename_all = "kebab-case"))]
 #[non_exhaustive]
 pub enum Reason {
+    /// The accesses at both ends and in between follow this pattern.
+    Pattern {
+        /// The pattern.
+        pattern: Pattern,
+    },
     /// The remote write changed the value.
     ValueChanged,
     /// The remote write stored the value that was there.
     ValueUnchanged,
+    /// The region is named as one that is meant to be atomic.
+    Named,
+    /// The region is the body of a thread, the main function or a loop that waits for events.
+    ThreadBody,
+    /// The region's function waits for other threads or for time to pass.
+    Waits,
+    /// The region waited for another thread within the gap.
+    WaitedInBetween,
+    /// Both ends are in one run of the function itself.
+    OneActivation,
+    /// The ends are in different callees of the region.
+    Callees {
+        /// Callee at the first end; `None` for the region's function itself.
+        left: Option<String>,
+        /// Callee at the second end; `None` for the region's function itself.
+        returned: Option<String>,
+    },
+    /// The ends are in different iterations of a loop.
+    Iterations,
     /// The same lock was released and acquired again within the gap.
     LockReacquired {
         /// Name of the lock.
         lock: String,
+        /// Place of the release, such as `a.c:3`.
+        released: String,
+        /// Place of the acquisition.
+        acquired: String,
+        /// Set if the region's function itself does both, and not its callees.
+        by_itself: bool,
     },
+    /// One lock was held from one end to the other: others came in without it.
+    LockHeldThroughout {
+        /// Name of the lock.
+        lock: String,
+    },
+    /// The variable was read again after the gap before it was written.
+    ReadAgain,
+    /// The variable was read again after the gap, under a lock that was not held before it.
+    ReadAgainUnderLock {
+        /// Name of the lock.
+        lock: String,
+    },
+    /// Each end is an atomic update in one step, so that no update was lost.
+    AtomicUpdates,
+    /// The variable is the word of a lock.
+    LockWord,
+    /// Only locks and other synchronisation order the cycle; no data met.
+    SyncOnly,
+    /// Accesses of a transaction in the cycle may be out of sight: none was seen.
+    DataOutOfSight,
+    /// Accesses to memory were not captured.
+    DataNotCaptured,
+    /// The code is a library's.
+    Library,
+    /// The order of racing accesses decides the cycle; it is known up to the capture window.
+    RacyOrder,
     /// Others came in during that many of the region's executions.
     Cut {
         /// Executions with an interference.
@@ -86,4 +129,101 @@ pub enum Reason {
         /// All executions.
         runs: u64,
     },
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let function = |callee: &Option<String>| match callee {
+            Some(callee) => format!("`{callee}`"),
+            None => "the function itself".to_owned(),
+        };
+        match self {
+            Self::Pattern { pattern } => f.write_str(pattern.sentence()),
+            Self::ValueChanged => f.write_str("value changed"),
+            Self::ValueUnchanged => {
+                f.write_str("the write in between stored the value that was there")
+            }
+            Self::Named => f.write_str("the region is named as one that is meant to be atomic"),
+            Self::ThreadBody => {
+                f.write_str("the region is the body of a thread or a loop that waits for events")
+            }
+            Self::Waits => f.write_str("the function waits for other threads or for time to pass"),
+            Self::WaitedInBetween => f.write_str("it waited for another thread in between"),
+            Self::OneActivation => f.write_str("both steps are in one run of the function"),
+            Self::Callees { left, returned } => {
+                write!(
+                    f,
+                    "the steps are in different calls: {}, then {}",
+                    function(left),
+                    function(returned)
+                )
+            }
+            Self::Iterations => f.write_str("the steps are in different iterations of a loop"),
+            Self::LockReacquired { lock, released, acquired, by_itself } => {
+                write!(
+                    f,
+                    "`{lock}` released at {released} and acquired again at {acquired} in one run of the function"
+                )?;
+                if *by_itself {
+                    f.write_str(", by itself")
+                } else {
+                    f.write_str(", by what it calls")
+                }
+            }
+            Self::LockHeldThroughout { lock } => {
+                write!(f, "`{lock}` was held throughout, and others came in without it")
+            }
+            Self::ReadAgain => f.write_str("the variable was read again after the gap"),
+            Self::ReadAgainUnderLock { lock } => {
+                write!(f, "the variable was read again under `{lock}`, which was not held before")
+            }
+            Self::AtomicUpdates => {
+                f.write_str("the variable is updated atomically, so that no update is lost")
+            }
+            Self::LockWord => f.write_str("the variable is the word of a lock"),
+            Self::SyncOnly => f.write_str("only locks and other synchronisation met, no data"),
+            Self::DataOutOfSight => {
+                f.write_str("a transaction of the cycle may have accessed data out of sight")
+            }
+            Self::DataNotCaptured => f.write_str("accesses to memory were not captured"),
+            Self::Library => f.write_str("library code"),
+            Self::RacyOrder => {
+                f.write_str("racing accesses: their order is known up to the capture window")
+            }
+            Self::Cut { cut, runs } => {
+                let were = if *cut == 1 { "was" } else { "were" };
+                write!(f, "{} of {} runs {were} cut here", grouped(*cut), grouped(*runs))
+            }
+        }
+    }
+}
+
+impl Pattern {
+    /// Sentence that says what happened.
+    const fn sentence(self) -> &'static str {
+        match self {
+            Self::LostUpdate => {
+                "an update of another thread was overwritten by a value computed before it"
+            }
+            Self::StaleRead => "a variable that was read before was changed by another thread",
+            Self::IntermediateState => "another thread read the variable between two writes",
+            Self::Overwritten => "another thread overwrote what was written before",
+            Self::Torn => "another transaction came between the accesses to two variables",
+            Self::Chain => "the cycle goes through several transactions",
+            Self::SplitSection => "another thread's critical section came between two steps",
+        }
+    }
+}
+
+/// Formats a number in groups of three digits: `120,412`.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
 }

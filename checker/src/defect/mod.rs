@@ -6,13 +6,14 @@ mod fact;
 
 use std::collections::HashMap;
 
-use crate::event::{EventNumber, LocationId, RegionId};
-use crate::finding::{Evidence, Findings, Object, Order, Point, Violation};
+use crate::event::{EventNumber, LocationId, LockId, RegionId};
+use crate::finding::{Evidence, Findings, Object, Order, Point, ReleasedLock, Violation};
 use rustc_hash::FxHasher;
 use std::hash::{Hash, Hasher};
 
+pub use crate::finding::GapKind;
 pub use class::Class;
-pub use fact::{GapKind, Origin, Pattern, Reason, RegionRole};
+pub use fact::{Origin, Pattern, Reason, RegionRole};
 
 /// What a person would fix: the violations of one region across one gap, on one subject.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,6 +33,8 @@ pub struct Defect {
     pub pattern: Pattern,
     /// Objects of the first and of the closing dependency; one if they are of the same class.
     pub objects: Vec<Object>,
+    /// Objects at the ends of other violations of the defect, one of each class, at most a handful.
+    pub other_objects: Vec<Object>,
     /// Strongest evidence of the violations.
     pub evidence: Evidence,
     /// Order of the violation that is shown.
@@ -46,15 +49,20 @@ pub struct Defect {
     pub cut_runs: u64,
     /// Violation instances.
     pub occurrences: u64,
-    /// Number of distinct cycles: who came in, and through which lines.
+    /// Number of distinct cycles: who came in, and through which lines; saturates for a gap at
+    /// [`Cut::MAX_WAYS`](crate::finding::Cut::MAX_WAYS).
     pub ways: u64,
-    /// Indices in [`Findings::violations`]; the first is the one to show.
+    /// Transactions in the cycle that is shown, the region's included.
+    pub transactions: usize,
+    /// Numbers of the violations, for [`Findings::violation`]; the first is the one to show, which may be one of
+    /// [`Findings::exemplars`]. Each violation with a witness belongs to one defect.
     pub violations: Vec<usize>,
 }
 
 /// Where a region was left and returned to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub struct Gap {
     /// Last step of the region before the first dependency of the cycle.
     pub left: Point,
@@ -62,6 +70,16 @@ pub struct Gap {
     pub returned: Point,
     /// Relation of both in the control flow of the region.
     pub kind: GapKind,
+    /// Regions nested in the defect's that were open at the first step, outermost first: the calls that led there.
+    /// `None` if that is not known.
+    pub left_chain: Option<Vec<RegionId>>,
+    /// Regions nested in the defect's that were open at the second step. `None` if that is not known.
+    pub returned_chain: Option<Vec<RegionId>>,
+    /// Lock that the region gave up between the two, if one explains the gap: the defect stands for all cuts of the
+    /// region between this release and this acquisition.
+    pub lock: Option<ReleasedLock>,
+    /// Locks held from one step to the other.
+    pub held_throughout: Vec<LockId>,
 }
 
 /// Names and facts that findings do not contain. All text must be the same in another run of the same program:
@@ -107,6 +125,9 @@ pub struct PlaceInfo {
     pub function: Option<String>,
     /// Author of the code.
     pub origin: Origin,
+    /// Number of the line among those of the same text in its function, from 0. Without it, lines of the same text are
+    /// numbered in the order of the lines that are known.
+    pub ordinal: u32,
 }
 
 /// Class of an object: a variable or field, without the address of an instance.
@@ -158,14 +179,24 @@ fn of(violation: &Violation, names: &mut dyn Describe) -> Option<Defect> {
         outer_regions: Vec::new(),
         pattern: Pattern::SplitSection,
         objects: vec![first.object],
+        other_objects: Vec::new(),
         evidence: violation.evidence,
         order: violation.order,
-        gap: Gap { left: first.source, returned: closing.sink, kind: GapKind::Unknown },
+        gap: Gap {
+            left: first.source,
+            returned: closing.sink,
+            kind: GapKind::Unknown,
+            left_chain: None,
+            returned_chain: None,
+            lock: None,
+            held_throughout: Vec::new(),
+        },
         reasons: Vec::new(),
         runs: 0,
         cut_runs: 0,
         occurrences: violation.occurrences,
         ways: 1,
+        transactions: violation.witness.len().saturating_sub(1),
         violations: Vec::new(),
     })
 }

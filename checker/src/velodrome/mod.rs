@@ -118,7 +118,15 @@ impl Checker for Velodrome {
         let (cycle, cycle_edges) = cycle.filter(|_| verdicts.is_empty()).unzip();
         let cycle_edges = cycle_edges.unwrap_or_default();
         let (violations, instances) = verdicts.into_lists();
-        Findings { counts, serializable, cycle, cycle_edges, violations, instances }
+        Findings {
+            counts,
+            serializable,
+            cycle,
+            cycle_edges,
+            violations,
+            instances,
+            ..Findings::default()
+        }
     }
 }
 
