@@ -33,6 +33,12 @@ pub trait Checker {
     /// Returns the counts so far.
     fn counts(&self) -> Counts;
 
+    /// Returns how many violations were stored so far, to be shown: it grows whenever one is stored, also if that replaces
+    /// another. A source that captures values of accesses retains the latest ones then.
+    fn stored_violations(&self) -> u64 {
+        self.counts().distinct_witnesses
+    }
+
     /// Ends the trace and returns the findings. The checker is at the start of another trace then.
     fn finish(&mut self) -> Findings;
 }
@@ -157,10 +163,11 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Options for a running program: events that do not fit are ignored.
+    /// Options for a running program: events that do not fit are ignored, and fewer witnesses are stored, as the
+    /// program may run for long.
     #[must_use]
     pub fn live() -> Self {
-        Self::default().lenient(true)
+        Self::default().lenient(true).witnesses(10_000)
     }
 }
 

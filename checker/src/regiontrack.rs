@@ -99,7 +99,7 @@ impl Checker for RegionTrack {
         let options = self.state.options;
         let verdicts = std::mem::replace(self, Self::new(options)).state.verdicts;
         let serializable = (!verdicts.is_empty()).then_some(false);
-        let (violations, instances) = verdicts.into_lists();
+        let (violations, _, instances) = verdicts.into_lists();
         Findings { counts, serializable, violations, instances, ..Findings::default() }
     }
 }

@@ -2,7 +2,7 @@
 //! checker defines the key of a static witness.
 
 use crate::check::Options;
-use crate::finding::{Counts, Instance, Violation};
+use crate::finding::{Counts, Evidence, Instance, Violation};
 use rustc_hash::FxHashMap;
 
 /// Violations found so far. Memory grows with the number of distinct ones stored, not with that of instances, unless
@@ -37,14 +37,14 @@ impl Verdicts {
     }
 
     /// Counts one instance, whose key `put_key` appends; `build` creates the violation if the key is new. `violating`
-    /// is set once the transaction is counted as violating.
+    /// is set once the transaction is counted as violating. Returns the number of the violation if it is new and stored.
     pub(crate) fn count(
         &mut self,
         instance: Instance,
         violating: &mut bool,
         put_key: impl FnOnce(&mut Vec<u32>),
         build: impl FnOnce() -> Violation,
-    ) {
+    ) -> Option<usize> {
         self.violations += 1;
         self.violating_transactions += u64::from(!std::mem::replace(violating, true));
         if self.lists_instances {
@@ -54,12 +54,16 @@ impl Verdicts {
         put_key(&mut self.key);
         if let Some(&index) = self.by_key.get(&self.key[..]) {
             self.distinct[index].occurrences += 1;
-        } else if self.distinct.len() < self.limit {
-            self.by_key.insert(self.key.clone().into_boxed_slice(), self.distinct.len());
-            self.distinct.push(build());
-        } else {
-            self.unshown += 1;
+            return None;
         }
+        if self.distinct.len() >= self.limit {
+            self.unshown += 1;
+            return None;
+        }
+        let number = self.distinct.len();
+        self.by_key.insert(self.key.clone().into_boxed_slice(), number);
+        self.distinct.push(build());
+        Some(number)
     }
 
     /// Returns whether there is no violation.
@@ -83,10 +87,20 @@ impl Verdicts {
         }
     }
 
-    /// Returns the distinct violations, data evidence first, and the instances in their order.
-    pub(crate) fn into_lists(mut self) -> (Vec<Violation>, Vec<Instance>) {
+    /// Returns the distinct violations, data evidence first, the place of each there by the order of their first
+    /// occurrence, and the instances in their order.
+    pub(crate) fn into_lists(mut self) -> (Vec<Violation>, Vec<usize>, Vec<Instance>) {
+        let with_data =
+            self.distinct.iter().filter(|violation| violation.evidence == Evidence::Data);
+        let mut next = [0, with_data.count()];
+        let place = |violation: &Violation| {
+            let next = &mut next[usize::from(violation.evidence != Evidence::Data)];
+            *next += 1;
+            *next - 1
+        };
+        let places = self.distinct.iter().map(place).collect();
         self.distinct.sort_by_key(|violation| violation.evidence);
         self.instances.sort_unstable();
-        (self.distinct, self.instances)
+        (self.distinct, places, self.instances)
     }
 }

@@ -124,7 +124,7 @@ impl Consumer for Run<'_> {
         self.find_begins(batch);
         let checker = self.checker(batch.names);
         checker.events(batch.events)?;
-        let found = checker.counts().distinct_witnesses;
+        let found = checker.stored_violations();
         self.values.add(batch.values, found);
         Ok(())
     }

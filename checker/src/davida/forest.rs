@@ -106,6 +106,10 @@ impl Node {
         }
     }
 
+    pub(super) fn is_variable(&self) -> bool {
+        matches!(self.object, Object::Variable(_))
+    }
+
     /// Returns the row of the sink's thread.
     pub(super) fn row(&self) -> usize {
         self.row as usize

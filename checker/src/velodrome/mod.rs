@@ -117,7 +117,7 @@ impl Checker for Velodrome {
         let serializable = Some(cycle.is_none());
         let (cycle, cycle_edges) = cycle.filter(|_| verdicts.is_empty()).unzip();
         let cycle_edges = cycle_edges.unwrap_or_default();
-        let (violations, instances) = verdicts.into_lists();
+        let (violations, _, instances) = verdicts.into_lists();
         Findings {
             counts,
             serializable,

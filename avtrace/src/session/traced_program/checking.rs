@@ -33,7 +33,7 @@ pub(super) struct Checking {
     epochs: EpochTimestamps,
     values: BTreeMap<EventNumber, format::ObservedValue>,
     busiest: Busiest,
-    /// Number of witnesses found so far.
+    /// Number of violations stored so far.
     witnesses: u64,
 }
 
@@ -87,7 +87,7 @@ impl Checking {
                     Item::Deferred(access) => self.epochs.insert(&mut **checker, access),
                 }
             }
-            found = checker.counts().distinct_witnesses;
+            found = checker.stored_violations();
         }
         source.consume();
         if found != self.witnesses && self.values.len() < MAX_RETAINED_VALUES {

@@ -1,0 +1,195 @@
+//! Cuts: the violations grouped by the innermost region and the gap, while they are found. Memory is bounded by the
+//! limit of cuts, whatever the number of witnesses.
+
+use super::thread::Facts;
+use crate::check::Options;
+use crate::event::{EventNumber, LocationId, RegionId};
+use crate::finding::{Counts, Cut, Evidence, Order, Violation};
+use rustc_hash::FxHashMap;
+
+/// Limit of outer regions stored of one cut.
+const MAX_OUTER: usize = 16;
+
+/// Region and both ends of the gap.
+pub(super) type Key = (RegionId, LocationId, LocationId);
+
+/// Clarity of a violation: the clearest is the least.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Clarity {
+    pub(super) evidence: Evidence,
+    pub(super) read_again: bool,
+    pub(super) transactions: usize,
+    pub(super) order: Order,
+}
+
+struct Entry {
+    cut: Cut,
+    /// Hashes of the distinct ways.
+    ways: Vec<u64>,
+    clarity: Clarity,
+    exemplar: Violation,
+}
+
+/// Cuts found so far.
+#[derive(Default)]
+pub(super) struct Cuts {
+    limit: usize,
+    by_key: FxHashMap<Key, u32>,
+    entries: Vec<Entry>,
+    /// Violation instances of cuts beyond the limit.
+    uncut: u64,
+    /// Number of exemplars chosen so far.
+    chosen: u64,
+}
+
+impl Cuts {
+    pub(super) fn new(options: &Options) -> Self {
+        Self { limit: options.cuts.min(u32::MAX as usize), ..Self::default() }
+    }
+
+    /// Returns whether cuts are collected.
+    pub(super) fn are_collected(&self) -> bool {
+        self.limit > 0
+    }
+
+    /// Returns the number of the cut with that key, of which `build` makes an exemplar if it is new, or less clear so
+    /// far. `None` beyond the limit.
+    pub(super) fn cut(
+        &mut self,
+        key: Key,
+        clarity: Clarity,
+        build: impl FnOnce() -> (Violation, Facts),
+    ) -> Option<u32> {
+        if let Some(&number) = self.by_key.get(&key) {
+            let entry = &mut self.entries[number as usize];
+            if clarity < entry.clarity {
+                let (exemplar, facts) = build();
+                (entry.clarity, entry.exemplar) = (clarity, exemplar);
+                entry.cut.note(facts);
+                self.chosen += 1;
+            }
+            return Some(number);
+        }
+        if self.entries.len() >= self.limit {
+            return None;
+        }
+        let number = self.entries.len() as u32;
+        self.by_key.insert(key, number);
+        let (exemplar, facts) = build();
+        let (region, left, returned) = key;
+        let mut cut = Cut::new(region, left, returned);
+        cut.note(facts);
+        self.entries.push(Entry { cut, ways: Vec::new(), clarity, exemplar });
+        self.chosen += 1;
+        Some(number)
+    }
+
+    /// Counts a closing dependency with that many instances.
+    pub(super) fn count(&mut self, cut: Option<u32>, instances: u64) {
+        match cut.and_then(|number| self.entries.get_mut(number as usize)) {
+            Some(entry) => entry.cut.occurrences += instances,
+            None => self.uncut += instances,
+        }
+    }
+
+    /// Counts an execution that was cut, within other regions that were violated as well, innermost first.
+    pub(super) fn count_execution(&mut self, number: u32, outer: impl Iterator<Item = RegionId>) {
+        let cut = &mut self.entries[number as usize].cut;
+        cut.executions += 1;
+        for region in outer {
+            if cut.outer_regions.len() < MAX_OUTER && !cut.outer_regions.contains(&region) {
+                cut.outer_regions.push(region);
+            }
+        }
+    }
+
+    /// Adds a way, by its hash.
+    pub(super) fn add_way(&mut self, number: u32, way: u64) {
+        let ways = &mut self.entries[number as usize].ways;
+        if (ways.len() as u64) < Cut::MAX_WAYS && !ways.contains(&way) {
+            ways.push(way);
+        }
+    }
+
+    /// Notes that the first instance of the violation with that number belongs to the cut.
+    pub(super) fn link(&mut self, cut: Option<u32>, violation: usize) {
+        if let Some(number) = cut {
+            self.entries[number as usize].cut.violations.push(violation);
+        }
+    }
+
+    /// Returns the number of exemplars chosen so far, replaced ones included.
+    pub(super) fn chosen(&self) -> u64 {
+        self.chosen
+    }
+
+    pub(super) fn counts(&self, counts: Counts) -> Counts {
+        let uncut_violations = if self.are_collected() { self.uncut } else { counts.violations };
+        Counts { uncut_violations, ..counts }
+    }
+
+    /// Returns the cuts, and the exemplars that are not among `violations`. The violation that was found with number
+    /// `i` has the number `positions[i]` there.
+    pub(super) fn into_lists(
+        self,
+        violations: &[Violation],
+        positions: &[usize],
+    ) -> (Vec<Cut>, Vec<Violation>) {
+        let mut listed: FxHashMap<(EventNumber, EventNumber, EventNumber), usize> =
+            FxHashMap::default();
+        let instance = |violation: &Violation| {
+            (violation.begin.event, violation.trigger_event, violation.source_event)
+        };
+        for (number, violation) in violations.iter().enumerate() {
+            listed.insert(instance(violation), number);
+        }
+        let mut exemplars = Vec::new();
+        let mut cuts = Vec::with_capacity(self.entries.len());
+        for Entry { mut cut, ways, exemplar, .. } in self.entries {
+            for violation in &mut cut.violations {
+                *violation = positions[*violation];
+            }
+            cut.violations.sort_unstable();
+            cut.ways = ways.len() as u64;
+            let same = |number: &usize| violations[*number].edges == exemplar.edges;
+            let shown = listed.get(&instance(&exemplar)).copied().filter(same);
+            cut.exemplar = shown.unwrap_or_else(|| {
+                exemplars.push(exemplar);
+                violations.len() + exemplars.len() - 1
+            });
+            cuts.push(cut);
+        }
+        (cuts, exemplars)
+    }
+}
+
+impl Cut {
+    fn new(region: RegionId, left: LocationId, returned: LocationId) -> Self {
+        Self {
+            region,
+            left,
+            returned,
+            occurrences: 0,
+            executions: 0,
+            ways: 0,
+            outer_regions: Vec::new(),
+            exemplar: 0,
+            violations: Vec::new(),
+            kind: Default::default(),
+            left_end: Default::default(),
+            returned_end: Default::default(),
+            held_throughout: Vec::new(),
+            split_by_itself: Vec::new(),
+            waited: false,
+            read_again: false,
+        }
+    }
+
+    fn note(&mut self, facts: Facts) {
+        let Facts { kind, left, returned, held_throughout, split_by_itself, waited, read_again } =
+            facts;
+        (self.kind, self.left_end, self.returned_end) = (kind, left, returned);
+        (self.held_throughout, self.split_by_itself) = (held_throughout, split_by_itself);
+        (self.waited, self.read_again) = (waited, read_again);
+    }
+}

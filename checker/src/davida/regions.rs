@@ -1,0 +1,408 @@
+//! Regions that are active: the effects of each event on them, their violations, and the cuts.
+
+use super::cuts::Cuts;
+use super::cycle;
+use super::forest::{Column, Forest, Node, RegionBits};
+use super::released_locks::Hold;
+use super::thread::{Level, Thread};
+use super::witness::{Violated, clarity, way};
+use crate::check::{Options, Regions, Relation};
+use crate::event::{EventNumber, LockId, RegionId};
+use crate::finding::{Action, Edge, Evidence, Instance, Object, Tx};
+use crate::hb::{Dependency, EventStamp, Visitor};
+use crate::verdicts::Verdicts;
+
+/// Transactions in a cycle, and the dependencies between them.
+type Cycle = (Vec<Tx>, Vec<Edge>);
+
+/// Active regions of all threads, and what was found.
+pub(super) struct ActiveRegions {
+    pub(super) options: Options,
+    threads: Vec<Thread>,
+    /// Number of slots in use or free.
+    slots: usize,
+    free: Vec<u32>,
+    forest: Forest,
+    /// Columns of the forest that are in use, as full words. The data relation has a column of its own
+    /// unless it is the relation asked for; transactions are followed until the trace is known not to be
+    /// serializable.
+    columns: RegionBits,
+    cycle: Option<Cycle>,
+    pub(super) verdicts: Verdicts,
+    pub(super) cuts: Cuts,
+    /// Executions of each region.
+    pub(super) executions: Vec<u64>,
+    /// Last hold of each lock that has ended.
+    holds: Vec<Option<Hold>>,
+}
+
+impl ActiveRegions {
+    pub(super) fn new(options: Options) -> Self {
+        let mut columns = RegionBits::ALL;
+        if options.relation != Relation::Full {
+            columns[Column::Data] = 0;
+        }
+        if !options.serializability {
+            columns[Column::Reach] = 0;
+        }
+        Self {
+            options,
+            threads: Vec::new(),
+            slots: 0,
+            free: Vec::new(),
+            forest: Forest::default(),
+            columns,
+            cycle: None,
+            verdicts: Verdicts::new(&options),
+            cuts: Cuts::new(&options),
+            executions: Vec::new(),
+            holds: Vec::new(),
+        }
+    }
+
+    /// Returns whether the trace is serializable, and the cycle if no violation shows one.
+    pub(super) fn verdict(&mut self) -> (Option<bool>, Option<Cycle>) {
+        if !self.verdicts.is_empty() {
+            return (Some(false), None);
+        }
+        let cycle = self.cycle.take();
+        (self.options.serializability.then_some(cycle.is_none()), cycle)
+    }
+
+    fn is_full_relation(&self) -> bool {
+        self.options.relation == Relation::Full
+    }
+
+    /// Returns the begins of the outermost active regions, and of others.
+    pub(super) fn begins(&self) -> impl Iterator<Item = EventNumber> {
+        let levels = self.threads.iter().flat_map(|thread| &thread.levels);
+        levels.map(|level| level.begin.event())
+    }
+
+    /// Returns the number of levels of a nest that are regions of their own.
+    fn followed_levels(&self) -> usize {
+        let all = self.options.regions == Regions::All || self.cuts.are_collected();
+        if all { usize::MAX } else { 1 }
+    }
+
+    /// Gives a slot to each region of the thread that contains the event.
+    fn give_slots(&mut self, row: usize, event: EventNumber) {
+        let thread = &mut self.threads[row];
+        thread.first_without_slot = EventNumber::MAX;
+        for (depth, level) in thread.levels.iter_mut().enumerate() {
+            if level.slot.is_some() {
+                continue;
+            }
+            if level.begin.event() > event {
+                thread.first_without_slot = level.begin.event();
+                break;
+            }
+            let slot = self.free.pop().unwrap_or_else(|| {
+                self.slots += 1;
+                (self.slots - 1) as u32
+            });
+            level.slot = Some(slot);
+            let mut columns = self.columns;
+            if depth > 0 {
+                columns[Column::Reach] = 0;
+            }
+            self.forest.begin(slot as usize, row, level.begin.event(), columns);
+        }
+    }
+
+    /// Closes the innermost region of the thread in that row, at event `end`.
+    fn close(&mut self, row: usize, end: EventNumber) {
+        let Some(Level { slot: Some(slot), .. }) = self.threads[row].close(end) else { return };
+        self.free.push(slot);
+        self.forest.end(slot as usize, row);
+    }
+
+    /// Stops following transactions: the trace is known not to be serializable.
+    fn decide(&mut self) {
+        if std::mem::take(&mut self.columns[Column::Reach]) != 0 {
+            self.forest.forget(Column::Reach);
+        }
+    }
+
+    /// Closes all active regions.
+    pub(super) fn abandon(&mut self) {
+        for row in 0..self.threads.len() {
+            while !self.threads[row].levels.is_empty() {
+                self.close(row, 0);
+            }
+            self.threads[row].released_locks.clear();
+            self.threads[row].held.clear();
+        }
+    }
+
+    /// Handles a dependency that regions of its sink's thread may have reached the source of.
+    fn close_cycles(&mut self, closing: &Node) {
+        if self.columns[Column::Reach] != 0 {
+            let own = self.threads[closing.row()].slots().next();
+            self.cycle = own.and_then(|own| cycle::closed_by(&self.forest, own, closing));
+            if self.cycle.is_some() {
+                self.decide();
+            }
+        }
+        let full = self.violated_levels(Column::Full, closing);
+        if full > 0 {
+            self.violations(full, closing);
+        }
+    }
+
+    /// Returns the number of levels of the nest at the sink that a dependency violates: the outer ones.
+    fn violated_levels(&self, column: Column, closing: &Node) -> usize {
+        let (u, event) = (closing.from(), closing.source.event());
+        let is_violated = |slot: &usize| {
+            self.forest.contains(column, u, *slot) && self.forest.first(column, u, *slot) <= event
+        };
+        self.threads[closing.row()].slots().take_while(is_violated).count()
+    }
+
+    /// Handles a dependency that violates that many levels.
+    #[cold]
+    #[inline(never)]
+    fn violations(&mut self, full: usize, closing: &Node) {
+        self.decide();
+        let data = match closing.is_variable() {
+            false => 0,
+            true if self.is_full_relation() => self.violated_levels(Column::Data, closing),
+            true => full,
+        };
+        let cut = if self.cuts.are_collected() { self.cut(full, data, closing) } else { None };
+        let selected = if self.options.regions == Regions::All { full } else { 1 };
+        for level in 0..selected {
+            let evidence = if level < data { Evidence::Data } else { Evidence::Sync };
+            if let Some(new) = self.violation(level, evidence, closing) {
+                self.cuts.link(cut, new);
+            }
+        }
+        self.cuts.count(cut, selected as u64);
+    }
+
+    /// Returns the column of the forest that has the paths of that evidence.
+    fn column(&self, evidence: Evidence) -> Column {
+        if evidence == Evidence::Data && self.is_full_relation() {
+            Column::Data
+        } else {
+            Column::Full
+        }
+    }
+
+    /// Counts a violation of the region at that level; returns its number if it is a new one that is stored.
+    fn violation(&mut self, level: usize, evidence: Evidence, closing: &Node) -> Option<usize> {
+        let (u, column) = (closing.from(), self.column(evidence));
+        let thread = &mut self.threads[closing.row()];
+        let Level { region, begin, slot } = thread.levels[level];
+        let slot = slot? as usize;
+        let instance = Instance {
+            begin_event: begin.event(),
+            trigger_event: closing.sink.event(),
+            source_event: closing.source.event(),
+        };
+        let (forest, relation, locks) =
+            (&self.forest, self.options.relation, &thread.released_locks);
+        let violated = Violated { forest, relation, locks, slot, region, begin, evidence };
+        let path = || std::iter::once(closing).chain(forest.path(column, slot, u));
+        let key = |key: &mut Vec<u32>| violated.put_key(key, path());
+        self.verdicts.count(instance, &mut thread.violating, key, || violated.build(path()))
+    }
+
+    /// Returns the cut that a dependency belongs to, which violates that many levels in the relation that is asked for,
+    /// and that many in the data relation.
+    fn cut(&mut self, full: usize, data: usize, closing: &Node) -> Option<u32> {
+        let evidence = if data > 0 { Evidence::Data } else { Evidence::Sync };
+        let innermost = if data > 0 { data - 1 } else { full - 1 };
+        let column = self.column(evidence);
+        let (u, event) = (closing.from(), closing.source.event());
+        let Self { threads, forest, cuts, options, .. } = self;
+        let (thread, forest) = (&mut threads[closing.row()], &*forest);
+        let Level { region, begin, slot } = thread.levels[innermost];
+        let slot = slot? as usize;
+
+        // The latest departure shows the tightest gap; without one, the cycle goes through other threads.
+        let is_data = evidence == Evidence::Data;
+        let latest =
+            thread.departures.latest(u, begin.event(), event, closing.object, is_data).copied();
+        let tree = latest.is_none().then(|| forest.path(column, slot, u));
+        let path: Vec<&Node> =
+            std::iter::once(closing).chain(&latest).chain(tree.into_iter().flatten()).collect();
+        let first = path.last()?;
+        let left = (begin.event(), first.source.event());
+        // What follows the first return is no cut of its own unless data met.
+        if !is_data && let Some(cut) = thread.last_cut(left) {
+            return Some(cut);
+        }
+        let trigger = closing.sink.event();
+        let read_again =
+            is_data && thread.has_read_again(first.object, first.sink.event(), trigger);
+        if let Object::Variable(variable) = closing.object
+            && closing.sink.action() != Action::Write
+        {
+            thread.read(variable, trigger);
+        }
+        let key = (region, first.source.location(), closing.sink.location());
+        let clarity = clarity(path.iter().copied(), evidence, read_again);
+        let number = cuts.cut(key, clarity, || {
+            let (relation, locks) = (options.relation, &thread.released_locks);
+            let violated = Violated { forest, relation, locks, slot, region, begin, evidence };
+            let violation = violated.build(path.iter().copied());
+            let facts = thread.facts(innermost, &violation.edges, &violation.released_locks);
+            (violation, facts)
+        })?;
+        if thread.is_first_cut(begin.event(), number) {
+            let outer = thread.levels[..innermost].iter().rev().map(|level| level.region);
+            cuts.count_execution(number, outer);
+        }
+        cuts.add_way(number, way(path.iter().copied()));
+        if !is_data {
+            thread.set_last_cut(left, number);
+        }
+        Some(number)
+    }
+}
+
+impl Visitor for ActiveRegions {
+    fn started(&mut self, row: usize) {
+        if row >= self.threads.len() {
+            self.threads.resize_with(row + 1, Thread::default);
+            self.forest.grow(row + 1);
+        }
+        let thread = &mut self.threads[row];
+        thread.begin();
+        thread.held.clear();
+    }
+
+    #[inline(always)]
+    fn is_relevant(&self, row: Option<usize>, source: &EventStamp) -> bool {
+        self.forest.lower_bound(row).is_reached(source)
+    }
+
+    #[inline(never)]
+    fn dependency(&mut self, dependency: &Dependency<'_>) {
+        let variable = dependency.is_variable();
+        if let Object::Lock(lock) = dependency.object
+            && self.options.released_locks
+            && !self.threads[dependency.row].levels.is_empty()
+            && let Some(&Some(hold)) = self.holds.get(lock.index())
+            && hold.released == dependency.source.event()
+        {
+            self.threads[dependency.row].released_locks.held_between(lock, dependency.sink, hold);
+        }
+        if matches!(dependency.sink.action(), Action::Wait | Action::Join | Action::Depart) {
+            self.threads[dependency.row].waited = dependency.sink.event();
+        }
+        if !variable && !self.is_full_relation() {
+            return;
+        }
+        let (Some(u), v) = (dependency.source_row(), dependency.row) else { return };
+        // Many dependencies on variables come from before everything that regions have reached.
+        if variable && !self.forest.is_reached(u, dependency.source) {
+            return;
+        }
+        let source = dependency.source.event();
+        let mut node = None;
+        if self.threads[u].contains(source) {
+            if self.threads[u].first_without_slot <= source {
+                self.give_slots(u, source);
+            }
+            if self.cuts.are_collected() {
+                self.threads[u].departures.put(node.insert(Node::new(u, dependency)));
+            }
+        }
+        let mut closes = true;
+        for word in 0..self.slots.div_ceil(64) {
+            let (from, to) = (self.forest.bits(u, word), self.forest.bits(v, word));
+            let mut fresh = from.without(to);
+            fresh[Column::Data] &= u64::from(variable).wrapping_neg();
+            let closed = (from[Column::Full] | from[Column::Reach]) & to[Column::Own];
+            if closed | fresh.in_any_relation() == 0 {
+                continue;
+            }
+            let mut fresh = self.forest.in_time(word, fresh, u, dependency.source);
+            if closed | fresh.in_any_relation() == 0 {
+                continue;
+            }
+            let node = node.get_or_insert_with(|| Node::new(u, dependency));
+            if closed != 0 && std::mem::take(&mut closes) {
+                self.close_cycles(node);
+            }
+            fresh[Column::Reach] &= self.columns[Column::Reach];
+            let own = self.threads[v].slots().next();
+            self.forest.extend(word, fresh, own, node);
+        }
+    }
+
+    fn begin(&mut self, row: usize, now: &EventStamp, region: RegionId, depth: usize) {
+        let index = region.index();
+        if index >= self.executions.len() {
+            self.executions.resize(index + 1, 0);
+        }
+        self.executions[index] += 1;
+        if depth >= self.followed_levels() {
+            return;
+        }
+        let thread = &mut self.threads[row];
+        if depth == 0 {
+            thread.begin();
+        }
+        thread.open(region, now);
+        if depth == 0 {
+            self.give_slots(row, now.event());
+        }
+    }
+
+    fn end(&mut self, row: usize, number: EventNumber, depth: usize) {
+        let open = depth.min(self.followed_levels());
+        while self.threads[row].levels.len() > open {
+            self.close(row, number);
+        }
+    }
+
+    /// A region whose begin precedes an event of the thread has reached the thread, and a region that comes
+    /// to precede one of its transactions later does so through an active one that has. In the data
+    /// relation a region need not have reached the thread, and yet the order of the events that the thread
+    /// knows of is asked for while a region is active that began before them.
+    fn must_retain(&self, row: usize, last: &EventStamp) -> bool {
+        !self.forest.is_unreached(row)
+            || !self.is_full_relation() && self.begins().any(|begin| begin <= last.event())
+    }
+
+    fn acquired(&mut self, row: usize, lock: LockId, now: &EventStamp) {
+        let collects = self.cuts.are_collected();
+        let thread = &mut self.threads[row];
+        if collects {
+            thread.held.push((lock, now.event()));
+        }
+        if self.options.released_locks && !thread.levels.is_empty() {
+            thread.released_locks.acquired(lock, now);
+        }
+    }
+
+    fn released(&mut self, row: usize, lock: LockId, now: &EventStamp, since: EventNumber) {
+        if self.options.released_locks {
+            let index = lock.index();
+            if index >= self.holds.len() {
+                self.holds.resize(index + 1, None);
+            }
+            let (thread, released) = (now.thread(), now.event());
+            self.holds[index] = Some(Hold { thread, acquired: since, released });
+        }
+        let thread = &mut self.threads[row];
+        thread.held.retain(|&held| held != (lock, since));
+        if thread.levels.is_empty() {
+            return;
+        }
+        if self.options.released_locks {
+            thread.released_locks.released(lock, now);
+        }
+        thread.holds.push(lock, since, now.event());
+    }
+
+    fn reset(&mut self, lock: LockId) {
+        for thread in &mut self.threads {
+            thread.released_locks.forget(lock);
+            thread.held.retain(|&(held, _)| held != lock);
+        }
+    }
+}

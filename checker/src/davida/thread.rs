@@ -1,0 +1,241 @@
+//! State of one thread, besides its rows in the forest: its open regions, and a bounded memory of what happened in
+//! them, from which the facts about a gap are taken.
+
+use super::departures::Departures;
+use super::recent::Recent;
+use super::released_locks::ReleasedLocks;
+use crate::event::{EventNumber, LockId, RegionId, VarId};
+use crate::finding::{Edge, GapEnd, GapKind, Object, Point, ReleasedLock};
+use crate::hb::EventStamp;
+
+/// Limit of variables whose last read after a gap is stored.
+const MAX_READS: usize = 16;
+
+/// Open region.
+#[derive(Clone, Copy)]
+pub(super) struct Level {
+    pub(super) region: RegionId,
+    pub(super) begin: EventStamp,
+    /// Slot in the forest; `None` until an event leaves the region, as it reaches no other thread before.
+    pub(super) slot: Option<u32>,
+}
+
+/// Begin of no region.
+const NEVER: EventNumber = EventNumber::MAX;
+
+/// State of a thread.
+pub(super) struct Thread {
+    /// Open regions, outermost first; those with a slot come first.
+    pub(super) levels: Vec<Level>,
+    /// Begin of the first region without a slot.
+    pub(super) first_without_slot: EventNumber,
+    pub(super) released_locks: ReleasedLocks,
+    /// Set once its current transaction is counted as violating.
+    pub(super) violating: bool,
+    pub(super) departures: Departures,
+    /// Regions within its outermost one that have ended.
+    pub(super) ended: Recent<RegionId>,
+    /// Locks held, with the acquire of each outermost hold.
+    pub(super) held: Vec<(LockId, EventNumber)>,
+    /// Holds that have ended in the transaction.
+    pub(super) holds: Recent<LockId>,
+    /// Last event at which the thread depended on another one by waiting for it.
+    pub(super) waited: EventNumber,
+    /// Last read of variables that other threads had written since the transaction began.
+    reads: Vec<(VarId, EventNumber)>,
+    /// Executions that are counted as cut: begin, and number of the cut.
+    cut: Vec<(EventNumber, u32)>,
+    /// Last cut by synchronisation: begin of the region and event at which it was left, and the number of the cut.
+    last_cut: Option<((EventNumber, EventNumber), u32)>,
+}
+
+impl Default for Thread {
+    fn default() -> Self {
+        Self {
+            levels: Vec::new(),
+            first_without_slot: NEVER,
+            released_locks: ReleasedLocks::default(),
+            violating: false,
+            departures: Departures::default(),
+            ended: Recent::default(),
+            held: Vec::new(),
+            holds: Recent::default(),
+            waited: 0,
+            reads: Vec::new(),
+            cut: Vec::new(),
+            last_cut: None,
+        }
+    }
+}
+
+/// Limit of executions of one thread that are remembered as cut.
+const MAX_CUT: usize = 64;
+
+impl Thread {
+    /// Starts a transaction.
+    pub(super) fn begin(&mut self) {
+        self.violating = false;
+        self.released_locks.clear();
+        self.departures.clear();
+        self.ended.clear();
+        self.holds.clear();
+        self.reads.clear();
+        self.cut.clear();
+        self.last_cut = None;
+    }
+
+    /// Returns whether the event is in the thread's active regions. It is one of the thread.
+    #[inline]
+    pub(super) fn contains(&self, event: EventNumber) -> bool {
+        self.levels.first().is_some_and(|level| level.begin.event() <= event)
+    }
+
+    /// Returns the last cut by synchronisation, if the region was left there: its begin, and the event.
+    pub(super) fn last_cut(&self, left: (EventNumber, EventNumber)) -> Option<u32> {
+        self.last_cut.filter(|(last, _)| *last == left).map(|(_, number)| number)
+    }
+
+    pub(super) fn set_last_cut(&mut self, left: (EventNumber, EventNumber), number: u32) {
+        self.last_cut = Some((left, number));
+    }
+
+    /// Opens a region, without a slot.
+    pub(super) fn open(&mut self, region: RegionId, begin: &EventStamp) {
+        self.first_without_slot = self.first_without_slot.min(begin.event());
+        self.levels.push(Level { region, begin: *begin, slot: None });
+    }
+
+    /// Closes the innermost region at event `end`.
+    pub(super) fn close(&mut self, end: EventNumber) -> Option<Level> {
+        let level = self.levels.pop()?;
+        let begin = level.begin.event();
+        if begin <= self.first_without_slot {
+            self.first_without_slot = NEVER;
+        }
+        if !self.levels.is_empty() {
+            self.ended.push(level.region, begin, end);
+            self.cut.retain(|&(cut, _)| cut != begin);
+        }
+        Some(level)
+    }
+
+    /// Returns the slots of its regions, outermost first.
+    pub(super) fn slots(&self) -> impl Iterator<Item = usize> {
+        self.levels.iter().map_while(|level| level.slot).map(|slot| slot as usize)
+    }
+
+    /// Returns whether this is the first time that the execution that began then is cut at that place.
+    pub(super) fn is_first_cut(&mut self, begin: EventNumber, cut: u32) -> bool {
+        if self.cut.contains(&(begin, cut)) {
+            return false;
+        }
+        if self.cut.len() == MAX_CUT {
+            self.cut.remove(0);
+        }
+        self.cut.push((begin, cut));
+        true
+    }
+
+    /// Notes a read of a variable that depends on another thread's write.
+    pub(super) fn read(&mut self, variable: VarId, event: EventNumber) {
+        self.reads.retain(|&(read, _)| read != variable);
+        if self.reads.len() == MAX_READS {
+            self.reads.remove(0);
+        }
+        self.reads.push((variable, event));
+    }
+
+    /// Returns whether the variable of the first dependency was read again after it, before `until`.
+    pub(super) fn has_read_again(
+        &self,
+        object: Object,
+        sink: EventNumber,
+        until: EventNumber,
+    ) -> bool {
+        let Object::Variable(variable) = object else { return false };
+        self.reads.iter().any(|&(read, event)| read == variable && sink < event && event < until)
+    }
+
+    /// Returns the facts about a gap within the region at `level`.
+    pub(super) fn facts(&self, level: usize, edges: &[Edge], locks: &[ReleasedLock]) -> Facts {
+        let (Some(first), Some(closing)) = (edges.first(), edges.last()) else {
+            return Facts::default();
+        };
+        let (left, returned) = (&first.source, &closing.sink);
+        let (left_chain, returned_chain) =
+            (self.chain(level, left.event), self.chain(level, returned.event));
+        let itself =
+            |point: &Point| self.chain(level, point.event).is_some_and(|chain| chain.is_empty());
+        let split = |lock: &&ReleasedLock| itself(&lock.released) && itself(&lock.reacquired);
+        let throughout = self.held.iter().filter(|(_, since)| *since <= left.event);
+        let mut held_throughout: Vec<LockId> = throughout.map(|&(lock, _)| lock).collect();
+        held_throughout.sort_unstable();
+        let waits = |lock: &ReleasedLock| lock.released.location == lock.reacquired.location;
+        Facts {
+            kind: kind(left, returned, left_chain.as_deref(), returned_chain.as_deref()),
+            left: self.end(left_chain, left.event),
+            returned: self.end(returned_chain, returned.event),
+            held_throughout,
+            split_by_itself: locks.iter().filter(split).map(|lock| lock.lock).collect(),
+            waited: (left.event + 1..=returned.event).contains(&self.waited)
+                || locks.iter().any(waits),
+            read_again: self.has_read_again(first.object, first.sink.event, returned.event),
+        }
+    }
+
+    /// Returns the regions within the one at `level` that were open at an event, with their begins; `None` if some may
+    /// be forgotten.
+    fn chain(&self, level: usize, event: EventNumber) -> Option<Vec<Call>> {
+        let region = self.levels.get(level)?.begin.event();
+        let ended = self.ended.around(event)?.filter(|ended| ended.begin > region);
+        let ended = ended.map(|ended| Call { region: ended.value, begin: ended.begin });
+        let open = self.levels[level + 1..].iter();
+        let open = open.map(|open| Call { region: open.region, begin: open.begin.event() });
+        let mut chain: Vec<Call> = ended.chain(open.filter(|open| open.begin <= event)).collect();
+        chain.sort_unstable_by_key(|call| call.begin);
+        Some(chain)
+    }
+
+    fn end(&self, chain: Option<Vec<Call>>, event: EventNumber) -> GapEnd {
+        let held = self.held.iter().filter(|(_, since)| *since <= event).map(|&(lock, _)| lock);
+        let held = self.holds.around(event).map(|ended| {
+            let mut held: Vec<LockId> = held.chain(ended.map(|hold| hold.value)).collect();
+            held.sort_unstable();
+            held.dedup();
+            held
+        });
+        GapEnd { chain: chain.map(|chain| chain.iter().map(|call| call.region).collect()), held }
+    }
+}
+
+/// Execution of a region within another.
+struct Call {
+    region: RegionId,
+    begin: EventNumber,
+}
+
+/// Facts about a gap.
+#[derive(Default)]
+pub(super) struct Facts {
+    pub(super) kind: GapKind,
+    pub(super) left: GapEnd,
+    pub(super) returned: GapEnd,
+    pub(super) held_throughout: Vec<LockId>,
+    pub(super) split_by_itself: Vec<LockId>,
+    pub(super) waited: bool,
+    pub(super) read_again: bool,
+}
+
+fn kind(left: &Point, returned: &Point, from: Option<&[Call]>, to: Option<&[Call]>) -> GapKind {
+    let (Some(from), Some(to)) = (from, to) else { return GapKind::Unknown };
+    // A step that is made again is a step of another iteration.
+    if left.location == returned.location && left.action == returned.action {
+        return GapKind::Iterations;
+    }
+    match (from.first(), to.first()) {
+        (None, None) => GapKind::OneActivation,
+        (Some(left), Some(returned)) if left.begin == returned.begin => GapKind::OneActivation,
+        (Some(left), Some(returned)) if left.region == returned.region => GapKind::Iterations,
+        _ => GapKind::Callees,
+    }
+}
