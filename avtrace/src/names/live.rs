@@ -288,7 +288,7 @@ impl Names for LiveNames {
             return RegionName::default();
         };
         let name = name.to_owned();
-        RegionName { name, frames: self.frames(location) }
+        RegionName { name, frames: self.frames(location), ..RegionName::default() }
     }
 
     fn frames(&mut self, location: LocationId) -> Vec<SourceFrame> {

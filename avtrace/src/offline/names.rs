@@ -55,11 +55,11 @@ impl Names for TraceNames {
         let Some(known) = self.names.region(region) else { return RegionName::default() };
         if known.name.is_empty() {
             // All regions without a name are one, and each begins at a different location.
-            return RegionName { name: UNNAMED.to_owned(), frames: Vec::new() };
+            return RegionName { name: UNNAMED.to_owned(), ..RegionName::default() };
         }
         let location = known.location.or_else(|| *self.begins.get(region.index())?);
         let frames = location.map_or_else(Vec::new, |location| self.frames(location));
-        RegionName { name: known.name, frames }
+        RegionName { name: known.name, frames, ..RegionName::default() }
     }
 
     fn frames(&mut self, location: LocationId) -> Vec<SourceFrame> {

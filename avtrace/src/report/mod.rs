@@ -11,6 +11,7 @@ mod limitation;
 mod model;
 mod names;
 mod quantity;
+mod reason;
 pub mod text;
 mod warnings;
 

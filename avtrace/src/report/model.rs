@@ -5,6 +5,7 @@
 //! meaning.
 
 mod coverage;
+mod defect;
 mod hex_address;
 mod violation;
 
@@ -12,6 +13,7 @@ use checker::{Regions, Relation};
 use serde::{Deserialize, Serialize};
 
 pub use self::coverage::*;
+pub use self::defect::*;
 pub use self::violation::*;
 
 /// The value of [`Report::schema`].
@@ -41,6 +43,10 @@ pub struct Report {
     /// The dependencies of that cycle, in its order, where the algorithm keeps them. Program order has none.
     #[serde(default)]
     pub cycle_edges: Vec<Edge>,
+    /// Defects: violations grouped into what a person would fix, the likeliest bug first. Reports of older versions,
+    /// and those of algorithms without witnesses, have none.
+    #[serde(default)]
+    pub defects: Vec<Defect>,
     /// Violations, one for each static witness, data evidence first.
     pub violations: Vec<Violation>,
     /// Every instance; present only when asked for.

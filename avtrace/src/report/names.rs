@@ -3,8 +3,12 @@
 
 use std::time::Duration;
 
-use checker::event::{EventNumber, LocationId, RegionId, ThreadId};
-use checker::{Regions, Relation};
+use checker::{
+    Regions, Relation,
+    defect::{Origin, RegionRole, SubjectInfo},
+    event::{EventNumber, LocationId, RegionId, ThreadId},
+    finding,
+};
 
 use super::model::{MemorySeen, NotSeen, Object, SourceFrame, Subject, Summary, TrapDeath, Value};
 
@@ -19,7 +23,7 @@ pub trait Names {
     fn frames(&mut self, location: LocationId) -> Vec<SourceFrame>;
 
     /// The object's kind, name and process address.
-    fn object(&mut self, object: checker::finding::Object) -> Object;
+    fn object(&mut self, object: finding::Object) -> Object;
 
     /// The thread's name and the operating system's id for it.
     fn thread(&mut self, thread: ThreadId) -> ThreadName;
@@ -30,6 +34,28 @@ pub trait Names {
     /// The value that an access was seen to read or write.
     fn value(&mut self, _event: EventNumber) -> Option<Value> {
         None
+    }
+
+    /// Author of the code at a place.
+    fn origin(&mut self, _location: LocationId) -> Origin {
+        Origin::default()
+    }
+
+    /// Class of an object: a name that is the same in another run of the program, without addresses, thread numbers
+    /// and process ids.
+    fn subject(&mut self, object: finding::Object) -> SubjectInfo {
+        let Object { kind, name, .. } = self.object(object);
+        SubjectInfo { name: name.unwrap_or_else(|| format!("a {kind}")), ..SubjectInfo::default() }
+    }
+
+    /// Returns whether the write of an event changed the value of the variable; `None` if that is not known.
+    fn changed_value(&mut self, _event: EventNumber) -> Option<bool> {
+        None
+    }
+
+    /// Returns whether accesses to memory were captured: without them, locks are the best evidence there is.
+    fn sees_data(&self) -> bool {
+        true
     }
 
     /// All regions that were seen, for the report's table; those of the findings are added in any case.
@@ -50,6 +76,10 @@ pub struct RegionName {
     pub name: String,
     /// Place of its begin; empty when unknown.
     pub frames: Vec<SourceFrame>,
+    /// Role in the program.
+    pub role: RegionRole,
+    /// Author of its code.
+    pub origin: Origin,
 }
 
 /// The name of a thread.

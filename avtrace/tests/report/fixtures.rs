@@ -107,7 +107,11 @@ impl Story {
     pub fn region(&mut self, name: &str, file: &str, line: u32, text: &str) -> (RegionId, Place) {
         let place = self.place(file, line, name, text);
         let frames = self.names.places[place.index()].clone();
-        self.names.regions.push(RegionName { name: name.to_owned(), frames });
+        self.names.regions.push(RegionName {
+            name: name.to_owned(),
+            frames,
+            ..RegionName::default()
+        });
         (RegionId(self.names.regions.len() as u32 - 1), place)
     }
 

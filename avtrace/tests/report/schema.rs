@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 
 use avtrace::report::{
-    Action, Busiest, Counts, DataSeen, Edge, Evidence, Instance, LeftOut, Location, LostEvents,
-    MemorySeen, Missing, NotSeen, Object, ObjectKind, Order, Process, Region, Report, Role,
-    SkippedProbes, SourceFrame, Split, Step, Summary, Thread, Tool, Transaction, TrapCause,
-    TrapDeath, UndecodedReason, UnprobedCalls, Value as Observed, Violation, WatchedShare,
+    Action, Busiest, Class, Counts, DataSeen, Defect, Edge, Evidence, Gap, GapEnd, GapKind,
+    Instance, LeftOut, Location, LostEvents, MemorySeen, Missing, NotSeen, Object, ObjectKind,
+    Order, Origin, Pattern, Process, Region, RegionRole, Report, Role, SkippedProbes, SourceFrame,
+    Split, Step, Summary, Thread, Tool, Transaction, TrapCause, TrapDeath, UndecodedReason,
+    UnprobedCalls, Value as Observed, Violation, WatchedShare,
 };
 use checker::{Regions, Relation};
 use serde::de::{DeserializeOwned, Deserializer, Error as _, Visitor, value::Error};
@@ -109,6 +110,15 @@ fn the_schema_has_the_names_of_the_types() {
         ("/$defs/step/properties/roles/items", names::<Role>()),
         ("/$defs/step/properties/value/anyOf/0", names::<Observed>()),
         ("/$defs/split", names::<Split>()),
+        ("/$defs/defect", names::<Defect>()),
+        ("/$defs/defect/properties/class", names::<Class>()),
+        ("/$defs/defect/properties/role", names::<RegionRole>()),
+        ("/$defs/defect/properties/origin", names::<Origin>()),
+        ("/$defs/defect/properties/pattern", names::<Pattern>()),
+        ("/$defs/defect/properties/evidence", names::<Evidence>()),
+        ("/$defs/gap", names::<Gap>()),
+        ("/$defs/gap/properties/kind", names::<GapKind>()),
+        ("/$defs/gap_end", names::<GapEnd>()),
         ("/$defs/violation", names::<Violation>()),
         ("/$defs/violation/properties/evidence", names::<Evidence>()),
         ("/$defs/violation/properties/data_seen/anyOf/0", names::<DataSeen>()),

@@ -296,7 +296,7 @@ pub fn text_trace() -> Story {
     s.context.summary = Default::default();
     s.names.threads =
         ["T1", "T2"].map(|name| ThreadName { name: Some(name.to_owned()), tid: None }).to_vec();
-    s.names.regions = vec![RegionName { name: "add".to_owned(), frames: Vec::new() }];
+    s.names.regions = vec![RegionName { name: "add".to_owned(), ..RegionName::default() }];
     let mut at = |label: &str| s.frames(vec![SourceFrame::from_label(label)]);
     let (begin, read, other, write) = (at("l1"), at("adder.c:7"), at("31"), at("adder.c:9"));
     let x = s.variable(0, "x");

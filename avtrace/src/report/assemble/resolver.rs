@@ -1,93 +1,28 @@
-//! Turns findings into a report: puts names and source lines on ids, lays the steps of a witness out in time,
-//! and merges what is the same once ids have become source lines. Prose is in `explain`, layout in `text`.
+//! Puts names and source lines on the ids of findings, once each, and lays the steps of a witness out in time.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use checker::event::{LocationId, RegionId, ThreadId};
-use checker::finding::{self, Findings, Point, Tx};
-
-use super::explain;
-use super::model::{
-    Action, Counts, DataSeen, Edge, Evidence, Location, Object, Region, Report, Role, SCHEMA,
-    SourceFrame, Split, Step, Thread, Tool, Transaction, Violation,
+use checker::{
+    defect::{Origin, RegionRole},
+    event::{LocationId, RegionId, ThreadId},
+    finding::{self, Point, Tx},
 };
-use super::names::{Context, Names, RegionName};
+
+use super::super::{
+    explain,
+    model::{
+        Action, DataSeen, Edge, Evidence, Location, Object, Region, Role, SourceFrame, Split, Step,
+        Thread, Transaction, Violation,
+    },
+    names::{Names, RegionName},
+};
 
 /// Source lines are shown, not stored: what is longer than this many characters is cut.
 const MAX_SOURCE_CHARS: usize = 400;
 
-/// Puts names on findings.
-///
-/// Violations that have the same regions and source lines along their witness are merged into the first of
-/// them, their occurrences added up; then all are numbered `v1`, `v2`, …, data evidence first.
-pub fn assemble(findings: &Findings, names: &mut dyn Names, context: Context) -> Report {
-    let mut resolver = Resolver::new(names);
-    let mut violations = Vec::<Violation>::with_capacity(findings.violations.len());
-    let mut merged = HashMap::<Vec<Mark>, usize>::new();
-    for found in &findings.violations {
-        match merged.entry(resolver.static_witness(found)) {
-            std::collections::hash_map::Entry::Occupied(first) => {
-                violations[*first.get()].occurrences += found.occurrences;
-            }
-            std::collections::hash_map::Entry::Vacant(free) => {
-                free.insert(violations.len());
-                violations.push(resolver.violation(found));
-            }
-        }
-    }
-    let merged_away = (findings.violations.len() - violations.len()) as u64;
-    violations.sort_by_key(|violation| violation.evidence);
-    for (index, violation) in violations.iter_mut().enumerate() {
-        violation.id = format!("v{}", index + 1);
-    }
-
-    let cycle = findings
-        .cycle
-        .as_ref()
-        .map(|cycle| cycle.iter().map(|tx| resolver.transaction(tx)).collect::<Vec<_>>());
-    let cycle_edges = findings.cycle_edges.iter().map(|edge| resolver.edge(edge)).collect();
-    let serializable =
-        if cycle.is_some() || !violations.is_empty() { Some(false) } else { findings.serializable };
-    let mut not_seen = context.not_seen;
-    not_seen.gaps += findings.counts.gaps;
-    not_seen.unresolved_locations += resolver.unresolved;
-    let lost_events = not_seen.lost_events.iter().map(|lost| lost.count).sum();
-    let counts = &findings.counts;
-    Report {
-        schema: SCHEMA.to_owned(),
-        tool: Tool { name: "avtrace".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() },
-        algorithm: context.algorithm,
-        relation: context.relation,
-        nesting: context.nesting,
-        subject: context.subject,
-        counts: Counts {
-            events: counts.events,
-            threads: counts.threads,
-            transactions: counts.transactions,
-            unary_transactions: counts.unary_transactions,
-            dependencies: counts.dependencies,
-            violations: counts.violations,
-            violating_transactions: counts.violating_transactions,
-            distinct_witnesses: counts.distinct_witnesses.saturating_sub(merged_away),
-            lost_events,
-        },
-        serializable,
-        cycle,
-        cycle_edges,
-        violations,
-        instances: context.with_instances.then(|| findings.instances.clone()),
-        threads: resolver.thread_table(),
-        regions: resolver.region_table(),
-        not_seen,
-        summary: context.summary,
-        memory: context.memory,
-        trap: context.trap,
-    }
-}
-
 /// A part of a static witness, to compare by.
 #[derive(PartialEq, Eq, Hash)]
-enum Mark {
+pub(super) enum Mark {
     Region(Option<String>),
     Evidence(Evidence),
     Line(String, u32),
@@ -98,28 +33,36 @@ enum Mark {
 
 /// A code location with all that is known about it.
 #[derive(Clone)]
-struct Place {
-    location: Option<Location>,
-    label: String,
+pub(super) struct Place {
+    pub(super) location: Option<Location>,
+    pub(super) label: String,
     via: Vec<String>,
-    source_text: Option<String>,
-    frames: Vec<SourceFrame>,
+    pub(super) source_text: Option<String>,
+    pub(super) frames: Vec<SourceFrame>,
     /// The frame that is shown.
-    shown: usize,
+    pub(super) shown: usize,
+}
+
+/// A region with all that is known about it.
+pub(super) struct Known {
+    pub(super) name: String,
+    place: Place,
+    pub(super) role: RegionRole,
+    pub(super) origin: Origin,
 }
 
 /// Looks names up once and keeps them.
-struct Resolver<'a> {
-    names: &'a mut dyn Names,
+pub(super) struct Resolver<'a> {
+    pub(super) names: &'a mut dyn Names,
     places: HashMap<LocationId, Place>,
-    regions: BTreeMap<RegionId, (String, Place)>,
+    regions: BTreeMap<RegionId, Known>,
     threads: BTreeSet<ThreadId>,
     objects: HashMap<finding::Object, Object>,
-    unresolved: u64,
+    pub(super) unresolved: u64,
 }
 
 impl<'a> Resolver<'a> {
-    fn new(names: &'a mut dyn Names) -> Self {
+    pub(super) fn new(names: &'a mut dyn Names) -> Self {
         Self {
             names,
             places: HashMap::new(),
@@ -130,7 +73,7 @@ impl<'a> Resolver<'a> {
         }
     }
 
-    fn place(&mut self, id: LocationId) -> Place {
+    pub(super) fn place(&mut self, id: LocationId) -> Place {
         if let Some(place) = self.places.get(&id) {
             return place.clone();
         }
@@ -148,7 +91,7 @@ impl<'a> Resolver<'a> {
 
     /// The place of an event. Within a region that is a function, what is shown is in it or what it calls: never in a
     /// caller, even where all of it is a wrapper.
-    fn point(&mut self, point: &Point) -> Place {
+    pub(super) fn point(&mut self, point: &Point) -> Place {
         let place = self.place(point.location);
         let Some(region) = point.tx.region else { return place };
         let region = self.region(region).0;
@@ -192,21 +135,26 @@ impl<'a> Resolver<'a> {
     }
 
     fn region(&mut self, id: RegionId) -> (String, Place) {
-        if let Some(region) = self.regions.get(&id) {
-            return region.clone();
-        }
-        let RegionName { name, frames } = self.names.region(id);
-        let region = (name, self.place_of(frames));
-        self.regions.insert(id, region.clone());
-        region
+        let Known { name, place, .. } = self.known_region(id);
+        (name.clone(), place.clone())
     }
 
-    fn object(&mut self, object: finding::Object) -> Object {
+    /// Returns all that is known about a region.
+    pub(super) fn known_region(&mut self, id: RegionId) -> &Known {
+        if !self.regions.contains_key(&id) {
+            let RegionName { name, frames, role, origin } = self.names.region(id);
+            let place = self.place_of(frames);
+            self.regions.insert(id, Known { name, place, role, origin });
+        }
+        &self.regions[&id]
+    }
+
+    pub(super) fn object(&mut self, object: finding::Object) -> Object {
         let names = &mut *self.names;
         self.objects.entry(object).or_insert_with(|| names.object(object)).clone()
     }
 
-    fn transaction(&mut self, tx: &Tx) -> Transaction {
+    pub(super) fn transaction(&mut self, tx: &Tx) -> Transaction {
         self.threads.insert(tx.thread);
         Transaction {
             thread: tx.thread.0,
@@ -216,7 +164,7 @@ impl<'a> Resolver<'a> {
         }
     }
 
-    fn violation(&mut self, found: &finding::Violation) -> Violation {
+    pub(super) fn violation(&mut self, found: &finding::Violation) -> Violation {
         let (region, region_place) = self.region(found.region);
         let mut begin = self.place(found.begin.location);
         if begin.is_unknown() {
@@ -249,7 +197,7 @@ impl<'a> Resolver<'a> {
         violation
     }
 
-    fn edge(&mut self, edge: &finding::Edge) -> Edge {
+    pub(super) fn edge(&mut self, edge: &finding::Edge) -> Edge {
         let (source, sink) = (self.point(&edge.source), self.point(&edge.sink));
         Edge {
             source_event: edge.source.event,
@@ -348,7 +296,7 @@ impl<'a> Resolver<'a> {
 
     /// Returns the features that make two violations the same to a reader: evidence, regions, and the source lines of
     /// every event.
-    fn static_witness(&mut self, found: &finding::Violation) -> Vec<Mark> {
+    pub(super) fn static_witness(&mut self, found: &finding::Violation) -> Vec<Mark> {
         let mut marks = vec![
             Mark::Region(Some(self.region(found.region).0)),
             Mark::Evidence(found.evidence),
@@ -373,7 +321,7 @@ impl<'a> Resolver<'a> {
         }
     }
 
-    fn thread_table(&mut self) -> Vec<Thread> {
+    pub(super) fn thread_table(&mut self) -> Vec<Thread> {
         let mut ids = std::mem::take(&mut self.threads);
         ids.extend(self.names.threads());
         let named = |id: ThreadId| {
@@ -383,11 +331,11 @@ impl<'a> Resolver<'a> {
         ids.into_iter().map(named).collect()
     }
 
-    fn region_table(&mut self) -> Vec<Region> {
+    pub(super) fn region_table(&mut self) -> Vec<Region> {
         for id in self.names.regions() {
             self.region(id);
         }
-        let named = |(name, place): &(String, Place)| Region {
+        let named = |Known { name, place, .. }: &Known| Region {
             name: name.clone(),
             location: place.location.clone(),
         };

@@ -1,0 +1,93 @@
+//! Turns findings into a report: puts names on them, merges what is the same once ids have become source lines, and
+//! groups it into defects. Prose is in `explain`, layout in `text`.
+
+mod defects;
+mod resolver;
+
+use std::collections::HashMap;
+
+use checker::finding::Findings;
+
+use self::resolver::{Mark, Resolver};
+use super::{
+    model::{Counts, Report, SCHEMA, Tool, Violation},
+    names::{Context, Names},
+};
+
+/// Puts names on findings.
+///
+/// Violations that have the same regions and source lines along their witness are merged into the first of
+/// them, their occurrences added up; then all are numbered `v1`, `v2`, …, data evidence first.
+pub fn assemble(findings: &Findings, names: &mut dyn Names, context: Context) -> Report {
+    let mut resolver = Resolver::new(names);
+    let (violations, ids) = violations(findings, &mut resolver);
+    let merged_away = (findings.violations.len() - violations.len()) as u64;
+    let defects = defects::defects(findings, &ids, &mut resolver);
+
+    let cycle = findings
+        .cycle
+        .as_ref()
+        .map(|cycle| cycle.iter().map(|tx| resolver.transaction(tx)).collect::<Vec<_>>());
+    let cycle_edges = findings.cycle_edges.iter().map(|edge| resolver.edge(edge)).collect();
+    let serializable =
+        if cycle.is_some() || !violations.is_empty() { Some(false) } else { findings.serializable };
+    let mut not_seen = context.not_seen;
+    not_seen.gaps += findings.counts.gaps;
+    not_seen.unresolved_locations += resolver.unresolved;
+    let lost_events = not_seen.lost_events.iter().map(|lost| lost.count).sum();
+    let counts = &findings.counts;
+    Report {
+        schema: SCHEMA.to_owned(),
+        tool: Tool { name: "avtrace".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() },
+        algorithm: context.algorithm,
+        relation: context.relation,
+        nesting: context.nesting,
+        subject: context.subject,
+        counts: Counts {
+            events: counts.events,
+            threads: counts.threads,
+            transactions: counts.transactions,
+            unary_transactions: counts.unary_transactions,
+            dependencies: counts.dependencies,
+            violations: counts.violations,
+            violating_transactions: counts.violating_transactions,
+            distinct_witnesses: counts.distinct_witnesses.saturating_sub(merged_away),
+            lost_events,
+        },
+        serializable,
+        cycle,
+        cycle_edges,
+        defects,
+        violations,
+        instances: context.with_instances.then(|| findings.instances.clone()),
+        threads: resolver.thread_table(),
+        regions: resolver.region_table(),
+        not_seen,
+        summary: context.summary,
+        memory: context.memory,
+        trap: context.trap,
+    }
+}
+
+/// Returns the violations, and the id of the one that each finding became or was merged into.
+fn violations(findings: &Findings, resolver: &mut Resolver<'_>) -> (Vec<Violation>, Vec<String>) {
+    let mut violations = Vec::<(usize, Violation)>::with_capacity(findings.violations.len());
+    let mut merged = HashMap::<Vec<Mark>, usize>::new();
+    let mut places = Vec::with_capacity(findings.violations.len());
+    for found in &findings.violations {
+        let place = *merged.entry(resolver.static_witness(found)).or_insert(violations.len());
+        places.push(place);
+        match violations.get_mut(place) {
+            Some((_, first)) => first.occurrences += found.occurrences,
+            None => violations.push((place, resolver.violation(found))),
+        }
+    }
+    violations.sort_by_key(|(_, violation)| violation.evidence);
+    let mut ids = vec![String::new(); violations.len()];
+    for (index, (place, violation)) in violations.iter_mut().enumerate() {
+        violation.id = format!("v{}", index + 1);
+        ids[*place].clone_from(&violation.id);
+    }
+    let ids = places.into_iter().map(|place| ids[place].clone()).collect();
+    (violations.into_iter().map(|(_, violation)| violation).collect(), ids)
+}
