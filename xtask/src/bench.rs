@@ -4,6 +4,7 @@
 mod capture;
 mod checker;
 mod lock_pairs;
+mod triage;
 
 use anyhow::{Result, bail};
 
@@ -33,6 +34,11 @@ const BENCHES: &[Bench] = &[
         name: "lock-pairs",
         about: "what recording lock operations costs, beside bpftrace counting the same calls",
         run: lock_pairs::run,
+    },
+    Bench {
+        name: "triage",
+        about: "known bugs that the default run finds, and what it reports in correct programs",
+        run: triage::run,
     },
 ];
 

@@ -5,7 +5,7 @@
 //! Each run under a tool comes right after one of the program by itself, the tools take turns, and a slowdown is the
 //! median of the rounds' ratios: other work on the machine weighs on both sides.
 
-mod measure;
+pub(in crate::bench) mod measure;
 mod memcached;
 mod point;
 mod programs;

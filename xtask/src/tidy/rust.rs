@@ -7,8 +7,14 @@ use super::{Problem, Source};
 
 /// Places of `unsafe`: system calls, the programs in the kernel, the marker instructions, mapped
 /// files, and the bundled programs that are there to misbehave.
-const UNSAFE_PLACES: [&str; 5] =
-    ["avtrace/src/sys", "ebpf", "markers", "symbolize/src/bytes.rs", "tests/programs"];
+const UNSAFE_PLACES: [&str; 6] = [
+    "avtrace/src/sys",
+    "ebpf",
+    "markers",
+    "symbolize/src/bytes.rs",
+    "tests/programs",
+    "xtask/src/bench/triage/programs",
+];
 
 /// Programs that tests compile and look at: data, whose line numbers count.
 const FIXTURES: &str = "tests/data";

@@ -77,7 +77,11 @@ pub fn run(
 }
 
 /// Waits for the end; returns whether it was a success, or `None` when it was not in time.
-fn wait_within(mut child: Child, limit: Duration, privilege: Privilege) -> Result<Option<bool>> {
+pub(in crate::bench) fn wait_within(
+    mut child: Child,
+    limit: Duration,
+    privilege: Privilege,
+) -> Result<Option<bool>> {
     let group = child.id();
     let (ended, end) = mpsc::channel::<()>();
     let guard = thread::spawn(move || {

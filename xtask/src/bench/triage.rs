@@ -1,0 +1,176 @@
+//! `cargo xtask bench triage`: recall and noise of avtrace's default run. Programs with a known atomicity bug, whose
+//! bad interleaving is forced, say what is found and at which rank; correct programs say what is reported all the
+//! same.
+
+mod known;
+mod manifest;
+mod outcome;
+mod run;
+mod table;
+
+use std::{fs, io::Write as _, path::PathBuf};
+
+use anyhow::{Context as _, Result, bail};
+use clap::Parser;
+
+use crate::{
+    process::{self, Privilege},
+    setup::{self, apt::Apt},
+    workspace,
+};
+use known::Known;
+use run::{Case, Runner};
+use table::Row;
+
+/// Recall and noise of the default run, on programs with known bugs and on correct ones
+#[derive(Parser)]
+#[command(name = "cargo xtask bench triage", bin_name = "cargo xtask bench triage")]
+struct Options {
+    /// A single run of each program
+    #[arg(long)]
+    quick: bool,
+    /// Runs of each program (default: 5)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    rounds: Option<u16>,
+    /// Seconds after which a run is ended
+    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
+    limit: u64,
+    /// This executable instead of the release build of this tree
+    #[arg(long, value_name = "FILE")]
+    avtrace: Option<PathBuf>,
+    /// Directory for the last JSON report on each program (default: one below the builds)
+    #[arg(long, value_name = "DIRECTORY")]
+    reports: Option<PathBuf>,
+    /// Only these programs; `known` and `correct` are all of a kind
+    #[arg(value_name = "NAME")]
+    names: Vec<String>,
+}
+
+/// Runs it.
+///
+/// # Errors
+/// When avtrace cannot be built or run. Programs that cannot be had are left out, and the table says why.
+pub fn run(arguments: &[String]) -> Result<()> {
+    let options = match Options::try_parse_from(
+        std::iter::once("triage").chain(arguments.iter().map(String::as_str)),
+    ) {
+        Ok(options) => options,
+        Err(error) if !error.use_stderr() => return Ok(error.print()?),
+        Err(error) => bail!("{}", error.to_string().trim_start_matches("error: ").trim_end()),
+    };
+    let privilege = Privilege::detect();
+    if privilege == Privilege::None {
+        bail!("tracing needs root, and there is no sudo to be had; run it as root");
+    }
+    let target_dir = workspace::target_dir()?;
+    let avtrace = match &options.avtrace {
+        Some(named) => named.clone(),
+        None => {
+            setup::run()?;
+            process::run(workspace::cargo().args(["build", "--release", "--package", "avtrace"]))?;
+            target_dir.join("release/avtrace")
+        }
+    };
+    let dir = target_dir.join("triage");
+    let reports = options.reports.clone().unwrap_or_else(|| dir.join("reports"));
+    for made in [&dir, &reports] {
+        fs::create_dir_all(made).with_context(|| format!("failed to create {}", made.display()))?;
+    }
+    let usual = if options.quick { 1 } else { 5 };
+    let rounds = usize::from(options.rounds.unwrap_or(usual));
+    let mut bench = Bench {
+        runner: Runner::new(privilege, avtrace, reports, options.limit)?,
+        dir,
+        rounds,
+        names: options.names,
+        apt: Apt::detect(),
+    };
+    let known = known::all()?;
+    bench.check_names(&known)?;
+
+    let rows = bench.known(&known);
+    print!("{}", table::known(&rows, rounds));
+    Ok(())
+}
+
+/// Plan of the measurements.
+struct Bench {
+    runner: Runner,
+    /// Directory for builds.
+    dir: PathBuf,
+    rounds: usize,
+    /// Programs that the user named; all if empty.
+    names: Vec<String>,
+    apt: Option<Apt>,
+}
+
+impl Bench {
+    fn wants(&self, name: &str, kind: &str) -> bool {
+        self.names.is_empty() || self.names.iter().any(|named| named == name || named == kind)
+    }
+
+    /// Refuses names of nothing.
+    fn check_names(&self, known: &[Known]) -> Result<()> {
+        let names: Vec<&str> =
+            ["known"].into_iter().chain(known.iter().map(|one| one.name.as_str())).collect();
+        match self.names.iter().find(|name| !names.contains(&name.as_str())) {
+            Some(wrong) => bail!("no program {wrong}; there are: {}", names.join(", ")),
+            None => Ok(()),
+        }
+    }
+
+    /// Runs the programs with a known bug.
+    fn known<'a>(&mut self, known: &'a [Known]) -> Vec<Row<'a>> {
+        let mut rows = Vec::new();
+        for program in known {
+            if !self.wants(&program.name, "known") {
+                continue;
+            }
+            for level in known::LEVELS {
+                let case =
+                    self.installed(program.needs()).and_then(|()| program.case(level, &self.dir));
+                rows.push(self.row(&program.name, level, Some(&program.manifest), case));
+            }
+        }
+        rows
+    }
+
+    /// Installs what is missing.
+    fn installed(&mut self, packages: &[&str]) -> Result<()> {
+        match &mut self.apt {
+            Some(apt) => apt.install(packages),
+            None => Ok(()),
+        }
+    }
+
+    /// Runs one program as often as wanted.
+    fn row<'a>(
+        &self,
+        name: &str,
+        level: &'static str,
+        manifest: Option<&'a manifest::Manifest>,
+        case: Result<Case>,
+    ) -> Row<'a> {
+        let mut row =
+            Row { name: name.to_owned(), level, manifest, outcomes: Vec::new(), failure: None };
+        let case = match case {
+            Ok(case) => case,
+            Err(error) => {
+                row.failure = Some(format!("{error:#}"));
+                return row;
+            }
+        };
+        for round in 1..=self.rounds {
+            // Nobody need look at it.
+            let _ = writeln!(std::io::stderr(), "{name} {level}: run {round} of {}", self.rounds);
+            match self.runner.sample(&case, manifest) {
+                Ok(outcome) => row.outcomes.push(outcome),
+                Err(error) => {
+                    row.failure = Some(format!("{error:#}"));
+                    break;
+                }
+            }
+        }
+        row
+    }
+}

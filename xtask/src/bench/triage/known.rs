@@ -1,0 +1,157 @@
+//! Programs with a known atomicity bug: the files of `programs/`, each with its manifest, built without and with
+//! optimisation.
+
+use std::{
+    ffi::OsString,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context as _, Result, bail};
+
+use super::{
+    manifest::{self, Manifest},
+    run::{Case, Load},
+};
+use crate::{process, workspace};
+
+/// Optimisation levels, as options of the C compilers.
+pub const LEVELS: [&str; 2] = ["-O0", "-O2"];
+
+/// Directory of the programs, in the workspace.
+const PROGRAMS: &str = "xtask/src/bench/triage/programs";
+
+/// A program with a known bug.
+pub struct Known {
+    /// Name in tables: that of the file.
+    pub name: String,
+    /// Description of the bug.
+    pub manifest: Manifest,
+    source: PathBuf,
+    /// Source of a shared library that the program comes with.
+    library: Option<PathBuf>,
+}
+
+/// All programs, by name.
+///
+/// # Errors
+/// When a file has no manifest.
+pub fn all() -> Result<Vec<Known>> {
+    let dir = workspace::root().join(PROGRAMS);
+    let mut programs = Vec::new();
+    for entry in fs::read_dir(&dir).with_context(|| format!("failed to list {}", dir.display()))? {
+        let path = entry?.path();
+        if path.is_dir() {
+            continue;
+        }
+        let text = fs::read_to_string(&path)
+            .with_context(|| format!("failed to read {}", path.display()))?;
+        let manifest = Manifest::parse(&text).with_context(|| path.display().to_string())?;
+        let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let library = manifest::value(&text, "Library").map(|name| dir.join("support").join(name));
+        programs.push(Known { name: stem, manifest, source: path, library });
+    }
+    programs.sort_by(|one, other| one.name.cmp(&other.name));
+    Ok(programs)
+}
+
+impl Known {
+    /// Packages that building it needs.
+    pub fn needs(&self) -> &'static [&'static str] {
+        &["gcc", "g++", "libc6-dev"]
+    }
+
+    /// The program at an optimisation level, built below `dir`.
+    ///
+    /// # Errors
+    /// When it cannot be built.
+    pub fn case(&self, level: &str, dir: &Path) -> Result<Case> {
+        let program = self.built(level, &dir.join("known"))?;
+        Ok(Case {
+            name: format!("{}{level}", self.name),
+            words: vec![OsString::from(program)],
+            load: Load::Itself,
+        })
+    }
+
+    /// The executable, compiled when it is older than its sources.
+    fn built(&self, level: &str, dir: &Path) -> Result<PathBuf> {
+        let dir = dir.join(format!("{}{level}", self.name));
+        fs::create_dir_all(&dir).with_context(|| format!("failed to create {}", dir.display()))?;
+        let program = dir.join(&self.name);
+        let support = workspace::root().join(PROGRAMS).join("support");
+        let mut sources = vec![self.source.clone()];
+        for entry in fs::read_dir(&support).context("failed to list the programs' headers")? {
+            sources.push(entry?.path());
+        }
+        if is_newer(&program, &sources) {
+            return Ok(program);
+        }
+        if let Some(source) = &self.library {
+            let mut command = compiler(source, level)?;
+            command.args(["-shared", "-fPIC", "-o"]).arg(dir.join(library_file(source)));
+            process::run(command.arg("-I").arg(&support).arg(source))?;
+        }
+        let mut command = compiler(&self.source, level)?;
+        command.arg("-o").arg(&program).arg(&self.source);
+        if extension(&self.source) != "rs" {
+            command.arg("-I").arg(&support);
+        }
+        if let Some(source) = &self.library {
+            command.arg(dir.join(library_file(source))).arg("-Wl,-rpath,$ORIGIN");
+        }
+        process::run(&mut command)?;
+        Ok(program)
+    }
+}
+
+/// Compiler of a file at an optimisation level, with debug information.
+fn compiler(source: &Path, level: &str) -> Result<Command> {
+    let (program, options): (_, &[&str]) = match extension(source) {
+        "c" => ("gcc", &["-g", "-pthread", "-Wall", "-Wextra"]),
+        "cpp" => ("g++", &["-g", "-pthread", "-Wall", "-Wextra", "-std=c++17"]),
+        "rs" => ("rustc", &["-g", "--edition", "2024"]),
+        other => bail!("no compiler for .{other}"),
+    };
+    let mut command = Command::new(program);
+    command.args(options);
+    match (extension(source), level) {
+        ("rs", "-O0") => command.args(["-C", "opt-level=0"]),
+        // As `cargo build --release` does it.
+        ("rs", _) => command.args(["-C", "opt-level=3"]),
+        (_, level) => command.arg(level),
+    };
+    Ok(command)
+}
+
+fn extension(path: &Path) -> &str {
+    path.extension().and_then(|extension| extension.to_str()).unwrap_or_default()
+}
+
+/// Name of the shared library of a source file.
+fn library_file(source: &Path) -> String {
+    format!("lib{}.so", source.file_stem().unwrap_or_default().to_string_lossy())
+}
+
+/// Returns whether a file is there and newer than all of these.
+pub fn is_newer(file: &Path, sources: &[PathBuf]) -> bool {
+    let changed = |path: &Path| fs::metadata(path).and_then(|of| of.modified()).ok();
+    let Some(made) = changed(file) else { return false };
+    sources.iter().all(|source| changed(source).is_some_and(|changed| changed < made))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_program_has_a_manifest() {
+        let programs = all().unwrap();
+        assert!(programs.len() >= 4);
+        for program in programs {
+            assert!(!program.manifest.reference.is_empty(), "{}", program.name);
+            assert!(program.library.iter().all(|library| library.exists()), "{}", program.name);
+        }
+    }
+}

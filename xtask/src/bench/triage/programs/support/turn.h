@@ -1,0 +1,51 @@
+// Turns between threads, through pipes: they force an order and are nothing that avtrace records. The whole program ends
+// by SIGALRM when a turn does not come.
+#ifndef TURN_H
+#define TURN_H
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+// The program's limit, in seconds.
+#define TURN_LIMIT 30
+
+// A pipe: the first end is read from, the second is written to.
+struct turn {
+    int ends[2];
+};
+
+static inline void turn_make(struct turn *turn)
+{
+    alarm(TURN_LIMIT);
+    if (pipe(turn->ends) != 0) {
+        perror("pipe");
+        exit(1);
+    }
+}
+
+static inline void turn_give(const struct turn *turn)
+{
+    if (write(turn->ends[1], "!", 1) != 1) {
+        perror("write to a pipe");
+        exit(1);
+    }
+}
+
+static inline void turn_await(const struct turn *turn)
+{
+    char byte;
+
+    if (read(turn->ends[0], &byte, 1) != 1) {
+        perror("read from a pipe");
+        exit(1);
+    }
+}
+
+// Says whether the bad interleaving has happened, as its effect shows.
+static inline void turn_outcome(int is_bad)
+{
+    printf("interleaved: %s\n", is_bad ? "yes" : "no");
+}
+
+#endif

@@ -1,0 +1,35 @@
+//! Turns between threads, through pipes: they force an order and are nothing that avtrace records. The whole program
+//! ends by `SIGALRM` when a turn does not come.
+
+use std::io::{PipeReader, PipeWriter, Read, Write, pipe};
+
+/// The program's limit, in seconds.
+const LIMIT: u32 = 30;
+
+unsafe extern "C" {
+    safe fn alarm(seconds: u32) -> u32;
+}
+
+/// A pipe.
+pub struct Turn(PipeReader, PipeWriter);
+
+impl Turn {
+    pub fn new() -> Self {
+        alarm(LIMIT);
+        let (reader, writer) = pipe().expect("a pipe");
+        Self(reader, writer)
+    }
+
+    pub fn give(&self) {
+        (&self.1).write_all(b"!").expect("write to a pipe");
+    }
+
+    pub fn wait(&self) {
+        (&self.0).read_exact(&mut [0]).expect("read from a pipe");
+    }
+}
+
+/// Says whether the bad interleaving has happened, as its effect shows.
+pub fn outcome(is_bad: bool) {
+    println!("interleaved: {}", if is_bad { "yes" } else { "no" });
+}
