@@ -36,6 +36,18 @@ pub struct FunctionExtent {
     pub source: ExtentSource,
 }
 
+/// Code that an entry of `.eh_frame` describes: a function, or a part of one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct UnwindRange {
+    /// The first instruction.
+    pub start: LinkAddr,
+    /// The address after the last instruction.
+    pub end: LinkAddr,
+    /// Set if the code is entered by a jump from a function whose frame it continues: at its first instruction the
+    /// return address is not at the top of the stack.
+    pub is_part: bool,
+}
+
 /// The unwind information of one file.
 #[derive(Debug, Default)]
 pub(crate) struct Extents {
@@ -88,6 +100,24 @@ impl Extents {
         })
     }
 
+    /// The code of all entries, by address. One that starts inside another one is left out.
+    pub(crate) fn ranges(&self) -> Vec<UnwindRange> {
+        let Some(frames) = &self.frames else { return Vec::new() };
+        let mut context = UnwindContext::new();
+        let mut ranges: Vec<UnwindRange> = Vec::with_capacity(frames.index.len());
+        for &(_, offset) in &frames.index {
+            let Some(entry) = frames.entry_at(offset) else { continue };
+            let start = LinkAddr(entry.initial_address());
+            let is_nested = ranges.last().is_some_and(|last| start < last.end);
+            let Some(end) = start.checked_add(entry.len()).filter(|_| !is_nested) else { continue };
+            if start < end {
+                let is_part = frames.is_part(&entry, &mut context);
+                ranges.push(UnwindRange { start, end, is_part });
+            }
+        }
+        ranges
+    }
+
     pub(crate) fn uses_frame_pointer_at(&self, address: LinkAddr) -> bool {
         self.frames
             .as_ref()
@@ -115,12 +145,27 @@ impl Frames {
     fn entry(&self, address: LinkAddr) -> Option<FrameDescriptionEntry<Reader>> {
         let after = self.index.partition_point(|&(start, _)| start <= address.0);
         let &(_, offset) = self.index.get(after.checked_sub(1)?)?;
-        let entry = self
-            .section
-            .fde_from_offset(&self.bases, gimli::EhFrameOffset(offset), EhFrame::cie_from_offset)
-            .ok()?;
+        let entry = self.entry_at(offset)?;
         let delta = address.0.checked_sub(entry.initial_address())?;
         (delta < entry.len()).then_some(entry)
+    }
+
+    fn entry_at(&self, offset: usize) -> Option<FrameDescriptionEntry<Reader>> {
+        let offset = gimli::EhFrameOffset(offset);
+        self.section.fde_from_offset(&self.bases, offset, EhFrame::cie_from_offset).ok()
+    }
+
+    /// Returns true if the frame is there already at the first instruction of an entry's code.
+    fn is_part(
+        &self,
+        entry: &FrameDescriptionEntry<Reader>,
+        context: &mut UnwindContext<usize>,
+    ) -> bool {
+        let first = entry.initial_address();
+        let row = entry.unwind_info_for_address(&self.section, &self.bases, context, first);
+        row.is_ok_and(|row| {
+            *row.cfa() != CfaRule::RegisterAndOffset { register: X86_64::RSP, offset: 8 }
+        })
     }
 
     fn uses_frame_pointer_at(&self, address: LinkAddr) -> Option<bool> {

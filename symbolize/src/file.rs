@@ -9,10 +9,11 @@ use crate::bytes::Bytes;
 
 use super::address::LinkAddr;
 use super::debug_file::{self, DebugSearch};
+use super::demangle::Name;
 use super::dwarf::DebugInfo;
 use super::elf::ElfImage;
 use super::error::Error;
-use super::extent::{Extents, FunctionExtent};
+use super::extent::{Extents, FunctionExtent, UnwindRange};
 use super::restartable::{JumpTarget, RestartableSequences};
 use super::symbols::{Symbol, SymbolTable};
 use super::variables::Definitions;
@@ -111,6 +112,25 @@ impl ElfFile {
     pub fn function_containing(&self, address: LinkAddr) -> Option<FunctionExtent> {
         let symbol = self.symbol_at(address).map(|(symbol, _)| symbol);
         self.extents().function_containing(symbol, address)
+    }
+
+    /// Returns the name of a function without a symbol: the file's name and the link-time address, `nginx+0x4a3f0`.
+    #[must_use]
+    pub fn name_by_address(&self, start: LinkAddr) -> Name {
+        let path = self.path();
+        let file = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
+        let name = format!("{file}+{start}");
+        Name { short: name.clone(), full: name }
+    }
+
+    /// Returns the code that the unwind information describes, by address: the functions of a stripped program, and
+    /// the parts that were split off them. Without the linker's stubs and the code of the start and the end.
+    #[must_use]
+    pub fn unwind_ranges(&self) -> Vec<UnwindRange> {
+        let mut ranges = self.extents().ranges();
+        let stubs = self.linker_code();
+        ranges.retain(|range| !stubs.iter().any(|stub| stub.contains(&range.start)));
+        ranges
     }
 
     /// Returns true if a function that is stopped at `address` has its frame pointer set up, so that the

@@ -60,7 +60,7 @@ pub use debug_file::DebugSearch;
 pub use demangle::{Name, name_starts_with};
 pub use elf::{ElfImage, Segment};
 pub use error::Error;
-pub use extent::{ExtentSource, FunctionExtent};
+pub use extent::{ExtentSource, FunctionExtent, UnwindRange};
 pub use file::ElfFile;
 pub use file_lines::LineStart;
 pub use inlined::InlinedCall;

@@ -8,7 +8,7 @@ use addr2line::{LookupContinuation as _, LookupResult};
 use super::address::LinkAddr;
 use super::demangle::Name;
 use super::dwarf::{DebugInfo, Dwarf, Entry, Unit};
-use super::extent::Reader;
+use super::extent::{FunctionExtent, Reader};
 use super::file::ElfFile;
 use super::miss::Miss;
 use super::tidy_path::tidy_path;
@@ -71,8 +71,8 @@ pub(crate) fn resolve(
     address: LinkAddr,
     lookup: LinkAddr,
 ) -> Resolution {
-    let function = function_at(file, lookup)
-        .map(|(name, start)| (Name::demangle(&name), address.0.saturating_sub(start.0)));
+    let function =
+        function_at(file, lookup).map(|(name, start)| (name, address.0.saturating_sub(start.0)));
     let (mut frames, lines_missing) = match frames(file, module, lookup) {
         Ok(frames) => (frames, None),
         Err(miss) => (Vec::new(), Some(miss)),
@@ -90,14 +90,17 @@ pub(crate) fn resolve(
     Resolution { module: module.into(), address, function, frames, lines_missing }
 }
 
-/// The symbol of the function around `address`, mangled, and its start.
-fn function_at(file: &ElfFile, address: LinkAddr) -> Option<(String, LinkAddr)> {
+/// The name of the function around `address`, and its start.
+fn function_at(file: &ElfFile, address: LinkAddr) -> Option<(Name, LinkAddr)> {
     match file.function_containing(address) {
-        Some(extent) => Some((extent.name?, extent.start)),
+        Some(FunctionExtent { start, name: Some(symbol), .. }) => {
+            Some((Name::demangle(&symbol), start))
+        }
+        Some(FunctionExtent { start, .. }) => Some((file.name_by_address(start), start)),
         // Hand-written code often has neither a size nor unwind information.
         None => {
             let (symbol, _) = file.symbol_at(address)?;
-            Some((symbol.name.to_owned(), symbol.address))
+            Some((Name::demangle(symbol.name), symbol.address))
         }
     }
 }

@@ -1,5 +1,7 @@
 //! The contents of an ELF file's sections, decompressed where they are compressed.
 
+use std::ops::Range;
+
 use crate::bytes::Bytes;
 use object::elf::{self, SectionHeader64};
 use object::read::elf::SectionHeader as _;
@@ -32,6 +34,22 @@ impl ElfImage {
     /// [`Error::Malformed`] when the section table or the section is damaged.
     pub fn section(&self, name: &'static str) -> Result<Option<Section>, Error> {
         read(self, name).map_err(|error| self.malformed(name, error))
+    }
+
+    /// The addresses of sections with code that no compiler made: the linker's stubs, and what is executed at the
+    /// start and at the end.
+    pub(crate) fn linker_code(&self) -> Vec<Range<LinkAddr>> {
+        let Ok(table) = self.section_table() else { return Vec::new() };
+        let is_linkers = |header: &&SectionHeader64<LittleEndian>| {
+            table.section_name(LE, header).is_ok_and(|name| {
+                name.starts_with(b".plt") || [&b".init"[..], b".fini"].contains(&name)
+            })
+        };
+        let range = |header: &SectionHeader64<LittleEndian>| {
+            let start = header.sh_addr(LE);
+            LinkAddr(start)..LinkAddr(start.saturating_add(header.sh_size(LE)))
+        };
+        table.iter().filter(is_linkers).map(range).collect()
     }
 
     /// The sections called `name`, one after the other. A `.dwo` file has one for each type that it

@@ -1,9 +1,11 @@
 //! The functions that a file defines, each with all parts that a compiler has made of it, and by which names users
-//! can call them. Reads symbols; `probes::regions` decides which functions are regions.
+//! can call them. Reads symbols and unwind information; `probes::regions` decides which functions are regions.
 
 use std::collections::{BTreeMap, HashMap};
 
 use symbolize::{ElfFile, LinkAddr, Name, Symbol, SymbolKind};
+
+use super::unnamed::{Unnamed, jumped_into};
 
 /// A function.
 #[derive(Clone, Debug)]
@@ -14,9 +16,9 @@ pub struct Function {
     pub end: LinkAddr,
     /// Parts that the compiler has split off as seldom executed: start and end.
     pub cold: Vec<(LinkAddr, LinkAddr)>,
-    /// Mangled symbol.
+    /// Mangled symbol; the name where there is none.
     pub symbol: String,
-    /// Demangled name.
+    /// Demangled name; without a symbol `nginx+0x4a3f0`, of the file's name and the link-time address.
     pub name: Name,
     /// The symbol stands for a function that is picked when the file is loaded.
     pub picked: bool,
@@ -29,7 +31,8 @@ pub struct Functions {
 }
 
 impl Functions {
-    /// Finds the functions of a file.
+    /// Finds the functions of a file: those that have symbols, and in a stripped file those that the unwind
+    /// information describes.
     #[must_use]
     pub fn from_file(file: &ElfFile) -> Self {
         let mut by_address: BTreeMap<LinkAddr, Function> = BTreeMap::new();
@@ -50,7 +53,18 @@ impl Functions {
                 picked: symbol.kind == SymbolKind::IndirectFunction,
             });
         }
+        let Unnamed { functions, parts } = Unnamed::from_file(file);
+        for (start, end, known) in functions {
+            let before = by_address.range(..=start).next_back();
+            if before.is_some_and(|(_, function)| start < function.end) {
+                continue;
+            }
+            let name = known.map_or_else(|| file.name_by_address(start), Name::demangle);
+            let (symbol, cold) = (name.full.clone(), Vec::new());
+            by_address.insert(start, Function { start, end, cold, symbol, name, picked: false });
+        }
         let mut list: Vec<Function> = by_address.into_values().collect();
+        add_unnamed_parts(file, &mut list, &parts);
         let mut owners: HashMap<&str, Vec<usize>> = HashMap::new();
         for (index, function) in list.iter().enumerate() {
             owners.entry(&function.symbol).or_default().push(index);
@@ -125,6 +139,19 @@ impl Function {
             "frame_dummy",
         ];
         STARTUP.contains(&self.symbol.as_str())
+    }
+}
+
+/// Adds parts without symbols to the functions that jump into them.
+fn add_unnamed_parts(file: &ElfFile, list: &mut [Function], parts: &[(LinkAddr, LinkAddr)]) {
+    if parts.is_empty() {
+        return;
+    }
+    for function in list {
+        let length = usize::try_from(function.end.0 - function.start.0).ok();
+        let code = length.and_then(|length| file.bytes_at(function.start, length));
+        let into = jumped_into(code.unwrap_or_default(), function.start, parts);
+        function.cold.extend(into.into_iter().map(|index| parts[index]));
     }
 }
 

@@ -20,3 +20,4 @@ pub mod placement;
 pub mod restartable;
 pub mod symbolic;
 pub mod tail_calls;
+mod unnamed;

@@ -230,3 +230,24 @@ fn frame_pointers_are_trusted_where_they_are_set_up() {
     }
     assert!(!file.uses_frame_pointer_at(LinkAddr(1 << 60)));
 }
+
+#[test]
+fn a_stripped_file_has_the_ranges_of_its_functions() {
+    let workspace = Workspace::new();
+    let whole = ElfFile::open(&workspace.compile("bank.c", "bank", &["-O1"])).expect("opens");
+    let stripped = workspace.compile("bank.c", "stripped", &["-O1", "-s"]);
+    let stripped = ElfFile::open(&stripped).expect("opens");
+    assert!(stripped.is_stripped() && !whole.is_stripped());
+    let ranges = stripped.unwind_ranges();
+    assert!(ranges.is_sorted_by_key(|range| range.start));
+    for name in ["transfer", "main", "_start"] {
+        let symbol = one(&whole, name);
+        let range = ranges.iter().find(|range| range.start == symbol.address).expect(name);
+        assert_eq!((range.end, range.is_part), (symbol.end(), false), "{name}");
+    }
+    for stubs in [".plt", ".init"] {
+        let Ok(Some(section)) = stripped.section(stubs) else { continue };
+        assert!(ranges.iter().all(|range| range.start != section.address), "{stubs}");
+    }
+    assert_eq!(stripped.name_by_address(LinkAddr(0x1234)).short, "stripped+0x1234");
+}

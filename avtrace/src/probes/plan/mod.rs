@@ -189,7 +189,7 @@ pub struct Plan {
     pub uncovered: Uncovered,
     /// Functions that take locks and are no regions.
     pub unwatched: Vec<UnwatchedFunction>,
-    /// No function of the program is a region by default because it was stripped: its file name.
+    /// The regions by default are functions of a stripped program, which takes locks: its file name.
     pub stripped: Option<String>,
     /// Rules that match nothing so far, by their indices, and why.
     pub unmatched: Vec<(usize, SelectError)>,

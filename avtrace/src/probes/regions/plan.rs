@@ -63,7 +63,7 @@ pub(in crate::probes) fn add(
     }
     if by_default && let Some(choice) = choices.iter_mut().find(|choice| choice.is_program) {
         choice.by_default(plan, symbolizer, locks);
-        if choice.chosen.is_empty() && choice.file.is_stripped() && takes_locks(choice.file) {
+        if choice.file.is_stripped() && takes_locks(choice.file) {
             plan.stripped = Some(choice.module.name());
         }
     }

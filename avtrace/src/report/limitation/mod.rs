@@ -103,11 +103,12 @@ pub enum Limitation {
          violations that only locks show are missed"
     )]
     NoLockFunctions,
-    /// A stripped program has no regions by default.
+    /// A stripped program has functions without names, and what is recognised by names is not seen.
     #[error(
-        "`{program}` was stripped, so that its functions are not known and none of them is a region: install its \
-         debug symbols (Debian has them in packages that end in -dbgsym), build it with -g, or name functions of a \
-         library (`--atomic 'LIB.so!NAME'`)"
+        "`{program}` was stripped: its functions go by their addresses, and what is recognised by names is not seen \
+         (locks that are taken inline, as those of Rust and of C++ libraries; start functions of threads in C++ and \
+         Rust): build it with -g, install its debug symbols (Debian has them in packages that end in -dbgsym), or \
+         set DEBUGINFOD_URLS"
     )]
     StrippedProgram {
         /// File name of the program.
