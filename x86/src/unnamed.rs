@@ -58,7 +58,7 @@ fn main_of(file: &ElfFile, start: UnwindRange) -> Option<LinkAddr> {
     let length = usize::try_from(start.end.0 - start.start.0).ok()?;
     let code = file.bytes_at(start.start, length)?;
     let mut first_argument = None;
-    let mut instructions = decode(code, start.start.0).into_iter();
+    let mut instructions = decode(code, start.start.0);
     while let Some(instruction) = instructions.next() {
         if matches!(instruction.flow_control(), FlowControl::Call | FlowControl::IndirectCall) {
             let halts = instructions.next().is_some_and(|next| next.mnemonic() == Mnemonic::Hlt);
@@ -90,7 +90,6 @@ pub(crate) fn jumped_into(
     stretches: &[(LinkAddr, LinkAddr)],
 ) -> Vec<usize> {
     let mut found: Vec<usize> = decode(code, start.0)
-        .into_iter()
         .filter(|instruction| {
             matches!(
                 instruction.flow_control(),
