@@ -6,10 +6,10 @@
 //! median of the rounds' ratios: other work on the machine weighs on both sides.
 
 pub(in crate::bench) mod measure;
-mod memcached;
+pub(in crate::bench) mod memcached;
 mod point;
-mod programs;
-mod sources;
+pub(in crate::bench) mod programs;
+pub(in crate::bench) mod sources;
 mod table;
 mod tools;
 
@@ -242,10 +242,12 @@ impl Bench {
 }
 
 /// A directory that everybody may write to, so that a program that gives root up still can; removed in the end.
-struct Scratch(PathBuf);
+pub(in crate::bench) struct Scratch(pub PathBuf);
 
 impl Scratch {
-    fn new() -> Result<Self> {
+    /// # Errors
+    /// When it cannot be created.
+    pub fn new() -> Result<Self> {
         let path = std::env::temp_dir().join(format!("avtrace-bench-{}", std::process::id()));
         let create = |path: &Path| -> std::io::Result<()> {
             fs::create_dir(path)?;

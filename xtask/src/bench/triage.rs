@@ -2,7 +2,10 @@
 //! bad interleaving is forced, say what is found and at which rank; correct programs say what is reported all the
 //! same.
 
+mod correct;
+mod debian;
 mod known;
+mod load;
 mod manifest;
 mod outcome;
 mod run;
@@ -14,10 +17,12 @@ use anyhow::{Context as _, Result, bail};
 use clap::Parser;
 
 use crate::{
+    bench::capture::Scratch,
     process::{self, Privilege},
     setup::{self, apt::Apt},
     workspace,
 };
+use correct::Correct;
 use known::Known;
 use run::{Case, Runner};
 use table::Row;
@@ -80,22 +85,27 @@ pub fn run(arguments: &[String]) -> Result<()> {
     let rounds = usize::from(options.rounds.unwrap_or(usual));
     let mut bench = Bench {
         runner: Runner::new(privilege, avtrace, reports, options.limit)?,
+        scratch: Scratch::new()?,
         dir,
         rounds,
         names: options.names,
         apt: Apt::detect(),
     };
     let known = known::all()?;
-    bench.check_names(&known)?;
-
+    let correct = correct::all(options.quick, &bench.scratch.0)?;
+    bench.check_names(&known, &correct)?;
     let rows = bench.known(&known);
     print!("{}", table::known(&rows, rounds));
+    let rows = bench.correct(&correct);
+    print!("{}", table::correct(&rows, rounds));
     Ok(())
 }
 
 /// Plan of the measurements.
 struct Bench {
     runner: Runner,
+    /// Directory for sockets and files of programs.
+    scratch: Scratch,
     /// Directory for builds.
     dir: PathBuf,
     rounds: usize,
@@ -110,9 +120,10 @@ impl Bench {
     }
 
     /// Refuses names of nothing.
-    fn check_names(&self, known: &[Known]) -> Result<()> {
-        let names: Vec<&str> =
-            ["known"].into_iter().chain(known.iter().map(|one| one.name.as_str())).collect();
+    fn check_names(&self, known: &[Known], correct: &[Correct]) -> Result<()> {
+        let mut names = vec!["known", "correct"];
+        names.extend(known.iter().map(|program| program.name.as_str()));
+        names.extend(correct.iter().map(|program| program.name));
         match self.names.iter().find(|name| !names.contains(&name.as_str())) {
             Some(wrong) => bail!("no program {wrong}; there are: {}", names.join(", ")),
             None => Ok(()),
@@ -127,10 +138,28 @@ impl Bench {
                 continue;
             }
             for level in known::LEVELS {
-                let case =
-                    self.installed(program.needs()).and_then(|()| program.case(level, &self.dir));
+                let case = self
+                    .installed(program.needs())
+                    .and_then(|()| program.case(level, &self.dir, &self.scratch.0));
                 rows.push(self.row(&program.name, level, Some(&program.manifest), case));
             }
+        }
+        rows
+    }
+
+    /// Runs the correct programs.
+    fn correct<'a>(&mut self, correct: &[Correct]) -> Vec<Row<'a>> {
+        let mut rows = Vec::new();
+        for program in correct {
+            if !self.wants(program.name, "correct") {
+                continue;
+            }
+            let level = "-O2";
+            let case =
+                self.installed(program.needs()).and_then(|()| program.case(level, &self.dir));
+            let mut row = self.row(program.name, level, None, case);
+            row.about.clone_from(&program.about);
+            rows.push(row);
         }
         rows
     }
@@ -151,8 +180,14 @@ impl Bench {
         manifest: Option<&'a manifest::Manifest>,
         case: Result<Case>,
     ) -> Row<'a> {
-        let mut row =
-            Row { name: name.to_owned(), level, manifest, outcomes: Vec::new(), failure: None };
+        let mut row = Row {
+            name: name.to_owned(),
+            level,
+            manifest,
+            about: String::new(),
+            outcomes: Vec::new(),
+            failure: None,
+        };
         let case = match case {
             Ok(case) => case,
             Err(error) => {

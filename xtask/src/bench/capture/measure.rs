@@ -103,7 +103,7 @@ pub(in crate::bench) fn wait_within(
 }
 
 /// Sends a signal to a group of processes. What has ended by then needs none.
-fn signal(privilege: Privilege, signal: &str, group: u32) {
+pub(in crate::bench) fn signal(privilege: Privilege, signal: &str, group: u32) {
     let mut kill = privilege.command("kill").unwrap_or_else(|| Command::new("kill"));
     let _ended = kill.args([signal, "--", &format!("-{group}")]).stderr(Stdio::null()).status();
 }

@@ -218,7 +218,7 @@ pub fn workloads(dir: &Path, sanitizer: Option<Compiler>) -> Result<PathBuf> {
 }
 
 /// Bytes that compress as text does, `size` of them: lines of words, the same in every run.
-fn text(size: usize) -> Vec<u8> {
+pub(in crate::bench) fn text(size: usize) -> Vec<u8> {
     let mut random = 1_u64;
     let mut next = move |below: u64| {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);

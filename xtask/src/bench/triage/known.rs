@@ -11,8 +11,10 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 
 use super::{
+    debian::{self, Recipe},
+    load::Load,
     manifest::{self, Manifest},
-    run::{Case, Load},
+    run::Case,
 };
 use crate::{process, workspace};
 
@@ -31,6 +33,8 @@ pub struct Known {
     source: PathBuf,
     /// Source of a shared library that the program comes with.
     library: Option<PathBuf>,
+    /// Recipe for the program that a patch is for.
+    recipe: Option<&'static Recipe>,
 }
 
 /// All programs, by name.
@@ -49,8 +53,9 @@ pub fn all() -> Result<Vec<Known>> {
             .with_context(|| format!("failed to read {}", path.display()))?;
         let manifest = Manifest::parse(&text).with_context(|| path.display().to_string())?;
         let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let recipe = manifest::value(&text, "Package").map(recipe).transpose()?;
         let library = manifest::value(&text, "Library").map(|name| dir.join("support").join(name));
-        programs.push(Known { name: stem, manifest, source: path, library });
+        programs.push(Known { name: stem, manifest, source: path, library, recipe });
     }
     programs.sort_by(|one, other| one.name.cmp(&other.name));
     Ok(programs)
@@ -59,20 +64,32 @@ pub fn all() -> Result<Vec<Known>> {
 impl Known {
     /// Packages that building it needs.
     pub fn needs(&self) -> &'static [&'static str] {
-        &["gcc", "g++", "libc6-dev"]
+        self.recipe.map_or(&["gcc", "g++", "libc6-dev"], |recipe| recipe.needs)
     }
 
     /// The program at an optimisation level, built below `dir`.
     ///
     /// # Errors
     /// When it cannot be built.
-    pub fn case(&self, level: &str, dir: &Path) -> Result<Case> {
-        let program = self.built(level, &dir.join("known"))?;
-        Ok(Case {
-            name: format!("{}{level}", self.name),
-            words: vec![OsString::from(program)],
-            load: Load::Itself,
-        })
+    pub fn case(&self, level: &str, dir: &Path, scratch: &Path) -> Result<Case> {
+        let name = format!("{}{level}", self.name);
+        let Some(recipe) = self.recipe else {
+            let program = self.built(level, &dir.join("known"))?;
+            return Ok(Case { name, words: vec![program.into()], load: Load::Itself });
+        };
+        let support = workspace::root().join(PROGRAMS).join("support");
+        let program = debian::built(recipe, level, Some((&self.source, &support)), dir)?;
+        let mut words: Vec<OsString> = vec![program.into()];
+        let mut load = Load::Itself;
+        if recipe.package == debian::MEMCACHED.package {
+            let socket = scratch.join("memcached");
+            words.extend(
+                ["-u", "root", "-c", "64", "-U", "0", "-A", "-t", "2", "-s"].map(OsString::from),
+            );
+            words.push(socket.clone().into());
+            load = Load::Increments { socket };
+        }
+        Ok(Case { name, words, load })
     }
 
     /// The executable, compiled when it is older than its sources.
@@ -104,6 +121,14 @@ impl Known {
         process::run(&mut command)?;
         Ok(program)
     }
+}
+
+/// Recipe for the program of a patch, by its package.
+fn recipe(package: &str) -> Result<&'static Recipe> {
+    [&debian::MEMCACHED, &debian::LEVELDB_TRIAGE]
+        .into_iter()
+        .find(|recipe| recipe.package == package)
+        .with_context(|| format!("no recipe for {package}"))
 }
 
 /// Compiler of a file at an optimisation level, with debug information.

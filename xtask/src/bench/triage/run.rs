@@ -4,20 +4,22 @@ use std::{
     ffi::OsString,
     fs::{self, File},
     io::Read as _,
-    os::unix::process::CommandExt as _,
-    path::PathBuf,
-    process::{Command, Stdio},
+    os::unix::{net::UnixStream, process::CommandExt as _},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    thread,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, Result, bail};
 
 use super::{
+    load::Load,
     manifest::Manifest,
     outcome::{Outcome, Report},
 };
 use crate::{
-    bench::capture::measure::wait_within,
+    bench::capture::measure::{signal, wait_within},
     process::{self, Privilege},
 };
 
@@ -29,13 +31,6 @@ pub struct Case {
     pub words: Vec<OsString>,
     /// Source of its work.
     pub load: Load,
-}
-
-/// Source of a program's work.
-#[derive(Clone)]
-pub enum Load {
-    /// The program itself: it ends when it is done.
-    Itself,
 }
 
 /// Paths in use, and the way to become root.
@@ -110,10 +105,13 @@ impl Runner {
         let what = process::display(&command);
         let started = Instant::now();
         let child = command.spawn().with_context(|| format!("failed to run `{what}`"))?;
-        let status = match &case.load {
-            Load::Itself => wait_within(child, self.limit, self.privilege)?,
+        let (seconds, status, mut is_interleaved) = match case.load.socket() {
+            None => {
+                let status = wait_within(child, self.limit, self.privilege)?;
+                (started.elapsed().as_secs_f64(), status, false)
+            }
+            Some(socket) => self.serve(child, socket, case)?,
         };
-        let seconds = started.elapsed().as_secs_f64();
         match status {
             None => bail!("not done after {} s", self.limit.as_secs()),
             Some(false) => {
@@ -126,7 +124,43 @@ impl Runner {
         // Output of a compressor may be large, and is no text.
         let mut head = Vec::new();
         File::open(&output)?.take(4096).read_to_end(&mut head)?;
-        let is_interleaved = String::from_utf8_lossy(&head).contains("interleaved: yes");
+        is_interleaved |= String::from_utf8_lossy(&head).contains("interleaved: yes");
         Ok(Ran { seconds, is_interleaved })
+    }
+
+    /// Has a server work; returns the seconds that it took, the way in which the server ended, and whether the bad
+    /// interleaving has happened.
+    fn serve(
+        &self,
+        mut child: Child,
+        socket: &Path,
+        case: &Case,
+    ) -> Result<(f64, Option<bool>, bool)> {
+        let group = child.id();
+        let began = Instant::now();
+        while UnixStream::connect(socket).is_err() {
+            if child.try_wait()?.is_some() {
+                return Ok((0.0, Some(false), false));
+            }
+            if began.elapsed() > self.limit {
+                signal(self.privilege, "-KILL", group);
+                child.wait()?;
+                bail!("the server was not there after {} s", self.limit.as_secs());
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        let (limit, privilege) = (self.limit, self.privilege);
+        let waiting = thread::spawn(move || wait_within(child, limit, privilege));
+        let started = Instant::now();
+        let server = &case.words[0];
+        let worked = case.load.work(server);
+        let seconds = started.elapsed().as_secs_f64();
+        if worked.is_err() || case.load.shut_down(server).is_err() {
+            signal(self.privilege, "-TERM", group);
+        }
+        let status =
+            waiting.join().unwrap_or_else(|_| bail!("the thread that waits has panicked"))?;
+        let _gone = fs::remove_file(socket);
+        Ok((seconds, status, worked?))
     }
 }

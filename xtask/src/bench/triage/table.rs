@@ -10,6 +10,8 @@ use crate::bench::capture::measure::median;
 pub struct Row<'a> {
     /// Name of the program.
     pub name: String,
+    /// Description of its work; empty for a program with a known bug.
+    pub about: String,
     /// Optimisation level.
     pub level: &'static str,
     /// Description of the bug; `None` for a correct program.
@@ -146,6 +148,64 @@ fn known_goals(rows: &[Row<'_>]) -> String {
     shown
 }
 
+/// Table of the correct programs, the goals, and every likely defect.
+pub fn correct(rows: &[Row<'_>], rounds: usize) -> String {
+    if rows.is_empty() {
+        return String::new();
+    }
+    let mut shown = format!(
+        "\nCorrect programs, {rounds} runs each; findings, defects and lines are the most of a run\n\
+         {:10} {:>8} {:>8} {:>8} {:>9} {:>5} {:>9} {:>8}  goals\n",
+        "", "findings", "likely", "possible", "by-design", "lines", "by itself", "slowdown"
+    );
+    let mut likely = String::new();
+    for row in rows {
+        if let (true, Some(why)) = (row.outcomes.is_empty(), &row.failure) {
+            shown += &format!("{:10} {why}\n", row.name);
+            continue;
+        }
+        let has_classes = row.outcomes.iter().any(|outcome| outcome.report.classes.is_some());
+        let class = |class: usize| match has_classes {
+            true => row.most_of_class(class).to_string(),
+            false => "-".to_owned(),
+        };
+        let verdict = match (has_classes, row.most_of_class(0) <= 1 && row.most_of_class(1) <= 10) {
+            (false, _) => "-",
+            (true, true) => "met",
+            (true, false) => "missed",
+        };
+        shown += &format!(
+            "{:10} {:>8} {:>8} {:>8} {:>9} {:>5} {:>7.2} s {:>8.1}  {verdict}\n",
+            row.name,
+            row.most(|outcome| outcome.report.findings),
+            class(0),
+            class(1),
+            class(2),
+            row.most(|outcome| outcome.lines),
+            median(row.outcomes.iter().map(|outcome| outcome.seconds.0)),
+            row.slowdown(),
+        );
+        if let Some(why) = &row.failure {
+            shown += &format!("    one run: {why}\n");
+        }
+        let mut lines: Vec<&String> =
+            row.outcomes.iter().flat_map(|outcome| &outcome.report.likely).collect();
+        lines.sort();
+        lines.dedup();
+        for line in lines {
+            likely += &format!("  {}: {line}\n", row.name);
+        }
+    }
+    shown += "Goals for correct programs: at most 1 likely and 10 possible each\n\nTheir work:\n";
+    for row in rows {
+        shown += &format!("  {}: {}\n", row.name, row.about);
+    }
+    if !likely.is_empty() {
+        shown += &format!("\nLikely defects of correct programs:\n{likely}");
+    }
+    shown
+}
+
 fn rank_at_most(found: &[&Found], rank: usize) -> usize {
     found.iter().filter(|of| of.rank <= rank).count()
 }
@@ -173,6 +233,7 @@ mod tests {
         let manifest = Manifest::parse(text).unwrap();
         let row = Row {
             name: "prog".to_owned(),
+            about: String::new(),
             level: "-O2",
             manifest: Some(&manifest),
             outcomes: vec![outcome(1, "likely"), outcome(4, "possible")],

@@ -7,8 +7,6 @@
  * Evidence: data
  * Reference: Flanagan, Freund: Atomizer (POPL 2004), the textbook's bank account
  */
-#include <pthread.h>
-
 #include "turn.h"
 
 #define QUIET_DEPOSITS 20
@@ -65,14 +63,9 @@ static void *machine(void *unused)
 
 int main(void)
 {
-    pthread_t first, second;
-
     turn_make(&other_may_go);
     turn_make(&first_may_go_on);
-    pthread_create(&first, NULL, teller, NULL);
-    pthread_create(&second, NULL, machine, NULL);
-    pthread_join(first, NULL);
-    pthread_join(second, NULL);
+    run_both(teller, machine);
     turn_outcome(account.balance != QUIET_DEPOSITS + 105);
     return 0;
 }

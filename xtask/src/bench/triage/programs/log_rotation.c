@@ -7,8 +7,6 @@
  * Evidence: data
  * Reference: MySQL bug 791, after Lu, Tucek, Qin, Zhou: AVIO (ASPLOS 2006)
  */
-#include <pthread.h>
-
 #include "turn.h"
 
 #define QUIET_RECORDS 20
@@ -78,14 +76,9 @@ static void *writer(void *unused)
 
 int main(void)
 {
-    pthread_t first, second;
-
     turn_make(&writer_may_go);
     turn_make(&rotation_may_go_on);
-    pthread_create(&second, NULL, writer, NULL);
-    pthread_create(&first, NULL, rotator, NULL);
-    pthread_join(first, NULL);
-    pthread_join(second, NULL);
+    run_both(rotator, writer);
     turn_outcome(binlog.records <= QUIET_RECORDS);
     return 0;
 }

@@ -3,12 +3,13 @@
 #ifndef TURN_H
 #define TURN_H
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 // The program's limit, in seconds.
-#define TURN_LIMIT 30
+#define TURN_LIMIT 60
 
 // A pipe: the first end is read from, the second is written to.
 struct turn {
@@ -40,6 +41,19 @@ static inline void turn_await(const struct turn *turn)
         perror("read from a pipe");
         exit(1);
     }
+}
+
+// Runs two threads to their ends.
+static inline void run_both(void *(*first)(void *), void *(*second)(void *))
+{
+    pthread_t threads[2];
+
+    if (pthread_create(&threads[0], NULL, first, NULL) != 0 || pthread_create(&threads[1], NULL, second, NULL) != 0) {
+        fputs("cannot create a thread\n", stderr);
+        exit(1);
+    }
+    pthread_join(threads[0], NULL);
+    pthread_join(threads[1], NULL);
 }
 
 // Says whether the bad interleaving has happened, as its effect shows.

@@ -4,7 +4,7 @@
 use std::io::{PipeReader, PipeWriter, Read, Write, pipe};
 
 /// The program's limit, in seconds.
-const LIMIT: u32 = 30;
+const LIMIT: u32 = 60;
 
 unsafe extern "C" {
     safe fn alarm(seconds: u32) -> u32;
