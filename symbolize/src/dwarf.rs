@@ -274,7 +274,7 @@ fn main_name(id: SectionId) -> Option<&'static str> {
 }
 
 /// A section for the parser, empty where there is none.
-fn load_section(file: &ElfImage, name: Option<&'static str>) -> Result<Reader, Error> {
+pub(crate) fn load_section(file: &ElfImage, name: Option<&'static str>) -> Result<Reader, Error> {
     let bytes = match name {
         Some(name) => file.joined_sections(name)?,
         None => None,
@@ -310,6 +310,11 @@ pub(crate) struct Entry {
 }
 
 impl Unit {
+    /// Returns true if the unit is one of the file itself.
+    pub(crate) const fn is_main(&self) -> bool {
+        matches!(self.origin, Origin::Main)
+    }
+
     /// The text of an attribute.
     pub(crate) fn string(&self, value: AttributeValue<Reader>) -> Option<String> {
         let text = self.dwarf.attr_string(&self.unit, value).ok()?;

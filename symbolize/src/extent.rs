@@ -123,9 +123,26 @@ impl Extents {
             .as_ref()
             .is_some_and(|frames| frames.uses_frame_pointer_at(address) == Some(true))
     }
+
+    pub(crate) fn frame_address(&self, address: LinkAddr) -> Option<(gimli::Register, i64)> {
+        self.frames.as_ref()?.frame_address(address)
+    }
 }
 
 impl Frames {
+    /// Returns the register and the distance that give the canonical frame address.
+    fn frame_address(&self, address: LinkAddr) -> Option<(gimli::Register, i64)> {
+        let entry = self.entry(address)?;
+        let mut context = UnwindContext::new();
+        let row = entry
+            .unwind_info_for_address(&self.section, &self.bases, &mut context, address.0)
+            .ok()?;
+        match *row.cfa() {
+            CfaRule::RegisterAndOffset { register, offset } => Some((register, offset)),
+            CfaRule::Expression(_) => None,
+        }
+    }
+
     fn new(frames: Section, header: Option<Section>, text: Option<Section>) -> Self {
         let mut bases = BaseAddresses::default().set_eh_frame(frames.address.0);
         if let Some(header) = &header {

@@ -6,14 +6,15 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use crate::bytes::Bytes;
+use gimli::{DebugLoc, DebugLocLists, LittleEndian, LocationLists};
 
 use super::address::LinkAddr;
 use super::debug_file::{self, DebugSearch};
 use super::demangle::Name;
-use super::dwarf::DebugInfo;
+use super::dwarf::{DebugInfo, load_section};
 use super::elf::ElfImage;
 use super::error::Error;
-use super::extent::{Extents, FunctionExtent, UnwindRange};
+use super::extent::{Extents, FunctionExtent, Reader, UnwindRange};
 use super::restartable::{JumpTarget, RestartableSequences};
 use super::symbols::{Symbol, SymbolTable};
 use super::variables::Definitions;
@@ -28,6 +29,7 @@ pub struct ElfFile {
     debug_file: OnceLock<Option<ElfImage>>,
     debug_info: OnceLock<Result<Option<DebugInfo>, Error>>,
     definitions: OnceLock<Definitions>,
+    location_lists: OnceLock<LocationLists<Reader>>,
     restartable: OnceLock<RestartableSequences>,
 }
 
@@ -80,6 +82,7 @@ impl ElfFile {
             debug_file: OnceLock::new(),
             debug_info: OnceLock::new(),
             definitions: OnceLock::new(),
+            location_lists: OnceLock::new(),
             restartable: OnceLock::new(),
         }
     }
@@ -154,6 +157,29 @@ impl ElfFile {
     pub(crate) fn debug_info(&self) -> Result<Option<&DebugInfo>, &Error> {
         let load = || DebugInfo::load(self, self.debug_file(), &self.search);
         self.debug_info.get_or_init(load).as_ref().map(Option::as_ref)
+    }
+
+    /// The lists of places of variables, of this file or of its debug file; empty where they are damaged. Read for the
+    /// types of accessed memory only.
+    pub(crate) fn location_lists(&self) -> &LocationLists<Reader> {
+        self.location_lists.get_or_init(|| {
+            let has_debug_info = |image: &&ElfImage| {
+                image.has_contents(".debug_info") || image.has_contents(".zdebug_info")
+            };
+            let own = Some(&self.image).filter(has_debug_info);
+            let holder = own.or_else(|| self.debug_file().filter(has_debug_info));
+            let section = |name| {
+                let found = holder.and_then(|holder| load_section(holder, Some(name)).ok());
+                found.unwrap_or_else(|| Reader::new(Bytes::from(Vec::new()), LittleEndian))
+            };
+            let old = DebugLoc::from(section(".debug_loc"));
+            LocationLists::new(old, DebugLocLists::from(section(".debug_loclists")))
+        })
+    }
+
+    /// Returns the register and the distance that give the canonical frame address at an instruction.
+    pub(crate) fn frame_address(&self, address: LinkAddr) -> Option<(gimli::Register, i64)> {
+        self.extents().frame_address(address)
     }
 
     /// The variables that `info`, this file's debug information, knows.

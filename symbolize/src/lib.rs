@@ -26,7 +26,8 @@
 //! - x86-64 only.
 //! - Debug information is looked for in files only: nothing is fetched from a server, and the
 //!   compressed symbol table that some distributions embed (`.gnu_debugdata`) is not read.
-//! - Thread-local variables, and variables on the stack and the heap, have no names here.
+//! - Thread-local variables, and variables on the stack and the heap, have no names by their addresses: the code
+//!   that accesses them says their class ([`ElfFile::data_class`]).
 //! - Members of virtual base classes are not found.
 
 mod address;
@@ -39,6 +40,7 @@ mod error;
 mod extent;
 mod file;
 mod file_lines;
+mod held;
 mod inlined;
 mod lines;
 mod maps;
@@ -63,6 +65,7 @@ pub use error::Error;
 pub use extent::{ExtentSource, FunctionExtent, UnwindRange};
 pub use file::ElfFile;
 pub use file_lines::LineStart;
+pub use held::{DataClass, DataPath, DataRank, Holder};
 pub use inlined::InlinedCall;
 pub use lines::{Frame, Resolution};
 pub use maps::{MapName, Mapping, Permissions, parse_maps};

@@ -160,7 +160,7 @@ fn frames(file: &ElfFile, module: &Path, address: LinkAddr) -> Result<Vec<Frame>
 }
 
 /// The unit of the code at `address`, with what its entries refer to.
-fn unit_of(
+pub(crate) fn unit_of(
     info: &DebugInfo,
     context: &addr2line::Context<Reader>,
     address: LinkAddr,

@@ -1,6 +1,8 @@
 //! Types of variables: which member or element lies at an offset, and at which offset a member or
 //! element lies.
 
+pub(crate) mod pointee;
+
 use std::sync::Arc;
 
 use gimli::{AttributeValue, DebuggingInformationEntry, Operation};

@@ -6,6 +6,7 @@ pub mod basic_blocks;
 pub mod call_graph;
 pub mod constants;
 pub mod control_flow;
+pub mod data_paths;
 pub mod dataflow;
 mod dead_ends;
 pub mod exits;

@@ -3,6 +3,7 @@
 
 mod damage;
 mod elf;
+mod held;
 mod lines;
 mod process;
 mod restartable;

@@ -1,0 +1,455 @@
+//! Memory that code reaches through a register, a place in its frame or a global pointer, by the types that debug
+//! information gives: `Account.balance` for `8(%rax)` where `%rax` holds an `Account *`.
+
+use std::sync::{Arc, PoisonError};
+
+use gimli::{
+    AttributeValue, EntriesTreeNode, Expression, LocationLists, Operation, Register, X86_64,
+};
+
+use super::{
+    address::LinkAddr,
+    dwarf::{DebugInfo, Entry, Unit},
+    extent::Reader,
+    file::ElfFile,
+    lines::unit_of,
+    types::{Types, pointee::without_indices},
+};
+
+/// Largest number of scopes around an instruction, and of references between entries, that are followed.
+const MAX_DEPTH: usize = 64;
+
+/// Place of a value at an instruction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Holder {
+    /// General register, by the processor's number (`rax` is 0, `rdi` is 7).
+    Register(u8),
+    /// Memory at a distance from a register that points into the frame: `rsp` or `rbp`, by the processor's number.
+    Frame {
+        /// Register.
+        register: u8,
+        /// Distance in bytes.
+        offset: i64,
+    },
+    /// Memory at a fixed address.
+    Static(LinkAddr),
+    /// Result of a call of the function at this address.
+    Result(LinkAddr),
+}
+
+/// Way from a held value to memory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DataPath {
+    /// Instruction before which the value is held.
+    pub at: LinkAddr,
+    /// Place of the value.
+    pub holder: Holder,
+    /// Distances to add: to the value, and to the pointer that lies there, and so on. The last sum is the address of
+    /// the memory. Empty if it is the held value itself, which must then be in memory.
+    pub offsets: Vec<i64>,
+    /// Set if a multiple of another register was added as well: which element of an array it is, is unknown.
+    pub is_indexed: bool,
+    /// Size of the memory in bytes.
+    pub length: u64,
+}
+
+/// Certainty of the name of some memory, the best first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum DataRank {
+    /// Field of a type of the program.
+    Field,
+    /// Variable on a stack.
+    Local,
+    /// Member of a type of a library.
+    Library,
+    /// Scalar that a variable points to.
+    Pointee,
+}
+
+/// Class of some memory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DataClass {
+    /// Name: `Account.balance`, `main::total`, `*total`.
+    pub name: String,
+    /// Certainty of the name.
+    pub rank: DataRank,
+    /// Number of the function's parameter, from 0, if the first value of the path is one: the caller may know more.
+    pub parameter: Option<usize>,
+}
+
+/// Variable with the place that it has at an instruction.
+struct Held {
+    name: String,
+    kind: Entry,
+    place: Location,
+    /// Number of the parameter of the function.
+    parameter: Option<usize>,
+}
+
+/// Place of a variable.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Location {
+    /// In a register.
+    Register(Register),
+    /// Nowhere: the value is the sum of a register and a number.
+    Sum(Register, i64),
+    /// In memory at this distance from a register.
+    Memory(Register, i64),
+}
+
+impl ElfFile {
+    /// Returns the class of the memory that a path leads to; `None` if debug information has no variable in
+    /// its holder, or no type that says where it leads.
+    #[must_use]
+    pub fn data_class(&self, path: &DataPath) -> Option<DataClass> {
+        let info = self.debug_info().ok()??;
+        if let Holder::Static(address) = path.holder {
+            let definition = self.definitions(info).starting_at(info, address.0)?;
+            let kind = definition.kind.as_ref()?;
+            return follow(info, kind, (0, Root::Variable(&definition.name)), path);
+        }
+        if let Holder::Result(function) = path.holder {
+            return of_result(info, function, path);
+        }
+        let scope = self.scope(info, path.at)?;
+        let mut best: Option<DataClass> = None;
+        for held in &scope.held {
+            let class = match path.holder {
+                Holder::Register(number) => in_register(info, held, number, path),
+                Holder::Frame { register, offset } => {
+                    let wanted = (dwarf_register(register), offset);
+                    in_frame(self, info, (&scope, held), wanted, path)
+                }
+                Holder::Static(_) | Holder::Result(_) => None,
+            };
+            let class = class.map(|class| DataClass { parameter: held.parameter, ..class });
+            if let Some(class) = class
+                && best.as_ref().is_none_or(|best| class.rank < best.rank)
+            {
+                best = Some(class);
+            }
+        }
+        best
+    }
+
+    /// Returns the variables that the code at an address may name, the innermost scope first.
+    fn scope(&self, info: &DebugInfo, at: LinkAddr) -> Option<Scope> {
+        let unit = unit_around(info, at)?;
+        let function = function_around(&unit, at)?;
+        let mut walk = Walk { file: self, info, unit: &unit, at, base: None, scopes: Vec::new() };
+        let mut tree = unit.unit.entries_tree(Some(function)).ok()?;
+        let root = tree.root().ok()?;
+        walk.base = walk.frame_base(root.entry().attr_value(gimli::DW_AT_frame_base));
+        let entry = Entry { unit: Arc::clone(&unit), offset: function };
+        let name = text_of(info, &entry, gimli::DW_AT_name).unwrap_or_default();
+        walk.visit(root, 0);
+        let held = walk.scopes.into_iter().rev().flatten().collect();
+        Some(Scope { function: name, held })
+    }
+}
+
+/// Variables around an instruction.
+struct Scope {
+    function: String,
+    held: Vec<Held>,
+}
+
+/// Follows a path from a variable in a register.
+fn in_register(info: &DebugInfo, held: &Held, number: u8, path: &DataPath) -> Option<DataClass> {
+    let wanted = dwarf_register(number);
+    let added = match held.place {
+        Location::Register(register) if register == wanted => 0,
+        Location::Sum(register, added) if register == wanted => added,
+        _ => return None,
+    };
+    let (&first, rest) = path.offsets.split_first()?;
+    let target = Types::new(info).pointee(&held.kind)?;
+    let path = DataPath { offsets: rest.to_vec(), ..path.clone() };
+    let start = first.checked_sub(added)?;
+    if start < 0 {
+        return None;
+    }
+    follow(info, &target, (start, Root::Pointer(&held.name)), &path)
+}
+
+/// Follows a path from the pointer that a function returns.
+fn of_result(info: &DebugInfo, function: LinkAddr, path: &DataPath) -> Option<DataClass> {
+    let unit = unit_around(info, function)?;
+    let offset = function_around(&unit, function)?;
+    let entry = Entry { unit, offset };
+    let (unit, kind) = attribute(info, &entry, gimli::DW_AT_type)?;
+    let name = text_of(info, &entry, gimli::DW_AT_name)?;
+    let target = Types::new(info).pointee(&info.follow(&unit, kind)?)?;
+    let (&first, rest) = path.offsets.split_first()?;
+    let path = DataPath { offsets: rest.to_vec(), ..path.clone() };
+    follow(info, &target, (first, Root::Pointer(&format!("{name}()"))), &path)
+}
+
+/// Follows a path from a variable in the frame.
+fn in_frame(
+    file: &ElfFile,
+    info: &DebugInfo,
+    (scope, held): (&Scope, &Held),
+    (register, offset): (Register, i64),
+    path: &DataPath,
+) -> Option<DataClass> {
+    let Location::Memory(base, start) = held.place else { return None };
+    let distance = if base == register {
+        offset.checked_sub(start)?
+    } else {
+        // Both may be at a known distance from the canonical frame address.
+        let (cfa, at) = file.frame_address(path.at)?;
+        let to_cfa = |of: Register, offset: i64| (of == cfa).then(|| offset - at);
+        to_cfa(register, offset)?.checked_sub(to_cfa(base, start)?)?
+    };
+    let size = Types::new(info).size(&super::types::TypeRef::Entry(held.kind.clone()))?;
+    if distance < 0 || distance as u64 >= size {
+        return None;
+    }
+    let name = format!("{}::{}", scope.function, held.name);
+    follow(info, &held.kind, (distance, Root::Variable(&name)), path)
+}
+
+/// Start of the part of a path that types are followed on.
+#[derive(Clone, Copy)]
+enum Root<'a> {
+    /// The variable of this name.
+    Variable(&'a str),
+    /// Memory that the variable of this name points to.
+    Pointer(&'a str),
+}
+
+/// Follows pointers from a place in a variable or in what one points to.
+fn follow(
+    info: &DebugInfo,
+    kind: &Entry,
+    (start, root): (i64, Root<'_>),
+    path: &DataPath,
+) -> Option<DataClass> {
+    let mut types = Types::new(info);
+    let (mut kind, mut offset) = (kind.clone(), u64::try_from(start).ok()?);
+    let mut root = match root {
+        Root::Variable(name) => Err(name),
+        Root::Pointer(name) => Ok(name.to_owned()),
+    };
+    for &next in &path.offsets {
+        let leaf = types.scalar_at(&kind, offset)?;
+        let member = types.member_name(&kind, offset);
+        root = Ok(match (member, root) {
+            (Some(member), _) => member,
+            (None, Ok(pointer)) => pointer,
+            (None, Err(variable)) => last_part(variable).to_owned(),
+        });
+        kind = types.pointee(&leaf)?;
+        offset = u64::try_from(next).ok()?;
+    }
+    let parameter = None;
+    let part = types.part(&kind, offset, path.length);
+    if let Some(part) = part.as_ref().filter(|part| part.is_own) {
+        return Some(DataClass { name: part.name.clone(), rank: DataRank::Field, parameter });
+    }
+    let (name, rank) = match (root, part) {
+        (Err(variable), _) => {
+            let path = without_indices(&types.at(&kind, offset, path.length).path);
+            (format!("{variable}{path}"), DataRank::Local)
+        }
+        (Ok(_), Some(part)) => (part.name, DataRank::Library),
+        (Ok(pointer), None) if path.is_indexed || offset > 0 => {
+            (format!("{pointer}[]"), DataRank::Pointee)
+        }
+        (Ok(pointer), None) => (format!("*{pointer}"), DataRank::Pointee),
+    };
+    Some(DataClass { name, rank, parameter })
+}
+
+/// Returns the last part of a qualified name.
+fn last_part(name: &str) -> &str {
+    name.rsplit("::").next().unwrap_or(name)
+}
+
+/// Converts the processor's number of a register to DWARF's (System V ABI, AMD64 supplement, figure 3.36).
+const fn dwarf_register(number: u8) -> Register {
+    match number {
+        0 => X86_64::RAX,
+        1 => X86_64::RCX,
+        2 => X86_64::RDX,
+        3 => X86_64::RBX,
+        4 => X86_64::RSP,
+        5 => X86_64::RBP,
+        6 => X86_64::RSI,
+        7 => X86_64::RDI,
+        other => Register(other as u16),
+    }
+}
+
+/// Finds the unit with the code at an address.
+fn unit_around(info: &DebugInfo, at: LinkAddr) -> Option<Arc<Unit>> {
+    let context = info.context().ok()?.lock().unwrap_or_else(PoisonError::into_inner);
+    unit_of(info, &context, at)
+}
+
+/// Finds the function with the code at an address.
+fn function_around(unit: &Arc<Unit>, at: LinkAddr) -> Option<gimli::UnitOffset> {
+    let mut entries = unit.unit.entries();
+    while let Ok(Some(entry)) = entries.next_dfs() {
+        if entry.tag() == gimli::DW_TAG_subprogram && covers(unit, entry, at) {
+            return Some(entry.offset());
+        }
+    }
+    None
+}
+
+fn covers(unit: &Unit, entry: &gimli::DebuggingInformationEntry<Reader>, at: LinkAddr) -> bool {
+    let Ok(mut ranges) = unit.dwarf.die_ranges(&unit.unit, entry) else { return false };
+    while let Ok(Some(range)) = ranges.next() {
+        if (range.begin..range.end).contains(&at.0) {
+            return true;
+        }
+    }
+    false
+}
+
+/// Reads the text of an attribute, from the entry or from those that it completes.
+fn text_of(info: &DebugInfo, entry: &Entry, name: gimli::DwAt) -> Option<String> {
+    let (unit, value) = attribute(info, entry, name)?;
+    unit.string(value)
+}
+
+/// Reads an attribute of an entry, or of those that it refers to as its origin.
+fn attribute(
+    info: &DebugInfo,
+    entry: &Entry,
+    name: gimli::DwAt,
+) -> Option<(Arc<Unit>, AttributeValue<Reader>)> {
+    let mut entry = entry.clone();
+    for _ in 0..MAX_DEPTH {
+        let die = entry.unit.unit.entry(entry.offset).ok()?;
+        if let Some(value) = die.attr_value(name) {
+            return Some((entry.unit, value));
+        }
+        let origin = die
+            .attr_value(gimli::DW_AT_abstract_origin)
+            .or_else(|| die.attr_value(gimli::DW_AT_specification))?;
+        entry = info.follow(&entry.unit, origin)?;
+    }
+    None
+}
+
+/// Walk over the scopes around an instruction.
+struct Walk<'a> {
+    file: &'a ElfFile,
+    info: &'a DebugInfo,
+    unit: &'a Arc<Unit>,
+    at: LinkAddr,
+    /// Register and distance to which the frame's variables are relative.
+    base: Option<(Register, i64)>,
+    /// Variables of each scope, from the outermost.
+    scopes: Vec<Vec<Held>>,
+}
+
+impl Walk<'_> {
+    fn visit(&mut self, node: EntriesTreeNode<'_, '_, Reader>, depth: usize) {
+        let mut here = Vec::new();
+        let mut parameters = 0;
+        let place = self.scopes.len();
+        self.scopes.push(Vec::new());
+        let mut children = node.children();
+        while let Ok(Some(child)) = children.next() {
+            let entry = child.entry();
+            match entry.tag() {
+                gimli::DW_TAG_formal_parameter => {
+                    let number = (depth == 0).then_some(parameters);
+                    parameters += 1;
+                    here.extend(self.held(entry, number));
+                }
+                gimli::DW_TAG_variable => here.extend(self.held(entry, None)),
+                gimli::DW_TAG_lexical_block | gimli::DW_TAG_inlined_subroutine
+                    if depth < MAX_DEPTH && covers(self.unit, entry, self.at) =>
+                {
+                    self.visit(child, depth + 1);
+                }
+                _ => {}
+            }
+        }
+        self.scopes[place] = here;
+    }
+
+    fn held(
+        &self,
+        die: &gimli::DebuggingInformationEntry<Reader>,
+        parameter: Option<usize>,
+    ) -> Option<Held> {
+        let location = die.attr_value(gimli::DW_AT_location)?;
+        let place = self.place(&self.expression(location)?)?;
+        let entry = Entry { unit: Arc::clone(self.unit), offset: die.offset() };
+        let name = text_of(self.info, &entry, gimli::DW_AT_name)?;
+        let (unit, kind) = attribute(self.info, &entry, gimli::DW_AT_type)?;
+        let kind = self.info.follow(&unit, kind)?;
+        Some(Held { name, kind, place, parameter })
+    }
+
+    /// Returns the expression that holds at the instruction.
+    fn expression(&self, value: AttributeValue<Reader>) -> Option<Expression<Reader>> {
+        if let AttributeValue::Exprloc(expression) = value {
+            return Some(expression);
+        }
+        let unit = &self.unit.unit;
+        let lists: &LocationLists<Reader> = if self.unit.is_main() {
+            self.file.location_lists()
+        } else {
+            &self.unit.dwarf.locations
+        };
+        let offset = match value {
+            AttributeValue::LocationListsRef(offset) => offset,
+            AttributeValue::DebugLocListsIndex(index) => {
+                lists.get_offset(unit.encoding(), unit.loclists_base, index).ok()?
+            }
+            _ => return None,
+        };
+        let dwarf = &self.unit.dwarf;
+        let mut entries = lists
+            .locations(offset, unit.encoding(), unit.low_pc, &dwarf.debug_addr, unit.addr_base)
+            .ok()?;
+        while let Ok(Some(entry)) = entries.next() {
+            if (entry.range.begin..entry.range.end).contains(&self.at.0) {
+                return Some(entry.data);
+            }
+        }
+        None
+    }
+
+    /// Returns the place that an expression describes, if it is a simple one.
+    fn place(&self, expression: &Expression<Reader>) -> Option<Location> {
+        let mut operations = expression.clone().operations(self.unit.unit.encoding());
+        let first = operations.next().ok()??;
+        let second = operations.next().ok()?;
+        if second.is_some() && operations.next().ok()?.is_some() {
+            return None;
+        }
+        match (first, second) {
+            (Operation::Register { register }, None) => Some(Location::Register(register)),
+            (Operation::RegisterOffset { register, offset, .. }, None) => {
+                Some(Location::Memory(register, offset))
+            }
+            (Operation::RegisterOffset { register, offset, .. }, Some(Operation::StackValue)) => {
+                Some(Location::Sum(register, offset))
+            }
+            (Operation::FrameOffset { offset }, None) => {
+                let (register, base) = self.base?;
+                Some(Location::Memory(register, base.checked_add(offset)?))
+            }
+            _ => None,
+        }
+    }
+
+    fn frame_base(&self, value: Option<AttributeValue<Reader>>) -> Option<(Register, i64)> {
+        let expression = self.expression(value?)?;
+        let mut operations = expression.operations(self.unit.unit.encoding());
+        match operations.next().ok()?? {
+            Operation::CallFrameCFA => self.file.frame_address(self.at),
+            Operation::Register { register } => Some((register, 0)),
+            Operation::RegisterOffset { register, offset, .. } => Some((register, offset)),
+            _ => None,
+        }
+    }
+}
