@@ -1,4 +1,11 @@
-//! The table that decides how likely a defect is a bug.
+//! The table that decides how likely a defect is a bug. Read it from top to bottom: each rule has a fact and its effect,
+//! and the facts that apply are the reasons that a report gives. To argue with a class, argue with a line of it.
+//!
+//! Weights of facts for a bug are positive, of those against one negative. The sum decides: likely from 3, possible from
+//! 1, by design below. Bounds then hold whatever the sum: first the upper, then the lower ones.
+
+use super::fact::{Origin, Pattern, Reason, RegionRole};
+use crate::finding::{Evidence, GapKind, Order};
 
 /// Likelihood of a bug, the most likely first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -11,4 +18,239 @@ pub enum Class {
     Possible,
     /// The region is not meant to be atomic there.
     ByDesign,
+}
+
+/// Sum from which on a defect is likely a bug.
+const LIKELY: i32 = 3;
+
+/// Sum from which on it is possibly one.
+const POSSIBLE: i32 = 1;
+
+/// Executions from which on their share that was cut says something.
+const ENOUGH_RUNS: u64 = 20;
+
+/// Executions from which on a rare cut is suspicious.
+const MANY_RUNS: u64 = 1000;
+
+/// Facts about a defect.
+#[derive(Clone, Debug)]
+pub(super) struct Facts {
+    pub(super) pattern: Pattern,
+    pub(super) evidence: Evidence,
+    pub(super) order: Order,
+    pub(super) kind: GapKind,
+    pub(super) role: RegionRole,
+    pub(super) origin: Origin,
+    /// Whether the remote writes changed the value, as far as that is known.
+    pub(super) changed: Option<bool>,
+    /// The first end only reads its variable.
+    pub(super) left_reads: bool,
+    /// The second end only reads its variable.
+    pub(super) returned_reads: bool,
+    /// The variable was read again within the gap.
+    pub(super) read_again: bool,
+    /// Lock held at the second end and not at the first, if that reads the variable again.
+    pub(super) new_lock: Option<String>,
+    /// Lock that was released and acquired again.
+    pub(super) split: Option<Split>,
+    /// Lock held from one end to the other.
+    pub(super) held: Option<String>,
+    pub(super) waited: bool,
+    pub(super) atomic: bool,
+    pub(super) lock_word: bool,
+    pub(super) sees_data: bool,
+    /// Some transaction of the cycle accessed nothing that was seen.
+    pub(super) out_of_sight: bool,
+    /// Callees at both ends.
+    pub(super) callees: [Option<String>; 2],
+    pub(super) cut: u64,
+    pub(super) runs: u64,
+}
+
+/// Lock that was given up within the gap.
+#[derive(Clone, Debug)]
+pub(super) struct Split {
+    pub(super) lock: String,
+    pub(super) released: String,
+    pub(super) acquired: String,
+    /// Set if the region's function does both itself.
+    pub(super) by_itself: bool,
+}
+
+impl Facts {
+    fn is(&self, pattern: Pattern) -> bool {
+        self.pattern == pattern
+    }
+
+    fn has_data(&self) -> bool {
+        self.evidence == Evidence::Data
+    }
+
+    /// A value read before the gap was overwritten, or written back, with nothing read in between.
+    fn loses_update(&self) -> bool {
+        self.is(Pattern::LostUpdate) && !self.read_again
+    }
+
+    fn splits(&self, by_itself: bool) -> bool {
+        self.split.as_ref().is_some_and(|split| split.by_itself == by_itself)
+    }
+
+    fn is_mostly_cut(&self) -> bool {
+        self.runs >= ENOUGH_RUNS && self.cut.saturating_mul(2) >= self.runs
+    }
+
+    fn is_rarely_cut(&self) -> bool {
+        self.runs >= MANY_RUNS && self.cut.saturating_mul(100) <= self.runs
+    }
+
+    fn reason_split(&self) -> Reason {
+        let split = self.split.as_ref();
+        let text = |text: fn(&Split) -> &String| split.map(text).cloned().unwrap_or_default();
+        Reason::LockReacquired {
+            lock: text(|split| &split.lock),
+            released: text(|split| &split.released),
+            acquired: text(|split| &split.acquired),
+            by_itself: self.splits(true),
+        }
+    }
+
+    fn reason_callees(&self) -> Reason {
+        let [left, returned] = self.callees.clone();
+        Reason::Callees { left, returned }
+    }
+}
+
+/// Effect of a fact on the class.
+#[derive(Clone, Copy)]
+enum Effect {
+    /// Adds to the sum.
+    Weight(i32),
+    /// Adds to the sum, and the class is at most that one.
+    AtMost(Class, i32),
+    /// Adds to the sum, and the class is at least that one.
+    AtLeast(Class, i32),
+    /// Is mentioned only.
+    Note,
+}
+
+use Class::{ByDesign, Likely, Possible};
+use Effect::{AtLeast, AtMost, Note, Weight};
+
+struct Rule {
+    applies: fn(&Facts) -> bool,
+    effect: Effect,
+    /// The reason; `None` if another rule gives it already.
+    reason: fn(&Facts) -> Option<Reason>,
+}
+
+macro_rules! rules {
+    ($($effect:expr, $reason:expr, if $applies:expr;)*) => {
+        &[$(Rule { applies: $applies, effect: $effect, reason: $reason },)*]
+    };
+}
+
+/// The rules, in the order in which reasons are given.
+static RULES: &[Rule] = rules! {
+    // The value. A remote write of the value that was there changes nothing for the region.
+    Weight(2), |_| Some(Reason::ValueChanged), if |f| f.changed == Some(true);
+    AtMost(ByDesign, -2), |_| Some(Reason::ValueUnchanged), if |f| f.changed == Some(false);
+
+    // The pattern. Only a lost update is wrong whatever the program means; the others are wrong if the two steps belong
+    // together. Two reads of different variables by different transactions belong together more often than others.
+    Weight(4), of_pattern, if Facts::loses_update;
+    AtMost(Possible, 1), |_| Some(Reason::ReadAgain), if |f| f.is(Pattern::LostUpdate) && f.read_again;
+    Weight(1), of_pattern, if |f| f.is(Pattern::StaleRead);
+    Weight(1), of_pattern, if |f| f.is(Pattern::IntermediateState);
+    Weight(0), of_pattern, if |f| f.is(Pattern::Overwritten);
+    Weight(2), of_pattern, if |f| f.is(Pattern::Torn) && f.left_reads && f.returned_reads;
+    Weight(1), of_pattern, if |f| f.is(Pattern::Torn) && !(f.left_reads && f.returned_reads);
+    Weight(0), of_pattern, if |f| f.is(Pattern::Chain);
+
+    // The region.
+    AtLeast(Likely, 3), |_| Some(Reason::Named), if |f| f.role == RegionRole::Named && f.has_data();
+    AtLeast(Possible, 3), |_| Some(Reason::Named), if |f| f.role == RegionRole::Named && !f.has_data();
+    Weight(-2), |_| Some(Reason::ThreadBody), if |f| f.role == RegionRole::ThreadBody;
+    Weight(-2), |_| Some(Reason::Waits), if |f| f.role == RegionRole::Waits;
+    AtMost(Possible, -1), |_| Some(Reason::Library), if |f| f.origin == Origin::Library;
+
+    // The way from one step to the other.
+    Weight(1), |_| Some(Reason::OneActivation), if |f| f.kind == GapKind::OneActivation;
+    Weight(1), |f| Some(f.reason_callees()), if |f| f.kind == GapKind::Callees;
+    Weight(-4), |_| Some(Reason::Iterations), if |f| f.kind == GapKind::Iterations;
+    Weight(-3), |_| Some(Reason::WaitedInBetween), if |f| f.waited;
+
+    // Locks. A function that gives up a lock knows that it does, which does not excuse a lost update. What callees do
+    // with a lock of their own is easily forgotten, if the first only asks; one that changes something is complete.
+    Weight(-3), |f| Some(f.reason_split()), if |f| f.splits(true) && f.has_data() && !f.loses_update();
+    Note, |f| Some(f.reason_split()), if |f| f.splits(true) && (!f.has_data() || f.loses_update());
+    Weight(1), |f| Some(f.reason_split()),
+        if |f| f.splits(false) && (!f.has_data() || f.left_reads || f.is(Pattern::Torn));
+    Weight(-2), |f| Some(f.reason_split()),
+        if |f| f.splits(false) && f.has_data() && !f.left_reads && !f.is(Pattern::Torn) && !f.loses_update();
+    Note, |f| Some(f.reason_split()),
+        if |f| f.splits(false) && f.has_data() && !f.left_reads && f.loses_update();
+    AtMost(Possible, -3), |f| Some(Reason::ReadAgainUnderLock { lock: f.new_lock.clone()? }),
+        if |f| f.is(Pattern::StaleRead) && f.new_lock.is_some() && f.split.is_none();
+    Note, |f| Some(Reason::LockHeldThroughout { lock: f.held.clone()? }), if |f| f.held.is_some();
+
+    // Kinds of variables and updates.
+    Weight(-3), |_| Some(Reason::AtomicUpdates), if |f| f.atomic;
+    AtMost(Possible, -3), |_| Some(Reason::LockWord), if |f| f.lock_word;
+
+    // Evidence by locks alone counts where no data can be seen.
+    AtMost(Possible, -3), |_| Some(Reason::SyncOnly), if |f| !f.has_data() && f.sees_data && !f.out_of_sight;
+    AtMost(Possible, 0), |_| Some(Reason::DataOutOfSight), if |f| !f.has_data() && f.sees_data && f.out_of_sight;
+    Weight(1), |_| Some(Reason::DataNotCaptured), if |f| !f.has_data() && !f.sees_data;
+    Note, |_| Some(Reason::RacyOrder), if |f| f.order == Order::Racy;
+
+    // The rate. What is cut in most runs works nevertheless, or was never meant to be atomic.
+    AtMost(ByDesign, 0), of_rate, if |f| f.is_mostly_cut() && !f.loses_update();
+    AtMost(Possible, 0), of_rate, if |f| f.is_mostly_cut() && f.loses_update() && f.changed.is_none();
+    Weight(1), of_rate, if Facts::is_rarely_cut;
+    Note, of_rate, if |f| f.runs > 0 && !f.is_rarely_cut() && (!f.is_mostly_cut() || f.loses_update() && f.changed.is_some());
+};
+
+fn of_pattern(facts: &Facts) -> Option<Reason> {
+    Some(Reason::Pattern { pattern: facts.pattern })
+}
+
+fn of_rate(facts: &Facts) -> Option<Reason> {
+    Some(Reason::Cut { cut: facts.cut, runs: facts.runs })
+}
+
+/// Class of a defect, with its reasons.
+#[derive(Clone, Debug)]
+pub(super) struct Verdict {
+    pub(super) class: Class,
+    /// Sum of the weights.
+    pub(super) sum: i32,
+    pub(super) reasons: Vec<Reason>,
+}
+
+/// Applies the table.
+pub(super) fn judge(facts: &Facts) -> Verdict {
+    let mut sum = 0;
+    let (mut most, mut least) = (Likely, ByDesign);
+    let mut reasons = Vec::new();
+    for rule in RULES.iter().filter(|rule| (rule.applies)(facts)) {
+        match rule.effect {
+            Weight(weight) => sum += weight,
+            AtMost(class, weight) => {
+                sum += weight;
+                most = most.max(class);
+            }
+            AtLeast(class, weight) => {
+                sum += weight;
+                least = least.min(class);
+            }
+            Note => {}
+        }
+        reasons.extend((rule.reason)(facts));
+    }
+    let class = match sum {
+        LIKELY.. => Likely,
+        POSSIBLE.. => Possible,
+        _ => ByDesign,
+    };
+    Verdict { class: class.max(most).min(least), sum, reasons }
 }

@@ -1,0 +1,329 @@
+//! Candidates: what the findings say about each cut, with names, before those of the same named key become one defect.
+
+use super::class::{Facts, Split};
+use super::describe::{Describe, PlaceInfo, RegionInfo, SubjectInfo};
+use super::fact::{Origin, Pattern};
+use super::pattern::{Accesses, writes};
+use crate::event::{LocationId, LockId, RegionId};
+use crate::finding::{
+    Cut, Evidence, Findings, GapEnd, GapKind, Object, Point, ReleasedLock, Violation,
+};
+use rustc_hash::FxHashMap;
+
+/// Limit of violations of one cut whose values are looked up.
+const MAX_VALUES: usize = 8;
+
+/// Names that the caller has given so far.
+pub(super) struct Names<'a> {
+    describe: &'a mut dyn Describe,
+    regions: FxHashMap<RegionId, RegionInfo>,
+    places: FxHashMap<LocationId, PlaceInfo>,
+    subjects: FxHashMap<Object, SubjectInfo>,
+}
+
+impl<'a> Names<'a> {
+    pub(super) fn new(describe: &'a mut dyn Describe) -> Self {
+        Self {
+            describe,
+            regions: FxHashMap::default(),
+            places: FxHashMap::default(),
+            subjects: FxHashMap::default(),
+        }
+    }
+
+    pub(super) fn region(&mut self, region: RegionId) -> &RegionInfo {
+        self.regions.entry(region).or_insert_with(|| self.describe.region(region))
+    }
+
+    fn place(&mut self, location: LocationId) -> &PlaceInfo {
+        self.places.entry(location).or_insert_with(|| self.describe.place(location))
+    }
+
+    pub(super) fn subject(&mut self, object: Object) -> &SubjectInfo {
+        self.subjects.entry(object).or_insert_with(|| self.describe.subject(object))
+    }
+
+    /// Numbers the lines of the same text in one function, by line, as far as the caller has not.
+    fn number_lines(&mut self) {
+        let mut lines: FxHashMap<(Option<String>, PlaceKey), Vec<u32>> = FxHashMap::default();
+        let of_text = |place: &PlaceInfo| (place.file.clone(), PlaceKey::of(place));
+        for place in self.places.values() {
+            lines.entry(of_text(place)).or_default().extend(place.line);
+        }
+        for lines in lines.values_mut() {
+            lines.sort_unstable();
+            lines.dedup();
+        }
+        for place in self.places.values_mut() {
+            let before = lines.get(&of_text(place)).into_iter().flatten();
+            place.ordinal += before.filter(|&&line| Some(line) < place.line).count() as u32;
+        }
+    }
+
+    fn place_key(&mut self, location: LocationId) -> PlaceKey {
+        PlaceKey::of(self.place(location))
+    }
+
+    /// Returns a label of a place for reasons, such as `a.c:3`.
+    fn label(&mut self, location: LocationId) -> String {
+        let place = self.place(location);
+        match (&place.file, place.line) {
+            (Some(file), Some(line)) => {
+                format!("{}:{line}", file.rsplit('/').next().unwrap_or(file))
+            }
+            _ => place.text.clone(),
+        }
+    }
+}
+
+/// Line of code, by its text.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct PlaceKey {
+    pub(super) function: String,
+    pub(super) text: String,
+    pub(super) ordinal: u32,
+}
+
+impl PlaceKey {
+    fn of(place: &PlaceInfo) -> Self {
+        Self {
+            function: place.function.clone().unwrap_or_default(),
+            text: place.text.clone(),
+            ordinal: place.ordinal,
+        }
+    }
+}
+
+/// Key of a defect besides its region: both ends of the gap, and the subject. Where the region gave up a lock, the gap
+/// is from its release to its acquisition, and the subject is the lock.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct GapKey {
+    pub(super) ends: [PlaceKey; 2],
+    pub(super) subjects: Vec<String>,
+}
+
+/// Cut, or violation that belongs to none.
+pub(super) struct Candidate<'a> {
+    pub(super) cut: Option<&'a Cut>,
+    pub(super) violation: &'a Violation,
+    /// Number of the violation.
+    pub(super) number: usize,
+    pub(super) region: RegionId,
+    pub(super) key: GapKey,
+    /// Lock that explains the gap.
+    pub(super) lock: Option<ReleasedLock>,
+    pub(super) objects: Vec<Object>,
+    pub(super) facts: Facts,
+}
+
+impl Candidate<'_> {
+    pub(super) fn occurrences(&self) -> u64 {
+        self.cut.map_or(self.violation.occurrences, |cut| cut.occurrences)
+    }
+}
+
+/// Returns the candidates: a cut each, and a violation each that belongs to no cut.
+pub(super) fn all<'a>(findings: &'a Findings, names: &mut Names<'_>) -> Vec<Candidate<'a>> {
+    let mut in_cut = vec![false; findings.violations.len()];
+    let mut found: Vec<(Option<&Cut>, usize)> = Vec::new();
+    for cut in &findings.cuts {
+        for &number in &cut.violations {
+            in_cut.get_mut(number).into_iter().for_each(|linked| *linked = true);
+        }
+        found.push((Some(cut), cut.exemplar));
+    }
+    let rest = in_cut.iter().enumerate().filter(|(_, linked)| !**linked);
+    found.extend(rest.map(|(number, _)| (None, number)));
+    let witnessed = |&(cut, number): &(Option<&'a Cut>, usize)| {
+        let violation = findings.violation(number)?;
+        (!violation.edges.is_empty()).then_some((cut, number, violation))
+    };
+    let found: Vec<_> = found.iter().filter_map(witnessed).collect();
+    for (_, _, violation) in &found {
+        for point in points(violation) {
+            names.place(point.location);
+        }
+    }
+    names.number_lines();
+    let candidates = found.into_iter();
+    candidates
+        .filter_map(|(cut, number, violation)| of(findings, cut, number, violation, names))
+        .collect()
+}
+
+/// Returns the points of a violation that its key and its facts are about.
+fn points(violation: &Violation) -> impl Iterator<Item = &Point> {
+    let ends = violation.edges.first().map(|edge| &edge.source);
+    let ends = ends.into_iter().chain(violation.edges.last().map(|edge| &edge.sink));
+    ends.chain(violation.released_locks.iter().flat_map(|lock| [&lock.released, &lock.reacquired]))
+}
+
+fn of<'a>(
+    findings: &Findings,
+    cut: Option<&'a Cut>,
+    number: usize,
+    violation: &'a Violation,
+    names: &mut Names<'_>,
+) -> Option<Candidate<'a>> {
+    let accesses = Accesses::of(violation)?;
+    let (left, returned) = (&accesses.first.source, &accesses.closing.sink);
+    let region = cut.map_or(violation.region, |cut| cut.region);
+    let info = names.region(region).clone();
+    let mut objects = vec![accesses.first.object];
+    let subjects =
+        [accesses.first, accesses.closing].map(|edge| names.subject(edge.object).clone());
+    if subjects[0].name != subjects[1].name {
+        objects.push(accesses.closing.object);
+    }
+
+    let lock = violation.released_locks.iter().filter(|lock| lock.holder.is_some());
+    let lock = lock.min_by_key(|lock| {
+        let place = |names: &mut Names<'_>, point: &Point| names.place_key(point.location);
+        let name = names.subject(Object::Lock(lock.lock)).name.clone();
+        (name, place(names, &lock.released), place(names, &lock.reacquired))
+    });
+    let lock = lock.copied();
+    let (from, to, subjects_of_key) = match &lock {
+        Some(lock) => {
+            let subject = names.subject(Object::Lock(lock.lock)).name.clone();
+            (lock.released.location, lock.reacquired.location, vec![subject])
+        }
+        None => {
+            let mut subjects = subjects.each_ref().map(|subject| subject.name.clone()).to_vec();
+            subjects.dedup();
+            (left.location, returned.location, subjects)
+        }
+    };
+    let key =
+        GapKey { ends: [from, to].map(|end| names.place_key(end)), subjects: subjects_of_key };
+
+    let split = lock.map(|lock| Split {
+        lock: names.subject(Object::Lock(lock.lock)).name.clone(),
+        released: names.label(lock.released.location),
+        acquired: names.label(lock.reacquired.location),
+        by_itself: cut.is_some_and(|cut| cut.split_by_itself.contains(&lock.lock)),
+    });
+    let nowhere = GapEnd::default();
+    let ends = cut.map_or([&nowhere; 2], |cut| [&cut.left_end, &cut.returned_end]);
+    let [left_place, returned_place] =
+        [left, returned].map(|point| names.place(point.location).clone());
+    let library =
+        [info.origin, left_place.origin, returned_place.origin].contains(&Origin::Library);
+    let lock_word = matches!(accesses.closing.object, Object::Variable(_))
+        && subjects.iter().all(|subject| subject.is_lock_word);
+    let pattern = accesses.pattern();
+    let is_variable = |object: Object| matches!(object, Object::Variable(_));
+    let facts = Facts {
+        pattern: if lock_word { Pattern::SplitSection } else { pattern },
+        evidence: violation.evidence,
+        order: violation.order,
+        kind: kind(cut, left, returned, lock.as_ref(), &info, names),
+        role: info.role,
+        origin: if library { Origin::Library } else { Origin::Own },
+        changed: changed(findings, cut, violation, names),
+        left_reads: is_variable(accesses.first.object) && !writes(left.action),
+        returned_reads: is_variable(accesses.closing.object) && !writes(returned.action),
+        read_again: cut.is_some_and(|cut| cut.read_again),
+        new_lock: new_lock(ends, names),
+        split,
+        held: first_lock(cut.map_or(&[][..], |cut| &cut.held_throughout[..]), names),
+        waited: cut.is_some_and(|cut| cut.waited),
+        atomic: accesses.is_updated_atomically(),
+        lock_word,
+        sees_data: names.describe.sees_data(),
+        out_of_sight: violation.evidence == Evidence::Sync && !violation.data.without.is_empty(),
+        callees: ends.map(|end| {
+            let callee = end.chain.as_ref().and_then(|chain| chain.first())?;
+            Some(names.region(*callee).name.clone())
+        }),
+        cut: 0,
+        runs: 0,
+    };
+    Some(Candidate { cut, violation, number, region, key, lock, objects, facts })
+}
+
+/// Returns the first name of several locks.
+fn first_lock(locks: &[LockId], names: &mut Names<'_>) -> Option<String> {
+    locks.iter().map(|&lock| names.subject(Object::Lock(lock)).name.clone()).min()
+}
+
+/// Returns a lock that is held at the second end and was not held at the first.
+fn new_lock([left, returned]: [&GapEnd; 2], names: &mut Names<'_>) -> Option<String> {
+    let (before, after) = (left.held.as_ref()?, returned.held.as_ref()?);
+    let new: Vec<LockId> = after.iter().copied().filter(|lock| !before.contains(lock)).collect();
+    first_lock(&new, names)
+}
+
+/// Returns the relation of both ends, with the help of their lines: control went back to an earlier line, or to the same
+/// one, in another iteration only.
+fn kind(
+    cut: Option<&Cut>,
+    left: &Point,
+    returned: &Point,
+    lock: Option<&ReleasedLock>,
+    region: &RegionInfo,
+    names: &mut Names<'_>,
+) -> GapKind {
+    let kind = cut.map_or(GapKind::Unknown, |cut| cut.kind);
+    let [from, to] = [left, returned].map(|point| names.place(point.location).clone());
+    let same_function =
+        from.function.is_some() && from.function == to.function && from.file == to.file;
+    let own = from.function.as_ref() == Some(&region.name);
+    let in_order = match kind {
+        GapKind::OneActivation => same_function,
+        GapKind::Unknown => same_function && own,
+        GapKind::Callees | GapKind::Iterations => false,
+    };
+    if !in_order {
+        return kind;
+    }
+    let goes_back = |from: &PlaceInfo, to: &PlaceInfo| from.file == to.file && to.line < from.line;
+    let again = from.line == to.line && writes(left.action) && !writes(returned.action);
+    let reacquired_before = lock.is_some_and(|lock| {
+        let [released, reacquired] =
+            [lock.released, lock.reacquired].map(|point| names.place(point.location).clone());
+        let waits = lock.released.location == lock.reacquired.location;
+        !waits
+            && released.function == reacquired.function
+            && (goes_back(&released, &reacquired)
+                || released.line.is_some() && released.line == reacquired.line)
+    });
+    if goes_back(&from, &to) || again || reacquired_before {
+        GapKind::Iterations
+    } else {
+        GapKind::OneActivation
+    }
+}
+
+/// Returns whether the remote writes changed the values, over the violations of a cut: one that did decides.
+fn changed(
+    findings: &Findings,
+    cut: Option<&Cut>,
+    exemplar: &Violation,
+    names: &mut Names<'_>,
+) -> Option<bool> {
+    let others = cut.map_or(&[][..], |cut| &cut.violations[..]).iter().take(MAX_VALUES);
+    let others = others.filter_map(|&number| findings.violation(number));
+    // A violation of an outer region may have other ends.
+    let ends = |violation: &Violation| {
+        let (first, last) = (violation.edges.first(), violation.edges.last());
+        (first.map(|edge| edge.source.location), last.map(|edge| edge.sink.location))
+    };
+    let of_gap = others.filter(|violation| ends(violation) == ends(exemplar));
+    let mut known = Vec::new();
+    for violation in std::iter::once(exemplar).chain(of_gap) {
+        let Some(accesses) = Accesses::of(violation) else { continue };
+        let values: Vec<Option<bool>> =
+            accesses.remote_writes().map(|event| names.describe.changed_value(event)).collect();
+        let torn = !accesses.one_object();
+        known.push(match (values.contains(&Some(true)), values.contains(&Some(false))) {
+            // One of two variables alone is not torn.
+            (true, true) => Some(!torn),
+            (true, false) => Some(true),
+            (false, true) if torn || !values.contains(&None) => Some(false),
+            (false, _) => None,
+        });
+    }
+    let all = !known.is_empty() && known.iter().all(|known| *known == Some(false));
+    known.contains(&Some(true)).then_some(true).or(all.then_some(false))
+}

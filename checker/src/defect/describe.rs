@@ -1,0 +1,62 @@
+//! What defects ask the caller: names, roles and values, which findings do not contain.
+
+use super::fact::{Origin, RegionRole};
+use crate::event::{EventNumber, LocationId, RegionId};
+use crate::finding::Object;
+
+/// Names and facts that findings do not contain. All text must be the same in another run of the same program:
+/// without addresses, thread numbers and process ids.
+pub trait Describe {
+    /// Describes a region.
+    fn region(&mut self, region: RegionId) -> RegionInfo;
+    /// Describes a code location.
+    fn place(&mut self, location: LocationId) -> PlaceInfo;
+    /// Describes the class of an object.
+    fn subject(&mut self, object: Object) -> SubjectInfo;
+    /// Returns whether the write of that event changed the value of the variable; `None` if that is not known.
+    fn changed_value(&mut self, _event: EventNumber) -> Option<bool> {
+        None
+    }
+    /// Returns whether accesses to memory were captured: without them, locks are the best evidence there is.
+    fn sees_data(&self) -> bool {
+        true
+    }
+}
+
+/// Region, as far as classes depend on it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RegionInfo {
+    /// Name.
+    pub name: String,
+    /// Author of its code.
+    pub origin: Origin,
+    /// Role in the program.
+    pub role: RegionRole,
+}
+
+/// Code location, as far as classes and fingerprints depend on it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PlaceInfo {
+    /// Source file.
+    pub file: Option<String>,
+    /// Source line, from 1.
+    pub line: Option<u32>,
+    /// Text of the source line without indentation; without one, a label such as `deposit+0x1c`.
+    pub text: String,
+    /// Function that a user would name.
+    pub function: Option<String>,
+    /// Author of the code.
+    pub origin: Origin,
+    /// Number of the line among those of the same text in its function, from 0. Without it, lines of the same text are
+    /// numbered in the order of the lines that are known.
+    pub ordinal: u32,
+}
+
+/// Class of an object: a variable or field, without the address of an instance.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SubjectInfo {
+    /// Name, such as `account.balance`, `Queue.head` or `block of 64 bytes from malloc at queue.c:31, byte 8`.
+    pub name: String,
+    /// Set if the variable is the word of a lock: only compare-and-swap, exchange and the stores that follow touched it.
+    pub is_lock_word: bool,
+}

@@ -1,0 +1,225 @@
+//! Candidates of the same named key become one defect, outer regions are folded into inner ones, and defects are put in
+//! order. Nothing here depends on ids, nor on the order of the findings.
+
+use super::candidate::{Candidate, GapKey, Names};
+use super::class::{Class, Verdict, judge};
+use super::fact::Pattern;
+use super::fingerprint;
+use super::model::{Defect, Gap};
+use crate::event::RegionId;
+use crate::finding::{Cut, Evidence, Findings, GapEnd, Object, Order};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+/// Limit of the objects listed besides those of the violation that is shown.
+const MAX_OTHER_OBJECTS: usize = 8;
+
+/// Name of the region, and the rest of the key.
+type Key = (String, GapKey);
+
+/// Candidates of one defect.
+#[derive(Default)]
+struct Group<'a> {
+    /// Candidates of the region itself.
+    members: Vec<Candidate<'a>>,
+    /// Candidates of outer regions, across the same gap.
+    folded: Vec<Candidate<'a>>,
+}
+
+/// Returns the defects of these candidates, in the order of the report.
+pub(super) fn defects(
+    candidates: Vec<Candidate<'_>>,
+    findings: &Findings,
+    names: &mut Names<'_>,
+) -> Vec<Defect> {
+    let mut groups: BTreeMap<Key, Group<'_>> = BTreeMap::new();
+    for candidate in candidates {
+        let key = (names.region(candidate.region).name.clone(), candidate.key.clone());
+        groups.entry(key).or_default().members.push(candidate);
+    }
+    for (outer, inner) in folds(&groups, names) {
+        let Some(Group { members, folded }) = groups.remove(&outer) else { continue };
+        if let Some(group) = groups.get_mut(&inner) {
+            group.folded.extend(members.into_iter().chain(folded));
+        }
+    }
+    let mut defects: Vec<_> =
+        groups.into_iter().map(|(key, group)| defect(key, group, findings, names)).collect();
+    defects.sort_by(|(one, _), (other, _)| one.cmp(other));
+    defects.into_iter().map(|(_, defect)| defect).collect()
+}
+
+/// Returns the groups to be folded, each with the one that takes it in: that of a region within it, across the same gap.
+fn folds(groups: &BTreeMap<Key, Group<'_>>, names: &mut Names<'_>) -> Vec<(Key, Key)> {
+    let mut inner: BTreeMap<Key, Key> = BTreeMap::new();
+    for (key, group) in groups {
+        let outer = group.members.iter().filter_map(|member| member.cut);
+        for &region in outer.flat_map(|cut| &cut.outer_regions) {
+            let outer = (names.region(region).name.clone(), key.1.clone());
+            if outer.0 != key.0 && groups.contains_key(&outer) {
+                inner.entry(outer).or_insert_with(|| key.clone());
+            }
+        }
+    }
+    let folded = inner.keys().filter_map(|outer| {
+        let mut last = &inner[outer];
+        // Regions that contain each other by recursion lead round in a circle; they stay apart.
+        for _ in 0..inner.len() {
+            match inner.get(last) {
+                Some(next) => last = next,
+                None => return Some((outer.clone(), last.clone())),
+            }
+        }
+        None
+    });
+    folded.collect()
+}
+
+/// Place of a defect in the report.
+type Rank = (Class, Reverse<i32>, Shown, Key);
+
+/// Clarity of the violation that is shown.
+type Shown = (Evidence, Pattern, usize, Order, bool);
+
+fn shown(candidate: &Candidate<'_>) -> Shown {
+    let facts = &candidate.facts;
+    let transactions = candidate.violation.witness.len();
+    (facts.evidence, facts.pattern, transactions, facts.order, facts.read_again)
+}
+
+fn defect(
+    key: Key,
+    group: Group<'_>,
+    findings: &Findings,
+    names: &mut Names<'_>,
+) -> (Rank, Defect) {
+    let Group { mut members, folded } = group;
+    let (cut_runs, runs) = rate(&members, findings);
+    for candidate in &mut members {
+        (candidate.facts.cut, candidate.facts.runs) = (cut_runs, runs);
+    }
+    let mut judged: Vec<(Verdict, Candidate<'_>)> =
+        members.into_iter().map(|candidate| (judge(&candidate.facts), candidate)).collect();
+    judged.sort_by_cached_key(|(verdict, candidate)| {
+        let lines = [&candidate.violation.edges.first(), &candidate.violation.edges.last()]
+            .map(|edge| edge.map(|edge| (edge.source.event, edge.sink.event)));
+        (verdict.class, Reverse(verdict.sum), shown(candidate), lines)
+    });
+    let all = || judged.iter().map(|(_, candidate)| candidate).chain(&folded);
+    let occurrences = all().map(Candidate::occurrences).sum();
+    let ways = all().map(|candidate| candidate.cut.map_or(1, |cut| cut.ways)).sum();
+    let (verdict, best) = &judged[0];
+    let mut violations = vec![best.number];
+    for candidate in all() {
+        violations.push(candidate.number);
+        violations.extend(candidate.cut.iter().flat_map(|cut| &cut.violations));
+    }
+    violations[1..].sort_unstable();
+    violations.dedup();
+    if let Some(again) = violations[1..].iter().position(|number| *number == best.number) {
+        violations.remove(again + 1);
+    }
+    let rank = (verdict.class, Reverse(verdict.sum), shown(best), key.clone());
+    let defect = Defect {
+        fingerprint: fingerprint(&key),
+        class: verdict.class,
+        region: best.region,
+        outer_regions: outer_regions(&judged, best.region, names),
+        pattern: best.facts.pattern,
+        objects: best.objects.clone(),
+        other_objects: other_objects(all(), &best.objects, names),
+        evidence: best.facts.evidence,
+        order: best.facts.order,
+        gap: gap(best),
+        reasons: verdict.reasons.clone(),
+        runs,
+        cut_runs,
+        occurrences,
+        ways,
+        transactions: best.violation.witness.len().saturating_sub(1),
+        violations,
+    };
+    (rank, defect)
+}
+
+/// Returns how many executions of the regions were cut, of how many. Cuts between the same release and acquisition are
+/// mostly of the same executions; others are of different ones.
+fn rate(members: &[Candidate<'_>], findings: &Findings) -> (u64, u64) {
+    let mut by_region: BTreeMap<RegionId, u64> = BTreeMap::new();
+    for candidate in members {
+        let cut = candidate.cut.map_or(0, |cut| cut.executions);
+        let sum = by_region.entry(candidate.region).or_default();
+        *sum = if candidate.lock.is_some() { cut.max(*sum) } else { *sum + cut };
+    }
+    let mut total = (0, 0);
+    for (region, cut) in by_region {
+        let runs = findings.executions.get(region.index()).copied().unwrap_or(0);
+        total = (total.0 + cut.min(runs), total.1 + runs);
+    }
+    total
+}
+
+fn gap(candidate: &Candidate<'_>) -> Gap {
+    let edges = &candidate.violation.edges;
+    let begin = candidate.violation.begin;
+    let chain = |end: fn(&Cut) -> &GapEnd| candidate.cut.and_then(|cut| end(cut).chain.clone());
+    Gap {
+        left: edges.first().map_or(begin, |edge| edge.source),
+        returned: edges.last().map_or(begin, |edge| edge.sink),
+        kind: candidate.facts.kind,
+        left_chain: chain(|cut| &cut.left_end),
+        returned_chain: chain(|cut| &cut.returned_end),
+        lock: candidate.lock,
+        held_throughout: candidate.cut.map_or(Vec::new(), |cut| cut.held_throughout.clone()),
+    }
+}
+
+/// Returns the outer regions of all cuts, those of the best one first, one of each name.
+fn outer_regions(
+    judged: &[(Verdict, Candidate<'_>)],
+    region: RegionId,
+    names: &mut Names<'_>,
+) -> Vec<RegionId> {
+    let mut known = vec![names.region(region).name.clone()];
+    let mut outer = Vec::new();
+    for (_, candidate) in judged {
+        for &region in candidate.cut.iter().flat_map(|cut| &cut.outer_regions) {
+            let name = &names.region(region).name;
+            if !known.contains(name) {
+                known.push(name.clone());
+                outer.push(region);
+            }
+        }
+    }
+    outer
+}
+
+/// Returns an object of each other class at the ends of any violation, by name.
+fn other_objects<'a>(
+    candidates: impl Iterator<Item = &'a Candidate<'a>>,
+    shown: &[Object],
+    names: &mut Names<'_>,
+) -> Vec<Object> {
+    let mut by_name: BTreeMap<String, (u64, Object)> = BTreeMap::new();
+    for candidate in candidates {
+        for &object in &candidate.objects {
+            let first = (candidate.violation.trigger_event, object);
+            let name = names.subject(object).name.clone();
+            let known = by_name.entry(name).or_insert(first);
+            *known = first.min(*known);
+        }
+    }
+    for &object in shown {
+        by_name.remove(&names.subject(object).name);
+    }
+    by_name.into_values().map(|(_, object)| object).take(MAX_OTHER_OBJECTS).collect()
+}
+
+fn fingerprint((region, GapKey { ends, subjects }): &Key) -> u64 {
+    let mut texts = vec![region.clone()];
+    for end in ends {
+        texts.extend([end.function.clone(), end.text.clone(), end.ordinal.to_string()]);
+    }
+    texts.extend(subjects.iter().cloned());
+    fingerprint::of(texts.iter().map(String::as_str))
+}

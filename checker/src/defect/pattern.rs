@@ -1,0 +1,73 @@
+//! The pattern of a violation, from the accesses at its gap and in between.
+
+use super::fact::Pattern;
+use crate::finding::{Action, Edge, Evidence, Object, Violation};
+
+/// Returns whether an event of that kind reads a variable.
+pub(super) const fn reads(action: Action) -> bool {
+    matches!(action, Action::Read | Action::Update)
+}
+
+/// Returns whether an event of that kind writes a variable.
+pub(super) const fn writes(action: Action) -> bool {
+    matches!(action, Action::Write | Action::Update)
+}
+
+/// Accesses of a violation on which its pattern depends.
+#[derive(Clone, Copy)]
+pub(super) struct Accesses<'a> {
+    pub(super) first: &'a Edge,
+    pub(super) closing: &'a Edge,
+    evidence: Evidence,
+    transactions: usize,
+}
+
+impl<'a> Accesses<'a> {
+    /// Returns the accesses of a violation with a witness.
+    pub(super) fn of(violation: &'a Violation) -> Option<Self> {
+        let (first, closing) = (violation.edges.first()?, violation.edges.last()?);
+        let transactions = violation.witness.len().saturating_sub(1);
+        Some(Self { first, closing, evidence: violation.evidence, transactions })
+    }
+
+    /// Returns whether both dependencies are on one object.
+    pub(super) fn one_object(&self) -> bool {
+        self.first.object == self.closing.object
+    }
+
+    /// Returns the pattern.
+    pub(super) fn pattern(&self) -> Pattern {
+        let on_variables =
+            [self.first, self.closing].map(|edge| matches!(edge.object, Object::Variable(_)));
+        if self.evidence == Evidence::Sync || on_variables != [true; 2] {
+            return Pattern::SplitSection;
+        }
+        if !self.one_object() {
+            return if self.transactions == 2 { Pattern::Torn } else { Pattern::Chain };
+        }
+        let (left, returned) = (self.first.source.action, self.closing.sink.action);
+        match (writes(left), writes(returned) && !reads(returned)) {
+            (false, true) => Pattern::LostUpdate,
+            (false, false) => Pattern::StaleRead,
+            (true, _) if !self.remote_writes().any(|_| true) => Pattern::IntermediateState,
+            // An atomic update uses the value that it found, which a plain write overwrites later.
+            (true, true) if reads(left) => Pattern::LostUpdate,
+            (true, _) => Pattern::Overwritten,
+        }
+    }
+
+    /// Returns the events of other threads at which the variables of both ends were written.
+    pub(super) fn remote_writes(&self) -> impl Iterator<Item = u64> + use<> {
+        let (entered, left) = (self.first.sink, self.closing.source);
+        let events = [entered, left].map(|point| writes(point.action).then_some(point.event));
+        let same = events[0] == events[1];
+        events.into_iter().take(if same { 1 } else { 2 }).flatten()
+    }
+
+    /// Returns whether the region's accesses are atomic updates of one variable, or an atomic update follows a read of
+    /// it: none overwrites a value that it did not see.
+    pub(super) fn is_updated_atomically(&self) -> bool {
+        let (left, returned) = (self.first.source.action, self.closing.sink.action);
+        self.one_object() && returned == Action::Update && (left == Action::Update || reads(left))
+    }
+}
