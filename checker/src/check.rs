@@ -57,7 +57,7 @@ pub trait DeferredChecker: Checker {
     /// a region.
     fn oldest_active(&self) -> EventNumber;
 
-    /// Inserts an access to a variable that was deferred.
+    /// Inserts a read or write of a variable that was deferred. A commuting update is never deferred.
     ///
     /// Preconditions:
     /// - the access repeats an event: its thread wrote the variable before, or for a read read or wrote it, and no

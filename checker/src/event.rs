@@ -82,6 +82,10 @@ pub enum Op {
     Write(VarId),
     /// An atomic read-modify-write: one event, a write that also reads.
     Update(VarId),
+    /// An update in one step whose result does not depend on the order of others of its kind, and that nothing else
+    /// is computed from: an addition to a counter. It conflicts with reads, writes and updates, and not with another
+    /// commuting update.
+    CommutingUpdate(VarId),
     /// Acquires a lock exclusively. Only the outermost acquire of a re-entrant lock counts.
     Acquire(LockId),
     /// Releases a lock held exclusively.

@@ -29,6 +29,7 @@ pub enum Action {
     Read,
     Write,
     Update,
+    CommutingUpdate,
     Acquire,
     Release,
     AcquireShared,
@@ -47,12 +48,13 @@ pub enum Action {
 
 impl Action {
     /// All of them, in their order.
-    pub(crate) const ALL: [Self; 19] = [
+    pub(crate) const ALL: [Self; 20] = [
         Self::Start,
         Self::Begin,
         Self::Read,
         Self::Write,
         Self::Update,
+        Self::CommutingUpdate,
         Self::Acquire,
         Self::Release,
         Self::AcquireShared,

@@ -61,8 +61,12 @@ pub fn describe_step(step: &Step) -> String {
             Some(value) => format!("reads {what} = {value}"),
             None => format!("reads {what}"),
         },
-        Action::Write | Action::Update => {
-            let verb = if step.action == Action::Write { "writes" } else { "atomically updates" };
+        Action::Write | Action::Update | Action::CommutingUpdate => {
+            let verb = match step.action {
+                Action::Write => "writes",
+                Action::Update => "atomically updates",
+                _ => "adds to",
+            };
             match (before, after) {
                 (Some(before), Some(after)) => format!("{verb} {what}: {before} -> {after}"),
                 (None, Some(after)) => format!("{verb} {what} = {after}"),
@@ -294,6 +298,7 @@ fn unary(violation: &Violation, tx: &Transaction, who: &str) -> String {
                 Action::Read => "read of",
                 Action::Write => "write of",
                 Action::Update => "atomic update of",
+                Action::CommutingUpdate => "addition to",
                 _ => "operation on",
             };
             format!("{who}'s {noun} {what} outside every region")

@@ -23,9 +23,12 @@ impl Null {
         for event in events {
             self.number += 1;
             let (table, index) = match event.op {
-                Op::Read(x) | Op::Write(x) | Op::Update(x) | Op::Alloc(x) | Op::Free(x) => {
-                    (&mut self.variables, x.index())
-                }
+                Op::Read(x)
+                | Op::Write(x)
+                | Op::Update(x)
+                | Op::CommutingUpdate(x)
+                | Op::Alloc(x)
+                | Op::Free(x) => (&mut self.variables, x.index()),
                 Op::SplitVariable { to, .. } => (&mut self.variables, to.index()),
                 Op::Acquire(lock)
                 | Op::Release(lock)

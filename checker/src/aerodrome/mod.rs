@@ -256,6 +256,7 @@ impl State {
                 self.objects.split_variable(from, to);
                 self.note(Place::Write(to));
                 self.note(Place::Reads(to));
+                self.note(Place::CommutingUpdates(to));
             }
             Op::Depart(object) => self.objects.depart(object, event.thread),
             Op::Exit => self.objects.leave_barriers(event.thread),
@@ -265,6 +266,7 @@ impl State {
         let place = match event.op {
             Op::Read(variable) => Place::Reads(variable),
             Op::Write(variable) | Op::Update(variable) => Place::Write(variable),
+            Op::CommutingUpdate(variable) => Place::CommutingUpdates(variable),
             Op::Signal(object) => Place::Signals(object),
             Op::Arrive(object) => Place::Barrier(object),
             Op::Fork(child) => Place::Fork(child),
@@ -345,6 +347,9 @@ impl Visitor for State {
         }
         let place = match (dependency.object, source.action()) {
             (Object::Variable(variable), Action::Read) => Place::Reads(variable),
+            (Object::Variable(variable), Action::CommutingUpdate) => {
+                Place::CommutingUpdates(variable)
+            }
             (Object::Variable(variable), _) => Place::Write(variable),
             (Object::Lock(lock), Action::ReleaseShared) => Place::SharedReleases(lock),
             (Object::Lock(lock), _) => Place::Release(lock),

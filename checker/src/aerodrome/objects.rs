@@ -12,6 +12,7 @@ use std::borrow::Cow;
 pub(super) enum Place {
     Write(VarId),
     Reads(VarId),
+    CommutingUpdates(VarId),
     Release(LockId),
     SharedReleases(LockId),
     Signals(SyncId),
@@ -21,7 +22,7 @@ pub(super) enum Place {
 
 impl Place {
     pub(super) fn is_variable(self) -> bool {
-        matches!(self, Self::Write(_) | Self::Reads(_))
+        matches!(self, Self::Write(_) | Self::Reads(_) | Self::CommutingUpdates(_))
     }
 
     /// Returns whether earlier events of other threads remain sources after a later event.
@@ -181,7 +182,10 @@ impl Objects {
         now: &Vector,
     ) {
         match place {
-            Place::Write(variable) => drop(self.places.remove(&Place::Reads(variable))),
+            Place::Write(variable) => {
+                self.places.remove(&Place::Reads(variable));
+                self.places.remove(&Place::CommutingUpdates(variable));
+            }
             Place::Release(lock) => drop(self.places.remove(&Place::SharedReleases(lock))),
             Place::Barrier(object) => return self.arrive(object, thread, row, event, now),
             _ => {}
@@ -253,11 +257,12 @@ impl Objects {
     pub(super) fn forget_variable(&mut self, variable: VarId) {
         self.places.remove(&Place::Write(variable));
         self.places.remove(&Place::Reads(variable));
+        self.places.remove(&Place::CommutingUpdates(variable));
     }
 
     /// Copies the sources of `from` to `to`, a part of it that becomes a variable.
     pub(super) fn split_variable(&mut self, from: VarId, to: VarId) {
-        for place in [Place::Write, Place::Reads] {
+        for place in [Place::Write, Place::Reads, Place::CommutingUpdates] {
             match self.places.get(&place(from)).cloned() {
                 Some(sources) => drop(self.places.insert(place(to), sources)),
                 None => drop(self.places.remove(&place(to))),

@@ -71,7 +71,7 @@ impl LastEvents {
         self.iter().any(|event| event.is_of(thread))
     }
 
-    fn iter(&self) -> impl Iterator<Item = &EventStamp> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &EventStamp> {
         let rest = self.rest.iter().flat_map(|rest| &rest.events);
         self.inline[..self.len].iter().chain(rest)
     }

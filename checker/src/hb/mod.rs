@@ -6,6 +6,7 @@ mod clocks;
 mod current_event;
 mod deferred;
 mod last_events;
+mod layers;
 mod lock;
 mod stamp;
 mod sync;
@@ -156,7 +157,10 @@ impl Engine {
             return;
         }
         let accessed = events.iter().filter_map(|event| match event.op {
-            Op::Read(variable) | Op::Write(variable) | Op::Update(variable) => Some(variable),
+            Op::Read(variable)
+            | Op::Write(variable)
+            | Op::Update(variable)
+            | Op::CommutingUpdate(variable) => Some(variable),
             _ => None,
         });
         std::hint::black_box(self.variables.prefetch(accessed));
@@ -200,6 +204,9 @@ impl Engine {
                 let writing = select_unpredictable(updates, Action::Update, Action::Write);
                 let action = select_unpredictable(reads, Action::Read, writing);
                 self.access(number, event, variable, action, visitor)
+            }
+            Op::CommutingUpdate(variable) => {
+                self.commuting_update(number, event, variable, visitor)
             }
             _ => self.step_fast(number, event, visitor),
         };
@@ -339,7 +346,7 @@ fn check_ids(event: &Event) -> Result<(), EventErrorKind> {
     let object = match event.op {
         Op::Begin(RegionId(id)) | Op::End(Some(RegionId(id))) => id,
         Op::Read(VarId(id)) | Op::Write(VarId(id)) | Op::Update(VarId(id)) => id,
-        Op::Alloc(VarId(id)) | Op::Free(VarId(id)) => id,
+        Op::CommutingUpdate(VarId(id)) | Op::Alloc(VarId(id)) | Op::Free(VarId(id)) => id,
         Op::SplitVariable { from: VarId(from), to: VarId(to) } => from.max(to),
         Op::Acquire(LockId(id)) | Op::Release(LockId(id)) => id,
         Op::AcquireShared(LockId(id)) | Op::ReleaseShared(LockId(id)) => id,

@@ -31,7 +31,7 @@ const fn code(action: Action) -> u8 {
 #[inline(always)]
 const fn data_flag(action: Action) -> u64 {
     let index = code(action).wrapping_sub(code(Action::Read));
-    ((index <= code(Action::Update) - code(Action::Read)) as u64) << DATA.trailing_zeros()
+    ((index <= code(Action::CommutingUpdate) - code(Action::Read)) as u64) << DATA.trailing_zeros()
 }
 
 /// A remembered event with its transaction, or none.
@@ -71,6 +71,12 @@ impl EventStamp {
         self.event() + u64::from(self.0[0] & DEFERRED != 0)
     }
 
+    /// Returns the position among all events and deferred accesses: a deferred access follows its event.
+    #[inline]
+    pub(crate) const fn position(&self) -> u64 {
+        (self.0[0] >> 16) << 1 | (self.0[0] & DEFERRED != 0) as u64
+    }
+
     #[inline]
     pub(crate) fn is_none(&self) -> bool {
         self.kind() == NONE
@@ -83,12 +89,12 @@ impl EventStamp {
 
     /// Returns whether this is an event: neither none nor a link.
     #[inline]
-    pub(crate) fn is_event(&self) -> bool {
-        self.is_some() & !self.is_link()
+    pub(crate) const fn is_event(&self) -> bool {
+        self.kind() != NONE && self.kind() != LINK
     }
 
     #[inline]
-    fn kind(&self) -> u8 {
+    const fn kind(&self) -> u8 {
         self.0[0] as u8
     }
 
@@ -234,7 +240,10 @@ mod tests {
             access.advance(0, action, LocationId(0));
             assert_eq!(access.action(), action);
             assert!(access.is_some());
-            let is_access = matches!(action, Action::Read | Action::Write | Action::Update);
+            let is_access = matches!(
+                action,
+                Action::Read | Action::Write | Action::Update | Action::CommutingUpdate
+            );
             assert_eq!(access.has_data(), is_access);
         }
     }

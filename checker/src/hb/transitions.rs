@@ -65,6 +65,30 @@ impl Engine {
         counts.dependencies += variables.access_slow(variable, now, writes, table, &mut sink);
     }
 
+    /// Consumes a commuting update. Does nothing and returns `false` if the event needs `step_validated`.
+    #[inline(never)]
+    pub(super) fn commuting_update(
+        &mut self,
+        number: EventNumber,
+        event: &Event,
+        variable: VarId,
+        visitor: &mut impl Visitor,
+    ) -> bool {
+        let Self { counts, threads: Threads { table, rows, .. }, clocks, variables, .. } = self;
+        let Some(row) = table.row(event.thread) else { return false };
+        let Some(thread) = rows.get_mut(row) else { return false };
+        if !thread.ready || !variables.has(variable) || number > stamp::MAX_EVENTS {
+            return false;
+        }
+        let (now, alone) = thread.advance(number, Action::CommutingUpdate, event);
+        counts.transactions += u64::from(alone);
+        counts.unary_transactions += u64::from(alone);
+        let (object, clocks) = (Object::Variable(variable), Some(&*clocks));
+        let mut sink = AccessSink { visitor, now: &now, object, row, table, clocks };
+        counts.dependencies += variables.commuting_update(variable, &now, table, &mut sink);
+        true
+    }
+
     /// Validates and consumes an event of any kind.
     pub(super) fn apply(
         &mut self,
@@ -81,6 +105,7 @@ impl Engine {
             Op::Read(_) => Action::Read,
             Op::Write(_) => Action::Write,
             Op::Update(_) => Action::Update,
+            Op::CommutingUpdate(_) => Action::CommutingUpdate,
             // Nothing depends on a split or a reset, so that no report shows the action stored for them.
             Op::Alloc(_) | Op::SplitVariable { .. } => Action::Alloc,
             Op::Free(_) | Op::Reset(_) => Action::Free,
@@ -128,6 +153,10 @@ impl Engine {
             Op::Read(variable) | Op::Write(variable) | Op::Update(variable) => {
                 self.variables.ensure(variable);
                 self.access(number, event, variable, action, visitor)
+            }
+            Op::CommutingUpdate(variable) => {
+                self.variables.ensure(variable);
+                self.commuting_update(number, event, variable, visitor)
             }
             Op::Acquire(lock) => {
                 self.locks.ensure(lock);
@@ -326,6 +355,7 @@ impl Engine {
             Op::Read(_)
             | Op::Write(_)
             | Op::Update(_)
+            | Op::CommutingUpdate(_)
             | Op::Begin(_)
             | Op::Acquire(_)
             | Op::Release(_) => {}

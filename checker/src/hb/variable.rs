@@ -1,8 +1,10 @@
 //! State of variables: last write and last reads since. A variable with up to three readers since its last
-//! write takes two cache lines, which processors fetch as a pair; further readers are stored in lists.
+//! write takes two cache lines, which processors fetch as a pair; further readers are stored in lists, and what is
+//! known of a variable with commuting updates since its last write, in layers.
 
 use crate::event::{ThreadId, VarId};
 use crate::hb::last_events::{LastEvents, SpareLists};
+use crate::hb::layers::{Class, Layers};
 use crate::hb::stamp::EventStamp;
 use crate::hb::table::ThreadTable;
 use std::hint::select_unpredictable;
@@ -20,7 +22,8 @@ const READS: usize = 1;
 
 /// State of a variable: its last write, and the last read of each thread that has read since. Reads fill
 /// their places from the first on; the last place may link to a list of the read that was there and all
-/// further ones.
+/// further ones. With commuting updates since the write all three places link to the layers: to the fast path no
+/// place is free then.
 #[derive(Clone, Copy, Default)]
 #[repr(align(128))]
 struct Variable([EventStamp; 4]);
@@ -28,7 +31,12 @@ struct Variable([EventStamp; 4]);
 impl Variable {
     fn list(&self) -> Option<usize> {
         let [.., last] = &self.0;
-        last.linked()
+        if self.layers().is_some() { None } else { last.linked() }
+    }
+
+    #[inline]
+    fn layers(&self) -> Option<usize> {
+        self.0[READS].linked()
     }
 }
 
@@ -65,6 +73,8 @@ impl Table {
 pub(crate) struct Variables {
     table: Table,
     lists: Lists,
+    layers: Vec<Layers>,
+    free_layers: Vec<u32>,
 }
 
 /// Lists of the reads that have no place in their variable.
@@ -213,6 +223,18 @@ impl Variables {
             return 0;
         };
         let thread = now.thread();
+        if let Some(index) = reads[0].linked() {
+            let layers = &mut self.layers[index];
+            if !writes {
+                return layers.add(Class::Read, now, write, threads, sink);
+            }
+            let dependencies = layers.before_write(thread, sink);
+            layers.clear();
+            self.free_layers.push(index as u32);
+            *write = *now;
+            reads.fill(EventStamp::NONE);
+            return dependencies;
+        }
         if !writes {
             let [.., last] = reads;
             let first = self.lists.add(last, now, threads);
@@ -250,7 +272,40 @@ impl Variables {
         dependencies
     }
 
-    /// Inserts a deferred access of a thread that was the only one to access the variable since.
+    /// Consumes a commuting update. Passes the relevant dependencies to `sink`; returns the number of all.
+    pub(crate) fn commuting_update(
+        &mut self,
+        variable: VarId,
+        now: &EventStamp,
+        threads: &ThreadTable,
+        sink: &mut impl Sink,
+    ) -> u64 {
+        let Some(state) = self.table.get_mut(variable) else { return 0 };
+        let index = state.layers().unwrap_or_else(|| {
+            let index = self.free_layers.pop().unwrap_or_else(|| {
+                self.layers.push(Layers::default());
+                (self.layers.len() - 1) as u32
+            });
+            let layers = &mut self.layers[index as usize];
+            let Variable([_, reads @ ..]) = state;
+            let add = |read: &EventStamp| layers.add_earlier_read(read);
+            reads.iter().filter(|read| read.is_event()).for_each(add);
+            if let [.., last] = reads
+                && let Some(list) = last.linked()
+            {
+                let listed = &self.lists.lists[list];
+                listed.iter().for_each(|read| layers.add_earlier_read(read));
+                layers.add_dropped_reads(listed.dropped());
+                self.lists.free(list);
+            }
+            reads.fill(EventStamp::link(index));
+            index as usize
+        });
+        let [write, ..] = &state.0;
+        self.layers[index].add(Class::CommutingUpdate, now, write, threads, sink)
+    }
+
+    /// Inserts a deferred read or write of a thread that was the only one to access the variable since.
     pub(crate) fn insert_deferred_access(
         &mut self,
         variable: VarId,
@@ -263,6 +318,21 @@ impl Variables {
             return;
         }
         let thread = access.thread();
+        if let Some(index) = reads[0].linked() {
+            let layers = &mut self.layers[index];
+            if !writes {
+                layers.insert_deferred_read(access);
+                return;
+            }
+            *write = *access;
+            layers.insert_deferred_write(access);
+            if layers.is_empty() {
+                layers.clear();
+                self.free_layers.push(index as u32);
+                reads.fill(EventStamp::NONE);
+            }
+            return;
+        }
         if writes {
             *write = *access;
             let before = |read: &EventStamp| !read.is_event() || read.event() <= access.event();
@@ -293,6 +363,10 @@ impl Variables {
             if let Some(list) = state.list() {
                 self.lists.free(list);
             }
+            if let Some(index) = state.layers() {
+                self.layers[index].clear();
+                self.free_layers.push(index as u32);
+            }
             *state = Variable::default();
         }
     }
@@ -306,18 +380,35 @@ impl Variables {
         let Some(&state) = self.table.get(from) else { return };
         self.ensure(to);
         let list = state.list().map(|list| self.lists.copy(list));
+        let layers = state.layers().map(|index| {
+            let layers = self.layers[index].clone();
+            let copy = self.unused_layers();
+            self.layers[copy as usize] = layers;
+            copy
+        });
         if let Some(place) = self.table.get_mut(to) {
             *place = state;
             if let (Some(list), [.., last]) = (list, &mut place.0) {
                 *last = EventStamp::link(list);
             }
+            if let Some(index) = layers {
+                place.0[READS..].fill(EventStamp::link(index));
+            }
         }
     }
 
-    /// Returns the number of reads stored in lists.
+    fn unused_layers(&mut self) -> u32 {
+        self.free_layers.pop().unwrap_or_else(|| {
+            self.layers.push(Layers::default());
+            (self.layers.len() - 1) as u32
+        })
+    }
+
+    /// Returns the number of reads stored in lists, and of threads in layers.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
-        self.lists.lists.iter().map(LastEvents::len).sum()
+        let listed: usize = self.lists.lists.iter().map(LastEvents::len).sum();
+        listed + self.layers.iter().map(Layers::len).sum::<usize>()
     }
 }
 

@@ -28,7 +28,7 @@ fn to_text(trace: &[u8]) -> Vec<u8> {
 }
 
 fn op(kind: u8, id: u32) -> Op {
-    match kind % 21 {
+    match kind % 22 {
         0 => Op::Begin(RegionId(id)),
         1 => Op::End(None),
         2 => Op::End(Some(RegionId(id))),
@@ -48,7 +48,8 @@ fn op(kind: u8, id: u32) -> Op {
         16 => Op::Alloc(VarId(id)),
         17 => Op::Free(VarId(id)),
         18 => Op::Reset(LockId(id)),
-        19 => Op::SplitVariable { from: VarId(id), to: VarId(u32::from(kind) / 21 % IDS) },
+        19 => Op::SplitVariable { from: VarId(id), to: VarId(u32::from(kind) / 22 % IDS) },
+        20 => Op::CommutingUpdate(VarId(id)),
         _ => Op::Exit,
     }
 }
@@ -150,7 +151,8 @@ fn parts(op: Op) -> (std::mem::Discriminant<Op>, u8, u32) {
     let (kind, id) = match op {
         Op::End(None) | Op::Exit => (9, 0),
         Op::Begin(id) | Op::End(Some(id)) => (1, id.0),
-        Op::Read(id) | Op::Write(id) | Op::Update(id) | Op::Alloc(id) | Op::Free(id) => (2, id.0),
+        Op::Read(id) | Op::Write(id) | Op::Update(id) | Op::CommutingUpdate(id) => (2, id.0),
+        Op::Alloc(id) | Op::Free(id) => (2, id.0),
         Op::Acquire(id)
         | Op::Release(id)
         | Op::AcquireShared(id)

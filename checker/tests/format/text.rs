@@ -14,7 +14,7 @@ fn ops(text: &str) -> Vec<Op> {
 
 #[test]
 fn every_operation_has_its_spelling() {
-    let text = "t|begin(m)|1\nt|r(x)|1\nt|w(y)|1\nt|u(x)|1\nt|rmw(y)|1\nt|acq(l)|1\nt|rel(l)|1\n\
+    let text = "t|begin(m)|1\nt|r(x)|1\nt|w(y)|1\nt|u(x)|1\nt|rmw(y)|1\nt|add(x)|1\nt|acq(l)|1\nt|rel(l)|1\n\
                 t|racq(k)|1\nt|rrel(k)|1\nt|fork(s)|1\nt|join(s)|1\nt|signal(c)|1\nt|wait(c)|1\n\
                 t|arrive(b)|1\nt|depart(b)|1\nt|alloc(x)|1\nt|free(x)|1\nt|split(x,y)|\nt|end(m)|1\n\
                 t|begin|1\nt|end|1\nt|begin()|1\nt|end()|1\n";
@@ -29,6 +29,7 @@ fn every_operation_has_its_spelling() {
             Op::Write(y),
             Op::Update(x),
             Op::Update(y),
+            Op::CommutingUpdate(x),
             Op::Acquire(l),
             Op::Release(l),
             Op::AcquireShared(k),

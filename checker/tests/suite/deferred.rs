@@ -13,6 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Default)]
 struct Owned {
     thread: Option<ThreadId>,
+    /// Set if the thread has reported a read or a write, and not only commuting updates.
+    read_or_written: bool,
     written: bool,
     write: Option<(Timestamp, LocationId)>,
     read: Option<(Timestamp, LocationId)>,
@@ -60,7 +62,7 @@ impl Source {
         let timestamp = self.timestamps.get(&thread).copied();
         let owned = self.owned.entry(variable).or_default();
         let is_own = owned.thread == Some(thread);
-        if is_own && (owned.written || !writes) {
+        if is_own && (owned.written || !writes && owned.read_or_written) {
             let now = timestamp.expect("it has accessed the variable");
             if writes {
                 (owned.write, owned.read) = (Some((now, event.location)), None);
@@ -70,12 +72,28 @@ impl Source {
             return;
         }
         if is_own {
-            owned.written = true;
+            owned.read_or_written = true;
+            owned.written |= writes;
         } else {
             self.insert_deferred(variable);
-            let owned = Owned { thread: Some(thread), written: writes, ..Owned::default() };
+            let owned = Owned {
+                thread: Some(thread),
+                read_or_written: true,
+                written: writes,
+                ..Owned::default()
+            };
             self.owned.insert(variable, owned);
         }
+        self.pass_on(number, event);
+    }
+
+    /// A commuting update is never deferred.
+    fn commuting_update(&mut self, number: usize, event: &Event, variable: VarId) {
+        if self.owned.get(&variable).is_some_and(|owned| owned.thread != Some(event.thread)) {
+            self.insert_deferred(variable);
+        }
+        let owned = self.owned.entry(variable).or_default();
+        owned.thread = Some(event.thread);
         self.pass_on(number, event);
     }
 
@@ -85,6 +103,7 @@ impl Source {
             Op::Write(variable) | Op::Update(variable) => {
                 self.access(number, event, variable, true);
             }
+            Op::CommutingUpdate(variable) => self.commuting_update(number, event, variable),
             Op::Alloc(variable) | Op::Free(variable) => {
                 self.owned.remove(&variable);
                 self.pass_on(number, event);

@@ -150,11 +150,15 @@ fn op(kind: usize, object: u32, objects: Objects) -> Op {
             let to = VarId(object / objects.variables % objects.variables);
             Op::SplitVariable { from: variable, to }
         }
+        20 => Op::CommutingUpdate(variable),
         _ => Op::Exit,
     }
 }
 
-const KINDS: usize = 21;
+const KINDS: usize = 22;
+const SPLIT: usize = 19;
+const COMMUTING_UPDATE: usize = 20;
+const EXIT: usize = 21;
 
 /// Generates the weight of each kind, and the length of the trace; most traces are without some kinds.
 fn weights(max_events: usize) -> impl Strategy<Value = ([u8; KINDS], usize)> {
@@ -162,25 +166,30 @@ fn weights(max_events: usize) -> impl Strategy<Value = ([u8; KINDS], usize)> {
     // In a long trace there nearly always is one that an event path does follow.
     let mut plain = [0; KINDS];
     plain[..5].copy_from_slice(&[4, 2, 0, 5, 5]);
+    let mut counters = [0; KINDS];
+    counters[..5].copy_from_slice(&[4, 2, 0, 6, 1]);
+    counters[COMMUTING_UPDATE] = 8;
+    (counters[SPLIT], counters[EXIT]) = (1, 1);
     prop_oneof![
         2 => (mixed_weights(), Just(max_events)),
         1 => (Just(plain), 8..=max_events / 3),
+        1 => (Just(counters), 8..=max_events),
     ]
 }
 
 fn mixed_weights() -> impl Strategy<Value = [u8; KINDS]> {
     let weight = |most: u8| prop_oneof![1 => Just(0), 3 => 1..=most];
     let regions = (1..=8_u8, 1..=4_u8, 0..=2_u8);
-    let accesses = (weight(16), weight(16), weight(4));
+    let accesses = (weight(16), weight(16), weight(4), weight(12));
     let syncs = (weight(12), weight(6), weight(6), weight(4));
     let rare = (0..=2_u8, 0..=1_u8);
     (regions, accesses, syncs, rare).prop_map(|(regions, accesses, syncs, (thread, memory))| {
         let (begin, end, named_end) = regions;
-        let (read, write, update) = accesses;
+        let (read, write, update, commuting) = accesses;
         let (lock, shared, signal, barrier) = syncs;
         [
             begin, end, named_end, read, write, update, lock, lock, shared, shared, signal, signal,
-            barrier, barrier, thread, thread, memory, memory, memory, memory, thread,
+            barrier, barrier, thread, thread, memory, memory, memory, memory, commuting, thread,
         ]
     })
 }
@@ -252,7 +261,7 @@ pub fn chaos(max_events: usize) -> impl Strategy<Value = Vec<Event>> {
 
 /// Generates many threads of a few events each, four at a time. Each event has a location of its own.
 pub fn short_lived(max_events: usize) -> impl Strategy<Value = Vec<Event>> {
-    let choice = (0..4_usize, 0..6_u32, 0..4_u32);
+    let choice = (0..4_usize, 0..7_u32, 0..4_u32);
     prop::collection::vec(choice, 0..max_events).prop_map(|choices| {
         let mut seats = [0, 1, 2, 3];
         let mut next = 4;
@@ -264,6 +273,7 @@ pub fn short_lived(max_events: usize) -> impl Strategy<Value = Vec<Event>> {
                 1 | 2 => Op::Read(VarId(object)),
                 3 => Op::Write(VarId(object)),
                 4 => Op::Signal(SyncId(object)),
+                5 => Op::CommutingUpdate(VarId(object)),
                 _ => Op::Exit,
             };
             if op == Op::Exit {
@@ -277,8 +287,9 @@ pub fn short_lived(max_events: usize) -> impl Strategy<Value = Vec<Event>> {
 }
 
 /// Generates four threads that are nearly always in a region. Each write is to a variable of its own, and
-/// each read is of any of them: the only order between two transactions is that one has read from the
-/// other, at once or much later, so that a cycle can be long. Each event has a location of its own.
+/// each read or commuting update is of any of them: the only order between two transactions is that one has
+/// read from the other, at once or much later, so that a cycle can be long. Each event has a location of its
+/// own.
 pub fn long_ways(max_events: usize) -> impl Strategy<Value = Vec<Event>> {
     let choice = (0..4_u32, 0..10_u32, any::<prop::sample::Index>());
     let choices = prop::collection::vec(choice, 0..max_events);
@@ -291,7 +302,8 @@ pub fn long_ways(max_events: usize) -> impl Strategy<Value = Vec<Event>> {
             let op = match kind {
                 _ if !*inside => Op::Begin(RegionId(thread)),
                 0 | 1 => Op::End(None),
-                2..7 if written > 0 => Op::Read(VarId(which.index(written) as u32)),
+                2..6 if written > 0 => Op::Read(VarId(which.index(written) as u32)),
+                6 if written > 0 => Op::CommutingUpdate(VarId(which.index(written) as u32)),
                 _ => {
                     written += 1;
                     Op::Write(VarId(written as u32 - 1))

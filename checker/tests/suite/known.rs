@@ -192,6 +192,30 @@ fn data_evidence_comes_first() {
 }
 
 #[test]
+fn commuting_updates_do_not_conflict_with_one_another() {
+    check("t1 begin(m); t1 add(x); t2 add(x); t1 add(x); t1 end", &[]);
+    check("t1 begin(m); t1 add(x); t2 u(x); t1 add(x); t1 end", &["data: m t2 m"]);
+    check("t1 begin(m); t1 r(x); t2 add(x); t1 w(x); t1 end", &["data: m t2 m"]);
+    // Somebody has seen the count in between.
+    check("t1 begin(m); t1 add(x); t2 r(x); t1 add(x); t1 end", &["data: m t2 m"]);
+    check("t1 begin(m); t1 r(x); t2 add(x); t1 r(x); t1 end", &["data: m t2 m"]);
+}
+
+#[test]
+fn reads_and_commuting_updates_form_layers() {
+    let dependencies = |trace: &str| {
+        let (events, _) = parse(trace);
+        run(&events, Options::default()).counts.dependencies
+    };
+    assert_eq!(dependencies("t1 w(x); t2 add(x); t3 add(x)"), 2, "each on the write");
+    assert_eq!(dependencies("t1 w(x); t2 add(x); t2 add(x)"), 1, "the first alone");
+    assert_eq!(dependencies("t1 add(x); t2 r(x); t3 add(x); t4 r(x)"), 4, "the last on both");
+    assert_eq!(dependencies("t1 add(x); t2 r(x); t3 add(x); t2 r(x)"), 3, "on what is new");
+    assert_eq!(dependencies("t1 add(x); t2 r(x); t3 add(x); t4 w(x)"), 3, "on the last layer");
+    assert_eq!(dependencies("t1 r(x); t2 r(x); t1 add(x); t3 r(x); t4 w(x)"), 3);
+}
+
+#[test]
 fn races_are_told_apart() {
     let findings = check("t1 begin(m); t1 r(x); t2 w(x); t1 w(x); t1 end", &["data: m t2 m"]);
     assert_eq!(findings.violations[0].order, Order::Racy);

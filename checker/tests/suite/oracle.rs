@@ -189,6 +189,7 @@ fn outermost(events: &[Event]) -> Vec<bool> {
 enum Role {
     Read,
     Write,
+    CommutingUpdate,
     Forget,
     Acquire { shared: bool },
     Release { shared: bool },
@@ -214,6 +215,7 @@ fn roles(events: &[Event], outermost: &[bool]) -> Roles {
         let (object, role) = match event.op {
             Op::Read(VarId(x)) => (Object::Variable(VarId(x)), Role::Read),
             Op::Write(x) | Op::Update(x) => (Object::Variable(x), Role::Write),
+            Op::CommutingUpdate(x) => (Object::Variable(x), Role::CommutingUpdate),
             Op::Alloc(x) | Op::Free(x) => (Object::Variable(x), Role::Forget),
             Op::SplitVariable { from, to } if from != to => {
                 let history = roles.get(&Object::Variable(from)).cloned().unwrap_or_default();
@@ -261,7 +263,11 @@ fn dependencies(events: &[Event], outermost: &[bool]) -> BTreeMap<(usize, usize)
             events[first.0].thread == events[second.0].thread
                 || match (first.1, second.1) {
                     (Role::Read, Role::Read) => false,
-                    (Role::Read | Role::Write, Role::Read | Role::Write) => true,
+                    (Role::CommutingUpdate, Role::CommutingUpdate) => false,
+                    (
+                        Role::Read | Role::Write | Role::CommutingUpdate,
+                        Role::Read | Role::Write | Role::CommutingUpdate,
+                    ) => true,
                     (
                         Role::Acquire { shared: a } | Role::Release { shared: a },
                         Role::Acquire { shared: b } | Role::Release { shared: b },

@@ -1,6 +1,6 @@
 //! Properties over random traces, against the oracle. `PROPTEST_CASES` sets how many cases each gets.
 
-use crate::generate::{chaos, well_formed};
+use crate::generate::{chaos, short_lived, well_formed};
 use crate::oracle::Oracle;
 use crate::text::run;
 use checker::event::{Event, LockId, Op};
@@ -208,6 +208,13 @@ proptest! {
     #[test]
     fn davida_agrees_with_the_definition(events in well_formed(160)) {
         check_everything(&events);
+    }
+
+    /// Events of ended threads are dropped, and their dependencies counted nevertheless.
+    #[test]
+    fn dependencies_on_ended_threads_are_counted(events in short_lived(120)) {
+        let counts = run(&events, options(Regions::Outermost, Relation::Full)).counts;
+        prop_assert_eq!(counts.dependencies, Oracle::new(&events).dependencies.len() as u64);
     }
 
     /// A cycle is found as soon as it exists: before the first violation, if need be.

@@ -48,6 +48,7 @@ pub fn parse(trace: &str) -> (Vec<Event>, Names) {
             "r" => Op::Read(VarId(id('v'))),
             "w" => Op::Write(VarId(id('v'))),
             "u" => Op::Update(VarId(id('v'))),
+            "add" => Op::CommutingUpdate(VarId(id('v'))),
             "alloc" => Op::Alloc(VarId(id('v'))),
             "free" => Op::Free(VarId(id('v'))),
             "acq" => Op::Acquire(LockId(id('l'))),

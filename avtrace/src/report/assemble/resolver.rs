@@ -285,7 +285,10 @@ impl<'a> Resolver<'a> {
         let step = steps.entry((point.event, action)).or_insert_with(|| {
             let region = point.tx.region.map(|region| self.region(region).0);
             let mut step = self.point(point).step(point.event, point.thread, region, action);
-            if matches!(action, Action::Read | Action::Write | Action::Update) {
+            if matches!(
+                action,
+                Action::Read | Action::Write | Action::Update | Action::CommutingUpdate
+            ) {
                 step.value = self.names.value(point.event);
             }
             step

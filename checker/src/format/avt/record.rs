@@ -30,6 +30,7 @@ pub(super) fn encode(event: &Event) -> [u8; EVENT] {
         Op::Read(id) => (op::READ, id.0),
         Op::Write(id) => (op::WRITE, id.0),
         Op::Update(id) => (op::UPDATE, id.0),
+        Op::CommutingUpdate(id) => (op::COMMUTING_UPDATE, id.0),
         Op::Acquire(id) => (op::ACQUIRE, id.0),
         Op::Release(id) => (op::RELEASE, id.0),
         Op::AcquireShared(id) => (op::ACQUIRE_SHARED, id.0),
@@ -65,6 +66,7 @@ pub(super) fn decode(record: &[u8; EVENT]) -> Option<Event> {
         op::READ => Op::Read(VarId(object)),
         op::WRITE => Op::Write(VarId(object)),
         op::UPDATE => Op::Update(VarId(object)),
+        op::COMMUTING_UPDATE => Op::CommutingUpdate(VarId(object)),
         op::ACQUIRE => Op::Acquire(LockId(object)),
         op::RELEASE => Op::Release(LockId(object)),
         op::ACQUIRE_SHARED => Op::AcquireShared(LockId(object)),
@@ -154,11 +156,15 @@ mod tests {
             assert_eq!(record[0], code);
             assert_eq!(decode(&record), Some(event));
         }
+        let op = Op::CommutingUpdate(VarId(18));
+        let event = Event { thread: ThreadId(77), op, location: LocationId(4) };
+        let record_of_it = encode(&event);
+        assert_eq!((record_of_it[0], decode(&record_of_it)), (22, Some(event)));
         let op = Op::SplitVariable { from: VarId(3), to: VarId(u32::MAX - 1) };
         let split = Event { thread: ThreadId(77), op, location: NO_LOCATION };
         let record_of_it = encode(&split);
         assert_eq!((record_of_it[0], decode(&record_of_it)), (21, Some(split)));
-        for code in [0, 22, op::GAP] {
+        for code in [0, 23, op::GAP] {
             assert_eq!(decode(&record(code, 0, 0, 0)), None);
         }
         for lost in [None, Some(0), Some(u64::MAX - 1)] {

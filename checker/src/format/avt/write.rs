@@ -288,9 +288,12 @@ impl<W: Write> AvtWriter<W> {
         match event.op {
             Op::End(None) | Op::Exit | Op::SplitVariable { .. } => Ok(()),
             Op::Begin(id) | Op::End(Some(id)) => check("region", id.0, ids.regions),
-            Op::Read(id) | Op::Write(id) | Op::Update(id) | Op::Alloc(id) | Op::Free(id) => {
-                check("variable", id.0, ids.variables)
-            }
+            Op::Read(id)
+            | Op::Write(id)
+            | Op::Update(id)
+            | Op::CommutingUpdate(id)
+            | Op::Alloc(id)
+            | Op::Free(id) => check("variable", id.0, ids.variables),
             Op::Acquire(id)
             | Op::Release(id)
             | Op::AcquireShared(id)

@@ -24,6 +24,7 @@ pub(super) enum Kind {
     Read,
     Write,
     Update,
+    CommutingUpdate,
     Acquire,
     Release,
     AcquireShared,
@@ -57,7 +58,7 @@ impl Default for Spelling {
     }
 }
 
-const SPELLINGS: [Spelling; 21] = [
+const SPELLINGS: [Spelling; 22] = [
     spell("r", Kind::Read, Space::Variable),
     spell("w", Kind::Write, Space::Variable),
     spell("acq", Kind::Acquire, Space::Lock),
@@ -68,6 +69,7 @@ const SPELLINGS: [Spelling; 21] = [
     spell("end", Kind::End, Space::Region),
     spell("u", Kind::Update, Space::Variable),
     spell("rmw", Kind::Update, Space::Variable),
+    spell("add", Kind::CommutingUpdate, Space::Variable),
     spell("racq", Kind::AcquireShared, Space::Lock),
     spell("rrel", Kind::ReleaseShared, Space::Lock),
     spell("signal", Kind::Signal, Space::Sync),
@@ -159,6 +161,7 @@ pub(super) const fn spelling(kind: Kind) -> &'static str {
         Kind::Read => "r",
         Kind::Write => "w",
         Kind::Update => "u",
+        Kind::CommutingUpdate => "add",
         Kind::Acquire => "acq",
         Kind::Release => "rel",
         Kind::AcquireShared => "racq",
@@ -187,6 +190,7 @@ pub(super) const fn op(kind: Kind, object: u32) -> Op {
         Kind::Read => Op::Read(VarId(object)),
         Kind::Write => Op::Write(VarId(object)),
         Kind::Update => Op::Update(VarId(object)),
+        Kind::CommutingUpdate => Op::CommutingUpdate(VarId(object)),
         Kind::Acquire => Op::Acquire(LockId(object)),
         Kind::Release => Op::Release(LockId(object)),
         Kind::AcquireShared => Op::AcquireShared(LockId(object)),
@@ -213,6 +217,7 @@ pub(super) const fn kind_of_op(op: Op) -> Kind {
         Op::Read(_) => Kind::Read,
         Op::Write(_) => Kind::Write,
         Op::Update(_) => Kind::Update,
+        Op::CommutingUpdate(_) => Kind::CommutingUpdate,
         Op::Acquire(_) => Kind::Acquire,
         Op::Release(_) => Kind::Release,
         Op::AcquireShared(_) => Kind::AcquireShared,

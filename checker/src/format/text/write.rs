@@ -66,9 +66,12 @@ impl<W: Write> TextWriter<W> {
         special |= match event.op {
             Op::End(None) | Op::Exit | Op::SplitVariable { .. } => false,
             Op::Begin(id) | Op::End(Some(id)) => regions.add(id.0, || region_name(names, id)),
-            Op::Read(id) | Op::Write(id) | Op::Update(id) | Op::Alloc(id) | Op::Free(id) => {
-                variables.add(id.0, || names.variable_label(id).into())
-            }
+            Op::Read(id)
+            | Op::Write(id)
+            | Op::Update(id)
+            | Op::CommutingUpdate(id)
+            | Op::Alloc(id)
+            | Op::Free(id) => variables.add(id.0, || names.variable_label(id).into()),
             Op::Acquire(id)
             | Op::Release(id)
             | Op::AcquireShared(id)
@@ -127,9 +130,12 @@ impl<W: Write> TextWriter<W> {
             Op::End(None) | Op::Exit | Op::SplitVariable { .. } => None,
             Op::Begin(id) => Some(regions.get(id.0)).filter(|name| !name.is_empty()),
             Op::End(Some(id)) => Some(regions.get(id.0)),
-            Op::Read(id) | Op::Write(id) | Op::Update(id) | Op::Alloc(id) | Op::Free(id) => {
-                Some(variables.get(id.0))
-            }
+            Op::Read(id)
+            | Op::Write(id)
+            | Op::Update(id)
+            | Op::CommutingUpdate(id)
+            | Op::Alloc(id)
+            | Op::Free(id) => Some(variables.get(id.0)),
             Op::Acquire(id)
             | Op::Release(id)
             | Op::AcquireShared(id)
