@@ -4,6 +4,7 @@
 pub mod affine;
 pub mod basic_blocks;
 pub mod call_graph;
+pub mod commuting;
 pub mod constants;
 pub mod control_flow;
 pub mod data_paths;

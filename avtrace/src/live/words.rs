@@ -16,12 +16,10 @@
 use std::ops::Range;
 
 use checker::event::{SyncId, ThreadId};
-use iced_x86::{
-    FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register,
-};
+use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 use rustc_hash::{FxHashMap, FxHashSet};
 use symbolize::ProcessAddr;
-use x86::instruction::decode_first;
+use x86::{commuting::is_unused, instruction::decode_first};
 
 use super::code_map::CodeMap;
 use crate::probes::memory::instructions;
@@ -333,7 +331,7 @@ pub fn step_at(code: &impl CodeMap, address: ProcessAddr) -> Option<Step> {
         Mnemonic::Xchg => {
             let register = exchanged(&instruction)?;
             let code_at = |at| code.bytes_at(ProcessAddr(at), 15);
-            let is_store = is_unused(code_at, instruction.next_ip(), register);
+            let is_store = is_unused(&code_at, instruction.next_ip(), register);
             if is_store { Step::Store } else { Step::Exchange }
         }
         _ => Step::Exchange,
@@ -345,59 +343,6 @@ fn exchanged(instruction: &Instruction) -> Option<Register> {
     (0..instruction.op_count())
         .find(|&operand| instruction.op_kind(operand) == OpKind::Register)
         .map(|operand| instruction.op_register(operand).full_register())
-}
-
-/// Returns whether the value in a register is certainly unused, in the straight line of code from an address on.
-fn is_unused<'code>(
-    code_at: impl Fn(u64) -> Option<&'code [u8]>,
-    mut at: u64,
-    register: Register,
-) -> bool {
-    /// So far it is looked.
-    const INSTRUCTIONS: usize = 16;
-    let mut info = InstructionInfoFactory::new();
-    for _ in 0..INSTRUCTIONS {
-        let Some(code) = code_at(at) else { return false };
-        let instruction = decode_first(code, at);
-        if instruction.is_invalid() {
-            return false;
-        }
-        let uses = info.info(&instruction);
-        let mut is_overwritten = false;
-        for used in uses.used_registers() {
-            if used.register().full_register() != register {
-                continue;
-            }
-            match used.access() {
-                // A part of it may remain.
-                OpAccess::Write => is_overwritten |= used.register().size() >= 4,
-                OpAccess::CondWrite | OpAccess::NoMemAccess | OpAccess::None => {}
-                _ => return false,
-            }
-        }
-        if is_overwritten {
-            return true;
-        }
-        match instruction.flow_control() {
-            FlowControl::Next => at = instruction.next_ip(),
-            FlowControl::UnconditionalBranch => at = instruction.near_branch_target(),
-            // The result of a function, and what its callers keep.
-            FlowControl::Return => return is_dead_at_return(register),
-            FlowControl::Call | FlowControl::IndirectCall => return is_dead_at_call(register),
-            _ => return false,
-        }
-    }
-    false
-}
-
-const fn is_dead_at_return(register: Register) -> bool {
-    use Register::{R8, R9, R10, R11, RCX, RDI, RSI};
-    matches!(register, RCX | RSI | RDI | R8 | R9 | R10 | R11)
-}
-
-const fn is_dead_at_call(register: Register) -> bool {
-    use Register::{R10, R11};
-    matches!(register, R10 | R11)
 }
 
 #[cfg(test)]

@@ -1,0 +1,265 @@
+//! Updates of memory that commute: their result does not depend on the order of several, and the code computes nothing
+//! else from it. Reference counts and statistics are made of these. What the code does with a result is followed for a
+//! few instructions only; a result whose use is unknown counts as used.
+
+use iced_x86::{
+    ConditionCode, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind,
+    Register, RflagsBits,
+};
+
+use crate::instruction::decode_first;
+
+/// Maximal number of instructions that are followed after an update.
+const MAX_INSTRUCTIONS: usize = 48;
+
+/// Instruction that updates memory and commutes with others of its kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CommutingUpdate {
+    /// The change that it makes.
+    pub change: Change,
+    /// Set if it reads and writes in one step, as with a `lock` prefix.
+    pub is_atomic: bool,
+}
+
+/// Changes that commute with one another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Change {
+    /// An addition or a subtraction.
+    Adds,
+    /// A change of bits. Setting and clearing the same bit do not commute, which is not distinguished.
+    Bits,
+}
+
+/// Values that an instruction has left and that a later one may use.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Live {
+    /// Register with the value before the update, if it is still there.
+    register: Option<Register>,
+    /// Set if the flags are those of the update.
+    flags: bool,
+    /// Set if the flags are those of a comparison of the register with a number, and not of the update.
+    compared: bool,
+    /// Set once the register was compared. In a function's result register it is then taken for dead at the return:
+    /// whoever releases a reference mostly returns nothing.
+    was_compared: bool,
+}
+
+/// Returns what an instruction does to memory if it commutes with others of its kind: it adds to memory or changes bits
+/// there, and its result is unused, or used only in comparisons with zero and, for the number from before an exchanging
+/// addition, in comparisons with 0, 1 or -1.
+///
+/// `code_at` returns the code from an address on, 15 bytes if there are as many.
+#[must_use]
+pub fn commuting_update<'code>(
+    instruction: &Instruction,
+    code_at: &dyn Fn(u64) -> Option<&'code [u8]>,
+) -> Option<CommutingUpdate> {
+    if instruction.op_count() == 0 || instruction.op0_kind() != OpKind::Memory {
+        return None;
+    }
+    let change = match instruction.mnemonic() {
+        Mnemonic::Add | Mnemonic::Sub | Mnemonic::Inc | Mnemonic::Dec | Mnemonic::Xadd => {
+            Change::Adds
+        }
+        Mnemonic::Or | Mnemonic::And | Mnemonic::Xor => Change::Bits,
+        _ => return None,
+    };
+    let is_exchanging = instruction.mnemonic() == Mnemonic::Xadd;
+    let is_atomic = instruction.has_lock_prefix();
+    if is_exchanging && !is_atomic {
+        return None;
+    }
+    let register = is_exchanging.then(|| instruction.op1_register().full_register());
+    let live = Live { register, flags: true, compared: false, was_compared: false };
+    let is_unused = Search { code_at, seen: Vec::new(), left: MAX_INSTRUCTIONS }
+        .is_unused(instruction.next_ip(), live);
+    is_unused.then_some(CommutingUpdate { change, is_atomic })
+}
+
+/// Returns true if the value in a register is certainly unused in the code from an address on.
+#[must_use]
+pub fn is_unused<'code>(
+    code_at: &dyn Fn(u64) -> Option<&'code [u8]>,
+    at: u64,
+    register: Register,
+) -> bool {
+    /// Length of the straight line that is looked at.
+    const INSTRUCTIONS: usize = 16;
+    let mut info = InstructionInfoFactory::new();
+    let mut at = at;
+    for _ in 0..INSTRUCTIONS {
+        let Some(instruction) = instruction_at(code_at, at) else { return false };
+        match register_use(&mut info, &instruction, register) {
+            Use::Reads => return false,
+            Use::Overwrites => return true,
+            Use::None => {}
+        }
+        match instruction.flow_control() {
+            FlowControl::Next => at = instruction.next_ip(),
+            FlowControl::UnconditionalBranch => at = instruction.near_branch_target(),
+            FlowControl::Return => return is_dead_at_return(register),
+            FlowControl::Call | FlowControl::IndirectCall => return is_dead_at_call(register),
+            _ => return false,
+        }
+    }
+    false
+}
+
+/// Search for uses of a result, on all ways from the update on.
+struct Search<'search, 'code> {
+    code_at: &'search dyn Fn(u64) -> Option<&'code [u8]>,
+    /// Places that were reached, with what was live there.
+    seen: Vec<(u64, Live)>,
+    /// Number of instructions that may still be followed.
+    left: usize,
+}
+
+impl Search<'_, '_> {
+    fn is_unused(&mut self, mut at: u64, mut live: Live) -> bool {
+        let mut info = InstructionInfoFactory::new();
+        loop {
+            if live.register.is_none() && !live.flags {
+                return true;
+            }
+            if self.seen.contains(&(at, live)) {
+                return true;
+            }
+            self.seen.push((at, live));
+            let Some(left) = self.left.checked_sub(1) else { return false };
+            self.left = left;
+            let Some(instruction) = instruction_at(self.code_at, at) else { return false };
+            if !live.step(&mut info, &instruction) {
+                return false;
+            }
+            let next = instruction.next_ip();
+            match instruction.flow_control() {
+                FlowControl::Next => at = next,
+                FlowControl::UnconditionalBranch => at = instruction.near_branch_target(),
+                FlowControl::ConditionalBranch => {
+                    if !self.is_unused(instruction.near_branch_target(), live) {
+                        return false;
+                    }
+                    at = next;
+                }
+                // No function gets or returns flags.
+                FlowControl::Return => {
+                    return live.was_compared || live.register.is_none_or(is_dead_at_return);
+                }
+                FlowControl::Call | FlowControl::IndirectCall => {
+                    let passed = live.register.filter(|&register| !is_dead_at_call(register));
+                    return passed.is_none();
+                }
+                // The program stops there.
+                FlowControl::Exception => return true,
+                _ => return false,
+            }
+        }
+    }
+}
+
+impl Live {
+    /// Follows an instruction. Returns false if it uses the result otherwise than in a comparison.
+    fn step(&mut self, info: &mut InstructionInfoFactory, instruction: &Instruction) -> bool {
+        if self.flags && instruction.rflags_read() & ARITHMETIC != 0 {
+            let compares = self.compared || is_comparison_with_zero(instruction);
+            if !compares {
+                return false;
+            }
+        }
+        let mut compares_register = false;
+        if let Some(register) = self.register {
+            match register_use(info, instruction, register) {
+                Use::Reads if is_comparison_with_number(instruction) => compares_register = true,
+                Use::Reads => return false,
+                Use::Overwrites => self.register = None,
+                Use::None => {}
+            }
+        }
+        let modified = instruction.rflags_modified();
+        if compares_register {
+            (self.flags, self.compared, self.was_compared) = (true, true, true);
+        } else if modified & ARITHMETIC == ARITHMETIC {
+            (self.flags, self.compared) = (false, false);
+        }
+        true
+    }
+}
+
+/// Flags by which a comparison of a result with zero is decided.
+const COMPARISON: u32 = RflagsBits::ZF | RflagsBits::SF | RflagsBits::OF;
+
+/// All flags that say something of a result.
+const ARITHMETIC: u32 = COMPARISON | RflagsBits::CF | RflagsBits::PF;
+
+/// Returns true if an instruction uses flags only as a comparison of the result with zero has them.
+fn is_comparison_with_zero(instruction: &Instruction) -> bool {
+    instruction.condition_code() != ConditionCode::None
+        && instruction.rflags_read() & ARITHMETIC & !COMPARISON == 0
+}
+
+/// Returns true if an instruction compares a register with 0, 1 or -1: the number before an update whose result is 0.
+fn is_comparison_with_number(instruction: &Instruction) -> bool {
+    match instruction.mnemonic() {
+        Mnemonic::Cmp => {
+            instruction.op0_kind() == OpKind::Register
+                && !matches!(instruction.op1_kind(), OpKind::Register | OpKind::Memory)
+                && matches!(instruction.immediate(1).cast_signed(), -1..=1)
+        }
+        Mnemonic::Test => {
+            instruction.op0_kind() == OpKind::Register
+                && instruction.op1_kind() == OpKind::Register
+                && instruction.op0_register() == instruction.op1_register()
+        }
+        _ => false,
+    }
+}
+
+/// Use of a register by an instruction.
+enum Use {
+    None,
+    Reads,
+    /// Leaves nothing of the value.
+    Overwrites,
+}
+
+fn register_use(
+    info: &mut InstructionInfoFactory,
+    instruction: &Instruction,
+    register: Register,
+) -> Use {
+    let mut result = Use::None;
+    for used in info.info(instruction).used_registers() {
+        if used.register().full_register() != register {
+            continue;
+        }
+        match used.access() {
+            // A part of it may remain.
+            OpAccess::Write if used.register().size() >= 4 => result = Use::Overwrites,
+            OpAccess::Write | OpAccess::CondWrite | OpAccess::NoMemAccess | OpAccess::None => {}
+            _ => return Use::Reads,
+        }
+    }
+    result
+}
+
+fn instruction_at<'code>(
+    code_at: &dyn Fn(u64) -> Option<&'code [u8]>,
+    at: u64,
+) -> Option<Instruction> {
+    let instruction = decode_first(code_at(at)?, at);
+    (!instruction.is_invalid()).then_some(instruction)
+}
+
+const fn is_dead_at_return(register: Register) -> bool {
+    use Register::{R8, R9, R10, R11, RCX, RDI, RSI};
+    matches!(register, RCX | RSI | RDI | R8 | R9 | R10 | R11)
+}
+
+const fn is_dead_at_call(register: Register) -> bool {
+    use Register::{R10, R11, RAX};
+    // A variadic function gets a count in a part of `rax`, which is set for it.
+    matches!(register, RAX | R10 | R11)
+}
+
+#[cfg(test)]
+mod tests;
