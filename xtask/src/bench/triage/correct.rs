@@ -94,8 +94,8 @@ pub fn all(quick: bool, scratch: &Path) -> Result<Vec<Correct>> {
         load: Load::Itself,
     });
     for (name, about, rounds) in [
-        ("tokio", "tasks on 2 workers that share a map, a counter and channels", share(2000)),
-        ("rayon", "a parallel sort, a sum and a histogram in 2 threads", share(50)),
+        ("tokio", "tasks on 2 workers that share a map, a counter and channels", share(50_000)),
+        ("rayon", "a parallel sort, a sum and a histogram in 2 threads", share(1000)),
     ] {
         programs.push(Correct {
             name,
@@ -127,7 +127,7 @@ impl Correct {
             Build::Crate(name) => built_crate(name, dir)?,
         };
         let words = [program.into()].into_iter().chain(self.arguments.iter().cloned()).collect();
-        Ok(Case { name: self.name.to_owned(), words, load: self.load.clone() })
+        Ok(Case { name: self.name.to_owned(), words, load: self.load.clone(), dies: false })
     }
 }
 

@@ -75,7 +75,8 @@ impl Known {
         let name = format!("{}{level}", self.name);
         let Some(recipe) = self.recipe else {
             let program = self.built(level, &dir.join("known"))?;
-            return Ok(Case { name, words: vec![program.into()], load: Load::Itself });
+            let words = vec![program.into()];
+            return Ok(Case { name, words, load: Load::Itself, dies: self.manifest.dies });
         };
         let support = workspace::root().join(PROGRAMS).join("support");
         let program = debian::built(recipe, level, Some((&self.source, &support)), dir)?;
@@ -89,7 +90,7 @@ impl Known {
             words.push(socket.clone().into());
             load = Load::Increments { socket };
         }
-        Ok(Case { name, words, load })
+        Ok(Case { name, words, load, dies: self.manifest.dies })
     }
 
     /// The executable, compiled when it is older than its sources.

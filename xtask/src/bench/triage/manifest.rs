@@ -11,6 +11,10 @@ pub struct Manifest {
     pub patterns: Vec<String>,
     /// Set if data evidence can be had: the gap is between accesses to variables of the program.
     pub has_data: bool,
+    /// Class that the defect ought to have, as reports call it: `likely` unless the head says something else.
+    pub class: String,
+    /// Set if the program dies of its bug.
+    pub dies: bool,
     /// Public reference of the bug, or of the pattern.
     pub reference: String,
 }
@@ -54,6 +58,8 @@ impl Manifest {
             regions: list("Regions")?,
             patterns: list("Pattern")?,
             has_data: evidence == "data",
+            class: value(text, "Class").unwrap_or("likely").to_owned(),
+            dies: value(text, "Dies") == Some("yes"),
             reference: required("Reference")?.to_owned(),
         })
     }
@@ -105,6 +111,7 @@ mod tests {
         let manifest = Manifest::parse(C).unwrap();
         assert_eq!(manifest.regions, ["deposit", "a::b"]);
         assert!(manifest.has_data && manifest.reference == "a book");
+        assert!(manifest.class == "likely" && !manifest.dies);
         assert!(manifest.is_pattern("lost-update") && !manifest.is_pattern("torn"));
         let patch = "Splits it.\n\nRegions: f\nPattern: torn\nEvidence: sync\nReference: -\n\
                      --- a/x.c\n+++ b/x.c\n Package: no\n";

@@ -60,6 +60,7 @@ static inline void run_both(void *(*first)(void *), void *(*second)(void *))
 static inline void turn_outcome(int is_bad)
 {
     printf("interleaved: %s\n", is_bad ? "yes" : "no");
+    fflush(stdout);
 }
 
 #endif
