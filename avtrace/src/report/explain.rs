@@ -4,8 +4,8 @@
 use nix::sys::signal::Signal;
 
 use super::model::{
-    Action, Edge, Evidence, Location, Object, ObjectKind, Order, Report, Role, Split, Step,
-    Subject, Transaction, Violation,
+    Action, Edge, Evidence, Location, MemorySeen, Object, ObjectKind, Order, Report, Role, Split,
+    Step, Subject, Transaction, Violation,
 };
 
 /// Objects and places that a sentence lists before it stops with "and N more".
@@ -115,7 +115,7 @@ pub fn list(items: &[String]) -> String {
 }
 
 /// The items without those that came before.
-fn distinct(items: impl Iterator<Item = String>) -> Vec<String> {
+pub(super) fn distinct(items: impl Iterator<Item = String>) -> Vec<String> {
     let mut out = Vec::new();
     for item in items {
         if !out.contains(&item) {
@@ -164,18 +164,18 @@ pub fn hint(violation: &Violation, is_wait: &dyn Fn(&Split) -> bool) -> String {
     )
 }
 
-fn is_lock(object: &Object) -> bool {
+pub(super) fn is_lock(object: &Object) -> bool {
     object.kind.is_lock() || object.kind == ObjectKind::Futex
 }
 
-fn variables_of(violation: &Violation) -> impl Iterator<Item = String> {
+pub(super) fn variables_of(violation: &Violation) -> impl Iterator<Item = String> {
     let of_data = |edge: &&Edge| edge.object.kind == ObjectKind::Variable;
     violation.edges.iter().filter(of_data).map(|edge| object(&edge.object))
 }
 
 /// Returns the splits of locks that another transaction of the witness held in between: holding such a lock
 /// throughout would have excluded that transaction. For other locks this is not known.
-fn supported_splits(violation: &Violation) -> impl Iterator<Item = &Split> {
+pub(super) fn supported_splits(violation: &Violation) -> impl Iterator<Item = &Split> {
     violation.splits.iter().filter(|split| split.holder.is_some())
 }
 
@@ -343,7 +343,7 @@ pub fn split_notes(violation: &Violation) -> Vec<String> {
 
 /// Describes the evidence of a violation.
 #[must_use]
-pub fn evidence(violation: &Violation, subject: &Subject) -> String {
+pub fn evidence(violation: &Violation, report: &Report) -> String {
     match violation.evidence {
         Evidence::Data => {
             let variables = distinct(variables_of(violation));
@@ -353,15 +353,22 @@ pub fn evidence(violation: &Violation, subject: &Subject) -> String {
             }
         }
         Evidence::Sync => {
-            let live = matches!(subject, Subject::Process { .. });
-            format!("synchronisation only: {}", data_seen(violation, live))
+            let live = matches!(report.subject, Subject::Process { .. });
+            let may_see_more = live && !all_accesses_probed(report);
+            format!("synchronisation only: {}", data_seen(violation, may_see_more))
         }
     }
 }
 
+/// Returns whether all accesses to memory in the regions were probed: no option would show more of them.
+fn all_accesses_probed(report: &Report) -> bool {
+    let probed = |memory: &MemorySeen| memory.accesses() > 0 && memory.left_out.is_empty();
+    report.memory.as_ref().is_some_and(probed) && report.not_seen.unprobed_calls.is_none()
+}
+
 /// Describes the known accesses to data, where data is not the evidence. Nothing more is claimed: accesses that were
 /// not seen may have met.
-fn data_seen(violation: &Violation, live: bool) -> String {
+fn data_seen(violation: &Violation, may_see_more: bool) -> String {
     let Some(seen) = &violation.data_seen else {
         return "the transactions were not seen to meet on data in a cycle".to_owned();
     };
@@ -383,7 +390,8 @@ fn data_seen(violation: &Violation, live: bool) -> String {
         };
         list(&distinct(seen.without.iter().map(name)))
     };
-    let remedy = if live { ": name the data with --watch to find out whether it met" } else { "" };
+    let remedy =
+        if may_see_more { ": name the data with --watch to find out whether it met" } else { "" };
     format!("no access to shared data was seen in {which} by then{remedy}")
 }
 

@@ -6,24 +6,27 @@
 mod assemble;
 mod escape;
 mod explain;
+mod help;
 pub mod json;
 mod limitation;
 mod model;
 mod names;
+mod phrase;
 mod quantity;
-mod reason;
 pub mod text;
 mod warnings;
 
 pub use assemble::assemble;
 pub use escape::{cut_message, cut_middle, printable, text_of_bytes};
 pub use explain::ending;
+pub use help::help;
 pub use limitation::{
     Limitation, PartlySeen, RanOnAt, UnseenLibraries, UntracedProcess, UntracedProgram,
     UnwatchedVariable,
 };
 pub use model::*;
 pub use names::{Context, Names, RegionName, ThreadName};
+pub use phrase::in_short;
 pub use quantity::{count, grouped};
 pub use text::{ColorChoice, TextOptions, resolve_color};
 pub use warnings::{UNPROBED_HELP, Warning, capture_warnings, unprobed_calls, warnings};

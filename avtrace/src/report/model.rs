@@ -9,6 +9,8 @@ mod defect;
 mod hex_address;
 mod violation;
 
+use std::collections::HashSet;
+
 use checker::{Regions, Relation};
 use serde::{Deserialize, Serialize};
 
@@ -49,6 +51,10 @@ pub struct Report {
     pub defects: Vec<Defect>,
     /// Violations, one for each static witness, data evidence first.
     pub violations: Vec<Violation>,
+    /// Violations that defects show and that are in no count: of a region nested in those that were asked for, or a
+    /// clearer instance of one above.
+    #[serde(default)]
+    pub exemplars: Vec<Violation>,
     /// Every instance; present only when asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instances: Option<Vec<Instance>>,
@@ -66,6 +72,9 @@ pub struct Report {
     /// Cause of a death by `SIGTRAP`; absent for another end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trap: Option<TrapDeath>,
+    /// Files by which the user decides what counts; absent if there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settings: Option<Settings>,
 }
 
 impl Report {
@@ -73,6 +82,32 @@ impl Report {
     #[must_use]
     pub fn has_findings(&self) -> bool {
         !self.violations.is_empty() || self.serializable == Some(false) || self.cycle.is_some()
+    }
+
+    /// Returns whether something counts as found: a defect of that class or a likelier one that the user has not set
+    /// aside, or a finding that belongs to no defect.
+    #[must_use]
+    pub fn fails(&self, least: Class) -> bool {
+        let counts = |defect: &Defect| defect.set_aside.is_none() && defect.class <= least;
+        let cycle = self.violations.is_empty() && self.has_findings();
+        self.defects.iter().any(counts)
+            || self.unclassified().next().is_some()
+            || (cycle && least >= Class::Possible)
+    }
+
+    /// Returns the violations that belong to no defect: those without a witness, and those of older reports.
+    pub fn unclassified(&self) -> impl Iterator<Item = &Violation> {
+        let classified: HashSet<&str> = (self.defects.iter())
+            .flat_map(|defect| defect.violations.iter().map(String::as_str))
+            .collect();
+        self.violations.iter().filter(move |violation| !classified.contains(violation.id.as_str()))
+    }
+
+    /// Returns the violation that shows a defect.
+    #[must_use]
+    pub fn shown(&self, defect: &Defect) -> Option<&Violation> {
+        let id = defect.violations.first()?;
+        self.violations.iter().chain(&self.exemplars).find(|violation| violation.id == *id)
     }
 }
 

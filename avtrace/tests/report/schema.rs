@@ -5,9 +5,10 @@ use std::collections::BTreeSet;
 use avtrace::report::{
     Action, Busiest, Class, Counts, DataSeen, Defect, Edge, Evidence, Gap, GapEnd, GapKind,
     Instance, LeftOut, Location, LostEvents, MemorySeen, Missing, NotSeen, Object, ObjectKind,
-    Order, Origin, Pattern, Process, Region, RegionRole, Report, Role, SkippedProbes, SourceFrame,
-    Split, Step, Summary, Thread, Tool, Transaction, TrapCause, TrapDeath, UndecodedReason,
-    UnprobedCalls, Value as Observed, Violation, WatchedShare,
+    Order, Origin, Pattern, Process, Region, RegionRole, Report, Role, SetAside, SetAsideBy,
+    Settings, SkippedProbes, SourceFrame, Split, Step, Summary, Thread, Tool, Transaction,
+    TrapCause, TrapDeath, UndecodedReason, UnprobedCalls, UnusedSuppression, Value as Observed,
+    Violation, WatchedShare,
 };
 use checker::{Regions, Relation};
 use serde::de::{DeserializeOwned, Deserializer, Error as _, Visitor, value::Error};
@@ -116,6 +117,10 @@ fn the_schema_has_the_names_of_the_types() {
         ("/$defs/defect/properties/origin", names::<Origin>()),
         ("/$defs/defect/properties/pattern", names::<Pattern>()),
         ("/$defs/defect/properties/evidence", names::<Evidence>()),
+        ("/$defs/defect/properties/set_aside/anyOf/0", names::<SetAside>()),
+        ("/$defs/defect/properties/set_aside/anyOf/0/properties/by", names::<SetAsideBy>()),
+        ("/properties/settings", names::<Settings>()),
+        ("/properties/settings/properties/unused/items", names::<UnusedSuppression>()),
         ("/$defs/gap", names::<Gap>()),
         ("/$defs/gap/properties/kind", names::<GapKind>()),
         ("/$defs/gap_end", names::<GapEnd>()),

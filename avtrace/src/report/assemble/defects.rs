@@ -9,44 +9,68 @@ use serde_json::Value;
 
 use super::{
     super::{
-        model::{Defect, Gap, GapEnd, Location, Reason},
-        reason::describe,
+        help::help,
+        model::{Defect, Gap, GapEnd, Location, Reason, SourceFrame, Violation},
     },
-    resolver::{Known, Resolver},
+    resolver::{Known, Place, Resolver},
 };
 
 /// Groups findings into defects, numbered `d1`, `d2`, … in the order of the report. `ids` has the id of the violation
-/// that each finding became.
+/// that each finding became, `lists` those violations: the counted ones, and those that only defects show.
 pub(super) fn defects(
     findings: &Findings,
     ids: &[String],
+    lists: (&[Violation], &[Violation]),
     resolver: &mut Resolver<'_>,
 ) -> Vec<Defect> {
     let found = defect::defects(findings, resolver);
-    let numbered = found.iter().enumerate();
-    numbered.map(|(index, found)| resolver.defect(index + 1, found, ids)).collect()
+    let shown = |defect: &defect::Defect| {
+        let number = *defect.violations.first()?;
+        let id = ids.get(number)?;
+        let violation = lists.0.iter().chain(lists.1).find(|violation| violation.id == *id)?;
+        Some((findings.violation(number)?, violation))
+    };
+    let mut defects: Vec<Defect> = Vec::with_capacity(found.len());
+    for defect in &found {
+        let Some(shown) = shown(defect) else { continue };
+        let defect = resolver.defect(defects.len() + 1, defect, ids, shown);
+        defects.push(defect);
+    }
+    defects
 }
 
 impl Resolver<'_> {
-    fn defect(&mut self, number: usize, found: &defect::Defect, ids: &[String]) -> Defect {
+    fn defect(
+        &mut self,
+        number: usize,
+        found: &defect::Defect,
+        ids: &[String],
+        shown: (&finding::Violation, &Violation),
+    ) -> Defect {
         let Known { name: region, role, origin, .. } = self.known_region(found.region);
         let (region, role, origin) = (region.clone(), *role, *origin);
         let outer = |id: &RegionId| self.known_region(*id).name.clone();
-        let outer_regions = found.outer_regions.iter().map(outer).collect();
-        let mut violations: Vec<String> = Vec::with_capacity(found.violations.len());
-        for id in found.violations.iter().filter_map(|&index| ids.get(index)) {
-            if !violations.contains(id) {
-                violations.push(id.clone());
-            }
-        }
-        let mut subjects: Vec<String> = Vec::new();
-        for &object in &found.objects {
-            let name = self.names.subject(object).name;
-            if !subjects.contains(&name) {
-                subjects.push(name);
-            }
-        }
-        Defect {
+        let outer_regions = distinct(found.outer_regions.iter().map(outer));
+        let violations = distinct(found.violations.iter().filter_map(|&at| ids.get(at).cloned()));
+        let subject = |object: &finding::Object| self.names.subject(*object).name;
+        let subjects = distinct(found.objects.iter().map(subject));
+        let subject = |object: &finding::Object| self.names.subject(*object).name;
+        let mut other_subjects = distinct(found.other_objects.iter().map(subject));
+        other_subjects.retain(|name| !subjects.contains(name));
+        let (left, left_at) = self.end(&region, &found.gap.left, found.gap.left_chain.as_deref());
+        let (returned, returned_at) =
+            self.end(&region, &found.gap.returned, found.gap.returned_chain.as_deref());
+        let held = found.gap.held_throughout.iter();
+        let gap = Gap {
+            left,
+            returned,
+            left_at,
+            returned_at,
+            kind: found.gap.kind,
+            lock: found.gap.lock.as_ref().map(|lock| self.split(lock)),
+            held: held.map(|&lock| self.object(finding::Object::Lock(lock))).collect(),
+        };
+        let mut defect = Defect {
             id: format!("d{number}"),
             fingerprint: format!("{:016x}", found.fingerprint),
             class: found.class,
@@ -57,34 +81,94 @@ impl Resolver<'_> {
             pattern: found.pattern,
             subject: subjects.join(" and "),
             objects: found.objects.iter().map(|&object| self.object(object)).collect(),
+            other_subjects,
             evidence: found.evidence,
             order: found.order,
-            gap: Gap {
-                left: self.end(&found.gap.left).0,
-                returned: self.end(&found.gap.returned).0,
-                left_at: self.end(&found.gap.left).1,
-                returned_at: self.end(&found.gap.returned).1,
-                kind: found.gap.kind,
-            },
+            gap,
             reasons: found.reasons.iter().map(reason).collect(),
             runs: found.runs,
             cut_runs: found.cut_runs,
             occurrences: found.occurrences,
-            ways: found.ways,
             violations,
-        }
+            ways: found.ways,
+            help: String::new(),
+            set_aside: None,
+        };
+        let (finding, violation) = shown;
+        // One call that releases a lock and acquires it again. A line is not enough: it may have several calls.
+        let is_wait = finding.released_locks.iter().any(|split| {
+            split.holder.is_some() && split.released.location == split.reacquired.location
+        });
+        let hint = violation.hint.clone();
+        defect.help = if is_wait { hint } else { help(&defect, violation) };
+        defect
     }
 
-    fn end(&mut self, point: &Point) -> (Option<Location>, GapEnd) {
+    /// Returns the place of a step of the region, and the step.
+    fn end(
+        &mut self,
+        region: &str,
+        point: &Point,
+        nested: Option<&[RegionId]>,
+    ) -> (Option<Location>, GapEnd) {
         let place = self.point(point);
+        let nested = nested.unwrap_or_default().iter();
+        let nested: Vec<String> = nested.map(|id| self.known_region(*id).name.clone()).collect();
+        let (chain, called_at) = calls(region, &place, nested);
         let end = GapEnd {
+            event: point.event,
             label: place.label,
             action: point.action,
             source_text: place.source_text,
-            frames: place.frames,
+            chain,
+            called_at,
+            module: place.frames.get(place.shown).and_then(|frame| frame.module.clone()),
         };
         (place.location, end)
     }
+}
+
+/// Returns the calls that led from a region to a place in it, by the frames of the place or else by the regions nested
+/// in it, and the place of the first of them.
+fn calls(region: &str, place: &Place, nested: Vec<String>) -> (Vec<String>, Option<Location>) {
+    let is_region = |frame: &SourceFrame| frame.function.as_deref() == Some(region);
+    let own = place.frames.iter().position(is_region);
+    let shown = place.frames.get(place.shown).and_then(|frame| frame.function.clone());
+    let mut chain = vec![region.to_owned()];
+    match own.filter(|&own| own >= place.shown) {
+        Some(own) => {
+            let callees = place.frames[place.shown..own].iter().rev();
+            chain.extend(
+                callees
+                    .filter(|frame| !frame.is_wrapper)
+                    .filter_map(|frame| frame.function.clone()),
+            );
+        }
+        None => {
+            chain.extend(nested);
+            // Of a region that a marker names, the function around it is none of its callees.
+            if chain.len() > 1 {
+                chain.extend(shown);
+            }
+        }
+    }
+    chain.dedup();
+    let called_at = own.filter(|_| chain.len() > 1).and_then(|own| {
+        let SourceFrame { file, line, column, function, .. } = place.frames[own].clone();
+        Some(Location { file: file?, line, column, function })
+    });
+    (chain, called_at)
+}
+
+/// The names without those that came before.
+fn distinct(names: impl Iterator<Item = String>) -> Vec<String> {
+    let mut out: Vec<String> = Vec::new();
+    for name in names {
+        if !out.contains(&name) {
+            out.push(name);
+        }
+    }
+    out
 }
 
 /// Returns the reason as the report has it: its kind, its data, and a sentence.
@@ -98,7 +182,7 @@ fn reason(found: &defect::Reason) -> Reason {
         Some(Value::String(kind)) => kind,
         _ => String::new(),
     };
-    Reason { kind, text: describe(found), data }
+    Reason { kind, text: found.to_string(), data }
 }
 
 impl Describe for Resolver<'_> {
@@ -119,6 +203,7 @@ impl Describe for Resolver<'_> {
             text: place.source_text.unwrap_or(place.label),
             function: place.frames.get(place.shown).and_then(|frame| frame.function.clone()),
             origin: self.names.origin(location),
+            ..PlaceInfo::default()
         }
     }
 

@@ -20,9 +20,10 @@ use super::{
 /// them, their occurrences added up; then all are numbered `v1`, `v2`, …, data evidence first.
 pub fn assemble(findings: &Findings, names: &mut dyn Names, context: Context) -> Report {
     let mut resolver = Resolver::new(names);
-    let (violations, ids) = violations(findings, &mut resolver);
+    let (violations, mut ids) = violations(findings, &mut resolver);
+    let exemplars = exemplars(findings, &mut ids, violations.len(), &mut resolver);
     let merged_away = (findings.violations.len() - violations.len()) as u64;
-    let defects = defects::defects(findings, &ids, &mut resolver);
+    let defects = defects::defects(findings, &ids, (&violations, &exemplars), &mut resolver);
 
     let cycle = findings
         .cycle
@@ -59,6 +60,7 @@ pub fn assemble(findings: &Findings, names: &mut dyn Names, context: Context) ->
         cycle_edges,
         defects,
         violations,
+        exemplars,
         instances: context.with_instances.then(|| findings.instances.clone()),
         threads: resolver.thread_table(),
         regions: resolver.region_table(),
@@ -66,6 +68,7 @@ pub fn assemble(findings: &Findings, names: &mut dyn Names, context: Context) ->
         summary: context.summary,
         memory: context.memory,
         trap: context.trap,
+        settings: None,
     }
 }
 
@@ -90,4 +93,21 @@ fn violations(findings: &Findings, resolver: &mut Resolver<'_>) -> (Vec<Violatio
     }
     let ids = places.into_iter().map(|place| ids[place].clone()).collect();
     (violations.into_iter().map(|(_, violation)| violation).collect(), ids)
+}
+
+/// Returns the violations that only defects show, and adds their ids, which go on from those of the `listed` ones.
+fn exemplars(
+    findings: &Findings,
+    ids: &mut Vec<String>,
+    listed: usize,
+    resolver: &mut Resolver<'_>,
+) -> Vec<Violation> {
+    let mut exemplars: Vec<Violation> = Vec::with_capacity(findings.exemplars.len());
+    for found in &findings.exemplars {
+        let mut violation = resolver.violation(found);
+        violation.id = format!("v{}", listed + exemplars.len() + 1);
+        ids.push(violation.id.clone());
+        exemplars.push(violation);
+    }
+    exemplars
 }

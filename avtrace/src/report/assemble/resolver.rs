@@ -215,7 +215,7 @@ impl<'a> Resolver<'a> {
         }
     }
 
-    fn split(&mut self, split: &finding::ReleasedLock) -> Split {
+    pub(super) fn split(&mut self, split: &finding::ReleasedLock) -> Split {
         let (released, reacquired) = (self.point(&split.released), self.point(&split.reacquired));
         Split {
             lock: self.object(finding::Object::Lock(split.lock)),

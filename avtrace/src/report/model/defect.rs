@@ -4,7 +4,7 @@ pub use checker::defect::{Class, GapKind, Origin, Pattern, RegionRole};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{Action, Evidence, Location, Object, Order, SourceFrame};
+use super::{Action, Evidence, Location, Object, Order, Split};
 
 /// The violations of one region across one gap, on one subject.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -30,6 +30,8 @@ pub struct Defect {
     pub subject: String,
     /// Those objects, in the violation that is shown.
     pub objects: Vec<Object>,
+    /// Classes of the objects at the ends of its other violations, at most a handful.
+    pub other_subjects: Vec<String>,
     /// Strongest evidence of the violations.
     pub evidence: Evidence,
     /// Order of the violation that is shown.
@@ -44,10 +46,16 @@ pub struct Defect {
     pub cut_runs: u64,
     /// Violation instances.
     pub occurrences: u64,
-    /// Ids of the violations; the first is the one to show.
+    /// Ids of the violations; the first is the one to show. Those that are not among
+    /// [`Report::violations`](super::Report::violations) are [`Report::exemplars`](super::Report::exemplars).
     pub violations: Vec<String>,
     /// Number of distinct cycles: who came in, and through which lines.
     pub ways: u64,
+    /// Suggested change, in plain words.
+    pub help: String,
+    /// Reason for which the user does not want to see it; `None` for most.
+    #[serde(default)]
+    pub set_aside: Option<SetAside>,
 }
 
 /// Ends of a gap: where the region was left and returned to.
@@ -63,19 +71,30 @@ pub struct Gap {
     pub returned_at: GapEnd,
     /// Relation of both in the control flow of the region.
     pub kind: GapKind,
+    /// Lock that the region released and acquired again in between, if one explains the gap.
+    pub lock: Option<Split>,
+    /// Locks that were held from one step to the other: others came in without them.
+    pub held: Vec<Object>,
 }
 
 /// Step at one end of a gap.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GapEnd {
+    /// Event of the step.
+    pub event: u64,
     /// The place for people: `bank.c:45`, `transfer+0x1c (bank)`, or `unknown location`.
     pub label: String,
     /// Action.
     pub action: Action,
     /// The source line, without indentation.
     pub source_text: Option<String>,
-    /// All frames of the place, innermost first.
-    pub frames: Vec<SourceFrame>,
+    /// Functions that were called from the region on, the region first; the last has the step. The region alone where
+    /// the step is its own, or where the calls are not known.
+    pub chain: Vec<String>,
+    /// Place of the first of these calls, where known.
+    pub called_at: Option<Location>,
+    /// The file that the code was loaded from.
+    pub module: Option<String>,
 }
 
 /// Reason for the class of a defect: a fact.
@@ -88,4 +107,49 @@ pub struct Reason {
     /// Its data, by names that belong to the kind.
     #[serde(flatten)]
     pub data: Map<String, Value>,
+}
+
+/// Decision of the user that a defect does not count.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SetAside {
+    /// Kind of the decision.
+    pub by: SetAsideBy,
+    /// Reason that the user gives, or the option.
+    pub reason: String,
+}
+
+/// Kinds of decisions that a defect does not count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SetAsideBy {
+    /// A suppression.
+    Suppression,
+    /// `--ignore`, which names its subject.
+    Ignore,
+    /// `--baseline`, a report that has it.
+    Baseline,
+}
+
+/// Files by which the user decides what counts.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Settings {
+    /// Configuration of the current directory, if it was read.
+    pub config: Option<String>,
+    /// Files of suppressions, the configuration included.
+    pub suppressions: Vec<String>,
+    /// Reports whose defects do not count.
+    pub baselines: Vec<String>,
+    /// Suppressions that matched nothing. Of several reports of one command, the last has them.
+    pub unused: Vec<UnusedSuppression>,
+}
+
+/// Suppression that matched nothing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnusedSuppression {
+    /// File and line, such as `avtrace.toml:12`.
+    pub source: String,
+    /// Its keys but the reason: `region = transfer, file = bank.c`.
+    pub keys: String,
+    /// Its reason.
+    pub reason: String,
 }

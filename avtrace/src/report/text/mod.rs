@@ -1,10 +1,13 @@
 //! The report for people: each violation in the manner of a compiler error, warnings about what was not seen, and
 //! one line of counts. What to say is in `explain` and `warnings`; here it is laid out.
 
+mod defects;
 mod kinds;
 mod lanes;
 pub(crate) mod layout;
 mod paint;
+mod summary;
+mod violations;
 mod witness;
 
 pub use paint::{ColorChoice, resolve_color};
@@ -12,7 +15,7 @@ pub use paint::{ColorChoice, resolve_color};
 use self::paint::{ERROR, FRAME, HELP, PLAIN, Page, STRONG, WARNING};
 use super::explain;
 use super::model::{
-    Action, Busiest, Edge, Evidence, Instance, Location, Report, Step, Transaction, Violation,
+    Action, Busiest, Edge, Instance, Location, Report, Step, Transaction, UnusedSuppression,
 };
 use super::quantity::{count, grouped};
 use super::warnings::warnings;
@@ -24,7 +27,11 @@ pub struct TextOptions {
     pub color: bool,
     /// Columns that a line may take, from [`MIN_WIDTH`](Self::MIN_WIDTH) to [`MAX_WIDTH`](Self::MAX_WIDTH).
     pub width: usize,
-    /// Violations shown in full; the others get one line each.
+    /// Shows every defect in full, and lists those that the user has set aside.
+    pub all: bool,
+    /// Defects shown in full, and others that get a line each; `None` for the usual numbers.
+    pub max: Option<usize>,
+    /// Violations without a defect that are shown in full; the others get one line each.
     pub max_violations: usize,
     /// Steps of a witness that are shown, at least 4; the others are left out and counted.
     pub max_steps: usize,
@@ -34,7 +41,15 @@ pub struct TextOptions {
 
 impl Default for TextOptions {
     fn default() -> Self {
-        Self { color: false, width: 100, max_violations: 20, max_steps: 24, base_dir: None }
+        Self {
+            color: false,
+            width: 100,
+            all: false,
+            max: None,
+            max_violations: 20,
+            max_steps: 24,
+            base_dir: None,
+        }
     }
 }
 
@@ -54,10 +69,8 @@ impl TextOptions {
     }
 }
 
-/// Violations that are others once more and get a note of their own; more are only counted.
-const MAX_ECHOES: usize = 3;
-/// Regions that a note about violations that are not shown names.
-const MAX_REGIONS: usize = 4;
+/// Unused suppressions that are named.
+const MAX_UNUSED: usize = 5;
 
 /// Lays a report out as text, ending in a newline.
 #[must_use]
@@ -68,16 +81,9 @@ pub fn render(report: &Report, options: &TextOptions) -> String {
         ..options.clone()
     };
     let mut page = Page::new(options.color, options.width);
-    let (stories, echoes): (Vec<&Violation>, Vec<&Violation>) =
-        report.violations.iter().partition(|violation| covered_by(report, violation).is_none());
-    let kinds = kinds::kinds(&stories);
-    let (full, rest) = kinds.split_at(kinds.len().min(options.max_violations));
-    for (violation, others) in full.iter().filter_map(|kind| kind.split_first()) {
-        witness::write(&mut page, report, violation, others, &options);
-        page.end();
-    }
-    more_violations(&mut page, report, &rest.concat());
-    echo_notes(&mut page, report, &echoes, full);
+    defects::write(&mut page, report, &options);
+    let kinds = violations::write(&mut page, report, &options);
+    not_retained(&mut page, report);
     if report.violations.is_empty() {
         if report.has_findings() {
             non_serializable(&mut page, report, &options);
@@ -95,7 +101,10 @@ pub fn render(report: &Report, options: &TextOptions) -> String {
     if let Some(busiest) = &report.summary.busiest {
         remark(&mut page, STRONG, "note", &busy(busiest, report.counts.events));
     }
-    page.put(STRONG, "avtrace").put(PLAIN, &format!(": {}", summary(report, &kinds))).end();
+    unused(&mut page, report);
+    page.put(STRONG, "avtrace")
+        .put(PLAIN, &format!(": {}", summary::summary(report, &kinds)))
+        .end();
     page.finish()
 }
 
@@ -110,101 +119,17 @@ fn remark(page: &mut Page, style: anstyle::Style, kind: &str, text: &str) {
     });
 }
 
-/// Returns the violation with data evidence that covers this one: the data met in the very transaction whose locks
-/// show that it was split.
-fn covered_by<'report>(
-    report: &'report Report,
-    violation: &Violation,
-) -> Option<&'report Violation> {
-    if violation.evidence == Evidence::Data {
-        return None;
-    }
-    report.violations.iter().find(|other| {
-        other.evidence == Evidence::Data
-            && other.region == violation.region
-            && other.transaction == violation.transaction
-            && other.witness == violation.witness
-    })
-}
-
-/// A note for each violation that is one of those shown once more, if they are few, and one for all others.
-fn echo_notes(page: &mut Page, report: &Report, echoes: &[&Violation], full: &[Vec<&Violation>]) {
-    let is_shown = |story: &&Violation| full.iter().flatten().any(|shown| shown.id == story.id);
-    let noted: Vec<(&Violation, &Violation)> = echoes
-        .iter()
-        .filter_map(|violation| Some((*violation, covered_by(report, violation).filter(is_shown)?)))
-        .take(if echoes.len() > MAX_ECHOES { 0 } else { MAX_ECHOES })
-        .collect();
-    for (violation, story) in &noted {
-        remark(page, STRONG, "note", &echo(violation, story));
-    }
-    if let Some(more) = echoes.len().checked_sub(noted.len()).filter(|&more| more > 0) {
-        remark(page, STRONG, "note", &number_first(&echo_count(more)));
-    }
-    if !echoes.is_empty() {
-        page.end();
+/// `one`, `one and two`, `one, two and three`.
+fn and(items: &[String]) -> String {
+    match items {
+        [] => String::new(),
+        [one] => one.clone(),
+        [head @ .., last] => format!("{} and {last}", head.join(", ")),
     }
 }
 
-fn echo(violation: &Violation, story: &Violation) -> String {
-    let locks: Vec<String> = violation
-        .splits
-        .iter()
-        .filter(|split| split.holder.is_some())
-        .map(|split| {
-            format!(
-                "{}, released at {} and taken again at {}",
-                super::explain::object(&split.lock),
-                super::explain::place(split.released.as_ref(), &split.released_label),
-                super::explain::place(split.reacquired.as_ref(), &split.reacquired_label)
-            )
-        })
-        .collect();
-    let by = if locks.is_empty() { String::new() } else { format!(": {}", locks.join("; ")) };
-    format!(
-        "{} is {} once more, by synchronisation only{by} (seen {})",
-        violation.id,
-        story.id,
-        times(violation.occurrences)
-    )
-}
-
-fn echo_count(number: usize) -> String {
-    let (are, others) = if number == 1 { ("is", "another") } else { ("are", "others") };
-    format!(
-        "{} more {are} {others} once more, by synchronisation only; a JSON report (`--format json`) has all",
-        count(number as u64, "violation")
-    )
-}
-
-/// The violations that are not shown, and those that were counted only: a note each.
-fn more_violations(page: &mut Page, report: &Report, rest: &[&Violation]) {
-    if !rest.is_empty() {
-        let mut regions: Vec<(&str, usize)> = Vec::new();
-        for violation in rest {
-            match regions.iter_mut().find(|(region, _)| *region == violation.region) {
-                Some((_, number)) => *number += 1,
-                None => regions.push((&violation.region, 1)),
-            }
-        }
-        regions.sort_by_key(|&(_, number)| std::cmp::Reverse(number));
-        let named = regions.iter().take(MAX_REGIONS).map(|(region, number)| {
-            let region = super::escape::cut_middle(region, 40);
-            if *number > 1 { format!("`{region}` ({number})") } else { format!("`{region}`") }
-        });
-        let mut named: Vec<String> = named.collect();
-        if let Some(more) = regions.len().checked_sub(MAX_REGIONS).filter(|&more| more > 0) {
-            named.push(format!("{} more", count(more as u64, "region")));
-        }
-        let message = format!(
-            "{} more {} not shown here, of {}; a JSON report (`--format json`) has all",
-            count(rest.len() as u64, "violation"),
-            if rest.len() == 1 { "is" } else { "are" },
-            and(&named)
-        );
-        remark(page, STRONG, "note", &number_first(&message));
-        page.end();
-    }
+/// A note about violations that were counted only.
+fn not_retained(page: &mut Page, report: &Report) {
     let retained = report.violations.len() as u64;
     if let Some(more) = report
         .counts
@@ -221,24 +146,6 @@ fn more_violations(page: &mut Page, report: &Report, rest: &[&Violation]) {
         );
         page.end();
     }
-}
-
-/// `one`, `one and two`, `one, two and three`.
-fn and(items: &[String]) -> String {
-    match items {
-        [] => String::new(),
-        [one] => one.clone(),
-        [head @ .., last] => format!("{} and {last}", head.join(", ")),
-    }
-}
-
-/// "2 more violations" for "2 violations more", which reads worse.
-fn number_first(message: &str) -> String {
-    message
-        .replacen(" violation more", " more violation", 1)
-        .replacen(" violations more", " more violations", 1)
-        .replacen(" region more", " more region", 1)
-        .replacen(" regions more", " more regions", 1)
 }
 
 fn times(occurrences: u64) -> String {
@@ -404,64 +311,19 @@ fn instances(page: &mut Page, report: &Report) {
     page.end();
 }
 
-/// Summarises a run on one line.
-fn summary(report: &Report, kinds: &[Vec<&Violation>]) -> String {
-    let counts = &report.counts;
-    let found = match report.violations.len() as u64 {
-        0 if report.has_findings() => "not serializable".to_owned(),
-        0 if counts.transactions == counts.unary_transactions => {
-            "no violation, since nothing was checked".to_owned()
-        }
-        0 => "no violation".to_owned(),
-        distinct => {
-            // Violations without a kind are reported in notes.
-            let of_kinds = if kinds.iter().any(|kind| kind.len() > 1) {
-                format!(" of {}", count(kinds.len() as u64, "kind"))
-            } else {
-                String::new()
-            };
-            format!(
-                "{}{of_kinds} (seen {})",
-                count(counts.distinct_witnesses.max(distinct), "violation"),
-                times(counts.violations)
-            )
-        }
-    };
-    let mut text = format!(
-        "{found}; {}, {}, {}, {}, {} lost",
-        count(counts.events, "event"),
-        count(counts.threads, "thread"),
-        count(counts.transactions, "transaction"),
-        count(counts.dependencies, "dependency"),
-        grouped(counts.lost_events)
-    );
-    let run = &report.summary;
-    if run.probes_emulated.is_some() || run.probes_single_stepped.is_some() {
-        let stepped = run.probes_single_stepped.unwrap_or(0);
-        let all = run.probes_emulated.unwrap_or(0) + stepped;
-        text.push_str(&format!("; {} ({} single-stepped)", count(all, "probe"), grouped(stepped)));
+/// A note about suppressions that matched nothing.
+fn unused(page: &mut Page, report: &Report) {
+    let Some(settings) = &report.settings else { return };
+    if settings.unused.is_empty() {
+        return;
     }
-    if let Some(watchpoints) = run.watchpoints.filter(|&watchpoints| watchpoints > 0) {
-        text.push_str(&format!(", {}", count(watchpoints, "watchpoint")));
+    let name = |entry: &UnusedSuppression| format!("{} ({})", entry.source, entry.keys);
+    let mut named: Vec<String> = settings.unused.iter().take(MAX_UNUSED).map(name).collect();
+    if let Some(more) = settings.unused.len().checked_sub(MAX_UNUSED).filter(|&more| more > 0) {
+        named.push(format!("{} more", grouped(more as u64)));
     }
-    if let Some(memory) = report.memory.as_ref().filter(|memory| memory.accesses() > 0) {
-        text.push_str(&format!(
-            ", for {} of {} accesses in {} among others",
-            grouped(memory.emulated + memory.single_stepped),
-            grouped(memory.accesses()),
-            count(memory.functions, "function")
-        ));
-    }
-    if let Some(elapsed) = run.elapsed_ns {
-        text.push_str(&format!("; {}", seconds(elapsed)));
-    }
-    if let Some(ending) = explain::ending(&report.subject) {
-        text.push_str(&format!("; {ending}"));
-        if let Some(trap) = &report.trap {
-            text.push_str(&format!(": {}", trap.cause.in_short()));
-        }
-    }
-    text
+    let number = count(settings.unused.len() as u64, "suppression");
+    remark(page, STRONG, "note", &format!("{number} matched nothing: {}", named.join("; ")));
 }
 
 /// Suggests a remedy for a region that makes most events.
@@ -472,16 +334,6 @@ fn busy(busiest: &Busiest, events: u64) -> String {
         "region `{region}` makes {share} % of all events: if it need not be atomic, the run is faster with \
          `--not-atomic '{region}'`"
     )
-}
-
-/// A time in the unit that suits it.
-fn seconds(nanoseconds: u64) -> String {
-    let tenths = nanoseconds / 100_000_000;
-    match nanoseconds {
-        0..1_000_000 => format!("{} us", nanoseconds / 1_000),
-        1_000_000..1_000_000_000 => format!("{} ms", nanoseconds / 1_000_000),
-        _ => format!("{}.{} s", grouped(tenths / 10), tenths % 10),
-    }
 }
 
 #[cfg(test)]
@@ -495,12 +347,5 @@ mod tests {
         assert_eq!(options.relative("/home/u/p/src/a.c"), "src/a.c");
         assert_eq!(options.relative("/home/u/pq/a.c"), "/home/u/pq/a.c");
         assert_eq!(options.relative("/home/u/p"), "/home/u/p");
-    }
-
-    #[test]
-    fn times_have_units() {
-        assert_eq!(seconds(12_000), "12 us");
-        assert_eq!(seconds(250_000_000), "250 ms");
-        assert_eq!(seconds(61_250_000_000), "61.2 s");
     }
 }

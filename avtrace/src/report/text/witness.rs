@@ -6,7 +6,9 @@ use super::TextOptions;
 use super::kinds;
 use super::lanes::{Arrow, Cell, Lanes};
 use super::paint::{self, ERROR, FAINT, FRAME, HELP, PLAIN, Page, STRONG};
-use crate::report::model::{Location, Order, Report, Role, Step, Violation};
+use crate::report::model::{
+    Action, Defect, Location, Order, Report, Role, SourceFrame, Step, Violation,
+};
 use crate::report::{
     escape, explain,
     quantity::{count, grouped},
@@ -18,6 +20,11 @@ const NAME_COLUMNS: usize = 60;
 const HEADLINE_COLUMNS: usize = 40;
 /// Threads that the legend names.
 const MAX_LEGEND: usize = 12;
+
+/// Functions of a chain of calls that are named.
+const MAX_CALLS: usize = 4;
+/// Longest name of a function in a chain of calls, in columns.
+const CALL_COLUMNS: usize = 32;
 
 /// Columns that a source line needs beside its place; with fewer it gets a line of its own.
 const MIN_SOURCE_COLUMNS: usize = 24;
@@ -50,9 +57,9 @@ pub(super) fn write(
 }
 
 /// Values computed once for a violation.
-struct View<'a> {
-    report: &'a Report,
-    violation: &'a Violation,
+pub(super) struct View<'a> {
+    pub(super) report: &'a Report,
+    pub(super) violation: &'a Violation,
     steps: Vec<&'a Step>,
     /// Threads in the order of their lanes, the violating one first.
     threads: Vec<u32>,
@@ -61,15 +68,17 @@ struct View<'a> {
     /// The place of each step, short enough to print beside its source line.
     places: Vec<String>,
     /// Short paths that stand for longer ones.
-    shortened: BTreeMap<String, String>,
+    pub(super) shortened: BTreeMap<String, String>,
+    /// Calls that led to steps, by their events.
+    calls: BTreeMap<u64, String>,
     /// Positions of steps that are left out, and their number, at the first of each run of them.
     elided: BTreeMap<usize, usize>,
     /// Columns before the bar.
-    gutter: usize,
+    pub(super) gutter: usize,
 }
 
 impl<'a> View<'a> {
-    fn new(
+    pub(super) fn new(
         width: usize,
         report: &'a Report,
         violation: &'a Violation,
@@ -102,6 +111,7 @@ impl<'a> View<'a> {
             violation,
             lanes: Lanes::new(&drawn, arrows, label_width, width * 2 / 5),
             elided: elide(&steps, options.max_steps),
+            calls: steps.iter().filter_map(|step| Some((step.event, calls(step)?))).collect(),
             gutter: steps.len().to_string().len().max(2),
             steps,
             threads,
@@ -111,12 +121,21 @@ impl<'a> View<'a> {
         }
     }
 
-    fn who(&self, thread: u32) -> String {
+    /// Adds the calls that led to the ends of a defect's gap.
+    pub(super) fn set_calls(&mut self, defect: &Defect) {
+        for end in [&defect.gap.left_at, &defect.gap.returned_at] {
+            if let Some(chain) = join_calls(&end.chain) {
+                self.calls.insert(end.event, chain);
+            }
+        }
+    }
+
+    pub(super) fn who(&self, thread: u32) -> String {
         self.labels.get(&thread).cloned().unwrap_or_else(|| format!("T{thread}"))
     }
 
     /// The number of a step as shown, by its event.
-    fn number(&self, event: u64) -> Option<usize> {
+    pub(super) fn number(&self, event: u64) -> Option<usize> {
         self.steps.iter().position(|step| step.event == event).map(|at| at + 1)
     }
 
@@ -137,12 +156,12 @@ impl<'a> View<'a> {
         }
     }
 
-    fn bar<'p>(&self, page: &'p mut Page) -> &'p mut Page {
+    pub(super) fn bar<'p>(&self, page: &'p mut Page) -> &'p mut Page {
         page.put(FRAME, &format!("{:>1$} | ", "", self.gutter))
     }
 
     /// Writes the threads, one a line.
-    fn legend(&self, page: &mut Page) {
+    pub(super) fn legend(&self, page: &mut Page) {
         for (lane, &thread) in self.threads.iter().enumerate().take(MAX_LEGEND) {
             let mut regions = Vec::new();
             for tx in self.violation.witness.iter().filter(|tx| tx.thread == thread) {
@@ -185,7 +204,7 @@ impl<'a> View<'a> {
     }
 
     /// The steps in time order, each with its lane, its arrows and its source line.
-    fn interleaving(&self, page: &mut Page) {
+    pub(super) fn interleaving(&self, page: &mut Page) {
         if let Some(lanes) = &self.lanes {
             self.bar(page);
             for (lane, &thread) in self.threads.iter().enumerate() {
@@ -282,6 +301,9 @@ impl<'a> View<'a> {
         if let Some(wrapper) = step.via.first() {
             text.push_str(&format!(" via `{}`", without_arguments(wrapper)));
         }
+        if let Some(calls) = self.calls.get(&step.event).filter(|_| step.action != Action::Begin) {
+            text.push_str(&format!(" in {calls}"));
+        }
         let mut after = Vec::new();
         for edge in self.violation.edges.iter().filter(|edge| edge.sink_event == step.event) {
             if edge.sink_action == step.action
@@ -337,7 +359,7 @@ impl<'a> View<'a> {
             more => format!("{} times; the first is shown", grouped(more)),
         };
         self.remark(page, FRAME, "seen", &seen);
-        self.remark(page, FRAME, "evidence", &explain::evidence(violation, &self.report.subject));
+        self.remark(page, FRAME, "evidence", &explain::evidence(violation, self.report));
         if !violation.edges.is_empty() {
             let order = explain::order(violation, &|event| self.number(event));
             self.remark(page, FRAME, "order", &order);
@@ -360,7 +382,7 @@ impl<'a> View<'a> {
     }
 
     /// The transactions of the witness, in order.
-    fn path(&self) -> String {
+    pub(super) fn path(&self) -> String {
         const SHOWN: usize = 8;
         let name = |tx: &crate::report::model::Transaction| match &tx.region {
             Some(region) => {
@@ -376,7 +398,7 @@ impl<'a> View<'a> {
         names.join(" -> ")
     }
 
-    fn remark(&self, page: &mut Page, style: anstyle::Style, kind: &str, text: &str) {
+    pub(super) fn remark(&self, page: &mut Page, style: anstyle::Style, kind: &str, text: &str) {
         // Lines after the first are set under the text of the first.
         let indent = self.gutter + 3 + kind.len() + 2;
         page.wrapped(indent, text, |page, first| {
@@ -388,6 +410,30 @@ impl<'a> View<'a> {
             }
         });
     }
+}
+
+/// The calls that led from the region to a step, where that is more than one.
+fn calls(step: &Step) -> Option<String> {
+    let region = step.region.as_ref()?;
+    let is_region = |frame: &SourceFrame| frame.function.as_ref() == Some(region);
+    let own = step.frames.iter().position(is_region)?;
+    let callees = step.frames[..=own].iter().rev().filter(|frame| !frame.is_wrapper);
+    let mut chain: Vec<String> = callees.filter_map(|frame| frame.function.clone()).collect();
+    chain.dedup();
+    join_calls(&chain)
+}
+
+/// A chain of more than one call, without its middle if it is long.
+pub(super) fn join_calls(chain: &[String]) -> Option<String> {
+    if chain.len() < 2 {
+        return None;
+    }
+    let short = |name: &String| escape::cut_middle(name, CALL_COLUMNS).into_owned();
+    let mut names: Vec<String> = chain.iter().map(short).collect();
+    if let Some(more) = names.len().checked_sub(MAX_CALLS).filter(|&more| more > 0) {
+        names.splice(MAX_CALLS / 2..MAX_CALLS / 2 + more, ["...".to_owned()]);
+    }
+    Some(names.join(" > "))
 }
 
 /// The dependencies between steps, by position.
@@ -503,6 +549,14 @@ fn elide(steps: &[&Step], max: usize) -> BTreeMap<usize, usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn long_chains_of_calls_lose_their_middle() {
+        let chain = |names: &str| -> Vec<String> { names.split(' ').map(str::to_owned).collect() };
+        assert_eq!(join_calls(&chain("a b")).as_deref(), Some("a > b"));
+        assert_eq!(join_calls(&chain("a b c d e f")).as_deref(), Some("a > b > ... > e > f"));
+        assert_eq!(join_calls(&chain("a")), None);
+    }
 
     #[test]
     fn template_arguments_go() {

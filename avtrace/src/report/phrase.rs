@@ -1,0 +1,108 @@
+//! Defects in a few words: headlines, places, and a witness without its drawing. No layout lives here, and nothing is
+//! escaped.
+
+use super::{
+    explain::{describe_step, list, object, place},
+    model::{Class, Defect, ObjectKind, Pattern, Report, Step},
+    quantity::{count, grouped},
+};
+
+/// Name of a class.
+#[must_use]
+pub const fn class(class: Class) -> &'static str {
+    match class {
+        Class::Likely => "likely",
+        Class::Possible => "possible",
+        Class::ByDesign => "by design",
+    }
+}
+
+/// Pattern and subject of a defect: ``lost update of `account.balance` ``.
+#[must_use]
+pub fn what(defect: &Defect) -> String {
+    let subject = subject(defect);
+    match defect.pattern {
+        Pattern::LostUpdate => format!("lost update of {subject}"),
+        Pattern::StaleRead => format!("stale read of {subject}"),
+        Pattern::IntermediateState => format!("intermediate state of {subject} seen"),
+        Pattern::Overwritten => format!("{subject} overwritten"),
+        Pattern::Torn => format!("{subject} torn apart"),
+        Pattern::Chain => format!("cycle through others, by {subject}"),
+        Pattern::SplitSection => format!("section split, by {subject}"),
+    }
+}
+
+/// Subject of a defect with its kind, as [`object`] does it.
+fn subject(defect: &Defect) -> String {
+    let Some(first) = defect.objects.first() else { return format!("`{}`", defect.subject) };
+    if first.name.is_none() {
+        return defect.subject.clone();
+    }
+    let names: Vec<&str> = defect.subject.split(" and ").collect();
+    if names.len() == defect.objects.len() {
+        let named = names.iter().zip(&defect.objects).map(|(name, of)| {
+            object(&super::model::Object { name: Some((*name).to_owned()), ..of.clone() })
+        });
+        return list(&named.collect::<Vec<_>>());
+    }
+    match first.kind {
+        ObjectKind::Variable => format!("`{}`", defect.subject),
+        kind => format!("{kind} `{}`", defect.subject),
+    }
+}
+
+/// Both ends of a gap: `bank.c:73 -> 80`.
+#[must_use]
+pub fn gap(defect: &Defect) -> String {
+    let gap = &defect.gap;
+    let (left, returned) = (&gap.left_at.label, &gap.returned_at.label);
+    let (left, returned) = (place(gap.left.as_ref(), left), place(gap.returned.as_ref(), returned));
+    match (left.rsplit_once(':'), returned.rsplit_once(':')) {
+        (Some((file, _)), Some((same, line))) if file == same => format!("{left} -> {line}"),
+        _ => format!("{left} -> {returned}"),
+    }
+}
+
+/// Frequency of a defect: `50 times; others came in during 3 of 120,412 runs of `transfer`; 4 ways, one is shown`.
+#[must_use]
+pub fn seen(defect: &Defect) -> String {
+    let mut text = match defect.occurrences {
+        0 | 1 => "once".to_owned(),
+        2 => "twice".to_owned(),
+        more => format!("{} times", grouped(more)),
+    };
+    if defect.runs > 0 {
+        let region = &defect.region;
+        text.push_str(&format!("; {} of `{region}`", cut(defect)));
+    }
+    match defect.ways {
+        0 | 1 => {}
+        ways => text.push_str(&format!("; in {} ways, of which one is shown", grouped(ways))),
+    }
+    text
+}
+
+/// Frequency of an interference: `cut in 3 of 120,412 runs`.
+#[must_use]
+pub fn cut(defect: &Defect) -> String {
+    format!("cut in {} of {}", grouped(defect.cut_runs), count(defect.runs, "run"))
+}
+
+/// A defect and the steps of its witness, a line each.
+#[must_use]
+pub fn in_short(report: &Report, defect: &Defect, max_steps: usize) -> Vec<String> {
+    let mut lines = vec![
+        format!("region `{}` is not atomic: {}", defect.region, what(defect)),
+        format!("left and returned to at {}; {}", gap(defect), class(defect.class)),
+    ];
+    let Some(violation) = report.shown(defect) else { return lines };
+    let line = |step: &Step| {
+        let at = place(step.location.as_ref(), &step.label);
+        format!("  T{} {} ({at})", step.thread, describe_step(step))
+    };
+    lines.extend(violation.steps.iter().take(max_steps).map(line));
+    if let Some(more) = violation.steps.len().checked_sub(max_steps).filter(|&more| more > 0) {
+        lines.push(format!("  ... {}", count(more as u64, "step")));
+    }
+    lines
+}

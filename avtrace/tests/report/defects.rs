@@ -1,0 +1,209 @@
+//! Defects in reports: what is shown of them by default and with options, what counts, and what would help.
+
+use avtrace::report::text::render;
+use avtrace::report::{
+    Class, Defect, Location, Reason, RegionRole, Report, SetAside, SetAsideBy, Settings,
+    TextOptions, UnusedSuppression, json,
+};
+use avtrace::report::{GapKind, Pattern};
+use insta::assert_snapshot;
+
+use crate::fixtures::Story;
+use crate::{json as documents, stories};
+
+/// A report with this many defects of each class: likely, possible, by design.
+fn report(likely: usize, possible: usize, by_design: usize) -> Report {
+    let mut report = stories::many((likely + possible + by_design) as u32).report();
+    for (index, defect) in report.defects.iter_mut().enumerate() {
+        defect.class = match index {
+            index if index < likely => Class::Likely,
+            index if index < likely + possible => Class::Possible,
+            _ => Class::ByDesign,
+        };
+        defect.pattern = Pattern::LostUpdate;
+        (defect.runs, defect.cut_runs) = (120_412, 3);
+        defect.reasons = vec![
+            reason("pattern", "an update of another thread was overwritten"),
+            reason("value-changed", "value changed"),
+            reason("library", "library code"),
+        ];
+        let pattern = serde_json::json!("lost-update");
+        defect.reasons[0].data.insert("pattern".to_owned(), pattern);
+    }
+    report
+}
+
+fn reason(kind: &str, text: &str) -> Reason {
+    Reason { kind: kind.to_owned(), text: text.to_owned(), data: serde_json::Map::new() }
+}
+
+fn text(report: &Report) -> String {
+    render(report, &TextOptions::default())
+}
+
+#[test]
+fn each_class_has_its_form() {
+    let mut report = report(1, 3, 8);
+    report.defects[0].ways = 4;
+    report.defects[0].outer_regions = vec!["serve".to_owned()];
+    for defect in &mut report.defects[4..9] {
+        defect.region = "event_loop".to_owned();
+        defect.ways = 80;
+    }
+    assert_snapshot!(text(&report));
+}
+
+#[test]
+fn many_defects_take_few_lines() {
+    let text = text(&report(1, 60, 400));
+    assert!(text.lines().count() <= 60, "{text}");
+    let summary = text.lines().last().expect("a summary");
+    assert!(
+        summary.starts_with(
+            "avtrace: 1 likely defect, 60 possible; 400 findings in 400 by-design places folded (--all); "
+        ),
+        "{summary}"
+    );
+    assert_eq!(text.matches("\npossible d").count(), 15, "{text}");
+    assert!(text.contains("\n    45 more, of `handler_16`,"), "{text}");
+}
+
+#[test]
+fn all_of_them_are_shown_when_asked_for() {
+    let report = report(2, 3, 4);
+    let shown = |all, max| {
+        let text = render(&report, &TextOptions { all, max, ..TextOptions::default() });
+        text.matches(" is not atomic: ").count()
+    };
+    assert_eq!(shown(false, None), 2);
+    assert_eq!(shown(false, Some(1)), 1);
+    assert_eq!(shown(true, None), 9);
+    assert_eq!(shown(true, Some(4)), 4);
+}
+
+#[test]
+fn one_possible_defect_is_shown_in_full_where_none_is_likely() {
+    let text = text(&report(0, 3, 0));
+    assert_eq!(text.matches(" is not atomic: ").count(), 1, "{text}");
+    assert!(text.starts_with("possible d1: region `handler_0` is not atomic: lost update of"));
+    assert!(text.contains("\npossible d2: `handler_1` handlers.c:201 -> 202: lost"));
+}
+
+#[test]
+fn classes_decide_what_counts() {
+    let counts = |report: &Report| {
+        [Class::Likely, Class::Possible, Class::ByDesign].map(|least| report.fails(least))
+    };
+    assert_eq!(counts(&report(1, 0, 0)), [true, true, true]);
+    assert_eq!(counts(&report(0, 1, 0)), [false, true, true]);
+    assert_eq!(counts(&report(0, 0, 1)), [false, false, true]);
+    assert_eq!(counts(&report(0, 0, 0)), [false, false, false]);
+    assert_eq!(counts(&stories::cycle_only().report()), [false, true, true]);
+    // Those of an older report, or of an algorithm without witnesses, have no class.
+    let mut old = report(0, 0, 2);
+    old.defects.clear();
+    assert_eq!(counts(&old), [true, true, true]);
+    let mut aside = report(1, 0, 0);
+    aside.defects[0].set_aside =
+        Some(SetAside { by: SetAsideBy::Baseline, reason: "it is in the baseline".to_owned() });
+    assert_eq!(counts(&aside), [false, false, false]);
+}
+
+#[test]
+fn what_the_user_sets_aside_is_counted() {
+    let mut report = report(2, 4, 0);
+    let decisions = [SetAsideBy::Suppression, SetAsideBy::Suppression, SetAsideBy::Ignore];
+    for (defect, by) in report.defects[1..].iter_mut().zip(decisions) {
+        defect.set_aside = Some(SetAside { by, reason: "a statistic".to_owned() });
+    }
+    report.settings = Some(Settings {
+        config: Some("avtrace.toml".to_owned()),
+        suppressions: vec!["avtrace.toml".to_owned()],
+        baselines: Vec::new(),
+        unused: vec![UnusedSuppression {
+            source: "avtrace.toml:12".to_owned(),
+            keys: "region = flush, file = log.c".to_owned(),
+            reason: "it is only a log".to_owned(),
+        }],
+    });
+    let validator = documents::validator();
+    assert!(validator.is_valid(&documents::document(&report)));
+    let all = render(&report, &TextOptions { all: true, ..TextOptions::default() });
+    assert!(all.contains("\nsuppressed d2: "), "{all}");
+    assert!(all.contains("(a statistic)"), "{all}");
+    let text = text(&report);
+    let from = text.find("possible d5").expect("the possible ones");
+    assert_snapshot!(&text[from..]);
+}
+
+#[test]
+fn reports_of_older_versions_are_read() {
+    let report = stories::lock_split().report();
+    let mut old = documents::document(&report);
+    for key in ["defects", "exemplars"] {
+        old.as_object_mut().expect("a report").remove(key);
+    }
+    let read = json::read(old.to_string().as_bytes()).expect("a report");
+    assert_eq!((read.defects.len(), read.violations.len()), (0, 1));
+    assert!(text(&read).starts_with("violation v1: region `transfer` is not atomic\n"));
+}
+
+/// The help of the first defect of a story, in which it is changed first: help depends on what the checker finds, which
+/// these stories have not.
+fn help(story: &mut Story, change: impl FnOnce(&mut Defect)) -> String {
+    let report = story.report();
+    let mut defect = report.defects[0].clone();
+    let violation = report.shown(&defect).expect("the violation").clone();
+    change(&mut defect);
+    avtrace::report::help(&defect, &violation)
+}
+
+#[test]
+fn help_follows_from_the_gap() {
+    let split = |change: fn(&mut Defect)| help(&mut stories::lock_split(), change);
+    assert_eq!(
+        split(|_| {}),
+        "hold mutex `account.lock` over that part of `transfer`: do not release it at bank.c:45 only to take it again \
+         at bank.c:48"
+    );
+    let racy = |change: fn(&mut Defect)| help(&mut stories::racy_data(), change);
+    assert_eq!(
+        racy(|_| {}),
+        "protect `account.balance` by one lock: hold it from bank.c:31 to bank.c:33 in `deposit`, and take the same \
+         one wherever else it is used"
+    );
+    assert_eq!(
+        racy(|defect| {
+            for (end, callee, line) in
+                [(&mut defect.gap.left_at, "get", 12), (&mut defect.gap.returned_at, "set", 14)]
+            {
+                end.chain.push(callee.to_owned());
+                end.called_at = Some(Location {
+                    file: "/home/user/bank/src/bank.c".to_owned(),
+                    line: Some(line),
+                    column: None,
+                    function: Some("deposit".to_owned()),
+                });
+            }
+        }),
+        "protect `account.balance` by one lock: hold it in `deposit`, around its calls of `get` (bank.c:12) and `set` \
+         (bank.c:14), and take the same one wherever else it is used"
+    );
+    for help in [
+        split(|defect| defect.role = RegionRole::ThreadBody),
+        racy(|defect| defect.role = RegionRole::ThreadBody),
+        split(|defect| defect.gap.kind = GapKind::Iterations),
+    ] {
+        assert!(!help.contains("the whole"), "{help}");
+        assert!(help.contains("if ") || help.contains("unless "), "{help}");
+    }
+    let held = help(&mut stories::racy_data(), |defect| {
+        let mutex = stories::lock_split().report().defects.remove(0).objects.remove(0);
+        defect.gap.held.push(mutex);
+    });
+    assert!(
+        held.starts_with("`deposit` holds mutex `account.lock` from bank.c:31 to bank.c:33"),
+        "{held}"
+    );
+    assert!(split(|_| {}).len() < 200);
+}
