@@ -1,10 +1,14 @@
 //! The command line: options and their help. Their effects are elsewhere.
 
 mod offline;
+mod output;
 mod record;
+mod refine;
 
 pub use offline::{CheckArgs, ConvertArgs, RelationArg, ReportArgs, TraceFormatArg};
+pub use output::{ColorArg, FailOnArg, Format, OutputArgs, Triage};
 pub use record::RecordArgs;
+pub use refine::RefineArgs;
 
 use std::{ffi::OsString, io::Write as _, path::PathBuf};
 
@@ -47,13 +51,15 @@ Examples:
   sudo avtrace --format json -o report.json ./prog --its-own-option
   sudo avtrace record -o t.avt ./prog     record now,
   avtrace check t.avt                     check later, as often as wanted
+  sudo avtrace refine --runs 10 ./prog    take what runs that went well show as being by design
 
 Regions are marked in the source, at the cost of a nop:
   C, C++   #include \"avtrace.h\"           AVTRACE_REGION(\"transfer\");
   Rust     avtrace-markers = \"0.1\"        let _region = avtrace_markers::region!(\"transfer\");
 
-Exit status: the program's own when nothing was found (128 + N when signal N killed it), 66 when
-something was, 1 when avtrace failed, 2 for bad usage, 3 when the program cannot be read.
+Exit status: 66 when a likely or possible defect was found (see --fail-on), else the program's own
+(128 + N when signal N killed it); 1 when avtrace failed, 2 for bad usage, 3 when the program cannot
+be read.
 
 Signals: INT, QUIT, TERM, HUP, USR1 and USR2 that a process sends to avtrace are passed on to the
 program. What is typed on the terminal reaches the program by itself, once. A signal to the whole
@@ -76,6 +82,8 @@ pub enum Command {
     Convert(ConvertArgs),
     /// Show JSON reports as text.
     Report(ReportArgs),
+    /// Run a program that is known to be good, and write what is found into `avtrace.toml` as being by design.
+    Refine(RefineArgs),
 }
 
 /// Options of `run`.
@@ -88,6 +96,10 @@ pub struct RunArgs {
     /// Levels of nested regions that are checked.
     #[arg(long, value_enum, default_value_t = RegionsArg::Outermost)]
     pub regions: RegionsArg,
+
+    /// Dependencies that count.
+    #[arg(long, value_enum, default_value_t = RelationArg::Full)]
+    pub relation: RelationArg,
 
     /// List the regions that would be watched, and why, and do not run the program.
     #[arg(long)]
@@ -178,11 +190,17 @@ pub struct CaptureArgs {
     #[arg(long, value_name = "acquire=PATTERN,release=PATTERN")]
     pub lock: Vec<LockRule>,
 
-    /// Read regions, watches and locks from a TOML file with the lists `atomic`, `not_atomic`, `watch` and `lock`.
+    /// Read regions, watches and locks from a TOML file with the lists `atomic`, `not_atomic`, `watch` and `lock`, and
+    /// suppressions (see --suppress).
     ///
-    /// They come before those of the command line. Repeatable.
+    /// They come before those of the command line. Repeatable. `avtrace.toml` in the current directory is read in any
+    /// case, before the others.
     #[arg(long, value_name = "FILE")]
     pub spec: Vec<PathBuf>,
+
+    /// Leave out `avtrace.toml` in the current directory.
+    #[arg(long)]
+    pub no_config: bool,
 
     /// `--atomic` and `--not-atomic` in the order of the command line; not an option itself.
     #[arg(skip)]
@@ -216,28 +234,6 @@ pub struct CaptureArgs {
     pub perf_probes: bool,
 }
 
-/// Options of the report: its form, its destination, and its effect on the exit status.
-#[derive(Args, Debug)]
-pub struct OutputArgs {
-    /// The form of the report.
-    #[arg(long, value_enum, default_value_t = Format::Text)]
-    pub format: Format,
-
-    /// Write the report to FILE.
-    ///
-    /// Where there are several reports, all go to it, one after the other; as JSON one a line.
-    #[arg(short, long, value_name = "FILE")]
-    pub output: Option<PathBuf>,
-
-    /// Exit with N when something was found.
-    #[arg(long, value_name = "N", default_value_t = 66, value_parser = clap::value_parser!(u8))]
-    pub error_exitcode: u8,
-
-    /// Colour the report.
-    #[arg(long, value_enum, default_value_t = ColorArg::Auto)]
-    pub color: ColorArg,
-}
-
 impl Cli {
     /// Parses a command line; if it is invalid, prints the error and exits.
     #[must_use]
@@ -255,6 +251,7 @@ impl Cli {
         match &mut cli.command {
             Some(Command::Run(run) | Command::Probes(run)) => run.capture.rules = rules(matches),
             Some(Command::Record(record)) => record.capture.rules = rules(matches),
+            Some(Command::Refine(refine)) => refine.capture.rules = rules(matches),
             _ => {}
         }
         Ok(cli)
@@ -318,26 +315,6 @@ pub enum RegionsArg {
     Outermost,
     /// Every region of a nest by itself.
     All,
-}
-
-/// The form of a report.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Format {
-    /// For people.
-    Text,
-    /// A document, `avtrace-report/1`.
-    Json,
-}
-
-/// Use of colour.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum ColorArg {
-    /// On a terminal, unless `NO_COLOR` is set.
-    Auto,
-    /// Always.
-    Always,
-    /// Never.
-    Never,
 }
 
 fn buffer_size(text: &str) -> Result<u32, String> {

@@ -11,4 +11,5 @@ pub mod probes;
 pub mod progress;
 pub mod report;
 pub mod session;
+pub mod suppress;
 pub mod sys;

@@ -23,7 +23,7 @@ Examples:
   avtrace check --format json *.avt | jq .counts.violations
   zcat big.std.gz | avtrace check --stats -
 
-Exit status, the worst of all traces: 0 when nothing was found, 66 when something was, 3 when a trace is unreadable, \
+Exit status, the worst of all traces: 0 when nothing was found, 66 when a likely or possible defect was (see --fail-on), 3 when a trace is unreadable, \
 malformed, or cut short with nothing found in what is left, 2 for bad usage, 1 when avtrace failed.";
 
 /// Options of `check`.
@@ -55,6 +55,10 @@ pub struct CheckArgs {
     /// Say on standard error what the trace is made of, and what checking it took.
     #[arg(long)]
     pub stats: bool,
+
+    /// Leave out the suppressions of `avtrace.toml` in the current directory.
+    #[arg(long)]
+    pub no_config: bool,
 
     /// Options of the report.
     #[command(flatten)]
@@ -130,13 +134,17 @@ Examples:
   avtrace report report.json
   avtrace check --format json *.avt > all.json; avtrace report all.json
 
-Exit status: 0 when nothing was found, 66 when something was, 3 when a file is no report, 2 for bad usage, 1 when \
+Exit status: 0 when nothing was found, 66 when a likely or possible defect was (see --fail-on), 3 when a file is no report, 2 for bad usage, 1 when \
 avtrace failed.";
 
 /// Options of `report`.
 #[derive(Args, Debug)]
 #[command(after_help = REPORT)]
 pub struct ReportArgs {
+    /// Leave out the suppressions of `avtrace.toml` in the current directory.
+    #[arg(long)]
+    pub no_config: bool,
+
     /// Options of the report.
     #[command(flatten)]
     pub output: OutputArgs,

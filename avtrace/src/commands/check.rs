@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 
 use super::{
     Failure, complain,
-    options::regions,
+    options::{regions, relation},
     output::{check_destination, destination, text_options},
-    worse,
+    triage, worse,
 };
 use crate::{
-    cli::{CheckArgs, Format, RegionsArg, RelationArg},
+    cli::{CheckArgs, Format, RegionsArg},
     offline::{self, Checked, Input, InputError, Request, algorithms::Algorithm},
     progress::ReadBar,
     report,
@@ -21,14 +21,13 @@ pub(super) fn run(arguments: &CheckArgs) -> Result<u8, Failure> {
     check_options(arguments)?;
     let destination = destination(&arguments.output, Destination::Stdout);
     check_destination(&destination)?;
+    let suppressions = triage::of_config(triage::config(arguments.no_config)?);
+    let mut filter = triage::filter(&arguments.output, suppressions)?;
     let request = Request {
         algorithm: arguments.algorithm,
         options: checker::Options::default()
             .regions(regions(arguments.regions))
-            .relation(match arguments.relation {
-                RelationArg::Full => checker::Relation::Full,
-                RelationArg::Data => checker::Relation::Data,
-            })
+            .relation(relation(arguments.relation))
             .lenient(arguments.lenient)
             .instances(arguments.instances),
     };
@@ -36,8 +35,9 @@ pub(super) fn run(arguments: &CheckArgs) -> Result<u8, Failure> {
     // A file is written as a whole, even after an error; elsewhere each report is printed as soon as it is
     // ready.
     let mut pending = String::new();
+    let mut entries: Vec<String> = Vec::new();
     for (index, path) in arguments.traces.iter().enumerate() {
-        let Checked { report, incomplete, stats } = match check(path, &request) {
+        let Checked { mut report, incomplete, stats } = match check(path, &request) {
             Ok(checked) => checked,
             Err(error) => {
                 complain(&error.to_string());
@@ -51,6 +51,11 @@ pub(super) fn run(arguments: &CheckArgs) -> Result<u8, Failure> {
         if arguments.stats {
             eprintln!("{}:\n{stats}", report::printable(&offline::shown(path)));
         }
+        filter.apply(&mut report);
+        if index + 1 == arguments.traces.len() {
+            filter.list_unused(&mut report);
+        }
+        entries.push(triage::entries(&arguments.output, &report));
         match arguments.output.format {
             Format::Json => {
                 pending += &report::json::render_line(&report).map_err(Failure::internal)?;
@@ -67,12 +72,15 @@ pub(super) fn run(arguments: &CheckArgs) -> Result<u8, Failure> {
         if !matches!(destination, Destination::File(_)) {
             write(&destination, &mut pending)?;
         }
-        let found = if report.has_findings() { arguments.output.error_exitcode } else { 0 };
+        let fails = triage::fails(&arguments.output, &report);
+        let found = if fails { arguments.output.error_exitcode } else { 0 };
         // Findings are true even if a part is missing; without findings, the missing part decides.
-        let missing = if incomplete.is_some() && !report.has_findings() { 3 } else { 0 };
+        let missing = if incomplete.is_some() && !fails { 3 } else { 0 };
         status = worse(status, worse(found, missing));
     }
-    if matches!(destination, Destination::File(_)) && !pending.is_empty() {
+    entries.retain(|entries| !entries.is_empty());
+    pending += &triage::write_entries(&arguments.output, entries.join("\n"))?;
+    if !pending.is_empty() {
         write(&destination, &mut pending)?;
     }
     Ok(status)

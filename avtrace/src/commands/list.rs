@@ -38,7 +38,8 @@ pub(super) fn probes(arguments: &RunArgs) -> Result<u8, Failure> {
 
 fn inspect(arguments: &RunArgs) -> Result<Listing, Failure> {
     check_destination(&destination(&arguments.output, Destination::Stderr))?;
-    session::inspect(&run_options(arguments)?)
+    let (options, _) = run_options(arguments)?;
+    session::inspect(&options)
         .map_err(|error| Failure { message: error.to_string(), status: error.exit_status() })
 }
 

@@ -7,8 +7,10 @@ mod list;
 mod options;
 mod output;
 mod record;
+mod refine;
 mod report;
 mod run;
+mod triage;
 
 use std::io::Write as _;
 
@@ -55,6 +57,7 @@ pub fn run(cli: Cli) -> Result<u8, Failure> {
         Some(Command::Check(arguments)) => check::run(&arguments),
         Some(Command::Convert(arguments)) => convert::run(&arguments),
         Some(Command::Report(arguments)) => report::run(&arguments),
+        Some(Command::Refine(arguments)) => refine::run(&arguments),
     }
 }
 

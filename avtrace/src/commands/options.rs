@@ -1,8 +1,11 @@
 //! Options of a run, from the arguments of the command line and the files that they name.
 
-use super::Failure;
+use super::{
+    Failure,
+    triage::{CONFIG, Suppressions, config, is_config},
+};
 use crate::{
-    cli::{AccessesArg, CaptureArgs, OwnCodeArg, RegionsArg, RunArgs},
+    cli::{AccessesArg, CaptureArgs, OwnCodeArg, RegionsArg, RelationArg, RunArgs},
     probes::{
         memory::{
             options::{Accesses, Level},
@@ -16,11 +19,11 @@ use crate::{
 };
 
 /// Returns the options of a run.
-pub(super) fn run_options(arguments: &RunArgs) -> Result<RunOptions, Failure> {
-    let (watch, rules, locks) = watches_and_rules(&arguments.capture)?;
+pub(super) fn run_options(arguments: &RunArgs) -> Result<(RunOptions, Suppressions), Failure> {
+    let Settings { watch, rules, locks, suppressions } = settings(&arguments.capture)?;
     let accesses = accesses(&arguments.capture);
     let own_code = own_code(&arguments.capture, (&rules, &locks, &accesses))?;
-    Ok(RunOptions {
+    let options = RunOptions {
         command: arguments.program.clone(),
         watch,
         rules,
@@ -28,14 +31,19 @@ pub(super) fn run_options(arguments: &RunArgs) -> Result<RunOptions, Failure> {
         accesses,
         own_code,
         serialize: arguments.capture.serialize,
-        checker: Some(checker::Options::live().regions(regions(arguments.regions))),
+        checker: Some(
+            checker::Options::live()
+                .regions(regions(arguments.regions))
+                .relation(relation(arguments.relation)),
+        ),
         record: arguments.record.clone(),
         buffer_bytes: arguments.capture.buffer << 20,
         as_root: arguments.capture.as_root,
         debug_bpf: arguments.capture.debug_bpf,
         perf_probes: arguments.capture.perf_probes,
         follow_forks: arguments.capture.follow_forks,
-    })
+    };
+    Ok((options, suppressions))
 }
 
 /// Returns the memory accesses to be captured.
@@ -71,24 +79,49 @@ pub(super) fn own_code(
     })
 }
 
-/// Returns the variables to be watched, and the rules for functions that are regions or belong to locks:
-/// from files first, then from the command line.
-pub(super) fn watches_and_rules(
-    arguments: &CaptureArgs,
-) -> Result<(Vec<WatchSpec>, Rules, Vec<LockRule>), Failure> {
+/// Settings from files and from the command line.
+pub(super) struct Settings {
+    /// Variables to be watched.
+    pub(super) watch: Vec<WatchSpec>,
+    /// Rules for the functions that are regions.
+    pub(super) rules: Rules,
+    /// Functions of locks.
+    pub(super) locks: Vec<LockRule>,
+    /// Suppressions, by their files.
+    pub(super) suppressions: Suppressions,
+}
+
+/// Returns the settings of a run: those of the current directory's configuration first, then those of the files that
+/// are named, then those of the command line.
+pub(super) fn settings(arguments: &CaptureArgs) -> Result<Settings, Failure> {
     let (mut watch, mut rules, mut locks) = (Vec::new(), Rules::new(), Vec::new());
-    for path in &arguments.spec {
-        let spec = Spec::read(path).map_err(Failure::usage)?;
+    let mut specs: Vec<(String, Spec)> = Vec::new();
+    let config = config(arguments.no_config)?;
+    let has_config = config.is_some();
+    specs.extend(config.map(|spec| (CONFIG.to_owned(), spec)));
+    for path in arguments.spec.iter().filter(|path| !(has_config && is_config(path))) {
+        specs.push((path.display().to_string(), Spec::read(path).map_err(Failure::usage)?));
+    }
+    let mut suppressions = Vec::new();
+    for (path, spec) in specs {
         watch.extend(spec.watch);
         rules.extend(spec.rules);
         locks.extend(spec.locks);
+        suppressions.push((path, spec.suppressions));
     }
     for spec in &arguments.watch {
         watch.push(spec.parse().map_err(Failure::usage)?);
     }
     rules.extend(arguments.rules.iter().cloned());
     locks.extend(arguments.lock.iter().cloned());
-    Ok((watch, rules, locks))
+    Ok(Settings { watch, rules, locks, suppressions })
+}
+
+pub(super) fn relation(argument: RelationArg) -> checker::Relation {
+    match argument {
+        RelationArg::Full => checker::Relation::Full,
+        RelationArg::Data => checker::Relation::Data,
+    }
 }
 
 pub(super) fn regions(argument: RegionsArg) -> checker::Regions {

@@ -88,6 +88,8 @@ pub(super) fn text_options(arguments: &OutputArgs, destination: &Destination) ->
         color: report::resolve_color(choice, is_terminal, |name| env::var_os(name)),
         base_dir: env::current_dir().ok().map(|path| path.to_string_lossy().into_owned()),
         width: width(destination),
+        all: arguments.all,
+        max: arguments.max,
         ..TextOptions::default()
     }
 }

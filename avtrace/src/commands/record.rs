@@ -2,7 +2,7 @@
 
 use super::{
     Failure,
-    options::{accesses, own_code, watches_and_rules},
+    options::{Settings, accesses, own_code, settings},
     output::check_file,
 };
 use crate::{
@@ -12,7 +12,7 @@ use crate::{
 };
 
 pub(super) fn run(arguments: RecordArgs) -> Result<u8, Failure> {
-    let (watch, rules, locks) = watches_and_rules(&arguments.capture)?;
+    let Settings { watch, rules, locks, .. } = settings(&arguments.capture)?;
     check_file("trace", &arguments.output)?;
     let accesses = accesses(&arguments.capture);
     let own_code = own_code(&arguments.capture, (&rules, &locks, &accesses))?;

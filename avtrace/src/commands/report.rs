@@ -11,7 +11,7 @@ use super::{
     check::at_most_once,
     complain,
     output::{check_destination, destination, render},
-    worse,
+    triage, worse,
 };
 use crate::{
     cli::ReportArgs,
@@ -23,7 +23,9 @@ pub(super) fn run(arguments: &ReportArgs) -> Result<u8, Failure> {
     at_most_once(Path::new("-"), &arguments.reports)?;
     let destination = destination(&arguments.output, Destination::Stdout);
     check_destination(&destination)?;
-    let (mut status, mut text) = (0, String::new());
+    let suppressions = triage::of_config(triage::config(arguments.no_config)?);
+    let mut filter = triage::filter(&arguments.output, suppressions)?;
+    let (mut status, mut all) = (0, Vec::new());
     for path in &arguments.reports {
         let reports = match read(path) {
             Ok(reports) => reports,
@@ -33,21 +35,31 @@ pub(super) fn run(arguments: &ReportArgs) -> Result<u8, Failure> {
                 continue;
             }
         };
-        for report in reports {
-            if !text.is_empty() {
-                text.push('\n');
-            }
-            text += &render(&report, &arguments.output, &destination)?;
-            if report.has_findings() {
-                status = worse(status, arguments.output.error_exitcode);
-            }
+        all.extend(reports);
+    }
+    all.iter_mut().for_each(|report| filter.apply(report));
+    if let Some(last) = all.last_mut() {
+        filter.list_unused(last);
+    }
+    let (mut text, mut entries) = (String::new(), Vec::new());
+    for report in &all {
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        text += &render(report, &arguments.output, &destination)?;
+        entries.push(triage::entries(&arguments.output, report));
+        if triage::fails(&arguments.output, report) {
+            status = worse(status, arguments.output.error_exitcode);
         }
     }
+    entries.retain(|entries| !entries.is_empty());
+    text += &triage::write_entries(&arguments.output, entries.join("\n"))?;
     write_output(&destination, text.as_bytes()).map_err(Failure::internal)?;
     Ok(status)
 }
 
-fn read(path: &Path) -> Result<Vec<Report>, String> {
+/// Reads the reports in a file.
+pub(super) fn read(path: &Path) -> Result<Vec<Report>, String> {
     let name = path.display();
     let mut bytes = Vec::new();
     let read = if path == Path::new("-") {

@@ -4,6 +4,7 @@ use super::{
     Failure, list,
     options::run_options,
     output::{check_destination, check_file, destination, render},
+    triage,
 };
 use crate::{
     cli::{Format, OutputArgs, RunArgs},
@@ -16,15 +17,25 @@ pub(super) fn run(arguments: RunArgs) -> Result<u8, Failure> {
     if arguments.list_regions {
         return list::regions(&arguments);
     }
-    let options = run_options(&arguments)?;
+    let (options, suppressions) = run_options(&arguments)?;
+    let mut filter = triage::filter(&arguments.output, suppressions)?;
     let destination = destination(&arguments.output, Destination::Stderr);
     check_destination(&destination)?;
     if let Some(path) = &arguments.record {
         check_file("trace", path)?;
     }
-    let Outcome { ending, programs } = session::run(&options)
+    let Outcome { ending, mut programs } = session::run(&options)
         .map_err(|error| Failure { message: error.to_string(), status: error.exit_status() })?;
-    let text = render_all(&programs, &arguments.output, &destination)?;
+    programs.iter_mut().for_each(|program| filter.apply(&mut program.report));
+    if let Some(last) = programs.last_mut() {
+        filter.list_unused(&mut last.report);
+    }
+    let mut text = render_all(&programs, &arguments.output, &destination)?;
+    let entries: Vec<String> = (programs.iter())
+        .map(|program| triage::entries(&arguments.output, &program.report))
+        .filter(|entries| !entries.is_empty())
+        .collect();
+    text += &triage::write_entries(&arguments.output, entries.join("\n"))?;
     if let Err(error) = write_output(&destination, text.as_bytes()) {
         // Printed to standard error rather than lost.
         if destination != Destination::Stderr {
@@ -32,7 +43,7 @@ pub(super) fn run(arguments: RunArgs) -> Result<u8, Failure> {
         }
         return Err(Failure::internal(error));
     }
-    let found = programs.iter().any(|program| program.report.has_findings());
+    let found = programs.iter().any(|program| triage::fails(&arguments.output, &program.report));
     if let Some(Err(error)) =
         programs.into_iter().find_map(|program| program.recorded.filter(Result::is_err))
     {

@@ -1,14 +1,17 @@
-//! Spec files (`--spec FILE`): regions, watches and locks of a program, checked in beside its code. Parsing only,
-//! without its consequences.
+//! Spec files (`--spec FILE`, `avtrace.toml`): regions, watches, locks and suppressions of a program, checked in beside
+//! its code. Parsing only, without its consequences.
 
 use std::{io, path::Path};
 
 use serde::Deserialize;
 
-use crate::probes::{
-    memory::watch_spec::{WatchSpec, WatchSpecError},
-    regions::patterns::{Pattern, PatternError, Rule, Rules},
-    sync::lock_rule::{LockRule, LockRuleError},
+use crate::{
+    probes::{
+        memory::watch_spec::{WatchSpec, WatchSpecError},
+        regions::patterns::{Pattern, PatternError, Rule, Rules},
+        sync::lock_rule::{LockRule, LockRuleError},
+    },
+    suppress::{Entries, FileError, Suppression},
 };
 
 /// The contents of a file.
@@ -20,6 +23,8 @@ pub struct Spec {
     pub watch: Vec<WatchSpec>,
     /// Lock functions.
     pub locks: Vec<LockRule>,
+    /// Defects that do not count.
+    pub suppressions: Vec<Suppression>,
 }
 
 /// Reason for which a file cannot be used.
@@ -35,7 +40,8 @@ pub enum SpecError {
     },
     /// The file is not TOML, or has unknown keys.
     #[error(
-        "the spec `{path}` is wrong: {error}; its keys are `atomic`, `not_atomic`, `watch` and `lock`, lists of strings"
+        "the spec `{path}` is wrong: {error}; its keys are `atomic`, `not_atomic`, `watch` and `lock`, lists of strings, and \
+         the tables `[[suppress]]`"
     )]
     Form {
         /// The file.
@@ -67,6 +73,9 @@ pub enum SpecError {
         /// Reason.
         error: WatchSpecError,
     },
+    /// A suppression is invalid.
+    #[error(transparent)]
+    Suppression(#[from] FileError),
 }
 
 #[derive(Default, Deserialize)]
@@ -76,6 +85,7 @@ struct File {
     not_atomic: Vec<String>,
     watch: Vec<String>,
     lock: Vec<String>,
+    suppress: Entries,
 }
 
 impl Spec {
@@ -92,7 +102,12 @@ impl Spec {
         }
     }
 
-    fn parse(text: &str, path: String) -> Result<Self, SpecError> {
+    /// Reads a text of the file `path`.
+    ///
+    /// # Errors
+    ///
+    /// See [`SpecError`].
+    pub fn parse(text: &str, path: String) -> Result<Self, SpecError> {
         let file: File = toml::from_str(text).map_err(|error| {
             let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
             let line = before.matches('\n').count() + 1;
@@ -116,8 +131,9 @@ impl Spec {
             .iter()
             .map(|text| text.parse())
             .collect::<Result<_, _>>()
-            .map_err(|error| SpecError::Watch { path, error })?;
-        Ok(Self { rules, watch, locks })
+            .map_err(|error| SpecError::Watch { path: path.clone(), error })?;
+        let suppressions = file.suppress.checked(text, &path)?;
+        Ok(Self { rules, watch, locks, suppressions })
     }
 }
 
@@ -156,6 +172,9 @@ mod tests {
             "atomic = ['re:(']",
             "watch = ['x:3']",
             "lock = ['acquire=x']",
+            "[[suppress]]\nregion = 'x'",
+            "[[suppress]]\nreason = 'all of it'",
+            "[[suppress]]\nregion = 'x'\nfunction = 'y'\nreason = 'it is so'",
             "=",
         ] {
             let message = parse(text).unwrap_err().to_string();

@@ -424,6 +424,7 @@ impl TracedProgram {
             summary: summary.with_elapsed(elapsed),
             memory,
             trap,
+            relation: options.checker.map(|options| options.relation).unwrap_or_default(),
             nesting: options.checker.map(|options| options.regions).unwrap_or_default(),
             ..report::Context::new(subject(&id, end))
         };

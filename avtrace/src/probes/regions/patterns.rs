@@ -142,7 +142,7 @@ fn last_line(error: &regex::Error) -> String {
 }
 
 /// The name, and what is left of it without its outer namespaces and classes.
-fn suffixes(name: &str) -> impl Iterator<Item = &str> {
+pub(crate) fn suffixes(name: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0i32;
     let mut starts = vec![0];
     let bytes = name.as_bytes();
@@ -158,7 +158,7 @@ fn suffixes(name: &str) -> impl Iterator<Item = &str> {
 }
 
 /// The regular expression for a name with `*`, `?` and `[…]`.
-fn glob(text: &str) -> String {
+pub(crate) fn glob(text: &str) -> String {
     let mut regex = String::from("(?s)^");
     let mut rest = text;
     while let Some(character) = rest.chars().next() {

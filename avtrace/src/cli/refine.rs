@@ -1,0 +1,44 @@
+//! The command line of `refine`.
+
+use std::{ffi::OsString, path::PathBuf};
+
+use clap::Args;
+
+use super::CaptureArgs;
+
+const EXAMPLES: &str = "\
+Examples:
+  sudo avtrace refine --runs 10 ./prog --its-test
+  sudo avtrace ./prog                     avtrace.toml is read: only what is new is shown
+
+The program is run until a run shows nothing new, at most N times. Each run must go well: the tests or checks of its own \
+pass, and it exits with status 0. Whatever is found in such a run is then taken to be by design, and becomes an entry of \
+FILE, with the steps that were seen as a comment. What FILE holds already stays as it is, and is not found again.
+
+Exit status: 0 when the last run showed nothing new, 66 when it still did, 1 when a run failed or avtrace did, 2 for bad \
+usage, 3 when the program cannot be read.";
+
+/// Options of `refine`.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct RefineArgs {
+    /// Runs at most.
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
+    pub runs: u32,
+
+    /// The file that entries are added to.
+    #[arg(short, long, value_name = "FILE", default_value = "avtrace.toml")]
+    pub output: PathBuf,
+
+    /// Exit with N when the last run still showed something new.
+    #[arg(long, value_name = "N", default_value_t = 66, value_parser = clap::value_parser!(u8))]
+    pub error_exitcode: u8,
+
+    /// Options of capture.
+    #[command(flatten)]
+    pub capture: CaptureArgs,
+
+    /// The program, and its arguments.
+    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM [ARGS]")]
+    pub program: Vec<OsString>,
+}

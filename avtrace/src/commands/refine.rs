@@ -1,0 +1,185 @@
+//! `avtrace refine`: takes what is found in good runs of a program as being by design, until a run shows nothing new
+//! (the iterative refinement of specifications of DoubleChecker, Figure 6).
+
+use std::{collections::HashSet, fs, io, path::Path};
+
+use super::{
+    Failure,
+    options::{Settings, accesses, own_code, settings},
+    output::check_file,
+    triage::is_config,
+};
+use crate::{
+    cli::RefineArgs,
+    report::{self, Defect, Report},
+    session::{self, Outcome, RunOptions, spec::Spec},
+    suppress::{self, Filter, Suppression},
+    sys::output::{Destination, write_output},
+};
+
+pub(super) fn run(arguments: &RefineArgs) -> Result<u8, Failure> {
+    check_file("suppressions", &arguments.output)?;
+    let Settings { watch, rules, locks, suppressions } = settings(&arguments.capture)?;
+    let accesses = accesses(&arguments.capture);
+    let own_code = own_code(&arguments.capture, (&rules, &locks, &accesses))?;
+    let options = RunOptions {
+        command: arguments.program.clone(),
+        watch,
+        rules,
+        locks,
+        accesses,
+        own_code,
+        serialize: arguments.capture.serialize,
+        checker: Some(checker::Options::live()),
+        record: None,
+        buffer_bytes: arguments.capture.buffer << 20,
+        as_root: arguments.capture.as_root,
+        debug_bpf: arguments.capture.debug_bpf,
+        perf_probes: arguments.capture.perf_probes,
+        follow_forks: arguments.capture.follow_forks,
+    };
+    // The file may be none of those that the options name.
+    let output = &arguments.output;
+    let is_read = (is_config(output) && !arguments.capture.no_config)
+        || arguments.capture.spec.contains(output);
+    let settings: Vec<Suppression> =
+        suppressions.into_iter().flat_map(|(_, suppressions)| suppressions).collect();
+    let mut text = current(output)?;
+    let mut written = if is_read { Vec::new() } else { checked(&text, output)? };
+    let mut is_quiet = false;
+    for number in 1..=arguments.runs {
+        let mut filter = Filter::default();
+        filter.add_file("", settings.iter().chain(&written).cloned().collect());
+        let reports = good_run(&options, number, arguments.runs)?;
+        let reason = format!(
+            "by design: seen in run {number} of {} that went well (avtrace refine)",
+            arguments.runs
+        );
+        let mut entries = Entries { filter, reason, ..Entries::default() };
+        reports.into_iter().for_each(|report| entries.add(report));
+        say(&entries.summary(number, output));
+        is_quiet = entries.new.is_empty();
+        if is_quiet {
+            break;
+        }
+        text = appended(&text, &entries.new);
+        written = checked(&text, output)?;
+        let destination = Destination::File(output.clone());
+        write_output(&destination, text.as_bytes()).map_err(Failure::internal)?;
+    }
+    if is_quiet {
+        return Ok(0);
+    }
+    say(
+        "the last run still showed something new: there may be more; run `avtrace refine` once more",
+    );
+    Ok(arguments.error_exitcode)
+}
+
+/// Returns the contents of the file, empty if there is none yet.
+fn current(path: &Path) -> Result<String, Failure> {
+    match fs::read_to_string(path) {
+        Ok(text) => Ok(text),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
+        Err(error) => Err(Failure::usage(format!("cannot read `{}`: {error}", path.display()))),
+    }
+}
+
+/// Runs the program, which must end well.
+fn good_run(options: &RunOptions, number: u32, runs: u32) -> Result<Vec<Report>, Failure> {
+    let Outcome { ending, programs } = session::run(options)
+        .map_err(|error| Failure { message: error.to_string(), status: error.exit_status() })?;
+    let status = ending.shell_status();
+    if status != 0 {
+        let last = programs.last().and_then(|program| report::ending(&program.report.subject));
+        let ending = last.unwrap_or_else(|| format!("the program ended with status {status}"));
+        return Err(Failure::internal(format!(
+            "run {number} of {runs}: {ending}, so this run is not known to be good, and nothing of it was written"
+        )));
+    }
+    Ok(programs.into_iter().map(|program| program.report).collect())
+}
+
+/// Entries of one run.
+#[derive(Default)]
+struct Entries {
+    filter: Filter,
+    reason: String,
+    written: HashSet<String>,
+    new: Vec<String>,
+    known: usize,
+    cycles: usize,
+}
+
+impl Entries {
+    /// Adds what is new in a report.
+    fn add(&mut self, mut report: Report) {
+        self.filter.apply(&mut report);
+        let (open, known): (Vec<&Defect>, Vec<&Defect>) =
+            report.defects.iter().partition(|defect| defect.set_aside.is_none());
+        self.known += known.len();
+        for defect in open {
+            if self.written.insert(defect.fingerprint.clone()) {
+                self.new.push(suppress::entry(&report, defect, &self.reason));
+            }
+        }
+        if report.violations.is_empty() && report.has_findings() {
+            self.cycles += 1;
+        }
+    }
+
+    fn summary(&self, number: u32, output: &Path) -> String {
+        let output = output.display();
+        let new = match self.new.len() as u64 {
+            0 => "nothing new".to_owned(),
+            new => format!("{} added to `{output}`", report::count(new, "entry")),
+        };
+        let known = match self.known as u64 {
+            0 => String::new(),
+            known => format!(", {} known", report::count(known, "defect")),
+        };
+        let cycles = match self.cycles {
+            0 => "",
+            _ => {
+                "; the run was not serializable without any one region to name, which no entry can suppress"
+            }
+        };
+        format!("run {number}: {new}{known}{cycles}")
+    }
+}
+
+/// Returns a file's text with entries after it: nothing of it is changed.
+fn appended(text: &str, entries: &[String]) -> String {
+    let gap = match text {
+        "" => "",
+        text if text.ends_with("\n\n") => "",
+        text if text.ends_with('\n') => "\n",
+        _ => "\n\n",
+    };
+    format!("{text}{gap}{}", entries.join("\n"))
+}
+
+/// Returns the suppressions in a text of the file, which is about to be written: one that lists them in another way than
+/// as tables cannot be added to.
+fn checked(text: &str, path: &Path) -> Result<Vec<Suppression>, Failure> {
+    let spec = Spec::parse(text, path.display().to_string()).map_err(Failure::usage)?;
+    Ok(spec.suppressions)
+}
+
+fn say(text: &str) {
+    eprintln!("avtrace: {}", report::cut_message(&report::printable(text)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::appended;
+
+    #[test]
+    fn what_a_file_holds_stays_as_it_is() {
+        let entry = ["[[suppress]]\n".to_owned()];
+        assert_eq!(appended("", &entry), "[[suppress]]\n");
+        assert_eq!(appended("atomic = []", &entry), "atomic = []\n\n[[suppress]]\n");
+        assert_eq!(appended("# mine\n", &entry), "# mine\n\n[[suppress]]\n");
+        assert_eq!(appended("# mine\n\n", &entry), "# mine\n\n[[suppress]]\n");
+    }
+}
