@@ -47,6 +47,7 @@ mod maps;
 mod miss;
 mod module;
 mod naming;
+mod provenance;
 mod restartable;
 mod sections;
 mod source;

@@ -113,6 +113,14 @@ impl Listing {
                 .collect();
             text += &layout::table(&rows, Some(width));
         }
+        if !self.plan.left_out.is_empty() {
+            let libraries = self.plan.left_out.iter().cloned().collect();
+            let about = Limitation::LeftOutLibraries { libraries }.to_string();
+            for line in layout::wrap(&about, width) {
+                text.push_str(&line);
+                text.push('\n');
+            }
+        }
         self.skipped(&mut text, Some(width));
         text
     }

@@ -405,8 +405,14 @@ impl TracedProgram {
         if end == ProgramEnd::Replaced {
             let reason = UntracedProcess::SharesMemory;
             coverage.lift(&Limitation::UntracedProcess { reason });
-        } else if let Some(program) = plan.stripped.clone() {
-            coverage.limit(Limitation::StrippedProgram { program });
+        } else {
+            if let Some(program) = plan.stripped.clone() {
+                coverage.limit(Limitation::StrippedProgram { program });
+            }
+            if !plan.left_out.is_empty() {
+                let libraries = plan.left_out.iter().cloned().collect();
+                coverage.limit(Limitation::LeftOutLibraries { libraries });
+            }
         }
         if matches!(end, ProgramEnd::Ended(_)) && !source.threads().has_seen_exit() {
             coverage.limit(Limitation::NothingRecorded);

@@ -18,6 +18,7 @@ use super::{
     site::{AccessGroup, AccessPlace, MemorySite},
 };
 use crate::probes::{
+    own_modules::OwnModules,
     plan::{
         Plan, Site, SiteKind,
         builder::Planner,
@@ -41,20 +42,21 @@ pub(in crate::probes) fn add(
     if !accesses.level.probes_instructions() {
         return;
     }
-    let program = symbolizer.executable();
+    let own = OwnModules::of(symbolizer);
     let has_regions = plan.has_regions && accesses.level.samples();
     let choices: Vec<Choice<'_>> = which
         .iter()
         .filter_map(|&index| symbolizer.modules().nth(index))
         .filter_map(|module| {
             let file = module.file().ok()?;
-            let is_program = program.is_some_and(|program| std::ptr::eq(program, module));
+            let is_program = own.is_program(module);
             let is_wanted = || {
                 let about = |pattern: &Pattern| pattern.is_about(&module.name(), is_program);
                 accesses.also.iter().any(about)
             };
+            let is_own = || own.contains(module);
             let may_be_probed =
-                is_program && has_regions || !roots(plan, module).is_empty() || is_wanted();
+                has_regions && is_own() || !roots(plan, module).is_empty() || is_wanted();
             may_be_probed.then(|| Choice::new(module, file, is_program))
         })
         .collect();
@@ -84,12 +86,12 @@ pub(in crate::probes) fn add(
             problem.unwrap_or_else(|| unmatched("--probe", pattern, &choices, symbolizer))
         });
     }
-    for (Choice { module, file, functions, is_program, .. }, wanted) in choices.iter().zip(wanted) {
+    for (Choice { module, file, functions, .. }, wanted) in choices.iter().zip(wanted) {
         let roots: BTreeSet<usize> =
             roots(plan, module).into_iter().filter_map(|root| functions.containing(root)).collect();
         let mut chosen = called(file, functions, roots.clone(), accesses.depth);
         chosen.extend(wanted);
-        let has_all = *is_program && has_regions && is_small(functions);
+        let has_all = has_regions && own.contains(module) && is_small(functions);
         if has_all {
             let own = own_code(functions).filter(|(_, function)| !is_runtime(function));
             chosen.extend(own.map(|(index, _)| index));
@@ -162,7 +164,7 @@ fn named(
 /// planned and attached within a second.
 const MAX_PROBES: usize = 20_000;
 
-/// Returns true if a program has so little code that all of it may be probed, not only the regions'. Probes
+/// Returns true if a program or library has so little code that all of it may be probed, not only the regions'. Probes
 /// that are too costly while it runs are detached then.
 fn is_small(functions: &Functions) -> bool {
     /// So many bytes of code are decoded in a tenth of a second, and have some ten thousand accesses.

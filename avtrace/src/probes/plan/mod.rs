@@ -5,7 +5,10 @@ pub(super) mod builder;
 pub mod own_code;
 pub mod skipped;
 
-use std::{collections::HashSet, ops::Range};
+use std::{
+    collections::{BTreeSet, HashSet},
+    ops::Range,
+};
 
 use abi::Cookie;
 use symbolize::ProcessAddr;
@@ -191,12 +194,16 @@ pub struct Plan {
     pub unwatched: Vec<UnwatchedFunction>,
     /// The regions by default are functions of a stripped program, which takes locks: its file name.
     pub stripped: Option<String>,
+    /// Libraries that take locks, and of which no function is a region by default: their file names.
+    pub left_out: BTreeSet<String>,
     /// Rules that match nothing so far, by their indices, and why.
     pub unmatched: Vec<(usize, SelectError)>,
     /// Set if memory accesses are seen, so that allocation and deallocation matter.
     pub sees_memory: bool,
     /// Set if the program may map its own code anew and gets probes in it all the same.
     pub remapped_code: Option<RemappedCode>,
+    /// Set if functions are regions by default.
+    pub(in crate::probes) by_default: bool,
     /// Set if the program's own code gets no probes.
     pub(in crate::probes) leaves_program: bool,
     /// Set if there are regions, so that non-local exits matter.

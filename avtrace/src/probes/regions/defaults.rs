@@ -202,7 +202,7 @@ impl<'facts, 'rules> Analysis<'facts, 'rules> {
             .collect();
         let takes = Property { known: takes_lock, of_role: Role::takes_lock, locks };
         let releasing = Property { known: releases, of_role: Role::releases, locks };
-        let waits = Property { known: waits, of_role: |_| false, locks };
+        let waits = Property { known: waits, of_role: Role::waits, locks };
         let futex_waits = Property { known: waits_for_futex, of_role: |_| false, locks };
         let is_own_lock = |index| functions.get(index).is_some_and(|own| locks.role(own).is_some());
         let library = |_: usize, name: &Name| is_lock_library(name);

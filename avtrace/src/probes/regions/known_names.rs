@@ -5,6 +5,7 @@ use symbolize::{Name, name_starts_with};
 use x86::call_graph::FUTEX_WAIT;
 use x86::{call_graph::Import, functions::Function};
 
+use super::imported_roles::ImportedRoles;
 use crate::probes::sync::{
     functions::{Role, calls_named},
     lock_rule::LockRule,
@@ -174,6 +175,8 @@ pub struct OwnLocks<'rules> {
     pub module: &'rules str,
     /// Set for the program itself.
     pub is_program: bool,
+    /// Roles of what the program's own libraries export.
+    pub imported: &'rules ImportedRoles,
 }
 
 impl OwnLocks<'_> {
@@ -213,6 +216,7 @@ impl Property<'_> {
         (self.known)(&import.symbol)
             || (self.known)(&import.name)
             || self.locks.role_of_import(import).is_some_and(self.of_role)
+            || self.locks.imported.of(&import.symbol).iter().any(|&role| (self.of_role)(role))
     }
 }
 

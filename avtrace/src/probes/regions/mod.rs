@@ -2,8 +2,10 @@
 //! without a return.
 
 pub mod defaults;
+pub mod imported_roles;
 mod inlined_regions;
 pub mod known_names;
+mod library_effects;
 pub(super) mod line_function;
 mod marker_plan;
 pub mod markers;

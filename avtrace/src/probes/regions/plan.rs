@@ -5,19 +5,21 @@ use std::collections::HashSet;
 
 use abi::{Cookie, Kind, ProbeProgram};
 use iced_x86::Register;
-use symbolize::{ElfFile, LinkAddr, Symbolizer};
+use symbolize::{ElfFile, LinkAddr, Module, Symbolizer};
 use x86::{
     call_graph::{self, Imports},
     exits::{self, Exit, Leaves},
-    functions::Function,
+    functions::{Function, Functions},
     placement::{self, Needs, Placement, Refusal},
     restartable::restartable_sequences,
 };
 
 use super::{
     defaults::{self, Candidate},
+    imported_roles::ImportedRoles,
     inlined_regions::RuleHere,
     known_names::OwnLocks,
+    library_effects::roles_of_libraries,
     line_function::LineFunction,
     non_local_exits::{NON_LOCAL_EXITS, NonLocalExit},
     patterns::Rule,
@@ -25,6 +27,7 @@ use super::{
     thread_starts::{self, Code},
 };
 use crate::probes::{
+    own_modules::OwnModules,
     plan::{
         Plan, UnwatchedFunction, WatchedFunction,
         builder::Planner,
@@ -49,22 +52,31 @@ pub(in crate::probes) fn add(
 ) {
     let had_regions = !first && plan.has_regions;
     let has_markers = !plan.marked_regions().is_empty();
-    let by_default = first && !rules.iter().any(|rule| rule.atomic) && !has_markers;
-    let program = symbolizer.executable();
+    if first {
+        plan.by_default = !rules.iter().any(|rule| rule.atomic);
+    }
+    // Also the first library with markers may be loaded later.
+    plan.by_default &= !has_markers;
+    let own = OwnModules::of(symbolizer);
     let mut choices: Vec<Choice<'_>> = Vec::new();
     for module in which.iter().filter_map(|&index| symbolizer.modules().nth(index)) {
-        let is_program = program.is_some_and(|program| std::ptr::eq(program, module));
+        let is_program = own.is_program(module);
         let wanted = |rule: &Rule| rule.pattern.is_about(&module.name(), is_program);
-        if !(is_program && by_default || rules.iter().any(wanted)) {
-            continue;
-        }
+        let is_own = plan.by_default && own.contains(module);
         let Ok(file) = module.file() else { continue };
-        choices.push(Choice::new(module, file, is_program));
+        if is_own || rules.iter().any(wanted) {
+            choices.push(Choice::new(module, file, is_program));
+        } else if plan.by_default && OwnModules::may_be_named(module) && takes_locks(file) {
+            plan.left_out.insert(module.name());
+        }
     }
-    if by_default && let Some(choice) = choices.iter_mut().find(|choice| choice.is_program) {
-        choice.by_default(plan, symbolizer, locks);
-        if choice.file.is_stripped() && takes_locks(choice.file) {
-            plan.stripped = Some(choice.module.name());
+    if plan.by_default {
+        let imported = imported_roles(symbolizer, &own);
+        for choice in choices.iter_mut().filter(|choice| own.contains(choice.module)) {
+            choice.by_default(plan, symbolizer, locks, &imported);
+            if choice.is_program && choice.file.is_stripped() && takes_locks(choice.file) {
+                plan.stripped = Some(choice.module.name());
+            }
         }
     }
     let mut matched = vec![false; rules.len()];
@@ -97,10 +109,11 @@ pub(in crate::probes) fn add(
             problem.unwrap_or_else(|| unmatched(rule.option(), &rule.pattern, &choices, symbolizer))
         });
     }
+    let no_imported = ImportedRoles::default();
     for choice in &choices {
         let imports = Imports::from_file(choice.file);
         let name = choice.module.name();
-        let own_locks = choice.own_locks(&name, locks);
+        let own_locks = choice.own_locks(&name, locks, &no_imported);
         let releases = |target: u64| {
             let target = LinkAddr(target);
             let own =
@@ -146,11 +159,18 @@ impl Choice<'_> {
         &self,
         module: &'rules str,
         rules: &'rules [LockRule],
+        imported: &'rules ImportedRoles,
     ) -> OwnLocks<'rules> {
-        OwnLocks { rules, module, is_program: self.is_program }
+        OwnLocks { rules, module, is_program: self.is_program, imported }
     }
 
-    fn by_default(&mut self, plan: &mut Plan, symbolizer: &Symbolizer, locks: &[LockRule]) {
+    fn by_default(
+        &mut self,
+        plan: &mut Plan,
+        symbolizer: &Symbolizer,
+        locks: &[LockRule],
+        imported: &ImportedRoles,
+    ) {
         let facts = call_graph::facts(self.file, &self.functions);
         // Code of the program that was inlined into a library's function, such as a closure.
         let in_line = |address: LinkAddr| {
@@ -166,7 +186,7 @@ impl Choice<'_> {
         };
         let code = Code { in_line: &in_line, takes_argument: &takes_argument };
         let name = self.module.name();
-        let locks = self.own_locks(&name, locks);
+        let locks = self.own_locks(&name, locks, imported);
         for Candidate { function, takes, excluded } in
             defaults::candidates(&self.functions, &facts, locks, code)
         {
@@ -226,6 +246,19 @@ impl Choice<'_> {
         }
         Ok(!matching.is_empty())
     }
+}
+
+/// Finds the roles of what the program's own libraries export, also of those that were loaded before.
+fn imported_roles(symbolizer: &Symbolizer, own: &OwnModules) -> ImportedRoles {
+    let is_library = |module: &&Module| !own.is_program(module) && own.contains(module);
+    let libraries: Vec<(&ElfFile, Functions)> = symbolizer
+        .modules()
+        .filter(|module| !module.is_gone())
+        .filter(is_library)
+        .filter_map(|module| module.file().ok())
+        .map(|file| (&**file, Functions::from_file(file)))
+        .collect();
+    roles_of_libraries(libraries.iter().map(|(file, functions)| (*file, functions)))
 }
 
 /// Returns true if a file imports functions that take locks.

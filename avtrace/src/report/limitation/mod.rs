@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub use self::reasons::{
     PartlySeen, RanOnAt, UnseenLibraries, UntracedProcess, UntracedProgram, UnwatchedVariable,
 };
-use self::reasons::{over_budget, remapped_code};
+use self::reasons::{left_out, over_budget, remapped_code};
 use super::quantity::count as quantity;
 
 /// Limitation of a run or of a trace. [`Display`](std::fmt::Display) is its sentence, [`kind`](Self::kind) its
@@ -113,6 +113,12 @@ pub enum Limitation {
     StrippedProgram {
         /// File name of the program.
         program: String,
+    },
+    /// Libraries that take locks and have no regions by default: they are not the program's own.
+    #[error("{}", left_out(libraries))]
+    LeftOutLibraries {
+        /// File names.
+        libraries: Vec<String>,
     },
     /// A pattern of an option that matched nothing.
     #[error("{option} {pattern}: {problem}")]

@@ -107,6 +107,23 @@ pub enum RanOnAt {
     Start,
 }
 
+/// Returns the sentence about libraries whose functions are no regions.
+pub(super) fn left_out(libraries: &[String]) -> String {
+    /// Number of libraries that are named.
+    const NAMED: usize = 3;
+    let mut names: Vec<String> =
+        libraries.iter().take(NAMED).map(|library| format!("`{library}`")).collect();
+    if libraries.len() > NAMED {
+        names.push(format!("{} more", libraries.len() - NAMED));
+    }
+    let one = libraries.first().map_or("LIBRARY", String::as_str);
+    format!(
+        "no function of a library that takes locks and is not the program's own is a region by default (of {}): \
+         `--atomic '{one}!*'` takes one in",
+        names.join(", ")
+    )
+}
+
 /// Reason for which libraries that are loaded while a program runs are not seen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "snake_case")]

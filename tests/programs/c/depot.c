@@ -1,0 +1,70 @@
+/*
+ * depot.c library|program - a program and its own library, stock.c; the addition of the other thread is lost.
+ *
+ *     run_teller                                    run_other
+ *
+ *     library: stock_move reads in the library
+ *     program: deposit calls stock_get
+ *                                                   stock_add adds 5
+ *     library: stock_move writes there
+ *     program: deposit calls stock_set
+ */
+#include "stock.h"
+
+#include <string.h>
+
+#include "handshake.h"
+#include "threads.h"
+
+static turn_t go_other;
+static turn_t go_teller;
+static int in_library;
+static volatile int deposits;
+
+static void between(void)
+{
+    give_turn(go_other);
+    await_turn(go_teller);
+}
+
+static __attribute__((noinline)) void deposit(long amount)
+{
+    long before = stock_get();
+    between();
+    stock_set(before + amount);
+    deposits = deposits + 1;
+}
+
+static void *run_teller(void *unused)
+{
+    (void)unused;
+    if (in_library)
+        stock_move(100, between);
+    else
+        deposit(100);
+    return NULL;
+}
+
+static void *run_other(void *unused)
+{
+    (void)unused;
+    await_turn(go_other);
+    stock_add(5);
+    give_turn(go_teller);
+    return NULL;
+}
+
+int main(int argc, char **argv)
+{
+    in_library = argc > 1 && strcmp(argv[1], "library") == 0;
+    make_turn(go_other);
+    make_turn(go_teller);
+
+    pthread_t teller = start(run_teller, NULL);
+    pthread_t other = start(run_other, NULL);
+
+    join(teller);
+    join(other);
+    printf("stock: %ld\n", stock_get());
+    return 0;
+}

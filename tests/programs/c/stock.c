@@ -1,0 +1,42 @@
+/*
+ * stock.c - the library of depot.c: each function but `stock_move` holds the lock all the while.
+ */
+#include "stock.h"
+
+#include <pthread.h>
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static long stock = 1000; /* guarded by lock */
+
+long stock_get(void)
+{
+    pthread_mutex_lock(&lock);
+    long value = stock;
+    pthread_mutex_unlock(&lock);
+    return value;
+}
+
+void stock_set(long value)
+{
+    pthread_mutex_lock(&lock);
+    stock = value;
+    pthread_mutex_unlock(&lock);
+}
+
+void stock_add(long amount)
+{
+    pthread_mutex_lock(&lock);
+    stock += amount;
+    pthread_mutex_unlock(&lock);
+}
+
+void stock_move(long amount, void (*between)(void))
+{
+    pthread_mutex_lock(&lock);
+    long before = stock;
+    pthread_mutex_unlock(&lock);
+    between();
+    pthread_mutex_lock(&lock);
+    stock = before - amount;
+    pthread_mutex_unlock(&lock);
+}

@@ -1,0 +1,90 @@
+//! Shared libraries that come with a program: they are like the program.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use tests::programs::install;
+use tests::{Avtrace, Report, c, require_bpf};
+
+const LIBRARY: [&str; 3] = ["-shared", "-fPIC", "-Wl,-soname,libstock.so"];
+
+/// A program in a folder of its own, and the library that it needs in this folder beside that.
+struct Depot {
+    _folder: tempfile::TempDir,
+    program: PathBuf,
+    library: PathBuf,
+}
+
+impl Depot {
+    fn new(flags: &[&str], place: &str) -> Self {
+        let library = c("stock", &[flags, &LIBRARY].concat());
+        let needed = library.path.to_str().expect("text");
+        let linked = ["-Wl,--no-as-needed", needed, "-Wl,-rpath,$ORIGIN:$ORIGIN/../private"];
+        let program = c("depot", &[flags, &linked].concat());
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = |path: &str| folder.path().canonicalize().expect("a folder").join(path);
+        fs::create_dir_all(at("bin")).expect("a folder");
+        fs::create_dir_all(at("bin").join(place)).expect("a folder");
+        install(&program.path, &at("bin/depot"), 0o755);
+        let copy = at("bin").join(place).join("libstock.so");
+        install(&library.path, &copy, 0o644);
+        Self { program: at("bin/depot"), library: copy, _folder: folder }
+    }
+
+    #[track_caller]
+    fn run(&self, argument: &str, options: &[&str]) -> (Option<i32>, Report) {
+        let folder = self.library.parent().and_then(Path::to_str).expect("text");
+        let run = Avtrace::on_path(&self.program).options(options).arguments([argument]);
+        let (ended, report) = run.environment("LD_LIBRARY_PATH", folder).report();
+        assert!(ended.stdout.starts_with("stock: "), "{ended:#?}");
+        (ended.code, report)
+    }
+}
+
+#[track_caller]
+fn check_finds(report: &Report, region: &str) {
+    let has = report.violations.iter().any(|one| one.cycle().first() == Some(&region));
+    assert!(has, "{region} in {:#?}", report.violations);
+}
+
+#[test]
+fn functions_of_own_libraries_are_regions_by_default() {
+    require_bpf!();
+    // Beside the program, below its folder, in `../lib`, and where the run path leads.
+    for place in [".", "plugins/stock", "../lib", "../private"] {
+        let (code, report) = Depot::new(&["-O2"], place).run("library", &[]);
+        assert_eq!(code, Some(66), "{place}");
+        check_finds(&report, "stock_move");
+    }
+}
+
+#[test]
+fn what_takes_a_lock_in_a_library_takes_one_for_the_program() {
+    require_bpf!();
+    for level in ["-O0", "-O2"] {
+        let (code, report) = Depot::new(&[level], ".").run("program", &[]);
+        assert_eq!(code, Some(66), "{level}");
+        check_finds(&report, "deposit");
+    }
+}
+
+#[test]
+fn a_library_from_the_same_source_tree_is_the_programs_own() {
+    require_bpf!();
+    let (code, report) = Depot::new(&["-O2", "-g"], "../elsewhere").run("library", &[]);
+    assert_eq!(code, Some(66));
+    check_finds(&report, "stock_move");
+}
+
+#[test]
+fn a_library_that_is_left_out_is_named_with_the_option_that_takes_it_in() {
+    require_bpf!();
+    let depot = Depot::new(&["-O2"], "../elsewhere");
+    let (code, report) = depot.run("library", &[]);
+    assert_eq!(code, Some(0), "{:#?}", report.violations);
+    let notes = report.not_seen["notes"].to_string();
+    assert!(notes.contains("--atomic 'libstock.so!*'"), "{notes}");
+    let (code, report) = depot.run("library", &["--atomic", "libstock.so!*"]);
+    assert_eq!(code, Some(66));
+    check_finds(&report, "stock_move");
+}
