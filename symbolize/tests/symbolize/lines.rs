@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use symbolize::{
-    DebugSearch, ElfFile, Frame, LinkAddr, Miss, ProcessAddr, Resolution, Symbolizer, is_wrapper,
+    DebugSearch, ElfFile, Frame, Miss, ProcessAddr, Resolution, Symbolizer, is_wrapper,
 };
 
 use crate::support::{Workspace, exists, fixture, line_of};

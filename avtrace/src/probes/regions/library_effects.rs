@@ -13,8 +13,11 @@ use super::{
 };
 use crate::probes::sync::functions::Role;
 
+/// Recognises a property of functions by name.
+type Known = fn(&str) -> bool;
+
 /// Roles that are passed on to callers, each with what gives it to a function of a known name.
-const PASSED: [(Role, fn(&str) -> bool); 3] =
+const PASSED: [(Role, Known); 3] =
     [(Role::ACQUIRE_ALWAYS, takes_lock), (Role::RELEASE, releases), (Role::WAIT, waits)];
 
 /// Number of calls that may lie between an exported function and the one that has a role by its name: what is deeper
@@ -64,7 +67,7 @@ fn roles(functions: &Functions, facts: &[Facts], imported: &ImportedRoles) -> Ve
         let mut latest = roles.clone();
         for ((own, facts), latest) in functions.iter().zip(facts).zip(&mut latest) {
             for call in facts.calls.iter().filter(|call| !call.is_cold) {
-                let has = |role: &Role, known: fn(&str) -> bool| match &call.callee {
+                let has = |role: &Role, known: Known| match &call.callee {
                     Callee::Own(callee) => roles[*callee].contains(role),
                     Callee::Import(import) => {
                         known(&import.symbol)
