@@ -221,6 +221,12 @@ impl Memory {
         Some(Cell { address: state.address, length: state.length, block, watch })
     }
 
+    /// Returns whether more than one thread has accessed a variable: a finding may name it.
+    #[must_use]
+    pub fn is_shared(&self, variable: VarId) -> bool {
+        self.states.get(variable.index()).is_some_and(|state| state.toucher == SEVERAL)
+    }
+
     /// Returns the innermost block that an address is in now.
     #[must_use]
     pub fn block(&self, address: u64) -> Option<&Block> {

@@ -1,6 +1,8 @@
 //! Names for a live run's findings: symbols, lines and variables of the traced process, looked up when the report
 //! asks for them.
 
+mod subjects;
+
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
@@ -8,15 +10,19 @@ use std::{
 
 use abi::FRAMES;
 use checker::{
+    defect::SubjectInfo,
     event::{EventNumber, LocationId, RegionId, ThreadId, VarId},
-    finding,
+    finding::{self, Findings},
     format::ObservedValue,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 use symbolize::{LinkAddr, ProcessAddr, SourceCache, Symbolizer};
 use x86::{call_graph::Imports, tail_calls::tail_calls};
 
-use super::frames::{mark_own, show_declaration, source_frames, without_internals};
+use super::{
+    classes::{PlaceClass, Storage, Touches, shown_name},
+    frames::{mark_own, show_declaration, source_frames, without_internals},
+};
 use crate::{
     live::{
         location::Location,
@@ -47,6 +53,10 @@ pub struct LiveNames {
     synchronising: FxHashSet<u64>,
     /// Imports of the modules that were asked about, by their paths.
     imports: FxHashMap<PathBuf, Imports>,
+    /// Code that accessed the variables of findings.
+    touches: Touches,
+    /// Classes of the memory that places access, as far as they were looked up.
+    place_classes: FxHashMap<LocationId, Option<PlaceClass>>,
 }
 
 impl LiveNames {
@@ -64,8 +74,18 @@ impl LiveNames {
             .filter(|site| matches!(site.kind.sync(), Some(SyncSite::Call { .. })))
             .map(|site| site.address.0)
             .collect();
-        let (resolved, imports) = (FxHashMap::default(), FxHashMap::default());
-        Self { lines, source, sites, symbolizer, values, resolved, synchronising, imports }
+        Self {
+            lines,
+            source,
+            sites,
+            symbolizer,
+            values,
+            resolved: FxHashMap::default(),
+            synchronising,
+            imports: FxHashMap::default(),
+            touches: Touches::default(),
+            place_classes: FxHashMap::default(),
+        }
     }
 
     /// Returns the source of the ids.
@@ -159,10 +179,14 @@ impl LiveNames {
             return Object::unnamed(ObjectKind::Variable);
         };
         let (address, block) = (cell.address, cell.block.copied());
-        let described = self.symbolizer.describe(ProcessAddr(address), cell.length);
-        let label = || watched_as(self.source.watches(), &cell);
-        let name = described.ok().map(|described| described.to_string()).or_else(label);
-        let name = name.or_else(|| Some(self.in_block(address, &block?)));
+        let storage = self.storage(variable);
+        let name = match (&storage, block) {
+            (Storage::Named(name), _) => Some(name.clone()),
+            (_, Some(block)) => Some(self.in_block(address, &block)),
+            (_, None) => None,
+        };
+        let touched = self.touched(variable);
+        let name = shown_name(name, &storage, touched.as_ref());
         Object { kind: ObjectKind::Variable, name, address: Some(address) }
     }
 
@@ -221,12 +245,7 @@ impl LiveNames {
             1 => "1 byte into".to_owned(),
             bytes => format!("{bytes} bytes into"),
         };
-        let frames = self.frames(location);
-        let place = frames.iter().filter(|frame| !frame.is_wrapper).find_map(|frame| {
-            let file = Path::new(frame.file.as_ref()?).file_name()?.to_string_lossy();
-            Some(format!(" at {file}:{}", frame.line?))
-        });
-        let place = place.unwrap_or_default();
+        let place = self.own_line(location).map(|line| format!(" at {line}")).unwrap_or_default();
         format!("{into} the {what} of {} {verb}{place} by T{thread}", block.size)
     }
 }
@@ -250,6 +269,7 @@ impl LiveNames {
         let described =
             describe(&self.symbolizer, ProcessAddr(address), size_of_kind(object), modules);
         let name = described.map(|described| without_internals(&described));
+        let name = name.or_else(|| self.typed_name(first_used, size_of_kind(object)));
         Object { kind: object, name, address: Some(address) }
     }
 }
@@ -318,6 +338,15 @@ impl Names for LiveNames {
             }
             _ => Object::unnamed(ObjectKind::Sync),
         }
+    }
+
+    fn learn(&mut self, findings: &Findings) {
+        self.touches = Touches::of(findings);
+    }
+
+    fn subject(&mut self, object: finding::Object) -> SubjectInfo {
+        let name = self.class(object).unwrap_or_default();
+        SubjectInfo { name, ..SubjectInfo::default() }
     }
 
     fn thread(&mut self, thread: ThreadId) -> ThreadName {

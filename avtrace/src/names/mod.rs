@@ -1,5 +1,6 @@
 //! Names for findings: symbols, source lines and variables, shared by live runs and recorded traces.
 
+pub(crate) mod classes;
 mod frames;
 pub mod live;
 

@@ -4,13 +4,17 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use checker::defect::SubjectInfo;
 use checker::event::{EventNumber, LocationId, RegionId, ThreadId};
-use checker::finding;
+use checker::finding::{self, Findings};
 use checker::format::{self, Frame, ObservedValue};
 use symbolize::SourceCache;
 
-use super::code::Code;
-use crate::names::without_internals;
+use super::{code::Code, recording};
+use crate::names::{
+    classes::{KnownClasses, Touches, class_of, shown_name},
+    without_internals,
+};
 use crate::report::{Names, Object, ObjectKind, RegionName, SourceFrame, ThreadName, Value};
 
 /// Name of the region of a `begin` without a name.
@@ -22,6 +26,9 @@ pub struct TraceNames {
     names: format::Names,
     values: BTreeMap<EventNumber, ObservedValue>,
     begins: Vec<Option<LocationId>>,
+    classes: KnownClasses,
+    /// Code that accessed the variables of findings.
+    touches: Touches,
     code: Code,
     lines: SourceCache,
 }
@@ -35,7 +42,15 @@ impl TraceNames {
         values: BTreeMap<EventNumber, ObservedValue>,
         begins: Vec<Option<LocationId>>,
     ) -> Self {
-        Self { names, values, begins, code: Code::default(), lines: SourceCache::default() }
+        Self {
+            classes: recording::read_classes(&names),
+            touches: Touches::default(),
+            names,
+            values,
+            begins,
+            code: Code::default(),
+            lines: SourceCache::default(),
+        }
     }
 
     fn named(&mut self, object: Option<format::Object>, unknown: ObjectKind) -> Object {
@@ -78,7 +93,12 @@ impl Names for TraceNames {
     fn object(&mut self, object: finding::Object) -> Object {
         match object {
             finding::Object::Variable(id) => {
-                self.named(self.names.variable(id), ObjectKind::Variable)
+                let mut object = self.named(self.names.variable(id), ObjectKind::Variable);
+                if let Some(storage) = self.classes.storage(id) {
+                    let touched = self.classes.touched(&self.touches.places(id));
+                    object.name = shown_name(object.name, storage, touched.as_ref());
+                }
+                object
             }
             finding::Object::Lock(id) => self.named(self.names.lock(id), ObjectKind::Lock),
             finding::Object::Sync(id) => self.named(self.names.sync(id), ObjectKind::Sync),
@@ -88,6 +108,25 @@ impl Names for TraceNames {
             }
             _ => Object::unnamed(ObjectKind::Sync),
         }
+    }
+
+    fn learn(&mut self, findings: &Findings) {
+        self.touches = Touches::of(findings);
+    }
+
+    fn subject(&mut self, object: finding::Object) -> SubjectInfo {
+        let class = match object {
+            finding::Object::Variable(id) => self.classes.storage(id).map(|storage| {
+                class_of(storage, self.classes.touched(&self.touches.places(id)).as_ref())
+            }),
+            finding::Object::Thread(_) => Some("a thread".to_owned()),
+            _ => self.classes.synchronisation(object).cloned(),
+        };
+        let name = class.unwrap_or_else(|| {
+            let Object { kind, name, .. } = self.object(object);
+            name.unwrap_or_else(|| format!("a {kind}"))
+        });
+        SubjectInfo { name, ..SubjectInfo::default() }
     }
 
     fn thread(&mut self, thread: ThreadId) -> ThreadName {

@@ -3,7 +3,10 @@
 
 use checker::format::{Lost, Names, Property};
 
-use crate::report::{Limitation, LostEvents, NotSeen};
+use crate::{
+    names::classes::{KnownClasses, RecordedClasses},
+    report::{Limitation, LostEvents, NotSeen},
+};
 
 /// Key that marks a trace as recorded from a running program. Such a trace may begin in the middle of a
 /// run: events that do not fit are no error in it.
@@ -11,6 +14,12 @@ const RECORDED_BY: &str = "avtrace.recorded-by";
 
 /// Key of the limitations of the run, as JSON.
 const NOT_SEEN: &str = "avtrace.not-seen";
+
+/// Key of the classes of objects, as JSON.
+const CLASSES: &str = "avtrace.classes";
+
+/// Largest value of a property: a block of the file must hold it.
+const MAX_VALUE: usize = 8 << 20;
 
 /// Returns the property at the beginning of a recording.
 #[must_use]
@@ -38,6 +47,23 @@ pub fn not_seen(seen: &NotSeen) -> Result<(Vec<Lost>, Property), serde_json::Err
         NotSeen { lost_events: Vec::new(), gaps: 0, unresolved_locations: 0, ..seen.clone() };
     let value = serde_json::to_string(&rest)?;
     Ok((lost, Property { key: NOT_SEEN.to_owned(), value }))
+}
+
+/// Returns the property that records the classes of objects; `None` if there are too many for one.
+///
+/// # Errors
+/// Those of `serde_json`, for which there is no cause.
+pub(crate) fn classes(classes: &RecordedClasses) -> Result<Option<Property>, serde_json::Error> {
+    let value = serde_json::to_string(classes)?;
+    Ok((value.len() <= MAX_VALUE).then(|| Property { key: CLASSES.to_owned(), value }))
+}
+
+/// Returns the classes of the objects of a recording; none where it has none, or has them in another form.
+pub(crate) fn read_classes(names: &Names) -> KnownClasses {
+    let property = names.properties().iter().rev().find(|property| property.key == CLASSES);
+    let recorded =
+        property.and_then(|property| serde_json::from_str::<RecordedClasses>(&property.value).ok());
+    recorded.unwrap_or_default().into()
 }
 
 /// Returns the limitations of the run that was recorded.

@@ -7,7 +7,7 @@ use checker::{
     Regions, Relation,
     defect::{Origin, RegionRole, SubjectInfo},
     event::{EventNumber, LocationId, RegionId, ThreadId},
-    finding,
+    finding::{self, Findings},
 };
 
 use super::model::{MemorySeen, NotSeen, Object, SourceFrame, Subject, Summary, TrapDeath, Value};
@@ -16,6 +16,9 @@ use super::model::{MemorySeen, NotSeen, Object, SourceFrame, Subject, Summary, T
 ///
 /// Text may hold anything: the report escapes control characters when it prints.
 pub trait Names {
+    /// Takes in the findings before anything is asked about them: what accessed an object says more of it.
+    fn learn(&mut self, _findings: &Findings) {}
+
     /// The region's name, and the frames of the place where it begins (empty when unknown).
     fn region(&mut self, region: RegionId) -> RegionName;
 

@@ -297,6 +297,11 @@ impl Recorder {
             let unnamed = format::Object::new(format::ObjectKind::Variable);
             writer.variable(id, &format::Object { name, address, size, ..unnamed })?;
         }
+        let Defined { locations, variables, locks, syncs, .. } = *defined;
+        let classes = names.recorded_classes((locations, variables, locks, syncs));
+        let property =
+            recording::classes(&classes).map_err(|error| WriteError::Io(error.into()))?;
+        property.map_or(Ok(()), |property| writer.property(&property))?;
         Ok(())
     }
 }

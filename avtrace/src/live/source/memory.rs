@@ -141,6 +141,12 @@ impl ProcessMemory {
         self.memory.cell(variable)
     }
 
+    /// Returns whether more than one thread has accessed a variable.
+    #[must_use]
+    pub fn is_shared(&self, variable: VarId) -> bool {
+        self.memory.is_shared(variable)
+    }
+
     /// Returns the block that an address is in now.
     #[must_use]
     pub fn block(&self, address: u64) -> Option<&Block> {

@@ -19,6 +19,7 @@ use super::{
 /// Violations that have the same regions and source lines along their witness are merged into the first of
 /// them, their occurrences added up; then all are numbered `v1`, `v2`, …, data evidence first.
 pub fn assemble(findings: &Findings, names: &mut dyn Names, context: Context) -> Report {
+    names.learn(findings);
     let mut resolver = Resolver::new(names);
     let (violations, mut ids) = violations(findings, &mut resolver);
     let exemplars = exemplars(findings, &mut ids, violations.len(), &mut resolver);

@@ -1,0 +1,271 @@
+//! Classes of objects: names that are the same for all instances and in all runs of a program. A variable has its own
+//! name, or that of its type and field by the code that accessed it, or that of the place that allocated it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use checker::{
+    event::{LocationId, VarId},
+    finding::{Findings, Object},
+};
+use rustc_hash::FxHashMap;
+use serde::{Deserialize, Serialize};
+use symbolize::DataRank;
+
+/// Memory that a variable is in.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) enum Storage {
+    /// A variable of the program, or a range that the user has named.
+    Named(String),
+    /// A block that was allocated or mapped, by its place in the code.
+    Block(String),
+    /// The stack of a thread.
+    Stack,
+    /// Unknown memory.
+    Unknown,
+}
+
+/// Class of the memory that the code at a place accesses.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct PlaceClass {
+    /// Certainty: a field of the program's types is 0, a variable on a stack 1, a member of a library's type 2, and
+    /// a pointer to a scalar 3.
+    pub(crate) rank: u8,
+    /// Name.
+    pub(crate) name: String,
+}
+
+impl PlaceClass {
+    /// Rank of the fields of the program's types.
+    const FIELD: u8 = DataRank::Field as u8;
+    /// Rank of variables on a stack.
+    const LOCAL: u8 = DataRank::Local as u8;
+    /// Last rank whose names say more than the place of the allocation.
+    const LIBRARY: u8 = DataRank::Library as u8;
+}
+
+/// Places in the code that accessed the variables of findings.
+#[derive(Debug, Default)]
+pub(crate) struct Touches(FxHashMap<VarId, BTreeSet<LocationId>>);
+
+impl Touches {
+    /// Collects the places of all findings.
+    pub(crate) fn of(findings: &Findings) -> Self {
+        let mut touches = Self::default();
+        let violations = findings.violations.iter().chain(&findings.exemplars);
+        let edges = violations.flat_map(|violation| &violation.edges);
+        for edge in edges.chain(&findings.cycle_edges) {
+            if let Object::Variable(variable) = edge.object {
+                let places = touches.0.entry(variable).or_default();
+                places.extend([edge.source.location, edge.sink.location]);
+            }
+        }
+        touches
+    }
+
+    /// Returns the places that accessed a variable.
+    pub(crate) fn places(&self, variable: VarId) -> Vec<LocationId> {
+        self.0.get(&variable).into_iter().flatten().copied().collect()
+    }
+}
+
+/// Returns the class of a variable in some memory that code of these classes accessed.
+pub(crate) fn class_of(storage: &Storage, touched: Option<&PlaceClass>) -> String {
+    let touched_up_to = |rank: u8| touched.filter(|class| class.rank <= rank);
+    match storage {
+        Storage::Named(name) => without_indices(name),
+        Storage::Block(block) => {
+            let class = touched_up_to(PlaceClass::LIBRARY)
+                .filter(|class| class.rank != PlaceClass::LOCAL)
+                .map(|class| &class.name);
+            class.unwrap_or(block).clone()
+        }
+        Storage::Stack => {
+            touched.map_or_else(|| "a variable on a stack".to_owned(), |class| class.name.clone())
+        }
+        Storage::Unknown => touched.map_or_else(|| "memory".to_owned(), |class| class.name.clone()),
+    }
+}
+
+/// Returns the name to show for a variable: with its class in front of its place in a block or on a stack.
+pub(crate) fn shown_name(
+    name: Option<String>,
+    storage: &Storage,
+    touched: Option<&PlaceClass>,
+) -> Option<String> {
+    let class = touched.filter(|class| match storage {
+        Storage::Named(_) => false,
+        Storage::Block(_) => class.rank == PlaceClass::FIELD,
+        Storage::Stack | Storage::Unknown => true,
+    });
+    match (class, name) {
+        (Some(class), Some(place)) => Some(format!("{} ({place})", class.name)),
+        (Some(class), None) => Some(class.name.clone()),
+        (None, name) => name,
+    }
+}
+
+/// Returns the best of the classes of several places.
+pub(crate) fn best(classes: impl IntoIterator<Item = PlaceClass>) -> Option<PlaceClass> {
+    classes.into_iter().min()
+}
+
+/// Puts `[]` in place of each index.
+fn without_indices(name: &str) -> String {
+    let mut text = String::with_capacity(name.len());
+    let mut in_index = false;
+    for character in name.chars() {
+        in_index = match character {
+            '[' => true,
+            ']' => false,
+            _ => in_index,
+        };
+        if !(in_index && character.is_ascii_digit()) {
+            text.push(character);
+        }
+    }
+    text
+}
+
+/// Classes as a recording has them. Those that equal one another are written once.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct RecordedClasses {
+    /// Of places in the code.
+    places: Vec<(PlaceClass, Vec<u32>)>,
+    /// Memory of variables that threads shared.
+    variables: Vec<(Storage, Vec<u32>)>,
+    /// Of locks.
+    locks: Vec<(String, Vec<u32>)>,
+    /// Of other synchronisation objects.
+    syncs: Vec<(String, Vec<u32>)>,
+}
+
+impl RecordedClasses {
+    /// Groups classes, each with its id.
+    pub(crate) fn new(
+        places: impl Iterator<Item = (PlaceClass, u32)>,
+        variables: impl Iterator<Item = (Storage, u32)>,
+        locks: impl Iterator<Item = (String, u32)>,
+        syncs: impl Iterator<Item = (String, u32)>,
+    ) -> Self {
+        Self {
+            places: grouped(places),
+            variables: grouped(variables),
+            locks: grouped(locks),
+            syncs: grouped(syncs),
+        }
+    }
+}
+
+/// Classes of a recording, by the ids of objects.
+#[derive(Debug, Default)]
+pub(crate) struct KnownClasses {
+    places: FxHashMap<u32, PlaceClass>,
+    variables: FxHashMap<u32, Storage>,
+    locks: FxHashMap<u32, String>,
+    syncs: FxHashMap<u32, String>,
+}
+
+impl From<RecordedClasses> for KnownClasses {
+    fn from(recorded: RecordedClasses) -> Self {
+        Self {
+            places: by_id(recorded.places),
+            variables: by_id(recorded.variables),
+            locks: by_id(recorded.locks),
+            syncs: by_id(recorded.syncs),
+        }
+    }
+}
+
+impl KnownClasses {
+    /// Returns the class of the memory that the code at any of these places accesses.
+    pub(crate) fn touched(&self, places: &[LocationId]) -> Option<PlaceClass> {
+        best(places.iter().filter_map(|place| self.places.get(&place.0).cloned()))
+    }
+
+    /// Returns the memory that a variable is in.
+    pub(crate) fn storage(&self, variable: VarId) -> Option<&Storage> {
+        self.variables.get(&variable.0)
+    }
+
+    /// Returns the class of a synchronisation object.
+    pub(crate) fn synchronisation(&self, object: Object) -> Option<&String> {
+        match object {
+            Object::Lock(lock) => self.locks.get(&lock.0),
+            Object::Sync(sync) => self.syncs.get(&sync.0),
+            _ => None,
+        }
+    }
+}
+
+fn grouped<C: Ord>(classes: impl Iterator<Item = (C, u32)>) -> Vec<(C, Vec<u32>)> {
+    let mut groups: BTreeMap<C, Vec<u32>> = BTreeMap::new();
+    for (class, id) in classes {
+        groups.entry(class).or_default().push(id);
+    }
+    groups.into_iter().collect()
+}
+
+fn by_id<C: Clone>(groups: Vec<(C, Vec<u32>)>) -> FxHashMap<u32, C> {
+    let each = |(class, ids): (C, Vec<u32>)| ids.into_iter().map(move |id| (id, class.clone()));
+    groups.into_iter().flat_map(each).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn class(rank: u8, name: &str) -> PlaceClass {
+        PlaceClass { rank, name: name.to_owned() }
+    }
+
+    #[test]
+    fn the_type_names_memory_without_a_name() {
+        let block = Storage::Block("block of 48 bytes allocated at bank.c:31, byte 8".to_owned());
+        let field = class(0, "Account.balance");
+        assert_eq!(class_of(&block, Some(&field)), "Account.balance");
+        let pointee = class(3, "*total");
+        assert_eq!(
+            class_of(&block, Some(&pointee)),
+            "block of 48 bytes allocated at bank.c:31, byte 8"
+        );
+        assert_eq!(class_of(&Storage::Stack, Some(&pointee)), "*total");
+        let named = Storage::Named("accounts[3].balance".to_owned());
+        assert_eq!(class_of(&named, Some(&field)), "accounts[].balance");
+        assert_eq!(best([pointee, field.clone()]), Some(field));
+    }
+
+    #[test]
+    fn the_instance_follows_the_class_where_it_has_no_name() {
+        let (field, storage) = (class(0, "Account.balance"), Storage::Block(String::new()));
+        let place = || Some("8 bytes into the block".to_owned());
+        let shown = shown_name(place(), &storage, Some(&field));
+        assert_eq!(shown.as_deref(), Some("Account.balance (8 bytes into the block)"));
+        assert_eq!(shown_name(place(), &storage, Some(&class(3, "*total"))), place());
+        let named = Storage::Named("total".to_owned());
+        assert_eq!(
+            shown_name(Some("total".to_owned()), &named, Some(&field)).as_deref(),
+            Some("total")
+        );
+    }
+
+    #[test]
+    fn recorded_classes_are_those_that_were_seen() {
+        let places = [(class(0, "Account.balance"), 3), (class(0, "Account.balance"), 5)];
+        let recorded = RecordedClasses::new(
+            places.into_iter(),
+            [(Storage::Stack, 1)].into_iter(),
+            [("Account.lock".to_owned(), 0)].into_iter(),
+            std::iter::empty(),
+        );
+        let text = serde_json::to_string(&recorded).expect("JSON");
+        let read: RecordedClasses = serde_json::from_str(&text).expect("the same");
+        let known = KnownClasses::from(read);
+        assert_eq!(
+            known.touched(&[LocationId(4), LocationId(5)]),
+            Some(class(0, "Account.balance"))
+        );
+        assert_eq!(known.storage(VarId(1)), Some(&Storage::Stack));
+        let lock = Object::Lock(checker::event::LockId(0));
+        assert_eq!(known.synchronisation(lock).map(String::as_str), Some("Account.lock"));
+    }
+}
