@@ -33,8 +33,8 @@ pub trait Checker {
     /// Returns the counts so far.
     fn counts(&self) -> Counts;
 
-    /// Returns how many violations were stored so far, to be shown: it grows whenever one is stored, also if that replaces
-    /// another. A source that captures values of accesses retains the latest ones then.
+    /// Returns how many violations were stored so far, to be shown: it grows whenever one is stored, also if that
+    /// replaces another. A source that captures values of accesses retains the latest ones then.
     fn stored_violations(&self) -> u64 {
         self.counts().distinct_witnesses
     }
@@ -53,8 +53,8 @@ pub trait DeferredChecker: Checker {
     fn timestamp(&self, thread: ThreadId) -> Option<Timestamp>;
 
     /// Returns the begin of the oldest active region, or the number of the next event if there is none. A
-    /// [`Timestamp`] of an earlier event can be dropped: what is inserted there is in no dependency that could violate
-    /// a region.
+    /// [`Timestamp`] of an earlier event can be dropped: what is inserted there is in no dependency that could
+    /// violate a region.
     fn oldest_active(&self) -> EventNumber;
 
     /// Inserts a read or write of a variable that was deferred. A commuting update is never deferred.
@@ -62,7 +62,8 @@ pub trait DeferredChecker: Checker {
     /// Preconditions:
     /// - the access repeats an event: its thread wrote the variable before, or for a read read or wrote it, and no
     ///   other thread has accessed the variable since;
-    /// - it is the last write of its thread to the variable, or the last read after that; the write is inserted first;
+    /// - it is the last write of its thread to the variable, or the last read after that; the write is inserted
+    ///   first;
     /// - `timestamp` is of its thread, and of the point at which it happened, or of an earlier one without a
     ///   dependency of the thread and without a begin of a region in between.
     ///
@@ -82,8 +83,8 @@ pub trait DeferredChecker: Checker {
     /// Preconditions: it is the last signal of its thread to the object, made at `timestamp`, and no other thread has
     /// waited on the object since.
     ///
-    /// Postcondition: later waits depend on the signal. The knowledge of its thread is not passed on: a waiting thread
-    /// is ordered after the signal only, and not after the events before it.
+    /// Postcondition: later waits depend on the signal. The knowledge of its thread is not passed on: a waiting
+    /// thread is ordered after the signal only, and not after the events before it.
     fn insert_deferred_signal(
         &mut self,
         timestamp: &Timestamp,
@@ -142,8 +143,8 @@ pub struct Options {
     pub released_locks: bool,
     /// Limit of distinct witnesses that are stored; instances of further ones are only counted.
     pub witnesses: usize,
-    /// Limit of cuts that are stored, at every level of nested regions; violations of further ones are only counted. With
-    /// 0 no region within another is looked at unless `regions` asks for it.
+    /// Limit of cuts that are stored, at every level of nested regions; violations of further ones are only counted.
+    /// With 0 no region within another is looked at unless `regions` asks for it.
     pub cuts: usize,
 }
 

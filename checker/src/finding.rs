@@ -226,9 +226,9 @@ pub struct GapEnd {
     pub held: Option<Vec<LockId>>,
 }
 
-/// A region that was cut: left at one place, and returned to at another one after other threads came in between. Stands
-/// for all violations of the region across this gap (`docs/semantics.md#defects`). Each dependency that closes a cycle
-/// belongs to one cut, whose region is the innermost one that it violates.
+/// A region that was cut: left at one place, and returned to at another one after other threads came in between.
+/// Stands for all violations of the region across this gap (`docs/semantics.md#defects`). Each dependency that closes
+/// a cycle belongs to one cut, whose region is the innermost one that it violates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
@@ -248,8 +248,8 @@ pub struct Cut {
     pub ways: u64,
     /// Regions around it that a closing dependency violated as well, innermost first.
     pub outer_regions: Vec<RegionId>,
-    /// Number of the clearest violation, for [`Findings::violation`]: evidence in data, then one transaction of another
-    /// thread, then an order by synchronisation, then the earliest.
+    /// Number of the clearest violation, for [`Findings::violation`]: evidence in data, then one transaction of
+    /// another thread, then an order by synchronisation, then the earliest.
     pub exemplar: usize,
     /// Numbers of the violations whose first instance belongs to this cut.
     pub violations: Vec<usize>,
@@ -261,7 +261,8 @@ pub struct Cut {
     pub returned_end: GapEnd,
     /// Locks held from one step to the other, by id.
     pub held_throughout: Vec<LockId>,
-    /// Locks of the exemplar's `released_locks` whose release and acquisition are steps of the region's function itself.
+    /// Locks of the exemplar's `released_locks` whose release and acquisition are steps of the region's function
+    /// itself.
     pub split_by_itself: Vec<LockId>,
     /// Set if the region waited for another thread within the gap of the exemplar.
     pub waited: bool,
@@ -328,9 +329,9 @@ pub struct Findings {
     pub instances: Vec<Instance>,
     /// Cuts, in the order in which they were found first. Only [`Davida`](crate::Davida) lists them.
     pub cuts: Vec<Cut>,
-    /// Violations that cuts show and that are not among `violations`: of a region nested in the one that was asked for,
-    /// or a clearer instance of one that is there. They are in no count, and each has `occurrences` of 1. A list of
-    /// violations for readers goes on with them: [`Findings::violation`] numbers both lists as one.
+    /// Violations that cuts show and that are not among `violations`: of a region nested in the one that was asked
+    /// for, or a clearer instance of one that is there. They are in no count, and each has `occurrences` of 1. A list
+    /// of violations for readers goes on with them: [`Findings::violation`] numbers both lists as one.
     pub exemplars: Vec<Violation>,
     /// Executions of each region, by its id, at every level of a nest. Only [`Davida`](crate::Davida) counts them.
     pub executions: Vec<u64>,

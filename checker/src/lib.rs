@@ -35,6 +35,8 @@
 //! # Ok::<(), checker::format::ReadError>(())
 //! ```
 //!
+//! [`defect::defects`] groups findings into defects: what a person would fix, with a class and reasons.
+//!
 //! # Requirements
 //!
 //! The standard library, on any system: the readers and writers of traces take `std::io` streams, and all tables are
@@ -52,8 +54,8 @@
 //!
 //! # Costs
 //!
-//! Memory grows with variables, locks, threads that have not ended, and distinct witnesses; never with the length of
-//! the trace. `docs/benchmarks.md` gives speeds and their bounds.
+//! Memory grows with variables, locks, threads that have not ended, distinct witnesses and cuts (both limited by
+//! [`Options`]); never with the length of the trace. `docs/benchmarks.md` gives speeds and their bounds.
 //!
 //! [`Op::Free`]: event::Op::Free
 //! [`Op::Reset`]: event::Op::Reset

@@ -1,5 +1,5 @@
-//! Violations counted: instances, those with a distinct static witness up to a limit, and violating transactions. Each
-//! checker defines the key of a static witness.
+//! Violations counted: instances, those with a distinct static witness up to a limit, and violating transactions.
+//! Each checker defines the key of a static witness.
 
 use crate::check::Options;
 use crate::finding::{Counts, Evidence, Instance, Violation};
@@ -37,7 +37,8 @@ impl Verdicts {
     }
 
     /// Counts one instance, whose key `put_key` appends; `build` creates the violation if the key is new. `violating`
-    /// is set once the transaction is counted as violating. Returns the number of the violation if it is new and stored.
+    /// is set once the transaction is counted as violating. Returns the number of the violation if it is new and
+    /// stored.
     pub(crate) fn count(
         &mut self,
         instance: Instance,

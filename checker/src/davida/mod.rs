@@ -12,12 +12,13 @@
 //! - events are compared, not transactions: this is the test of the paper's Algorithm 2 in both its cases;
 //! - a region counts as having reached its own thread at its begin, which makes steps 2 and 3 one: on a
 //!   dependency from thread u to thread v, every region that has reached u in time and not v reaches v;
-//! - every level of a nest can be a region of its own. Those that were not asked for are looked at to find the innermost
-//!   region that a dependency violates, for `cuts`, and are in no verdict and no count;
+//! - every level of a nest can be a region of its own. Those that were not asked for are looked at to find the
+//!   innermost region that a dependency violates, for `cuts`, and are in no verdict and no count;
 //! - the same algorithm runs on the data relation, whose trees are within those of the full relation.
 //!
 //! A region within another one gets a slot when an event leaves it: until then it has reached no other thread. The
-//! regions of a thread that a dependency violates are the outer ones of its nest, as each begins before those within it.
+//! regions of a thread that a dependency violates are the outer ones of its nest, as each begins before those within
+//! it.
 //!
 //! Invariants: a slot's bit is in column `Own` of one thread exactly while its region is active; the bits
 //! of a thread in the data relation are among those in the full relation; a thread's lower bound is no

@@ -208,8 +208,8 @@ impl ActiveRegions {
         self.verdicts.count(instance, &mut thread.violating, key, || violated.build(path()))
     }
 
-    /// Returns the cut that a dependency belongs to, which violates that many levels in the relation that is asked for,
-    /// and that many in the data relation.
+    /// Returns the cut that a dependency belongs to, which violates that many levels in the relation that is asked
+    /// for, and that many in the data relation.
     fn cut(&mut self, full: usize, data: usize, closing: &Node) -> Option<u32> {
         let evidence = if data > 0 { Evidence::Data } else { Evidence::Sync };
         let innermost = if data > 0 { data - 1 } else { full - 1 };

@@ -183,8 +183,8 @@ impl Thread {
         }
     }
 
-    /// Returns the regions within the one at `level` that were open at an event, with their begins; `None` if some may
-    /// be forgotten.
+    /// Returns the regions within the one at `level` that were open at an event, with their begins; `None` if some
+    /// may be forgotten.
     fn chain(&self, level: usize, event: EventNumber) -> Option<Vec<Call>> {
         let region = self.levels.get(level)?.begin.event();
         let ended = self.ended.around(event)?.filter(|ended| ended.begin > region);

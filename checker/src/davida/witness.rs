@@ -66,8 +66,8 @@ impl Violated<'_> {
         }
     }
 
-    /// Appends what instances with the same static witness share: the region, the location of its begin, and the regions
-    /// and code locations along the path.
+    /// Appends what instances with the same static witness share: the region, the location of its begin, and the
+    /// regions and code locations along the path.
     pub(super) fn put_key<'a>(&self, key: &mut Vec<u32>, path: impl Iterator<Item = &'a Node>) {
         key.extend([self.region.0, self.begin.location().0, self.evidence as u32]);
         for Node { source, sink, .. } in path {

@@ -1,4 +1,5 @@
-//! Candidates: what the findings say about each cut, with names, before those of the same named key become one defect.
+//! Candidates: what the findings say about each cut, with names, before those of the same named key become one
+//! defect.
 
 use super::class::{Facts, Split};
 use super::describe::{Describe, PlaceInfo, RegionInfo, SubjectInfo};
@@ -94,8 +95,8 @@ impl PlaceKey {
     }
 }
 
-/// Key of a defect besides its region: both ends of the gap, and the subject. Where the region gave up a lock, the gap
-/// is from its release to its acquisition, and the subject is the lock.
+/// Key of a defect besides its region: both ends of the gap, and the subject. Where the region gave up a lock, the
+/// gap is from its release to its acquisition, and the subject is the lock.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct GapKey {
     pub(super) ends: [PlaceKey; 2],
@@ -231,7 +232,8 @@ fn of<'a>(
         atomic: accesses.is_updated_atomically(),
         lock_word,
         sees_data: names.describe.sees_data(),
-        out_of_sight: violation.evidence == Evidence::Sync && !violation.data.without.is_empty(),
+        out_of_sight: violation.evidence == Evidence::Sync
+            && violation.data.without.iter().any(|tx| tx.region.is_some()),
         callees: ends.map(|end| {
             let callee = end.chain.as_ref().and_then(|chain| chain.first())?;
             Some(names.region(*callee).name.clone())
@@ -254,8 +256,8 @@ fn new_lock([left, returned]: [&GapEnd; 2], names: &mut Names<'_>) -> Option<Str
     first_lock(&new, names)
 }
 
-/// Returns the relation of both ends, with the help of their lines: control went back to an earlier line, or to the same
-/// one, in another iteration only.
+/// Returns the relation of both ends, with the help of their lines: control went back to an earlier line, or to the
+/// same one, in another iteration only.
 fn kind(
     cut: Option<&Cut>,
     left: &Point,

@@ -1,8 +1,9 @@
-//! The table that decides how likely a defect is a bug. Read it from top to bottom: each rule has a fact and its effect,
-//! and the facts that apply are the reasons that a report gives. To argue with a class, argue with a line of it.
+//! The table that decides how likely a defect is a bug. Read it from top to bottom: each rule has a fact and its
+//! effect, and the facts that apply are the reasons that a report gives. To argue with a class, argue with a line of
+//! it.
 //!
-//! Weights of facts for a bug are positive, of those against one negative. The sum decides: likely from 3, possible from
-//! 1, by design below. Bounds then hold whatever the sum: first the upper, then the lower ones.
+//! Weights of facts for a bug are positive, of those against one negative. The sum decides: likely from 3, possible
+//! from 1, by design below. Bounds then hold whatever the sum: first the upper, then the lower ones.
 
 use super::fact::{Origin, Pattern, Reason, RegionRole};
 use crate::finding::{Evidence, GapKind, Order};
@@ -41,7 +42,7 @@ pub(super) struct Facts {
     pub(super) kind: GapKind,
     pub(super) role: RegionRole,
     pub(super) origin: Origin,
-    /// Whether the remote writes changed the value, as far as that is known.
+    /// Effect of the remote writes on the value, as far as that is known.
     pub(super) changed: Option<bool>,
     /// The first end only reads its variable.
     pub(super) left_reads: bool,
@@ -59,7 +60,7 @@ pub(super) struct Facts {
     pub(super) atomic: bool,
     pub(super) lock_word: bool,
     pub(super) sees_data: bool,
-    /// Some transaction of the cycle accessed nothing that was seen.
+    /// Some execution of a region in the cycle accessed nothing that was seen.
     pub(super) out_of_sight: bool,
     /// Callees at both ends.
     pub(super) callees: [Option<String>; 2],
@@ -155,8 +156,9 @@ static RULES: &[Rule] = rules! {
     Weight(2), |_| Some(Reason::ValueChanged), if |f| f.changed == Some(true);
     AtMost(ByDesign, -2), |_| Some(Reason::ValueUnchanged), if |f| f.changed == Some(false);
 
-    // The pattern. Only a lost update is wrong whatever the program means; the others are wrong if the two steps belong
-    // together. Two reads of different variables by different transactions belong together more often than others.
+    // The pattern. Only a lost update is wrong whatever the program means; the others are wrong if the two steps
+    // belong together. Two reads of different variables by different transactions belong together more often than
+    // others.
     Weight(4), of_pattern, if Facts::loses_update;
     AtMost(Possible, 1), |_| Some(Reason::ReadAgain), if |f| f.is(Pattern::LostUpdate) && f.read_again;
     Weight(1), of_pattern, if |f| f.is(Pattern::StaleRead);

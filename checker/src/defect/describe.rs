@@ -1,4 +1,4 @@
-//! What defects ask the caller: names, roles and values, which findings do not contain.
+//! The questions of defects to the caller: names, roles and values, which findings do not contain.
 
 use super::fact::{Origin, RegionRole};
 use crate::event::{EventNumber, LocationId, RegionId};
@@ -47,8 +47,8 @@ pub struct PlaceInfo {
     pub function: Option<String>,
     /// Author of the code.
     pub origin: Origin,
-    /// Number of the line among those of the same text in its function, from 0. Without it, lines of the same text are
-    /// numbered in the order of the lines that are known.
+    /// Number of the line among those of the same text in its function, from 0. Without it, lines of the same text
+    /// are numbered in the order of the lines that are known.
     pub ordinal: u32,
 }
 
@@ -57,6 +57,7 @@ pub struct PlaceInfo {
 pub struct SubjectInfo {
     /// Name, such as `account.balance`, `Queue.head` or `block of 64 bytes from malloc at queue.c:31, byte 8`.
     pub name: String,
-    /// Set if the variable is the word of a lock: only compare-and-swap, exchange and the stores that follow touched it.
+    /// Set if the variable is the word of a lock: only compare-and-swap, exchange and the stores that follow touched
+    /// it.
     pub is_lock_word: bool,
 }

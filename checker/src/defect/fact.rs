@@ -1,4 +1,5 @@
-//! Facts about a defect: its pattern, its gap, and the reasons for its class. The table that weighs them is in `class`.
+//! Facts about a defect: its pattern, its gap, and the reasons for its class. The table that weighs them is in
+//! `class`.
 
 use std::fmt;
 
@@ -85,7 +86,7 @@ pub enum Reason {
     },
     /// The ends are in different iterations of a loop.
     Iterations,
-    /// The same lock was released and acquired again within the gap.
+    /// A lock was released and acquired again within the gap.
     LockReacquired {
         /// Name of the lock.
         lock: String,
@@ -96,7 +97,7 @@ pub enum Reason {
         /// Set if the region's function itself does both, and not its callees.
         by_itself: bool,
     },
-    /// One lock was held from one end to the other: others came in without it.
+    /// A lock was held from one end to the other: others came in without it.
     LockHeldThroughout {
         /// Name of the lock.
         lock: String,

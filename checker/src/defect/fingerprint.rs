@@ -1,5 +1,5 @@
-//! Fingerprints: FNV-1a of 64 bits (Fowler, Noll and Vo) over UTF-8 text, each piece preceded by its length in bytes as a
-//! little-endian number of 8 bytes. Written down here, as a fingerprint must outlive versions of libraries.
+//! Fingerprints: FNV-1a of 64 bits (Fowler, Noll and Vo) over UTF-8 text, each piece preceded by its length in bytes
+//! as a little-endian number of 8 bytes. Written down here, as a fingerprint must outlive versions of libraries.
 
 /// Offset basis of FNV-1a.
 const BASIS: u64 = 0xcbf2_9ce4_8422_2325;

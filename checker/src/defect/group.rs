@@ -1,5 +1,5 @@
-//! Candidates of the same named key become one defect, outer regions are folded into inner ones, and defects are put in
-//! order. Nothing here depends on ids, nor on the order of the findings.
+//! Candidates of the same named key become one defect, outer regions are folded into inner ones, and defects are put
+//! in order. Nothing here depends on ids, nor on the order of the findings.
 
 use super::candidate::{Candidate, GapKey, Names};
 use super::class::{Class, Verdict, judge};
@@ -49,7 +49,8 @@ pub(super) fn defects(
     defects.into_iter().map(|(_, defect)| defect).collect()
 }
 
-/// Returns the groups to be folded, each with the one that takes it in: that of a region within it, across the same gap.
+/// Returns the groups to be folded, each with the one that takes it in: that of a region within it, across the same
+/// gap.
 fn folds(groups: &BTreeMap<Key, Group<'_>>, names: &mut Names<'_>) -> Vec<(Key, Key)> {
     let mut inner: BTreeMap<Key, Key> = BTreeMap::new();
     for (key, group) in groups {
@@ -93,8 +94,13 @@ fn defect(
     findings: &Findings,
     names: &mut Names<'_>,
 ) -> (Rank, Defect) {
-    let Group { mut members, folded } = group;
+    let Group { mut members, mut folded } = group;
     let (cut_runs, runs) = rate(&members, findings);
+    // Where data met across the gap, that explains what locks show of it.
+    if members.iter().any(|candidate| candidate.facts.evidence == Evidence::Data) {
+        let is_sync = |candidate: &mut Candidate<'_>| candidate.facts.evidence == Evidence::Sync;
+        folded.extend(members.extract_if(.., is_sync));
+    }
     for candidate in &mut members {
         (candidate.facts.cut, candidate.facts.runs) = (cut_runs, runs);
     }
@@ -142,8 +148,8 @@ fn defect(
     (rank, defect)
 }
 
-/// Returns how many executions of the regions were cut, of how many. Cuts between the same release and acquisition are
-/// mostly of the same executions; others are of different ones.
+/// Returns how many executions of the regions were cut, of how many. Cuts between the same release and acquisition
+/// are mostly of the same executions; others are of different ones.
 fn rate(members: &[Candidate<'_>], findings: &Findings) -> (u64, u64) {
     let mut by_region: BTreeMap<RegionId, u64> = BTreeMap::new();
     for candidate in members {

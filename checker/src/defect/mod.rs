@@ -1,5 +1,5 @@
-//! Defects: findings grouped into what a person would fix, classed and ordered (`docs/semantics.md#defects`). Names come
-//! from the caller; the table of classes is in `class`.
+//! Defects: findings grouped into what a person would fix, classed and ordered (`docs/semantics.md#defects`). Names
+//! come from the caller; the table of classes is in `class`.
 //!
 //! ```
 //! use checker::defect::{Class, Describe, PlaceInfo, RegionInfo, SubjectInfo, defects};
@@ -56,8 +56,8 @@ pub use model::{Defect, Gap};
 /// Groups findings into defects, in the order of the report: by class, then by the weight of the reasons, then by the
 /// clarity of the violation that is shown and by names.
 ///
-/// Findings of [`Davida`](crate::Davida) are grouped by their cuts. Those of other checkers with witnesses are grouped by
-/// the region and both ends of the witness; checkers without witnesses have no defects.
+/// Findings of [`Davida`](crate::Davida) are grouped by their cuts. Those of other checkers with witnesses are
+/// grouped by the region and both ends of the witness; checkers without witnesses have no defects.
 pub fn defects(findings: &Findings, names: &mut dyn Describe) -> Vec<Defect> {
     let mut names = Names::new(names);
     let candidates = candidate::all(findings, &mut names);

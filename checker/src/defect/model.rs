@@ -5,7 +5,7 @@ use super::fact::{Pattern, Reason};
 use crate::event::{LockId, RegionId};
 use crate::finding::{Evidence, GapKind, Object, Order, Point, ReleasedLock};
 
-/// What a person would fix: the violations of one region across one gap, on one subject.
+/// Place that a person would fix: the violations of one region across one gap, on one subject.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
@@ -44,12 +44,13 @@ pub struct Defect {
     pub ways: u64,
     /// Transactions in the cycle that is shown, the region's included.
     pub transactions: usize,
-    /// Numbers of the violations, for [`Findings::violation`](crate::finding::Findings::violation); the first is the one to show, which may be one of
-    /// [`Findings::exemplars`](crate::finding::Findings::exemplars). Each violation with a witness belongs to one defect.
+    /// Numbers of the violations, for [`Findings::violation`](crate::finding::Findings::violation); the first is the
+    /// one to show, which may be one of [`Findings::exemplars`](crate::finding::Findings::exemplars). Each violation
+    /// with a witness belongs to one defect.
     pub violations: Vec<usize>,
 }
 
-/// Where a region was left and returned to.
+/// Places at which a region was left and returned to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]

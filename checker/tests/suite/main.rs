@@ -1,6 +1,10 @@
 //! The checker against its definitions: known answers as text traces, and properties against a brute-force oracle.
 
 mod aerodrome;
+mod cuts;
+mod defect_names;
+mod defect_properties;
+mod defects;
 mod deferred;
 mod generate;
 mod known;

@@ -20,6 +20,11 @@ impl Names {
         id
     }
 
+    /// Returns the name of an id in the space `r` of regions, `t` of threads, `v` of variables, `l` of locks or `s`.
+    pub fn name(&self, space: char, id: u32) -> &str {
+        &self.names[&(space, id)]
+    }
+
     /// Returns the region's name, or for a unary transaction the thread's.
     pub fn tx(&self, tx: Tx) -> &str {
         match tx.region {

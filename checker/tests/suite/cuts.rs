@@ -1,0 +1,226 @@
+//! Cuts against the oracle: each closing dependency belongs to the innermost region that it violates, and the facts
+//! are those of the trace.
+
+use crate::generate::well_formed;
+use crate::oracle::{Execution, Oracle};
+use crate::text::run;
+use checker::event::{Event, LocationId, LockId, Op, RegionId, VarId};
+use checker::finding::{Cut, Evidence, Findings, GapEnd, Point, Violation};
+use checker::{Options, Regions, Relation};
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+
+fn options(regions: Regions, relation: Relation) -> Options {
+    Options::default().regions(regions).relation(relation)
+}
+
+/// Returns the executions that a dependency violates, outermost first.
+fn violated(oracle: &Oracle, relation: Relation, source: usize, sink: usize) -> Vec<&Execution> {
+    let of_sink = |execution: &&Execution| {
+        execution.thread == oracle.events[sink].thread
+            && (execution.begin..=execution.end).contains(&sink)
+            && oracle.happens_before(relation, execution.begin, source)
+    };
+    let mut violated: Vec<&Execution> = oracle.executions.iter().filter(of_sink).collect();
+    violated.sort_by_key(|execution| execution.depth);
+    violated
+}
+
+/// Checks the exemplar of a cut: it is a violation of the innermost region, in its evidence's relation.
+fn check_exemplar(oracle: &Oracle, cut: &Cut, violation: &Violation, relation: Relation) {
+    let (first, closing) = (&violation.edges[0], &violation.edges[violation.edges.len() - 1]);
+    assert_eq!((cut.left, cut.returned), (first.source.location, closing.sink.location));
+    let at = |point: &Point| point.event as usize;
+    let (source, sink) = (at(&closing.source), at(&closing.sink));
+    assert_eq!((source as u64, sink as u64), (violation.source_event, violation.trigger_event));
+    let data = violation.evidence == Evidence::Data;
+    let of_evidence = if data { Relation::Data } else { relation };
+    let levels = violated(oracle, of_evidence, source, sink);
+    let innermost = levels.last().expect("a violated region");
+    assert_eq!(innermost.begin as u64, violation.begin.event);
+    assert_eq!((innermost.region, violation.region), (cut.region, cut.region));
+    assert!(first.source.event > violation.begin.event);
+    for edge in &violation.edges {
+        assert!(oracle.dependencies.contains_key(&(at(&edge.source), at(&edge.sink))));
+    }
+    for pair in violation.edges.windows(2) {
+        assert_eq!(pair[0].sink.thread, pair[1].source.thread);
+        assert!(pair[0].sink.event <= pair[1].source.event);
+    }
+    if !data && relation == Relation::Full {
+        assert!(
+            violated(oracle, Relation::Data, source, sink).is_empty()
+                || !closing_is_data(oracle, source, sink)
+        );
+    }
+    for (end, point) in [(&cut.left_end, &first.source), (&cut.returned_end, &closing.sink)] {
+        check_end(oracle, innermost, end, at(point));
+    }
+}
+
+fn closing_is_data(oracle: &Oracle, source: usize, sink: usize) -> bool {
+    matches!(oracle.dependencies[&(source, sink)], checker::finding::Object::Variable(_))
+}
+
+/// Checks the calls and the locks at an end of a gap, as far as they are known.
+fn check_end(oracle: &Oracle, region: &Execution, end: &GapEnd, event: usize) {
+    let around = |inner: &&Execution| {
+        inner.thread == region.thread
+            && inner.begin > region.begin
+            && (inner.begin..=inner.end).contains(&event)
+    };
+    let mut chain: Vec<&Execution> = oracle.executions.iter().filter(around).collect();
+    chain.sort_by_key(|execution| execution.begin);
+    let chain: Vec<RegionId> = chain.iter().map(|execution| execution.region).collect();
+    if let Some(found) = &end.chain {
+        assert_eq!(found, &chain);
+    }
+    let mut held: BTreeSet<LockId> = BTreeSet::new();
+    for (index, step) in oracle.events.iter().enumerate().take(event + 1) {
+        let own = step.thread == region.thread;
+        match step.op {
+            Op::Acquire(lock) | Op::AcquireShared(lock) if own => drop(held.insert(lock)),
+            // The lock is held at its release.
+            Op::Release(lock) | Op::ReleaseShared(lock)
+                if own && oracle.outermost[index] && index < event =>
+            {
+                held.remove(&lock);
+            }
+            Op::Reset(lock) => drop(held.remove(&lock)),
+            _ => {}
+        }
+    }
+    let resets = oracle.events.iter().any(|event| matches!(event.op, Op::Reset(_)));
+    if let Some(found) = end.held.as_ref().filter(|_| !resets) {
+        assert_eq!(found, &Vec::from_iter(held));
+    }
+}
+
+/// Returns the distinct executions of each cut's region that some closing dependency violates as their innermost one.
+fn executions(oracle: &Oracle, relation: Relation) -> BTreeMap<RegionId, BTreeSet<usize>> {
+    let mut cut: BTreeMap<RegionId, BTreeSet<usize>> = BTreeMap::new();
+    for &(source, sink) in oracle.dependencies.keys() {
+        let data = closing_is_data(oracle, source, sink);
+        let in_data =
+            if data { violated(oracle, Relation::Data, source, sink) } else { Vec::new() };
+        let of_relation = if data || relation == Relation::Full {
+            violated(oracle, relation, source, sink)
+        } else {
+            Vec::new()
+        };
+        if let Some(innermost) = in_data.last().or(of_relation.last()) {
+            cut.entry(innermost.region).or_default().insert(innermost.begin);
+        }
+    }
+    cut
+}
+
+fn check_sums(findings: &Findings) {
+    let occurrences: u64 = findings.cuts.iter().map(|cut| cut.occurrences).sum();
+    let counts = findings.counts;
+    assert_eq!(occurrences + counts.uncut_violations, counts.violations);
+    let mut numbers: Vec<usize> =
+        findings.cuts.iter().flat_map(|cut| cut.violations.clone()).collect();
+    let known = numbers.len();
+    numbers.sort_unstable();
+    numbers.dedup();
+    assert_eq!(numbers.len(), known, "a violation belongs to two cuts");
+    if counts.uncut_violations == 0 {
+        assert_eq!(numbers, Vec::from_iter(0..findings.violations.len()));
+    }
+}
+
+proptest! {
+    #[test]
+    fn each_violation_belongs_to_the_innermost_region(events in well_formed(160)) {
+        let oracle = Oracle::new(&events);
+        for relation in [Relation::Full, Relation::Data] {
+            for regions in [Regions::Outermost, Regions::All] {
+                let findings = run(&events, options(regions, relation));
+                check_sums(&findings);
+                for cut in &findings.cuts {
+                    let violation = findings.violation(cut.exemplar).expect("an exemplar");
+                    check_exemplar(&oracle, cut, violation, relation);
+                    prop_assert!(cut.executions >= 1 && cut.ways >= 1);
+                }
+                // Each location is in one execution only: those of a region are cut at least once each.
+                let expected = executions(&oracle, relation);
+                let regions: BTreeSet<RegionId> = findings.cuts.iter().map(|cut| cut.region).collect();
+                prop_assert_eq!(regions, BTreeSet::from_iter(expected.keys().copied()));
+                let begins = oracle.executions.iter().fold(BTreeMap::new(), |mut begins, execution| {
+                    *begins.entry(execution.region.index()).or_insert(0) += 1_u64;
+                    begins
+                });
+                for (region, &count) in findings.executions.iter().enumerate() {
+                    prop_assert_eq!(count, begins.get(&region).copied().unwrap_or(0));
+                }
+            }
+        }
+    }
+
+    /// Few locations, as in programs: the same sums, and executions are counted once each.
+    #[test]
+    fn cuts_count_executions_once(events in well_formed(160), locations in 1..6_u32) {
+        let mut events = events;
+        for event in &mut events {
+            event.location = LocationId(event.location.0 % locations);
+        }
+        let oracle = Oracle::new(&events);
+        let findings = run(&events, options(Regions::Outermost, Relation::Full));
+        check_sums(&findings);
+        let expected = executions(&oracle, Relation::Full);
+        for cut in &findings.cuts {
+            prop_assert!(cut.executions <= expected[&cut.region].len() as u64);
+        }
+    }
+
+    #[test]
+    fn the_limit_of_cuts_only_moves_violations(events in well_formed(160), limit in 0..4_usize) {
+        let unlimited = run(&events, Options::default());
+        let findings = run(&events, Options::default().cuts(limit));
+        check_sums(&findings);
+        prop_assert!(findings.cuts.len() <= limit);
+        prop_assert_eq!(&findings.violations, &unlimited.violations);
+        prop_assert_eq!(findings.executions, unlimited.executions);
+    }
+}
+
+/// Executions of a region that are cut by different writers each time: as many witnesses as there are executions.
+fn many_ways(count: u32) -> Vec<Event> {
+    let mut events = Vec::new();
+    let mut add = |thread: u32, op: Op, location: u32| {
+        let thread = checker::event::ThreadId(thread);
+        events.push(Event { thread, op, location: LocationId(location) });
+    };
+    for index in 0..count {
+        add(0, Op::Begin(RegionId(0)), 0);
+        add(0, Op::Read(VarId(0)), 1);
+        add(1, Op::Write(VarId(0)), 10 + index);
+        add(0, Op::Write(VarId(0)), 2);
+        add(0, Op::End(None), 3);
+    }
+    events
+}
+
+#[test]
+fn memory_of_cuts_does_not_grow_with_the_witnesses() {
+    let options = Options::default().witnesses(100);
+    let findings = run(&many_ways(50_000), options);
+    assert_eq!((findings.counts.violations, findings.violations.len()), (50_000, 100));
+    assert_eq!(findings.cuts.len(), 1);
+    let cut = &findings.cuts[0];
+    assert_eq!((cut.occurrences, cut.executions, cut.ways), (50_000, 50_000, Cut::MAX_WAYS));
+    assert_eq!(cut.violations.len(), 100);
+    assert_eq!(findings.exemplars, []);
+}
+
+#[test]
+fn memory_of_cuts_does_not_grow_with_the_gaps() {
+    let mut events = many_ways(5_000);
+    for (index, event) in events.iter_mut().enumerate() {
+        event.location = LocationId(index as u32);
+    }
+    let findings = run(&events, Options::default().witnesses(100).cuts(50));
+    assert_eq!((findings.cuts.len(), findings.counts.uncut_violations), (50, 4_950));
+    assert!(findings.violations.len() + findings.exemplars.len() <= 150);
+}

@@ -1,0 +1,174 @@
+//! Programs for tests of defects: text traces in which steps name their lines, and the names that defects ask for.
+
+use crate::text::{Names, parse, run};
+use checker::defect::{
+    Class, Defect, Describe, Origin, PlaceInfo, RegionInfo, RegionRole, SubjectInfo, defects,
+};
+use checker::event::{Event, EventNumber, LocationId, RegionId};
+use checker::finding::{Findings, Object};
+use checker::{Options, Relation};
+use std::collections::HashMap;
+
+/// Trace of a program. A step may name its line, as in `t1 r(x) @get:12`; without a function the line is of the
+/// region's function.
+pub struct Program {
+    pub events: Vec<Event>,
+    names: Names,
+    /// Function and line of each location.
+    places: Vec<(Option<String>, u32)>,
+    roles: HashMap<String, RegionRole>,
+    libraries: Vec<String>,
+    lock_words: Vec<String>,
+    texts: HashMap<u32, String>,
+    changed: Option<bool>,
+    sees_data: bool,
+    /// Number of lines inserted above all others.
+    inserted: u32,
+}
+
+impl Program {
+    pub fn new(trace: &str) -> Self {
+        let mut places: Vec<(Option<String>, u32)> = Vec::new();
+        let mut steps = Vec::new();
+        let mut locations = Vec::new();
+        for step in trace.split([';', '\n']).map(str::trim).filter(|step| !step.is_empty()) {
+            let (step, place) = step.split_once('@').unwrap_or((step, ""));
+            steps.push(step.trim());
+            let (function, line) = place.split_once(':').unwrap_or(("", place));
+            let function = (!function.is_empty()).then(|| function.to_owned());
+            let place = (function, line.trim().parse().unwrap_or(0));
+            let known = places.iter().position(|known| *known == place);
+            locations.push(known.unwrap_or_else(|| {
+                places.push(place);
+                places.len() - 1
+            }));
+        }
+        let (mut events, names) = parse(&steps.join(";"));
+        for (event, location) in events.iter_mut().zip(locations) {
+            event.location = LocationId(location as u32);
+        }
+        Self {
+            events,
+            names,
+            places,
+            roles: HashMap::new(),
+            libraries: Vec::new(),
+            lock_words: Vec::new(),
+            texts: HashMap::new(),
+            changed: None,
+            sees_data: true,
+            inserted: 0,
+        }
+    }
+
+    pub fn role(mut self, region: &str, role: RegionRole) -> Self {
+        self.roles.insert(region.to_owned(), role);
+        self
+    }
+
+    pub fn library(mut self, region: &str) -> Self {
+        self.libraries.push(region.to_owned());
+        self
+    }
+
+    pub fn lock_word(mut self, variable: &str) -> Self {
+        self.lock_words.push(variable.to_owned());
+        self
+    }
+
+    pub fn text(mut self, line: u32, text: &str) -> Self {
+        self.texts.insert(line, text.to_owned());
+        self
+    }
+
+    /// Sets whether remote writes changed the value.
+    pub fn changed(mut self, changed: bool) -> Self {
+        self.changed = Some(changed);
+        self
+    }
+
+    pub fn blind(mut self) -> Self {
+        self.sees_data = false;
+        self
+    }
+
+    pub fn insert_lines(mut self, lines: u32) -> Self {
+        self.inserted = lines;
+        self
+    }
+
+    pub fn findings(&self) -> Findings {
+        run(&self.events, Options::default())
+    }
+
+    pub fn defects(&mut self) -> Vec<Defect> {
+        let findings = self.findings();
+        defects(&findings, self)
+    }
+
+    /// Returns the defects as `CLASS PATTERN REGION`.
+    pub fn summary(&mut self) -> Vec<String> {
+        let found = self.defects();
+        let line = |defect: &Defect| {
+            let class = match defect.class {
+                Class::Likely => "likely",
+                Class::Possible => "possible",
+                Class::ByDesign => "by design",
+            };
+            let region = self.names.name('r', defect.region.0);
+            format!("{class} {:?} {region}", defect.pattern)
+        };
+        found.iter().map(line).collect()
+    }
+
+    pub fn region_name(&self, region: RegionId) -> &str {
+        self.names.name('r', region.0)
+    }
+
+    pub fn data_findings(&self) -> Findings {
+        run(&self.events, Options::default().relation(Relation::Data))
+    }
+}
+
+impl Describe for Program {
+    fn region(&mut self, region: RegionId) -> RegionInfo {
+        let name = self.names.name('r', region.0).to_owned();
+        let library = self.libraries.contains(&name);
+        let origin = if library { Origin::Library } else { Origin::Own };
+        let role = self.roles.get(&name).copied().unwrap_or_default();
+        RegionInfo { name, origin, role }
+    }
+
+    fn place(&mut self, location: LocationId) -> PlaceInfo {
+        let (function, line) = self.places[location.index()].clone();
+        let text = self.texts.get(&line).cloned().unwrap_or_else(|| format!("text of {line}"));
+        PlaceInfo {
+            file: Some("/src/a.c".to_owned()),
+            line: Some(line + self.inserted),
+            text,
+            function: Some(function.unwrap_or_else(|| "itself".to_owned())),
+            ..PlaceInfo::default()
+        }
+    }
+
+    fn subject(&mut self, object: Object) -> SubjectInfo {
+        let name = match object {
+            Object::Variable(variable) => self.names.name('v', variable.0),
+            Object::Lock(lock) => self.names.name('l', lock.0),
+            Object::Sync(sync) => self.names.name('s', sync.0),
+            _ => "thread",
+        };
+        SubjectInfo {
+            name: name.to_owned(),
+            is_lock_word: self.lock_words.iter().any(|word| word == name),
+        }
+    }
+
+    fn changed_value(&mut self, _event: EventNumber) -> Option<bool> {
+        self.changed
+    }
+
+    fn sees_data(&self) -> bool {
+        self.sees_data
+    }
+}

@@ -1,0 +1,301 @@
+//! Defects of known programs: their region, pattern, class and reasons.
+
+use crate::defect_names::Program;
+use checker::defect::{Class, GapKind, Pattern, Reason, RegionRole, defects};
+use checker::finding::Evidence;
+use checker::{AeroDrome, Options, RegionTrack, Velodrome};
+
+/// `deposit` calls `get` and `set`, which lock by themselves, in an event loop; another thread sets in between.
+const DEPOSIT: &str = "
+    t1 begin(loop); t1 begin(deposit)
+    t1 begin(get); t1 acq(l) @get:1; t1 r(x) @get:2; t1 rel(l) @get:3; t1 end
+    t2 acq(l) @set:6; t2 w(x) @set:7; t2 rel(l) @set:8
+    t1 begin(set); t1 acq(l) @set:6; t1 w(x) @set:7; t1 rel(l) @set:8; t1 end
+    t1 end; t1 end";
+
+#[test]
+fn a_lost_update_through_callees_belongs_to_their_caller() {
+    let mut program = Program::new(DEPOSIT).role("loop", RegionRole::ThreadBody).changed(true);
+    let found = program.defects();
+    assert_eq!(found.len(), 1, "{found:#?}");
+    let defect = &found[0];
+    assert_eq!(program.region_name(defect.region), "deposit");
+    assert_eq!((defect.class, defect.pattern), (Class::Likely, Pattern::LostUpdate));
+    let outer: Vec<&str> = defect.outer_regions.iter().map(|&r| program.region_name(r)).collect();
+    assert_eq!(outer, ["loop"]);
+    assert_eq!((defect.runs, defect.cut_runs, defect.transactions), (1, 1, 2));
+    assert_eq!(defect.gap.kind, GapKind::Callees);
+    let chain = |chain: &Option<Vec<_>>| -> Vec<String> {
+        let chain = chain.iter().flatten();
+        chain.map(|&region| program.region_name(region).to_owned()).collect()
+    };
+    assert_eq!(chain(&defect.gap.left_chain), ["get"]);
+    assert_eq!(chain(&defect.gap.returned_chain), ["set"]);
+    let reasons: Vec<String> = defect.reasons.iter().map(Reason::to_string).collect();
+    assert_eq!(
+        reasons,
+        [
+            "value changed",
+            "an update of another thread was overwritten by a value computed before it",
+            "the steps are in different calls: `get`, then `set`",
+            "`l` released at a.c:3 and acquired again at a.c:6 in one run of the function, by what it calls",
+            "1 of 1 runs was cut here",
+        ]
+    );
+    // The finding is of the loop, the violation that is shown is of `deposit`.
+    let findings = program.findings();
+    assert!(findings.violations.iter().all(|v| program.region_name(v.region) == "loop"));
+    let shown = findings.violation(defect.violations[0]).expect("a violation");
+    assert_eq!(program.region_name(shown.region), "deposit");
+    assert_eq!((shown.evidence, shown.edges.len()), (Evidence::Data, 2));
+}
+
+#[test]
+fn values_that_were_not_captured_do_not_hide_a_lost_update() {
+    assert_eq!(Program::new(DEPOSIT).summary(), ["likely LostUpdate deposit"]);
+    assert_eq!(Program::new(DEPOSIT).changed(false).summary(), ["by design LostUpdate deposit"]);
+}
+
+#[test]
+fn a_gap_between_iterations_of_an_event_loop_is_by_design() {
+    let step = |thread: &str| {
+        format!(
+            "{thread} begin(h); {thread} acq(l) @h:1; {thread} r(x) @h:2; {thread} w(x) @h:3
+             {thread} rel(l) @h:4; {thread} end"
+        )
+    };
+    let trace = format!("t1 begin(loop); {}; {}; {}; t1 end", step("t1"), step("t2"), step("t1"));
+    let mut program = Program::new(&trace).role("loop", RegionRole::ThreadBody).changed(true);
+    let found = program.defects();
+    assert!(!found.is_empty());
+    for defect in &found {
+        assert_eq!(program.region_name(defect.region), "loop");
+        assert_eq!((defect.class, defect.gap.kind), (Class::ByDesign, GapKind::Iterations));
+    }
+}
+
+#[test]
+fn a_lost_update_in_the_loop_of_a_thread_body_is_likely() {
+    // A first iteration is cut between its end and the next one, which must not hide the cut within the second.
+    let mut program = Program::new(
+        "t1 begin(worker); t1 r(x) @4; t1 w(x) @5; t2 r(x) @4; t2 w(x) @5
+         t1 r(x) @4; t2 r(x) @4; t2 w(x) @5; t1 w(x) @5; t1 end",
+    )
+    .role("worker", RegionRole::ThreadBody);
+    assert_eq!(program.summary(), ["likely LostUpdate worker", "by design Overwritten worker"]);
+}
+
+#[test]
+fn a_check_that_is_made_again_under_a_lock_is_possible_at_most() {
+    let trace = "t1 begin(once); t1 r(ready) @2
+         t2 begin(once); t2 acq(l) @3; t2 r(ready) @4; t2 w(ready) @5; t2 rel(l) @6; t2 end
+         t1 acq(l) @3; t1 r(ready) @4; t1 rel(l) @6; t1 end";
+    let found = Program::new(trace).changed(true).summary();
+    assert_eq!(found, ["possible StaleRead once", "by design SplitSection once"]);
+    let found = Program::new(trace).summary();
+    assert!(found.iter().all(|line| line.starts_with("by design")), "{found:?}");
+}
+
+#[test]
+fn a_check_and_an_act_without_a_lock_are_likely() {
+    let trace = "t1 begin(show); t1 r(info) @2; t2 w(info) @9; t1 r(info) @3; t1 end";
+    assert_eq!(Program::new(trace).changed(true).summary(), ["likely StaleRead show"]);
+    assert_eq!(Program::new(trace).summary(), ["possible StaleRead show"]);
+    let polling = trace.replace("@3", "@2");
+    assert_eq!(Program::new(&polling).changed(true).summary(), ["by design StaleRead show"]);
+}
+
+#[test]
+fn a_wait_for_a_condition_is_by_design() {
+    let mut program = Program::new(
+        "t1 begin(pop); t1 acq(l) @1; t1 r(n) @2; t1 rel(l) @3
+         t2 begin(push); t2 acq(l) @7; t2 w(n) @8; t2 signal(c) @9; t2 rel(l) @10; t2 end
+         t1 wait(c) @3; t1 acq(l) @3; t1 r(n) @2; t1 w(n) @4; t1 rel(l) @5; t1 end",
+    )
+    .changed(true);
+    let found = program.summary();
+    assert!(
+        !found.is_empty() && found.iter().all(|line| line.starts_with("by design")),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn a_function_that_gives_up_its_lock_itself_may_read_anew_but_not_write_back() {
+    let split = |op: &str| {
+        format!(
+            "t1 begin(f); t1 acq(l) @1; t1 r(x) @2; t1 rel(l) @3
+             t2 acq(l) @8; t2 w(x) @9; t2 rel(l) @10
+             t1 acq(l) @4; t1 {op}(x) @5; t1 rel(l) @6; t1 end"
+        )
+    };
+    assert_eq!(Program::new(&split("w")).changed(true).summary(), ["likely LostUpdate f"]);
+    assert_eq!(Program::new(&split("r")).changed(true).summary(), ["possible StaleRead f"]);
+}
+
+#[test]
+fn all_that_crosses_one_release_and_acquisition_is_one_defect() {
+    let mut program = Program::new(
+        "t1 begin(f); t1 acq(l) @1; t1 r(x) @2; t1 r(y) @3; t1 rel(l) @4
+         t2 acq(l) @11; t2 w(x) @12; t2 w(y) @13; t2 w(z) @14; t2 rel(l) @15
+         t1 acq(l) @5; t1 r(z) @6; t1 r(y) @7; t1 w(x) @8; t1 rel(l) @9; t1 end",
+    )
+    .changed(true);
+    let found = program.defects();
+    assert_eq!(found.len(), 1, "{found:#?}");
+    assert_eq!(found[0].pattern, Pattern::LostUpdate);
+    assert_eq!(found[0].occurrences, program.findings().counts.violations);
+    assert_eq!(found[0].other_objects.len(), 3, "y, z and the lock");
+    assert_eq!((found[0].cut_runs, found[0].runs), (1, 1));
+}
+
+#[test]
+fn two_fields_that_change_together_are_torn() {
+    let trace = "t1 begin(read); t1 r(x) @1; t2 begin(set); t2 w(x) @8; t2 w(y) @9; t2 end; t1 r(y) @2; t1 end";
+    assert_eq!(Program::new(trace).changed(true).summary(), ["likely Torn read"]);
+    let chain = "t1 begin(read); t1 r(x) @1; t2 w(x) @8; t2 w(z) @9; t3 r(z) @10; t3 w(y) @11; t1 r(y) @2; t1 end";
+    assert_eq!(Program::new(chain).summary(), ["possible Chain read"]);
+}
+
+#[test]
+fn an_intermediate_state_and_an_overwritten_value() {
+    let trace = "t1 begin(f); t1 w(x) @1; t2 r(x) @8; t1 w(x) @2; t1 end";
+    assert_eq!(Program::new(trace).summary(), ["possible IntermediateState f"]);
+    let trace = "t1 begin(f); t1 w(x) @1; t2 w(x) @8; t1 r(x) @2; t1 end";
+    assert_eq!(Program::new(trace).changed(true).summary(), ["likely Overwritten f"]);
+}
+
+#[test]
+fn an_atomic_update_after_a_read_loses_nothing() {
+    let trace = "t1 begin(f); t1 r(x) @1; t2 u(x) @1; t1 u(x) @2; t1 end";
+    assert_eq!(Program::new(trace).changed(true).summary(), ["possible StaleRead f"]);
+    let trace = "t1 begin(f); t1 r(x) @1; t2 u(x) @1; t1 w(x) @2; t1 end";
+    assert_eq!(Program::new(trace).changed(true).summary(), ["likely LostUpdate f"]);
+}
+
+/// Sections of a function that touch no data in common.
+const SECTIONS: &str = "
+    t1 begin(f); t1 acq(l) @1; t1 r(a) @2; t1 rel(l) @3
+    t2 begin(g); t2 acq(l) @8; t2 w(b) @9; t2 rel(l) @10; t2 end; t1 acq(l) @4; t1 r(a) @5; t1 rel(l) @6; t1 end";
+
+#[test]
+fn locks_alone_are_by_design_where_data_is_seen() {
+    assert_eq!(Program::new(SECTIONS).summary(), ["by design SplitSection f"]);
+    let bare = SECTIONS.replace("t2 w(b) @9;", "");
+    assert_eq!(Program::new(&bare).summary(), ["possible SplitSection f"]);
+    let blind = bare.replace("t1 r(a) @2;", "").replace("t1 r(a) @5;", "");
+    assert_eq!(Program::new(&blind).blind().summary(), ["possible SplitSection f"]);
+}
+
+#[test]
+fn named_regions_are_meant_to_be_atomic() {
+    let mut program = Program::new(SECTIONS).role("f", RegionRole::Named);
+    assert_eq!(program.summary(), ["possible SplitSection f"]);
+    let trace = "t1 begin(f); t1 w(x) @5; t2 r(x) @8; t1 w(x) @5; t1 end";
+    assert_eq!(Program::new(trace).summary(), ["by design IntermediateState f"]);
+    let mut program = Program::new(trace).role("f", RegionRole::Named);
+    assert_eq!(program.summary(), ["likely IntermediateState f"]);
+}
+
+#[test]
+fn libraries_and_words_of_locks_are_possible_at_most() {
+    assert_eq!(Program::new(DEPOSIT).library("deposit").summary(), ["possible LostUpdate deposit"]);
+    assert_eq!(Program::new(DEPOSIT).lock_word("x").summary(), ["by design SplitSection deposit"]);
+}
+
+#[test]
+fn what_is_cut_in_most_runs_is_by_design_unless_it_loses_updates() {
+    let stale = "t1 begin(f); t1 r(x) @1; t2 w(x) @8; t1 r(x) @2; t1 end\n";
+    let whole = "t1 begin(f); t1 end\n";
+    let lost = stale.replace("t1 r(x) @2", "t1 w(x) @2");
+    let runs = |cut: &str, count: usize, rest: usize| cut.repeat(count) + &whole.repeat(rest);
+    let summary = |trace: &str, changed: Option<bool>| {
+        let program = Program::new(trace);
+        changed.into_iter().fold(program, Program::changed).summary()
+    };
+    assert_eq!(summary(&runs(stale, 9, 0), Some(true)), ["likely StaleRead f"]);
+    assert_eq!(summary(&runs(stale, 20, 0), Some(true)), ["by design StaleRead f"]);
+    assert_eq!(summary(&runs(stale, 20, 21), Some(true)), ["likely StaleRead f"]);
+    assert_eq!(summary(&runs(&lost, 20, 0), Some(true)), ["likely LostUpdate f"]);
+    assert_eq!(summary(&runs(&lost, 20, 0), None), ["possible LostUpdate f"]);
+    let found = Program::new(&runs(stale, 3, 2997)).changed(true).defects();
+    let reasons: Vec<String> = found[0].reasons.iter().map(Reason::to_string).collect();
+    assert_eq!(reasons.last().map(String::as_str), Some("3 of 3,000 runs were cut here"));
+    assert_eq!(
+        (found[0].cut_runs, found[0].runs, found[0].occurrences, found[0].ways),
+        (3, 3000, 3, 1)
+    );
+}
+
+#[test]
+fn the_same_gap_of_an_outer_region_is_not_reported_again() {
+    // The second time, `deposit` is left in one execution and returned to in another.
+    let trace = "t1 begin(all); t1 begin(deposit); t1 r(x) @d:2; t2 w(x) @9; t1 w(x) @d:3; t1 end
+        t1 begin(deposit); t1 r(x) @d:2; t1 end; t2 w(x) @9; t1 begin(deposit); t1 w(x) @d:3; t1 end; t1 end";
+    let mut program = Program::new(trace).changed(true);
+    let found = program.defects();
+    let findings = program.findings();
+    assert_eq!(findings.cuts.len(), 2);
+    assert_eq!(found.len(), 1, "{found:#?}");
+    assert_eq!(program.region_name(found[0].region), "deposit");
+    assert_eq!((found[0].occurrences, found[0].cut_runs), (2, 1));
+}
+
+#[test]
+fn fingerprints_survive_inserted_lines_and_change_with_the_text() {
+    let fingerprints = |program: Program| -> Vec<u64> {
+        let mut program = program;
+        program.defects().iter().map(|defect| defect.fingerprint).collect()
+    };
+    let plain = fingerprints(Program::new(DEPOSIT));
+    assert_eq!(plain, fingerprints(Program::new(DEPOSIT).insert_lines(10)));
+    // The gap is that of the lock, from line 3 to line 6.
+    assert_eq!(plain, fingerprints(Program::new(DEPOSIT).text(2, "return self->x;")));
+    assert_ne!(plain, fingerprints(Program::new(DEPOSIT).text(3, "unlock(&other);")));
+    assert_ne!(plain, fingerprints(Program::new(DEPOSIT).text(6, "lock(&other);")));
+    assert_ne!(plain, fingerprints(Program::new(&DEPOSIT.replace("deposit", "pay"))));
+}
+
+#[test]
+fn two_gaps_whose_lines_have_the_same_text_stay_apart() {
+    let trace = "t1 begin(f); t1 r(x) @1; t2 w(x) @9; t1 w(x) @2; t1 end
+        t1 begin(f); t1 r(x) @3; t2 w(x) @9; t1 w(x) @4; t1 end";
+    let program = || {
+        let program = Program::new(trace).text(1, "y = x;").text(3, "y = x;");
+        program.text(2, "x = y;").text(4, "x = y;")
+    };
+    let (first, moved) = (program().defects(), program().insert_lines(10).defects());
+    assert_eq!(first.len(), 2);
+    assert_ne!(first[0].fingerprint, first[1].fingerprint);
+    for (one, other) in first.iter().zip(&moved) {
+        assert_eq!((one.fingerprint, one.gap.left), (other.fingerprint, other.gap.left));
+    }
+}
+
+#[test]
+fn checkers_with_witnesses_have_defects_and_others_have_none() {
+    let mut program = Program::new(DEPOSIT);
+    let events = program.events.clone();
+    let velodrome = crate::text::run_on(Velodrome::new(Options::default()), &events);
+    let found = defects(&velodrome, &mut program);
+    assert!(!found.is_empty());
+    assert!(found.iter().all(|defect| program.region_name(defect.region) == "loop"));
+    let occurrences: u64 = found.iter().map(|defect| defect.occurrences).sum();
+    assert_eq!(occurrences, velodrome.counts.violations);
+    for findings in [
+        crate::text::run_on(RegionTrack::new(Options::default()), &events),
+        crate::text::run_on(AeroDrome::new(Options::default()), &events),
+    ] {
+        assert_eq!(defects(&findings, &mut program), []);
+    }
+}
+
+#[test]
+fn the_data_relation_has_its_defects() {
+    let mut program = Program::new(DEPOSIT);
+    let findings = program.data_findings();
+    let found = defects(&findings, &mut program);
+    assert_eq!(found.len(), 1);
+    assert_eq!(program.region_name(found[0].region), "deposit");
+    assert_eq!((found[0].class, found[0].evidence), (Class::Likely, Evidence::Data));
+}
