@@ -49,6 +49,9 @@ impl AccessDescriptor {
     pub const WRITES_IF_ZERO: u8 = 8;
     /// The base is in memory: see [`AccessDescriptor`].
     pub const INDIRECT: u8 = 16;
+    /// The instruction commutes with others of its kind: an addition whose result is used nowhere else. It reads and
+    /// writes, and is no repetition of a read or of another write.
+    pub const COMMUTES: u8 = 32;
     /// Largest access of an instruction that is not repeated, in bytes; a few that save a processor's state exceed it.
     pub const MAX_USUAL: u16 = 64;
 

@@ -98,7 +98,10 @@ fn record<const LARGE: bool, const LOOPS: bool>(ctx: &ProbeContext) -> u32 {
         return 0;
     }
     let mut flags = descriptor.flags
-        & (AccessDescriptor::READ | AccessDescriptor::WRITE | AccessDescriptor::ATOMIC);
+        & (AccessDescriptor::READ
+            | AccessDescriptor::WRITE
+            | AccessDescriptor::ATOMIC
+            | AccessDescriptor::COMMUTES);
     if descriptor.flags & AccessDescriptor::WRITES_IF_ZERO != 0 && regs.eflags & ZERO == 0 {
         flags = AccessDescriptor::READ;
     }

@@ -55,7 +55,8 @@ pub struct Access {
     pub address: u64,
     /// Length in bytes, at least 1.
     pub bytes: u64,
-    /// Flags [`AccessDescriptor::READ`], [`AccessDescriptor::WRITE`] and [`AccessDescriptor::ATOMIC`].
+    /// Flags [`AccessDescriptor::READ`], [`AccessDescriptor::WRITE`], [`AccessDescriptor::ATOMIC`] and
+    /// [`AccessDescriptor::COMMUTES`].
     pub flags: u8,
     /// The site.
     pub site: SiteId,
@@ -69,6 +70,23 @@ impl Access {
     #[must_use]
     pub fn writes(&self) -> bool {
         self.flags & AccessDescriptor::WRITE != 0
+    }
+
+    /// Returns whether the access commutes with others of its kind.
+    #[inline(always)]
+    #[must_use]
+    pub fn commutes(&self) -> bool {
+        self.flags & AccessDescriptor::COMMUTES != 0
+    }
+
+    /// Returns three numbers, all bits set or none: whether the access is a plain store, whether it writes, and whether
+    /// it commutes. Without a jump.
+    #[inline(always)]
+    fn kinds(&self) -> [u64; 3] {
+        let is = |flag: u8| u64::from(self.flags) >> flag.trailing_zeros() & 1;
+        let (writes, commutes) = (is(AccessDescriptor::WRITE), is(AccessDescriptor::COMMUTES));
+        let stores = writes & !(is(AccessDescriptor::ATOMIC) | commutes);
+        [stores, writes, commutes].map(u64::wrapping_neg)
     }
 
     /// First and last word, as addresses divided by 8.
@@ -117,8 +135,10 @@ pub struct WordAccesses {
     /// The thread epoch. Written first and read last, so that no thread finds its own there together with the
     /// accesses of another one.
     pub thread_epoch: u64,
-    /// From the top: the low bits of the thread's id (4 bits), the word's address divided by 8 (44), the mask of
-    /// the bytes that the thread has written (8), and of those that it has read (8).
+    /// From the top: the low bits of the thread's id (4 bits), the word's address divided by 8 (44), and two bits for
+    /// each byte, in two masks of 8: the last access of the thread that covers later ones. Both are set after a plain
+    /// store, which covers all; the upper one after a commuting update and the lower one after a read or an atomic
+    /// write, which cover their own kind.
     pub accesses: u64,
 }
 
@@ -139,8 +159,8 @@ impl WordAccesses {
         mask: u64,
     ) -> (u64, u64) {
         let Self { thread_epoch, accesses } = self;
-        let reads_count = if access.writes() { 0 } else { 0xff };
-        let covered = accesses >> 8 | accesses & reads_count;
+        let [_, writes, commutes] = access.kinds();
+        let covered = (accesses | commutes) & (accesses >> 8 | !writes);
         // Not 0 if the slot is another word's or another thread's, also one that had this one's id before: of
         // threads with one id the later has the higher thread epochs.
         let foreign = accesses >> 16 ^ tagged(access.tid, word)
@@ -156,13 +176,16 @@ impl WordAccesses {
     #[inline(always)]
     #[must_use]
     pub fn after(self, now: u64, access: &Access, word: u64, mask: u64) -> Self {
-        let is_store = access.flags & (AccessDescriptor::WRITE | AccessDescriptor::ATOMIC)
-            == AccessDescriptor::WRITE;
-        let mask = if is_store { mask << 8 } else { mask };
+        let [stores, _, commutes] = access.kinds();
+        let reads = !(stores | commutes);
         let tag = tagged(access.tid, word);
         let foreign = is_not_zero(self.accesses >> 16 ^ tag | self.thread_epoch ^ now);
-        let accesses = tag << 16 | mask | self.accesses & 0xffff & foreign.wrapping_sub(1);
-        Self { thread_epoch: now, accesses }
+        let before = self.accesses & 0xffff & foreign.wrapping_sub(1);
+        let (low, high) = (before & 0xff, before >> 8);
+        let kept = mask & low & high;
+        let low = low & !(mask & commutes) | kept | mask & !commutes;
+        let high = high & !(mask & reads) | kept | mask & !reads;
+        Self { thread_epoch: now, accesses: tag << 16 | high << 8 | low }
     }
 }
 

@@ -2,8 +2,10 @@
 //! the ring buffer, assigning dense ids, decoding watchpoint hits, objects, memory.
 
 pub mod code_map;
+pub mod counters;
 pub mod dedup;
 pub mod deferred;
+pub mod held_locks;
 pub mod location;
 pub mod memory;
 pub mod process_code;

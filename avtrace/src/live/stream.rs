@@ -5,7 +5,10 @@ use checker::{
     format::NO_LOCATION,
 };
 
-use super::deferred::{DeferredAccess, Epoch};
+use super::{
+    deferred::{DeferredAccess, Epoch},
+    held_locks::HeldLocks,
+};
 
 /// Output of the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +29,7 @@ pub enum Item {
 pub struct Stream {
     items: Vec<Item>,
     events: EventNumber,
+    held: HeldLocks,
 }
 
 impl Stream {
@@ -33,6 +37,7 @@ impl Stream {
     #[inline]
     pub fn emit(&mut self, thread: ThreadId, op: Op, location: LocationId) {
         self.events += 1;
+        self.held.note(thread, op);
         self.items.push(Item::Event(Event { thread, op, location }));
     }
 
@@ -44,6 +49,7 @@ impl Stream {
 
     /// Adds a loss of events.
     pub fn gap(&mut self) {
+        self.held.gap();
         self.items.push(Item::Gap);
     }
 
@@ -61,6 +67,12 @@ impl Stream {
     #[must_use]
     pub const fn events(&self) -> EventNumber {
         self.events
+    }
+
+    /// Returns the locks that threads hold.
+    #[must_use]
+    pub const fn held(&self) -> &HeldLocks {
+        &self.held
     }
 
     /// Returns the items since the last call of [`clear`](Self::clear).

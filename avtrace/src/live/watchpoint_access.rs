@@ -7,7 +7,10 @@ use iced_x86::{
     Code, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, Register,
 };
 use symbolize::ProcessAddr;
-use x86::instruction::{decode, decode_first};
+use x86::{
+    commuting::{CommutingUpdate, commuting_update},
+    instruction::{decode, decode_first},
+};
 
 pub use self::transfer::transfer;
 use super::code_map::{CodeMap, NoFunction};
@@ -49,8 +52,8 @@ pub struct Access {
     pub what: MemoryUse,
     /// Maximal number of bytes that it accesses at once.
     pub bytes: u64,
-    /// Set for an addition or a change of bits in one step, which commutes with others of its kind.
-    pub commutes: bool,
+    /// Set if it commutes with others of its kind.
+    pub commuting: Option<CommutingUpdate>,
     /// Set if a mask decides which parts of its operand it accesses. Processors trap for those that it leaves out,
     /// too.
     pub is_masked: bool,
@@ -102,7 +105,7 @@ pub fn before(code: &impl CodeMap, next: ProcessAddr) -> Result<Access, Undecode
         instruction: ProcessAddr(instruction.ip()),
         what,
         bytes: instruction.memory_size().size() as u64,
-        commutes: instructions::adds(&instruction) || instructions::changes_bits(&instruction),
+        commuting: commuting_update(&instruction, &|at| code.bytes_at(ProcessAddr(at), 15)),
         is_masked: instructions::is_masked(&instruction),
     })
 }

@@ -25,12 +25,17 @@
 //! | WrEx(T), RdEx(T) | to another word of the slot, seldom | as before | access |
 //! | any | to another word of the slot, in a row ([`Environment::MAX_CLAIMS`]) | unowned | deferred ones of T, access |
 //! | RdSh | of any thread | RdSh | access |
+//! | WrEx(T), RdEx(T), after a handover | commuting update of T | as before | access |
+//! | WrEx(T), RdEx(T) | commuting update of U, first handover | RdEx(U) without bytes | deferred ones of T, access |
 //!
 //! RdSh is final for a word while it has its slot: each first access of an epoch gets a record. In WrEx and RdEx, a
 //! new access of the owner to the same bytes is deferred: it has no event of another thread before it that the last
 //! record has not, and none after it until another thread comes. So the last epoch is enough, separately for writes
 //! and reads, since these differ in what they depend on. Each way out of WrEx or RdEx flushes: it emits the deferred
 //! accesses before the record of the access that ends the ownership.
+//!
+//! Before the first handover a commuting update is a write like any other: what is deferred then is reported as one,
+//! and conflicts with the first accesses of each other thread alone.
 //!
 //! A word that is not in its slot is unowned. After [`Environment::MAX_CLAIMS`] accesses to another word in a row the
 //! slot changes to that word, which flushes as well.

@@ -107,6 +107,9 @@ impl<M: Memory> Ownership<M> {
     /// Defers an access of the owner to the same bytes as before.
     #[inline(always)]
     fn defer(&self, thread: &ThreadState, access: &Access) -> Admission {
+        if self.must_record(access) {
+            return Admission::Recorded;
+        }
         let mask = access.byte_mask() as u32;
         let (writes, reads) = (self.bits.get() & 0xff, self.bits.get() >> READ_MASK & 0xff);
         if access.writes() {
@@ -136,12 +139,20 @@ impl<M: Memory> Ownership<M> {
         Admission::Deferred
     }
 
+    /// Returns whether an access may not be deferred, nor stand for one: it commutes with those of other threads, of
+    /// which one has come already. A deferred access counts as a plain read or write.
+    #[inline(always)]
+    fn must_record(&self, access: &Access) -> bool {
+        access.commutes() && self.bits.get() >> HANDOVER & 0xff != 0
+    }
+
     /// Makes the thread the owner of the word: WrEx or RdEx. This access gets a record.
     #[inline(always)]
     fn claim(&self, thread: &ThreadState, access: &Access, word: u64) {
         let mask = access.byte_mask() as u32;
         self.word.set(word + 1);
         self.owner.set(thread.epochs.incarnation);
+        let mask = if self.must_record(access) { 0 } else { mask };
         let masks = if access.writes() { mask } else { mask << READ_MASK };
         self.bits.set(self.bits.get() & !0xffff | masks);
     }

@@ -35,6 +35,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         3 => Just(WRITE),
         1 => Just(READ | WRITE),
         1 => Just(READ | WRITE | AccessDescriptor::ATOMIC),
+        2 => Just(READ | WRITE | AccessDescriptor::COMMUTES),
+        2 => Just(READ | WRITE | AccessDescriptor::ATOMIC | AccessDescriptor::COMMUTES),
     ];
     let mask = (0u32..8, 1u32..=8).prop_map(|(from, count)| (0xff >> (8 - count)) << from & 0xff);
     let thread = 0..THREADS.len();
@@ -49,12 +51,43 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..120)
 }
 
+/// Kind of access, as far as repetitions are concerned.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Store,
+    /// A read, or for what it covers an atomic write.
+    Read,
+    AtomicWrite,
+    CommutingUpdate,
+}
+
+impl Kind {
+    fn of(flags: u8) -> Self {
+        let is = |flag: u8| flags & flag != 0;
+        match () {
+            () if is(AccessDescriptor::COMMUTES) => Self::CommutingUpdate,
+            () if is(AccessDescriptor::ATOMIC) => Self::AtomicWrite,
+            () if is(AccessDescriptor::WRITE) => Self::Store,
+            () => Self::Read,
+        }
+    }
+
+    /// Returns whether a recorded access stands for a later one of a kind.
+    fn covers(self, later: Self) -> bool {
+        match self {
+            Self::Store => true,
+            Self::Read | Self::AtomicWrite => later == Self::Read,
+            Self::CommutingUpdate => later == Self::CommutingUpdate,
+        }
+    }
+}
+
 /// Knowledge of one byte, without a limit of room.
 #[derive(Clone, Default)]
 struct Byte {
-    /// By incarnation: the epoch of the last plain write and of the last read (or atomic write), since another
-    /// thread has last accessed the word.
-    covered: HashMap<u64, (Option<u64>, Option<u64>)>,
+    /// By incarnation: the last access that is remembered since another thread has last accessed the word, and its
+    /// epoch. A store is remembered instead of what follows it in its epoch.
+    covered: HashMap<u64, (Kind, u64)>,
     /// Incarnations that have accessed the word.
     accessed_by: Vec<u64>,
 }
@@ -108,11 +141,10 @@ fn check<const BITS: u32>(steps: &[Step]) -> (usize, usize) {
                 let (mut in_epoch, mut at_all, mut by_others) = (true, true, false);
                 for byte in mine.clone() {
                     let byte = bytes.entry((word, byte)).or_default();
-                    let (write, read) =
-                        byte.covered.get(&epochs.incarnation).copied().unwrap_or_default();
-                    let read = if access.writes() { None } else { read };
-                    in_epoch &= write == Some(epochs.now) || read == Some(epochs.now);
-                    at_all &= write.is_some() || read.is_some();
+                    let covered = byte.covered.get(&epochs.incarnation);
+                    let covered = covered.filter(|(kind, _)| kind.covers(Kind::of(flags)));
+                    in_epoch &= covered.is_some_and(|&(_, epoch)| epoch == epochs.now);
+                    at_all &= covered.is_some();
                     by_others |= byte.accessed_by.iter().any(|&by| by != epochs.incarnation);
                 }
                 if is_new == 0 {
@@ -126,13 +158,14 @@ fn check<const BITS: u32>(steps: &[Step]) -> (usize, usize) {
                     }
                     *slot = slot.after(threads[thread].now, &access, word, mask);
                     touch(&mut bytes, epochs.incarnation, word);
-                    let is_store = flags & (AccessDescriptor::WRITE | AccessDescriptor::ATOMIC)
-                        == AccessDescriptor::WRITE;
+                    let now = threads[thread].now;
                     for byte in mine {
                         let byte = bytes.entry((word, byte)).or_default();
-                        let covered = byte.covered.entry(epochs.incarnation).or_default();
-                        let now = Some(threads[thread].now);
-                        if is_store { covered.0 = now } else { covered.1 = now }
+                        let covered = byte.covered.entry(epochs.incarnation);
+                        let covered = covered.or_insert((Kind::of(flags), now));
+                        if *covered != (Kind::Store, now) {
+                            *covered = (Kind::of(flags), now);
+                        }
                     }
                 }
             }

@@ -21,6 +21,7 @@ use super::{
 use crate::{
     live::{
         code_map::CodeMap,
+        counters::Counters,
         dedup::AccessDedup,
         deferred::{DeferredAccess, DeferredOperation},
         location::Location,
@@ -43,6 +44,7 @@ pub(super) struct Accesses {
     watches: Watches,
     hits: HitDecoder,
     words: SyncWords,
+    counters: Counters,
     dedup: AccessDedup,
     shared_words: SharedWords,
 }
@@ -92,7 +94,11 @@ impl Accesses {
             return;
         }
         let both = AccessDescriptor::READ | AccessDescriptor::WRITE;
+        let commutes = place.commuting.is_some_and(|update| {
+            self.counters.update(thread, step.place, update, cx.stream.held().of(thread))
+        });
         let ops: [Option<Operation>; 2] = match done & (both | AccessDescriptor::ATOMIC) {
+            _ if commutes => [Some(Op::CommutingUpdate), None],
             AccessDescriptor::READ => [Some(Op::Read), None],
             AccessDescriptor::WRITE => [Some(Op::Write), None],
             done if done == both => [Some(Op::Read), Some(Op::Write)],
@@ -173,10 +179,12 @@ impl Accesses {
             }
             self.shared_words.touched(thread, record.address, length, writes);
         }
-        // As a read it conflicts with what overwrites it, and with no other one of its kind. An access to a named
-        // range is reported unchanged.
-        let commutes = is_sample && access.is_some_and(|access| access.commutes);
-        let kind = if commutes { AccessKind::Read } else { kind };
+        // An access to a named range is reported unchanged.
+        let commuting = access.filter(|access| is_sample && access.bytes == length);
+        let commuting = commuting.and_then(|access| access.commuting);
+        let commutes = commuting.is_some_and(|update| {
+            self.counters.update(thread, place, update, cx.stream.held().of(thread))
+        });
         // The kernel side reads the values of named ranges alone.
         let value = (!is_sample).then(|| self.watches.observe(watch, record.value, kind.writes()));
         if self.watches.counted_early(thread, instruction, watch) {
@@ -191,6 +199,7 @@ impl Accesses {
             }
         };
         match kind {
+            _ if commutes => emit(Op::CommutingUpdate, value),
             AccessKind::Read => emit(Op::Read, value),
             AccessKind::Write => emit(Op::Write, value),
             AccessKind::Update => emit(Op::Update, value),
@@ -343,6 +352,7 @@ impl Accesses {
     pub(super) fn forget(&mut self, range: &Range<u64>) {
         self.shared_words.forget(range);
         self.words.forget(range);
+        self.counters.forget(range);
         self.watches.forget(range);
     }
 

@@ -88,7 +88,7 @@ mod tests {
         code.extend(&sites);
         assert!(code.is_inside(LocationId(0), 0x1010), "its last instruction is a call");
         assert!(!code.is_inside(LocationId(3), 0x1000), "a call right before it");
-        let access = AccessPlace { instruction: ProcessAddr(0x2003), group: 5 };
+        let access = AccessPlace { instruction: ProcessAddr(0x2003), group: 5, commuting: None };
         sites.push(Site {
             address: ProcessAddr(0x2000),
             kind: SiteKind::Memory(MemorySite::Access(access)),

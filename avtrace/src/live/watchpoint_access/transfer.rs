@@ -24,7 +24,7 @@ pub fn transfer(code: &impl CodeMap, top: ProcessAddr, accessed: ProcessAddr) ->
         instruction: ProcessAddr(instruction.ip()),
         what: MemoryUse { kind: AccessKind::Read, compares: false },
         bytes: instruction.memory_size().size() as u64,
-        commutes: false,
+        commuting: None,
         is_masked: false,
     })
 }

@@ -200,7 +200,7 @@ fn an_exchange_whose_result_is_not_used_is_a_store() {
     let unused = |code: &[u8]| {
         let instruction = decode_first(code, 0);
         let register = exchanged(&instruction).unwrap();
-        is_unused(|at| code.get(at as usize..), instruction.next_ip(), register)
+        is_unused(&|at| code.get(at as usize..), instruction.next_ip(), register)
     };
     assert!(unused(&[0x87, 0x3e, 0xc3]), "xchg [rsi],edi; ret");
     assert!(!unused(&[0x87, 0x06, 0xc3]), "xchg [rsi],eax; ret: it may be the result");

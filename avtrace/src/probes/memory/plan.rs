@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use abi::{ACCESS_GROUPS, AccessDescriptor, Cookie, Kind, ProbeProgram};
 use symbolize::{ElfFile, LinkAddr, Module, ProcessAddr, Symbolizer};
 use x86::{
+    commuting::commuting_update,
     functions::{Function, Functions},
     instruction::decode_first,
     placement::Cost,
@@ -315,12 +316,10 @@ impl Planner<'_, '_> {
     ) {
         let PlannedAccess { instruction, mut descriptor, is_static } = planned;
         let code = self.file.bytes_at(LinkAddr(instruction), 15).unwrap_or_default();
-        let decoded = decode_first(code, instruction);
-        if instructions::adds(&decoded) || instructions::changes_bits(&decoded) {
-            // As a read it conflicts with what overwrites it, and with no other one.
-            descriptor.flags = descriptor.flags
-                & !(AccessDescriptor::WRITE | AccessDescriptor::ATOMIC)
-                | AccessDescriptor::READ;
+        let code_at = |at| self.file.bytes_at(LinkAddr(at), 15);
+        let commuting = commuting_update(&decode_first(code, instruction), &code_at);
+        if commuting.is_some() {
+            descriptor.flags |= AccessDescriptor::COMMUTES;
         }
         let Some(instruction) = self.module.process_address(LinkAddr(instruction)) else { return };
         if is_static {
@@ -339,7 +338,7 @@ impl Planner<'_, '_> {
         // More groups than that share their costs.
         descriptor.group = (group % ACCESS_GROUPS as usize) as u16;
         descriptor.cost = cost;
-        let place = AccessPlace { instruction, group };
+        let place = AccessPlace { instruction, group, commuting };
         let site = self.add_site(instruction, MemorySite::Access(place));
         let purpose = ProbePurpose::Accesses { function: name.to_owned() };
         self.add_probe(program, LinkAddr(at), Cookie::new(Kind::Access, site), purpose);

@@ -1,6 +1,7 @@
 //! Sites of memory: instructions that access it, and functions that give it out or take it back.
 
 use symbolize::ProcessAddr;
+use x86::commuting::CommutingUpdate;
 
 use super::{allocators::Allocator, instructions::Coverage};
 
@@ -23,6 +24,8 @@ pub struct AccessPlace {
     pub instruction: ProcessAddr,
     /// The number of its group.
     pub group: usize,
+    /// Set for an instruction that commutes with others of its kind.
+    pub commuting: Option<CommutingUpdate>,
 }
 
 /// The instructions of a function that are probed.

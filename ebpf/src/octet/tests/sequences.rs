@@ -15,7 +15,8 @@ fn steps() -> impl Strategy<Value = Vec<(usize, Step)>> {
     let usual = prop_oneof![3 => Just(0xff), 1 => Just(0x0f), 1 => Just(0xf0), 1 => Just(0x3c)];
     let step = prop_oneof![
         5 => (0..WORDS, usual.clone()).prop_map(|(word, mask)| Step::Read(word, mask)),
-        5 => (0..WORDS, usual).prop_map(|(word, mask)| Step::Write(word, mask)),
+        5 => (0..WORDS, usual.clone()).prop_map(|(word, mask)| Step::Write(word, mask)),
+        3 => (0..WORDS, usual).prop_map(|(word, mask)| Step::Commute(word, mask)),
         1 => (0..WORDS - 1).prop_map(Step::Several),
     ];
     // A thread mostly goes on with what it has accessed before.

@@ -41,6 +41,7 @@ use State::{RdEx, RdSh, Unowned, WrEx};
 
 const READ: Step = Step::Read(0, 0xff);
 const WRITE: Step = Step::Write(0, 0xff);
+const COMMUTE: Step = Step::Commute(0, 0xff);
 const READ_LOW: Step = Step::Read(0, 0x0f);
 const WRITE_LOW: Step = Step::Write(0, 0x0f);
 const OTHER_WORD: Step = Step::Write(1, 0xff);
@@ -134,6 +135,18 @@ const ROWS: &[Row] = &[
         WrEx(1),
         &[Access(2)],
     ),
+    (&[By(1, COMMUTE)], WrEx(1), By(1, COMMUTE), WrEx(1), &[]),
+    (
+        &[By(1, COMMUTE), By(1, COMMUTE)],
+        WrEx(1),
+        By(2, COMMUTE),
+        RdEx(2),
+        &[Deferred(1, true, false), Access(2)],
+    ),
+    (&[By(1, WRITE), By(2, COMMUTE)], RdEx(2), By(2, COMMUTE), RdEx(2), &[Access(2)]),
+    (&[By(1, WRITE), By(2, COMMUTE)], RdEx(2), By(2, WRITE), WrEx(2), &[Access(2)]),
+    (&[By(1, WRITE), By(2, COMMUTE)], RdEx(2), By(2, READ), RdEx(2), &[Access(2)]),
+    (&[By(1, WRITE), By(2, WRITE)], WrEx(2), By(2, COMMUTE), WrEx(2), &[Access(2)]),
     (&[By(1, WRITE), By(2, SEVERAL)], RdSh, By(1, WRITE), RdSh, &[Access(1)]),
     (&[By(1, WRITE), Bypass, By(1, READ)], RdSh, By(1, READ), RdSh, &[Access(1)]),
     (&[By(1, WRITE), By(2, WRITE), By(3, WRITE)], RdSh, By(3, WRITE), RdSh, &[Access(3)]),

@@ -113,6 +113,8 @@ pub enum Step {
     /// Read or write of bytes of a word, which is given by its number and the mask.
     Read(u64, u32),
     Write(u64, u32),
+    /// Commuting update of bytes of a word.
+    Commute(u64, u32),
     /// Write to two words from this one on.
     Several(u64),
 }
@@ -190,8 +192,12 @@ impl<M: TestMemory> World<M> {
     pub fn step(&self, thread: &mut ThreadState, step: Step) {
         thread.epochs.now += 1;
         match step {
-            Step::Read(word, mask) => self.access(thread, word, mask, false),
-            Step::Write(word, mask) => self.access(thread, word, mask, true),
+            Step::Read(word, mask) => self.access(thread, word, mask, AccessDescriptor::READ),
+            Step::Write(word, mask) => self.access(thread, word, mask, AccessDescriptor::WRITE),
+            Step::Commute(word, mask) => {
+                let flags = AccessDescriptor::WRITE | AccessDescriptor::COMMUTES;
+                self.access(thread, word, mask, flags);
+            }
             Step::Several(word) => self.several(thread, word),
         }
     }
@@ -220,9 +226,9 @@ impl<M: TestMemory> World<M> {
         access.epoch = thread_and_epoch(thread.epochs.now).1;
     }
 
-    fn access(&self, thread: &mut ThreadState, word: u64, mask: u32, writes: bool) {
+    fn access(&self, thread: &mut ThreadState, word: u64, mask: u32, flags: u8) {
+        let writes = flags & AccessDescriptor::WRITE != 0;
         let number = self.begin(thread, (word, word), mask, writes);
-        let flags = if writes { AccessDescriptor::WRITE } else { AccessDescriptor::READ };
         let access = Access {
             tid: (thread.epochs.now >> EPOCH_BITS) as u32,
             address: word * 8 + u64::from(mask.trailing_zeros()),
