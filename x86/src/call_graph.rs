@@ -9,7 +9,9 @@ use rustc_hash::FxHashMap;
 use symbolize::{ElfFile, LinkAddr, Name};
 
 use super::instruction::decode;
-use super::{dead_ends::dead_ends, functions::Functions, no_return::never_returns};
+use super::{
+    activity::Activity, dead_ends::dead_ends, functions::Functions, no_return::never_returns,
+};
 
 /// Name that is given to a system call that waits for a futex.
 pub const FUTEX_WAIT: &str = "futex(FUTEX_WAIT)";
@@ -57,6 +59,8 @@ pub struct Facts {
     pub takes: Vec<usize>,
     /// Number of calls through pointers that the linker does not know.
     pub pointer_calls: u64,
+    /// Everything else that its code does.
+    pub activity: Activity,
 }
 
 /// Analyzes all functions of a file; indexed by their numbers.
@@ -89,6 +93,7 @@ pub fn facts_of(file: &ElfFile, functions: &Functions, imports: &Imports, index:
             constants.follow(instruction);
         }
         find_cold(&mut facts.calls[first..], &instructions, number > 0, functions);
+        facts.activity.add(&instructions);
     }
     facts
 }

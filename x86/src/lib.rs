@@ -1,6 +1,7 @@
 //! Machine code of x86-64: functions of a file, control flow, dataflow, and the operands of instructions. Knows
 //! nothing of plans, processes or the kernel side.
 
+pub mod activity;
 pub mod affine;
 pub mod basic_blocks;
 pub mod call_graph;

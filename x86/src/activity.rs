@@ -1,0 +1,269 @@
+//! Activity of a function's own code beside its calls: loops, atomic operations, accesses to memory that other threads
+//! may share, and calls through pointers. Recognizes instructions; values are not followed.
+
+use iced_x86::{Code, FlowControl, Instruction, Mnemonic, OpKind, Register};
+use symbolize::LinkAddr;
+
+/// Activity of a function, by the addresses of its instructions.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Activity {
+    /// Loops: the first instruction of the body, and the jump back to it.
+    pub loops: Vec<(LinkAddr, LinkAddr)>,
+    /// Atomic operations on memory that do not commute with one another: exchanges, compare-and-exchanges, and
+    /// changes of bits. Additions, of which reference counts and statistics are made, count only to a global
+    /// variable that another instruction accesses as well. Other accesses to such a variable are among them.
+    pub atomics: Vec<LinkAddr>,
+    /// Accesses to global variables, and stores through pointers.
+    pub shared: Vec<LinkAddr>,
+    /// Calls through pointers in memory.
+    pub through: Vec<PointerCall>,
+}
+
+/// Call through a pointer in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PointerCall {
+    /// The calling instruction.
+    pub at: LinkAddr,
+    /// Place of the pointer.
+    pub slot: PointerSlot,
+    /// Set unless this is a tail call.
+    pub returns: bool,
+}
+
+/// Place of a pointer to a function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PointerSlot {
+    /// A global variable, or a field of one.
+    Global(LinkAddr),
+    /// A field at this offset, in bytes, of a structure that a pointer leads to.
+    Field(i64),
+}
+
+impl Activity {
+    /// Adds what the instructions of one part of a function do.
+    pub(crate) fn add(&mut self, instructions: &[Instruction]) {
+        let Some(first) = instructions.first().map(Instruction::ip) else { return };
+        let has_frame = instructions.iter().take(8).any(|one| {
+            one.code() == Code::Mov_r64_rm64 && registers(one) == [Register::RBP, Register::RSP]
+                || one.code() == Code::Mov_rm64_r64
+                    && registers(one) == [Register::RBP, Register::RSP]
+        });
+        // By register: the pointer in memory that it holds, in the same straight line.
+        let mut read: Vec<(Register, PointerSlot)> = Vec::new();
+        let (mut accesses, mut of_globals) = (Vec::new(), Vec::new());
+        for instruction in instructions {
+            let at = LinkAddr(instruction.ip());
+            match instruction.flow_control() {
+                FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch => {
+                    let target = instruction.near_branch_target();
+                    if (first..=at.0).contains(&target) {
+                        self.loops.push((LinkAddr(target), at));
+                    }
+                }
+                FlowControl::IndirectCall | FlowControl::IndirectBranch => {
+                    let returns = instruction.flow_control() == FlowControl::IndirectCall;
+                    let slot = match instruction.op0_kind() {
+                        OpKind::Memory => slot(instruction),
+                        OpKind::Register => read
+                            .iter()
+                            .find(|(register, _)| *register == instruction.op0_register())
+                            .map(|(_, slot)| *slot),
+                        _ => None,
+                    };
+                    self.through.extend(slot.map(|slot| PointerCall { at, slot, returns }));
+                }
+                FlowControl::Next => {
+                    let is_shared = accesses_shared(instruction, has_frame);
+                    let is_atomic = is_atomic(instruction);
+                    if is_atomic && !adds(instruction) {
+                        self.atomics.push(at);
+                    }
+                    if is_shared && let Some(PointerSlot::Global(global)) = slot(instruction) {
+                        if is_atomic {
+                            of_globals.push((at, global));
+                        }
+                        accesses.push((at, global));
+                    }
+                    if is_shared {
+                        self.shared.push(at);
+                    } else if instruction.mnemonic() == Mnemonic::Lea
+                        && let Some(PointerSlot::Global(global)) = slot(instruction)
+                    {
+                        accesses.push((at, global));
+                    }
+                }
+                _ => {}
+            }
+            if !matches!(
+                instruction.flow_control(),
+                FlowControl::Next | FlowControl::ConditionalBranch
+            ) {
+                read.clear();
+            } else if instruction.op_count() > 0
+                && instruction.op0_kind() == OpKind::Register
+                && !is_comparison(instruction)
+            {
+                let register = instruction.op0_register();
+                read.retain(|(other, _)| *other != register.full_register());
+                let reads = instruction.code() == Code::Mov_r64_rm64
+                    && instruction.op1_kind() == OpKind::Memory;
+                read.extend(
+                    reads.then(|| slot(instruction)).flatten().map(|slot| (register, slot)),
+                );
+            }
+        }
+        for (operation, global) in of_globals {
+            let other = accesses.iter().find(|&&(at, other)| at != operation && other == global);
+            self.atomics.extend(other.into_iter().flat_map(|&(access, _)| [operation, access]));
+        }
+        self.atomics.sort_unstable();
+        self.atomics.dedup();
+    }
+}
+
+fn registers(instruction: &Instruction) -> [Register; 2] {
+    [instruction.op0_register(), instruction.op1_register()]
+}
+
+/// Place of the pointer that an instruction reads; `None` on the stack, and in a table with an index.
+fn slot(instruction: &Instruction) -> Option<PointerSlot> {
+    if instruction.is_ip_rel_memory_operand() {
+        return Some(PointerSlot::Global(LinkAddr(instruction.ip_rel_memory_address())));
+    }
+    let displacement = instruction.memory_displacement64().cast_signed();
+    match (instruction.memory_base(), instruction.memory_index()) {
+        (Register::None, Register::None) => {
+            Some(PointerSlot::Global(LinkAddr(instruction.memory_displacement64())))
+        }
+        (Register::RSP | Register::None, _) => None,
+        (_, Register::None) => Some(PointerSlot::Field(displacement)),
+        _ => None,
+    }
+}
+
+fn is_comparison(instruction: &Instruction) -> bool {
+    matches!(instruction.mnemonic(), Mnemonic::Cmp | Mnemonic::Test)
+}
+
+/// Returns true for an atomic operation on memory.
+fn is_atomic(instruction: &Instruction) -> bool {
+    let is_memory = (0..instruction.op_count().min(2))
+        .any(|operand| instruction.op_kind(operand) == OpKind::Memory);
+    // `lock or [rsp], 0` is a fence.
+    let is_stack = instruction.memory_base() == Register::RSP;
+    let is_atomic = instruction.has_lock_prefix() || instruction.mnemonic() == Mnemonic::Xchg;
+    is_memory && !is_stack && is_atomic
+}
+
+fn adds(instruction: &Instruction) -> bool {
+    matches!(
+        instruction.mnemonic(),
+        Mnemonic::Add | Mnemonic::Sub | Mnemonic::Inc | Mnemonic::Dec | Mnemonic::Xadd
+    )
+}
+
+/// Returns true for an access to a global variable, or a store through a pointer that is not one to the frame.
+fn accesses_shared(instruction: &Instruction, has_frame: bool) -> bool {
+    let operands = instruction.op_count();
+    let is_memory = (0..operands).any(|operand| instruction.op_kind(operand) == OpKind::Memory);
+    let computes = matches!(
+        instruction.mnemonic(),
+        Mnemonic::Lea | Mnemonic::Nop | Mnemonic::Endbr64 | Mnemonic::Prefetchw
+    );
+    // Thread-local variables, and stack protectors.
+    let is_own = instruction.segment_prefix() != Register::None;
+    if !is_memory || computes || is_own {
+        return false;
+    }
+    let base = instruction.memory_base();
+    let is_frame = base == Register::RSP || has_frame && base == Register::RBP;
+    let is_global = instruction.is_ip_rel_memory_operand() || base == Register::None;
+    let is_store = instruction.op0_kind() == OpKind::Memory
+        && !is_comparison(instruction)
+        && !matches!(instruction.mnemonic(), Mnemonic::Push | Mnemonic::Bt);
+    is_global || is_store && !is_frame
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::instruction::decode;
+
+    fn of(code: &[u8]) -> Activity {
+        let instructions: Vec<Instruction> = decode(code, 0x1000).into_iter().collect();
+        let mut activity = Activity::default();
+        activity.add(&instructions);
+        activity
+    }
+
+    fn at(offset: u64) -> LinkAddr {
+        LinkAddr(0x1000 + offset)
+    }
+
+    #[test]
+    fn a_jump_back_is_a_loop() {
+        // nop; nop; jne to the second; je forward
+        let found = of(&[0x90, 0x90, 0x75, 0xfd, 0x74, 0x10]);
+        assert_eq!(found.loops, [(at(1), at(2))]);
+    }
+
+    #[test]
+    fn additions_are_no_changes() {
+        // lock cmpxchg [rdi], esi; xchg [rdi], eax; lock inc [rdi]; lock xadd [rdi], eax; lock or [rsp], 0
+        let code = [
+            &[0xf0, 0x0f, 0xb1, 0x37][..],
+            &[0x87, 0x07],
+            &[0xf0, 0xff, 0x07],
+            &[0xf0, 0x0f, 0xc1, 0x07],
+            &[0xf0, 0x83, 0x0c, 0x24, 0],
+        ];
+        assert_eq!(of(&code.concat()).atomics, [at(0), at(4)]);
+        // mov eax, [rip + 8]; lock inc [rip + 1], of one variable; lock inc [rip + 1], of another; the first may as
+        // well take the address
+        let checked = [
+            &[0x8b, 0x05, 8, 0, 0, 0][..],
+            &[0xf0, 0xff, 0x05, 1, 0, 0, 0],
+            &[0xf0, 0xff, 0x05, 1, 0, 0, 0],
+        ];
+        assert_eq!(of(&checked.concat()).atomics, [at(0), at(6)]);
+    }
+
+    #[test]
+    fn stores_through_pointers_and_globals_are_shared() {
+        // mov [rdi], eax; mov eax, [rdi]; mov [rsp], eax; mov eax, [rip + 1]; cmp [rip + 1], eax; mov eax, fs:[0x28]
+        let code = [
+            &[0x89, 0x07][..],
+            &[0x8b, 0x07],
+            &[0x89, 0x04, 0x24],
+            &[0x8b, 0x05, 1, 0, 0, 0],
+            &[0x39, 0x05, 1, 0, 0, 0],
+            &[0x64, 0x8b, 0x04, 0x25, 0x28, 0, 0, 0],
+        ];
+        assert_eq!(of(&code.concat()).shared, [at(0), at(7), at(13)]);
+        // push rbp; mov rbp, rsp; mov [rbp - 8], eax; without the frame it is any pointer
+        let framed = [0x55, 0x48, 0x89, 0xe5, 0x89, 0x45, 0xf8];
+        assert_eq!(of(&framed).shared, []);
+        assert_eq!(of(&framed[4..]).shared, [at(0)]);
+    }
+
+    #[test]
+    fn calls_through_fields_and_globals_are_found() {
+        // call [rax + 0x20]; jmp [rip + 0x10]; mov rdx, [rbx + 8]; call rdx; call rdx
+        let code = [
+            &[0xff, 0x50, 0x20][..],
+            &[0xff, 0x25, 0x10, 0, 0, 0],
+            &[0x48, 0x8b, 0x53, 8],
+            &[0xff, 0xd2],
+            &[0xff, 0xd2],
+        ];
+        let call = |offset, slot, returns| PointerCall { at: at(offset), slot, returns };
+        assert_eq!(
+            of(&code.concat()).through,
+            [
+                call(0, PointerSlot::Field(0x20), true),
+                call(3, PointerSlot::Global(at(0x19)), false),
+                call(13, PointerSlot::Field(8), true),
+            ]
+        );
+    }
+}
