@@ -65,34 +65,11 @@ impl ElfFile {
                 if entry.tag() != gimli::DW_TAG_inlined_subroutine {
                     continue;
                 }
-                let origin = entry.attr_value(gimli::DW_AT_abstract_origin);
-                let Some(Origin { symbol, declared }) =
-                    origin.and_then(|origin| names.origin(origin))
+                let Some(origin) = names.of_call(entry).filter(|origin| wanted(&origin.symbol))
                 else {
                     continue;
                 };
-                if !wanted(&symbol) {
-                    continue;
-                }
-                let mut ranges = Vec::new();
-                if let Ok(mut stretches) = unit.dwarf.die_ranges(&unit.unit, entry) {
-                    while let Ok(Some(range)) = stretches.next() {
-                        // What the linker has dropped is at 0.
-                        if range.begin != 0 && range.begin < range.end {
-                            ranges.push((LinkAddr(range.begin), LinkAddr(range.end)));
-                        }
-                    }
-                }
-                let Some(&(first, _)) = ranges.first() else { continue };
-                let entry = match entry.attr_value(gimli::DW_AT_entry_pc) {
-                    Some(AttributeValue::Udata(offset)) => LinkAddr(first.0.wrapping_add(offset)),
-                    Some(value) => match unit.dwarf.attr_address(&unit.unit, value) {
-                        Ok(Some(address)) => LinkAddr(address),
-                        _ => first,
-                    },
-                    None => first,
-                };
-                calls.push(InlinedCall { symbol, entry, ranges, declared });
+                calls.extend(inlined_call(&unit, entry, origin, ranges(&unit, entry)));
             }
         }
         // Of several that begin at one place the outer ones are first, and stay so.
@@ -100,6 +77,148 @@ impl ElfFile {
         calls.dedup();
         calls
     }
+
+    /// The calls that were inlined and have any of these instructions, which are sorted: each before those that
+    /// were inlined into it. Functions without a mangled symbol have a readable one with the namespaces, classes and
+    /// functions around it. Empty without debug information.
+    #[must_use]
+    pub fn inlined_calls_around(&self, instructions: &[LinkAddr]) -> Vec<InlinedCall> {
+        let Ok(Some(info)) = self.debug_info() else { return Vec::new() };
+        let has_any = |ranges: &[(LinkAddr, LinkAddr)]| {
+            ranges.iter().any(|&(start, end)| {
+                let first = instructions.partition_point(|&at| at < start);
+                instructions.get(first).is_some_and(|&at| at < end)
+            })
+        };
+        let mut calls = Vec::new();
+        for unit in (0..info.unit_count()).filter_map(|index| info.unit(index)) {
+            let mut covered = Vec::new();
+            if let Ok(mut stretches) = unit.dwarf.unit_ranges(&unit.unit) {
+                while let Ok(Some(range)) = stretches.next() {
+                    covered.push((LinkAddr(range.begin), LinkAddr(range.end)));
+                }
+            }
+            if !covered.is_empty() && !has_any(&covered) {
+                continue;
+            }
+            let mut names = Names { info, unit: &unit, known: HashMap::new() };
+            let mut entries = unit.unit.entries();
+            let first = calls.len();
+            // By number of the call: where its function is declared without a mangled symbol.
+            let mut unqualified: Vec<(usize, UnitOffset)> = Vec::new();
+            // Depth of the function, or of the inlined call, without such instructions that the entries are below.
+            let mut left_out: Option<isize> = None;
+            while let Ok(Some(entry)) = entries.next_dfs() {
+                if left_out.is_some_and(|depth| entry.depth() > depth) {
+                    continue;
+                }
+                left_out = None;
+                let is_call = entry.tag() == gimli::DW_TAG_inlined_subroutine;
+                if !is_call && entry.tag() != gimli::DW_TAG_subprogram {
+                    continue;
+                }
+                let ranges = ranges(&unit, entry);
+                // A declaration has no code, and may have a definition inside.
+                if !ranges.is_empty() && !has_any(&ranges) {
+                    left_out = Some(entry.depth());
+                } else if is_call && let Some(origin) = names.of_call(entry) {
+                    let declaration = origin.declaration;
+                    let call = inlined_call(&unit, entry, origin, ranges);
+                    if let (Some(_), Some(declaration)) = (&call, declaration) {
+                        unqualified.push((calls.len(), declaration));
+                    }
+                    calls.extend(call);
+                }
+            }
+            if calls.len() > first && !unqualified.is_empty() {
+                let scopes = scopes(&unit, |offset| unqualified.iter().any(|one| one.1 == offset));
+                for (number, declaration) in unqualified {
+                    if let Some(scope) = scopes.get(&declaration).filter(|scope| !scope.is_empty())
+                    {
+                        calls[number].symbol = format!("{scope}::{}", calls[number].symbol);
+                    }
+                }
+            }
+        }
+        calls
+    }
+}
+
+/// The namespaces, classes and functions around the entries of a unit that are wanted, by their offsets. A lambda has
+/// its number among those in the same scope, as in mangled symbols.
+fn scopes(unit: &Unit, wanted: impl Fn(UnitOffset) -> bool) -> HashMap<UnitOffset, String> {
+    let mut scopes = HashMap::new();
+    // Depth, offset and name of those around the current entry.
+    let mut around: Vec<(isize, UnitOffset, String)> = Vec::new();
+    let mut lambdas: HashMap<UnitOffset, u32> = HashMap::new();
+    let mut entries = unit.unit.entries();
+    while let Ok(Some(entry)) = entries.next_dfs() {
+        while around.last().is_some_and(|(depth, ..)| *depth >= entry.depth()) {
+            around.pop();
+        }
+        let (offset, tag) = (entry.offset(), entry.tag());
+        if wanted(offset) {
+            let names: Vec<&str> = around.iter().map(|(.., name)| name.as_str()).collect();
+            scopes.insert(offset, names.join("::"));
+        }
+        let is_scope = matches!(
+            tag,
+            gimli::DW_TAG_namespace
+                | gimli::DW_TAG_class_type
+                | gimli::DW_TAG_structure_type
+                | gimli::DW_TAG_union_type
+                | gimli::DW_TAG_subprogram
+        );
+        if !is_scope {
+            continue;
+        }
+        let name = entry.attr_value(gimli::DW_AT_name).and_then(|name| unit.string(name));
+        let name = name.filter(|name| !name.starts_with("<lambda")).or_else(|| {
+            // A class without a name in a function is that of a lambda.
+            let (_, function, _) = around.last()?;
+            let number = lambdas.entry(*function).or_default();
+            *number += 1;
+            Some(format!("{{lambda()#{number}}}"))
+        });
+        around.extend(name.map(|name| (entry.depth(), offset, name)));
+    }
+    scopes
+}
+
+/// The code of an entry: start and end of each stretch.
+fn ranges(
+    unit: &Unit,
+    entry: &gimli::DebuggingInformationEntry<Reader>,
+) -> Vec<(LinkAddr, LinkAddr)> {
+    let mut ranges = Vec::new();
+    if let Ok(mut stretches) = unit.dwarf.die_ranges(&unit.unit, entry) {
+        while let Ok(Some(range)) = stretches.next() {
+            // What the linker has dropped is at 0.
+            if range.begin != 0 && range.begin < range.end {
+                ranges.push((LinkAddr(range.begin), LinkAddr(range.end)));
+            }
+        }
+    }
+    ranges
+}
+
+/// The call of an entry; `None` where none of its code is left.
+fn inlined_call(
+    unit: &Unit,
+    entry: &gimli::DebuggingInformationEntry<Reader>,
+    Origin { symbol, declared, .. }: Origin,
+    ranges: Vec<(LinkAddr, LinkAddr)>,
+) -> Option<InlinedCall> {
+    let &(first, _) = ranges.first()?;
+    let entry = match entry.attr_value(gimli::DW_AT_entry_pc) {
+        Some(AttributeValue::Udata(offset)) => LinkAddr(first.0.wrapping_add(offset)),
+        Some(value) => match unit.dwarf.attr_address(&unit.unit, value) {
+            Ok(Some(address)) => LinkAddr(address),
+            _ => first,
+        },
+        None => first,
+    };
+    Some(InlinedCall { symbol, entry, ranges, declared })
 }
 
 /// A function that a unit's entries refer to.
@@ -107,6 +226,8 @@ impl ElfFile {
 struct Origin {
     symbol: String,
     declared: Option<u32>,
+    /// Declaration in the same unit, of a function without a mangled symbol.
+    declaration: Option<UnitOffset>,
 }
 
 /// The functions that a unit's entries refer to.
@@ -117,6 +238,11 @@ struct Names<'info> {
 }
 
 impl Names<'_> {
+    /// The function of an inlined call.
+    fn of_call(&mut self, entry: &gimli::DebuggingInformationEntry<Reader>) -> Option<Origin> {
+        self.origin(entry.attr_value(gimli::DW_AT_abstract_origin)?)
+    }
+
     fn origin(&mut self, origin: AttributeValue<Reader>) -> Option<Origin> {
         let AttributeValue::UnitRef(offset) = origin else { return self.find(origin) };
         if let Some(known) = self.known.get(&offset) {
@@ -131,6 +257,7 @@ impl Names<'_> {
         /// Maximum number of references that are followed: more are a circle.
         const MAX_REFERENCES: usize = 8;
         let (mut linkage, mut plain, mut declared) = (None, None, None);
+        let mut declaration = None;
         let mut next = self.info.follow(self.unit, origin);
         for _ in 0..MAX_REFERENCES {
             let Some(place) = next else { break };
@@ -147,10 +274,13 @@ impl Names<'_> {
                 break;
             }
             plain = plain.or_else(|| text(gimli::DW_AT_name));
+            // Of a definition outside its class the declaration is in it.
+            declaration = Arc::ptr_eq(&place.unit, self.unit).then_some(place.offset);
             let refers = |name| self.info.follow(&place.unit, entry.attr_value(name)?);
             next =
                 refers(gimli::DW_AT_specification).or_else(|| refers(gimli::DW_AT_abstract_origin));
         }
-        linkage.or(plain).map(|symbol| Origin { symbol, declared })
+        let declaration = declaration.filter(|_| linkage.is_none());
+        linkage.or(plain).map(|symbol| Origin { symbol, declared, declaration })
     }
 }
