@@ -1,5 +1,6 @@
 //! Names of data without a symbol: on the heap and on stacks, by the types that debug information gives.
 
+use tests::tracer::avtrace_with;
 use tests::{Avtrace, Report, c, require_bpf};
 
 const LEVELS: [&str; 2] = ["-O0", "-O2"];
@@ -43,7 +44,7 @@ fn a_recorded_trace_has_the_same_names() {
     assert_eq!((ended.code, &*ended.stdout), (Some(0), "1\n"), "{}", ended.stderr);
     // The names are in the trace: the program is not needed any more.
     let trace = trace.as_os_str();
-    let checked = avtrace(["check".as_ref(), "--format".as_ref(), "json".as_ref(), trace]);
+    let checked = avtrace_with(["check".as_ref(), "--format".as_ref(), "json".as_ref(), trace]);
     let report = Report::parse(&checked.stdout);
     let (evidence, names) = deposit(&report, "recorded");
     assert_eq!(evidence, "data");
