@@ -237,7 +237,7 @@ impl ActiveRegions {
         let read_again =
             is_data && thread.has_read_again(first.object, first.sink.event(), trigger);
         if let Object::Variable(variable) = closing.object
-            && closing.sink.action() != Action::Write
+            && matches!(closing.sink.action(), Action::Read | Action::Update)
         {
             thread.read(variable, trigger);
         }

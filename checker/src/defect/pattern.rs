@@ -5,12 +5,12 @@ use crate::finding::{Action, Edge, Evidence, Object, Violation};
 
 /// Returns whether an event of that kind reads a variable.
 pub(super) const fn reads(action: Action) -> bool {
-    matches!(action, Action::Read | Action::Update)
+    matches!(action, Action::Read | Action::Update | Action::CommutingUpdate)
 }
 
 /// Returns whether an event of that kind writes a variable.
 pub(super) const fn writes(action: Action) -> bool {
-    matches!(action, Action::Write | Action::Update)
+    matches!(action, Action::Write | Action::Update | Action::CommutingUpdate)
 }
 
 /// Accesses of a violation on which its pattern depends.
@@ -64,10 +64,10 @@ impl<'a> Accesses<'a> {
         events.into_iter().take(if same { 1 } else { 2 }).flatten()
     }
 
-    /// Returns whether the region's accesses are atomic updates of one variable, or an atomic update follows a read
-    /// of it: none overwrites a value that it did not see.
+    /// Returns whether the region updates the variable in one step at the second end: it overwrites no value that it did
+    /// not see.
     pub(super) fn is_updated_atomically(&self) -> bool {
         let (left, returned) = (self.first.source.action, self.closing.sink.action);
-        self.one_object() && returned == Action::Update && (left == Action::Update || reads(left))
+        self.one_object() && reads(left) && reads(returned) && writes(returned)
     }
 }
