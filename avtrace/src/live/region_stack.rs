@@ -42,12 +42,15 @@ struct Open {
     inlined: bool,
     /// Set after its jump to a function that releases a lock: it ends with that release.
     leaving: bool,
+    /// Set after its jump to the start of this function: it ends with that one.
+    tail: Option<u32>,
 }
 
 impl Open {
     const fn of(region: RegionId, location: LocationId, frame: Frame) -> Self {
         let sp = frame.sp;
-        Self { region, location, frame: Some(frame), sp, inlined: false, leaving: false }
+        let frame = Some(frame);
+        Self { region, location, frame, sp, inlined: false, leaving: false, tail: None }
     }
 }
 
@@ -136,10 +139,8 @@ impl RegionStacks {
 
     /// Begins a region by a marker.
     pub fn begin(&mut self, thread: ThreadId, region: RegionId, location: LocationId, sp: u64) {
-        self.push(
-            thread,
-            Open { region, location, frame: None, sp, inlined: false, leaving: false },
-        );
+        let (inlined, leaving, tail) = (false, false, None);
+        self.push(thread, Open { region, location, frame: None, sp, inlined, leaving, tail });
     }
 
     /// Ends a region by a marker: the innermost one, or the innermost of that name. Markers inside it end with it.
@@ -166,7 +167,11 @@ impl RegionStacks {
         location: LocationId,
         frame: Frame,
     ) {
-        self.remove_while(thread, |open, old| open.leaving || old.sp <= frame.sp);
+        let jumped_here =
+            |open: &Open, old: Frame| old.sp == frame.sp && open.tail == Some(frame.function);
+        self.remove_while(thread, |open, old| {
+            open.leaving || old.sp <= frame.sp && !jumped_here(open, old)
+        });
         self.push(thread, Open::of(region, location, frame));
     }
 
@@ -183,8 +188,15 @@ impl RegionStacks {
         self.push(thread, Open { inlined: true, ..Open::of(region, location, frame) });
     }
 
-    /// Ends a function at its exit, with stack pointer `sp` and these flags.
-    pub fn exit(&mut self, thread: ThreadId, frame: Frame, leaves: Leaves, flags: u32) {
+    /// Ends a function at its exit, with these flags. After a jump to the start of another function that is a region,
+    /// `into`, it ends with that one.
+    pub fn exit(
+        &mut self,
+        thread: ThreadId,
+        frame: Frame,
+        (leaves, flags): (Leaves, u32),
+        into: Option<u32>,
+    ) {
         self.at(thread, frame.sp);
         let here = |open: &Open| match (open.frame, leaves) {
             (Some(open), Leaves::WithoutFrame) => open == frame,
@@ -200,9 +212,33 @@ impl RegionStacks {
                 open.leaving = true;
                 return;
             }
-            let location = self.stack(thread).open[index].location;
+            let Open { location, frame: left, .. } = *open;
+            if let Some(into) = into.filter(|_| left == Some(frame))
+                && self.jump_into(thread, frame, into)
+            {
+                return;
+            }
             self.remove(thread, index, location, |_| true);
+            let sp = left.map_or(frame.sp, |left| left.sp);
+            self.remove_while(thread, |open, old| open.tail.is_some() && old.sp == sp);
         }
+    }
+
+    /// Notes that a function jumps to the start of another one, and those with it that have jumped to its own. Returns
+    /// false where that function has been left by a jump itself: those that jump to one another in a circle end.
+    fn jump_into(&mut self, thread: ThreadId, frame: Frame, into: u32) -> bool {
+        let open = &mut self.stack(thread).open;
+        let here = |open: &Open| open.frame.is_some_and(|other| other.sp == frame.sp);
+        let again = Frame { function: into, ..frame };
+        if open.iter().any(|open| open.frame == Some(again)) {
+            return false;
+        }
+        for open in open.iter_mut().filter(|open| here(open)) {
+            if open.frame == Some(frame) || open.tail == Some(frame.function) {
+                open.tail = Some(into);
+            }
+        }
+        true
     }
 
     /// Ends all functions: control leaves an unknown number of frames.
@@ -327,9 +363,9 @@ mod tests {
         stacks.at(T, 80);
         stacks.at(T, 100);
         assert_eq!(changes(&mut stacks), "+1");
-        stacks.exit(T, frame(1, 100), Leaves::WithoutFrame, 0);
+        stacks.exit(T, frame(1, 100), (Leaves::WithoutFrame, 0), None);
         assert_eq!(changes(&mut stacks), "-");
-        stacks.exit(T, frame(1, 100), Leaves::WithoutFrame, 0);
+        stacks.exit(T, frame(1, 100), (Leaves::WithoutFrame, 0), None);
         assert_eq!(changes(&mut stacks), "");
     }
 
@@ -340,7 +376,7 @@ mod tests {
         stacks.enter_inlined(T, RegionId(2), L, frame(2, 80));
         stacks.enter_inlined(T, RegionId(3), L, frame(3, 80));
         assert_eq!(changes(&mut stacks), "+1+2+3");
-        stacks.exit(T, frame(3, 80), Leaves::Always, 0);
+        stacks.exit(T, frame(3, 80), (Leaves::Always, 0), None);
         stacks.enter_inlined(T, RegionId(3), L, frame(3, 80));
         stacks.enter_inlined(T, RegionId(3), L, frame(3, 80));
         assert_eq!(changes(&mut stacks), "-+3-+3", "its end was not seen");
@@ -358,8 +394,8 @@ mod tests {
         let mut stacks = RegionStacks::default();
         enter(&mut stacks, 1, 100);
         enter(&mut stacks, 1, 60);
-        stacks.exit(T, frame(1, 60), Leaves::WithoutFrame, 0);
-        stacks.exit(T, frame(1, 100), Leaves::WithoutFrame, 0);
+        stacks.exit(T, frame(1, 60), (Leaves::WithoutFrame, 0), None);
+        stacks.exit(T, frame(1, 100), (Leaves::WithoutFrame, 0), None);
         assert_eq!(changes(&mut stacks), "+1+1--");
     }
 
@@ -367,9 +403,9 @@ mod tests {
     fn a_return_of_another_frame_is_none_of_this() {
         let mut stacks = RegionStacks::default();
         enter(&mut stacks, 1, 100);
-        stacks.exit(T, frame(1, 60), Leaves::WithoutFrame, 0);
+        stacks.exit(T, frame(1, 60), (Leaves::WithoutFrame, 0), None);
         assert_eq!(changes(&mut stacks), "+1", "a jump by a table");
-        stacks.exit(T, frame(1, 60), Leaves::Always, 0);
+        stacks.exit(T, frame(1, 60), (Leaves::Always, 0), None);
         assert_eq!(changes(&mut stacks), "-", "a jump to unknown code: too early is harmless");
     }
 
@@ -391,18 +427,53 @@ mod tests {
     fn a_jump_to_a_release_ends_after_it() {
         let mut stacks = RegionStacks::default();
         enter(&mut stacks, 1, 100);
-        stacks.exit(T, frame(1, 100), Leaves::IntoRelease, 0);
+        stacks.exit(T, frame(1, 100), (Leaves::IntoRelease, 0), None);
         stacks.release(T, 108);
         assert_eq!(changes(&mut stacks), "+1");
         stacks.released(T);
         assert_eq!(changes(&mut stacks), "-");
         enter(&mut stacks, 1, 100);
-        stacks.exit(T, frame(1, 100), Leaves::IntoRelease, 0);
+        stacks.exit(T, frame(1, 100), (Leaves::IntoRelease, 0), None);
         stacks.release(T, 80);
         assert_eq!(changes(&mut stacks), "+1-", "of a signal handler");
         enter(&mut stacks, 1, 100);
-        stacks.exit(T, frame(1, 100), Leaves::IntoRelease, 0);
+        stacks.exit(T, frame(1, 100), (Leaves::IntoRelease, 0), None);
         stacks.at(T, 80);
+        assert_eq!(changes(&mut stacks), "+1-");
+    }
+
+    #[test]
+    fn a_jump_to_a_function_ends_with_it() {
+        let mut stacks = RegionStacks::default();
+        let jump = |stacks: &mut RegionStacks, function: u32, into: u32| {
+            stacks.exit(T, frame(function, 100), (Leaves::Always, 0), Some(into));
+        };
+        enter(&mut stacks, 1, 100);
+        jump(&mut stacks, 1, 2);
+        enter(&mut stacks, 2, 100);
+        stacks.at(T, 60);
+        jump(&mut stacks, 2, 3);
+        enter(&mut stacks, 3, 100);
+        assert_eq!(changes(&mut stacks), "+1+2+3");
+        stacks.exit(T, frame(3, 100), (Leaves::WithoutFrame, 0), None);
+        assert_eq!(changes(&mut stacks), "---");
+        // A call from the same place afterwards is of the caller.
+        enter(&mut stacks, 1, 100);
+        jump(&mut stacks, 1, 2);
+        enter(&mut stacks, 4, 100);
+        assert_eq!(changes(&mut stacks), "+1-+4", "it was entered by something else");
+        enter(&mut stacks, 1, 100);
+        jump(&mut stacks, 1, 2);
+        stacks.at(T, 108);
+        assert_eq!(changes(&mut stacks), "-+1-", "its frame is gone");
+        // Functions that jump to one another do not pile up.
+        enter(&mut stacks, 1, 100);
+        jump(&mut stacks, 1, 2);
+        enter(&mut stacks, 2, 100);
+        jump(&mut stacks, 2, 1);
+        assert_eq!(changes(&mut stacks), "+1+2--");
+        enter(&mut stacks, 1, 100);
+        jump(&mut stacks, 1, 1);
         assert_eq!(changes(&mut stacks), "+1-");
     }
 
@@ -411,7 +482,7 @@ mod tests {
         let mut stacks = RegionStacks::default();
         enter(&mut stacks, 1, 100);
         stacks.begin(T, RegionId(7), L, 90);
-        stacks.exit(T, frame(1, 100), Leaves::WithoutFrame, 0);
+        stacks.exit(T, frame(1, 100), (Leaves::WithoutFrame, 0), None);
         assert_eq!(changes(&mut stacks), "+1+7--+7", "the marker's region goes on");
         stacks.at(T, 1000);
         assert_eq!(changes(&mut stacks), "");
@@ -478,9 +549,9 @@ mod tests {
             .leaves;
         let mut stacks = RegionStacks::default();
         enter(&mut stacks, 1, 100);
-        stacks.exit(T, frame(1, 100), je, 0);
+        stacks.exit(T, frame(1, 100), (je, 0), None);
         assert_eq!(changes(&mut stacks), "+1");
-        stacks.exit(T, frame(1, 100), je, 1 << 6);
+        stacks.exit(T, frame(1, 100), (je, 1 << 6), None);
         assert_eq!(changes(&mut stacks), "-");
     }
 }

@@ -35,7 +35,7 @@ use self::{
 pub use self::{
     memory::ProcessMemory,
     omissions::{ChildProcess, Omissions},
-    regions::Regions,
+    regions::{KnownRegion, Regions},
     threads::{SeenThread, Threads},
     watches::{WatchedRange, Watches},
 };

@@ -27,7 +27,7 @@ use crate::{
     live::{
         location::Location,
         memory::{Block, Cell, Origin},
-        source::{Source, Watches},
+        source::{KnownRegion, Source, Watches},
         sync::Known,
     },
     probes::{
@@ -136,7 +136,7 @@ impl LiveNames {
         let begins = match site.kind.region() {
             Some(RegionSite::Function(FunctionPlace::Entry { .. })) => Some(None),
             Some(RegionSite::Inlined(InlinedRegions { begins, .. })) => {
-                begins.first().map(|(_, name)| Some(name.as_str()))
+                begins.first().map(|begin| Some(begin.name.as_str()))
             }
             _ => None,
         };
@@ -304,10 +304,10 @@ pub(crate) const fn size_of_kind(kind: ObjectKind) -> u64 {
 
 impl Names for LiveNames {
     fn region(&mut self, region: RegionId) -> RegionName {
-        let Some((name, location)) = self.source.regions().name(region) else {
+        let Some(KnownRegion { name, location, .. }) = self.source.regions().get(region).cloned()
+        else {
             return RegionName::default();
         };
-        let name = name.to_owned();
         RegionName { name, frames: self.frames(location), ..RegionName::default() }
     }
 

@@ -79,13 +79,14 @@ impl Plan {
         &mut self,
         symbolizer: &Symbolizer,
         pid: u32,
-        Wanted { rules, locks, accesses, .. }: Wanted<'_>,
+        wanted: Wanted<'_>,
         which: &[usize],
         first: bool,
     ) {
+        let Wanted { rules, locks, accesses, .. } = wanted;
         self.add_modules(symbolizer, pid, which);
         sync::lock_plan::add(self, symbolizer, pid, locks, which, rules.len(), first);
-        regions::plan::add(self, symbolizer, pid, (rules, locks), which, first);
+        regions::plan::add(self, symbolizer, pid, wanted, which, first);
         let lock_functions: usize = locks.iter().map(|lock| lock.functions.len()).sum();
         let first_number = rules.len() + lock_functions;
         memory::plan::add(self, symbolizer, pid, accesses, which, (first_number, first));

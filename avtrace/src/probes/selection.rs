@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use symbolize::{ElfFile, Module, Symbolizer, nearest};
+use checker::defect::RegionRole;
+use symbolize::{ElfFile, InlinedCall, Module, Symbolizer, nearest};
 use x86::functions::Functions;
 
 use super::regions::{
@@ -46,13 +47,37 @@ pub enum SelectProblem {
     Line(#[from] LineError),
 }
 
+/// A function that is a region.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::probes) struct Chosen {
+    /// Reason.
+    pub(in crate::probes) why: String,
+    /// Role in the program.
+    pub(in crate::probes) role: RegionRole,
+}
+
+/// A call that was inlined and is a region by default.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::probes) struct ChosenCall {
+    pub(in crate::probes) call: InlinedCall,
+    /// Its number: of calls in one another the outer ones have lower ones.
+    pub(in crate::probes) number: usize,
+    /// Number of the function that it is in.
+    pub(in crate::probes) around: usize,
+    /// Role of that function, which is the region instead where the call's own code cannot be followed; `None` if it
+    /// cannot be one.
+    pub(in crate::probes) instead: Option<RegionRole>,
+    pub(in crate::probes) chosen: Chosen,
+}
+
 /// A module, and the functions in it that are regions.
 pub(in crate::probes) struct Choice<'module> {
     pub(in crate::probes) module: &'module Module,
     pub(in crate::probes) file: &'module ElfFile,
     pub(in crate::probes) functions: Functions,
-    /// By number; the reason.
-    pub(in crate::probes) chosen: BTreeMap<usize, String>,
+    /// By number.
+    pub(in crate::probes) chosen: BTreeMap<usize, Chosen>,
+    pub(in crate::probes) inlined: Vec<ChosenCall>,
     pub(in crate::probes) is_program: bool,
     /// Functions around the source lines that rules name, by the rules' numbers.
     pub(in crate::probes) lines: BTreeMap<usize, LineFunction>,
@@ -65,7 +90,8 @@ impl<'module> Choice<'module> {
         is_program: bool,
     ) -> Self {
         let (chosen, lines) = (BTreeMap::new(), BTreeMap::new());
-        Self { module, file, functions: Functions::from_file(file), chosen, is_program, lines }
+        let functions = Functions::from_file(file);
+        Self { module, file, functions, chosen, inlined: Vec::new(), is_program, lines }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use checker::defect::RegionRole;
 use serde::Serialize;
 use symbolize::{ProcessAddr, Resolution, Symbolizer};
 use x86::placement::Cost;
@@ -47,6 +48,9 @@ struct Region<'plan> {
     name: &'plan str,
     place: Option<String>,
     why: &'plan str,
+    /// Of functions that are regions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    role: Option<RegionRole>,
 }
 
 /// All regions, for JSON.
@@ -90,17 +94,26 @@ impl Listing {
                 text.push_str(&line);
                 text.push('\n');
             }
-        } else {
-            text.push_str("regions that would be watched:\n");
         }
+        let (seldom_atomic, others): (Vec<&WatchedFunction>, Vec<_>) =
+            watched.partition(|one| matches!(one.role, RegionRole::ThreadBody | RegionRole::Waits));
+        let row = |function: &WatchedFunction| {
+            [function.name.clone(), self.place(function.address), function.why.clone()]
+        };
         let mut rows: Vec<[String; 3]> = marked
             .iter()
             .map(|name| [(*name).to_owned(), String::new(), MARKED.to_owned()])
             .collect();
-        rows.extend(watched.map(|function| {
-            [function.name.clone(), self.place(function.address), function.why.clone()]
-        }));
-        text += &layout::table(&rows, Some(width));
+        rows.extend(others.into_iter().map(row));
+        if !rows.is_empty() {
+            text.push_str("regions that would be watched:\n");
+            text += &layout::table(&rows, Some(width));
+        }
+        if !seldom_atomic.is_empty() {
+            text.push_str("watched as well, and seldom meant to be atomic:\n");
+            let rows: Vec<[String; 3]> = seldom_atomic.into_iter().map(row).collect();
+            text += &layout::table(&rows, Some(width));
+        }
         if !self.plan.unwatched.is_empty() {
             text.push_str("functions that take locks, or are named, and would not be:\n");
             let rows: Vec<[String; 3]> = self
@@ -132,16 +145,17 @@ impl Listing {
     /// When the document cannot be made.
     pub fn regions_as_json(&self) -> Result<String, serde_json::Error> {
         let (marked, watched) = self.watched();
-        let region = |name, place, why| Region { name, place, why };
+        let region = |name, place, why, role| Region { name, place, why, role };
         let functions = watched.map(|function| {
-            region(&function.name, Some(self.place(function.address)), &function.why)
+            let place = Some(self.place(function.address));
+            region(&function.name, place, &function.why, Some(function.role))
         });
         let regions = Regions {
             schema: "avtrace-regions/1",
             stripped: self.plan.stripped.is_some(),
             regions: marked
                 .iter()
-                .map(|name| region(name, None, MARKED))
+                .map(|name| region(name, None, MARKED, Some(RegionRole::Named)))
                 .chain(functions)
                 .collect(),
             not_watched: self
@@ -149,7 +163,7 @@ impl Listing {
                 .unwatched
                 .iter()
                 .map(|function| {
-                    region(&function.name, Some(self.place(function.address)), &function.why)
+                    region(&function.name, Some(self.place(function.address)), &function.why, None)
                 })
                 .collect(),
             not_probed: self.not_probed(),
@@ -165,7 +179,7 @@ impl Listing {
                     known == name
                 }
                 Some(RegionSite::Inlined(inlined)) => {
-                    inlined.begins.iter().any(|(_, known)| known == name)
+                    inlined.begins.iter().any(|begin| begin.name == name)
                 }
                 _ => false,
             })

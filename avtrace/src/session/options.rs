@@ -2,6 +2,8 @@
 
 use std::{ffi::OsString, path::PathBuf};
 
+use checker::Regions;
+
 use crate::probes::{
     memory::{options::Accesses, watch_spec::WatchSpec},
     plan::{Wanted, own_code::OwnCode},
@@ -51,6 +53,7 @@ impl RunOptions {
             accesses: &self.accesses,
             watches: !self.watch.is_empty(),
             own_code: self.own_code,
+            low_prior: self.checker.is_some_and(|options| options.regions == Regions::All),
         }
     }
 }

@@ -193,8 +193,9 @@ impl Recorder {
             writer.thread(ThreadId(defined.threads), &thread)?;
             defined.threads += 1;
         }
-        while let Some((name, location)) = source.regions().name(RegionId(defined.regions)) {
-            let region = format::Region { name: name.to_owned(), location: Some(location) };
+        while let Some(known) = source.regions().get(RegionId(defined.regions)) {
+            let (name, location) = (known.name.clone(), Some(known.location));
+            let region = format::Region { name, location };
             writer.region(RegionId(defined.regions), &region)?;
             defined.regions += 1;
         }

@@ -45,7 +45,7 @@ use crate::{
     probes::{
         SelectError, SelectProblem,
         plan::{Plan, Site},
-        regions::site::RegionSite,
+        regions::{default_plan::MAX_DEFAULT_REGIONS, site::RegionSite},
     },
     progress::Steps,
     report::{self, Limitation, NotSeen, UntracedProcess},
@@ -409,6 +409,10 @@ impl TracedProgram {
             if let Some(program) = plan.stripped.clone() {
                 coverage.limit(Limitation::StrippedProgram { program });
             }
+            if plan.unlikely > 0 {
+                let limit = MAX_DEFAULT_REGIONS as u64;
+                coverage.limit(Limitation::UnlikelyRegions { count: plan.unlikely, limit });
+            }
             if !plan.left_out.is_empty() {
                 let libraries = plan.left_out.iter().cloned().collect();
                 coverage.limit(Limitation::LeftOutLibraries { libraries });
@@ -456,8 +460,9 @@ impl TracedProgram {
     /// Returns the busiest region, if it is a function: a region by markers is intended.
     fn busiest_function(&self) -> Option<report::Busiest> {
         let (region, events) = self.checking.busiest()?;
-        let (name, _) = self.source.regions().name(region)?;
-        let is_function = self.probes.plan().functions.iter().any(|function| function.name == name);
+        let name = &self.source.regions().get(region)?.name;
+        let is_function =
+            self.probes.plan().functions.iter().any(|function| function.name == *name);
         is_function.then(|| report::Busiest { region: name.to_owned(), events })
     }
 }

@@ -70,6 +70,7 @@ fn all() -> Vec<Limitation> {
         Limitation::LeftOutLibraries {
             libraries: ["liba.so", "libb.so", "libc.so", "libd.so"].map(text).into(),
         },
+        Limitation::UnlikelyRegions { count: 12, limit: 400 },
         Limitation::UnmatchedPattern {
             option: text("--atomic"),
             pattern: text("refil"),

@@ -2,7 +2,10 @@
 //! they make of each thread's events.
 
 use abi::{JumpRecord, Kind, RegionRecord};
-use checker::event::{LocationId, Op, RegionId, ThreadId};
+use checker::{
+    defect::RegionRole,
+    event::{LocationId, Op, RegionId, ThreadId},
+};
 use rustc_hash::FxHashMap;
 use x86::exits::Leaves;
 
@@ -17,7 +20,7 @@ use crate::{
         regions::{
             markers::Meaning,
             non_local_exits::NonLocalExit,
-            site::{FunctionPlace, InlinedRegions, RegionSite},
+            site::{FunctionPlace, InlinedBegin, InlinedRegions, RegionSite},
         },
     },
 };
@@ -32,12 +35,23 @@ struct Transactions {
     epoch_before: u64,
 }
 
+/// A region that was seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KnownRegion {
+    /// Name.
+    pub name: String,
+    /// Location of the first begin that was seen.
+    pub location: LocationId,
+    /// Role in the program.
+    pub role: RegionRole,
+}
+
 /// Regions of a process.
 #[derive(Debug, Default)]
 pub struct Regions {
     stacks: RegionStacks,
-    /// Name, and location of the first marker that was seen.
-    names: Vec<(String, LocationId)>,
+    /// By id.
+    known: Vec<KnownRegion>,
     ids: FxHashMap<String, RegionId>,
     by_site: FxHashMap<u32, RegionId>,
     /// By thread.
@@ -172,16 +186,16 @@ impl Regions {
         self.stacks.left_markers()
     }
 
-    /// Returns a region's name and the location of the first marker of it that was seen.
+    /// Returns a region that was seen.
     #[must_use]
-    pub fn name(&self, region: RegionId) -> Option<(&str, LocationId)> {
-        self.names.get(region.index()).map(|(name, location)| (name.as_str(), *location))
+    pub fn get(&self, region: RegionId) -> Option<&KnownRegion> {
+        self.known.get(region.index())
     }
 
     /// Returns the number of regions seen.
     #[must_use]
     pub const fn count(&self) -> usize {
-        self.names.len()
+        self.known.len()
     }
 
     fn emit_changes(&mut self, thread: ThreadId, threads: &Threads, stream: &mut Stream) {
@@ -233,14 +247,14 @@ impl Regions {
         record: &RegionRecord,
     ) {
         match place {
-            FunctionPlace::Entry { function, name, lowered } => {
-                let region = self.named(name, location);
+            FunctionPlace::Entry { function, name, role, lowered } => {
+                let region = self.named(name, location, *role);
                 let frame = Frame { function: *function, sp: record.sp + lowered };
                 self.stacks.enter(thread, region, location, frame);
             }
-            FunctionPlace::Exit { function, leaves } => {
+            FunctionPlace::Exit { function, leaves, into } => {
                 let frame = Frame { function: *function, sp: record.sp };
-                self.stacks.exit(thread, frame, *leaves, record.flags);
+                self.stacks.exit(thread, frame, (*leaves, record.flags), *into);
             }
         }
     }
@@ -253,10 +267,10 @@ impl Regions {
         sp: u64,
     ) {
         for &function in &site.ends {
-            self.stacks.exit(thread, Frame { function, sp }, Leaves::Always, 0);
+            self.stacks.exit(thread, Frame { function, sp }, (Leaves::Always, 0), None);
         }
-        for (function, name) in &site.begins {
-            let region = self.named(name, location);
+        for InlinedBegin { function, name, role } in &site.begins {
+            let region = self.named(name, location, *role);
             let frame = Frame { function: *function, sp };
             self.stacks.enter_inlined(thread, region, location, frame);
         }
@@ -296,17 +310,17 @@ impl Regions {
         let Some(RegionSite::Marker(Meaning::Begin(name) | Meaning::End(name))) = site else {
             return Err(Foreign);
         };
-        let region = self.named(name, passage.location);
+        let region = self.named(name, passage.location, RegionRole::Named);
         self.by_site.insert(number, region);
         Ok(region)
     }
 
-    fn named(&mut self, name: &str, location: LocationId) -> RegionId {
+    fn named(&mut self, name: &str, location: LocationId, role: RegionRole) -> RegionId {
         if let Some(&region) = self.ids.get(name) {
             return region;
         }
-        self.names.push((name.to_owned(), location));
-        let region = RegionId((self.names.len() - 1) as u32);
+        self.known.push(KnownRegion { name: name.to_owned(), location, role });
+        let region = RegionId((self.known.len() - 1) as u32);
         self.ids.insert(name.to_owned(), region);
         region
     }
@@ -342,7 +356,9 @@ mod tests {
         let mut regions = Regions::default();
         let (thread, region) = (ThreadId(0), RegionId(0));
         assert_eq!(pass(&mut regions, Kind::Begin, &site, 4), (true, vec![Op::Begin(region)]));
-        assert_eq!(regions.name(region), Some(("transfer", HERE)));
+        let known =
+            KnownRegion { name: "transfer".to_owned(), location: HERE, role: RegionRole::Named };
+        assert_eq!(regions.get(region), Some(&known));
         assert_eq!(regions.transaction(thread, 5), Some(1));
         assert_eq!(regions.transaction(thread, 4), None, "the epoch began before the region");
         assert_eq!(pass(&mut regions, Kind::EndInnermost, &site, 5), (true, vec![Op::End(None)]));

@@ -97,7 +97,7 @@ fn a_transaction_of_one_thread_and_the_write_of_another() {
     );
     let epochs = items.iter().filter(|item| matches!(item, Item::Epoch(_))).count();
     assert_eq!(epochs, 2, "one of each thread");
-    assert_eq!(source.regions().name(RegionId(0)).map(|(name, _)| name), Some("transfer"));
+    assert_eq!(source.regions().get(RegionId(0)).map(|known| &*known.name), Some("transfer"));
     assert!(source.threads().has_seen_exit() && !source.threads().has_lost_leader());
     assert!(source.shared_words().is_shared(0x5000));
     assert_eq!(*source.omissions(), Omissions::default());

@@ -11,6 +11,7 @@ use std::{
 };
 
 use abi::Cookie;
+use checker::defect::RegionRole;
 use symbolize::ProcessAddr;
 use x86::placement::Cost;
 
@@ -27,7 +28,7 @@ use super::{
     regions::{
         markers::{Meaning, SharedVariable},
         patterns::Rule,
-        site::{FunctionPlace, InlinedRegions, RegionSite},
+        site::{FunctionPlace, InlinedBegin, InlinedRegions, RegionSite},
     },
     selection::SelectError,
     sync::{lock_rule::LockRule, site::SyncSite},
@@ -123,6 +124,8 @@ pub struct WatchedFunction {
     pub address: ProcessAddr,
     /// Reason why the function is a region.
     pub why: String,
+    /// Role of the function in the program.
+    pub role: RegionRole,
 }
 
 /// A function that could be a region and is none.
@@ -162,6 +165,9 @@ pub struct Wanted<'options> {
     pub watches: bool,
     /// Decides about probes in the program's own code.
     pub own_code: OwnCode,
+    /// Set if regions by default include those that are seldom meant to be atomic: bodies of threads, and functions
+    /// that wait.
+    pub low_prior: bool,
 }
 
 impl Wanted<'_> {
@@ -192,6 +198,8 @@ pub struct Plan {
     pub uncovered: Uncovered,
     /// Functions that take locks and are no regions.
     pub unwatched: Vec<UnwatchedFunction>,
+    /// Number of functions that would be regions by default, were there not so many more likely ones.
+    pub unlikely: u64,
     /// The regions by default are functions of a stripped program, which takes locks: its file name.
     pub stripped: Option<String>,
     /// Libraries that take locks, and of which no function is a region by default: their file names.
@@ -277,8 +285,11 @@ impl Plan {
         }
         for site in &mut self.sites {
             match &mut site.kind {
+                SiteKind::Region(RegionSite::Function(FunctionPlace::Exit { into, .. })) => {
+                    *into = into.filter(|function| !blind.contains(function));
+                }
                 SiteKind::Region(RegionSite::Inlined(InlinedRegions { begins, .. })) => {
-                    begins.retain(|(function, name)| {
+                    begins.retain(|InlinedBegin { function, name, .. }| {
                         if blind.contains(function) {
                             self.skipped.push(SkippedProbe {
                                 purpose: ProbePurpose::InlinedRegion {

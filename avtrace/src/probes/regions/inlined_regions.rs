@@ -1,5 +1,5 @@
-//! Regions that are functions of which calls were inlined, in a plan: which of them the rules name, and the
-//! probes where they begin and end. Machine code is in `x86::inlined_extent`, debug information in `symbolize`.
+//! Regions that are functions of which calls were inlined, in a plan: which of them the rules or the default name,
+//! and the probes where they begin and end. Machine code is in `x86::inlined_extent`, debug information in `symbolize`.
 
 use std::{
     cell::RefCell,
@@ -7,6 +7,7 @@ use std::{
 };
 
 use abi::{Cookie, Kind, ProbeProgram};
+use checker::defect::RegionRole;
 use symbolize::{InlinedCall, LinkAddr, Name};
 use x86::{
     functions::Functions,
@@ -17,12 +18,16 @@ use x86::{
 use super::{
     line_function::LineFunction,
     patterns::Rule,
-    site::{InlinedRegions, RegionSite},
+    reason::Reason,
+    site::{InlinedBegin, InlinedRegions, RegionSite},
 };
-use crate::probes::plan::{
-    WatchedFunction,
-    builder::Planner,
-    skipped::{ProbePurpose, SkipReason},
+use crate::probes::{
+    plan::{
+        UnwatchedFunction, WatchedFunction,
+        builder::Planner,
+        skipped::{ProbePurpose, SkipReason},
+    },
+    selection::{Chosen, ChosenCall},
 };
 
 /// A rule, and what it means in one module.
@@ -46,6 +51,9 @@ impl RuleHere<'_> {
     }
 }
 
+/// Places of inlined regions: several may begin or end at one.
+type Places = BTreeMap<u64, InlinedRegions>;
+
 impl Planner<'_, '_> {
     /// Adds the inlined calls of the functions that the rules name. Returns the numbers of the rules that match any.
     pub(in crate::probes) fn inlined_regions(
@@ -66,8 +74,7 @@ impl Planner<'_, '_> {
         let calls = self.file.inlined_calls(&wanted);
         let names = names.into_inner();
         let mut matched = BTreeSet::new();
-        // By place: several may begin or end at one.
-        let mut sites: BTreeMap<u64, InlinedRegions> = BTreeMap::new();
+        let mut places = Places::new();
         for call in calls {
             let Some(Some(name)) = names.get(&call.symbol) else { continue };
             let matching: Vec<&RuleHere<'_>> =
@@ -75,56 +82,100 @@ impl Planner<'_, '_> {
             matched.extend(matching.iter().map(|rule| rule.number));
             // The last rule that matches says whether a function is a region.
             if let Some(RuleHere { rule, .. }) = matching.last().filter(|last| last.rule.atomic) {
-                self.inlined_call(&call, rule, functions, &mut sites);
+                let why = format!("{} {}", rule.option(), rule.pattern);
+                let chosen = Chosen { why, role: RegionRole::Named };
+                if let Err(reason) = self.inlined_call(&call, &chosen, functions, &mut places) {
+                    self.skip_inlined(&call, functions, reason);
+                }
             }
         }
-        for (at, inlined) in sites {
+        self.inlined_sites(places);
+        matched
+    }
+
+    /// Adds the inlined calls that are regions by default, as far as no rule says otherwise. Returns the functions that
+    /// are regions instead, where the code of calls is mixed with theirs.
+    pub(in crate::probes) fn inlined_defaults(
+        &mut self,
+        calls: &[ChosenCall],
+        rules: &[RuleHere<'_>],
+        functions: &Functions,
+    ) -> Vec<(usize, Chosen)> {
+        let mut instead = Vec::new();
+        let mut places = Places::new();
+        for ChosenCall { call, around, instead: role, chosen, .. } in calls {
+            let name = Name::demangle(&call.symbol);
+            let named = rules.iter().rfind(|rule| rule.names(call, &name));
+            if let Some(RuleHere { rule, .. }) = named {
+                if let Some(address) = self.module.process_address(call.entry) {
+                    let why = format!("{} {}", rule.option(), rule.pattern);
+                    let name = name.short;
+                    self.plan.unwatched.push(UnwatchedFunction { name, address, why });
+                }
+                continue;
+            }
+            if let Err(reason) = self.inlined_call(call, chosen, functions, &mut places) {
+                match role {
+                    Some(role) => {
+                        let why = Reason::Inlined { callee: name.short }.to_string();
+                        instead.push((*around, Chosen { why, role: *role }));
+                    }
+                    None => self.skip_inlined(call, functions, reason),
+                }
+            }
+        }
+        self.inlined_sites(places);
+        instead
+    }
+
+    /// Adds the sites and probes at these places.
+    fn inlined_sites(&mut self, places: Places) {
+        for (at, inlined) in places {
             let (at, purpose) = (LinkAddr(at), self.purpose(&inlined));
             let Some(address) = self.module.process_address(at) else { continue };
             let kind = if inlined.begins.is_empty() { Kind::End } else { Kind::Begin };
             let site = self.add_site(address, RegionSite::Inlined(inlined));
             self.add_probe(ProbeProgram::Region, at, Cookie::new(kind, site), purpose);
         }
-        matched
+    }
+
+    fn skip_inlined(&mut self, call: &InlinedCall, functions: &Functions, reason: SkipReason) {
+        let around = functions.containing(call.entry).and_then(|index| functions.get(index));
+        let purpose = ProbePurpose::InlinedRegion {
+            region: Name::demangle(&call.symbol).short,
+            into: around.map(|around| around.name.short.clone()),
+        };
+        self.skip(purpose, reason);
     }
 
     fn inlined_call(
         &mut self,
         call: &InlinedCall,
-        rule: &Rule,
+        chosen: &Chosen,
         functions: &Functions,
-        sites: &mut BTreeMap<u64, InlinedRegions>,
-    ) {
+        places: &mut Places,
+    ) -> Result<(), SkipReason> {
         let name = Name::demangle(&call.symbol).short;
         let around = functions.containing(call.entry).and_then(|index| functions.get(index));
-        let purpose = ProbePurpose::InlinedRegion {
-            region: name.clone(),
-            into: around.map(|around| around.name.short.clone()),
-        };
-        let (Some(parts), Some(address)) = (
-            around.and_then(|around| around.parts(self.file)),
-            self.module.process_address(call.entry),
-        ) else {
-            return self.skip(purpose, SkipReason::NotInFile);
+        let around = around.ok_or(SkipReason::NotInFile)?;
+        let (Some(parts), Some(address)) =
+            (around.parts(self.file), self.module.process_address(call.entry))
+        else {
+            return Err(SkipReason::NotInFile);
         };
         let own = |at: u64| call.ranges.iter().any(|&(start, end)| (start.0..end.0).contains(&at));
         let refused = |at: u64| restartable_sequences(self.file).contains(LinkAddr(at));
-        let places = inlined_extent::places(&parts, call.entry.0, &own, &refused);
-        let InlinedExtent { begin, ends } = match places {
-            Ok(places) => places,
-            Err(error) => return self.skip(purpose, error),
-        };
+        let InlinedExtent { begin, ends } =
+            inlined_extent::places(&parts, call.entry.0, &own, &refused)?;
         let number = self.plan.functions.len() as u32;
-        let into = around.map_or("", |around| &around.name.short);
-        self.plan.functions.push(WatchedFunction {
-            name: name.clone(),
-            address,
-            why: format!("{} {}; inlined into `{into}`", rule.option(), rule.pattern),
-        });
-        sites.entry(begin).or_default().begins.push((number, name));
+        let (into, role) = (&around.name.short, chosen.role);
+        let why = format!("{}; inlined into `{into}`", chosen.why);
+        self.plan.functions.push(WatchedFunction { name: name.clone(), address, why, role });
+        places.entry(begin).or_default().begins.push(InlinedBegin { function: number, name, role });
         for end in ends {
-            sites.entry(end).or_default().ends.push(number);
+            places.entry(end).or_default().ends.push(number);
         }
+        Ok(())
     }
 
     /// Returns the purpose of a probe.
@@ -132,7 +183,7 @@ impl Planner<'_, '_> {
         let ends = site.ends.iter().filter_map(|&number| self.plan.functions.get(number as usize));
         ProbePurpose::InlinedRegions {
             ends: ends.map(|function| function.name.clone()).collect(),
-            begins: site.begins.iter().map(|(_, name)| name.clone()).collect(),
+            begins: site.begins.iter().map(|begin| begin.name.clone()).collect(),
         }
     }
 }

@@ -14,7 +14,9 @@ use crate::probes::sync::{
 
 /// Library functions that wait for other processes, for input or for time to pass. Those that synchronize are in the
 /// table of functions that get probes.
-const WAITING: [&str; 32] = [
+const WAITING: [&str; 34] = [
+    "accept",
+    "accept4",
     "sleep",
     "usleep",
     "nanosleep",
@@ -68,7 +70,7 @@ const WAITING_STARTS: [&str; 13] = [
 
 /// Parts of the names of Rust's libraries that wait once at most in a run: for another thread's initialisation,
 /// or for the process to end. Who calls them does not wait.
-const ONCE: [&str; 7] = [
+const ONCE: [&str; 11] = [
     "std::sys::sync::once",
     "std::sync::once::Once",
     "std::sync::once_lock::",
@@ -76,6 +78,10 @@ const ONCE: [&str; 7] = [
     "once_cell::",
     "lazy_static::",
     "std::sys::exit_guard",
+    "::lazy::",
+    "Lazy<",
+    "OnceCell",
+    "OnceLock",
 ];
 
 /// The function of the C++ library that creates a thread; those of the C library are in the table of functions that get
@@ -145,6 +151,51 @@ pub(in crate::probes) fn passes_futex_wait_on(name: &Name) -> bool {
 /// Returns true if a function waits at most once in a run.
 pub(in crate::probes) fn waits_once(name: &Name) -> bool {
     ONCE.iter().any(|part| name.short.contains(part))
+}
+
+/// Effect of an atomic operation of a language's library.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::probes) enum AtomicOperation {
+    /// Adds or subtracts: additions commute.
+    Addition,
+    /// Any other.
+    Other,
+}
+
+/// Returns the atomic operation that a function of a language's library is.
+pub(in crate::probes) fn atomic_operation(name: &Name) -> Option<AtomicOperation> {
+    const CLASSES: [&str; 5] = [
+        "core::sync::atomic::",
+        "std::atomic<",
+        "std::__atomic_base<",
+        "std::atomic_bool",
+        "std::__atomic_float<",
+    ];
+    const OTHERS: [&str; 12] = [
+        "load",
+        "store",
+        "swap",
+        "exchange",
+        "compare_exchange",
+        "compare_exchange_weak",
+        "compare_exchange_strong",
+        "fetch_update",
+        "fetch_and",
+        "fetch_or",
+        "fetch_xor",
+        "operator=",
+    ];
+    let bare = name.short.trim_start_matches(['<', '&']);
+    if !CLASSES.iter().any(|class| bare.starts_with(class)) {
+        return None;
+    }
+    let plain = without_arguments(bare);
+    match plain.rsplit("::").next().unwrap_or_default() {
+        "fetch_add" | "fetch_sub" | "operator++" | "operator--" | "operator+=" | "operator-=" => {
+            Some(AtomicOperation::Addition)
+        }
+        last => OTHERS.contains(&last).then_some(AtomicOperation::Other),
+    }
 }
 
 pub(in crate::probes) fn creates(name: &str) -> bool {
@@ -257,6 +308,19 @@ mod tests {
     fn what_waits_once_is_known() {
         let once = |short: &str| waits_once(&Name { short: short.to_owned(), full: String::new() });
         assert!(once("<std::sys::sync::once::futex::Once>::call") && !once("bank::call_once"));
+    }
+
+    #[test]
+    fn atomic_operations_are_known() {
+        let of =
+            |short: &str| atomic_operation(&Name { short: short.to_owned(), full: String::new() });
+        let other = Some(AtomicOperation::Other);
+        assert_eq!(of("core::sync::atomic::AtomicUsize::compare_exchange"), other);
+        assert_eq!(of("<core::sync::atomic::Atomic<u64>>::load"), other);
+        assert_eq!(of("std::__atomic_base<int>::load"), other);
+        assert_eq!(of("std::atomic<long>::fetch_add"), Some(AtomicOperation::Addition));
+        assert_eq!(of("core::sync::atomic::AtomicUsize::new"), None);
+        assert_eq!(of("bank::load"), None);
     }
 
     #[test]

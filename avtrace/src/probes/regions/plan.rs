@@ -1,13 +1,14 @@
 //! Regions that are functions, in a plan: the functions that the rules or the default name, and the probes on their
 //! entries and exits. Patterns are in `patterns`, the default in `defaults`, machine code in `x86`.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use abi::{Cookie, Kind, ProbeProgram};
+use checker::defect::RegionRole;
 use iced_x86::Register;
-use symbolize::{ElfFile, LinkAddr, Module, Symbolizer};
+use symbolize::{ElfFile, LinkAddr, Module, ProcessAddr, Symbolizer};
 use x86::{
-    call_graph::{self, Imports},
+    call_graph::Imports,
     exits::{self, Exit, Leaves},
     functions::{Function, Functions},
     placement::{self, Needs, Placement, Refusal},
@@ -15,7 +16,6 @@ use x86::{
 };
 
 use super::{
-    defaults::{self, Candidate},
     imported_roles::ImportedRoles,
     inlined_regions::RuleHere,
     known_names::OwnLocks,
@@ -24,16 +24,15 @@ use super::{
     non_local_exits::{NON_LOCAL_EXITS, NonLocalExit},
     patterns::Rule,
     site::{FunctionPlace, RegionSite},
-    thread_starts::{self, Code},
 };
 use crate::probes::{
     own_modules::OwnModules,
     plan::{
-        Plan, UnwatchedFunction, WatchedFunction,
+        Plan, SiteKind, UnwatchedFunction, Wanted, WatchedFunction,
         builder::Planner,
         skipped::{ProbePurpose, SkipReason, SkippedProbe},
     },
-    selection::{Choice, SelectError, unmatched},
+    selection::{Choice, Chosen, SelectError, unmatched},
     sync::{
         functions::{Role, calls_named},
         lock_rule::LockRule,
@@ -46,7 +45,7 @@ pub(in crate::probes) fn add(
     plan: &mut Plan,
     symbolizer: &Symbolizer,
     pid: u32,
-    (rules, locks): (&[Rule], &[LockRule]),
+    Wanted { rules, locks, low_prior, .. }: Wanted<'_>,
     which: &[usize],
     first: bool,
 ) {
@@ -73,7 +72,7 @@ pub(in crate::probes) fn add(
     if plan.by_default {
         let imported = imported_roles(symbolizer, &own);
         for choice in choices.iter_mut().filter(|choice| own.contains(choice.module)) {
-            choice.by_default(plan, symbolizer, locks, &imported);
+            choice.by_default(plan, symbolizer, locks, &imported, low_prior);
             if choice.is_program && choice.file.is_stripped() && takes_locks(choice.file) {
                 plan.stripped = Some(choice.module.name());
             }
@@ -91,15 +90,25 @@ pub(in crate::probes) fn add(
             }
         }
     }
-    for choice in choices.iter().filter(|_| rules.iter().any(|rule| rule.atomic)) {
+    let has_atomic = rules.iter().any(|rule| rule.atomic);
+    for choice in &mut choices {
+        if !has_atomic && choice.inlined.is_empty() {
+            continue;
+        }
         let about: Vec<RuleHere<'_>> = (0..)
             .zip(rules)
             .filter(|(_, rule)| choice.is_named_by(rule))
             .map(|(number, rule)| RuleHere { number, rule, line: choice.lines.get(&number) })
             .collect();
         let mut planner = Planner { plan, module: choice.module, file: choice.file, pid };
-        for number in planner.inlined_regions(&about, &choice.functions) {
-            matched[number] = true;
+        if has_atomic {
+            for number in planner.inlined_regions(&about, &choice.functions) {
+                matched[number] = true;
+            }
+        }
+        let instead = planner.inlined_defaults(&choice.inlined, &about, &choice.functions);
+        for (index, chosen) in instead {
+            choice.chosen.entry(index).or_insert(chosen);
         }
     }
     for (index, (rule, problem)) in rules.iter().zip(problems).enumerate() {
@@ -131,11 +140,13 @@ pub(in crate::probes) fn add(
             of_users.is_some_and(Role::releases) || symbol.is_some_and(known)
         };
         let mut planner = Planner { plan, module: choice.module, file: choice.file, pid };
-        for (&index, why) in &choice.chosen {
+        let mut jumps = Vec::new();
+        for (&index, chosen) in &choice.chosen {
             if let Some(function) = choice.functions.get(index) {
-                planner.function(function, why, &releases);
+                planner.function(function, chosen, &releases, &mut jumps);
             }
         }
+        planner.tail_calls(jumps);
     }
     plan.has_regions = has_markers || !plan.functions.is_empty();
     if plan.has_regions {
@@ -155,54 +166,13 @@ impl Choice<'_> {
         rule.pattern.is_about(&self.module.name(), self.is_program)
     }
 
-    fn own_locks<'rules>(
+    pub(super) fn own_locks<'rules>(
         &self,
         module: &'rules str,
         rules: &'rules [LockRule],
         imported: &'rules ImportedRoles,
     ) -> OwnLocks<'rules> {
         OwnLocks { rules, module, is_program: self.is_program, imported }
-    }
-
-    fn by_default(
-        &mut self,
-        plan: &mut Plan,
-        symbolizer: &Symbolizer,
-        locks: &[LockRule],
-        imported: &ImportedRoles,
-    ) {
-        let facts = call_graph::facts(self.file, &self.functions);
-        // Code of the program that was inlined into a library's function, such as a closure.
-        let in_line = |address: LinkAddr| {
-            let address = self.module.process_address(address)?;
-            let resolution = symbolizer.resolve(address).ok()?;
-            let frame = resolution.frames.into_iter().next()?;
-            frame.function.filter(|_| resolution.lines_missing.is_none())
-        };
-        let takes_argument = |index: usize| {
-            let parts = self.functions.get(index).and_then(|own| own.parts(self.file));
-            let entry = parts.as_deref().and_then(<[_]>::first);
-            entry.is_some_and(|part| thread_starts::takes_argument(part.code))
-        };
-        let code = Code { in_line: &in_line, takes_argument: &takes_argument };
-        let name = self.module.name();
-        let locks = self.own_locks(&name, locks, imported);
-        for Candidate { function, takes, excluded } in
-            defaults::candidates(&self.functions, &facts, locks, code)
-        {
-            let Some(own) = self.functions.get(function) else { continue };
-            let Some(address) = self.module.process_address(own.start) else { continue };
-            match excluded {
-                None => {
-                    self.chosen.insert(function, takes.to_string());
-                }
-                Some(reason) => plan.unwatched.push(UnwatchedFunction {
-                    name: own.name.short.clone(),
-                    address,
-                    why: reason.to_string(),
-                }),
-            }
-        }
     }
 
     /// Applies the rule of this number to the module's functions; returns whether it matches any.
@@ -236,7 +206,7 @@ impl Choice<'_> {
             let Some(own) = self.functions.get(index) else { continue };
             let why = format!("{} {}", rule.option(), rule.pattern);
             if rule.atomic {
-                self.chosen.insert(index, why);
+                self.chosen.insert(index, Chosen { why, role: RegionRole::Named });
             } else if self.chosen.remove(&index).is_some()
                 && let Some(address) = self.module.process_address(own.start)
             {
@@ -284,7 +254,15 @@ fn inlined_away(rule: &Rule, choices: &[Choice<'_>], plan: &mut Plan) -> bool {
 
 impl Planner<'_, '_> {
     /// Adds the probes of a function that is a region, all of them or none.
-    fn function(&mut self, function: &Function, why: &str, releases: &dyn Fn(u64) -> bool) {
+    /// Notes in `jumps` the sites of exits that jump elsewhere, and where to.
+    fn function(
+        &mut self,
+        function: &Function,
+        chosen: &Chosen,
+        releases: &dyn Fn(u64) -> bool,
+        jumps: &mut Vec<(u32, u64)>,
+    ) {
+        let role = chosen.role;
         let name = function.name.short.clone();
         let purpose = ProbePurpose::Region { region: name.clone() };
         let (placement, exits) = match self.places(function) {
@@ -298,11 +276,13 @@ impl Planner<'_, '_> {
         self.plan.functions.push(WatchedFunction {
             name: name.clone(),
             address,
-            why: why.to_owned(),
+            why: chosen.why.clone(),
+            role,
         });
         let entry = FunctionPlace::Entry {
             function: number,
             name: name.clone(),
+            role,
             lowered: placement.depth.into(),
         };
         let site = self.add_site(address, RegionSite::Function(entry));
@@ -320,10 +300,40 @@ impl Planner<'_, '_> {
             };
             let at = LinkAddr(address);
             let Some(place) = self.module.process_address(at) else { continue };
-            let exit = FunctionPlace::Exit { function: number, leaves };
+            let exit = FunctionPlace::Exit { function: number, leaves, into: None };
             let site = self.add_site(place, RegionSite::Function(exit));
+            jumps.extend(target.map(|target| (site, target)));
             let purpose = ProbePurpose::RegionEnd { region: name.clone() };
             self.add_probe(ProbeProgram::Region, at, Cookie::new(Kind::End, site), purpose);
+        }
+    }
+
+    /// Connects exits that jump to the start of a function that is a region with that function: what it does belongs to
+    /// both.
+    fn tail_calls(&mut self, jumps: Vec<(u32, u64)>) {
+        let entries: HashMap<ProcessAddr, u32> = self
+            .plan
+            .sites
+            .iter()
+            .filter_map(|site| match site.kind.region()? {
+                RegionSite::Function(FunctionPlace::Entry { function, .. }) => {
+                    Some((site.address, *function))
+                }
+                _ => None,
+            })
+            .collect();
+        for (site, target) in jumps {
+            let target = self.module.process_address(LinkAddr(target));
+            let callee = target.and_then(|target| entries.get(&target)).copied();
+            if let Some(site) = self.plan.sites.get_mut(site as usize)
+                && let SiteKind::Region(RegionSite::Function(FunctionPlace::Exit {
+                    function,
+                    into,
+                    ..
+                })) = &mut site.kind
+            {
+                *into = callee.filter(|callee| callee != function);
+            }
         }
     }
 

@@ -1,5 +1,6 @@
 //! Sites of regions: markers, places of functions that are regions, and non-local exits.
 
+use checker::defect::RegionRole;
 use x86::exits::Leaves;
 
 use super::{
@@ -51,6 +52,8 @@ pub enum FunctionPlace {
         function: u32,
         /// The region's name.
         name: String,
+        /// Role of the function in the program.
+        role: RegionRole,
         /// Distance in bytes of the stack pointer below its value at the function's first instruction.
         lowered: u64,
     },
@@ -60,6 +63,8 @@ pub enum FunctionPlace {
         function: u32,
         /// Condition for leaving.
         leaves: Leaves,
+        /// Number of the function that it jumps to the start of, if that is a region.
+        into: Option<u32>,
     },
 }
 
@@ -68,6 +73,17 @@ pub enum FunctionPlace {
 pub struct InlinedRegions {
     /// Numbers of the functions that have ended when control comes here.
     pub ends: Vec<u32>,
-    /// Numbers of the functions that begin here, the outermost first, and the names of the regions.
-    pub begins: Vec<(u32, String)>,
+    /// The functions that begin here, the outermost first.
+    pub begins: Vec<InlinedBegin>,
+}
+
+/// Begin of a function that was inlined.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InlinedBegin {
+    /// The function's number.
+    pub function: u32,
+    /// The region's name.
+    pub name: String,
+    /// Role of the function in the program.
+    pub role: RegionRole,
 }

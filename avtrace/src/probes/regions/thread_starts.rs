@@ -9,7 +9,7 @@
 use std::collections::HashSet;
 
 use iced_x86::{FlowControl, InstructionInfoFactory, OpAccess, Register};
-use symbolize::{LinkAddr, Name};
+use symbolize::{InlinedCall, LinkAddr, Name};
 use x86::instruction::decode;
 use x86::{
     call_graph::{Callee, Facts},
@@ -23,13 +23,39 @@ const THREAD_MAINS: [&str; 2] = ["std::thread::_State_impl", RUST_MAIN];
 
 const RUST_MAIN: &str = "std::sys::backtrace::__rust_begin_short_backtrace";
 
+/// Target of a pointer to a function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Pointee {
+    /// Number of a function of the file.
+    Own(usize),
+    /// Symbol of a function of a library.
+    Import(String),
+}
+
 /// Queries of a file beyond names and calls.
 #[derive(Clone, Copy)]
 pub struct Code<'file> {
-    /// Returns the source function of an instruction, which may have been inlined, if debug information has it.
-    pub in_line: &'file dyn Fn(LinkAddr) -> Option<Name>,
+    /// Returns the source functions around an instruction, the innermost first, if debug information has them: those
+    /// that were inlined, and last the one that they are in.
+    pub around: &'file dyn Fn(LinkAddr) -> Vec<Name>,
+    /// Returns the inlined calls that have any of these instructions, which are sorted: each before those that were
+    /// inlined into it.
+    pub inlined: &'file dyn Fn(&[LinkAddr]) -> Vec<InlinedCall>,
+    /// Pointers to functions in variables with an initial value.
+    pub pointers: &'file [(LinkAddr, Pointee)],
+    /// Returns the first byte of the variable around an address.
+    pub variable: &'file dyn Fn(LinkAddr) -> Option<LinkAddr>,
     /// Returns true if the function of this number uses its first argument; see [`takes_argument`].
     pub takes_argument: &'file dyn Fn(usize) -> bool,
+}
+
+/// Functions at the start of threads.
+#[derive(Debug, Default)]
+pub(in crate::probes) struct ThreadStarts {
+    /// Functions that threads start with.
+    pub(in crate::probes) starts: HashSet<usize>,
+    /// Functions of libraries that lead to them, or that they were inlined into.
+    pub(in crate::probes) mains: HashSet<usize>,
 }
 
 /// Functions that the thread mains of C++ and Rust lead to, through their libraries.
@@ -37,7 +63,7 @@ pub(in crate::probes) fn thread_starts(
     functions: &Functions,
     facts: &[Facts],
     code: Code<'_>,
-) -> HashSet<usize> {
+) -> ThreadStarts {
     let own = |index: usize| functions.get(index).map(|function| &function.name);
     let is_main = |index: &usize| {
         own(*index).is_some_and(|name| {
@@ -46,27 +72,30 @@ pub(in crate::probes) fn thread_starts(
         })
     };
     let mut todo: Vec<usize> = (0..facts.len()).filter(is_main).collect();
-    let (mut seen, mut starts) = (HashSet::new(), HashSet::new());
+    let (mut mains, mut starts): (HashSet<usize>, _) =
+        (todo.iter().copied().collect(), HashSet::new());
     while let Some(index) = todo.pop() {
         for call in &facts[index].calls {
             let Callee::Own(callee) = call.callee else { continue };
             let (Some(caller), Some(name)) = (own(index), own(callee)) else { continue };
-            let was_inlined = match (code.in_line)(call.at) {
-                Some(around) => !is_library(&around),
+            let around = (code.around)(call.at);
+            let was_inlined = match around.split_last() {
+                // What a thread starts with may have inlined a library's function that does the calling.
+                Some((_, inlined)) => inlined.iter().any(|around| !is_library(around)),
                 None => !is_library(name) && may_be_inlined(caller, name, callee, code),
             };
             // What a thread starts with was inlined, and does the calling; what it owns is no start either.
-            if was_inlined || drops(name) {
+            if was_inlined || drops(name) || around.iter().any(drops) {
                 continue;
             }
             if !is_library(name) {
                 starts.insert(callee);
-            } else if seen.insert(callee) {
+            } else if mains.insert(callee) {
                 todo.push(callee);
             }
         }
     }
-    starts
+    ThreadStarts { starts, mains }
 }
 
 /// Returns true if, by the names, a closure may have been inlined into a library's function and call this one.
@@ -80,9 +109,12 @@ fn may_be_inlined(caller: &Name, name: &Name, callee: usize, code: Code<'_>) -> 
     nameless(&caller.full) || (!has_types && (code.takes_argument)(callee))
 }
 
-/// Returns true if a function of a library ends the life of something.
-fn drops(name: &Name) -> bool {
-    is_library(name) && ["drop_in_place", "drop_slow"].iter().any(|drop| name.full.contains(drop))
+/// Returns true if a function ends the life of something.
+pub(in crate::probes) fn drops(name: &Name) -> bool {
+    let of_library = ["drop_in_place", "drop_slow"];
+    is_library(name) && of_library.iter().any(|drop| name.full.contains(drop))
+        || name.full.contains("Drop>::drop")
+        || name.full.contains("::~")
 }
 
 /// Returns true if a function reads the register of its first argument before writing it, on the straight path
@@ -132,9 +164,23 @@ mod tests {
     }
 
     #[test]
+    fn destructors_are_known() {
+        let name = |text: &str| Name { short: text.to_owned(), full: text.to_owned() };
+        assert!(drops(&name("<bank::Guard as core::ops::drop::Drop>::drop")));
+        assert!(drops(&name("core::ptr::drop_in_place::<bank::Guard>")));
+        assert!(drops(&name("bank::Guard::~Guard()")) && !drops(&name("bank::drop_off")));
+    }
+
+    #[test]
     fn names_tell_of_closures() {
         let takes_argument = |callee: usize| callee == 1;
-        let code = Code { in_line: &|_| None, takes_argument: &takes_argument };
+        let code = Code {
+            around: &|_| Vec::new(),
+            inlined: &|_| Vec::new(),
+            pointers: &[],
+            variable: &|_| None,
+            takes_argument: &takes_argument,
+        };
         let name = |text: &str| Name { short: text.to_owned(), full: text.to_owned() };
         let inlined = |caller: &str, callee: usize| {
             may_be_inlined(&name(caller), &name("bank::work"), callee, code)

@@ -120,6 +120,18 @@ pub enum Limitation {
         /// File names.
         libraries: Vec<String>,
     },
+    /// Functions that could be regions by default, beyond the number that are.
+    #[error(
+        "{} could be regions beside the {limit} most likely ones: --list-regions shows them, and --atomic NAME takes \
+         them in",
+        number(*count, "more function", "more functions")
+    )]
+    UnlikelyRegions {
+        /// Number of functions.
+        count: u64,
+        /// Number of those that are regions.
+        limit: u64,
+    },
     /// A pattern of an option that matched nothing.
     #[error("{option} {pattern}: {problem}")]
     UnmatchedPattern {

@@ -1,0 +1,122 @@
+//! Default regions, in a plan: the most likely candidates of the program become chosen functions, as many as the limit
+//! allows. Which functions are candidates is decided in `defaults`.
+
+use checker::defect::RegionRole;
+use symbolize::{LinkAddr, Name, SymbolKind, Symbolizer};
+use x86::call_graph::{self, Imports};
+
+use super::{
+    defaults::{self, Candidate, CandidatePlace},
+    imported_roles::ImportedRoles,
+    thread_starts::{self, Code, Pointee},
+};
+use crate::probes::{
+    plan::{Plan, UnwatchedFunction},
+    selection::{Choice, Chosen, ChosenCall},
+    sync::lock_rule::LockRule,
+};
+
+/// Maximum number of functions, and calls that were inlined, that are regions by default.
+pub const MAX_DEFAULT_REGIONS: usize = 400;
+
+impl Choice<'_> {
+    /// Chooses the regions by default. Those that are seldom meant to be atomic are among them if `low_prior` is set.
+    pub(super) fn by_default(
+        &mut self,
+        plan: &mut Plan,
+        symbolizer: &Symbolizer,
+        locks: &[LockRule],
+        imported: &ImportedRoles,
+        low_prior: bool,
+    ) {
+        let facts = call_graph::facts(self.file, &self.functions);
+        // Code of the program that was inlined into a library's function, such as a closure.
+        let around = |address: LinkAddr| {
+            let resolution = self
+                .module
+                .process_address(address)
+                .and_then(|address| symbolizer.resolve(address).ok())
+                .filter(|resolution| resolution.lines_missing.is_none());
+            let frames = resolution.map(|resolution| resolution.frames).unwrap_or_default();
+            frames.into_iter().filter_map(|frame| frame.function).collect()
+        };
+        let inlined = |instructions: &[LinkAddr]| self.file.inlined_calls_around(instructions);
+        let takes_argument = |index: usize| {
+            let parts = self.functions.get(index).and_then(|own| own.parts(self.file));
+            let entry = parts.as_deref().and_then(<[_]>::first);
+            entry.is_some_and(|part| thread_starts::takes_argument(part.code))
+        };
+        let pointers = self.pointers();
+        let variable = |at: LinkAddr| {
+            let (symbol, _) = self.file.symbol_at(at)?;
+            (symbol.kind == SymbolKind::Object).then_some(symbol.address)
+        };
+        let code = Code {
+            around: &around,
+            inlined: &inlined,
+            takes_argument: &takes_argument,
+            pointers: &pointers,
+            variable: &variable,
+        };
+        let name = self.module.name();
+        let locks = self.own_locks(&name, locks, imported);
+        for candidate in defaults::candidates(&self.functions, &facts, locks, code) {
+            let Candidate { place, why, role, role_reason, excluded, .. } = candidate;
+            let is_low = matches!(role, RegionRole::ThreadBody | RegionRole::Waits);
+            let not = match (excluded, &role_reason) {
+                (Some(reason), _) => Some(reason.to_string()),
+                (None, Some(reason)) if is_low && !low_prior => Some(reason.to_string()),
+                _ if self.chosen.len() + self.inlined.len() >= MAX_DEFAULT_REGIONS => {
+                    plan.unlikely += 1;
+                    Some(format!(
+                        "{why}; {MAX_DEFAULT_REGIONS} functions are more likely to be meant as atomic"
+                    ))
+                }
+                _ => None,
+            };
+            let why = match role_reason {
+                Some(reason) => format!("{why}; {reason}"),
+                None => why.to_string(),
+            };
+            match (place, not) {
+                (CandidatePlace::Function(function), None) => {
+                    self.chosen.insert(function, Chosen { why, role });
+                }
+                (CandidatePlace::Inlined { call, number, around, instead }, None) => {
+                    let is_low =
+                        matches!(instead, Some(RegionRole::ThreadBody | RegionRole::Waits));
+                    let instead = instead.filter(|_| low_prior || !is_low);
+                    let chosen = Chosen { why, role };
+                    self.inlined.push(ChosenCall { call, number, around, instead, chosen });
+                }
+                (CandidatePlace::Function(function), Some(why)) => {
+                    let Some(own) = self.functions.get(function) else { continue };
+                    let Some(address) = self.module.process_address(own.start) else { continue };
+                    let name = own.name.short.clone();
+                    plan.unwatched.push(UnwatchedFunction { name, address, why });
+                }
+                (CandidatePlace::Inlined { call, .. }, Some(why)) => {
+                    let Some(address) = self.module.process_address(call.entry) else { continue };
+                    let name = Name::demangle(&call.symbol).short;
+                    plan.unwatched.push(UnwatchedFunction { name, address, why });
+                }
+            }
+        }
+        // Of several that begin at one place the outer ones begin first.
+        self.inlined.sort_by_key(|chosen| chosen.number);
+    }
+
+    /// Pointers to functions in variables with an initial value, by address.
+    fn pointers(&self) -> Vec<(LinkAddr, Pointee)> {
+        let imports = Imports::from_file(self.file);
+        let own = imports.own().filter_map(|(slot, target)| {
+            Some((LinkAddr(slot), Pointee::Own(self.functions.starting_at(target)?)))
+        });
+        let imported = imports
+            .imports()
+            .map(|(slot, import)| (LinkAddr(slot), Pointee::Import(import.symbol.clone())));
+        let mut pointers: Vec<(LinkAddr, Pointee)> = own.chain(imported).collect();
+        pointers.sort_by_key(|(slot, _)| *slot);
+        pointers
+    }
+}

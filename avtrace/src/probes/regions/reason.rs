@@ -1,0 +1,90 @@
+//! Reasons why a function is a region by default, or is none, in words.
+
+/// Reason why a function can hold two steps that others can get in between, or what is special about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// A call of this function takes a lock.
+    TakesLock {
+        /// Called function.
+        callee: String,
+    },
+    /// Calls of two functions that take locks, each by itself.
+    CallsTakers {
+        /// Function that is called first.
+        first: String,
+        /// Function that is called later.
+        second: String,
+    },
+    /// A call, in a loop, of a function that takes a lock by itself.
+    CallsTakerInLoop {
+        /// Called function.
+        callee: String,
+    },
+    /// A call of a function that takes a lock by itself, and accesses to memory beside it.
+    CallsTakerAndAccesses {
+        /// Called function.
+        callee: String,
+    },
+    /// Atomic operations.
+    Atomics {
+        /// Number of them.
+        count: usize,
+    },
+    /// A function was inlined into this one, mixed with its code.
+    Inlined {
+        /// The inlined function.
+        callee: String,
+    },
+    /// The function releases no lock: its callers take the lock that it takes.
+    Wrapper,
+    /// The function belongs to a lock of the user's own.
+    OwnLock,
+    /// The program starts with this function.
+    Main,
+    /// A thread starts with this function.
+    ThreadStart,
+    /// A function that creates threads takes its address, and nothing calls it directly.
+    MayStartThread {
+        /// The function that takes its address.
+        taken_by: String,
+    },
+    /// A call of this function there waits for other threads or for time to pass.
+    Waits {
+        /// Called function.
+        callee: String,
+    },
+}
+
+impl std::fmt::Display for Reason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::TakesLock { callee } => write!(f, "it takes a lock: it calls {callee}"),
+            Self::CallsTakers { first, second } if first == second => {
+                write!(f, "it calls {first} twice, which takes a lock")
+            }
+            Self::CallsTakers { first, second } => {
+                write!(f, "it calls {first} and {second}, which take locks")
+            }
+            Self::CallsTakerInLoop { callee } => {
+                write!(f, "it calls {callee} in a loop, which takes a lock")
+            }
+            Self::CallsTakerAndAccesses { callee } => {
+                write!(f, "it calls {callee}, which takes a lock, and accesses memory itself")
+            }
+            Self::Atomics { count } => write!(f, "it has {count} atomic operations"),
+            Self::Inlined { callee } => {
+                write!(f, "{callee} was inlined into it, and mixed with its code")
+            }
+            Self::Wrapper => f.write_str("it releases no lock: its callers count as taking it"),
+            Self::OwnLock => f.write_str("it is a function of a lock that --lock names"),
+            Self::Main => f.write_str("it is the program's main function"),
+            Self::ThreadStart => f.write_str("a thread starts with it"),
+            Self::MayStartThread { taken_by } => write!(
+                f,
+                "a thread may start with it: `{taken_by}` takes its address and creates threads, and nothing \
+                 calls it directly"
+            ),
+            Self::Waits { callee } => write!(f, "it waits: it calls {callee}"),
+        }
+    }
+}
