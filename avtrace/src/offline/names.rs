@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use checker::defect::SubjectInfo;
+use checker::defect::{RegionRole, SubjectInfo};
 use checker::event::{EventNumber, LocationId, RegionId, ThreadId};
 use checker::finding::{self, Findings};
 use checker::format::{self, Frame, ObservedValue};
@@ -65,16 +65,24 @@ impl TraceNames {
     }
 }
 
+impl TraceNames {
+    /// Returns the role of regions of which the trace has none: those of other tools were named by somebody.
+    fn role(&self) -> RegionRole {
+        if recording::is_live(&self.names) { RegionRole::default() } else { RegionRole::Named }
+    }
+}
+
 impl Names for TraceNames {
     fn region(&mut self, region: RegionId) -> RegionName {
         let Some(known) = self.names.region(region) else { return RegionName::default() };
         if known.name.is_empty() {
             // All regions without a name are one, and each begins at a different location.
-            return RegionName { name: UNNAMED.to_owned(), ..RegionName::default() };
+            let role = self.role();
+            return RegionName { name: UNNAMED.to_owned(), role, ..RegionName::default() };
         }
         let location = known.location.or_else(|| *self.begins.get(region.index())?);
         let frames = location.map_or_else(Vec::new, |location| self.frames(location));
-        RegionName { name: known.name, frames, ..RegionName::default() }
+        RegionName { name: known.name, frames, role: self.role(), ..RegionName::default() }
     }
 
     fn frames(&mut self, location: LocationId) -> Vec<SourceFrame> {
@@ -141,6 +149,10 @@ impl Names for TraceNames {
     fn value(&mut self, event: EventNumber) -> Option<Value> {
         let &ObservedValue { before, after, length, written, .. } = self.values.get(&event)?;
         Some(Value::observed(before, after, length, written))
+    }
+
+    fn sees_data(&self) -> bool {
+        self.names.variable_count() > 0
     }
 
     fn regions(&mut self) -> Vec<RegionId> {

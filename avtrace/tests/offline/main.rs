@@ -6,3 +6,4 @@ mod input;
 mod known;
 mod reports;
 mod support;
+mod triage;

@@ -242,7 +242,8 @@ fn meaning(page: &mut Page, view: &View<'_>, defect: &Defect, options: &TextOpti
     if let Some(sentence) = explain::cycle(violation, &|thread| view.who(thread), &number) {
         view.remark(page, FRAME, "why", &sentence);
     }
-    if !defect.reasons.iter().any(|reason| reason.kind == "lock-reacquired") {
+    let has = |kind: &str| defect.reasons.iter().any(|reason| reason.kind == kind);
+    if !has("lock-reacquired") {
         for note in explain::split_notes(violation) {
             view.remark(page, FRAME, "note", &note);
         }
@@ -258,8 +259,14 @@ fn meaning(page: &mut Page, view: &View<'_>, defect: &Defect, options: &TextOpti
         let text = format!("{} around it {is} not atomic either", explain::list(&outer));
         view.remark(page, FRAME, "note", &text);
     }
-    // Its frequency is said below.
-    let reasons = defect.reasons.iter().filter(|reason| reason.kind != "cut");
+    // Frequency and order are said below.
+    let is_said_elsewhere = |kind: &str| match kind {
+        "cut" => true,
+        "racy-order" => violation.order == Order::Racy,
+        "one-activation" => has("lock-reacquired"),
+        _ => false,
+    };
+    let reasons = defect.reasons.iter().filter(|reason| !is_said_elsewhere(&reason.kind));
     let reasons: Vec<&str> = reasons.map(|reason| reason.text.as_str()).collect();
     if !reasons.is_empty() {
         view.remark(page, FRAME, phrase::class(defect.class), &reasons.join("; "));
