@@ -1,6 +1,6 @@
 //! Reports of runs: the violation, its place as the user knows it, and the end of the program.
 
-use tests::{Avtrace, c, require_bpf};
+use tests::{Avtrace, c, require_bpf, tracer::avtrace_with};
 
 const REGIONS: [&str; 4] = ["--atomic", "transfer", "--atomic", "audit"];
 
@@ -25,7 +25,7 @@ fn a_region_begins_at_its_name_and_no_lock_is_blamed_that_nobody_else_held() {
         let text = Avtrace::on(&program).options(options).run().stderr;
         let joined = joined(&text);
         assert!(!text.contains("stats_lock"), "{text}");
-        assert!(joined.contains("help: hold mutex `account_lock` over the whole"), "{text}");
+        assert!(joined.contains("help: hold mutex `account_lock` "), "{text}");
         assert!(joined.contains("evidence: data: the transactions were seen to meet"), "{text}");
         assert!(joined.ends_with("; the program exited with status 3"), "{text}");
     }
@@ -60,4 +60,73 @@ fn a_report_is_as_wide_as_the_terminal_is_said_to_be() {
     let (narrow, wide) = (width("70"), width("150"));
     assert!(narrow <= 70, "{narrow}");
     assert!((101..=150).contains(&wide), "{wide}");
+}
+
+/// What is recorded is checked as it was while the program ran: the same defects, in the same order.
+#[test]
+fn a_recording_has_the_defects_of_the_run() {
+    require_bpf!();
+    let program = c("bank", &["-g", "-O1"]);
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = |name: &str| folder.path().join(name);
+    let (trace, live) = (path("t.avt"), path("live.json"));
+    let options: [&std::ffi::OsStr; 6] = [
+        "--record".as_ref(),
+        trace.as_ref(),
+        "--format".as_ref(),
+        "json".as_ref(),
+        "-o".as_ref(),
+        live.as_ref(),
+    ];
+    let ended = Avtrace::on(&program).seeing_memory().options(options).run();
+    assert_eq!(ended.code, Some(66), "{}", ended.stderr);
+    let checked =
+        avtrace_with(["check".as_ref(), "--format".as_ref(), "json".as_ref(), trace.as_os_str()]);
+    assert_eq!(checked.code, Some(66), "{}", checked.stderr);
+    let defects = |document: &[u8]| -> Vec<serde_json::Value> {
+        let report: serde_json::Value = serde_json::from_slice(document).expect("a report");
+        let defects = report["defects"].as_array().expect("defects").iter();
+        defects.map(|defect| serde_json::json!([defect["fingerprint"], defect["class"]])).collect()
+    };
+    let live = defects(&std::fs::read(live).expect("the report"));
+    assert!(!live.is_empty());
+    assert_eq!(live, defects(checked.stdout.as_bytes()));
+}
+
+/// Runs that go well make what they show by design; one that fails ends the refinement.
+#[test]
+fn refinement_leaves_nothing_to_find() {
+    require_bpf!();
+    let program = c("bank", &["-g", "-O1"]);
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let config = folder.path().join("avtrace.toml");
+    std::fs::write(&config, "# Mine.\natomic = []\n").expect("a file");
+    let refine = |program: &std::ffi::OsStr, arguments: &[&str]| {
+        let options: [&std::ffi::OsStr; 6] = [
+            "refine".as_ref(),
+            "--runs".as_ref(),
+            "5".as_ref(),
+            "-o".as_ref(),
+            config.as_ref(),
+            program,
+        ];
+        let arguments = arguments.iter().map(|argument| argument.as_ref());
+        avtrace_with(options.into_iter().chain(arguments))
+    };
+    let ended = refine(program.path.as_ref(), &[]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert!(ended.stderr.contains("run 2: nothing new"), "{}", ended.stderr);
+    let text = std::fs::read_to_string(&config).expect("the file");
+    assert!(
+        text.starts_with("# Mine.\natomic = []\n\n# region `transfer` is not atomic: "),
+        "{text}"
+    );
+    let spec: [&std::ffi::OsStr; 2] = ["--spec".as_ref(), config.as_ref()];
+    let ended = Avtrace::on(&program).seeing_memory().options(spec).run();
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert!(ended.stderr.contains("; 1 defect suppressed; "), "{}", ended.stderr);
+    let ended = refine("/bin/sh".as_ref(), &["-c", "exit 3"]);
+    assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+    assert!(ended.stderr.contains("the program exited with status 3"), "{}", ended.stderr);
+    assert_eq!(std::fs::read_to_string(&config).expect("the file"), text);
 }

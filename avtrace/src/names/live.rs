@@ -364,6 +364,10 @@ impl Names for LiveNames {
         Some(Value::observed(value.before, value.after, value.length, value.written))
     }
 
+    fn sees_data(&self) -> bool {
+        self.source.memory().variable_count() > 0
+    }
+
     fn regions(&mut self) -> Vec<RegionId> {
         (0..self.source.regions().count() as u32).map(RegionId).collect()
     }

@@ -1,7 +1,7 @@
 //! Writes entries for files of suppressions, with what was seen as comments.
 
 use super::Glob;
-use crate::report::{Defect, Report, printable};
+use crate::report::{Defect, Report, gap, in_short, printable};
 
 /// Steps of a witness that an entry shows.
 const MAX_STEPS: usize = 16;
@@ -10,16 +10,14 @@ const MAX_STEPS: usize = 16;
 #[must_use]
 pub fn entry(report: &Report, defect: &Defect, reason: &str) -> String {
     let mut text = String::new();
-    for line in crate::report::in_short(report, defect, MAX_STEPS) {
+    for line in in_short(report, defect, MAX_STEPS) {
         text.push_str(&format!("# {}\n", printable(&line)));
     }
     text.push_str("[[suppress]]\n");
-    let gap = &defect.gap;
-    let (left, returned) = (&gap.left_at.label, &gap.returned_at.label);
     for (key, value) in [
         ("fingerprint", defect.fingerprint.as_str()),
         ("region", &Glob::exactly(&defect.region)),
-        ("gap", &format!("{left} -> {returned}")),
+        ("gap", &gap(defect)),
         ("reason", reason),
     ] {
         text.push_str(&format!("{key} = {}\n", toml::Value::String(value.to_owned())));
