@@ -365,7 +365,7 @@ impl Names for LiveNames {
     }
 
     fn sees_data(&self) -> bool {
-        self.source.memory().variable_count() > 0
+        self.source.memory().variable(VarId(0)).is_some()
     }
 
     fn regions(&mut self) -> Vec<RegionId> {
