@@ -11,7 +11,7 @@ mod outcome;
 mod run;
 mod table;
 
-use std::{fs, io::Write as _, path::PathBuf};
+use std::{collections::HashSet, fs, io::Write as _, path::PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 use clap::Parser;
@@ -90,6 +90,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
         rounds,
         names: options.names,
         apt: Apt::detect(),
+        asked_for: HashSet::new(),
     };
     let known = known::all()?;
     let correct = correct::all(options.quick, &bench.scratch.0)?;
@@ -112,6 +113,8 @@ struct Bench {
     /// Programs that the user named; all if empty.
     names: Vec<String>,
     apt: Option<Apt>,
+    /// Packages that are there, or cannot be had.
+    asked_for: HashSet<&'static str>,
 }
 
 impl Bench {
@@ -164,12 +167,13 @@ impl Bench {
         rows
     }
 
-    /// Installs what is missing.
-    fn installed(&mut self, packages: &[&str]) -> Result<()> {
-        match &mut self.apt {
-            Some(apt) => apt.install(packages),
-            None => Ok(()),
-        }
+    /// Installs what is missing. Asks for each package once.
+    fn installed(&mut self, packages: &[&'static str]) -> Result<()> {
+        let Some(apt) = &mut self.apt else { return Ok(()) };
+        let new: Vec<&str> =
+            packages.iter().copied().filter(|package| !self.asked_for.contains(package)).collect();
+        self.asked_for.extend(packages);
+        if new.is_empty() { Ok(()) } else { apt.install(&new) }
     }
 
     /// Runs one program as often as wanted.
