@@ -84,9 +84,9 @@ impl Manifest {
 fn bare(name: &str) -> String {
     let mut depth = 0_u32;
     let mut bare = String::new();
+    let name = name.replace("(anonymous namespace)::", "");
     for character in name.trim_start_matches('<').chars() {
         match character {
-            // A closure's place in C++, and arguments.
             '(' if depth == 0 => break,
             '<' => depth += 1,
             '>' => depth = depth.saturating_sub(1),
@@ -127,6 +127,7 @@ mod tests {
             assert!(manifest.is_region(name), "{name}");
         }
         assert!(manifest.is_region("<bank::Account>::deposit"));
+        assert!(manifest.is_region("bank::(anonymous namespace)::deposit(int)"));
         assert!(manifest.is_region("bank::deposit<bank::main::{closure#0}>"));
         for name in ["no_deposit", "deposit_all", "b", "main"] {
             assert!(!manifest.is_region(name), "{name}");
