@@ -141,7 +141,7 @@ pub struct AccessRecord {
     /// The header.
     pub header: Header,
     /// The flags [`READ`](super::AccessDescriptor::READ), [`WRITE`](super::AccessDescriptor::WRITE) and
-    /// [`ATOMIC`](super::AccessDescriptor::ATOMIC).
+    /// [`ATOMIC`](super::AccessDescriptor::ATOMIC), and [`OWN_STACK`](Self::OWN_STACK).
     pub flags: u32,
     /// Epoch, as in [`RegionRecord`].
     pub epoch: u64,
@@ -154,6 +154,11 @@ pub struct AccessRecord {
     /// The probe point, which may be some instructions away, then return addresses that follow the chain of frame
     /// pointers unchecked.
     pub frames: [u64; FRAMES],
+}
+
+impl AccessRecord {
+    /// The memory is on the stack of the acting thread.
+    pub const OWN_STACK: u32 = 1 << 16;
 }
 
 /// Block of memory that is allocated or freed.

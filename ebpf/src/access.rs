@@ -3,7 +3,7 @@
 
 use abi::{ACCESS_GROUPS, AccessDescriptor, AccessRecord, Class, Kind, Operand};
 use aya_ebpf::{
-    helpers::{bpf_get_current_task, bpf_probe_read_kernel, bpf_probe_read_user},
+    helpers::bpf_probe_read_user,
     macros::{map, uprobe},
     maps::{HashMap, PerCpuArray},
     programs::ProbeContext,
@@ -17,7 +17,7 @@ use crate::{
     ownership,
     probe::{Hit, hit},
     registers::registers,
-    task::layout,
+    stack::{Stack, mark_shared, stack_of},
 };
 
 /// Descriptor of each site.
@@ -90,7 +90,11 @@ fn record<const LARGE: bool, const LOOPS: bool>(ctx: &ProbeContext) -> u32 {
             return 0;
         }
     }
-    if bytes == 0 || is_on_own_stack(regs.rsp, address) {
+    if bytes == 0 {
+        return 0;
+    }
+    let stack = stack_of(regs.rsp, address, bytes);
+    if stack == Stack::Private {
         return 0;
     }
     if !LARGE && bytes > MAX_BYTES {
@@ -115,15 +119,19 @@ fn record<const LARGE: bool, const LOOPS: bool>(ctx: &ProbeContext) -> u32 {
     if !novelty.is_new {
         return 0;
     }
+    if stack == Stack::Elsewhere {
+        mark_shared(address, bytes);
+    }
     if let Some(entry) =
         ownership::defer_or_reserve::<LARGE, LOOPS>(thread, &access, novelty.is_contended)
     {
         thread.highest_sp = 0;
         spent(descriptor, RECORD);
         let (_, epoch) = thread_and_epoch(thread.epochs.now);
+        let own_stack = if stack == Stack::Shared { AccessRecord::OWN_STACK } else { 0 };
         let record = AccessRecord {
             header: header(Kind::Access, tid, site),
-            flags: flags.into(),
+            flags: u32::from(flags) | own_stack,
             epoch,
             address,
             size: bytes,
@@ -153,31 +161,4 @@ fn spent(descriptor: &AccessDescriptor, cost: u64) {
         // SAFETY: this CPU's own number; a lost update does not matter.
         unsafe { *costs += cost };
     }
-}
-
-/// Largest size of a stack, in bytes.
-const MAX_STACK: u64 = 1 << 26;
-
-/// Size of the red zone below the stack pointer, which leaf functions may use, in bytes.
-const RED_ZONE: u64 = 128;
-
-/// Returns whether an address is on the stack of the thread itself: between its stack pointer and the top of its
-/// stack. The top is the kernel's `start_stack` for the first thread, and the thread pointer for others, in glibc and
-/// in musl.
-#[inline(always)]
-fn is_on_own_stack(sp: u64, address: u64) -> bool {
-    let above = address.wrapping_sub(sp.wrapping_sub(RED_ZONE));
-    if above > MAX_STACK + RED_ZONE {
-        return false;
-    }
-    let layout = layout();
-    // SAFETY: the helper has no conditions.
-    let task = unsafe { bpf_get_current_task() };
-    let read = |at: u64| {
-        // SAFETY: the helper checks the address.
-        unsafe { bpf_probe_read_kernel(at as *const u64) }.unwrap_or(0)
-    };
-    let is_below = |top: u64| sp < top && top - sp <= MAX_STACK && address < top;
-    is_below(read(task + u64::from(layout.task_fsbase)))
-        || is_below(read(read(task + u64::from(layout.task_mm)) + u64::from(layout.mm_start_stack)))
 }

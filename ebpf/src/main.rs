@@ -16,6 +16,7 @@ mod place;
 mod probe;
 mod region;
 mod registers;
+mod stack;
 mod stop;
 mod task;
 mod thread;

@@ -11,7 +11,7 @@ use aya_ebpf::{
 use crate::{
     copies, debug_log,
     emit::{PROCESSES, follows, header, plan_of, process, submit, traced, traced_thread},
-    epoch,
+    epoch, stack,
     stop::stop_for,
     task::{self, Child, read},
 };
@@ -35,11 +35,13 @@ pub fn fork(ctx: RawTracePointContext) -> i32 {
     let child = Child::from_task(task);
     debug_log!(&ctx, "fork: tid {} child {}", tid, child.number);
     if child.process == process() {
+        let pthread = task::thread_pointer(task);
+        stack::begins(pthread);
         let record = ForkRecord {
             header: header(Kind::Fork, tid, SiteId::NONE),
             child: child.number,
             epoch: epoch::end(tid),
-            pthread: task::thread_pointer(task),
+            pthread,
         };
         submit(Class::Thread, record);
         return 0;

@@ -61,3 +61,14 @@ fn data_on_the_stack_of_another_thread_is_seen() {
         assert!(names.iter().all(|name| name.starts_with("account_t.balance")), "{names:?}");
     }
 }
+
+#[test]
+fn data_on_a_threads_own_stack_is_seen_once_another_thread_touched_it() {
+    require_bpf!();
+    for level in LEVELS {
+        let report = run(level, "own");
+        let (evidence, names) = deposit(&report, level);
+        assert_eq!(evidence, "data", "{level}");
+        assert!(names.iter().all(|name| name.starts_with("account_t.balance")), "{names:?}");
+    }
+}

@@ -184,6 +184,11 @@ impl Memory {
         self.blocks.give_back(block);
     }
 
+    /// Ends all cells of a range of a stack whose frames were left.
+    pub fn frames_left(&mut self, range: Range<u64>, sink: &mut impl FnMut(Op)) {
+        self.forget(range, sink);
+    }
+
     /// Ends all cells and blocks of a range that is no longer mapped.
     pub fn unmapped(&mut self, range: &Range<u64>, sink: &mut impl FnMut(Op)) {
         self.forget(range.clone(), sink);

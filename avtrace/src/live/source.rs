@@ -22,7 +22,10 @@ use abi::{
     BlockRecord, ChildProcessRecord, ExitRecord, FRAMES, ForkRecord, JumpRecord, Kind, Record,
     RegionRecord, RegistersRecord, SiteId,
 };
-use checker::event::{LocationId, LockId, Op, SyncId, ThreadId};
+use checker::{
+    event::{LocationId, LockId, Op, SyncId, ThreadId},
+    format::NO_LOCATION,
+};
 use symbolize::ProcessAddr;
 
 use self::{
@@ -104,6 +107,9 @@ impl Source {
         let Self { threads, regions, calls, syncs, memory, accesses, .. } = self;
         let Self { probed, locations, omissions, stream, .. } = self;
         let cx = &mut Context { sites, code, threads, regions, locations, omissions, stream };
+        if let Some(sp) = stack_pointer(record) {
+            leave_frames(record.header().tid, sp, (accesses, memory, syncs), cx);
+        }
         match record {
             Record::Region(kind, record) => pass_region(*kind, record, syncs, cx),
             Record::Jump(record) => jump(record, syncs, cx),
@@ -276,6 +282,40 @@ impl Source {
     #[must_use]
     pub const fn omissions(&self) -> &Omissions {
         &self.omissions
+    }
+}
+
+/// Returns the stack pointer of the acting thread, if a record has it.
+#[inline]
+fn stack_pointer(record: &Record) -> Option<u64> {
+    match record {
+        Record::Region(_, record) => Some(record.sp),
+        Record::Call(_, record) => Some(record.sp),
+        Record::Pair(_, record) => Some(record.sp),
+        Record::Return(_, record) => Some(record.sp),
+        Record::Inlined(record) => Some(record.sp),
+        Record::Access(record) => Some(record.sp),
+        Record::Block(_, record) => Some(record.sp),
+        Record::Watchpoint(record) => Some(record.sp),
+        _ => None,
+    }
+}
+
+/// Ends what was in the frames that a thread has left.
+#[inline]
+fn leave_frames<C: CodeMap>(
+    tid: u32,
+    sp: u64,
+    (accesses, memory, syncs): (&mut Accesses, &mut ProcessMemory, &mut SyncObjects),
+    cx: &mut Context<'_, C>,
+) {
+    if !memory.has_own_stacks() {
+        return;
+    }
+    let thread = cx.threads.id(tid);
+    if let Some(left) = memory.leave_frames(thread, sp, cx.stream) {
+        forget_objects(&left, (thread, NO_LOCATION), syncs, cx.stream);
+        accesses.forget(&left);
     }
 }
 

@@ -78,6 +78,9 @@ impl Accesses {
             cx.omissions.freed_accesses += 1;
             return;
         }
+        if record.flags & AccessRecord::OWN_STACK != 0 {
+            memory.touched_own_stack(thread, address);
+        }
         let done = record.flags as u8;
         let writes = done & AccessDescriptor::WRITE != 0;
         let step = PossibleStep {

@@ -1,7 +1,7 @@
 //! Memory as the source sees it: the variables of an access, and the effect of blocks being given out and given back.
 //! The division of memory is decided in `live::memory`.
 
-use std::ops::Range;
+use std::{collections::BTreeSet, ops::Range};
 
 use abi::{BlockRecord, Kind};
 use checker::{
@@ -26,6 +26,8 @@ pub struct ProcessMemory {
     touched: Vec<VarId>,
     allocated: u64,
     freed: u64,
+    /// Addresses on its own stack that each thread has accessed.
+    own_stacks: FxHashMap<ThreadId, BTreeSet<u64>>,
     /// Block that each thread gives back in a reallocation, which may fail.
     reallocating: FxHashMap<ThreadId, Block>,
 }
@@ -56,6 +58,33 @@ impl ProcessMemory {
         for &variable in &self.touched {
             self.memory.watched(variable, watch);
         }
+    }
+
+    /// Notes that a thread has accessed an address on its own stack.
+    pub(super) fn touched_own_stack(&mut self, thread: ThreadId, address: u64) {
+        self.own_stacks.entry(thread).or_default().insert(address);
+    }
+
+    /// Returns whether any thread has accessed its own stack.
+    pub(super) fn has_own_stacks(&self) -> bool {
+        !self.own_stacks.is_empty()
+    }
+
+    /// Ends the variables in frames that a thread has left, as it acts at a stack pointer above them: what lies there
+    /// later is other data. Returns the range in which objects have ended.
+    pub(super) fn leave_frames(
+        &mut self,
+        thread: ThreadId,
+        sp: u64,
+        stream: &mut Stream,
+    ) -> Option<Range<u64>> {
+        let accessed = self.own_stacks.get_mut(&thread)?;
+        let end = sp.saturating_sub(RED_ZONE);
+        let start = *accessed.first().filter(|&&first| first < end)?;
+        *accessed = accessed.split_off(&end);
+        let mut emit = |op| stream.emit_change(thread, op, NO_LOCATION);
+        self.memory.frames_left(start..end, &mut emit);
+        Some(start..end)
     }
 
     /// Handles memory being given out, or about to be given back. Returns the range whose objects are others from now
@@ -160,6 +189,10 @@ impl ProcessMemory {
     }
 }
 
+/// Size in bytes of the memory below the stack pointer that belongs to the innermost frame (System V ABI, AMD64
+/// supplement, 3.2.2).
+const RED_ZONE: u64 = 128;
+
 /// Mappings are of whole pages.
 const fn whole_pages(bytes: u64) -> u64 {
     const PAGE: u64 = 4096;
@@ -197,6 +230,28 @@ mod tests {
         assert_eq!(memory.calls(), (1, 1), "only known blocks count");
         memory.touch(THREAD, THREAD, (0x1000, 8), &mut Stream::default());
         assert!(memory.touched().is_empty(), "it was given back");
+    }
+
+    #[test]
+    fn variables_end_with_their_frame() {
+        let mut memory = ProcessMemory::default();
+        let mut stream = Stream::default();
+        let mut touch = |memory: &mut ProcessMemory, address| {
+            memory.touch(THREAD, THREAD, (address, 8), &mut stream);
+            memory.touch(ThreadId(1), ThreadId(1), (address, 8), &mut stream);
+            memory.touched_own_stack(THREAD, address);
+            memory.touched()[0]
+        };
+        let (inner, outer) = (touch(&mut memory, 0x7000), touch(&mut memory, 0x7200));
+        let left = |memory: &mut ProcessMemory, sp| {
+            memory.leave_frames(THREAD, sp, &mut Stream::default())
+        };
+        assert_eq!(left(&mut memory, 0x7000), None, "deeper in the stack");
+        assert_eq!(left(&mut memory, 0x7000 + RED_ZONE), None, "in the red zone");
+        assert_eq!(left(&mut memory, 0x7180), Some(0x7000..0x7100));
+        assert_eq!(left(&mut memory, 0x7180), None, "only once");
+        assert_ne!(touch(&mut memory, 0x7000), inner, "another frame's");
+        assert_eq!(touch(&mut memory, 0x7200), outer);
     }
 
     #[test]
