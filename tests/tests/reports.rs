@@ -62,7 +62,7 @@ fn a_report_is_as_wide_as_the_terminal_is_said_to_be() {
     assert!((101..=150).contains(&wide), "{wide}");
 }
 
-/// What is recorded is checked as it was while the program ran: the same defects, in the same order.
+/// Recordings are checked as the program was while it ran: the same defects, in the same order.
 #[test]
 fn a_recording_has_the_defects_of_the_run() {
     require_bpf!();

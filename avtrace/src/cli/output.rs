@@ -52,9 +52,9 @@ pub struct Triage {
 
     /// Set the defects aside that a file names.
     ///
-    /// FILE is TOML with a table `[[suppress]]` for each: any of `region`, `subject`, `module` and `file` (patterns with `*`,
-    /// `?` and `[…]`) and `fingerprint`, all of which must match, and a `reason`. What is set aside is counted, and what
-    /// matches nothing is listed. Repeatable.
+    /// FILE is TOML with a table `[[suppress]]` for each: any of `region`, `subject`, `module` and `file` (patterns
+    /// with `*`, `?` and `[…]`) and `fingerprint`, all of which must match, and a `reason`. Defects that are set
+    /// aside are counted, entries that match nothing are listed. Repeatable.
     #[arg(long, value_name = "FILE")]
     pub suppress: Vec<PathBuf>,
 
@@ -62,7 +62,7 @@ pub struct Triage {
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
     pub gen_suppressions: Option<PathBuf>,
 
-    /// Set the defects aside that are about a variable, its fields or elements. `*`, `?` and `[…]` may stand in its name.
+    /// Set the defects aside that are about a variable, its fields or elements. Its name may have `*`, `?` and `[…]`.
     /// Repeatable.
     #[arg(long, value_name = "SYMBOL", value_parser = symbol)]
     pub ignore: Vec<Glob>,

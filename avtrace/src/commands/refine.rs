@@ -159,8 +159,8 @@ fn appended(text: &str, entries: &[String]) -> String {
     format!("{text}{gap}{}", entries.join("\n"))
 }
 
-/// Returns the suppressions in a text of the file, which is about to be written: one that lists them in another way than
-/// as tables cannot be added to.
+/// Returns the suppressions in a text of the file, which is about to be written. Entries can be added to tables only:
+/// it is refused if it lists suppressions in another way.
 fn checked(text: &str, path: &Path) -> Result<Vec<Suppression>, Failure> {
     let spec = Spec::parse(text, path.display().to_string()).map_err(Failure::usage)?;
     Ok(spec.suppressions)

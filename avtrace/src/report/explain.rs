@@ -361,7 +361,7 @@ pub fn evidence(violation: &Violation, report: &Report) -> String {
 }
 
 /// Returns whether all accesses to memory in the regions were probed: no option would show more of them.
-fn all_accesses_probed(report: &Report) -> bool {
+pub(super) fn all_accesses_probed(report: &Report) -> bool {
     let probed = |memory: &MemorySeen| memory.accesses() > 0 && memory.left_out.is_empty();
     report.memory.as_ref().is_some_and(probed) && report.not_seen.unprobed_calls.is_none()
 }

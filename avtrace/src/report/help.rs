@@ -20,7 +20,7 @@ pub fn help(defect: &Defect, violation: &Violation) -> String {
         return violation.hint.clone();
     }
     let span = span(defect);
-    if defect.role == RegionRole::ThreadBody {
+    if matches!(defect.role, RegionRole::ThreadBody | RegionRole::Waits) {
         return format!(
             "`{region}` as a whole need not be one step; if {from} and {to} belong together, hold {} {span}",
             lock_of(defect, violation)

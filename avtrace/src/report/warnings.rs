@@ -1,7 +1,7 @@
 //! Warnings in plain words: what a run could not see, and why an empty result may not mean much. No layout here.
 
 use super::escape::printable;
-use super::explain::{checked_anything, list};
+use super::explain::{all_accesses_probed, checked_anything, list};
 use super::model::{Report, SkippedProbes, Subject, UndecodedReason, UnprobedCalls};
 use super::quantity::{count, grouped};
 
@@ -84,7 +84,9 @@ fn nothing_to_find(report: &Report, out: &mut Vec<Warning>) {
             "run the program in a way that uses its threads",
         ));
     } else if counts.dependencies == 0 {
-        let help = if live {
+        let help = if live && all_accesses_probed(report) {
+            "make sure that they ran at the same time"
+        } else if live {
             "name the data that the threads share with --watch, and make sure that they ran at the same time"
         } else {
             "only what is in the trace is checked: are lock operations or accesses missing from it?"

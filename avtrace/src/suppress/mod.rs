@@ -1,5 +1,5 @@
-//! Defects that the user does not want to see: suppressions, ignored variables, a baseline. Applied to finished reports;
-//! files are read in `file`, entries written in `entry`.
+//! Defects that the user does not want to see: suppressions, ignored variables, a baseline. Applied to finished
+//! reports; files are read in `file`, entries written in `entry`.
 
 mod entry;
 mod file;

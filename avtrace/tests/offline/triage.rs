@@ -1,4 +1,4 @@
-//! What counts as found: classes, suppressions, ignored variables, baselines, and the configuration of a directory.
+//! Findings that count: classes, suppressions, ignored variables, baselines, and the configuration of a directory.
 
 use serde_json::Value;
 

@@ -103,7 +103,7 @@ pub fn render(report: &Report, options: &TextOptions) -> String {
     }
     unused(&mut page, report);
     page.put(STRONG, "avtrace")
-        .put(PLAIN, &format!(": {}", summary::summary(report, &kinds)))
+        .put(PLAIN, &format!(": {}", summary::summary(report, &kinds, &options)))
         .end();
     page.finish()
 }

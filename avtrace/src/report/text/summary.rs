@@ -1,6 +1,6 @@
 //! Line of counts that ends a report.
 
-use super::{defects, times};
+use super::{TextOptions, defects, times};
 use crate::report::{
     explain,
     model::{Class, Defect, Report, Violation},
@@ -8,10 +8,10 @@ use crate::report::{
 };
 
 /// Summarises a run on one line.
-pub(super) fn summary(report: &Report, kinds: &[Vec<&Violation>]) -> String {
+pub(super) fn summary(report: &Report, kinds: &[Vec<&Violation>], options: &TextOptions) -> String {
     let counts = &report.counts;
     let mut found = findings(report, kinds);
-    if let Some(folded) = folded(report) {
+    if let Some(folded) = folded(report, options) {
         found.push_str(&format!("; {folded}"));
     }
     let mut text = format!(
@@ -96,8 +96,8 @@ fn findings(report: &Report, kinds: &[Vec<&Violation>]) -> String {
     parts.join(", ")
 }
 
-/// Counts what is not shown: findings by design, and what the user has set aside.
-fn folded(report: &Report) -> Option<String> {
+/// Counts what is not shown in full by default: findings by design, and what the user has set aside.
+fn folded(report: &Report, options: &TextOptions) -> Option<String> {
     let by_design: Vec<&Defect> = of_class(report, Class::ByDesign).collect();
     let aside: Vec<&Defect> =
         report.defects.iter().filter(|defect| defect.set_aside.is_some()).collect();
@@ -105,8 +105,9 @@ fn folded(report: &Report) -> Option<String> {
         let findings = by_design.iter().map(|defect| defects::findings(defect)).sum();
         let places = by_design.len() as u64;
         let place = if places == 1 { "place" } else { "places" };
+        let are_folded = if options.all { "" } else { " folded (--all)" };
         format!(
-            "{} in {} by-design {place} folded (--all)",
+            "{} in {} by-design {place}{are_folded}",
             count(findings, "finding"),
             grouped(places)
         )
