@@ -66,9 +66,9 @@ pub fn all(quick: bool, scratch: &Path) -> Result<Vec<Correct>> {
         arguments,
         load: Load::Memcached { socket, operations },
     });
-    let (socket, operations) = (scratch.join("redis"), share(50_000) as u64);
+    let (socket, operations) = (scratch.join("redis"), share(20_000) as u64);
     let mut arguments = words(
-        "--port 0 --save --appendonly no --io-threads 3 --io-threads-do-reads yes --daemonize no --unixsocket",
+        "--port 0 --save --appendonly no --io-threads 2 --io-threads-do-reads yes --daemonize no --unixsocket",
     );
     // The empty value of --save.
     arguments.insert(3, OsString::new());
@@ -76,7 +76,7 @@ pub fn all(quick: bool, scratch: &Path) -> Result<Vec<Correct>> {
     programs.push(Correct {
         name: "redis",
         about: format!(
-            "3 threads of input and output, {operations} requests of each of 4 commands"
+            "2 threads of input and output, {operations} requests of each of 4 commands"
         ),
         build: Build::Debian(&debian::REDIS),
         arguments,
