@@ -32,6 +32,8 @@ pub struct Report {
     pub classes: Option<[usize; 3]>,
     /// The likely ones, one line each.
     pub likely: Vec<String>,
+    /// The first one in a line, if the known bug is not among them.
+    pub instead: Option<String>,
 }
 
 /// A known bug in a report.
@@ -72,12 +74,14 @@ impl Report {
         let count = |defects: &Vec<Value>| {
             CLASSES.map(|class| defects.iter().filter(|one| one["class"] == class).count())
         };
+        let instead = listed.first().filter(|_| found.is_none()).map(line);
         let likely = defects.into_iter().flatten().filter(|one| one["class"] == CLASSES[0]);
         Ok(Self {
             found,
             findings: violations.len(),
             classes: defects.map(count),
             likely: likely.map(line).collect(),
+            instead,
         })
     }
 }
@@ -126,6 +130,10 @@ mod tests {
         assert_eq!((found.rank, &*found.class, found.has_data), (2, "possible", true));
         assert_eq!((report.findings, report.classes), (3, Some([1, 1, 0])));
         assert_eq!(report.likely, ["`g`: torn, x, b.c:7 to ?"]);
+        assert_eq!(report.instead, None);
+        let other = json.replace(r#""region": "f""#, r#""region": "h""#);
+        let report = Report::parse(&other, Some(&manifest())).unwrap();
+        assert_eq!(report.instead.as_deref(), Some("`g`: torn, x, b.c:7 to ?"));
     }
 
     #[test]

@@ -111,6 +111,10 @@ fn known_line(row: &Row<'_>) -> String {
         row.most(|outcome| outcome.lines),
         row.slowdown(),
     );
+    let missed = row.interleaved().find(|outcome| outcome.report.found.is_none());
+    if let Some(instead) = missed.and_then(|outcome| outcome.report.instead.as_ref()) {
+        line += &format!("    first instead: {instead}\n");
+    }
     if let Some(why) = &row.failure {
         line += &format!("    one run: {why}\n");
     }
@@ -225,6 +229,7 @@ mod tests {
             findings: 3,
             classes: Some([1, 2, 0]),
             likely: Vec::new(),
+            instead: None,
         };
         Outcome { seconds: (1.0, 2.0), is_interleaved: true, report, lines: 20 }
     }
