@@ -6,7 +6,7 @@ use crate::event::EventNumber;
 use crate::finding::Object;
 
 /// Limit of dependencies stored; the least recent one is replaced.
-const MAX_DEPARTURES: usize = 8;
+const MAX_DEPARTURES: usize = 32;
 
 /// Dependencies whose source is in an active region of the thread.
 #[derive(Default)]

@@ -231,9 +231,13 @@ fn of<'a>(
         waited: cut.is_some_and(|cut| cut.waited),
         atomic: accesses.is_updated_atomically(),
         lock_word,
+        one_owner: owner(&subjects[0].name)
+            .is_some_and(|one| owner(&subjects[1].name) == Some(one)),
         sees_data: names.describe.sees_data(),
         out_of_sight: violation.evidence == Evidence::Sync
-            && violation.data.without.iter().any(|tx| tx.region.is_some()),
+            && (violation.witness.iter())
+                .filter(|tx| tx.region.is_some())
+                .all(|tx| violation.data.without.contains(tx)),
         callees: ends.map(|end| {
             let callee = end.chain.as_ref().and_then(|chain| chain.first())?;
             Some(names.region(*callee).name.clone())
@@ -242,6 +246,11 @@ fn of<'a>(
         runs: 0,
     };
     Some(Candidate { cut, violation, number, region, key, lock, objects, facts })
+}
+
+/// Returns the object, or the type, that a field belongs to.
+fn owner(name: &str) -> Option<&str> {
+    name.rsplit_once('.').map(|(owner, _)| owner)
 }
 
 /// Returns the first name of several locks.

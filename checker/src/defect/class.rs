@@ -27,11 +27,8 @@ const LIKELY: i32 = 3;
 /// Sum from which on it is possibly one.
 const POSSIBLE: i32 = 1;
 
-/// Executions from which on their share that was cut says something.
+/// Executions from which on their share that was cut says something; cut executions from which on they are many.
 const ENOUGH_RUNS: u64 = 20;
-
-/// Executions from which on a rare cut is suspicious.
-const MANY_RUNS: u64 = 1000;
 
 /// Facts about a defect.
 #[derive(Clone, Debug)]
@@ -58,9 +55,11 @@ pub(super) struct Facts {
     pub(super) held: Option<String>,
     pub(super) waited: bool,
     pub(super) atomic: bool,
+    /// Both variables are fields of one object, or of one type.
+    pub(super) one_owner: bool,
     pub(super) lock_word: bool,
     pub(super) sees_data: bool,
-    /// Some execution of a region in the cycle accessed nothing that was seen.
+    /// No execution of a region in the cycle accessed anything that was seen.
     pub(super) out_of_sight: bool,
     /// Callees at both ends.
     pub(super) callees: [Option<String>; 2],
@@ -100,8 +99,29 @@ impl Facts {
         self.runs >= ENOUGH_RUNS && self.cut.saturating_mul(2) >= self.runs
     }
 
-    fn is_rarely_cut(&self) -> bool {
-        self.runs >= MANY_RUNS && self.cut.saturating_mul(100) <= self.runs
+    fn is_often_cut(&self) -> bool {
+        self.cut >= ENOUGH_RUNS
+    }
+
+    /// The function itself relies on what it knew before, or writes again: it does not read anew.
+    fn goes_on(&self) -> bool {
+        let one_variable = self.is(Pattern::StaleRead) || self.is(Pattern::Overwritten);
+        one_variable && self.kind == GapKind::OneActivation || !self.returned_reads
+    }
+
+    /// Giving up the lock excuses nothing: an update is lost, or two writes or a read and a write are torn.
+    fn is_excused_by_nothing(&self) -> bool {
+        !self.has_data() || self.loses_update() || self.is(Pattern::Torn) && !self.returned_reads
+    }
+
+    /// The callees' sections belong together.
+    fn is_composed(&self) -> bool {
+        !self.has_data() || self.left_reads || self.is(Pattern::IntermediateState)
+    }
+
+    /// Nothing that transactions of the cycle accessed was seen, and a lock was given up.
+    fn may_hide_data(&self) -> bool {
+        self.out_of_sight && self.split.is_some()
     }
 
     fn reason_split(&self) -> Reason {
@@ -156,16 +176,19 @@ static RULES: &[Rule] = rules! {
     Weight(2), |_| Some(Reason::ValueChanged), if |f| f.changed == Some(true);
     AtMost(ByDesign, -2), |_| Some(Reason::ValueUnchanged), if |f| f.changed == Some(false);
 
-    // The pattern. Only a lost update is wrong whatever the program means; the others are wrong if the two steps
-    // belong together. Two reads of different variables by different transactions belong together more often than
-    // others.
+    // The pattern. Only a lost update is wrong whatever the program means; the others are wrong if the two steps belong
+    // together. They do if another transaction came between them on two variables, and fields of one object all the more.
     Weight(4), of_pattern, if Facts::loses_update;
     AtMost(Possible, 1), |_| Some(Reason::ReadAgain), if |f| f.is(Pattern::LostUpdate) && f.read_again;
     Weight(1), of_pattern, if |f| f.is(Pattern::StaleRead);
     Weight(1), of_pattern, if |f| f.is(Pattern::IntermediateState);
-    Weight(0), of_pattern, if |f| f.is(Pattern::Overwritten);
-    Weight(2), of_pattern, if |f| f.is(Pattern::Torn) && f.left_reads && f.returned_reads;
-    Weight(1), of_pattern, if |f| f.is(Pattern::Torn) && !(f.left_reads && f.returned_reads);
+    Weight(1), of_pattern, if |f| f.is(Pattern::Overwritten) && f.kind == GapKind::OneActivation;
+    Weight(0), of_pattern, if |f| f.is(Pattern::Overwritten) && f.kind != GapKind::OneActivation;
+    Weight(2), of_pattern, if |f| f.is(Pattern::Torn);
+    Weight(2), |_| Some(Reason::OneObject),
+        if |f| f.is(Pattern::Torn) && f.one_owner && f.kind == GapKind::OneActivation;
+    Weight(1), |_| Some(Reason::OneObject),
+        if |f| f.is(Pattern::Torn) && f.one_owner && f.kind == GapKind::Callees;
     Weight(0), of_pattern, if |f| f.is(Pattern::Chain);
 
     // The region.
@@ -181,16 +204,20 @@ static RULES: &[Rule] = rules! {
     Weight(-4), |_| Some(Reason::Iterations), if |f| f.kind == GapKind::Iterations;
     Weight(-3), |_| Some(Reason::WaitedInBetween), if |f| f.waited;
 
-    // Locks. A function that gives up a lock knows that it does, which does not excuse a lost update. What callees do
-    // with a lock of their own is easily forgotten, if the first only asks; one that changes something is complete.
-    Weight(-3), |f| Some(f.reason_split()), if |f| f.splits(true) && f.has_data() && !f.loses_update();
-    Note, |f| Some(f.reason_split()), if |f| f.splits(true) && (!f.has_data() || f.loses_update());
-    Weight(1), |f| Some(f.reason_split()),
-        if |f| f.splits(false) && (!f.has_data() || f.left_reads || f.is(Pattern::Torn));
-    Weight(-2), |f| Some(f.reason_split()),
-        if |f| f.splits(false) && f.has_data() && !f.left_reads && !f.is(Pattern::Torn) && !f.loses_update();
+    // Locks. A function that gives up a lock itself knows that others may come in: what it reads afterwards it reads
+    // anew. That does not excuse a lost update, and hardly a check of its own that it relies on, or a second write.
+    Note, |f| Some(f.reason_split()), if |f| f.splits(true) && f.is_excused_by_nothing();
+    Weight(-1), |f| Some(f.reason_split()),
+        if |f| f.splits(true) && f.goes_on() && !f.is_excused_by_nothing();
+    Weight(-3), |f| Some(f.reason_split()),
+        if |f| f.splits(true) && !f.goes_on() && !f.is_excused_by_nothing();
+    // What callees do with a lock of their own is easily forgotten: if the first only asks, and if others see what is
+    // between two writes. A callee that changes something and then reads is complete.
+    Weight(1), |f| Some(f.reason_split()), if |f| f.splits(false) && f.is_composed();
     Note, |f| Some(f.reason_split()),
-        if |f| f.splits(false) && f.has_data() && !f.left_reads && f.loses_update();
+        if |f| f.splits(false) && !f.is_composed() && (f.loses_update() || f.is(Pattern::Torn));
+    Weight(-2), |f| Some(f.reason_split()),
+        if |f| f.splits(false) && !f.is_composed() && !f.loses_update() && !f.is(Pattern::Torn);
     AtMost(Possible, -3), |f| Some(Reason::ReadAgainUnderLock { lock: f.new_lock.clone()? }),
         if |f| f.is(Pattern::StaleRead) && f.new_lock.is_some() && f.split.is_none();
     Note, |f| Some(Reason::LockHeldThroughout { lock: f.held.clone()? }), if |f| f.held.is_some();
@@ -200,16 +227,23 @@ static RULES: &[Rule] = rules! {
     AtMost(Possible, -3), |_| Some(Reason::LockWord), if |f| f.lock_word;
 
     // Evidence by locks alone counts where no data can be seen.
-    AtMost(Possible, -3), |_| Some(Reason::SyncOnly), if |f| !f.has_data() && f.sees_data && !f.out_of_sight;
-    AtMost(Possible, 0), |_| Some(Reason::DataOutOfSight), if |f| !f.has_data() && f.sees_data && f.out_of_sight;
-    Weight(1), |_| Some(Reason::DataNotCaptured), if |f| !f.has_data() && !f.sees_data;
+    AtMost(Possible, -1), |_| Some(Reason::SyncOnly),
+        if |f| !f.has_data() && f.sees_data && !f.may_hide_data() && f.splits(false);
+    AtMost(Possible, -3), |_| Some(Reason::SyncOnly),
+        if |f| !f.has_data() && f.sees_data && !f.may_hide_data() && !f.splits(false);
+    AtMost(Possible, 0), |_| Some(Reason::DataOutOfSight),
+        if |f| !f.has_data() && f.sees_data && f.may_hide_data();
+    Weight(1), |_| Some(Reason::DataNotCaptured), if |f| !f.has_data() && !f.sees_data && f.split.is_some();
     Note, |_| Some(Reason::RacyOrder), if |f| f.order == Order::Racy;
 
-    // The rate. What is cut in most runs works nevertheless, or was never meant to be atomic.
+    // The rate. What is cut in most runs works nevertheless, or was never meant to be atomic; what was cut often in a run
+    // that went on is less likely to be a bug that nobody has seen.
     AtMost(ByDesign, 0), of_rate, if |f| f.is_mostly_cut() && !f.loses_update();
     AtMost(Possible, 0), of_rate, if |f| f.is_mostly_cut() && f.loses_update() && f.changed.is_none();
-    Weight(1), of_rate, if Facts::is_rarely_cut;
-    Note, of_rate, if |f| f.runs > 0 && !f.is_rarely_cut() && (!f.is_mostly_cut() || f.loses_update() && f.changed.is_some());
+    Weight(-2), of_rate, if |f| f.is_often_cut() && !f.is_mostly_cut() && !f.loses_update();
+    Note, of_rate, if |f| f.runs > 0 && !f.is_often_cut() && !f.is_mostly_cut();
+    Note, of_rate,
+        if |f| f.is_often_cut() && f.loses_update() && (!f.is_mostly_cut() || f.changed.is_some());
 };
 
 fn of_pattern(facts: &Facts) -> Option<Reason> {

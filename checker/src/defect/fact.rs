@@ -67,6 +67,8 @@ pub enum Reason {
     ValueChanged,
     /// The remote write stored the value that was there.
     ValueUnchanged,
+    /// Both variables are fields of one object, or of one type.
+    OneObject,
     /// The region is named as one that is meant to be atomic.
     Named,
     /// The region is the body of a thread, the main function or a loop that waits for events.
@@ -144,6 +146,7 @@ impl fmt::Display for Reason {
             Self::ValueUnchanged => {
                 f.write_str("the write in between stored the value that was there")
             }
+            Self::OneObject => f.write_str("both are fields of one object"),
             Self::Named => f.write_str("the region is named as one that is meant to be atomic"),
             Self::ThreadBody => {
                 f.write_str("the region is the body of a thread or a loop that waits for events")

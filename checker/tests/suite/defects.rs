@@ -121,16 +121,53 @@ fn a_wait_for_a_condition_is_by_design() {
 }
 
 #[test]
-fn a_function_that_gives_up_its_lock_itself_may_read_anew_but_not_write_back() {
-    let split = |op: &str| {
+fn a_function_that_gives_up_its_lock_itself_may_read_anew_but_not_go_on() {
+    let split = |step: &str| {
         format!(
             "t1 begin(f); t1 acq(l) @1; t1 r(x) @2; t1 rel(l) @3
              t2 acq(l) @8; t2 w(x) @9; t2 rel(l) @10
-             t1 acq(l) @4; t1 {op}(x) @5; t1 rel(l) @6; t1 end"
+             t1 acq(l) @4; {step}; t1 rel(l) @6; t1 end"
         )
     };
-    assert_eq!(Program::new(&split("w")).changed(true).summary(), ["likely LostUpdate f"]);
-    assert_eq!(Program::new(&split("r")).changed(true).summary(), ["possible StaleRead f"]);
+    let writes = split("t1 w(x) @5");
+    assert_eq!(Program::new(&writes).summary(), ["likely LostUpdate f"]);
+    let checks = split("t1 r(x) @5");
+    assert_eq!(Program::new(&checks).changed(true).summary(), ["likely StaleRead f"]);
+    assert_eq!(Program::new(&checks).summary(), ["possible StaleRead f"]);
+    let callee_reads = split("t1 begin(g); t1 r(x) @g:5; t1 end");
+    assert_eq!(Program::new(&callee_reads).changed(true).summary(), ["possible StaleRead f"]);
+    assert_eq!(Program::new(&callee_reads).summary(), ["by design StaleRead f"]);
+}
+
+#[test]
+fn two_fields_of_one_object_belong_together() {
+    let split = |x: &str, y: &str| {
+        format!(
+            "t1 begin(set); t1 acq(l) @1; t1 w({x}) @2; t1 rel(l) @3
+             t2 begin(get); t2 acq(l) @8; t2 r({x}) @9; t2 r({y}) @10; t2 rel(l) @11; t2 end
+             t1 acq(l) @4; t1 w({y}) @5; t1 rel(l) @6; t1 end"
+        )
+    };
+    assert_eq!(Program::new(&split("text.start", "text.length")).summary(), ["likely Torn set"]);
+    assert_eq!(Program::new(&split("start", "length")).summary(), ["likely Torn set"]);
+    let read = |x: &str, y: &str| {
+        let trace = split(x, y).replace("t2 r(", "t2 W(").replace("t1 w(", "t1 r(");
+        Program::new(&trace.replace("t2 W(", "t2 w(")).summary()
+    };
+    assert_eq!(read("text.start", "text.length"), ["possible Torn set"]);
+    assert_eq!(read("start", "length"), ["by design Torn set"]);
+}
+
+#[test]
+fn a_state_between_two_calls_that_others_see_is_likely() {
+    let trace = "t1 begin(rotate)
+        t1 begin(close); t1 acq(l) @c:1; t1 w(x) @c:2; t1 rel(l) @c:3; t1 end
+        t2 acq(l) @8; t2 r(x) @9; t2 rel(l) @10
+        t1 begin(open); t1 acq(l) @o:4; t1 w(x) @o:5; t1 rel(l) @o:6; t1 end; t1 end";
+    assert_eq!(Program::new(trace).summary(), ["likely IntermediateState rotate"]);
+    let complete =
+        trace.replace("t2 r(x) @9", "t2 w(x) @9").replace("t1 w(x) @o:5", "t1 r(x) @o:5");
+    assert_eq!(Program::new(&complete).changed(true).summary(), ["possible Overwritten rotate"]);
 }
 
 #[test]
@@ -181,10 +218,19 @@ const SECTIONS: &str = "
 #[test]
 fn locks_alone_are_by_design_where_data_is_seen() {
     assert_eq!(Program::new(SECTIONS).summary(), ["by design SplitSection f"]);
-    let bare = SECTIONS.replace("t2 w(b) @9;", "");
+    let half = SECTIONS.replace("t2 w(b) @9;", "");
+    assert_eq!(Program::new(&half).summary(), ["by design SplitSection f"]);
+    let bare = half.replace("t1 r(a) @2;", "").replace("t1 r(a) @5;", "");
     assert_eq!(Program::new(&bare).summary(), ["possible SplitSection f"]);
-    let blind = bare.replace("t1 r(a) @2;", "").replace("t1 r(a) @5;", "");
-    assert_eq!(Program::new(&blind).blind().summary(), ["possible SplitSection f"]);
+    assert_eq!(Program::new(&bare).blind().summary(), ["possible SplitSection f"]);
+    let calls = |line: &str, op: &str| format!("t1 begin({op}); {line} t1 end;");
+    let composed = "t1 acq(l) @1;  t1 rel(l) @3";
+    assert!(bare.contains("t1 acq(l) @1;  t1 rel(l) @3"), "{bare}");
+    let composed = bare
+        .replace(composed, &calls("t1 acq(l) @1; t1 rel(l) @3;", "get"))
+        .replace("t1 acq(l) @4;  t1 rel(l) @6;", &calls("t1 acq(l) @4; t1 rel(l) @6;", "set"));
+    assert_eq!(Program::new(&composed).summary(), ["possible SplitSection f"]);
+    assert_eq!(Program::new(&composed).blind().summary(), ["likely SplitSection f"]);
 }
 
 #[test]
@@ -215,7 +261,9 @@ fn what_is_cut_in_most_runs_is_by_design_unless_it_loses_updates() {
     };
     assert_eq!(summary(&runs(stale, 9, 0), Some(true)), ["likely StaleRead f"]);
     assert_eq!(summary(&runs(stale, 20, 0), Some(true)), ["by design StaleRead f"]);
-    assert_eq!(summary(&runs(stale, 20, 21), Some(true)), ["likely StaleRead f"]);
+    assert_eq!(summary(&runs(stale, 19, 21), Some(true)), ["likely StaleRead f"]);
+    assert_eq!(summary(&runs(stale, 20, 21), Some(true)), ["possible StaleRead f"]);
+    assert_eq!(summary(&runs(&lost, 20, 21), None), ["likely LostUpdate f"]);
     assert_eq!(summary(&runs(&lost, 20, 0), Some(true)), ["likely LostUpdate f"]);
     assert_eq!(summary(&runs(&lost, 20, 0), None), ["possible LostUpdate f"]);
     let found = Program::new(&runs(stale, 3, 2997)).changed(true).defects();
