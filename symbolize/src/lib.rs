@@ -79,4 +79,4 @@ pub use sections::Section;
 pub use source::{SourceCache, SourceLine};
 pub use symbolizer::Symbolizer;
 pub use symbols::{Binding, Symbol, SymbolKind, SymbolTable};
-pub use wrapper::{is_system_file, is_system_module, is_wrapper};
+pub use wrapper::{is_system_file, is_system_module, is_wrapper, library_folder};

@@ -1,5 +1,6 @@
 //! Distinguishes a program's own source from the headers of libraries that its code is inlined from.
 
+use std::ffi::OsStr;
 use std::path::Path;
 
 use super::demangle::Name;
@@ -54,6 +55,32 @@ pub fn is_system_file(path: &Path) -> bool {
         || is_rust_library(text)
         // A GCC that was built by hand: PREFIX/include/c++/12/….
         || text.contains("/include/c++/")
+}
+
+/// Returns the folder of the library that a source file belongs to by its path: a crate of a registry or of a git
+/// checkout, or one of a folder of vendored code. `None` for other files; of these the project's own are some.
+#[must_use]
+pub fn library_folder(path: &Path) -> Option<&Path> {
+    /// Folders of libraries: the components of their paths, and how many follow up to the library's own.
+    const PLACES: [(&[&str], usize); 6] = [
+        // $CARGO_HOME/registry/src/index.crates.io-1949cf8c6b5b557f/libc-0.2.1
+        (&["registry", "src"], 2),
+        // $CARGO_HOME/git/checkouts/bank-0123456789abcdef/0123456
+        (&["git", "checkouts"], 2),
+        // Crates that Debian packages.
+        (&["share", "cargo", "registry"], 1),
+        (&["vendor"], 1),
+        (&["third_party"], 1),
+        (&["third-party"], 1),
+    ];
+    let folder = path.parent()?;
+    let names: Vec<&OsStr> = folder.iter().collect();
+    let depth = PLACES.iter().find_map(|(place, below)| {
+        let at = names.windows(place.len()).position(|names| names == *place)?;
+        // A file right in a folder of libraries is one of its own.
+        Some((at + place.len() + below).min(names.len()))
+    })?;
+    folder.ancestors().nth(names.len() - depth)
 }
 
 /// Returns true if a module is a C or C++ runtime library or the dynamic linker, of glibc, musl, GCC or LLVM:
@@ -140,6 +167,23 @@ mod tests {
         for name in ["bank", "libbank.so", "libcrypto.so.3", "libc", "libmath.so", "ld"] {
             assert!(!is_system_module(name), "{name}");
         }
+    }
+
+    #[test]
+    fn libraries_have_folders() {
+        let folder = |path: &'static str| library_folder(Path::new(path)).and_then(Path::to_str);
+        const REGISTRY: &str = "/usr/local/cargo/registry/src/index.crates.io-1949cf8c6b5b557f";
+        let file = format!("{REGISTRY}/libc-0.2.1/src/unix/mod.rs");
+        let found = library_folder(Path::new(&file)).and_then(Path::to_str);
+        assert_eq!(found, Some(&*format!("{REGISTRY}/libc-0.2.1")));
+        assert_eq!(
+            folder("/home/user/.cargo/git/checkouts/bank-01234567/89abcde/src/lib.rs"),
+            Some("/home/user/.cargo/git/checkouts/bank-01234567/89abcde")
+        );
+        assert_eq!(folder("/src/shop/vendor/zlib/deflate.c"), Some("/src/shop/vendor/zlib"));
+        assert_eq!(folder("/src/shop/vendor/deflate.c"), Some("/src/shop/vendor"));
+        assert_eq!(folder("/home/user/bank/src/main.rs"), None);
+        assert_eq!(folder("/home/user/vendor.c"), None);
     }
 
     #[test]

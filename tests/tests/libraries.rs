@@ -3,7 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use serde_json::Value;
 use tests::programs::install;
+use tests::tracer::avtrace_with;
 use tests::{Avtrace, Report, c, require_bpf};
 
 const LIBRARY: [&str; 3] = ["-shared", "-fPIC", "-Wl,-soname,libstock.so"];
@@ -87,4 +89,39 @@ fn a_library_that_is_left_out_is_named_with_the_option_that_takes_it_in() {
     let (code, report) = depot.run("library", &["--atomic", "libstock.so!*"]);
     assert_eq!(code, Some(66));
     check_finds(&report, "stock_move");
+}
+
+/// Returns the origins of the regions with defects, by their names, in a run and in a check of its recording.
+fn origins(program: &tests::Program, argument: &str) -> [Vec<(String, String)>; 2] {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name).to_str().expect("text").to_owned();
+    let (trace, online, offline) = (at("t.avt"), at("online.json"), at("offline.json"));
+    let recording = ["--record", &trace, "--format", "json", "-o", &online];
+    let regions = ["--atomic", "deposit", "--atomic", "stock_move"];
+    let run = Avtrace::on(program).options(recording).options(regions);
+    let ended = run.arguments([argument]).run();
+    assert!(ended.stdout.starts_with("stock: "), "{ended:#?}");
+    let checked = avtrace_with(["check", &trace, "--format", "json", "-o", &offline]);
+    assert!(checked.code.is_some_and(|code| code == 0 || code == 66), "{}", checked.stderr);
+    [online, offline].map(|file| {
+        let text = fs::read_to_string(file).expect("a report");
+        let report: Value = serde_json::from_str(&text).expect("JSON");
+        let text = |value: &Value| value.as_str().expect("text").to_owned();
+        let defects = report["defects"].as_array().expect("defects").iter();
+        defects.map(|defect| (text(&defect["region"]), text(&defect["origin"]))).collect()
+    })
+}
+
+#[test]
+fn vendored_code_is_a_librarys() {
+    require_bpf!();
+    let program = c("depot", &["-g", "-O0", "-DVENDORED"]);
+    for (argument, region, origin) in
+        [("library", "stock_move", "library"), ("program", "deposit", "own")]
+    {
+        let expected = (region.to_owned(), origin.to_owned());
+        for found in origins(&program, argument) {
+            assert!(found.contains(&expected), "{expected:?} in {found:?}");
+        }
+    }
 }

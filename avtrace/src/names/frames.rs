@@ -1,8 +1,14 @@
 //! Source frames from resolved addresses, and the frame among them that is the user's own code.
 
-use symbolize::{Frame, Resolution, is_system_file, is_system_module, is_wrapper};
+use std::path::Path;
 
-use crate::report::SourceFrame;
+use checker::defect::Origin;
+use symbolize::{Frame, Module, Name, Resolution, is_system_file, is_system_module, is_wrapper};
+
+use crate::{
+    probes::origin::{Author, Origins},
+    report::SourceFrame,
+};
 
 /// Cuts a name before the first member whose name is reserved for the implementation, such as `__data` of a
 /// `pthread_mutex_t` or `_M_mutex` of a `std::mutex`: the user knows the lock, not what is in it.
@@ -83,9 +89,27 @@ pub(crate) fn mark_own(frames: &mut [SourceFrame]) {
     }
 }
 
+/// Returns the origin of the code at a place: that of its innermost frame which is not of a language's library.
+pub(crate) fn origin_of(frames: &[SourceFrame], author: impl Fn(&SourceFrame) -> Author) -> Origin {
+    let mut authors = frames.iter().map(author);
+    match authors.find(|&author| author != Author::Language) {
+        Some(Author::Own) => Origin::Own,
+        None if frames.is_empty() => Origin::default(),
+        _ => Origin::Library,
+    }
+}
+
+/// Returns the author of a frame's code in a module of a process.
+pub(crate) fn author_of(origins: &Origins, module: Option<&Module>, frame: &SourceFrame) -> Author {
+    let name = |text: &String| Name { short: text.clone(), full: text.clone() };
+    let function = frame.function.as_ref().map(name);
+    origins.author(module, frame.file.as_deref().map(Path::new), function.as_ref())
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{mark_own, without_internals};
+    use super::{Author, Origin};
+    use super::{mark_own, origin_of, without_internals};
     use crate::report::SourceFrame;
 
     const CORE: &str = "/rustc/59807616/library/core/src/sync/atomic.rs";
@@ -112,6 +136,23 @@ mod tests {
         let thread = "/rustc/59807616/library/std/src/thread/mod.rs";
         assert_eq!(shown(&[(CORE, true), (thread, true)]), thread);
         mark_own(&mut []);
+    }
+
+    #[test]
+    fn the_caller_of_a_languages_library_is_the_author() {
+        let origin = |authors: &[Author]| {
+            let names = ["0", "1", "2"].iter().take(authors.len());
+            let frames: Vec<SourceFrame> =
+                names.map(|name| SourceFrame::from_label(name)).collect();
+            origin_of(&frames, |frame| {
+                let index = frame.function.as_deref().and_then(|name| name.parse().ok());
+                authors[index.unwrap_or(0)]
+            })
+        };
+        assert_eq!(origin(&[Author::Language, Author::Own]), Origin::Own);
+        assert_eq!(origin(&[Author::Language, Author::Library, Author::Own]), Origin::Library);
+        assert_eq!(origin(&[Author::Language]), Origin::Library);
+        assert_eq!(origin(&[]), Origin::Own, "not known");
     }
 
     #[test]

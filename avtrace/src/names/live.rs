@@ -4,13 +4,14 @@
 mod subjects;
 
 use std::{
+    cell::OnceCell,
     collections::BTreeMap,
     path::{Path, PathBuf},
 };
 
 use abi::FRAMES;
 use checker::{
-    defect::SubjectInfo,
+    defect::{self, SubjectInfo},
     event::{EventNumber, LocationId, RegionId, ThreadId, VarId},
     finding::{self, Findings},
     format::ObservedValue,
@@ -21,7 +22,7 @@ use x86::{call_graph::Imports, tail_calls::tail_calls};
 
 use super::{
     classes::{PlaceClass, Storage, Touches, shown_name},
-    frames::{mark_own, show_declaration, source_frames, without_internals},
+    frames::{author_of, mark_own, origin_of, show_declaration, source_frames, without_internals},
 };
 use crate::{
     live::{
@@ -31,6 +32,7 @@ use crate::{
         sync::Known,
     },
     probes::{
+        origin::Origins,
         plan::Site,
         regions::site::{FunctionPlace, InlinedRegions, RegionSite},
         sync::{functions, site::SyncSite},
@@ -53,6 +55,8 @@ pub struct LiveNames {
     synchronising: FxHashSet<u64>,
     /// Imports of the modules that were asked about, by their paths.
     imports: FxHashMap<PathBuf, Imports>,
+    /// The program's own code, when it was asked about.
+    origins: OnceCell<Origins>,
     /// Code that accessed the variables of findings.
     touches: Touches,
     /// Classes of the memory that places access, as far as they were looked up.
@@ -83,6 +87,7 @@ impl LiveNames {
             resolved: FxHashMap::default(),
             synchronising,
             imports: FxHashMap::default(),
+            origins: OnceCell::new(),
             touches: Touches::default(),
             place_classes: FxHashMap::default(),
         }
@@ -308,7 +313,8 @@ impl Names for LiveNames {
         else {
             return RegionName::default();
         };
-        RegionName { name, frames: self.frames(location), ..RegionName::default() }
+        let (frames, origin) = (self.frames(location), self.origin(location));
+        RegionName { name, frames, origin, ..RegionName::default() }
     }
 
     fn frames(&mut self, location: LocationId) -> Vec<SourceFrame> {
@@ -321,6 +327,17 @@ impl Names for LiveNames {
         };
         mark_own(&mut frames);
         frames
+    }
+
+    fn origin(&mut self, location: LocationId) -> defect::Origin {
+        let frames = self.frames(location);
+        let symbolizer = &self.symbolizer;
+        let origins = self.origins.get_or_init(|| Origins::of(symbolizer));
+        origin_of(&frames, |frame| {
+            let is_its =
+                |module: &&symbolize::Module| frame.module.as_ref() == Some(&module.name());
+            author_of(origins, symbolizer.modules().find(is_its), frame)
+        })
     }
 
     fn object(&mut self, object: finding::Object) -> Object {

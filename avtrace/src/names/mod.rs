@@ -9,7 +9,9 @@ use checker::{
     finding,
 };
 
-pub(crate) use self::frames::{begin_frames, mark_own, source_frames, without_internals};
+pub(crate) use self::frames::{
+    author_of, begin_frames, mark_own, origin_of, source_frames, without_internals,
+};
 use crate::report::{Names, Object, ObjectKind, RegionName, SourceFrame, ThreadName};
 
 /// Names where nothing was seen.

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use checker::defect::{RegionRole, SubjectInfo};
+use checker::defect::{Origin, RegionRole, SubjectInfo};
 use checker::event::{EventNumber, LocationId, RegionId, ThreadId};
 use checker::finding::{self, Findings};
 use checker::format::{self, Frame, ObservedValue};
@@ -12,9 +12,11 @@ use symbolize::SourceCache;
 
 use super::{code::Code, recording};
 use crate::names::{
+    author_of,
     classes::{KnownClasses, Touches, class_of, shown_name},
-    without_internals,
+    origin_of, without_internals,
 };
+use crate::probes::origin::Origins;
 use crate::report::{Names, Object, ObjectKind, RegionName, SourceFrame, ThreadName, Value};
 
 /// Name of the region of a `begin` without a name.
@@ -82,7 +84,8 @@ impl Names for TraceNames {
         }
         let location = known.location.or_else(|| *self.begins.get(region.index())?);
         let frames = location.map_or_else(Vec::new, |location| self.frames(location));
-        RegionName { name: known.name, frames, role: self.role(), ..RegionName::default() }
+        let origin = location.map_or_else(Origin::default, |location| self.origin(location));
+        RegionName { name: known.name, frames, role: self.role(), origin }
     }
 
     fn frames(&mut self, location: LocationId) -> Vec<SourceFrame> {
@@ -96,6 +99,15 @@ impl Names for TraceNames {
         let begins = self.begins.contains(&Some(location));
         let recorded = self.names.location(location);
         recorded.map_or_else(Vec::new, |location| self.code.frames(&self.names, &location, begins))
+    }
+
+    fn origin(&mut self, location: LocationId) -> Origin {
+        if let Some(first) = self.names.frames(location).next() {
+            return if first.is_library { Origin::Library } else { Origin::Own };
+        }
+        // The recording was cut short, or is another tool's.
+        let origins = Origins::default();
+        origin_of(&self.frames(location), |frame| author_of(&origins, None, frame))
     }
 
     fn object(&mut self, object: finding::Object) -> Object {

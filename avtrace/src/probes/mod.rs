@@ -2,6 +2,7 @@
 //! `kernel`.
 
 pub mod memory;
+pub mod origin;
 pub mod own_modules;
 pub mod plan;
 pub mod regions;

@@ -8,6 +8,7 @@ use std::{
 };
 
 use checker::{
+    defect::Origin,
     event::{EventNumber, LocationId, LockId, RegionId, SyncId, ThreadId, VarId},
     finding,
     format::{self, AvtWriter, CodeAddress, Frame, Gap, LocationKind, ModuleId, WriteError},
@@ -272,8 +273,10 @@ impl Recorder {
         let Self { writer, defined, .. } = self;
         for id in (0..defined.locations).map(LocationId) {
             let frames = names.frames(id);
-            if !frames.is_empty() {
-                writer.frames(id, &frames.iter().map(frame).collect::<Vec<_>>())?;
+            let mut frames: Vec<Frame<'_>> = frames.iter().map(frame).collect();
+            if let Some(first) = frames.first_mut() {
+                first.is_library = names.origin(id) == Origin::Library;
+                writer.frames(id, &frames)?;
             }
         }
         for id in (0..defined.threads).map(ThreadId) {
@@ -321,6 +324,7 @@ fn frame(frame: &SourceFrame) -> Frame<'_> {
         module: frame.module.as_deref(),
         is_inlined: false,
         is_wrapper: frame.is_wrapper,
+        is_library: false,
     }
 }
 

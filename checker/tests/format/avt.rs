@@ -61,7 +61,8 @@ fn everything() -> Writer {
     let location = numbered_location(3).unwrap();
     writer.event(&Event { location, ..event(Op::Acquire(LockId(0))) }).unwrap();
     writer.event(&event(Op::Arrive(SyncId(0)))).unwrap();
-    let inner = Frame { is_inlined: true, is_wrapper: true, ..frame("lock", "mutex.h", 3) };
+    let inner = frame("lock", "mutex.h", 3);
+    let inner = Frame { is_inlined: true, is_wrapper: true, is_library: true, ..inner };
     let outer = Frame { column: Some(9), module: Some("bank"), ..frame("transfer", "bank.c", 45) };
     writer.frames(LocationId(0), &[inner, outer]).unwrap();
     writer.frames(LocationId(1), &[frame("transfer", "bank.c", 7), Frame::default()]).unwrap();

@@ -9,6 +9,10 @@
  *     library: stock_move writes there
  *     program: deposit calls stock_set
  */
+#ifdef VENDORED
+#include "stock.c"
+#line 16 "depot.c"
+#endif
 #include "stock.h"
 
 #include <string.h>

@@ -1,9 +1,14 @@
 /*
- * stock.c - the library of depot.c: each function but `stock_move` holds the lock all the while.
+ * stock.c - the library of depot.c: each function but `stock_move` holds the lock all the while. With -DVENDORED it is
+ * a part of the program, and its source is in a folder of vendored code.
  */
 #include "stock.h"
 
 #include <pthread.h>
+
+#ifdef VENDORED
+#line 1 "vendor/stock/stock.c"
+#endif
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static long stock = 1000; /* guarded by lock */

@@ -22,6 +22,7 @@ const SIGNAL: u8 = 4;
 /// Bits of a frame.
 const INLINED: u8 = 1;
 const WRAPPER: u8 = 2;
+const LIBRARY: u8 = 4;
 
 /// Adds a definition to a buffer.
 fn put(kind: u16, out: &mut Vec<u8>, fields: impl FnOnce(&mut Vec<u8>)) {
@@ -121,8 +122,10 @@ pub(super) fn put_frames(
             }
             out.u32(frame.line.unwrap_or(0));
             out.u32(frame.column.unwrap_or(0));
-            let inlined = if frame.is_inlined { INLINED } else { 0 };
-            out.u8(inlined | if frame.is_wrapper { WRAPPER } else { 0 });
+            let flag = |flag: u8, is: bool| if is { flag } else { 0 };
+            out.u8(flag(INLINED, frame.is_inlined)
+                | flag(WRAPPER, frame.is_wrapper)
+                | flag(LIBRARY, frame.is_library));
             out.u8(0);
             out.u16(0);
         }
@@ -258,8 +261,16 @@ fn frames(mut fields: Fields<'_>, names: &mut Names) -> Option<bool> {
         let (function, file, module) = (records.u32()?, records.u32()?, records.u32()?);
         let (line, column, flags) = (records.u32()?, records.u32()?, records.u8()?);
         records.bytes(3)?;
-        let (is_inlined, is_wrapper) = (flags & INLINED != 0, flags & WRAPPER != 0);
-        frames.push(StoredFrame { function, file, module, line, column, is_inlined, is_wrapper });
+        frames.push(StoredFrame {
+            function,
+            file,
+            module,
+            line,
+            column,
+            is_inlined: flags & INLINED != 0,
+            is_wrapper: flags & WRAPPER != 0,
+            is_library: flags & LIBRARY != 0,
+        });
     }
     Some(names.define_frames(id, frames))
 }

@@ -259,6 +259,8 @@ pub struct Frame<'a> {
     pub is_inlined: bool,
     /// Set if it is a wrapper that the user did not write.
     pub is_wrapper: bool,
+    /// Set in the first frame of a location whose code is a library's.
+    pub is_library: bool,
 }
 
 /// Value for "no string" in the place of a string's id.
@@ -274,6 +276,7 @@ pub(in crate::format) struct StoredFrame {
     pub(in crate::format) column: u32,
     pub(in crate::format) is_inlined: bool,
     pub(in crate::format) is_wrapper: bool,
+    pub(in crate::format) is_library: bool,
 }
 
 impl StoredFrame {
@@ -291,6 +294,7 @@ impl StoredFrame {
             module: strings.get(self.module),
             is_inlined: self.is_inlined,
             is_wrapper: self.is_wrapper,
+            is_library: self.is_library,
         }
     }
 }
