@@ -309,12 +309,12 @@ pub(crate) const fn size_of_kind(kind: ObjectKind) -> u64 {
 
 impl Names for LiveNames {
     fn region(&mut self, region: RegionId) -> RegionName {
-        let Some(KnownRegion { name, location, .. }) = self.source.regions().get(region).cloned()
+        let Some(KnownRegion { name, location, role }) = self.source.regions().get(region).cloned()
         else {
             return RegionName::default();
         };
         let (frames, origin) = (self.frames(location), self.origin(location));
-        RegionName { name, frames, origin, ..RegionName::default() }
+        RegionName { name, frames, role, origin }
     }
 
     fn frames(&mut self, location: LocationId) -> Vec<SourceFrame> {

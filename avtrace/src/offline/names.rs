@@ -28,6 +28,8 @@ pub struct TraceNames {
     names: format::Names,
     values: BTreeMap<EventNumber, ObservedValue>,
     begins: Vec<Option<LocationId>>,
+    /// By region.
+    roles: Vec<RegionRole>,
     classes: KnownClasses,
     /// Code that accessed the variables of findings.
     touches: Touches,
@@ -45,6 +47,7 @@ impl TraceNames {
         begins: Vec<Option<LocationId>>,
     ) -> Self {
         Self {
+            roles: recording::read_roles(&names),
             classes: recording::read_classes(&names),
             touches: Touches::default(),
             names,
@@ -85,7 +88,9 @@ impl Names for TraceNames {
         let location = known.location.or_else(|| *self.begins.get(region.index())?);
         let frames = location.map_or_else(Vec::new, |location| self.frames(location));
         let origin = location.map_or_else(Origin::default, |location| self.origin(location));
-        RegionName { name: known.name, frames, role: self.role(), origin }
+        let recorded = self.roles.get(region.index()).copied();
+        let role = recorded.unwrap_or_else(|| self.role());
+        RegionName { name: known.name, frames, role, origin }
     }
 
     fn frames(&mut self, location: LocationId) -> Vec<SourceFrame> {

@@ -1,7 +1,10 @@
 //! Properties of avtrace's recordings besides events and names: their keys and values. Written when a run
 //! is recorded, read when the recording is checked.
 
-use checker::format::{Lost, Names, Property};
+use checker::{
+    defect::RegionRole,
+    format::{Lost, Names, Property},
+};
 
 use crate::{
     names::classes::{KnownClasses, RecordedClasses},
@@ -17,6 +20,9 @@ const NOT_SEEN: &str = "avtrace.not-seen";
 
 /// Key of the classes of objects, as JSON.
 const CLASSES: &str = "avtrace.classes";
+
+/// Key of the roles of regions, by their ids, as JSON.
+const ROLES: &str = "avtrace.region-roles";
 
 /// Largest value of a property: a block of the file must hold it.
 const MAX_VALUE: usize = 8 << 20;
@@ -66,6 +72,20 @@ pub(crate) fn read_classes(names: &Names) -> KnownClasses {
     recorded.unwrap_or_default().into()
 }
 
+/// Returns the property that records the roles of regions, by their ids.
+///
+/// # Errors
+/// Those of `serde_json`, for which there is no cause.
+pub(crate) fn roles(roles: &[RegionRole]) -> Result<Property, serde_json::Error> {
+    Ok(Property { key: ROLES.to_owned(), value: serde_json::to_string(roles)? })
+}
+
+/// Returns the roles of the regions of a recording, by their ids; none where it has none, or has them in another form.
+pub(crate) fn read_roles(names: &Names) -> Vec<RegionRole> {
+    let property = names.properties().iter().rev().find(|property| property.key == ROLES);
+    property.and_then(|property| serde_json::from_str(&property.value).ok()).unwrap_or_default()
+}
+
 /// Returns the limitations of the run that was recorded.
 #[must_use]
 pub fn read_not_seen(names: &Names) -> NotSeen {
@@ -85,4 +105,20 @@ pub fn read_not_seen(names: &Names) -> NotSeen {
         .map(|lost| LostEvents { class: lost.class.clone(), count: lost.count })
         .collect();
     seen
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn roles_are_read_as_they_were_written() {
+        let all =
+            [RegionRole::Named, RegionRole::ThreadBody, RegionRole::Function, RegionRole::Waits];
+        let property = roles(&all).expect("JSON");
+        assert_eq!(property.value, r#"["named","thread-body","function","waits"]"#);
+        let read: Vec<RegionRole> = serde_json::from_str(&property.value).expect("roles");
+        assert_eq!(read, all);
+        assert!(read_roles(&Names::default()).is_empty());
+    }
 }

@@ -8,7 +8,7 @@ use std::{
 };
 
 use checker::{
-    defect::Origin,
+    defect::{Origin, RegionRole},
     event::{EventNumber, LocationId, LockId, RegionId, SyncId, ThreadId, VarId},
     finding,
     format::{self, AvtWriter, CodeAddress, Frame, Gap, LocationKind, ModuleId, WriteError},
@@ -306,6 +306,13 @@ impl Recorder {
         let property =
             recording::classes(&classes).map_err(|error| WriteError::Io(error.into()))?;
         property.map_or(Ok(()), |property| writer.property(&property))?;
+        let regions = names.source().regions();
+        let roles: Vec<RegionRole> = (0..defined.regions)
+            .filter_map(|id| regions.get(RegionId(id)))
+            .map(|known| known.role)
+            .collect();
+        let roles = recording::roles(&roles).map_err(|error| WriteError::Io(error.into()))?;
+        writer.property(&roles)?;
         Ok(())
     }
 }
