@@ -3,6 +3,7 @@
 
 pub mod cli;
 pub mod commands;
+pub mod debug_files;
 pub mod kernel;
 pub mod live;
 pub mod names;

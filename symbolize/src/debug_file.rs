@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 
 use crate::bytes::Bytes;
 
+use super::debuginfod::DebugServers;
 use super::elf::ElfImage;
 
 /// The system's folder of separate debug files.
 const SYSTEM_ROOT: &str = "/usr/lib/debug";
 
-/// Places of separate debug files, besides next to the program.
+/// Places of separate debug files, besides next to the program, and the servers that have others.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct DebugSearch {
     /// Directories laid out like `/usr/lib/debug`, looked through before it.
@@ -19,13 +20,15 @@ pub struct DebugSearch {
     /// The root directory of the traced process, such as `/proc/PID/root`, when it is not the
     /// tracer's own. Paths are tried below it first.
     pub sysroot: Option<PathBuf>,
+    /// Servers that are asked for what is in none of the places.
+    pub servers: Option<DebugServers>,
 }
 
 impl DebugSearch {
     /// A search that also looks in `roots`.
     #[must_use]
     pub fn with_roots(roots: impl IntoIterator<Item = PathBuf>) -> Self {
-        Self { roots: roots.into_iter().collect(), sysroot: None }
+        Self { roots: roots.into_iter().collect(), ..Self::default() }
     }
 
     /// The places at which `path`, as the traced process sees it, may be found.
@@ -53,7 +56,12 @@ pub(crate) fn find(file: &ElfImage, search: &DebugSearch) -> Option<ElfImage> {
         return None;
     }
     let by_id = file.build_id().and_then(|build_id| by_build_id(build_id, search));
-    by_id.or_else(|| by_link(file, search))
+    by_id.or_else(|| by_link(file, search)).or_else(|| from_servers(file, search))
+}
+
+/// The debug file that a server has. The vDSO is no file that anybody serves.
+fn from_servers(file: &ElfImage, search: &DebugSearch) -> Option<ElfImage> {
+    search.servers.as_ref()?.fetch(file.build_id()?)
 }
 
 /// The file `.build-id/xx/yyyy.debug` in the first directory that has one with the same build id.
@@ -131,8 +139,11 @@ mod tests {
 
     #[test]
     fn absolute_paths_go_below_the_root() {
-        let search =
-            DebugSearch { roots: vec!["/extra".into()], sysroot: Some("/proc/1/root".into()) };
+        let search = DebugSearch {
+            roots: vec!["/extra".into()],
+            sysroot: Some("/proc/1/root".into()),
+            servers: None,
+        };
         assert_eq!(
             search.places(Path::new("/bin/prog")),
             [PathBuf::from("/proc/1/root/bin/prog"), PathBuf::from("/bin/prog")]

@@ -24,8 +24,7 @@
 //!
 //! # Limitations
 //! - x86-64 only.
-//! - Debug information is looked for in files only: nothing is fetched from a server, and the
-//!   compressed symbol table that some distributions embed (`.gnu_debugdata`) is not read.
+//! - The compressed symbol table that some distributions embed (`.gnu_debugdata`) is not read.
 //! - Thread-local variables, and variables on the stack and the heap, have no names by their addresses: the code
 //!   that accesses them says their class ([`ElfFile::data_class`]).
 //! - Members of virtual base classes are not found.
@@ -33,6 +32,7 @@
 mod address;
 pub mod bytes;
 mod debug_file;
+mod debuginfod;
 mod demangle;
 mod dwarf;
 mod elf;
@@ -60,6 +60,7 @@ mod wrapper;
 
 pub use address::{FileOffset, LinkAddr, ProcessAddr};
 pub use debug_file::DebugSearch;
+pub use debuginfod::{CacheOwner, DebugServers, ServerProblem};
 pub use demangle::{Name, name_starts_with};
 pub use elf::{ElfImage, Segment};
 pub use error::Error;

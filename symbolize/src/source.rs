@@ -130,7 +130,7 @@ mod tests {
         let root = dir.path().join("root");
         let path = dir.path().join("bank.c");
         std::fs::write(&path, "outside\n").expect("write");
-        let search = DebugSearch { roots: vec![], sysroot: Some(root.clone()) };
+        let search = DebugSearch { roots: vec![], sysroot: Some(root.clone()), servers: None };
         let line = |path: &Path| SourceCache::new(&search).line(path, 1, None).expect("a line");
         assert_eq!(line(&path).text, "outside");
         let inside = root.join(path.strip_prefix("/").expect("absolute"));

@@ -12,13 +12,14 @@ use apt::Apt;
 use bpf_build::{Missing, Survey, Toolchain};
 
 /// Compilers for the test programs and tools that tests run: command and Debian package.
-const HOST_TOOLS: [(&str, &str); 8] = [
+const HOST_TOOLS: [(&str, &str); 9] = [
     ("cc", "gcc"),
     ("c++", "g++"),
     ("clang", "clang"),
     ("musl-gcc", "musl-tools"),
     ("dwp", "binutils"),
     ("script", "bsdutils"),
+    ("debuginfod", "debuginfod"),
     ("valgrind", "valgrind"),
     ("bpftool", "bpftool"),
 ];

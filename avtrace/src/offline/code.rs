@@ -7,6 +7,7 @@ use checker::format::{CodeAddress, Location, LocationKind, ModuleId, Names};
 use rustc_hash::FxHashMap;
 use symbolize::{ProcessAddr, Symbolizer};
 
+use crate::debug_files;
 use crate::names::{begin_frames, mark_own, source_frames};
 use crate::report::SourceFrame;
 
@@ -87,7 +88,9 @@ impl Code {
     fn file(&mut self, names: &Names, id: ModuleId) -> Option<&Symbolizer> {
         let module = names.module(id)?;
         let open = || {
-            let symbolizer = Symbolizer::for_executable(Path::new(&module.path)).ok()?;
+            let symbolizer =
+                Symbolizer::for_executable_with(Path::new(&module.path), debug_files::search())
+                    .ok()?;
             let file = symbolizer.executable()?.file().ok()?;
             let is_same = file.build_id().is_some_and(|found| found == module.build_id);
             is_same.then_some(symbolizer)

@@ -1,5 +1,5 @@
-//! Author of code: the program, a library, or the library of its language. By the module, by the path of the source file,
-//! and without one by the name of the function.
+//! Author of code: the program, a library, or the library of its language. By the module, by the source file's path, and
+//! without one by the name of the function.
 
 use std::{
     collections::BTreeSet,

@@ -43,6 +43,7 @@ use self::{
     traced_program::TracedProgram,
 };
 use crate::{
+    debug_files,
     kernel::{Kernel, LoadOptions},
     live::reader::Reader,
     names,
@@ -81,7 +82,7 @@ pub fn inspect(options: &RunOptions) -> Result<Listing, RunError> {
     let start_error = |error| start_error(options, &program, error);
     match hold(options, &program).map_err(start_error)? {
         Start::Held(held) => {
-            let symbolizer = Symbolizer::from_pid(held.pid())?;
+            let symbolizer = Symbolizer::from_pid_with(held.pid(), debug_files::search())?;
             let steps = Steps::on_terminal();
             steps.step(|| traced_program::reading(&symbolizer));
             let plan = Plan::build(&symbolizer, held.pid(), options.wanted());

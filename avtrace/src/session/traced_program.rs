@@ -39,6 +39,7 @@ use super::{
     traps::Known,
 };
 use crate::{
+    debug_files,
     kernel::Kernel,
     live::{code_map::CodeMap as _, process_code::ProcessCode, source::Source},
     names::live::LiveNames,
@@ -99,7 +100,7 @@ impl TracedProgram {
     ) -> Result<Self, RunError> {
         let (pid, number) = (id.pid, id.plan);
         kernel.limit_plan(number, pid);
-        let symbolizer = Symbolizer::from_pid(pid)?;
+        let symbolizer = Symbolizer::from_pid_with(pid, debug_files::search())?;
         steps.step(|| reading(&symbolizer));
         let plan = Plan::build(&symbolizer, pid, options.wanted());
         if is_initial && let Some(error) = must_match(&plan, options.follow_forks) {
@@ -412,6 +413,9 @@ impl TracedProgram {
             if plan.unlikely > 0 {
                 let limit = MAX_DEFAULT_REGIONS as u64;
                 coverage.limit(Limitation::UnlikelyRegions { count: plan.unlikely, limit });
+            }
+            if let Some(problem) = debug_files::problem() {
+                coverage.limit(Limitation::DebugServers { problem: problem.to_string() });
             }
             if !plan.left_out.is_empty() {
                 let libraries = plan.left_out.iter().cloned().collect();

@@ -1,6 +1,10 @@
 //! Identity of this process, and the user that a program is started as.
 
-use std::{ffi::CString, io, path::PathBuf};
+use std::{
+    ffi::CString,
+    io,
+    path::{Path, PathBuf},
+};
 
 use nix::unistd::{Gid, Uid, User, initgroups, setgid, setgroups, setuid};
 
@@ -20,6 +24,18 @@ struct Account {
 }
 
 impl Identity {
+    /// Returns the ids of the user and of the user's group.
+    #[must_use]
+    pub fn ids(&self) -> (u32, u32) {
+        (self.uid.as_raw(), self.gid.as_raw())
+    }
+
+    /// Returns the user's home, if the user has an account.
+    #[must_use]
+    pub fn home(&self) -> Option<&Path> {
+        self.account.as_ref().map(|account| account.home.as_path())
+    }
+
     /// The user for people.
     #[must_use]
     pub fn name(&self) -> String {

@@ -66,6 +66,7 @@ fn all() -> Vec<Limitation> {
         remapped(Some("remap_executable")),
         Limitation::NoLockFunctions,
         Limitation::StrippedProgram { program: text("shop") },
+        Limitation::DebugServers { problem: text("Server query failed: Connection refused") },
         Limitation::LeftOutLibraries { libraries: vec![text("libssl.so.3")] },
         Limitation::LeftOutLibraries {
             libraries: ["liba.so", "libb.so", "libc.so", "libd.so"].map(text).into(),

@@ -114,6 +114,12 @@ pub enum Limitation {
         /// File name of the program.
         program: String,
     },
+    /// Debug files were not fetched from the servers.
+    #[error("debug files were not fetched from the servers of DEBUGINFOD_URLS: {problem}")]
+    DebugServers {
+        /// Reason.
+        problem: String,
+    },
     /// Libraries that take locks and have no regions by default: they are not the program's own.
     #[error("{}", left_out(libraries))]
     LeftOutLibraries {
