@@ -1,8 +1,8 @@
 //! Debug files from servers, by build id: the program `debuginfod-find` fetches them, as gdb's and perf's library does.
 //!
-//! A program of its own brings TLS, proxies, several servers, timeouts (`DEBUGINFOD_TIMEOUT`), and the cache that it shares
-//! with other tools (`DEBUGINFOD_CACHE_PATH`, or `debuginfod_client` in the user's cache) with its cleaning and its record
-//! of files that no server has. It cannot harm this process, and runs as another user if that is the owner of the cache.
+//! A program of its own brings TLS, proxies, several servers, timeouts (`DEBUGINFOD_TIMEOUT`), and the cache that
+//! other tools use (`DEBUGINFOD_CACHE_PATH`, or `debuginfod_client` in the user's cache), with its cleaning and its
+//! record of files that no server has. It cannot harm this process, and runs as the cache's owner.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -83,7 +83,8 @@ impl DebugServers {
         self.0.problem.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Fetches the debug file with a build id. After a failure nothing more is tried: each could take the whole timeout.
+    /// Fetches the debug file with a build id. After a failure nothing more is tried: each query could take the whole
+    /// timeout.
     pub(crate) fn fetch(&self, build_id: &[u8]) -> Option<ElfImage> {
         let mut problem = self.0.problem.lock().unwrap_or_else(PoisonError::into_inner);
         if problem.is_some() || build_id.is_empty() {

@@ -63,7 +63,7 @@ pub fn is_system_file(path: &Path) -> bool {
 pub fn library_folder(path: &Path) -> Option<&Path> {
     /// Folders of libraries: the components of their paths, and how many follow up to the library's own.
     const PLACES: [(&[&str], usize); 6] = [
-        // $CARGO_HOME/registry/src/index.crates.io-1949cf8c6b5b557f/libc-0.2.1
+        // $CARGO_HOME/registry/src/index-1949cf8c6b5b557f/libc-0.2.1
         (&["registry", "src"], 2),
         // $CARGO_HOME/git/checkouts/bank-0123456789abcdef/0123456
         (&["git", "checkouts"], 2),
@@ -172,7 +172,7 @@ mod tests {
     #[test]
     fn libraries_have_folders() {
         let folder = |path: &'static str| library_folder(Path::new(path)).and_then(Path::to_str);
-        const REGISTRY: &str = "/usr/local/cargo/registry/src/index.crates.io-1949cf8c6b5b557f";
+        const REGISTRY: &str = "/usr/local/cargo/registry/src/index-1949cf8c6b5b557f";
         let file = format!("{REGISTRY}/libc-0.2.1/src/unix/mod.rs");
         let found = library_folder(Path::new(&file)).and_then(Path::to_str);
         assert_eq!(found, Some(&*format!("{REGISTRY}/libc-0.2.1")));

@@ -1,5 +1,5 @@
-//! Author of code: the program, a library, or the library of its language. By the module, by the source file's path, and
-//! without one by the name of the function.
+//! Author of code: the program, a library, or the library of its language. By the module, by the path of the source
+//! file, and without one by the name of the function.
 
 use std::{
     collections::BTreeSet,
@@ -151,7 +151,7 @@ fn is_of_markers(folder: &Path) -> bool {
 mod tests {
     use super::*;
 
-    const REGISTRY: &str = "/home/user/.cargo/registry/src/index.crates.io-1949cf8c6b5b557f";
+    const REGISTRY: &str = "/home/user/.cargo/registry/src/index-1949cf8c6b5b557f";
 
     #[test]
     fn files_have_authors() {
