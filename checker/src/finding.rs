@@ -276,6 +276,18 @@ impl Cut {
     pub const MAX_WAYS: u64 = 64;
 }
 
+/// A region that was open when its thread ended, and that another thread had depended on by then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct OpenRegion {
+    /// The innermost region with that dependency.
+    pub region: RegionId,
+    /// Begin of the region.
+    pub begin: Point,
+    /// Dependency of another thread on an access of the region: the first half of a cycle.
+    pub edge: Edge,
+}
+
 /// Counts over a whole run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -335,6 +347,9 @@ pub struct Findings {
     pub exemplars: Vec<Violation>,
     /// Executions of each region, by its id, at every level of a nest. Only [`Davida`](crate::Davida) counts them.
     pub executions: Vec<u64>,
+    /// Regions in which a thread ended, of those that others had depended on by data: the first ones. Where the program
+    /// died, they may have been about to be violated. Only [`Davida`](crate::Davida) lists them.
+    pub open_at_end: Vec<OpenRegion>,
 }
 
 impl Findings {

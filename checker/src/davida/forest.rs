@@ -396,6 +396,20 @@ impl Forest {
         })
     }
 
+    /// Iterates over the dependencies by which a region, of the thread in `row`, has reached other threads at first.
+    pub(super) fn departures(
+        &self,
+        column: Column,
+        slot: usize,
+        row: usize,
+    ) -> impl Iterator<Item = &Node> {
+        self.trees[slot].iter().enumerate().filter_map(move |(index, node)| {
+            let is_first = self.contains(column, node.row(), slot)
+                && self.entries[node.row()][slot].node[column] == index as u32;
+            (node.from() == row && is_first).then_some(node)
+        })
+    }
+
     /// Returns the lower bound of a thread that may have no row.
     #[inline(always)]
     pub(super) fn lower_bound(&self, row: Option<usize>) -> LowerBound {

@@ -31,6 +31,7 @@ mod departures;
 mod forest;
 #[cfg(test)]
 mod memory_bounds;
+mod open_at_end;
 mod recent;
 mod regions;
 mod released_locks;
@@ -102,7 +103,7 @@ impl Checker for Davida {
         let (serializable, cycle) = regions.verdict();
         let (cycle, cycle_edges) = cycle.unzip();
         let cycle_edges = cycle_edges.unwrap_or_default();
-        let ActiveRegions { verdicts, cuts, executions, .. } = regions;
+        let ActiveRegions { verdicts, cuts, executions, open_at_end, .. } = regions;
         let (violations, positions, instances) = verdicts.into_lists();
         let (cuts, exemplars) = cuts.into_lists(&violations, &positions);
         Findings {
@@ -115,6 +116,7 @@ impl Checker for Davida {
             cuts,
             exemplars,
             executions,
+            open_at_end,
         }
     }
 

@@ -8,7 +8,7 @@ use super::thread::{Level, Thread};
 use super::witness::{Violated, clarity, way};
 use crate::check::{Options, Regions, Relation};
 use crate::event::{EventNumber, LockId, RegionId};
-use crate::finding::{Action, Edge, Evidence, Instance, Object, Tx};
+use crate::finding::{Action, Edge, Evidence, Instance, Object, OpenRegion, Tx};
 use crate::hb::{Dependency, EventStamp, Visitor};
 use crate::verdicts::Verdicts;
 
@@ -18,11 +18,11 @@ type Cycle = (Vec<Tx>, Vec<Edge>);
 /// Active regions of all threads, and what was found.
 pub(super) struct ActiveRegions {
     pub(super) options: Options,
-    threads: Vec<Thread>,
+    pub(super) threads: Vec<Thread>,
     /// Number of slots in use or free.
     slots: usize,
     free: Vec<u32>,
-    forest: Forest,
+    pub(super) forest: Forest,
     /// Columns of the forest that are in use, as full words. The data relation has a column of its own
     /// unless it is the relation asked for; transactions are followed until the trace is known not to be
     /// serializable.
@@ -32,6 +32,8 @@ pub(super) struct ActiveRegions {
     pub(super) cuts: Cuts,
     /// Executions of each region.
     pub(super) executions: Vec<u64>,
+    /// Regions that were open when their thread ended.
+    pub(super) open_at_end: Vec<OpenRegion>,
     /// Last hold of each lock that has ended.
     holds: Vec<Option<Hold>>,
 }
@@ -56,6 +58,7 @@ impl ActiveRegions {
             verdicts: Verdicts::new(&options),
             cuts: Cuts::new(&options),
             executions: Vec::new(),
+            open_at_end: Vec::new(),
             holds: Vec::new(),
         }
     }
@@ -69,7 +72,7 @@ impl ActiveRegions {
         (self.options.serializability.then_some(cycle.is_none()), cycle)
     }
 
-    fn is_full_relation(&self) -> bool {
+    pub(super) fn is_full_relation(&self) -> bool {
         self.options.relation == Relation::Full
     }
 
@@ -350,6 +353,10 @@ impl Visitor for ActiveRegions {
         if depth == 0 {
             self.give_slots(row, now.event());
         }
+    }
+
+    fn exits(&mut self, row: usize) {
+        self.note_open(row);
     }
 
     fn end(&mut self, row: usize, number: EventNumber, depth: usize) {

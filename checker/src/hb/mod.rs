@@ -112,6 +112,8 @@ pub trait Visitor {
     /// Notes that event `number` closed regions of the thread; `depth` are still open. It is an event of another thread
     /// where that joins the thread.
     fn end(&mut self, row: usize, number: EventNumber, depth: usize);
+    /// Notes that a thread is about to end, by itself or because its process does; its regions are still open.
+    fn exits(&mut self, _row: usize) {}
     /// Returns whether the state of this ended thread must be retained: a dependency on its events can
     /// still be relevant, or the order of its events or of those it knows can be asked for. `last` is its
     /// last event.

@@ -351,7 +351,10 @@ impl Engine {
                 }
                 Entry::Unseen | Entry::Joined => table.set(child, Entry::Joined),
             },
-            Op::Exit => self.retire(row, number, State::Ended, visitor),
+            Op::Exit => {
+                visitor.exits(row);
+                self.retire(row, number, State::Ended, visitor);
+            }
             Op::Read(_)
             | Op::Write(_)
             | Op::Update(_)

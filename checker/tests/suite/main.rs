@@ -8,6 +8,7 @@ mod defects;
 mod deferred;
 mod generate;
 mod known;
+mod open_at_end;
 mod oracle;
 mod properties;
 mod regiontrack;
