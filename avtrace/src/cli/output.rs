@@ -34,7 +34,7 @@ pub struct OutputArgs {
     #[arg(long)]
     pub all: bool,
 
-    /// Show at most N defects in full, and N in a line each; by default 10, and 15.
+    /// Show at most N defects in full, and N in a line each; by default 10.
     #[arg(long, value_name = "N")]
     pub max: Option<usize>,
 

@@ -255,6 +255,36 @@ pub fn cycle(
     who: &dyn Fn(u32) -> String,
     number: &dyn Fn(u64) -> Option<usize>,
 ) -> Option<String> {
+    let others = others(violation, who)?;
+    let region = &violation.region;
+    let mut sentence = format!(
+        "{others} got in between two parts of {}'s `{region}`",
+        who(violation.transaction.thread)
+    );
+    if let Some((first, last)) = gap_steps(violation, number) {
+        sentence.push_str(&format!(
+            ", after step {first} and before step {last}, so `{region}` did not run as one piece"
+        ));
+    }
+    Some(sentence)
+}
+
+/// Says who came in between, and after which step, as [`cycle`] does where the region is named already.
+#[must_use]
+pub fn came_between(
+    violation: &Violation,
+    who: &dyn Fn(u32) -> String,
+    number: &dyn Fn(u64) -> Option<usize>,
+) -> Option<String> {
+    let others = others(violation, who)?;
+    Some(match gap_steps(violation, number) {
+        Some((first, last)) => format!("{others} got in after step {first} and before step {last}"),
+        None => format!("{others} got in between"),
+    })
+}
+
+/// The transactions of a cycle that came in between, as the subject of a sentence.
+fn others(violation: &Violation, who: &dyn Fn(u32) -> String) -> Option<String> {
     let [_, between @ .., _] = violation.witness.as_slice() else { return None };
     let by = |tx: &Transaction| match &tx.region {
         Some(region) if *region == violation.region => {
@@ -269,22 +299,16 @@ pub fn cycle(
         1 => "",
         _ => ", one ordered after the other,",
     };
-    let names = list(&names);
-    let mut sentence = format!(
-        "{names}{each} got in between two parts of {}'s `{}`",
-        who(violation.transaction.thread),
-        violation.region
-    );
-    let ends = violation.edges.first().zip(violation.edges.last());
-    let numbers = ends
-        .and_then(|(first, last)| Some((number(first.source_event)?, number(last.sink_event)?)));
-    if let Some((first, last)) = numbers {
-        sentence.push_str(&format!(
-            ", after step {first} and before step {last}, so `{}` did not run as one piece",
-            violation.region
-        ));
-    }
-    Some(sentence)
+    Some(format!("{}{each}", list(&names)))
+}
+
+/// The steps between which others came in, by their numbers.
+fn gap_steps(
+    violation: &Violation,
+    number: &dyn Fn(u64) -> Option<usize>,
+) -> Option<(usize, usize)> {
+    let (first, last) = violation.edges.first().zip(violation.edges.last())?;
+    Some((number(first.source_event)?, number(last.sink_event)?))
 }
 
 /// A transaction of one event, by what the event did.

@@ -3,7 +3,11 @@
 use super::{
     explain::{distinct, is_lock, list, object, place, supported_splits, variables_of},
     model::{Action, Defect, GapEnd, GapKind, ObjectKind, Order, RegionRole, Violation},
+    phrase::short_name,
 };
+
+/// Longest name of a function that is called, in columns.
+const NAME_COLUMNS: usize = 48;
 
 /// Suggests a change that would make the two ends of a gap one step; `violation` shows the defect.
 #[must_use]
@@ -86,9 +90,12 @@ fn span(defect: &Defect) -> String {
             format!("from {from} to {to} in `{region}`")
         };
     };
-    let named = |callee: &String, step| match line(step) {
-        Some(line) => format!("`{callee}` ({line})"),
-        None => format!("`{callee}`"),
+    let named = |callee: &String, step| {
+        let callee = short_name(callee, NAME_COLUMNS);
+        match line(step) {
+            Some(line) => format!("`{callee}` ({line})"),
+            None => format!("`{callee}`"),
+        }
     };
     if left == returned && steps[0].called_at == steps[1].called_at {
         // Both in one call, or in several of one line: the function that is called may be the one to change.

@@ -2,10 +2,12 @@
 //! escaped.
 
 use super::{
+    escape,
     explain::{describe_step, list, object, place},
     model::{Class, Defect, ObjectKind, Pattern, Report, Step},
     quantity::{count, grouped},
 };
+use crate::probes::regions::patterns::suffixes;
 
 /// Name of a class.
 #[must_use]
@@ -24,11 +26,11 @@ pub fn what(defect: &Defect) -> String {
     match defect.pattern {
         Pattern::LostUpdate => format!("lost update of {subject}"),
         Pattern::StaleRead => format!("stale read of {subject}"),
-        Pattern::IntermediateState => format!("intermediate state of {subject} seen"),
-        Pattern::Overwritten => format!("{subject} overwritten"),
-        Pattern::Torn => format!("{subject} torn apart"),
-        Pattern::Chain => format!("cycle through others, by {subject}"),
-        Pattern::SplitSection => format!("section split, by {subject}"),
+        Pattern::IntermediateState => format!("intermediate state seen of {subject}"),
+        Pattern::Overwritten => format!("overwritten {subject}"),
+        Pattern::Torn => format!("torn apart {subject}"),
+        Pattern::Chain => format!("cycle through {subject}"),
+        Pattern::SplitSection => format!("section split by {subject}"),
     }
 }
 
@@ -61,6 +63,17 @@ pub fn gap(defect: &Defect) -> String {
         (Some((file, _)), Some((same, line))) if file == same => format!("{left} -> {line}"),
         _ => format!("{left} -> {returned}"),
     }
+}
+
+/// A function's name in at most so many columns, if it can be: without its outer namespaces and classes.
+#[must_use]
+pub fn short_name(name: &str, columns: usize) -> String {
+    let mut shorter = name;
+    while escape::width(shorter) > columns {
+        let Some(inner) = suffixes(shorter).nth(1) else { break };
+        shorter = inner;
+    }
+    escape::cut_middle(shorter, columns).into_owned()
 }
 
 /// Frequency of a defect: `50 times; others came in during 3 of 120,412 runs of `transfer`; 4 ways, one is shown`.

@@ -64,8 +64,8 @@ fn many_defects_take_few_lines() {
         ),
         "{summary}"
     );
-    assert_eq!(text.matches("\npossible d").count(), 15, "{text}");
-    assert!(text.contains("\n    45 more, of `handler_"), "{text}");
+    assert_eq!(text.matches("\npossible d").count(), 10, "{text}");
+    assert!(text.contains("\n    50 more, of `handler_"), "{text}");
 }
 
 #[test]

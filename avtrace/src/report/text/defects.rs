@@ -17,7 +17,7 @@ use crate::report::{
 /// Likely defects that are shown in full by default.
 const MAX_FULL: usize = 10;
 /// Defects that get a line by default.
-const MAX_LINES: usize = 15;
+const MAX_LINES: usize = 10;
 /// Regions that a count names.
 const MAX_REGIONS: usize = 4;
 /// Columns of a headline besides the region's name.
@@ -125,7 +125,7 @@ fn regions(defects: &[&Defect]) -> String {
     }
     regions.sort_by_key(|&(_, number)| std::cmp::Reverse(number));
     let named = regions.iter().take(MAX_REGIONS).map(|(region, number)| {
-        let region = escape::cut_middle(region, SHORT_NAME_COLUMNS);
+        let region = phrase::short_name(region, SHORT_NAME_COLUMNS);
         if *number > 1 { format!("`{region}` ({number})") } else { format!("`{region}`") }
     });
     let mut named: Vec<String> = named.collect();
@@ -151,7 +151,7 @@ fn line(page: &mut Page, defect: &Defect) {
         Some(SetAsideBy::Ignore) => "ignored",
         Some(SetAsideBy::Baseline) => "known",
     };
-    let region = escape::cut_middle(&defect.region, SHORT_NAME_COLUMNS).into_owned();
+    let region = phrase::short_name(&defect.region, SHORT_NAME_COLUMNS);
     let mut text =
         format!(" {}: `{region}` {}: {}", defect.id, phrase::gap(defect), phrase::what(defect));
     let mut facts: Vec<String> = Vec::new();
@@ -239,7 +239,7 @@ fn meaning(page: &mut Page, view: &View<'_>, defect: &Defect, options: &TextOpti
         view.remark(page, FRAME, "cycle", &view.path());
     }
     let number = |event| view.number(event);
-    if let Some(sentence) = explain::cycle(violation, &|thread| view.who(thread), &number) {
+    if let Some(sentence) = explain::came_between(violation, &|thread| view.who(thread), &number) {
         view.remark(page, FRAME, "why", &sentence);
     }
     let has = |kind: &str| defect.reasons.iter().any(|reason| reason.kind == kind);
@@ -248,7 +248,11 @@ fn meaning(page: &mut Page, view: &View<'_>, defect: &Defect, options: &TextOpti
             view.remark(page, FRAME, "note", &note);
         }
     }
-    for (short, long) in &view.shortened {
+    let gap = [&defect.gap.left, &defect.gap.returned];
+    let is_shown = |long: &str| {
+        gap.iter().any(|end| end.as_ref().is_some_and(|end| options.relative(&end.file) == long))
+    };
+    for (short, long) in view.shortened.iter().filter(|(_, long)| !is_shown(long)) {
         view.remark(page, FRAME, "note", &format!("{short} is {long}"));
     }
     if !defect.outer_regions.is_empty() {

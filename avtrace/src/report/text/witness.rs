@@ -10,7 +10,7 @@ use crate::report::model::{
     Action, Defect, Location, Order, Report, Role, SourceFrame, Step, Violation,
 };
 use crate::report::{
-    escape, explain,
+    escape, explain, phrase,
     quantity::{count, grouped},
 };
 
@@ -428,7 +428,7 @@ pub(super) fn join_calls(chain: &[String]) -> Option<String> {
     if chain.len() < 2 {
         return None;
     }
-    let short = |name: &String| escape::cut_middle(name, CALL_COLUMNS).into_owned();
+    let short = |name: &String| phrase::short_name(name, CALL_COLUMNS);
     let mut names: Vec<String> = chain.iter().map(short).collect();
     if let Some(more) = names.len().checked_sub(MAX_CALLS).filter(|&more| more > 0) {
         names.splice(MAX_CALLS / 2..MAX_CALLS / 2 + more, ["...".to_owned()]);
