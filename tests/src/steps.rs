@@ -328,20 +328,6 @@ impl Steps {
                 OpAccess::None | OpAccess::NoMemAccess => continue,
                 OpAccess::Read | OpAccess::CondRead => [Some(Kind::Read), None],
                 OpAccess::Write | OpAccess::CondWrite => [Some(Kind::Write), None],
-                // Additions commute, and are recorded as reads.
-                OpAccess::ReadWrite | OpAccess::ReadCondWrite
-                    if instruction.has_lock_prefix()
-                        && matches!(
-                            instruction.mnemonic(),
-                            Mnemonic::Add
-                                | Mnemonic::Sub
-                                | Mnemonic::Inc
-                                | Mnemonic::Dec
-                                | Mnemonic::Xadd
-                        ) =>
-                {
-                    [Some(Kind::Read), None]
-                }
                 OpAccess::ReadWrite | OpAccess::ReadCondWrite
                     if instruction.has_lock_prefix()
                         || instruction.mnemonic() == Mnemonic::Xchg =>

@@ -37,9 +37,16 @@ impl<'case> Case<'case> {
         };
         let (regions, others) = (symbols(self.regions), symbols(self.others));
         let exact = steps::accesses(&self.program, self.arguments, &regions, &others);
-        let (seen, memory) = self.record();
+        let (seen, commuting, memory) = self.record();
 
         let all: BTreeSet<Seen> = exact.iter().map(key).collect();
+        // One that commutes is recorded as such whether it was made in one step or in two.
+        let steps = commuting.into_iter().flat_map(|(thread, at)| {
+            let update = (thread, at, Kind::Update);
+            let both = [(thread, at, Kind::Read), (thread, at, Kind::Write)];
+            if all.contains(&update) { vec![update] } else { both.to_vec() }
+        });
+        let seen: BTreeSet<Seen> = seen.into_iter().chain(steps).collect();
         let needed = needed(&exact).into_iter();
         let is_lock = |access: &Access| self.locks_in_line && access.kind == Kind::Update;
         let needed: BTreeSet<Seen> =
@@ -70,8 +77,9 @@ impl<'case> Case<'case> {
         assert!(instructions.len() as u64 <= left_out, "{self}: {missed:#?} {memory:#}");
     }
 
-    /// Accesses of the instructions in avtrace's recording, and its report.
-    fn record(&self) -> (BTreeSet<Seen>, Value) {
+    /// Accesses of the instructions in avtrace's recording, those among them that commute, without their kind, and its
+    /// report.
+    fn record(&self) -> (BTreeSet<Seen>, Vec<(u32, u64)>, Value) {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("t.avt");
         let mut run = Avtrace::on(&self.program).seeing_memory().options(["--accesses", "probe"]);
@@ -89,7 +97,7 @@ impl<'case> Case<'case> {
         let trace = fs::read(&file).expect("the recording");
         let mut reader = TraceReader::from_bytes(&trace, ReadOptions::new("t.avt"));
         let reader = reader.as_mut().expect("a recording");
-        let mut seen = Vec::new();
+        let (mut seen, mut commuting) = (Vec::new(), Vec::new());
         let mut threads = BTreeMap::from([(ThreadId(0), 0)]);
         while let Some(item) = reader.next_item().expect("a whole recording") {
             let Item::Events(batch) = item else { panic!("{self}: a gap") };
@@ -103,6 +111,10 @@ impl<'case> Case<'case> {
                     Op::Read(_) => Kind::Read,
                     Op::Write(_) => Kind::Write,
                     Op::Update(_) => Kind::Update,
+                    Op::CommutingUpdate(_) => {
+                        commuting.push((threads[&event.thread], event.location));
+                        continue;
+                    }
                     _ => continue,
                 };
                 seen.push((threads[&event.thread], event.location, kind));
@@ -110,7 +122,8 @@ impl<'case> Case<'case> {
         }
         let instruction = |location| self.instruction(reader.names(), location);
         let seen = seen.iter().map(|&(thread, at, kind)| (thread, instruction(at), kind));
-        (seen.collect(), report.memory.expect("what was seen of memory"))
+        let commuting = commuting.iter().map(|&(thread, at)| (thread, instruction(at))).collect();
+        (seen.collect(), commuting, report.memory.expect("what was seen of memory"))
     }
 
     /// The address in the program's file of the instruction that made an access.

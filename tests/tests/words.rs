@@ -12,6 +12,8 @@ const LEVELS: [&str; 2] = ["-O0", "-O2"];
 fn run(kind: &str, level: &str, options: &[&str]) -> (Option<i32>, Report) {
     let program = c("words", &["-g", level]);
     let run = Avtrace::on(&program).seeing_memory().options(["--overhead", "1000000"]);
+    // How likely a finding is a defect does not matter here.
+    let run = run.options(["--fail-on", "any"]);
     let (ended, report) = run.options(options).arguments([kind]).report();
     assert_eq!(report.counts.lost_events, 0);
     (ended.code, report)

@@ -149,6 +149,8 @@ impl Search<'_, '_> {
                     let passed = live.register.filter(|&register| !is_dead_at_call(register));
                     return passed.is_none();
                 }
+                // A jump to another function, or through a table, neither of which gets flags.
+                FlowControl::IndirectBranch => return live.register.is_none(),
                 // The program stops there.
                 FlowControl::Exception => return true,
                 _ => return false,

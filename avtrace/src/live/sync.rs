@@ -143,6 +143,13 @@ impl SyncObjects {
         new_id(&mut self.syncs, Known { address, object: ObjectKind::Sync, first_used })
     }
 
+    /// Notes whether all that was seen of a word is what a lock does.
+    pub fn note_lock_word(&mut self, word: SyncId, is_lock: bool) {
+        if let Some(known) = self.syncs.get_mut(word.index()) {
+            known.object = if is_lock { ObjectKind::LockWord } else { ObjectKind::Sync };
+        }
+    }
+
     /// Translates a call to nothing, an operation, or several.
     pub fn call(&mut self, call: &Call, emit: &mut impl FnMut(Op, LocationId)) {
         let Call { thread, kind, object, address, location, .. } = *call;

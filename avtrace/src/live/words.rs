@@ -9,6 +9,9 @@
 //! while another thread holds the word, as a waiter writes the value that is there already. Additions and changes of
 //! bits commute with one another: readers count themselves by them, and are not ordered among themselves.
 //!
+//! A word is a *lock word* while all that was seen is what a lock does: whoever has taken it releases it by a store, and
+//! nobody else stores to it or changes it while it is held.
+//!
 //! A word becomes data again when an update of it is lost: within one transaction a thread that never acquired the
 //! word loads it and stores to it, and another thread has stored to it in between. From then on it counts as data,
 //! and so does any other word that the same instruction stores to. The first lost update itself is not reported.
@@ -94,6 +97,12 @@ struct Word {
     id: Option<SyncId>,
     /// Last thread that acquired it, unless its release was seen.
     holder: Option<ThreadId>,
+    /// Set if a thread that had acquired it has stored to it.
+    is_released: bool,
+    /// Set if it was stored to or changed otherwise than a lock is.
+    is_no_lock: bool,
+    /// Set while the holder may be unknown, since events were lost.
+    is_unsure: bool,
     /// Threads that have tried to take it; of more than [`MAX_THREADS`] any may have.
     tried: Vec<ThreadId>,
     /// Threads whose last access was a load in a transaction.
@@ -141,6 +150,9 @@ impl Words {
                     is_data,
                     id: None,
                     holder: None,
+                    is_released: false,
+                    is_no_lock: false,
+                    is_unsure: false,
                     tried: Vec::new(),
                     loads: Vec::new(),
                 });
@@ -163,6 +175,14 @@ impl Words {
         let here = self.words.get_mut(&(address & !7))?;
         let word = here.iter_mut().find(|word| word.address == address && word.bytes == bytes)?;
         Some(*word.id.get_or_insert_with(new))
+    }
+
+    /// Returns whether all that was seen of a word is what a lock does.
+    #[must_use]
+    pub fn is_lock(&self, address: u64, bytes: u64) -> bool {
+        let here = self.words.get(&(address & !7)).into_iter().flatten();
+        let mut words = here.filter(|word| word.address == address && word.bytes == bytes);
+        words.next().is_some_and(|word| word.is_released && !word.is_no_lock && !word.is_data)
     }
 
     /// Classifies the deferred last access of a thread to a word that it owned; `transaction` is the thread's
@@ -197,6 +217,7 @@ impl Words {
                 Some(false)
             }
             Step::Plain | Step::Store | Step::Bits => {
+                word.is_released |= word.holder == Some(thread);
                 word.holder = None;
                 Some(true)
             }
@@ -226,6 +247,7 @@ impl Words {
     pub fn gap(&mut self) {
         for word in self.words.values_mut().flatten() {
             word.holder = None;
+            word.is_unsure = true;
             word.loads.clear();
         }
     }
@@ -235,6 +257,7 @@ impl Word {
     fn step(&mut self, done: &WordAccess) -> Meaning {
         let WordAccess { thread, step, reads, writes, transaction, .. } = *done;
         let holds = self.holder == Some(thread);
+        self.judge(step, writes, holds);
         match step {
             Step::Plain if !writes => {
                 self.loads(thread, transaction);
@@ -280,6 +303,20 @@ impl Word {
                     _ => Meaning::Nothing,
                 }
             }
+        }
+    }
+
+    /// Compares a step with those of a lock.
+    fn judge(&mut self, step: Step, writes: bool, holds: bool) {
+        match step {
+            Step::Plain | Step::Store | Step::Bits if writes && holds => self.is_released = true,
+            Step::Plain | Step::Store if writes => self.is_no_lock |= !self.is_unsure,
+            Step::Compare if writes => {
+                self.is_no_lock |= self.holder.is_some() && !holds;
+                self.is_unsure = false;
+            }
+            Step::Adds => self.is_no_lock = true,
+            _ => {}
         }
     }
 

@@ -10,7 +10,9 @@ use checker::{
     finding::{self, Findings},
 };
 
-use super::model::{MemorySeen, NotSeen, Object, SourceFrame, Subject, Summary, TrapDeath, Value};
+use super::model::{
+    MemorySeen, NotSeen, Object, ObjectKind, SourceFrame, Subject, Summary, TrapDeath, Value,
+};
 
 /// Puts names on ids. Asked for what the findings mention only, and possibly more than once for one id.
 ///
@@ -48,7 +50,9 @@ pub trait Names {
     /// and process ids.
     fn subject(&mut self, object: finding::Object) -> SubjectInfo {
         let Object { kind, name, .. } = self.object(object);
-        SubjectInfo { name: name.unwrap_or_else(|| format!("a {kind}")), ..SubjectInfo::default() }
+        let is_lock_word = kind == ObjectKind::LockWord;
+        let name = name.unwrap_or_else(|| format!("a {kind}"));
+        SubjectInfo { name, is_lock_word, ..SubjectInfo::default() }
     }
 
     /// Returns whether the write of an event changed the value of the variable; `None` if that is not known.

@@ -44,6 +44,8 @@ const STORE_RAX: &[u8] = &[0x48, 0x89, 0x03];
 const MOV_ECX_EAX: &[u8] = &[0x89, 0xc1];
 const CALL: &[u8] = &[0xe8, 0x00, 0x00, 0x00, 0x00];
 const UD2: &[u8] = &[0x0f, 0x0b];
+/// `jmp [rax]`
+const JMP_RAX: &[u8] = &[0xff, 0x20];
 /// To itself.
 const JMP: &[u8] = &[0xeb, 0xfe];
 
@@ -55,6 +57,7 @@ fn an_unused_result_commutes() {
     check(&[LOCK_AND, TEST_EAX, JB, RET, RET], Change::Bits, true);
     check(&[ADD, RET], Change::Adds, false);
     check(&[INC, JMP], Change::Adds, false);
+    check(&[INC, JMP_RAX], Change::Adds, false);
 }
 
 #[test]
@@ -87,6 +90,7 @@ fn a_number_that_is_used_or_may_be_does_not_commute() {
     assert_eq!(class(&[LOCK_XADD, MOV_ECX_EAX, RET]), None);
     assert_eq!(class(&[LOCK_XADD, MOV_AL_0, RET]), None, "a part of it remains");
     assert_eq!(class(&[LOCK_XADD, CMP_EAX_9, JE, RET, XOR_EAX, RET]), None, "a limit");
+    assert_eq!(class(&[LOCK_XADD, JMP_RAX]), None);
     assert_eq!(class(&[LOCK_XADD]), None, "what follows is unknown");
     assert_eq!(class(&[XADD, XOR_EAX, RET]), None, "neither atomic nor an addition alone");
 }

@@ -61,6 +61,7 @@ impl SyncWords {
             return true;
         }
         if let Some(id) = self.words.id(address, bytes, || syncs.word(address, location)) {
+            syncs.note_lock_word(id, self.words.is_lock(address, bytes));
             if waits {
                 stream.emit(thread, Op::Wait(id), location);
             }

@@ -47,7 +47,8 @@ impl SyncObjects {
         let Places { addresses, known: [locks, syncs], .. } = &mut self.places;
         let (new_locks, new_syncs) = (&self.locks[*locks..], &self.syncs[*syncs..]);
         // What touches a word of which no function is known is all that there is to see of it.
-        let is_known = |known: &&Known| known.object != ObjectKind::Sync;
+        let is_known =
+            |known: &&Known| !matches!(known.object, ObjectKind::Sync | ObjectKind::LockWord);
         let new = new_locks.iter().chain(new_syncs).filter(is_known);
         addresses.extend(new.map(|known| known.address));
         (*locks, *syncs) = (self.locks.len(), self.syncs.len());

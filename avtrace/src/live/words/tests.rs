@@ -214,3 +214,21 @@ fn an_exchange_whose_result_is_not_used_is_a_store() {
         "xchg [rsi],edi; je: it is not looked further"
     );
 }
+
+#[test]
+fn a_lock_word_is_released_by_whoever_has_taken_it() {
+    let is_lock = |steps: &[(ThreadId, Doing)]| {
+        let mut words = Words::default();
+        for &(thread, doing) in steps {
+            at(&mut words, AT, thread, doing, 0);
+        }
+        words.is_lock(AT, 4)
+    };
+    assert!(is_lock(&[(A, SWAPPED), (B, FAILED), (B, LOAD), (A, STORE), (B, SWAPPED)]));
+    assert!(is_lock(&[(A, EXCHANGE), (B, EXCHANGE), (A, ATOMIC_STORE)]));
+    assert!(!is_lock(&[(A, SWAPPED), (A, SWAPPED), (B, SWAPPED)]), "a number");
+    assert!(!is_lock(&[(A, SWAPPED), (A, STORE), (B, SWAPPED), (A, SWAPPED)]), "while it is held");
+    assert!(!is_lock(&[(A, SWAPPED), (A, STORE), (B, STORE)]), "a store by somebody else");
+    assert!(!is_lock(&[(A, SWAPPED), (A, STORE), (B, ADD)]));
+    assert!(!is_lock(&[(A, LOAD), (A, STORE)]));
+}

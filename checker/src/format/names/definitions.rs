@@ -58,13 +58,15 @@ pub enum ObjectKind {
     /// The object on which a thread parks until another one unparks it.
     Parker,
     Channel,
+    /// A word that a lock of unknown functions is made of.
+    LockWord,
     /// A thread, in findings. No object of a trace is one.
     Thread,
 }
 
 impl ObjectKind {
     /// All kinds in traces; the index of each is its code in a binary trace.
-    const ALL: [Self; 14] = [
+    const ALL: [Self; 15] = [
         Self::Variable,
         Self::Lock,
         Self::Mutex,
@@ -79,6 +81,7 @@ impl ObjectKind {
         Self::Latch,
         Self::Parker,
         Self::Channel,
+        Self::LockWord,
     ];
 
     /// Returns the code for an object of a space.
@@ -125,6 +128,7 @@ impl fmt::Display for ObjectKind {
             Self::Latch => "latch",
             Self::Parker => "parked thread",
             Self::Channel => "channel",
+            Self::LockWord => "lock word",
             Self::Thread => "thread",
         })
     }
@@ -347,7 +351,7 @@ mod tests {
         for kind in ObjectKind::ALL {
             assert_eq!(ObjectKind::from_code(kind.code(Space::Sync)), Some(kind));
         }
-        assert_eq!(ObjectKind::from_code(14), None);
+        assert_eq!(ObjectKind::from_code(15), None);
         for kind in LocationKind::ALL {
             assert_eq!(LocationKind::from_code(kind.code()), Some(kind));
         }
