@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use tests::tracer::avtrace_with;
-use tests::{Avtrace, Program, Report, c, require_bpf, runs, rust};
+use tests::{Avtrace, Program, Report, c, cpp, require_bpf, runs, rust};
 
 /// Runs that each program gets, unless the environment says otherwise.
 const RUNS: usize = 2;
@@ -79,6 +79,12 @@ fn counters_of_rust() {
     check(&program, "shared", &[]);
     check(&program, "mutex", &["sync"]);
     check(&program, "lost", &["data"]);
+}
+
+#[test]
+fn reference_counts_of_cpp() {
+    require_bpf!();
+    check(&cpp("counters", &["-g", "-O2"]), "", &[]);
 }
 
 /// A lock of one's own around data that does not change: what is found is of the lock's word alone, also in a

@@ -3,8 +3,8 @@
 //! few instructions only; a result whose use is unknown counts as used.
 
 use iced_x86::{
-    ConditionCode, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind,
-    Register, RflagsBits,
+    Code, ConditionCode, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess,
+    OpKind, Register, RflagsBits,
 };
 
 use crate::instruction::decode_first;
@@ -71,9 +71,45 @@ pub fn commuting_update<'code>(
     }
     let register = is_exchanging.then(|| instruction.op1_register().full_register());
     let live = Live { register, flags: true, compared: false, was_compared: false };
-    let is_unused = Search { code_at, seen: Vec::new(), left: MAX_INSTRUCTIONS }
+    let is_unused = Search { code_at, seen: Vec::new(), left: MAX_INSTRUCTIONS, is_private: false }
         .is_unused(instruction.next_ip(), live);
     is_unused.then_some(CommutingUpdate { change, is_atomic })
+}
+
+/// Returns true if an instruction reads two reference counts at once, only to compare both with one: whether the owner
+/// is the last (`_Sp_counted_base::_M_release` in `bits/shared_ptr_base.h` of GCC's library). Then nothing is
+/// subtracted. The test commutes with what other owners do, as a subtraction does: nobody comes to own what has one
+/// owner but through that one. `function` has the instructions of its function.
+#[must_use]
+pub fn is_last_owner_test<'code>(
+    load: &Instruction,
+    code_at: &dyn Fn(u64) -> Option<&'code [u8]>,
+    function: impl IntoIterator<Item = Instruction>,
+) -> bool {
+    /// Both counts, of four bytes each.
+    const BOTH_ONE: u64 = 1 << 32 | 1;
+    if load.code() != Code::Mov_r64_rm64 || load.op1_kind() != OpKind::Memory {
+        return false;
+    }
+    let loaded = load.op0_register();
+    let Some(compare) = instruction_at(code_at, load.next_ip()) else { return false };
+    let registers = [compare.op0_register(), compare.op1_register()];
+    let constant = match registers {
+        _ if compare.mnemonic() != Mnemonic::Cmp || compare.op1_kind() != OpKind::Register => {
+            return false;
+        }
+        [first, second] if first == loaded => second,
+        [first, second] if second == loaded => first,
+        _ => return false,
+    };
+    let live = Live { register: Some(loaded), flags: false, compared: false, was_compared: true };
+    let mut search = Search { code_at, seen: Vec::new(), left: MAX_INSTRUCTIONS, is_private: true };
+    let sets_constant = |instruction: Instruction| {
+        instruction.code() == Code::Mov_r64_imm64
+            && instruction.op0_register() == constant
+            && instruction.immediate64() == BOTH_ONE
+    };
+    search.is_unused(compare.next_ip(), live) && function.into_iter().any(sets_constant)
 }
 
 /// Returns true if the value in a register is certainly unused in the code from an address on.
@@ -112,6 +148,8 @@ struct Search<'search, 'code> {
     seen: Vec<(u64, Live)>,
     /// Number of instructions that may still be followed.
     left: usize,
+    /// Set if no function gets the register as an argument.
+    is_private: bool,
 }
 
 impl Search<'_, '_> {
@@ -147,7 +185,7 @@ impl Search<'_, '_> {
                 }
                 FlowControl::Call | FlowControl::IndirectCall => {
                     let passed = live.register.filter(|&register| !is_dead_at_call(register));
-                    return passed.is_none();
+                    return self.is_private || passed.is_none();
                 }
                 // A jump to another function, or through a table, neither of which gets flags.
                 FlowControl::IndirectBranch => return live.register.is_none(),

@@ -1,7 +1,7 @@
 //! Variables that are updated by commuting instructions: decides which of the updates commute. An update in one step
-//! does. Another one, such as `add` without a `lock` prefix, is a read and a write, and commutes only while one lock was
-//! held at all updates of the variable so far, by which no update is lost (the candidate set of Savage et al., "Eraser:
-//! A Dynamic Data Race Detector for Multithreaded Programs", SOSP 1997).
+//! does. Another one, such as `add` without a `lock` prefix, is a read and a write, and commutes only while one lock
+//! was held at all updates of the variable so far, by which no update is lost (the candidate set of Savage et al.,
+//! "Eraser: A Dynamic Data Race Detector for Multithreaded Programs", SOSP 1997).
 
 use std::ops::Range;
 
@@ -37,8 +37,8 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Returns whether an update by a commuting instruction commutes with the updates of the variable so far. `held` has
-    /// the locks that the thread holds exclusively.
+    /// Returns whether an update by a commuting instruction commutes with the updates of the variable so far. `held`
+    /// has the locks that the thread holds exclusively.
     pub fn update(
         &mut self,
         thread: ThreadId,

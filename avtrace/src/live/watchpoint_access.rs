@@ -8,7 +8,7 @@ use iced_x86::{
 };
 use symbolize::ProcessAddr;
 use x86::{
-    commuting::{CommutingUpdate, commuting_update},
+    commuting::{CommutingUpdate, commuting_update, is_last_owner_test},
     instruction::{decode, decode_first},
 };
 
@@ -54,6 +54,8 @@ pub struct Access {
     pub bytes: u64,
     /// Set if it commutes with others of its kind.
     pub commuting: Option<CommutingUpdate>,
+    /// Set for a read that only tests for the last owner of a shared pointer.
+    pub is_last_owner_test: bool,
     /// Set if a mask decides which parts of its operand it accesses. Processors trap for those that it leaves out,
     /// too.
     pub is_masked: bool,
@@ -101,11 +103,22 @@ pub enum Undecoded {
 /// Why it is not known. For [`Undecoded::Transfer`], [`transfer`] may know it.
 pub fn before(code: &impl CodeMap, next: ProcessAddr) -> Result<Access, Undecoded> {
     let (instruction, what) = find(code, next)?;
+    let code_at = |at| code.bytes_at(ProcessAddr(at), 15);
+    let function = || {
+        let range = code.function_at(ProcessAddr(instruction.ip())).ok()?;
+        let length = usize::try_from(range.end.0.checked_sub(range.start.0)?).ok()?;
+        Some(decode(code.bytes_at(range.start, length)?, range.start.0))
+    };
     Ok(Access {
         instruction: ProcessAddr(instruction.ip()),
         what,
         bytes: instruction.memory_size().size() as u64,
-        commuting: commuting_update(&instruction, &|at| code.bytes_at(ProcessAddr(at), 15)),
+        commuting: commuting_update(&instruction, &code_at),
+        is_last_owner_test: is_last_owner_test(
+            &instruction,
+            &code_at,
+            function().into_iter().flatten(),
+        ),
         is_masked: instructions::is_masked(&instruction),
     })
 }

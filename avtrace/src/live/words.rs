@@ -9,8 +9,8 @@
 //! while another thread holds the word, as a waiter writes the value that is there already. Additions and changes of
 //! bits commute with one another: readers count themselves by them, and are not ordered among themselves.
 //!
-//! A word is a *lock word* while all that was seen is what a lock does: whoever has taken it releases it by a store, and
-//! nobody else stores to it or changes it while it is held.
+//! A word is a *lock word* while all that was seen is what a lock does: whoever has taken it releases it by a store,
+//! and nobody else stores to it or changes it while it is held.
 //!
 //! A word becomes data again when an update of it is lost: within one transaction a thread that never acquired the
 //! word loads it and stores to it, and another thread has stored to it in between. From then on it counts as data,

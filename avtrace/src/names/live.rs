@@ -363,7 +363,8 @@ impl Names for LiveNames {
 
     fn subject(&mut self, object: finding::Object) -> SubjectInfo {
         let name = self.class(object).unwrap_or_default();
-        SubjectInfo { name, ..SubjectInfo::default() }
+        let is_lock_word = self.object(object).kind == ObjectKind::LockWord;
+        SubjectInfo { name, is_lock_word }
     }
 
     fn thread(&mut self, thread: ThreadId) -> ThreadName {

@@ -151,7 +151,8 @@ impl Names for TraceNames {
             let Object { kind, name, .. } = self.object(object);
             name.unwrap_or_else(|| format!("a {kind}"))
         });
-        SubjectInfo { name, ..SubjectInfo::default() }
+        let is_lock_word = self.object(object).kind == ObjectKind::LockWord;
+        SubjectInfo { name, is_lock_word }
     }
 
     fn thread(&mut self, thread: ThreadId) -> ThreadName {

@@ -125,3 +125,25 @@ fn a_register_is_unused_when_it_is_overwritten_or_dead() {
     assert!(!unused(&[CALL], Register::RDI) && unused(&[CALL], Register::RAX));
     assert!(!unused(&[], Register::RAX));
 }
+
+#[test]
+fn the_last_owner_of_a_shared_pointer_reads_both_counts() {
+    let is_test = |code: &[&[u8]]| {
+        let code = code.concat();
+        let code_at = |at: u64| code.get(usize::try_from(at.checked_sub(START)?).ok()?..);
+        let all = || crate::instruction::decode(&code, START);
+        all().any(|load| is_last_owner_test(&load, &code_at, all()))
+    };
+    // movabs rax, 0x100000001
+    let both_one: &[u8] = &[0x48, 0xb8, 1, 0, 0, 0, 1, 0, 0, 0];
+    let others: &[u8] = &[0x48, 0xb8, 2, 0, 0, 0, 1, 0, 0, 0];
+    // mov rdx, [rbx+8]; cmp rdx, rax
+    let load: &[u8] = &[0x48, 0x8b, 0x53, 0x08];
+    let compare: &[u8] = &[0x48, 0x39, 0xc2];
+    // mov [rbx], rdx
+    let store: &[u8] = &[0x48, 0x89, 0x13];
+    assert!(is_test(&[both_one, load, compare, JE, RET, CALL]));
+    assert!(!is_test(&[others, load, compare, JE, RET, CALL]));
+    assert!(!is_test(&[both_one, load, compare, store, RET]), "the counts are used");
+    assert!(!is_test(&[both_one, load, XOR_EAX, compare, RET]));
+}

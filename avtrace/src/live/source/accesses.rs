@@ -259,7 +259,7 @@ impl Accesses {
         (address, length): (u64, u64),
         probed: &ProbedCode,
     ) -> bool {
-        let whole = access.filter(|access| access.bytes >= length);
+        let whole = access.filter(|access| access.bytes >= length && !access.is_last_owner_test);
         let Some(Access { instruction: ProcessAddr(instruction), .. }) = whole else {
             return false;
         };

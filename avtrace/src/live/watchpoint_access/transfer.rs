@@ -25,6 +25,7 @@ pub fn transfer(code: &impl CodeMap, top: ProcessAddr, accessed: ProcessAddr) ->
         what: MemoryUse { kind: AccessKind::Read, compares: false },
         bytes: instruction.memory_size().size() as u64,
         commuting: None,
+        is_last_owner_test: false,
         is_masked: false,
     })
 }

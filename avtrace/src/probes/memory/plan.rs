@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use abi::{ACCESS_GROUPS, AccessDescriptor, Cookie, Kind, ProbeProgram};
 use symbolize::{ElfFile, LinkAddr, Module, ProcessAddr, Symbolizer};
 use x86::{
-    commuting::commuting_update,
+    commuting::{commuting_update, is_last_owner_test},
     functions::{Function, Functions},
-    instruction::decode_first,
+    instruction::{decode, decode_first},
     placement::Cost,
     restartable::restartable_sequences,
 };
@@ -300,7 +300,17 @@ impl Planner<'_, '_> {
             // One program for all of a point: it emits them in their order.
             let is_large = point.accesses.iter().any(|planned| planned.descriptor.may_be_large());
             let program = if is_large { ProbeProgram::AccessLarge } else { ProbeProgram::Access };
-            for (planned, cost) in point.accesses.into_iter().zip(costs) {
+            let code_at = |at| file.bytes_at(LinkAddr(at), 15);
+            let is_test = |planned: &PlannedAccess| {
+                let load = decode_first(
+                    code_at(planned.instruction).unwrap_or_default(),
+                    planned.instruction,
+                );
+                let function = parts.iter().flat_map(|part| decode(part.code, part.start));
+                is_last_owner_test(&load, &code_at, function)
+            };
+            let accesses = point.accesses.into_iter().filter(|planned| !is_test(planned));
+            for (planned, cost) in accesses.zip(costs) {
                 self.access_probe((program, point.at), planned, (group, cost), &name, known);
             }
         }
