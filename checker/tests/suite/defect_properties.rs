@@ -33,6 +33,7 @@ impl Renumbering {
             Op::Read(id) => Op::Read(variable(id)),
             Op::Write(id) => Op::Write(variable(id)),
             Op::Update(id) => Op::Update(variable(id)),
+            Op::CommutingUpdate(id) => Op::CommutingUpdate(variable(id)),
             Op::Acquire(id) => Op::Acquire(lock(id)),
             Op::Release(id) => Op::Release(lock(id)),
             Op::AcquireShared(id) => Op::AcquireShared(lock(id)),
