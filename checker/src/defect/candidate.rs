@@ -210,7 +210,7 @@ fn of<'a>(
         [left, returned].map(|point| names.place(point.location).clone());
     let library =
         [info.origin, left_place.origin, returned_place.origin].contains(&Origin::Library);
-    let lock_word = matches!(accesses.closing.object, Object::Variable(_))
+    let lock_word = matches!(accesses.closing.object, Object::Variable(_) | Object::Sync(_))
         && subjects.iter().all(|subject| subject.is_lock_word);
     let pattern = accesses.pattern();
     let is_variable = |object: Object| matches!(object, Object::Variable(_));
