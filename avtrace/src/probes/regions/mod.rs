@@ -1,6 +1,7 @@
 //! Regions: markers, functions that are regions by the user's patterns or by default, and functions that end frames
 //! without a return.
 
+mod analysis;
 pub mod default_plan;
 pub mod defaults;
 mod effects;
