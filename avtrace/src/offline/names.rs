@@ -164,6 +164,18 @@ impl Names for TraceNames {
         self.lines.line(Path::new(file), line, None).map(|line| line.text)
     }
 
+    fn has_failed(&self) -> bool {
+        let process = self.names.process();
+        process.is_some_and(|process| {
+            process.signal.is_some() || process.exit_code.is_some_and(|code| code != 0)
+        })
+    }
+
+    fn changed_value(&mut self, event: EventNumber) -> Option<bool> {
+        let value = self.values.get(&event)?;
+        value.before.map(|before| value.written && before != value.after)
+    }
+
     fn value(&mut self, event: EventNumber) -> Option<Value> {
         let &ObservedValue { before, after, length, written, .. } = self.values.get(&event)?;
         Some(Value::observed(before, after, length, written))

@@ -55,6 +55,10 @@ pub struct Report {
     /// clearer instance of one above.
     #[serde(default)]
     pub exemplars: Vec<Violation>,
+    /// Regions in which the program died, after other threads had depended on them by data. Each is `possible`: it may
+    /// have been about to be violated. Absent if there is none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub open_at_end: Vec<OpenRegion>,
     /// Every instance; present only when asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instances: Option<Vec<Instance>>,

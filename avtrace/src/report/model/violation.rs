@@ -4,7 +4,7 @@ pub use checker::finding::{Action, Evidence, Instance, Order};
 pub use checker::format::ObjectKind;
 use serde::{Deserialize, Serialize};
 
-use super::hex_address;
+use super::{Class, hex_address};
 
 /// Transaction: an execution of an outermost region, or a single event outside every region.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -145,6 +145,21 @@ pub struct Edge {
     pub sink_transaction: Transaction,
     /// Source of their order.
     pub order: Order,
+}
+
+/// A region in which the program died.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct OpenRegion {
+    /// The region's name.
+    pub region: String,
+    /// Likelihood of a bug: always `possible`.
+    pub class: Class,
+    /// The thread that ended in it.
+    pub thread: u32,
+    /// Place of the region's begin.
+    pub begin: Option<Location>,
+    /// Dependency of another thread on an access of the region.
+    pub edge: Edge,
 }
 
 /// Reason for which a step is shown.

@@ -5,6 +5,7 @@ mod defects;
 mod kinds;
 mod lanes;
 pub(crate) mod layout;
+mod open_at_end;
 mod paint;
 mod summary;
 mod violations;
@@ -91,6 +92,7 @@ pub fn render(report: &Report, options: &TextOptions) -> String {
             clean(&mut page, report);
         }
     }
+    open_at_end::write(&mut page, report);
     instances(&mut page, report);
     for warning in warnings(report) {
         remark(&mut page, WARNING, "warning", &warning.message);

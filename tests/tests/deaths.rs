@@ -1,0 +1,42 @@
+//! Programs that die in the middle of a region that others have written into.
+
+use serde_json::Value;
+use tests::{Avtrace, c, require_bpf};
+
+/// The exit status, the end of the report's text, and the regions that were open at the end.
+fn run(how: &str) -> (Option<i32>, String, Value) {
+    let program = c("dies", &["-g", "-O1"]);
+    let text = Avtrace::on(&program).seeing_memory().arguments([how]).run();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("report.json");
+    let options = ["--format".as_ref(), "json".as_ref(), "-o".as_ref(), file.as_os_str()];
+    let _json = Avtrace::on(&program).seeing_memory().options(options).arguments([how]).run();
+    let document = std::fs::read_to_string(&file).expect("a report");
+    let report: Value = serde_json::from_str(&document).expect("JSON");
+    (text.code, text.stderr, report)
+}
+
+#[test]
+fn the_region_in_which_the_program_dies_is_named() {
+    require_bpf!();
+    for (how, status, ending) in [
+        ("abort", 134, "the program was killed by SIGABRT"),
+        ("exit", 3, "the program exited with status 3"),
+    ] {
+        let (code, text, report) = run(how);
+        assert_eq!(code, Some(status), "{text}");
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let note = "note: region `deposit` of T1 was cut: T2 wrote `balance` at dies.c:";
+        assert!(text.contains(note), "{text}");
+        let with = format!("{ending} with the region open");
+        assert!(text.contains(&with) && text.contains(&format!("; {ending}")), "{text}");
+        let [open] = &report["open_at_end"].as_array().expect("a list")[..] else {
+            panic!("{report:#}");
+        };
+        assert_eq!((&open["region"], &open["class"]), (&"deposit".into(), &"possible".into()));
+        assert_eq!(open["edge"]["object"]["name"], "balance");
+    }
+    let (code, text, report) = run("fine");
+    assert_eq!((code, text.contains("was cut")), (Some(0), false), "{text}");
+    assert_eq!(report.get("open_at_end"), None);
+}
