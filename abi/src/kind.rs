@@ -197,7 +197,7 @@ kinds! {
         /// A synchronisation object was used by an instruction in line; the site has the operation.
         Inlined(InlinedRecord, 96),
         /// A probed instruction accesses memory.
-        Access(AccessRecord, 104),
+        Access(AccessRecord, 112),
         /// Deferred accesses of a word's owner: the last ones since its previous record of the word. The acting thread
         /// is another one that accesses the word, or one that needs its slot.
         Owned(OwnedRecord, 80),

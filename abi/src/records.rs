@@ -141,7 +141,7 @@ pub struct AccessRecord {
     /// The header.
     pub header: Header,
     /// The flags [`READ`](super::AccessDescriptor::READ), [`WRITE`](super::AccessDescriptor::WRITE) and
-    /// [`ATOMIC`](super::AccessDescriptor::ATOMIC), and [`OWN_STACK`](Self::OWN_STACK).
+    /// [`ATOMIC`](super::AccessDescriptor::ATOMIC), [`OWN_STACK`](Self::OWN_STACK) and [`HAS_VALUE`](Self::HAS_VALUE).
     pub flags: u32,
     /// Epoch, as in [`RegionRecord`].
     pub epoch: u64,
@@ -151,6 +151,8 @@ pub struct AccessRecord {
     pub size: u64,
     /// Stack pointer at the probe point.
     pub sp: u64,
+    /// The 8 bytes from the first byte on, at the probe point; 0 without [`HAS_VALUE`](Self::HAS_VALUE).
+    pub value: u64,
     /// The probe point, which may be some instructions away, then return addresses that follow the chain of frame
     /// pointers unchecked.
     pub frames: [u64; FRAMES],
@@ -159,6 +161,8 @@ pub struct AccessRecord {
 impl AccessRecord {
     /// The memory is on the stack of the acting thread.
     pub const OWN_STACK: u32 = 1 << 16;
+    /// The value was read.
+    pub const HAS_VALUE: u32 = 1 << 17;
 }
 
 /// Block of memory that is allocated or freed.
@@ -430,7 +434,7 @@ const _: () = {
     assert!(offset_of!(ReturnRecord, frames) == 48);
     assert!(offset_of!(PairRecord, other) == 96);
     assert!(offset_of!(InlinedRecord, frames) == 48);
-    assert!(offset_of!(AccessRecord, frames) == 56);
+    assert!(offset_of!(AccessRecord, frames) == 64);
     assert!(offset_of!(BlockRecord, frames) == 56);
     assert!(offset_of!(WatchpointRecord, value) == 40);
     assert!(offset_of!(WatchpointRecord, frames) == 56);

@@ -129,13 +129,20 @@ fn record<const LARGE: bool, const LOOPS: bool>(ctx: &ProbeContext) -> u32 {
         spent(descriptor, RECORD);
         let (_, epoch) = thread_and_epoch(thread.epochs.now);
         let own_stack = if stack == Stack::Shared { AccessRecord::OWN_STACK } else { 0 };
+        // What lies behind the variable may be unmapped: then there is no value.
+        // SAFETY: the helper checks the address.
+        let (value, has_value) = match unsafe { bpf_probe_read_user(address as *const u64) } {
+            Ok(value) if bytes <= 8 => (value, AccessRecord::HAS_VALUE),
+            _ => (0, 0),
+        };
         let record = AccessRecord {
             header: header(Kind::Access, tid, site),
-            flags: u32::from(flags) | own_stack,
+            flags: u32::from(flags) | own_stack | has_value,
             epoch,
             address,
             size: bytes,
             sp: regs.rsp,
+            value,
             frames: frames(regs.rip, regs.rsp, regs.rbp),
         };
         fill(entry, record);

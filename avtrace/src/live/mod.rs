@@ -15,5 +15,6 @@ pub mod shared_words;
 pub mod source;
 pub mod stream;
 pub mod sync;
+pub mod values;
 pub mod watchpoint_access;
 pub mod words;

@@ -129,13 +129,13 @@ fn without_indices(name: &str) -> String {
 /// Classes as a recording has them. Those that equal one another are written once.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct RecordedClasses {
-    /// Of places in the code.
+    /// Classes of places in the code.
     places: Vec<(PlaceClass, Vec<u32>)>,
     /// Memory of variables that threads shared.
     variables: Vec<(Storage, Vec<u32>)>,
-    /// Of locks.
+    /// Classes of locks.
     locks: Vec<(String, Vec<u32>)>,
-    /// Of other synchronisation objects.
+    /// Classes of other synchronisation objects.
     syncs: Vec<(String, Vec<u32>)>,
 }
 

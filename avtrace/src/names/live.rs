@@ -266,6 +266,10 @@ pub(crate) fn watched_as(watches: &Watches, cell: &Cell<'_>) -> Option<String> {
 }
 
 impl LiveNames {
+    fn observed(&self, event: EventNumber) -> Option<ObservedValue> {
+        self.values.get(&event).copied().or_else(|| self.source.watches().value(event))
+    }
+
     fn synchronisation(&self, known: Option<Known>, unknown: ObjectKind) -> Object {
         let Some(Known { address, object, first_used }) = known else {
             return Object::unnamed(unknown);
@@ -376,9 +380,13 @@ impl Names for LiveNames {
         self.lines.line(Path::new(file), line, None).map(|line| line.text)
     }
 
+    fn changed_value(&mut self, event: EventNumber) -> Option<bool> {
+        let value = self.observed(event)?;
+        value.before.map(|before| value.written && before != value.after)
+    }
+
     fn value(&mut self, event: EventNumber) -> Option<Value> {
-        let value =
-            self.values.get(&event).copied().or_else(|| self.source.watches().value(event))?;
+        let value = self.observed(event)?;
         Some(Value::observed(value.before, value.after, value.length, value.written))
     }
 

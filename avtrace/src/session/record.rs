@@ -155,7 +155,7 @@ impl Recorder {
         self.define(source, sites, symbolizer)?;
         let first = self.writer.events_written();
         let mut values =
-            source.watches().recent_values().skip_while(|value| value.event < first).peekable();
+            source.watches().shared_values().skip_while(|value| value.event < first).peekable();
         for item in source.stream().items() {
             let event = match item {
                 Item::Event(event) => event,

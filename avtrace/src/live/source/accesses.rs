@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use abi::{AccessDescriptor, AccessRecord, LastAccess, OwnedRecord, WatchpointRecord};
 use checker::{
-    event::{LocationId, Op, ThreadId, VarId},
+    event::{EventNumber, LocationId, Op, ThreadId, VarId},
     format::ObservedValue,
 };
 use symbolize::ProcessAddr;
@@ -27,6 +27,7 @@ use crate::{
         location::Location,
         shared_words::SharedWords,
         sync::SyncObjects,
+        values::ValueAt,
         watchpoint_access::{Access, AccessKind},
     },
     probes::{
@@ -107,12 +108,28 @@ impl Accesses {
             done if done == both => [Some(Op::Read), Some(Op::Write)],
             _ => [Some(Op::Update), None],
         };
+        let is_before = record.frames[0] <= place.instruction.0;
         for op in ops.into_iter().flatten() {
+            if let Some(at) = value_at(record, memory, cx.stream.events()) {
+                self.note_value(at, op(at.variable), is_before, writes);
+            }
             for &variable in memory.touched() {
                 cx.stream.emit(thread, op(variable), location);
             }
         }
         self.shared_words.touched(thread, address, bytes, writes);
+    }
+
+    /// Notes the value of a variable before an operation of an instruction, or after the instruction, which `writes`.
+    fn note_value(&mut self, at: ValueAt, op: Op, is_before: bool, writes: bool) {
+        let values = self.watches.values_mut();
+        match op {
+            // What it has read was overwritten.
+            Op::Read(_) if writes && !is_before => {}
+            Op::Read(_) => values.read(at),
+            _ if is_before => values.written_over(at),
+            _ => values.written(at),
+        }
     }
 
     /// Returns whether an access that a probe has seen counts: it is not to a lock's own memory, and no watchpoint
@@ -400,6 +417,18 @@ impl Accesses {
     pub(super) const fn shared_words_mut(&mut self) -> &mut SharedWords {
         &mut self.shared_words
     }
+}
+
+/// Returns the value that the kernel side has read at the place of an access that is the next event, if that is of one
+/// variable.
+fn value_at(record: &AccessRecord, memory: &ProcessMemory, event: EventNumber) -> Option<ValueAt> {
+    let &[variable] = memory.touched() else { return None };
+    if record.flags & AccessRecord::HAS_VALUE == 0 {
+        return None;
+    }
+    let length = u8::try_from(record.size).ok().filter(|&length| length <= 8)?;
+    let is_shared = memory.is_shared(variable);
+    Some(ValueAt { event, variable, value: record.value, length, is_shared })
 }
 
 /// Ends waits and regions that an act of a thread at stack pointer `sp` shows to be over.

@@ -1,9 +1,6 @@
 //! Watched ranges: their names, their values around accesses, and the accesses that they report instead of probes.
 
-use std::{
-    collections::{BTreeSet, VecDeque},
-    ops::Range,
-};
+use std::{collections::BTreeSet, ops::Range};
 
 use checker::{
     event::{EventNumber, ThreadId},
@@ -12,8 +9,7 @@ use checker::{
 use rustc_hash::FxHashSet;
 use symbolize::ProcessAddr;
 
-/// Observed values that are remembered at most: those of the latest accesses.
-const MAX_VALUES: usize = 1 << 13;
+use crate::live::values::ObservedValues;
 
 /// A watched range.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,7 +44,7 @@ pub struct Watches {
     /// Numbers of the ranges that the user or the program has named.
     named: Vec<usize>,
     /// Values at the latest accesses.
-    values: VecDeque<ObservedValue>,
+    values: ObservedValues,
     hits: u64,
     /// Numbers of ranges whose memory was given back, until they are taken.
     freed: BTreeSet<usize>,
@@ -129,13 +125,22 @@ impl Watches {
     /// Returns the value that was observed at an event, if it is among the latest.
     #[must_use]
     pub fn value(&self, event: EventNumber) -> Option<ObservedValue> {
-        let index = self.values.binary_search_by_key(&event, |value| value.event).ok()?;
-        self.values.get(index).copied()
+        self.values.get(event)
     }
 
     /// Iterates over the values that were observed at the latest accesses.
     pub fn recent_values(&self) -> impl Iterator<Item = ObservedValue> {
-        self.values.iter().copied()
+        self.values.iter()
+    }
+
+    /// Iterates over the values at the latest accesses to what threads share.
+    pub fn shared_values(&self) -> impl Iterator<Item = ObservedValue> {
+        self.values.shared()
+    }
+
+    /// Returns the values at accesses, to add some.
+    pub(super) const fn values_mut(&mut self) -> &mut ObservedValues {
+        &mut self.values
     }
 
     /// Counts a hit. Returns the number and the length of the range that was hit, the named ones or the others.
@@ -162,10 +167,7 @@ impl Watches {
 
     /// Stores a value at its event.
     pub(super) fn store(&mut self, value: ObservedValue) {
-        if self.values.len() == MAX_VALUES {
-            self.values.pop_front();
-        }
-        self.values.push_back(value);
+        self.values.store(value);
     }
 
     /// Returns whether the watchpoint of a named range reports an access that a probe has seen. A watchpoint that is
