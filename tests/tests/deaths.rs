@@ -26,7 +26,7 @@ fn the_region_in_which_the_program_dies_is_named() {
         let (code, text, report) = run(how);
         assert_eq!(code, Some(status), "{text}");
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-        let note = "note: region `deposit` of T1 was cut: T2 wrote `balance` at dies.c:";
+        let note = "note: region `deposit` of T0 was cut: T1 wrote `balance` at dies.c:";
         assert!(text.contains(note), "{text}");
         let with = format!("{ending} with the region open");
         assert!(text.contains(&with) && text.contains(&format!("; {ending}")), "{text}");
