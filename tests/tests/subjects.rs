@@ -1,5 +1,6 @@
 //! Names of data without a symbol: on the heap and on stacks, by the types that debug information gives.
 
+use serde_json::Value;
 use tests::tracer::avtrace_with;
 use tests::{Avtrace, Report, c, require_bpf};
 
@@ -45,10 +46,15 @@ fn a_recorded_trace_has_the_same_names() {
     // The names are in the trace: the program is not needed any more.
     let trace = trace.as_os_str();
     let checked = avtrace_with(["check".as_ref(), "--format".as_ref(), "json".as_ref(), trace]);
-    let report = Report::parse(&checked.stdout);
-    let (evidence, names) = deposit(&report, "recorded");
-    assert_eq!(evidence, "data");
-    assert!(names.iter().all(|name| name.starts_with("account_t.balance (8 bytes")), "{names:?}");
+    let report: Value = serde_json::from_str(&checked.stdout).expect("JSON");
+    Report::check(&report);
+    let defect = &report["defects"][0];
+    assert_eq!((&defect["region"], &defect["evidence"]), (&"deposit".into(), &"data".into()));
+    assert_eq!(defect["subject"], "account_t.balance");
+    assert_eq!(defect["reasons"][0]["kind"], "value-changed", "{defect:#}");
+    let edge = &report["violations"][0]["edges"][0];
+    let name = edge["object"]["name"].as_str().unwrap_or_default();
+    assert!(name.starts_with("account_t.balance (8 bytes into the block"), "{name}");
 }
 
 #[test]
