@@ -48,7 +48,7 @@ struct Region<'plan> {
     name: &'plan str,
     place: Option<String>,
     why: &'plan str,
-    /// Of functions that are regions.
+    /// Role of the function, if it is a region.
     #[serde(skip_serializing_if = "Option::is_none")]
     role: Option<RegionRole>,
 }

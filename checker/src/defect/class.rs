@@ -176,8 +176,9 @@ static RULES: &[Rule] = rules! {
     Weight(2), |_| Some(Reason::ValueChanged), if |f| f.changed == Some(true);
     AtMost(ByDesign, -2), |_| Some(Reason::ValueUnchanged), if |f| f.changed == Some(false);
 
-    // The pattern. Only a lost update is wrong whatever the program means; the others are wrong if the two steps belong
-    // together. They do if another transaction came between them on two variables, and fields of one object all the more.
+    // The pattern. Only a lost update is wrong whatever the program means; the others are wrong if the two steps
+    // belong together. They do if another transaction came between them on two variables, and fields of one object
+    // all the more.
     Weight(4), of_pattern, if Facts::loses_update;
     AtMost(Possible, 1), |_| Some(Reason::ReadAgain), if |f| f.is(Pattern::LostUpdate) && f.read_again;
     Weight(1), of_pattern, if |f| f.is(Pattern::StaleRead);
@@ -236,8 +237,8 @@ static RULES: &[Rule] = rules! {
     Weight(1), |_| Some(Reason::DataNotCaptured), if |f| !f.has_data() && !f.sees_data && f.split.is_some();
     Note, |_| Some(Reason::RacyOrder), if |f| f.order == Order::Racy;
 
-    // The rate. What is cut in most runs works nevertheless, or was never meant to be atomic; what was cut often in a run
-    // that went on is less likely to be a bug that nobody has seen.
+    // The rate. What is cut in most runs works nevertheless, or was never meant to be atomic; what was cut often in a
+    // run that went on is less likely to be a bug that nobody has seen.
     AtMost(ByDesign, 0), of_rate, if |f| f.is_mostly_cut() && !f.loses_update();
     AtMost(Possible, 0), of_rate, if |f| f.is_mostly_cut() && f.loses_update() && f.changed.is_none();
     Weight(-2), of_rate, if |f| f.is_often_cut() && !f.is_mostly_cut() && !f.loses_update();

@@ -64,8 +64,8 @@ impl<'a> Accesses<'a> {
         events.into_iter().take(if same { 1 } else { 2 }).flatten()
     }
 
-    /// Returns whether the region updates the variable in one step at the second end: it overwrites no value that it did
-    /// not see.
+    /// Returns whether the region updates the variable in one step at the second end: it overwrites no value that it
+    /// did not see.
     pub(super) fn is_updated_atomically(&self) -> bool {
         let (left, returned) = (self.first.source.action, self.closing.sink.action);
         self.one_object() && reads(left) && reads(returned) && writes(returned)

@@ -1,4 +1,4 @@
-//! What the functions of a program do that matters to default regions: where they take locks, directly or through what
+//! Properties of a program's functions that matter to default regions: where they take locks, directly or through what
 //! they call, and which steps a function of the source has. `defaults` draws the conclusions.
 
 use std::collections::{HashSet, VecDeque};
