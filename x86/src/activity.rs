@@ -190,7 +190,7 @@ mod tests {
     use crate::instruction::decode;
 
     fn of(code: &[u8]) -> Activity {
-        let instructions: Vec<Instruction> = decode(code, 0x1000).into_iter().collect();
+        let instructions: Vec<Instruction> = decode(code, 0x1000).collect();
         let mut activity = Activity::default();
         activity.add(&instructions);
         activity

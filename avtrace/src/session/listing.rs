@@ -48,7 +48,7 @@ struct Region<'plan> {
     name: &'plan str,
     place: Option<String>,
     why: &'plan str,
-    /// Role of the function, if it is a region.
+    /// Role in the program, for regions.
     #[serde(skip_serializing_if = "Option::is_none")]
     role: Option<RegionRole>,
 }

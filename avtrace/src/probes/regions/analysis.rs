@@ -1,5 +1,5 @@
-//! Properties of a program's functions that matter to default regions: where they take locks, directly or through what
-//! they call, and which steps a function of the source has. `defaults` draws the conclusions.
+//! Steps of a program's functions: places where they take locks, directly or through what they call, by functions of the
+//! source. `defaults` draws the conclusions for regions.
 
 use std::collections::{HashSet, VecDeque};
 
