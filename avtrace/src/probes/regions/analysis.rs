@@ -1,5 +1,5 @@
-//! Steps of a program's functions: places where they take locks, directly or through what they call, by functions of the
-//! source. `defaults` draws the conclusions for regions.
+//! Steps of a program's functions: places where they take locks, directly or through what they call, by functions
+//! of the source. `defaults` draws the conclusions for regions.
 
 use std::collections::{HashSet, VecDeque};
 
