@@ -25,6 +25,15 @@ pub enum Author {
     Language,
 }
 
+impl From<Author> for Origin {
+    fn from(author: Author) -> Self {
+        match author {
+            Author::Own => Self::Own,
+            Author::Library | Author::Language => Self::Library,
+        }
+    }
+}
+
 /// Distinguishes a process's own code from that of libraries.
 #[derive(Debug, Default)]
 pub struct Origins {
@@ -81,10 +90,13 @@ impl Origins {
         let resolution = start.and_then(|start| symbolizer.resolve(start).ok());
         let frame = resolution.as_ref().and_then(|resolution| resolution.frames.last());
         let file = frame.and_then(|frame| frame.file.as_deref());
-        match self.author(Some(module), file, Some(&function.name)) {
-            Author::Own => Origin::Own,
-            Author::Library | Author::Language => Origin::Library,
-        }
+        self.author(Some(module), file, Some(&function.name)).into()
+    }
+
+    /// Returns the origin of a function of a module by its name.
+    #[must_use]
+    pub fn of_name(&self, module: &Module, name: &Name) -> Origin {
+        self.author(Some(module), None, Some(name)).into()
     }
 
     /// Returns the author of code in a module, by its source file, or else by the name of its function. An unknown

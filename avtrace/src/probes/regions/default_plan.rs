@@ -1,7 +1,7 @@
 //! Default regions, in a plan: the most likely candidates of the program become chosen functions, as many as the limit
 //! allows. Which functions are candidates is decided in `defaults`.
 
-use checker::defect::RegionRole;
+use checker::defect::{Origin, RegionRole};
 use symbolize::{LinkAddr, Name, SymbolKind, Symbolizer};
 use x86::call_graph::{self, Imports};
 
@@ -11,6 +11,7 @@ use super::{
     thread_starts::{self, Code, Pointee},
 };
 use crate::probes::{
+    origin::Origins,
     plan::{Plan, UnwatchedFunction},
     selection::{Choice, Chosen, ChosenCall},
     sync::lock_rule::LockRule,
@@ -60,7 +61,13 @@ impl Choice<'_> {
         };
         let name = self.module.name();
         let locks = self.own_locks(&name, locks, imported);
-        for candidate in defaults::candidates(&self.functions, &facts, locks, code) {
+        let mut candidates = defaults::candidates(&self.functions, &facts, locks, code);
+        if candidates.len() > MAX_DEFAULT_REGIONS {
+            // The program's own functions come first, in the same order.
+            let origins = Origins::of(symbolizer);
+            candidates.sort_by_cached_key(|one| self.origin(&origins, symbolizer, &one.place));
+        }
+        for candidate in candidates {
             let Candidate { place, why, role, role_reason, excluded, .. } = candidate;
             let is_low = matches!(role, RegionRole::ThreadBody | RegionRole::Waits);
             let not = match (excluded, &role_reason) {
@@ -104,6 +111,21 @@ impl Choice<'_> {
         }
         // Of several that begin at one place the outer ones begin first.
         self.inlined.sort_by_key(|chosen| chosen.number);
+    }
+
+    /// Returns the origin of a candidate.
+    fn origin(&self, origins: &Origins, symbolizer: &Symbolizer, place: &CandidatePlace) -> Origin {
+        match place {
+            CandidatePlace::Function(function) => {
+                let own = self.functions.get(*function);
+                own.map_or_else(Origin::default, |own| {
+                    origins.of_function(symbolizer, self.module, own)
+                })
+            }
+            CandidatePlace::Inlined { call, .. } => {
+                origins.of_name(self.module, &Name::demangle(&call.symbol))
+            }
+        }
     }
 
     /// Pointers to functions in variables with an initial value, by address.
