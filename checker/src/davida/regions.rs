@@ -227,9 +227,17 @@ impl ActiveRegions {
         let is_data = evidence == Evidence::Data;
         let latest =
             thread.departures.latest(u, begin.event(), event, closing.object, is_data).copied();
-        let tree = latest.is_none().then(|| forest.path(column, slot, u));
-        let path: Vec<&Node> =
-            std::iter::once(closing).chain(&latest).chain(tree.into_iter().flatten()).collect();
+        let (pair, long);
+        let path: &[&Node] = match &latest {
+            Some(latest) => {
+                pair = [closing, latest];
+                &pair
+            }
+            None => {
+                long = Vec::from_iter(std::iter::once(closing).chain(forest.path(column, slot, u)));
+                &long
+            }
+        };
         let first = path.last()?;
         let left = (begin.event(), first.source.event());
         // What follows the first return is no cut of its own unless data met.

@@ -130,7 +130,7 @@ pub(super) fn clarity<'a>(
 ) -> Clarity {
     let mut transactions = 1;
     each_passed(path.clone(), |entered, left| {
-        transactions += 1 + usize::from(entered.tx() != left.tx());
+        transactions += 1 + usize::from(entered.tx_begin() != left.tx_begin());
     });
     let racy = path.into_iter().any(|node| node.order == Order::Racy);
     let order = if racy { Order::Racy } else { Order::Synchronised };
