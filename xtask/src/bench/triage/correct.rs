@@ -23,6 +23,8 @@ pub struct Correct {
     pub about: String,
     build: Build,
     arguments: Vec<OsString>,
+    /// File to compress, and its size.
+    input: Option<(PathBuf, usize)>,
     load: Load,
 }
 
@@ -34,27 +36,21 @@ enum Build {
 }
 
 /// All programs; with `quick`, they do a fifth. Their files are in `scratch`.
-///
-/// # Errors
-/// When what they need cannot be made.
-pub fn all(quick: bool, scratch: &Path) -> Result<Vec<Correct>> {
+pub fn all(quick: bool, scratch: &Path) -> Vec<Correct> {
     let share = |all: usize| if quick { all / 5 } else { all };
-    let input = |size: usize| -> Result<OsString> {
-        let path = scratch.join(format!("input-{size}"));
-        fs::write(&path, text(size)).context("failed to write a file to compress")?;
-        Ok(path.into())
-    };
     let words = |line: &str| line.split_whitespace().map(OsString::from).collect::<Vec<_>>();
-    let compressor = |name, recipe, options: &str, size| -> Result<Correct> {
+    let compressor = |name, recipe, options: &str, size| {
+        let path = scratch.join(format!("input-{size}"));
         let mut arguments = words(options);
-        arguments.push(input(size)?);
+        arguments.push(path.clone().into());
         let about = format!("compresses a text of {} KB, {options}", size / 1000);
-        Ok(Correct { name, about, build: Build::Debian(recipe), arguments, load: Load::Itself })
+        let input = Some((path, size));
+        Correct { name, about, build: Build::Debian(recipe), arguments, input, load: Load::Itself }
     };
     let mut programs = vec![
-        compressor("pbzip2", &debian::PBZIP2, "-kcp2", share(20_000_000))?,
-        compressor("xz", &debian::XZ, "-kc -2 -T2 --block-size=256KiB", share(10_000_000))?,
-        compressor("zstd", &debian::ZSTD, "-qkc -6 -T2", share(40_000_000))?,
+        compressor("pbzip2", &debian::PBZIP2, "-kcp2", share(20_000_000)),
+        compressor("xz", &debian::XZ, "-kc -2 -T2 --block-size=256KiB", share(10_000_000)),
+        compressor("zstd", &debian::ZSTD, "-qkc -6 -T2", share(40_000_000)),
     ];
     let (socket, operations) = (scratch.join("memcached"), share(100_000) as u64);
     let mut arguments = words("-u root -c 64 -U 0 -A -t 4 -s");
@@ -64,6 +60,7 @@ pub fn all(quick: bool, scratch: &Path) -> Result<Vec<Correct>> {
         about: format!("4 threads answer {operations} requests of 4 clients"),
         build: Build::Debian(&debian::MEMCACHED),
         arguments,
+        input: None,
         load: Load::Memcached { socket, operations },
     });
     let (socket, operations) = (scratch.join("redis"), share(20_000) as u64);
@@ -80,6 +77,7 @@ pub fn all(quick: bool, scratch: &Path) -> Result<Vec<Correct>> {
         ),
         build: Build::Debian(&debian::REDIS),
         arguments,
+        input: None,
         load: Load::Redis { socket, operations },
     });
     let number = share(50_000);
@@ -91,6 +89,7 @@ pub fn all(quick: bool, scratch: &Path) -> Result<Vec<Correct>> {
         about: format!("db_bench with 4 threads and {number} entries for each"),
         build: Build::Debian(&debian::LEVELDB),
         arguments,
+        input: None,
         load: Load::Itself,
     });
     for (name, about, rounds) in [
@@ -102,10 +101,11 @@ pub fn all(quick: bool, scratch: &Path) -> Result<Vec<Correct>> {
             about: format!("{about}; {rounds} rounds"),
             build: Build::Crate(name),
             arguments: vec![rounds.to_string().into()],
+            input: None,
             load: Load::Itself,
         });
     }
-    Ok(programs)
+    programs
 }
 
 impl Correct {
@@ -120,12 +120,15 @@ impl Correct {
     /// The program, built below `dir`.
     ///
     /// # Errors
-    /// When it cannot be built.
+    /// When it cannot be built, or its input cannot be written.
     pub fn case(&self, level: &str, dir: &Path) -> Result<Case> {
         let program = match &self.build {
             Build::Debian(recipe) => debian::built(recipe, level, None, dir)?,
             Build::Crate(name) => built_crate(name, dir)?,
         };
+        if let Some((path, size)) = &self.input {
+            fs::write(path, text(*size)).context("failed to write a file to compress")?;
+        }
         let words = [program.into()].into_iter().chain(self.arguments.iter().cloned()).collect();
         Ok(Case { name: self.name.to_owned(), words, load: self.load.clone(), dies: false })
     }
