@@ -1,5 +1,5 @@
-//! Values of variables around accesses. A watchpoint has the value after the access, a probe that stands before the
-//! instruction the one before it: what a write has stored is known once the next access to the variable sees it.
+//! Values of variables around accesses. A watchpoint has the value after the access, a probe at the instruction the one
+//! before it: what a write has stored is known once the next access to the variable sees it.
 
 use std::collections::VecDeque;
 
@@ -12,7 +12,7 @@ use rustc_hash::FxHashMap;
 /// Values that are stored at most: those of the latest accesses.
 const MAX_VALUES: usize = 1 << 13;
 
-/// Variables whose last value is remembered at most.
+/// Variables whose last write is remembered at most.
 const MAX_VARIABLES: usize = 1 << 14;
 
 /// Value around an access.
@@ -51,19 +51,12 @@ pub struct ValueAt {
     pub is_shared: bool,
 }
 
-/// Last value of a variable.
-#[derive(Clone, Copy, Debug)]
-enum Last {
-    Known(u64),
-    /// Value stored by the write of that event, which the next access shows.
-    WrittenAt(EventNumber),
-}
-
 /// Values at the latest accesses, in the order of their events.
 #[derive(Debug, Default)]
 pub struct ObservedValues {
     seen: VecDeque<Seen>,
-    last: FxHashMap<VarId, Last>,
+    /// Latest writes whose values the next access to the variable shows.
+    pending: FxHashMap<VarId, EventNumber>,
 }
 
 impl ObservedValues {
@@ -83,36 +76,29 @@ impl ObservedValues {
     /// Notes a write, by the value of the variable before it.
     pub fn written_over(&mut self, at: ValueAt) {
         self.shows(at);
-        self.remember(at.variable, Last::WrittenAt(at.event));
+        self.remember(at.variable, at.event);
         self.push(at.seen(Some(at.masked()), None, true));
     }
 
-    /// Notes a write, by the value of the variable after it. The one before it is the last that was seen.
-    pub fn written(&mut self, at: ValueAt) {
-        let before = match self.last.get(&at.variable) {
-            Some(Last::Known(value)) => Some(*value),
-            Some(Last::WrittenAt(_)) | None => None,
-        };
-        self.remember(at.variable, Last::Known(at.masked()));
-        self.push(at.seen(before, Some(at.masked()), true));
+    /// Notes a write whose value is not known: what is seen next is not the value of an earlier write.
+    pub fn written_unseen(&mut self, variable: VarId) {
+        self.pending.remove(&variable);
     }
 
     /// Takes in the value that a variable has, which is that of the last write.
     fn shows(&mut self, at: ValueAt) {
-        let value = at.masked();
-        if let Some(&Last::WrittenAt(write)) = self.last.get(&at.variable)
+        if let Some(write) = self.pending.remove(&at.variable)
             && let Ok(index) = self.seen.binary_search_by_key(&write, |seen| seen.event)
         {
-            self.seen[index].after = Some(value);
+            self.seen[index].after = Some(at.masked());
         }
-        self.remember(at.variable, Last::Known(value));
     }
 
-    fn remember(&mut self, variable: VarId, last: Last) {
-        if self.last.len() >= MAX_VARIABLES {
-            self.last.clear();
+    fn remember(&mut self, variable: VarId, write: EventNumber) {
+        if self.pending.len() >= MAX_VARIABLES {
+            self.pending.clear();
         }
-        self.last.insert(variable, last);
+        self.pending.insert(variable, write);
     }
 
     /// Returns the value that was observed at an event, if it is known and among the latest.
@@ -181,14 +167,12 @@ mod tests {
     }
 
     #[test]
-    fn what_was_seen_last_is_the_value_before_a_write() {
+    fn a_write_that_was_not_seen_hides_the_one_before_it() {
         let mut values = ObservedValues::default();
-        values.read(at(1, 5));
-        values.written(at(2, 8));
-        assert_eq!(values.get(2).map(|value| (value.before, value.after)), Some((Some(5), 8)));
-        values.written_over(at(3, 8));
-        values.written(at(4, 9));
-        assert_eq!(values.get(3), None, "the later write hides it");
-        assert_eq!(values.get(4).map(|value| (value.before, value.after)), Some((None, 9)));
+        values.written_over(at(1, 5));
+        values.written_unseen(X);
+        values.read(at(3, 9));
+        assert_eq!(values.get(1), None, "9 may be the later one's");
+        assert_eq!(values.get(3).map(|value| value.after), Some(9));
     }
 }

@@ -108,10 +108,11 @@ impl Accesses {
             done if done == both => [Some(Op::Read), Some(Op::Write)],
             _ => [Some(Op::Update), None],
         };
-        let is_before = record.frames[0] <= place.instruction.0;
+        // Another place may have a later value or, where the thread writes in between, an earlier one.
+        let is_at_instruction = record.frames[0] == place.instruction.0;
         for op in ops.into_iter().flatten() {
             if let Some(at) = value_at(record, memory, cx.stream.events()) {
-                self.note_value(at, op(at.variable), is_before, writes);
+                self.note_value(at, op(at.variable), is_at_instruction);
             }
             for &variable in memory.touched() {
                 cx.stream.emit(thread, op(variable), location);
@@ -120,15 +121,14 @@ impl Accesses {
         self.shared_words.touched(thread, address, bytes, writes);
     }
 
-    /// Notes the value of a variable before an operation of an instruction, or after the instruction, which `writes`.
-    fn note_value(&mut self, at: ValueAt, op: Op, is_before: bool, writes: bool) {
+    /// Notes the value of a variable before an operation of an instruction, if the probe is at the instruction.
+    fn note_value(&mut self, at: ValueAt, op: Op, is_at_instruction: bool) {
         let values = self.watches.values_mut();
         match op {
-            // What it has read was overwritten.
-            Op::Read(_) if writes && !is_before => {}
-            Op::Read(_) => values.read(at),
-            _ if is_before => values.written_over(at),
-            _ => values.written(at),
+            Op::Read(_) if is_at_instruction => values.read(at),
+            Op::Read(_) => {}
+            _ if is_at_instruction => values.written_over(at),
+            _ => values.written_unseen(at.variable),
         }
     }
 
