@@ -95,7 +95,8 @@ fn functions_that_take_locks_of_the_users_own_are_regions_by_default() {
             avtrace_with(options.iter().copied().chain(["--list-regions", path])).stdout
         };
         let (unaided, told) = (list(&[]), list(&lock));
-        assert!(!unaided.contains("transfer"), "{unaided}");
+        let (regions, _) = unaided.split_once("would not be").expect("both kinds of functions");
+        assert!(!regions.contains("transfer"), "{unaided}");
         let of_lock = |line: &str| {
             line.contains("latch_take ") && line.ends_with("a function of a lock that --lock names")
         };
@@ -241,10 +242,12 @@ fn to_wait_in_a_seldom_executed_part_is_not_to_wait() {
     for level in LEVELS {
         let [regions, others] = listed(&c("seldom", &["-g", level]));
         assert_eq!(regions, ["checked", "contending", "flushed", "waking"], "{level}");
-        assert_eq!(others, ["napping", "woken"], "{level}");
+        assert_eq!(others, ["main", "napping", "woken"], "{level}");
     }
     for release in [false, true] {
-        let [regions, others] = listed(&rust("cold_waits", release));
+        let [regions, mut others] = listed(&rust("cold_waits", release));
+        // The main function calls them, and its closures do: both are seldom meant to be atomic.
+        others.retain(|name| !name.starts_with("cold_waits::main"));
         let of = |names: &[&str]| {
             names.iter().map(|name| format!("cold_waits::{name}")).collect::<Vec<_>>()
         };
