@@ -54,7 +54,7 @@ const LIBRARIES: [Library; 19] = [
 ];
 
 /// Prefixes of the symbols of functions that are the same where they are linked into the program.
-const PREFIXES: [&str; 29] = [
+const PREFIXES: [&str; 30] = [
     "_dl_",
     "__dl_",
     "dl_iterate_phdr",
@@ -81,12 +81,14 @@ const PREFIXES: [&str; 29] = [
     "__ofl_",
     "printf_core",
     "locking_",
-    // Threads of musl: its list of them, and the thread-local storage of a new one.
+    // Threads of musl: its list of them, the thread-local storage of a new one, and the counter of threads that must
+    // not unmap memory.
     "__pthread_",
     "__tl_",
     "__copy_tls",
     "__init_tp",
     "__timedwait",
+    "__vm_",
 ];
 
 /// Symbols of `stdio.h`, whose functions access the streams of the C library.
