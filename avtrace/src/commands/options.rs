@@ -1,5 +1,7 @@
 //! Options of a run, from the arguments of the command line and the files that they name.
 
+use std::ffi::OsString;
+
 use super::{
     Failure,
     triage::{CONFIG, Suppressions, config, is_config},
@@ -18,36 +20,45 @@ use crate::{
     session::{RunOptions, spec::Spec},
 };
 
-/// Returns the options of a run.
+/// Returns the options of a run that is checked.
 pub(super) fn run_options(arguments: &RunArgs) -> Result<(RunOptions, Suppressions), Failure> {
-    let Settings { watch, rules, locks, suppressions } = settings(&arguments.capture)?;
-    let accesses = accesses(&arguments.capture);
-    let own_code = own_code(&arguments.capture, (&rules, &locks, &accesses))?;
+    let (options, suppressions) = capture_options(&arguments.capture, &arguments.program)?;
+    let checker = checker::Options::live()
+        .regions(regions(arguments.regions))
+        .relation(relation(arguments.relation));
+    let record = arguments.record.clone();
+    Ok((RunOptions { checker: Some(checker), record, ..options }, suppressions))
+}
+
+/// Returns the options of a run that is neither checked nor recorded, and the suppressions of its settings.
+pub(super) fn capture_options(
+    capture: &CaptureArgs,
+    program: &[OsString],
+) -> Result<(RunOptions, Suppressions), Failure> {
+    let Settings { watch, rules, locks, suppressions } = settings(capture)?;
+    let accesses = accesses(capture);
+    let own_code = own_code(capture, (&rules, &locks, &accesses))?;
     let options = RunOptions {
-        command: arguments.program.clone(),
+        command: program.to_vec(),
         watch,
         rules,
         locks,
         accesses,
         own_code,
-        serialize: arguments.capture.serialize,
-        checker: Some(
-            checker::Options::live()
-                .regions(regions(arguments.regions))
-                .relation(relation(arguments.relation)),
-        ),
-        record: arguments.record.clone(),
-        buffer_bytes: arguments.capture.buffer << 20,
-        as_root: arguments.capture.as_root,
-        debug_bpf: arguments.capture.debug_bpf,
-        perf_probes: arguments.capture.perf_probes,
-        follow_forks: arguments.capture.follow_forks,
+        serialize: capture.serialize,
+        checker: None,
+        record: None,
+        buffer_bytes: capture.buffer << 20,
+        as_root: capture.as_root,
+        debug_bpf: capture.debug_bpf,
+        perf_probes: capture.perf_probes,
+        follow_forks: capture.follow_forks,
     };
     Ok((options, suppressions))
 }
 
 /// Returns the memory accesses to be captured.
-pub(super) fn accesses(capture: &CaptureArgs) -> Accesses {
+fn accesses(capture: &CaptureArgs) -> Accesses {
     Accesses {
         level: match capture.accesses {
             AccessesArg::Sync => Level::Sync,
@@ -62,7 +73,7 @@ pub(super) fn accesses(capture: &CaptureArgs) -> Accesses {
 }
 
 /// Returns whether the program's own code gets probes, which rules, locks or accesses may require.
-pub(super) fn own_code(
+fn own_code(
     capture: &CaptureArgs,
     (rules, locks, accesses): (&Rules, &[LockRule], &Accesses),
 ) -> Result<OwnCode, Failure> {
@@ -80,20 +91,20 @@ pub(super) fn own_code(
 }
 
 /// Settings from files and from the command line.
-pub(super) struct Settings {
+struct Settings {
     /// Variables to be watched.
-    pub(super) watch: Vec<WatchSpec>,
+    watch: Vec<WatchSpec>,
     /// Rules for the functions that are regions.
-    pub(super) rules: Rules,
+    rules: Rules,
     /// Functions of locks.
-    pub(super) locks: Vec<LockRule>,
+    locks: Vec<LockRule>,
     /// Suppressions, by their files.
-    pub(super) suppressions: Suppressions,
+    suppressions: Suppressions,
 }
 
 /// Returns the settings of a run: those of the current directory's configuration first, then those of the files that
 /// are named, then those of the command line.
-pub(super) fn settings(arguments: &CaptureArgs) -> Result<Settings, Failure> {
+fn settings(arguments: &CaptureArgs) -> Result<Settings, Failure> {
     let (mut watch, mut rules, mut locks) = (Vec::new(), Rules::new(), Vec::new());
     let mut specs: Vec<(String, Spec)> = Vec::new();
     let config = config(arguments.no_config)?;

@@ -1,10 +1,6 @@
 //! `avtrace record`: records a program while it runs.
 
-use super::{
-    Failure,
-    options::{Settings, accesses, own_code, settings},
-    output::check_file,
-};
+use super::{Failure, options::capture_options, output::check_file};
 use crate::{
     cli::RecordArgs,
     report::{self, Warning},
@@ -12,26 +8,9 @@ use crate::{
 };
 
 pub(super) fn run(arguments: RecordArgs) -> Result<u8, Failure> {
-    let Settings { watch, rules, locks, .. } = settings(&arguments.capture)?;
+    let (options, _) = capture_options(&arguments.capture, &arguments.program)?;
     check_file("trace", &arguments.output)?;
-    let accesses = accesses(&arguments.capture);
-    let own_code = own_code(&arguments.capture, (&rules, &locks, &accesses))?;
-    let options = RunOptions {
-        command: arguments.program,
-        watch,
-        rules,
-        locks,
-        accesses,
-        own_code,
-        serialize: arguments.capture.serialize,
-        checker: None,
-        record: Some(arguments.output.clone()),
-        buffer_bytes: arguments.capture.buffer << 20,
-        as_root: arguments.capture.as_root,
-        debug_bpf: arguments.capture.debug_bpf,
-        perf_probes: arguments.capture.perf_probes,
-        follow_forks: arguments.capture.follow_forks,
-    };
+    let options = RunOptions { record: Some(arguments.output.clone()), ..options };
     let Outcome { ending, programs } = session::run(&options)
         .map_err(|error| Failure { message: error.to_string(), status: error.exit_status() })?;
     let say = |text: &str| eprintln!("avtrace: {}", report::cut_message(&report::printable(text)));

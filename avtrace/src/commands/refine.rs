@@ -3,12 +3,7 @@
 
 use std::{collections::HashSet, fs, io, path::Path};
 
-use super::{
-    Failure,
-    options::{Settings, accesses, own_code, settings},
-    output::check_file,
-    triage::is_config,
-};
+use super::{Failure, options::capture_options, output::check_file, triage::is_config};
 use crate::{
     cli::RefineArgs,
     report::{self, Defect, Report},
@@ -19,25 +14,8 @@ use crate::{
 
 pub(super) fn run(arguments: &RefineArgs) -> Result<u8, Failure> {
     check_file("suppressions", &arguments.output)?;
-    let Settings { watch, rules, locks, suppressions } = settings(&arguments.capture)?;
-    let accesses = accesses(&arguments.capture);
-    let own_code = own_code(&arguments.capture, (&rules, &locks, &accesses))?;
-    let options = RunOptions {
-        command: arguments.program.clone(),
-        watch,
-        rules,
-        locks,
-        accesses,
-        own_code,
-        serialize: arguments.capture.serialize,
-        checker: Some(checker::Options::live()),
-        record: None,
-        buffer_bytes: arguments.capture.buffer << 20,
-        as_root: arguments.capture.as_root,
-        debug_bpf: arguments.capture.debug_bpf,
-        perf_probes: arguments.capture.perf_probes,
-        follow_forks: arguments.capture.follow_forks,
-    };
+    let (options, suppressions) = capture_options(&arguments.capture, &arguments.program)?;
+    let options = RunOptions { checker: Some(checker::Options::live()), ..options };
     // The file may be none of those that the options name.
     let output = &arguments.output;
     let is_read = (is_config(output) && !arguments.capture.no_config)
