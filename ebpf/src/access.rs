@@ -129,7 +129,7 @@ fn record<const LARGE: bool, const LOOPS: bool>(ctx: &ProbeContext) -> u32 {
         spent(descriptor, RECORD);
         let (_, epoch) = thread_and_epoch(thread.epochs.now);
         let own_stack = if stack == Stack::Shared { AccessRecord::OWN_STACK } else { 0 };
-        // What lies behind the variable may be unmapped: then there is no value.
+        // Memory behind the variable may be unmapped: then there is no value.
         // SAFETY: the helper checks the address.
         let (value, has_value) = match unsafe { bpf_probe_read_user(address as *const u64) } {
             Ok(value) if bytes <= 8 => (value, AccessRecord::HAS_VALUE),

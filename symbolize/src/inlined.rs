@@ -193,7 +193,7 @@ fn ranges(
     let mut ranges = Vec::new();
     if let Ok(mut stretches) = unit.dwarf.die_ranges(&unit.unit, entry) {
         while let Ok(Some(range)) = stretches.next() {
-            // What the linker has dropped is at 0.
+            // Code that the linker has dropped is at 0.
             if range.begin != 0 && range.begin < range.end {
                 ranges.push((LinkAddr(range.begin), LinkAddr(range.end)));
             }

@@ -15,7 +15,7 @@ pub struct OutputArgs {
 
     /// Write the report to FILE.
     ///
-    /// Where there are several reports, all go to it, one after the other; as JSON one a line.
+    /// Several reports are written to it one after the other, JSON documents one a line.
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 

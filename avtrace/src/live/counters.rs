@@ -71,7 +71,7 @@ impl Counters {
             return false;
         }
         let is_owner = counter.owner == Some(thread);
-        // What the first thread did without a lock, before it shared the variable, was reported as a read and a write.
+        // Updates of the first thread without a lock, before it shared the variable, were a read and a write each.
         let starts_anew =
             counter.owner.is_some() && counter.locks.is_empty() && !counter.has_atomic;
         if is_owner || starts_anew {

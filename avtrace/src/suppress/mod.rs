@@ -128,7 +128,7 @@ impl Suppression {
         let files = [&gap.left, &gap.returned].map(|end| end.as_ref().map(|end| &*end.file));
         let modules = [&gap.left_at, &gap.returned_at].map(|end| end.module.as_deref());
         let both = |glob: &Glob, ends: [Option<&str>; 2]| {
-            // Where one end is not known, the other decides.
+            // If one end is unknown, the other decides.
             let mut known = ends.into_iter().flatten().peekable();
             known.peek().is_some() && known.all(|path| glob.matches_path(path))
         };

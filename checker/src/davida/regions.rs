@@ -240,7 +240,7 @@ impl ActiveRegions {
         };
         let first = path.last()?;
         let left = (begin.event(), first.source.event());
-        // What follows the first return is no cut of its own unless data met.
+        // Later dependencies of the same return are no cuts of their own unless they are on data.
         if !is_data && let Some(cut) = thread.last_cut(left) {
             return Some(cut);
         }

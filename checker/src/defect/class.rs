@@ -212,7 +212,7 @@ static RULES: &[Rule] = rules! {
         if |f| f.splits(true) && f.goes_on() && !f.is_excused_by_nothing();
     Weight(-3), |f| Some(f.reason_split()),
         if |f| f.splits(true) && !f.goes_on() && !f.is_excused_by_nothing();
-    // What callees do with a lock of their own is easily forgotten: if the first only asks, and if others see what is
+    // Locks of callees are easily forgotten: if the first callee only reads, and if others see the state that is
     // between two writes. A callee that changes something and then reads is complete.
     Weight(1), |f| Some(f.reason_split()), if |f| f.splits(false) && f.is_composed();
     Note, |f| Some(f.reason_split()),

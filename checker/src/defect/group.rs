@@ -96,7 +96,7 @@ fn defect(
 ) -> (Rank, Defect) {
     let Group { mut members, mut folded } = group;
     let (cut_runs, runs) = rate(&members, findings);
-    // Where data met across the gap, that explains what locks show of it.
+    // Dependencies on data across the gap explain those on locks.
     if members.iter().any(|candidate| candidate.facts.evidence == Evidence::Data) {
         let is_sync = |candidate: &mut Candidate<'_>| candidate.facts.evidence == Evidence::Sync;
         folded.extend(members.extract_if(.., is_sync));

@@ -213,7 +213,7 @@ impl<'facts, 'rules> Analysis<'facts, 'rules> {
             .map(|function| (function, 0))
             .collect();
         while let Some((function, distance)) = todo.pop_front() {
-            // What everything calls is a service, as logging and assertions are, and no step of its callers.
+            // A function with so many callers is a service, such as logging and assertions, and no step of its callers.
             let is_service = callers[function].len() > MAX_CALLERS;
             if is_service || distances[function].is_some_and(|known| known <= distance) {
                 continue;

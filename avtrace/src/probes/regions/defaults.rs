@@ -226,7 +226,7 @@ impl Analysis<'_, '_> {
             Unit::Function(_) => return self.starts.starts.contains(&function),
             Unit::Inlined(number) => number,
         };
-        // What a thread starts with was inlined into the library's function that calls it.
+        // The start function of a thread was inlined into the library's function that calls it.
         let call = &self.inlining.calls[number];
         let around = self.inlining.around(function, call.entry);
         let outer = around.iter().take_while(|&&outer| outer != number);

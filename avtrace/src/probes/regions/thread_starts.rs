@@ -80,11 +80,11 @@ pub(in crate::probes) fn thread_starts(
             let (Some(caller), Some(name)) = (own(index), own(callee)) else { continue };
             let around = (code.around)(call.at);
             let was_inlined = match around.split_last() {
-                // What a thread starts with may have inlined a library's function that does the calling.
+                // The start function of a thread may have inlined a library's function that contains the call.
                 Some((_, inlined)) => inlined.iter().any(|around| !is_library(around)),
                 None => !is_library(name) && may_be_inlined(caller, name, callee, code),
             };
-            // What a thread starts with was inlined, and does the calling; what it owns is no start either.
+            // The start function was inlined, and contains the call. A destructor of its data is no start either.
             if was_inlined || drops(name) || around.iter().any(drops) {
                 continue;
             }
