@@ -54,6 +54,12 @@ fn additions_under_one_mutex_commute() {
     check_c("mutex", &["-O2"], &["sync"]);
 }
 
+/// What was compared is no longer so when the counter is changed.
+#[test]
+fn an_addition_after_a_comparison_does_not_commute() {
+    check_c("limited", &["-O2"], &["data", "sync"]);
+}
+
 #[test]
 fn a_lost_update_of_a_counter_is_found() {
     check_c("lost", &["-O0", "-O2"], &["data"]);

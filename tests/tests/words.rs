@@ -68,7 +68,7 @@ fn an_update_by_an_atomic_load_and_store_is_lost() {
     check("lost", &LEVELS, &["data"]);
 }
 
-/// The first time is not reported: until then nothing distinguishes the word from that of a lock.
+/// An exchange whose result nobody looks at is a store.
 #[test]
 fn an_update_by_a_load_and_an_exchange_is_lost() {
     check("lost_exchange", &["-O2"], &["data"]);

@@ -9,6 +9,7 @@ pub mod held_locks;
 pub mod location;
 pub mod memory;
 pub mod process_code;
+pub mod read_words;
 pub mod reader;
 pub mod region_stack;
 pub mod shared_words;

@@ -1,8 +1,9 @@
 //! Words that synchronise: those of locks and flags that no known function belongs to. Accesses to them order
 //! threads, and are no accesses to data.
 //!
-//! On x86 an atomic load or store is an ordinary instruction; only an atomic read-modify-write is another one. So a
-//! word is recognised by its accesses: it synchronises from the first compare-and-swap or exchange on, and an access
+//! On x86 an atomic load or store is an ordinary instruction, or for a store an exchange whose result is not used; only
+//! an atomic read-modify-write is another one. So a word is recognised by its accesses: it synchronises from the first
+//! compare-and-swap or exchange with a result on, and an access
 //! before that, such as its initialisation, was one to data. A lock is acquired by the first of these, and released
 //! by a store or by the next one of the same thread. A step that only looks or fails orders nothing, since the thread
 //! only tries again after it. So a read makes no dependency, nor does a failed compare-and-swap, nor an exchange
@@ -131,7 +132,8 @@ impl Words {
     /// Classifies an access to memory that is not given back.
     pub fn access(&mut self, done: &WordAccess) -> Meaning {
         let WordAccess { address, bytes, step, instruction, .. } = *done;
-        let takes = matches!(step, Step::Compare | Step::Exchange | Step::Store);
+        // A store is one whatever instruction makes it.
+        let takes = matches!(step, Step::Compare | Step::Exchange);
         let is_full = self.words.len() >= MAX_WORDS;
         let place = address & !7;
         if !takes && !self.words.contains_key(&place) {
@@ -368,7 +370,8 @@ pub fn step_at(code: &impl CodeMap, address: ProcessAddr) -> Option<Step> {
         Mnemonic::Xchg => {
             let register = exchanged(&instruction)?;
             let code_at = |at| code.bytes_at(ProcessAddr(at), 15);
-            let is_store = is_unused(&code_at, instruction.next_ip(), register);
+            let is_store = code.role_at(address).is_atomic_store
+                || is_unused(&code_at, instruction.next_ip(), register);
             if is_store { Step::Store } else { Step::Exchange }
         }
         _ => Step::Exchange,

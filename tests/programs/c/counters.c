@@ -11,6 +11,7 @@
  * other_mutex: as mutex, and each thread has a mutex of its own.
  * lost: `handle` loads the counter and stores another number; the other thread's addition is lost.
  * seen: as atomic, and the other thread reads the counter in between.
+ * limited: as mutex, and `handle` has compared the counter with a limit under the mutex before.
  * numbered: the numbers are used, and those of `handle` are not consecutive.
  */
 #include <stdatomic.h>
@@ -48,7 +49,11 @@ __attribute__((noinline)) static void count(int who)
     if (is("references")) {
         if (atomic_fetch_sub(&counter, 1) == 1)
             freed = 1;
-    } else if (is("mutex") || is("other_mutex")) {
+    } else if (is("limited") && who == 0) {
+        pthread_mutex_lock(&mutex);
+        added = plain < 100;
+        pthread_mutex_unlock(&mutex);
+    } else if (is("mutex") || is("limited") || is("other_mutex")) {
         pthread_mutex_t *own = is("other_mutex") && who == 2 ? &other_mutex : &mutex;
 
         pthread_mutex_lock(own);

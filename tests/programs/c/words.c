@@ -7,7 +7,8 @@
  * look: as compare, and the other thread reads the lock word before it tries, as a test-and-test-and-set does.
  * shared: `transfer` holds a lock shared twice, whose word counts readers by a compare-and-swap, and releases it by a
  * subtraction; a reader comes in between.
- * checked: `transfer` checks a flag again before it acts on it; the other thread sets the flag by an exchange in between.
+ * checked: `transfer` checks a flag again before it acts on it; the other thread sets the flag by an exchange in between,
+ * and looks at its result.
  * flags: `transfer` sets two bits of a word one after the other, and the other thread sets a third in between.
  *
  * Not correct:
@@ -140,7 +141,8 @@ __attribute__((noinline)) static void meanwhile(void)
         share();
         unshare();
     } else if (is("checked")) {
-        store(1);
+        if (atomic_exchange(&word, 1) != 0)
+            exit(1);
     } else if (is("flags")) {
         atomic_fetch_or(&word, 4);
     } else if (is("twice")) {

@@ -9,6 +9,7 @@ use checker::{
     format::ObservedValue,
 };
 use symbolize::ProcessAddr;
+use x86::commuting::CommutingUpdate;
 
 use super::{
     context::Context,
@@ -25,6 +26,7 @@ use crate::{
         dedup::AccessDedup,
         deferred::{DeferredAccess, DeferredOperation},
         location::Location,
+        read_words::ReadWords,
         shared_words::SharedWords,
         sync::SyncObjects,
         values::ValueAt,
@@ -46,6 +48,7 @@ pub(super) struct Accesses {
     hits: HitDecoder,
     words: SyncWords,
     counters: Counters,
+    read: ReadWords,
     dedup: AccessDedup,
     shared_words: SharedWords,
 }
@@ -98,14 +101,17 @@ impl Accesses {
             return;
         }
         let both = AccessDescriptor::READ | AccessDescriptor::WRITE;
-        let commutes = place.commuting.is_some_and(|update| {
-            self.counters.update(thread, step.place, update, cx.stream.held().of(thread))
-        });
+        let commutes =
+            place.commuting.is_some_and(|update| self.commutes(thread, step.place, update, cx));
+        if step.reads && place.commuting.is_none() {
+            self.note_read(thread, address, u64::MAX, cx);
+        }
         let ops: [Option<Operation>; 2] = match done & (both | AccessDescriptor::ATOMIC) {
             _ if commutes => [Some(Op::CommutingUpdate), None],
             AccessDescriptor::READ => [Some(Op::Read), None],
             AccessDescriptor::WRITE => [Some(Op::Write), None],
             done if done == both => [Some(Op::Read), Some(Op::Write)],
+            _ if self.words.is_store(step.instruction, cx.code) => [Some(Op::Write), None],
             _ => [Some(Op::Update), None],
         };
         // Another place may have a later value or, where the thread writes in between, an earlier one.
@@ -119,6 +125,28 @@ impl Accesses {
             }
         }
         self.shared_words.touched(thread, address, bytes, writes);
+    }
+
+    /// Returns whether an update by a commuting instruction commutes with other threads' updates. One of several steps
+    /// does not where the region has read the variable before: it may depend on what was read.
+    fn commutes<C>(
+        &mut self,
+        thread: ThreadId,
+        place: (u64, u64),
+        update: CommutingUpdate,
+        cx: &Context<'_, C>,
+    ) -> bool {
+        let execution = cx.regions.execution(thread, u64::MAX);
+        let was_read = !update.is_atomic
+            && execution.is_some_and(|number| self.read.contains(thread, number, place.0));
+        self.counters.update(thread, place, update, cx.stream.held().of(thread)) && !was_read
+    }
+
+    /// Notes a read, in an epoch, by a thread that is in a region.
+    fn note_read<C>(&mut self, thread: ThreadId, address: u64, epoch: u64, cx: &Context<'_, C>) {
+        if let Some(execution) = cx.regions.execution(thread, epoch) {
+            self.read.read(thread, execution, address);
+        }
     }
 
     /// Notes the value of a variable before an operation of an instruction, if the probe is at the instruction.
@@ -202,14 +230,16 @@ impl Accesses {
         // An access to a named range is reported unchanged.
         let commuting = access.filter(|access| is_sample && access.bytes == length);
         let commuting = commuting.and_then(|access| access.commuting);
-        let commutes = commuting.is_some_and(|update| {
-            self.counters.update(thread, place, update, cx.stream.held().of(thread))
-        });
+        let commutes = commuting.is_some_and(|update| self.commutes(thread, place, update, cx));
+        if reads && commuting.is_none() {
+            self.note_read(thread, place.0, u64::MAX, cx);
+        }
         // The kernel side reads the values of named ranges alone.
         let value = (!is_sample).then(|| self.watches.observe(watch, record.value, kind.writes()));
         if self.watches.counted_early(thread, instruction, watch) {
             return;
         }
+        let is_store = kind == AccessKind::Update && self.words.is_store(instruction, cx.code);
         let mut emit = |op: Operation, value| {
             for &variable in memory.touched() {
                 if let Some(value) = value {
@@ -222,6 +252,7 @@ impl Accesses {
             _ if commutes => emit(Op::CommutingUpdate, value),
             AccessKind::Read => emit(Op::Read, value),
             AccessKind::Write => emit(Op::Write, value),
+            AccessKind::Update if is_store => emit(Op::Write, value),
             AccessKind::Update => emit(Op::Update, value),
             AccessKind::ReadThenWrite => {
                 let read = value.map(|value| {
@@ -354,6 +385,9 @@ impl Accesses {
                 cx.stream.defer(DeferredAccess { thread, epoch, sp, since, what, location });
             }
             return;
+        }
+        if !writes {
+            self.note_read(thread, address, epoch, cx);
         }
         let acting = cx.threads.id(acting);
         memory.touch(thread, acting, (address, size), cx.stream);

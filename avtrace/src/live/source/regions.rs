@@ -26,12 +26,22 @@ use crate::{
 };
 
 /// Transactions of a thread.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Transactions {
-    /// Number of open regions, and of transactions begun.
-    open: u32,
+    /// Open regions, the outermost first.
+    open: Vec<Execution>,
+    /// Number of transactions begun.
     count: u64,
-    /// Epoch in which the last one began: its accesses are all of later epochs.
+    /// Number of regions begun.
+    executions: u64,
+}
+
+/// An execution of a region.
+#[derive(Clone, Copy, Debug)]
+struct Execution {
+    /// Number among those of the thread.
+    number: u64,
+    /// Epoch in which it began: its accesses are all of later epochs.
     epoch_before: u64,
 }
 
@@ -164,13 +174,21 @@ impl Regions {
     /// Forgets all open regions, as the checker does after a gap.
     pub(super) fn gap(&mut self) {
         self.stacks.clear();
-        self.transactions.iter_mut().for_each(|transactions| transactions.open = 0);
+        self.transactions.iter_mut().for_each(|transactions| transactions.open.clear());
     }
 
     /// Returns the number of the transaction that a thread is in, if its actions in an epoch belong to it.
     pub(super) fn transaction(&self, thread: ThreadId, epoch: u64) -> Option<u64> {
-        let Transactions { open, count, epoch_before } = self.transactions.get(thread.index())?;
-        (*open > 0 && epoch > *epoch_before).then_some(*count)
+        let Transactions { open, count, .. } = self.transactions.get(thread.index())?;
+        let outermost = open.first()?;
+        (epoch > outermost.epoch_before).then_some(*count)
+    }
+
+    /// Returns the number of the innermost region's execution that a thread is in, if its actions in an epoch belong to
+    /// it.
+    pub(super) fn execution(&self, thread: ThreadId, epoch: u64) -> Option<u64> {
+        let innermost = self.transactions.get(thread.index())?.open.last()?;
+        (epoch > innermost.epoch_before).then_some(innermost.number)
     }
 
     /// Returns the stack pointer above which an open region of the thread is known to have ended; `u64::MAX` for
@@ -201,20 +219,20 @@ impl Regions {
     fn emit_changes(&mut self, thread: ThreadId, threads: &Threads, stream: &mut Stream) {
         for change in self.stacks.take_changes() {
             if self.transactions.len() <= thread.index() {
-                self.transactions.resize(thread.index() + 1, Transactions::default());
+                self.transactions.resize_with(thread.index() + 1, Transactions::default);
             }
             let transactions = &mut self.transactions[thread.index()];
             match change {
                 Change::Begin(region, location) => {
-                    if transactions.open == 0 {
-                        transactions.count += 1;
-                        transactions.epoch_before = threads.epoch(thread);
-                    }
-                    transactions.open += 1;
+                    transactions.count += u64::from(transactions.open.is_empty());
+                    transactions.executions += 1;
+                    let number = transactions.executions;
+                    let epoch_before = threads.epoch(thread);
+                    transactions.open.push(Execution { number, epoch_before });
                     stream.emit(thread, Op::Begin(region), location);
                 }
                 Change::End(location) => {
-                    transactions.open = transactions.open.saturating_sub(1);
+                    transactions.open.pop();
                     stream.emit(thread, Op::End(None), location);
                 }
             }
@@ -361,6 +379,7 @@ mod tests {
         assert_eq!(regions.get(region), Some(&known));
         assert_eq!(regions.transaction(thread, 5), Some(1));
         assert_eq!(regions.transaction(thread, 4), None, "the epoch began before the region");
+        assert_eq!((regions.execution(thread, 4), regions.execution(thread, 5)), (None, Some(1)));
         assert_eq!(pass(&mut regions, Kind::EndInnermost, &site, 5), (true, vec![Op::End(None)]));
         assert_eq!(regions.transaction(thread, 6), None);
         assert_eq!(pass(&mut regions, Kind::EndInnermost, &site, 6), (true, vec![Op::End(None)]));

@@ -88,6 +88,11 @@ impl SyncWords {
         Some(is_signal.then(id).flatten())
     }
 
+    /// Returns whether an instruction stores and uses nothing of what it exchanges.
+    pub(super) fn is_store(&mut self, instruction: u64, code: &impl CodeMap) -> bool {
+        self.step(instruction, code) == Step::Store
+    }
+
     /// Forgets words in memory that was given back or given out.
     pub(super) fn forget(&mut self, range: &Range<u64>) {
         self.words.forget(range);

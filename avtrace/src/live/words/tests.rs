@@ -101,6 +101,7 @@ fn readers_are_not_ordered_among_themselves() {
 #[test]
 fn a_flag_that_is_checked_again_orders_nothing() {
     check(&[
+        (B, SWAPPED, WAITS),
         (B, ATOMIC_STORE, SIGNALS),
         (A, LOAD, Meaning::Nothing),
         (B, ATOMIC_STORE, SIGNALS),
@@ -110,9 +111,20 @@ fn a_flag_that_is_checked_again_orders_nothing() {
 }
 
 #[test]
+fn a_word_that_is_only_loaded_and_stored_is_data() {
+    check(&[
+        (B, ATOMIC_STORE, Meaning::Data),
+        (A, LOAD, Meaning::Data),
+        (B, ATOMIC_STORE, Meaning::Data),
+        (A, ATOMIC_STORE, Meaning::Data),
+    ]);
+}
+
+#[test]
 fn a_lost_update_makes_data_of_a_word_and_of_what_else_the_instruction_stores_to() {
     for store in [STORE, ATOMIC_STORE] {
         let mut words = Words::default();
+        assert_eq!(at(&mut words, AT, B, SWAPPED, 0), WAITS);
         assert_eq!(at(&mut words, AT, B, ATOMIC_STORE, 0), SIGNALS);
         assert_eq!(at(&mut words, AT, A, LOAD, 1), Meaning::Nothing);
         assert_eq!(at(&mut words, AT, B, store, 0), SIGNALS);
@@ -122,10 +134,11 @@ fn a_lost_update_makes_data_of_a_word_and_of_what_else_the_instruction_stores_to
         for doing in [store, LOAD, SWAPPED] {
             assert_eq!(at(&mut words, AT, A, doing, 3), Meaning::Data);
         }
-        assert_eq!(at(&mut words, AT + 0x100, B, ATOMIC_STORE, 0), Meaning::Data);
+        assert_eq!(at(&mut words, AT + 0x100, B, SWAPPED, 0), Meaning::Data);
         assert!(words.classify_deferred(B, (AT, 4), (Step::Plain, true), None).is_none());
     }
     check(&[
+        (B, SWAPPED, WAITS),
         (B, ATOMIC_STORE, SIGNALS),
         (A, LOAD, Meaning::Nothing),
         (B, ATOMIC_STORE, SIGNALS),
@@ -178,6 +191,7 @@ fn a_load_that_was_made_alone_counts_for_a_lost_update() {
         );
     };
     let mut words = Words::default();
+    assert_eq!(at(&mut words, AT, B, SWAPPED, 0), WAITS);
     assert_eq!(at(&mut words, AT, B, ATOMIC_STORE, 0), SIGNALS);
     late_load(&mut words, None);
     assert_eq!(at(&mut words, AT, B, ATOMIC_STORE, 0), SIGNALS);

@@ -17,6 +17,8 @@ pub struct FunctionRole {
     pub is_runtime: bool,
     /// Set for a function of a C library that reads further than requested, one of several for different processors.
     pub is_vector: bool,
+    /// Set for a function of a language's library that stores in one step and returns nothing.
+    pub is_atomic_store: bool,
     /// Relation of its accesses to the request of its caller.
     pub contract: Option<Contract>,
 }
@@ -29,6 +31,7 @@ impl FunctionRole {
             is_lock: is_lock(symbol),
             is_runtime: is_own_function(symbol),
             is_vector: is_vector_function(symbol),
+            is_atomic_store: is_atomic_store(symbol),
             contract: contract(symbol),
         }
     }
@@ -46,6 +49,15 @@ fn is_lock(symbol: &str) -> bool {
     let name = symbol.trim_start_matches('_');
     STARTS.iter().any(|start| name.starts_with(start))
         || name != "syscall" && slow_path(symbol).is_some()
+}
+
+/// Unoptimised code calls these; the register of the exchange that they make is not a result of theirs.
+fn is_atomic_store(symbol: &str) -> bool {
+    const RUST: &str = "4core4sync6atomic12atomic_store";
+    const CPP: [&str; 4] =
+        ["_ZNSt13__atomic_baseI", "_ZNVSt13__atomic_baseI", "_ZNSt6atomicI", "_ZNVSt6atomicI"];
+    symbol.contains(RUST)
+        || CPP.iter().any(|class| symbol.starts_with(class)) && symbol.contains("E5storeE")
 }
 
 /// Code with a role.
@@ -156,6 +168,10 @@ mod tests {
         let copy = FunctionRole::of("__memmove_avx_unaligned_erms");
         assert_eq!((copy.contract, copy.is_vector), (Some(Contract::Exact), false));
         assert!(FunctionRole::of("__strlen_avx2").is_vector);
+        let stores = |symbol| FunctionRole::of(symbol).is_atomic_store;
+        assert!(stores("_ZN4core4sync6atomic12atomic_store17h0123456789abcdefE"));
+        assert!(stores("_ZNSt13__atomic_baseIjE5storeEjSt12memory_order"));
+        assert!(!stores("_ZN4core4sync6atomic11atomic_swap17h0123456789abcdefE"));
     }
 
     #[test]
