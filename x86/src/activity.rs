@@ -4,6 +4,8 @@
 use iced_x86::{Code, FlowControl, Instruction, Mnemonic, OpKind, Register};
 use symbolize::LinkAddr;
 
+use crate::filled_slots::{FilledSlot, KnownRegisters};
+
 /// Activity of a function, by the addresses of its instructions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Activity {
@@ -17,6 +19,8 @@ pub struct Activity {
     pub shared: Vec<LinkAddr>,
     /// Calls through pointers in memory.
     pub through: Vec<PointerCall>,
+    /// Words of global variables that it fills with constants.
+    pub filled: Vec<FilledSlot>,
 }
 
 /// Call through a pointer in memory.
@@ -50,6 +54,7 @@ impl Activity {
         });
         // By register: the pointer in memory that it holds, in the same straight line.
         let mut read: Vec<(Register, PointerSlot)> = Vec::new();
+        let mut constants = KnownRegisters::default();
         let (mut accesses, mut of_globals) = (Vec::new(), Vec::new());
         for instruction in instructions {
             let at = LinkAddr(instruction.ip());
@@ -99,7 +104,11 @@ impl Activity {
                 FlowControl::Next | FlowControl::ConditionalBranch
             ) {
                 read.clear();
-            } else if instruction.op_count() > 0
+                constants.clear();
+                continue;
+            }
+            self.filled.extend(constants.follow(instruction));
+            if instruction.op_count() > 0
                 && instruction.op0_kind() == OpKind::Register
                 && !is_comparison(instruction)
             {

@@ -12,6 +12,7 @@ pub mod data_paths;
 pub mod dataflow;
 mod dead_ends;
 pub mod exits;
+pub mod filled_slots;
 pub mod functions;
 mod indirect_jump;
 pub mod inlined_extent;

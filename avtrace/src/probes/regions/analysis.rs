@@ -6,6 +6,7 @@ use std::collections::{HashSet, VecDeque};
 use symbolize::{LinkAddr, Name};
 use x86::{
     call_graph::{Callee, Facts},
+    filled_slots::Contents,
     functions::Functions,
 };
 
@@ -125,7 +126,7 @@ impl<'facts, 'rules> Analysis<'facts, 'rules> {
             (lock, release)
         };
         let (mut lock, mut release) = locking(&TableCalls::default());
-        let slots = table_slots(functions, &lock, &release, code);
+        let slots = table_slots(functions, facts, (&lock, &release), code);
         let tables = table_calls(&slots, functions, facts, code.variable);
         if tables != TableCalls::default() {
             (lock, release) = locking(&tables);
@@ -384,11 +385,12 @@ impl<'facts, 'rules> Analysis<'facts, 'rules> {
     }
 }
 
-/// Finds the pointers to functions that take a lock or release one for their callers, by the variables that have them.
+/// Finds the pointers to functions that take a lock or release one for their callers, by the variables that have them:
+/// as initial values, or stored there by code.
 fn table_slots(
     functions: &Functions,
-    lock: &Effect<'_>,
-    release: &Effect<'_>,
+    facts: &[Facts],
+    (lock, release): (&Effect<'_>, &Effect<'_>),
     code: Code<'_>,
 ) -> Vec<TableSlot> {
     let entry = |pointee: &Pointee| match pointee {
@@ -399,12 +401,25 @@ fn table_slots(
         Pointee::Import(symbol) if takes_lock(symbol) => Some(Entry::Takes(symbol.clone())),
         Pointee::Import(symbol) => releases(symbol).then_some(Entry::Releases),
     };
-    let slot = |(at, pointee): &(LinkAddr, Pointee)| {
+    let slot = |at: LinkAddr, pointee: &Pointee, is_filled| {
         let entry = entry(pointee)?;
-        let table = (code.variable)(*at)?;
-        Some(TableSlot { table, offset: at.0 - table.0, entry })
+        let table = (code.variable)(at)?;
+        Some(TableSlot { table, offset: at.0 - table.0, entry, is_filled })
     };
-    code.pointers.iter().filter_map(slot).collect()
+    let initial = code.pointers.iter().filter_map(|(at, pointee)| slot(*at, pointee, false));
+    let stored = facts.iter().flat_map(|facts| &facts.activity.filled).filter_map(|filled| {
+        let pointee = match filled.contents {
+            Contents::Address(address) => Pointee::Own(functions.starting_at(address)?),
+            Contents::Of(other) => {
+                let index = code.pointers.binary_search_by_key(&other, |(at, _)| *at).ok()?;
+                code.pointers[index].1.clone()
+            }
+        };
+        slot(filled.at, &pointee, true)
+    });
+    let mut slots: Vec<TableSlot> = initial.chain(stored).collect();
+    slots.dedup();
+    slots
 }
 
 /// Finds the functions that create threads, directly or through their callees.

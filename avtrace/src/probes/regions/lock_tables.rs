@@ -1,5 +1,6 @@
 //! Locks that are reached through tables of functions, as sqlite's are: which calls through pointers take or release
-//! them. Compares the places of pointers; their values while the program runs are not known.
+//! them. Compares the places of pointers; their values while the program runs are not known, but for the functions that
+//! code stores there.
 //!
 //! A table is a variable that holds a function that takes a lock and releases none, and one that releases it. The
 //! distance of both distinguishes them wherever the table is copied to: a call through one pointer takes the lock if
@@ -23,7 +24,7 @@ pub(in crate::probes) enum Entry {
     Releases,
 }
 
-/// A pointer to a function in a variable that has an initial value.
+/// A pointer to a function in a variable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::probes) struct TableSlot {
     /// First byte of the variable.
@@ -31,6 +32,8 @@ pub(in crate::probes) struct TableSlot {
     /// Distance of the pointer from there, in bytes.
     pub(in crate::probes) offset: u64,
     pub(in crate::probes) entry: Entry,
+    /// Set if code stores the pointer there, and unset if it is the variable's initial value.
+    pub(in crate::probes) is_filled: bool,
 }
 
 /// Calls through tables.
@@ -60,14 +63,21 @@ pub(in crate::probes) fn table_calls(
     let mut found = TableCalls::default();
     // The offsets of both functions in a table, with the name of the first.
     let mut pairs: BTreeMap<(u64, u64), &str> = BTreeMap::new();
+    // The places of both in a table that code fills: nobody copies that one.
+    let mut filled: BTreeMap<(LinkAddr, LinkAddr), &str> = BTreeMap::new();
     for slot in slots {
         let Entry::Takes(name) = &slot.entry else { continue };
         let same = slots.iter().filter(|other| other.table == slot.table);
         for other in same.filter(|other| other.entry == Entry::Releases) {
-            pairs.entry((slot.offset, other.offset)).or_insert(name);
+            if slot.is_filled || other.is_filled {
+                let at = |slot: &TableSlot| LinkAddr(slot.table.0 + slot.offset);
+                filled.entry((at(slot), at(other))).or_insert(name);
+            } else {
+                pairs.entry((slot.offset, other.offset)).or_insert(name);
+            }
         }
     }
-    if pairs.is_empty() {
+    if pairs.is_empty() && filled.is_empty() {
         return found;
     }
     let mut forwarders = Vec::new();
@@ -78,6 +88,15 @@ pub(in crate::probes) fn table_calls(
                 let name = format!("{name} through a table");
                 found.direct.entry(function).or_default().push((at, name));
             });
+        }
+        for (&(takes, releases), name) in &filled {
+            let is_of = |slot| move |call: &&PointerCall| call.slot == PointerSlot::Global(slot);
+            if through.iter().any(|call| is_of(releases)(&call)) {
+                for call in through.iter().filter(is_of(takes)).filter(|call| call.returns) {
+                    let taking = (call.at, format!("{name} through a table"));
+                    found.direct.entry(function).or_default().push(taking);
+                }
+            }
         }
         let calls_else = facts.calls.iter().any(|call| !call.is_cold);
         if let [PointerCall { slot, .. }] = through[..]
@@ -167,7 +186,7 @@ mod tests {
     use super::*;
 
     fn slot(table: u64, offset: u64, entry: Entry) -> TableSlot {
-        TableSlot { table: LinkAddr(table), offset, entry }
+        TableSlot { table: LinkAddr(table), offset, entry, is_filled: false }
     }
 
     fn through(slots: &[PointerSlot]) -> Facts {
@@ -199,6 +218,25 @@ mod tests {
         assert_eq!(found.taking, [(0, "enter".to_owned())]);
         assert_eq!(found.releasing, [1]);
         assert_eq!(found.direct.keys().copied().collect::<Vec<_>>(), [3]);
+    }
+
+    #[test]
+    fn a_table_that_code_fills_is_known_by_its_place() {
+        let slots = [
+            TableSlot { is_filled: true, ..slot(0x100, 0, Entry::Takes("enter".to_owned())) },
+            TableSlot { is_filled: true, ..slot(0x100, 8, Entry::Releases) },
+        ];
+        let global = |at| PointerSlot::Global(LinkAddr(at));
+        let facts = [
+            through(&[global(0x100), global(0x108)]),
+            through(&[global(0x200), global(0x208)]),
+            through(&[PointerSlot::Field(0), PointerSlot::Field(8)]),
+            through(&[global(0x100)]),
+        ];
+        let found = table_calls(&slots, &Functions::default(), &facts, &|_| None);
+        let call = (LinkAddr(0), "enter through a table".to_owned());
+        assert_eq!(found.direct, BTreeMap::from([(0, vec![call])]));
+        assert!(found.taking.is_empty() && found.releasing.is_empty());
     }
 
     #[test]
