@@ -22,6 +22,7 @@ pub mod operands;
 pub mod optimized_nops;
 pub mod placement;
 pub mod restartable;
+pub mod shared_places;
 pub mod symbolic;
 pub mod tail_calls;
 mod unnamed;

@@ -167,7 +167,7 @@ const MAX_PROBES: usize = 20_000;
 
 /// Returns true if a program or library has so little code that all of it may be probed, not only the regions'. Probes
 /// that are too costly while it runs are detached then.
-fn is_small(functions: &Functions) -> bool {
+pub(in crate::probes) fn is_small(functions: &Functions) -> bool {
     /// So many bytes of code are decoded in a tenth of a second, and have some ten thousand accesses.
     const MAX_SMALL_CODE: u64 = 1 << 18;
     let length = |function: &Function| function.end.0 - function.start.0;

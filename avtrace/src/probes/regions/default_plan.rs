@@ -2,8 +2,13 @@
 //! allows. Which functions are candidates is decided in `defaults`.
 
 use checker::defect::{Origin, RegionRole};
+use iced_x86::Instruction;
 use symbolize::{LinkAddr, Name, SymbolKind, Symbolizer};
-use x86::call_graph::{self, Imports};
+use x86::{
+    call_graph::{self, Imports},
+    instruction::decode,
+    shared_places::shared_accesses,
+};
 
 use super::{
     defaults::{self, Candidate, CandidatePlace},
@@ -11,6 +16,7 @@ use super::{
     thread_starts::{self, Code, Pointee},
 };
 use crate::probes::{
+    memory::plan::is_small,
     origin::Origins,
     plan::{Plan, UnwatchedFunction},
     selection::{Choice, Chosen, ChosenCall},
@@ -52,12 +58,20 @@ impl Choice<'_> {
             let (symbol, _) = self.file.symbol_at(at)?;
             (symbol.kind == SymbolKind::Object).then_some(symbol.address)
         };
+        let shared = |index: usize| {
+            let parts = self.functions.get(index).and_then(|own| own.parts(self.file));
+            let parts = parts.unwrap_or_default();
+            let instructions: Vec<Instruction> =
+                parts.iter().flat_map(|part| decode(part.code, part.start)).collect();
+            shared_accesses(&instructions)
+        };
         let code = Code {
             around: &around,
             inlined: &inlined,
             takes_argument: &takes_argument,
             pointers: &pointers,
             variable: &variable,
+            shared: is_small(&self.functions).then_some(&shared),
         };
         let name = self.module.name();
         let locks = self.own_locks(&name, locks, imported);

@@ -5,7 +5,7 @@
 //! loop, or one and accesses memory beside it, or has two atomic operations. A function that calls one such function
 //! and does nothing else is none: nobody can get in between that is not in the callee. A function that takes a lock
 //! and releases none is a wrapper: its callers take the lock. Functions are those of the source: an inlined call counts
-//! as a call, wherever its code is.
+//! as a call, wherever its code is. Functions that take no lock are in `unlocked`.
 
 use std::collections::{HashMap, HashSet};
 
@@ -69,13 +69,14 @@ pub fn candidates(
     locks: OwnLocks<'_>,
     code: Code<'_>,
 ) -> Vec<Candidate> {
-    let analysis = Analysis::new(functions, facts, locks, code);
+    let mut analysis = Analysis::new(functions, facts, locks, code);
     let sites: Vec<Vec<Site>> = (0..facts.len()).map(|function| analysis.sites(function)).collect();
     let mut candidates: Vec<Candidate> = (0..)
         .zip(&sites)
         .flat_map(|(function, sites)| analysis.candidates_in(function, sites))
         .collect();
     analysis.add_copies(&sites, &mut candidates);
+    analysis.add_unlocked(code, &mut candidates);
     candidates.sort_by_key(|candidate| candidate.rank);
     candidates
 }
@@ -142,7 +143,7 @@ impl Analysis<'_, '_> {
         Some(Candidate { place, why, role, role_reason, excluded, rank })
     }
 
-    fn inlined_place(&self, number: usize, around: usize) -> CandidatePlace {
+    pub(super) fn inlined_place(&self, number: usize, around: usize) -> CandidatePlace {
         let may_be_region = !self.is_library(around);
         let role = || role_of(self.role_reason(around, Unit::Function(around)).as_ref());
         let (call, instead) = (self.inlining.calls[number].clone(), may_be_region.then(role));
@@ -191,7 +192,7 @@ impl Analysis<'_, '_> {
     }
 
     /// Returns the reason for a role of low prior.
-    fn role_reason(&self, function: usize, unit: Unit) -> Option<Reason> {
+    pub(super) fn role_reason(&self, function: usize, unit: Unit) -> Option<Reason> {
         let own = self.functions.get(function)?;
         let symbol = match unit {
             Unit::Function(_) => &own.symbol,

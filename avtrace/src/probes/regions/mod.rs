@@ -20,3 +20,4 @@ pub mod reason;
 pub mod site;
 mod source_functions;
 pub mod thread_starts;
+mod unlocked;

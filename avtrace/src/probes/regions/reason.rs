@@ -30,6 +30,8 @@ pub enum Reason {
         /// Number of them.
         count: usize,
     },
+    /// Two accesses to one place that threads may share, without a lock.
+    AccessesTwice,
     /// A function was inlined into this one, mixed with its code.
     Inlined {
         /// The inlined function.
@@ -72,6 +74,9 @@ impl std::fmt::Display for Reason {
                 write!(f, "it calls {callee}, which takes a lock, and accesses memory itself")
             }
             Self::Atomics { count } => write!(f, "it has {count} atomic operations"),
+            Self::AccessesTwice => {
+                f.write_str("it accesses memory twice that threads may share, without a lock")
+            }
             Self::Inlined { callee } => {
                 write!(f, "{callee} was inlined into it, and mixed with its code")
             }

@@ -17,7 +17,7 @@ pub(super) struct Inlining {
 }
 
 /// A function, or a call of one that was inlined.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Unit {
     /// Function with code of its own.
     Function(usize),

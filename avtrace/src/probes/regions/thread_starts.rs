@@ -14,6 +14,7 @@ use x86::instruction::decode;
 use x86::{
     call_graph::{Callee, Facts},
     functions::Functions,
+    shared_places::SharedAccesses,
 };
 
 use super::known_names::{is_library, without_arguments};
@@ -32,6 +33,16 @@ pub enum Pointee {
     Import(String),
 }
 
+impl Pointee {
+    /// Number of a function of the file.
+    pub(super) const fn own(&self) -> Option<usize> {
+        match self {
+            Self::Own(index) => Some(*index),
+            Self::Import(_) => None,
+        }
+    }
+}
+
 /// Queries of a file beyond names and calls.
 #[derive(Clone, Copy)]
 pub struct Code<'file> {
@@ -47,6 +58,9 @@ pub struct Code<'file> {
     pub variable: &'file dyn Fn(LinkAddr) -> Option<LinkAddr>,
     /// Returns true if the function of this number uses its first argument; see [`takes_argument`].
     pub takes_argument: &'file dyn Fn(usize) -> bool,
+    /// Returns the accesses of the function of this number to what threads may share; `None` where the module has more
+    /// code than is probed as a whole.
+    pub shared: Option<&'file dyn Fn(usize) -> SharedAccesses>,
 }
 
 /// Functions at the start of threads.
@@ -180,6 +194,7 @@ mod tests {
             pointers: &[],
             variable: &|_| None,
             takes_argument: &takes_argument,
+            shared: None,
         };
         let name = |text: &str| Name { short: text.to_owned(), full: text.to_owned() };
         let inlined = |caller: &str, callee: usize| {

@@ -1,0 +1,302 @@
+//! Accesses of a function to places that threads may share: global variables, and fields behind pointers. Which
+//! accesses are to one place is found by copies of pointers in the order of the code; ways through the code are not
+//! distinguished.
+
+use iced_x86::{
+    FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register,
+};
+use rustc_hash::FxHashMap;
+use symbolize::LinkAddr;
+
+use crate::instruction::survives_call;
+
+/// An access to a place that threads may share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SharedAccess {
+    /// The instruction.
+    pub at: LinkAddr,
+    /// The accessed place.
+    pub place: Place,
+    /// Set for a write.
+    pub is_write: bool,
+    /// Set for an addition in one instruction, of which several commute.
+    pub adds: bool,
+}
+
+/// A place in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Place {
+    /// A global variable, or a field of one.
+    Global(LinkAddr),
+    /// At this offset, in bytes, behind a pointer; pointers are numbered.
+    Field(Pointer, i64),
+}
+
+/// A pointer, of which the value is not known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Pointer {
+    /// A new value, by its number.
+    Value(u32),
+    /// The contents of a global variable.
+    In(LinkAddr),
+}
+
+/// Accesses of a function, and where it does something else in between.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SharedAccesses {
+    /// By address of the instruction.
+    pub accesses: Vec<SharedAccess>,
+    /// Global variables whose addresses it takes.
+    pub taken: Vec<LinkAddr>,
+    /// Calls, and jumps back.
+    pub long: Vec<LinkAddr>,
+}
+
+/// Contents of a register.
+#[derive(Clone, Copy, Debug)]
+enum Held {
+    Pointer(Pointer),
+    Address(LinkAddr),
+    Stack,
+}
+
+/// Finds the accesses in the instructions of a function.
+#[must_use]
+pub fn shared_accesses(instructions: &[Instruction]) -> SharedAccesses {
+    let mut found = SharedAccesses::default();
+    let mut state = State::default();
+    let mut info = InstructionInfoFactory::new();
+    for instruction in instructions {
+        let at = LinkAddr(instruction.ip());
+        if let Some(place) = state.place(instruction) {
+            let access = info.info(instruction).used_memory().first().map(|used| used.access());
+            let is_write = access.is_some_and(|access| {
+                !matches!(access, OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess)
+            });
+            let adds = is_write
+                && matches!(
+                    instruction.mnemonic(),
+                    Mnemonic::Add | Mnemonic::Sub | Mnemonic::Inc | Mnemonic::Dec | Mnemonic::Xadd
+                );
+            if access.is_some_and(|access| access != OpAccess::NoMemAccess) {
+                found.accesses.push(SharedAccess { at, place, is_write, adds });
+            }
+        }
+        let is_back = || instruction.near_branch_target() <= at.0;
+        match instruction.flow_control() {
+            FlowControl::Call | FlowControl::IndirectCall => found.long.push(at),
+            FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch if is_back() => {
+                found.long.push(at);
+            }
+            _ => {}
+        }
+        state.follow(instruction, &mut info, &mut found.taken);
+    }
+    found.accesses.sort_by_key(|access| access.at);
+    found.long.sort_unstable();
+    found
+}
+
+/// Pointers in registers and on the stack.
+#[derive(Debug, Default)]
+struct State {
+    registers: FxHashMap<Register, Held>,
+    /// By register and offset of the place on the stack.
+    stack: FxHashMap<(Register, i64), Held>,
+    values: u32,
+    has_frame: bool,
+}
+
+impl State {
+    fn value(&mut self) -> Held {
+        self.values += 1;
+        Held::Pointer(Pointer::Value(self.values))
+    }
+
+    fn held(&mut self, register: Register) -> Held {
+        if let Some(&held) = self.registers.get(&register) {
+            return held;
+        }
+        let value = self.value();
+        self.registers.insert(register, value);
+        value
+    }
+
+    fn is_stack(&self, base: Register) -> bool {
+        base == Register::RSP || base == Register::RBP && self.has_frame
+    }
+
+    /// The place on the stack that an instruction names, by a constant offset.
+    fn on_stack(&self, instruction: &Instruction) -> Option<(Register, i64)> {
+        let base = instruction.memory_base();
+        let is_plain = instruction.memory_index() == Register::None && self.is_stack(base);
+        is_plain.then(|| (base, instruction.memory_displacement64().cast_signed()))
+    }
+
+    /// The place that an instruction accesses, if threads may share it; `None` with an index.
+    fn place(&mut self, instruction: &Instruction) -> Option<Place> {
+        let is_memory = |operand| instruction.op_kind(operand) == OpKind::Memory;
+        let has_memory = (0..instruction.op_count()).any(is_memory);
+        let names_only = matches!(
+            instruction.mnemonic(),
+            Mnemonic::Lea | Mnemonic::Nop | Mnemonic::Prefetchw | Mnemonic::Prefetcht0
+        );
+        let is_own = instruction.segment_prefix() != Register::None;
+        if !has_memory || names_only || is_own || instruction.flow_control() != FlowControl::Next {
+            return None;
+        }
+        if instruction.is_ip_rel_memory_operand() {
+            return Some(Place::Global(LinkAddr(instruction.ip_rel_memory_address())));
+        }
+        let offset = instruction.memory_displacement64();
+        match (instruction.memory_base(), instruction.memory_index()) {
+            (Register::None, Register::None) => Some(Place::Global(LinkAddr(offset))),
+            (base, Register::None) if base.is_gpr64() && !self.is_stack(base) => {
+                match self.held(base) {
+                    Held::Stack => None,
+                    Held::Address(at) => Some(Place::Global(LinkAddr(at.0.wrapping_add(offset)))),
+                    Held::Pointer(pointer) => Some(Place::Field(pointer, offset.cast_signed())),
+                }
+            }
+            _ => None,
+        }
+    }
+
+    /// Follows an instruction.
+    fn follow(
+        &mut self,
+        instruction: &Instruction,
+        info: &mut InstructionInfoFactory,
+        taken: &mut Vec<LinkAddr>,
+    ) {
+        match instruction.flow_control() {
+            FlowControl::Call | FlowControl::IndirectCall => {
+                self.registers.retain(|&register, _| survives_call(register.number() as u8));
+                return;
+            }
+            FlowControl::Next => {}
+            _ => return,
+        }
+        let operands = [instruction.op0_kind(), instruction.op1_kind()];
+        let [to, from] = [instruction.op0_register(), instruction.op1_register()];
+        let moves = instruction.mnemonic() == Mnemonic::Mov && instruction.op_count() == 2;
+        if moves
+            && operands == [OpKind::Register; 2]
+            && to == Register::RBP
+            && from == Register::RSP
+        {
+            self.has_frame = true;
+            return;
+        }
+        if moves && operands == [OpKind::Memory, OpKind::Register] && from.is_gpr64() {
+            if let Some(place) = self.on_stack(instruction) {
+                let held = self.held(from);
+                self.stack.insert(place, held);
+            }
+            return;
+        }
+        let held = if moves && to.is_gpr64() && operands == [OpKind::Register; 2] {
+            Some(self.held(from))
+        } else if moves && to.is_gpr64() && operands[1] == OpKind::Memory {
+            match (self.on_stack(instruction), self.place(instruction)) {
+                (Some(place), _) => Some(match self.stack.get(&place) {
+                    Some(&held) => held,
+                    None => {
+                        let value = self.value();
+                        self.stack.insert(place, value);
+                        value
+                    }
+                }),
+                (None, Some(Place::Global(at))) => Some(Held::Pointer(Pointer::In(at))),
+                _ => None,
+            }
+        } else if instruction.mnemonic() == Mnemonic::Lea {
+            if instruction.is_ip_rel_memory_operand() {
+                let at = LinkAddr(instruction.ip_rel_memory_address());
+                taken.push(at);
+                Some(Held::Address(at))
+            } else {
+                self.is_stack(instruction.memory_base()).then_some(Held::Stack)
+            }
+        } else {
+            None
+        };
+        let written: Vec<Register> = info
+            .info(instruction)
+            .used_registers()
+            .iter()
+            .filter(|used| !matches!(used.access(), OpAccess::Read | OpAccess::CondRead))
+            .map(|used| used.register().full_register())
+            .collect();
+        for register in written {
+            self.registers.remove(&register);
+        }
+        if let Some(held) = held {
+            self.registers.insert(to, held);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::instruction::decode;
+
+    fn of(code: &[&[u8]]) -> SharedAccesses {
+        let code = code.concat();
+        let instructions: Vec<Instruction> = decode(&code, 0x1000).collect();
+        shared_accesses(&instructions)
+    }
+
+    fn places(code: &[&[u8]]) -> Vec<(Place, bool)> {
+        of(code).accesses.iter().map(|access| (access.place, access.is_write)).collect()
+    }
+
+    #[test]
+    fn copies_of_a_pointer_lead_to_one_place() {
+        // push rbp; mov rbp, rsp; mov [rbp-8], rdi; mov rax, [rbp-8]; mov ecx, [rax+4]; mov rdx, [rbp-8];
+        // mov [rbp-16], rdx; mov rax, [rbp-16]; mov [rax+4], ecx
+        let found = places(&[
+            &[0x55],
+            &[0x48, 0x89, 0xe5],
+            &[0x48, 0x89, 0x7d, 0xf8],
+            &[0x48, 0x8b, 0x45, 0xf8],
+            &[0x8b, 0x48, 4],
+            &[0x48, 0x8b, 0x55, 0xf8],
+            &[0x48, 0x89, 0x55, 0xf0],
+            &[0x48, 0x8b, 0x45, 0xf0],
+            &[0x89, 0x48, 4],
+        ]);
+        let [(first, false), (second, true)] = found[..] else { panic!("{found:?}") };
+        assert_eq!(first, second);
+    }
+
+    #[test]
+    fn a_register_that_changes_is_another_pointer() {
+        // mov eax, [rdi]; add rdi, 8; mov [rdi], eax
+        let found = places(&[&[0x8b, 0x07], &[0x48, 0x83, 0xc7, 8], &[0x89, 0x07]]);
+        let [(first, false), (second, true)] = found[..] else { panic!("{found:?}") };
+        assert_ne!(first, second);
+        // mov eax, [rdi]; call; mov [rdi], eax
+        let found = places(&[&[0x8b, 0x07], &[0xe8, 0, 0, 0, 0], &[0x89, 0x07]]);
+        assert_ne!(found[0].0, found[1].0);
+        // mov eax, [rbx]; call; mov [rbx], eax
+        let found = places(&[&[0x8b, 0x03], &[0xe8, 0, 0, 0, 0], &[0x89, 0x03]]);
+        assert_eq!(found[0].0, found[1].0);
+    }
+
+    #[test]
+    fn globals_are_known_by_their_addresses() {
+        // lea rax, [rip+0x100]; mov ecx, [rax+4]; mov [rip+0xfd], ecx; lea rdx, [rsp+8]; mov [rdx], ecx
+        let found = of(&[
+            &[0x48, 0x8d, 0x05, 0, 1, 0, 0],
+            &[0x8b, 0x48, 4],
+            &[0x89, 0x0d, 0xfb, 0, 0, 0],
+            &[0x48, 0x8d, 0x54, 0x24, 8],
+            &[0x89, 0x0a],
+        ]);
+        let places: Vec<Place> = found.accesses.iter().map(|access| access.place).collect();
+        assert_eq!(places, [Place::Global(LinkAddr(0x110b)); 2]);
+        assert_eq!(found.taken, [LinkAddr(0x1107)]);
+    }
+}
