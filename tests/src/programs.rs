@@ -25,8 +25,7 @@ pub struct Program {
 /// When it does not compile.
 #[must_use]
 pub fn c(name: &str, flags: &[&str]) -> Program {
-    let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());
-    compile(&compiler, &sources("c").join(name).with_extension("c"), flags)
+    c_file(&sources("c").join(name).with_extension("c"), flags)
 }
 
 /// Compiles a C program as [`c`] does, with another compiler.
@@ -36,6 +35,16 @@ pub fn c(name: &str, flags: &[&str]) -> Program {
 #[must_use]
 pub fn c_by(compiler: &str, name: &str, flags: &[&str]) -> Program {
     compile(compiler, &sources("c").join(name).with_extension("c"), flags)
+}
+
+/// Builds a C source file that is none of `programs/`, as [`c`] does.
+///
+/// # Panics
+/// When it does not compile.
+#[must_use]
+pub fn c_file(source: &Path, flags: &[&str]) -> Program {
+    let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());
+    compile(&compiler, source, flags)
 }
 
 /// Builds `programs/cpp/NAME.cpp` with these flags for the compiler. There is debug information only with `-g`.

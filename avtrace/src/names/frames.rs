@@ -50,6 +50,7 @@ pub(crate) fn source_frames(resolution: &Resolution) -> Vec<SourceFrame> {
         column: frame.column,
         module: module.clone(),
         is_wrapper: of_system || is_wrapper(frame),
+        declared: frame.declared,
     };
     resolution.frames.iter().map(frame).collect()
 }

@@ -202,5 +202,6 @@ fn source_frame(frame: Frame<'_>) -> SourceFrame {
         column: frame.column,
         module: frame.module.map(str::to_owned),
         is_wrapper: frame.is_wrapper,
+        declared: frame.declared,
     }
 }

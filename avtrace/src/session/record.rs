@@ -332,6 +332,7 @@ fn frame(frame: &SourceFrame) -> Frame<'_> {
         is_inlined: false,
         is_wrapper: frame.is_wrapper,
         is_library: false,
+        declared: frame.declared,
     }
 }
 

@@ -234,3 +234,19 @@ fn labels_of_traces_are_read_as_far_as_they_go() {
     assert_eq!(read(":7"), (None, None, None, file(":7")));
     assert_eq!(read("a.c:0"), (None, None, None, file("a.c:0")));
 }
+
+/// Lines without their text, by their distance from the function: inserted lines above do not count.
+#[test]
+fn a_fingerprint_needs_no_source_text_and_no_line_numbers() {
+    let fingerprint = |moved: u32, apart: u32| {
+        let mut story = stories::lock_split();
+        story.names.lines.clear();
+        for frame in story.names.places.iter_mut().flatten() {
+            frame.line = frame.line.map(|line| line + moved + if line == 48 { apart } else { 0 });
+            frame.declared = Some(moved + 40);
+        }
+        story.report().defects[0].fingerprint.clone()
+    };
+    assert_eq!(fingerprint(0, 0), fingerprint(10, 0));
+    assert_ne!(fingerprint(0, 0), fingerprint(0, 1));
+}

@@ -126,6 +126,7 @@ impl Story {
             column: Some(5),
             module: Some("/home/user/bank/bank".to_owned()),
             is_wrapper: false,
+            declared: None,
         }])
     }
 

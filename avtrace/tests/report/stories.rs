@@ -128,6 +128,7 @@ pub fn three_threads() -> Story {
             column: None,
             module: Some("/home/user/shop/shop".to_owned()),
             is_wrapper,
+            declared: None,
         };
         s.frames(vec![
             frame("__gthread_mutex_lock", "/usr/include/c++/12/bits/gthr-default.h", 749, true),

@@ -64,6 +64,7 @@ fn everything() -> Writer {
     let inner = frame("lock", "mutex.h", 3);
     let inner = Frame { is_inlined: true, is_wrapper: true, is_library: true, ..inner };
     let outer = Frame { column: Some(9), module: Some("bank"), ..frame("transfer", "bank.c", 45) };
+    let outer = Frame { declared: Some(40), ..outer };
     writer.frames(LocationId(0), &[inner, outer]).unwrap();
     writer.frames(LocationId(1), &[frame("transfer", "bank.c", 7), Frame::default()]).unwrap();
     writer.thread(ThreadId(0), &Thread { name: named("main"), tid: Some(4711) }).unwrap();
@@ -107,6 +108,7 @@ fn has_everything(trace: &Trace) {
     assert!(frames[0].is_inlined && frames[0].is_wrapper);
     assert_eq!((frames[1].function, frames[1].file), (Some("transfer"), Some("bank.c")));
     assert_eq!((frames[1].line, frames[1].column), (Some(45), Some(9)));
+    assert_eq!((frames[0].declared, frames[1].declared), (None, Some(40)));
     assert_eq!(frames[1].module, Some("bank"));
     assert_eq!(names.frames(LocationId(1)).count(), 2);
     let process = names.process().unwrap();

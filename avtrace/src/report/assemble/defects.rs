@@ -15,6 +15,9 @@ use super::{
     resolver::{Known, Place, Resolver},
 };
 
+/// Limit of lines of a function in which others of the same text are looked for.
+const MAX_LINES: u32 = 10_000;
+
 /// Groups findings into defects, numbered `d1`, `d2`, … in the order of the report. `ids` has the id of the violation
 /// that each finding became, `lists` those violations: the counted ones, and those that only defects show.
 pub(super) fn defects(
@@ -104,6 +107,21 @@ impl Resolver<'_> {
         defect
     }
 
+    /// Returns the number of lines of the same text in the function before that of a frame, as far as is known.
+    fn lines_before(&mut self, frame: &SourceFrame) -> u32 {
+        let (Some(file), Some(line), Some(declared)) = (&frame.file, frame.line, frame.declared)
+        else {
+            return 0;
+        };
+        let mut text_of = |line: u32| {
+            let text = self.names.source_line(file, line)?;
+            Some(text.trim().to_owned())
+        };
+        let Some(text) = text_of(line) else { return 0 };
+        let first = declared.max(line.saturating_sub(MAX_LINES));
+        (first..line).filter(|&before| text_of(before).as_ref() == Some(&text)).count() as u32
+    }
+
     /// Returns the place of a step of the region, and the step.
     fn end(
         &mut self,
@@ -126,6 +144,12 @@ impl Resolver<'_> {
         };
         (place.location, end)
     }
+}
+
+/// Returns a label for a line whose text is not known, which stays when lines are inserted before its function.
+fn line_in_function(frame: &SourceFrame) -> Option<String> {
+    let within = frame.line?.checked_sub(frame.declared?)?;
+    Some(format!("line {within} of {}", frame.function.as_deref()?))
 }
 
 /// Returns the calls that led from a region to a place in it, by the frames of the place or else by the regions nested
@@ -193,17 +217,14 @@ impl Describe for Resolver<'_> {
 
     fn place(&mut self, location: LocationId) -> PlaceInfo {
         let place = self.place(location);
-        let (file, line) = match &place.location {
-            Some(Location { file, line, .. }) => (Some(file.clone()), *line),
-            None => (None, None),
-        };
+        let frame = place.frames.get(place.shown).cloned().unwrap_or_default();
         PlaceInfo {
-            file,
-            line,
-            text: place.source_text.unwrap_or(place.label),
-            function: place.frames.get(place.shown).and_then(|frame| frame.function.clone()),
+            ordinal: self.lines_before(&frame),
+            text: place.source_text.or_else(|| line_in_function(&frame)).unwrap_or(place.label),
+            file: frame.file,
+            line: frame.line,
+            function: frame.function,
             origin: self.names.origin(location),
-            ..PlaceInfo::default()
         }
     }
 

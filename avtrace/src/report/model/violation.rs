@@ -49,6 +49,9 @@ pub struct SourceFrame {
     /// Set for a wrapper that the user did not write, such as `std::lock_guard` or gthr-default.h.
     #[serde(rename = "wrapper")]
     pub is_wrapper: bool,
+    /// Line of the function's name in its definition, from 1, where that is in the same file. Not in the report.
+    #[serde(skip)]
+    pub declared: Option<u32>,
 }
 
 /// The thing that events are about.

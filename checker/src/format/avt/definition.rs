@@ -127,7 +127,11 @@ pub(super) fn put_frames(
                 | flag(WRAPPER, frame.is_wrapper)
                 | flag(LIBRARY, frame.is_library));
             out.u8(0);
-            out.u16(0);
+            // Readers of earlier versions skip these bytes, and find 0 in earlier files.
+            let within = frame.line.zip(frame.declared);
+            let within = within.and_then(|(line, declared)| line.checked_sub(declared));
+            let within = within.and_then(|lines| u16::try_from(lines).ok()?.checked_add(1));
+            out.u16(within.unwrap_or(0));
         }
     });
 }
@@ -260,7 +264,9 @@ fn frames(mut fields: Fields<'_>, names: &mut Names) -> Option<bool> {
     for _ in 0..count {
         let (function, file, module) = (records.u32()?, records.u32()?, records.u32()?);
         let (line, column, flags) = (records.u32()?, records.u32()?, records.u8()?);
-        records.bytes(3)?;
+        records.bytes(1)?;
+        let within = records.u16()?;
+        let declared = if within > 0 { line.saturating_sub(u32::from(within) - 1) } else { 0 };
         frames.push(StoredFrame {
             function,
             file,
@@ -270,6 +276,7 @@ fn frames(mut fields: Fields<'_>, names: &mut Names) -> Option<bool> {
             is_inlined: flags & INLINED != 0,
             is_wrapper: flags & WRAPPER != 0,
             is_library: flags & LIBRARY != 0,
+            declared,
         });
     }
     Some(names.define_frames(id, frames))

@@ -265,12 +265,15 @@ pub struct Frame<'a> {
     pub is_wrapper: bool,
     /// Set in the first frame of a location whose code is a library's.
     pub is_library: bool,
+    /// Line of the function's name in its definition, from 1. At most 65,534 lines before `line`; others are not
+    /// recorded.
+    pub declared: Option<u32>,
 }
 
 /// Value for "no string" in the place of a string's id.
 pub(in crate::format) const NO_STRING: u32 = u32::MAX;
 
-/// A frame whose strings are ids; 0 stands for no line and no column.
+/// A frame whose strings are ids; 0 stands for no line, no column and no line of the definition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::format) struct StoredFrame {
     pub(in crate::format) function: u32,
@@ -281,6 +284,7 @@ pub(in crate::format) struct StoredFrame {
     pub(in crate::format) is_inlined: bool,
     pub(in crate::format) is_wrapper: bool,
     pub(in crate::format) is_library: bool,
+    pub(in crate::format) declared: u32,
 }
 
 impl StoredFrame {
@@ -299,6 +303,7 @@ impl StoredFrame {
             is_inlined: self.is_inlined,
             is_wrapper: self.is_wrapper,
             is_library: self.is_library,
+            declared: Some(self.declared).filter(|&line| line > 0),
         }
     }
 }
