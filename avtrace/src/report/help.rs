@@ -32,7 +32,7 @@ pub fn help(defect: &Defect, violation: &Violation) -> String {
     }
     if let [held, ..] = defect.gap.held.as_slice() {
         return format!(
-            "`{region}` holds {} {span}, and others came in without it: take it {} as well",
+            "{} is held {span}, and others came in without it: take it {} as well",
             object(held),
             elsewhere(violation)
         );
@@ -100,13 +100,33 @@ fn span(defect: &Defect) -> String {
     if left == returned && steps[0].called_at == steps[1].called_at {
         // Both in one call, or in several of one line: the function that is called may be the one to change.
         let call = named(left, steps[0]);
-        return format!("from {from} to {to}, or in `{region}` around its call of {call}");
+        let inner = within_callee(steps, [from, to]);
+        return format!("{inner}, or in `{region}` around its call of {call}");
     }
     format!(
         "in `{region}`, around its calls of {} and {}",
         named(left, steps[0]),
         named(returned, steps[1])
     )
+}
+
+/// The same stretch in the function that the calls to both ends have in common last.
+fn within_callee(steps: [&GapEnd; 2], places: [String; 2]) -> String {
+    let [left, returned] = steps.map(|step| step.chain.as_slice());
+    let common = left.iter().zip(returned).take_while(|(one, other)| one == other).count();
+    let short = |name: &String| short_name(name, NAME_COLUMNS);
+    let function = left.get(common.saturating_sub(1)).map(short).unwrap_or_default();
+    let [from, to] = places;
+    match [left.get(common), returned.get(common)].map(|callee| callee.map(short)) {
+        [None, None] => format!("from {from} to {to} in `{function}`"),
+        [Some(left), None] => format!("in `{function}`, from its call of `{left}` to {to}"),
+        [None, Some(returned)] => {
+            format!("in `{function}`, from {from} to its call of `{returned}`")
+        }
+        [Some(left), Some(returned)] => {
+            format!("in `{function}`, around its calls of `{left}` and `{returned}`")
+        }
+    }
 }
 
 /// Locks that the region released in between, and others held there.

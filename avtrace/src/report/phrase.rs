@@ -65,6 +65,24 @@ pub fn gap(defect: &Defect) -> String {
     }
 }
 
+/// Both ends of a gap in a line of many: places in code without lines as short as they can be.
+#[must_use]
+pub fn short_gap(defect: &Defect, columns: usize) -> String {
+    let gap = &defect.gap;
+    if gap.left.is_some() || gap.returned.is_some() {
+        return self::gap(defect);
+    }
+    let [left, returned] = [&gap.left_at, &gap.returned_at].map(|end| {
+        // The file is that of the region in most cases.
+        let label = end.label.rsplit_once(" (").map_or(&*end.label, |(function, _)| function);
+        match label.strip_prefix(&defect.region).filter(|offset| offset.starts_with("+0x")) {
+            Some(offset) => offset.to_owned(),
+            None => escape::cut_middle(label, columns).into_owned(),
+        }
+    });
+    format!("{left} -> {returned}")
+}
+
 /// A function's name in at most so many columns, if it can be: without its outer namespaces and classes.
 #[must_use]
 pub fn short_name(name: &str, columns: usize) -> String {

@@ -2,6 +2,7 @@
 
 use super::escape::printable;
 use super::explain::{all_accesses_probed, checked_anything, list};
+use super::limitation::Limitation;
 use super::model::{Report, SkippedProbes, Subject, UndecodedReason, UnprobedCalls};
 use super::quantity::{count, grouped};
 
@@ -211,15 +212,25 @@ fn probes(report: &Report, out: &mut Vec<Warning>) {
         return;
     }
     let named = |skipped: &SkippedProbes| match skipped.count {
-        1 => format!("{} ({})", skipped.what, skipped.reason),
-        more => format!("{}, {} times ({})", skipped.what, grouped(more), skipped.reason),
+        1 => skipped.what.clone(),
+        more => format!("{}, {} times", skipped.what, grouped(more)),
     };
-    let was = if total == 1 { "was" } else { "were" };
-    let mut message = format!("{} {was} not placed", count(total, "probe"));
-    for (at, skipped) in skipped.iter().take(MAX_NAMED).enumerate() {
-        message.push_str(if at == 0 { ": " } else { "; " });
-        message.push_str(&named(skipped));
+    // Those of the same reason together, which is said once.
+    let mut by_reason: Vec<(&str, Vec<String>)> = Vec::new();
+    for skipped in skipped.iter().take(MAX_NAMED) {
+        match by_reason.iter_mut().find(|(reason, _)| *reason == skipped.reason) {
+            Some((_, named_before)) => named_before.push(named(skipped)),
+            None => by_reason.push((&skipped.reason, vec![named(skipped)])),
+        }
     }
+    let parts: Vec<String> = (by_reason.iter())
+        .map(|(reason, named)| format!("{} ({reason})", named.join(", ")))
+        .collect();
+    // One of them stands for all probes of many functions.
+    let of_many = skipped.iter().any(|one| one.kind.as_deref() == Some("accesses_of_many"));
+    let number = if of_many { "some probes".to_owned() } else { count(total, "probe") };
+    let was = if total == 1 && !of_many { "was" } else { "were" };
+    let mut message = format!("{number} {was} not placed: {}", parts.join("; "));
     if let Some(more) = skipped.len().checked_sub(MAX_NAMED).filter(|&more| more > 0) {
         message.push_str(&format!("; and {} more", grouped(more as u64)));
     }
@@ -260,6 +271,12 @@ fn names(report: &Report, out: &mut Vec<Warning>) {
             grouped(nameless)
         ),
     };
-    let help = "compile with -g, or install the debug symbols of the library in question";
+    // Said of a stripped program already.
+    let is_stripped =
+        |limitation: &Limitation| matches!(limitation, Limitation::StrippedProgram { .. });
+    if nameless == 0 && unseen.limitations.iter().any(is_stripped) {
+        return;
+    }
+    let help = "compile with -g, or install the debug symbols of the file in question";
     out.push(Warning { message, help: live.then(|| help.to_owned()) });
 }

@@ -159,6 +159,43 @@ fn help(story: &mut Story, change: impl FnOnce(&mut Defect)) -> String {
 }
 
 #[test]
+fn defects_by_design_alone_are_a_good_result() {
+    let text = text(&report(0, 0, 1));
+    assert!(text.starts_with("no likely or possible defect: "), "{text}");
+    assert!(text.contains("\nby design: 1 finding in 1 place, in `handler_0`; "), "{text}");
+}
+
+/// A stripped program's functions go by their addresses, in lines that have room for the pattern and its subject.
+#[test]
+fn places_without_lines_are_short() {
+    let mut story = stories::lock_split();
+    story.names.lines.clear();
+    let name = |of: &str| if of == "transfer" { "nginx+0x4a3f0".to_owned() } else { of.to_owned() };
+    for frame in story.names.places.iter_mut().flatten() {
+        let function = frame.function.take().unwrap_or_default();
+        let offset = frame.line.take().unwrap_or_default() - 41;
+        frame.function = Some(format!("{}+{offset:#x}", name(&function)));
+        (frame.file, frame.column, frame.module) = (None, None, Some("nginx".to_owned()));
+    }
+    for region in &mut story.names.regions {
+        region.name = name(&region.name);
+    }
+    let mut report = story.report();
+    report.defects[0].class = Class::Likely;
+    let shown = text(&report);
+    assert!(
+        shown.contains("\n  --> nginx+0x4a3f0+0x4: others came in after this step\n"),
+        "{shown}"
+    );
+    report.defects.push(Defect { class: Class::Possible, ..report.defects[0].clone() });
+    report.defects[1].id = "d2".to_owned();
+    let shown = text(&report);
+    let line =
+        "\npossible d2: `nginx+0x4a3f0` +0x4 -> +0x7: section split by mutex `account.lock` (";
+    assert!(shown.contains(line), "{shown}");
+}
+
+#[test]
 fn help_follows_from_the_gap() {
     let split = |change: fn(&mut Defect)| help(&mut stories::lock_split(), change);
     assert_eq!(
@@ -202,8 +239,23 @@ fn help_follows_from_the_gap() {
         defect.gap.held.push(mutex);
     });
     assert!(
-        held.starts_with("`deposit` holds mutex `account.lock` from bank.c:31 to bank.c:33"),
+        held.starts_with("mutex `account.lock` is held from bank.c:31 to bank.c:33 in `deposit`, "),
         "{held}"
+    );
+    // Both ends in one call of the region: the function that they have in common comes first.
+    let in_callee = racy(|defect| {
+        for (end, calls) in [
+            (&mut defect.gap.left_at, &["handle", "get"][..]),
+            (&mut defect.gap.returned_at, &["handle"][..]),
+        ] {
+            end.chain.extend(calls.iter().map(|&call| call.to_owned()));
+        }
+    });
+    assert!(
+        in_callee.contains(
+            "hold it in `handle`, from its call of `get` to bank.c:33, or in `deposit` around its call of `handle`, and"
+        ),
+        "{in_callee}"
     );
     assert!(split(|_| {}).len() < 200);
 }

@@ -157,7 +157,12 @@ fn line_in_function(frame: &SourceFrame) -> Option<String> {
 fn calls(region: &str, place: &Place, nested: Vec<String>) -> (Vec<String>, Option<Location>) {
     let is_region = |frame: &SourceFrame| frame.function.as_deref() == Some(region);
     let own = place.frames.iter().position(is_region);
-    let shown = place.frames.get(place.shown).and_then(|frame| frame.function.clone());
+    let shown = place.frames.get(place.shown).and_then(|frame| {
+        let function = frame.function.as_deref()?;
+        // Without lines, the offset is that of the place.
+        let name = function.rsplit_once("+0x").filter(|_| frame.file.is_none());
+        Some(name.map_or(function, |(name, _)| name).to_owned())
+    });
     let mut chain = vec![region.to_owned()];
     match own.filter(|&own| own >= place.shown) {
         Some(own) => {

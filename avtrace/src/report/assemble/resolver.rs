@@ -377,6 +377,11 @@ impl Step {
     }
 }
 
+/// Returns whether the name of a function begins with that of its file, such as `nginx+0x4a3f0+0x1c`.
+fn function_of(function: &str, module: &str) -> bool {
+    function.strip_prefix(module).is_some_and(|rest| rest.starts_with('+'))
+}
+
 /// A place in a few words: `bank.c:45`, `transfer+0x1c (bank)`, or what else is known.
 fn label_of(frame: &SourceFrame) -> String {
     let module = frame.module.as_deref().map(explain::file_name);
@@ -384,6 +389,10 @@ fn label_of(frame: &SourceFrame) -> String {
         (Some(file), Some(line), ..) => format!("{file}:{line}"),
         (Some(file), None, Some(function), _) => format!("{function} ({file})"),
         (Some(file), None, None, _) => file.clone(),
+        // A function of a stripped file goes by the file's name already.
+        (None, _, Some(function), Some(module)) if function_of(function, module) => {
+            function.clone()
+        }
         (None, _, Some(function), Some(module)) => format!("{function} ({module})"),
         (None, _, Some(function), None) => function.clone(),
         (None, _, None, Some(module)) => format!("unknown location in {module}"),

@@ -3,6 +3,7 @@
 
 use super::{
     TextOptions, and,
+    layout::wrap_cut,
     paint::{ERROR, FRAME, HELP, PLAIN, Page, STRONG, WARNING},
     remark,
     witness::{View, join_calls},
@@ -26,6 +27,11 @@ const HEADLINE_COLUMNS: usize = 40;
 const NAME_COLUMNS: usize = 60;
 /// Longest name of a region in a line of many, in columns.
 const SHORT_NAME_COLUMNS: usize = 32;
+
+/// Longest place without a line in a line of many, in columns.
+const PLACE_COLUMNS: usize = 24;
+/// Lines that a headline may take.
+const MAX_HEADLINE_LINES: usize = 3;
 
 /// Writes the defects of a report.
 pub(super) fn write(page: &mut Page, report: &Report, options: &TextOptions) {
@@ -69,8 +75,10 @@ pub(super) fn write(page: &mut Page, report: &Report, options: &TextOptions) {
     }
     if !folded.is_empty() {
         let findings: u64 = folded.iter().map(|defect| findings(defect)).sum();
+        let most = if folded.len() > 1 { "most in" } else { "in" };
         let text = format!(
-            "{} in {}, most in {}; --all shows them",
+            "{} in {}, {most} {}; others came in there as well, but what is known speaks against a bug: --all shows \
+             them, with reasons",
             count(findings, "finding"),
             count(folded.len() as u64, "place"),
             regions(&folded)
@@ -152,8 +160,8 @@ fn line(page: &mut Page, defect: &Defect) {
         Some(SetAsideBy::Baseline) => "known",
     };
     let region = phrase::short_name(&defect.region, SHORT_NAME_COLUMNS);
-    let mut text =
-        format!(" {}: `{region}` {}: {}", defect.id, phrase::gap(defect), phrase::what(defect));
+    let gap = phrase::short_gap(defect, PLACE_COLUMNS);
+    let mut text = format!(" {}: `{region}` {gap}: {}", defect.id, phrase::what(defect));
     let mut facts: Vec<String> = Vec::new();
     match &defect.set_aside {
         Some(decision) => facts.push(decision.reason.clone()),
@@ -199,7 +207,11 @@ fn in_full(
     page.put(style(defect.class), kind);
     let columns = page.width.saturating_sub(kind.len());
     let headline = escape::printable(&headline).into_owned();
-    page.put(STRONG, &escape::cut_end(&headline, columns)).end();
+    let headline = escape::cut_end(&headline, columns * MAX_HEADLINE_LINES).into_owned();
+    for (at, text) in wrap_cut(headline.trim_start(), columns - 1).iter().enumerate() {
+        let indent = if at == 0 { 1 } else { kind.len() + 1 };
+        page.put(PLAIN, &" ".repeat(indent)).put(STRONG, text).end();
+    }
     let gap = &defect.gap;
     for (end, location, step) in [
         ("others came in after this step", &gap.left, &gap.left_at),

@@ -16,7 +16,8 @@ pub use paint::{ColorChoice, resolve_color};
 use self::paint::{ERROR, FRAME, HELP, PLAIN, Page, STRONG, WARNING};
 use super::explain;
 use super::model::{
-    Action, Busiest, Edge, Instance, Location, Report, Step, Transaction, UnusedSuppression,
+    Action, Busiest, Class, Defect, Edge, Instance, Location, Report, Step, Transaction,
+    UnusedSuppression,
 };
 use super::quantity::{count, grouped};
 use super::warnings::warnings;
@@ -82,6 +83,12 @@ pub fn render(report: &Report, options: &TextOptions) -> String {
         ..options.clone()
     };
     let mut page = Page::new(options.color, options.width);
+    let is_open = |defect: &Defect| defect.set_aside.is_none() && defect.class != Class::ByDesign;
+    if !report.defects.is_empty() && !report.defects.iter().any(is_open) {
+        let aside = report.defects.iter().any(|defect| defect.set_aside.is_some());
+        let other = if aside { "other " } else { "" };
+        checked(&mut page, report, &format!("no {other}likely or possible defect"));
+    }
     defects::write(&mut page, report, &options);
     let kinds = violations::write(&mut page, report, &options);
     not_retained(&mut page, report);
@@ -89,7 +96,7 @@ pub fn render(report: &Report, options: &TextOptions) -> String {
         if report.has_findings() {
             non_serializable(&mut page, report, &options);
         } else {
-            clean(&mut page, report);
+            checked(&mut page, report, "no atomicity violation found");
         }
     }
     open_at_end::write(&mut page, report);
@@ -278,7 +285,8 @@ fn transaction(report: &Report, tx: &Transaction) -> String {
     }
 }
 
-fn clean(page: &mut Page, report: &Report) {
+/// Writes that a result is a good one, and what was checked for it.
+fn checked(page: &mut Page, report: &Report, result: &str) {
     if !explain::checked_anything(report) {
         page.put(STRONG, "nothing was checked").end();
         return;
@@ -296,7 +304,7 @@ fn clean(page: &mut Page, report: &Report) {
     if report.serializable.is_none() {
         text.push_str("; whether the run as a whole is serializable was not decided");
     }
-    page.put(HELP, "no atomicity violation found").put(PLAIN, &text).end();
+    page.put(HELP, result).put(PLAIN, &text).end();
 }
 
 /// All instances, where they were asked for.

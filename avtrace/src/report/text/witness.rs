@@ -267,6 +267,12 @@ impl<'a> View<'a> {
         let columns = page.width.saturating_sub(indent + 4);
         let place = escape::cut_path(&self.places[at], columns).into_owned();
         let Some(source) = &step.source_text else {
+            // A function without lines begins at itself.
+            let begins = |region: &String| step.label.strip_prefix(region.as_str());
+            let begins = step.region.as_ref().and_then(begins);
+            if step.action == Action::Begin && begins.is_some_and(|rest| rest.starts_with("+0x0")) {
+                return;
+            }
             let place = match &step.location {
                 Some(Location { function: Some(function), .. }) => format!("{place} in {function}"),
                 _ => place,
