@@ -31,8 +31,10 @@ pub struct AccessDescriptor {
     pub cost: u8,
     /// The group to whose costs this is added, below [`ACCESS_GROUPS`].
     pub group: u16,
+    /// Maximal number of bytes that a repeated access is recorded with, the first ones; 0 for all.
+    pub most: u8,
     /// 0.
-    pub unused: [u8; 2],
+    pub unused: u8,
 }
 
 /// Number of groups of access probes that have costs of their own.
@@ -58,7 +60,9 @@ impl AccessDescriptor {
     /// Returns whether the access may be larger than [`MAX_USUAL`](Self::MAX_USUAL).
     #[must_use]
     pub const fn may_be_large(&self) -> bool {
-        self.rounds as u16 != Operand::NONE || self.size > Self::MAX_USUAL
+        let is_repeated = self.rounds as u16 != Operand::NONE;
+        is_repeated && (self.most == 0 || self.most as u16 > Self::MAX_USUAL)
+            || self.size > Self::MAX_USUAL
     }
 }
 

@@ -147,9 +147,10 @@ pub struct CaptureArgs {
     #[arg(long, value_name = "PERCENT", default_value_t = 100, value_parser = percent, allow_hyphen_values = true)]
     pub overhead: u32,
 
-    /// Depth to which functions of the program that regions call are probed, in calls.
-    #[arg(long, value_name = "CALLS", default_value_t = 2, value_parser = depth, allow_hyphen_values = true)]
-    pub probe_depth: u32,
+    /// Depth to which functions of the program that regions call are probed, in calls. By default 2, and deeper where
+    /// that is little code.
+    #[arg(long, value_name = "CALLS", value_parser = depth, allow_hyphen_values = true)]
+    pub probe_depth: Option<u32>,
 
     /// Also probe the instructions of functions that no region calls; PATTERN as for --atomic. Repeatable.
     #[arg(long, value_name = "PATTERN")]

@@ -89,6 +89,10 @@ fn record<const LARGE: bool, const LOOPS: bool>(ctx: &ProbeContext) -> u32 {
             count_lost(Class::Access);
             return 0;
         }
+        let most = u64::from(descriptor.most);
+        if most != 0 && bytes > most {
+            bytes = most;
+        }
     }
     if bytes == 0 {
         return 0;

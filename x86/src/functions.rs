@@ -112,6 +112,19 @@ impl Functions {
 }
 
 impl Function {
+    /// Returns the function that a symbol with a size stands for, without parts that were split off.
+    #[must_use]
+    pub fn of_symbol(symbol: &Symbol<'_>) -> Option<Self> {
+        (symbol.kind.is_function() && symbol.size > 0).then(|| Self {
+            start: symbol.address,
+            end: symbol.end(),
+            cold: Vec::new(),
+            symbol: symbol.name.to_owned(),
+            name: Name::demangle(symbol.name),
+            picked: symbol.kind == SymbolKind::IndirectFunction,
+        })
+    }
+
     /// The function's code, its start first; `None` when some of it is not in the file.
     #[must_use]
     pub fn parts<'file>(&self, file: &'file ElfFile) -> Option<Vec<super::exits::Part<'file>>> {

@@ -203,7 +203,10 @@ impl Accesses {
             frames[0] = access.instruction.0;
         }
         let place = (record.address, length);
-        if is_sample && !self.admit_sample(thread, access, place, probed) {
+        // What the C library does for a call that has a probe is reported there. Its copies have no frames.
+        let by_call = access.filter(|access| cx.code.role_at(access.instruction).contract.is_some());
+        let by_call = by_call.and_then(|_| probed.call_before(record.top));
+        if is_sample && !self.admit_sample(thread, (access, by_call), place, probed) {
             return;
         }
         let location = cx.stack(Location::Access(frames));
@@ -299,11 +302,11 @@ impl Accesses {
     }
 
     /// Returns whether the hit of a sampling watchpoint counts: it is to the whole of the range, and neither a probe
-    /// beside the instruction nor a watchpoint that was named reports it.
+    /// beside the instruction, or beside the call that it is made for, nor a watchpoint that was named reports it.
     fn admit_sample(
         &mut self,
         thread: ThreadId,
-        access: Option<Access>,
+        (access, by_call): (Option<Access>, Option<u64>),
         (address, length): (u64, u64),
         probed: &ProbedCode,
     ) -> bool {
@@ -314,6 +317,7 @@ impl Accesses {
         if self.watches.is_named(address, length) {
             return false;
         }
+        let instruction = by_call.unwrap_or(instruction);
         probed
             .group_of(instruction)
             .is_none_or(|group| self.dedup.admit_watchpoint(thread, (group, instruction), address))

@@ -26,6 +26,8 @@ pub(super) struct ProbedCode {
     is_inside: Vec<Option<bool>>,
     /// Groups of the probed instructions.
     groups: FxHashMap<u64, usize>,
+    /// The probed calls of library functions, by the address behind each.
+    calls: FxHashMap<u64, u64>,
 }
 
 impl ProbedCode {
@@ -42,6 +44,8 @@ impl ProbedCode {
                 }
                 SiteKind::Memory(MemorySite::Access(place)) => {
                     self.groups.insert(place.instruction.0, place.group);
+                    let returns_to = place.returns_to.map(|next| (next.0, place.instruction.0));
+                    self.calls.extend(returns_to);
                 }
                 _ => {}
             }
@@ -52,6 +56,7 @@ impl ProbedCode {
     /// Forgets functions of a library that was unloaded.
     pub(super) fn unload(&mut self, range: &Range<ProcessAddr>) {
         self.functions.retain(|&(start, _)| !range.contains(&ProcessAddr(start)));
+        self.calls.retain(|&next, _| !range.contains(&ProcessAddr(next)));
     }
 
     /// Returns whether a call is a step of another one that is recorded as a whole: `mtx_lock` calls
@@ -67,6 +72,11 @@ impl ProbedCode {
             // A return address is behind its call, which may be the function's last instruction.
             functions.iter().any(|&(start, end)| start < return_address && return_address <= end)
         })
+    }
+
+    /// Returns the probed call of a library function that returns to an address.
+    pub(super) fn call_before(&self, return_address: u64) -> Option<u64> {
+        self.calls.get(&return_address).copied()
     }
 
     /// Returns the group of a probed instruction.
@@ -88,13 +98,15 @@ mod tests {
         code.extend(&sites);
         assert!(code.is_inside(LocationId(0), 0x1010), "its last instruction is a call");
         assert!(!code.is_inside(LocationId(3), 0x1000), "a call right before it");
-        let access = AccessPlace { instruction: ProcessAddr(0x2003), group: 5, commuting: None };
+        let (instruction, returns_to) = (ProcessAddr(0x2003), Some(ProcessAddr(0x2008)));
+        let access = AccessPlace { instruction, returns_to, group: 5, commuting: None };
         sites.push(Site {
             address: ProcessAddr(0x2000),
             kind: SiteKind::Memory(MemorySite::Access(access)),
         });
         code.extend(&sites);
         assert_eq!((code.group_of(0x2003), code.group_of(0x2000)), (Some(5), None));
+        assert_eq!((code.call_before(0x2008), code.call_before(0x2003)), (Some(0x2003), None));
         code.unload(&(ProcessAddr(0x1000)..ProcessAddr(0x2000)));
         assert!(!code.is_inside(LocationId(4), 0x1010));
     }

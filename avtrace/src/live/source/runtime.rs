@@ -103,7 +103,9 @@ impl Trust {
                         RegionSite::Function(_) | RegionSite::Inlined(_) | RegionSite::Marker(_)
                     )
             );
-            is_own && module.range.contains(&site.address)
+            // Probes of containers are avtrace's choice, and mean no other code of the library.
+            let is_container = || code.role_at(site.address).contract == Some(Contract::Exact);
+            is_own && module.range.contains(&site.address) && !is_container()
         };
         if sites.iter().any(is_named) {
             return Self::Whole;
@@ -180,7 +182,7 @@ mod tests {
         assert_eq!(of(&runtime("__strcpy_avx2"), &[]), Trust::Writes);
         assert_eq!(of(&runtime("qsort_r"), &[]), Trust::Runtime);
         assert_eq!(Trust::of(ProcessAddr(0x9000), &[], &runtime("qsort_r")), Trust::Whole);
-        let access = MemorySite::Access(AccessPlace { instruction: AT, group: 0, commuting: None });
+        let access = MemorySite::Access(AccessPlace { instruction: AT, returns_to: None, group: 0, commuting: None });
         let probed = [Site { address: ProcessAddr(0x1004), kind: SiteKind::Memory(access) }];
         assert_eq!(of(&library(None, "SSL_read"), &probed), Trust::Whole, "the user named it");
     }

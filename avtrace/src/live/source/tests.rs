@@ -18,7 +18,7 @@ const ACCESS: u32 = 2;
 const MALLOC: u32 = 3;
 
 fn sites() -> Vec<Site> {
-    let access = AccessPlace { instruction: ProcessAddr(0x1000), group: 0, commuting: None };
+    let access = AccessPlace { instruction: ProcessAddr(0x1000), returns_to: None, group: 0, commuting: None };
     let kinds = [
         RegionSite::Marker(Meaning::Begin("transfer".to_owned())).into(),
         RegionSite::Marker(Meaning::EndInnermost).into(),

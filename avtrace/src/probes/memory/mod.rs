@@ -4,6 +4,7 @@ pub mod allocator_code;
 mod allocator_plan;
 pub mod allocators;
 pub mod instructions;
+mod library_calls;
 pub mod options;
 pub(super) mod plan;
 pub mod site;

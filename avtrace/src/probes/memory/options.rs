@@ -37,14 +37,15 @@ pub struct Accesses {
     pub level: Level,
     /// Maximum slowdown in percent, compared with [`Level::Sync`].
     pub overhead: u32,
-    /// Depth of calls from regions down to which functions of the program are probed.
-    pub depth: u32,
+    /// Depth of calls from regions down to which functions of the program are probed; `None` for two calls, and more
+    /// where that is little code.
+    pub depth: Option<u32>,
     /// Functions that are probed as well.
     pub also: Vec<Pattern>,
 }
 
 impl Default for Accesses {
     fn default() -> Self {
-        Self { level: Level::default(), overhead: 100, depth: 2, also: Vec::new() }
+        Self { level: Level::default(), overhead: 100, depth: None, also: Vec::new() }
     }
 }

@@ -4,17 +4,20 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use abi::{ACCESS_GROUPS, AccessDescriptor, Cookie, Kind, ProbeProgram};
+use iced_x86::FlowControl;
 use symbolize::{ElfFile, LinkAddr, Module, ProcessAddr, Symbolizer};
 use x86::{
     commuting::{commuting_update, is_last_owner_test},
     functions::{Function, Functions},
     instruction::{decode, decode_first},
+    no_return::never_returns,
     placement::Cost,
     restartable::restartable_sequences,
 };
 
 use super::{
     instructions::{self, AccessOptions, AccessProbes, PlannedAccess},
+    library_calls::LibraryCalls,
     options::Accesses,
     site::{AccessGroup, AccessPlace, MemorySite},
 };
@@ -87,6 +90,7 @@ pub(in crate::probes) fn add(
             problem.unwrap_or_else(|| unmatched("--probe", pattern, &choices, symbolizer))
         });
     }
+    let mut containers = BTreeSet::new();
     for (Choice { module, file, functions, .. }, wanted) in choices.iter().zip(wanted) {
         let roots: BTreeSet<usize> =
             roots(plan, module).into_iter().filter_map(|root| functions.containing(root)).collect();
@@ -97,24 +101,59 @@ pub(in crate::probes) fn add(
             let own = own_code(functions).filter(|(_, function)| !is_runtime(function));
             chosen.extend(own.map(|(index, _)| index));
         }
-        let depth = if has_all { u32::MAX } else { accesses.depth };
+        let depth = if has_all { Some(u32::MAX) } else { accesses.depth };
         let region_code = called(file, functions, roots, depth);
-        plan.uncovered.depth = accesses.depth;
+        plan.uncovered.depth = accesses.depth.unwrap_or(DEPTH);
         let of_module = (*module, *file, functions);
-        plan.uncovered.add_calls(symbolizer, of_module, &region_code, &chosen);
+        let mut calls = LibraryCalls::of(file);
+        plan.uncovered.add_calls(symbolizer, of_module, calls.imports(), &region_code, &chosen);
+        let code = region_code.iter().filter_map(|&index| functions.get(index)?.parts(file));
+        containers.extend(calls.containers(code.flatten()));
         let mut planner = Planner { plan, module, file, pid };
         let known = Known::from_plan(planner.plan, module);
         let mut left = 0_u64;
         for index in chosen {
             if accesses.level.samples() && planner.plan.probes.len() > MAX_PROBES {
                 left += 1;
-            } else {
-                planner.access_probes(functions, index, &known, accesses.level.samples());
+            } else if let Some(function) = functions.get(index) {
+                let how = (true, accesses.level.samples());
+                planner.access_probes(function, &known, &mut calls, how);
             }
         }
         if left > 0 {
             let purpose = ProbePurpose::AccessesOfMany { count: left, module: module.name() };
             planner.skip(purpose, SkipReason::TooMany);
+        }
+    }
+    add_containers(plan, symbolizer, pid, &containers, which);
+}
+
+/// Adds probes of the functions with these symbols, in which a C++ library accesses containers of its callers.
+fn add_containers(
+    plan: &mut Plan,
+    symbolizer: &Symbolizer,
+    pid: u32,
+    symbols: &BTreeSet<String>,
+    which: &[usize],
+) {
+    if symbols.is_empty() {
+        return;
+    }
+    let modules = which.iter().filter_map(|&index| symbolizer.modules().nth(index));
+    for module in modules.filter(|module| runtime_libraries::own(&module.name()).is_some()) {
+        let Ok(file) = module.file() else { continue };
+        let named = symbols.iter().flat_map(|symbol| file.symbols_named(symbol));
+        let found: Vec<Function> = named.filter_map(|symbol| Function::of_symbol(&symbol)).collect();
+        if found.is_empty() {
+            continue;
+        }
+        let mut planner = Planner { plan, module, file, pid };
+        let known = Known::from_plan(planner.plan, module);
+        let mut calls = LibraryCalls::of(file);
+        for function in &found {
+            // Strings are everywhere, and are seldom shared.
+            let single_step = !runtime_libraries::is_string(&function.symbol);
+            planner.access_probes(function, &known, &mut calls, (single_step, false));
         }
     }
 }
@@ -239,16 +278,25 @@ fn roots(plan: &Plan, module: &Module) -> Vec<LinkAddr> {
         .collect()
 }
 
-/// Returns these functions and their callees, `depth` calls deep. Functions of a runtime library are left out,
-/// as they are where the library is a file of its own.
+/// Depth of calls down to which all functions are probed by default.
+const DEPTH: u32 = 2;
+
+/// Number of bytes of code that are probed beyond that: unoptimized code of templates and generic functions has its
+/// accesses in many small functions, and this much has a thousand.
+const MAX_DEEPER_CODE: u64 = 1 << 15;
+
+/// Returns these functions and their callees, `depth` calls deep; without a depth [`DEPTH`] calls, and as many more as
+/// [`MAX_DEEPER_CODE`] allows. Functions of a runtime library are left out, as they are where the library is a file of
+/// its own.
 fn called(
     file: &ElfFile,
     functions: &Functions,
     roots: BTreeSet<usize>,
-    depth: u32,
+    depth: Option<u32>,
 ) -> BTreeSet<usize> {
     let (mut all, mut latest) = (roots.clone(), roots);
-    for _ in 0..depth {
+    let mut left = MAX_DEEPER_CODE;
+    for level in 0..depth.unwrap_or(u32::MAX) {
         if latest.is_empty() {
             break;
         }
@@ -259,17 +307,38 @@ fn called(
                 next.extend(functions.starting_at(LinkAddr(callee)));
             }
         }
-        let is_programs = |index| functions.get(index).is_none_or(|function| !is_runtime(function));
-        next.retain(|&index| is_programs(index) && all.insert(index));
+        let is_deeper = depth.is_none() && level >= DEPTH;
+        next.retain(|&index| {
+            let Some(function) = functions.get(index) else { return false };
+            if is_runtime(function) || all.contains(&index) {
+                return false;
+            }
+            if is_deeper {
+                let Some(rest) = left.checked_sub(function.end.0 - function.start.0) else {
+                    return false;
+                };
+                if never_returns(&function.symbol, &function.name.short) {
+                    return false;
+                }
+                left = rest;
+            }
+            all.insert(index)
+        });
         latest = next;
     }
     all
 }
 
 impl Planner<'_, '_> {
-    /// Adds the probes of a function; and what it accesses that a watchpoint may be moved to, where one moves.
-    fn access_probes(&mut self, functions: &Functions, index: usize, known: &Known, samples: bool) {
-        let Some(function) = functions.get(index) else { return };
+    /// Adds the probes of a function, also on instructions that the kernel executes as single steps if `single_step`;
+    /// and what it accesses that a watchpoint may be moved to, where one moves (`samples`).
+    fn access_probes(
+        &mut self,
+        function: &Function,
+        known: &Known,
+        calls: &mut LibraryCalls<'_>,
+        (single_step, samples): (bool, bool),
+    ) {
         let name = function.name.short.clone();
         let group = self.plan.access_groups.len();
         let Some(parts) = function.parts(self.file).filter(|_| !function.picked) else { return };
@@ -281,13 +350,16 @@ impl Planner<'_, '_> {
         let is_constant = |address| file.is_constant(LinkAddr(address));
         let is_restartable = |address| restartable_sequences(file).contains(LinkAddr(address));
         let options = AccessOptions {
-            single_step: true,
+            single_step,
             word_at: &word_at,
             is_constant: &is_constant,
             is_restartable: &is_restartable,
         };
-        let AccessProbes { points, coverage, globals } =
-            instructions::access_probes(&parts, &|at| known.taken.contains(&at), options);
+        let is_taken = |at| known.taken.contains(&at);
+        let AccessProbes { mut points, mut coverage, globals } =
+            instructions::access_probes(&parts, &is_taken, options);
+        let has_no_place = |at| is_taken(at) || is_restartable(at);
+        calls.add_probes(&parts, &has_no_place, (&mut points, &mut coverage));
         for global in globals.into_iter().filter(|_| samples) {
             if let Some(address) = self.module.process_address(LinkAddr(global.address)) {
                 self.plan.globals.push((address, global.size.into(), global.is_written));
@@ -327,7 +399,10 @@ impl Planner<'_, '_> {
         let PlannedAccess { instruction, mut descriptor, is_static } = planned;
         let code = self.file.bytes_at(LinkAddr(instruction), 15).unwrap_or_default();
         let code_at = |at| self.file.bytes_at(LinkAddr(at), 15);
-        let commuting = commuting_update(&decode_first(code, instruction), &code_at);
+        let decoded = decode_first(code, instruction);
+        let commuting = commuting_update(&decoded, &code_at);
+        let is_call = decoded.flow_control() == FlowControl::Call;
+        let returns_to = is_call.then(|| self.module.process_address(LinkAddr(decoded.next_ip())));
         if commuting.is_some() {
             descriptor.flags |= AccessDescriptor::COMMUTES;
         }
@@ -348,7 +423,7 @@ impl Planner<'_, '_> {
         // More groups than that share their costs.
         descriptor.group = (group % ACCESS_GROUPS as usize) as u16;
         descriptor.cost = cost;
-        let place = AccessPlace { instruction, group, commuting };
+        let place = AccessPlace { instruction, returns_to: returns_to.flatten(), group, commuting };
         let site = self.add_site(instruction, MemorySite::Access(place));
         let purpose = ProbePurpose::Accesses { function: name.to_owned() };
         self.add_probe(program, LinkAddr(at), Cookie::new(Kind::Access, site), purpose);

@@ -20,8 +20,10 @@ pub enum MemorySite {
 /// An instruction that accesses memory, and is seen from a probe nearby.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AccessPlace {
-    /// The instruction.
+    /// The instruction; of a library function's access, the call.
     pub instruction: ProcessAddr,
+    /// The instruction after it, if it is a call.
+    pub returns_to: Option<ProcessAddr>,
     /// The number of its group.
     pub group: usize,
     /// Set for an instruction that commutes with others of its kind.

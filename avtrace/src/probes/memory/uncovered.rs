@@ -10,7 +10,10 @@ use x86::{
     no_return::never_returns,
 };
 
-use super::allocators::{ALLOCATORS, CPP_ALLOCATORS};
+use super::{
+    allocators::{ALLOCATORS, CPP_ALLOCATORS},
+    library_calls,
+};
 use crate::probes::sync::{functions, runtime_libraries};
 
 /// Code that regions call and that the probes of a plan leave out.
@@ -79,13 +82,13 @@ impl Uncovered {
         &mut self,
         symbolizer: &Symbolizer,
         (module, file, functions): (&Module, &ElfFile, &Functions),
+        imports: &Imports,
         region_code: &BTreeSet<usize>,
         probed: &BTreeSet<usize>,
     ) {
         if region_code.is_empty() {
             return;
         }
-        let imports = Imports::from_file(file);
         let mut known: HashMap<String, Option<String>> = HashMap::new();
         let mut library_of = |symbol: &str| {
             let find = || {
@@ -102,7 +105,7 @@ impl Uncovered {
             known.entry(symbol.to_owned()).or_insert_with(find).clone()
         };
         for &index in region_code {
-            let facts = call_graph::facts_of(file, functions, &imports, index);
+            let facts = call_graph::facts_of(file, functions, imports, index);
             self.add(&facts, functions, &module.name(), probed, &mut library_of);
         }
     }
@@ -138,6 +141,7 @@ impl Uncovered {
                     }
                 }
                 Callee::Own(_) => {}
+                Callee::Import(import) if !call.is_indirect && reports(&import.symbol) => {}
                 Callee::Import(import) => self.add_import(&import.symbol, &import.name, library_of),
             }
         }
@@ -162,6 +166,11 @@ impl Uncovered {
             self.c_functions.insert(symbol.to_owned());
         }
     }
+}
+
+/// Returns whether probes report the accesses of a library's function: at its calls, or in its code.
+fn reports(symbol: &str) -> bool {
+    library_calls::is_listed(symbol) || runtime_libraries::is_container(symbol)
 }
 
 fn accesses_callers_memory(symbol: &str) -> bool {

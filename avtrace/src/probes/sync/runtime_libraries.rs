@@ -163,7 +163,7 @@ pub fn is_own_function(symbol: &str) -> bool {
 /// Relation between a C library function's access and the request of its caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Contract {
-    /// Reads and writes exactly the requested bytes: copies and fills.
+    /// Reads and writes exactly the requested bytes: copies and fills, and code of containers.
     Exact,
     /// Writes the requested bytes, and may read further: vector instructions look for the end of a string
     /// behind it, too.
@@ -177,13 +177,65 @@ const EXACT: [&str; 6] = ["memcpy", "memmove", "mempcpy", "memset", "bzero", "ex
 /// Starts of names of functions that write exactly the requested bytes, and read until they find something.
 const WRITING: [&str; 6] = ["strcpy", "strncpy", "stpcpy", "stpncpy", "strcat", "strncat"];
 
+/// Starts of the symbols of functions in which GNU's C++ library does what its templates leave to it: they link nodes of
+/// trees and lists, and decide on the sizes of hash tables, for the containers of their callers.
+const CONTAINERS: [&str; 9] = [
+    "_ZSt29_Rb_tree_insert_and_rebalance",
+    "_ZSt28_Rb_tree_rebalance_for_erase",
+    "_ZSt18_Rb_tree_increment",
+    "_ZSt18_Rb_tree_decrement",
+    "_ZNSt8__detail15_List_node_base",
+    "_ZNKSt8__detail20_Prime_rehash_policy",
+    "_ZNSt15_List_node_base",
+    "_ZSt20_Rb_tree_rotate_left",
+    "_ZSt21_Rb_tree_rotate_right",
+];
+
+/// Start of the symbols of `std::string`, and of those of its members there that change one.
+const STRING: &str = "_ZNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEE";
+const STRING_MEMBERS: [&str; 9] = [
+    "9_M_append",
+    "9_M_assign",
+    "10_M_replace",
+    "14_M_replace_aux",
+    "9_M_mutate",
+    "8_M_erase",
+    "9push_back",
+    "6resize",
+    "7reserve",
+];
+
+/// Members of `std::string` that the others consist of.
+pub const STRING_STEPS: [&str; 3] = [
+    "_ZNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEE9_M_appendEPKcm",
+    "_ZNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEE9_M_mutateEmmPKcm",
+    "_ZNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEE10_M_replaceEmmPKcm",
+];
+
 /// Starts of names of functions that only read.
 const READING: [&str; 8] =
     ["strlen", "strnlen", "strcmp", "strncmp", "strchr", "strrchr", "memcmp", "memchr"];
 
+/// Returns whether a function of a C++ library, by its symbol, accesses a container of its caller as its caller's code
+/// does where the compiler makes that from a template.
+#[must_use]
+pub fn is_container(symbol: &str) -> bool {
+    CONTAINERS.iter().any(|start| symbol.starts_with(start)) || is_string(symbol)
+}
+
+/// Returns whether it is a member of `std::string`.
+#[must_use]
+pub fn is_string(symbol: &str) -> bool {
+    let member = symbol.strip_prefix(STRING);
+    member.is_some_and(|name| STRING_MEMBERS.iter().any(|start| name.starts_with(start)))
+}
+
 /// Returns the contract of a function of a C library, by its symbol: `__memmove_avx_unaligned_erms`, `strcpy`.
 #[must_use]
 pub fn contract(symbol: &str) -> Option<Contract> {
+    if is_container(symbol) {
+        return Some(Contract::Exact);
+    }
     let name = symbol.trim_start_matches('_');
     let is_of = |names: &[&str]| names.iter().any(|start| name.starts_with(start));
     if is_of(&EXACT) { Some(Contract::Exact) } else { is_of(&WRITING).then_some(Contract::Writes) }
@@ -219,6 +271,11 @@ mod tests {
     fn contracts_are_known_by_names() {
         assert_eq!(contract("__memmove_avx_unaligned_erms"), Some(Contract::Exact));
         assert_eq!(contract("__strcpy_avx2"), Some(Contract::Writes));
+        let insert = "_ZSt29_Rb_tree_insert_and_rebalancebPSt18_Rb_tree_node_baseS0_RS_";
+        assert_eq!(contract(insert), Some(Contract::Exact));
+        let append = format!("{STRING}9_M_appendEPKcm");
+        assert!(is_string(&append) && is_container(&append) && !is_string(insert));
+        assert!(!is_container(&format!("{STRING}D1Ev")), "nobody else has one that ends");
         for other in ["__strlen_avx2", "__memcmp_evex_movbe", "_IO_putc", "qsort_r"] {
             assert_eq!(contract(other), None, "{other}");
         }

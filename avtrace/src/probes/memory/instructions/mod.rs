@@ -13,6 +13,8 @@
 
 mod placement;
 
+pub use self::placement::MAX_ACCESSES;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
