@@ -102,6 +102,10 @@ pub enum Op {
     Fork(ThreadId),
     /// Returns from waiting for a thread's end.
     Join(ThreadId),
+    /// Names the region that everything belongs to, from here on, that the thread does outside all others: the body of
+    /// a thread, or a loop around a wait; `None` for none any more. It makes no transaction, orders nothing and is no
+    /// part of any verdict: its executions, which are single iterations, are followed for cuts alone.
+    Follow(Option<RegionId>),
     /// Ends the thread. Optional: a join implies it. It allows a checker to forget threads that are never
     /// joined.
     Exit,

@@ -271,6 +271,11 @@ impl Forest {
         bound.begin = bound.begin.min(begin);
     }
 
+    /// Returns how often the region in the slot has reached a thread.
+    pub(super) fn reached(&self, slot: usize) -> usize {
+        self.trees.get(slot).map_or(0, Vec::len)
+    }
+
     /// Removes the region in the slot, which was closed.
     pub(super) fn end(&mut self, slot: usize, row: usize) {
         self.bits_mut(row, slot / 64).remove(slot);
@@ -426,10 +431,13 @@ impl Forest {
         let mut bound = LowerBound::NEVER;
         for word in 0..=self.high[row].len() {
             let bits = self.bits(row, word);
-            for slot in slots(word, bits[Full] | bits[Reach]) {
+            for slot in slots(word, bits.in_any_relation()) {
                 let first = &self.entries[row][slot].first;
                 if self.contains(Full, row, slot) {
                     bound.event = bound.event.min(first[Full]);
+                }
+                if self.contains(Data, row, slot) {
+                    bound.event = bound.event.min(first[Data]);
                 }
                 if self.contains(Reach, row, slot) {
                     bound.begin = bound.begin.min(first[Reach]);

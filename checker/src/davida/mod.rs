@@ -20,6 +20,9 @@
 //! regions of a thread that a dependency violates are the outer ones of its nest, as each begins before those within
 //! it.
 //!
+//! A region that is followed (`followed`) has a slot in the data relation alone, and is looked at where a dependency
+//! violates no other region.
+//!
 //! Invariants: a slot's bit is in column `Own` of one thread exactly while its region is active; the bits
 //! of a thread in the data relation are among those in the full relation; a thread's lower bound is no
 //! later than anything of it that a region has reached, so that a dependency on an earlier event is
@@ -28,6 +31,7 @@
 mod cuts;
 mod cycle;
 mod departures;
+mod followed;
 mod forest;
 #[cfg(test)]
 mod memory_bounds;
@@ -65,6 +69,29 @@ impl Davida {
         Self { engine: Engine::new(options.lenient), regions: ActiveRegions::new(options) }
     }
 
+    #[inline]
+    fn step(&mut self, event: &Event) -> Result<(), EventError> {
+        if self.regions.follows {
+            self.step_followed(event)
+        } else {
+            self.engine.step(event, &mut self.regions)
+        }
+    }
+
+    /// Consumes an event that may be a step of a region that is followed.
+    fn step_followed(&mut self, event: &Event) -> Result<(), EventError> {
+        let number = self.engine.counts.events;
+        let row = self.engine.row(event.thread);
+        let row = row.filter(|&row| self.regions.before_step(row, event));
+        self.engine.step(event, &mut self.regions)?;
+        if let Some(row) = row
+            && let Some(now) = self.engine.last(row).filter(|now| now.event() == number)
+        {
+            self.regions.after_step(row, &now);
+        }
+        Ok(())
+    }
+
     /// Returns the distinct violations so far, in the order of their first occurrence.
     #[must_use]
     pub fn violations(&self) -> &[Violation] {
@@ -74,14 +101,14 @@ impl Davida {
 
 impl Checker for Davida {
     fn event(&mut self, event: &Event) -> Result<(), EventError> {
-        self.engine.step(event, &mut self.regions)
+        self.step(event)
     }
 
     fn events(&mut self, events: &[Event]) -> Result<(), EventError> {
         for events in events.chunks(PREFETCHED) {
             self.engine.prefetch(events);
             for event in events {
-                self.engine.step(event, &mut self.regions)?;
+                self.step(event)?;
             }
         }
         Ok(())

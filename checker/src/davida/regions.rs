@@ -2,12 +2,13 @@
 
 use super::cuts::Cuts;
 use super::cycle;
+use super::followed::SlotSet;
 use super::forest::{Column, Forest, Node, RegionBits};
 use super::released_locks::Hold;
 use super::thread::{Level, Thread};
 use super::witness::{Violated, clarity, way};
 use crate::check::{Options, Regions, Relation};
-use crate::event::{EventNumber, LockId, RegionId};
+use crate::event::{EventNumber, LockId, RegionId, ThreadId};
 use crate::finding::{Action, Edge, Evidence, Instance, Object, OpenRegion, Tx};
 use crate::hb::{Dependency, EventStamp, Visitor};
 use crate::verdicts::Verdicts;
@@ -20,8 +21,8 @@ pub(super) struct ActiveRegions {
     pub(super) options: Options,
     pub(super) threads: Vec<Thread>,
     /// Number of slots in use or free.
-    slots: usize,
-    free: Vec<u32>,
+    pub(super) slots: usize,
+    pub(super) free: Vec<u32>,
     pub(super) forest: Forest,
     /// Columns of the forest that are in use, as full words. The data relation has a column of its own
     /// unless it is the relation asked for; transactions are followed until the trace is known not to be
@@ -36,6 +37,10 @@ pub(super) struct ActiveRegions {
     pub(super) open_at_end: Vec<OpenRegion>,
     /// Last hold of each lock that has ended.
     holds: Vec<Option<Hold>>,
+    /// Slots of regions that are followed.
+    pub(super) followed: SlotSet,
+    /// Set once a region was followed.
+    pub(super) follows: bool,
 }
 
 impl ActiveRegions {
@@ -60,7 +65,15 @@ impl ActiveRegions {
             executions: Vec::new(),
             open_at_end: Vec::new(),
             holds: Vec::new(),
+            followed: SlotSet::default(),
+            follows: false,
         }
+    }
+
+    /// Makes room for that many threads.
+    pub(super) fn grow(&mut self, rows: usize) {
+        self.threads.resize_with(rows, Thread::default);
+        self.forest.grow(rows);
     }
 
     /// Returns whether the trace is serializable, and the cycle if no violation shows one.
@@ -100,10 +113,7 @@ impl ActiveRegions {
                 thread.first_without_slot = level.begin.event();
                 break;
             }
-            let slot = self.free.pop().unwrap_or_else(|| {
-                self.slots += 1;
-                (self.slots - 1) as u32
-            });
+            let slot = free_slot(&mut self.free, &mut self.slots);
             level.slot = Some(slot);
             let mut columns = self.columns;
             if depth > 0 {
@@ -111,6 +121,14 @@ impl ActiveRegions {
             }
             self.forest.begin(slot as usize, row, level.begin.event(), columns);
         }
+    }
+
+    pub(super) fn count_execution(&mut self, region: RegionId) {
+        let index = region.index();
+        if index >= self.executions.len() {
+            self.executions.resize(index + 1, 0);
+        }
+        self.executions[index] += 1;
     }
 
     /// Closes the innermost region of the thread in that row, at event `end`.
@@ -133,7 +151,8 @@ impl ActiveRegions {
             while !self.threads[row].levels.is_empty() {
                 self.close(row, 0);
             }
-            self.threads[row].released_locks.clear();
+            self.unfollow(row);
+            self.threads[row].trail.released_locks.clear();
             self.threads[row].held.clear();
         }
     }
@@ -150,6 +169,8 @@ impl ActiveRegions {
         let full = self.violated_levels(Column::Full, closing);
         if full > 0 {
             self.violations(full, closing);
+        } else {
+            self.cut_followed(closing);
         }
     }
 
@@ -184,7 +205,7 @@ impl ActiveRegions {
     }
 
     /// Returns the column of the forest that has the paths of that evidence.
-    fn column(&self, evidence: Evidence) -> Column {
+    pub(super) fn column(&self, evidence: Evidence) -> Column {
         if evidence == Evidence::Data && self.is_full_relation() {
             Column::Data
         } else {
@@ -204,7 +225,7 @@ impl ActiveRegions {
             source_event: closing.source.event(),
         };
         let (forest, relation, locks) =
-            (&self.forest, self.options.relation, &thread.released_locks);
+            (&self.forest, self.options.relation, &thread.trail.released_locks);
         let violated = Violated { forest, relation, locks, slot, region, begin, evidence };
         let path = || std::iter::once(closing).chain(forest.path(column, slot, u));
         let key = |key: &mut Vec<u32>| violated.put_key(key, path());
@@ -216,17 +237,28 @@ impl ActiveRegions {
     fn cut(&mut self, full: usize, data: usize, closing: &Node) -> Option<u32> {
         let evidence = if data > 0 { Evidence::Data } else { Evidence::Sync };
         let innermost = if data > 0 { data - 1 } else { full - 1 };
+        self.cut_within(Some(innermost), evidence, closing)
+    }
+
+    /// Returns the cut that a dependency belongs to, of the region at that level, or of the one that is followed.
+    pub(super) fn cut_within(
+        &mut self,
+        level: Option<usize>,
+        evidence: Evidence,
+        closing: &Node,
+    ) -> Option<u32> {
         let column = self.column(evidence);
         let (u, event) = (closing.from(), closing.source.event());
         let Self { threads, forest, cuts, options, .. } = self;
-        let (thread, forest) = (&mut threads[closing.row()], &*forest);
-        let Level { region, begin, slot } = thread.levels[innermost];
+        let forest = &*forest;
+        let around = threads[closing.row()].surroundings(level)?;
+        let Level { region, begin, slot } = around.of;
         let slot = slot? as usize;
 
         // The latest departure shows the tightest gap; without one, the cycle goes through other threads.
         let is_data = evidence == Evidence::Data;
-        let latest =
-            thread.departures.latest(u, begin.event(), event, closing.object, is_data).copied();
+        let departures = &around.trail.departures;
+        let latest = departures.latest(u, begin.event(), event, closing.object, is_data).copied();
         let (pair, long);
         let path: &[&Node] = match &latest {
             Some(latest) => {
@@ -241,47 +273,58 @@ impl ActiveRegions {
         let first = path.last()?;
         let left = (begin.event(), first.source.event());
         // Later dependencies of the same return are no cuts of their own unless they are on data.
-        if !is_data && let Some(cut) = thread.last_cut(left) {
+        if !is_data && let Some(cut) = around.trail.last_cut(left) {
             return Some(cut);
         }
         let trigger = closing.sink.event();
         let read_again =
-            is_data && thread.has_read_again(first.object, first.sink.event(), trigger);
+            is_data && around.trail.has_read_again(first.object, first.sink.event(), trigger);
         if let Object::Variable(variable) = closing.object
             && matches!(closing.sink.action(), Action::Read | Action::Update)
         {
-            thread.read(variable, trigger);
+            around.trail.read(variable, trigger);
         }
         let key = (region, first.source.location(), closing.sink.location());
         let clarity = clarity(path.iter().copied(), evidence, read_again);
         let number = cuts.cut(key, clarity, || {
-            let (relation, locks) = (options.relation, &thread.released_locks);
+            let (relation, locks) = (options.relation, &around.trail.released_locks);
             let violated = Violated { forest, relation, locks, slot, region, begin, evidence };
             let violation = violated.build(path.iter().copied());
-            let facts = thread.facts(innermost, &violation.edges, &violation.released_locks);
+            let facts = around.facts(&violation.edges, &violation.released_locks);
             (violation, facts)
         })?;
-        if thread.is_first_cut(begin.event(), number) {
-            let outer = thread.levels[..innermost].iter().rev().map(|level| level.region);
+        if around.trail.is_first_cut(begin.event(), number) {
+            let outer = around.outer.iter().rev().map(|level| level.region);
             cuts.count_execution(number, outer);
         }
         cuts.add_way(number, way(path.iter().copied()));
         if !is_data {
-            thread.set_last_cut(left, number);
+            around.trail.set_last_cut(left, number);
         }
         Some(number)
     }
 }
 
+/// Takes a slot that is free, or the next one.
+pub(super) fn free_slot(free: &mut Vec<u32>, slots: &mut usize) -> u32 {
+    free.pop().unwrap_or_else(|| {
+        *slots += 1;
+        (*slots - 1) as u32
+    })
+}
+
 impl Visitor for ActiveRegions {
     fn started(&mut self, row: usize) {
         if row >= self.threads.len() {
-            self.threads.resize_with(row + 1, Thread::default);
-            self.forest.grow(row + 1);
+            self.grow(row + 1);
         }
         let thread = &mut self.threads[row];
         thread.begin();
         thread.held.clear();
+    }
+
+    fn follow(&mut self, row: usize, thread: ThreadId, region: Option<RegionId>) {
+        self.follow_region(row, thread, region);
     }
 
     #[inline(always)]
@@ -294,11 +337,12 @@ impl Visitor for ActiveRegions {
         let variable = dependency.is_variable();
         if let Object::Lock(lock) = dependency.object
             && self.options.released_locks
-            && !self.threads[dependency.row].levels.is_empty()
             && let Some(&Some(hold)) = self.holds.get(lock.index())
             && hold.released == dependency.source.event()
         {
-            self.threads[dependency.row].released_locks.held_between(lock, dependency.sink, hold);
+            for trail in self.threads[dependency.row].trails() {
+                trail.released_locks.held_between(lock, dependency.sink, hold);
+            }
         }
         if matches!(dependency.sink.action(), Action::Wait | Action::Join | Action::Depart) {
             self.threads[dependency.row].waited = dependency.sink.event();
@@ -318,15 +362,22 @@ impl Visitor for ActiveRegions {
                 self.give_slots(u, source);
             }
             if self.cuts.are_collected() {
-                self.threads[u].departures.put(node.insert(Node::new(u, dependency)));
+                self.threads[u].trail.departures.put(node.insert(Node::new(u, dependency)));
             }
         }
-        let mut closes = true;
+        if variable
+            && self.follows
+            && let Some(followed) = &mut self.threads[u].followed
+            && followed.level.is_some_and(|level| level.begin.event() <= source)
+        {
+            followed.trail.departures.put(node.get_or_insert_with(|| Node::new(u, dependency)));
+        }
+        let (mut closes, mut extends) = (true, false);
         for word in 0..self.slots.div_ceil(64) {
             let (from, to) = (self.forest.bits(u, word), self.forest.bits(v, word));
             let mut fresh = from.without(to);
             fresh[Column::Data] &= u64::from(variable).wrapping_neg();
-            let closed = (from[Column::Full] | from[Column::Reach]) & to[Column::Own];
+            let closed = from.in_any_relation() & to[Column::Own];
             if closed | fresh.in_any_relation() == 0 {
                 continue;
             }
@@ -338,18 +389,18 @@ impl Visitor for ActiveRegions {
             if closed != 0 && std::mem::take(&mut closes) {
                 self.close_cycles(node);
             }
+            extends |= fresh[Column::Data] | fresh[Column::Full] != 0;
             fresh[Column::Reach] &= self.columns[Column::Reach];
             let own = self.threads[v].slots().next();
             self.forest.extend(word, fresh, own, node);
         }
+        if extends && self.follows {
+            self.bound_followed();
+        }
     }
 
     fn begin(&mut self, row: usize, now: &EventStamp, region: RegionId, depth: usize) {
-        let index = region.index();
-        if index >= self.executions.len() {
-            self.executions.resize(index + 1, 0);
-        }
-        self.executions[index] += 1;
+        self.count_execution(region);
         if depth >= self.followed_levels() {
             return;
         }
@@ -365,6 +416,7 @@ impl Visitor for ActiveRegions {
 
     fn exits(&mut self, row: usize) {
         self.note_open(row);
+        self.unfollow(row);
     }
 
     fn end(&mut self, row: usize, number: EventNumber, depth: usize) {
@@ -389,8 +441,8 @@ impl Visitor for ActiveRegions {
         if collects {
             thread.held.push((lock, now.event()));
         }
-        if self.options.released_locks && !thread.levels.is_empty() {
-            thread.released_locks.acquired(lock, now);
+        if self.options.released_locks {
+            thread.trails().for_each(|trail| trail.released_locks.acquired(lock, now));
         }
     }
 
@@ -405,18 +457,18 @@ impl Visitor for ActiveRegions {
         }
         let thread = &mut self.threads[row];
         thread.held.retain(|&held| held != (lock, since));
-        if thread.levels.is_empty() {
-            return;
+        for trail in thread.trails() {
+            if self.options.released_locks {
+                trail.released_locks.released(lock, now);
+            }
+            trail.holds.push(lock, since, now.event());
         }
-        if self.options.released_locks {
-            thread.released_locks.released(lock, now);
-        }
-        thread.holds.push(lock, since, now.event());
     }
 
     fn reset(&mut self, lock: LockId) {
         for thread in &mut self.threads {
-            thread.released_locks.forget(lock);
+            thread.trail.released_locks.forget(lock);
+            thread.followed.iter_mut().for_each(|one| one.trail.released_locks.forget(lock));
             thread.held.retain(|&(held, _)| held != lock);
         }
     }

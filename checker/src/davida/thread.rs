@@ -2,7 +2,8 @@
 //! them, from which the facts about a gap are taken.
 
 use super::departures::Departures;
-use super::recent::Recent;
+use super::followed::Followed;
+use super::recent::{Interval, Recent};
 use super::released_locks::ReleasedLocks;
 use crate::event::{EventNumber, LockId, RegionId, VarId};
 use crate::finding::{Edge, GapEnd, GapKind, Object, Point, ReleasedLock};
@@ -29,24 +30,16 @@ pub(super) struct Thread {
     pub(super) levels: Vec<Level>,
     /// Begin of the first region without a slot.
     pub(super) first_without_slot: EventNumber,
-    pub(super) released_locks: ReleasedLocks,
     /// Set once its current transaction is counted as violating.
     pub(super) violating: bool,
-    pub(super) departures: Departures,
-    /// Regions within its outermost one that have ended.
-    pub(super) ended: Recent<RegionId>,
+    /// Memory of its transaction.
+    pub(super) trail: Trail,
+    /// Region that its actions outside all others belong to.
+    pub(super) followed: Option<Box<Followed>>,
     /// Locks held, with the acquire of each outermost hold.
     pub(super) held: Vec<(LockId, EventNumber)>,
-    /// Holds that have ended in the transaction.
-    pub(super) holds: Recent<LockId>,
     /// Last event at which the thread depended on another one by waiting for it.
     pub(super) waited: EventNumber,
-    /// Last read of variables that other threads had written since the transaction began.
-    reads: Vec<(VarId, EventNumber)>,
-    /// Executions that are counted as cut: begin, and number of the cut.
-    cut: Vec<(EventNumber, u32)>,
-    /// Last cut by synchronisation: begin of the region and event at which it was left, and the number of the cut.
-    last_cut: Option<((EventNumber, EventNumber), u32)>,
 }
 
 impl Default for Thread {
@@ -54,18 +47,30 @@ impl Default for Thread {
         Self {
             levels: Vec::new(),
             first_without_slot: NEVER,
-            released_locks: ReleasedLocks::default(),
             violating: false,
-            departures: Departures::default(),
-            ended: Recent::default(),
+            trail: Trail::default(),
+            followed: None,
             held: Vec::new(),
-            holds: Recent::default(),
             waited: 0,
-            reads: Vec::new(),
-            cut: Vec::new(),
-            last_cut: None,
         }
     }
+}
+
+/// Bounded memory of what happened in an outermost region, or in the one that is followed.
+#[derive(Default)]
+pub(super) struct Trail {
+    pub(super) released_locks: ReleasedLocks,
+    pub(super) departures: Departures,
+    /// Regions within it that have ended.
+    pub(super) ended: Recent<RegionId>,
+    /// Holds of locks that have ended.
+    pub(super) holds: Recent<LockId>,
+    /// Last read of variables that other threads had written since it began.
+    reads: Vec<(VarId, EventNumber)>,
+    /// Executions that are counted as cut: begin, and number of the cut.
+    cut: Vec<(EventNumber, u32)>,
+    /// Last cut by synchronisation: begin of the region and event at which it was left, and the number of the cut.
+    last_cut: Option<((EventNumber, EventNumber), u32)>,
 }
 
 /// Limit of executions of one thread that are remembered as cut.
@@ -75,13 +80,7 @@ impl Thread {
     /// Starts a transaction.
     pub(super) fn begin(&mut self) {
         self.violating = false;
-        self.released_locks.clear();
-        self.departures.clear();
-        self.ended.clear();
-        self.holds.clear();
-        self.reads.clear();
-        self.cut.clear();
-        self.last_cut = None;
+        self.trail.clear();
     }
 
     /// Returns whether the event is in the thread's active regions. It is one of the thread.
@@ -90,13 +89,10 @@ impl Thread {
         self.levels.first().is_some_and(|level| level.begin.event() <= event)
     }
 
-    /// Returns the last cut by synchronisation, if the region was left there: its begin, and the event.
-    pub(super) fn last_cut(&self, left: (EventNumber, EventNumber)) -> Option<u32> {
-        self.last_cut.filter(|(last, _)| *last == left).map(|(_, number)| number)
-    }
-
-    pub(super) fn set_last_cut(&mut self, left: (EventNumber, EventNumber), number: u32) {
-        self.last_cut = Some((left, number));
+    /// Returns the open execution of the region that is followed, if there is one.
+    #[inline]
+    pub(super) fn followed_level(&self) -> Option<Level> {
+        self.followed.as_ref()?.level
     }
 
     /// Opens a region, without a slot.
@@ -113,15 +109,60 @@ impl Thread {
             self.first_without_slot = NEVER;
         }
         if !self.levels.is_empty() {
-            self.ended.push(level.region, begin, end);
-            self.cut.retain(|&(cut, _)| cut != begin);
+            self.trail.ended.push(level.region, begin, end);
+            self.trail.cut.retain(|&(cut, _)| cut != begin);
+        }
+        if let Some(followed) = &mut self.followed {
+            followed.trail.ended.push(level.region, begin, end);
         }
         Some(level)
+    }
+
+    /// Returns the trails that its events belong to.
+    pub(super) fn trails(&mut self) -> impl Iterator<Item = &mut Trail> {
+        let followed = self.followed.as_mut().filter(|followed| followed.level.is_some());
+        let own = (!self.levels.is_empty()).then_some(&mut self.trail);
+        own.into_iter().chain(followed.map(|followed| &mut followed.trail))
     }
 
     /// Returns the slots of its regions, outermost first.
     pub(super) fn slots(&self) -> impl Iterator<Item = usize> {
         self.levels.iter().map_while(|level| level.slot).map(|slot| slot as usize)
+    }
+
+    /// Returns what is known of the region at that level, or of the one that is followed: its trail, and the regions
+    /// around it and within it.
+    pub(super) fn surroundings(&mut self, level: Option<usize>) -> Option<Surroundings<'_>> {
+        let Self { levels, trail, followed, held, waited, .. } = self;
+        let (of, trail, outer, inner) = match level {
+            Some(level) => (*levels.get(level)?, trail, &levels[..level], &levels[level + 1..]),
+            None => {
+                let followed = followed.as_mut()?;
+                (followed.level?, &mut followed.trail, &[][..], &levels[..])
+            }
+        };
+        Some(Surroundings { of, trail, outer, inner, held, waited: *waited })
+    }
+}
+
+impl Trail {
+    pub(super) fn clear(&mut self) {
+        self.released_locks.clear();
+        self.departures.clear();
+        self.ended.clear();
+        self.holds.clear();
+        self.reads.clear();
+        self.cut.clear();
+        self.last_cut = None;
+    }
+
+    /// Returns the last cut by synchronisation, if the region was left there: its begin, and the event.
+    pub(super) fn last_cut(&self, left: (EventNumber, EventNumber)) -> Option<u32> {
+        self.last_cut.filter(|(last, _)| *last == left).map(|(_, number)| number)
+    }
+
+    pub(super) fn set_last_cut(&mut self, left: (EventNumber, EventNumber), number: u32) {
+        self.last_cut = Some((left, number));
     }
 
     /// Returns whether this is the first time that the execution that began then is cut at that place.
@@ -155,17 +196,29 @@ impl Thread {
         let Object::Variable(variable) = object else { return false };
         self.reads.iter().any(|&(read, event)| read == variable && sink < event && event < until)
     }
+}
 
-    /// Returns the facts about a gap within the region at `level`.
-    pub(super) fn facts(&self, level: usize, edges: &[Edge], locks: &[ReleasedLock]) -> Facts {
+/// A region that is open, with what happened in it.
+pub(super) struct Surroundings<'a> {
+    pub(super) of: Level,
+    pub(super) trail: &'a mut Trail,
+    /// Regions around it, outermost first.
+    pub(super) outer: &'a [Level],
+    /// Regions within it, outermost first.
+    inner: &'a [Level],
+    held: &'a [(LockId, EventNumber)],
+    waited: EventNumber,
+}
+
+impl Surroundings<'_> {
+    /// Returns the facts about a gap within the region.
+    pub(super) fn facts(&self, edges: &[Edge], locks: &[ReleasedLock]) -> Facts {
         let (Some(first), Some(closing)) = (edges.first(), edges.last()) else {
             return Facts::default();
         };
         let (left, returned) = (&first.source, &closing.sink);
-        let (left_chain, returned_chain) =
-            (self.chain(level, left.event), self.chain(level, returned.event));
-        let itself =
-            |point: &Point| self.chain(level, point.event).is_some_and(|chain| chain.is_empty());
+        let (left_chain, returned_chain) = (self.chain(left.event), self.chain(returned.event));
+        let itself = |point: &Point| self.chain(point.event).is_some_and(|chain| chain.is_empty());
         let split = |lock: &&ReleasedLock| itself(&lock.released) && itself(&lock.reacquired);
         let throughout = self.held.iter().filter(|(_, since)| *since <= left.event);
         let mut held_throughout: Vec<LockId> = throughout.map(|&(lock, _)| lock).collect();
@@ -179,17 +232,20 @@ impl Thread {
             split_by_itself: locks.iter().filter(split).map(|lock| lock.lock).collect(),
             waited: (left.event + 1..=returned.event).contains(&self.waited)
                 || locks.iter().any(waits),
-            read_again: self.has_read_again(first.object, first.sink.event, returned.event),
+            read_again: self.trail.has_read_again(first.object, first.sink.event, returned.event),
         }
     }
 
-    /// Returns the regions within the one at `level` that were open at an event, with their begins; `None` if some
-    /// may be forgotten.
-    fn chain(&self, level: usize, event: EventNumber) -> Option<Vec<Call>> {
-        let region = self.levels.get(level)?.begin.event();
-        let ended = self.ended.around(event)?.filter(|ended| ended.begin > region);
+    /// Returns the regions within it that were open at an event, with their begins; `None` if some may be forgotten.
+    fn chain(&self, event: EventNumber) -> Option<Vec<Call>> {
+        let region = self.of.begin.event();
+        // The first step of a region that is followed may be the begin of another one.
+        let within = |ended: &&Interval<RegionId>| {
+            ended.begin > region || self.outer.is_empty() && ended.begin == region
+        };
+        let ended = self.trail.ended.around(event)?.filter(within);
         let ended = ended.map(|ended| Call { region: ended.value, begin: ended.begin });
-        let open = self.levels[level + 1..].iter();
+        let open = self.inner.iter();
         let open = open.map(|open| Call { region: open.region, begin: open.begin.event() });
         let mut chain: Vec<Call> = ended.chain(open.filter(|open| open.begin <= event)).collect();
         chain.sort_unstable_by_key(|call| call.begin);
@@ -198,7 +254,7 @@ impl Thread {
 
     fn end(&self, chain: Option<Vec<Call>>, event: EventNumber) -> GapEnd {
         let held = self.held.iter().filter(|(_, since)| *since <= event).map(|&(lock, _)| lock);
-        let held = self.holds.around(event).map(|ended| {
+        let held = self.trail.holds.around(event).map(|ended| {
             let mut held: Vec<LockId> = held.chain(ended.map(|hold| hold.value)).collect();
             held.sort_unstable();
             held.dedup();

@@ -112,6 +112,9 @@ pub trait Visitor {
     /// Notes that event `number` closed regions of the thread; `depth` are still open. It is an event of another thread
     /// where that joins the thread.
     fn end(&mut self, row: usize, number: EventNumber, depth: usize);
+    /// Notes which region the thread's actions outside all others belong to from here on. No event of the thread: it
+    /// may come before `started`.
+    fn follow(&mut self, _row: usize, _thread: ThreadId, _region: Option<RegionId>) {}
     /// Notes that a thread is about to end, by itself or because its process does; its regions are still open.
     fn exits(&mut self, _row: usize) {}
     /// Returns whether the state of this ended thread must be retained: a dependency on its events can
@@ -179,6 +182,11 @@ impl Engine {
     #[must_use]
     pub fn row(&self, thread: ThreadId) -> Option<usize> {
         self.threads.table.row(thread)
+    }
+
+    /// Returns the last event of the thread in that row, if it has acted.
+    pub(crate) fn last(&self, row: usize) -> Option<EventStamp> {
+        self.threads.rows.get(row).map(|thread| thread.now).filter(EventStamp::is_some)
     }
 
     /// Notes that events were lost: regions and locks held are forgotten; the order of events remains.
@@ -347,6 +355,7 @@ impl Engine {
 fn check_ids(event: &Event) -> Result<(), EventErrorKind> {
     let object = match event.op {
         Op::Begin(RegionId(id)) | Op::End(Some(RegionId(id))) => id,
+        Op::Follow(Some(RegionId(id))) => id,
         Op::Read(VarId(id)) | Op::Write(VarId(id)) | Op::Update(VarId(id)) => id,
         Op::CommutingUpdate(VarId(id)) | Op::Alloc(VarId(id)) | Op::Free(VarId(id)) => id,
         Op::SplitVariable { from: VarId(from), to: VarId(to) } => from.max(to),
@@ -356,7 +365,7 @@ fn check_ids(event: &Event) -> Result<(), EventErrorKind> {
         Op::Fork(ThreadId(id)) | Op::Join(ThreadId(id)) => id,
         Op::Signal(SyncId(id)) | Op::Wait(SyncId(id)) => id,
         Op::Arrive(SyncId(id)) | Op::Depart(SyncId(id)) => id,
-        Op::End(None) | Op::Exit => 0,
+        Op::End(None) | Op::Follow(None) | Op::Exit => 0,
     };
     if object == u32::MAX || event.thread.0 == u32::MAX {
         Err(EventErrorKind::ReservedId)

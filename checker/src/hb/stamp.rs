@@ -64,6 +64,13 @@ impl EventStamp {
         Self([first, begin, ordinal, u64::from(location.0) << 32 | last & 0xffff_ffff])
     }
 
+    /// Returns this event as the begin of a region.
+    pub(crate) fn as_begin(&self) -> Self {
+        let [first, rest @ ..] = self.0;
+        let [begin, ordinal, last] = rest;
+        Self([first & !0xff | u64::from(code(Action::Begin)), begin, ordinal, last])
+    }
+
     /// Returns the event number from which on knowledge of the thread includes this event. A deferred
     /// access is only known to a thread that knows a later event.
     #[inline]

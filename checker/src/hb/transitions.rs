@@ -97,6 +97,10 @@ impl Engine {
         visitor: &mut impl Visitor,
     ) -> Result<(), EventErrorKind> {
         let row = self.admit(number, event)?;
+        if let Op::Follow(region) = event.op {
+            visitor.follow(row, event.thread, region);
+            return Ok(());
+        }
         let id = event.thread;
         let Self { counts, threads, locks, lenient, .. } = self;
         let Threads { table, rows, .. } = threads;
@@ -107,7 +111,7 @@ impl Engine {
             Op::Update(_) => Action::Update,
             Op::CommutingUpdate(_) => Action::CommutingUpdate,
             // Nothing depends on a split or a reset, so that no report shows the action stored for them.
-            Op::Alloc(_) | Op::SplitVariable { .. } => Action::Alloc,
+            Op::Alloc(_) | Op::SplitVariable { .. } | Op::Follow(_) => Action::Alloc,
             Op::Free(_) | Op::Reset(_) => Action::Free,
             Op::Begin(_) => Action::Begin,
             Op::Acquire(_) => Action::Acquire,
@@ -360,6 +364,7 @@ impl Engine {
             | Op::Update(_)
             | Op::CommutingUpdate(_)
             | Op::Begin(_)
+            | Op::Follow(_)
             | Op::Acquire(_)
             | Op::Release(_) => {}
         }

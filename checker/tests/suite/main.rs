@@ -6,6 +6,7 @@ mod defect_names;
 mod defect_properties;
 mod defects;
 mod deferred;
+mod followed;
 mod generate;
 mod known;
 mod open_at_end;

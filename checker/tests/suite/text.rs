@@ -67,6 +67,8 @@ pub fn parse(trace: &str) -> (Vec<Event>, Names) {
             "depart" => Op::Depart(SyncId(id('s'))),
             "fork" => Op::Fork(ThreadId(id('t'))),
             "join" => Op::Join(ThreadId(id('t'))),
+            "follow" if object.is_empty() => Op::Follow(None),
+            "follow" => Op::Follow(Some(RegionId(id('r')))),
             "exit" => Op::Exit,
             _ => panic!("no such operation: {item}"),
         };

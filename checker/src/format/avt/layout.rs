@@ -9,7 +9,7 @@ pub(in crate::format) const NAME: usize = 4;
 
 /// Major version. Readers refuse other major versions; they skip additions of a later minor version.
 pub(super) const MAJOR: u16 = 1;
-pub(super) const MINOR: u16 = 2;
+pub(super) const MINOR: u16 = 3;
 
 /// Size of the file's header, in bytes.
 pub(in crate::format) const HEADER: usize = 32;
@@ -68,6 +68,8 @@ pub(super) mod op {
     /// A split: the new variable stands in the place of a location.
     pub(in crate::format::avt) const SPLIT: u8 = 21;
     pub(in crate::format::avt) const COMMUTING_UPDATE: u8 = 22;
+    pub(in crate::format::avt) const FOLLOW: u8 = 23;
+    pub(in crate::format::avt) const FOLLOW_NONE: u8 = 24;
     /// Not an event: events were lost here.
     pub(in crate::format::avt) const GAP: u8 = 255;
 }

@@ -325,8 +325,9 @@ fn limits(names: &Names) -> Box<[u32; 256]> {
     let Ids { threads, regions, variables, locks, syncs, .. } = Ids::from_names(names);
     limits[usize::from(op::END)] = u32::MAX;
     limits[usize::from(op::EXIT)] = u32::MAX;
+    limits[usize::from(op::FOLLOW_NONE)] = u32::MAX;
     for (ops, limit) in [
-        (&[op::BEGIN, op::END_NAMED][..], regions),
+        (&[op::BEGIN, op::END_NAMED, op::FOLLOW][..], regions),
         (&[op::READ, op::WRITE, op::UPDATE, op::COMMUTING_UPDATE, op::ALLOC, op::FREE], variables),
         (&[op::ACQUIRE, op::RELEASE, op::ACQUIRE_SHARED, op::RELEASE_SHARED, op::RESET], locks),
         (&[op::FORK, op::JOIN], threads),

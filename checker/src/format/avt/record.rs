@@ -45,6 +45,8 @@ pub(super) fn encode(event: &Event) -> [u8; EVENT] {
         Op::Free(id) => (op::FREE, id.0),
         Op::Reset(id) => (op::RESET, id.0),
         Op::SplitVariable { from, .. } => (op::SPLIT, from.0),
+        Op::Follow(Some(id)) => (op::FOLLOW, id.0),
+        Op::Follow(None) => (op::FOLLOW_NONE, 0),
         Op::Exit => (op::EXIT, 0),
     };
     record(op, event.thread.0, object, event.location.0)
@@ -84,6 +86,8 @@ pub(super) fn decode(record: &[u8; EVENT]) -> Option<Event> {
             let op = Op::SplitVariable { from: VarId(object), to: VarId(location) };
             return Some(Event { thread: ThreadId(thread), op, location: NO_LOCATION });
         }
+        op::FOLLOW => Op::Follow(Some(RegionId(object))),
+        op::FOLLOW_NONE => Op::Follow(None),
         op::EXIT => Op::Exit,
         _ => return None,
     };
@@ -160,11 +164,16 @@ mod tests {
         let event = Event { thread: ThreadId(77), op, location: LocationId(4) };
         let record_of_it = encode(&event);
         assert_eq!((record_of_it[0], decode(&record_of_it)), (22, Some(event)));
+        for (code, op) in [(23, Op::Follow(Some(RegionId(19)))), (24, Op::Follow(None))] {
+            let event = Event { thread: ThreadId(7), op, location: LocationId(4) };
+            let record = encode(&event);
+            assert_eq!((record[0], decode(&record)), (code, Some(event)));
+        }
         let op = Op::SplitVariable { from: VarId(3), to: VarId(u32::MAX - 1) };
         let split = Event { thread: ThreadId(77), op, location: NO_LOCATION };
         let record_of_it = encode(&split);
         assert_eq!((record_of_it[0], decode(&record_of_it)), (21, Some(split)));
-        for code in [0, 23, op::GAP] {
+        for code in [0, 25, op::GAP] {
             assert_eq!(decode(&record(code, 0, 0, 0)), None);
         }
         for lost in [None, Some(0), Some(u64::MAX - 1)] {

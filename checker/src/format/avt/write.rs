@@ -286,8 +286,10 @@ impl<W: Write> AvtWriter<W> {
             check("location", event.location.0, ids.locations)?;
         }
         match event.op {
-            Op::End(None) | Op::Exit | Op::SplitVariable { .. } => Ok(()),
-            Op::Begin(id) | Op::End(Some(id)) => check("region", id.0, ids.regions),
+            Op::End(None) | Op::Follow(None) | Op::Exit | Op::SplitVariable { .. } => Ok(()),
+            Op::Begin(id) | Op::End(Some(id)) | Op::Follow(Some(id)) => {
+                check("region", id.0, ids.regions)
+            }
             Op::Read(id)
             | Op::Write(id)
             | Op::Update(id)

@@ -269,8 +269,9 @@ impl Lines {
         }
         let op = match (object, kind) {
             (None, Kind::End) => Op::End(None),
+            (None, Kind::Follow) => Op::Follow(None),
             (None, Kind::Exit) => Op::Exit,
-            (None | Some(b""), Kind::Begin | Kind::End) => {
+            (None | Some(b""), Kind::Begin | Kind::End) | (Some(b""), Kind::Follow) => {
                 op(kind, self.named(Space::Region, Field::Object, b"")?)
             }
             (None | Some(b""), _) => return Err(LineError::NoObject { op: name() }.into()),

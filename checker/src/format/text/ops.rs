@@ -39,6 +39,7 @@ pub(super) enum Kind {
     Free,
     Reset,
     Split,
+    Follow,
     Exit,
 }
 
@@ -58,7 +59,7 @@ impl Default for Spelling {
     }
 }
 
-const SPELLINGS: [Spelling; 22] = [
+const SPELLINGS: [Spelling; 23] = [
     spell("r", Kind::Read, Space::Variable),
     spell("w", Kind::Write, Space::Variable),
     spell("acq", Kind::Acquire, Space::Lock),
@@ -81,6 +82,7 @@ const SPELLINGS: [Spelling; 22] = [
     spell("reset", Kind::Reset, Space::Lock),
     // Its object is two of them.
     spell("split", Kind::Split, Space::Variable),
+    spell("follow", Kind::Follow, Space::Region),
     // Has no object.
     spell("exit", Kind::Exit, Space::Thread),
 ];
@@ -176,6 +178,7 @@ pub(super) const fn spelling(kind: Kind) -> &'static str {
         Kind::Free => "free",
         Kind::Reset => "reset",
         Kind::Split => "split",
+        Kind::Follow => "follow",
         Kind::Exit => "exit",
     }
 }
@@ -205,6 +208,7 @@ pub(super) const fn op(kind: Kind, object: u32) -> Op {
         Kind::Free => Op::Free(VarId(object)),
         Kind::Reset => Op::Reset(LockId(object)),
         Kind::Split => Op::SplitVariable { from: VarId(object), to: VarId(object) },
+        Kind::Follow => Op::Follow(Some(RegionId(object))),
         Kind::Exit => Op::Exit,
     }
 }
@@ -232,6 +236,7 @@ pub(super) const fn kind_of_op(op: Op) -> Kind {
         Op::Free(_) => Kind::Free,
         Op::Reset(_) => Kind::Reset,
         Op::SplitVariable { .. } => Kind::Split,
+        Op::Follow(_) => Kind::Follow,
         Op::Exit => Kind::Exit,
     }
 }

@@ -64,8 +64,10 @@ impl<W: Write> TextWriter<W> {
             return self.escape_if(special);
         }
         special |= match event.op {
-            Op::End(None) | Op::Exit | Op::SplitVariable { .. } => false,
-            Op::Begin(id) | Op::End(Some(id)) => regions.add(id.0, || region_name(names, id)),
+            Op::End(None) | Op::Follow(None) | Op::Exit | Op::SplitVariable { .. } => false,
+            Op::Begin(id) | Op::End(Some(id)) | Op::Follow(Some(id)) => {
+                regions.add(id.0, || region_name(names, id))
+            }
             Op::Read(id)
             | Op::Write(id)
             | Op::Update(id)
@@ -127,9 +129,9 @@ impl<W: Write> TextWriter<W> {
             return;
         }
         let object = match event.op {
-            Op::End(None) | Op::Exit | Op::SplitVariable { .. } => None,
+            Op::End(None) | Op::Follow(None) | Op::Exit | Op::SplitVariable { .. } => None,
             Op::Begin(id) => Some(regions.get(id.0)).filter(|name| !name.is_empty()),
-            Op::End(Some(id)) => Some(regions.get(id.0)),
+            Op::End(Some(id)) | Op::Follow(Some(id)) => Some(regions.get(id.0)),
             Op::Read(id)
             | Op::Write(id)
             | Op::Update(id)
