@@ -101,7 +101,7 @@ impl Entries {
                 self.new.push(suppress::entry(&report, defect, &self.reason));
             }
         }
-        if report.violations.is_empty() && report.has_findings() {
+        if report.has_cycle_alone() {
             self.cycles += 1;
         }
     }

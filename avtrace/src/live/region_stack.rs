@@ -18,6 +18,8 @@ pub enum Change {
     Begin(RegionId, LocationId),
     /// The innermost region ends.
     End(LocationId),
+    /// From here on another region is followed, or none.
+    Follow(Option<RegionId>, LocationId),
 }
 
 /// A function's frame.
@@ -44,13 +46,15 @@ struct Open {
     leaving: bool,
     /// Set after its jump to the start of this function: it ends with that one.
     tail: Option<u32>,
+    /// Set if it is only followed: it makes no transaction.
+    followed: bool,
 }
 
 impl Open {
-    const fn of(region: RegionId, location: LocationId, frame: Frame) -> Self {
+    const fn of((region, followed): (RegionId, bool), location: LocationId, frame: Frame) -> Self {
         let sp = frame.sp;
         let frame = Some(frame);
-        Self { region, location, frame, sp, inlined: false, leaving: false, tail: None }
+        Self { region, location, frame, sp, inlined: false, leaving: false, tail: None, followed }
     }
 }
 
@@ -107,7 +111,8 @@ impl RegionStacks {
     #[must_use]
     pub fn lowest(&self, thread: ThreadId) -> u64 {
         let open = self.threads.get(thread.index()).map_or(&[][..], |stack| &stack.open);
-        let known = open.iter().filter_map(|open| Some((open.frame?, open.leaving)));
+        let transactions = open.iter().filter(|open| !open.followed);
+        let known = transactions.filter_map(|open| Some((open.frame?, open.leaving)));
         known.map(|(frame, leaving)| if leaving { 0 } else { frame.sp }).min().unwrap_or(u64::MAX)
     }
 
@@ -139,8 +144,9 @@ impl RegionStacks {
 
     /// Begins a region by a marker.
     pub fn begin(&mut self, thread: ThreadId, region: RegionId, location: LocationId, sp: u64) {
-        let (inlined, leaving, tail) = (false, false, None);
-        self.push(thread, Open { region, location, frame: None, sp, inlined, leaving, tail });
+        let (inlined, leaving, tail, followed) = (false, false, None, false);
+        let frame = None;
+        self.push(thread, Open { region, location, frame, sp, inlined, leaving, tail, followed });
     }
 
     /// Ends a region by a marker: the innermost one, or the innermost of that name. Markers inside it end with it.
@@ -159,11 +165,11 @@ impl RegionStacks {
         true
     }
 
-    /// Begins a function that is entered.
+    /// Begins a function that is entered; it is only followed if that is set.
     pub fn enter(
         &mut self,
         thread: ThreadId,
-        region: RegionId,
+        region: (RegionId, bool),
         location: LocationId,
         frame: Frame,
     ) {
@@ -179,7 +185,7 @@ impl RegionStacks {
     pub fn enter_inlined(
         &mut self,
         thread: ThreadId,
-        region: RegionId,
+        region: (RegionId, bool),
         location: LocationId,
         frame: Frame,
     ) {
@@ -301,7 +307,10 @@ impl RegionStacks {
         let stack = self.stack(thread);
         stack.functions += usize::from(open.frame.is_some());
         stack.open.push(open);
-        self.changes.push(Change::Begin(open.region, open.location));
+        self.changes.push(match open.followed {
+            true => Change::Follow(Some(open.region), open.location),
+            false => Change::Begin(open.region, open.location),
+        });
     }
 
     fn remove_while(&mut self, thread: ThreadId, gone: impl Fn(&Open, Frame) -> bool) {
@@ -312,7 +321,8 @@ impl RegionStacks {
         }
     }
 
-    /// Ends the region at `index` and all inside it; of those inside, the ones to keep begin anew.
+    /// Ends the region at `index` and all inside it; of those inside, the ones to keep begin anew. One that is only
+    /// followed ends alone.
     fn remove(
         &mut self,
         thread: ThreadId,
@@ -321,9 +331,18 @@ impl RegionStacks {
         keep: impl Fn(&Open) -> bool,
     ) {
         let stack = self.stack(thread);
-        let ended = stack.open.split_off(index);
+        let ended = match stack.open[index].followed {
+            true => vec![stack.open.remove(index)],
+            false => stack.open.split_off(index),
+        };
         stack.functions -= ended.iter().filter(|open| open.frame.is_some()).count();
-        self.changes.extend(ended.iter().map(|_| Change::End(location)));
+        let transactions = ended.iter().filter(|open| !open.followed);
+        self.changes.extend(transactions.map(|_| Change::End(location)));
+        if ended.iter().any(|open| open.followed) {
+            let open = &self.stack(thread).open;
+            let followed = open.iter().rfind(|open| open.followed).map(|open| open.region);
+            self.changes.push(Change::Follow(followed, location));
+        }
         for open in ended.into_iter().skip(1).filter(keep) {
             self.push(thread, open);
         }
@@ -342,7 +361,7 @@ mod tests {
     }
 
     fn enter(stacks: &mut RegionStacks, function: u32, sp: u64) {
-        stacks.enter(T, RegionId(function), L, frame(function, sp));
+        stacks.enter(T, (RegionId(function), false), L, frame(function, sp));
     }
 
     /// Formats the changes: `+1` for the begin of region 1, `-` for an end.
@@ -352,6 +371,8 @@ mod tests {
             .map(|change| match change {
                 Change::Begin(region, _) => format!("+{}", region.0),
                 Change::End(_) => "-".to_owned(),
+                Change::Follow(Some(region), _) => format!("f{}", region.0),
+                Change::Follow(None, _) => "f".to_owned(),
             })
             .collect()
     }
@@ -370,19 +391,34 @@ mod tests {
     }
 
     #[test]
+    fn followed_functions_begin_and_end_no_others() {
+        let mut stacks = RegionStacks::default();
+        stacks.enter(T, (RegionId(1), true), L, frame(1, 100));
+        enter(&mut stacks, 2, 80);
+        stacks.enter(T, (RegionId(3), true), L, frame(3, 60));
+        assert_eq!(changes(&mut stacks), "f1+2f3");
+        assert_eq!(stacks.lowest(T), 80);
+        stacks.exit(T, frame(3, 60), (Leaves::WithoutFrame, 0), None);
+        assert_eq!(changes(&mut stacks), "f1");
+        stacks.begin(T, RegionId(4), L, 70);
+        stacks.exit(T, frame(1, 100), (Leaves::Always, 0), None);
+        assert_eq!(changes(&mut stacks), "+4--+4f");
+    }
+
+    #[test]
     fn inlined_functions_share_the_frame_around_them() {
         let mut stacks = RegionStacks::default();
         enter(&mut stacks, 1, 100);
-        stacks.enter_inlined(T, RegionId(2), L, frame(2, 80));
-        stacks.enter_inlined(T, RegionId(3), L, frame(3, 80));
+        stacks.enter_inlined(T, (RegionId(2), false), L, frame(2, 80));
+        stacks.enter_inlined(T, (RegionId(3), false), L, frame(3, 80));
         assert_eq!(changes(&mut stacks), "+1+2+3");
         stacks.exit(T, frame(3, 80), (Leaves::Always, 0), None);
-        stacks.enter_inlined(T, RegionId(3), L, frame(3, 80));
-        stacks.enter_inlined(T, RegionId(3), L, frame(3, 80));
+        stacks.enter_inlined(T, (RegionId(3), false), L, frame(3, 80));
+        stacks.enter_inlined(T, (RegionId(3), false), L, frame(3, 80));
         assert_eq!(changes(&mut stacks), "-+3-+3", "its end was not seen");
         stacks.at(T, 100);
         assert_eq!(changes(&mut stacks), "--", "the frame is gone");
-        stacks.enter_inlined(T, RegionId(2), L, frame(2, 80));
+        stacks.enter_inlined(T, (RegionId(2), false), L, frame(2, 80));
         stacks.throw(T);
         stacks.raise(T);
         stacks.catch(T, 60);

@@ -105,7 +105,7 @@ impl Run<'_> {
         }
         self.begins.resize(batch.names.region_count(), None);
         for event in batch.events {
-            if let Op::Begin(region) = event.op
+            if let Op::Begin(region) | Op::Follow(Some(region)) = event.op
                 && region.index() >= known
                 && let Some(begin) = self.begins.get_mut(region.index())
             {

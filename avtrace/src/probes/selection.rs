@@ -54,7 +54,12 @@ pub(in crate::probes) struct Chosen {
     pub(in crate::probes) why: String,
     /// Role in the program.
     pub(in crate::probes) role: RegionRole,
+    /// Set if it is only followed for cuts.
+    pub(in crate::probes) followed: bool,
 }
+
+/// Role of a function that may be a region instead of what was inlined into it, and whether it is only followed.
+pub(in crate::probes) type Instead = (RegionRole, bool);
 
 /// A call that was inlined and is a region by default.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,7 +71,7 @@ pub(in crate::probes) struct ChosenCall {
     pub(in crate::probes) around: usize,
     /// Role of that function, which is the region instead where the call's own code cannot be followed; `None` if it
     /// cannot be one.
-    pub(in crate::probes) instead: Option<RegionRole>,
+    pub(in crate::probes) instead: Option<Instead>,
     pub(in crate::probes) chosen: Chosen,
 }
 

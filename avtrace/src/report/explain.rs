@@ -469,7 +469,9 @@ pub fn order(violation: &Violation, number: &dyn Fn(u64) -> Option<usize>) -> St
 /// Returns whether enough was seen to call a run clean: there was something to check.
 #[must_use]
 pub fn checked_anything(report: &Report) -> bool {
-    report.counts.transactions > report.counts.unary_transactions
+    let transactions = report.counts.transactions > report.counts.unary_transactions;
+    // Regions that are only followed make none.
+    transactions || !report.regions.is_empty()
 }
 
 #[cfg(test)]

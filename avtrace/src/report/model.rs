@@ -85,7 +85,13 @@ impl Report {
     /// Returns whether the run shows that something is not atomic: a violation, or a cycle without one.
     #[must_use]
     pub fn has_findings(&self) -> bool {
-        !self.violations.is_empty() || self.serializable == Some(false) || self.cycle.is_some()
+        !self.violations.is_empty() || !self.defects.is_empty() || self.has_cycle_alone()
+    }
+
+    /// Returns whether the run is not serializable though no violation shows it.
+    #[must_use]
+    pub fn has_cycle_alone(&self) -> bool {
+        self.violations.is_empty() && (self.serializable == Some(false) || self.cycle.is_some())
     }
 
     /// Returns whether something counts as found: a defect of that class or a likelier one that the user has not set
@@ -93,10 +99,9 @@ impl Report {
     #[must_use]
     pub fn fails(&self, least: Class) -> bool {
         let counts = |defect: &Defect| defect.set_aside.is_none() && defect.class <= least;
-        let cycle = self.violations.is_empty() && self.has_findings();
         self.defects.iter().any(counts)
             || self.unclassified().next().is_some()
-            || (cycle && least >= Class::Possible)
+            || (self.has_cycle_alone() && least >= Class::Possible)
     }
 
     /// Returns the violations that belong to no defect: those without a witness, and those of older reports.

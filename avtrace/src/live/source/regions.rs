@@ -231,6 +231,9 @@ impl Regions {
                     transactions.open.push(Execution { number, epoch_before });
                     stream.emit(thread, Op::Begin(region), location);
                 }
+                Change::Follow(region, location) => {
+                    stream.emit(thread, Op::Follow(region), location);
+                }
                 Change::End(location) => {
                     transactions.open.pop();
                     stream.emit(thread, Op::End(None), location);
@@ -265,10 +268,10 @@ impl Regions {
         record: &RegionRecord,
     ) {
         match place {
-            FunctionPlace::Entry { function, name, role, lowered } => {
+            FunctionPlace::Entry { function, name, role, followed, lowered } => {
                 let region = self.named(name, location, *role);
                 let frame = Frame { function: *function, sp: record.sp + lowered };
-                self.stacks.enter(thread, region, location, frame);
+                self.stacks.enter(thread, (region, *followed), location, frame);
             }
             FunctionPlace::Exit { function, leaves, into } => {
                 let frame = Frame { function: *function, sp: record.sp };
@@ -287,10 +290,10 @@ impl Regions {
         for &function in &site.ends {
             self.stacks.exit(thread, Frame { function, sp }, (Leaves::Always, 0), None);
         }
-        for InlinedBegin { function, name, role } in &site.begins {
+        for InlinedBegin { function, name, role, followed } in &site.begins {
             let region = self.named(name, location, *role);
             let frame = Frame { function: *function, sp };
-            self.stacks.enter_inlined(thread, region, location, frame);
+            self.stacks.enter_inlined(thread, (region, *followed), location, frame);
         }
     }
 

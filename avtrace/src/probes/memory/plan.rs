@@ -59,8 +59,10 @@ pub(in crate::probes) fn add(
                 accesses.also.iter().any(about)
             };
             let is_own = || own.contains(module);
-            let may_be_probed =
-                has_regions && is_own() || !roots(plan, module).is_empty() || is_wanted();
+            let may_be_probed = has_regions && is_own()
+                || !roots(plan, module).is_empty()
+                || !followed(plan, module).is_empty()
+                || is_wanted();
             may_be_probed.then(|| Choice::new(module, file, is_program))
         })
         .collect();
@@ -96,6 +98,8 @@ pub(in crate::probes) fn add(
             roots(plan, module).into_iter().filter_map(|root| functions.containing(root)).collect();
         let mut chosen = called(file, functions, roots.clone(), accesses.depth);
         chosen.extend(wanted);
+        // Their callees would be most of the program.
+        chosen.extend(followed(plan, module).into_iter().filter_map(|at| functions.containing(at)));
         let has_all = has_regions && own.contains(module) && is_small(functions);
         if has_all {
             let own = own_code(functions).filter(|(_, function)| !is_runtime(function));
@@ -271,9 +275,18 @@ fn inner(plan: &Plan) -> BTreeMap<ProcessAddr, ProcessAddr> {
 
 /// Places of a module in functions that are regions, or have regions in them.
 fn roots(plan: &Plan, module: &Module) -> Vec<LinkAddr> {
+    places(plan, module, RegionSite::is_in_region)
+}
+
+/// Places of a module in functions that are followed for cuts.
+fn followed(plan: &Plan, module: &Module) -> Vec<LinkAddr> {
+    places(plan, module, RegionSite::is_in_followed)
+}
+
+fn places(plan: &Plan, module: &Module, is_wanted: fn(&RegionSite) -> bool) -> Vec<LinkAddr> {
     plan.sites
         .iter()
-        .filter(|site| site.kind.region().is_some_and(RegionSite::is_in_region))
+        .filter(|site| site.kind.region().is_some_and(is_wanted))
         .filter_map(|site| module.link_address(site.address))
         .collect()
 }

@@ -14,8 +14,8 @@ use super::{
     effects::{Effect, Passes},
     known_names::{
         AtomicOperation, OwnLocks, Property, atomic_operation, creates, is_library,
-        is_lock_library, passes_futex_wait_on, releases, takes_lock, waits, waits_for_futex,
-        waits_once,
+        is_lock_library, passes_futex_wait_on, reads_input, releases, takes_lock, waits,
+        waits_for_futex, waits_once,
     },
     lock_tables::{Entry, TableCalls, TableSlot, table_calls},
     source_functions::{Inlining, Unit},
@@ -36,6 +36,8 @@ pub(super) struct Analysis<'facts, 'rules> {
     pub(super) tables: TableCalls,
     pub(super) wait: Effect<'rules>,
     pub(super) futex_wait: Effect<'rules>,
+    /// Functions that read input.
+    pub(super) input: Effect<'rules>,
     /// Functions that create threads, also through others.
     pub(super) creating: Vec<bool>,
     pub(super) starts: ThreadStarts,
@@ -100,6 +102,7 @@ impl<'facts, 'rules> Analysis<'facts, 'rules> {
         let takes = Property { known: takes_lock, of_role: Role::takes_lock, locks };
         let releasing = Property { known: releases, of_role: Role::releases, locks };
         let waits = Property { known: waits, of_role: Role::waits, locks };
+        let reading = Property { known: reads_input, of_role: |_| false, locks };
         let futex_waits = Property { known: waits_for_futex, of_role: |_| false, locks };
         let is_own_lock = |index| functions.get(index).is_some_and(|own| locks.role(own).is_some());
         let locking = |tables: &TableCalls| {
@@ -154,6 +157,9 @@ impl<'facts, 'rules> Analysis<'facts, 'rules> {
                 waiting(!is_own_lock(index) && !waits_once(name), name)
             }),
             futex_wait,
+            input: Effect::analyze(reading, functions, facts, by_waiting, &[], |_, name| {
+                waiting(true, name)
+            }),
             creating: creating(functions, facts),
             starts: thread_starts(functions, facts, code),
             called,
@@ -235,6 +241,7 @@ impl<'facts, 'rules> Analysis<'facts, 'rules> {
             self.lock.of(call).is_some()
                 || self.wait.of(call).is_some()
                 || self.futex_wait.of(call).is_some()
+                || self.input.of(call).is_some()
                 || matches!(call.callee, Callee::Own(own) if self.distances[own].is_some())
         });
         of_calls.map(|call| call.at).chain(facts.activity.atomics.iter().copied()).collect()

@@ -27,7 +27,9 @@ use crate::probes::{
 pub const MAX_DEFAULT_REGIONS: usize = 400;
 
 impl Choice<'_> {
-    /// Chooses the regions by default. Those that are seldom meant to be atomic are among them if `low_prior` is set.
+    /// Chooses the regions by default. Those that are seldom meant to be atomic make transactions as the others do if
+    /// `low_prior` is set; otherwise bodies of threads and loops around waits are followed for cuts alone, and
+    /// functions that wait are left out.
     pub(super) fn by_default(
         &mut self,
         plan: &mut Plan,
@@ -83,10 +85,12 @@ impl Choice<'_> {
         }
         for candidate in candidates {
             let Candidate { place, why, role, role_reason, excluded, .. } = candidate;
-            let is_low = matches!(role, RegionRole::ThreadBody | RegionRole::Waits);
+            let is_low_prior = is_low(role);
             let not = match (excluded, &role_reason) {
                 (Some(reason), _) => Some(reason.to_string()),
-                (None, Some(reason)) if is_low && !low_prior => Some(reason.to_string()),
+                (None, Some(reason)) if is_low_prior && !low_prior && !reason.is_followed(&why) => {
+                    Some(reason.to_string())
+                }
                 _ if self.chosen.len() + self.inlined.len() >= MAX_DEFAULT_REGIONS => {
                     plan.unlikely += 1;
                     Some(format!(
@@ -95,19 +99,18 @@ impl Choice<'_> {
                 }
                 _ => None,
             };
+            let followed = is_low_prior && !low_prior;
             let why = match role_reason {
                 Some(reason) => format!("{why}; {reason}"),
                 None => why.to_string(),
             };
             match (place, not) {
                 (CandidatePlace::Function(function), None) => {
-                    self.chosen.insert(function, Chosen { why, role });
+                    self.chosen.insert(function, Chosen { why, role, followed });
                 }
                 (CandidatePlace::Inlined { call, number, around, instead }, None) => {
-                    let is_low =
-                        matches!(instead, Some(RegionRole::ThreadBody | RegionRole::Waits));
-                    let instead = instead.filter(|_| low_prior || !is_low);
-                    let chosen = Chosen { why, role };
+                    let instead = instead.map(|role| (role, is_low(role) && !low_prior));
+                    let chosen = Chosen { why, role, followed };
                     self.inlined.push(ChosenCall { call, number, around, instead, chosen });
                 }
                 (CandidatePlace::Function(function), Some(why)) => {
@@ -155,4 +158,9 @@ impl Choice<'_> {
         pointers.sort_by_key(|(slot, _)| *slot);
         pointers
     }
+}
+
+/// Returns whether regions of that role are seldom meant to be atomic.
+const fn is_low(role: RegionRole) -> bool {
+    matches!(role, RegionRole::ThreadBody | RegionRole::Waits)
 }

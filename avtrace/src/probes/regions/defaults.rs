@@ -10,11 +10,12 @@
 use std::collections::{HashMap, HashSet};
 
 use checker::defect::RegionRole;
-use symbolize::InlinedCall;
+use symbolize::{InlinedCall, LinkAddr};
 use x86::{call_graph::Facts, functions::Functions};
 
 use super::{
     analysis::{Analysis, MAX_WAIT_LEVELS, Site, Step, What},
+    effects::Effect,
     known_names::{OwnLocks, is_library, waits_once},
     reason::Reason,
     source_functions::{Unit, source_symbol},
@@ -123,7 +124,7 @@ impl Analysis<'_, '_> {
         if is_inlined && matches!(why, Reason::CallsTakerAndAccesses { .. }) {
             return None;
         }
-        let role_reason = self.role_reason(function, unit);
+        let role_reason = self.role_reason(function, unit, sites);
         let role = role_of(role_reason.as_ref());
         let class = match role {
             RegionRole::Waits => 4,
@@ -137,15 +138,15 @@ impl Analysis<'_, '_> {
         }
         let place = match unit {
             Unit::Function(_) => CandidatePlace::Function(function),
-            Unit::Inlined(number) => self.inlined_place(number, function),
+            Unit::Inlined(number) => self.inlined_place(number, function, sites),
         };
         let rank = class << 16 | distance.min(0xffff);
         Some(Candidate { place, why, role, role_reason, excluded, rank })
     }
 
-    pub(super) fn inlined_place(&self, number: usize, around: usize) -> CandidatePlace {
+    pub(super) fn inlined_place(&self, number: usize, around: usize, sites: &[Site]) -> CandidatePlace {
         let may_be_region = !self.is_library(around);
-        let role = || role_of(self.role_reason(around, Unit::Function(around)).as_ref());
+        let role = || role_of(self.role_reason(around, Unit::Function(around), sites).as_ref());
         let (call, instead) = (self.inlining.calls[number].clone(), may_be_region.then(role));
         CandidatePlace::Inlined { call, number, around, instead }
     }
@@ -192,7 +193,7 @@ impl Analysis<'_, '_> {
     }
 
     /// Returns the reason for a role of low prior.
-    pub(super) fn role_reason(&self, function: usize, unit: Unit) -> Option<Reason> {
+    pub(super) fn role_reason(&self, function: usize, unit: Unit, sites: &[Site]) -> Option<Reason> {
         let own = self.functions.get(function)?;
         let symbol = match unit {
             Unit::Function(_) => &own.symbol,
@@ -209,6 +210,9 @@ impl Analysis<'_, '_> {
         }
         if self.is_thread_start(function, unit) {
             return Some(Reason::ThreadStart);
+        }
+        if let Some(callee) = self.event_loop(function, unit, sites) {
+            return Some(Reason::EventLoop { callee });
         }
         if let Some(callee) = self.waits(function, unit) {
             return Some(Reason::Waits { callee });
@@ -240,8 +244,36 @@ impl Analysis<'_, '_> {
 
     /// Returns the name of what a unit calls that waits.
     fn waits(&self, function: usize, unit: Unit) -> Option<String> {
-        let waiting = |call| [&self.wait, &self.futex_wait].into_iter().find_map(|it| it.of(call));
-        self.facts[function].calls.iter().filter(|call| call.returns).find_map(|call| {
+        self.waiting(function, unit, &[&self.wait, &self.futex_wait], |_| true)
+    }
+
+    /// Returns the name of what a unit calls in a loop that waits or reads input, where the loop takes locks as well.
+    fn event_loop(&self, function: usize, unit: Unit, sites: &[Site]) -> Option<String> {
+        let in_unit = |at: LinkAddr| self.inlining.contains(unit, at);
+        let takes = |site: &&Site| matches!(site.what, What::Takes(_) | What::Calls(..));
+        let loops: Vec<&(LinkAddr, LinkAddr)> = (self.facts[function].activity.loops.iter())
+            .filter(|(from, to)| in_unit(*from) && in_unit(*to))
+            .filter(|(from, to)| {
+                sites.iter().filter(takes).any(|site| (*from..=*to).contains(&site.at))
+            })
+            .collect();
+        let effects = [&self.wait, &self.futex_wait, &self.input];
+        self.waiting(function, unit, &effects, |at| {
+            loops.iter().any(|(from, to)| (*from..=*to).contains(&at))
+        })
+    }
+
+    /// Returns the name of what a unit calls, at a place of that kind, with one of these effects.
+    fn waiting(
+        &self,
+        function: usize,
+        unit: Unit,
+        effects: &[&Effect<'_>],
+        is_there: impl Fn(LinkAddr) -> bool,
+    ) -> Option<String> {
+        let waiting = |call| effects.iter().find_map(|it| it.of(call));
+        let calls = self.facts[function].calls.iter();
+        calls.filter(|call| call.returns && is_there(call.at)).find_map(|call| {
             let source = waiting(call)?;
             let around = self.inlining.around(function, call.at);
             if around.iter().any(|&number| waits_once(&self.inlining.names[number])) {
@@ -286,7 +318,7 @@ impl Analysis<'_, '_> {
             let has_step = sites.iter().any(|site| site.chain.contains(&number))
                 && !self.is_one_section(function, unit, &self.steps(unit, function, sites), sites);
             if has_step && found.insert((call.entry.0, &call.symbol)) {
-                let place = self.inlined_place(number, function);
+                let place = self.inlined_place(number, function, sites);
                 candidates.push(Candidate { place, ..like.clone() });
             }
         }
@@ -294,10 +326,10 @@ impl Analysis<'_, '_> {
 }
 
 /// Returns the role that follows from a reason for low prior.
-const fn role_of(reason: Option<&Reason>) -> RegionRole {
+pub(super) const fn role_of(reason: Option<&Reason>) -> RegionRole {
     match reason {
         None => RegionRole::Function,
-        Some(Reason::Waits { .. }) => RegionRole::Waits,
+        Some(Reason::Waits { .. } | Reason::EventLoop { .. }) => RegionRole::Waits,
         Some(_) => RegionRole::ThreadBody,
     }
 }

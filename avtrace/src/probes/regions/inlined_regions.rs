@@ -83,7 +83,7 @@ impl Planner<'_, '_> {
             // The last rule that matches says whether a function is a region.
             if let Some(RuleHere { rule, .. }) = matching.last().filter(|last| last.rule.atomic) {
                 let why = format!("{} {}", rule.option(), rule.pattern);
-                let chosen = Chosen { why, role: RegionRole::Named };
+                let chosen = Chosen { why, role: RegionRole::Named, followed: false };
                 if let Err(reason) = self.inlined_call(&call, &chosen, functions, &mut places) {
                     self.skip_inlined(&call, functions, reason);
                 }
@@ -116,9 +116,9 @@ impl Planner<'_, '_> {
             }
             if let Err(reason) = self.inlined_call(call, chosen, functions, &mut places) {
                 match role {
-                    Some(role) => {
+                    &Some((role, followed)) => {
                         let why = Reason::Inlined { callee: name.short }.to_string();
-                        instead.push((*around, Chosen { why, role: *role }));
+                        instead.push((*around, Chosen { why, role, followed }));
                     }
                     None => self.skip_inlined(call, functions, reason),
                 }
@@ -168,10 +168,11 @@ impl Planner<'_, '_> {
         let InlinedExtent { begin, ends } =
             inlined_extent::places(&parts, call.entry.0, &own, &refused)?;
         let number = self.plan.functions.len() as u32;
-        let (into, role) = (&around.name.short, chosen.role);
+        let (into, role, followed) = (&around.name.short, chosen.role, chosen.followed);
         let why = format!("{}; inlined into `{into}`", chosen.why);
         self.plan.functions.push(WatchedFunction { name: name.clone(), address, why, role });
-        places.entry(begin).or_default().begins.push(InlinedBegin { function: number, name, role });
+        let begins = InlinedBegin { function: number, name, role, followed };
+        places.entry(begin).or_default().begins.push(begins);
         for end in ends {
             places.entry(end).or_default().ends.push(number);
         }

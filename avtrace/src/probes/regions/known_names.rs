@@ -51,6 +51,26 @@ const WAITING: [&str; 34] = [
     "uv_run",
 ];
 
+/// Library functions that read input: a loop around one waits for what is to be done next.
+const READING: [&str; 16] = [
+    "read",
+    "__read_chk",
+    "readv",
+    "recv",
+    "__recv_chk",
+    "recvfrom",
+    "__recvfrom_chk",
+    "recvmsg",
+    "recvmmsg",
+    "fgets",
+    "__fgets_chk",
+    "getline",
+    "getdelim",
+    "__getdelim",
+    "fread",
+    "__fread_chk",
+];
+
 /// Starts of demangled names of the C++ and Rust libraries that wait.
 const WAITING_STARTS: [&str; 13] = [
     "std::condition_variable::wait",
@@ -130,6 +150,11 @@ pub(in crate::probes) fn waits(name: &str) -> bool {
     calls_named(name).any(|call| call.role.waits())
         || WAITING.contains(&name)
         || WAITING_STARTS.iter().any(|start| name_starts_with(name, start))
+}
+
+/// Returns true if a function reads input.
+pub(in crate::probes) fn reads_input(name: &str) -> bool {
+    READING.contains(&name)
 }
 
 /// Returns true if a function waits for a futex, by its name.

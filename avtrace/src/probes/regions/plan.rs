@@ -206,7 +206,7 @@ impl Choice<'_> {
             let Some(own) = self.functions.get(index) else { continue };
             let why = format!("{} {}", rule.option(), rule.pattern);
             if rule.atomic {
-                self.chosen.insert(index, Chosen { why, role: RegionRole::Named });
+                self.chosen.insert(index, Chosen { why, role: RegionRole::Named, followed: false });
             } else if self.chosen.remove(&index).is_some()
                 && let Some(address) = self.module.process_address(own.start)
             {
@@ -283,6 +283,7 @@ impl Planner<'_, '_> {
             function: number,
             name: name.clone(),
             role,
+            followed: chosen.followed,
             lowered: placement.depth.into(),
         };
         let site = self.add_site(address, RegionSite::Function(entry));

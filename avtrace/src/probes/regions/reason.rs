@@ -50,11 +50,28 @@ pub enum Reason {
         /// The function that takes its address.
         taken_by: String,
     },
+    /// A loop takes locks, and waits or reads input by a call of this function: an iteration is what may be atomic.
+    EventLoop {
+        /// Called function.
+        callee: String,
+    },
     /// A call of this function there waits for other threads or for time to pass.
     Waits {
         /// Called function.
         callee: String,
     },
+}
+
+impl Reason {
+    /// Returns whether a function with this reason for a low prior is followed for cuts, given the reason why it can
+    /// hold two steps. One iteration is what counts, and it is entered seldom.
+    pub(super) fn is_followed(&self, why: &Self) -> bool {
+        let is_long = matches!(
+            self,
+            Self::Main | Self::ThreadStart | Self::MayStartThread { .. } | Self::EventLoop { .. }
+        );
+        is_long && !matches!(why, Self::CallsTakerInLoop { .. })
+    }
 }
 
 impl std::fmt::Display for Reason {
@@ -89,6 +106,9 @@ impl std::fmt::Display for Reason {
                 "a thread may start with it: `{taken_by}` takes its address and creates threads, and nothing \
                  calls it directly"
             ),
+            Self::EventLoop { callee } => {
+                write!(f, "it is a loop around a wait: it calls {callee}")
+            }
             Self::Waits { callee } => write!(f, "it waits: it calls {callee}"),
         }
     }

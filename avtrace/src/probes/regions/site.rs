@@ -22,15 +22,25 @@ pub enum RegionSite {
 }
 
 impl RegionSite {
-    /// Returns whether the function around the site is a region, or has a region in it.
+    /// Returns whether the function around the site is followed for cuts.
     #[must_use]
-    pub const fn is_in_region(&self) -> bool {
-        matches!(
-            self,
-            Self::Marker(Meaning::Begin(_) | Meaning::End(_) | Meaning::EndInnermost)
-                | Self::Function(FunctionPlace::Entry { .. })
-                | Self::Inlined(_)
-        )
+    pub fn is_in_followed(&self) -> bool {
+        match self {
+            Self::Function(FunctionPlace::Entry { followed, .. }) => *followed,
+            Self::Inlined(inlined) => inlined.begins.iter().any(|begin| begin.followed),
+            _ => false,
+        }
+    }
+
+    /// Returns whether the function around the site is a region that makes transactions, or has one in it.
+    #[must_use]
+    pub fn is_in_region(&self) -> bool {
+        match self {
+            Self::Marker(Meaning::Begin(_) | Meaning::End(_) | Meaning::EndInnermost) => true,
+            Self::Function(FunctionPlace::Entry { followed, .. }) => !followed,
+            Self::Inlined(inlined) => inlined.begins.iter().any(|begin| !begin.followed),
+            _ => false,
+        }
     }
 
     /// Returns the variable that a marker names as shared.
@@ -54,6 +64,8 @@ pub enum FunctionPlace {
         name: String,
         /// Role of the function in the program.
         role: RegionRole,
+        /// Set if it is only followed for cuts.
+        followed: bool,
         /// Distance in bytes of the stack pointer below its value at the function's first instruction.
         lowered: u64,
     },
@@ -86,4 +98,6 @@ pub struct InlinedBegin {
     pub name: String,
     /// Role of the function in the program.
     pub role: RegionRole,
+    /// Set if it is only followed for cuts.
+    pub followed: bool,
 }

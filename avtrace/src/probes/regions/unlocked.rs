@@ -6,7 +6,6 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use checker::defect::RegionRole;
 use symbolize::LinkAddr;
 use x86::{
     call_graph::Callee,
@@ -15,7 +14,7 @@ use x86::{
 
 use super::{
     analysis::Analysis,
-    defaults::{Candidate, CandidatePlace},
+    defaults::{Candidate, CandidatePlace, role_of},
     known_names::{atomic_operation, is_library},
     reason::Reason,
     source_functions::{Inlining, Unit, source_symbol},
@@ -168,14 +167,11 @@ impl Analysis<'_, '_> {
         if is_library(name) || takes || self.own_locks.role(own).is_some() {
             return None;
         }
-        let role_reason = self.role_reason(function, unit);
-        let role = role_reason.as_ref().map_or(RegionRole::Function, |reason| match reason {
-            Reason::Waits { .. } => RegionRole::Waits,
-            _ => RegionRole::ThreadBody,
-        });
+        let role_reason = self.role_reason(function, unit, &[]);
+        let role = role_of(role_reason.as_ref());
         let place = match unit {
             Unit::Function(_) => CandidatePlace::Function(function),
-            Unit::Inlined(number) => self.inlined_place(number, function),
+            Unit::Inlined(number) => self.inlined_place(number, function, &[]),
         };
         let (why, excluded) = (Reason::AccessesTwice, None);
         Some(Candidate { place, why, role, role_reason, excluded, rank: CLASS << 16 | rank })

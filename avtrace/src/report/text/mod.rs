@@ -92,12 +92,10 @@ pub fn render(report: &Report, options: &TextOptions) -> String {
     defects::write(&mut page, report, &options);
     let kinds = violations::write(&mut page, report, &options);
     not_retained(&mut page, report);
-    if report.violations.is_empty() {
-        if report.has_findings() {
-            non_serializable(&mut page, report, &options);
-        } else {
-            checked(&mut page, report, "no atomicity violation found");
-        }
+    if report.has_cycle_alone() {
+        non_serializable(&mut page, report, &options);
+    } else if !report.has_findings() {
+        checked(&mut page, report, "no atomicity violation found");
     }
     open_at_end::write(&mut page, report);
     instances(&mut page, report);
@@ -292,12 +290,12 @@ fn checked(page: &mut Page, report: &Report, result: &str) {
         return;
     }
     let counts = &report.counts;
-    let mut text = format!(
-        ": {} of {} checked, in {}",
-        count(counts.transactions - counts.unary_transactions, "transaction"),
-        count(report.regions.len().max(1) as u64, "region"),
-        count(counts.threads, "thread")
-    );
+    let regions = count(report.regions.len().max(1) as u64, "region");
+    let checked = match counts.transactions - counts.unary_transactions {
+        0 => format!("{regions} followed"),
+        transactions => format!("{} of {regions} checked", count(transactions, "transaction")),
+    };
+    let mut text = format!(": {checked}, in {}", count(counts.threads, "thread"));
     if counts.lost_events > 0 || report.not_seen.gaps > 0 {
         text.push_str(", as far as could be seen");
     }

@@ -57,10 +57,12 @@ pub(super) fn summary(report: &Report, kinds: &[Vec<&Violation>], options: &Text
 /// Counts what was found: likely and possible defects, and violations that belong to none.
 fn findings(report: &Report, kinds: &[Vec<&Violation>]) -> String {
     let counts = &report.counts;
-    if report.violations.is_empty() {
+    if report.has_cycle_alone() && report.defects.is_empty() {
+        return "not serializable".to_owned();
+    }
+    if !report.has_findings() {
         return match () {
-            () if report.has_findings() => "not serializable".to_owned(),
-            () if counts.transactions == counts.unary_transactions => {
+            () if !explain::checked_anything(report) => {
                 "no violation, since nothing was checked".to_owned()
             }
             () => "no violation".to_owned(),
