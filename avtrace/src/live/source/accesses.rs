@@ -174,6 +174,9 @@ impl Accesses {
             cx.omissions.lock_accesses += 1;
             return false;
         }
+        if place.stores {
+            self.words.known_store(place.instruction.0);
+        }
         // What the user has named is seen by its watchpoint, in its order and with its value.
         let instruction = place.instruction.0;
         !self.watches.report(thread, instruction, (address, bytes))
@@ -204,7 +207,8 @@ impl Accesses {
         }
         let place = (record.address, length);
         // What the C library does for a call that has a probe is reported there. Its copies have no frames.
-        let by_call = access.filter(|access| cx.code.role_at(access.instruction).contract.is_some());
+        let by_call =
+            access.filter(|access| cx.code.role_at(access.instruction).contract.is_some());
         let by_call = by_call.and_then(|_| probed.call_before(record.top));
         if is_sample && !self.admit_sample(thread, (access, by_call), place, probed) {
             return;

@@ -182,7 +182,13 @@ mod tests {
         assert_eq!(of(&runtime("__strcpy_avx2"), &[]), Trust::Writes);
         assert_eq!(of(&runtime("qsort_r"), &[]), Trust::Runtime);
         assert_eq!(Trust::of(ProcessAddr(0x9000), &[], &runtime("qsort_r")), Trust::Whole);
-        let access = MemorySite::Access(AccessPlace { instruction: AT, returns_to: None, group: 0, commuting: None });
+        let access = MemorySite::Access(AccessPlace {
+            instruction: AT,
+            returns_to: None,
+            group: 0,
+            commuting: None,
+            stores: false,
+        });
         let probed = [Site { address: ProcessAddr(0x1004), kind: SiteKind::Memory(access) }];
         assert_eq!(of(&library(None, "SSL_read"), &probed), Trust::Whole, "the user named it");
     }

@@ -88,6 +88,11 @@ impl SyncWords {
         Some(is_signal.then(id).flatten())
     }
 
+    /// Notes that an exchange is a store.
+    pub(super) fn known_store(&mut self, instruction: u64) {
+        self.steps.insert(instruction, Step::Store);
+    }
+
     /// Returns whether an instruction stores and uses nothing of what it exchanges.
     pub(super) fn is_store(&mut self, instruction: u64, code: &impl CodeMap) -> bool {
         self.step(instruction, code) == Step::Store

@@ -18,7 +18,13 @@ const ACCESS: u32 = 2;
 const MALLOC: u32 = 3;
 
 fn sites() -> Vec<Site> {
-    let access = AccessPlace { instruction: ProcessAddr(0x1000), returns_to: None, group: 0, commuting: None };
+    let access = AccessPlace {
+        instruction: ProcessAddr(0x1000),
+        returns_to: None,
+        group: 0,
+        commuting: None,
+        stores: false,
+    };
     let kinds = [
         RegionSite::Marker(Meaning::Begin("transfer".to_owned())).into(),
         RegionSite::Marker(Meaning::EndInnermost).into(),

@@ -78,12 +78,12 @@ const FUNCTIONS: &[(&[&str], &[ArgumentAccess])] = &[
     (&["sprintf", "vsprintf"], &[writes(1, First)]),
 ];
 
-
 /// Returns the accesses that a function is bound to make, by its symbol: `strtoull`, `__isoc23_strtoull`,
 /// `__memcpy_chk`. Empty for a function that is not listed.
 fn accesses_of(symbol: &str) -> &'static [ArgumentAccess] {
     let name = symbol.trim_start_matches('_');
-    let name = ["isoc99_", "isoc23_"].iter().find_map(|start| name.strip_prefix(start)).unwrap_or(name);
+    let name =
+        ["isoc99_", "isoc23_"].iter().find_map(|start| name.strip_prefix(start)).unwrap_or(name);
     let name = name.strip_suffix("_chk").unwrap_or(name);
     let found = FUNCTIONS.iter().find(|(names, _)| names.contains(&name));
     found.map_or(&[], |(_, accesses)| accesses)
@@ -154,14 +154,19 @@ impl<'file> LibraryCalls<'file> {
         if coverage.left_out.contains_key(&Reason::HiddenFlow) {
             return;
         }
-        let mut at: BTreeMap<u64, usize> = (0..).zip(&*points).map(|(n, point)| (point.at, n)).collect();
+        let mut at: BTreeMap<u64, usize> =
+            (0..).zip(&*points).map(|(n, point)| (point.at, n)).collect();
         for call in parts.iter().flat_map(|part| decode(part.code, part.start)) {
             let accesses = self.accesses_at(&call);
             if accesses.is_empty() || taken(call.ip()) {
                 continue;
             }
             let index = *at.entry(call.ip()).or_insert_with(|| {
-                points.push(AccessProbe { at: call.ip(), cost: Cost::Emulated, accesses: Vec::new() });
+                points.push(AccessProbe {
+                    at: call.ip(),
+                    cost: Cost::Emulated,
+                    accesses: Vec::new(),
+                });
                 points.len() - 1
             });
             let point = &mut points[index].accesses;

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use abi::{ACCESS_GROUPS, AccessDescriptor, Cookie, Kind, ProbeProgram};
-use iced_x86::FlowControl;
+use iced_x86::{FlowControl, Mnemonic};
 use symbolize::{ElfFile, LinkAddr, Module, ProcessAddr, Symbolizer};
 use x86::{
     commuting::{commuting_update, is_last_owner_test},
@@ -16,7 +16,7 @@ use x86::{
 };
 
 use super::{
-    instructions::{self, AccessOptions, AccessProbes, PlannedAccess},
+    instructions::{self, AccessOptions, AccessProbe, AccessProbes, PlannedAccess},
     library_calls::LibraryCalls,
     options::Accesses,
     site::{AccessGroup, AccessPlace, MemorySite},
@@ -30,7 +30,7 @@ use crate::probes::{
     },
     regions::{line_function::LineFunction, patterns::Pattern, site::RegionSite},
     selection::{Choice, SelectError, unmatched},
-    sync::runtime_libraries,
+    sync::{function_roles::FunctionRole, runtime_libraries},
 };
 
 /// Adds probes to a plan that has all others already, in modules with these indices. The patterns that name functions
@@ -147,7 +147,8 @@ fn add_containers(
     for module in modules.filter(|module| runtime_libraries::own(&module.name()).is_some()) {
         let Ok(file) = module.file() else { continue };
         let named = symbols.iter().flat_map(|symbol| file.symbols_named(symbol));
-        let found: Vec<Function> = named.filter_map(|symbol| Function::of_symbol(&symbol)).collect();
+        let found: Vec<Function> =
+            named.filter_map(|symbol| Function::of_symbol(&symbol)).collect();
         if found.is_empty() {
             continue;
         }
@@ -342,6 +343,25 @@ fn called(
     all
 }
 
+/// Returns the exchanges that are stores of a language's library, as debug information has them, by address.
+fn stores(file: &ElfFile, points: &[AccessProbe]) -> HashSet<u64> {
+    let is_exchange = |&at: &u64| {
+        let code = file.bytes_at(LinkAddr(at), 15).unwrap_or_default();
+        decode_first(code, at).mnemonic() == Mnemonic::Xchg
+    };
+    let planned = points.iter().flat_map(|point| &point.accesses);
+    let mut exchanges: Vec<LinkAddr> =
+        planned.map(|one| one.instruction).filter(is_exchange).map(LinkAddr).collect();
+    if exchanges.is_empty() {
+        return HashSet::new();
+    }
+    exchanges.sort_unstable();
+    let mut inlined = file.inlined_calls_around(&exchanges);
+    inlined.retain(|call| FunctionRole::of(&call.symbol).is_atomic_store);
+    let is_store = |at: &LinkAddr| inlined.iter().any(|call| call.contains(*at));
+    exchanges.into_iter().filter(is_store).map(|at| at.0).collect()
+}
+
 impl Planner<'_, '_> {
     /// Adds the probes of a function, also on instructions that the kernel executes as single steps if `single_step`;
     /// and what it accesses that a watchpoint may be moved to, where one moves (`samples`).
@@ -379,6 +399,7 @@ impl Planner<'_, '_> {
             }
         }
         self.plan.access_groups.push(AccessGroup { function: name.clone(), coverage });
+        let stores = stores(file, &points);
         for point in points {
             // The breakpoint costs; what looks at registers there does hardly.
             let costs = std::iter::once(cost(point.cost)).chain(std::iter::repeat(2));
@@ -396,14 +417,16 @@ impl Planner<'_, '_> {
             };
             let accesses = point.accesses.into_iter().filter(|planned| !is_test(planned));
             for (planned, cost) in accesses.zip(costs) {
-                self.access_probe((program, point.at), planned, (group, cost), &name, known);
+                let stores = stores.contains(&planned.instruction);
+                let place = (program, point.at, stores);
+                self.access_probe(place, planned, (group, cost), &name, known);
             }
         }
     }
 
     fn access_probe(
         &mut self,
-        (program, at): (ProbeProgram, u64),
+        (program, at, stores): (ProbeProgram, u64, bool),
         planned: PlannedAccess,
         (group, cost): (usize, u8),
         name: &str,
@@ -436,7 +459,8 @@ impl Planner<'_, '_> {
         // More groups than that share their costs.
         descriptor.group = (group % ACCESS_GROUPS as usize) as u16;
         descriptor.cost = cost;
-        let place = AccessPlace { instruction, returns_to: returns_to.flatten(), group, commuting };
+        let place =
+            AccessPlace { instruction, returns_to: returns_to.flatten(), group, commuting, stores };
         let site = self.add_site(instruction, MemorySite::Access(place));
         let purpose = ProbePurpose::Accesses { function: name.to_owned() };
         self.add_probe(program, LinkAddr(at), Cookie::new(Kind::Access, site), purpose);

@@ -28,6 +28,8 @@ pub struct AccessPlace {
     pub group: usize,
     /// Set for an instruction that commutes with others of its kind.
     pub commuting: Option<CommutingUpdate>,
+    /// Set for an exchange by which a library's function stores.
+    pub stores: bool,
 }
 
 /// The instructions of a function that are probed.

@@ -144,7 +144,12 @@ impl Analysis<'_, '_> {
         Some(Candidate { place, why, role, role_reason, excluded, rank })
     }
 
-    pub(super) fn inlined_place(&self, number: usize, around: usize, sites: &[Site]) -> CandidatePlace {
+    pub(super) fn inlined_place(
+        &self,
+        number: usize,
+        around: usize,
+        sites: &[Site],
+    ) -> CandidatePlace {
         let may_be_region = !self.is_library(around);
         let role = || role_of(self.role_reason(around, Unit::Function(around), sites).as_ref());
         let (call, instead) = (self.inlining.calls[number].clone(), may_be_region.then(role));
@@ -193,7 +198,12 @@ impl Analysis<'_, '_> {
     }
 
     /// Returns the reason for a role of low prior.
-    pub(super) fn role_reason(&self, function: usize, unit: Unit, sites: &[Site]) -> Option<Reason> {
+    pub(super) fn role_reason(
+        &self,
+        function: usize,
+        unit: Unit,
+        sites: &[Site],
+    ) -> Option<Reason> {
         let own = self.functions.get(function)?;
         let symbol = match unit {
             Unit::Function(_) => &own.symbol,
