@@ -226,6 +226,19 @@ pub struct GapEnd {
     pub held: Option<Vec<LockId>>,
 }
 
+/// Locks held in the middle of a cycle, by id: where other threads took it over from the region, and where they gave it
+/// back. Each is `None` if it is not known any more.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct OtherLocks {
+    /// Locks held at the sink of the first dependency.
+    pub entered: Option<Vec<LockId>>,
+    /// Locks held at the source of the closing dependency.
+    pub left: Option<Vec<LockId>>,
+    /// Locks held from the one to the other in one hold; none if they are of different threads.
+    pub throughout: Option<Vec<LockId>>,
+}
+
 /// A region that was cut: left at one place, and returned to at another one after other threads came in between.
 /// Stands for all violations of the region across this gap (`docs/semantics.md#defects`). Each dependency that closes
 /// a cycle belongs to one cut, whose region is the innermost one that it violates.
@@ -270,6 +283,10 @@ pub struct Cut {
     /// Set if the region read the variable of the first step again within the gap of the exemplar, after the write of
     /// another thread.
     pub read_again: bool,
+    /// Place of the first of these reads.
+    pub read_again_at: Option<LocationId>,
+    /// Locks of other threads in the exemplar.
+    pub others: OtherLocks,
 }
 
 impl Cut {

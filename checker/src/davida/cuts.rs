@@ -182,14 +182,16 @@ impl Cut {
             split_by_itself: Vec::new(),
             waited: false,
             read_again: false,
+            read_again_at: None,
+            others: Default::default(),
         }
     }
 
     fn note(&mut self, facts: Facts) {
-        let Facts { kind, left, returned, held_throughout, split_by_itself, waited, read_again } =
-            facts;
+        let Facts { kind, left, returned, held_throughout, split_by_itself, waited, .. } = facts;
         (self.kind, self.left_end, self.returned_end) = (kind, left, returned);
         (self.held_throughout, self.split_by_itself) = (held_throughout, split_by_itself);
-        (self.waited, self.read_again) = (waited, read_again);
+        (self.waited, self.read_again) = (waited, facts.read_again.is_some());
+        (self.read_again_at, self.others) = (facts.read_again, facts.others);
     }
 }

@@ -20,7 +20,10 @@ impl Departures {
     pub(super) fn put(&mut self, node: &Node) {
         let is_same = |old: &Node| old.row() == node.row() && old.object == node.object;
         if let Some(old) = self.0.iter_mut().find(|old| is_same(old)) {
-            *old = *node;
+            // A dependency on an earlier event of the region shows a wider gap.
+            if old.source.event() <= node.source.event() {
+                *old = *node;
+            }
         } else if self.0.len() < MAX_DEPARTURES {
             self.0.push(*node);
         } else if let Some(oldest) = self.0.iter_mut().min_by_key(|old| old.sink.event()) {

@@ -5,11 +5,11 @@ use super::cycle;
 use super::followed::SlotSet;
 use super::forest::{Column, Forest, Node, RegionBits};
 use super::released_locks::Hold;
-use super::thread::{Level, Thread};
+use super::thread::{Facts, Level, Thread};
 use super::witness::{Violated, clarity, way};
 use crate::check::{Options, Regions, Relation};
 use crate::event::{EventNumber, LockId, RegionId, ThreadId};
-use crate::finding::{Action, Edge, Evidence, Instance, Object, OpenRegion, Tx};
+use crate::finding::{Action, Edge, Evidence, Instance, Object, OpenRegion, OtherLocks, Tx};
 use crate::hb::{Dependency, EventStamp, Visitor};
 use crate::verdicts::Verdicts;
 
@@ -153,7 +153,7 @@ impl ActiveRegions {
             }
             self.unfollow(row);
             self.threads[row].trail.released_locks.clear();
-            self.threads[row].held.clear();
+            self.threads[row].locks.clear();
         }
     }
 
@@ -278,12 +278,7 @@ impl ActiveRegions {
         }
         let trigger = closing.sink.event();
         let read_again =
-            is_data && around.trail.has_read_again(first.object, first.sink.event(), trigger);
-        if let Object::Variable(variable) = closing.object
-            && matches!(closing.sink.action(), Action::Read | Action::Update)
-        {
-            around.trail.read(variable, trigger);
-        }
+            is_data && around.trail.read_again(first.object, first.sink.event(), trigger).is_some();
         let key = (region, first.source.location(), closing.sink.location());
         let clarity = clarity(path.iter().copied(), evidence, read_again);
         let number = cuts.cut(key, clarity, || {
@@ -291,16 +286,34 @@ impl ActiveRegions {
             let violated = Violated { forest, relation, locks, slot, region, begin, evidence };
             let violation = violated.build(path.iter().copied());
             let facts = around.facts(&violation.edges, &violation.released_locks);
-            (violation, facts)
-        })?;
-        if around.trail.is_first_cut(begin.event(), number) {
-            let outer = around.outer.iter().rev().map(|level| level.region);
-            cuts.count_execution(number, outer);
+            let (entered, left) = (first.sink.event(), event);
+            let at = |row: usize, from, to| threads[row].locks.during(from, to);
+            let others = OtherLocks {
+                entered: at(first.row(), entered, entered),
+                left: at(u, left, left),
+                throughout: match first.row() == u && entered <= left {
+                    true => at(u, entered, left),
+                    false => Some(Vec::new()),
+                },
+            };
+            (violation, Facts { others, ..facts })
+        });
+        let trail = threads[closing.row()].trail_mut(level)?;
+        if let Object::Variable(variable) = closing.object
+            && matches!(closing.sink.action(), Action::Read | Action::Update)
+        {
+            trail.read(variable, closing.sink.location(), trigger);
+        }
+        let number = number?;
+        let is_first = trail.is_first_cut(begin.event(), number);
+        if !is_data {
+            trail.set_last_cut(left, number);
+        }
+        if is_first {
+            let outer = threads[closing.row()].surroundings(level)?.outer;
+            cuts.count_execution(number, outer.iter().rev().map(|level| level.region));
         }
         cuts.add_way(number, way(path.iter().copied()));
-        if !is_data {
-            around.trail.set_last_cut(left, number);
-        }
         Some(number)
     }
 }
@@ -320,7 +333,7 @@ impl Visitor for ActiveRegions {
         }
         let thread = &mut self.threads[row];
         thread.begin();
-        thread.held.clear();
+        thread.locks.clear();
     }
 
     fn follow(&mut self, row: usize, thread: ThreadId, region: Option<RegionId>) {
@@ -439,7 +452,7 @@ impl Visitor for ActiveRegions {
         let collects = self.cuts.are_collected();
         let thread = &mut self.threads[row];
         if collects {
-            thread.held.push((lock, now.event()));
+            thread.locks.acquired(lock, now.event());
         }
         if self.options.released_locks {
             thread.trails().for_each(|trail| trail.released_locks.acquired(lock, now));
@@ -455,13 +468,13 @@ impl Visitor for ActiveRegions {
             let (thread, released) = (now.thread(), now.event());
             self.holds[index] = Some(Hold { thread, acquired: since, released });
         }
+        let collects = self.cuts.are_collected();
         let thread = &mut self.threads[row];
-        thread.held.retain(|&held| held != (lock, since));
-        for trail in thread.trails() {
-            if self.options.released_locks {
-                trail.released_locks.released(lock, now);
-            }
-            trail.holds.push(lock, since, now.event());
+        if collects {
+            thread.locks.released(lock, since, now.event());
+        }
+        if self.options.released_locks {
+            thread.trails().for_each(|trail| trail.released_locks.released(lock, now));
         }
     }
 
@@ -469,7 +482,7 @@ impl Visitor for ActiveRegions {
         for thread in &mut self.threads {
             thread.trail.released_locks.forget(lock);
             thread.followed.iter_mut().for_each(|one| one.trail.released_locks.forget(lock));
-            thread.held.retain(|&(held, _)| held != lock);
+            thread.locks.forget(lock);
         }
     }
 }

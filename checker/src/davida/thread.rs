@@ -5,11 +5,11 @@ use super::departures::Departures;
 use super::followed::Followed;
 use super::recent::{Interval, Recent};
 use super::released_locks::ReleasedLocks;
-use crate::event::{EventNumber, LockId, RegionId, VarId};
-use crate::finding::{Edge, GapEnd, GapKind, Object, Point, ReleasedLock};
+use crate::event::{EventNumber, LocationId, LockId, RegionId, VarId};
+use crate::finding::{Edge, GapEnd, GapKind, Object, OtherLocks, Point, ReleasedLock};
 use crate::hb::EventStamp;
 
-/// Limit of variables whose last read after a gap is stored.
+/// Limit of reads after a gap that are stored.
 const MAX_READS: usize = 16;
 
 /// Open region.
@@ -36,8 +36,7 @@ pub(super) struct Thread {
     pub(super) trail: Trail,
     /// Region that its actions outside all others belong to.
     pub(super) followed: Option<Box<Followed>>,
-    /// Locks held, with the acquire of each outermost hold.
-    pub(super) held: Vec<(LockId, EventNumber)>,
+    pub(super) locks: Locks,
     /// Last event at which the thread depended on another one by waiting for it.
     pub(super) waited: EventNumber,
 }
@@ -50,9 +49,57 @@ impl Default for Thread {
             violating: false,
             trail: Trail::default(),
             followed: None,
-            held: Vec::new(),
+            locks: Locks::default(),
             waited: 0,
         }
+    }
+}
+
+/// Locks of a thread.
+#[derive(Default)]
+pub(super) struct Locks {
+    /// Locks held, with the acquire of each outermost hold.
+    held: Vec<(LockId, EventNumber)>,
+    /// Holds that have ended.
+    ended: Recent<LockId>,
+}
+
+impl Locks {
+    pub(super) fn clear(&mut self) {
+        self.held.clear();
+        self.ended.clear();
+    }
+
+    pub(super) fn acquired(&mut self, lock: LockId, since: EventNumber) {
+        self.held.push((lock, since));
+    }
+
+    pub(super) fn released(&mut self, lock: LockId, since: EventNumber, now: EventNumber) {
+        self.held.retain(|&held| held != (lock, since));
+        self.ended.push(lock, since, now);
+    }
+
+    /// Treats the lock as never acquired.
+    pub(super) fn forget(&mut self, lock: LockId) {
+        self.held.retain(|&(held, _)| held != lock);
+    }
+
+    /// Returns the locks that are held now and were at an event, by id.
+    fn since(&self, event: EventNumber) -> Vec<LockId> {
+        let held = self.held.iter().filter(|(_, since)| *since <= event);
+        let mut locks: Vec<LockId> = held.map(|&(lock, _)| lock).collect();
+        locks.sort_unstable();
+        locks
+    }
+
+    /// Returns the locks held from one event to another, by id; `None` if some may be forgotten.
+    pub(super) fn during(&self, from: EventNumber, to: EventNumber) -> Option<Vec<LockId>> {
+        let ended = self.ended.around(from)?.filter(|hold| to <= hold.end);
+        let mut locks = self.since(from);
+        locks.extend(ended.map(|hold| hold.value));
+        locks.sort_unstable();
+        locks.dedup();
+        Some(locks)
     }
 }
 
@@ -63,10 +110,8 @@ pub(super) struct Trail {
     pub(super) departures: Departures,
     /// Regions within it that have ended.
     pub(super) ended: Recent<RegionId>,
-    /// Holds of locks that have ended.
-    pub(super) holds: Recent<LockId>,
-    /// Last read of variables that other threads had written since it began.
-    reads: Vec<(VarId, EventNumber)>,
+    /// Latest reads of variables that other threads had written since it began.
+    reads: Vec<(VarId, LocationId, EventNumber)>,
     /// Executions that are counted as cut: begin, and number of the cut.
     cut: Vec<(EventNumber, u32)>,
     /// Last cut by synchronisation: begin of the region and event at which it was left, and the number of the cut.
@@ -132,16 +177,24 @@ impl Thread {
 
     /// Returns what is known of the region at that level, or of the one that is followed: its trail, and the regions
     /// around it and within it.
-    pub(super) fn surroundings(&mut self, level: Option<usize>) -> Option<Surroundings<'_>> {
-        let Self { levels, trail, followed, held, waited, .. } = self;
+    pub(super) fn surroundings(&self, level: Option<usize>) -> Option<Surroundings<'_>> {
+        let Self { levels, trail, followed, locks, waited, .. } = self;
         let (of, trail, outer, inner) = match level {
             Some(level) => (*levels.get(level)?, trail, &levels[..level], &levels[level + 1..]),
             None => {
-                let followed = followed.as_mut()?;
-                (followed.level?, &mut followed.trail, &[][..], &levels[..])
+                let followed = followed.as_ref()?;
+                (followed.level?, &followed.trail, &[][..], &levels[..])
             }
         };
-        Some(Surroundings { of, trail, outer, inner, held, waited: *waited })
+        Some(Surroundings { of, trail, outer, inner, locks, waited: *waited })
+    }
+
+    /// Returns the trail of the region at that level, or of the one that is followed.
+    pub(super) fn trail_mut(&mut self, level: Option<usize>) -> Option<&mut Trail> {
+        match level {
+            Some(_) => Some(&mut self.trail),
+            None => self.followed.as_mut().map(|followed| &mut followed.trail),
+        }
     }
 }
 
@@ -150,7 +203,6 @@ impl Trail {
         self.released_locks.clear();
         self.departures.clear();
         self.ended.clear();
-        self.holds.clear();
         self.reads.clear();
         self.cut.clear();
         self.last_cut = None;
@@ -178,35 +230,39 @@ impl Trail {
     }
 
     /// Notes a read of a variable that depends on another thread's write.
-    pub(super) fn read(&mut self, variable: VarId, event: EventNumber) {
-        self.reads.retain(|&(read, _)| read != variable);
+    pub(super) fn read(&mut self, variable: VarId, location: LocationId, event: EventNumber) {
         if self.reads.len() == MAX_READS {
             self.reads.remove(0);
         }
-        self.reads.push((variable, event));
+        self.reads.push((variable, location, event));
     }
 
-    /// Returns whether the variable of the first dependency was read again after it, before `until`.
-    pub(super) fn has_read_again(
+    /// Returns the place at which the variable of the first dependency was read again after it, before `until`: that
+    /// of the first read.
+    pub(super) fn read_again(
         &self,
         object: Object,
         sink: EventNumber,
         until: EventNumber,
-    ) -> bool {
-        let Object::Variable(variable) = object else { return false };
-        self.reads.iter().any(|&(read, event)| read == variable && sink < event && event < until)
+    ) -> Option<LocationId> {
+        let Object::Variable(variable) = object else { return None };
+        let mut reads = self.reads.iter();
+        let in_gap = |&&(read, _, event): &&(VarId, LocationId, EventNumber)| {
+            read == variable && sink < event && event < until
+        };
+        reads.find(in_gap).map(|&(_, location, _)| location)
     }
 }
 
 /// A region that is open, with what happened in it.
 pub(super) struct Surroundings<'a> {
     pub(super) of: Level,
-    pub(super) trail: &'a mut Trail,
+    pub(super) trail: &'a Trail,
     /// Regions around it, outermost first.
     pub(super) outer: &'a [Level],
     /// Regions within it, outermost first.
     inner: &'a [Level],
-    held: &'a [(LockId, EventNumber)],
+    locks: &'a Locks,
     waited: EventNumber,
 }
 
@@ -220,19 +276,17 @@ impl Surroundings<'_> {
         let (left_chain, returned_chain) = (self.chain(left.event), self.chain(returned.event));
         let itself = |point: &Point| self.chain(point.event).is_some_and(|chain| chain.is_empty());
         let split = |lock: &&ReleasedLock| itself(&lock.released) && itself(&lock.reacquired);
-        let throughout = self.held.iter().filter(|(_, since)| *since <= left.event);
-        let mut held_throughout: Vec<LockId> = throughout.map(|&(lock, _)| lock).collect();
-        held_throughout.sort_unstable();
         let waits = |lock: &ReleasedLock| lock.released.location == lock.reacquired.location;
         Facts {
             kind: kind(left, returned, left_chain.as_deref(), returned_chain.as_deref()),
             left: self.end(left_chain, left.event),
             returned: self.end(returned_chain, returned.event),
-            held_throughout,
+            held_throughout: self.locks.since(left.event),
             split_by_itself: locks.iter().filter(split).map(|lock| lock.lock).collect(),
             waited: (left.event + 1..=returned.event).contains(&self.waited)
                 || locks.iter().any(waits),
-            read_again: self.trail.has_read_again(first.object, first.sink.event, returned.event),
+            read_again: self.trail.read_again(first.object, first.sink.event, returned.event),
+            others: OtherLocks::default(),
         }
     }
 
@@ -253,14 +307,10 @@ impl Surroundings<'_> {
     }
 
     fn end(&self, chain: Option<Vec<Call>>, event: EventNumber) -> GapEnd {
-        let held = self.held.iter().filter(|(_, since)| *since <= event).map(|&(lock, _)| lock);
-        let held = self.trail.holds.around(event).map(|ended| {
-            let mut held: Vec<LockId> = held.chain(ended.map(|hold| hold.value)).collect();
-            held.sort_unstable();
-            held.dedup();
-            held
-        });
-        GapEnd { chain: chain.map(|chain| chain.iter().map(|call| call.region).collect()), held }
+        GapEnd {
+            chain: chain.map(|chain| chain.iter().map(|call| call.region).collect()),
+            held: self.locks.during(event, event),
+        }
     }
 }
 
@@ -279,7 +329,8 @@ pub(super) struct Facts {
     pub(super) held_throughout: Vec<LockId>,
     pub(super) split_by_itself: Vec<LockId>,
     pub(super) waited: bool,
-    pub(super) read_again: bool,
+    pub(super) read_again: Option<LocationId>,
+    pub(super) others: OtherLocks,
 }
 
 fn kind(left: &Point, returned: &Point, from: Option<&[Call]>, to: Option<&[Call]>) -> GapKind {

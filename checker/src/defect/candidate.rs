@@ -4,7 +4,8 @@
 use super::class::{Facts, Split};
 use super::describe::{Describe, PlaceInfo, RegionInfo, SubjectInfo};
 use super::fact::{Origin, Pattern};
-use super::pattern::{Accesses, writes};
+use super::guard::Guard;
+use super::pattern::{Accesses, flows, reads, writes};
 use crate::event::{LocationId, LockId, RegionId};
 use crate::finding::{
     Cut, Evidence, Findings, GapEnd, GapKind, Object, Point, ReleasedLock, Violation,
@@ -208,11 +209,14 @@ fn of<'a>(
     let ends = cut.map_or([&nowhere; 2], |cut| [&cut.left_end, &cut.returned_end]);
     let [left_place, returned_place] =
         [left, returned].map(|point| names.place(point.location).clone());
+    // A function that gives up a lock composes what libraries do for it.
+    let steps = [left_place.origin, returned_place.origin];
     let library =
-        [info.origin, left_place.origin, returned_place.origin].contains(&Origin::Library);
+        info.origin == Origin::Library || lock.is_none() && steps.contains(&Origin::Library);
     let lock_word = matches!(accesses.closing.object, Object::Variable(_) | Object::Sync(_))
         && subjects.iter().all(|subject| subject.is_lock_word);
     let pattern = accesses.pattern();
+    let guard = cut.map(Guard::of).unwrap_or_default();
     let is_variable = |object: Object| matches!(object, Object::Variable(_));
     let facts = Facts {
         pattern: if lock_word { Pattern::SplitSection } else { pattern },
@@ -225,12 +229,29 @@ fn of<'a>(
         left_reads: is_variable(accesses.first.object) && !writes(left.action),
         returned_reads: is_variable(accesses.closing.object) && !writes(returned.action),
         read_again: cut.is_some_and(|cut| cut.read_again),
+        updated_in_place: cut.and_then(|cut| cut.read_again_at).is_some_and(|again| {
+            let read = names.place(again);
+            left_place.line != returned_place.line
+                && (&read.file, &read.function, read.line)
+                    == (&returned_place.file, &returned_place.function, returned_place.line)
+        }),
+        returned_updates: is_variable(accesses.closing.object)
+            && reads(returned.action)
+            && writes(returned.action),
+        guard,
+        guarding: match guard {
+            Guard::Common(lock) => Some(names.subject(Object::Lock(lock)).name.clone()),
+            _ => None,
+        },
+        flows: flows(violation),
         new_lock: new_lock(ends, names),
         split,
         held: first_lock(cut.map_or(&[][..], |cut| &cut.held_throughout[..]), names),
+        far_apart: cut.is_some_and(|cut| cut.left_end.chain.is_none()),
         waited: cut.is_some_and(|cut| cut.waited),
         atomic: accesses.is_updated_atomically(),
         lock_word,
+        one_class: subjects[0].name == subjects[1].name,
         one_owner: owner(&subjects[0].name)
             .is_some_and(|one| owner(&subjects[1].name) == Some(one)),
         sees_data: names.describe.sees_data(),

@@ -6,6 +6,7 @@
 //! from 1, by design below. Bounds then hold whatever the sum: first the upper, then the lower ones.
 
 use super::fact::{Origin, Pattern, Reason, RegionRole};
+use super::guard::Guard;
 use crate::finding::{Evidence, GapKind, Order};
 
 /// Likelihood of a bug, the most likely first.
@@ -47,14 +48,29 @@ pub(super) struct Facts {
     pub(super) returned_reads: bool,
     /// The variable was read again within the gap.
     pub(super) read_again: bool,
+    /// After the gap the variable is read only by the statement that updates it, and that is another one than the one
+    /// that read it before.
+    pub(super) updated_in_place: bool,
+    /// The second end updates its variable in one step.
+    pub(super) returned_updates: bool,
+    /// Protection of both steps by locks.
+    pub(super) guard: Guard,
+    /// Name of the lock that guards both.
+    pub(super) guarding: Option<String>,
+    /// All dependencies pass on values.
+    pub(super) flows: bool,
     /// Lock held at the second end and not at the first, if that reads the variable again.
     pub(super) new_lock: Option<String>,
     /// Lock that was released and acquired again.
     pub(super) split: Option<Split>,
     /// Lock held from one end to the other.
     pub(super) held: Option<String>,
+    /// So many calls lie between the steps that those of the first one are forgotten.
+    pub(super) far_apart: bool,
     pub(super) waited: bool,
     pub(super) atomic: bool,
+    /// The subjects of both ends have one name.
+    pub(super) one_class: bool,
     /// Both variables are fields of one object, or of one type.
     pub(super) one_owner: bool,
     pub(super) lock_word: bool,
@@ -91,6 +107,53 @@ impl Facts {
         self.is(Pattern::LostUpdate) && !self.read_again
     }
 
+    /// The variable was read before a lock was given up, and is then updated without another look at it.
+    fn acts_unchecked(&self) -> bool {
+        let updates = self.is(Pattern::LostUpdate) && self.read_again && self.updated_in_place
+            || self.is(Pattern::StaleRead) && self.returned_updates;
+        updates
+            && self.left_reads
+            && self.has_data()
+            && self.split.is_some()
+            && self.guard != Guard::Separate
+    }
+
+    /// Two variables.
+    fn is_pair(&self) -> bool {
+        self.is(Pattern::Torn) || self.is(Pattern::Chain)
+    }
+
+    /// Sections of locks that have nothing to do with one another. Two of a class may be accounts between which something
+    /// is transferred.
+    fn is_separate(&self) -> bool {
+        self.guard == Guard::Separate
+            && self.has_data()
+            && !self.flows_back()
+            && !(self.is_pair() && self.one_class)
+    }
+
+    /// The region's own value came back to it through several others.
+    fn flows_back(&self) -> bool {
+        self.is(Pattern::Chain) && self.flows && self.held.is_none()
+    }
+
+    /// Two fields of one object that belong together, as far as locks say.
+    fn tears_object(&self) -> bool {
+        self.is(Pattern::Torn) && self.one_owner && !self.is_partly_guarded() && !self.is_separate()
+    }
+
+    /// Locks are in use, and yet others accessed one of the variables without them.
+    fn is_partly_guarded(&self) -> bool {
+        self.is_pair() && self.guard == Guard::Partial
+    }
+
+    /// A function that calls others was seldom run as a whole: nothing shows that the calls belong together.
+    fn is_seldom_whole(&self) -> bool {
+        let composed = self.kind != GapKind::OneActivation
+            && (self.is_pair() || !self.has_data() && self.sees_data && !self.may_hide_data());
+        composed && self.runs > 0 && self.cut.saturating_mul(2) >= self.runs
+    }
+
     fn splits(&self, by_itself: bool) -> bool {
         self.split.as_ref().is_some_and(|split| split.by_itself == by_itself)
     }
@@ -111,7 +174,8 @@ impl Facts {
 
     /// Giving up the lock excuses nothing: an update is lost, or two writes or a read and a write are torn.
     fn is_excused_by_nothing(&self) -> bool {
-        !self.has_data() || self.loses_update() || self.is(Pattern::Torn) && !self.returned_reads
+        let tears = self.is(Pattern::Torn) && !self.returned_reads;
+        !self.has_data() || self.loses_update() || self.acts_unchecked() || tears
     }
 
     /// The callees' sections belong together.
@@ -173,36 +237,45 @@ macro_rules! rules {
 /// The rules, in the order in which reasons are given.
 static RULES: &[Rule] = rules! {
     // The value. A remote write of the value that was there changes nothing for the region.
-    Weight(2), |_| Some(Reason::ValueChanged), if |f| f.changed == Some(true);
+    Weight(2), |_| Some(Reason::ValueChanged), if |f| f.changed == Some(true) && !f.is(Pattern::Chain);
     AtMost(ByDesign, -2), |_| Some(Reason::ValueUnchanged), if |f| f.changed == Some(false);
 
     // The pattern. Only a lost update is wrong whatever the program means; the others are wrong if the two steps
     // belong together. They do if another transaction came between them on two variables, and fields of one object
     // all the more.
     Weight(4), of_pattern, if Facts::loses_update;
-    AtMost(Possible, 1), |_| Some(Reason::ReadAgain), if |f| f.is(Pattern::LostUpdate) && f.read_again;
-    Weight(1), of_pattern, if |f| f.is(Pattern::StaleRead);
+    Weight(3), |_| Some(Reason::ActsUnchecked), if Facts::acts_unchecked;
+    AtMost(Possible, 1), |_| Some(Reason::ReadAgain),
+        if |f| f.is(Pattern::LostUpdate) && f.read_again && !f.acts_unchecked();
+    Weight(1), of_pattern, if |f| f.is(Pattern::StaleRead) && !f.acts_unchecked();
     Weight(1), of_pattern, if |f| f.is(Pattern::IntermediateState);
     Weight(1), of_pattern, if |f| f.is(Pattern::Overwritten) && f.kind == GapKind::OneActivation;
     Weight(0), of_pattern, if |f| f.is(Pattern::Overwritten) && f.kind != GapKind::OneActivation;
-    Weight(2), of_pattern, if |f| f.is(Pattern::Torn);
+    Weight(2), of_pattern, if |f| f.is(Pattern::Torn) && !f.is_partly_guarded();
+    Weight(1), of_pattern, if |f| f.is(Pattern::Torn) && f.is_partly_guarded();
     Weight(2), |_| Some(Reason::OneObject),
-        if |f| f.is(Pattern::Torn) && f.one_owner && f.kind == GapKind::OneActivation;
+        if |f| f.tears_object() && f.kind == GapKind::OneActivation;
     Weight(1), |_| Some(Reason::OneObject),
-        if |f| f.is(Pattern::Torn) && f.one_owner && f.kind == GapKind::Callees;
-    Weight(0), of_pattern, if |f| f.is(Pattern::Chain);
+        if |f| f.tears_object() && f.kind == GapKind::Callees;
+    Weight(2), of_pattern, if Facts::flows_back;
+    Weight(0), of_pattern, if |f| f.is(Pattern::Chain) && !f.flows_back();
 
     // The region.
     AtLeast(Likely, 3), |_| Some(Reason::Named), if |f| f.role == RegionRole::Named && f.has_data();
     AtLeast(Possible, 3), |_| Some(Reason::Named), if |f| f.role == RegionRole::Named && !f.has_data();
     Weight(-2), |_| Some(Reason::ThreadBody), if |f| f.role == RegionRole::ThreadBody;
     Weight(-2), |_| Some(Reason::Waits), if |f| f.role == RegionRole::Waits;
-    AtMost(Possible, -1), |_| Some(Reason::Library), if |f| f.origin == Origin::Library;
+    // Only the authors of a library know which of its variables belong together.
+    AtMost(Possible, -3), |_| Some(Reason::Library),
+        if |f| f.origin == Origin::Library && f.is_pair();
+    AtMost(Possible, -1), |_| Some(Reason::Library),
+        if |f| f.origin == Origin::Library && !f.is_pair();
 
     // The way from one step to the other.
     Weight(1), |_| Some(Reason::OneActivation), if |f| f.kind == GapKind::OneActivation;
     Weight(1), |f| Some(f.reason_callees()), if |f| f.kind == GapKind::Callees;
     Weight(-4), |_| Some(Reason::Iterations), if |f| f.kind == GapKind::Iterations;
+    Weight(-2), |_| Some(Reason::FarApart), if |f| f.far_apart;
     Weight(-3), |_| Some(Reason::WaitedInBetween), if |f| f.waited;
 
     // Locks. A function that gives up a lock itself knows that others may come in: what it reads afterwards it reads
@@ -221,10 +294,20 @@ static RULES: &[Rule] = rules! {
         if |f| f.splits(false) && !f.is_composed() && !f.loses_update() && !f.is(Pattern::Torn);
     AtMost(Possible, -3), |f| Some(Reason::ReadAgainUnderLock { lock: f.new_lock.clone()? }),
         if |f| f.is(Pattern::StaleRead) && f.new_lock.is_some() && f.split.is_none();
-    Note, |f| Some(Reason::LockHeldThroughout { lock: f.held.clone()? }), if |f| f.held.is_some();
+    // Variables that have nothing in common but the functions that access them: each is complete in its own section.
+    Note, |f| Some(Reason::CommonLock { lock: f.guarding.clone()? }),
+        if |f| f.is_pair() && f.guarding.is_some() && f.has_data();
+    AtMost(Possible, -3), |_| Some(Reason::SeparateLocks), if Facts::is_separate;
+    Note, |_| Some(Reason::PartlyGuarded), if Facts::is_partly_guarded;
+    // A lock that is held throughout guards what is meant to be atomic. What others change without it is something
+    // else, which the region meets on its way.
+    Weight(-2), |f| Some(Reason::LockHeldThroughout { lock: f.held.clone()? }),
+        if |f| f.held.is_some() && (f.is_pair() || !f.has_data() && f.sees_data);
+    Note, |f| Some(Reason::LockHeldThroughout { lock: f.held.clone()? }),
+        if |f| f.held.is_some() && !(f.is_pair() || !f.has_data() && f.sees_data);
 
     // Kinds of variables and updates.
-    Weight(-3), |_| Some(Reason::AtomicUpdates), if |f| f.atomic;
+    Weight(-3), |_| Some(Reason::AtomicUpdates), if |f| f.atomic && !f.acts_unchecked();
     AtMost(Possible, -3), |_| Some(Reason::LockWord), if |f| f.lock_word;
 
     // Evidence by locks alone counts where no data can be seen.
@@ -239,10 +322,12 @@ static RULES: &[Rule] = rules! {
 
     // The rate. What is cut in most runs works nevertheless, or was never meant to be atomic; what was cut often in a
     // run that went on is less likely to be a bug that nobody has seen.
+    AtMost(Possible, -2), of_rate, if |f| f.is_seldom_whole() && !f.is_mostly_cut();
     AtMost(ByDesign, 0), of_rate, if |f| f.is_mostly_cut() && !f.loses_update();
     AtMost(Possible, 0), of_rate, if |f| f.is_mostly_cut() && f.loses_update() && f.changed.is_none();
     Weight(-2), of_rate, if |f| f.is_often_cut() && !f.is_mostly_cut() && !f.loses_update();
-    Note, of_rate, if |f| f.runs > 0 && !f.is_often_cut() && !f.is_mostly_cut();
+    Note, of_rate,
+        if |f| f.runs > 0 && !f.is_often_cut() && !f.is_mostly_cut() && !f.is_seldom_whole();
     Note, of_rate,
         if |f| f.is_often_cut() && f.loses_update() && (!f.is_mostly_cut() || f.changed.is_some());
 };

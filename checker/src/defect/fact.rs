@@ -67,6 +67,8 @@ pub enum Reason {
     ValueChanged,
     /// The remote write stored the value that was there.
     ValueUnchanged,
+    /// The variable was read before a lock was given up, and updated after it without another look at its value.
+    ActsUnchecked,
     /// Both variables are fields of one object, or of one type.
     OneObject,
     /// The region is named as one that is meant to be atomic.
@@ -88,6 +90,8 @@ pub enum Reason {
     },
     /// The ends are in different iterations of a loop.
     Iterations,
+    /// More calls lie between the ends than are remembered.
+    FarApart,
     /// A lock was released and acquired again within the gap.
     LockReacquired {
         /// Name of the lock.
@@ -104,6 +108,15 @@ pub enum Reason {
         /// Name of the lock.
         lock: String,
     },
+    /// One lock guards both variables.
+    CommonLock {
+        /// Name of the lock.
+        lock: String,
+    },
+    /// Each step is under a lock of its own, in the region as in others, and no section contains both.
+    SeparateLocks,
+    /// Locks were held, but others accessed one of the variables without those of the region.
+    PartlyGuarded,
     /// The variable was read again after the gap before it was written.
     ReadAgain,
     /// The variable was read again after the gap, under a lock that was not held before it.
@@ -146,6 +159,16 @@ impl fmt::Display for Reason {
             Self::ValueUnchanged => {
                 f.write_str("the write in between stored the value that was there")
             }
+            Self::ActsUnchecked => f.write_str(
+                "the variable was read before the gap, and updated after it without another check",
+            ),
+            Self::CommonLock { lock } => write!(f, "`{lock}` guards both variables"),
+            Self::SeparateLocks => {
+                f.write_str("each step is under a lock of its own, and no section contains both")
+            }
+            Self::PartlyGuarded => {
+                f.write_str("others accessed one of the variables without a lock of the region")
+            }
             Self::OneObject => f.write_str("both are fields of one object"),
             Self::Named => f.write_str("the region is named as one that is meant to be atomic"),
             Self::ThreadBody => {
@@ -163,6 +186,7 @@ impl fmt::Display for Reason {
                 )
             }
             Self::Iterations => f.write_str("the steps are in different iterations of a loop"),
+            Self::FarApart => f.write_str("dozens of calls lie between the steps"),
             Self::LockReacquired { lock, released, acquired, by_itself } => {
                 write!(
                     f,

@@ -41,6 +41,7 @@ mod describe;
 mod fact;
 mod fingerprint;
 mod group;
+mod guard;
 mod model;
 mod pattern;
 

@@ -1,7 +1,7 @@
 //! The pattern of a violation, from the accesses at its gap and in between.
 
 use super::fact::Pattern;
-use crate::finding::{Action, Edge, Evidence, Object, Violation};
+use crate::finding::{Action, Edge, Evidence, Object, Order, Violation};
 
 /// Returns whether an event of that kind reads a variable.
 pub(super) const fn reads(action: Action) -> bool {
@@ -37,9 +37,7 @@ impl<'a> Accesses<'a> {
 
     /// Returns the pattern.
     pub(super) fn pattern(&self) -> Pattern {
-        let on_variables =
-            [self.first, self.closing].map(|edge| matches!(edge.object, Object::Variable(_)));
-        if self.evidence == Evidence::Sync || on_variables != [true; 2] {
+        if self.evidence == Evidence::Sync || !self.are_on_variables() {
             return Pattern::SplitSection;
         }
         if !self.one_object() {
@@ -64,10 +62,26 @@ impl<'a> Accesses<'a> {
         events.into_iter().take(if same { 1 } else { 2 }).flatten()
     }
 
+    /// Returns whether both steps are on one variable, or on two.
+    pub(super) fn are_on_variables(&self) -> bool {
+        let on_variable = |edge: &Edge| matches!(edge.object, Object::Variable(_));
+        on_variable(self.first) && on_variable(self.closing)
+    }
+
     /// Returns whether the region updates the variable in one step at the second end: it overwrites no value that it
     /// did not see.
     pub(super) fn is_updated_atomically(&self) -> bool {
         let (left, returned) = (self.first.source.action, self.closing.sink.action);
         self.one_object() && reads(left) && reads(returned) && writes(returned)
     }
+}
+
+/// Returns whether every dependency of a violation passes on a value that was written into the variable without
+/// regard to the one before, and whose order is certain: the region's own value came back to it.
+pub(super) fn flows(violation: &Violation) -> bool {
+    violation.edges.iter().all(|edge| {
+        matches!(edge.object, Object::Variable(_))
+            && edge.order == Order::Synchronised
+            && (edge.source.action, edge.sink.action) == (Action::Write, Action::Read)
+    })
 }

@@ -1,0 +1,54 @@
+//! The locks at both steps of a gap, the region's and those of others: whether one of them guards both steps.
+
+use crate::event::LockId;
+use crate::finding::Cut;
+
+/// Protection of both steps by locks. Two variables belong together where one lock guards both; where each has its own,
+/// their sections are complete in themselves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Guard {
+    /// One lock is that of both steps, for the region as for others.
+    Common(LockId),
+    /// Each step has its own lock, which the region and others hold, and nobody holds one for both.
+    Separate,
+    /// Locks were held, but at one of the steps none that the region and others have in common.
+    Partial,
+    /// No lock was held.
+    Absent,
+    /// Not known.
+    #[default]
+    Unknown,
+}
+
+impl Guard {
+    /// Returns the protection of the steps of a cut's exemplar.
+    pub(super) fn of(cut: &Cut) -> Self {
+        let ends = [&cut.left_end.held, &cut.returned_end.held];
+        let [Some(left), Some(returned)] = ends else { return Self::Unknown };
+        let others = &cut.others;
+        let (Some(entered), Some(gave_back)) = (&others.entered, &others.left) else {
+            return Self::Unknown;
+        };
+        // A lock that the region held all the time kept nobody out.
+        let guards = |lock: &&LockId| !cut.held_throughout.contains(lock);
+        let by_both = |one: &[LockId], other: &[LockId]| {
+            one.iter().filter(guards).copied().filter(|lock| other.contains(lock)).min()
+        };
+        let (first, second) = (by_both(left, entered), by_both(returned, gave_back));
+        let Some(throughout) = &others.throughout else { return Self::Unknown };
+        if first.is_none() || second.is_none() {
+            let locks = [left, returned, entered, gave_back];
+            let is_free = locks.iter().all(|held| held.is_empty());
+            return if is_free { Self::Absent } else { Self::Partial };
+        }
+        // Others touched both under one lock, which the region takes for one of them; or both sides take it for each.
+        let in_one_hold = by_both(left, throughout).or_else(|| by_both(returned, throughout));
+        let in_each = || {
+            let of_all = |lock: &LockId| {
+                [returned, entered, gave_back].iter().all(|held| held.contains(lock))
+            };
+            left.iter().filter(guards).copied().filter(of_all).min()
+        };
+        in_one_hold.or_else(in_each).map_or(Self::Separate, Self::Common)
+    }
+}
