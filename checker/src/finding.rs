@@ -283,8 +283,8 @@ pub struct Cut {
     /// Set if the region read the variable of the first step again within the gap of the exemplar, after the write of
     /// another thread.
     pub read_again: bool,
-    /// Place of the first of these reads.
-    pub read_again_at: Option<LocationId>,
+    /// Write of the variable that directly follows its closing read, if one does: the two may be an update.
+    pub updated_at: Option<LocationId>,
     /// Locks of other threads in the exemplar.
     pub others: OtherLocks,
 }

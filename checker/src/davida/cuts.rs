@@ -103,6 +103,15 @@ impl Cuts {
         }
     }
 
+    /// Notes that the read which closes a violation of that cut is the first half of an update, whose write is at
+    /// `location`.
+    pub(super) fn note_update(&mut self, key: Key, location: LocationId) {
+        if let Some(&number) = self.by_key.get(&key) {
+            let cut = &mut self.entries[number as usize].cut;
+            cut.updated_at = cut.updated_at.or(Some(location));
+        }
+    }
+
     /// Adds a way, by its hash.
     pub(super) fn add_way(&mut self, number: u32, way: u64) {
         let ways = &mut self.entries[number as usize].ways;
@@ -182,7 +191,7 @@ impl Cut {
             split_by_itself: Vec::new(),
             waited: false,
             read_again: false,
-            read_again_at: None,
+            updated_at: None,
             others: Default::default(),
         }
     }
@@ -191,7 +200,7 @@ impl Cut {
         let Facts { kind, left, returned, held_throughout, split_by_itself, waited, .. } = facts;
         (self.kind, self.left_end, self.returned_end) = (kind, left, returned);
         (self.held_throughout, self.split_by_itself) = (held_throughout, split_by_itself);
-        (self.waited, self.read_again) = (waited, facts.read_again.is_some());
-        (self.read_again_at, self.others) = (facts.read_again, facts.others);
+        (self.waited, self.read_again) = (waited, facts.read_again);
+        self.others = facts.others;
     }
 }

@@ -28,6 +28,7 @@
 //! later than anything of it that a region has reached, so that a dependency on an earlier event is
 //! relevant to no region.
 
+mod closing_reads;
 mod cuts;
 mod cycle;
 mod departures;
@@ -71,6 +72,7 @@ impl Davida {
 
     #[inline]
     fn step(&mut self, event: &Event) -> Result<(), EventError> {
+        self.regions.follow_reads(event);
         if self.regions.follows {
             self.step_followed(event)
         } else {

@@ -1,5 +1,6 @@
 //! Regions that are active: the effects of each event on them, their violations, and the cuts.
 
+use super::closing_reads::ClosingReads;
 use super::cuts::Cuts;
 use super::cycle;
 use super::followed::SlotSet;
@@ -8,7 +9,7 @@ use super::released_locks::Hold;
 use super::thread::{Facts, Level, Thread};
 use super::witness::{Violated, clarity, way};
 use crate::check::{Options, Regions, Relation};
-use crate::event::{EventNumber, LockId, RegionId, ThreadId};
+use crate::event::{Event, EventNumber, LockId, RegionId, ThreadId};
 use crate::finding::{Action, Edge, Evidence, Instance, Object, OpenRegion, OtherLocks, Tx};
 use crate::hb::{Dependency, EventStamp, Visitor};
 use crate::verdicts::Verdicts;
@@ -31,6 +32,7 @@ pub(super) struct ActiveRegions {
     cycle: Option<Cycle>,
     pub(super) verdicts: Verdicts,
     pub(super) cuts: Cuts,
+    reads: ClosingReads,
     /// Executions of each region.
     pub(super) executions: Vec<u64>,
     /// Regions that were open when their thread ended.
@@ -62,6 +64,7 @@ impl ActiveRegions {
             cycle: None,
             verdicts: Verdicts::new(&options),
             cuts: Cuts::new(&options),
+            reads: ClosingReads::default(),
             executions: Vec::new(),
             open_at_end: Vec::new(),
             holds: Vec::new(),
@@ -93,6 +96,16 @@ impl ActiveRegions {
     pub(super) fn begins(&self) -> impl Iterator<Item = EventNumber> {
         let levels = self.threads.iter().flat_map(|thread| &thread.levels);
         levels.map(|level| level.begin.event())
+    }
+
+    /// Looks at the event that follows a read which has closed a cycle, before it has any effect.
+    #[inline(always)]
+    pub(super) fn follow_reads(&mut self, event: &Event) {
+        if !self.reads.is_empty()
+            && let Some(key) = self.reads.followed_by(event)
+        {
+            self.cuts.note_update(key, event.location);
+        }
     }
 
     /// Returns the number of levels of a nest that are regions of their own.
@@ -249,7 +262,7 @@ impl ActiveRegions {
     ) -> Option<u32> {
         let column = self.column(evidence);
         let (u, event) = (closing.from(), closing.source.event());
-        let Self { threads, forest, cuts, options, .. } = self;
+        let Self { threads, forest, cuts, reads, options, .. } = self;
         let forest = &*forest;
         let around = threads[closing.row()].surroundings(level)?;
         let Level { region, begin, slot } = around.of;
@@ -278,9 +291,21 @@ impl ActiveRegions {
         }
         let trigger = closing.sink.event();
         let read_again =
-            is_data && around.trail.read_again(first.object, first.sink.event(), trigger).is_some();
+            is_data && around.trail.has_read_again(first.object, first.sink.event(), trigger);
+        if let Object::Variable(variable) = closing.object
+            && matches!(closing.sink.action(), Action::Read | Action::Update)
+        {
+            threads[closing.row()].trail_mut(level)?.read(variable, trigger);
+        }
         let key = (region, first.source.location(), closing.sink.location());
         let clarity = clarity(path.iter().copied(), evidence, read_again);
+        if let Object::Variable(variable) = closing.object
+            && is_data
+            && closing.sink.action() == Action::Read
+        {
+            reads.closed(closing.sink.thread(), variable, key);
+        }
+        let around = threads[closing.row()].surroundings(level)?;
         let number = cuts.cut(key, clarity, || {
             let (relation, locks) = (options.relation, &around.trail.released_locks);
             let violated = Violated { forest, relation, locks, slot, region, begin, evidence };
@@ -297,14 +322,8 @@ impl ActiveRegions {
                 },
             };
             (violation, Facts { others, ..facts })
-        });
+        })?;
         let trail = threads[closing.row()].trail_mut(level)?;
-        if let Object::Variable(variable) = closing.object
-            && matches!(closing.sink.action(), Action::Read | Action::Update)
-        {
-            trail.read(variable, closing.sink.location(), trigger);
-        }
-        let number = number?;
         let is_first = trail.is_first_cut(begin.event(), number);
         if !is_data {
             trail.set_last_cut(left, number);

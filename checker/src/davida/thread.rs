@@ -5,11 +5,11 @@ use super::departures::Departures;
 use super::followed::Followed;
 use super::recent::{Interval, Recent};
 use super::released_locks::ReleasedLocks;
-use crate::event::{EventNumber, LocationId, LockId, RegionId, VarId};
+use crate::event::{EventNumber, LockId, RegionId, VarId};
 use crate::finding::{Edge, GapEnd, GapKind, Object, OtherLocks, Point, ReleasedLock};
 use crate::hb::EventStamp;
 
-/// Limit of reads after a gap that are stored.
+/// Limit of variables whose last read after a gap is stored.
 const MAX_READS: usize = 16;
 
 /// Open region.
@@ -110,8 +110,8 @@ pub(super) struct Trail {
     pub(super) departures: Departures,
     /// Regions within it that have ended.
     pub(super) ended: Recent<RegionId>,
-    /// Latest reads of variables that other threads had written since it began.
-    reads: Vec<(VarId, LocationId, EventNumber)>,
+    /// Last read of variables that other threads had written since it began.
+    reads: Vec<(VarId, EventNumber)>,
     /// Executions that are counted as cut: begin, and number of the cut.
     cut: Vec<(EventNumber, u32)>,
     /// Last cut by synchronisation: begin of the region and event at which it was left, and the number of the cut.
@@ -230,27 +230,23 @@ impl Trail {
     }
 
     /// Notes a read of a variable that depends on another thread's write.
-    pub(super) fn read(&mut self, variable: VarId, location: LocationId, event: EventNumber) {
+    pub(super) fn read(&mut self, variable: VarId, event: EventNumber) {
+        self.reads.retain(|&(read, _)| read != variable);
         if self.reads.len() == MAX_READS {
             self.reads.remove(0);
         }
-        self.reads.push((variable, location, event));
+        self.reads.push((variable, event));
     }
 
-    /// Returns the place at which the variable of the first dependency was read again after it, before `until`: that
-    /// of the first read.
-    pub(super) fn read_again(
+    /// Returns whether the variable of the first dependency was read again after it, before `until`.
+    pub(super) fn has_read_again(
         &self,
         object: Object,
         sink: EventNumber,
         until: EventNumber,
-    ) -> Option<LocationId> {
-        let Object::Variable(variable) = object else { return None };
-        let mut reads = self.reads.iter();
-        let in_gap = |&&(read, _, event): &&(VarId, LocationId, EventNumber)| {
-            read == variable && sink < event && event < until
-        };
-        reads.find(in_gap).map(|&(_, location, _)| location)
+    ) -> bool {
+        let Object::Variable(variable) = object else { return false };
+        self.reads.iter().any(|&(read, event)| read == variable && sink < event && event < until)
     }
 }
 
@@ -285,7 +281,7 @@ impl Surroundings<'_> {
             split_by_itself: locks.iter().filter(split).map(|lock| lock.lock).collect(),
             waited: (left.event + 1..=returned.event).contains(&self.waited)
                 || locks.iter().any(waits),
-            read_again: self.trail.read_again(first.object, first.sink.event, returned.event),
+            read_again: self.trail.has_read_again(first.object, first.sink.event, returned.event),
             others: OtherLocks::default(),
         }
     }
@@ -329,7 +325,7 @@ pub(super) struct Facts {
     pub(super) held_throughout: Vec<LockId>,
     pub(super) split_by_itself: Vec<LockId>,
     pub(super) waited: bool,
-    pub(super) read_again: Option<LocationId>,
+    pub(super) read_again: bool,
     pub(super) others: OtherLocks,
 }
 

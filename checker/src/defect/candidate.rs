@@ -199,11 +199,14 @@ fn of<'a>(
     let key =
         GapKey { ends: [from, to].map(|end| names.place_key(end)), subjects: subjects_of_key };
 
+    let kind = kind(cut, left, returned, lock.as_ref(), &info, names);
+    let is_inlined =
+        kind == GapKind::Callees && cut.is_some_and(|cut| cut.kind == GapKind::OneActivation);
     let split = lock.map(|lock| Split {
         lock: names.subject(Object::Lock(lock.lock)).name.clone(),
         released: names.label(lock.released.location),
         acquired: names.label(lock.reacquired.location),
-        by_itself: cut.is_some_and(|cut| cut.split_by_itself.contains(&lock.lock)),
+        by_itself: !is_inlined && cut.is_some_and(|cut| cut.split_by_itself.contains(&lock.lock)),
     });
     let nowhere = GapEnd::default();
     let ends = cut.map_or([&nowhere; 2], |cut| [&cut.left_end, &cut.returned_end]);
@@ -218,26 +221,35 @@ fn of<'a>(
     let pattern = accesses.pattern();
     let guard = cut.map(Guard::of).unwrap_or_default();
     let is_variable = |object: Object| matches!(object, Object::Variable(_));
+    let of_line = |place: &PlaceInfo| (place.file.clone(), place.function.clone(), place.line);
+    let returned_updates = is_variable(accesses.closing.object)
+        && match cut.and_then(|cut| cut.updated_at) {
+            _ if writes(returned.action) => reads(returned.action),
+            Some(write) => of_line(names.place(write)) == of_line(&returned_place),
+            None => false,
+        };
+    let mut callees = ends.map(|end| {
+        let callee = end.chain.as_ref().and_then(|chain| chain.first())?;
+        Some(names.region(*callee).name.clone())
+    });
+    if is_inlined {
+        let called = |place: &PlaceInfo| place.function.clone().filter(|name| *name != info.name);
+        callees = [called(&left_place), called(&returned_place)];
+    }
     let facts = Facts {
         pattern: if lock_word { Pattern::SplitSection } else { pattern },
         evidence: violation.evidence,
         order: violation.order,
-        kind: kind(cut, left, returned, lock.as_ref(), &info, names),
+        kind,
         role: info.role,
         origin: if library { Origin::Library } else { Origin::Own },
         changed: changed(findings, cut, violation, names),
         left_reads: is_variable(accesses.first.object) && !writes(left.action),
-        returned_reads: is_variable(accesses.closing.object) && !writes(returned.action),
+        returned_reads: is_variable(accesses.closing.object)
+            && !writes(returned.action)
+            && !returned_updates,
         read_again: cut.is_some_and(|cut| cut.read_again),
-        updated_in_place: cut.and_then(|cut| cut.read_again_at).is_some_and(|again| {
-            let read = names.place(again);
-            left_place.line != returned_place.line
-                && (&read.file, &read.function, read.line)
-                    == (&returned_place.file, &returned_place.function, returned_place.line)
-        }),
-        returned_updates: is_variable(accesses.closing.object)
-            && reads(returned.action)
-            && writes(returned.action),
+        returned_updates,
         guard,
         guarding: match guard {
             Guard::Common(lock) => Some(names.subject(Object::Lock(lock)).name.clone()),
@@ -259,10 +271,7 @@ fn of<'a>(
             && (violation.witness.iter())
                 .filter(|tx| tx.region.is_some())
                 .all(|tx| violation.data.without.contains(tx)),
-        callees: ends.map(|end| {
-            let callee = end.chain.as_ref().and_then(|chain| chain.first())?;
-            Some(names.region(*callee).name.clone())
-        }),
+        callees,
         cut: 0,
         runs: 0,
     };
@@ -301,6 +310,11 @@ fn kind(
     let same_function =
         from.function.is_some() && from.function == to.function && from.file == to.file;
     let own = from.function.as_ref() == Some(&region.name);
+    // Code of other functions that was inlined, or of such that are no regions.
+    let are_known = from.function.is_some() && to.function.is_some();
+    if kind == GapKind::OneActivation && are_known && from.function != to.function {
+        return GapKind::Callees;
+    }
     let in_order = match kind {
         GapKind::OneActivation => same_function,
         GapKind::Unknown => same_function && own,

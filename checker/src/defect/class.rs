@@ -48,10 +48,7 @@ pub(super) struct Facts {
     pub(super) returned_reads: bool,
     /// The variable was read again within the gap.
     pub(super) read_again: bool,
-    /// After the gap the variable is read only by the statement that updates it, and that is another one than the one
-    /// that read it before.
-    pub(super) updated_in_place: bool,
-    /// The second end updates its variable in one step.
+    /// The second end updates its variable: in one step, or by a read and a write of one statement.
     pub(super) returned_updates: bool,
     /// Protection of both steps by locks.
     pub(super) guard: Guard,
@@ -109,8 +106,7 @@ impl Facts {
 
     /// The variable was read before a lock was given up, and is then updated without another look at it.
     fn acts_unchecked(&self) -> bool {
-        let updates = self.is(Pattern::LostUpdate) && self.read_again && self.updated_in_place
-            || self.is(Pattern::StaleRead) && self.returned_updates;
+        let updates = self.is(Pattern::StaleRead) && self.returned_updates;
         updates
             && self.left_reads
             && self.has_data()
@@ -246,7 +242,7 @@ static RULES: &[Rule] = rules! {
     Weight(4), of_pattern, if Facts::loses_update;
     Weight(3), |_| Some(Reason::ActsUnchecked), if Facts::acts_unchecked;
     AtMost(Possible, 1), |_| Some(Reason::ReadAgain),
-        if |f| f.is(Pattern::LostUpdate) && f.read_again && !f.acts_unchecked();
+        if |f| f.is(Pattern::LostUpdate) && f.read_again;
     Weight(1), of_pattern, if |f| f.is(Pattern::StaleRead) && !f.acts_unchecked();
     Weight(1), of_pattern, if |f| f.is(Pattern::IntermediateState);
     Weight(1), of_pattern, if |f| f.is(Pattern::Overwritten) && f.kind == GapKind::OneActivation;
