@@ -247,7 +247,9 @@ static RULES: &[Rule] = rules! {
     Weight(1), of_pattern, if |f| f.is(Pattern::IntermediateState);
     Weight(1), of_pattern, if |f| f.is(Pattern::Overwritten) && f.kind == GapKind::OneActivation;
     Weight(0), of_pattern, if |f| f.is(Pattern::Overwritten) && f.kind != GapKind::OneActivation;
-    Weight(2), of_pattern, if |f| f.is(Pattern::Torn) && !f.is_partly_guarded();
+    Weight(2), of_pattern,
+        if |f| f.is(Pattern::Torn) && !f.is_partly_guarded() && !f.is_separate();
+    Weight(0), of_pattern, if |f| f.is(Pattern::Torn) && f.is_separate();
     Weight(1), of_pattern, if |f| f.is(Pattern::Torn) && f.is_partly_guarded();
     Weight(2), |_| Some(Reason::OneObject),
         if |f| f.tears_object() && f.kind == GapKind::OneActivation;

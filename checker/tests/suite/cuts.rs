@@ -4,7 +4,7 @@
 use crate::generate::well_formed;
 use crate::oracle::{Execution, Oracle};
 use crate::text::run;
-use checker::event::{Event, LocationId, LockId, Op, RegionId, VarId};
+use checker::event::{Event, LocationId, LockId, Op, RegionId, ThreadId, VarId};
 use checker::finding::{Cut, Evidence, Findings, GapEnd, Point, Violation};
 use checker::{Options, Regions, Relation};
 use proptest::prelude::*;
@@ -75,9 +75,17 @@ fn check_end(oracle: &Oracle, region: &Execution, end: &GapEnd, event: usize) {
     if let Some(found) = &end.chain {
         assert_eq!(found, &chain);
     }
+    let resets = oracle.events.iter().any(|event| matches!(event.op, Op::Reset(_)));
+    if let Some(found) = end.held.as_ref().filter(|_| !resets) {
+        assert_eq!(found, &held(oracle, region.thread, event));
+    }
+}
+
+/// Returns the locks that a thread holds at an event.
+fn held(oracle: &Oracle, thread: ThreadId, event: usize) -> Vec<LockId> {
     let mut held: BTreeSet<LockId> = BTreeSet::new();
     for (index, step) in oracle.events.iter().enumerate().take(event + 1) {
-        let own = step.thread == region.thread;
+        let own = step.thread == thread;
         match step.op {
             Op::Acquire(lock) | Op::AcquireShared(lock) if own => drop(held.insert(lock)),
             // The lock is held at its release.
@@ -90,10 +98,48 @@ fn check_end(oracle: &Oracle, region: &Execution, end: &GapEnd, event: usize) {
             _ => {}
         }
     }
-    let resets = oracle.events.iter().any(|event| matches!(event.op, Op::Reset(_)));
-    if let Some(found) = end.held.as_ref().filter(|_| !resets) {
-        assert_eq!(found, &Vec::from_iter(held));
+    held.into_iter().collect()
+}
+
+/// Checks the locks of others in the middle of the cycle.
+fn check_others(oracle: &Oracle, cut: &Cut, violation: &Violation) {
+    if oracle.events.iter().any(|event| matches!(event.op, Op::Reset(_))) {
+        return;
     }
+    let (first, closing) = (&violation.edges[0], &violation.edges[violation.edges.len() - 1]);
+    let (entered, left) = (first.sink, closing.source);
+    let (from, to) = (entered.event as usize, left.event as usize);
+    let at_entry = held(oracle, entered.thread, from);
+    if let Some(found) = &cut.others.entered {
+        assert_eq!(found, &at_entry);
+    }
+    if let Some(found) = &cut.others.left {
+        assert_eq!(found, &held(oracle, left.thread, to));
+    }
+    let is_one = entered.thread == left.thread && from <= to;
+    let is_released = |lock: &LockId| {
+        (from..to).any(|index| {
+            let step = &oracle.events[index];
+            let releases = [Op::Release(*lock), Op::ReleaseShared(*lock)].contains(&step.op);
+            step.thread == left.thread && releases && oracle.outermost[index]
+        })
+    };
+    let throughout = at_entry.into_iter().filter(|lock| is_one && !is_released(lock));
+    if let Some(found) = &cut.others.throughout {
+        assert_eq!(found, &Vec::from_iter(throughout));
+    }
+}
+
+/// Checks that the write of an update follows a read at the end of the gap.
+fn check_update(events: &[Event], cut: &Cut) {
+    let Some(location) = cut.updated_at else { return };
+    let is_update = |(index, read): (usize, &Event)| {
+        let Op::Read(variable) = read.op else { return false };
+        let next = events[index + 1..].iter().find(|next| next.thread == read.thread);
+        read.location == cut.returned
+            && next.is_some_and(|next| (next.op, next.location) == (Op::Write(variable), location))
+    };
+    assert!(events.iter().enumerate().any(is_update));
 }
 
 /// Returns the distinct executions of each cut's region that some closing dependency violates as their innermost one.
@@ -141,6 +187,8 @@ proptest! {
                 for cut in &findings.cuts {
                     let violation = findings.violation(cut.exemplar).expect("an exemplar");
                     check_exemplar(&oracle, cut, violation, relation);
+                    check_others(&oracle, cut, violation);
+                    check_update(&events, cut);
                     prop_assert!(cut.executions >= 1 && cut.ways >= 1);
                 }
                 // Each location is in one execution only: those of a region are cut at least once each.

@@ -19,6 +19,7 @@ pub struct Program {
     roles: HashMap<String, RegionRole>,
     libraries: Vec<String>,
     lock_words: Vec<String>,
+    one_class: Vec<String>,
     texts: HashMap<u32, String>,
     changed: Option<bool>,
     sees_data: bool,
@@ -54,6 +55,7 @@ impl Program {
             roles: HashMap::new(),
             libraries: Vec::new(),
             lock_words: Vec::new(),
+            one_class: Vec::new(),
             texts: HashMap::new(),
             changed: None,
             sees_data: true,
@@ -73,6 +75,12 @@ impl Program {
 
     pub fn lock_word(mut self, variable: &str) -> Self {
         self.lock_words.push(variable.to_owned());
+        self
+    }
+
+    /// Gives the variables one name, as objects of one class have.
+    pub fn one_class(mut self, variables: &[&str]) -> Self {
+        self.one_class.extend(variables.iter().map(|&variable| variable.to_owned()));
         self
     }
 
@@ -158,8 +166,9 @@ impl Describe for Program {
             Object::Sync(sync) => self.names.name('s', sync.0),
             _ => "thread",
         };
+        let is_one = self.one_class.iter().any(|variable| variable == name);
         SubjectInfo {
-            name: name.to_owned(),
+            name: if is_one { "one class" } else { name }.to_owned(),
             is_lock_word: self.lock_words.iter().any(|word| word == name),
         }
     }

@@ -4,6 +4,7 @@ mod aerodrome;
 mod cuts;
 mod defect_names;
 mod defect_properties;
+mod defect_rules;
 mod defects;
 mod deferred;
 mod followed;

@@ -1,0 +1,185 @@
+//! Rules of the table of classes that are about the locks at both ends of a gap, and about updates.
+
+use crate::defect_names::Program;
+use checker::defect::Reason;
+
+/// Returns whether the first defect has a reason of that text.
+fn has_reason(program: &mut Program, text: &str) -> bool {
+    let found = program.defects();
+    found[0].reasons.iter().map(Reason::to_string).any(|reason| reason == text)
+}
+
+/// `f` accesses x and y in sections of the locks `left` and `returned`. In between others access both: in one hold of
+/// `others`, or, if there are two, in sections of their own.
+fn pair(left: &str, returned: &str, others: &[&str], x: &str, y: &str) -> String {
+    let section =
+        |lock: &str, accesses: &str| format!("t2 acq({lock}) @20; {accesses} t2 rel({lock}) @23;");
+    let (first, second) = (format!("t2 w({x}) @21;"), format!("t2 w({y}) @22;"));
+    let between = match others {
+        [] => first + &second,
+        [one] => section(one, &(first + &second)),
+        [one, other, ..] => section(one, &first) + &section(other, &second),
+    };
+    format!(
+        "t1 begin(f); t1 acq({left}) @1; t1 w({x}) @2; t1 rel({left}) @3
+         t2 begin(g); {between} t2 end
+         t1 acq({returned}) @4; t1 w({y}) @5; t1 rel({returned}) @6; t1 end"
+    )
+}
+
+#[test]
+fn a_pair_under_separate_locks_is_by_design() {
+    let mut program = Program::new(&pair("l", "m", &["l", "m"], "rows", "records")).changed(true);
+    let found = program.summary();
+    assert!(found.iter().all(|line| line.starts_with("by design")), "{found:?}");
+    assert!(has_reason(
+        &mut program,
+        "each step is under a lock of its own, and no section contains both"
+    ));
+    // Fields of one object, all the same: each lock has its part of it.
+    let fields = Program::new(&pair("l", "m", &["l", "m"], "o.rows", "o.records")).summary();
+    assert!(fields.iter().all(|line| line.starts_with("by design")), "{fields:?}");
+}
+
+#[test]
+fn a_pair_that_one_lock_guards_is_likely() {
+    let mut program = Program::new(&pair("l", "l", &["l", "l"], "rows", "records"));
+    assert_eq!(program.summary(), ["likely Torn f"]);
+    assert!(has_reason(&mut program, "`l` guards both variables"));
+    assert_eq!(
+        Program::new(&pair("l", "l", &["l"], "rows", "records")).summary(),
+        ["likely Torn f"]
+    );
+}
+
+#[test]
+fn a_pair_that_others_change_within_a_section_of_one_of_its_locks_is_likely() {
+    let trace = "t1 begin(f); t1 acq(l) @1; t1 w(rows) @2; t1 rel(l) @3
+         t2 begin(g); t2 acq(l) @20; t2 w(rows) @21; t2 acq(m) @22; t2 w(records) @23; t2 rel(m) @24
+         t2 rel(l) @25; t2 end
+         t1 acq(m) @4; t1 w(records) @5; t1 rel(m) @6; t1 end";
+    let mut program = Program::new(trace);
+    assert_eq!(program.summary()[0], "likely Torn f");
+    assert!(has_reason(&mut program, "`l` guards both variables"));
+}
+
+#[test]
+fn variables_that_others_access_without_the_lock_are_hardly_a_pair() {
+    let mut program = Program::new(&pair("l", "l", &[], "o.rows", "o.records"));
+    assert_eq!(program.summary(), ["possible Torn f"]);
+    let reason = "others accessed one of the variables without a lock of the region";
+    assert!(has_reason(&mut program, reason));
+    let free =
+        "t1 begin(f); t1 w(o.rows) @2; t2 begin(g); t2 w(o.rows) @8; t2 w(o.records) @9; t2 end
+        t1 w(o.records) @5; t1 end";
+    assert_eq!(Program::new(free).summary(), ["likely Torn f"]);
+}
+
+#[test]
+fn a_lock_that_is_held_throughout_guards_something_else() {
+    let trace = pair("l", "l", &["l"], "rows", "records");
+    let held = trace
+        .replace("t1 begin(f);", "t1 begin(f); t1 acq(h) @0;")
+        .replace("; t1 end", "; t1 rel(h) @7; t1 end");
+    assert_eq!(Program::new(&held).summary(), ["possible Torn f"]);
+    let lost =
+        "t1 begin(f); t1 acq(h) @0; t1 r(x) @1; t2 w(x) @9; t1 w(x) @2; t1 rel(h) @3; t1 end";
+    assert_eq!(Program::new(lost).summary(), ["likely LostUpdate f"]);
+}
+
+#[test]
+fn two_objects_of_a_class_may_be_a_pair_under_separate_locks() {
+    let transfer = pair("l", "m", &["l", "m"], "x", "y");
+    assert_eq!(Program::new(&transfer).one_class(&["x", "y"]).summary()[0], "likely Torn f");
+}
+
+#[test]
+fn values_that_come_back_through_others_are_a_likely_chain() {
+    let chain = |publish: &str| {
+        format!(
+            "t1 begin(f); t1 acq(l) @1; {publish} t1 w(x) @2; t1 rel(l) @3
+             t2 acq(l) @11; t2 r(x) @12; t2 rel(l) @13; t2 acq(m) @14; t2 w(z) @15; t2 rel(m) @16
+             t3 acq(m) @21; t3 r(z) @22; t3 rel(m) @23; t3 acq(n) @24; t3 w(y) @25; t3 rel(n) @26
+             t1 acq(n) @4; t1 r(y) @5; t1 rel(n) @6; t1 end"
+        )
+    };
+    assert_eq!(Program::new(&chain("")).summary()[0], "likely Chain f");
+    // Others write over the value, rather than that they read it.
+    let over = chain("").replace("t2 r(x)", "t2 w(x)");
+    let found = Program::new(&over).summary();
+    assert!(found.iter().all(|line| line.starts_with("by design")), "{found:?}");
+}
+
+#[test]
+fn an_update_after_a_check_in_another_section_is_likely() {
+    let trace = |again: &str| {
+        format!(
+            "t1 begin(f); t1 acq(l) @1; t1 r(x) @2; t1 rel(l) @3
+             t2 acq(l) @11; t2 r(x) @12; t2 w(x) @13; t2 rel(l) @14
+             t1 acq(l) @4; {again} t1 rel(l) @7; t1 end"
+        )
+    };
+    let reason = "the variable was read before the gap, and updated after it without another check";
+    let mut unchecked = Program::new(&trace("t1 r(x) @6; t1 w(x) @6;"));
+    assert_eq!(unchecked.summary(), ["likely StaleRead f"]);
+    assert!(has_reason(&mut unchecked, reason));
+    assert_eq!(Program::new(&trace("t1 u(x) @6;")).summary(), ["likely StaleRead f"]);
+    // The value is checked again by a statement of its own.
+    let mut checked = Program::new(&trace("t1 r(x) @5; t1 w(x) @6;"));
+    assert_eq!(checked.summary(), ["possible StaleRead f"]);
+    assert!(!has_reason(&mut checked, reason));
+    let mut checked = Program::new(&trace("t1 r(x) @5; t1 r(x) @6; t1 w(x) @6;"));
+    assert_eq!(checked.summary(), ["possible StaleRead f"]);
+}
+
+#[test]
+fn a_variable_under_different_locks_at_both_steps_has_changed_its_use() {
+    let trace = "t1 begin(f); t1 acq(l) @1; t1 r(x) @2; t1 rel(l) @3
+         t2 acq(l) @11; t2 w(x) @12; t2 rel(l) @13; t2 acq(m) @14; t2 r(x) @15; t2 rel(m) @16
+         t1 acq(m) @4; t1 w(x) @5; t1 rel(m) @6; t1 end";
+    let found = Program::new(trace).summary();
+    assert!(found.iter().all(|line| !line.starts_with("likely")), "{found:?}");
+    let one_lock = trace.replace("(m)", "(l)");
+    assert_eq!(Program::new(&one_lock).summary()[0], "likely LostUpdate f");
+}
+
+#[test]
+fn pairs_of_libraries_are_by_design() {
+    let trace = pair("l", "l", &["l"], "rows", "records");
+    assert_eq!(Program::new(&trace).library("f").summary(), ["by design Torn f"]);
+}
+
+#[test]
+fn calls_that_are_seldom_run_as_a_whole_are_possible_at_most() {
+    let trace = "t1 begin(f); t1 begin(a); t1 acq(l) @a:1; t1 w(o.x) @a:2; t1 rel(l) @a:3; t1 end
+         t2 acq(l) @11; t2 w(o.x) @12; t2 w(o.y) @13; t2 rel(l) @14
+         t1 begin(b); t1 acq(l) @b:4; t1 w(o.y) @b:5; t1 rel(l) @b:6; t1 end; t1 end\n";
+    let cut = trace
+        .replace("t2 acq(l) @11;", "t2 begin(g); t2 acq(l) @11;")
+        .replace("t2 rel(l) @14", "t2 rel(l) @14; t2 end");
+    assert_eq!(Program::new(&cut).summary(), ["possible Torn f"]);
+    let whole = "t1 begin(f); t1 end\n".repeat(2);
+    assert_eq!(Program::new(&(cut + &whole)).summary(), ["likely Torn f"]);
+}
+
+#[test]
+fn steps_that_dozens_of_calls_lie_between_are_of_different_tasks() {
+    let calls = "t1 begin(g); t1 end; ".repeat(40);
+    let trace = format!("t1 begin(f); t1 r(x) @1; t2 w(x) @9; {calls} t1 w(x) @2; t1 end");
+    let mut program = Program::new(&trace);
+    assert_eq!(program.summary(), ["possible LostUpdate f"]);
+    assert!(has_reason(&mut program, "dozens of calls lie between the steps"));
+    assert_eq!(Program::new(&trace).changed(true).summary(), ["likely LostUpdate f"]);
+}
+
+#[test]
+fn inlined_callees_are_callees() {
+    let trace = "t1 begin(rotate); t1 acq(l) @close:1; t1 w(x) @close:2; t1 rel(l) @close:3
+        t2 acq(l) @8; t2 r(x) @9; t2 rel(l) @10
+        t1 acq(l) @open:4; t1 w(x) @open:5; t1 rel(l) @open:6; t1 end";
+    let mut program = Program::new(trace);
+    assert_eq!(program.summary(), ["likely IntermediateState rotate"]);
+    assert!(has_reason(&mut program, "the steps are in different calls: `close`, then `open`"));
+    let own = trace.replace("@close:", "@").replace("@open:", "@");
+    assert_eq!(Program::new(&own).summary(), ["possible IntermediateState rotate"]);
+}
