@@ -1,7 +1,9 @@
 //! Shared libraries that come with a program: they are like the program.
 
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use serde_json::Value;
 use tests::programs::install;
@@ -124,4 +126,62 @@ fn vendored_code_is_a_librarys() {
             assert!(found.contains(&expected), "{expected:?} in {found:?}");
         }
     }
+}
+
+/// A program with a crate of a registry, by the layout that cargo gives it.
+fn program_with_crate(folder: &Path) -> PathBuf {
+    let sources = tests::root().join("tests/programs/rust");
+    let of_crate =
+        folder.join(".cargo/registry/src/index.crates.io-1949cf8c6b5b557f/jar-1.0.0/src");
+    let of_program = folder.join("shop/src");
+    for (from, to) in
+        [("crate_jar.rs", of_crate.join("lib.rs")), ("crate_user.rs", of_program.join("main.rs"))]
+    {
+        fs::create_dir_all(to.parent().expect("a folder")).expect("a folder");
+        fs::copy(sources.join(from), to).expect("a copy");
+    }
+    let (library, program) = (folder.join("libjar.rlib"), folder.join("shop/shop"));
+    let build = |arguments: &[&OsStr], source: PathBuf, output: &Path| {
+        let mut rustc = Command::new("rustc");
+        rustc.args(["-g", "--edition", "2024"]).args(arguments).arg(source).arg("-o").arg(output);
+        let ended = tests::process::run(&mut rustc);
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    };
+    let crate_type = ["--crate-type", "rlib", "--crate-name", "jar"];
+    build(&crate_type.map(OsStr::new), of_crate.join("lib.rs"), &library);
+    let mut jar = OsString::from("jar=");
+    jar.push(&library);
+    let options: [&OsStr; 4] =
+        ["--crate-name".as_ref(), "shop".as_ref(), "--extern".as_ref(), &jar];
+    build(&options, of_program.join("main.rs"), &program);
+    program
+}
+
+/// The program's own bug comes before the crate's, in the report and among the regions that are listed.
+#[test]
+fn a_crates_code_is_a_librarys_and_comes_after_the_programs_own() {
+    require_bpf!();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = program_with_crate(folder.path());
+    let file = folder.path().join("report.json");
+    let run = Avtrace::on_path(&path).seeing_memory().options(["--format", "json", "-o"]);
+    let ended = run.options([&file]).run();
+    assert_eq!(ended.code, Some(66), "{}", ended.stderr);
+    let report: Value = serde_json::from_slice(&fs::read(file).expect("a report")).expect("JSON");
+    let defects: Vec<[&str; 3]> = (report["defects"].as_array().expect("defects").iter())
+        .map(|defect| ["region", "origin", "class"].map(|key| defect[key].as_str().expect("text")))
+        .collect();
+    assert_eq!(defects[0], ["shop::pay_in", "own", "likely"], "{defects:?}");
+    assert!(defects.contains(&["jar::add_coin", "library", "possible"]), "{defects:?}");
+
+    let listed = avtrace_with(["--list-regions".as_ref(), path.as_os_str()]).stdout;
+    let at = |text: &str| listed.find(text).unwrap_or_else(|| panic!("no {text} in {listed}"));
+    let libraries = at("\nof crates and libraries, which rank below the program's own:\n");
+    assert!(at("  shop::pay_in ") < libraries && libraries < at("  jar::add_coin "), "{listed}");
+    let options: [&OsStr; 3] = ["--list-regions".as_ref(), "--format".as_ref(), "json".as_ref()];
+    let json = avtrace_with(options.into_iter().chain([path.as_os_str()])).stdout;
+    let listed: Value = serde_json::from_str(&json).expect("JSON");
+    let listed = listed["regions"].as_array().expect("regions").iter();
+    let origins: Vec<&str> = listed.map(|one| one["origin"].as_str().expect("an origin")).collect();
+    assert!(origins.is_sorted_by_key(|origin| *origin == "library"), "{origins:?}");
 }

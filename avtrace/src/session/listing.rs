@@ -2,14 +2,15 @@
 
 use std::fmt::Write as _;
 
-use checker::defect::RegionRole;
+use checker::defect::{Origin, RegionRole};
 use serde::Serialize;
-use symbolize::{ProcessAddr, Resolution, Symbolizer};
+use symbolize::{Frame, Name, ProcessAddr, Resolution, Symbolizer};
 use x86::placement::Cost;
 
 use super::coverage::limitations::unprobed;
 use crate::{
     probes::{
+        origin::Origins,
         plan::{Plan, PlannedProbe, WatchedFunction, skipped::SkippedProbe},
         regions::site::{FunctionPlace, RegionSite},
     },
@@ -22,6 +23,9 @@ pub struct Listing {
     pub(super) plan: Plan,
     pub(super) symbolizer: Symbolizer,
 }
+
+/// Function that is a region, and its author.
+type Watched<'plan> = (&'plan WatchedFunction, Origin);
 
 /// A probe, for JSON.
 #[derive(Serialize)]
@@ -51,6 +55,9 @@ struct Region<'plan> {
     /// Role in the program, for regions.
     #[serde(skip_serializing_if = "Option::is_none")]
     role: Option<RegionRole>,
+    /// Author of the code, for regions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    origin: Option<Origin>,
 }
 
 /// All regions, for JSON.
@@ -95,18 +102,34 @@ impl Listing {
                 text.push('\n');
             }
         }
-        let (seldom_atomic, others): (Vec<&WatchedFunction>, Vec<_>) =
-            watched.partition(|one| matches!(one.role, RegionRole::ThreadBody | RegionRole::Waits));
-        let row = |function: &WatchedFunction| {
-            [function.name.clone(), self.place(function.address), function.why.clone()]
+        let (seldom_atomic, others): (Vec<Watched<'_>>, Vec<_>) = watched
+            .into_iter()
+            .partition(|one| matches!(one.0.role, RegionRole::ThreadBody | RegionRole::Waits));
+        let (own, of_libraries): (Vec<Watched<'_>>, Vec<_>) =
+            others.into_iter().partition(|(_, origin)| *origin == Origin::Own);
+        let row = |(function, _): Watched<'_>| {
+            let place = self.place(function.address);
+            // Without a line, the file remains.
+            let start = format!("{}+0x0 ", function.name);
+            let place = place.strip_prefix(&start).map(str::to_owned).unwrap_or(place);
+            [function.name.clone(), place, function.why.clone()]
         };
         let mut rows: Vec<[String; 3]> = marked
             .iter()
             .map(|name| [(*name).to_owned(), String::new(), MARKED.to_owned()])
             .collect();
-        rows.extend(others.into_iter().map(row));
+        rows.extend(own.into_iter().map(row));
         if !rows.is_empty() {
             text.push_str("regions that would be watched:\n");
+            text += &layout::table(&rows, Some(width));
+        }
+        if !of_libraries.is_empty() {
+            let none = if rows.is_empty() { "regions that would be watched, all " } else { "" };
+            let _ = writeln!(
+                text,
+                "{none}of crates and libraries, which rank below the program's own:"
+            );
+            let rows: Vec<[String; 3]> = of_libraries.into_iter().map(row).collect();
             text += &layout::table(&rows, Some(width));
         }
         if !seldom_atomic.is_empty() {
@@ -145,25 +168,37 @@ impl Listing {
     /// When the document cannot be made.
     pub fn regions_as_json(&self) -> Result<String, serde_json::Error> {
         let (marked, watched) = self.watched();
-        let region = |name, place, why, role| Region { name, place, why, role };
-        let functions = watched.map(|function| {
-            let place = Some(self.place(function.address));
-            region(&function.name, place, &function.why, Some(function.role))
+        let functions = watched.into_iter().map(|(function, origin)| Region {
+            name: &function.name,
+            place: Some(self.place(function.address)),
+            why: &function.why,
+            role: Some(function.role),
+            origin: Some(origin),
         });
         let regions = Regions {
             schema: "avtrace-regions/1",
             stripped: self.plan.stripped.is_some(),
             regions: marked
                 .iter()
-                .map(|name| region(name, None, MARKED, Some(RegionRole::Named)))
+                .map(|&name| Region {
+                    name,
+                    place: None,
+                    why: MARKED,
+                    role: Some(RegionRole::Named),
+                    origin: Some(Origin::Own),
+                })
                 .chain(functions)
                 .collect(),
             not_watched: self
                 .plan
                 .unwatched
                 .iter()
-                .map(|function| {
-                    region(&function.name, Some(self.place(function.address)), &function.why, None)
+                .map(|function| Region {
+                    name: &function.name,
+                    place: Some(self.place(function.address)),
+                    why: &function.why,
+                    role: None,
+                    origin: None,
                 })
                 .collect(),
             not_probed: self.not_probed(),
@@ -171,8 +206,8 @@ impl Listing {
         serde_json::to_string_pretty(&regions).map(|text| text + "\n")
     }
 
-    /// Returns the names of marked regions, and the functions that are regions.
-    fn watched(&self) -> (Vec<&str>, impl Iterator<Item = &WatchedFunction>) {
+    /// Returns the names of marked regions, and the functions that are regions, the program's own first.
+    fn watched(&self) -> (Vec<&str>, Vec<Watched<'_>>) {
         let begins = |name: &str| {
             self.plan.sites.iter().any(|site| match site.kind.region() {
                 Some(RegionSite::Function(FunctionPlace::Entry { name: known, .. })) => {
@@ -185,7 +220,25 @@ impl Listing {
             })
         };
         let functions = self.plan.functions.iter();
-        (self.plan.marked_regions(), functions.filter(move |function| begins(&function.name)))
+        let functions = functions.filter(|function| begins(&function.name));
+        let origins = Origins::of(&self.symbolizer);
+        let mut functions: Vec<Watched<'_>> =
+            functions.map(|function| (function, self.origin(&origins, function))).collect();
+        functions.sort_by_key(|(_, origin)| *origin);
+        (self.plan.marked_regions(), functions)
+    }
+
+    /// Returns the author of a function that is a region.
+    fn origin(&self, origins: &Origins, function: &WatchedFunction) -> Origin {
+        let module = self.symbolizer.module_at(function.address);
+        let resolution = self.symbolizer.resolve(function.address).ok();
+        let frames = resolution.as_ref().map_or(&[][..], |resolution| &resolution.frames);
+        let is_its = |frame: &&Frame| {
+            frame.function.as_ref().is_some_and(|name| name.short == function.name)
+        };
+        let file = frames.iter().find(is_its).and_then(|frame| frame.file.as_deref());
+        let name = Name { short: function.name.clone(), full: function.name.clone() };
+        origins.author(module, file, Some(&name)).into()
     }
 
     /// Returns the reason for which there is no region, where nothing else explains it.

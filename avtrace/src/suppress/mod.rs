@@ -37,7 +37,7 @@ pub struct Suppression {
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
     suppressions: Vec<(Suppression, bool)>,
-    ignored: Vec<Glob>,
+    ignored: Vec<(Glob, bool)>,
     baseline: HashSet<String>,
     settings: Settings,
 }
@@ -56,7 +56,7 @@ impl Filter {
 
     /// Adds a variable whose defects do not count.
     pub fn ignore(&mut self, symbol: Glob) {
-        self.ignored.push(symbol);
+        self.ignored.push((symbol, false));
     }
 
     /// Adds the defects of a report that was accepted earlier.
@@ -80,8 +80,15 @@ impl Filter {
         }
     }
 
-    /// Lists the suppressions that matched nothing in a report: the last one that they were applied to.
+    /// Lists the suppressions and the ignored variables that matched nothing in a report: the last one that they were
+    /// applied to.
     pub fn list_unused(&self, report: &mut Report) {
+        let ignored =
+            (self.ignored.iter()).filter(|(_, used)| !used).map(|(symbol, _)| UnusedSuppression {
+                source: format!("--ignore {symbol}"),
+                keys: format!("subject = {symbol}"),
+                reason: "--ignore".to_owned(),
+            });
         let unused: Vec<UnusedSuppression> = (self.suppressions.iter())
             .filter(|(_, used)| !used)
             .map(|(entry, _)| UnusedSuppression {
@@ -89,9 +96,10 @@ impl Filter {
                 keys: entry.keys(),
                 reason: entry.reason.clone(),
             })
+            .chain(ignored)
             .collect();
-        if let Some(settings) = &mut report.settings {
-            settings.unused = unused;
+        if !unused.is_empty() {
+            report.settings.get_or_insert_default().unused = unused;
         }
     }
 
@@ -107,17 +115,20 @@ impl Filter {
                 });
             }
         }
-        let ignored = || self.ignored.iter().find(|symbol| is_about(defect, symbol));
-        decision
-            .or_else(|| {
-                let reason = format!("--ignore {}", ignored()?);
-                Some(SetAside { by: SetAsideBy::Ignore, reason })
-            })
-            .or_else(|| {
-                let reason = "it is in the baseline".to_owned();
-                let is_known = self.baseline.contains(&defect.fingerprint);
-                is_known.then_some(SetAside { by: SetAsideBy::Baseline, reason })
-            })
+        for (symbol, used) in &mut self.ignored {
+            if is_about(defect, symbol) {
+                *used = true;
+                decision.get_or_insert_with(|| SetAside {
+                    by: SetAsideBy::Ignore,
+                    reason: format!("--ignore {symbol}"),
+                });
+            }
+        }
+        decision.or_else(|| {
+            let reason = "it is in the baseline".to_owned();
+            let is_known = self.baseline.contains(&defect.fingerprint);
+            is_known.then_some(SetAside { by: SetAsideBy::Baseline, reason })
+        })
     }
 }
 

@@ -1,11 +1,14 @@
 //! Puts names on defects, and on what the checker asks about while it groups findings into them.
 
+use std::path::Path;
+
 use checker::{
-    defect::{self, Describe, PlaceInfo, RegionInfo, SubjectInfo},
+    defect::{self, Describe, Origin, PlaceInfo, RegionInfo, SubjectInfo},
     event::{EventNumber, LocationId, RegionId},
     finding::{self, Findings, Point},
 };
 use serde_json::Value;
+use symbolize::is_system_file;
 
 use super::{
     super::{
@@ -223,13 +226,22 @@ impl Describe for Resolver<'_> {
     fn place(&mut self, location: LocationId) -> PlaceInfo {
         let place = self.place(location);
         let frame = place.frames.get(place.shown).cloned().unwrap_or_default();
+        // The library of a language does what its callers want, and none of these is known here: the region decides.
+        let of_language = |frame: &SourceFrame| {
+            frame.file.as_deref().is_some_and(|file| is_system_file(Path::new(file)))
+        };
+        let origin = if place.frames.iter().all(of_language) {
+            Origin::default()
+        } else {
+            self.names.origin(location)
+        };
         PlaceInfo {
             ordinal: self.lines_before(&frame),
             text: place.source_text.or_else(|| line_in_function(&frame)).unwrap_or(place.label),
             file: frame.file,
             line: frame.line,
             function: frame.function,
-            origin: self.names.origin(location),
+            origin,
         }
     }
 

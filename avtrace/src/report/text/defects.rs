@@ -179,11 +179,17 @@ fn line(page: &mut Page, defect: &Defect) {
             }
         }
     }
-    if !facts.is_empty() {
-        text.push_str(&format!(" ({})", facts.join("; ")));
+    let columns = page.width.saturating_sub(kind.len());
+    // Half a fact is none: the last ones are the shortest.
+    let with = |facts: &[String]| format!("{text} ({})", facts.join("; "));
+    let fits = |from: &usize| {
+        let facts = &facts[*from..];
+        defect.set_aside.is_some() || escape::width(&escape::printable(&with(facts))) <= columns
+    };
+    if let Some(from) = (0..facts.len()).find(fits) {
+        text = with(&facts[from..]);
     }
     let text = escape::printable(&text).into_owned();
-    let columns = page.width.saturating_sub(kind.len());
     page.put(style(defect.class), kind).put(PLAIN, &escape::cut_end(&text, columns)).end();
 }
 
