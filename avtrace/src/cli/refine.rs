@@ -11,9 +11,10 @@ Examples:
   sudo avtrace refine --runs 10 ./prog --its-test
   sudo avtrace ./prog                     avtrace.toml is read: only what is new is shown
 
-The program is run until a run shows nothing new, at most N times. Each run must go well: the tests or checks of its own \
-pass, and it exits with status 0. Whatever is found in such a run is then taken to be by design, and becomes an entry of \
-FILE, with the steps that were seen as a comment. What FILE holds already stays as it is, and is not found again.
+The program is run N times: one run shows one of many interleavings, so that a run without anything new says little by \
+itself. Each run must go well: the tests or checks of its own pass, and it exits with status 0. Whatever is found in such \
+a run is then taken to be by design, and becomes an entry of FILE, with the steps that were seen as a comment. What FILE \
+holds already stays as it is, and is not found again. With --quiet M it ends after M runs in a row without anything new.
 
 Exit status: 0 when the last run showed nothing new, 66 when it still did, 1 when a run failed or avtrace did, 2 for bad \
 usage, 3 when the program cannot be read.";
@@ -22,9 +23,13 @@ usage, 3 when the program cannot be read.";
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct RefineArgs {
-    /// Runs at most.
+    /// Number of runs, at most with --quiet.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     pub runs: u32,
+
+    /// End after M runs in a row that showed nothing new, as DoubleChecker does after 10.
+    #[arg(long, value_name = "M", value_parser = clap::value_parser!(u32).range(1..))]
+    pub quiet: Option<u32>,
 
     /// The file that entries are added to.
     #[arg(short, long, value_name = "FILE", default_value = "avtrace.toml")]

@@ -1,5 +1,5 @@
-//! `avtrace refine`: takes what is found in good runs of a program as being by design, until a run shows nothing new
-//! (the iterative refinement of specifications of DoubleChecker, Figure 6).
+//! `avtrace refine`: takes what is found in good runs of a program as being by design, in all runs that are asked for or
+//! until some in a row show nothing new (the iterative refinement of specifications of DoubleChecker, Figure 6).
 
 use std::{collections::HashSet, fs, io, path::Path};
 
@@ -24,7 +24,8 @@ pub(super) fn run(arguments: &RefineArgs) -> Result<u8, Failure> {
         suppressions.into_iter().flat_map(|(_, suppressions)| suppressions).collect();
     let mut text = current(output)?;
     let mut written = if is_read { Vec::new() } else { checked(&text, output)? };
-    let mut is_quiet = false;
+    // Runs in a row that showed nothing new.
+    let mut quiet = 0;
     for number in 1..=arguments.runs {
         let mut filter = Filter::default();
         filter.add_file("", settings.iter().chain(&written).cloned().collect());
@@ -36,20 +37,25 @@ pub(super) fn run(arguments: &RefineArgs) -> Result<u8, Failure> {
         let mut entries = Entries { filter, reason, ..Entries::default() };
         reports.into_iter().for_each(|report| entries.add(report));
         say(&entries.summary(number, output));
-        is_quiet = entries.new.is_empty();
-        if is_quiet {
-            break;
+        if entries.new.is_empty() {
+            quiet += 1;
+            if arguments.quiet == Some(quiet) && number < arguments.runs {
+                say(&format!("{} in a row showed nothing new", report::count(quiet.into(), "run")));
+                break;
+            }
+            continue;
         }
+        quiet = 0;
         text = appended(&text, &entries.new);
         written = checked(&text, output)?;
         let destination = Destination::File(output.clone());
         write_output(&destination, text.as_bytes()).map_err(Failure::internal)?;
     }
-    if is_quiet {
+    if quiet > 0 {
         return Ok(0);
     }
     say(
-        "the last run still showed something new: there may be more; run `avtrace refine` once more",
+        "the last run still showed something new: there may be more; run `avtrace refine` again, with more --runs",
     );
     Ok(arguments.error_exitcode)
 }

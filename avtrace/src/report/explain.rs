@@ -3,11 +3,16 @@
 
 use nix::sys::signal::Signal;
 
+use std::borrow::Cow;
+
+use super::escape::width;
 use super::model::{
     Action, Edge, Evidence, Location, MemorySeen, Object, ObjectKind, Order, Report, Role, Split,
     Step, Subject, Transaction, Violation,
 };
 
+/// Longest name that keeps its generic arguments, in columns.
+const NAME_COLUMNS: usize = 40;
 /// Objects and places that a sentence lists before it stops with "and N more".
 const MAX_LISTED: usize = 3;
 
@@ -31,10 +36,50 @@ pub fn place(location: Option<&Location>, label: &str) -> String {
 pub fn object(object: &Object) -> String {
     let kind = object.kind;
     match (&object.name, object.address) {
-        (Some(name), _) if object.kind == ObjectKind::Variable => format!("`{name}`"),
-        (Some(name), _) => format!("{kind} `{name}`"),
+        (Some(name), _) if object.kind == ObjectKind::Variable => {
+            format!("`{}`", without_generics(name))
+        }
+        (Some(name), _) => format!("{kind} `{}`", without_generics(name)),
         (None, Some(address)) => format!("{kind} at {address:#x}"),
         (None, None) => format!("a {kind}"),
+    }
+}
+
+/// A name without its generic arguments where it is long: `Shared<..>.len`.
+#[must_use]
+pub fn without_generics(name: &str) -> Cow<'_, str> {
+    // Operators such as `operator<`, and Rust's `<T as Trait>::method`, would lose what names them.
+    if width(name) <= NAME_COLUMNS || name.contains("operator") || name.starts_with('<') {
+        return Cow::Borrowed(name);
+    }
+    let mut depth = 0_usize;
+    let mut out = String::new();
+    for c in name.chars() {
+        match c {
+            '<' => {
+                if depth == 0 {
+                    out.push_str("<..");
+                }
+                depth += 1;
+            }
+            '>' if depth > 0 => depth -= 1,
+            _ if depth > 0 => continue,
+            _ => {}
+        }
+        if depth == 0 {
+            out.push(c);
+        }
+    }
+    Cow::Owned(out)
+}
+
+/// The object without the place of the instance that was seen, which follows the name of a field in parentheses.
+fn without_place(object: &Object) -> Object {
+    let field = object.name.as_deref().and_then(|name| name.strip_suffix(')')?.split_once(" ("));
+    let field = field.filter(|(_, place)| place.contains("the block"));
+    match field {
+        Some((field, _)) => Object { name: Some(field.to_owned()), ..object.clone() },
+        None => object.clone(),
     }
 }
 
@@ -172,7 +217,7 @@ pub(super) fn is_lock(object: &Object) -> bool {
 
 pub(super) fn variables_of(violation: &Violation) -> impl Iterator<Item = String> {
     let of_data = |edge: &&Edge| edge.object.kind == ObjectKind::Variable;
-    violation.edges.iter().filter(of_data).map(|edge| object(&edge.object))
+    violation.edges.iter().filter(of_data).map(|edge| object(&without_place(&edge.object)))
 }
 
 /// Returns the splits of locks that another transaction of the witness held in between: holding such a lock

@@ -3,7 +3,7 @@
 
 use super::{
     escape,
-    explain::{describe_step, list, object, place},
+    explain::{describe_step, list, object, place, without_generics},
     model::{Class, Defect, ObjectKind, Pattern, Report, Step},
     quantity::{count, grouped},
 };
@@ -47,9 +47,10 @@ fn subject(defect: &Defect) -> String {
         });
         return list(&named.collect::<Vec<_>>());
     }
+    let subject = without_generics(&defect.subject);
     match first.kind {
-        ObjectKind::Variable => format!("`{}`", defect.subject),
-        kind => format!("{kind} `{}`", defect.subject),
+        ObjectKind::Variable => format!("`{subject}`"),
+        kind => format!("{kind} `{subject}`"),
     }
 }
 

@@ -7,7 +7,7 @@ use super::model::{Report, SkippedProbes, Subject, UndecodedReason, UnprobedCall
 use super::quantity::{count, grouped};
 
 /// Entries of a list that a warning names before it only counts.
-const MAX_NAMED: usize = 8;
+const MAX_NAMED: usize = 5;
 
 /// Something that limits what the report can say, with a remedy where there is one.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -195,6 +195,22 @@ fn places_without_lines_are_short() {
     assert!(shown.contains(line), "{shown}");
 }
 
+/// Of a field, help and evidence need no place of its instance, and no generic arguments where they are long.
+#[test]
+fn long_names_are_shown_in_short() {
+    let mut story = stories::racy_data();
+    let place = "(8 bytes into the block of 56 allocated at bank.c:3 by T0)";
+    for object in story.names.objects.values_mut() {
+        object.name =
+            Some(format!("Shared<std::vector<account, std::allocator<account>>>.len {place}"));
+    }
+    let text = text(&story.report());
+    let joined = text.split_whitespace().filter(|&word| word != "|").collect::<Vec<_>>().join(" ");
+    assert!(joined.contains(&format!("reads `Shared<..>.len {place}`")), "{text}");
+    assert!(joined.contains("were seen to meet on `Shared<..>.len` ="), "{text}");
+    assert!(joined.contains("= help: protect `Shared<..>.len` by one lock: "), "{text}");
+}
+
 #[test]
 fn help_follows_from_the_gap() {
     let split = |change: fn(&mut Defect)| help(&mut stories::lock_split(), change);

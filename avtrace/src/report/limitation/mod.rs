@@ -10,7 +10,7 @@ pub use self::reasons::{
     PartlySeen, RanOnAt, UnseenLibraries, UntracedProcess, UntracedProgram, UnwatchedVariable,
 };
 use self::reasons::{left_out, over_budget, remapped_code};
-use super::quantity::count as quantity;
+use super::quantity::{count as quantity, grouped};
 
 /// Limitation of a run or of a trace. [`Display`](std::fmt::Display) is its sentence, [`kind`](Self::kind) its
 /// identifier. Data of the type `String` is a name, or the message of an error.
@@ -477,7 +477,7 @@ impl Limitation {
 
 /// Returns a number without thousands separators, and what it counts.
 fn number(count: u64, one: &str, many: &str) -> String {
-    format!("{count} {}", plural(count, one, many))
+    format!("{} {}", grouped(count), plural(count, one, many))
 }
 
 /// Returns the form for one, or that for another number.

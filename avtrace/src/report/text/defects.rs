@@ -267,8 +267,13 @@ fn meaning(page: &mut Page, view: &View<'_>, defect: &Defect, options: &TextOpti
         }
     }
     let gap = [&defect.gap.left, &defect.gap.returned];
+    // The folder of a file that is shown in full says enough of others in it.
+    let folder = |path: &str| path.rsplit_once('/').map(|(folder, _)| folder.to_owned());
     let is_shown = |long: &str| {
-        gap.iter().any(|end| end.as_ref().is_some_and(|end| options.relative(&end.file) == long))
+        gap.iter().any(|end| {
+            let end = end.as_ref().map(|end| options.relative(&end.file));
+            end.is_some_and(|end| end == long || folder(end) == folder(long))
+        })
     };
     for (short, long) in view.shortened.iter().filter(|(_, long)| !is_shown(long)) {
         view.remark(page, FRAME, "note", &format!("{short} is {long}"));

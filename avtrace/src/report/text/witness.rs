@@ -6,9 +6,7 @@ use super::TextOptions;
 use super::kinds;
 use super::lanes::{Arrow, Cell, Lanes};
 use super::paint::{self, ERROR, FAINT, FRAME, HELP, PLAIN, Page, STRONG};
-use crate::report::model::{
-    Action, Defect, Location, Order, Report, Role, SourceFrame, Step, Violation,
-};
+use crate::report::model::{Action, Defect, Location, Order, Report, Role, Step, Violation};
 use crate::report::{
     escape, explain, phrase,
     quantity::{count, grouped},
@@ -111,7 +109,10 @@ impl<'a> View<'a> {
             violation,
             lanes: Lanes::new(&drawn, arrows, label_width, width * 2 / 5),
             elided: elide(&steps, options.max_steps),
-            calls: steps.iter().filter_map(|step| Some((step.event, calls(step)?))).collect(),
+            calls: steps
+                .iter()
+                .filter_map(|step| Some((step.event, calls(step, violation)?)))
+                .collect(),
             gutter: steps.len().to_string().len().max(2),
             steps,
             threads,
@@ -418,11 +419,14 @@ impl<'a> View<'a> {
     }
 }
 
-/// The calls that led from the region to a step, where that is more than one.
-fn calls(step: &Step) -> Option<String> {
-    let region = step.region.as_ref()?;
-    let is_region = |frame: &SourceFrame| frame.function.as_ref() == Some(region);
-    let own = step.frames.iter().position(is_region)?;
+/// The calls that led from the region to a step, where that is more than one: from the violated region, if the step is
+/// in it, or else from that of the step's transaction.
+fn calls(step: &Step, violation: &Violation) -> Option<String> {
+    let find = |region: &String| {
+        step.frames.iter().position(|frame| frame.function.as_ref() == Some(region))
+    };
+    let violated = (step.thread == violation.transaction.thread).then_some(&violation.region);
+    let own = violated.and_then(find).or_else(|| find(step.region.as_ref()?))?;
     let callees = step.frames[..=own].iter().rev().filter(|frame| !frame.is_wrapper);
     let mut chain: Vec<String> = callees.filter_map(|frame| frame.function.clone()).collect();
     chain.dedup();
