@@ -16,6 +16,7 @@ use crate::root;
 pub struct Report {
     pub schema: String,
     pub algorithm: String,
+    pub relation: String,
     pub subject: Subject,
     pub counts: Counts,
     pub serializable: Option<bool>,

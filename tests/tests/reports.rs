@@ -62,15 +62,46 @@ fn a_report_is_as_wide_as_the_terminal_is_said_to_be() {
     assert!((101..=150).contains(&wide), "{wide}");
 }
 
+/// The two relations, with what makes one of the other: the locks.
+#[test]
+fn a_run_is_checked_with_the_relation_that_is_asked_for() {
+    require_bpf!();
+    let program = c("bank", &["-g", "-O1"]);
+    let run = |options: &[&str], sees_memory: bool| {
+        let run = Avtrace::on(&program).options(options);
+        let (ended, report) = if sees_memory { run.seeing_memory() } else { run }.report();
+        (ended.code, report)
+    };
+    let (code, report) = run(&[], false);
+    assert_eq!((code, report.relation.as_str()), (Some(66), "full"));
+    assert_eq!(report.only_violation().evidence, "sync");
+    // Locks are no data, and nothing else was captured.
+    let (code, report) = run(&["--relation", "data"], false);
+    assert_eq!((code, report.relation.as_str()), (Some(0), "data"));
+    assert_eq!(report.violations.len(), 0);
+    let (code, report) = run(&["--relation", "data"], true);
+    assert_eq!((code, report.relation.as_str()), (Some(66), "data"));
+    assert_eq!(report.only_violation().evidence, "data");
+}
+
 /// Recordings are checked as the program was while it ran: the same defects, in the same order.
 #[test]
 fn a_recording_has_the_defects_of_the_run() {
     require_bpf!();
+    for relation in ["full", "data"] {
+        check_recording(relation);
+    }
+}
+
+/// Runs a program with a relation, and checks its recording with the same one.
+fn check_recording(relation: &str) {
     let program = c("bank", &["-g", "-O1"]);
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = |name: &str| folder.path().join(name);
     let (trace, live) = (path("t.avt"), path("live.json"));
-    let options: [&std::ffi::OsStr; 6] = [
+    let options: [&std::ffi::OsStr; 8] = [
+        "--relation".as_ref(),
+        relation.as_ref(),
         "--record".as_ref(),
         trace.as_ref(),
         "--format".as_ref(),
@@ -80,17 +111,48 @@ fn a_recording_has_the_defects_of_the_run() {
     ];
     let ended = Avtrace::on(&program).seeing_memory().options(options).run();
     assert_eq!(ended.code, Some(66), "{}", ended.stderr);
-    let checked =
-        avtrace_with(["check".as_ref(), "--format".as_ref(), "json".as_ref(), trace.as_os_str()]);
+    let options = ["check", "--relation", relation, "--format", "json"];
+    let options = options.iter().map(<&str as AsRef<std::ffi::OsStr>>::as_ref);
+    let checked = avtrace_with(options.chain([trace.as_os_str()]));
     assert_eq!(checked.code, Some(66), "{}", checked.stderr);
     let defects = |document: &[u8]| -> Vec<serde_json::Value> {
         let report: serde_json::Value = serde_json::from_slice(document).expect("a report");
         let defects = report["defects"].as_array().expect("defects").iter();
-        defects.map(|defect| serde_json::json!([defect["fingerprint"], defect["class"]])).collect()
+        let keys = ["fingerprint", "class", "region", "subject", "gap", "reasons", "runs", "help"];
+        let shown = |defect: &serde_json::Value| keys.map(|key| defect[key].clone());
+        defects.map(|defect| serde_json::json!(shown(defect))).collect()
     };
     let live = defects(&std::fs::read(live).expect("the report"));
     assert!(!live.is_empty());
     assert_eq!(live, defects(checked.stdout.as_bytes()));
+}
+
+/// A quiet run does not end the refinement: another one may show something.
+#[test]
+fn refinement_does_all_runs() {
+    require_bpf!();
+    let program = c("same_lines", &["-g", "-O0"]);
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let refine = |name: &str, options: &[&str]| {
+        let config = folder.path().join(name).with_extension("toml");
+        let mut arguments: Vec<&std::ffi::OsStr> = vec!["refine".as_ref()];
+        arguments.extend(options.iter().map(|option| -> &std::ffi::OsStr { option.as_ref() }));
+        let file = folder.path().join(name);
+        arguments.extend(["-o".as_ref(), config.as_os_str()]);
+        arguments.extend([program.path.as_os_str(), file.as_os_str()]);
+        let ended = avtrace_with(arguments);
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        ended.stderr
+    };
+    let text = refine("all", &["--runs", "4"]);
+    assert!(text.contains("run 1: nothing new\n"), "{text}");
+    assert!(text.contains("run 2: 1 entry added to "), "{text}");
+    assert!(text.contains("(1 likely defect: read what it says)"), "{text}");
+    assert!(text.contains("run 4: nothing new, 1 defect known\n"), "{text}");
+    assert!(text.ends_with("the last 2 runs showed nothing new\n"), "{text}");
+    let text = refine("quiet", &["--runs", "4", "--quiet", "1"]);
+    assert!(!text.contains("run 2"), "{text}");
+    assert!(text.ends_with("the last run showed nothing new\n"), "{text}");
 }
 
 /// Runs that go well make what they show by design; one that fails ends the refinement.

@@ -6,7 +6,7 @@ use std::{collections::HashSet, fs, io, path::Path};
 use super::{Failure, options::capture_options, output::check_file, triage::is_config};
 use crate::{
     cli::RefineArgs,
-    report::{self, Defect, Report},
+    report::{self, Class, Defect, Report},
     session::{self, Outcome, RunOptions, spec::Spec},
     suppress::{self, Filter, Suppression},
     sys::output::{Destination, write_output},
@@ -39,8 +39,7 @@ pub(super) fn run(arguments: &RefineArgs) -> Result<u8, Failure> {
         say(&entries.summary(number, output));
         if entries.new.is_empty() {
             quiet += 1;
-            if arguments.quiet == Some(quiet) && number < arguments.runs {
-                say(&format!("{} in a row showed nothing new", report::count(quiet.into(), "run")));
+            if arguments.quiet == Some(quiet) {
                 break;
             }
             continue;
@@ -52,6 +51,11 @@ pub(super) fn run(arguments: &RefineArgs) -> Result<u8, Failure> {
         write_output(&destination, text.as_bytes()).map_err(Failure::internal)?;
     }
     if quiet > 0 {
+        let last = match quiet {
+            1 => "run".to_owned(),
+            more => format!("{} runs", report::grouped(more.into())),
+        };
+        say(&format!("the last {last} showed nothing new"));
         return Ok(0);
     }
     say(
@@ -91,6 +95,7 @@ struct Entries {
     reason: String,
     written: HashSet<String>,
     new: Vec<String>,
+    likely: u64,
     known: usize,
     cycles: usize,
 }
@@ -104,6 +109,7 @@ impl Entries {
         self.known += known.len();
         for defect in open {
             if self.written.insert(defect.fingerprint.clone()) {
+                self.likely += u64::from(defect.class == Class::Likely);
                 self.new.push(suppress::entry(&report, defect, &self.reason));
             }
         }
@@ -118,6 +124,10 @@ impl Entries {
             0 => "nothing new".to_owned(),
             new => format!("{} added to `{output}`", report::count(new, "entry")),
         };
+        let likely = match self.likely {
+            0 => String::new(),
+            likely => format!(" ({}: read what it says)", report::count(likely, "likely defect")),
+        };
         let known = match self.known as u64 {
             0 => String::new(),
             known => format!(", {} known", report::count(known, "defect")),
@@ -128,7 +138,7 @@ impl Entries {
                 "; the run was not serializable without any one region to name, which no entry can suppress"
             }
         };
-        format!("run {number}: {new}{known}{cycles}")
+        format!("run {number}: {new}{likely}{known}{cycles}")
     }
 }
 

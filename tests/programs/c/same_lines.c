@@ -1,6 +1,7 @@
 /*
  * same_lines.c - two gaps between lines of the same text in one function. The first argument is the gap, 1 or 2, in
- * which the other thread comes in.
+ * which the other thread comes in; with 3 it comes in afterwards. If it is a file, the gap is 1, and if there is no
+ * file of that name, one is made, and the gap is 3.
  */
 #include <pthread.h>
 
@@ -46,11 +47,19 @@ static void *other(void *unused)
 
 int main(int argc, char **argv)
 {
+    int gap = argc > 1 ? atoi(argv[1]) : 1;
     pthread_t thread;
 
+    if (gap == 0) {
+        gap = access(argv[1], F_OK) == 0 ? 1 : 3;
+        if (gap == 3)
+            fclose(fopen(argv[1], "w"));
+    }
     make_turns();
     pthread_create(&thread, NULL, other, NULL);
-    add_twice(argc > 1 ? atoi(argv[1]) : 1);
+    add_twice(gap);
+    if (gap == 3)
+        let_other();
     pthread_join(thread, NULL);
     return 0;
 }
