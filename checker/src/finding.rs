@@ -253,8 +253,7 @@ pub struct Cut {
     /// Location of the sink of its closing dependency.
     pub returned: LocationId,
     /// Violation instances of the selected regions, none of one that is only followed. Those of all cuts, and those in
-    /// `Counts::uncut_violations`, are
-    /// `Counts::violations`.
+    /// `Counts::uncut_violations`, are `Counts::violations`.
     pub occurrences: u64,
     /// Executions of the region with a violation across this gap.
     pub executions: u64,
