@@ -10,9 +10,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use abi::FlagCondition;
 use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
 
-use super::instruction::decode;
+use super::instruction::{decode, jump_condition};
 use super::{exits::Part, placement::probe_cost};
 
 /// Places for the probes of an inlined function.
@@ -20,8 +21,20 @@ use super::{exits::Part, placement::probe_cost};
 pub struct InlinedExtent {
     /// The instruction before which it begins.
     pub begin: u64,
-    /// Instructions before which it has ended. Control may come to them on other ways too.
-    pub ends: BTreeSet<u64>,
+    /// Instructions before which it has ended, or ends. Control may come to them on other ways too.
+    pub ends: BTreeMap<u64, InlinedEnd>,
+}
+
+/// Condition of an end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InlinedEnd {
+    /// It has ended whenever control comes there.
+    Always,
+    /// It ends by a jump there, if that jumps or does not.
+    If(FlagCondition),
+    /// It has ended before this instruction, which comes before the place and cannot be probed: what that accesses
+    /// belongs to it no more.
+    After(u64),
 }
 
 /// Reason why an inlined function cannot be a region.
@@ -81,27 +94,40 @@ pub fn places(
         .filter(|at| behind.contains(at) || without.contains(at))
         .filter(|at| returning.is_empty() || returning.contains(at))
         .collect();
-    if let Some(&mixed) = seen.iter().find(|at| without.contains(at) && **at != entry) {
-        return Err(InlinedExtentError::Mixed(mixed));
-    }
     if seen.is_empty() {
         return Err(InlinedExtentError::Nothing);
     }
-    let before =
-        closure(seen, |at| if at == entry { Vec::new() } else { graph.before(at) }, |_| true);
-    let inside: BTreeSet<u64> = behind.intersection(&before).copied().chain([entry]).collect();
+    let back = |at| if at == entry { Vec::new() } else { graph.before(at) };
+    let inside: BTreeSet<u64> = match seen.iter().find(|at| without.contains(at) && **at != entry) {
+        None => {
+            let before = closure(seen, back, |_| true);
+            behind.intersection(&before).copied().chain([entry]).collect()
+        }
+        // Several inlined calls share their ends: executions that come there from another one are not seen.
+        // Neither what is visible of others nor code that leads there again must be in between.
+        Some(&mixed) => {
+            let is_neutral = |at| own(at) || !graph.can_be_seen(at) && !without.contains(&at);
+            let behind = closure([entry], |at| graph.after(at), is_neutral);
+            let before = closure(seen.iter().copied(), back, is_neutral);
+            if !seen.iter().all(|at| behind.contains(at)) {
+                return Err(InlinedExtentError::Mixed(mixed));
+            }
+            behind.intersection(&before).copied().chain([entry]).collect()
+        }
+    };
     let foreign = |at: &&u64| !own(**at) && graph.nodes.get(at).is_some_and(|node| node.calls);
     if let Some(&call) = inside.iter().find(foreign) {
         return Err(InlinedExtentError::Mixed(call));
     }
-    let ends: BTreeSet<u64> =
+    let leaving: BTreeSet<u64> =
         inside.iter().flat_map(|&at| graph.after(at)).filter(|at| !inside.contains(at)).collect();
-    let ends = ends.into_iter().map(|at| graph.behind_nops(at, &|at| !inside.contains(&at)));
-    let ends = ends.collect();
-    let begin = graph.behind_nops(entry, &|at| graph.before(at).len() == 1);
-    let refused = |at: &&u64| graph.nodes.get(at).is_none_or(|node| !node.can_be_probed);
-    if let Some(&at) = [&begin].into_iter().chain(&ends).find(refused) {
-        return Err(InlinedExtentError::Refused(at));
+    let mut ends = BTreeMap::new();
+    for at in leaving {
+        graph.add_end(at, &inside, &mut ends)?;
+    }
+    let begin = graph.begin(entry);
+    if !graph.can_be_probed(begin) {
+        return Err(InlinedExtentError::Refused(begin));
     }
     Ok(InlinedExtent { begin, ends })
 }
@@ -114,7 +140,8 @@ struct Node {
     calls: bool,
     /// Control may leave the function by it.
     leaves: bool,
-    is_nop: bool,
+    /// Condition under which it jumps.
+    condition: Option<(FlagCondition, u64)>,
     can_be_probed: bool,
 }
 
@@ -158,7 +185,8 @@ impl Graph {
                         leaves,
                         can_be_seen: calls || accesses_memory(&instruction),
                         calls,
-                        is_nop: instruction.mnemonic() == Mnemonic::Nop,
+                        condition: jump_condition(&instruction)
+                            .map(|condition| (condition, instruction.near_branch_target())),
                         can_be_probed: probe_cost(&instruction).is_some() && !refused(at),
                     },
                 );
@@ -176,19 +204,93 @@ impl Graph {
         Ok(Self { nodes, before })
     }
 
-    /// The first place from here on that can be probed, with only nops in between; `at` itself where there is
-    /// none that `may` be one.
-    fn behind_nops(&self, at: u64, may: &dyn Fn(u64) -> bool) -> u64 {
+    /// The first place from here on that can be probed, with nothing in between that can be seen; `at` itself where
+    /// there is none that `may` be one.
+    fn behind_unseen(&self, at: u64, may: &dyn Fn(u64) -> bool) -> u64 {
         let mut here = at;
         while let Some(node) = self.nodes.get(&here)
             && !node.can_be_probed
         {
             match node.after[..] {
-                [next] if node.is_nop && may(next) => here = next,
+                [next] if !node.can_be_seen && may(next) => here = next,
                 _ => return at,
             }
         }
         here
+    }
+
+    /// The place where a function with that entry begins: there, behind it, or before it on the only way to it.
+    fn begin(&self, entry: u64) -> u64 {
+        let behind = self.behind_unseen(entry, &|at| self.before(at).len() == 1);
+        let mut here = behind;
+        while !self.can_be_probed(here) {
+            match self.before(here)[..] {
+                [last] if self.after(last).len() == 1 && !self.can_be_seen(last) => here = last,
+                _ => return behind,
+            }
+        }
+        here
+    }
+
+    /// Adds the places where a function ends before `at`: there, behind it, at the jumps to it, or behind the one access
+    /// that it cannot be.
+    fn add_end(
+        &self,
+        at: u64,
+        inside: &BTreeSet<u64>,
+        ends: &mut BTreeMap<u64, InlinedEnd>,
+    ) -> Result<(), InlinedExtentError> {
+        let behind = self.behind_unseen(at, &|at| !inside.contains(&at));
+        if self.can_be_probed(behind) {
+            ends.insert(behind, InlinedEnd::Always);
+            return Ok(());
+        }
+        let (mut todo, mut known) = (vec![at], BTreeSet::from([at]));
+        let mut found: Vec<(u64, InlinedEnd)> = Vec::new();
+        while let Some(target) = todo.pop() {
+            for last in self.before(target).into_iter().filter(|last| inside.contains(last)) {
+                let Some(node) = self.nodes.get(&last) else { continue };
+                match (node.condition, &node.after[..]) {
+                    (Some((condition, to)), [_, _]) if node.can_be_probed && target == at => {
+                        let taken = if to == at { condition } else { condition.negated() };
+                        found.push((last, InlinedEnd::If(taken)));
+                    }
+                    (_, [_]) if !node.can_be_seen && node.can_be_probed => {
+                        found.push((last, InlinedEnd::Always));
+                    }
+                    (_, [_]) if !node.can_be_seen => {
+                        if known.insert(last) {
+                            todo.push(last);
+                        }
+                    }
+                    _ => {
+                        let next = self.after(at);
+                        let [next] = next[..] else { return Err(InlinedExtentError::Refused(at)) };
+                        let calls = self.nodes.get(&at).is_none_or(|node| node.calls);
+                        if calls || inside.contains(&next) || !self.can_be_probed(next) {
+                            return Err(InlinedExtentError::Refused(at));
+                        }
+                        found = vec![(next, InlinedEnd::After(at))];
+                        todo.clear();
+                        break;
+                    }
+                }
+            }
+        }
+        for (place, end) in found {
+            if ends.insert(place, end).is_some_and(|other| other != end) {
+                return Err(InlinedExtentError::Refused(at));
+            }
+        }
+        Ok(())
+    }
+
+    fn can_be_probed(&self, at: u64) -> bool {
+        self.nodes.get(&at).is_some_and(|node| node.can_be_probed)
+    }
+
+    fn can_be_seen(&self, at: u64) -> bool {
+        self.nodes.get(&at).is_none_or(|node| node.can_be_seen)
     }
 
     fn after(&self, at: u64) -> Vec<u64> {
@@ -265,7 +367,7 @@ mod tests {
         let is_own = |at: u64| own.iter().any(|&(from, to)| (from..to).contains(&(at - START)));
         places(&[part], START + entry, &is_own, &|_| false)
             .map(|InlinedExtent { begin, ends }| {
-                (begin - START, ends.into_iter().map(|at| at - START).collect())
+                (begin - START, ends.into_keys().map(|at| at - START).collect())
             })
             .map_err(|error| match error {
                 InlinedExtentError::Mixed(at) => InlinedExtentError::Mixed(at - START),
@@ -316,9 +418,46 @@ mod tests {
 
     #[test]
     fn what_is_reached_on_other_ways_is_refused() {
+        // je +4; store; the caller's store; store; ret
+        let code = code(&[&[0x74, 4], &STORE, &STORE, &STORE, &[0xc3]]);
+        assert_eq!(find(&code, 2, &[(2, 4), (6, 8)]), Err(InlinedExtentError::Mixed(6)));
+    }
+
+    #[test]
+    fn an_end_that_calls_share_is_of_both() {
         // je +2; store; store; ret
-        let code = code(&[&[0x74, 2], &STORE, &STORE, &[0xc3]]);
-        assert_eq!(find(&code, 2, &[(2, 6)]), Err(InlinedExtentError::Mixed(4)));
+        let shared = code(&[&[0x74, 2], &STORE, &STORE, &[0xc3]]);
+        assert_eq!(find(&shared, 2, &[(2, 6)]), Ok((2, vec![6])));
+        // In a loop with another call: je +2; store; store; jmp to the start
+        let looped = code(&[&[0x74, 2], &STORE, &STORE, &[0xeb, 0xf8]]);
+        assert_eq!(find(&looped, 2, &[(2, 6)]), Ok((2, vec![6])));
+    }
+
+    #[test]
+    fn ends_that_cannot_be_probed_are_beside_them() {
+        const LOCKED: [u8; 3] = [0xf0, 0xff, 0x0f];
+        let ends = |code: &[u8], length: u64| {
+            let part = Part { start: START, code };
+            let found = places(&[part], START, &|at| at < START + length, &|_| false)?;
+            Ok(found.ends.into_iter().map(|(at, end)| (at - START, end)).collect::<Vec<_>>())
+        };
+        // store; je to the end; store; jmp to the end; end: lock dec [rdi]; ret
+        let jumps = code(&[&STORE, &[0x74, 4], &STORE, &[0xeb, 0], &LOCKED, &[0xc3]]);
+        let expected = vec![(2, InlinedEnd::If(FlagCondition::EQUAL)), (6, InlinedEnd::Always)];
+        assert_eq!(ends(&jumps, 8), Ok(expected));
+        // store; jne over a store to the return; lock dec [rdi]; ret
+        let falls = code(&[&STORE, &[0x75, 3], &LOCKED, &STORE, &[0xc3]]);
+        assert_eq!(
+            find(&falls, 0, &[(0, 4), (7, 9)]).map(|(_, ends)| ends),
+            Ok(vec![9]),
+            "what is in between accesses memory and calls nothing"
+        );
+        // store; lock dec [rdi]; ret
+        let after = code(&[&STORE, &LOCKED, &[0xc3]]);
+        assert_eq!(ends(&after, 2), Ok(vec![(5, InlinedEnd::After(START + 2))]));
+        // store; lock dec [rdi]; lock dec [rdi]; ret
+        let twice = code(&[&STORE, &LOCKED, &LOCKED, &[0xc3]]);
+        assert_eq!(ends(&twice, 2), Err(InlinedExtentError::Refused(START + 2)));
     }
 
     #[test]
@@ -351,9 +490,13 @@ mod tests {
             let part = Part { start: START, code: &code };
             places(&[part], START, &|at| at < START + 3, &|at| at == START + refused)
         };
-        assert_eq!(find(1).map(|places| places.ends), Ok([START + 3].into()));
-        assert_eq!(find(3).map(|places| places.ends), Ok([START + 4].into()), "behind the nop");
-        assert_eq!(find(4).map(|places| places.ends), Ok([START + 3].into()));
+        assert_eq!(find(1).map(|places| places.ends), Ok([(START + 3, InlinedEnd::Always)].into()));
+        assert_eq!(
+            find(3).map(|places| places.ends),
+            Ok([(START + 4, InlinedEnd::Always)].into()),
+            "behind the nop"
+        );
+        assert_eq!(find(4).map(|places| places.ends), Ok([(START + 3, InlinedEnd::Always)].into()));
         let stores = |at: u64| at < START + 1;
         let part = Part { start: START + 1, code: &code[1..] };
         let found = places(&[part], START + 1, &|at| !stores(at), &|at| at == START + 1);
@@ -365,8 +508,11 @@ mod tests {
         // store; jmp rax
         let code = code(&[&STORE, &[0xff, 0xe0]]);
         assert_eq!(find(&code, 0, &[(0, 2)]), Err(InlinedExtentError::IndirectJump(START + 2)));
-        // nop; lock dec [rdi]; store; ret, which begins at the second
-        let locked = [&[0x90, 0xf0, 0xff, 0x0f][..], &STORE, &[0xc3]].concat();
-        assert_eq!(find(&locked, 1, &[(1, 6)]), Err(InlinedExtentError::Refused(START + 1)));
+        // lock dec [rdi]; store; ret
+        let locked = [&[0xf0, 0xff, 0x0f][..], &STORE, &[0xc3]].concat();
+        assert_eq!(find(&locked, 0, &[(0, 5)]), Err(InlinedExtentError::Refused(START)));
+        // It begins before a nop that is the only way there.
+        let locked = [&[0x90][..], &locked].concat();
+        assert_eq!(find(&locked, 1, &[(1, 6)]), Ok((0, vec![6])));
     }
 }

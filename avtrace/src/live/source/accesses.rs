@@ -70,6 +70,7 @@ impl Accesses {
         };
         let thread = cx.threads.id(header.tid);
         arrive(thread, record.sp, syncs, cx);
+        cx.before_access(thread, place.instruction, record.sp);
         let (address, bytes) = (record.address, record.size);
         if !self.admit(thread, place, (address, bytes), syncs, cx) {
             return;
@@ -204,6 +205,7 @@ impl Accesses {
         let mut frames = record.frames;
         if let Some(access) = access {
             frames[0] = access.instruction.0;
+            cx.before_access(thread, access.instruction, record.sp);
         }
         let place = (record.address, length);
         // What the C library does for a call that has a probe is reported there. Its copies have no frames.

@@ -2,6 +2,7 @@
 
 use abi::SiteId;
 use checker::event::{LocationId, ThreadId};
+use symbolize::ProcessAddr;
 
 use super::{omissions::Omissions, regions::Regions, threads::Threads};
 use crate::{
@@ -43,5 +44,11 @@ impl<'a, C: CodeMap> Context<'a, C> {
     #[inline]
     pub(super) fn at(&mut self, thread: ThreadId, sp: u64) {
         self.regions.at(thread, sp, self.threads, self.stream);
+    }
+
+    /// Ends the inlined functions of a thread that have ended before an access by this instruction.
+    #[inline]
+    pub(super) fn before_access(&mut self, thread: ThreadId, instruction: ProcessAddr, sp: u64) {
+        self.regions.before_access(thread, instruction.0, sp, self.threads, self.stream);
     }
 }

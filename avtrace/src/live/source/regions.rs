@@ -64,6 +64,8 @@ pub struct Regions {
     known: Vec<KnownRegion>,
     ids: FxHashMap<String, RegionId>,
     by_site: FxHashMap<u32, RegionId>,
+    /// Numbers of inlined functions that have ended before an instruction, though their end comes behind it.
+    ending: FxHashMap<u64, Vec<u32>>,
     /// By thread.
     transactions: Vec<Transactions>,
 }
@@ -104,7 +106,7 @@ impl Regions {
                 self.exit_non_locally(thread, exit, record.sp)
             }
             Some(SiteKind::Region(RegionSite::Inlined(inlined))) => {
-                self.inlined_regions(thread, location, inlined, record.sp);
+                self.inlined_regions(thread, location, inlined, record);
                 Ok(())
             }
             Some(SiteKind::Unwatched) => Ok(()),
@@ -145,6 +147,26 @@ impl Regions {
     #[inline]
     pub(super) fn at(&mut self, thread: ThreadId, sp: u64, threads: &Threads, stream: &mut Stream) {
         self.stacks.at(thread, sp);
+        self.emit_changes(thread, threads, stream);
+    }
+
+    /// Ends the inlined functions that have ended before an access by this instruction.
+    #[inline]
+    pub(super) fn before_access(
+        &mut self,
+        thread: ThreadId,
+        instruction: u64,
+        sp: u64,
+        threads: &Threads,
+        stream: &mut Stream,
+    ) {
+        if self.ending.is_empty() {
+            return;
+        }
+        let Some(functions) = self.ending.get(&instruction) else { return };
+        for &function in functions {
+            self.stacks.exit(thread, Frame { function, sp }, (Leaves::Always, 0), None);
+        }
         self.emit_changes(thread, threads, stream);
     }
 
@@ -285,13 +307,20 @@ impl Regions {
         thread: ThreadId,
         location: LocationId,
         site: &InlinedRegions,
-        sp: u64,
+        record: &RegionRecord,
     ) {
-        for &function in &site.ends {
-            self.stacks.exit(thread, Frame { function, sp }, (Leaves::Always, 0), None);
+        let sp = record.sp;
+        for &(function, leaves) in &site.ends {
+            self.stacks.exit(thread, Frame { function, sp }, (leaves, record.flags), None);
         }
-        for InlinedBegin { function, name, role, followed } in &site.begins {
+        for InlinedBegin { function, name, role, followed, ends_before } in &site.begins {
             let region = self.named(name, location, *role);
+            for instruction in ends_before {
+                let ending = self.ending.entry(instruction.0).or_default();
+                if !ending.contains(function) {
+                    ending.push(*function);
+                }
+            }
             let frame = Frame { function: *function, sp };
             self.stacks.enter_inlined(thread, (region, *followed), location, frame);
         }

@@ -279,7 +279,9 @@ impl Plan {
                 Some(RegionSite::Function(FunctionPlace::Exit { function, .. })) => {
                     blind.insert(*function);
                 }
-                Some(RegionSite::Inlined(inlined)) => blind.extend(&inlined.ends),
+                Some(RegionSite::Inlined(inlined)) => {
+                    blind.extend(inlined.ends.iter().map(|(number, _)| number))
+                }
                 _ => {}
             }
         }

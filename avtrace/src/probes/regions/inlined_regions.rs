@@ -10,8 +10,9 @@ use abi::{Cookie, Kind, ProbeProgram};
 use checker::defect::RegionRole;
 use symbolize::{InlinedCall, LinkAddr, Name};
 use x86::{
+    exits::Leaves,
     functions::Functions,
-    inlined_extent::{self, InlinedExtent},
+    inlined_extent::{self, InlinedEnd, InlinedExtent},
     restartable::restartable_sequences,
 };
 
@@ -171,17 +172,27 @@ impl Planner<'_, '_> {
         let (into, role, followed) = (&around.name.short, chosen.role, chosen.followed);
         let why = format!("{}; inlined into `{into}`", chosen.why);
         self.plan.functions.push(WatchedFunction { name: name.clone(), address, why, role });
-        let begins = InlinedBegin { function: number, name, role, followed };
+        let ends_before = ends.values().filter_map(|end| match end {
+            InlinedEnd::After(at) => self.module.process_address(LinkAddr(*at)),
+            _ => None,
+        });
+        let ends_before = ends_before.collect();
+        let begins = InlinedBegin { function: number, name, role, followed, ends_before };
         places.entry(begin).or_default().begins.push(begins);
-        for end in ends {
-            places.entry(end).or_default().ends.push(number);
+        for (at, end) in ends {
+            let leaves = match end {
+                InlinedEnd::If(condition) => Leaves::If(condition),
+                InlinedEnd::Always | InlinedEnd::After(_) => Leaves::Always,
+            };
+            places.entry(at).or_default().ends.push((number, leaves));
         }
         Ok(())
     }
 
     /// Returns the purpose of a probe.
     fn purpose(&self, site: &InlinedRegions) -> ProbePurpose {
-        let ends = site.ends.iter().filter_map(|&number| self.plan.functions.get(number as usize));
+        let ends =
+            site.ends.iter().filter_map(|&(number, _)| self.plan.functions.get(number as usize));
         ProbePurpose::InlinedRegions {
             ends: ends.map(|function| function.name.clone()).collect(),
             begins: site.begins.iter().map(|begin| begin.name.clone()).collect(),

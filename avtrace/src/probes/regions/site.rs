@@ -1,6 +1,7 @@
 //! Sites of regions: markers, places of functions that are regions, and non-local exits.
 
 use checker::defect::RegionRole;
+use symbolize::ProcessAddr;
 use x86::exits::Leaves;
 
 use super::{
@@ -83,8 +84,8 @@ pub enum FunctionPlace {
 /// A place where functions end that were inlined, and then others begin: one may follow another at once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InlinedRegions {
-    /// Numbers of the functions that have ended when control comes here.
-    pub ends: Vec<u32>,
+    /// Numbers of the functions that have ended when control comes here, or end by the jump here.
+    pub ends: Vec<(u32, Leaves)>,
     /// The functions that begin here, the outermost first.
     pub begins: Vec<InlinedBegin>,
 }
@@ -100,4 +101,6 @@ pub struct InlinedBegin {
     pub role: RegionRole,
     /// Set if it is only followed for cuts.
     pub followed: bool,
+    /// Instructions before which it has ended, though its end comes behind them.
+    pub ends_before: Vec<ProcessAddr>,
 }
