@@ -23,21 +23,51 @@ use crate::probes::{
     sync::lock_rule::LockRule,
 };
 
-/// Maximum number of functions, and calls that were inlined, that are regions by default.
+/// Maximum number of functions, and calls that were inlined, that are regions of a process by default.
 pub const MAX_DEFAULT_REGIONS: usize = 400;
 
+/// Chooses the regions by default in all modules of a process, with one limit: the most likely candidates, and where they
+/// are too many the program's own before those of libraries. Those that are seldom meant to be atomic make transactions
+/// as the others do if `low_prior` is set; otherwise bodies of threads and loops around waits are followed for cuts
+/// alone, and functions that wait are left out.
+pub(super) fn choose(
+    choices: &mut [&mut Choice<'_>],
+    plan: &mut Plan,
+    symbolizer: &Symbolizer,
+    (locks, imported): (&[LockRule], &ImportedRoles),
+    low_prior: bool,
+) {
+    let mut candidates: Vec<(usize, Candidate)> = (0..)
+        .zip(choices.iter())
+        .flat_map(|(number, choice)| {
+            choice.candidates(symbolizer, locks, imported).into_iter().map(move |one| (number, one))
+        })
+        .collect();
+    // Libraries that were loaded later find those of the others there.
+    let mut taken = plan.functions.len();
+    if taken + candidates.len() > MAX_DEFAULT_REGIONS {
+        let origins = Origins::of(symbolizer);
+        candidates.sort_by_cached_key(|(number, one)| {
+            (choices[*number].origin(&origins, symbolizer, &one.place), one.rank)
+        });
+    }
+    for (number, candidate) in candidates {
+        taken += usize::from(choices[number].decide(plan, candidate, low_prior, taken));
+    }
+    for choice in choices {
+        // Of several that begin at one place the outer ones begin first.
+        choice.inlined.sort_by_key(|chosen| chosen.number);
+    }
+}
+
 impl Choice<'_> {
-    /// Chooses the regions by default. Those that are seldom meant to be atomic make transactions as the others do if
-    /// `low_prior` is set; otherwise bodies of threads and loops around waits are followed for cuts alone, and
-    /// functions that wait are left out.
-    pub(super) fn by_default(
-        &mut self,
-        plan: &mut Plan,
+    /// Returns the functions that can be regions by default, the most likely first.
+    fn candidates(
+        &self,
         symbolizer: &Symbolizer,
         locks: &[LockRule],
         imported: &ImportedRoles,
-        low_prior: bool,
-    ) {
+    ) -> Vec<Candidate> {
         let facts = call_graph::facts(self.file, &self.functions);
         // Code of the program that was inlined into a library's function, such as a closure.
         let around = |address: LinkAddr| {
@@ -77,57 +107,67 @@ impl Choice<'_> {
         };
         let name = self.module.name();
         let locks = self.own_locks(&name, locks, imported);
-        let mut candidates = defaults::candidates(&self.functions, &facts, locks, code);
-        if candidates.len() > MAX_DEFAULT_REGIONS {
-            // The program's own functions come first, in the same order.
-            let origins = Origins::of(symbolizer);
-            candidates.sort_by_cached_key(|one| self.origin(&origins, symbolizer, &one.place));
-        }
-        for candidate in candidates {
-            let Candidate { place, why, role, role_reason, excluded, .. } = candidate;
-            let is_low_prior = is_low(role);
-            let not = match (excluded, &role_reason) {
-                (Some(reason), _) => Some(reason.to_string()),
-                (None, Some(reason)) if is_low_prior && !low_prior && !reason.is_followed(&why) => {
-                    Some(reason.to_string())
-                }
-                _ if self.chosen.len() + self.inlined.len() >= MAX_DEFAULT_REGIONS => {
-                    plan.unlikely += 1;
-                    Some(format!(
-                        "{why}; {MAX_DEFAULT_REGIONS} functions are more likely to be meant as atomic"
-                    ))
-                }
-                _ => None,
-            };
-            let followed = is_low_prior && !low_prior;
-            let why = match role_reason {
-                Some(reason) => format!("{why}; {reason}"),
-                None => why.to_string(),
-            };
-            match (place, not) {
-                (CandidatePlace::Function(function), None) => {
-                    self.chosen.insert(function, Chosen { why, role, followed });
-                }
-                (CandidatePlace::Inlined { call, number, around, instead }, None) => {
-                    let instead = instead.map(|role| (role, is_low(role) && !low_prior));
-                    let chosen = Chosen { why, role, followed };
-                    self.inlined.push(ChosenCall { call, number, around, instead, chosen });
-                }
-                (CandidatePlace::Function(function), Some(why)) => {
-                    let Some(own) = self.functions.get(function) else { continue };
-                    let Some(address) = self.module.process_address(own.start) else { continue };
-                    let name = own.name.short.clone();
-                    plan.unwatched.push(UnwatchedFunction { name, address, why });
-                }
-                (CandidatePlace::Inlined { call, .. }, Some(why)) => {
-                    let Some(address) = self.module.process_address(call.entry) else { continue };
-                    let name = Name::demangle(&call.symbol).short;
-                    plan.unwatched.push(UnwatchedFunction { name, address, why });
-                }
+        defaults::candidates(&self.functions, &facts, locks, code)
+    }
+
+    /// Makes a candidate a region, or lists it as none. Of the regions so far there are `taken`.
+    fn decide(
+        &mut self,
+        plan: &mut Plan,
+        candidate: Candidate,
+        low_prior: bool,
+        taken: usize,
+    ) -> bool {
+        let Candidate { place, why, role, role_reason, excluded, .. } = candidate;
+        let is_low_prior = is_low(role);
+        let not = match (excluded, &role_reason) {
+            (Some(reason), _) => Some(reason.to_string()),
+            (None, Some(reason)) if is_low_prior && !low_prior && !reason.is_followed(&why) => {
+                Some(reason.to_string())
+            }
+            _ if taken >= MAX_DEFAULT_REGIONS => {
+                plan.unlikely += 1;
+                Some(format!(
+                    "{why}; {MAX_DEFAULT_REGIONS} functions are more likely to be meant as atomic"
+                ))
+            }
+            _ => None,
+        };
+        let followed = is_low_prior && !low_prior;
+        let why = match role_reason {
+            Some(reason) => format!("{why}; {reason}"),
+            None => why.to_string(),
+        };
+        let is_region = not.is_none();
+        match (place, not) {
+            (CandidatePlace::Function(function), None) => {
+                self.chosen.insert(function, Chosen { why, role, followed });
+            }
+            (CandidatePlace::Inlined { call, number, around, instead }, None) => {
+                let instead = instead.map(|role| (role, is_low(role) && !low_prior));
+                let chosen = Chosen { why, role, followed };
+                self.inlined.push(ChosenCall { call, number, around, instead, chosen });
+            }
+            (CandidatePlace::Function(function), Some(why)) => {
+                let own = self.functions.get(function);
+                let place = own.and_then(|own| {
+                    Some((own.name.short.clone(), self.module.process_address(own.start)?))
+                });
+                let unwatched =
+                    place.map(|(name, address)| UnwatchedFunction { name, address, why });
+                plan.unwatched.extend(unwatched);
+            }
+            (CandidatePlace::Inlined { call, .. }, Some(why)) => {
+                let name = Name::demangle(&call.symbol).short;
+                let address = self.module.process_address(call.entry);
+                plan.unwatched.extend(address.map(|address| UnwatchedFunction {
+                    name,
+                    address,
+                    why,
+                }));
             }
         }
-        // Of several that begin at one place the outer ones begin first.
-        self.inlined.sort_by_key(|chosen| chosen.number);
+        is_region
     }
 
     /// Returns the origin of a candidate.

@@ -124,7 +124,7 @@ impl Analysis<'_, '_> {
         if is_inlined && matches!(why, Reason::CallsTakerAndAccesses { .. }) {
             return None;
         }
-        let role_reason = self.role_reason(function, unit, sites);
+        let role_reason = self.role_reason(function, unit);
         let role = role_of(role_reason.as_ref());
         let class = match role {
             RegionRole::Waits => 4,
@@ -138,20 +138,15 @@ impl Analysis<'_, '_> {
         }
         let place = match unit {
             Unit::Function(_) => CandidatePlace::Function(function),
-            Unit::Inlined(number) => self.inlined_place(number, function, sites),
+            Unit::Inlined(number) => self.inlined_place(number, function),
         };
         let rank = class << 16 | distance.min(0xffff);
         Some(Candidate { place, why, role, role_reason, excluded, rank })
     }
 
-    pub(super) fn inlined_place(
-        &self,
-        number: usize,
-        around: usize,
-        sites: &[Site],
-    ) -> CandidatePlace {
+    pub(super) fn inlined_place(&self, number: usize, around: usize) -> CandidatePlace {
         let may_be_region = !self.is_library(around);
-        let role = || role_of(self.role_reason(around, Unit::Function(around), sites).as_ref());
+        let role = || role_of(self.role_reason(around, Unit::Function(around)).as_ref());
         let (call, instead) = (self.inlining.calls[number].clone(), may_be_region.then(role));
         CandidatePlace::Inlined { call, number, around, instead }
     }
@@ -198,12 +193,7 @@ impl Analysis<'_, '_> {
     }
 
     /// Returns the reason for a role of low prior.
-    pub(super) fn role_reason(
-        &self,
-        function: usize,
-        unit: Unit,
-        sites: &[Site],
-    ) -> Option<Reason> {
+    pub(super) fn role_reason(&self, function: usize, unit: Unit) -> Option<Reason> {
         let own = self.functions.get(function)?;
         let symbol = match unit {
             Unit::Function(_) => &own.symbol,
@@ -221,7 +211,7 @@ impl Analysis<'_, '_> {
         if self.is_thread_start(function, unit) {
             return Some(Reason::ThreadStart);
         }
-        if let Some(callee) = self.event_loop(function, unit, sites) {
+        if let Some(callee) = self.event_loop(function, unit) {
             return Some(Reason::EventLoop { callee });
         }
         if let Some(callee) = self.waits(function, unit) {
@@ -258,19 +248,20 @@ impl Analysis<'_, '_> {
     }
 
     /// Returns the name of what a unit calls in a loop that waits or reads input, where the loop takes locks as well.
-    fn event_loop(&self, function: usize, unit: Unit, sites: &[Site]) -> Option<String> {
+    fn event_loop(&self, function: usize, unit: Unit) -> Option<String> {
         let in_unit = |at: LinkAddr| self.inlining.contains(unit, at);
-        let takes = |site: &&Site| matches!(site.what, What::Takes(_) | What::Calls(..));
-        let loops: Vec<&(LinkAddr, LinkAddr)> = (self.facts[function].activity.loops.iter())
-            .filter(|(from, to)| in_unit(*from) && in_unit(*to))
-            .filter(|(from, to)| {
-                sites.iter().filter(takes).any(|site| (*from..=*to).contains(&site.at))
-            })
-            .collect();
+        let mut loops = self.facts[function].activity.loops.clone();
+        loops.retain(|&(from, to)| in_unit(from) && in_unit(to));
         let effects = [&self.wait, &self.futex_wait, &self.input];
-        self.waiting(function, unit, &effects, |at| {
-            loops.iter().any(|(from, to)| (*from..=*to).contains(&at))
-        })
+        let waiting = |loops: &[(LinkAddr, LinkAddr)]| {
+            let in_loop = |at| loops.iter().any(|&(from, to)| (from..=to).contains(&at));
+            self.waiting(function, unit, &effects, in_loop)
+        };
+        waiting(&loops)?;
+        let mut sites = self.sites(function);
+        sites.retain(|site| matches!(site.what, What::Takes(_) | What::Calls(..)));
+        loops.retain(|(from, to)| sites.iter().any(|site| (*from..=*to).contains(&site.at)));
+        waiting(&loops)
     }
 
     /// Returns the name of what a unit calls, at a place of that kind, with one of these effects.
@@ -328,7 +319,7 @@ impl Analysis<'_, '_> {
             let has_step = sites.iter().any(|site| site.chain.contains(&number))
                 && !self.is_one_section(function, unit, &self.steps(unit, function, sites), sites);
             if has_step && found.insert((call.entry.0, &call.symbol)) {
-                let place = self.inlined_place(number, function, sites);
+                let place = self.inlined_place(number, function);
                 candidates.push(Candidate { place, ..like.clone() });
             }
         }

@@ -16,6 +16,7 @@ use x86::{
 };
 
 use super::{
+    default_plan,
     imported_roles::ImportedRoles,
     inlined_regions::RuleHere,
     known_names::OwnLocks,
@@ -71,8 +72,10 @@ pub(in crate::probes) fn add(
     }
     if plan.by_default {
         let imported = imported_roles(symbolizer, &own);
-        for choice in choices.iter_mut().filter(|choice| own.contains(choice.module)) {
-            choice.by_default(plan, symbolizer, locks, &imported, low_prior);
+        let mut own: Vec<&mut Choice<'_>> =
+            choices.iter_mut().filter(|choice| own.contains(choice.module)).collect();
+        default_plan::choose(&mut own, plan, symbolizer, (locks, &imported), low_prior);
+        for choice in own {
             if choice.is_program && choice.file.is_stripped() && takes_locks(choice.file) {
                 plan.stripped = Some(choice.module.name());
             }

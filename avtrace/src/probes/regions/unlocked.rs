@@ -167,11 +167,11 @@ impl Analysis<'_, '_> {
         if is_library(name) || takes || self.own_locks.role(own).is_some() {
             return None;
         }
-        let role_reason = self.role_reason(function, unit, &[]);
+        let role_reason = self.role_reason(function, unit);
         let role = role_of(role_reason.as_ref());
         let place = match unit {
             Unit::Function(_) => CandidatePlace::Function(function),
-            Unit::Inlined(number) => self.inlined_place(number, function, &[]),
+            Unit::Inlined(number) => self.inlined_place(number, function),
         };
         let (why, excluded) = (Reason::AccessesTwice, None);
         Some(Candidate { place, why, role, role_reason, excluded, rank: CLASS << 16 | rank })
