@@ -24,6 +24,10 @@ impl ClosingReads {
     #[cold]
     #[inline(never)]
     pub(super) fn followed_by(&mut self, event: &Event) -> Option<Key> {
+        // It is no action of the thread.
+        if matches!(event.op, Op::Follow(_)) {
+            return None;
+        }
         let index = self.0.iter().position(|&(thread, ..)| thread == event.thread)?;
         let (_, variable, key) = self.0.swap_remove(index);
         (event.op == Op::Write(variable)).then_some(key)
