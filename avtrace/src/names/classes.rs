@@ -11,6 +11,9 @@ use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use symbolize::DataRank;
 
+/// Objects of more bytes are arrays or buffers: their sizes, and the distances of what is in them, are no class.
+pub(crate) const MAX_RECORD: u64 = 256;
+
 /// Memory that a variable is in.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) enum Storage {
@@ -72,7 +75,7 @@ impl Touches {
 pub(crate) fn class_of(storage: &Storage, touched: Option<&PlaceClass>) -> String {
     let touched_up_to = |rank: u8| touched.filter(|class| class.rank <= rank);
     match storage {
-        Storage::Named(name) => without_indices(name),
+        Storage::Named(name) => without_indices(without_large_offset(name)),
         Storage::Block(block) => {
             let class = touched_up_to(PlaceClass::LIBRARY)
                 .filter(|class| class.rank != PlaceClass::LOCAL)
@@ -104,9 +107,25 @@ pub(crate) fn shown_name(
     }
 }
 
-/// Returns the best of the classes of several places.
+/// Returns the best of the classes of several places: one that names a field before one with an offset, as of a part
+/// that has several fields.
 pub(crate) fn best(classes: impl IntoIterator<Item = PlaceClass>) -> Option<PlaceClass> {
-    classes.into_iter().min()
+    let key = |class: &PlaceClass| (class.rank, offset(&class.name).is_some());
+    classes.into_iter().min_by(|one, other| key(one).cmp(&key(other)).then_with(|| one.cmp(other)))
+}
+
+/// Returns the name in front of an offset and the offset, if there is one: `table` and 8 of `table+0x8`.
+fn offset(name: &str) -> Option<(&str, u64)> {
+    let (variable, offset) = name.rsplit_once("+0x")?;
+    Some((variable, u64::from_str_radix(offset, 16).ok()?))
+}
+
+/// Leaves out an offset that is no field's of a record: it would tell instances apart.
+fn without_large_offset(name: &str) -> &str {
+    match offset(name) {
+        Some((variable, offset)) if offset >= MAX_RECORD => variable,
+        _ => name,
+    }
 }
 
 /// Puts `[]` in place of each index.
@@ -232,6 +251,14 @@ mod tests {
         let named = Storage::Named("accounts[3].balance".to_owned());
         assert_eq!(class_of(&named, Some(&field)), "accounts[].balance");
         assert_eq!(best([pointee, field.clone()]), Some(field));
+        let part = class(0, "Account+0x8");
+        assert_eq!(
+            best([part.clone(), class(0, "Account.owner")]),
+            Some(class(0, "Account.owner"))
+        );
+        assert_eq!(best([part.clone()]), Some(part));
+        let named = |name: &str| class_of(&Storage::Named(name.to_owned()), None);
+        assert_eq!([named("account+0x8"), named("arena+0x12340")], ["account+0x8", "arena"]);
     }
 
     #[test]

@@ -324,7 +324,10 @@ fn kind(
         return kind;
     }
     let goes_back = |from: &PlaceInfo, to: &PlaceInfo| from.file == to.file && to.line < from.line;
-    let again = from.line == to.line && writes(left.action) && !writes(returned.action);
+    // A step that is made again is one of another iteration, and so is a function that is inlined twice.
+    let is_callee = same_function && !own;
+    let again =
+        from.line == to.line && !writes(returned.action) && (writes(left.action) || is_callee);
     let reacquired_before = lock.is_some_and(|lock| {
         let [released, reacquired] =
             [lock.released, lock.reacquired].map(|point| names.place(point.location).clone());

@@ -10,7 +10,7 @@ use checker::{Options, Relation};
 use std::collections::HashMap;
 
 /// Trace of a program. A step may name its line, as in `t1 r(x) @get:12`; without a function the line is of the
-/// region's function.
+/// region's function. `@get:12'` is a copy of the line, another place in the code.
 pub struct Program {
     pub events: Vec<Event>,
     names: Names,
@@ -36,9 +36,10 @@ impl Program {
             let (step, place) = step.split_once('@').unwrap_or((step, ""));
             steps.push(step.trim());
             let (function, line) = place.split_once(':').unwrap_or(("", place));
+            let (line, is_copy) = (line.trim_end_matches('\''), line.ends_with('\''));
             let function = (!function.is_empty()).then(|| function.to_owned());
             let place = (function, line.trim().parse().unwrap_or(0));
-            let known = places.iter().position(|known| *known == place);
+            let known = places.iter().position(|known| *known == place).filter(|_| !is_copy);
             locations.push(known.unwrap_or_else(|| {
                 places.push(place);
                 places.len() - 1

@@ -183,3 +183,11 @@ fn inlined_callees_are_callees() {
     let own = trace.replace("@close:", "@").replace("@open:", "@");
     assert_eq!(Program::new(&own).summary(), ["possible IntermediateState rotate"]);
 }
+
+#[test]
+fn a_callee_that_is_inlined_twice_is_called_again() {
+    let trace = "t1 begin(drain); t1 acq(l) @1; t1 r(n) @is_empty:2; t1 rel(l) @3
+        t2 acq(l) @8; t2 w(n) @9; t2 rel(l) @10
+        t1 acq(l) @4; t1 r(n) @is_empty:2'; t1 rel(l) @5; t1 end";
+    assert_eq!(Program::new(trace).changed(true).summary(), ["by design StaleRead drain"]);
+}

@@ -18,12 +18,9 @@ use crate::{
         memory::{Block, Origin},
         sync::Known,
     },
-    names::classes::{self, PlaceClass, RecordedClasses, Storage},
+    names::classes::{self, MAX_RECORD, PlaceClass, RecordedClasses, Storage},
     report::{Names, ObjectKind},
 };
-
-/// Blocks of more bytes are arrays or buffers: their sizes, and the distances of what is in them, are no class.
-const MAX_RECORD: u64 = 256;
 
 impl LiveNames {
     /// Returns the class of a variable by the code that accessed it in findings.
