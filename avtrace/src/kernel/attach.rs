@@ -18,7 +18,7 @@ use aya::programs::{
 };
 
 use super::{
-    Attached, Hold, Kernel, ProbePoint, Refusal,
+    Attached, Hold, Kernel, ProbeGroup, ProbePoint, Refusal,
     detach::PendingDetach,
     error::{KernelError, refused},
 };
@@ -74,11 +74,12 @@ impl Kernel {
         plan: PlanNumber,
         points: &[ProbePoint],
     ) -> Result<Vec<Refusal>, KernelError> {
-        let mut groups: BTreeMap<(ProbeProgram, &Path, Option<u16>), Vec<usize>> = BTreeMap::new();
+        let mut groups: BTreeMap<(ProbeProgram, &Path, Option<ProbeGroup>), Vec<usize>> =
+            BTreeMap::new();
         // Of several probes at one place the kernel calls the last one first (`kernel/events/uprobes.c`,
         // `consumer_add`).
         for (index, point) in points.iter().enumerate().rev() {
-            let group = point.access.map(|access| access.group);
+            let group = point.group();
             groups.entry((point.program, &point.file, group)).or_default().push(index);
         }
         let mut refusals = Vec::new();
@@ -128,7 +129,7 @@ impl Kernel {
 
     pub(super) fn link_probes(
         &mut self,
-        (plan, group): (PlanNumber, Option<u16>),
+        (plan, group): (PlanNumber, Option<ProbeGroup>),
         program: ProbeProgram,
         file: &Path,
         offsets: &[u64],
@@ -196,12 +197,31 @@ impl Kernel {
         plan: PlanNumber,
         groups: &BTreeSet<u16>,
     ) -> (Vec<ProbePoint>, PendingDetach) {
-        let is_one = |group: Option<u16>| group.is_some_and(|group| groups.contains(&group));
+        self.detach_groups(
+            plan,
+            |group| matches!(group, ProbeGroup::Accesses(number) if groups.contains(&number)),
+        )
+    }
+
+    /// Begins to detach the probes of a plan's regions with these functions, for good.
+    pub fn detach_regions(&mut self, plan: PlanNumber, functions: &BTreeSet<u32>) -> PendingDetach {
+        let (_, pending) = self.detach_groups(
+            plan,
+            |group| matches!(group, ProbeGroup::Region(function) if functions.contains(&function)),
+        );
+        pending
+    }
+
+    fn detach_groups(
+        &mut self,
+        plan: PlanNumber,
+        is_wanted: impl Fn(ProbeGroup) -> bool,
+    ) -> (Vec<ProbePoint>, PendingDetach) {
+        let is_one = |group: Option<ProbeGroup>| group.is_some_and(&is_wanted);
         let goes = |probe: &mut Attached| probe.plan == plan && is_one(probe.group);
         let holds: Vec<Hold> = self.probes.extract_if(.., goes).map(|probe| probe.hold).collect();
-        let goes = |(other, point): &mut (PlanNumber, ProbePoint)| {
-            *other == plan && is_one(point.access.map(|access| access.group))
-        };
+        let goes =
+            |(other, point): &mut (PlanNumber, ProbePoint)| *other == plan && is_one(point.group());
         let points = self.points.extract_if(.., goes).map(|(_, point)| point).collect();
         let links = self.release_single(holds);
         (points, PendingDetach::start(links))

@@ -47,6 +47,22 @@ pub struct ProbePoint {
     pub cookie: u64,
     /// Accessed memory, for [`ProbeProgram::Access`] and [`ProbeProgram::AccessLarge`].
     pub access: Option<AccessDescriptor>,
+    /// Number of the function, for a probe of a region that may be detached while the program runs.
+    pub region: Option<u32>,
+}
+
+/// Probes that are detached together, by number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum ProbeGroup {
+    Accesses(u16),
+    Region(u32),
+}
+
+impl ProbePoint {
+    fn group(&self) -> Option<ProbeGroup> {
+        let accesses = self.access.map(|access| ProbeGroup::Accesses(access.group));
+        accesses.or_else(|| self.region.map(ProbeGroup::Region))
+    }
 }
 
 /// A probe that the kernel refused.
@@ -93,8 +109,7 @@ enum Hold {
 struct Attached {
     plan: PlanNumber,
     file: PathBuf,
-    /// Group, for a probe on an access.
-    group: Option<u16>,
+    group: Option<ProbeGroup>,
     hold: Hold,
 }
 

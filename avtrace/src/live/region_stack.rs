@@ -247,6 +247,18 @@ impl RegionStacks {
         true
     }
 
+    /// Ends the executions of a function: its exits are not seen any more.
+    pub fn give_up(&mut self, thread: ThreadId, function: u32) {
+        let is_it = |open: &Open| open.frame.is_some_and(|frame| frame.function == function);
+        for suspended in &mut self.stack(thread).suspended {
+            suspended.retain(|open| !is_it(open));
+        }
+        while let Some(index) = self.stack(thread).open.iter().rposition(is_it) {
+            let location = self.stack(thread).open[index].location;
+            self.remove(thread, index, location, |_| true);
+        }
+    }
+
     /// Ends all functions: control leaves an unknown number of frames.
     pub fn leave_all(&mut self, thread: ThreadId) {
         self.stack(thread).suspended.clear();
@@ -423,6 +435,17 @@ mod tests {
         stacks.raise(T);
         stacks.catch(T, 60);
         assert_eq!(changes(&mut stacks), "+2--+1", "it may have been left");
+    }
+
+    #[test]
+    fn a_function_that_is_given_up_ends_and_what_it_calls_begins_anew() {
+        let mut stacks = RegionStacks::default();
+        enter(&mut stacks, 1, 100);
+        enter(&mut stacks, 2, 60);
+        stacks.give_up(T, 1);
+        assert_eq!(changes(&mut stacks), "+1+2--+2");
+        stacks.exit(T, frame(1, 100), (Leaves::WithoutFrame, 0), None);
+        assert_eq!(changes(&mut stacks), "-", "at a stack pointer above it");
     }
 
     #[test]

@@ -219,6 +219,18 @@ impl Source {
         &self.threads
     }
 
+    /// Returns how often a function that is a region has begun, by its number in the plan.
+    #[must_use]
+    pub fn executions_of(&self, function: u32) -> u64 {
+        self.regions.executions_of(function)
+    }
+
+    /// Ends a function that is a region wherever it runs, and lets it begin no more: its probes are about to be
+    /// detached.
+    pub fn give_up(&mut self, function: u32) {
+        self.regions.give_up(function, &self.threads, &mut self.stream);
+    }
+
     /// Returns the regions that were seen.
     #[must_use]
     pub const fn regions(&self) -> &Regions {

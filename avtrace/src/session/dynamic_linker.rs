@@ -44,7 +44,10 @@ pub(super) fn probe(
     let offset = linker.file_offset(notify).ok_or(UnseenLibraries::LinkerWithoutFile)?;
     let cookie = LinkerCookie::new(plan, list).ok_or(UnseenLibraries::MisplacedLinker)?.0;
     let (program, file) = (ProbeProgram::Libraries, file_for_kernel(pid, linker));
-    Ok(Some((ProbePoint { program, file, offset: offset.0, cookie, access: None }, notify)))
+    Ok(Some((
+        ProbePoint { program, file, offset: offset.0, cookie, access: None, region: None },
+        notify,
+    )))
 }
 
 /// Returns the address of the program's dynamic section, by its program headers in memory.

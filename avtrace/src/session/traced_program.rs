@@ -314,7 +314,8 @@ impl TracedProgram {
     /// Sees to it that what is seen of memory costs no more than it may.
     pub(super) fn keep_within_budget(&mut self, kernel: &mut Kernel, tracer_cost: &TracerCost) {
         let calls_are_free = !self.options.watch.is_empty();
-        let ended = self.capture.tick(kernel, &mut self.source, calls_are_free, tracer_cost);
+        let wanted = (calls_are_free, self.probes.plan());
+        let ended = self.capture.tick(kernel, &mut self.source, wanted, tracer_cost);
         self.coverage.extend(ended);
     }
 
@@ -389,8 +390,8 @@ impl TracedProgram {
         let busiest = self.busiest_function();
         let Self { id, source, code, probes, options, checking, capture, mut coverage, .. } = self;
         let plan = probes.plan();
-        let (over_budget, watched) = capture.finish(kernel, &plan.access_groups);
-        coverage.extend(over_budget);
+        let (detached, watched) = capture.finish(kernel, plan);
+        coverage.extend(detached);
         let memory = accesses::memory(&plan.access_groups, &watched);
         coverage.set_busiest(busiest);
         if plan.sees_memory {

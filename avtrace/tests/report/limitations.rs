@@ -72,6 +72,7 @@ fn all() -> Vec<Limitation> {
             libraries: ["liba.so", "libb.so", "libc.so", "libd.so"].map(text).into(),
         },
         Limitation::UnlikelyRegions { count: 12, limit: 400 },
+        Limitation::HotRegions { functions: ["add", "count", "push", "take"].map(text).into() },
         Limitation::UnmatchedPattern {
             option: text("--atomic"),
             pattern: text("refil"),

@@ -6,7 +6,7 @@ use checker::{
     defect::RegionRole,
     event::{LocationId, Op, RegionId, ThreadId},
 };
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use x86::exits::Leaves;
 
 use super::threads::Threads;
@@ -68,6 +68,10 @@ pub struct Regions {
     ending: FxHashMap<u64, Vec<u32>>,
     /// By thread.
     transactions: Vec<Transactions>,
+    /// How often each function has begun, by its number in the plan.
+    executions: Vec<u64>,
+    /// Functions that are regions no more.
+    given_up: FxHashSet<u32>,
 }
 
 /// A record of a site that makes none of its kind.
@@ -291,6 +295,9 @@ impl Regions {
     ) {
         match place {
             FunctionPlace::Entry { function, name, role, followed, lowered } => {
+                if !self.begins(*function) {
+                    return;
+                }
                 let region = self.named(name, location, *role);
                 let frame = Frame { function: *function, sp: record.sp + lowered };
                 self.stacks.enter(thread, (region, *followed), location, frame);
@@ -314,6 +321,9 @@ impl Regions {
             self.stacks.exit(thread, Frame { function, sp }, (leaves, record.flags), None);
         }
         for InlinedBegin { function, name, role, followed, ends_before } in &site.begins {
+            if !self.begins(*function) {
+                continue;
+            }
             let region = self.named(name, location, *role);
             for instruction in ends_before {
                 let ending = self.ending.entry(instruction.0).or_default();
@@ -323,6 +333,31 @@ impl Regions {
             }
             let frame = Frame { function: *function, sp };
             self.stacks.enter_inlined(thread, (region, *followed), location, frame);
+        }
+    }
+
+    /// Counts the begin of a function; returns whether it is a region still.
+    fn begins(&mut self, function: u32) -> bool {
+        let index = function as usize;
+        if self.executions.len() <= index {
+            self.executions.resize(index + 1, 0);
+        }
+        self.executions[index] += 1;
+        !self.given_up.contains(&function)
+    }
+
+    /// Returns how often a function has begun.
+    pub(super) fn executions_of(&self, function: u32) -> u64 {
+        self.executions.get(function as usize).copied().unwrap_or(0)
+    }
+
+    /// Ends a function in all threads, and lets it begin no more.
+    pub(super) fn give_up(&mut self, function: u32, threads: &Threads, stream: &mut Stream) {
+        self.given_up.insert(function);
+        for index in 0..self.transactions.len() {
+            let thread = ThreadId(index as u32);
+            self.stacks.give_up(thread, function);
+            self.emit_changes(thread, threads, stream);
         }
     }
 

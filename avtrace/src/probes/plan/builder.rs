@@ -52,7 +52,14 @@ impl Planner<'_, '_> {
         };
         let file = file_for_kernel(self.pid, self.module);
         self.plan.probes.push(PlannedProbe {
-            point: ProbePoint { program, file, offset: offset.0, cookie: cookie.0, access: None },
+            point: ProbePoint {
+                program,
+                file,
+                offset: offset.0,
+                cookie: cookie.0,
+                access: None,
+                region: None,
+            },
             address,
             cost,
             purpose,

@@ -6,7 +6,7 @@ pub mod own_code;
 pub mod skipped;
 
 use std::{
-    collections::{BTreeSet, HashSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     ops::Range,
 };
 
@@ -198,6 +198,10 @@ pub struct Plan {
     pub uncovered: Uncovered,
     /// Functions that take locks and are no regions.
     pub unwatched: Vec<UnwatchedFunction>,
+    /// Functions that are regions by default without taking a lock: their first instructions.
+    pub unlocked: BTreeSet<ProcessAddr>,
+    /// Cost of one execution of each region whose probes may be detached, in nanoseconds, by the number of the function.
+    pub detachable: BTreeMap<u32, u64>,
     /// Number of functions that would be regions by default, were there not so many more likely ones.
     pub unlikely: u64,
     /// The regions by default are functions of a stripped program, which takes locks: its file name.

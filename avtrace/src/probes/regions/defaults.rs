@@ -61,6 +61,16 @@ pub enum CandidatePlace {
     },
 }
 
+impl CandidatePlace {
+    /// Returns its first instruction.
+    pub(super) fn entry(&self, functions: &Functions) -> Option<LinkAddr> {
+        match self {
+            Self::Function(function) => Some(functions.get(*function)?.start),
+            Self::Inlined { call, .. } => Some(call.entry),
+        }
+    }
+}
+
 /// The functions of a program that can hold two steps, with what speaks against them, the most likely first.
 /// `locks` are those of the user's own.
 #[must_use]

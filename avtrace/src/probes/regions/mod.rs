@@ -4,6 +4,7 @@
 mod analysis;
 pub mod default_plan;
 pub mod defaults;
+mod detachable;
 mod effects;
 pub mod imported_roles;
 mod inlined_regions;

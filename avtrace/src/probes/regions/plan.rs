@@ -16,7 +16,7 @@ use x86::{
 };
 
 use super::{
-    default_plan,
+    default_plan, detachable,
     imported_roles::ImportedRoles,
     inlined_regions::RuleHere,
     known_names::OwnLocks,
@@ -151,6 +151,7 @@ pub(in crate::probes) fn add(
         }
         planner.tail_calls(jumps);
     }
+    detachable::mark(plan);
     plan.has_regions = has_markers || !plan.functions.is_empty();
     if plan.has_regions {
         for (index, module) in symbolizer.modules().enumerate() {

@@ -2,7 +2,8 @@
 //! can run. Decides from machine code, the call graph and debug information; places no probe.
 //!
 //! In a program that takes locks most code works on what a lock hands over, and would only cost. So these functions are
-//! candidates where few take locks, in modules of which all code can be probed.
+//! candidates where few take locks, in modules of which all code can be probed. Functions that neither call nor loop are
+//! none: they are run most often, and their steps are a few instructions apart.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -57,6 +58,7 @@ impl Analysis<'_, '_> {
         let pairs: BTreeMap<usize, Vec<Pair>> = run_by_threads
             .into_iter()
             .filter(|&function| !self.functions.get(function).is_none_or(|own| own.is_startup()))
+            .filter(|&function| !all[function].long.is_empty())
             .map(|function| (function, pairs(&all[function], &changing)))
             .filter(|(_, pairs)| !pairs.is_empty())
             .collect();
@@ -75,12 +77,13 @@ impl Analysis<'_, '_> {
             }
         }
         self.add_other_copies(&pairs, &mut found);
-        let known: HashSet<LinkAddr> =
-            candidates.iter().filter_map(|one| self.entry(one)).collect();
+        let functions = self.functions;
+        let entry = |one: &Candidate| one.place.entry(functions);
+        let known: HashSet<LinkAddr> = candidates.iter().filter_map(entry).collect();
         let mut unlocked: Vec<Candidate> = found
             .into_iter()
             .filter_map(|(unit, (function, rank))| self.unlocked(function, unit, rank))
-            .filter(|one| self.entry(one).is_some_and(|entry| !known.contains(&entry)))
+            .filter(|one| entry(one).is_some_and(|entry| !known.contains(&entry)))
             .collect();
         unlocked.sort_by_key(|candidate| candidate.rank);
         unlocked.truncate(MAX_UNLOCKED);
@@ -175,13 +178,6 @@ impl Analysis<'_, '_> {
         };
         let (why, excluded) = (Reason::AccessesTwice, None);
         Some(Candidate { place, why, role, role_reason, excluded, rank: CLASS << 16 | rank })
-    }
-
-    fn entry(&self, candidate: &Candidate) -> Option<LinkAddr> {
-        match &candidate.place {
-            CandidatePlace::Function(function) => Some(self.functions.get(*function)?.start),
-            CandidatePlace::Inlined { call, .. } => Some(call.entry),
-        }
     }
 }
 

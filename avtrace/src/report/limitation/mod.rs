@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub use self::reasons::{
     PartlySeen, RanOnAt, UnseenLibraries, UntracedProcess, UntracedProgram, UnwatchedVariable,
 };
-use self::reasons::{left_out, over_budget, remapped_code};
+use self::reasons::{hot_regions, left_out, over_budget, remapped_code};
 use super::quantity::{count as quantity, grouped};
 
 /// Limitation of a run or of a trace. [`Display`](std::fmt::Display) is its sentence, [`kind`](Self::kind) its
@@ -137,6 +137,12 @@ pub enum Limitation {
         count: u64,
         /// Number of those that are regions.
         limit: u64,
+    },
+    /// Regions without locks that were given up while the program ran.
+    #[error("{}", hot_regions(functions))]
+    HotRegions {
+        /// Functions.
+        functions: Vec<String>,
     },
     /// A pattern of an option that matched nothing.
     #[error("{option} {pattern}: {problem}")]

@@ -182,6 +182,23 @@ pub(super) fn over_budget(functions: &[PartlySeen]) -> String {
     )
 }
 
+/// Returns the sentence about regions that were given up.
+pub(super) fn hot_regions(functions: &[String]) -> String {
+    /// Functions that are named.
+    const NAMED: usize = 3;
+    let named: Vec<String> =
+        functions.iter().take(NAMED).map(|function| format!("`{function}`")).collect();
+    let more = match functions.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!(
+        "functions that take no lock were no regions for the whole run, as their probes cost too much: {}{more}; \
+         --atomic NAME makes them regions",
+        named.join(", ")
+    )
+}
+
 /// Returns the sentence about a program that maps its own code anew, always or where a setting says so.
 pub(super) fn remapped_code(function: &str, product: &str, setting: Option<&str>) -> String {
     match setting {

@@ -14,14 +14,18 @@ use nix::{
 
 use super::{
     budget::{Budget, Change, OtherCosts, TracerCost},
+    hot_regions::HotRegions,
     sampler::{Sampler, Share},
 };
 use crate::{
     kernel::{Kernel, KernelError, PendingDetach, ProbePoint},
     live::source::Source,
-    probes::memory::{
-        options::{Accesses, Level},
-        site::AccessGroup,
+    probes::{
+        memory::{
+            options::{Accesses, Level},
+            site::AccessGroup,
+        },
+        plan::Plan,
     },
     report::{Limitation, PartlySeen},
     sys::perf,
@@ -54,6 +58,7 @@ pub(crate) struct MemoryController {
     detached: BTreeMap<u16, Vec<ProbePoint>>,
     /// Groups that are being detached.
     pending_detaches: Vec<(BTreeSet<u16>, PendingDetach)>,
+    hot: HotRegions,
 }
 
 /// Records of what is seen of memory.
@@ -130,6 +135,7 @@ impl MemoryController {
             plan,
             detached,
             pending_detaches,
+            hot: HotRegions::default(),
         })
     }
 
@@ -142,12 +148,15 @@ impl MemoryController {
         &mut self,
         kernel: &mut Kernel,
         source: &mut Source,
+        plan: &Plan,
         (records, tracer_cost): (MemoryRecords, &TracerCost),
     ) -> Result<(), KernelError> {
         self.note_detached(source, PendingDetach::is_done);
         // A process that has ended has no clock, and needs no control.
         let Some(worked) = worked(self.clock) else { return Ok(()) };
         let worked = worked.saturating_sub(self.began);
+        self.hot.extend(plan);
+        self.hot.tick(worked, kernel, source, self.plan);
         let mut others = records.costs(tracer_cost);
         others.in_target += self.sampler.hits(kernel) * self.hit_cost_ns;
         let Change { detach, attach, is_over } =
@@ -195,14 +204,12 @@ impl MemoryController {
         costs.zip(before).map(|(cost, before)| cost.saturating_sub(before)).collect()
     }
 
-    /// Returns the limitation for groups that were detached for a time, and the share of the run for which each range
-    /// was watched.
-    pub(crate) fn finish(
-        self,
-        kernel: &mut Kernel,
-        groups: &[AccessGroup],
-    ) -> (Option<Limitation>, Vec<Share>) {
-        (over_budget(&self.budget, groups), self.sampler.shares(kernel))
+    /// Returns the limitations for groups that were detached for a time and regions that were given up, and the share of
+    /// the run for which each range was watched.
+    pub(crate) fn finish(self, kernel: &mut Kernel, plan: &Plan) -> (Vec<Limitation>, Vec<Share>) {
+        let over_budget = over_budget(&self.budget, &plan.access_groups);
+        let limitations = over_budget.into_iter().chain(self.hot.finish(plan)).collect();
+        (limitations, self.sampler.shares(kernel))
     }
 }
 

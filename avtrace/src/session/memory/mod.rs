@@ -3,5 +3,6 @@
 
 pub(crate) mod budget;
 pub(crate) mod controller;
+pub(crate) mod hot_regions;
 pub(crate) mod sampler;
 pub mod watchpoints;

@@ -5,7 +5,7 @@ use abi::{PlanNumber, Record};
 use crate::{
     kernel::{Kernel, ProbePoint},
     live::source::Source,
-    probes::memory::{options::Accesses, site::AccessGroup},
+    probes::{memory::options::Accesses, plan::Plan},
     report::Limitation,
     session::memory::{
         budget::TracerCost,
@@ -44,7 +44,7 @@ impl Capture {
         &mut self,
         kernel: &mut Kernel,
         source: &mut Source,
-        calls_are_free: bool,
+        (calls_are_free, plan): (bool, &Plan),
         tracer_cost: &TracerCost,
     ) -> Option<Limitation> {
         let mut records = self.records;
@@ -52,7 +52,7 @@ impl Capture {
             records.calls_are_free();
         }
         let controller = self.controller.as_mut()?;
-        let error = controller.tick(kernel, source, (records, tracer_cost)).err()?;
+        let error = controller.tick(kernel, source, plan, (records, tracer_cost)).err()?;
         self.controller = None;
         Some(Limitation::CaptureEnded { error: error.to_string() })
     }
@@ -62,13 +62,9 @@ impl Capture {
         self.controller.iter().flat_map(MemoryController::detached)
     }
 
-    /// Ends the capture. Returns the limitation for groups that were detached for a time, and the share of the run for
+    /// Ends the capture. Returns the limitations for probes that were detached, and the share of the run for
     /// which each range was watched.
-    pub(super) fn finish(
-        self,
-        kernel: &mut Kernel,
-        groups: &[AccessGroup],
-    ) -> (Option<Limitation>, Vec<Share>) {
-        self.controller.map_or((None, Vec::new()), |controller| controller.finish(kernel, groups))
+    pub(super) fn finish(self, kernel: &mut Kernel, plan: &Plan) -> (Vec<Limitation>, Vec<Share>) {
+        self.controller.map_or_else(Default::default, |controller| controller.finish(kernel, plan))
     }
 }
