@@ -120,7 +120,7 @@ fn offset(name: &str) -> Option<(&str, u64)> {
     Some((variable, u64::from_str_radix(offset, 16).ok()?))
 }
 
-/// Leaves out an offset that is no field's of a record: it would tell instances apart.
+/// Leaves out an offset that is no field's of a record: instances would have names of their own.
 fn without_large_offset(name: &str) -> &str {
     match offset(name) {
         Some((variable, offset)) if offset >= MAX_RECORD => variable,

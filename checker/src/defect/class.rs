@@ -119,8 +119,8 @@ impl Facts {
         self.is(Pattern::Torn) || self.is(Pattern::Chain)
     }
 
-    /// Sections of locks that have nothing to do with one another. Two of a class may be accounts between which something
-    /// is transferred.
+    /// Sections of locks that have nothing to do with one another. Between two objects of a class something may be
+    /// transferred.
     fn is_separate(&self) -> bool {
         self.guard == Guard::Separate
             && self.has_data()

@@ -108,7 +108,7 @@ pub enum Reason {
         /// Name of the lock.
         lock: String,
     },
-    /// One lock guards both variables.
+    /// Both variables are guarded by a lock.
     CommonLock {
         /// Name of the lock.
         lock: String,

@@ -7,7 +7,7 @@ use crate::finding::Cut;
 /// their sections are complete in themselves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Guard {
-    /// One lock is that of both steps, for the region as for others.
+    /// Lock of both steps, for the region as for others.
     Common(LockId),
     /// Each step has its own lock, which the region and others hold, and nobody holds one for both.
     Separate,
