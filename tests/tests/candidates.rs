@@ -1,8 +1,9 @@
 //! Functions that are regions by default because they can hold two steps: callers of functions that lock, inlined or
 //! not, bodies of threads, locks behind tables, atomic operations.
 
+use serde_json::Value;
 use tests::tracer::avtrace_with;
-use tests::{Avtrace, Program, c, cpp, require_bpf, runs, rust};
+use tests::{Avtrace, Program, Report, c, cpp, require_bpf, runs, rust};
 
 /// Runs the program and checks that a region of this name is violated.
 #[track_caller]
@@ -23,8 +24,8 @@ fn listed(program: &Program, options: &[&str], key: &str) -> Vec<(String, String
     let arguments =
         ["--list-regions", "--format", "json"].into_iter().chain(options.iter().copied());
     let ended = avtrace_with(arguments.chain([path]));
-    let document: serde_json::Value = serde_json::from_str(&ended.stdout).expect("JSON");
-    let text = |one: &serde_json::Value, key: &str| one[key].as_str().expect("text").to_owned();
+    let document: Value = serde_json::from_str(&ended.stdout).expect("JSON");
+    let text = |one: &Value, key: &str| one[key].as_str().expect("text").to_owned();
     let all = document[key].as_array().expect("a list");
     all.iter().map(|one| (text(one, "name"), text(one, "why"))).collect()
 }
@@ -60,6 +61,30 @@ fn the_body_of_a_thread_is_a_region_among_all_levels() {
 }
 
 #[test]
+fn the_body_of_a_thread_is_followed_by_default() {
+    require_bpf!();
+    for program in helpers() {
+        let (ended, report) = Avtrace::on(&program).seeing_memory().arguments(["body"]).report();
+        assert_eq!(ended.code, Some(66), "{}", ended.stderr);
+        // It makes no transaction, and is in no violation.
+        assert!(report.violations.iter().all(|one| one.region != "run_alone"));
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let trace = folder.path().join("trace.avt");
+        let record = ["record".as_ref(), "-o".as_ref(), trace.as_os_str()];
+        let recorded =
+            Avtrace::on(&program).seeing_memory().options(record).arguments(["body"]).run();
+        assert_eq!(recorded.code, Some(0), "{}", recorded.stderr);
+        let check = ["check".as_ref(), "--format".as_ref(), "json".as_ref(), trace.as_os_str()];
+        let report: Value = serde_json::from_str(&avtrace_with(check).stdout).expect("JSON");
+        Report::check(&report);
+        let defects = report["defects"].as_array().expect("a list");
+        let body = defects.iter().find(|defect| defect["region"] == "run_alone");
+        let body = body.unwrap_or_else(|| panic!("{defects:?}"));
+        assert_eq!((&body["class"], &body["pattern"]), (&"likely".into(), &"lost-update".into()));
+    }
+}
+
+#[test]
 fn a_lock_behind_a_table_of_functions_is_known() {
     require_bpf!();
     for program in helpers() {
@@ -77,9 +102,8 @@ fn reasons_and_roles_are_listed() {
         let is_there = |name: &str| regions.iter().any(|(known, _)| known == name);
         // It calls one function, and nothing else: nobody gets in between that does not in the callee.
         assert!(!is_there("pass_on"), "{regions:?}");
-        assert!(!is_there("run_alone"), "{regions:?}");
-        let others = listed(program, &[], "not_watched");
-        assert!(why(&others, "run_alone").contains("a thread may start with it"), "{others:?}");
+        let body = why(&regions, "run_alone");
+        assert!(body.contains("get and set") && body.contains("may start with it"), "{body}");
         let all = listed(program, &["--regions", "all"], "regions");
         let body = why(&all, "run_alone");
         assert!(body.contains("get and set") && body.contains("may start with it"), "{body}");

@@ -232,8 +232,8 @@ impl Graph {
         here
     }
 
-    /// Adds the places where a function ends before `at`: there, behind it, at the jumps to it, or behind the one access
-    /// that it cannot be.
+    /// Adds the places where a function ends before `at`: there, behind it, at the jumps to it, or behind the one
+    /// instruction there, if it cannot be probed.
     fn add_end(
         &self,
         at: u64,

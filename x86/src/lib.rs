@@ -17,6 +17,7 @@ pub mod functions;
 mod indirect_jump;
 pub mod inlined_extent;
 pub mod instruction;
+pub mod loops;
 pub mod no_return;
 pub mod operands;
 pub mod optimized_nops;

@@ -8,8 +8,8 @@
 
 use super::forest::{Column, Node, RegionBits};
 use super::regions::{ActiveRegions, free_slot};
-use super::thread::{Level, Trail};
-use crate::event::{Event, LocationId, Op, RegionId, ThreadId};
+use super::thread::{Level, Thread, Trail};
+use crate::event::{Event, EventNumber, LocationId, Op, RegionId, ThreadId};
 use crate::finding::Evidence;
 use crate::hb::EventStamp;
 use rustc_hash::FxHashSet;
@@ -20,6 +20,9 @@ const MAX_STEPS: usize = 256;
 
 /// Limit of the times that an execution reaches other threads: what they are made of is retained as long as it is open.
 const MAX_REACHED: usize = 64;
+
+/// Number of events for which an execution counts as active for what is deferred: some threads do nothing for long.
+const MAX_AGE: u64 = 1 << 16;
 
 /// Region that is followed in a thread.
 pub(super) struct Followed {
@@ -120,6 +123,12 @@ impl ActiveRegions {
             self.free.push(slot);
             self.forest.end(slot as usize, row);
         }
+    }
+
+    /// Returns the begins of the executions that are followed and not old, before event `now`.
+    pub(super) fn recent_begins(&self, now: EventNumber) -> impl Iterator<Item = EventNumber> {
+        let levels = self.threads.iter().filter_map(Thread::followed_level);
+        levels.map(|level| level.begin.event()).filter(move |begin| now - begin < MAX_AGE)
     }
 
     /// Ends executions that have reached too many threads.

@@ -160,8 +160,8 @@ impl DeferredChecker for Davida {
     }
 
     fn oldest_active(&self) -> EventNumber {
-        let begins = self.regions.begins();
-        begins.min().unwrap_or(self.engine.counts.events)
+        let events = self.engine.counts.events;
+        self.regions.begins().chain(self.regions.recent_begins(events)).min().unwrap_or(events)
     }
 
     fn insert_deferred_access(

@@ -1,7 +1,7 @@
 //! Steps of a program's functions: places where they take locks, directly or through what they call, by functions
 //! of the source. `defaults` draws the conclusions for regions.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use symbolize::{LinkAddr, Name};
 use x86::{
@@ -38,6 +38,8 @@ pub(super) struct Analysis<'facts, 'rules> {
     pub(super) futex_wait: Effect<'rules>,
     /// Functions that read input.
     pub(super) input: Effect<'rules>,
+    /// By function: loops with a call that waits or reads input.
+    pub(super) waiting_loops: HashMap<usize, Vec<(LinkAddr, LinkAddr)>>,
     /// Functions that create threads, also through others.
     pub(super) creating: Vec<bool>,
     pub(super) starts: ThreadStarts,
@@ -160,6 +162,7 @@ impl<'facts, 'rules> Analysis<'facts, 'rules> {
             input: Effect::analyze(reading, functions, facts, by_waiting, &[], |_, name| {
                 waiting(true, name)
             }),
+            waiting_loops: HashMap::new(),
             creating: creating(functions, facts),
             starts: thread_starts(functions, facts, code),
             called,
@@ -175,7 +178,26 @@ impl<'facts, 'rules> Analysis<'facts, 'rules> {
         instructions.dedup();
         analysis.inlining = Inlining::new((code.inlined)(&instructions), functions);
         analysis.distances = analysis.distances(|function| analysis.holds_own_code(function));
+        analysis.waiting_loops = analysis.waiting_loops(code);
         analysis
+    }
+
+    /// Finds the loops with a call that waits or reads input.
+    fn waiting_loops(&self, code: Code<'_>) -> HashMap<usize, Vec<(LinkAddr, LinkAddr)>> {
+        let effects = [&self.wait, &self.futex_wait, &self.input];
+        let mut found: HashMap<usize, Vec<(LinkAddr, LinkAddr)>> = HashMap::new();
+        for (function, facts) in self.facts.iter().enumerate() {
+            let waits = |from: LinkAddr, to: LinkAddr| {
+                let mut inside = facts.calls.iter().filter(|call| (from..=to).contains(&call.at));
+                inside.any(|call| effects.iter().any(|effect| effect.of(call).is_some()))
+            };
+            for &(from, to) in &facts.activity.loops {
+                if waits(from, to) && (code.comes_to)(function, (from, to)) {
+                    found.entry(function).or_default().push((from, to));
+                }
+            }
+        }
+        found
     }
 
     pub(super) fn is_library(&self, function: usize) -> bool {

@@ -7,6 +7,7 @@ use symbolize::{LinkAddr, Name, SymbolKind, Symbolizer};
 use x86::{
     call_graph::{self, Imports},
     instruction::decode,
+    loops,
     shared_places::shared_accesses,
 };
 
@@ -27,10 +28,10 @@ use crate::probes::{
 /// Maximum number of functions, and calls that were inlined, that are regions of a process by default.
 pub const MAX_DEFAULT_REGIONS: usize = 400;
 
-/// Chooses the regions by default in all modules of a process, with one limit: the most likely candidates, and where they
-/// are too many the program's own before those of libraries. Those that are seldom meant to be atomic make transactions
-/// as the others do if `low_prior` is set; otherwise bodies of threads and loops around waits are followed for cuts
-/// alone, and functions that wait are left out.
+/// Chooses the regions by default in all modules of a process, with one limit: the most likely candidates, and where
+/// they are too many the program's own before those of libraries. Those that are seldom meant to be atomic make
+/// transactions as the others do if `low_prior` is set; otherwise bodies of threads and loops around waits are followed
+/// for cuts alone, and functions that wait are left out.
 pub(super) fn choose(
     choices: &mut [&mut Choice<'_>],
     plan: &mut Plan,
@@ -98,7 +99,12 @@ impl Choice<'_> {
                 parts.iter().flat_map(|part| decode(part.code, part.start)).collect();
             shared_accesses(&instructions)
         };
+        let comes_to = |index: usize, (from, to): (LinkAddr, LinkAddr)| {
+            let parts = self.functions.get(index).and_then(|own| own.parts(self.file));
+            parts.is_some_and(|parts| loops::comes_to(&parts, from.0, to.0))
+        };
         let code = Code {
+            comes_to: &comes_to,
             around: &around,
             inlined: &inlined,
             takes_argument: &takes_argument,

@@ -260,14 +260,13 @@ impl Analysis<'_, '_> {
     /// Returns the name of what a unit calls in a loop that waits or reads input, where the loop takes locks as well.
     fn event_loop(&self, function: usize, unit: Unit) -> Option<String> {
         let in_unit = |at: LinkAddr| self.inlining.contains(unit, at);
-        let mut loops = self.facts[function].activity.loops.clone();
+        let mut loops = self.waiting_loops.get(&function)?.clone();
         loops.retain(|&(from, to)| in_unit(from) && in_unit(to));
         let effects = [&self.wait, &self.futex_wait, &self.input];
         let waiting = |loops: &[(LinkAddr, LinkAddr)]| {
             let in_loop = |at| loops.iter().any(|&(from, to)| (from..=to).contains(&at));
             self.waiting(function, unit, &effects, in_loop)
         };
-        waiting(&loops)?;
         let mut sites = self.sites(function);
         sites.retain(|site| matches!(site.what, What::Takes(_) | What::Calls(..)));
         loops.retain(|(from, to)| sites.iter().any(|site| (*from..=*to).contains(&site.at)));

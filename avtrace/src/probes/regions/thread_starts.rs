@@ -56,6 +56,8 @@ pub struct Code<'file> {
     pub pointers: &'file [(LinkAddr, Pointee)],
     /// Returns the first byte of the variable around an address.
     pub variable: &'file dyn Fn(LinkAddr) -> Option<LinkAddr>,
+    /// Returns true if control can come from the first place to the second one within the function of this number.
+    pub comes_to: &'file dyn Fn(usize, (LinkAddr, LinkAddr)) -> bool,
     /// Returns true if the function of this number uses its first argument; see [`takes_argument`].
     pub takes_argument: &'file dyn Fn(usize) -> bool,
     /// Returns the accesses of the function of this number to what threads may share; `None` where the module has more
@@ -193,6 +195,7 @@ mod tests {
             inlined: &|_| Vec::new(),
             pointers: &[],
             variable: &|_| None,
+            comes_to: &|_, _| false,
             takes_argument: &takes_argument,
             shared: None,
         };
