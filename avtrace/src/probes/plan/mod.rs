@@ -284,7 +284,7 @@ impl Plan {
                     blind.insert(*function);
                 }
                 Some(RegionSite::Inlined(inlined)) => {
-                    blind.extend(inlined.ends.iter().map(|(number, _)| number))
+                    blind.extend(inlined.ends.iter().map(|(number, _)| number));
                 }
                 _ => {}
             }
