@@ -93,6 +93,21 @@ fn a_lock_behind_a_table_of_functions_is_known() {
 }
 
 #[test]
+fn a_function_without_a_lock_is_a_region_where_no_other_takes_one() {
+    require_bpf!();
+    for level in ["-O0", "-O2"] {
+        let program = c("unlocked", &["-g", level]);
+        let run = Avtrace::on(&program).seeing_memory().options(["--overhead", "1000000"]);
+        let (ended, report) = run.report();
+        let found = report.violations.iter().any(|one| one.region == "append");
+        assert!(found, "{}", ended.stderr);
+        let regions = listed(&program, &[], "regions");
+        let twice = "it accesses memory twice that threads may share, without a lock";
+        assert_eq!(regions, [("append".to_owned(), twice.to_owned())]);
+    }
+}
+
+#[test]
 fn reasons_and_roles_are_listed() {
     let [plain, optimised, inlined] = helpers();
     for program in [&plain, &optimised] {

@@ -110,7 +110,8 @@ impl Choice<'_> {
             takes_argument: &takes_argument,
             pointers: &pointers,
             variable: &variable,
-            shared: is_small(&self.functions).then_some(&shared),
+            // Without a lock only memory shows who came in between.
+            shared: (plan.sees_memory && is_small(&self.functions)).then_some(&shared),
         };
         let name = self.module.name();
         let locks = self.own_locks(&name, locks, imported);
