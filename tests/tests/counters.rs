@@ -54,7 +54,7 @@ fn additions_under_one_mutex_commute() {
     check_c("mutex", &["-O2"], &["sync"]);
 }
 
-/// What was compared is no longer so when the counter is changed.
+/// The comparison no longer holds when the counter is changed.
 #[test]
 fn an_addition_after_a_comparison_does_not_commute() {
     check_c("limited", &["-O2"], &["data", "sync"]);

@@ -68,7 +68,7 @@ pub struct Regions {
     ending: FxHashMap<u64, Vec<u32>>,
     /// By thread.
     transactions: Vec<Transactions>,
-    /// How often each function has begun, by its number in the plan.
+    /// Number of executions of each function, by its number in the plan.
     executions: Vec<u64>,
     /// Functions that are regions no more.
     given_up: FxHashSet<u32>,

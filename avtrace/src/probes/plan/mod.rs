@@ -200,7 +200,7 @@ pub struct Plan {
     pub unwatched: Vec<UnwatchedFunction>,
     /// Functions that are regions by default without taking a lock: their first instructions.
     pub unlocked: BTreeSet<ProcessAddr>,
-    /// Cost of one execution of each region whose probes may be detached, in nanoseconds, by the number of the function.
+    /// Cost of one execution of each region whose probes may be detached, in nanoseconds, by the function's number.
     pub detachable: BTreeMap<u32, u64>,
     /// Number of functions that would be regions by default, were there not so many more likely ones.
     pub unlikely: u64,

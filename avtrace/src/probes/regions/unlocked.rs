@@ -2,8 +2,8 @@
 //! can run. Decides from machine code, the call graph and debug information; places no probe.
 //!
 //! In a program that takes locks most code works on what a lock hands over, and would only cost. So these functions are
-//! candidates where few take locks, in modules of which all code can be probed. Functions that neither call nor loop are
-//! none: they are run most often, and their steps are a few instructions apart.
+//! candidates where few take locks, in modules of which all code can be probed. Functions that neither call nor loop
+//! are none: they are run most often, and their steps are a few instructions apart.
 
 use std::collections::{BTreeMap, HashSet};
 
