@@ -13,7 +13,7 @@ use x86::commuting::CommutingUpdate;
 
 use super::{
     context::Context,
-    hit_decoder::{Decoded, HitDecoder},
+    hit_decoder::{Caller, Decoded, HitDecoder},
     memory::ProcessMemory,
     probed_code::ProbedCode,
     sync_words::{PossibleStep, SyncWords},
@@ -208,12 +208,15 @@ impl Accesses {
             cx.before_access(thread, access.instruction, record.sp);
         }
         let place = (record.address, length);
-        // What the C library does for a call that has a probe is reported there. Its copies have no frames.
-        let by_call =
-            access.filter(|access| cx.code.role_at(access.instruction).contract.is_some());
-        let by_call = by_call.and_then(|_| probed.call_before(record.top));
-        if is_sample && !self.admit_sample(thread, (access, by_call), place, probed) {
-            return;
+        if is_sample {
+            let caller = self.hits.caller(access, record.top, probed, cx.code);
+            if caller == Caller::Library {
+                cx.omissions.library_accesses += 1;
+                return;
+            }
+            if !self.admit_sample(thread, (access, caller), place, probed) {
+                return;
+            }
         }
         let location = cx.stack(Location::Access(frames));
         memory.touch(thread, thread, place, cx.stream);
@@ -312,7 +315,7 @@ impl Accesses {
     fn admit_sample(
         &mut self,
         thread: ThreadId,
-        (access, by_call): (Option<Access>, Option<u64>),
+        (access, caller): (Option<Access>, Caller),
         (address, length): (u64, u64),
         probed: &ProbedCode,
     ) -> bool {
@@ -323,7 +326,10 @@ impl Accesses {
         if self.watches.is_named(address, length) {
             return false;
         }
-        let instruction = by_call.unwrap_or(instruction);
+        let instruction = match caller {
+            Caller::Probed(call) => call,
+            _ => instruction,
+        };
         probed
             .group_of(instruction)
             .is_none_or(|group| self.dedup.admit_watchpoint(thread, (group, instruction), address))

@@ -6,7 +6,7 @@ use abi::WatchpointRecord;
 use rustc_hash::FxHashMap;
 use symbolize::ProcessAddr;
 
-use super::runtime::Trust;
+use super::{probed_code::ProbedCode, runtime::Trust};
 use crate::{
     live::{
         code_map::CodeMap,
@@ -14,7 +14,7 @@ use crate::{
     },
     probes::{
         plan::{Site, SiteKind},
-        sync::site::SyncSite,
+        sync::{runtime_libraries::Own, site::SyncSite},
     },
 };
 
@@ -27,6 +27,17 @@ pub(super) struct Decoded {
     pub(super) access: Result<Access, Undecoded>,
     /// Set if it is of a lock's own code.
     pub(super) is_of_lock: bool,
+}
+
+/// Caller of a function of the C library that copies or fills for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Caller {
+    /// Nobody whose call has a probe, or the access is not by such a function.
+    Other,
+    /// A call that has a probe, which reports the access.
+    Probed(u64),
+    /// The C library, for a call that may have a probe: of `snprintf`, for instance.
+    Library,
 }
 
 /// Decoded instructions.
@@ -71,6 +82,27 @@ impl HitDecoder {
         })
     }
 
+    /// Returns the caller for which an instruction accesses memory; `top` is on top of the stack. Functions that copy
+    /// have no frames, so that this is their return address.
+    pub(super) fn caller(
+        &self,
+        access: Option<Access>,
+        top: u64,
+        probed: &ProbedCode,
+        code: &impl CodeMap,
+    ) -> Caller {
+        let copies = |access: &Access| code.role_at(access.instruction).contract.is_some();
+        if !probed.has_calls() || !access.as_ref().is_some_and(copies) {
+            return Caller::Other;
+        }
+        let is_library = || code.module_at(ProcessAddr(top))?.runtime.map(|own| own == Own::Calls);
+        match probed.call_before(top) {
+            Some(call) => Caller::Probed(call),
+            None if is_library() == Some(true) => Caller::Library,
+            None => Caller::Other,
+        }
+    }
+
     /// Attributes the accesses of an instruction.
     pub(super) fn trust(
         &mut self,
@@ -108,12 +140,41 @@ fn is_of_lock(access: Access, sites: &[Site], code: &impl CodeMap) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{live::code_map::fake::FakeCode, probes::sync::function_roles::FunctionRole};
+    use crate::{
+        live::code_map::fake::FakeCode,
+        probes::{
+            memory::site::{AccessPlace, MemorySite},
+            sync::function_roles::FunctionRole,
+        },
+    };
 
     fn decode(code: &FakeCode, sites: &[Site]) -> Decoded {
         let mut record = WatchpointRecord::default();
         record.frames[0] = 0x1003;
         HitDecoder::default().decode(&record, sites, code)
+    }
+
+    #[test]
+    fn copies_count_at_calls_that_have_probes() {
+        let role = FunctionRole::of("__memmove_avx_unaligned_erms");
+        // mov [rdi],rax; ret
+        let code = vec![0x48, 0x89, 0x07, 0xc3];
+        let runtime = Some(Own::Calls);
+        let code = FakeCode { start: 0x1000, code, role, runtime, ..FakeCode::default() };
+        let access = decode(&code, &[]).access.ok();
+        let (instruction, returns_to) = (ProcessAddr(0x2000), Some(ProcessAddr(0x2005)));
+        let place = AccessPlace { instruction, returns_to, group: 0, commuting: None };
+        let kind = SiteKind::Memory(MemorySite::Access(place));
+        let mut probed = ProbedCode::default();
+        let caller = |probed: &ProbedCode, access, top| {
+            HitDecoder::default().caller(access, top, probed, &code)
+        };
+        assert_eq!(caller(&probed, access, 0x2005), Caller::Other, "no call has a probe");
+        probed.extend(&[Site { address: instruction, kind }]);
+        assert_eq!(caller(&probed, access, 0x2005), Caller::Probed(0x2000));
+        assert_eq!(caller(&probed, access, 0x1003), Caller::Library);
+        assert_eq!(caller(&probed, access, 0x3000), Caller::Other);
+        assert_eq!(caller(&probed, None, 0x2005), Caller::Other, "not decoded");
     }
 
     #[test]

@@ -74,6 +74,11 @@ impl ProbedCode {
         })
     }
 
+    /// Returns whether calls of library functions are probed.
+    pub(super) fn has_calls(&self) -> bool {
+        !self.calls.is_empty()
+    }
+
     /// Returns the probed call of a library function that returns to an address.
     pub(super) fn call_before(&self, return_address: u64) -> Option<u64> {
         self.calls.get(&return_address).copied()

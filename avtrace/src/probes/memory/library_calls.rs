@@ -32,11 +32,11 @@ struct ArgumentAccess {
 /// Number of bytes that a function accesses in any case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Length {
-    /// One: the first character of a string.
+    /// A single byte: the first character of a string.
     First,
     /// The number in the argument with this number.
     All(u8),
-    /// One, unless the argument with this number is 0.
+    /// A single byte, unless the argument with this number is 0.
     FirstOf(u8),
 }
 

@@ -177,8 +177,8 @@ const EXACT: [&str; 6] = ["memcpy", "memmove", "mempcpy", "memset", "bzero", "ex
 /// Starts of names of functions that write exactly the requested bytes, and read until they find something.
 const WRITING: [&str; 6] = ["strcpy", "strncpy", "stpcpy", "stpncpy", "strcat", "strncat"];
 
-/// Starts of the symbols of functions in which GNU's C++ library does what its templates leave to it: they link nodes of
-/// trees and lists, and decide on the sizes of hash tables, for the containers of their callers.
+/// Starts of the symbols of functions in which GNU's C++ library does what its templates leave to it: they link nodes
+/// of trees and lists, and decide on the sizes of hash tables, for the containers of their callers.
 const CONTAINERS: [&str; 9] = [
     "_ZSt29_Rb_tree_insert_and_rebalance",
     "_ZSt28_Rb_tree_rebalance_for_erase",

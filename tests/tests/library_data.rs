@@ -1,0 +1,46 @@
+//! Data that a library accesses for the program: text by functions of the C library, nodes of containers by that of
+//! C++.
+
+use tests::{Avtrace, Program, Report, c, cpp, require_bpf};
+
+/// The report on a program, with the default regions; probes stay attached whatever they cost.
+fn report_on(program: &Program) -> Report {
+    let run = Avtrace::on(program).seeing_memory().options(["--overhead", "1000000"]);
+    let (ended, report) = run.report();
+    assert_eq!(ended.code, Some(66), "{report:#?}");
+    assert_eq!(report.counts.lost_events, 0);
+    report
+}
+
+#[test]
+fn text_that_the_c_library_reads_and_writes_is_data() {
+    require_bpf!();
+    for level in ["-O0", "-O2"] {
+        let program = c("text", &["-g", level]);
+        let report = report_on(&program);
+        let violation = &report.violations[0];
+        assert_eq!((&*violation.region, &*violation.evidence), ("add", "data"), "{violation:#?}");
+        let last = violation.edges.last().expect("an edge");
+        let line = last.sink.as_ref().and_then(|place| place.line);
+        assert_eq!(line, Some(program.line("write")), "{violation:#?}");
+        let first = violation.edges.first().expect("an edge");
+        let line = first.source.as_ref().and_then(|place| place.line);
+        assert_eq!(line, Some(program.line("read")), "{violation:#?}");
+    }
+}
+
+#[test]
+fn nodes_that_the_cpp_library_links_are_data() {
+    require_bpf!();
+    for level in ["-O0", "-O2"] {
+        let report = report_on(&cpp("containers", &["-g", level]));
+        let found = |violation: &&tests::Violation| {
+            let is_linked = violation
+                .edges
+                .iter()
+                .any(|edge| edge.source_label.contains("_Rb_tree_insert_and_rebalance"));
+            violation.region == "open_session" && violation.evidence == "data" && is_linked
+        };
+        assert!(report.violations.iter().any(|one| found(&one)), "{level}: {report:#?}");
+    }
+}
