@@ -1,7 +1,7 @@
 //! Programs that die in the middle of a region that others have written into.
 
 use serde_json::Value;
-use tests::{Avtrace, c, require_bpf};
+use tests::{Avtrace, c, require_bpf, tracer::avtrace_with};
 
 /// The exit status, the end of the report's text, and the regions that were open at the end.
 fn run(how: &str) -> (Option<i32>, String, Value) {
@@ -39,4 +39,26 @@ fn the_region_in_which_the_program_dies_is_named() {
     let (code, text, report) = run("fine");
     assert_eq!((code, text.contains("was cut")), (Some(0), false), "{text}");
     assert_eq!(report.get("open_at_end"), None);
+}
+
+#[test]
+fn a_recording_has_the_death_of_the_program() {
+    require_bpf!();
+    let program = c("dies", &["-g", "-O1"]);
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let trace = folder.path().join("run.avt");
+    let options = ["record".as_ref(), "--overhead".as_ref(), "1000000".as_ref(), "-o".as_ref()];
+    let what = [trace.as_os_str(), program.path.as_os_str(), "abort".as_ref()];
+    let ended = avtrace_with(options.into_iter().chain(what));
+    assert_eq!(ended.code, Some(134), "{}", ended.stderr);
+    assert!(ended.stderr.contains("the program was killed by SIGABRT"), "{}", ended.stderr);
+    let text = avtrace_with(["check".as_ref(), trace.as_os_str()]).stderr;
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains("note: region `deposit` of T0 was cut: T1 wrote `balance`"), "{text}");
+    assert!(text.contains("1 region cut by the program's death (possible)"), "{text}");
+    assert!(text.contains("; the program was killed by SIGABRT"), "{text}");
+    let report = avtrace_with(["check".as_ref(), "--format=json".as_ref(), trace.as_os_str()]);
+    let report: Value = serde_json::from_str(&report.stdout).expect("JSON");
+    assert_eq!(report["subject"]["signal"], 6);
+    assert_eq!(report["open_at_end"][0]["region"], "deposit");
 }

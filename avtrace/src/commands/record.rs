@@ -26,9 +26,11 @@ pub(super) fn run(arguments: RecordArgs) -> Result<u8, Failure> {
         };
         let path = path.display();
         let (threads, lost) = (report.counts.threads, report.counts.lost_events);
+        let died = report::death(&report.subject).map(|died| format!("; {died}"));
         say(&format!(
-            "recorded {events} events of {threads} threads in `{path}`, {lost} lost; `avtrace check {path}` checks \
-             them"
+            "recorded {events} events of {threads} threads in `{path}`, {lost} lost{}; `avtrace check {path}` checks \
+             them",
+            died.unwrap_or_default()
         ));
     }
     // As shown by a shell: the low byte.

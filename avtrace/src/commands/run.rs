@@ -107,6 +107,6 @@ fn name(report: &Report) -> String {
             let then = if *replaced { ", until it replaced its program" } else { "" };
             format!("process {pid} (`{command}`){then}")
         }
-        Subject::Trace { path } => path.clone(),
+        Subject::Trace { path, .. } => path.clone(),
     }
 }

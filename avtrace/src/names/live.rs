@@ -32,6 +32,7 @@ use crate::{
         sync::Known,
     },
     probes::{
+        memory::site::MemorySite,
         origin::Origins,
         plan::Site,
         regions::site::{FunctionPlace, InlinedRegions, RegionSite},
@@ -391,7 +392,8 @@ impl Names for LiveNames {
     }
 
     fn sees_data(&self) -> bool {
-        self.source.memory().variable(VarId(0)).is_some()
+        let is_access = |site: &Site| matches!(site.kind.memory(), Some(MemorySite::Access(_)));
+        self.source.memory().variable(VarId(0)).is_some() || self.sites.iter().any(is_access)
     }
 
     fn regions(&mut self) -> Vec<RegionId> {

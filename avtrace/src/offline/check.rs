@@ -195,7 +195,8 @@ fn report(
     not_seen: NotSeen,
     mut names: TraceNames,
 ) -> Report {
-    let subject = Subject::Trace { path: input.name().to_owned() };
+    let (exit_code, signal) = names.ending();
+    let subject = Subject::Trace { path: input.name().to_owned(), exit_code, signal };
     let context = report::Context {
         algorithm: request.algorithm.name.to_owned(),
         relation: request.options.relation,

@@ -58,6 +58,12 @@ impl TraceNames {
         }
     }
 
+    /// Returns the exit status of the program that was recorded, and the signal that ended it.
+    #[must_use]
+    pub fn ending(&self) -> (Option<i32>, Option<i32>) {
+        self.names.process().map_or((None, None), |process| (process.exit_code, process.signal))
+    }
+
     fn named(&mut self, object: Option<format::Object>, unknown: ObjectKind) -> Object {
         let Some(format::Object { kind, name, address, size, .. }) = object else {
             return Object::unnamed(unknown);
@@ -164,13 +170,6 @@ impl Names for TraceNames {
         self.lines.line(Path::new(file), line, None).map(|line| line.text)
     }
 
-    fn has_failed(&self) -> bool {
-        let process = self.names.process();
-        process.is_some_and(|process| {
-            process.signal.is_some() || process.exit_code.is_some_and(|code| code != 0)
-        })
-    }
-
     fn changed_value(&mut self, event: EventNumber) -> Option<bool> {
         let value = self.values.get(&event)?;
         value.before.map(|before| value.written && before != value.after)
@@ -182,7 +181,7 @@ impl Names for TraceNames {
     }
 
     fn sees_data(&self) -> bool {
-        self.names.variable_count() > 0
+        recording::read_sees_data(&self.names).unwrap_or(self.names.variable_count() > 0)
     }
 
     fn regions(&mut self) -> Vec<RegionId> {

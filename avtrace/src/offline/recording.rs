@@ -24,6 +24,9 @@ const CLASSES: &str = "avtrace.classes";
 /// Key of the roles of regions, by their ids, as JSON.
 const ROLES: &str = "avtrace.region-roles";
 
+/// Key of the ability of the run to see data: `true` or `false`.
+const SEES_DATA: &str = "avtrace.sees-data";
+
 /// Largest value of a property: a block of the file must hold it.
 const MAX_VALUE: usize = 8 << 20;
 
@@ -86,6 +89,18 @@ pub(crate) fn read_roles(names: &Names) -> Vec<RegionRole> {
     property.and_then(|property| serde_json::from_str(&property.value).ok()).unwrap_or_default()
 }
 
+/// Returns the property that records whether the run was able to see accesses to memory.
+#[must_use]
+pub fn sees_data(sees: bool) -> Property {
+    Property { key: SEES_DATA.to_owned(), value: sees.to_string() }
+}
+
+/// Returns whether the run was able to see accesses to memory; `None` where the recording has no word on it.
+pub(crate) fn read_sees_data(names: &Names) -> Option<bool> {
+    let property = names.properties().iter().rev().find(|property| property.key == SEES_DATA)?;
+    property.value.parse().ok()
+}
+
 /// Returns the limitations of the run that was recorded.
 #[must_use]
 pub fn read_not_seen(names: &Names) -> NotSeen {
@@ -110,6 +125,15 @@ pub fn read_not_seen(names: &Names) -> NotSeen {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_ability_to_see_data_is_recorded() {
+        assert_eq!(
+            (sees_data(true).value.as_str(), sees_data(false).value.as_str()),
+            ("true", "false")
+        );
+        assert_eq!(read_sees_data(&Names::default()), None, "an older recording");
+    }
 
     #[test]
     fn roles_are_read_as_they_were_written() {

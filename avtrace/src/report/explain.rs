@@ -466,16 +466,28 @@ fn data_seen(violation: &Violation, may_see_more: bool) -> String {
     format!("no access to shared data was seen in {which} by then{remedy}")
 }
 
-/// Describes the end of a program, as a sentence; `None` for a trace.
+/// Describes the end of a program, as a sentence; `None` for a trace of one that ended well, or of none.
 #[must_use]
 pub fn ending(subject: &Subject) -> Option<String> {
-    let Subject::Process { exit_code, signal, replaced, .. } = subject else { return None };
+    let (exit_code, signal, replaced) = match subject {
+        Subject::Process { exit_code, signal, replaced, .. } => (exit_code, signal, replaced),
+        Subject::Trace { exit_code, signal, .. } if subject.has_failed() => {
+            (exit_code, signal, &false)
+        }
+        Subject::Trace { .. } => return None,
+    };
     Some(match (exit_code, signal) {
         (_, Some(signal)) => format!("the program was killed by {}", signal_name(*signal)),
         (Some(code), None) => format!("the program exited with status {code}"),
         (None, None) if *replaced => "the process replaced the program".to_owned(),
         (None, None) => "how the program ended was not seen".to_owned(),
     })
+}
+
+/// Describes the death of a program, as a sentence; `None` for one that ended well.
+#[must_use]
+pub fn death(subject: &Subject) -> Option<String> {
+    ending(subject).filter(|_| subject.has_failed())
 }
 
 /// Returns the usual name of a signal.

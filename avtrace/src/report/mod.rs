@@ -18,7 +18,7 @@ mod warnings;
 
 pub use assemble::assemble;
 pub use escape::{cut_message, cut_middle, printable, text_of_bytes};
-pub use explain::ending;
+pub use explain::{death, ending};
 pub use help::help;
 pub use limitation::{
     Limitation, PartlySeen, RanOnAt, UnseenLibraries, UntracedProcess, UntracedProgram,

@@ -137,6 +137,12 @@ pub enum Subject {
     Trace {
         /// The file, as the user named it.
         path: String,
+        /// Exit status of the program that was recorded; `None` when a signal ended it, or where the trace has none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        exit_code: Option<i32>,
+        /// The number of the signal that ended that program.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        signal: Option<i32>,
     },
     /// A program that was launched or attached to.
     Process {
@@ -158,6 +164,16 @@ pub enum Subject {
         #[serde(default)]
         replaced: bool,
     },
+}
+
+impl Subject {
+    /// Returns whether the program died: by a signal, or with an exit status that is an error.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        let (Self::Trace { exit_code, signal, .. } | Self::Process { exit_code, signal, .. }) =
+            self;
+        signal.is_some() || exit_code.is_some_and(|code| code != 0)
+    }
 }
 
 /// Reports before there was a number were of a process's only program.

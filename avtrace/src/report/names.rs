@@ -60,11 +60,6 @@ pub trait Names {
         None
     }
 
-    /// Returns whether the program that was recorded died: by a signal, or with an exit status that is an error.
-    fn has_failed(&self) -> bool {
-        false
-    }
-
     /// Returns whether accesses to memory were captured: without them, locks are the best evidence there is.
     fn sees_data(&self) -> bool {
         true

@@ -313,6 +313,7 @@ impl Recorder {
             .collect();
         let roles = recording::roles(&roles).map_err(|error| WriteError::Io(error.into()))?;
         writer.property(&roles)?;
+        writer.property(&recording::sees_data(report::Names::sees_data(names)))?;
         Ok(())
     }
 }

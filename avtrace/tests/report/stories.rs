@@ -293,7 +293,8 @@ pub fn many(number: u32) -> Story {
 /// A text trace: threads named T1 and T2, locations that are labels.
 pub fn text_trace() -> Story {
     let mut s = Story::new();
-    s.context.subject = Subject::Trace { path: "lost-update.std".to_owned() };
+    s.context.subject =
+        Subject::Trace { path: "lost-update.std".to_owned(), exit_code: None, signal: None };
     s.context.summary = Default::default();
     s.names.threads =
         ["T1", "T2"].map(|name| ThreadName { name: Some(name.to_owned()), tid: None }).to_vec();
@@ -406,7 +407,8 @@ pub fn cycle_only() -> Story {
         edge(from, point(t, 75, Write, take), point(a, 78, Read, first)),
         edge(to, point(a, 74, Read, second), point(t, 77, Write, give)),
     ];
-    s.context.subject = Subject::Trace { path: "run.avt".to_owned() };
+    s.context.subject =
+        Subject::Trace { path: "run.avt".to_owned(), exit_code: None, signal: None };
     s.context.summary = Default::default();
     s
 }

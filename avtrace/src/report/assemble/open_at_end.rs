@@ -14,12 +14,7 @@ pub(super) fn regions(
     subject: &Subject,
     resolver: &mut Resolver<'_>,
 ) -> Vec<OpenRegion> {
-    let has_failed = match subject {
-        Subject::Process { signal: Some(_), .. } => true,
-        Subject::Process { exit_code, .. } => exit_code.is_some_and(|code| code != 0),
-        Subject::Trace { .. } => resolver.names.has_failed(),
-    };
-    let open = findings.open_at_end.iter().filter(|_| has_failed);
+    let open = findings.open_at_end.iter().filter(|_| subject.has_failed());
     open.map(|open| region(open, resolver)).collect()
 }
 

@@ -11,6 +11,10 @@ use crate::report::{
 pub(super) fn summary(report: &Report, kinds: &[Vec<&Violation>], options: &TextOptions) -> String {
     let counts = &report.counts;
     let mut found = findings(report, kinds);
+    if !report.open_at_end.is_empty() {
+        let regions = count(report.open_at_end.len() as u64, "region");
+        found.push_str(&format!(", {regions} cut by the program's death (possible)"));
+    }
     if let Some(folded) = folded(report, options) {
         found.push_str(&format!("; {folded}"));
     }
