@@ -59,10 +59,16 @@ impl Report {
         ensure!(report["schema"].is_string(), "the report names no schema");
         let violations = report["violations"].as_array().context("the report has no violations")?;
         let defects = report["defects"].as_array();
-        let listed = defects.unwrap_or(violations);
+        let mut listed: Vec<&Value> = defects.unwrap_or(violations).iter().collect();
+        // Regions in which the program died are possible defects, without an end of the gap.
+        let open = report["open_at_end"].as_array().into_iter().flatten();
+        let open: Vec<Value> = open.map(open_region).collect();
+        let place =
+            listed.iter().position(|one| one["class"] == CLASSES[2]).unwrap_or(listed.len());
+        listed.splice(place..place, &open);
         let found = manifest.and_then(|manifest| {
             let index = listed.iter().position(|one| manifest.is_region(name(&one["region"])))?;
-            let one = &listed[index];
+            let one = listed[index];
             let text = |key: &str| one[key].as_str().unwrap_or_default().to_owned();
             Some(Found {
                 rank: index + 1,
@@ -71,10 +77,10 @@ impl Report {
                 pattern: text("pattern"),
             })
         });
-        let count = |defects: &Vec<Value>| {
-            CLASSES.map(|class| defects.iter().filter(|one| one["class"] == class).count())
+        let count = |_: &Vec<Value>| {
+            CLASSES.map(|class| listed.iter().filter(|one| one["class"] == class).count())
         };
-        let instead = listed.first().filter(|_| found.is_none()).map(line);
+        let instead = listed.first().filter(|_| found.is_none()).map(|one| line(one));
         let likely = defects.into_iter().flatten().filter(|one| one["class"] == CLASSES[0]);
         Ok(Self {
             found,
@@ -84,6 +90,24 @@ impl Report {
             instead,
         })
     }
+}
+
+/// A region in which the program died, as a defect: its pattern is that of the half of the cycle that was seen.
+fn open_region(open: &Value) -> Value {
+    let edge = &open["edge"];
+    let pattern = match (edge["source_action"].as_str(), edge["sink_action"].as_str()) {
+        (Some("write"), Some("read")) => "intermediate-state",
+        (Some("read"), _) => "stale-read",
+        _ => "overwritten",
+    };
+    serde_json::json!({
+        "region": open["region"],
+        "class": open["class"],
+        "pattern": pattern,
+        "subject": edge["object"]["name"],
+        "evidence": "data",
+        "gap": {"left": edge["source"], "returned": null},
+    })
 }
 
 /// Name of a region, which is a string or an object with one.
@@ -134,6 +158,18 @@ mod tests {
         let other = json.replace(r#""region": "f""#, r#""region": "h""#);
         let report = Report::parse(&other, Some(&manifest())).unwrap();
         assert_eq!(report.instead.as_deref(), Some("`g`: torn, x, b.c:7 to ?"));
+    }
+
+    #[test]
+    fn regions_in_which_the_program_died_are_possible() {
+        let json = r#"{"schema": "s", "violations": [], "defects": [{"class": "by-design", "region": "g"}],
+            "open_at_end": [{"class": "possible", "region": "f",
+                             "edge": {"source_action": "write", "sink_action": "read"}}]}"#;
+        let report = Report::parse(json, Some(&manifest())).unwrap();
+        let found = report.found.unwrap();
+        assert_eq!((found.rank, &*found.class, found.has_data), (1, "possible", true));
+        assert_eq!(found.pattern, "intermediate-state");
+        assert_eq!(report.classes, Some([0, 1, 1]));
     }
 
     #[test]
