@@ -52,7 +52,8 @@ fn a_recording_has_the_death_of_the_program() {
     let ended = avtrace_with(options.into_iter().chain(what));
     assert_eq!(ended.code, Some(134), "{}", ended.stderr);
     assert!(ended.stderr.contains("the program was killed by SIGABRT"), "{}", ended.stderr);
-    let text = avtrace_with(["check".as_ref(), trace.as_os_str()]).stderr;
+    let ended = avtrace_with(["check".as_ref(), trace.as_os_str()]);
+    let text = format!("{} {}", ended.stdout, ended.stderr);
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(text.contains("note: region `deposit` of T0 was cut: T1 wrote `balance`"), "{text}");
     assert!(text.contains("1 region cut by the program's death (possible)"), "{text}");
