@@ -42,7 +42,8 @@ pub(super) fn choose(
     let mut candidates: Vec<(usize, Candidate)> = (0..)
         .zip(choices.iter())
         .flat_map(|(number, choice)| {
-            choice.candidates(symbolizer, locks, imported).into_iter().map(move |one| (number, one))
+            let candidates = choice.candidates(symbolizer, (locks, imported), plan.sees_memory);
+            candidates.into_iter().map(move |one| (number, one))
         })
         .collect();
     // Libraries that were loaded later find those of the others there.
@@ -63,12 +64,13 @@ pub(super) fn choose(
 }
 
 impl Choice<'_> {
-    /// Returns the functions that can be regions by default, the most likely first.
+    /// Returns the functions that can be regions by default, the most likely first; those without locks are only if
+    /// accesses are seen.
     fn candidates(
         &self,
         symbolizer: &Symbolizer,
-        locks: &[LockRule],
-        imported: &ImportedRoles,
+        (locks, imported): (&[LockRule], &ImportedRoles),
+        sees_memory: bool,
     ) -> Vec<Candidate> {
         let facts = call_graph::facts(self.file, &self.functions);
         // Code of the program that was inlined into a library's function, such as a closure.
@@ -111,7 +113,7 @@ impl Choice<'_> {
             pointers: &pointers,
             variable: &variable,
             // Without a lock only memory shows who came in between.
-            shared: (plan.sees_memory && is_small(&self.functions)).then_some(&shared),
+            shared: (sees_memory && is_small(&self.functions)).then_some(&shared),
         };
         let name = self.module.name();
         let locks = self.own_locks(&name, locks, imported);
