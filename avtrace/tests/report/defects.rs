@@ -190,9 +190,24 @@ fn places_without_lines_are_short() {
     report.defects.push(Defect { class: Class::Possible, ..report.defects[0].clone() });
     report.defects[1].id = "d2".to_owned();
     let shown = text(&report);
-    let line =
-        "\npossible d2: `nginx+0x4a3f0` +0x4 -> +0x7: section split by mutex `account.lock` (";
+    let line = "\npossible d2: `nginx+0x4a3f0` +0x4 -> +0x7: section split by mutex `account.lock`";
     assert!(shown.contains(line), "{shown}");
+}
+
+/// The region is the author of a step of which only the library of its language was seen.
+#[test]
+fn code_of_a_languages_library_is_its_callers() {
+    let is_library = |file: &str| {
+        let mut story = stories::lock_split();
+        story.names.in_library = true;
+        for frame in story.names.places.iter_mut().flatten() {
+            frame.file = Some(file.to_owned());
+        }
+        let defect = story.report().defects.remove(0);
+        defect.reasons.iter().any(|reason| reason.kind == "library")
+    };
+    assert!(is_library("/home/user/.cargo/registry/src/index/jar-1.0.0/src/lib.rs"));
+    assert!(!is_library("/rustc/59807616/library/std/src/sync/poison/mutex.rs"));
 }
 
 /// Of a field, help and evidence need no place of its instance, and no generic arguments where they are long.

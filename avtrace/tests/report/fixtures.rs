@@ -6,6 +6,7 @@ use avtrace::report::{
     self, Context, Names, ObjectKind, RegionName, Report, SourceFrame, Subject, Summary,
     ThreadName, Value, assemble,
 };
+use checker::defect::Origin;
 use checker::event::{LocationId, LockId, RegionId, SyncId, ThreadId, VarId};
 use checker::finding::{
     Action, DataSeen, Edge, Evidence, Findings, Object, Order, Point, ReleasedLock, Tx, Violation,
@@ -20,6 +21,8 @@ pub struct FakeNames {
     pub threads: Vec<ThreadName>,
     pub lines: HashMap<(String, u32), String>,
     pub values: HashMap<u64, Value>,
+    /// Takes all places for a library's code.
+    pub in_library: bool,
 }
 
 impl Names for FakeNames {
@@ -51,6 +54,10 @@ impl Names for FakeNames {
 
     fn source_line(&mut self, file: &str, line: u32) -> Option<String> {
         self.lines.get(&(file.to_owned(), line)).cloned()
+    }
+
+    fn origin(&mut self, _location: LocationId) -> Origin {
+        if self.in_library { Origin::Library } else { Origin::Own }
     }
 
     fn value(&mut self, event: u64) -> Option<Value> {

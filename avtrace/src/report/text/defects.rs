@@ -161,7 +161,7 @@ fn line(page: &mut Page, defect: &Defect) {
     };
     let region = phrase::short_name(&defect.region, SHORT_NAME_COLUMNS);
     let gap = phrase::short_gap(defect, PLACE_COLUMNS);
-    let mut text = format!(" {}: `{region}` {gap}: {}", defect.id, phrase::what(defect));
+    let text = format!(" {}: `{region}` {gap}: {}", defect.id, phrase::what(defect));
     let mut facts: Vec<String> = Vec::new();
     match &defect.set_aside {
         Some(decision) => facts.push(decision.reason.clone()),
@@ -180,15 +180,17 @@ fn line(page: &mut Page, defect: &Defect) {
         }
     }
     let columns = page.width.saturating_sub(kind.len());
-    // Half a fact is none: the last ones are the shortest.
-    let with = |facts: &[String]| format!("{text} ({})", facts.join("; "));
-    let fits = |from: &usize| {
-        let facts = &facts[*from..];
+    // Half a fact is none: if they do not all fit, one does.
+    let with = |facts: &[String]| match facts {
+        [] => text.clone(),
+        _ => format!("{text} ({})", facts.join("; ")),
+    };
+    let fits = |facts: &&[String]| {
         defect.set_aside.is_some() || escape::width(&escape::printable(&with(facts))) <= columns
     };
-    if let Some(from) = (0..facts.len()).find(fits) {
-        text = with(&facts[from..]);
-    }
+    let choices =
+        [&facts[..], facts.get(..1).unwrap_or_default(), facts.get(1..).unwrap_or_default()];
+    let text = with(choices.into_iter().find(fits).unwrap_or_default());
     let text = escape::printable(&text).into_owned();
     page.put(style(defect.class), kind).put(PLAIN, &escape::cut_end(&text, columns)).end();
 }
