@@ -153,6 +153,10 @@ impl fmt::Display for Reason {
             Some(callee) => format!("`{callee}`"),
             None => "the function itself".to_owned(),
         };
+        // A lock without a name is called `a mutex` or the like.
+        let quoted = |lock: &str| {
+            if lock.starts_with("a ") { lock.to_owned() } else { format!("`{lock}`") }
+        };
         match self {
             Self::Pattern { pattern } => f.write_str(pattern.sentence()),
             Self::ValueChanged => f.write_str("value changed"),
@@ -190,7 +194,8 @@ impl fmt::Display for Reason {
             Self::LockReacquired { lock, released, acquired, by_itself } => {
                 write!(
                     f,
-                    "`{lock}` released at {released} and acquired again at {acquired} in one run of the function"
+                    "{} released at {released} and acquired again at {acquired} in one run of the function",
+                    quoted(lock)
                 )?;
                 if *by_itself {
                     f.write_str(", by itself")
@@ -199,11 +204,12 @@ impl fmt::Display for Reason {
                 }
             }
             Self::LockHeldThroughout { lock } => {
-                write!(f, "`{lock}` was held throughout, and others came in without it")
+                write!(f, "{} was held throughout, and others came in without it", quoted(lock))
             }
             Self::ReadAgain => f.write_str("the variable was read again after the gap"),
             Self::ReadAgainUnderLock { lock } => {
-                write!(f, "the variable was read again under `{lock}`, which was not held before")
+                let lock = quoted(lock);
+                write!(f, "the variable was read again under {lock}, which was not held before")
             }
             Self::AtomicUpdates => {
                 f.write_str("the variable is updated atomically, so that no update is lost")
