@@ -193,7 +193,7 @@ pub fn hint(violation: &Violation, is_wait: &dyn Fn(&Split) -> bool) -> String {
     if is_lock(&opening.object) && is_lock(&closing.object) && opening.object != closing.object {
         let (first, second) = (object(&opening.object), object(&closing.object));
         return format!(
-            "take {second} before letting go of {first}, so that `{region}` takes all its locks before it \
+            "take {second} before releasing {first}, so that `{region}` takes all its locks before it \
              releases any; or hold one lock over the whole of it"
         );
     }
@@ -236,7 +236,7 @@ fn split_hint(violation: &Violation, is_wait: &dyn Fn(&Split) -> bool) -> String
     let waits = distinct(splits.iter().filter(waits).map(released));
     if !waits.is_empty() {
         return format!(
-            "the wait at {} lets go of {} until it is woken: end `{region}` before the wait, or begin it \
+            "the wait at {} releases {} until it is woken: end `{region}` before the wait, or begin it \
              afterwards and read again what it relies on",
             list(&waits),
             list(&locks)
@@ -518,8 +518,9 @@ pub fn order(violation: &Violation, number: &dyn Fn(u64) -> Option<usize>) -> St
         _ => format!("steps {}", pairs.join(", nor ")),
     };
     format!(
-        "racy: no lock orders {between}; they are shown as observed, and two accesses that nearly coincide may have \
-         happened the other way round"
+        "racy: no synchronisation that was seen orders {between}; they are shown as observed, and two accesses that \
+         nearly coincide may have happened the other way round; if threads hand the data over by polling a flag, it \
+         is no accident"
     )
 }
 
