@@ -131,8 +131,7 @@ fn vendored_code_is_a_librarys() {
 /// A program with a crate of a registry, by the layout that cargo gives it.
 fn program_with_crate(folder: &Path) -> PathBuf {
     let sources = tests::root().join("tests/programs/rust");
-    let of_crate =
-        folder.join(".cargo/registry/src/index.crates.io-1949cf8c6b5b557f/jar-1.0.0/src");
+    let of_crate = folder.join(".cargo/registry/src/index-1949cf8c6b5b557f/jar-1.0.0/src");
     let of_program = folder.join("shop/src");
     for (from, to) in
         [("crate_jar.rs", of_crate.join("lib.rs")), ("crate_user.rs", of_program.join("main.rs"))]

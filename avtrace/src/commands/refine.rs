@@ -1,5 +1,5 @@
-//! `avtrace refine`: takes what is found in good runs of a program as being by design, in all runs that are asked for or
-//! until some in a row show nothing new (the iterative refinement of specifications of DoubleChecker, Figure 6).
+//! `avtrace refine`: takes what is found in good runs of a program as being by design, in all runs that are asked for
+//! or until some in a row show nothing new (the iterative refinement of specifications of DoubleChecker, Figure 6).
 
 use std::{collections::HashSet, fs, io, path::Path};
 

@@ -110,7 +110,7 @@ fn span(defect: &Defect) -> String {
     )
 }
 
-/// The same stretch in the function that the calls to both ends have in common last.
+/// Stretch of code from one place to the other, in the function that the calls to both have in common last.
 fn within_callee(steps: [&GapEnd; 2], places: [String; 2]) -> String {
     let [left, returned] = steps.map(|step| step.chain.as_slice());
     let common = left.iter().zip(returned).take_while(|(one, other)| one == other).count();

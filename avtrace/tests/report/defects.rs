@@ -210,7 +210,7 @@ fn code_of_a_languages_library_is_its_callers() {
     assert!(!is_library("/rustc/59807616/library/std/src/sync/poison/mutex.rs"));
 }
 
-/// Of a field, help and evidence need no place of its instance, and no generic arguments where they are long.
+/// Help and evidence about a field need no place of its instance, and no long generic arguments.
 #[test]
 fn long_names_are_shown_in_short() {
     let mut story = stories::racy_data();
