@@ -204,8 +204,8 @@ impl MemoryController {
         costs.zip(before).map(|(cost, before)| cost.saturating_sub(before)).collect()
     }
 
-    /// Returns the limitations for groups that were detached for a time and regions that were given up, and the share of
-    /// the run for which each range was watched.
+    /// Returns the limitations for groups that were detached for a time and regions that were given up, and the share
+    /// of the run for which each range was watched.
     pub(crate) fn finish(self, kernel: &mut Kernel, plan: &Plan) -> (Vec<Limitation>, Vec<Share>) {
         let over_budget = over_budget(&self.budget, &plan.access_groups);
         let limitations = over_budget.into_iter().chain(self.hot.finish(plan)).collect();
