@@ -111,15 +111,15 @@ fn what_threads_of_rust_start_with_is_told_with_and_without_debug_information() 
         let full = rust("starts", release);
         for program in [&full, &full.without_debug_information()] {
             let listed = avtrace_with(["--list-regions", program.path.to_str().expect("text")]);
-            let (regions, others) =
-                listed.stdout.split_once("would not be:").expect("both kinds of functions");
+            let (regions, followed) =
+                listed.stdout.split_once("watched as well").expect("both kinds of functions");
             let has = |text: &str, name: &str, why: &str| {
                 text.lines().any(|line| line.contains(name) && line.contains(why))
             };
             for name in ["starts::transfer", "starts::audit"] {
                 assert!(has(regions, name, "it takes a lock"), "{release}: {}", listed.stdout);
             }
-            let of_start = has(others, "starts::patrol ", "a thread starts with it");
+            let of_start = has(followed, "starts::patrol ", "a thread starts with it");
             assert!(of_start, "{release}: {}", listed.stdout);
             let cycle = ["starts::transfer", "starts::audit", "starts::transfer"];
             for _ in 0..runs(2) {
@@ -223,30 +223,38 @@ fn a_part_that_was_split_off_belongs_to_its_region() {
     assert!(split, "the compiler has split it, or this tests nothing");
 }
 
-/// The names of the functions that would be regions, and of those that would not.
-fn listed(program: &Program) -> [Vec<String>; 2] {
+/// The names of the functions that would be regions, those that would only be followed, and those that would be neither.
+fn listed(program: &Program) -> [Vec<String>; 3] {
     let ended =
         avtrace_with(["--list-regions", "--format", "json", program.path.to_str().expect("text")]);
     let document: serde_json::Value = serde_json::from_str(&ended.stdout).expect("JSON");
-    ["regions", "not_watched"].map(|key| {
+    let names = |key: &str, is_wanted: &dyn Fn(&serde_json::Value) -> bool| {
         let all = document[key].as_array().unwrap_or_else(|| panic!("a list: {document:#}"));
+        let all = all.iter().filter(|one| is_wanted(one));
         let mut names: Vec<String> =
-            all.iter().map(|one| one["name"].as_str().expect("a name").to_owned()).collect();
+            all.map(|one| one["name"].as_str().expect("a name").to_owned()).collect();
         names.sort();
         names
-    })
+    };
+    [
+        names("regions", &|one| one["role"] == "function"),
+        names("regions", &|one| one["role"] != "function"),
+        names("not_watched", &|_| true),
+    ]
 }
 
 #[test]
 fn to_wait_in_a_seldom_executed_part_is_not_to_wait() {
     for level in LEVELS {
-        let [regions, others] = listed(&c("seldom", &["-g", level]));
+        let [regions, followed, others] = listed(&c("seldom", &["-g", level]));
         assert_eq!(regions, ["checked", "contending", "flushed", "waking"], "{level}");
-        assert_eq!(others, ["main", "napping", "woken"], "{level}");
+        assert_eq!(followed, ["main"], "{level}");
+        assert_eq!(others, ["napping", "woken"], "{level}");
     }
     for release in [false, true] {
-        let [regions, mut others] = listed(&rust("cold_waits", release));
+        let [regions, followed, mut others] = listed(&rust("cold_waits", release));
         // The main function calls them, and its closures do: both are seldom meant to be atomic.
+        assert!(followed.iter().all(|name| name.starts_with("cold_waits::main")), "{followed:?}");
         others.retain(|name| !name.starts_with("cold_waits::main"));
         let of = |names: &[&str]| {
             names.iter().map(|name| format!("cold_waits::{name}")).collect::<Vec<_>>()
@@ -264,7 +272,7 @@ fn what_would_be_watched_is_listed_with_the_reasons() {
         let ended = avtrace_with(["--list-regions", path]);
         assert_eq!(ended.code, Some(0), "{}", ended.stderr);
         let (regions, others) =
-            ended.stdout.split_once("would not be:").expect("both kinds of functions");
+            ended.stdout.split_once("watched as well").expect("both kinds of functions");
         let line = |text: &str, name: &str, why: &str| {
             text.lines().any(|line| line.trim().starts_with(name) && line.contains(why))
         };
@@ -293,7 +301,13 @@ fn what_would_be_watched_is_listed_with_the_reasons() {
             of("regions", "transfer")["why"],
             "it takes a lock: it calls pthread_mutex_lock"
         );
-        assert_eq!(of("not_watched", "main")["why"], "it is the program's main function");
+        let main = of("regions", "main");
+        assert_eq!(main["role"], "thread-body");
+        assert!(
+            main["why"]
+                .as_str()
+                .is_some_and(|why| why.ends_with("it is the program's main function"))
+        );
     }
 }
 

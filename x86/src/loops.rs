@@ -1,49 +1,94 @@
-//! Loops of a function: jumps back to code from which control comes to them again. Compilers place seldom executed code
-//! behind the rest, and its jump back is no loop.
+//! Natural loops of a function: the code from which control comes back to the loop's first instruction. Compilers place
+//! code of no loop between its ends, and seldom executed code behind the rest, whose jump back is no loop.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use iced_x86::{FlowControl, Instruction};
+use iced_x86::{FlowControl, Instruction, Register};
 
 use super::{exits::Part, instruction::decode};
 
-/// Returns whether control can come from one place to another one within a function. A jump whose targets are not known
-/// may lead anywhere.
+/// Returns the instructions of the loop from `first` to the jump back at `last`; none if control does not come from one
+/// to the other. A jump in between whose targets are not known may lead anywhere in the loop.
 #[must_use]
-pub fn comes_to(parts: &[Part<'_>], from: u64, to: u64) -> bool {
+pub fn body(parts: &[Part<'_>], first: u64, last: u64) -> BTreeSet<u64> {
     let decoded = parts.iter().flat_map(|part| decode(part.code, part.start));
-    let instructions: BTreeMap<u64, Instruction> = decoded.map(|one| (one.ip(), one)).collect();
-    let (mut todo, mut known) = (vec![from], BTreeSet::from([from]));
-    while let Some(at) = todo.pop() {
-        if at == to {
-            return true;
+    let mut before: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+    let mut unknown = Vec::new();
+    for instruction in decoded {
+        let (at, next) = (instruction.ip(), instruction.next_ip());
+        if instruction.flow_control() == FlowControl::IndirectBranch && !leaves(&instruction) {
+            unknown.push(at);
         }
-        let Some(instruction) = instructions.get(&at) else { continue };
-        let next = instruction.next_ip();
-        let after: &[u64] = match instruction.flow_control() {
-            FlowControl::Return | FlowControl::Exception => &[],
-            FlowControl::UnconditionalBranch => &[instruction.near_branch_target()],
-            FlowControl::ConditionalBranch => &[instruction.near_branch_target(), next],
-            FlowControl::IndirectBranch => return true,
-            _ => &[next],
-        };
-        todo.extend(after.iter().filter(|&&at| known.insert(at)));
+        for after in successors(&instruction, next) {
+            before.entry(after).or_default().push(at);
+        }
     }
-    false
+    unknown.retain(|at| (first..=last).contains(at));
+    let mut known = BTreeSet::from([first, last]);
+    let mut todo: Vec<u64> = if first == last { Vec::new() } else { vec![last] };
+    for at in unknown {
+        if known.insert(at) {
+            todo.push(at);
+        }
+    }
+    let mut is_loop = first == last;
+    while let Some(at) = todo.pop() {
+        for &from in before.get(&at).into_iter().flatten() {
+            is_loop |= from == first;
+            if known.insert(from) {
+                todo.push(from);
+            }
+        }
+    }
+    if is_loop { known } else { BTreeSet::new() }
+}
+
+/// Returns whether an indirect jump is the call of another function: through one pointer at a fixed place, not a table.
+fn leaves(jump: &Instruction) -> bool {
+    jump.is_ip_rel_memory_operand() && jump.memory_index() == Register::None
+}
+
+fn successors(instruction: &Instruction, next: u64) -> impl Iterator<Item = u64> {
+    let target = || Some(instruction.near_branch_target());
+    let (one, other) = match instruction.flow_control() {
+        FlowControl::Return | FlowControl::Exception | FlowControl::IndirectBranch => (None, None),
+        FlowControl::UnconditionalBranch => (target(), None),
+        FlowControl::ConditionalBranch => (target(), Some(next)),
+        _ => (None, Some(next)),
+    };
+    one.into_iter().chain(other)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn of(code: &[u8], first: u64, last: u64) -> Vec<u64> {
+        body(&[Part { start: 0, code }], first, last).into_iter().collect()
+    }
+
     #[test]
     fn code_behind_the_return_is_in_no_loop() {
-        let comes = |code: &[u8], from, to| comes_to(&[Part { start: 0, code }], from, to);
         // nop; jne to the nop; ret
-        assert!(comes(&[0x90, 0x75, 0xfd, 0xc3], 0, 1));
+        assert_eq!(of(&[0x90, 0x75, 0xfd, 0xc3], 0, 1), [0, 1]);
         // je to the end; nop; ret; the end: jmp to the nop
-        assert!(!comes(&[0x74, 2, 0x90, 0xc3, 0xeb, 0xfc], 2, 4));
-        // jmp rax; ret
-        assert!(comes(&[0xff, 0xe0, 0xc3], 0, 2));
+        assert_eq!(of(&[0x74, 2, 0x90, 0xc3, 0xeb, 0xfc], 2, 4), [0; 0]);
+        // jmp to itself
+        assert_eq!(of(&[0xeb, 0xfe], 0, 0), [0]);
+    }
+
+    #[test]
+    fn code_between_its_ends_that_does_not_come_back_is_in_no_loop() {
+        // 0: nop; 1: je 5; 3: jmp 8; 5: nop; 6: jmp 12; 8: nop; 9: jne 0; 11: ret; 12: ret
+        let code = [0x90, 0x74, 2, 0xeb, 3, 0x90, 0xeb, 4, 0x90, 0x75, 0xf5, 0xc3, 0xc3];
+        assert_eq!(of(&code, 0, 9), [0, 1, 3, 8, 9]);
+    }
+
+    #[test]
+    fn a_jump_without_known_targets_may_come_back() {
+        // nop; jmp rax; nop; jmp to the first; ret
+        assert_eq!(of(&[0x90, 0xff, 0xe0, 0x90, 0xeb, 0xfa, 0xc3], 0, 4), [0, 1, 3, 4]);
+        // je behind it; jmp [rip]; nop; jmp to the first nop, through which no loop goes
+        assert_eq!(of(&[0x74, 7, 0x90, 0xff, 0x25, 0, 0, 0, 0, 0x90, 0xeb, 0xf6], 2, 10), [0; 0]);
     }
 }

@@ -12,6 +12,9 @@ use crate::finding::{
 };
 use rustc_hash::FxHashMap;
 
+/// Number of calls of regions from which on a step is far down in the region: what calls both is a task of many.
+const FAR: usize = 4;
+
 /// Limit of violations of one cut whose values are looked up.
 const MAX_VALUES: usize = 8;
 
@@ -259,7 +262,11 @@ fn of<'a>(
         new_lock: new_lock(ends, names),
         split,
         held: first_lock(cut.map_or(&[][..], |cut| &cut.held_throughout[..]), names),
-        far_apart: cut.is_some_and(|cut| cut.left_end.chain.is_none()),
+        far_apart: cut.is_some_and(|cut| {
+            let end = |end: &GapEnd| end.chain.as_ref().map(Vec::len);
+            let (left, returned) = (end(&cut.left_end), end(&cut.returned_end));
+            left.is_none() || left.min(returned) >= Some(FAR)
+        }),
         waited: cut.is_some_and(|cut| cut.waited),
         atomic: accesses.is_updated_atomically(),
         lock_word,

@@ -135,12 +135,26 @@ impl Facts {
 
     /// Two fields of one object that belong together, as far as locks say.
     fn tears_object(&self) -> bool {
-        self.is(Pattern::Torn) && self.one_owner && !self.is_partly_guarded() && !self.is_separate()
+        self.is(Pattern::Torn)
+            && self.one_owner
+            && !self.is_partly_guarded()
+            && !self.is_separate()
+            && !self.is_beyond_locks()
     }
 
     /// Locks are in use, and yet others accessed one of the variables without them.
     fn is_partly_guarded(&self) -> bool {
         self.is_pair() && self.guard == Guard::Partial
+    }
+
+    /// So many locks were held between the steps of a pair that those at the first one are forgotten.
+    fn is_beyond_locks(&self) -> bool {
+        self.is_pair() && self.guard == Guard::Unknown
+    }
+
+    fn changes_by_nature(&self) -> bool {
+        let overwritten = self.is(Pattern::Overwritten) && self.kind != GapKind::OneActivation;
+        self.is(Pattern::Chain) || overwritten
     }
 
     /// A function that calls others was seldom run as a whole: nothing shows that the calls belong together.
@@ -233,7 +247,8 @@ macro_rules! rules {
 /// The rules, in the order in which reasons are given.
 static RULES: &[Rule] = rules! {
     // The value. A remote write of the value that was there changes nothing for the region.
-    Weight(2), |_| Some(Reason::ValueChanged), if |f| f.changed == Some(true) && !f.is(Pattern::Chain);
+    // A chain changes values by its nature, and so does what overwrites the work of a callee.
+    Weight(2), |_| Some(Reason::ValueChanged), if |f| f.changed == Some(true) && !f.changes_by_nature();
     AtMost(ByDesign, -2), |_| Some(Reason::ValueUnchanged), if |f| f.changed == Some(false);
 
     // The pattern. Only a lost update is wrong whatever the program means; the others are wrong if the two steps
@@ -248,14 +263,16 @@ static RULES: &[Rule] = rules! {
     Weight(1), of_pattern, if |f| f.is(Pattern::Overwritten) && f.kind == GapKind::OneActivation;
     Weight(0), of_pattern, if |f| f.is(Pattern::Overwritten) && f.kind != GapKind::OneActivation;
     Weight(2), of_pattern,
-        if |f| f.is(Pattern::Torn) && !f.is_partly_guarded() && !f.is_separate();
+        if |f| f.is(Pattern::Torn) && !f.is_partly_guarded() && !f.is_separate() && !f.is_beyond_locks();
     Weight(0), of_pattern, if |f| f.is(Pattern::Torn) && f.is_separate();
-    Weight(1), of_pattern, if |f| f.is(Pattern::Torn) && f.is_partly_guarded();
+    Weight(1), of_pattern,
+        if |f| f.is(Pattern::Torn) && (f.is_partly_guarded() || f.is_beyond_locks());
     Weight(2), |_| Some(Reason::OneObject),
         if |f| f.tears_object() && f.kind == GapKind::OneActivation;
     Weight(1), |_| Some(Reason::OneObject),
         if |f| f.tears_object() && f.kind == GapKind::Callees;
-    Weight(2), of_pattern, if Facts::flows_back;
+    // What comes back through several others may be lost on the way, or be a result that was waited for.
+    Weight(1), of_pattern, if Facts::flows_back;
     Weight(0), of_pattern, if |f| f.is(Pattern::Chain) && !f.flows_back();
 
     // The region.
@@ -273,7 +290,7 @@ static RULES: &[Rule] = rules! {
     Weight(1), |_| Some(Reason::OneActivation), if |f| f.kind == GapKind::OneActivation;
     Weight(1), |f| Some(f.reason_callees()), if |f| f.kind == GapKind::Callees;
     Weight(-4), |_| Some(Reason::Iterations), if |f| f.kind == GapKind::Iterations;
-    Weight(-2), |_| Some(Reason::FarApart), if |f| f.far_apart;
+    AtMost(Possible, -3), |_| Some(Reason::FarApart), if |f| f.far_apart;
     Weight(-3), |_| Some(Reason::WaitedInBetween), if |f| f.waited;
 
     // Locks. A function that gives up a lock itself knows that others may come in: what it reads afterwards it reads

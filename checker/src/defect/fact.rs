@@ -90,7 +90,7 @@ pub enum Reason {
     },
     /// The ends are in different iterations of a loop.
     Iterations,
-    /// More calls lie between the ends than are remembered.
+    /// More calls lie between the ends than are remembered, or both are many calls down.
     FarApart,
     /// A lock was released and acquired again within the gap.
     LockReacquired {
@@ -190,7 +190,7 @@ impl fmt::Display for Reason {
                 )
             }
             Self::Iterations => f.write_str("the steps are in different iterations of a loop"),
-            Self::FarApart => f.write_str("dozens of calls lie between the steps"),
+            Self::FarApart => f.write_str("many calls lie between the steps"),
             Self::LockReacquired { lock, released, acquired, by_itself } => {
                 write!(
                     f,

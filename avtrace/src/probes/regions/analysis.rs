@@ -1,7 +1,7 @@
 //! Steps of a program's functions: places where they take locks, directly or through what they call, by functions
 //! of the source. `defaults` draws the conclusions for regions.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 
 use symbolize::{LinkAddr, Name};
 use x86::{
@@ -39,7 +39,7 @@ pub(super) struct Analysis<'facts, 'rules> {
     /// Functions that read input.
     pub(super) input: Effect<'rules>,
     /// By function: loops with a call that waits or reads input.
-    pub(super) waiting_loops: HashMap<usize, Vec<(LinkAddr, LinkAddr)>>,
+    pub(super) waiting_loops: HashMap<usize, Vec<Loop>>,
     /// Functions that create threads, also through others.
     pub(super) creating: Vec<bool>,
     pub(super) starts: ThreadStarts,
@@ -48,6 +48,15 @@ pub(super) struct Analysis<'facts, 'rules> {
     pub(super) inlining: Inlining,
     /// By function: the number of calls down to a function that takes a lock directly.
     pub(super) distances: Vec<Option<u32>>,
+}
+
+/// Loop with a call that waits or reads input.
+pub(super) struct Loop {
+    pub(super) first: LinkAddr,
+    /// The jump back.
+    pub(super) last: LinkAddr,
+    /// Its instructions.
+    pub(super) body: BTreeSet<u64>,
 }
 
 /// A place in a function where it does something that others can see, or waits.
@@ -183,17 +192,21 @@ impl<'facts, 'rules> Analysis<'facts, 'rules> {
     }
 
     /// Finds the loops with a call that waits or reads input.
-    fn waiting_loops(&self, code: Code<'_>) -> HashMap<usize, Vec<(LinkAddr, LinkAddr)>> {
+    fn waiting_loops(&self, code: Code<'_>) -> HashMap<usize, Vec<Loop>> {
         let effects = [&self.wait, &self.futex_wait, &self.input];
-        let mut found: HashMap<usize, Vec<(LinkAddr, LinkAddr)>> = HashMap::new();
+        let mut found: HashMap<usize, Vec<Loop>> = HashMap::new();
         for (function, facts) in self.facts.iter().enumerate() {
-            let waits = |from: LinkAddr, to: LinkAddr| {
-                let mut inside = facts.calls.iter().filter(|call| (from..=to).contains(&call.at));
+            let waits = |is_inside: &dyn Fn(LinkAddr) -> bool| {
+                let mut inside = facts.calls.iter().filter(|call| is_inside(call.at));
                 inside.any(|call| effects.iter().any(|effect| effect.of(call).is_some()))
             };
-            for &(from, to) in &facts.activity.loops {
-                if waits(from, to) && (code.comes_to)(function, (from, to)) {
-                    found.entry(function).or_default().push((from, to));
+            for &(first, last) in &facts.activity.loops {
+                if !waits(&|at| (first..=last).contains(&at)) {
+                    continue;
+                }
+                let body = (code.loop_body)(function, (first, last));
+                if waits(&|at| body.contains(&at.0)) {
+                    found.entry(function).or_default().push(Loop { first, last, body });
                 }
             }
         }

@@ -101,12 +101,12 @@ impl Choice<'_> {
                 parts.iter().flat_map(|part| decode(part.code, part.start)).collect();
             shared_accesses(&instructions)
         };
-        let comes_to = |index: usize, (from, to): (LinkAddr, LinkAddr)| {
+        let loop_body = |index: usize, (first, last): (LinkAddr, LinkAddr)| {
             let parts = self.functions.get(index).and_then(|own| own.parts(self.file));
-            parts.is_some_and(|parts| loops::comes_to(&parts, from.0, to.0))
+            loops::body(&parts.unwrap_or_default(), first.0, last.0)
         };
         let code = Code {
-            comes_to: &comes_to,
+            loop_body: &loop_body,
             around: &around,
             inlined: &inlined,
             takes_argument: &takes_argument,

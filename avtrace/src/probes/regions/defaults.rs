@@ -14,7 +14,7 @@ use symbolize::{InlinedCall, LinkAddr};
 use x86::{call_graph::Facts, functions::Functions};
 
 use super::{
-    analysis::{Analysis, MAX_WAIT_LEVELS, Site, Step, What},
+    analysis::{Analysis, Loop, MAX_WAIT_LEVELS, Site, Step, What},
     effects::Effect,
     known_names::{OwnLocks, is_library, waits_once},
     reason::Reason,
@@ -260,17 +260,17 @@ impl Analysis<'_, '_> {
     /// Returns the name of what a unit calls in a loop that waits or reads input, where the loop takes locks as well.
     fn event_loop(&self, function: usize, unit: Unit) -> Option<String> {
         let in_unit = |at: LinkAddr| self.inlining.contains(unit, at);
-        let mut loops = self.waiting_loops.get(&function)?.clone();
-        loops.retain(|&(from, to)| in_unit(from) && in_unit(to));
-        let effects = [&self.wait, &self.futex_wait, &self.input];
-        let waiting = |loops: &[(LinkAddr, LinkAddr)]| {
-            let in_loop = |at| loops.iter().any(|&(from, to)| (from..=to).contains(&at));
-            self.waiting(function, unit, &effects, in_loop)
-        };
         let mut sites = self.sites(function);
         sites.retain(|site| matches!(site.what, What::Takes(_) | What::Calls(..)));
-        loops.retain(|(from, to)| sites.iter().any(|site| (*from..=*to).contains(&site.at)));
-        waiting(&loops)
+        let mut loops: Vec<&Loop> = self.waiting_loops.get(&function)?.iter().collect();
+        loops.retain(|one| {
+            let takes = sites.iter().any(|site| one.body.contains(&site.at.0));
+            takes && in_unit(one.first) && in_unit(one.last)
+        });
+        let effects = [&self.wait, &self.futex_wait, &self.input];
+        self.waiting(function, unit, &effects, |at| {
+            loops.iter().any(|one| one.body.contains(&at.0))
+        })
     }
 
     /// Returns the name of what a unit calls, at a place of that kind, with one of these effects.

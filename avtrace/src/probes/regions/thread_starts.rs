@@ -6,7 +6,7 @@
 //! the name of the main does, which has the type of the closure, except in Rust's older symbols. Then a callee
 //! counts as a start function if it can be one.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use iced_x86::{FlowControl, InstructionInfoFactory, OpAccess, Register};
 use symbolize::{InlinedCall, LinkAddr, Name};
@@ -56,8 +56,8 @@ pub struct Code<'file> {
     pub pointers: &'file [(LinkAddr, Pointee)],
     /// Returns the first byte of the variable around an address.
     pub variable: &'file dyn Fn(LinkAddr) -> Option<LinkAddr>,
-    /// Returns true if control can come from the first place to the second one within the function of this number.
-    pub comes_to: &'file dyn Fn(usize, (LinkAddr, LinkAddr)) -> bool,
+    /// Returns the instructions of a loop of the function of this number, from its first one to the jump back.
+    pub loop_body: &'file dyn Fn(usize, (LinkAddr, LinkAddr)) -> BTreeSet<u64>,
     /// Returns true if the function of this number uses its first argument; see [`takes_argument`].
     pub takes_argument: &'file dyn Fn(usize) -> bool,
     /// Returns the accesses of the function of this number to what threads may share; `None` where the module has more
@@ -195,7 +195,7 @@ mod tests {
             inlined: &|_| Vec::new(),
             pointers: &[],
             variable: &|_| None,
-            comes_to: &|_, _| false,
+            loop_body: &|_, _| BTreeSet::new(),
             takes_argument: &takes_argument,
             shared: None,
         };
