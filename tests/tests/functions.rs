@@ -223,7 +223,8 @@ fn a_part_that_was_split_off_belongs_to_its_region() {
     assert!(split, "the compiler has split it, or this tests nothing");
 }
 
-/// The names of the functions that would be regions, those that would only be followed, and those that would be neither.
+/// The names of the functions that would be regions, of those that would only be followed, and of those that would be
+/// neither.
 fn listed(program: &Program) -> [Vec<String>; 3] {
     let ended =
         avtrace_with(["--list-regions", "--format", "json", program.path.to_str().expect("text")]);
