@@ -8,29 +8,26 @@ use iced_x86::{FlowControl, Instruction, Register};
 use super::{exits::Part, instruction::decode};
 
 /// Returns the instructions of the loop from `first` to the jump back at `last`; none if control does not come from one
-/// to the other. A jump in between whose targets are not known may lead anywhere in the loop.
+/// to the other. A jump whose targets are not known may lead to all code that nothing else leads to.
 #[must_use]
 pub fn body(parts: &[Part<'_>], first: u64, last: u64) -> BTreeSet<u64> {
-    let decoded = parts.iter().flat_map(|part| decode(part.code, part.start));
     let mut before: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
-    let mut unknown = Vec::new();
-    for instruction in decoded {
-        let (at, next) = (instruction.ip(), instruction.next_ip());
+    let (mut unknown, mut orphans) = (Vec::new(), BTreeSet::new());
+    for instruction in parts.iter().flat_map(|part| decode(part.code, part.start)) {
+        let at = instruction.ip();
+        orphans.insert(at);
         if instruction.flow_control() == FlowControl::IndirectBranch && !leaves(&instruction) {
             unknown.push(at);
         }
-        for after in successors(&instruction, next) {
+        for after in successors(&instruction) {
             before.entry(after).or_default().push(at);
         }
     }
-    unknown.retain(|at| (first..=last).contains(at));
+    let starts = parts.iter().map(|part| part.start);
+    before.keys().copied().chain(starts).for_each(|at| _ = orphans.remove(&at));
+    before.extend(orphans.into_iter().map(|at| (at, unknown.clone())));
     let mut known = BTreeSet::from([first, last]);
     let mut todo: Vec<u64> = if first == last { Vec::new() } else { vec![last] };
-    for at in unknown {
-        if known.insert(at) {
-            todo.push(at);
-        }
-    }
     let mut is_loop = first == last;
     while let Some(at) = todo.pop() {
         for &from in before.get(&at).into_iter().flatten() {
@@ -48,7 +45,8 @@ fn leaves(jump: &Instruction) -> bool {
     jump.is_ip_rel_memory_operand() && jump.memory_index() == Register::None
 }
 
-fn successors(instruction: &Instruction, next: u64) -> impl Iterator<Item = u64> {
+fn successors(instruction: &Instruction) -> impl Iterator<Item = u64> {
+    let next = instruction.next_ip();
     let target = || Some(instruction.near_branch_target());
     let (one, other) = match instruction.flow_control() {
         FlowControl::Return | FlowControl::Exception | FlowControl::IndirectBranch => (None, None),
@@ -85,9 +83,11 @@ mod tests {
     }
 
     #[test]
-    fn a_jump_without_known_targets_may_come_back() {
+    fn a_jump_without_known_targets_leads_to_what_nothing_else_does() {
         // nop; jmp rax; nop; jmp to the first; ret
         assert_eq!(of(&[0x90, 0xff, 0xe0, 0x90, 0xeb, 0xfa, 0xc3], 0, 4), [0, 1, 3, 4]);
+        // The same; je behind it at first, where a jump leads back to the start.
+        assert_eq!(of(&[0x74, 4, 0x90, 0xff, 0xe0, 0xc3, 0xeb, 0xfa], 2, 6), [0; 0]);
         // je behind it; jmp [rip]; nop; jmp to the first nop, through which no loop goes
         assert_eq!(of(&[0x74, 7, 0x90, 0xff, 0x25, 0, 0, 0, 0, 0x90, 0xeb, 0xf6], 2, 10), [0; 0]);
     }
