@@ -8,7 +8,7 @@ use iced_x86::{FlowControl, Instruction, Register};
 use super::{exits::Part, instruction::decode};
 
 /// Returns the instructions of the loop from `first` to the jump back at `last`; none if control does not come from one
-/// to the other. A jump whose targets are not known may lead to all code that nothing else leads to.
+/// to the other. A jump whose targets are not known is taken to lead to the code after it that nothing else leads to.
 #[must_use]
 pub fn body(parts: &[Part<'_>], first: u64, last: u64) -> BTreeSet<u64> {
     let mut before: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
@@ -25,7 +25,10 @@ pub fn body(parts: &[Part<'_>], first: u64, last: u64) -> BTreeSet<u64> {
     }
     let starts = parts.iter().map(|part| part.start);
     before.keys().copied().chain(starts).for_each(|at| _ = orphans.remove(&at));
-    before.extend(orphans.into_iter().map(|at| (at, unknown.clone())));
+    for at in orphans {
+        let nearest = unknown.iter().rfind(|&&jump| jump < at).or(unknown.first());
+        before.insert(at, nearest.copied().into_iter().collect());
+    }
     let mut known = BTreeSet::from([first, last]);
     let mut todo: Vec<u64> = if first == last { Vec::new() } else { vec![last] };
     let mut is_loop = first == last;

@@ -265,7 +265,10 @@ impl Analysis<'_, '_> {
         let mut loops: Vec<&Loop> = self.waiting_loops.get(&function)?.iter().collect();
         loops.retain(|one| {
             let takes = sites.iter().any(|site| one.body.contains(&site.at.0));
-            takes && in_unit(one.first) && in_unit(one.last)
+            // Libraries repeat what was interrupted: such a loop is no loop of tasks.
+            let around = self.inlining.around(function, one.first);
+            let is_own = !around.iter().any(|&number| self.inlining.is_library(number));
+            takes && is_own && in_unit(one.first) && in_unit(one.last)
         });
         let effects = [&self.wait, &self.futex_wait, &self.input];
         self.waiting(function, unit, &effects, |at| {
