@@ -166,9 +166,9 @@ fn a_program_that_replaces_itself_is_followed_to_its_end() {
 #[test]
 fn a_program_without_regions_has_nothing_to_check() {
     require_bpf!();
-    let program = c("nomarkers", &["-g", "-O2"]);
+    let program = c("identity", &["-g", "-O2"]);
     let ended = Avtrace::on(&program).run();
-    assert_eq!((ended.code, &*ended.stdout), (Some(0), "balance: 900\n"));
+    assert_eq!(ended.code, Some(0));
     assert!(ended.stderr.contains("no region"), "{}", ended.stderr);
     assert!(ended.stderr.contains("AVTRACE_BEGIN"), "the remedy: {}", ended.stderr);
 }

@@ -323,7 +323,8 @@ impl<'a> View<'a> {
         if !after.is_empty() {
             text.push_str(&format!(" ({})", after.join(", ")));
         }
-        if step.region.is_none() {
+        // Steps of a region that is followed make no transaction of it.
+        if step.region.is_none() && step.thread != self.violation.transaction.thread {
             text.push_str(", outside every region");
         }
         if step.roles.contains(&Role::Closes) {
