@@ -3,31 +3,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use iced_x86::{FlowControl, Instruction, Register};
+use iced_x86::{FlowControl, Instruction};
 
 use super::{exits::Part, instruction::decode};
 
 /// Returns the instructions of the loop from `first` to the jump back at `last`; none if control does not come from one
-/// to the other. A jump whose targets are not known is taken to lead to the code after it that nothing else leads to.
+/// to the other. A jump whose targets are not known counts as an end of the function: what is found is certain.
 #[must_use]
 pub fn body(parts: &[Part<'_>], first: u64, last: u64) -> BTreeSet<u64> {
     let mut before: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
-    let (mut unknown, mut orphans) = (Vec::new(), BTreeSet::new());
     for instruction in parts.iter().flat_map(|part| decode(part.code, part.start)) {
-        let at = instruction.ip();
-        orphans.insert(at);
-        if instruction.flow_control() == FlowControl::IndirectBranch && !leaves(&instruction) {
-            unknown.push(at);
-        }
         for after in successors(&instruction) {
-            before.entry(after).or_default().push(at);
+            before.entry(after).or_default().push(instruction.ip());
         }
-    }
-    let starts = parts.iter().map(|part| part.start);
-    before.keys().copied().chain(starts).for_each(|at| _ = orphans.remove(&at));
-    for at in orphans {
-        let nearest = unknown.iter().rfind(|&&jump| jump < at).or(unknown.first());
-        before.insert(at, nearest.copied().into_iter().collect());
     }
     let mut known = BTreeSet::from([first, last]);
     let mut todo: Vec<u64> = if first == last { Vec::new() } else { vec![last] };
@@ -41,11 +29,6 @@ pub fn body(parts: &[Part<'_>], first: u64, last: u64) -> BTreeSet<u64> {
         }
     }
     if is_loop { known } else { BTreeSet::new() }
-}
-
-/// Returns whether an indirect jump is the call of another function: through one pointer at a fixed place, not a table.
-fn leaves(jump: &Instruction) -> bool {
-    jump.is_ip_rel_memory_operand() && jump.memory_index() == Register::None
 }
 
 fn successors(instruction: &Instruction) -> impl Iterator<Item = u64> {
@@ -86,11 +69,9 @@ mod tests {
     }
 
     #[test]
-    fn a_jump_without_known_targets_leads_to_what_nothing_else_does() {
+    fn a_jump_without_known_targets_is_an_end() {
         // nop; jmp rax; nop; jmp to the first; ret
-        assert_eq!(of(&[0x90, 0xff, 0xe0, 0x90, 0xeb, 0xfa, 0xc3], 0, 4), [0, 1, 3, 4]);
-        // The same; je behind it at first, where a jump leads back to the start.
-        assert_eq!(of(&[0x74, 4, 0x90, 0xff, 0xe0, 0xc3, 0xeb, 0xfa], 2, 6), [0; 0]);
+        assert_eq!(of(&[0x90, 0xff, 0xe0, 0x90, 0xeb, 0xfa, 0xc3], 0, 4), [0; 0]);
         // je behind it; jmp [rip]; nop; jmp to the first nop, through which no loop goes
         assert_eq!(of(&[0x74, 7, 0x90, 0xff, 0x25, 0, 0, 0, 0, 0x90, 0xeb, 0xf6], 2, 10), [0; 0]);
     }
