@@ -124,7 +124,7 @@ impl<'case> Case<'case> {
         let instruction = |location| self.instruction(reader.names(), location);
         let seen = seen.iter().map(|&(thread, at, kind)| (thread, instruction(at), kind));
         let commuting = commuting.iter().map(|&(thread, at)| (thread, instruction(at))).collect();
-        // What the C library accesses for a call is recorded at the call, which accesses the stack alone.
+        // Accesses by the C library are recorded at its calls; a call by itself accesses the stack alone.
         let code = fs::read(&self.program.path).expect("the program");
         let code = object::File::parse(&*code).expect("an ELF file");
         let seen = seen.filter(|&(_, at, _)| !is_call(&code, at));

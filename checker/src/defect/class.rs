@@ -133,13 +133,14 @@ impl Facts {
         self.is(Pattern::Chain) && self.flows && self.held.is_none()
     }
 
+    /// A torn pair that belongs together, as far as locks say.
+    fn tears(&self) -> bool {
+        self.is(Pattern::Torn) && !self.is_hardly_guarded() && !self.is_separate()
+    }
+
     /// Two fields of one object that belong together, as far as locks say.
     fn tears_object(&self) -> bool {
-        self.is(Pattern::Torn)
-            && self.one_owner
-            && !self.is_partly_guarded()
-            && !self.is_separate()
-            && !self.is_beyond_locks()
+        self.tears() && self.one_owner
     }
 
     /// Locks are in use, and yet others accessed one of the variables without them.
@@ -152,6 +153,12 @@ impl Facts {
         self.is_pair() && self.guard == Guard::Unknown
     }
 
+    /// Locks do not show that both steps belong together.
+    fn is_hardly_guarded(&self) -> bool {
+        self.is_partly_guarded() || self.is_beyond_locks()
+    }
+
+    /// The value changes by the pattern alone.
     fn changes_by_nature(&self) -> bool {
         let overwritten = self.is(Pattern::Overwritten) && self.kind != GapKind::OneActivation;
         self.is(Pattern::Chain) || overwritten
@@ -262,16 +269,15 @@ static RULES: &[Rule] = rules! {
     Weight(1), of_pattern, if |f| f.is(Pattern::IntermediateState);
     Weight(1), of_pattern, if |f| f.is(Pattern::Overwritten) && f.kind == GapKind::OneActivation;
     Weight(0), of_pattern, if |f| f.is(Pattern::Overwritten) && f.kind != GapKind::OneActivation;
-    Weight(2), of_pattern,
-        if |f| f.is(Pattern::Torn) && !f.is_partly_guarded() && !f.is_separate() && !f.is_beyond_locks();
+    Weight(2), of_pattern, if Facts::tears;
     Weight(0), of_pattern, if |f| f.is(Pattern::Torn) && f.is_separate();
     Weight(1), of_pattern,
-        if |f| f.is(Pattern::Torn) && (f.is_partly_guarded() || f.is_beyond_locks());
+        if |f| f.is(Pattern::Torn) && f.is_hardly_guarded();
     Weight(2), |_| Some(Reason::OneObject),
         if |f| f.tears_object() && f.kind == GapKind::OneActivation;
     Weight(1), |_| Some(Reason::OneObject),
         if |f| f.tears_object() && f.kind == GapKind::Callees;
-    // What comes back through several others may be lost on the way, or be a result that was waited for.
+    // A value that comes back through several others may be stale, or a result that the region asked for.
     Weight(1), of_pattern, if Facts::flows_back;
     Weight(0), of_pattern, if |f| f.is(Pattern::Chain) && !f.flows_back();
 

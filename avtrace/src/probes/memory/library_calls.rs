@@ -64,7 +64,7 @@ const FUNCTIONS: &[(&[&str], &[ArgumentAccess])] = &[
     (&["memcmp", "bcmp"], TWO_BOUNDED_STRINGS),
     (&["memchr", "memrchr"], &[reads(1, FirstOf(3))]),
     (&["strcpy", "stpcpy"], &[reads(2, First), writes(1, First)]),
-    // What follows the end of the string is filled with zeros.
+    // The rest of the buffer is filled with zeros.
     (&["strncpy", "stpncpy"], &[reads(2, FirstOf(3)), writes(1, All(3))]),
     (&["strcmp", "strcasecmp", "strcoll", "strstr", "strcasestr"], TWO_STRINGS),
     (&["strspn", "strcspn", "strpbrk"], STRING),
@@ -107,7 +107,7 @@ impl ArgumentAccess {
         const NONE: u8 = Operand::NONE as u8;
         let (rounds, most) = match self.length {
             First => (NONE, 0),
-            // What takes part in a violation is seen by its first bytes, and a longer record would need a program of
+            // The first bytes show that a block takes part in a violation; a longer record would need a program of
             // its own in the kernel.
             All(count) => (register(count), AccessDescriptor::MAX_USUAL as u8),
             FirstOf(count) => (register(count), 1),
@@ -150,7 +150,7 @@ impl<'file> LibraryCalls<'file> {
         taken: &dyn Fn(u64) -> bool,
         (points, coverage): (&mut Vec<AccessProbe>, &mut Coverage),
     ) {
-        // What the bytes are is certain only where control flow is.
+        // Instructions are certain only where the control flow is.
         if coverage.left_out.contains_key(&Reason::HiddenFlow) {
             return;
         }

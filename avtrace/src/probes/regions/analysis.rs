@@ -191,9 +191,14 @@ impl<'facts, 'rules> Analysis<'facts, 'rules> {
         analysis
     }
 
+    /// The effects of waiting and of reading input.
+    pub(super) const fn waiting_or_reading(&self) -> [&Effect<'_>; 3] {
+        [&self.wait, &self.futex_wait, &self.input]
+    }
+
     /// Finds the loops with a call that waits or reads input.
     fn waiting_loops(&self, code: Code<'_>) -> HashMap<usize, Vec<Loop>> {
-        let effects = [&self.wait, &self.futex_wait, &self.input];
+        let effects = self.waiting_or_reading();
         let mut found: HashMap<usize, Vec<Loop>> = HashMap::new();
         for (function, facts) in self.facts.iter().enumerate() {
             let waits = |is_inside: &dyn Fn(LinkAddr) -> bool| {

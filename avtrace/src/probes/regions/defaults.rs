@@ -270,8 +270,7 @@ impl Analysis<'_, '_> {
             let is_own = !around.iter().any(|&number| self.inlining.is_library(number));
             takes && is_own && in_unit(one.first) && in_unit(one.last)
         });
-        let effects = [&self.wait, &self.futex_wait, &self.input];
-        self.waiting(function, unit, &effects, |at| {
+        self.waiting(function, unit, &self.waiting_or_reading(), |at| {
             loops.iter().any(|one| one.body.contains(&at.0))
         })
     }
