@@ -143,14 +143,16 @@ impl Servers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
 
-    /// Servers of which a script answers each query.
+    /// Servers of which a script answers each query. A process of its own writes the script: a descriptor
+    /// that is open for writing here is open in a child that another test has forked, too, and a file that
+    /// is open for writing cannot be executed.
     fn answered_by(folder: &Path, script: &str) -> DebugServers {
         let program = folder.join("find");
-        std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).expect("a script");
-        let mode = std::fs::Permissions::from_mode(0o755);
-        std::fs::set_permissions(&program, mode).expect("a mode");
+        let write = r#"printf '#!/bin/sh\n%s\n' "$2" > "$1" && chmod +x "$1""#;
+        let written =
+            Command::new("sh").args(["-c", write, "sh"]).arg(&program).arg(script).status();
+        assert!(written.is_ok_and(|status| status.success()), "a script");
         DebugServers::with_program(&program, None)
     }
 
