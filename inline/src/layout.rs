@@ -1,0 +1,155 @@
+//! Layout of the memory that the probes of a process share with avtrace.
+//!
+//! One file in memory is mapped by both, at addresses of their own. It holds the [`Control`] page, then for each thread
+//! a [`ThreadBlock`] and the slots of its ring. The GS base of a thread is the address of its block, so that a probe
+//! reaches its fields without a register.
+//!
+//! # Protocol of a ring
+//!
+//! One thread writes, one reads. The thread, and signal handlers that interrupt it anywhere:
+//!
+//! 1. reserve: `n = reserved; reserved += 1` in one instruction (`xadd` without `lock`: it cannot be interrupted,
+//!    and no other thread writes there);
+//! 2. while `n >= limit`: wait, or count a lost event (see [`Mode`]);
+//! 3. read the order (below), and write all words of slot `n & mask` but the first;
+//! 4. publish: write the first word with the mark of `n` ([`mark`]). Stores become visible in program order
+//!    (Intel SDM, volume 3, "Memory Ordering").
+//!
+//! The reader takes slot `n` when its mark is that of `n`, and moves `limit` on. A reservation not yet published
+//! is visible as `reserved`, so that the reader knows that something older than what it sees elsewhere may still come.
+//! Before it takes a ring for idle it has all threads of the process pass a barrier (`membarrier`, registered for
+//! global expedited): a reservation that was made before is visible then, and one that is made later has a later
+//! order.
+//!
+//! # Order
+//!
+//! [`Clock::Tsc`]: the processor's time stamp counter, read after `lfence` where the event is an acquire (the
+//! acquiring instruction has completed), and without a fence elsewhere: a release is a store that becomes visible
+//! after the instructions before it have completed. [`Clock::Counter`]: one number for the process, taken by a
+//! `lock xadd`, on machines of which the counters do not agree.
+
+use core::mem::{offset_of, size_of};
+
+use abi::SiteId;
+
+/// Size of a slot in bytes: a cache line.
+pub const SLOT_BYTES: u64 = 64;
+
+/// Number of return addresses in a slot, the innermost first; unused ones are 0.
+pub const SLOT_FRAMES: usize = 3;
+
+/// Slot of a ring: one record, or the continuation of one.
+#[repr(C, align(64))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Slot {
+    /// From the low end: the [`mark`] (32 bits) and the [`SiteId`] (32). Written last.
+    pub head: u64,
+    /// Place in the order of all threads' records.
+    pub order: u64,
+    /// The address or argument that the record is about.
+    pub argument: u64,
+    /// Stack pointer at the probe point.
+    pub sp: u64,
+    /// Value, flags, size or result; the kind of the site says which.
+    pub extra: u64,
+    /// Return addresses; the first is exact where the probe is at the entry of a function.
+    pub frames: [u64; SLOT_FRAMES],
+}
+
+/// Mark of the slot number `n` of a thread: never 0 within 2³² − 1 slots, and another one in each lap.
+#[must_use]
+pub const fn mark(n: u64) -> u32 {
+    (n as u32).wrapping_add(1)
+}
+
+/// First word of the published slot number `n`.
+#[must_use]
+pub const fn head(n: u64, site: SiteId) -> u64 {
+    (site.0 as u64) << 32 | mark(n) as u64
+}
+
+/// State of a thread that its probes use; the GS base points to it. All addresses are those of the traced process.
+#[repr(C, align(64))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ThreadBlock {
+    /// Number of slots reserved so far. At offset 0.
+    pub reserved: u64,
+    /// Number of slots that may be written: those taken by the reader, and the capacity. Written by the reader.
+    pub limit: u64,
+    /// Address of this block.
+    pub own: u64,
+    /// Address of the first slot.
+    pub slots: u64,
+    /// The capacity in slots, a power of two, minus 1.
+    pub mask: u64,
+    /// Lost events.
+    pub lost: u64,
+    /// Number of times that the thread had to wait for the reader.
+    pub waits: u64,
+    /// The [`Mode`].
+    pub mode: u64,
+    /// The thread's epoch, with its id above: see `ThreadEpochs` of the BPF programs.
+    pub epoch: u64,
+    /// The thread epoch at the thread's start.
+    pub incarnation: u64,
+    /// Lowest address of the thread's stack.
+    pub stack_low: u64,
+    /// Address after the thread's stack.
+    pub stack_high: u64,
+    /// Address of the [`Control`] page.
+    pub control: u64,
+    /// Address of the table of words.
+    pub words: u64,
+    /// The thread's id.
+    pub tid: u64,
+    /// 0.
+    pub unused: u64,
+}
+
+/// Behaviour of a thread's probes.
+#[repr(u64)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Records are written; a full ring makes the thread wait for the reader.
+    Lossless = 0,
+    /// Records are written; those that find the ring full are lost and counted.
+    Drop = 1,
+    /// No record is written: the thread belongs to a child process that is not followed, or to a program that is not
+    /// traced any more.
+    Muted = 2,
+}
+
+/// Source of the order of records.
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clock {
+    /// The time stamp counter.
+    Tsc = 0,
+    /// [`Control::counter`].
+    Counter = 1,
+}
+
+/// State of the process that all its threads' probes use.
+#[repr(C, align(64))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Control {
+    /// Robust futex that avtrace's reader holds while it lives: the kernel sets `FUTEX_OWNER_DIED` when it dies, and no
+    /// thread waits any more.
+    pub reader: u32,
+    /// Futex: incremented by the reader when it has moved a limit for which a thread waits.
+    pub progress: u32,
+    /// Number of threads that wait.
+    pub waiting: u32,
+    /// 0.
+    pub unused: u32,
+    /// The counter of [`Clock::Counter`].
+    pub counter: u64,
+}
+
+const _: () = {
+    assert!(size_of::<Slot>() == SLOT_BYTES as usize);
+    assert!(offset_of!(Slot, frames) == 40);
+    assert!(offset_of!(ThreadBlock, reserved) == 0);
+    assert!(size_of::<ThreadBlock>() == 128);
+    assert!(size_of::<Control>() == 64);
+};
