@@ -8,18 +8,16 @@
 //!
 //! One thread writes, one reads. The thread, and signal handlers that interrupt it anywhere:
 //!
-//! 1. reserve: `n = reserved; reserved += 1` in one instruction (`xadd` without `lock`: it cannot be interrupted,
+//! 1. read the order (below);
+//! 2. reserve: `n = reserved; reserved += 1` in one instruction (`xadd` without `lock`: it cannot be interrupted,
 //!    and no other thread writes there);
-//! 2. while `n >= limit`: wait, or count a lost event (see [`Mode`]);
-//! 3. read the order (below), and write all words of slot `n & mask` but the first;
-//! 4. publish: write the first word with the mark of `n` ([`mark`]). Stores become visible in program order
+//! 3. while `n >= limit`: wait, or count a lost event (see [`Mode`]);
+//! 4. write all words of slot `n & mask` but the first;
+//! 5. publish: write the first word with the mark of `n` ([`mark`]). Stores become visible in program order
 //!    (Intel SDM, volume 3, "Memory Ordering").
 //!
 //! The reader takes slot `n` when its mark is that of `n`, and moves `limit` on. A reservation not yet published
 //! is visible as `reserved`, so that the reader knows that something older than what it sees elsewhere may still come.
-//! Before it takes a ring for idle it has all threads of the process pass a barrier (`membarrier`, registered for
-//! global expedited): a reservation that was made before is visible then, and one that is made later has a later
-//! order.
 //!
 //! # Order
 //!
@@ -27,6 +25,13 @@
 //! acquiring instruction has completed), and without a fence elsewhere: a release is a store that becomes visible
 //! after the instructions before it have completed. [`Clock::Counter`]: one number for the process, taken by a
 //! `lock xadd`, on machines of which the counters do not agree.
+//!
+//! A record's place is the highest order of its ring up to it: a signal handler may reserve between the first two steps
+//! of the code that it interrupts. That place is never later than the record's reservation. The reader merges all
+//! records up to a time `t` that it has read before all threads of the process passed a barrier (`membarrier`,
+//! registered for global expedited): a record A that precedes an action (a release, a post) was reserved before a
+//! record B that follows from it (an acquire, a wait) read its order. So when B's order is at most `t`, A's reservation
+//! is visible after the barrier, and A's place is before B's.
 
 use core::mem::{offset_of, size_of};
 
