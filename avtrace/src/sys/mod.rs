@@ -15,5 +15,6 @@ pub mod seized_thread;
 mod sigpipe;
 mod spawn;
 mod status;
+pub mod supervisor;
 pub mod tracee;
 pub mod user;

@@ -146,6 +146,18 @@ impl Status {
         u32::try_from(number(last, 10)?).ok()
     }
 
+    /// Returns the process that the thread is of.
+    #[must_use]
+    pub fn group(&self) -> Option<u32> {
+        u32::try_from(number(self.field("Tgid")?, 10)?).ok()
+    }
+
+    /// Returns the kind of filter for system calls: 0 for none, 1 for the strict mode, 2 for a program.
+    #[must_use]
+    pub fn seccomp(&self) -> Option<u64> {
+        number(self.field("Seccomp")?, 10)
+    }
+
     /// The most memory that the process has had, in bytes.
     #[must_use]
     pub fn peak_memory(&self) -> Option<u64> {

@@ -2,8 +2,8 @@
 
 use std::{
     ffi::{CStr, CString, OsString},
-    io::{self, PipeReader, Read as _, Write as _},
-    os::unix::ffi::OsStringExt as _,
+    io::{self, PipeReader, PipeWriter, Read as _, Write as _},
+    os::{fd::AsRawFd as _, unix::ffi::OsStringExt as _},
     path::PathBuf,
 };
 
@@ -58,6 +58,47 @@ impl Failure {
     }
 }
 
+/// Way for a child to be traced before it executes its program.
+enum Tracing {
+    /// It asks for it, and stops itself with `SIGSTOP`.
+    Asked,
+    /// It waits until the other end is written to, and ends when that is closed.
+    Awaited(PipeReader),
+}
+
+impl Tracing {
+    /// Asks to be traced, or waits until it is.
+    fn begin(&mut self) -> io::Result<()> {
+        match self {
+            Self::Asked => Ok(nix::sys::ptrace::traceme()?),
+            Self::Awaited(start) => start.read_exact(&mut [0]),
+        }
+    }
+}
+
+/// Means of letting a child start that waits.
+#[derive(Debug)]
+pub(super) struct StartGate(PipeWriter);
+
+impl StartGate {
+    /// Lets it start. One that was killed is no error.
+    pub(super) fn open(mut self) -> io::Result<()> {
+        match self.0.write_all(&[0]) {
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Forks a child that waits for the start, to be seized before, and then executes the program.
+///
+/// As [`spawn`].
+pub(super) fn spawn_waiting(launch: Launch) -> io::Result<(i32, Failure, StartGate)> {
+    let (reader, start) = io::pipe()?;
+    let (pid, failure) = fork(launch, Tracing::Awaited(reader), Some(&start))?;
+    Ok((pid, failure, StartGate(start)))
+}
+
 /// Forks a child that stops itself with `SIGSTOP` and then executes the program. It is traced by the calling thread.
 ///
 /// The child asks to be traced while it still has this process's privileges, so that a set-user-ID program gets its
@@ -65,6 +106,15 @@ impl Failure {
 ///
 /// This process must be single-threaded: the child looks up groups before it executes.
 pub(super) fn spawn(launch: Launch) -> io::Result<(i32, Failure)> {
+    fork(launch, Tracing::Asked, None)
+}
+
+/// Forks the child; it closes its copy of `start`.
+fn fork(
+    launch: Launch,
+    mut tracing: Tracing,
+    start: Option<&PipeWriter>,
+) -> io::Result<(i32, Failure)> {
     let Launch { program, arg0, arguments, user } = launch;
     let path = c_string(program.into_os_string())?;
     let arguments: Vec<CString> =
@@ -77,14 +127,20 @@ pub(super) fn spawn(launch: Launch) -> io::Result<(i32, Failure)> {
     match pid {
         -1 => Err(io::Error::last_os_error()),
         0 => {
-            let execute = || -> Result<(), (Step, io::Error)> {
-                nix::sys::ptrace::traceme().map_err(|error| (Step::Trace, error.into()))?;
+            let mut execute = || -> Result<(), (Step, io::Error)> {
+                if let Some(start) = start {
+                    // SAFETY: the child uses the descriptor no more, and does not return.
+                    unsafe { libc::close(start.as_raw_fd()) };
+                }
+                tracing.begin().map_err(|error| (Step::Trace, error))?;
                 if let Some(user) = &user {
                     user.assume().map_err(|error| (Step::User, error))?;
                 }
                 sigpipe::restore();
-                // SAFETY: no memory is involved; the tracer continues it.
-                unsafe { libc::raise(libc::SIGSTOP) };
+                if matches!(tracing, Tracing::Asked) {
+                    // SAFETY: no memory is involved; the tracer continues it.
+                    unsafe { libc::raise(libc::SIGSTOP) };
+                }
                 // SAFETY: strings that end with a zero, in arrays that end with a null pointer.
                 unsafe { libc::execve(path.as_ptr(), argv.as_ptr(), envp.as_ptr()) };
                 Err((Step::Execute, io::Error::last_os_error()))

@@ -33,6 +33,15 @@ pub(super) enum Status {
 }
 
 impl Ending {
+    /// Returns the status as `wait` returns it.
+    #[must_use]
+    pub const fn status(self) -> i32 {
+        match self {
+            Self::Exited(status) => (status & 0xff) << 8,
+            Self::Killed(signal) => signal,
+        }
+    }
+
     /// From a status as `wait` returns it, of a process that has ended.
     #[must_use]
     pub const fn from_status(status: i32) -> Self {
@@ -69,6 +78,27 @@ pub(super) fn wait(pid: i32) -> io::Result<Status> {
             }
         } else if let Some(status) = Status::of(raw) {
             return Ok(status);
+        }
+    }
+}
+
+/// Waits until a child of this thread or a thread that it traces stops or ends; `None` when a signal has come first.
+///
+/// Children that other threads of this process have started are theirs (`__WNOTHREAD`).
+pub(super) fn wait_for_any() -> io::Result<Option<(i32, Status)>> {
+    loop {
+        let mut raw = 0;
+        // SAFETY: the pointer is that of a local variable.
+        let id = unsafe { libc::waitpid(-1, &raw mut raw, libc::__WALL | libc::__WNOTHREAD) };
+        if id < 0 {
+            let error = io::Error::last_os_error();
+            return match error.kind() {
+                io::ErrorKind::Interrupted => Ok(None),
+                _ => Err(error),
+            };
+        }
+        if let Some(status) = Status::of(raw) {
+            return Ok(Some((id, status)));
         }
     }
 }

@@ -1,0 +1,485 @@
+//! Processes under ptrace for their whole lives: threads and processes that are created are held before their first
+//! instruction, and all else that happens to them goes on as without a tracer. What is done to a held thread is decided
+//! elsewhere.
+//!
+//! When this process dies the kernel detaches all of them, and they go on; before the first start they are killed.
+
+mod freeze;
+mod remote_call;
+mod request;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    io,
+    os::unix::fs::FileExt as _,
+};
+
+use nix::sys::ptrace::Options;
+
+use self::request::Resume;
+pub use super::status::Ending;
+use super::{
+    proc, spawn,
+    spawn::Launch,
+    status::{Status, wait_for_any},
+};
+
+/// Processes that are traced, in the thread that has started the first one, from which all methods must be called
+/// (ptrace(2)).
+#[derive(Debug)]
+pub struct Supervisor {
+    threads: BTreeMap<i32, Thread>,
+    /// Events that have happened while a process was frozen, or with another one.
+    pending: VecDeque<Event>,
+    /// Threads of the latest event, which go on at the next one.
+    held: Vec<i32>,
+    /// Processes of which no thread may run.
+    frozen: BTreeSet<i32>,
+    /// Threads that stand before their first instruction, and that no event has announced.
+    newborn: BTreeSet<i32>,
+    /// Threads that were announced and have not stopped, with the threads that have created them.
+    expected: BTreeMap<i32, Birth>,
+    breakpoint: Option<Breakpoint>,
+    options: Options,
+}
+
+/// Traced thread.
+#[derive(Clone, Copy, Debug)]
+struct Thread {
+    process: i32,
+    state: State,
+    /// Set when its end was reported.
+    has_ended: bool,
+    /// Set while it waits in the kernel for a child that shares its memory.
+    is_in_vfork: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Running,
+    /// Held, and to go on so.
+    Held(Resume),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Birth {
+    parent: i32,
+    process: i32,
+    shares_memory: bool,
+}
+
+/// Breakpoint instruction at the entry point of a program that has not started.
+#[derive(Clone, Copy, Debug)]
+struct Breakpoint {
+    process: i32,
+    address: u64,
+    original: u8,
+}
+
+/// Event of a traced process. The threads that it names are held until the next one is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A thread has created another one.
+    Thread {
+        /// The process of both.
+        process: u32,
+        /// The creating thread.
+        parent: u32,
+        /// The new thread, before its first instruction.
+        child: u32,
+    },
+    /// A thread has created a process.
+    Process {
+        /// The process of the creating thread.
+        process: u32,
+        /// The creating thread.
+        parent: u32,
+        /// The new process, before its first instruction.
+        child: u32,
+        /// The child runs in the memory of its parent.
+        shares_memory: bool,
+    },
+    /// A process has replaced its program, and stands before its first instruction.
+    Exec {
+        /// The process.
+        process: u32,
+    },
+    /// A process has come to the entry point of its program.
+    AtEntry {
+        /// The process.
+        process: u32,
+    },
+    /// A thread ends, or has ended.
+    Exit {
+        /// The process.
+        process: u32,
+        /// The thread.
+        thread: u32,
+        /// Exit status, as `wait` returns it.
+        status: i32,
+        /// The process has no other thread any more.
+        is_last: bool,
+    },
+    /// A process has ended.
+    End {
+        /// The process.
+        process: u32,
+        /// Its end.
+        ending: Ending,
+    },
+    /// A signal to this thread has ended the wait.
+    Woken,
+}
+
+impl Supervisor {
+    /// Starts a program and holds it at its first instruction, which is the dynamic linker's if it has one. Until
+    /// [`release`](Self::release) it dies with this process.
+    ///
+    /// # Errors
+    ///
+    /// Those of `execve`, `fork`, of becoming the user, and of ptrace; [`Started::Ended`] where it was killed.
+    pub fn launch(launch: Launch) -> io::Result<Started> {
+        let options = Options::PTRACE_O_TRACECLONE
+            | Options::PTRACE_O_TRACEFORK
+            | Options::PTRACE_O_TRACEVFORK
+            | Options::PTRACE_O_TRACEVFORKDONE
+            | Options::PTRACE_O_TRACEEXEC
+            | Options::PTRACE_O_TRACEEXIT;
+        let (pid, failure, start) = spawn::spawn_waiting(launch)?;
+        let mut supervisor = Self {
+            threads: BTreeMap::new(),
+            pending: VecDeque::new(),
+            held: Vec::new(),
+            frozen: BTreeSet::new(),
+            newborn: BTreeSet::new(),
+            expected: BTreeMap::new(),
+            breakpoint: None,
+            options,
+        };
+        if let Err(error) = request::seize(pid, options | Options::PTRACE_O_EXITKILL) {
+            // It ends: nobody lets it start.
+            drop(start);
+            let _ = super::status::wait(pid);
+            return Err(io::Error::other(format!("it cannot be traced with ptrace: {error}")));
+        }
+        supervisor.threads.insert(pid, Thread::new(pid, State::Running));
+        start.open()?;
+        loop {
+            match supervisor.next()? {
+                Event::Exec { process } if process == pid as u32 => {
+                    return Ok(Started::Held(supervisor, process));
+                }
+                Event::End { ending, .. } => {
+                    // Without a reason nothing has failed.
+                    let pid = pid as u32;
+                    return failure.reason().map_or(Ok(Started::Ended { pid, ending }), Err);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// From now on a process goes on when this one dies.
+    ///
+    /// # Errors
+    ///
+    /// When ptrace fails.
+    pub fn release(&mut self, process: u32) -> io::Result<()> {
+        let process = process as i32;
+        self.freeze(process as u32)?;
+        let threads = self.threads.iter().filter(|(_, thread)| thread.process == process);
+        let options = self.options;
+        let released = threads
+            .map(|(&thread, _)| thread)
+            .try_for_each(|thread| request::set_options(thread, options));
+        self.thaw(process as u32)?;
+        released
+    }
+
+    /// Sets a breakpoint at the entry point of a program that is held before its first instruction:
+    /// [`Event::AtEntry`] follows, unless the program ends or is replaced before.
+    ///
+    /// # Errors
+    ///
+    /// When its memory cannot be written.
+    pub fn stop_at(&mut self, process: u32, address: u64) -> io::Result<()> {
+        const BREAKPOINT: u8 = 0xcc;
+        let memory = proc::writable_memory(process)?;
+        let mut original = [0];
+        memory.read_exact_at(&mut original, address)?;
+        memory.write_all_at(&[BREAKPOINT], address)?;
+        let [original] = original;
+        self.breakpoint = Some(Breakpoint { process: process as i32, address, original });
+        Ok(())
+    }
+
+    /// Returns the traced threads of a process.
+    #[must_use]
+    pub fn threads(&self, process: u32) -> Vec<u32> {
+        let threads = self.threads.iter().filter(|(_, thread)| thread.process == process as i32);
+        threads.map(|(&thread, _)| thread as u32).collect()
+    }
+
+    /// Returns whether nothing is traced any more.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.threads.is_empty() && self.pending.is_empty()
+    }
+
+    /// Detaches a process that an event has just announced: it runs on without a tracer.
+    ///
+    /// # Errors
+    ///
+    /// When ptrace fails.
+    pub fn detach(&mut self, process: u32) -> io::Result<()> {
+        for thread in self.threads(process) {
+            // The end of one that was killed is still to be waited for.
+            if request::detach(thread as i32)? {
+                self.threads.remove(&(thread as i32));
+                self.held.retain(|&held| held != thread as i32);
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets the threads of the latest event go on, and waits for the next one.
+    ///
+    /// # Errors
+    ///
+    /// When ptrace fails, or nothing is traced any more.
+    pub fn next(&mut self) -> io::Result<Event> {
+        for thread in std::mem::take(&mut self.held) {
+            self.go_on(thread)?;
+        }
+        loop {
+            if let Some(event) = self.pending.pop_front() {
+                self.held = event.threads();
+                return Ok(event);
+            }
+            let Some((thread, status)) = wait_for_any()? else { return Ok(Event::Woken) };
+            self.take(thread, status)?;
+        }
+    }
+
+    /// Lets a held thread go on, unless its process is frozen.
+    fn go_on(&mut self, id: i32) -> io::Result<()> {
+        let Some(thread) = self.threads.get_mut(&id) else { return Ok(()) };
+        if let State::Held(resume) = thread.state
+            && !self.frozen.contains(&thread.process)
+        {
+            thread.state = State::Running;
+            request::resume(id, resume)?;
+        }
+        Ok(())
+    }
+
+    /// Takes a report of the kernel.
+    fn take(&mut self, id: i32, status: Status) -> io::Result<()> {
+        match status {
+            Status::Ended(ending) => self.ended(id, ending)?,
+            Status::Stopped { signal, event } => match self.stopped(id, signal, event) {
+                // Killed meanwhile, which is reported next.
+                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
+                result => result?,
+            },
+        }
+        Ok(())
+    }
+
+    fn stopped(&mut self, id: i32, signal: i32, event: i32) -> io::Result<()> {
+        let resume = match event {
+            libc::PTRACE_EVENT_STOP if signal != libc::SIGTRAP => Resume::Listen,
+            0 => Resume::Continue(signal),
+            _ => Resume::Continue(0),
+        };
+        let Some(thread) = self.threads.get_mut(&id) else {
+            // Its first stop.
+            self.newborn.insert(id);
+            return self.born(id);
+        };
+        thread.state = State::Held(resume);
+        let process = thread.process;
+        match event {
+            libc::PTRACE_EVENT_CLONE | libc::PTRACE_EVENT_FORK | libc::PTRACE_EVENT_VFORK => {
+                thread.is_in_vfork = event == libc::PTRACE_EVENT_VFORK;
+                return self.created(id, event);
+            }
+            libc::PTRACE_EVENT_VFORK_DONE => thread.is_in_vfork = false,
+            libc::PTRACE_EVENT_EXEC => {
+                self.replaced(process);
+                return Ok(());
+            }
+            libc::PTRACE_EVENT_EXIT => {
+                let status = request::message(id)? as i32;
+                if self.exits(id, status) {
+                    return Ok(());
+                }
+            }
+            0 if signal == libc::SIGTRAP && self.is_at_breakpoint(id)? => {
+                if let Some(thread) = self.threads.get_mut(&id) {
+                    thread.state = State::Held(Resume::Continue(0));
+                }
+                self.pending.push_back(Event::AtEntry { process: process as u32 });
+                return Ok(());
+            }
+            _ => {}
+        }
+        self.go_on(id)
+    }
+
+    /// Notes what a thread has created, which may have been seen before.
+    fn created(&mut self, parent: i32, event: i32) -> io::Result<()> {
+        let child = request::message(parent)? as i32;
+        let process = self.threads.get(&parent).map_or(parent, |thread| thread.process);
+        // A clone may be a process as well.
+        let group = proc::Status::of_process(child as u32).ok().and_then(|status| status.group());
+        let is_thread =
+            event == libc::PTRACE_EVENT_CLONE && group.is_none_or(|group| group != child as u32);
+        let shares_memory = event != libc::PTRACE_EVENT_FORK;
+        let process = if is_thread { process } else { child };
+        self.expected.insert(child, Birth { parent, process, shares_memory });
+        self.born(child)
+    }
+
+    /// Reports a new thread once it stands still and was announced.
+    fn born(&mut self, child: i32) -> io::Result<()> {
+        if !self.newborn.contains(&child) {
+            return Ok(());
+        }
+        let Some(Birth { parent, process, shares_memory }) = self.expected.remove(&child) else {
+            return Ok(());
+        };
+        self.newborn.remove(&child);
+        self.threads.insert(child, Thread::new(process, State::Held(Resume::Continue(0))));
+        let (of_parent, child_id) =
+            (self.threads.get(&parent).map_or(parent, |thread| thread.process), child as u32);
+        let (parent, process) = (parent as u32, process as u32);
+        self.pending.push_back(if process == child_id {
+            Event::Process { process: of_parent as u32, parent, child: child_id, shares_memory }
+        } else {
+            Event::Thread { process, parent, child: child_id }
+        });
+        Ok(())
+    }
+
+    /// Notes that a process has one thread again, with its own id.
+    fn replaced(&mut self, process: i32) {
+        self.threads.retain(|&id, thread| thread.process != process || id == process);
+        if let Some(thread) = self.threads.get_mut(&process) {
+            (thread.has_ended, thread.is_in_vfork) = (false, false);
+        }
+        self.breakpoint.take_if(|breakpoint| breakpoint.process == process);
+        self.pending.push_back(Event::Exec { process: process as u32 });
+    }
+
+    /// Reports the end of a thread, unless that was done. Returns whether it was not.
+    fn exits(&mut self, id: i32, status: i32) -> bool {
+        let Some(thread) = self.threads.get_mut(&id) else { return false };
+        if std::mem::replace(&mut thread.has_ended, true) {
+            return false;
+        }
+        let process = thread.process;
+        let is_last =
+            self.threads.values().all(|thread| thread.process != process || thread.has_ended);
+        let (process, thread) = (process as u32, id as u32);
+        self.pending.push_back(Event::Exit { process, thread, status, is_last });
+        true
+    }
+
+    fn ended(&mut self, id: i32, ending: Ending) -> io::Result<()> {
+        self.newborn.remove(&id);
+        if let Some(birth) = self.expected.remove(&id) {
+            // It was killed before its first instruction.
+            self.go_on(birth.parent)?;
+        }
+        self.exits(id, ending.status());
+        let Some(thread) = self.threads.remove(&id) else { return Ok(()) };
+        if thread.process == id {
+            self.frozen.remove(&id);
+            self.pending.push_back(Event::End { process: id as u32, ending });
+        }
+        Ok(())
+    }
+
+    /// Returns whether a thread has just executed the breakpoint; then it goes back, and the breakpoint is removed.
+    fn is_at_breakpoint(&mut self, id: i32) -> io::Result<bool> {
+        let Some(breakpoint) = self.breakpoint else { return Ok(false) };
+        let mut registers = request::registers(id)?;
+        // Its one byte was executed.
+        if registers.rip != breakpoint.address + 1 {
+            return Ok(false);
+        }
+        registers.rip = breakpoint.address;
+        request::set_registers(id, registers)?;
+        let memory = proc::writable_memory(id as u32)?;
+        memory.write_all_at(&[breakpoint.original], breakpoint.address)?;
+        self.breakpoint = None;
+        Ok(true)
+    }
+
+    /// Returns the thread pointer and the GS base of a held thread.
+    ///
+    /// # Errors
+    ///
+    /// When it was killed.
+    pub fn bases(&self, thread: u32) -> io::Result<(u64, u64)> {
+        let registers = request::registers(thread as i32)?;
+        Ok((registers.fs_base, registers.gs_base))
+    }
+
+    /// Returns the next instruction and the stack pointer of a held thread.
+    ///
+    /// # Errors
+    ///
+    /// When it was killed.
+    pub fn place(&self, thread: u32) -> io::Result<(u64, u64)> {
+        let registers = request::registers(thread as i32)?;
+        Ok((registers.rip, registers.rsp))
+    }
+
+    /// Sets the GS base of a held thread.
+    ///
+    /// # Errors
+    ///
+    /// When ptrace fails.
+    pub fn set_gs_base(&self, thread: u32, base: u64) -> io::Result<()> {
+        request::set_gs_base(thread as i32, base)
+    }
+}
+
+/// Result of starting a program.
+#[derive(Debug)]
+pub enum Started {
+    /// The process is held at its first instruction.
+    Held(Supervisor, u32),
+    /// It has ended before.
+    Ended {
+        /// The process that it was.
+        pid: u32,
+        /// Its end.
+        ending: Ending,
+    },
+}
+
+impl Thread {
+    const fn new(process: i32, state: State) -> Self {
+        Self { process, state, has_ended: false, is_in_vfork: false }
+    }
+}
+
+impl Event {
+    /// Returns the threads that are held for it.
+    fn threads(self) -> Vec<i32> {
+        let threads = match self {
+            Self::Thread { parent, child, .. } | Self::Process { parent, child, .. } => {
+                vec![parent, child]
+            }
+            Self::Exec { process } | Self::AtEntry { process } => vec![process],
+            Self::Exit { thread, .. } => vec![thread],
+            Self::End { .. } | Self::Woken => Vec::new(),
+        };
+        threads.into_iter().map(u32::cast_signed).collect()
+    }
+}

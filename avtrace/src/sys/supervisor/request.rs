@@ -1,0 +1,97 @@
+//! Requests of ptrace to threads that are held. A thread that was killed meanwhile is no error: its end is reported by
+//! the next wait.
+
+use std::{io, mem::offset_of};
+
+use libc::user_regs_struct as Registers;
+use nix::{
+    errno::Errno,
+    sys::ptrace::{self, Options},
+    unistd::Pid,
+};
+
+/// Continuation of a held thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Resume {
+    /// It goes on, with this signal or with none (0).
+    Continue(i32),
+    /// It stays in the stop of its process, and reports the end of that.
+    Listen,
+}
+
+/// Seizes a process that does not stop for it.
+pub(super) fn seize(process: i32, options: Options) -> io::Result<()> {
+    Ok(ptrace::seize(Pid::from_raw(process), options)?)
+}
+
+/// Sets the options of one held thread; those that it creates inherit them.
+pub(super) fn set_options(thread: i32, options: Options) -> io::Result<()> {
+    unless_gone(ptrace::setoptions(Pid::from_raw(thread), options))
+}
+
+/// Makes a thread stop soon.
+pub(super) fn interrupt(thread: i32) -> io::Result<()> {
+    unless_gone(ptrace::interrupt(Pid::from_raw(thread)))
+}
+
+/// Lets a held thread go on.
+pub(super) fn resume(thread: i32, resume: Resume) -> io::Result<()> {
+    unless_gone(match resume {
+        Resume::Continue(signal) => request(libc::PTRACE_CONT, thread, signal),
+        Resume::Listen => request(libc::PTRACE_LISTEN, thread, 0),
+    })
+}
+
+/// Detaches a held thread, which goes on. Returns false if it was killed meanwhile.
+pub(super) fn detach(thread: i32) -> io::Result<bool> {
+    match request(libc::PTRACE_DETACH, thread, 0) {
+        Err(Errno::ESRCH) => Ok(false),
+        result => Ok(result.map(|()| true)?),
+    }
+}
+
+/// Returns the message of the event that a thread stands at: the id of a child, or the exit status.
+pub(super) fn message(thread: i32) -> io::Result<u64> {
+    Ok(ptrace::getevent(Pid::from_raw(thread)).map(|message| message as u64)?)
+}
+
+/// Returns the registers of a held thread.
+pub(super) fn registers(thread: i32) -> io::Result<Registers> {
+    Ok(ptrace::getregs(Pid::from_raw(thread))?)
+}
+
+/// Sets the registers of a held thread.
+pub(super) fn set_registers(thread: i32, registers: Registers) -> io::Result<()> {
+    Ok(ptrace::setregs(Pid::from_raw(thread), registers)?)
+}
+
+/// Sets the GS base of a held thread.
+pub(super) fn set_gs_base(thread: i32, base: u64) -> io::Result<()> {
+    let field = offset_of!(Registers, gs_base) as ptrace::AddressType;
+    unless_gone(ptrace::write_user(Pid::from_raw(thread), field, base.cast_signed()))
+}
+
+/// Replaces the set of signals that a held thread blocks, a bit each from signal 1 on; returns the former one.
+pub(super) fn block_signals(thread: i32, blocked: u64) -> io::Result<u64> {
+    let mut before = 0u64;
+    // SAFETY: the request writes 8 bytes, the size of a set of signals in the kernel, to a local variable.
+    let result = unsafe { libc::ptrace(libc::PTRACE_GETSIGMASK, thread, 8, &raw mut before) };
+    Errno::result(result)?;
+    // SAFETY: the request reads 8 bytes from a local variable.
+    let result = unsafe { libc::ptrace(libc::PTRACE_SETSIGMASK, thread, 8, &raw const blocked) };
+    Errno::result(result)?;
+    Ok(before)
+}
+
+fn request(request: libc::c_uint, thread: i32, signal: i32) -> Result<(), Errno> {
+    // SAFETY: these requests touch no memory of this process; the signal is passed by value.
+    let result = unsafe { libc::ptrace(request, thread, 0, signal) };
+    Errno::result(result).map(drop)
+}
+
+fn unless_gone(result: Result<(), Errno>) -> io::Result<()> {
+    match result {
+        Err(Errno::ESRCH) => Ok(()),
+        result => Ok(result?),
+    }
+}
