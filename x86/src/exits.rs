@@ -20,7 +20,7 @@ pub struct Part<'code> {
 }
 
 impl Part<'_> {
-    fn contains(&self, address: u64) -> bool {
+    pub(super) fn contains(&self, address: u64) -> bool {
         address.checked_sub(self.start).is_some_and(|offset| offset < self.code.len() as u64)
     }
 }

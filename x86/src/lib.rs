@@ -21,6 +21,7 @@ pub mod loops;
 pub mod no_return;
 pub mod operands;
 pub mod optimized_nops;
+pub mod patching;
 pub mod placement;
 pub mod restartable;
 pub mod shared_places;

@@ -1,0 +1,163 @@
+//! Tests of the choice of patches, and of what is live at their points.
+
+use super::*;
+
+fn patches_of(
+    code: &[u8],
+    points: &[u64],
+    is_target: &dyn Fn(u64) -> bool,
+    padding: &mut Padding,
+) -> Patches {
+    let parts = [Part { start: 0x1000, code }];
+    let function = Function {
+        parts: &parts,
+        word_at: &|_| None,
+        is_target,
+        is_restartable: &|at| at >= 0x2000,
+        convention: Convention::SystemV,
+    };
+    let points: Vec<u64> = points.iter().map(|point| 0x1000 + point).collect();
+    function.patches(&points, padding)
+}
+
+fn patches(code: &[u8], points: &[u64]) -> Patches {
+    patches_of(code, points, &|_| false, &mut Padding::default())
+}
+
+/// Ranges from the function's start on.
+fn ranges(patches: &Patches) -> Vec<(u64, u64)> {
+    let at = |address: u64| address - 0x1000;
+    patches.patches.iter().map(|patch| (at(patch.range.start), at(patch.range.end))).collect()
+}
+
+#[test]
+fn a_patch_is_as_long_as_a_jump_and_has_whole_instructions() {
+    // mov eax,[rdi+16]; mov edx,eax; and edx,0x17f; ret
+    let code = [0x8b, 0x47, 0x10, 0x89, 0xc2, 0x81, 0xe2, 0x7f, 1, 0, 0, 0xc3];
+    assert_eq!(ranges(&patches(&code, &[0])), [(0, 5)]);
+    assert_eq!(ranges(&patches(&code, &[3])), [(3, 11)]);
+    assert_eq!(ranges(&patches(&code, &[11])), [(5, 12)], "what lies before makes room");
+    assert_eq!(ranges(&patches(&code, &[0, 5])), [(0, 11)], "one patch for a straight line");
+    assert_eq!(patches(&code, &[1]).refused, [(0x1001, Refusal::NoInstruction)]);
+}
+
+#[test]
+fn control_enters_a_patch_at_its_start_only() {
+    // dec edi; (loop:) inc eax; cmp eax,edi; jne loop; ret
+    let code = [0xff, 0xcf, 0xff, 0xc0, 0x39, 0xf8, 0x75, 0xfa, 0xc3];
+    assert_eq!(patches(&code, &[0]).refused, [(0x1000, Refusal::NoRoom(2))]);
+    assert_eq!(ranges(&patches(&code, &[4])), [(4, 9)]);
+    assert_eq!(ranges(&patches(&code, &[2])), [(2, 8)]);
+    let known = patches_of(&code, &[2], &|at| at == 0x1004, &mut Padding::default());
+    assert_eq!(known.refused, [(0x1002, Refusal::NoRoom(2))], "a target of other code");
+}
+
+#[test]
+fn no_call_is_displaced() {
+    // push rbx; mov ebx,edi; mov edi,esi; call; mov eax,ebx; pop rbx; nopl 0; ret
+    let code =
+        [0x53, 0x89, 0xfb, 0x89, 0xf7, 0xe8, 0, 0, 0, 0, 0x89, 0xd8, 0x5b, 0xf, 0x1f, 0, 0xc3];
+    let all = patches(&code, &[0, 3, 5, 10, 16]);
+    assert_eq!(ranges(&all), [(0, 5), (10, 17)]);
+    let before: Vec<u64> = all.patches[0].points.iter().map(|point| point.before).collect();
+    assert_eq!(before, [0x1000, 0x1003, 0x1005], "the call ends the displaced bytes");
+    assert!(all.patches.iter().flat_map(|patch| &patch.points).all(|point| !point.red_zone));
+    // call; syscall; ret
+    let calls = [0xe8, 0, 0, 0, 0, 0xf, 5, 0xc3];
+    let refused = patches(&calls, &[0, 5]).refused;
+    assert_eq!(refused, [(0x1000, Refusal::NoRoom(0)), (0x1005, Refusal::NoRoom(0))]);
+}
+
+#[test]
+fn an_entry_keeps_its_mark_for_indirect_calls() {
+    // endbr64; mov eax,1; ret
+    let code = [0xf3, 0xf, 0x1e, 0xfa, 0xb8, 1, 0, 0, 0, 0xc3];
+    let found = patches(&code, &[0]);
+    assert_eq!(ranges(&found), [(4, 9)]);
+    assert_eq!(
+        (found.patches[0].points[0].address, found.patches[0].points[0].before),
+        (0x1000, 0x1004)
+    );
+    // endbr64; (loop:) dec dword [rdi]; jne loop; ret
+    let spin = [0xf3, 0xf, 0x1e, 0xfa, 0xff, 0xf, 0x75, 0xfc, 0xc3];
+    assert_eq!(patches(&spin, &[0]).refused, [(0x1000, Refusal::NoRoom(0))]);
+}
+
+#[test]
+fn padding_makes_room() {
+    let mut padding = Padding::default();
+    padding.add(0x1003, &[0x90, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xc3]);
+    // test edi,edi; ret
+    let code = [0x85, 0xff, 0xc3];
+    let found = patches_of(&code, &[2], &|at| at == 0x1002, &mut padding.clone());
+    assert_eq!(ranges(&found), [(2, 7)], "a return and the padding behind it");
+    let found = patches_of(&code, &[0], &|at| at == 0x1002, &mut padding);
+    assert_eq!(found.patches[0].jump, Jump::Short(0x1003));
+    let second = patches_of(&code, &[0], &|at| at == 0x1002, &mut padding);
+    assert_eq!(second.refused, [(0x1000, Refusal::NoRoom(2))], "four bytes are left");
+    // jmp +5; int3 …; ret
+    let inside = [0xeb, 5, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xc3];
+    let found = patches(&inside, &[0]);
+    assert_eq!(ranges(&found), [(0, 5)], "padding inside");
+}
+
+#[test]
+fn restartable_sequences_and_hidden_jumps_are_refused() {
+    let parts = [Part { start: 0x1ffc, code: &[0x90, 0x90, 0x90, 0x90, 0x90, 0x90, 0xc3] }];
+    let mut function = Function {
+        parts: &parts,
+        word_at: &|_| None,
+        is_target: &|_| false,
+        is_restartable: &|at| at >= 0x2000,
+        convention: Convention::SystemV,
+    };
+    let refused = |function: &Function<'_>, point: u64| {
+        function.patches(&[point], &mut Padding::default()).refused[0].1
+    };
+    assert_eq!(refused(&function, 0x2001), Refusal::Restartable);
+    assert_eq!(refused(&function, 0x1ffc), Refusal::NoRoom(4));
+    // movsxd rax,[rdx+rax*4]; add rax,rdx; mov ecx,1; jmp rax
+    let hidden = [0x48, 0x63, 4, 0x82, 0x48, 1, 0xd0, 0xb9, 1, 0, 0, 0, 0xff, 0xe0];
+    let parts = [Part { start: 0x1000, code: &hidden }];
+    function.parts = &parts;
+    assert_eq!(refused(&function, 0x1000), Refusal::UnknownControlFlow);
+    let found = function.patches(&[0x1007], &mut Padding::default());
+    assert_eq!(ranges(&found), [(7, 12)], "one instruction has no inside");
+    assert_eq!(found.patches[0].points[0].live, Live::ALL);
+}
+
+#[test]
+fn liveness_of_flags_and_registers_is_known() {
+    let live = |code: &[u8], point: u64| {
+        let found = patches(code, &[point]);
+        found.patches.first().unwrap_or_else(|| panic!("{found:?}")).points[0].live
+    };
+    // cmp edi,esi; mov r10d,7; jne +1; nop; add eax,r10d; nop; ret
+    let code = [0x39, 0xf7, 0x41, 0xba, 7, 0, 0, 0, 0x75, 1, 0x90, 0x44, 1, 0xd0, 0x90, 0xc3];
+    let (entry, compared, target) = (live(&code, 0), live(&code, 2), live(&code, 11));
+    assert!(!entry.flags() && compared.flags() && !target.flags());
+    assert!(!entry.register(10) && !compared.register(10) && target.register(10));
+    assert!(entry.register(7) && entry.register(3), "an argument, and the caller's");
+    assert!(entry.register(11), "a caller may know that it stays");
+    // shl eax,cl; nop; jne +0; mov eax,1; ret
+    let shift = [0xd3, 0xe0, 0x90, 0x75, 0, 0xb8, 1, 0, 0, 0, 0xc3];
+    assert!(live(&shift, 0).flags(), "a shift by 0 leaves the flags alone");
+}
+
+#[test]
+fn the_red_zone_is_in_use_where_code_reaches_below_the_stack_pointer() {
+    let red_zone = |code: &[u8], point: u64| patches(code, &[point]).patches[0].points[0].red_zone;
+    // mov [rsp-8],rdi; mov rax,[rsp-8]; ret
+    let leaf = [0x48, 0x89, 0x7c, 0x24, 0xf8, 0x48, 0x8b, 0x44, 0x24, 0xf8, 0xc3];
+    assert!(red_zone(&leaf, 5));
+    assert!(!red_zone(&leaf, 0), "nothing is there at the entry");
+    // push rbp; mov rbp,rsp; mov [rbp-4],edi; mov eax,[rbp-4]; pop rbp; ret
+    let framed = [0x55, 0x48, 0x89, 0xe5, 0x89, 0x7d, 0xfc, 0x8b, 0x45, 0xfc, 0x5d, 0xc3];
+    assert!(red_zone(&framed, 7));
+    // push rbp; mov rbp,rsp; sub rsp,16; mov [rbp-4],edi; leave; ret
+    let reserved = [0x55, 0x48, 0x89, 0xe5, 0x48, 0x83, 0xec, 16, 0x89, 0x7d, 0xfc, 0xc9, 0xc3];
+    assert!(!red_zone(&reserved, 8));
+    // mov rax,rsp; mov [rax-8],edi; ret
+    let copied = [0x48, 0x89, 0xe0, 0x89, 0x78, 0xf8, 0xc3];
+    assert!(red_zone(&copied, 3));
+}
