@@ -1,8 +1,9 @@
 //! Layout of the memory that the probes of a process share with avtrace.
 //!
-//! One file in memory is mapped by both, at addresses of their own. It holds the [`Control`] page, then for each thread
-//! a [`ThreadBlock`] and the slots of its ring. The GS base of a thread is the address of its block, so that a probe
-//! reaches its fields without a register.
+//! One file in memory is mapped by both, at addresses of their own. It holds the [`Control`] page, the table of words
+//! ([`WORD_TABLE_BYTES`]), then for each thread a [`ThreadBlock`], its pending calls ([`PENDING_BYTES`]) and the slots
+//! of its ring. The GS base of a thread is the address of its block, so that a probe reaches its fields without a
+//! register. All memory but the fields that say so starts as 0.
 //!
 //! # Protocol of a ring
 //!
@@ -18,9 +19,9 @@
 //!    (Intel SDM, volume 3, "Memory Ordering").
 //!
 //! An event that is lost takes its reservation back: `reserved` changes from `n + slots` to `n` by a `cmpxchg` without
-//! `lock`; then `lost_at` is set to `n` and `lost` is incremented. When the exchange fails, a signal handler has
-//! reserved slots behind these and has written them, so that the limit has moved: step 3 is next. So no slot below the
-//! limit stays unwritten for a lost event.
+//! `lock`; then `lost` is incremented. When the exchange fails, a signal handler has reserved slots behind these and
+//! has written them, so that the limit has moved: step 3 is next. So no slot below the limit stays unwritten for a lost
+//! event, and all losses of a thread lie between slots beside one of its limits.
 //!
 //! The reader changes a waiting thread's mode to [`Mode::Drop`] while the thread's own interrupted code is what the
 //! reader waits for: the thread waits in a signal handler then, and would wait for itself.
@@ -127,9 +128,59 @@ pub struct ThreadBlock {
     pub words: u64,
     /// The thread's id.
     pub tid: u64,
-    /// Number of the slot at which the latest event was lost. Written before `lost` is incremented.
-    pub lost_at: u64,
+    /// Address of the thread's calls that have not returned: [`PENDING_BYTES`] of [`PendingCall`]s.
+    pub pending: u64,
+    /// The four low bits of the thread's id, in the highest bits: see [`Self::tag_of`].
+    pub tag: u64,
+    /// 0.
+    pub unused: [u64; 7],
 }
+
+impl ThreadBlock {
+    /// Tag of a thread in the table of words.
+    #[must_use]
+    pub const fn tag_of(tid: u32) -> u64 {
+        (tid as u64) << 60
+    }
+}
+
+/// Call that has not returned, in a table of a thread. The hash of its stack pointer selects [`PENDING_WAYS`] entries
+/// that it may be in.
+#[repr(C, align(64))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PendingCall {
+    /// Stack pointer at the entry of the call; 0 for a free entry. Written before the other words.
+    pub sp: u64,
+    /// Cookie of the probe at its entry.
+    pub cookie: u64,
+    /// The argument that the cookie selects; of an allocation the number of bytes.
+    pub argument: u64,
+    /// Frame pointer of the caller; of an allocation its first argument.
+    pub first: u64,
+    /// Second argument of an allocation.
+    pub second: u64,
+    /// 0.
+    pub unused: [u64; 3],
+}
+
+/// Number of entries that a stack pointer may have its call in.
+pub const PENDING_WAYS: u64 = 4;
+
+/// Binary logarithm of the number of groups of [`PENDING_WAYS`] entries in each of the two tables.
+pub const PENDING_BITS: u32 = 4;
+
+/// Length in bytes of one table of pending calls.
+pub const PENDING_TABLE_BYTES: u64 =
+    (PENDING_WAYS * size_of::<PendingCall>() as u64) << PENDING_BITS;
+
+/// Length in bytes of a thread's pending calls: the table of calls that synchronise, then that of allocations.
+pub const PENDING_BYTES: u64 = 2 * PENDING_TABLE_BYTES;
+
+/// Binary logarithm of the number of slots of the table of words.
+pub const WORD_BITS: u32 = 19;
+
+/// Length in bytes of the table of words: slots of a thread epoch and its accesses, as in the BPF programs (`table`).
+pub const WORD_TABLE_BYTES: u64 = 16 << WORD_BITS;
 
 /// Behaviour of a thread's probes.
 #[repr(u64)]
@@ -140,7 +191,7 @@ pub enum Mode {
     /// Records are written; those that find the ring full are lost and counted.
     Drop = 1,
     /// No record is written: the thread belongs to a child process that is not followed, or to a program that is not
-    /// traced any more.
+    /// traced any more. Probes look at the mode only where the ring is full, so that the limit is 0 with it.
     Muted = 2,
 }
 
@@ -176,6 +227,7 @@ const _: () = {
     assert!(SLOT_WORDS * size_of::<u64>() == SLOT_BYTES as usize);
     assert!(offset_of!(Slot, frames) == 40);
     assert!(offset_of!(ThreadBlock, reserved) == 0);
-    assert!(size_of::<ThreadBlock>() == 128);
+    assert!(size_of::<ThreadBlock>() == 192);
+    assert!(size_of::<PendingCall>() == 64);
     assert!(size_of::<Control>() == 64);
 };

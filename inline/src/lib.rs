@@ -4,3 +4,4 @@
 
 pub mod encoding;
 pub mod layout;
+pub mod trampoline;

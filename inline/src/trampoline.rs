@@ -1,0 +1,279 @@
+//! Trampolines: the code that a patched place jumps to. Each records the events of its probes, executes the displaced
+//! instructions and jumps back. Whole registers, flags and the red zone are as before; no vector register is used.
+//!
+//! An area of memory near the program's code has the [`CommonCode`] once, and any number of [`Trampoline`]s. All
+//! addresses are those of the traced process.
+//!
+//! What a probe records, and when, is what the BPF program of its name does (`ebpf`), with these differences:
+//!
+//! - Return probes do not exist: calls that count at their returns have probes at the `ret` instructions
+//!   ([`ProbeProgram::CallEnd`], [`ProbeProgram::AllocEnd`]).
+//! - The value at the accessed memory is read only where the access has happened ([`Access::has_happened`]), and only
+//!   the accessed bytes of it. So a probe makes no fault that the program does not make, but by a pointer that its
+//!   code is about to use: see [`Trampoline::fault`].
+//! - Accesses to the thread's own stack, above its red zone, make no record.
+//! - No access is deferred.
+
+mod alloc;
+mod assembler;
+mod calls;
+mod common;
+mod frame;
+mod programs;
+
+use abi::{AccessDescriptor, Cookie, ProbeProgram};
+use iced_x86::{BlockEncoderOptions, Decoder, DecoderOptions, FlowControl, IcedError, Instruction};
+use x86::patching::{Live, NEAR_JUMP, SHORT_JUMP};
+
+pub use self::common::CommonCode;
+use self::{assembler::Assembler, frame::Frame};
+
+/// Displaced code, and the probes in it.
+#[derive(Clone, Debug)]
+pub struct Displaced<'a> {
+    /// Address of the first byte.
+    pub address: u64,
+    /// The bytes as they were before the patch: whole instructions, and padding.
+    pub code: &'a [u8],
+    /// Probe points, in the order of their places. Those at the same place act one after the other.
+    pub points: &'a [Point],
+}
+
+/// Probe point: see [`x86::patching::Point`].
+#[derive(Clone, Debug)]
+pub struct Point {
+    /// Instruction before which the probes act, or the end of the displaced code.
+    pub before: u64,
+    /// Registers and flags that count there.
+    pub live: Live,
+    /// Set if the 128 bytes below the stack pointer may be in use.
+    pub red_zone: bool,
+    /// The probes.
+    pub probes: Vec<Probe>,
+}
+
+/// Probe.
+#[derive(Clone, Debug)]
+pub struct Probe {
+    /// Program to do.
+    pub program: ProbeProgram,
+    /// Its cookie.
+    pub cookie: Cookie,
+    /// The access, of [`ProbeProgram::Access`] and [`ProbeProgram::AccessLarge`].
+    pub access: Option<Access>,
+}
+
+/// Access that a probe reports.
+#[derive(Clone, Copy, Debug)]
+pub struct Access {
+    /// Its address and size.
+    pub descriptor: AccessDescriptor,
+    /// Set if the accessing instruction is before the point in its straight line. The value is read then.
+    pub has_happened: bool,
+}
+
+/// Trampoline.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trampoline {
+    /// Address of the first byte.
+    pub address: u64,
+    /// Machine code.
+    pub code: Vec<u8>,
+    /// Displaced instructions.
+    places: Vec<Place>,
+    /// Loads by pointers of the program, and the addresses at which the trampoline goes on without them.
+    loads: Vec<(u64, u64)>,
+}
+
+/// Places of a displaced instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place {
+    /// In the program.
+    original: u64,
+    /// In the trampoline: the probes before the instruction.
+    probes: u64,
+    /// In the trampoline: the instruction itself.
+    moved: u64,
+}
+
+/// Reason why there is no trampoline.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum EmitError {
+    /// An instruction cannot be encoded at its new place.
+    #[error("cannot encode the trampoline of {address:#x}: {source}")]
+    Encode {
+        /// The displaced code.
+        address: u64,
+        /// Reason of the encoder.
+        source: IcedError,
+    },
+    /// The displaced bytes are no whole instructions, or a point is at none of them.
+    #[error("no instruction begins at {0:#x}")]
+    NoInstruction(u64),
+    /// A displaced instruction is a call.
+    #[error("a call is displaced at {0:#x}")]
+    Call(u64),
+    /// There is no inline form of the program.
+    #[error("the program `{}` has no inline form", .0.name())]
+    Program(ProbeProgram),
+}
+
+impl Trampoline {
+    /// Emits the trampoline of displaced code to an address. The common code and the program must be within 2 GiB.
+    ///
+    /// # Errors
+    ///
+    /// If the code or a probe has no form there.
+    pub fn emit(
+        common: &CommonCode,
+        address: u64,
+        displaced: &Displaced<'_>,
+    ) -> Result<Self, EmitError> {
+        let failed = |source| EmitError::Encode { address: displaced.address, source };
+        let instructions = decode(displaced)?;
+        let mut assembler = Assembler::new(common).map_err(failed)?;
+        let mut places = Vec::new();
+        let mut ends = false;
+        let mut points = displaced.points.iter().peekable();
+        for instruction in &instructions {
+            let probes = assembler.position();
+            while let Some(point) = points.next_if(|point| point.before == instruction.ip()) {
+                emit_point(&mut assembler, point, displaced)?;
+            }
+            let moved = assembler.position();
+            // Without its address: a jump to a displaced instruction goes to the patched place, with its probes.
+            let mut copy = *instruction;
+            copy.set_ip(0);
+            assembler.code.add_instruction(copy).map_err(failed)?;
+            places.push((instruction.ip(), probes, moved));
+            ends = matches!(
+                instruction.flow_control(),
+                FlowControl::Return
+                    | FlowControl::UnconditionalBranch
+                    | FlowControl::IndirectBranch
+            );
+            if ends {
+                break;
+            }
+        }
+        let end = displaced.address + displaced.code.len() as u64;
+        while let Some(point) = points.next_if(|point| point.before == end && !ends) {
+            emit_point(&mut assembler, point, displaced)?;
+        }
+        if let Some(point) = points.next() {
+            return Err(EmitError::NoInstruction(point.before));
+        }
+        if !ends {
+            assembler.code.jmp(end).map_err(failed)?;
+        }
+        let options = BlockEncoderOptions::RETURN_NEW_INSTRUCTION_OFFSETS;
+        let assembled = assembler.code.assemble_options(address, options).map_err(failed)?;
+        let offsets = &assembled.inner.new_instruction_offsets;
+        let at = |position: usize| address + u64::from(offsets[position]);
+        let resume = |label| assembled.label_ip(label).map_err(failed);
+        let loads = assembler
+            .loads
+            .iter()
+            .map(|(load, skip)| Ok((at(*load), resume(skip)?)))
+            .collect::<Result<_, _>>()?;
+        Ok(Self {
+            address,
+            loads,
+            places: places
+                .into_iter()
+                .filter(|&(_, _, moved)| offsets[moved] != u32::MAX)
+                .map(|(original, probes, moved)| {
+                    let moved = at(moved);
+                    let probes = if offsets[probes] == u32::MAX { moved } else { at(probes) };
+                    Place { original, probes, moved }
+                })
+                .collect(),
+            code: assembled.inner.code_buffer,
+        })
+    }
+
+    /// Returns where a thread goes on that stands at an instruction that has been displaced. A thread at the first one
+    /// may as well stay: it executes the jump.
+    #[must_use]
+    pub fn moved(&self, original: u64) -> Option<u64> {
+        self.places.iter().find(|place| place.original == original).map(|place| place.probes)
+    }
+
+    /// Returns where in the program a thread goes on that stands in the trampoline, after the displaced bytes have been
+    /// restored; `None` where the probes have changed its registers or its stack, until it has made some steps.
+    #[must_use]
+    pub fn original(&self, moved: u64) -> Option<u64> {
+        let stands = |place: &&Place| place.moved == moved || place.probes == moved;
+        self.places.iter().find(stands).map(|place| place.original)
+    }
+
+    /// Returns whether an address is in the trampoline.
+    #[must_use]
+    pub fn contains(&self, address: u64) -> bool {
+        address.checked_sub(self.address).is_some_and(|offset| offset < self.code.len() as u64)
+    }
+
+    /// Returns where a thread goes on that gets `SIGSEGV` or `SIGBUS` in the trampoline, at a load by a pointer that the
+    /// program's own code is about to use. Nothing is recorded then, and the program makes the fault itself.
+    #[must_use]
+    pub fn fault(&self, address: u64) -> Option<u64> {
+        self.loads.iter().find(|&&(load, _)| load == address).map(|&(_, resume)| resume)
+    }
+}
+
+/// Jump from an address to another one; `None` if it is out of reach.
+#[must_use]
+pub fn near_jump(from: u64, to: u64) -> Option<[u8; NEAR_JUMP as usize]> {
+    let distance = to.wrapping_sub(from + NEAR_JUMP).cast_signed();
+    let [a, b, c, d] = i32::try_from(distance).ok()?.to_le_bytes();
+    Some([0xe9, a, b, c, d])
+}
+
+/// Short jump from an address to another one; `None` if it is out of reach.
+#[must_use]
+pub fn short_jump(from: u64, to: u64) -> Option<[u8; SHORT_JUMP as usize]> {
+    let distance = to.wrapping_sub(from + SHORT_JUMP).cast_signed();
+    Some([0xeb, i8::try_from(distance).ok()?.cast_unsigned()])
+}
+
+fn decode(displaced: &Displaced<'_>) -> Result<Vec<Instruction>, EmitError> {
+    let decoder =
+        Decoder::with_ip(64, displaced.code, displaced.address, DecoderOptions::NONE).into_iter();
+    let mut instructions = Vec::new();
+    for instruction in decoder {
+        if instruction.is_invalid() {
+            return Err(EmitError::NoInstruction(instruction.ip()));
+        }
+        if matches!(
+            instruction.flow_control(),
+            FlowControl::Call | FlowControl::IndirectCall | FlowControl::Interrupt
+        ) && !is_filler_after_end(&instructions)
+        {
+            return Err(EmitError::Call(instruction.ip()));
+        }
+        instructions.push(instruction);
+    }
+    Ok(instructions)
+}
+
+/// Returns whether control does not come to what follows these instructions.
+fn is_filler_after_end(instructions: &[Instruction]) -> bool {
+    instructions.iter().any(|instruction| {
+        matches!(
+            instruction.flow_control(),
+            FlowControl::Return | FlowControl::UnconditionalBranch | FlowControl::IndirectBranch
+        )
+    })
+}
+
+fn emit_point(
+    assembler: &mut Assembler<'_>,
+    point: &Point,
+    displaced: &Displaced<'_>,
+) -> Result<(), EmitError> {
+    let failed = |source| EmitError::Encode { address: displaced.address, source };
+    if let Some(probe) = point.probes.iter().find(|probe| !programs::has_form(probe)) {
+        return Err(EmitError::Program(probe.program));
+    }
+    Frame::around(assembler, point).map_err(failed)
+}

@@ -1,0 +1,105 @@
+//! Assembler of a trampoline: instructions, registers by the processor's numbers, and fields of shared memory.
+
+use iced_x86::{
+    IcedError,
+    code_asm::{
+        AsmMemoryOperand, AsmRegister32, AsmRegister64, CodeAssembler, CodeLabel, eax, ebp, ebx,
+        ecx, edi, edx, esi, esp, qword_ptr, r8, r8d, r9, r9d, r10, r10d, r11, r11d, r12, r12d, r13,
+        r13d, r14, r14d, r15, r15d, rax, rbp, rbx, rcx, rdi, rdx, rsi, rsp,
+    },
+};
+
+use abi::FlagCondition;
+
+use super::CommonCode;
+
+/// Result of emitting.
+pub type Emitted<T = ()> = Result<T, IcedError>;
+
+/// Trampoline that is being assembled.
+pub struct Assembler<'common> {
+    /// The instructions.
+    pub code: CodeAssembler,
+    /// Common code, which may be called.
+    pub common: &'common CommonCode,
+    /// Loads by pointers of the program, as numbers of instructions, and where control goes on without them.
+    pub loads: Vec<(usize, CodeLabel)>,
+}
+
+impl<'common> Assembler<'common> {
+    /// Assembler without instructions.
+    pub fn new(common: &'common CommonCode) -> Emitted<Self> {
+        Ok(Self { code: CodeAssembler::new(64)?, common, loads: Vec::new() })
+    }
+
+    /// Notes that the next instruction loads by a pointer of the program, and that control goes to `skip` if that
+    /// faults.
+    pub fn may_fault(&mut self, skip: CodeLabel) {
+        self.loads.push((self.position(), skip));
+    }
+
+    /// Number of the next instruction.
+    pub fn position(&self) -> usize {
+        self.code.instructions().len()
+    }
+}
+
+/// Field of the thread's block.
+macro_rules! block {
+    ($field:ident) => {
+        $crate::trampoline::assembler::in_block(::core::mem::offset_of!(
+            $crate::layout::ThreadBlock,
+            $field
+        ))
+    };
+}
+pub(super) use block;
+
+/// Eight bytes at an offset into the thread's block.
+pub fn in_block(offset: usize) -> AsmMemoryOperand {
+    qword_ptr(offset as u64).gs()
+}
+
+const WIDE: [AsmRegister64; 16] =
+    [rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8, r9, r10, r11, r12, r13, r14, r15];
+
+const HALF: [AsmRegister32; 16] =
+    [eax, ecx, edx, ebx, esp, ebp, esi, edi, r8d, r9d, r10d, r11d, r12d, r13d, r14d, r15d];
+
+/// 64-bit register with the processor's number.
+pub fn wide(number: u8) -> AsmRegister64 {
+    WIDE[usize::from(number & 15)]
+}
+
+/// Lower half of the register with the processor's number.
+pub fn half(number: u8) -> AsmRegister32 {
+    HALF[usize::from(number & 15)]
+}
+
+/// Emits a jump that is taken if a condition holds.
+pub fn jump_if(code: &mut CodeAssembler, condition: FlagCondition, to: CodeLabel) -> Emitted {
+    match condition.number() {
+        0 => code.jo(to),
+        1 => code.jno(to),
+        2 => code.jb(to),
+        3 => code.jae(to),
+        4 => code.je(to),
+        5 => code.jne(to),
+        6 => code.jbe(to),
+        7 => code.ja(to),
+        8 => code.js(to),
+        9 => code.jns(to),
+        10 => code.jp(to),
+        11 => code.jnp(to),
+        12 => code.jl(to),
+        13 => code.jge(to),
+        14 => code.jle(to),
+        _ => code.jg(to),
+    }
+}
+
+/// Sets a label at the next instruction, whatever other labels it has.
+pub fn place(code: &mut CodeAssembler, label: &mut CodeLabel) -> Emitted {
+    code.set_label(label)?;
+    code.zero_bytes()
+}

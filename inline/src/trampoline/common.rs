@@ -1,0 +1,333 @@
+//! Common code: what trampolines call. Emitted once for each area of trampolines.
+//!
+//! # Registers
+//!
+//! A record is made from `ecx`: see [`CommonCode::record`]. No routine uses the stack of the program above its return
+//! address, or a register that it is not said to change. All change the flags.
+
+use core::mem::offset_of;
+
+use iced_x86::{
+    BlockEncoderOptions, IcedError,
+    code_asm::{
+        CodeAssembler, CodeLabel, dword_ptr, eax, edx, esi, ptr, qword_ptr, r8, r8d, r9, r9d, r10,
+        r10d, r11, rax, rbx, rcx, rdi, rdx, rsi, rsp,
+    },
+};
+
+use super::{
+    EmitError,
+    assembler::{Emitted, block, place},
+    calls,
+};
+use crate::layout::{Clock, Control, Mode, PENDING_TABLE_BYTES, SLOT_BYTES, Slot};
+
+/// Common code of the trampolines of an area, with the addresses of its routines.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommonCode {
+    /// Address of the first byte.
+    pub address: u64,
+    /// Machine code.
+    pub code: Vec<u8>,
+    pub(super) entries: Entries<u64>,
+}
+
+/// Routines. Those that make records take the site in `eax`, the argument in `rcx`, the extra word in `rdx`, the stack
+/// pointer in `rsi`, the first frame in `rdi`, and the frame pointer from which the other frames are found in `r9`.
+/// They change these, and `r8` and `r10`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Entries<Address> {
+    /// Makes a record of another kind than an access: the epoch ends.
+    pub record: Address,
+    /// Variant of `record` for an acquire.
+    pub record_fenced: Address,
+    /// Makes a record of an access.
+    pub access: Address,
+    /// Variant of `access` for an atomic instruction.
+    pub access_fenced: Address,
+    /// Waits for room up to the slot number in `r10`, of which the one in `rdx` is the first reserved, or takes the
+    /// reservation back: `r10` is 0 then.
+    pub wait: Address,
+    /// Reads the order to `rax`. Changes `rdx`.
+    pub order: Address,
+    /// Stores a call: its stack pointer in `rsi`, cookie in `rdx`, argument in `rcx`, first word in `r9`. Changes
+    /// `rax`, `r8` and `r10`.
+    pub call_insert: Address,
+    /// Finds the call with the stack pointer in `rsi`: its entry in `r10`, or 0. Changes `r8`.
+    pub call_find: Address,
+    /// Records the return of the call with the stack pointer in `rsi`, if there is one and its result in `rax` counts.
+    /// The frame pointer is in `r9`. Changes what a record changes.
+    pub call_end: Address,
+    /// Stores an allocation, as `call_insert` does, with a second word in `rdi`.
+    pub alloc_insert: Address,
+    /// Records an allocation, as `call_end` does.
+    pub alloc_end: Address,
+}
+
+/// Number of looks at the limit before a thread sleeps.
+const SPINS: i32 = 200;
+
+/// Longest sleep, in nanoseconds: the reader's death is noticed after it.
+const SLEEP: i32 = 10_000_000;
+
+/// `FUTEX_OWNER_DIED` (`include/uapi/linux/futex.h`).
+const OWNER_DIED: i32 = 0x4000_0000;
+
+/// Number of the system call `futex`; its operation `FUTEX_WAIT` is 0.
+const FUTEX: i32 = 202;
+
+/// Largest distance of a saved frame pointer from the stack pointer, in bytes, as in the BPF programs.
+const MAX_FRAME: i32 = 1 << 20;
+
+impl CommonCode {
+    /// Emits the code to an address.
+    ///
+    /// # Errors
+    ///
+    /// None is known: the code has a form at each address.
+    pub fn emit(address: u64, clock: Clock) -> Result<Self, EmitError> {
+        Self::assemble(address, clock).map_err(|source| EmitError::Encode { address, source })
+    }
+
+    fn assemble(address: u64, clock: Clock) -> Result<Self, IcedError> {
+        let mut code = CodeAssembler::new(64)?;
+        let mut labels = Entries::with(|| code.create_label());
+        record(&mut code, clock, &mut labels)?;
+        wait(&mut code, &mut labels)?;
+        place(&mut code, &mut labels.order)?;
+        order(&mut code, clock)?;
+        code.ret()?;
+        let mut alloc_find = code.create_label();
+        calls::find(&mut code, &mut labels.call_find, 0)?;
+        calls::find(&mut code, &mut alloc_find, PENDING_TABLE_BYTES)?;
+        calls::insert(&mut code, &mut labels.call_insert, 0)?;
+        calls::insert(&mut code, &mut labels.alloc_insert, PENDING_TABLE_BYTES)?;
+        calls::call_end(&mut code, &mut labels)?;
+        calls::alloc_end(&mut code, &mut labels, alloc_find)?;
+        let options = BlockEncoderOptions::RETURN_NEW_INSTRUCTION_OFFSETS;
+        let assembled = code.assemble_options(address, options)?;
+        let entries = labels.map(|label| assembled.label_ip(&label))?;
+        Ok(Self { address, code: assembled.inner.code_buffer, entries })
+    }
+}
+
+impl<Address> Entries<Address> {
+    fn with(mut new: impl FnMut() -> Address) -> Self {
+        Self {
+            record: new(),
+            record_fenced: new(),
+            access: new(),
+            access_fenced: new(),
+            wait: new(),
+            order: new(),
+            call_insert: new(),
+            call_find: new(),
+            call_end: new(),
+            alloc_insert: new(),
+            alloc_end: new(),
+        }
+    }
+
+    fn map<Other, E>(
+        self,
+        mut map: impl FnMut(Address) -> Result<Other, E>,
+    ) -> Result<Entries<Other>, E> {
+        Ok(Entries {
+            record: map(self.record)?,
+            record_fenced: map(self.record_fenced)?,
+            access: map(self.access)?,
+            access_fenced: map(self.access_fenced)?,
+            wait: map(self.wait)?,
+            order: map(self.order)?,
+            call_insert: map(self.call_insert)?,
+            call_find: map(self.call_find)?,
+            call_end: map(self.call_end)?,
+            alloc_insert: map(self.alloc_insert)?,
+            alloc_end: map(self.alloc_end)?,
+        })
+    }
+}
+
+/// Reads the order to `rax`; changes `rdx`.
+fn order(code: &mut CodeAssembler, clock: Clock) -> Emitted {
+    match clock {
+        Clock::Tsc => {
+            code.rdtsc()?;
+            code.shl(rdx, 32)?;
+            code.or(rax, rdx)
+        }
+        Clock::Counter => {
+            code.mov(rax, block!(control))?;
+            code.mov(edx, 1)?;
+            code.lock().xadd(qword_ptr(rax + offset_of!(Control, counter)), rdx)?;
+            code.mov(rax, rdx)
+        }
+    }
+}
+
+/// Field of the slot at `r10`.
+macro_rules! slot {
+    ($field:ident) => {
+        qword_ptr(r10 + offset_of!(Slot, $field))
+    };
+}
+
+/// The routines that make records of one slot.
+fn record(code: &mut CodeAssembler, clock: Clock, labels: &mut Entries<CodeLabel>) -> Emitted {
+    let (mut write, mut full) = (code.create_label(), code.create_label());
+    place(code, &mut labels.access_fenced)?;
+    code.lfence()?;
+    code.jmp(labels.access)?;
+    place(code, &mut labels.record_fenced)?;
+    code.lfence()?;
+    place(code, &mut labels.record)?;
+    code.inc(block!(epoch))?;
+    place(code, &mut labels.access)?;
+    code.push(rdx)?;
+    code.mov(r8d, eax)?;
+    code.shl(r8, 32)?;
+    order(code, clock)?;
+    code.mov(edx, 1)?;
+    code.xadd(block!(reserved), rdx)?;
+    code.lea(r10, qword_ptr(rdx + 1))?;
+    code.cmp(r10, block!(limit))?;
+    code.ja(full)?;
+    place(code, &mut write)?;
+    code.mov(r10, rdx)?;
+    code.and(r10, block!(mask))?;
+    code.shl(r10, SLOT_BYTES.trailing_zeros())?;
+    code.add(r10, block!(slots))?;
+    code.mov(slot!(order), rax)?;
+    code.mov(slot!(argument), rcx)?;
+    code.mov(slot!(sp), rsi)?;
+    code.mov(slot!(frames), rdi)?;
+    code.pop(rax)?;
+    code.mov(slot!(extra), rax)?;
+    code.inc(edx)?;
+    code.or(r8, rdx)?;
+    further_frames(code)?;
+    code.mov(slot!(head), r8)?;
+    code.ret()?;
+    place(code, &mut full)?;
+    code.call(labels.wait)?;
+    code.test(r10, r10)?;
+    code.jne(write)?;
+    code.pop(rdx)?;
+    code.ret()
+}
+
+/// Writes the frames after the first to the slot at `r10`: return addresses along the chain of frame pointers in `r9`,
+/// from the stack pointer in `rsi` on. Changes `rax`, `rcx`, `rsi` and `r9`.
+///
+/// The stack from the thread's own stack pointer up to its end is mapped, so that nothing faults.
+fn further_frames(code: &mut CodeAssembler) -> Emitted {
+    let (mut none, mut one) = (code.create_label(), code.create_label());
+    let mut end = code.create_label();
+    let second = offset_of!(Slot, frames) + 8;
+    code.cmp(rsi, block!(stack_low))?;
+    code.jb(none)?;
+    for (offset, missing) in [(second, none), (second + 8, one)] {
+        code.mov(rax, r9)?;
+        code.sub(rax, rsi)?;
+        code.cmp(rax, MAX_FRAME)?;
+        code.ja(missing)?;
+        code.test(r9d, 7)?;
+        code.jne(missing)?;
+        code.lea(rsi, qword_ptr(r9 + 16))?;
+        code.cmp(rsi, block!(stack_high))?;
+        code.ja(missing)?;
+        code.mov(rcx, qword_ptr(r9 + 8))?;
+        code.mov(qword_ptr(r10 + offset), rcx)?;
+        code.mov(r9, qword_ptr(r9))?;
+    }
+    code.jmp(end)?;
+    place(code, &mut none)?;
+    code.mov(qword_ptr(r10 + second), 0)?;
+    place(code, &mut one)?;
+    code.mov(qword_ptr(r10 + (second + 8)), 0)?;
+    place(code, &mut end)
+}
+
+/// The routine that waits for the reader.
+fn wait(code: &mut CodeAssembler, labels: &mut Entries<CodeLabel>) -> Emitted {
+    let [mut again, mut spin, mut sleep, mut woken, mut dead, mut lose, mut none, mut out] =
+        [(); 8].map(|()| code.create_label());
+    let reader = || dword_ptr(rbx + offset_of!(Control, reader));
+    let waiting = || dword_ptr(rbx + offset_of!(Control, waiting));
+    place(code, &mut labels.wait)?;
+    code.push(rax)?;
+    code.push(rcx)?;
+    code.push(rbx)?;
+    code.push(r11)?;
+    code.mov(rbx, block!(control))?;
+    place(code, &mut again)?;
+    code.cmp(r10, block!(limit))?;
+    code.jbe(out)?;
+    code.cmp(block!(mode), Mode::Lossless as i32)?;
+    code.jne(lose)?;
+    code.test(reader(), OWNER_DIED)?;
+    code.jne(dead)?;
+    code.inc(block!(waits))?;
+    code.mov(eax, SPINS)?;
+    place(code, &mut spin)?;
+    code.pause()?;
+    code.cmp(r10, block!(limit))?;
+    code.jbe(out)?;
+    code.dec(eax)?;
+    code.jne(spin)?;
+    for register in [rdx, rsi, rdi, r8, r9, r10] {
+        code.push(register)?;
+    }
+    // A `timespec`.
+    code.push(SLEEP)?;
+    code.push(0)?;
+    code.lock().inc(waiting())?;
+    place(code, &mut sleep)?;
+    code.mov(edx, dword_ptr(rbx + offset_of!(Control, progress)))?;
+    code.mov(r10, qword_ptr(rsp + 16))?;
+    code.cmp(r10, block!(limit))?;
+    code.jbe(woken)?;
+    code.cmp(block!(mode), Mode::Lossless as i32)?;
+    code.jne(woken)?;
+    code.test(reader(), OWNER_DIED)?;
+    code.jne(woken)?;
+    code.mov(eax, FUTEX)?;
+    code.lea(rdi, ptr(rbx + offset_of!(Control, progress)))?;
+    code.xor(esi, esi)?;
+    code.mov(r10, rsp)?;
+    code.xor(r8d, r8d)?;
+    code.xor(r9d, r9d)?;
+    code.syscall()?;
+    code.jmp(sleep)?;
+    place(code, &mut woken)?;
+    code.lock().dec(waiting())?;
+    code.add(rsp, 16)?;
+    for register in [r10, r9, r8, rdi, rsi, rdx] {
+        code.pop(register)?;
+    }
+    code.jmp(again)?;
+    place(code, &mut dead)?;
+    code.mov(block!(mode), Mode::Muted as i32)?;
+    code.mov(block!(limit), 0)?;
+    place(code, &mut lose)?;
+    code.mov(rax, r10)?;
+    code.cmpxchg(block!(reserved), rdx)?;
+    let mut lost = code.create_label();
+    code.je(lost)?;
+    // Nobody reads what a muted thread has reserved.
+    code.cmp(block!(mode), Mode::Muted as i32)?;
+    code.jne(again)?;
+    code.jmp(none)?;
+    place(code, &mut lost)?;
+    code.cmp(block!(mode), Mode::Muted as i32)?;
+    code.je(none)?;
+    code.inc(block!(lost))?;
+    place(code, &mut none)?;
+    code.xor(r10d, r10d)?;
+    place(code, &mut out)?;
+    code.pop(r11)?;
+    code.pop(rbx)?;
+    code.pop(rcx)?;
+    code.pop(rax)?;
+    code.ret()
+}

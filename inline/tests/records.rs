@@ -1,0 +1,166 @@
+//! Records of the programs, made by executing patched functions.
+
+mod support;
+
+use abi::{CallCookie, Cookie, FlagCondition, InlinedCookie, Kind, Operand, ProbeProgram, SiteId};
+use iced_x86::code_asm::*;
+use inline::{
+    layout::{Clock, Slot},
+    trampoline::{Point, Probe},
+};
+use support::{Machine, Registers, registers};
+use x86::patching::Live;
+
+/// Assembles a program for a machine.
+fn assemble(
+    machine: &Machine,
+    emit: impl FnOnce(&mut CodeAssembler, u64) -> Result<(), IcedError>,
+) -> Vec<u8> {
+    let mut code = CodeAssembler::new(64).unwrap();
+    emit(&mut code, machine.exit()).unwrap();
+    code.assemble(machine.program()).unwrap()
+}
+
+fn probe(program: ProbeProgram, cookie: Cookie) -> Probe {
+    Probe { program, cookie, access: None }
+}
+
+fn point(before: u64, probes: Vec<Probe>) -> Point {
+    Point { before, live: Live::ALL, red_zone: true, probes }
+}
+
+/// Executes a program without and with a patch of its first bytes, and compares. Returns the slots.
+fn compare(
+    machine: &mut Machine,
+    code: &[u8],
+    length: usize,
+    probes: Vec<Probe>,
+    start: &Registers,
+) -> Vec<Slot> {
+    machine.load(code);
+    let before = machine.stack.clone();
+    let plain = machine.run(start);
+    let stack = machine.stack.clone();
+    machine.stack.copy_from_slice(&before);
+    let at = machine.program();
+    machine.patch(0, length, &[point(at, probes)]);
+    assert_eq!(machine.run(start), plain);
+    let above = (start.general[4] - 128 - machine.stack_bounds().0) as usize / 8;
+    assert_eq!(machine.stack[above..], stack[above..]);
+    machine.take()
+}
+
+#[test]
+fn a_region_has_the_stack_pointer_and_the_flags() {
+    let mut machine = Machine::new(16, Clock::Tsc);
+    let code = assemble(&machine, |code, exit| {
+        code.add(rax, rbx)?;
+        code.mov(rcx, rax)?;
+        code.jmp(exit)
+    });
+    let start = registers(&machine, 0x1234_5678_9abc_def1);
+    let cookie = Cookie::new(Kind::Begin, 7);
+    let region = vec![probe(ProbeProgram::Region, cookie)];
+    let slots = compare(&mut machine, &code, 6, region, &start);
+    assert_eq!(slots.len(), 1);
+    let (stack, flags) = (start.general[4], start.flags & support::FLAGS);
+    assert_eq!(
+        (slots[0].site(), slots[0].sp, slots[0].extra & support::FLAGS),
+        (SiteId(7), stack, flags)
+    );
+    assert!(slots[0].order > 0);
+    assert_eq!(machine.block().epoch & 0xffff, 1001, "a record ends the epoch");
+}
+
+#[test]
+fn a_call_has_its_argument_and_its_callers() {
+    let mut machine = Machine::new(16, Clock::Counter);
+    let code = assemble(&machine, |code, exit| {
+        code.mov(rax, rdi)?;
+        code.mov(rdi, rsi)?;
+        code.jmp(exit)
+    });
+    let mut start = registers(&machine, 3);
+    let (low, high) = machine.stack_bounds();
+    let place = |address: u64| ((address - low) / 8) as usize;
+    let stack = high - 2048;
+    start.general[4] = stack;
+    start.general[5] = stack + 0x100;
+    machine.stack[place(stack)] = 0x1111;
+    machine.stack[place(stack + 0x100)] = stack + 0x200;
+    machine.stack[place(stack + 0x108)] = 0x2222;
+    machine.stack[place(stack + 0x200)] = high;
+    machine.stack[place(stack + 0x208)] = 0x3333;
+    for number in 1..=4_u8 {
+        let cookie = CallCookie::new(Cookie::new(Kind::Release, 9), 0, number, 0);
+        machine.load(&code);
+        let at = machine.program();
+        machine.patch(0, 6, &[point(at, vec![probe(ProbeProgram::Call, cookie.0)])]);
+        machine.run(&start);
+        let slots = machine.take();
+        assert_eq!(slots.len(), 1);
+        let argument = start.general[[7, 6, 2, 1][usize::from(number) - 1]];
+        assert_eq!((slots[0].site(), slots[0].argument), (SiteId(9), argument));
+        assert_eq!((slots[0].sp, slots[0].frames), (stack + 8, [0x1111, 0x2222, 0x3333]));
+        assert_eq!(slots[0].order, u64::from(number) - 1, "the counter");
+    }
+    start.general[5] = 0x1000;
+    machine.run(&start);
+    assert_eq!(machine.take()[0].frames, [0x1111, 0, 0], "no frame pointer");
+}
+
+#[test]
+fn a_return_counts_for_the_call_that_was_entered_there() {
+    let mut machine = Machine::new(16, Clock::Tsc);
+    // The "function" begins at +0 and returns at +6.
+    let code = assemble(&machine, |code, exit| {
+        code.nop_1(dword_ptr(rax + 0x100))?;
+        code.mov(rdi, rsi)?;
+        code.mov(rsi, rdi)?;
+        code.jmp(exit)
+    });
+    let ends = code.len() - 11;
+    let cookie = CallCookie::new(Cookie::new(Kind::Acquire, 5), 0, 1, 0);
+    let other = Cookie::new(Kind::Acquire, 6);
+    machine.load(&code);
+    let at = machine.program();
+    machine.patch(0, ends, &[point(at, vec![probe(ProbeProgram::CallEnter, cookie.0)])]);
+    let end = at + ends as u64;
+    machine.patch(ends, 6, &[point(end, vec![probe(ProbeProgram::CallEnd, other)])]);
+    let mut start = registers(&machine, 99);
+    for (result, counts) in [(0, true), (130, true), (16, false), (1 << 32, true)] {
+        start.general[0] = result;
+        machine.run(&start);
+        let slots = machine.take();
+        assert_eq!(slots.len(), usize::from(counts), "{result}");
+        if counts {
+            let slot = slots[0];
+            assert_eq!((slot.site(), slot.argument), (SiteId(5), start.general[7]));
+            assert_eq!((slot.sp, slot.extra as u32), (start.general[4] + 8, result as u32));
+        }
+    }
+}
+
+#[test]
+fn an_inline_lock_counts_where_its_condition_holds() {
+    let mut machine = Machine::new(16, Clock::Tsc);
+    let code = assemble(&machine, |code, exit| {
+        code.mov(r8, r9)?;
+        code.mov(r9, r10)?;
+        code.jmp(exit)
+    });
+    let operand = Operand::new(3, 10, 3).with_condition(FlagCondition::EQUAL);
+    let cookie =
+        InlinedCookie::new(Cookie::new(Kind::Inlined, 4), InlinedCookie::CONDITIONAL, operand);
+    let mut start = registers(&machine, 17);
+    for flags in [0, 0x40] {
+        start.flags = flags;
+        let probes = vec![probe(ProbeProgram::Inlined, cookie.0)];
+        let slots = compare(&mut machine, &code, 6, probes, &start);
+        assert_eq!(slots.len(), usize::from(flags != 0));
+        for slot in slots {
+            let address = start.general[3].wrapping_add(start.general[10] << 3);
+            assert_eq!((slot.argument, slot.extra as u32), (address, start.general[0] as u32));
+        }
+    }
+}

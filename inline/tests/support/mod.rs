@@ -1,0 +1,303 @@
+//! Machine that executes patched code: memory for code and rings, and a launcher that sets and reads all registers.
+
+use std::{
+    mem::size_of,
+    ptr,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use iced_x86::code_asm::*;
+use inline::{
+    encoding::CONTINUATION,
+    layout::{Clock, Control, PENDING_BYTES, Slot, ThreadBlock, WORD_TABLE_BYTES, mark},
+    trampoline::{CommonCode, Displaced, Point, Trampoline, near_jump},
+};
+
+/// General registers by the processor's numbers, and the flags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Registers {
+    pub general: [u64; 16],
+    pub flags: u64,
+}
+
+/// Flags that instructions compute.
+pub const FLAGS: u64 = 0x8d5;
+
+const CODE_BYTES: usize = 1 << 16;
+const STACK_BYTES: usize = 1 << 14;
+const PROGRAM: usize = 0x1000;
+const COMMON: usize = 0x4000;
+const TRAMPOLINES: usize = 0x6000;
+const STATE: usize = 0xf000;
+
+/// Memory of one thread of a traced program, mapped by the test.
+pub struct Machine {
+    code: *mut u8,
+    shared: *mut u8,
+    pub stack: Vec<u64>,
+    enter: extern "sysv64" fn(),
+    exit: u64,
+    pub common: CommonCode,
+    next: usize,
+    slots: usize,
+    read: u64,
+}
+
+/// State in the code area, which the launcher reads and writes.
+#[repr(C)]
+struct State {
+    general: [u64; 16],
+    flags: u64,
+    target: u64,
+    saved: u64,
+    scratch: [u64; 64],
+}
+
+fn map(bytes: usize, protection: i32) -> *mut u8 {
+    // SAFETY: a new mapping at any address.
+    let at = unsafe {
+        libc::mmap(
+            ptr::null_mut(),
+            bytes,
+            protection,
+            // The launcher has addresses of 32 bits.
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_32BIT,
+            -1,
+            0,
+        )
+    };
+    assert_ne!(at, libc::MAP_FAILED);
+    at.cast()
+}
+
+impl Machine {
+    /// Machine with a ring of `slots` slots, for the thread that makes it.
+    pub fn new(slots: usize, clock: Clock) -> Self {
+        let code = map(CODE_BYTES, libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC);
+        let shared_bytes = 4096
+            + WORD_TABLE_BYTES as usize
+            + 4096
+            + PENDING_BYTES as usize
+            + slots * size_of::<Slot>();
+        let shared = map(shared_bytes, libc::PROT_READ | libc::PROT_WRITE);
+        let base = code as u64;
+        let common = CommonCode::emit(base + COMMON as u64, clock).unwrap();
+        assert!(common.code.len() <= TRAMPOLINES - COMMON);
+        let (launcher, exit) = launcher(base, base + STATE as u64);
+        let mut machine = Self {
+            code,
+            shared,
+            stack: vec![0; STACK_BYTES / 8],
+            // SAFETY: the launcher is at the start of the code.
+            enter: unsafe { std::mem::transmute::<*mut u8, extern "sysv64" fn()>(code) },
+            exit,
+            common,
+            next: TRAMPOLINES,
+            slots,
+            read: 0,
+        };
+        machine.write(0, &launcher);
+        let common = machine.common.code.clone();
+        machine.write(COMMON, &common);
+        let words = shared as u64 + 4096;
+        let block = words + WORD_TABLE_BYTES;
+        let pending = block + 4096;
+        let (low, high) = machine.stack_bounds();
+        let tid = 77;
+        *machine.block() = ThreadBlock {
+            limit: slots as u64,
+            own: block,
+            slots: pending + PENDING_BYTES,
+            mask: slots as u64 - 1,
+            epoch: u64::from(tid) << 42 | 1000,
+            incarnation: u64::from(tid) << 42 | 1000,
+            stack_low: low,
+            stack_high: high,
+            control: shared as u64,
+            words,
+            tid: tid.into(),
+            pending,
+            tag: ThreadBlock::tag_of(tid),
+            ..ThreadBlock::default()
+        };
+        machine.enter_thread();
+        machine
+    }
+
+    /// Makes the calling thread the one whose probes are executed.
+    pub fn enter_thread(&self) {
+        const ARCH_SET_GS: i32 = 0x1001;
+        // SAFETY: nothing else in this program uses the GS base.
+        let status =
+            unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_SET_GS, self.block_address()) };
+        assert_eq!(status, 0);
+    }
+
+    fn block_address(&self) -> u64 {
+        self.shared as u64 + 4096 + WORD_TABLE_BYTES
+    }
+
+    pub fn control(&self) -> *mut Control {
+        self.shared.cast()
+    }
+
+    #[expect(clippy::mut_from_ref, reason = "the block is shared memory that emitted code writes")]
+    pub fn block(&self) -> &mut ThreadBlock {
+        // SAFETY: aligned memory of the mapping, used by one thread at a time.
+        unsafe { &mut *(self.block_address() as *mut ThreadBlock) }
+    }
+
+    /// Field of the block that another thread may change.
+    pub fn atomic(&self, field: &u64) -> &AtomicU64 {
+        // SAFETY: an aligned number that lives as long as the mapping.
+        unsafe { AtomicU64::from_ptr(ptr::from_ref(field).cast_mut()) }
+    }
+
+    /// Lowest address of the stack, and the one after it.
+    pub fn stack_bounds(&self) -> (u64, u64) {
+        let low = self.stack.as_ptr() as u64;
+        (low, low + STACK_BYTES as u64)
+    }
+
+    /// Address of the start of the program's code.
+    pub fn program(&self) -> u64 {
+        self.code as u64 + PROGRAM as u64
+    }
+
+    /// Address at which the program ends.
+    pub fn exit(&self) -> u64 {
+        self.exit
+    }
+
+    pub fn write(&mut self, at: usize, bytes: &[u8]) {
+        assert!(at + bytes.len() <= CODE_BYTES);
+        // SAFETY: inside the mapping, as just checked.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.code.add(at), bytes.len()) };
+    }
+
+    /// Writes the program.
+    pub fn load(&mut self, code: &[u8]) {
+        assert!(code.len() <= COMMON - PROGRAM);
+        self.write(PROGRAM, code);
+    }
+
+    /// Emits a trampoline for bytes of the program, from an offset on, and patches them.
+    pub fn patch(&mut self, offset: usize, length: usize, points: &[Point]) -> Trampoline {
+        let address = self.program() + offset as u64;
+        // SAFETY: inside the mapping.
+        let code = unsafe { std::slice::from_raw_parts(self.code.add(PROGRAM + offset), length) };
+        let code = code.to_vec();
+        let at = self.code as u64 + self.next as u64;
+        let displaced = Displaced { address, code: &code, points };
+        let trampoline = Trampoline::emit(&self.common, at, &displaced).unwrap();
+        let next = self.next;
+        self.next += trampoline.code.len().next_multiple_of(16);
+        assert!(self.next <= STATE);
+        self.write(next, &trampoline.code);
+        let mut bytes = vec![0xcc; length];
+        bytes[..5].copy_from_slice(&near_jump(address, at).unwrap());
+        self.write(PROGRAM + offset, &bytes);
+        trampoline
+    }
+
+    /// Executes the program from its start to its exit.
+    pub fn run(&mut self, registers: &Registers) -> Registers {
+        // SAFETY: the state is in the mapping, aligned, and nothing else uses it.
+        let state = unsafe { &mut *self.code.add(STATE).cast::<State>() };
+        state.general = registers.general;
+        state.flags = registers.flags & FLAGS | 0x202;
+        state.target = self.program();
+        (self.enter)();
+        // SAFETY: as above; the launcher has written it.
+        let state = unsafe { &*self.code.add(STATE).cast::<State>() };
+        Registers { general: state.general, flags: state.flags & FLAGS }
+    }
+
+    /// Takes the published slots that have not been taken.
+    pub fn take(&mut self) -> Vec<Slot> {
+        let slots = self.block().slots as *const Slot;
+        let mut taken = Vec::new();
+        while self.read < self.block().reserved {
+            // SAFETY: inside the ring, by the mask.
+            let slot = unsafe { slots.add(self.read as usize & (self.slots - 1)).read_volatile() };
+            if slot.head as u32 != mark(self.read) {
+                break;
+            }
+            self.read += 1;
+            taken.push(slot);
+        }
+        let limit = self.read + self.slots as u64;
+        self.atomic(&self.block().limit).store(limit, Ordering::SeqCst);
+        taken
+    }
+
+    /// Number of records among slots.
+    #[must_use]
+    pub fn records(slots: &[Slot]) -> usize {
+        slots.iter().filter(|slot| slot.site() != CONTINUATION).count()
+    }
+
+    /// Slot of the table of words, by its number.
+    pub fn word(&self, number: u64) -> *mut [u64; 2] {
+        (self.block().words + 16 * number) as *mut [u64; 2]
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this machine's own, and no code in it is being executed.
+        unsafe { libc::munmap(self.code.cast(), CODE_BYTES) };
+    }
+}
+
+/// Registers that point into the machine's stack, with recognizable values.
+pub fn registers(machine: &Machine, seed: u64) -> Registers {
+    let mut general = [0; 16];
+    for (number, register) in general.iter_mut().enumerate() {
+        *register = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(number as u32 * 5);
+    }
+    let (_, high) = machine.stack_bounds();
+    general[4] = high - 4096;
+    Registers { general, flags: seed }
+}
+
+/// The launcher's code, and the address of its exit.
+fn launcher(address: u64, state: u64) -> (Vec<u8>, u64) {
+    let general = [rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8, r9, r10, r11, r12, r13, r14, r15];
+    let field = |offset: usize| qword_ptr(state + offset as u64);
+    let assemble = || -> Result<(Vec<u8>, u64), IcedError> {
+        let mut code = CodeAssembler::new(64)?;
+        let mut exit = code.create_label();
+        let saved = [rbx, rbp, r12, r13, r14, r15];
+        for register in saved {
+            code.push(register)?;
+        }
+        code.mov(field(std::mem::offset_of!(State, saved)), rsp)?;
+        code.push(field(std::mem::offset_of!(State, flags)))?;
+        code.popfq()?;
+        for (number, register) in general.into_iter().enumerate() {
+            if register != rsp {
+                code.mov(register, field(8 * number))?;
+            }
+        }
+        code.mov(rsp, field(8 * 4))?;
+        code.jmp(field(std::mem::offset_of!(State, target)))?;
+        code.set_label(&mut exit)?;
+        for (number, register) in general.into_iter().enumerate() {
+            code.mov(field(8 * number), register)?;
+        }
+        code.lea(rsp, field(std::mem::offset_of!(State, scratch) + 256))?;
+        code.pushfq()?;
+        code.pop(field(std::mem::offset_of!(State, flags)))?;
+        code.mov(rsp, field(std::mem::offset_of!(State, saved)))?;
+        for register in saved.into_iter().rev() {
+            code.pop(register)?;
+        }
+        code.ret()?;
+        let options = iced_x86::BlockEncoderOptions::RETURN_NEW_INSTRUCTION_OFFSETS;
+        let assembled = code.assemble_options(address, options)?;
+        let exit = assembled.label_ip(&exit)?;
+        Ok((assembled.inner.code_buffer, exit))
+    };
+    assemble().unwrap()
+}
