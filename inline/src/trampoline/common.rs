@@ -18,7 +18,7 @@ use iced_x86::{
 use super::{
     EmitError,
     assembler::{Emitted, block, place},
-    calls,
+    calls, words,
 };
 use crate::layout::{Clock, Control, Mode, PENDING_TABLE_BYTES, SLOT_BYTES, Slot};
 
@@ -62,6 +62,13 @@ pub(super) struct Entries<Address> {
     pub alloc_insert: Address,
     /// Records an allocation, as `call_end` does.
     pub alloc_end: Address,
+    /// Records the access to the address in `rcx`, to the bytes `esi` of one word with the slot `rdx`, which is no
+    /// repetition. The access word is in `rax`; the site, the value and the stack pointer are above the return address.
+    /// Changes `rax`, `rcx`, `rdx` and `rsi`.
+    pub access_one: Address,
+    /// Records the access to the address in `rcx` if it is no repetition. The access word is in `rax`; the rest is as
+    /// for `access_one`.
+    pub access_many: Address,
 }
 
 /// Number of looks at the limit before a thread sleeps.
@@ -104,6 +111,8 @@ impl CommonCode {
         calls::insert(&mut code, &mut labels.alloc_insert, PENDING_TABLE_BYTES)?;
         calls::call_end(&mut code, &mut labels)?;
         calls::alloc_end(&mut code, &mut labels, alloc_find)?;
+        words::access_one(&mut code, &mut labels)?;
+        words::access_many(&mut code, &mut labels)?;
         let options = BlockEncoderOptions::RETURN_NEW_INSTRUCTION_OFFSETS;
         let assembled = code.assemble_options(address, options)?;
         let entries = labels.map(|label| assembled.label_ip(&label))?;
@@ -125,6 +134,8 @@ impl<Address> Entries<Address> {
             call_end: new(),
             alloc_insert: new(),
             alloc_end: new(),
+            access_one: new(),
+            access_many: new(),
         }
     }
 
@@ -144,6 +155,8 @@ impl<Address> Entries<Address> {
             call_end: map(self.call_end)?,
             alloc_insert: map(self.alloc_insert)?,
             alloc_end: map(self.alloc_end)?,
+            access_one: map(self.access_one)?,
+            access_many: map(self.access_many)?,
         })
     }
 }
@@ -168,8 +181,18 @@ fn order(code: &mut CodeAssembler, clock: Clock) -> Emitted {
 /// Field of the slot at `r10`.
 macro_rules! slot {
     ($field:ident) => {
-        qword_ptr(r10 + offset_of!(Slot, $field))
+        ::iced_x86::code_asm::qword_ptr(
+            ::iced_x86::code_asm::r10 + ::core::mem::offset_of!($crate::layout::Slot, $field),
+        )
     };
+}
+pub(super) use slot;
+
+/// Sets `r10`, the number of a slot, to its address.
+pub(super) fn slot_address(code: &mut CodeAssembler) -> Emitted {
+    code.and(r10, block!(mask))?;
+    code.shl(r10, SLOT_BYTES.trailing_zeros())?;
+    code.add(r10, block!(slots))
 }
 
 /// The routines that make records of one slot.
@@ -194,9 +217,7 @@ fn record(code: &mut CodeAssembler, clock: Clock, labels: &mut Entries<CodeLabel
     code.ja(full)?;
     place(code, &mut write)?;
     code.mov(r10, rdx)?;
-    code.and(r10, block!(mask))?;
-    code.shl(r10, SLOT_BYTES.trailing_zeros())?;
-    code.add(r10, block!(slots))?;
+    slot_address(code)?;
     code.mov(slot!(order), rax)?;
     code.mov(slot!(argument), rcx)?;
     code.mov(slot!(sp), rsi)?;

@@ -175,6 +175,11 @@ impl Machine {
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.code.add(at), bytes.len()) };
     }
 
+    /// Makes room for other trampolines.
+    pub fn reset(&mut self) {
+        self.next = TRAMPOLINES;
+    }
+
     /// Writes the program.
     pub fn load(&mut self, code: &[u8]) {
         assert!(code.len() <= COMMON - PROGRAM);
