@@ -53,6 +53,11 @@ struct State {
     scratch: [u64; 64],
 }
 
+/// Length of the shared memory: the control page, the table of words, the block, its pending calls and the slots.
+fn shared_bytes(slots: usize) -> usize {
+    2 * 4096 + (WORD_TABLE_BYTES + PENDING_BYTES) as usize + slots * size_of::<Slot>()
+}
+
 fn map(bytes: usize, protection: i32) -> *mut u8 {
     // SAFETY: a new mapping at any address.
     let at = unsafe {
@@ -74,12 +79,7 @@ impl Machine {
     /// Machine with a ring of `slots` slots, for the thread that makes it.
     pub fn new(slots: usize, clock: Clock) -> Self {
         let code = map(CODE_BYTES, libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC);
-        let shared_bytes = 4096
-            + WORD_TABLE_BYTES as usize
-            + 4096
-            + PENDING_BYTES as usize
-            + slots * size_of::<Slot>();
-        let shared = map(shared_bytes, libc::PROT_READ | libc::PROT_WRITE);
+        let shared = map(shared_bytes(slots), libc::PROT_READ | libc::PROT_WRITE);
         let base = code as u64;
         let common = CommonCode::emit(base + COMMON as u64, clock).unwrap();
         assert!(common.code.len() <= TRAMPOLINES - COMMON);
@@ -250,8 +250,11 @@ impl Machine {
 
 impl Drop for Machine {
     fn drop(&mut self) {
-        // SAFETY: the mapping is this machine's own, and no code in it is being executed.
-        unsafe { libc::munmap(self.code.cast(), CODE_BYTES) };
+        // SAFETY: the mappings are this machine's own, and no code in them is being executed.
+        unsafe {
+            libc::munmap(self.code.cast(), CODE_BYTES);
+            libc::munmap(self.shared.cast(), shared_bytes(self.slots));
+        }
     }
 }
 
