@@ -9,12 +9,21 @@
 //! One thread writes, one reads. The thread, and signal handlers that interrupt it anywhere:
 //!
 //! 1. read the order (below);
-//! 2. reserve: `n = reserved; reserved += 1` in one instruction (`xadd` without `lock`: it cannot be interrupted,
-//!    and no other thread writes there);
-//! 3. while `n >= limit`: wait, or count a lost event (see [`Mode`]);
-//! 4. write all words of slot `n & mask` but the first;
+//! 2. reserve: `n = reserved; reserved += slots` in one instruction (`xadd` without `lock`: it cannot be interrupted,
+//!    and no other thread writes there); a record takes one slot or several (`encoding`);
+//! 3. while `n + slots > limit`: read the [`Mode`] anew, and wait, or lose the event (below);
+//! 4. write the slots that continue the record, each published as in step 5, and all words of slot `n & mask` but the
+//!    first;
 //! 5. publish: write the first word with the mark of `n` ([`mark`]). Stores become visible in program order
 //!    (Intel SDM, volume 3, "Memory Ordering").
+//!
+//! An event that is lost takes its reservation back: `reserved` changes from `n + slots` to `n` by a `cmpxchg` without
+//! `lock`; then `lost_at` is set to `n` and `lost` is incremented. When the exchange fails, a signal handler has
+//! reserved slots behind these and has written them, so that the limit has moved: step 3 is next. So no slot below the
+//! limit stays unwritten for a lost event.
+//!
+//! The reader changes a waiting thread's mode to [`Mode::Drop`] while the thread's own interrupted code is what the
+//! reader waits for: the thread waits in a signal handler then, and would wait for itself.
 //!
 //! The reader takes slot `n` when its mark is that of `n`, and moves `limit` on. A reservation not yet published
 //! is visible as `reserved`, so that the reader knows that something older than what it sees elsewhere may still come.
@@ -40,6 +49,9 @@ use abi::SiteId;
 /// Size of a slot in bytes: a cache line.
 pub const SLOT_BYTES: u64 = 64;
 
+/// Number of words in a slot.
+pub const SLOT_WORDS: usize = 8;
+
 /// Number of return addresses in a slot, the innermost first; unused ones are 0.
 pub const SLOT_FRAMES: usize = 3;
 
@@ -59,6 +71,14 @@ pub struct Slot {
     pub extra: u64,
     /// Return addresses; the first is exact where the probe is at the entry of a function.
     pub frames: [u64; SLOT_FRAMES],
+}
+
+impl Slot {
+    /// Site of the slot's probe, once the slot is published.
+    #[must_use]
+    pub const fn site(&self) -> SiteId {
+        SiteId((self.head >> 32) as u32)
+    }
 }
 
 /// Mark of the slot number `n` of a thread: never 0 within 2³² − 1 slots, and another one in each lap.
@@ -107,8 +127,8 @@ pub struct ThreadBlock {
     pub words: u64,
     /// The thread's id.
     pub tid: u64,
-    /// 0.
-    pub unused: u64,
+    /// Number of the slot at which the latest event was lost. Written before `lost` is incremented.
+    pub lost_at: u64,
 }
 
 /// Behaviour of a thread's probes.
@@ -153,6 +173,7 @@ pub struct Control {
 
 const _: () = {
     assert!(size_of::<Slot>() == SLOT_BYTES as usize);
+    assert!(SLOT_WORDS * size_of::<u64>() == SLOT_BYTES as usize);
     assert!(offset_of!(Slot, frames) == 40);
     assert!(offset_of!(ThreadBlock, reserved) == 0);
     assert!(size_of::<ThreadBlock>() == 128);

@@ -2,4 +2,5 @@
 //! shared memory that it writes to. Pure: emits bytes and reads words; memory maps and stopped threads are the
 //! caller's.
 
+pub mod encoding;
 pub mod layout;
