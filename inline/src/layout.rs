@@ -18,9 +18,10 @@
 //!    (Intel SDM, volume 3, "Memory Ordering").
 //!
 //! An event that is lost takes its reservation back: `reserved` changes from `n + slots` to `n` by a `cmpxchg` without
-//! `lock`; then `lost_at` is set to `n` and `lost` is incremented. When the exchange fails, a signal handler has
-//! reserved slots behind these and has written them, so that the limit has moved: step 3 is next. So no slot below the
-//! limit stays unwritten for a lost event.
+//! `lock`; then `lost` is incremented. When the exchange fails, a signal handler has reserved slots behind these and
+//! has written them, so that the limit has moved: step 3 is next. So no slot below the limit stays unwritten for a lost
+//! event, and all losses of a thread lie between slots close to one of its limits. A muted thread leaves its reservation:
+//! nobody reads its ring, and threads may have a block of this mode in common.
 //!
 //! The reader changes a waiting thread's mode to [`Mode::Drop`] while the thread's own interrupted code is what the
 //! reader waits for: the thread waits in a signal handler then, and would wait for itself.
@@ -127,8 +128,8 @@ pub struct ThreadBlock {
     pub words: u64,
     /// The thread's id.
     pub tid: u64,
-    /// Number of the slot at which the latest event was lost. Written before `lost` is incremented.
-    pub lost_at: u64,
+    /// 0.
+    pub unused: u64,
 }
 
 /// Behaviour of a thread's probes.
