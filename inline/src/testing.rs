@@ -25,10 +25,12 @@ pub const LONG: u32 = 2;
 /// Sites of all records.
 pub fn sites() -> SiteTable {
     let mut sites = SiteTable::new(PlanNumber(0));
-    for (number, has_more_frames) in [(SHORT, false), (LONG, true)] {
-        sites.add(number, RecordSite { kind: Kind::Init, point: 0, has_more_frames });
-    }
+    [SHORT, LONG].into_iter().for_each(|number| sites.add(number, site(number)));
     sites
+}
+
+const fn site(number: u32) -> RecordSite {
+    RecordSite { kind: Kind::Init, point: 0, has_more_frames: number == LONG }
 }
 
 /// Empty file with rings of so many slots for so many threads, and its arena.
@@ -92,14 +94,13 @@ impl Writer {
 
     /// Publishes a record with this number in the slots.
     pub fn publish(&self, reserved: Reserved, order: u64, number: u64) {
-        let site = SiteId(reserved.site);
         let record = PairRecord {
-            header: Header { site, ..Header::default() },
+            header: Header { site: SiteId(reserved.site), ..Header::default() },
             argument: number,
             ..PairRecord::default()
         };
         let record = Record::Pair(Kind::Init, record);
-        let encoded = encode(&record, sites().get(site).unwrap(), order).unwrap();
+        let encoded = encode(&record, &site(reserved.site), order).unwrap();
         let slots = self.field(size_of::<ThreadBlock>());
         for (n, slot) in encoded.numbered(reserved.first).rev() {
             let at = slots.plus(n % self.segment.capacity * SLOT_BYTES);
