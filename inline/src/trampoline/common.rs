@@ -45,8 +45,8 @@ pub(super) struct Entries<Address> {
     pub access: Address,
     /// Variant of `access` for an atomic instruction.
     pub access_fenced: Address,
-    /// Waits for room up to the slot number in `r10`, of which the one in `rdx` is the first reserved, or takes the
-    /// reservation back: `r10` is 0 then.
+    /// Waits for room for the reserved slots from the number in `rdx` up to that in `r10`, or loses the event: `r10` is 0
+    /// then.
     pub wait: Address,
     /// Reads the order to `rax`. Changes `rdx`.
     pub order: Address,
@@ -77,8 +77,9 @@ const SPINS: i32 = 200;
 /// Longest sleep, in nanoseconds: the reader's death is noticed after it.
 const SLEEP: i32 = 10_000_000;
 
-/// `FUTEX_OWNER_DIED` (`include/uapi/linux/futex.h`).
-const OWNER_DIED: i32 = 0x4000_0000;
+/// Bits of a robust futex with the id of its owner (`FUTEX_TID_MASK` in `include/uapi/linux/futex.h`): the kernel clears
+/// them when the owner dies.
+const TID: i32 = 0x3fff_ffff;
 
 /// Number of the system call `futex`; its operation `FUTEX_WAIT` is 0.
 const FUTEX: i32 = 202;
@@ -284,10 +285,11 @@ fn wait(code: &mut CodeAssembler, labels: &mut Entries<CodeLabel>) -> Emitted {
     place(code, &mut again)?;
     code.cmp(r10, block!(limit))?;
     code.jbe(out)?;
-    code.cmp(block!(mode), Mode::Lossless as i32)?;
-    code.jne(lose)?;
-    code.test(reader(), OWNER_DIED)?;
-    code.jne(dead)?;
+    code.cmp(block!(mode), Mode::Drop as i32)?;
+    code.je(lose)?;
+    code.ja(none)?;
+    code.test(reader(), TID)?;
+    code.je(dead)?;
     code.inc(block!(waits))?;
     code.mov(eax, SPINS)?;
     place(code, &mut spin)?;
@@ -310,8 +312,8 @@ fn wait(code: &mut CodeAssembler, labels: &mut Entries<CodeLabel>) -> Emitted {
     code.jbe(woken)?;
     code.cmp(block!(mode), Mode::Lossless as i32)?;
     code.jne(woken)?;
-    code.test(reader(), OWNER_DIED)?;
-    code.jne(woken)?;
+    code.test(reader(), TID)?;
+    code.je(woken)?;
     code.mov(eax, FUTEX)?;
     code.lea(rdi, ptr(rbx + offset_of!(Control, progress)))?;
     code.xor(esi, esi)?;
@@ -327,21 +329,15 @@ fn wait(code: &mut CodeAssembler, labels: &mut Entries<CodeLabel>) -> Emitted {
         code.pop(register)?;
     }
     code.jmp(again)?;
+    // Nobody reads what a muted thread has reserved.
     place(code, &mut dead)?;
     code.mov(block!(mode), Mode::Muted as i32)?;
     code.mov(block!(limit), 0)?;
+    code.jmp(none)?;
     place(code, &mut lose)?;
     code.mov(rax, r10)?;
     code.cmpxchg(block!(reserved), rdx)?;
-    let mut lost = code.create_label();
-    code.je(lost)?;
-    // Nobody reads what a muted thread has reserved.
-    code.cmp(block!(mode), Mode::Muted as i32)?;
     code.jne(again)?;
-    code.jmp(none)?;
-    place(code, &mut lost)?;
-    code.cmp(block!(mode), Mode::Muted as i32)?;
-    code.je(none)?;
     code.inc(block!(lost))?;
     place(code, &mut none)?;
     code.xor(r10d, r10d)?;

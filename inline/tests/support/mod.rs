@@ -23,6 +23,9 @@ pub struct Registers {
 /// Flags that instructions compute.
 pub const FLAGS: u64 = 0x8d5;
 
+/// Id of a reader that lives.
+const READER: u32 = 4711;
+
 const CODE_BYTES: usize = 1 << 16;
 const STACK_BYTES: usize = 1 << 14;
 const PROGRAM: usize = 0x1000;
@@ -120,6 +123,8 @@ impl Machine {
             tag: ThreadBlock::tag_of(tid),
             ..ThreadBlock::default()
         };
+        // SAFETY: the mapping begins with the control page.
+        unsafe { (*machine.control()).reader = READER };
         machine.enter_thread();
         machine
     }
