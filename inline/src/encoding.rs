@@ -203,10 +203,10 @@ impl Words<'_> {
 }
 
 /// Decodes the slots of a record of a site, the first one and those that continue it, as the BPF programs make it. The
-/// header has all but the kind; the epoch is 0. Returns `None` for words that no probe of the site writes.
+/// header has all but the kind. Returns `None` for words that no probe of the site writes.
 #[must_use]
 #[inline]
-pub fn decode(slots: &[Slot], site: &RecordSite, mut header: Header) -> Option<Record> {
+pub fn decode(slots: &[Slot], site: &RecordSite, mut header: Header, epoch: u64) -> Option<Record> {
     let (first, more) = slots.split_first()?;
     let kind = site.kind;
     header.kind = kind as u32;
@@ -219,7 +219,6 @@ pub fn decode(slots: &[Slot], site: &RecordSite, mut header: Header) -> Option<R
         [innermost, second, third, a, b, c]
     };
     let (argument, sp, extra) = (first.argument, first.sp, first.extra);
-    let epoch = 0;
     let unused = 0;
     Some(match kind {
         Kind::Begin | Kind::End | Kind::EndInnermost => {

@@ -1,9 +1,9 @@
 //! Layout of the memory that the probes of a process share with avtrace.
 //!
 //! One file in memory is mapped by both, at addresses of their own. It holds the [`Control`] page, the table of words
-//! ([`WORD_TABLE_BYTES`]), then for each thread a [`ThreadBlock`], its pending calls ([`PENDING_BYTES`]) and the slots
-//! of its ring. The GS base of a thread is the address of its block, so that a probe reaches its fields without a
-//! register. All memory but the fields that say so starts as 0.
+//! ([`WORD_TABLE_BYTES`]), then for each thread a [`ThreadBlock`], the slots of its ring and its pending calls
+//! ([`PENDING_BYTES`]). The GS base of a thread is the address of its block, so that a probe reaches its fields without
+//! a register.
 //!
 //! # Protocol of a ring
 //!
@@ -21,7 +21,8 @@
 //! An event that is lost takes its reservation back: `reserved` changes from `n + slots` to `n` by a `cmpxchg` without
 //! `lock`; then `lost` is incremented. When the exchange fails, a signal handler has reserved slots behind these and
 //! has written them, so that the limit has moved: step 3 is next. So no slot below the limit stays unwritten for a lost
-//! event, and all losses of a thread lie between slots beside one of its limits.
+//! event, and all losses of a thread lie between slots close to one of its limits. A muted thread leaves its reservation:
+//! nobody reads its ring, and threads may have a block of this mode in common.
 //!
 //! The reader changes a waiting thread's mode to [`Mode::Drop`] while the thread's own interrupted code is what the
 //! reader waits for: the thread waits in a signal handler then, and would wait for itself.
@@ -128,7 +129,8 @@ pub struct ThreadBlock {
     pub words: u64,
     /// The thread's id.
     pub tid: u64,
-    /// Address of the thread's calls that have not returned: [`PENDING_BYTES`] of [`PendingCall`]s.
+    /// Address of the thread's calls that have not returned: [`PENDING_BYTES`] of [`PendingCall`]s. 0 for none: then no
+    /// call is stored.
     pub pending: u64,
     /// The four low bits of the thread's id, in the highest bits: see [`Self::tag_of`].
     pub tag: u64,

@@ -2,6 +2,16 @@
 //! shared memory that it writes to. Pure: emits bytes and reads words; memory maps and stopped threads are the
 //! caller's.
 
+pub mod arena;
 pub mod encoding;
 pub mod layout;
+pub mod memory;
+pub mod merge;
+#[cfg(test)]
+mod model;
+pub mod ring;
+pub mod sites;
+#[cfg(test)]
+mod testing;
+pub mod tracer;
 pub mod trampoline;

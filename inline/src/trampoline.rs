@@ -14,12 +14,15 @@
 //! - Accesses to the thread's own stack, above its red zone, make no record.
 //! - No access is deferred.
 
+mod access;
 mod alloc;
 mod assembler;
 mod calls;
 mod common;
 mod frame;
 mod programs;
+mod shared;
+mod words;
 
 use abi::{AccessDescriptor, Cookie, ProbeProgram};
 use iced_x86::{BlockEncoderOptions, Decoder, DecoderOptions, FlowControl, IcedError, Instruction};

@@ -1,15 +1,13 @@
 //! Assembler of a trampoline: instructions, registers by the processor's numbers, and fields of shared memory.
 
+use abi::FlagCondition;
 use iced_x86::{
     IcedError,
     code_asm::{
-        AsmMemoryOperand, AsmRegister32, AsmRegister64, CodeAssembler, CodeLabel, eax, ebp, ebx,
-        ecx, edi, edx, esi, esp, qword_ptr, r8, r8d, r9, r9d, r10, r10d, r11, r11d, r12, r12d, r13,
-        r13d, r14, r14d, r15, r15d, rax, rbp, rbx, rcx, rdi, rdx, rsi, rsp,
+        AsmMemoryOperand, AsmRegister64, CodeAssembler, CodeLabel, qword_ptr, r8, r9, r10, r11,
+        r12, r13, r14, r15, rax, rbp, rbx, rcx, rdi, rdx, rsi, rsp,
     },
 };
-
-use abi::FlagCondition;
 
 use super::CommonCode;
 
@@ -63,17 +61,9 @@ pub fn in_block(offset: usize) -> AsmMemoryOperand {
 const WIDE: [AsmRegister64; 16] =
     [rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8, r9, r10, r11, r12, r13, r14, r15];
 
-const HALF: [AsmRegister32; 16] =
-    [eax, ecx, edx, ebx, esp, ebp, esi, edi, r8d, r9d, r10d, r11d, r12d, r13d, r14d, r15d];
-
 /// 64-bit register with the processor's number.
 pub fn wide(number: u8) -> AsmRegister64 {
     WIDE[usize::from(number & 15)]
-}
-
-/// Lower half of the register with the processor's number.
-pub fn half(number: u8) -> AsmRegister32 {
-    HALF[usize::from(number & 15)]
 }
 
 /// Emits a jump that is taken if a condition holds.

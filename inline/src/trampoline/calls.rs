@@ -41,8 +41,11 @@ pub fn found_frame() -> AsmMemoryOperand {
     entry!(first)
 }
 
-/// Sets `r8` to the first of the entries that the call with the stack pointer in `rsi` may be in.
-fn group(code: &mut CodeAssembler, table: u64) -> Emitted {
+/// Sets `r8` to the first of the entries that the call with the stack pointer in `rsi` may be in, or jumps to `none` if
+/// the thread has no table.
+fn group(code: &mut CodeAssembler, table: u64, none: CodeLabel) -> Emitted {
+    code.cmp(block!(pending), 0)?;
+    code.je(none)?;
     code.mov(r8, HASH)?;
     code.imul_2(r8, rsi)?;
     code.shr(r8, 64 - PENDING_BITS)?;
@@ -58,14 +61,15 @@ fn ways() -> impl Iterator<Item = u64> {
 
 /// The routine that finds a call: see [`Entries::call_find`].
 pub fn find(code: &mut CodeAssembler, start: &mut CodeLabel, table: u64) -> Emitted {
-    let mut found = code.create_label();
+    let (mut found, mut none) = (code.create_label(), code.create_label());
     place(code, start)?;
-    group(code, table)?;
+    group(code, table, none)?;
     for way in ways() {
         code.lea(r10, qword_ptr(r8 + way))?;
         code.cmp(entry!(sp), rsi)?;
         code.je(found)?;
     }
+    place(code, &mut none)?;
     code.xor(r10d, r10d)?;
     place(code, &mut found)?;
     code.ret()
@@ -74,9 +78,9 @@ pub fn find(code: &mut CodeAssembler, start: &mut CodeLabel, table: u64) -> Emit
 /// The routine that stores a call: see [`Entries::call_insert`]. It takes the entry of a call at the same place, a free
 /// one, or one of a call whose frame is gone. Otherwise another call is lost.
 pub fn insert(code: &mut CodeAssembler, start: &mut CodeLabel, table: u64) -> Emitted {
-    let (mut write, mut displace) = (code.create_label(), code.create_label());
+    let [mut write, mut displace, mut none] = [(); 3].map(|()| code.create_label());
     place(code, start)?;
-    group(code, table)?;
+    group(code, table, none)?;
     for way in ways() {
         code.lea(r10, qword_ptr(r8 + way))?;
         code.cmp(entry!(sp), rsi)?;
@@ -108,6 +112,7 @@ pub fn insert(code: &mut CodeAssembler, start: &mut CodeLabel, table: u64) -> Em
     code.mov(entry!(argument), rcx)?;
     code.mov(entry!(first), r9)?;
     code.mov(entry!(second), rdi)?;
+    place(code, &mut none)?;
     code.ret()
 }
 

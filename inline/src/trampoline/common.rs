@@ -18,7 +18,7 @@ use iced_x86::{
 use super::{
     EmitError,
     assembler::{Emitted, block, place},
-    calls,
+    calls, words,
 };
 use crate::layout::{Clock, Control, Mode, PENDING_TABLE_BYTES, SLOT_BYTES, Slot};
 
@@ -45,8 +45,8 @@ pub(super) struct Entries<Address> {
     pub access: Address,
     /// Variant of `access` for an atomic instruction.
     pub access_fenced: Address,
-    /// Waits for room up to the slot number in `r10`, of which the one in `rdx` is the first reserved, or takes the
-    /// reservation back: `r10` is 0 then.
+    /// Waits for room for the reserved slots from the number in `rdx` up to that in `r10`, or loses the event: `r10` is 0
+    /// then.
     pub wait: Address,
     /// Reads the order to `rax`. Changes `rdx`.
     pub order: Address,
@@ -62,6 +62,13 @@ pub(super) struct Entries<Address> {
     pub alloc_insert: Address,
     /// Records an allocation, as `call_end` does.
     pub alloc_end: Address,
+    /// Records the access to the address in `rcx`, to the bytes `esi` of one word with the slot `rdx`, which is no
+    /// repetition. The access word is in `rax`; the site, the value and the stack pointer are above the return address.
+    /// Changes `rax`, `rcx`, `rdx` and `rsi`.
+    pub access_one: Address,
+    /// Records the access to the address in `rcx` if it is no repetition. The access word is in `rax`; the rest is as
+    /// for `access_one`.
+    pub access_many: Address,
 }
 
 /// Number of looks at the limit before a thread sleeps.
@@ -70,8 +77,9 @@ const SPINS: i32 = 200;
 /// Longest sleep, in nanoseconds: the reader's death is noticed after it.
 const SLEEP: i32 = 10_000_000;
 
-/// `FUTEX_OWNER_DIED` (`include/uapi/linux/futex.h`).
-const OWNER_DIED: i32 = 0x4000_0000;
+/// Bits of a robust futex with the id of its owner (`FUTEX_TID_MASK` in `include/uapi/linux/futex.h`): the kernel clears
+/// them when the owner dies.
+const TID: i32 = 0x3fff_ffff;
 
 /// Number of the system call `futex`; its operation `FUTEX_WAIT` is 0.
 const FUTEX: i32 = 202;
@@ -104,6 +112,8 @@ impl CommonCode {
         calls::insert(&mut code, &mut labels.alloc_insert, PENDING_TABLE_BYTES)?;
         calls::call_end(&mut code, &mut labels)?;
         calls::alloc_end(&mut code, &mut labels, alloc_find)?;
+        words::access_one(&mut code, &mut labels)?;
+        words::access_many(&mut code, &mut labels)?;
         let options = BlockEncoderOptions::RETURN_NEW_INSTRUCTION_OFFSETS;
         let assembled = code.assemble_options(address, options)?;
         let entries = labels.map(|label| assembled.label_ip(&label))?;
@@ -125,6 +135,8 @@ impl<Address> Entries<Address> {
             call_end: new(),
             alloc_insert: new(),
             alloc_end: new(),
+            access_one: new(),
+            access_many: new(),
         }
     }
 
@@ -144,6 +156,8 @@ impl<Address> Entries<Address> {
             call_end: map(self.call_end)?,
             alloc_insert: map(self.alloc_insert)?,
             alloc_end: map(self.alloc_end)?,
+            access_one: map(self.access_one)?,
+            access_many: map(self.access_many)?,
         })
     }
 }
@@ -168,8 +182,18 @@ fn order(code: &mut CodeAssembler, clock: Clock) -> Emitted {
 /// Field of the slot at `r10`.
 macro_rules! slot {
     ($field:ident) => {
-        qword_ptr(r10 + offset_of!(Slot, $field))
+        ::iced_x86::code_asm::qword_ptr(
+            ::iced_x86::code_asm::r10 + ::core::mem::offset_of!($crate::layout::Slot, $field),
+        )
     };
+}
+pub(super) use slot;
+
+/// Sets `r10`, the number of a slot, to its address.
+pub(super) fn slot_address(code: &mut CodeAssembler) -> Emitted {
+    code.and(r10, block!(mask))?;
+    code.shl(r10, SLOT_BYTES.trailing_zeros())?;
+    code.add(r10, block!(slots))
 }
 
 /// The routines that make records of one slot.
@@ -194,9 +218,7 @@ fn record(code: &mut CodeAssembler, clock: Clock, labels: &mut Entries<CodeLabel
     code.ja(full)?;
     place(code, &mut write)?;
     code.mov(r10, rdx)?;
-    code.and(r10, block!(mask))?;
-    code.shl(r10, SLOT_BYTES.trailing_zeros())?;
-    code.add(r10, block!(slots))?;
+    slot_address(code)?;
     code.mov(slot!(order), rax)?;
     code.mov(slot!(argument), rcx)?;
     code.mov(slot!(sp), rsi)?;
@@ -263,10 +285,11 @@ fn wait(code: &mut CodeAssembler, labels: &mut Entries<CodeLabel>) -> Emitted {
     place(code, &mut again)?;
     code.cmp(r10, block!(limit))?;
     code.jbe(out)?;
-    code.cmp(block!(mode), Mode::Lossless as i32)?;
-    code.jne(lose)?;
-    code.test(reader(), OWNER_DIED)?;
-    code.jne(dead)?;
+    code.cmp(block!(mode), Mode::Drop as i32)?;
+    code.je(lose)?;
+    code.ja(none)?;
+    code.test(reader(), TID)?;
+    code.je(dead)?;
     code.inc(block!(waits))?;
     code.mov(eax, SPINS)?;
     place(code, &mut spin)?;
@@ -289,8 +312,8 @@ fn wait(code: &mut CodeAssembler, labels: &mut Entries<CodeLabel>) -> Emitted {
     code.jbe(woken)?;
     code.cmp(block!(mode), Mode::Lossless as i32)?;
     code.jne(woken)?;
-    code.test(reader(), OWNER_DIED)?;
-    code.jne(woken)?;
+    code.test(reader(), TID)?;
+    code.je(woken)?;
     code.mov(eax, FUTEX)?;
     code.lea(rdi, ptr(rbx + offset_of!(Control, progress)))?;
     code.xor(esi, esi)?;
@@ -306,21 +329,15 @@ fn wait(code: &mut CodeAssembler, labels: &mut Entries<CodeLabel>) -> Emitted {
         code.pop(register)?;
     }
     code.jmp(again)?;
+    // Nobody reads what a muted thread has reserved.
     place(code, &mut dead)?;
     code.mov(block!(mode), Mode::Muted as i32)?;
     code.mov(block!(limit), 0)?;
+    code.jmp(none)?;
     place(code, &mut lose)?;
     code.mov(rax, r10)?;
     code.cmpxchg(block!(reserved), rdx)?;
-    let mut lost = code.create_label();
-    code.je(lost)?;
-    // Nobody reads what a muted thread has reserved.
-    code.cmp(block!(mode), Mode::Muted as i32)?;
     code.jne(again)?;
-    code.jmp(none)?;
-    place(code, &mut lost)?;
-    code.cmp(block!(mode), Mode::Muted as i32)?;
-    code.je(none)?;
     code.inc(block!(lost))?;
     place(code, &mut none)?;
     code.xor(r10d, r10d)?;

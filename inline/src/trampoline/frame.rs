@@ -14,7 +14,7 @@ use super::{
 pub const RSP: u8 = 4;
 
 /// Registers that programs and common code may change, by the processor's numbers.
-const CHANGED: [u8; 8] = [0, 1, 2, 6, 7, 8, 9, 10];
+pub const CHANGED: [u8; 8] = [0, 1, 2, 6, 7, 8, 9, 10];
 
 /// Length of the red zone in bytes (System V ABI, AMD64 supplement, 3.2.2).
 const RED_ZONE: i32 = 128;
@@ -59,6 +59,7 @@ impl Frame {
     }
 
     fn save(asm: &mut Assembler<'_>, point: &Point) -> Emitted<Self> {
+        let changes = point.probes.iter().fold(0, |all, probe| all | programs::changes(probe));
         let reads = point.probes.iter().fold(0, |all, probe| all | programs::registers(probe));
         let needs_flags = point.live.flags() || point.probes.iter().any(programs::reads_flags);
         let mut frame = Self { depth: 0, saved: [None; 16], flags: None };
@@ -66,7 +67,7 @@ impl Frame {
             asm.code.lea(rsp, qword_ptr(rsp - RED_ZONE))?;
             frame.depth += RED_ZONE;
         }
-        for number in CHANGED {
+        for number in CHANGED.into_iter().filter(|&number| changes >> number & 1 != 0) {
             if point.live.register(number) || reads >> number & 1 != 0 {
                 asm.code.push(wide(number))?;
                 frame.depth += 8;

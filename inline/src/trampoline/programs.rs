@@ -6,11 +6,12 @@ use iced_x86::code_asm::{
 };
 
 use super::{
-    Probe, alloc,
+    Probe, access, alloc,
     alloc::caller,
     assembler::{Assembler, Emitted},
     calls,
-    frame::{Frame, RSP},
+    frame::{CHANGED, Frame, RSP},
+    shared,
 };
 
 /// Processor's numbers of registers.
@@ -37,7 +38,23 @@ pub fn has_form(probe: &Probe) -> bool {
             | ProbeProgram::AllocEnd
             | ProbeProgram::Free
             | ProbeProgram::Jump
-    )
+            | ProbeProgram::Shared
+    ) || is_access(probe)
+}
+
+/// Returns whether a probe reports an access.
+fn is_access(probe: &Probe) -> bool {
+    matches!(probe.program, ProbeProgram::Access | ProbeProgram::AccessLarge)
+        && probe.access.is_some()
+}
+
+/// Registers that a program may change, by the processor's numbers, one bit each.
+pub fn changes(probe: &Probe) -> u16 {
+    if is_access(probe) { access::CHANGES } else { bits(&CHANGED) }
+}
+
+fn bits(numbers: &[u8]) -> u16 {
+    numbers.iter().filter(|&&number| number < 16).fold(0, |all, number| all | 1 << number)
 }
 
 /// Condition under which a probe does anything.
@@ -49,27 +66,27 @@ pub fn condition(probe: &Probe) -> Option<FlagCondition> {
 
 /// Returns whether a program reads the flags at the point, beside those that count there.
 pub fn reads_flags(probe: &Probe) -> bool {
-    condition(probe).is_some()
+    condition(probe).is_some() || probe.access.is_some_and(|access| access::reads_flags(&access))
 }
 
 /// Registers that a program reads, by the processor's numbers, one bit each.
 pub fn registers(probe: &Probe) -> u16 {
-    let bits = |numbers: &[u8]| numbers.iter().fold(0, |all, number| all | 1 << number);
     match probe.program {
         ProbeProgram::Call | ProbeProgram::CallPair | ProbeProgram::CallEnter => bits(&ARGUMENTS),
         ProbeProgram::CallEnd => bits(&ARGUMENTS) | bits(&[RAX]),
         ProbeProgram::AllocEnter | ProbeProgram::Free => bits(&ARGUMENTS),
         ProbeProgram::AllocEnd => bits(&[RAX]),
         ProbeProgram::Jump => bits(&[RDI]),
+        ProbeProgram::Shared => bits(&CHANGED),
         ProbeProgram::Inlined => {
             let cookie = InlinedCookie(probe.cookie);
             let operand = cookie.operand();
             let index =
                 if cookie.has(InlinedCookie::INDIRECT) { Operand::NONE } else { operand.index() };
-            [operand.base(), index, RAX.into()]
-                .into_iter()
-                .filter(|&number| number < 16)
-                .fold(0, |all, number| all | 1 << number)
+            bits(&[operand.base() as u8, index as u8, RAX])
+        }
+        ProbeProgram::Access | ProbeProgram::AccessLarge => {
+            probe.access.map_or(0, |access| bits(&access::registers(&access)))
         }
         _ => 0,
     }
@@ -108,6 +125,11 @@ pub fn emit(asm: &mut Assembler<'_>, frame: &Frame, probe: &Probe, skip: CodeLab
         ProbeProgram::AllocEnd => alloc::end(asm, frame),
         ProbeProgram::Free => alloc::free(asm, frame, AllocCookie(probe.cookie)),
         ProbeProgram::Jump => jump(asm, frame, site, skip),
+        ProbeProgram::Shared => shared::emit(asm, frame, site, skip),
+        ProbeProgram::Access | ProbeProgram::AccessLarge => match &probe.access {
+            Some(access) => access::emit(asm, frame, access, site, skip),
+            None => Ok(()),
+        },
         _ => Ok(()),
     }
 }

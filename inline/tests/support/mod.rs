@@ -23,6 +23,9 @@ pub struct Registers {
 /// Flags that instructions compute.
 pub const FLAGS: u64 = 0x8d5;
 
+/// Id of a reader that lives.
+const READER: u32 = 4711;
+
 const CODE_BYTES: usize = 1 << 16;
 const STACK_BYTES: usize = 1 << 14;
 const PROGRAM: usize = 0x1000;
@@ -53,6 +56,11 @@ struct State {
     scratch: [u64; 64],
 }
 
+/// Length of the shared memory: the control page, the table of words, the block, its pending calls and the slots.
+fn shared_bytes(slots: usize) -> usize {
+    2 * 4096 + (WORD_TABLE_BYTES + PENDING_BYTES) as usize + slots * size_of::<Slot>()
+}
+
 fn map(bytes: usize, protection: i32) -> *mut u8 {
     // SAFETY: a new mapping at any address.
     let at = unsafe {
@@ -74,12 +82,7 @@ impl Machine {
     /// Machine with a ring of `slots` slots, for the thread that makes it.
     pub fn new(slots: usize, clock: Clock) -> Self {
         let code = map(CODE_BYTES, libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC);
-        let shared_bytes = 4096
-            + WORD_TABLE_BYTES as usize
-            + 4096
-            + PENDING_BYTES as usize
-            + slots * size_of::<Slot>();
-        let shared = map(shared_bytes, libc::PROT_READ | libc::PROT_WRITE);
+        let shared = map(shared_bytes(slots), libc::PROT_READ | libc::PROT_WRITE);
         let base = code as u64;
         let common = CommonCode::emit(base + COMMON as u64, clock).unwrap();
         assert!(common.code.len() <= TRAMPOLINES - COMMON);
@@ -120,6 +123,8 @@ impl Machine {
             tag: ThreadBlock::tag_of(tid),
             ..ThreadBlock::default()
         };
+        // SAFETY: the mapping begins with the control page.
+        unsafe { (*machine.control()).reader = READER };
         machine.enter_thread();
         machine
     }
@@ -173,6 +178,11 @@ impl Machine {
         assert!(at + bytes.len() <= CODE_BYTES);
         // SAFETY: inside the mapping, as just checked.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.code.add(at), bytes.len()) };
+    }
+
+    /// Makes room for other trampolines.
+    pub fn reset(&mut self) {
+        self.next = TRAMPOLINES;
     }
 
     /// Writes the program.
@@ -245,8 +255,11 @@ impl Machine {
 
 impl Drop for Machine {
     fn drop(&mut self) {
-        // SAFETY: the mapping is this machine's own, and no code in it is being executed.
-        unsafe { libc::munmap(self.code.cast(), CODE_BYTES) };
+        // SAFETY: the mappings are this machine's own, and no code in them is being executed.
+        unsafe {
+            libc::munmap(self.code.cast(), CODE_BYTES);
+            libc::munmap(self.shared.cast(), shared_bytes(self.slots));
+        }
     }
 }
 

@@ -162,7 +162,13 @@ fn effect(info: &mut InstructionInfoFactory, instruction: &Instruction) -> Effec
     let modified = flags(instruction.rflags_modified());
     touches |= modified;
     if !may_keep_flags(instruction) {
-        kills |= modified;
+        // Processors clear the undefined flag of these, and leave some of others as they are.
+        let clears = matches!(
+            instruction.mnemonic(),
+            Mnemonic::And | Mnemonic::Or | Mnemonic::Xor | Mnemonic::Test
+        );
+        let undefined = if clears { 0 } else { flags(instruction.rflags_undefined()) };
+        kills |= modified & !undefined;
     }
     reads |= flags(instruction.rflags_read());
     Effect { reads, kills, touches }

@@ -1,0 +1,123 @@
+//! Time that a probe adds to a loop of the program, in nanoseconds: `cargo bench -p avtrace-inline`. The emitted code is
+//! the same in all profiles.
+
+#[path = "../tests/support/mod.rs"]
+mod support;
+
+use std::time::Instant;
+
+use abi::{AccessDescriptor, CallCookie, Cookie, InlinedCookie, Kind, Operand, ProbeProgram};
+use iced_x86::code_asm::*;
+use inline::{
+    layout::Clock,
+    trampoline::{Access, Point, Probe},
+};
+use support::{Machine, registers};
+use x86::patching::Live;
+
+/// Rounds of the loop in one measurement, and measurements, of which the fourth fastest counts: the others are longer
+/// when other programs run.
+const ROUNDS: u64 = 100_000;
+const RUNS: usize = 41;
+
+/// Registers that count at a point, beside those that programs do not change: all, or none.
+const ALL: u16 = 0xffff;
+const FEW: u16 = 0xf038;
+
+fn main() {
+    // `cargo test` runs benchmarks as well.
+    if !std::env::args().any(|argument| argument == "--bench") {
+        return;
+    }
+    let region = || probe(ProbeProgram::Region, Cookie::new(Kind::Begin, 1), None);
+    let call = || {
+        let cookie = CallCookie::new(Cookie::new(Kind::Release, 1), 0, 1, 0);
+        probe(ProbeProgram::Call, cookie.0, None)
+    };
+    let lock = || {
+        let operand = Operand::new(3, Operand::NONE, 0);
+        let cookie = InlinedCookie::new(Cookie::new(Kind::Inlined, 1), 0, operand);
+        probe(ProbeProgram::Inlined, cookie.0, None)
+    };
+    println!("nanoseconds a probe adds          all live   flags dead   all dead");
+    for clock in [Clock::Tsc, Clock::Counter] {
+        println!("{clock:?}");
+        row("  region", clock, false, &region);
+        row("  call", clock, false, &call);
+        row("  inline lock (fence)", clock, false, &lock);
+        for (name, size, flags) in [
+            ("read of 4 bytes", 4, AccessDescriptor::READ),
+            ("write of 8 bytes", 8, AccessDescriptor::WRITE),
+        ] {
+            row(&format!("  {name}"), clock, true, &|| access(size, flags));
+            row(&format!("  repeated {name}"), clock, false, &|| access(size, flags));
+        }
+    }
+}
+
+fn probe(program: ProbeProgram, cookie: Cookie, access: Option<Access>) -> Probe {
+    Probe { program, cookie, access }
+}
+
+fn access(size: u16, flags: u8) -> Probe {
+    let none = Operand::NONE as u8;
+    let descriptor = AccessDescriptor {
+        size,
+        flags,
+        base: 3,
+        index: none,
+        rounds: none,
+        ..AccessDescriptor::default()
+    };
+    let access = Access { descriptor, has_happened: true };
+    probe(ProbeProgram::Access, Cookie::new(Kind::Access, 1), Some(access))
+}
+
+fn row(name: &str, clock: Clock, new_epochs: bool, make: &dyn Fn() -> Probe) {
+    let plain = fastest(clock, new_epochs, None);
+    let columns = [(ALL, true), (ALL, false), (FEW, false)].map(|(live, flags)| {
+        let live = Live::ALL.with_registers(live).with_flags(flags);
+        fastest(clock, new_epochs, Some((make(), live))) - plain
+    });
+    let [all, flags_dead, dead] = columns;
+    println!("{name:32} {all:9.1} {flags_dead:12.1} {dead:10.1}");
+}
+
+/// Time of a round, in nanoseconds. With `new_epochs` each begins an epoch.
+fn fastest(clock: Clock, new_epochs: bool, probe: Option<(Probe, Live)>) -> f64 {
+    let mut machine = Machine::new(1 << 12, clock);
+    let mut code = CodeAssembler::new(64).unwrap();
+    let mut assemble = || -> Result<Vec<u8>, IcedError> {
+        let mut again = code.create_label();
+        code.set_label(&mut again)?;
+        code.mov(r8, r9)?;
+        code.mov(r11, r8)?;
+        if new_epochs {
+            code.inc(qword_ptr(64).gs())?;
+        }
+        code.dec(r15)?;
+        code.jne(again)?;
+        code.jmp(machine.exit())?;
+        code.assemble(machine.program())
+    };
+    let program = assemble().unwrap();
+    machine.load(&program);
+    let data = [0_u64; 2];
+    if let Some((probe, live)) = probe {
+        let before = machine.program();
+        machine.patch(0, 6, &[Point { before, live, red_zone: true, probes: vec![probe] }]);
+    }
+    machine.block().limit = u64::MAX;
+    let mut start = registers(&machine, 1);
+    start.general[3] = data.as_ptr() as u64;
+    start.general[15] = ROUNDS;
+    let mut times: Vec<f64> = (0..RUNS)
+        .map(|_| {
+            let begin = Instant::now();
+            machine.run(&start);
+            begin.elapsed().as_nanos() as f64 / ROUNDS as f64
+        })
+        .collect();
+    times.sort_by(f64::total_cmp);
+    times[RUNS / 10]
+}

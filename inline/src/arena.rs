@@ -1,0 +1,215 @@
+//! Arena: the shared file's control page, table of words, and the blocks and rings of threads. A ring whose thread has
+//! ended is used again once it has been read to its end, so that memory is bounded by the threads that run at once.
+
+use core::mem::{offset_of, size_of};
+
+use thiserror::Error;
+
+use crate::{
+    layout::{Control, Mode, PENDING_BYTES, PendingCall, SLOT_BYTES, ThreadBlock},
+    memory::{Offset, ProcessAddress, SharedWords, WORD},
+};
+
+/// Size of a [`ThreadBlock`] in bytes.
+const BLOCK: u64 = size_of::<ThreadBlock>() as u64;
+
+/// Size of a page in bytes.
+const PAGE: u64 = 4096;
+
+/// Offset of the [`Control`] structure.
+pub const CONTROL: Offset = Offset(0);
+
+/// Offset of the block of threads that record nothing: those of child processes that are not followed.
+pub const MUTED: Offset = Offset(PAGE / 2);
+
+/// Smallest and largest number of slots of a ring.
+const SLOTS: (u64, u64) = (16, 1 << 20);
+
+/// Sizes of the parts of the shared file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ArenaLayout {
+    /// Size of the table of words in bytes; 0 for none.
+    pub words: u64,
+    /// Number of slots of each ring: a power of two from 16 to 2²⁰; others are rounded up or bounded.
+    pub slots: u64,
+    /// Most threads that have a ring at once.
+    pub threads: u64,
+}
+
+impl ArenaLayout {
+    /// Size of the file in bytes. It is sparse: what no thread has used takes no memory.
+    #[must_use]
+    pub const fn file_size(&self) -> u64 {
+        self.first_segment() + self.threads * self.segment()
+    }
+
+    /// Number of slots of each ring.
+    #[must_use]
+    pub const fn capacity(&self) -> u64 {
+        let slots = if self.slots < SLOTS.0 { SLOTS.0 } else { self.slots };
+        if slots > SLOTS.1 { SLOTS.1 } else { slots.next_power_of_two() }
+    }
+
+    /// Offset of the table of words.
+    #[must_use]
+    pub const fn words(&self) -> Offset {
+        Offset(PAGE)
+    }
+
+    const fn first_segment(&self) -> u64 {
+        PAGE + self.words.next_multiple_of(PAGE)
+    }
+
+    /// Bytes from a thread's block to the next one's.
+    const fn segment(&self) -> u64 {
+        (BLOCK + self.capacity() * SLOT_BYTES + PENDING_BYTES).next_multiple_of(PAGE)
+    }
+}
+
+/// All rings of the file are in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("no room for the events of another thread beside {threads} others")]
+pub struct ArenaFull {
+    /// Number of threads that have a ring.
+    pub threads: u64,
+}
+
+/// Properties of a thread that gets a ring. Addresses are those of the traced process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ThreadStart {
+    /// The thread's id.
+    pub tid: u32,
+    /// First [`ThreadBlock::epoch`] of the thread.
+    pub epoch: u64,
+    /// The thread's stack: lowest address, and the address after it; both 0 if it is unknown.
+    pub stack: (ProcessAddress, ProcessAddress),
+    /// Behaviour of its probes.
+    pub mode: Mode,
+}
+
+/// Place of a thread's block and ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Segment {
+    /// Offset of the [`ThreadBlock`].
+    pub block: Offset,
+    /// Number of slots of the ring, which follow the block. Behind them are the pending calls.
+    pub capacity: u64,
+}
+
+impl Segment {
+    /// Offset of the first slot.
+    #[must_use]
+    pub const fn slots(self) -> Offset {
+        self.block.plus(BLOCK)
+    }
+
+    /// Offset of the first [`PendingCall`].
+    const fn pending(self) -> Offset {
+        self.slots().plus(self.capacity * SLOT_BYTES)
+    }
+}
+
+/// Places of the shared file that threads use, and those that are free.
+#[derive(Debug)]
+pub struct Arena {
+    layout: ArenaLayout,
+    base: ProcessAddress,
+    /// Number of segments that were ever used.
+    used: u64,
+    free: Vec<Segment>,
+}
+
+impl Arena {
+    /// Prepares a new file, of which all words are 0 and which the traced process has mapped at `base`.
+    #[must_use]
+    pub fn new(layout: ArenaLayout, base: ProcessAddress, memory: &impl SharedWords) -> Self {
+        let arena = Self { layout, base, used: 0, free: Vec::new() };
+        let (low, high) = (ProcessAddress(0), ProcessAddress(u64::MAX));
+        let muted = ThreadStart { tid: 0, epoch: 0, stack: (low, high), mode: Mode::Muted };
+        // It has no room, so that nothing is written even where the mode is not looked at first.
+        arena.write_block(Segment { block: MUTED, capacity: 0 }, muted, memory);
+        arena
+    }
+
+    /// Sizes of the file's parts.
+    #[must_use]
+    pub const fn layout(&self) -> &ArenaLayout {
+        &self.layout
+    }
+
+    /// Address in the traced process of a place in the file.
+    #[must_use]
+    pub const fn address(&self, at: Offset) -> ProcessAddress {
+        at.in_process(self.base)
+    }
+
+    /// Gives a thread a block and a ring. The address of the block becomes its GS base before it executes a probe.
+    ///
+    /// # Errors
+    ///
+    /// When all rings are in use: then the thread's base is that of [`MUTED`].
+    pub fn start(
+        &mut self,
+        thread: ThreadStart,
+        memory: &impl SharedWords,
+    ) -> Result<Segment, ArenaFull> {
+        let segment = match self.free.pop() {
+            Some(segment) => segment,
+            None if self.used < self.layout.threads => {
+                let block = Offset(self.layout.first_segment() + self.used * self.layout.segment());
+                self.used += 1;
+                Segment { block, capacity: self.layout.capacity() }
+            }
+            None => return Err(ArenaFull { threads: self.used }),
+        };
+        self.write_block(segment, thread, memory);
+        Ok(segment)
+    }
+
+    /// Takes back the ring of a thread that has ended, after its last record was read.
+    pub fn release(&mut self, segment: Segment) {
+        self.free.push(segment);
+    }
+
+    /// Writes a thread's block. The numbers of slots go on where the ring's thread before ended: a mark in the ring can
+    /// be no mark of a slot to come.
+    fn write_block(&self, segment: Segment, thread: ThreadStart, memory: &impl SharedWords) {
+        let Segment { block, capacity } = segment;
+        let field = |offset: usize, value: u64| memory.store(block.plus(offset as u64), value);
+        let reserved = memory.load(block.plus(offset_of!(ThreadBlock, reserved) as u64));
+        let limit = memory.load(block.plus(offset_of!(ThreadBlock, limit) as u64));
+        // A thread that was killed while it waited has reserved slots beyond its limit, and written none of them.
+        let first = reserved.min(limit);
+        field(offset_of!(ThreadBlock, reserved), first);
+        field(offset_of!(ThreadBlock, limit), first.wrapping_add(capacity));
+        field(offset_of!(ThreadBlock, own), self.address(block).0);
+        field(offset_of!(ThreadBlock, slots), self.address(segment.slots()).0);
+        field(offset_of!(ThreadBlock, mask), capacity.saturating_sub(1));
+        field(offset_of!(ThreadBlock, lost), 0);
+        field(offset_of!(ThreadBlock, waits), 0);
+        field(offset_of!(ThreadBlock, mode), thread.mode as u64);
+        field(offset_of!(ThreadBlock, epoch), thread.epoch);
+        field(offset_of!(ThreadBlock, incarnation), thread.epoch);
+        field(offset_of!(ThreadBlock, stack_low), thread.stack.0.0);
+        field(offset_of!(ThreadBlock, stack_high), thread.stack.1.0);
+        field(offset_of!(ThreadBlock, control), self.address(CONTROL).0);
+        field(offset_of!(ThreadBlock, words), self.address(self.layout.words()).0);
+        field(offset_of!(ThreadBlock, tid), thread.tid.into());
+        field(offset_of!(ThreadBlock, tag), ThreadBlock::tag_of(thread.tid));
+        if capacity != 0 {
+            field(offset_of!(ThreadBlock, pending), self.address(segment.pending()).0);
+            for call in (0..PENDING_BYTES).step_by(size_of::<PendingCall>()) {
+                memory.store(segment.pending().plus(call), 0);
+            }
+        }
+    }
+}
+
+const _: () = {
+    assert!(size_of::<Control>() as u64 <= MUTED.0);
+    assert!(MUTED.0 + size_of::<ThreadBlock>() as u64 <= PAGE);
+    assert!((size_of::<ThreadBlock>() as u64).is_multiple_of(WORD));
+};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,353 @@
+//! Merge of the threads' rings and the tracer's own records into one stream, in which no record comes before one that
+//! it follows from: `layout` says why.
+
+use core::{cmp::Reverse, mem::offset_of, time::Duration};
+use std::collections::{BinaryHeap, VecDeque};
+
+use abi::{Header, Kind, Record};
+
+use crate::{
+    arena::{CONTROL, Segment},
+    encoding::{RecordSite, decode},
+    layout::Control,
+    memory::SharedWords,
+    ring::{Blocked, Ring},
+    sites::SiteTable,
+    tracer::{Note, Notes, OrderedRecord},
+};
+
+/// Surroundings of the reader.
+pub trait Surroundings {
+    /// Reads the clock of the order: no record that is made after this has a lower one.
+    fn now(&mut self) -> u64;
+
+    /// Has each thread of the traced process pass a barrier, and this one: what they had written before is visible, and
+    /// nothing is read before it that the program reads after it.
+    fn barrier(&mut self);
+
+    /// Time since any fixed point.
+    fn elapsed(&mut self) -> Duration;
+
+    /// Wakes all threads that wait for [`Control::progress`] to change.
+    fn wake(&mut self);
+}
+
+/// Durations for which a slot that is reserved and not published holds back records of other threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience {
+    /// While nothing behind it is published, records that are later in the order. They do not follow from its record,
+    /// but the order of accesses that race is more often right.
+    pub plain: Duration,
+    /// While a signal handler has published records behind it, what may follow from these. Then the slot is given up:
+    /// its event is lost.
+    pub nested: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self { plain: Duration::from_millis(1), nested: Duration::from_secs(1) }
+    }
+}
+
+/// Losses so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Losses {
+    /// Events that found no room in their rings.
+    pub full: u64,
+    /// Events whose slots were never published, as a thread was killed or a signal handler did not return.
+    pub unpublished: u64,
+    /// Records that could not be decoded, or were written over.
+    pub unreadable: u64,
+}
+
+/// Result of a batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Batch {
+    /// Number of records that were handed on.
+    pub records: usize,
+    /// Set if there are more: the batch was full, or some are held back.
+    pub has_more: bool,
+}
+
+/// Thread whose ring is read.
+#[derive(Debug)]
+struct Thread {
+    tid: u32,
+    epoch: u64,
+    ring: Ring,
+}
+
+/// Merged stream of the records of one process.
+#[derive(Debug)]
+pub struct Merge<M> {
+    memory: M,
+    process: u32,
+    patience: Patience,
+    counts_epochs: bool,
+    threads: Vec<Thread>,
+    /// The tracer's records that were not handed on.
+    own: VecDeque<OrderedRecord>,
+    /// Places of the rings' next records, with the numbers of the threads plus 1; 0 is the tracer's.
+    heads: BinaryHeap<Reverse<(u64, usize)>>,
+    /// Number of gaps, which goes into [`Header::lost`].
+    gaps: u32,
+    losses: Losses,
+    /// Highest epoch of all threads.
+    epochs: u64,
+    drained: Vec<Segment>,
+}
+
+impl<M: SharedWords> Merge<M> {
+    /// Merge without threads. `process` is that of [`Header::process`]. With `counts_epochs`, which is right where
+    /// memory instructions are probed, records have the epochs of their threads; else these are 0.
+    #[must_use]
+    pub fn new(memory: M, process: u32, patience: Patience, counts_epochs: bool) -> Self {
+        Self {
+            memory,
+            process,
+            patience,
+            counts_epochs,
+            threads: Vec::new(),
+            own: VecDeque::new(),
+            heads: BinaryHeap::new(),
+            gaps: 0,
+            losses: Losses::default(),
+            epochs: 0,
+            drained: Vec::new(),
+        }
+    }
+
+    /// Appends to `records` what can be handed on now, at most `most` records.
+    ///
+    /// [`Header::lost`] changes wherever events of the record's thread may have been lost before it: it counts gaps,
+    /// and [`losses`](Self::losses) the events.
+    pub fn batch(
+        &mut self,
+        around: &mut impl Surroundings,
+        sites: &SiteTable,
+        notes: &Notes,
+        (records, most): (&mut Vec<Record>, usize),
+    ) -> Batch {
+        let mut until = around.now();
+        around.barrier();
+        self.read_notes(notes);
+        let before = records.len();
+        self.heads.clear();
+        if let Some(first) = self.own.front() {
+            self.heads.push(Reverse((first.order, 0)));
+        }
+        for number in 0..self.threads.len() {
+            self.losses.full += self.threads[number].ring.look(&self.memory);
+            if let Some(place) = self.next_place(number, &mut until, around) {
+                self.heads.push(Reverse((place, number + 1)));
+            }
+        }
+        let mut has_more = false;
+        while let Some(Reverse((place, head))) = self.heads.pop() {
+            if place > until || records.len() - before >= most {
+                has_more = true;
+                break;
+            }
+            let bound = self.heads.peek().map_or(u64::MAX, |Reverse((place, _))| *place);
+            let room = most - (records.len() - before);
+            let next = match head.checked_sub(1) {
+                None => self.hand_on_own(records),
+                Some(number) => {
+                    self.hand_on(number, sites, (bound, room), &mut until, around, records)
+                }
+            };
+            if let Some(place) = next {
+                self.heads.push(Reverse((place, head)));
+            }
+        }
+        self.give_back(around);
+        Batch { records: records.len() - before, has_more }
+    }
+
+    /// Losses so far.
+    #[must_use]
+    pub const fn losses(&self) -> Losses {
+        self.losses
+    }
+
+    /// Number of threads whose rings are read.
+    #[must_use]
+    pub const fn threads(&self) -> usize {
+        self.threads.len()
+    }
+
+    /// Takes the rings that were read to the end, for other threads.
+    #[must_use]
+    pub fn take_drained(&mut self) -> Vec<Segment> {
+        core::mem::take(&mut self.drained)
+    }
+
+    fn read_notes(&mut self, notes: &Notes) {
+        for note in notes.take() {
+            match note {
+                Note::Started { tid, ring } => {
+                    self.threads.push(Thread { tid, epoch: 0, ring: *ring });
+                }
+                Note::Ended { tid } => {
+                    let with_id = |thread: &&mut Thread| thread.tid == tid;
+                    if let Some(thread) = self.threads.iter_mut().rev().find(with_id) {
+                        thread.ring.end();
+                    }
+                }
+                Note::Record(record) => self.own.push_back(record),
+            }
+        }
+    }
+
+    /// Place of a ring's next record, if it is published. Else `until` becomes the time up to which records may be
+    /// handed on.
+    #[inline]
+    fn next_place(
+        &mut self,
+        number: usize,
+        until: &mut u64,
+        around: &mut impl Surroundings,
+    ) -> Option<u64> {
+        loop {
+            let mut unpublished = 0;
+            let ring = &mut self.threads[number].ring;
+            let place = ring.peek(&self.memory, &mut unpublished);
+            self.lose(|losses| &mut losses.unpublished, unpublished);
+            if place.is_some() {
+                return place;
+            }
+            let ring = &mut self.threads[number].ring;
+            let blocked = ring.blocked(&self.memory)?;
+            let waited = ring.blocked_for(around.elapsed());
+            let latest = match blocked {
+                Blocked::Plain { .. } if waited >= self.patience.plain => return None,
+                Blocked::Plain { place } => place,
+                Blocked::Nested { .. } if waited >= self.patience.nested => {
+                    ring.abandon();
+                    self.lose(|losses| &mut losses.unpublished, 1);
+                    continue;
+                }
+                Blocked::Nested { order } => order,
+            };
+            *until = latest.min(*until);
+            return None;
+        }
+    }
+
+    /// Hands on records of a ring up to a place, at least one, and at most so many. Returns the place of the next one.
+    fn hand_on(
+        &mut self,
+        number: usize,
+        sites: &SiteTable,
+        (bound, room): (u64, usize),
+        until: &mut u64,
+        around: &mut impl Surroundings,
+        records: &mut Vec<Record>,
+    ) -> Option<u64> {
+        let full = records.len().saturating_add(room);
+        loop {
+            let count_of = |id| sites.get(id).and_then(RecordSite::slots);
+            let taken = self.threads[number].ring.take(&self.memory, count_of);
+            let record = taken.and_then(|taken| {
+                self.gaps = self.gaps.wrapping_add(taken.is_gap.into());
+                let id = taken.slots[0].site();
+                let site = sites.get(id)?;
+                let thread = &self.threads[number];
+                let (lost, process) = (self.gaps, self.process);
+                let header = Header { kind: 0, tid: thread.tid, site: id, lost, process };
+                let epoch = self.epoch(number, site.kind);
+                decode(&taken.slots[..taken.count], site, header, epoch)
+            });
+            match record {
+                Some(record) => records.push(record),
+                None => self.lose(|losses| &mut losses.unreadable, 1),
+            }
+            let place = self.next_place(number, until, around)?;
+            if place > bound || place > *until || records.len() >= full {
+                return Some(place);
+            }
+        }
+    }
+
+    /// Hands on the tracer's next record. Returns the place of the one behind it.
+    fn hand_on_own(&mut self, records: &mut Vec<Record>) -> Option<u64> {
+        let mut record = self.own.pop_front()?.record;
+        let tid = record.header().tid;
+        let thread = self.threads.iter().rposition(|thread| thread.tid == tid);
+        let begun = thread.map_or(0, |number| self.epoch(number, record.kind()));
+        let (header, epoch) = match &mut record {
+            Record::Fork(record) => (&mut record.header, Some(&mut record.epoch)),
+            Record::Exit(record) => (&mut record.header, Some(&mut record.epoch)),
+            Record::ChildProcess(record) => (&mut record.header, Some(&mut record.epoch)),
+            Record::Stop(_, record) => (&mut record.header, Some(&mut record.epoch)),
+            Record::Trap(record) => (&mut record.header, Some(&mut record.epoch)),
+            Record::Watchpoint(record) => (&mut record.header, Some(&mut record.epoch)),
+            _ => return self.own.front().map(|next| next.order),
+        };
+        header.lost = self.gaps;
+        if let Some(epoch) = epoch {
+            *epoch = begun;
+        }
+        records.push(record);
+        self.own.front().map(|next| next.order)
+    }
+
+    /// Epoch of a thread from its record of this kind on: each record but those of accesses begins one. A thread
+    /// without accesses has none.
+    fn epoch(&mut self, number: usize, kind: Kind) -> u64 {
+        if !self.counts_epochs {
+            return 0;
+        }
+        let epoch = &mut self.threads[number].epoch;
+        match (kind, *epoch) {
+            (Kind::Access, 0) => *epoch = self.epochs + 1,
+            (Kind::Access, _) | (_, 0) => {}
+            _ => *epoch += 1,
+        }
+        self.epochs = self.epochs.max(*epoch);
+        *epoch
+    }
+
+    /// Counts lost events of a kind, which are a gap before the next record.
+    fn lose(&mut self, kind: impl FnOnce(&mut Losses) -> &mut u64, events: u64) {
+        if events != 0 {
+            *kind(&mut self.losses) += events;
+            self.gaps = self.gaps.wrapping_add(1);
+        }
+    }
+
+    /// Gives the room of all that was taken back to the threads, and the rings of those that have ended to the caller.
+    fn give_back(&mut self, around: &mut impl Surroundings) {
+        let mut has_changed = false;
+        for thread in &mut self.threads {
+            has_changed |= thread.ring.give_back(&self.memory);
+        }
+        if has_changed {
+            // A thread counts itself as waiting before it looks at its limit once more.
+            self.memory.fence();
+            let waiting = self.memory.load(CONTROL.plus(offset_of!(Control, waiting) as u64));
+            if waiting as u32 != 0 {
+                self.memory.add(CONTROL, 1 << PROGRESS_SHIFT);
+                around.wake();
+            }
+        }
+        let drained = &mut self.drained;
+        self.threads.retain(|thread| {
+            if thread.ring.is_drained() {
+                drained.push(thread.ring.segment());
+            }
+            !thread.ring.is_drained()
+        });
+    }
+}
+
+/// Place of [`Control::progress`] in the first word of the control page.
+const PROGRESS_SHIFT: u32 = 32;
+
+const _: () = {
+    assert!(offset_of!(Control, progress) == 4);
+    assert!(offset_of!(Control, waiting) == 8);
+};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,248 @@
+//! The merge of several rings: single cases here, and random ones against a plain model.
+
+mod random;
+
+use abi::{ExitRecord, ForkRecord, PlanNumber, SiteId};
+
+use super::*;
+use crate::{
+    arena::Arena,
+    layout::{Mode, ThreadBlock},
+    memory::Offset,
+    testing::{LONG, Memory, SHORT, Writer, arena, number_of, sites, start},
+};
+
+/// Clocks that a test sets.
+#[derive(Default)]
+struct Clocks {
+    now: u64,
+    elapsed: Duration,
+    woken: u32,
+}
+
+impl Surroundings for Clocks {
+    fn now(&mut self) -> u64 {
+        self.now
+    }
+
+    fn barrier(&mut self) {}
+
+    fn elapsed(&mut self) -> Duration {
+        self.elapsed
+    }
+
+    fn wake(&mut self) {
+        self.woken += 1;
+    }
+}
+
+/// Process with some threads, whose ids begin at 1.
+struct Process {
+    memory: Memory,
+    arena: Arena,
+    notes: Notes,
+    merge: Merge<Memory>,
+    clocks: Clocks,
+    sites: SiteTable,
+    writers: Vec<Writer>,
+}
+
+const PROCESS: u32 = 4242;
+
+fn process(threads: u32) -> Process {
+    let (memory, arena) = arena(16, 8);
+    let merge = Merge::new(memory.clone(), PROCESS, Patience::default(), true);
+    let (notes, clocks, sites) = (Notes::default(), Clocks::default(), sites());
+    let mut process = Process { memory, arena, notes, merge, clocks, sites, writers: Vec::new() };
+    (1..=threads).for_each(|tid| process.start(tid, Mode::Lossless));
+    process
+}
+
+impl Process {
+    fn start(&mut self, tid: u32, mode: Mode) {
+        let segment = self.arena.start(start(tid, mode), &self.memory).unwrap();
+        let ring = Box::new(Ring::new(segment, mode, &self.memory));
+        self.notes.add(Note::Started { tid, ring });
+        self.writers.push(Writer { memory: self.memory.clone(), segment });
+    }
+
+    /// Hands on what is earlier than `now`.
+    fn batch(&mut self, now: u64) -> Vec<Record> {
+        self.batch_of(now, usize::MAX)
+    }
+
+    fn batch_of(&mut self, now: u64, most: usize) -> Vec<Record> {
+        self.clocks.now = now;
+        let mut records = Vec::new();
+        self.merge.batch(&mut self.clocks, &self.sites, &self.notes, (&mut records, most));
+        records
+    }
+
+    fn numbers(&mut self, now: u64) -> Vec<u64> {
+        self.batch(now).iter().map(number_of).collect()
+    }
+}
+
+#[test]
+fn records_come_in_the_order_of_their_clock() {
+    let mut process = process(3);
+    for (thread, order) in [(0, 1), (1, 2), (1, 3), (0, 4), (2, 5), (0, 6), (2, 7)] {
+        process.writers[thread].record(SHORT, order, order);
+    }
+    assert_eq!(process.numbers(5), [1, 2, 3, 4, 5]);
+    assert_eq!(process.numbers(7), [6, 7]);
+    assert_eq!(process.numbers(7), []);
+}
+
+#[test]
+fn a_full_batch_is_continued() {
+    let mut process = process(2);
+    for order in 0..10 {
+        process.writers[(order % 2) as usize].record(LONG, order, order);
+        if order == 6 {
+            assert_eq!(process.batch_of(100, 4).len(), 4);
+        }
+    }
+    let rest: Vec<u64> = process.numbers(100);
+    assert_eq!(rest, [4, 5, 6, 7, 8, 9]);
+}
+
+#[test]
+fn headers_have_the_thread_the_site_and_the_process() {
+    let mut process = process(2);
+    process.writers[1].record(SHORT, 1, 10);
+    let header = *process.batch(1)[0].header();
+    assert_eq!((header.tid, header.process, header.site), (2, PROCESS, SiteId(SHORT)));
+    assert_eq!((header.kind, header.lost), (Kind::Init as u32, 0));
+}
+
+#[test]
+fn records_of_the_tracer_have_their_place() {
+    let mut process = process(1);
+    process.writers[0].record(SHORT, 1, 1);
+    let header = |kind: Kind, tid| Header { kind: kind as u32, tid, ..Header::default() };
+    let fork = ForkRecord { header: header(Kind::Fork, 1), child: 2, ..ForkRecord::default() };
+    process.notes.record(Record::Fork(fork), || 2);
+    process.start(2, Mode::Lossless);
+    process.writers[1].record(SHORT, 3, 3);
+    process.writers[0].record(SHORT, 4, 4);
+    let exit = ExitRecord { header: header(Kind::Exit, 2), ..ExitRecord::default() };
+    process.notes.record(Record::Exit(exit), || 5);
+    process.notes.add(Note::Ended { tid: 2 });
+    let kinds: Vec<Kind> = process.batch(4).iter().map(Record::kind).collect();
+    assert_eq!(kinds, [Kind::Init, Kind::Fork, Kind::Init, Kind::Init]);
+    let exit = process.batch(5);
+    assert_eq!((exit[0].kind(), exit[0].header().tid), (Kind::Exit, 2));
+    assert_eq!(process.merge.threads(), 1);
+    let drained = process.merge.take_drained();
+    assert_eq!(drained, [process.writers[1].segment]);
+}
+
+#[test]
+fn epochs_begin_with_each_record_but_accesses() {
+    let mut process = process(2);
+    let site = |kind| RecordSite { kind, point: 0, has_more_frames: false };
+    process.sites = SiteTable::new(PlanNumber(0));
+    process.sites.add(SHORT, site(Kind::Release));
+    let epochs = |process: &mut Process, thread: usize, kind, order| {
+        process.sites.add(SHORT, site(kind));
+        process.writers[thread].record(SHORT, order, 1);
+        match process.batch(order)[0] {
+            Record::Call(_, record) => record.epoch,
+            Record::Access(record) => record.epoch,
+            ref other => panic!("{other:?}"),
+        }
+    };
+    let kinds = [Kind::Release, Kind::Access, Kind::Access, Kind::Release, Kind::Access];
+    let first = [1, 2, 3, 4, 5].map(|n| epochs(&mut process, 0, kinds[n - 1], n as u64));
+    assert_eq!(first, [0, 1, 1, 2, 2]);
+    assert_eq!(epochs(&mut process, 1, Kind::Access, 6), 3, "above all that were");
+}
+
+#[test]
+fn unknown_sites_are_counted_and_leave_a_gap() {
+    let mut process = process(1);
+    process.sites = SiteTable::new(PlanNumber(0));
+    let short = *sites().get(SiteId(SHORT)).unwrap();
+    process.sites.add(SHORT, short);
+    process.writers[0].record(SHORT, 1, 1);
+    process.writers[0].record(LONG, 2, 2);
+    process.writers[0].record(SHORT, 3, 3);
+    let lost: Vec<u32> = process.batch(9).iter().map(|record| record.header().lost).collect();
+    assert_eq!(lost, [0, 1]);
+    let losses = Losses { unreadable: 1, ..Losses::default() };
+    assert_eq!(process.merge.losses(), losses);
+}
+
+#[test]
+fn what_may_follow_from_a_handlers_record_waits_for_the_interrupted_one() {
+    let mut process = process(2);
+    let outer = process.writers[0].reserve(SHORT);
+    process.writers[0].record(SHORT, 5, 5);
+    process.writers[1].record(SHORT, 4, 4);
+    process.writers[1].record(SHORT, 6, 6);
+    assert_eq!(process.numbers(9), [4]);
+    process.clocks.elapsed = Duration::from_millis(999);
+    assert_eq!(process.numbers(9), []);
+    process.writers[0].publish(outer, 3, 3);
+    assert_eq!(process.numbers(9), [3, 5, 6]);
+}
+
+#[test]
+fn a_handler_that_does_not_return_costs_one_event() {
+    let mut process = process(2);
+    let _never = process.writers[0].reserve(SHORT);
+    process.writers[0].record(SHORT, 5, 5);
+    process.writers[1].record(SHORT, 6, 6);
+    assert_eq!(process.numbers(9), []);
+    process.clocks.elapsed = Duration::from_secs(1);
+    let records = process.batch(9);
+    assert_eq!(records.iter().map(number_of).collect::<Vec<_>>(), [5, 6]);
+    assert_eq!(records[0].header().lost, 1);
+    assert_eq!(process.merge.losses().unpublished, 1);
+}
+
+#[test]
+fn a_thread_that_is_stopped_holds_up_others_for_a_moment_only() {
+    let mut process = process(2);
+    process.writers[0].record(SHORT, 1, 1);
+    let stopped = process.writers[0].reserve(SHORT);
+    process.writers[1].record(SHORT, 4, 4);
+    assert_eq!(process.numbers(9), [1]);
+    process.clocks.elapsed = Duration::from_millis(1);
+    assert_eq!(process.numbers(9), [4]);
+    process.writers[1].record(SHORT, 10, 10);
+    assert_eq!(process.numbers(20), [10]);
+    process.writers[0].publish(stopped, 2, 2);
+    assert_eq!(process.numbers(20), [2], "nothing has followed from it");
+    assert_eq!(process.merge.losses(), Losses::default());
+}
+
+#[test]
+fn waiting_threads_are_woken() {
+    let mut process = process(1);
+    let word = |process: &Process, offset: usize| process.memory.load(Offset(offset as u64));
+    (0..16).for_each(|number| assert!(process.writers[0].record(SHORT, 1, number)));
+    let waiting = process.writers[0].reserve(SHORT);
+    process.memory.store(Offset(offset_of!(Control, waiting) as u64), 1);
+    assert_eq!(process.batch(9).len(), 16);
+    assert!(process.writers[0].has_room(waiting));
+    assert_eq!((process.clocks.woken, word(&process, 0) >> 32), (1, 1));
+    process.writers[0].publish(waiting, 10, 10);
+    assert_eq!(process.numbers(10), [10]);
+    assert_eq!(process.clocks.woken, 1, "no limit has moved");
+}
+
+#[test]
+fn losses_are_counted() {
+    let mut process = process(0);
+    process.start(1, Mode::Drop);
+    for number in 0..20 {
+        process.writers[0].record(SHORT, number, number);
+    }
+    assert_eq!(process.batch(99).len(), 16);
+    assert_eq!(process.merge.losses(), Losses { full: 4, ..Losses::default() });
+    assert_eq!(process.writers[0].load(offset_of!(ThreadBlock, lost)), 4);
+    process.writers[0].record(SHORT, 30, 30);
+    assert_ne!(process.batch(99)[0].header().lost, 0);
+}

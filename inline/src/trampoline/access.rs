@@ -1,0 +1,204 @@
+//! Program of accesses to memory: see `ebpf/src/access.rs`.
+//!
+//! Most accesses are repetitions. So the comparison with the table of words is here, and changes few registers; the rest
+//! is in common code (`words`).
+
+use abi::{AccessDescriptor, AccessRecord, FlagCondition, Operand, SiteId};
+use iced_x86::code_asm::{
+    CodeLabel, byte_ptr, dword_ptr, eax, ecx, qword_ptr, rax, rcx, rdx, rsp, word_ptr,
+};
+
+use super::{
+    Access,
+    assembler::{Assembler, Emitted, block, jump_if, place},
+    frame::{Frame, RSP},
+    words,
+};
+use crate::encoding::access_word;
+
+/// Registers that the program may change: `rax`, `rcx`, `rdx` and `rsi`.
+pub const CHANGES: u16 = 1 | 1 << 1 | 1 << 2 | 1 << 6;
+
+/// Flags that a record has.
+const RECORDED: u8 = AccessDescriptor::READ
+    | AccessDescriptor::WRITE
+    | AccessDescriptor::ATOMIC
+    | AccessDescriptor::COMMUTES;
+
+/// Returns whether the flags decide what the access is.
+pub fn reads_flags(access: &Access) -> bool {
+    access.descriptor.flags & AccessDescriptor::WRITES_IF_ZERO != 0
+}
+
+/// Registers that the program reads, by the processor's numbers or more.
+pub fn registers(access: &Access) -> [u8; 3] {
+    let AccessDescriptor { base, index, rounds, .. } = access.descriptor;
+    [base, index, rounds]
+}
+
+fn is_repeated(descriptor: &AccessDescriptor) -> bool {
+    u16::from(descriptor.rounds) != Operand::NONE
+}
+
+/// Emits the program.
+pub fn emit(
+    asm: &mut Assembler<'_>,
+    frame: &Frame,
+    access: &Access,
+    site: SiteId,
+    skip: CodeLabel,
+) -> Emitted {
+    let descriptor = &access.descriptor;
+    address(asm, frame, descriptor, skip)?;
+    let mut elsewhere = asm.code.create_label();
+    asm.code.cmp(rcx, block!(stack_low))?;
+    asm.code.jb(elsewhere)?;
+    asm.code.cmp(rcx, block!(stack_high))?;
+    asm.code.jb(skip)?;
+    place(&mut asm.code, &mut elsewhere)?;
+    let flags = descriptor.flags & RECORDED;
+    let mut reads = asm.code.create_label();
+    if reads_flags(access) {
+        frame.load_flags(asm)?;
+        jump_if(&mut asm.code, FlagCondition::NOT_EQUAL, reads)?;
+    }
+    report(asm, frame, access, flags, site, skip)?;
+    if reads_flags(access) {
+        asm.code.jmp(skip)?;
+        place(&mut asm.code, &mut reads)?;
+        report(asm, frame, access, AccessDescriptor::READ, site, skip)?;
+    }
+    Ok(())
+}
+
+/// Computes the address to `rcx`.
+fn address(
+    asm: &mut Assembler<'_>,
+    frame: &Frame,
+    descriptor: &AccessDescriptor,
+    skip: CodeLabel,
+) -> Emitted {
+    let AccessDescriptor { base, index, scale, slot, displacement, flags, .. } = *descriptor;
+    let near = i32::try_from(displacement).ok();
+    let mut rest = near;
+    if base >= 16 {
+        if flags & AccessDescriptor::INDIRECT != 0 {
+            asm.code.xor(ecx, ecx)?;
+        } else {
+            asm.code.mov(rcx, displacement)?;
+            rest = Some(0);
+        }
+    } else {
+        frame.load(asm, rcx, base)?;
+    }
+    if flags & AccessDescriptor::INDIRECT != 0 {
+        if base != RSP {
+            asm.may_fault(skip);
+        }
+        asm.code.mov(rcx, qword_ptr(rcx + slot))?;
+    }
+    if index < 16 {
+        frame.load(asm, rax, index)?;
+        let near = rest.unwrap_or(0);
+        asm.code.lea(rcx, qword_ptr(rcx + rax * (1_u32 << (scale & 3)) + near))?;
+        rest = rest.map(|_| 0);
+    }
+    match rest {
+        Some(0) => Ok(()),
+        Some(near) => asm.code.add(rcx, near),
+        None => {
+            asm.code.mov(rax, displacement)?;
+            asm.code.add(rcx, rax)
+        }
+    }
+}
+
+/// Records the access to the address in `rcx` with these flags, unless it is a repetition.
+fn report(
+    asm: &mut Assembler<'_>,
+    frame: &Frame,
+    access: &Access,
+    flags: u8,
+    site: SiteId,
+    skip: CodeLabel,
+) -> Emitted {
+    let descriptor = &access.descriptor;
+    let size = u64::from(descriptor.size);
+    if is_repeated(descriptor) {
+        // The access word: the number of bytes above the flags.
+        frame.load(asm, rax, descriptor.rounds)?;
+        asm.code.mov(eax, eax)?;
+        asm.code.imul_3(rax, rax, i32::from(descriptor.size))?;
+        bound(asm, u64::from(descriptor.most))?;
+        asm.code.test(rax, rax)?;
+        asm.code.je(skip)?;
+        asm.code.shl(rax, 32)?;
+        asm.code.or(rax, i32::from(flags))?;
+        return call(asm, frame, site, None, asm.common.entries.access_many);
+    }
+    let has_value = access.has_happened && matches!(size, 1 | 2 | 4 | 8);
+    let value = has_value.then_some(size);
+    let all = u32::from(flags) | if has_value { AccessRecord::HAS_VALUE } else { 0 };
+    let word = access_word(all, size);
+    let mut many = asm.code.create_label();
+    if size == 0 {
+        return Ok(());
+    }
+    if size <= 8 {
+        words::filter(&mut asm.code, size, flags, skip, many)?;
+        call(asm, frame, site, Some((value, word)), asm.common.entries.access_one)?;
+        if size == 1 {
+            return Ok(());
+        }
+        asm.code.jmp(skip)?;
+        place(&mut asm.code, &mut many)?;
+    }
+    call(asm, frame, site, Some((value, word)), asm.common.entries.access_many)
+}
+
+/// Bounds the number of bytes in `rax`: to `most` unless that is 0, and to what an access word has room for. Changes
+/// `rdx`.
+fn bound(asm: &mut Assembler<'_>, most: u64) -> Emitted {
+    let mut small = asm.code.create_label();
+    let most = if most == 0 { u64::from(u32::MAX) } else { most };
+    asm.code.mov(rdx, most)?;
+    asm.code.cmp(rax, rdx)?;
+    asm.code.jbe(small)?;
+    asm.code.mov(rax, rdx)?;
+    place(&mut asm.code, &mut small)
+}
+
+/// Calls a routine with the access word in `rax`, unless it is known.
+fn call(
+    asm: &mut Assembler<'_>,
+    frame: &Frame,
+    site: SiteId,
+    known: Option<(Option<u64>, u64)>,
+    routine: u64,
+) -> Emitted {
+    // Below it are the value and the site.
+    match known {
+        Some((value, word)) => {
+            asm.code.lea(rax, frame.stack(0))?;
+            asm.code.push(rax)?;
+            match value {
+                Some(1) => asm.code.movzx(eax, byte_ptr(rcx))?,
+                Some(2) => asm.code.movzx(eax, word_ptr(rcx))?,
+                Some(4) => asm.code.mov(eax, dword_ptr(rcx))?,
+                Some(_) => asm.code.mov(rax, qword_ptr(rcx))?,
+                None => {}
+            }
+            asm.code.push(rax)?;
+            asm.code.push(site.0.cast_signed())?;
+            asm.code.mov(rax, word)?;
+        }
+        None => {
+            asm.code.lea(rdx, frame.stack(0))?;
+            asm.code.push(rdx)?;
+            asm.code.push(rax)?;
+            asm.code.push(site.0.cast_signed())?;
+        }
+    }
+    asm.code.call(routine)?;
+    asm.code.lea(rsp, qword_ptr(rsp + 24))
+}

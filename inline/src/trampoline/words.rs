@@ -1,0 +1,362 @@
+//! Common code of accesses: the table of words, which shows what is a repetition. The logic is that of the BPF programs
+//! (`ebpf/src/table.rs`, `ebpf/src/epoch.rs`), without deferred accesses.
+//!
+//! An access that is new is added to the table before its record is made. The table has no locks here: another thread
+//! may take the slot before the record is reserved. So the slot is looked at once more after the record, and marked as
+//! shared if another thread has it. The addition is one locked exchange, which comes before that look.
+
+use abi::AccessDescriptor;
+use iced_x86::code_asm::{
+    AsmRegister64, CodeAssembler, CodeLabel, ah, al, cl, eax, ebx, ecx, edi, esi, qword_ptr, r8,
+    r8d, r9, r9d, r10, r11, r11d, r12, r13, r14, r15, r15d, rax, rbp, rbx, rcx, rdi, rdx, rsi, rsp,
+    sil,
+};
+
+use super::{
+    assembler::{Emitted, block, place},
+    calls::HASH,
+    common::Entries,
+};
+use crate::layout::WORD_BITS;
+
+/// Largest access that can be a repetition, in bytes.
+pub const MAX_BYTES: u64 = AccessDescriptor::MAX_USUAL as u64;
+
+/// Number of low bits of a thread epoch that are the number of the epoch.
+const EPOCH_BITS: u32 = 42;
+
+/// Accesses in the slot of a word that threads share.
+const SHARED: i32 = -1 << 16;
+
+/// Place in a register of a flag of an access.
+fn bit(flag: u8) -> u32 {
+    flag.trailing_zeros()
+}
+
+/// Sets `slot` to the address of the slot of the word in `word`, which is the address divided by 8.
+pub fn slot(code: &mut CodeAssembler, slot: AsmRegister64, word: AsmRegister64) -> Emitted {
+    code.mov(slot, HASH)?;
+    code.imul_2(slot, word)?;
+    code.shr(slot, 64 - WORD_BITS)?;
+    code.shl(slot, 4)?;
+    code.add(slot, block!(words))
+}
+
+/// Makes the upper part of a slot's accesses from the word in a register: the thread's tag and the word.
+pub fn tag(code: &mut CodeAssembler, word: AsmRegister64) -> Emitted {
+    code.shl(word, 20)?;
+    code.shr(word, 4)?;
+    code.xor(word, block!(tag))
+}
+
+/// Compares an access with a slot's accesses in `r8` and thread epoch in `r9`: jumps to `uncovered` unless the same
+/// thread has accessed the bytes `esi` of the word with the tag `rdx` in a way that covers the flags `edi`. `rax`
+/// becomes the difference of the accesses and the tag. Changes `r8` and `r11`.
+fn compare(code: &mut CodeAssembler, uncovered: CodeLabel) -> Emitted {
+    code.mov(rax, r8)?;
+    code.xor(rax, rdx)?;
+    code.cmp(rax, 0xffff)?;
+    code.ja(uncovered)?;
+    code.mov(r8, r9)?;
+    code.xor(r8, block!(epoch))?;
+    code.shr(r8, EPOCH_BITS)?;
+    code.jne(uncovered)?;
+    code.mov(r8, r9)?;
+    code.sub(r8, block!(incarnation))?;
+    code.js(uncovered)?;
+    // Bytes that cover: the lower mask unless the access commutes, the upper mask if it writes.
+    code.bt(edi, bit(AccessDescriptor::COMMUTES))?;
+    code.sbb(r8d, r8d)?;
+    code.or(r8d, eax)?;
+    code.bt(edi, bit(AccessDescriptor::WRITE))?;
+    code.sbb(r11d, r11d)?;
+    code.not(r11d)?;
+    code.shl(r11d, 8)?;
+    code.or(r11d, eax)?;
+    code.shr(r11d, 8)?;
+    code.and(r8d, r11d)?;
+    code.not(r8d)?;
+    code.and(r8d, esi)?;
+    code.jne(uncovered)
+}
+
+/// Adds an access to the slot at `r10`, of which the accesses differ by `rax` from the tag `rdx`, and the thread epoch is
+/// `r9`. The bytes are in `esi`, the flags in `edi`. Changes `rax`, `r8`, `r9` and `r11`.
+fn add(code: &mut CodeAssembler) -> Emitted {
+    let [mut forget, mut known, mut covers_less, mut reads, mut write] =
+        [(); 5].map(|()| code.create_label());
+    code.cmp(rax, 0xffff)?;
+    code.ja(forget)?;
+    code.cmp(r9, block!(epoch))?;
+    code.je(known)?;
+    place(code, &mut forget)?;
+    code.xor(eax, eax)?;
+    place(code, &mut known)?;
+    // Both masks are set where a plain store was: the bytes stay so.
+    code.mov(r8d, eax)?;
+    code.shr(r8d, 8)?;
+    code.and(r8d, eax)?;
+    code.and(r8d, esi)?;
+    code.imul_3(r8d, r8d, 0x101)?;
+    code.imul_3(r9d, esi, 0x101)?;
+    // The bits that the access clears.
+    code.mov(r11d, esi)?;
+    code.test(edi, i32::from(AccessDescriptor::COMMUTES))?;
+    code.jne(covers_less)?;
+    code.test(edi, i32::from(AccessDescriptor::ATOMIC))?;
+    code.jne(reads)?;
+    code.test(edi, i32::from(AccessDescriptor::WRITE))?;
+    code.jne(write)?;
+    place(code, &mut reads)?;
+    code.shl(r11d, 8)?;
+    place(code, &mut covers_less)?;
+    code.not(r11d)?;
+    code.and(eax, r11d)?;
+    code.and(r9d, r11d)?;
+    place(code, &mut write)?;
+    code.or(eax, r9d)?;
+    code.or(eax, r8d)?;
+    code.or(rax, rdx)?;
+    code.mov(r8, block!(epoch))?;
+    code.mov(qword_ptr(r10), r8)?;
+    code.xchg(qword_ptr(r10 + 8), rax)
+}
+
+/// Marks the slot at `r10` as shared if another thread has it. Changes `rax`.
+fn touch(code: &mut CodeAssembler) -> Emitted {
+    let mut own = code.create_label();
+    code.mov(rax, qword_ptr(r10))?;
+    code.xor(rax, block!(epoch))?;
+    code.shr(rax, EPOCH_BITS)?;
+    code.je(own)?;
+    code.mov(qword_ptr(r10), 0)?;
+    code.mov(qword_ptr(r10 + 8), SHARED)?;
+    place(code, &mut own)
+}
+
+/// Offsets of a routine's arguments on the stack, above its return address.
+const SITE: i32 = 8;
+const VALUE: i32 = 16;
+const STACK_POINTER: i32 = 24;
+
+/// Makes the record of the access to the address `rcx` with the word `rdi`. The arguments are `above` the stack
+/// pointer. Changes what a record changes.
+fn record(code: &mut CodeAssembler, above: i32, labels: &Entries<CodeLabel>) -> Emitted {
+    let (mut fenced, mut done) = (code.create_label(), code.create_label());
+    code.mov(rax, qword_ptr(rsp + (above + SITE)))?;
+    code.mov(rdx, qword_ptr(rsp + (above + VALUE)))?;
+    code.mov(rsi, qword_ptr(rsp + (above + STACK_POINTER)))?;
+    code.mov(r9, rbp)?;
+    code.test(edi, i32::from(AccessDescriptor::ATOMIC))?;
+    code.jne(fenced)?;
+    code.call(labels.access)?;
+    code.jmp(done)?;
+    place(code, &mut fenced)?;
+    code.call(labels.access_fenced)?;
+    place(code, &mut done)
+}
+
+/// The routine of an access to one word: see [`Entries::access_one`].
+pub fn access_one(code: &mut CodeAssembler, labels: &mut Entries<CodeLabel>) -> Emitted {
+    let (mut contended, mut known) = (code.create_label(), code.create_label());
+    let saved = [rdi, r8, r9, r10, r11];
+    place(code, &mut labels.access_one)?;
+    for register in saved {
+        code.push(register)?;
+    }
+    code.mov(r10, rdx)?;
+    code.mov(rdi, rax)?;
+    code.mov(rdx, rcx)?;
+    code.shr(rdx, 3)?;
+    tag(code, rdx)?;
+    code.mov(r8, qword_ptr(r10 + 8))?;
+    code.mov(r9, qword_ptr(r10))?;
+    code.mov(rax, r8)?;
+    code.xor(rax, rdx)?;
+    code.test(r8, r8)?;
+    code.je(known)?;
+    compare(code, contended)?;
+    code.jmp(known)?;
+    place(code, &mut contended)?;
+    code.inc(block!(epoch))?;
+    place(code, &mut known)?;
+    add(code)?;
+    code.push(r10)?;
+    record(code, 8 + 8 * saved.len() as i32, labels)?;
+    code.pop(r10)?;
+    touch(code)?;
+    for register in saved.into_iter().rev() {
+        code.pop(register)?;
+    }
+    code.ret()
+}
+
+/// The routine of an access to any number of words: see [`Entries::access_many`].
+pub fn access_many(code: &mut CodeAssembler, labels: &mut Entries<CodeLabel>) -> Emitted {
+    let [mut large, mut compared, mut added, mut added_all, mut out] =
+        [(); 5].map(|()| code.create_label());
+    let [mut next, mut look, mut uncovered, mut fresh] = [(); 4].map(|()| code.create_label());
+    let mut touch_all = code.create_label();
+    let saved = [rdi, r8, r9, r10, r11, rbx, r12, r13, r14, r15];
+    let above = 8 * saved.len() as i32;
+    place(code, &mut labels.access_many)?;
+    for register in saved {
+        code.push(register)?;
+    }
+    code.mov(rdi, rax)?;
+    code.mov(rbx, rcx)?;
+    // The first word and the last one.
+    code.mov(r12, rcx)?;
+    code.shr(r12, 3)?;
+    code.shr(rax, 32)?;
+    code.lea(r13, qword_ptr(rcx + rax - 1))?;
+    code.shr(r13, 3)?;
+    code.cmp(rax, MAX_BYTES as i32)?;
+    code.ja(large)?;
+    // Bit 0: new; bit 1: contended.
+    code.xor(r15d, r15d)?;
+    code.mov(r14, r12)?;
+    place(code, &mut look)?;
+    word(code)?;
+    code.mov(r8, qword_ptr(r10 + 8))?;
+    code.mov(r9, qword_ptr(r10))?;
+    compare(code, uncovered)?;
+    code.cmp(r9, block!(epoch))?;
+    code.je(next)?;
+    code.or(r15d, 1)?;
+    code.jmp(next)?;
+    place(code, &mut uncovered)?;
+    code.or(r15d, 1)?;
+    code.xor(rax, rdx)?;
+    code.je(next)?;
+    code.or(r15d, 2)?;
+    place(code, &mut next)?;
+    code.inc(r14)?;
+    code.cmp(r14, r13)?;
+    code.jbe(look)?;
+    code.test(r15d, r15d)?;
+    code.je(out)?;
+    code.test(r15d, 2)?;
+    code.je(fresh)?;
+    code.inc(block!(epoch))?;
+    place(code, &mut fresh)?;
+    code.mov(r14, r12)?;
+    place(code, &mut added)?;
+    word(code)?;
+    code.mov(rax, qword_ptr(r10 + 8))?;
+    code.mov(r9, qword_ptr(r10))?;
+    code.xor(rax, rdx)?;
+    add(code)?;
+    code.inc(r14)?;
+    code.cmp(r14, r13)?;
+    code.jbe(added)?;
+    code.jmp(added_all)?;
+    place(code, &mut large)?;
+    code.inc(block!(epoch))?;
+    code.call(touch_all)?;
+    place(code, &mut added_all)?;
+    code.mov(rcx, rbx)?;
+    record(code, above, labels)?;
+    code.call(touch_all)?;
+    place(code, &mut out)?;
+    for register in saved.into_iter().rev() {
+        code.pop(register)?;
+    }
+    code.ret()?;
+    // Looks at the slots of all words; if there are as many as slots, at all slots. Changes rax, r10, r14 and r15.
+    let [mut by_slot, mut one] = [(); 2].map(|()| code.create_label());
+    place(code, &mut touch_all)?;
+    code.mov(r14, r12)?;
+    code.mov(r15, r13)?;
+    code.sub(r15, r12)?;
+    code.cmp(r15, 1 << WORD_BITS)?;
+    code.jae(by_slot)?;
+    place(code, &mut compared)?;
+    slot(code, r10, r14)?;
+    touch(code)?;
+    code.inc(r14)?;
+    code.cmp(r14, r13)?;
+    code.jbe(compared)?;
+    code.ret()?;
+    place(code, &mut by_slot)?;
+    code.mov(r10, block!(words))?;
+    code.mov(r15d, 1 << WORD_BITS)?;
+    place(code, &mut one)?;
+    touch(code)?;
+    code.add(r10, 16)?;
+    code.dec(r15)?;
+    code.jne(one)?;
+    code.ret()
+}
+
+/// Finds for the word `r14` of the access to `rbx` up to the word `r13`, from the word `r12` on: the slot `r10`, the tag
+/// `rdx`, and the accessed bytes `esi`. The size is above the flags in `rdi`. Changes `rcx` and `r8`.
+fn word(code: &mut CodeAssembler) -> Emitted {
+    let (mut inner, mut last) = (code.create_label(), code.create_label());
+    slot(code, r10, r14)?;
+    code.mov(rdx, r14)?;
+    tag(code, rdx)?;
+    code.mov(esi, 0xff)?;
+    code.cmp(r14, r12)?;
+    code.jne(inner)?;
+    code.mov(ecx, ebx)?;
+    code.and(ecx, 7)?;
+    code.shl(esi, cl)?;
+    code.and(esi, 0xff)?;
+    place(code, &mut inner)?;
+    code.cmp(r14, r13)?;
+    code.jne(last)?;
+    code.mov(rcx, rdi)?;
+    code.shr(rcx, 32)?;
+    code.add(ecx, ebx)?;
+    code.neg(ecx)?;
+    code.and(ecx, 7)?;
+    code.mov(r8d, 0xff)?;
+    code.shr(r8d, cl)?;
+    code.and(esi, r8d)?;
+    place(code, &mut last)
+}
+
+/// Jumps to `skip` if the access to the address `rcx` of a known size up to 8 bytes and known flags is a repetition in
+/// its thread's epoch, or to `many` if it is to two words. Leaves the slot in `rdx` and the bytes in `esi`. Changes
+/// `rax`.
+pub fn filter(
+    code: &mut CodeAssembler,
+    size: u64,
+    flags: u8,
+    skip: CodeLabel,
+    many: CodeLabel,
+) -> Emitted {
+    let mut new = code.create_label();
+    if size > 1 {
+        code.mov(eax, ecx)?;
+        code.and(eax, 7)?;
+        code.cmp(eax, 8 - size as i32)?;
+        code.ja(many)?;
+    }
+    code.mov(rax, rcx)?;
+    code.shr(rax, 3)?;
+    slot(code, rdx, rax)?;
+    tag(code, rax)?;
+    code.mov(esi, (1 << size) - 1)?;
+    if size < 8 {
+        // Of eight bits: by the three low bits of the address.
+        code.rol(sil, cl)?;
+    }
+    code.xor(rax, qword_ptr(rdx + 8))?;
+    code.cmp(rax, 0xffff)?;
+    code.ja(new)?;
+    let is = |flag: u8| flags & flag != 0;
+    match (is(AccessDescriptor::WRITE), is(AccessDescriptor::COMMUTES)) {
+        (_, true) => code.shr(eax, 8)?,
+        (false, false) => {}
+        (true, false) => code.and(al, ah)?,
+    }
+    code.not(eax)?;
+    code.test(eax, esi)?;
+    code.jne(new)?;
+    code.mov(rax, block!(epoch))?;
+    code.cmp(rax, qword_ptr(rdx))?;
+    code.je(skip)?;
+    place(code, &mut new)
+}
