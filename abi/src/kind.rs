@@ -103,6 +103,14 @@ macro_rules! kinds {
                 }
             }
 
+            /// Returns the header that all records have, to be changed.
+            pub const fn header_mut(&mut self) -> &mut Header {
+                match self {
+                    $(Self::$family(_, record) => &mut record.header,)*
+                    $(Self::$own(record) => &mut record.header,)*
+                }
+            }
+
             /// Returns the epoch of the acting thread from this record on; 0 if it has no accesses, or the record
             /// begins none.
             #[must_use]

@@ -124,6 +124,13 @@ pub struct RunArgs {
 /// Options of capture.
 #[derive(Args, Debug)]
 pub struct CaptureArgs {
+    /// Way of capturing events.
+    ///
+    /// `kernel`: BPF programs at breakpoints; needs root or capabilities. `inline`: machine code in the program itself, as
+    /// any user; without watchpoints and --follow-forks so far. `auto`: the kernel where that is permitted, else inline.
+    #[arg(long, value_enum, default_value_t = CaptureArg::Auto)]
+    pub capture: CaptureArg,
+
     /// Watch a variable with a hardware watchpoint, and see every access to it.
     ///
     /// SYMBOL is a global or static variable, or a field of one (`account.balance`, `table[3].count`,
@@ -283,6 +290,17 @@ fn rules(matches: &ArgMatches) -> Rules {
     }
     rules.sort_by_key(|(index, _)| *index);
     rules.into_iter().map(|(_, rule)| rule).collect()
+}
+
+/// Back ends of capture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum CaptureArg {
+    /// BPF programs in the kernel.
+    Kernel,
+    /// Probes in the process.
+    Inline,
+    /// What is permitted.
+    Auto,
 }
 
 /// Ways of capturing memory accesses.

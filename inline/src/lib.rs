@@ -4,6 +4,7 @@
 
 pub mod arena;
 pub mod encoding;
+pub mod gate;
 pub mod layout;
 pub mod memory;
 pub mod merge;

@@ -16,6 +16,9 @@ use super::error::Error;
 use super::file::ElfFile;
 use super::maps::{MapName, Mapping, parse_maps};
 
+/// Name of the memory that avtrace shares with a traced process: code that is no program's or library's.
+const TRACER_MEMORY: &str = "/memfd:avtrace";
+
 /// The kernel's vDSO is two to four pages; more than this is not one. In bytes.
 const MAX_VDSO: u64 = 1 << 20;
 
@@ -251,6 +254,7 @@ impl Modules {
         let before = self.modules.len();
         for mapping in maps.iter().filter(|mapping| mapping.permissions.execute) {
             match &mapping.name {
+                MapName::File { path, .. } if path.as_os_str() == TRACER_MEMORY => {}
                 MapName::File { path, .. } => self.add_file_mapping(mapping, path, maps),
                 MapName::Special(name) if name == "[vdso]" => self.add_vdso(mapping),
                 MapName::Special(_) | MapName::Anonymous => {}

@@ -23,6 +23,8 @@ pub struct Avtrace {
     environment: Vec<(String, String)>,
     input: Option<Vec<u8>>,
     accesses: Option<String>,
+    capture: Option<String>,
+    as_nobody: bool,
     limit: Duration,
 }
 
@@ -43,8 +45,25 @@ impl Avtrace {
             environment: Vec::new(),
             input: None,
             accesses: Some(std::env::var("AVTRACE_ACCESSES").unwrap_or_else(|_| "sync".to_owned())),
+            capture: std::env::var("AVTRACE_CAPTURE").ok(),
+            as_nobody: false,
             limit: TIME_LIMIT,
         }
+    }
+
+    /// Captures events in the traced process. The environment variable `AVTRACE_CAPTURE` chooses the back end of all
+    /// other runs.
+    #[must_use]
+    pub fn inline(mut self) -> Self {
+        self.capture = Some("inline".to_owned());
+        self
+    }
+
+    /// Runs avtrace, and so the program, as a user without privileges.
+    #[must_use]
+    pub const fn as_nobody(mut self) -> Self {
+        self.as_nobody = true;
+        self
     }
 
     /// Sees memory accesses as users do who do not say how. Without this only those that are named are seen, so that
@@ -133,8 +152,14 @@ impl Avtrace {
     /// The command, for those who run it in a way of their own.
     #[must_use]
     pub fn command(&self) -> Command {
-        let mut command = Command::new(avtrace());
+        let mut command = Command::new(if self.as_nobody { "setpriv".as_ref() } else { avtrace() });
+        if self.as_nobody {
+            command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(avtrace());
+        }
         command.args(&self.options);
+        if let Some(capture) = &self.capture {
+            command.args(["--capture", capture]);
+        }
         if let Some(accesses) = &self.accesses {
             command.args(["--accesses", accesses]);
         }

@@ -7,7 +7,7 @@ use super::{
     triage::{CONFIG, Suppressions, config, is_config},
 };
 use crate::{
-    cli::{AccessesArg, CaptureArgs, OwnCodeArg, RegionsArg, RelationArg, RunArgs},
+    cli::{AccessesArg, CaptureArg, CaptureArgs, OwnCodeArg, RegionsArg, RelationArg, RunArgs},
     probes::{
         memory::{
             options::{Accesses, Level},
@@ -17,7 +17,7 @@ use crate::{
         regions::patterns::Rules,
         sync::lock_rule::LockRule,
     },
-    session::{RunOptions, spec::Spec},
+    session::{CaptureBackend, RunOptions, spec::Spec},
 };
 
 /// Returns the options of a run that is checked.
@@ -39,6 +39,7 @@ pub(super) fn capture_options(
     let accesses = accesses(capture);
     let own_code = own_code(capture, (&rules, &locks, &accesses))?;
     let options = RunOptions {
+        capture: backend(capture.capture),
         command: program.to_vec(),
         watch,
         rules,
@@ -55,6 +56,15 @@ pub(super) fn capture_options(
         follow_forks: capture.follow_forks,
     };
     Ok((options, suppressions))
+}
+
+/// Returns the back end of capture.
+const fn backend(capture: CaptureArg) -> CaptureBackend {
+    match capture {
+        CaptureArg::Kernel => CaptureBackend::Kernel,
+        CaptureArg::Inline => CaptureBackend::Inline,
+        CaptureArg::Auto => CaptureBackend::Auto,
+    }
 }
 
 /// Returns the memory accesses to be captured.

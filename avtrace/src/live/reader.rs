@@ -17,7 +17,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 /// Records in a batch at most.
-const BATCH: usize = 4096;
+pub const BATCH: usize = 4096;
 /// Batches in flight at most: the reader waits beyond that, and the ring buffer takes the rest.
 const BATCHES: usize = 64;
 /// Sleep when there is nothing to read: doubled from the first duration to the second.
@@ -28,6 +28,27 @@ const SLEEP: (Duration, Duration) = (Duration::from_micros(200), Duration::from_
 pub struct Reader {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<u64>,
+}
+
+/// The sending end.
+#[derive(Debug)]
+pub struct Outlet {
+    full: Sender<Vec<Record>>,
+    empty: Receiver<Vec<Record>>,
+}
+
+impl Outlet {
+    /// Returns an empty batch.
+    #[must_use]
+    pub fn buffer(&self) -> Vec<Record> {
+        self.empty.try_recv().unwrap_or_else(|_| Vec::with_capacity(BATCH))
+    }
+
+    /// Passes a batch on. Returns whether anybody receives it.
+    #[must_use]
+    pub fn send(&self, batch: Vec<Record>) -> bool {
+        self.full.send(batch).is_ok()
+    }
 }
 
 /// The receiving end.
@@ -44,13 +65,26 @@ impl Reader {
     ///
     /// When no thread can be started.
     pub fn start(events: RingBuf<MapData>) -> std::io::Result<(Self, Batches)> {
+        Self::start_with(move |outlet, stop| read(events, outlet, stop))
+    }
+
+    /// Starts to read by `read`, which returns the number of records that it could not decode, once the flag is set and
+    /// nothing is left.
+    ///
+    /// # Errors
+    ///
+    /// When no thread can be started.
+    pub fn start_with(
+        read: impl FnOnce(&Outlet, &AtomicBool) -> u64 + Send + 'static,
+    ) -> std::io::Result<(Self, Batches)> {
         let stop = Arc::new(AtomicBool::new(false));
         let (full, batches) = bounded(BATCHES);
         let (recycle, empty) = bounded(BATCHES);
         let stopped = Arc::clone(&stop);
+        let outlet = Outlet { full, empty };
         let thread = thread::Builder::new()
             .name("avtrace-reader".to_owned())
-            .spawn(move || read(events, &full, &empty, &stopped))?;
+            .spawn(move || read(&outlet, &stopped))?;
         Ok((Self { stop, thread }, Batches { full: batches, empty: recycle }))
     }
 
@@ -81,18 +115,13 @@ impl Batches {
     }
 }
 
-fn read(
-    mut events: RingBuf<MapData>,
-    full: &Sender<Vec<Record>>,
-    empty: &Receiver<Vec<Record>>,
-    stop: &AtomicBool,
-) -> u64 {
+fn read(mut events: RingBuf<MapData>, outlet: &Outlet, stop: &AtomicBool) -> u64 {
     let mut undecodable = 0;
     let mut sleep = SLEEP.0;
     loop {
         // Read before the buffer is: what was recorded before the flag was set is then still found.
         let last_round = stop.load(Ordering::Acquire);
-        let mut batch = empty.try_recv().unwrap_or_else(|_| Vec::with_capacity(BATCH));
+        let mut batch = outlet.buffer();
         while batch.len() < BATCH
             && let Some(bytes) = events.next()
         {
@@ -103,7 +132,7 @@ fn read(
         }
         if !batch.is_empty() {
             sleep = SLEEP.0;
-            if full.send(batch).is_err() {
+            if !outlet.send(batch) {
                 return undecodable;
             }
         } else if last_round {

@@ -29,7 +29,11 @@ impl Plan {
     /// Plans the probes of a process from its modules.
     #[must_use]
     pub fn build(symbolizer: &Symbolizer, pid: u32, wanted: Wanted<'_>) -> Self {
-        let mut plan = Self { sees_memory: wanted.sees_memory(), ..Self::default() };
+        let mut plan = Self {
+            sees_memory: wanted.sees_memory(),
+            return_probes: wanted.return_probes,
+            ..Self::default()
+        };
         let is_named = own_code::names_own(wanted.rules, wanted.locks, wanted.accesses);
         match own_code::decide(symbolizer, pid, wanted.own_code, is_named) {
             Decision::Probe => {}

@@ -6,7 +6,9 @@ use super::{
     environment::EnvironmentError, memory::watchpoints::WatchError, program::ProgramError,
     record::RecordError, system_error::SystemError,
 };
-use crate::{kernel::KernelError, probes::SelectError};
+use crate::{
+    backend::BackendError, in_process::InProcessError, kernel::KernelError, probes::SelectError,
+};
 
 /// Reason for which a run failed. No process or probe is left behind then.
 #[derive(Debug, thiserror::Error)]
@@ -26,6 +28,9 @@ pub enum RunError {
     /// The kernel side does not work.
     #[error(transparent)]
     Kernel(#[from] KernelError),
+    /// The process cannot have probes in it.
+    #[error(transparent)]
+    InProcess(#[from] InProcessError),
     /// The environment of this process has a defect.
     #[error(transparent)]
     Environment(#[from] EnvironmentError),
@@ -45,6 +50,15 @@ pub enum RunError {
     /// A system call failed that always works.
     #[error(transparent)]
     System(#[from] SystemError),
+}
+
+impl From<BackendError> for RunError {
+    fn from(error: BackendError) -> Self {
+        match error {
+            BackendError::Kernel(error) => error.into(),
+            BackendError::InProcess(error) => error.into(),
+        }
+    }
 }
 
 impl RunError {

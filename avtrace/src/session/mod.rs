@@ -7,6 +7,7 @@ mod dynamic_linker;
 mod environment;
 mod error;
 mod finished_program;
+mod inline_run;
 pub mod listing;
 mod live_processes;
 mod main_thread_exit;
@@ -34,17 +35,23 @@ use std::{
 };
 
 use abi::{PlanNumber, Target};
+use aya::maps::{MapData, RingBuf};
 use symbolize::Symbolizer;
 
-pub use self::{error::RunError, finished_program::ProgramReport, options::RunOptions};
+pub use self::{
+    error::RunError,
+    finished_program::ProgramReport,
+    options::{CaptureBackend, RunOptions},
+};
 use self::{
     finished_program::FinishedProgram, listing::Listing, processes::ProcessTracker,
     program_end::ProgramEnd, program_id::ProgramId, record::Recorder,
     traced_program::TracedProgram,
 };
 use crate::{
+    backend::Backend,
     debug_files,
-    kernel::{Kernel, LoadOptions},
+    kernel::{Copies, Kernel, LoadOptions},
     live::reader::Reader,
     names,
     probes::plan::Plan,
@@ -103,14 +110,19 @@ fn user(options: &RunOptions) -> Option<user::Identity> {
     if options.as_root { None } else { user::sudo_user() }
 }
 
-/// Starts the program and holds it at its entry point.
-fn hold(options: &RunOptions, program: &Path) -> io::Result<Start> {
-    let start = tracee::launch(Launch {
+/// Returns how the program is started.
+fn launch(options: &RunOptions, program: &Path) -> Launch {
+    Launch {
         program: program.to_owned(),
         arg0: options.command.first().cloned().unwrap_or_default(),
         arguments: options.command.get(1..).unwrap_or_default().to_vec(),
         user: user(options),
-    })?;
+    }
+}
+
+/// Starts the program and holds it at its entry point.
+fn hold(options: &RunOptions, program: &Path) -> io::Result<Start> {
+    let start = tracee::launch(launch(options, program))?;
     match start {
         Start::Held(held) => held.run_to(proc::entry_point),
         ended @ Start::Ended { .. } => Ok(ended),
@@ -135,7 +147,14 @@ fn start_error(options: &RunOptions, program: &Path, error: io::Error) -> RunErr
 pub fn run(options: &RunOptions) -> Result<Outcome, RunError> {
     let program = program::find(options.command.first().unwrap_or(&OsString::new()))?;
     environment::check()?;
-    privileges::check()?;
+    match options.capture {
+        CaptureBackend::Inline => return inline_run::run(options, &program),
+        CaptureBackend::Auto if !privileges::has_capabilities() => {
+            let options = RunOptions { capture: CaptureBackend::Inline, ..options.clone() };
+            return inline_run::run(&options, &program);
+        }
+        CaptureBackend::Kernel | CaptureBackend::Auto => privileges::check()?,
+    }
     let memory_error = || RunError::system("cannot set memory aside for the run");
     sys::memory::check_headroom().map_err(memory_error())?;
     let start = hold(options, &program).map_err(|error| start_error(options, &program, error))?;
@@ -150,22 +169,21 @@ pub fn run(options: &RunOptions) -> Result<Outcome, RunError> {
         return ended_early(&options, pid, ending);
     }
     // The guardian outlives all that may stop the program.
-    let (guardian, mut kernel, mut first) = prepared?;
+    let Prepared { guardian, events, mut backend, mut first } = prepared?;
     let guardian = Arc::new(guardian);
     first.start_recorder(0);
     if let Some(error) = first.recorder_error() {
         return Err(error.into());
     }
-    let events = kernel.take_events()?;
     sys::memory::check_headroom().map_err(memory_error())?;
     let thread_error = RunError::system("cannot start a thread");
-    let copies = kernel.restore_copies()?;
+    let copies = backend.kernel_mut().map(Kernel::restore_copies).transpose()?;
     let (reader, batches) = match Reader::start(events) {
         Ok(started) => started,
         Err(error) => return Err(thread_error(error)),
     };
     let (finished, reporting) = crossbeam_channel::unbounded();
-    let tracker = ProcessTracker::new(&options, kernel, first, finished);
+    let tracker = ProcessTracker::new(&options, backend, first, finished);
     let alive = tracker.alive();
     let tracker = thread::Builder::new()
         .name("avtrace-checker".to_owned())
@@ -198,10 +216,10 @@ pub fn run(options: &RunOptions) -> Result<Outcome, RunError> {
         limitations.push(Limitation::UndecodableRecords { count: undecodable });
     }
     let unrestored = |(reason, count)| Limitation::UnrestoredChildren { count, reason };
-    limitations.extend(copies.finish().into_iter().map(unrestored));
-    let kernel = joined(tracker).end(ending, limitations);
+    limitations.extend(copies.into_iter().flat_map(Copies::finish).map(unrestored));
+    let backend = joined(tracker).end(ending, limitations);
     // The kernel waits for a grace period at each detach: names are looked up meanwhile.
-    kernel.detach();
+    backend.detach();
     Ok(Outcome { ending, programs: joined(reporting) })
 }
 
@@ -248,11 +266,16 @@ fn first_program(options: &RunOptions, pid: u32, ns_pid: NsPid) -> ProgramId {
     }
 }
 
+/// A program to which all is attached, and that has not started.
+struct Prepared {
+    guardian: Guardian,
+    events: RingBuf<MapData>,
+    backend: Backend,
+    first: TracedProgram,
+}
+
 /// Plans and attaches everything while the program stands at its entry point.
-fn prepare(
-    options: &Arc<RunOptions>,
-    held: &Held,
-) -> Result<(Guardian, Kernel, TracedProgram), RunError> {
+fn prepare(options: &Arc<RunOptions>, held: &Held) -> Result<Prepared, RunError> {
     let pid = held.pid();
     if options.serialize {
         cpu_affinity::on_one_processor(pid)
@@ -291,6 +314,8 @@ fn prepare(
         kernel.follow_children()?;
     }
     let id = first_program(options, pid, NsPid(tgid));
-    let program = TracedProgram::prepare(options, &mut kernel, id, true, &Steps::on_terminal())?;
-    Ok((guardian, kernel, program))
+    let events = kernel.take_events()?;
+    let mut backend = Backend::Kernel(kernel);
+    let first = TracedProgram::prepare(options, &mut backend, id, true, &Steps::on_terminal())?;
+    Ok(Prepared { guardian, events, backend, first })
 }

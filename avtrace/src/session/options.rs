@@ -11,9 +11,22 @@ use crate::probes::{
     sync::lock_rule::LockRule,
 };
 
+/// Choice of the back end of capture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CaptureBackend {
+    /// BPF programs in the kernel.
+    Kernel,
+    /// Probes in the process.
+    Inline,
+    /// The kernel where this process may load programs, else probes in the process.
+    Auto,
+}
+
 /// Options of a run.
 #[derive(Clone, Debug)]
 pub struct RunOptions {
+    /// Back end of capture.
+    pub capture: CaptureBackend,
     /// The program's name as the user wrote it, and its arguments.
     pub command: Vec<OsString>,
     /// Ranges to watch.
@@ -53,6 +66,7 @@ impl RunOptions {
             accesses: &self.accesses,
             watches: !self.watch.is_empty(),
             own_code: self.own_code,
+            return_probes: self.capture != CaptureBackend::Inline,
             low_prior: self.checker.is_some_and(|options| options.regions == Regions::All),
         }
     }

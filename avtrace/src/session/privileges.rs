@@ -12,8 +12,13 @@ const CAP_BPF: u32 = 39;
 ///
 /// [`KernelError::NotPermitted`].
 pub fn check() -> Result<(), KernelError> {
+    if has_capabilities() { Ok(()) } else { Err(KernelError::NotPermitted) }
+}
+
+/// Returns whether this process may load BPF programs.
+pub(super) fn has_capabilities() -> bool {
     let effective = Status::of_self().ok().and_then(|status| status.effective_capabilities());
-    if may_trace(effective) { Ok(()) } else { Err(KernelError::NotPermitted) }
+    may_trace(effective)
 }
 
 fn may_trace(effective: Option<u64>) -> bool {

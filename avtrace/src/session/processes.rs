@@ -24,7 +24,8 @@ use super::{
     traced_program::TracedProgram,
 };
 use crate::{
-    kernel::{Kernel, ProbePoint, ProbeProgram},
+    backend::{Backend, Hold},
+    kernel::{ProbePoint, ProbeProgram},
     live::reader::Batches,
     probes::file_for_kernel,
     progress::Steps,
@@ -41,7 +42,7 @@ use crate::{
 #[derive(Debug)]
 pub struct ProcessTracker {
     options: Arc<RunOptions>,
-    kernel: Kernel,
+    backend: Backend,
     programs: Vec<TracedProgram>,
     /// The program that the latest record was of.
     current: usize,
@@ -62,7 +63,7 @@ impl ProcessTracker {
     #[must_use]
     pub fn new(
         options: &Arc<RunOptions>,
-        kernel: Kernel,
+        backend: Backend,
         first: TracedProgram,
         finished: Sender<FinishedProgram>,
     ) -> Self {
@@ -70,7 +71,7 @@ impl ProcessTracker {
         alive.insert(first.id().pid);
         Self {
             options: Arc::clone(options),
-            kernel,
+            backend,
             alive,
             programs: vec![first],
             current: 0,
@@ -104,9 +105,9 @@ impl ProcessTracker {
                 tracer_cost.note(controller::worked_here().saturating_sub(began), count);
             }
             for program in &mut self.programs {
-                program.flush(&mut self.kernel);
+                program.flush(&mut self.backend);
                 if is_due {
-                    program.keep_within_budget(&mut self.kernel, &tracer_cost);
+                    program.keep_within_budget(&mut self.backend, &tracer_cost);
                 }
             }
             seized_thread::reap_main_threads();
@@ -119,7 +120,7 @@ impl ProcessTracker {
 
     /// Ends all that is left: the first process ended so, others still run. `limitations` are those of the first.
     #[must_use]
-    pub fn end(mut self, first: Ending, limitations: Vec<Limitation>) -> Kernel {
+    pub fn end(mut self, first: Ending, limitations: Vec<Limitation>) -> Backend {
         for mut program in std::mem::take(&mut self.programs) {
             let end = if program.id().parent.is_none() {
                 ProgramEnd::Ended(first)
@@ -134,12 +135,12 @@ impl ProcessTracker {
             }
             self.finish(program, end);
         }
-        self.kernel
+        self.backend
     }
 
     fn finish(&mut self, program: TracedProgram, end: ProgramEnd) {
         // The receiver ends after this.
-        let _ = self.finished.send(program.finish(&mut self.kernel, end));
+        let _ = self.finished.send(program.finish(&mut self.backend, end));
     }
 
     fn record(&mut self, record: &Record) {
@@ -223,7 +224,7 @@ impl ProcessTracker {
         let ids = (record.child, child_process);
         let mut child = match self.new_plan() {
             Some(plan) if record.flags & ChildProcessRecord::STOPS != 0 => {
-                self.programs[parent].of_child(&mut self.kernel, ids, plan)
+                self.programs[parent].of_child(&mut self.backend, ids, plan)
             }
             plan => {
                 let reason = match plan {
@@ -233,7 +234,7 @@ impl ProcessTracker {
                 let untraced = Limitation::UntracedProcess { reason };
                 let parent = &self.programs[parent];
                 let id = parent.id().of_child(record.child, plan.unwrap_or(parent.id().plan));
-                let mut child = TracedProgram::untraced(&self.options, &self.kernel, id, untraced);
+                let mut child = TracedProgram::untraced(&self.options, &self.backend, id, untraced);
                 child.runs_in(child_process, parent.exec_identity());
                 child
             }
@@ -246,7 +247,7 @@ impl ProcessTracker {
 
     /// Attaches to a child that stands before its first instruction.
     fn start(&mut self, index: usize, record: &StopRecord) {
-        self.change(Kind::Start, index, record, |program, kernel, _| program.start(kernel));
+        self.change(Kind::Start, index, record, |program, backend, _| program.start(backend));
     }
 
     /// Changes a program's probes while its process is held, in the thread that has made the record.
@@ -255,9 +256,9 @@ impl ProcessTracker {
         kind: Kind,
         index: usize,
         record: &StopRecord,
-        change: impl FnOnce(&mut TracedProgram, &mut Kernel, u32),
+        change: impl FnOnce(&mut TracedProgram, &mut Backend, u32),
     ) {
-        let Self { programs, kernel, .. } = self;
+        let Self { programs, backend, .. } = self;
         let program = &mut programs[index];
         let (mut stops, number) = (program.stops(), record.stop);
         let &ProgramId { pid, ns_pid, parent, .. } = program.id();
@@ -267,26 +268,26 @@ impl ProcessTracker {
         };
         let seized = match stops.reaction(kind, number) {
             Reaction::Ignore => return,
-            Reaction::Seize => SeizedThread::await_and_seize(pid, thread, parent.is_none()),
+            Reaction::Seize => backend.hold((pid, parent.is_none()), thread),
             Reaction::MayStand => Err(SeizeError::stopped(pid)),
             Reaction::RanOn => Err(SeizeError::never_stopped()),
         };
         let started = Instant::now();
-        change(program, kernel, thread);
+        change(program, backend, thread);
         if let Err(error) = &seized {
             program.limit(ran_on(at, error, started));
         }
         stops.pass(number, matches!(seized, Ok(None)));
         program.set_stops(stops);
         drop(seized);
-        kernel.mark_continued(ns_pid, stops.latest());
+        backend.mark_continued(ns_pid, stops.latest());
     }
 
     /// Records were lost: perhaps that of a child's start, which has not stopped then.
     fn start_all(&mut self) {
-        let Self { programs, kernel, .. } = self;
+        let Self { programs, backend, .. } = self;
         for program in programs.iter_mut().filter(|program| program.awaits_start()) {
-            program.start(kernel);
+            program.start(backend);
             program.limit(Limitation::UnseenStart);
         }
     }
@@ -298,12 +299,10 @@ impl ProcessTracker {
         if self.programs[index].id().parent.is_some() {
             let program = self.programs.swap_remove(index);
             let plan = program.id().plan;
-            self.kernel.forget_stops(program.id().ns_pid);
-            self.kernel.forget_calls(KernelPid(record.header.process));
+            self.backend.forget_process(program.id().ns_pid, KernelPid(record.header.process));
             self.finish(program, ProgramEnd::Ended(Ending::from_status(record.status)));
             if self.is_unused(plan) {
-                self.kernel.detach_ended(plan);
-                self.kernel.forget_plan(plan);
+                self.backend.drop_plan(plan, true);
             }
             self.current = 0;
         }
@@ -312,8 +311,7 @@ impl ProcessTracker {
     /// Detaches a plan that no process has any more.
     fn detach_unused(&mut self, plan: PlanNumber) {
         if self.is_unused(plan) {
-            self.kernel.detach_probes(plan, |_| true);
-            self.kernel.forget_plan(plan);
+            self.backend.drop_plan(plan, false);
         }
     }
 
@@ -331,7 +329,7 @@ impl ProcessTracker {
         let differs = |known| proc::exec_identity(program.id().pid).is_some_and(|now| now != known);
         // When it stands still, the record of that is still to come.
         if program.exec_identity().is_some_and(differs)
-            && self.kernel.stops(program.id().ns_pid) == program.stops().latest()
+            && self.backend.stops(program.id().ns_pid) == program.stops().latest()
         {
             let reaction = program.stops().reaction(Kind::Exec, 0);
             self.replace(index, process, reaction, 0);
@@ -357,16 +355,13 @@ impl ProcessTracker {
         self.finish(old, ProgramEnd::Replaced);
         let started = Instant::now();
         let seized = match reaction {
-            Reaction::Seize => SeizedThread::await_and_seize(pid, pid, is_first),
+            Reaction::Seize => self.backend.hold((pid, is_first), pid),
             // The stop of a thread that has ended with the last program may be in effect.
             Reaction::MayStand => Err(SeizeError::stopped(pid)),
             Reaction::RanOn | Reaction::Ignore => Err(SeizeError::never_stopped()),
         };
         self.detach_unused(old_plan);
-        self.kernel.forget_calls(process);
-        if is_first {
-            self.kernel.start_anew();
-        }
+        self.backend.replace_program(process, is_first);
         let held = seized.as_ref().ok().and_then(Option::as_ref);
         let attached = match plan {
             Some(_) => self.attach_anew(&id, process, held, &mut stops),
@@ -376,7 +371,7 @@ impl ProcessTracker {
             Ok(program) => program,
             Err(reason) => {
                 let untraced = Limitation::UntracedProgram { reason };
-                TracedProgram::untraced(&self.options, &self.kernel, id.clone(), untraced)
+                TracedProgram::untraced(&self.options, &self.backend, id.clone(), untraced)
             }
         };
         if let Err(error) = &seized {
@@ -388,7 +383,7 @@ impl ProcessTracker {
         self.program_count += 1;
         self.programs.push(program);
         drop(seized);
-        self.kernel.mark_continued(id.ns_pid, stops.latest());
+        self.backend.mark_continued(id.ns_pid, stops.latest());
     }
 
     /// Attaches to the new program of a process, once that stands at its entry point. `stops` has
@@ -397,23 +392,29 @@ impl ProcessTracker {
         &mut self,
         id: &ProgramId,
         process: KernelPid,
-        held: Option<&SeizedThread>,
+        held: Option<&Hold>,
         stops: &mut Stops,
     ) -> Result<TracedProgram, Untraced> {
         const AT_SECURE: u64 = 23;
         if self.options.follow_forks {
             // From here on probes of its last program mean nothing to it.
-            self.kernel.set_plan(process, id.plan).map_err(Untraced::failed)?;
+            self.backend.follow_plan(process, id.plan).map_err(Untraced::failed)?;
         }
         if proc::auxiliary(id.pid, AT_SECURE).is_some_and(|secure| secure != 0) {
             return Err(Untraced::Privileged);
         }
         program::check_running(id.pid).map_err(Untraced::failed)?;
-        if let Some(held) = held {
+        if let Some(Hold::Thread(held)) = held {
             self.run_to_entry(id, held, stops)?;
         }
-        TracedProgram::prepare(&self.options, &mut self.kernel, id.clone(), false, &Steps::silent())
-            .map_err(Untraced::failed)
+        TracedProgram::prepare(
+            &self.options,
+            &mut self.backend,
+            id.clone(),
+            false,
+            &Steps::silent(),
+        )
+        .map_err(Untraced::failed)
     }
 
     /// Lets a process that has just replaced its program run to the entry point, where its libraries are mapped.
@@ -445,16 +446,17 @@ impl ProcessTracker {
                 access: None,
                 region: None,
             };
-            self.kernel.limit_plan(id.plan, id.pid);
-            let refusals = self.kernel.attach_probes(id.plan, vec![point]);
+            let Some(kernel) = self.backend.kernel_mut() else { return Ok(()) };
+            kernel.limit_plan(id.plan, id.pid);
+            let refusals = kernel.attach_probes(id.plan, vec![point]);
             let refusals = refusals.map_err(Untraced::failed)?;
             if let Some(refusal) = refusals.into_iter().next() {
                 return Err(Untraced::RefusedEntry { error: refusal.error.to_string() });
             }
-            let before = self.kernel.stops(id.ns_pid);
-            let kernel = std::cell::RefCell::new(&mut self.kernel);
+            let before = kernel.stops(id.ns_pid);
+            let mut kernel = std::cell::RefCell::new(&mut *kernel);
             let reached = held.run_to_stop(|| kernel.borrow_mut().stops(id.ns_pid) != before);
-            self.kernel.detach_probes(id.plan, |_| true);
+            kernel.get_mut().detach_probes(id.plan, |_| true);
             match reached.map_err(Untraced::failed)? {
                 StopOutcome::Stop => {
                     stops.pass(before + 1, false);
@@ -466,7 +468,6 @@ impl ProcessTracker {
                 StopOutcome::Replaced => {
                     // The stop that goes with it.
                     let before = before + 1;
-                    let kernel = std::cell::RefCell::new(&mut self.kernel);
                     let stopped =
                         held.run_to_stop(|| kernel.borrow_mut().stops(id.ns_pid) >= before);
                     if stopped.map_err(Untraced::failed)? == StopOutcome::Gone {

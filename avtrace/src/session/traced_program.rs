@@ -39,6 +39,7 @@ use super::{
     traps::Known,
 };
 use crate::{
+    backend::Backend,
     debug_files,
     kernel::Kernel,
     live::{code_map::CodeMap as _, process_code::ProcessCode, source::Source},
@@ -93,13 +94,13 @@ impl TracedProgram {
     /// See [`RunError`].
     pub fn prepare(
         options: &Arc<RunOptions>,
-        kernel: &mut Kernel,
+        backend: &mut Backend,
         id: ProgramId,
         is_initial: bool,
         steps: &Steps,
     ) -> Result<Self, RunError> {
         let (pid, number) = (id.pid, id.plan);
-        kernel.limit_plan(number, pid);
+        backend.limit_plan(number, pid);
         let symbolizer = Symbolizer::from_pid_with(pid, debug_files::search())?;
         steps.step(|| reading(&symbolizer));
         let plan = Plan::build(&symbolizer, pid, options.wanted());
@@ -107,7 +108,7 @@ impl TracedProgram {
             return Err(error.clone().into());
         }
         let (watches, unresolved) = watches_of(options, &plan, &symbolizer, is_initial)?;
-        let mut program = Self::new(options, kernel, id, ProcessCode::new(symbolizer));
+        let mut program = Self::new(options, backend, id, ProcessCode::new(symbolizer));
         program.coverage.extend(unresolved);
         program.coverage.extend(plan.remapped_code.map(Limitation::from));
         if !plan.has_locks() {
@@ -116,16 +117,17 @@ impl TracedProgram {
         let count = plan.probes.len() as u64;
         steps.step(|| format!("attaching {}", report::count(count, "probe")));
         program.probes = Probes::new(plan);
-        program.probes.attach(kernel, number, pid, &mut program.coverage)?;
-        let linker = attach_linker(kernel, pid, number, program.code.symbolizer());
+        let of_process = (pid, program.code.symbolizer());
+        program.probes.attach(backend, number, of_process, &mut program.coverage)?;
+        let linker = attach_linker(backend, pid, number, program.code.symbolizer());
         program.coverage.extend(linker.err());
-        program.watch(kernel, watches)?;
+        program.watch(backend, watches)?;
         program.take_in_sites();
         Ok(program)
     }
 
     /// Sets watchpoints on ranges that are named, and keeps the others for samples.
-    fn watch(&mut self, kernel: &mut Kernel, mut watches: Watches) -> Result<(), RunError> {
+    fn watch(&mut self, backend: &mut Backend, mut watches: Watches) -> Result<(), RunError> {
         let pid = self.id.pid;
         let is_shared =
             |site: &Site| site.kind.region().and_then(RegionSite::shared_variable).is_some();
@@ -145,7 +147,7 @@ impl TracedProgram {
         if trial == Trial::Kills {
             watches.ranges.clear();
         }
-        watches.attach(kernel, pid, more && trial != Trial::Kills)?;
+        watches.attach(backend, pid, more && trial != Trial::Kills)?;
         self.coverage.extend(watches.limitations);
         self.coverage.set_watchpoints(watches.ranges.len() as u64);
         let threads =
@@ -153,7 +155,7 @@ impl TracedProgram {
         // Those of other processes are left as they are.
         let is_trusted = self.id.parent.is_none() && trial == Trial::Works;
         let process = (pid, is_trusted.then_some(&*threads));
-        self.capture.start(&self.options.accesses, kernel, process, self.id.plan);
+        self.capture.start(&self.options.accesses, backend, process, self.id.plan);
         for range in watches.ranges {
             self.source.watches_mut().add(range);
         }
@@ -163,17 +165,17 @@ impl TracedProgram {
     /// Creates a program to which nothing is attached, with this limitation.
     pub fn untraced(
         options: &Arc<RunOptions>,
-        kernel: &Kernel,
+        backend: &Backend,
         id: ProgramId,
         untraced: Limitation,
     ) -> Self {
         let code = ProcessCode::new(Symbolizer::empty());
-        let mut program = Self::new(options, kernel, id, code);
+        let mut program = Self::new(options, backend, id, code);
         program.coverage.limit(untraced);
         program
     }
 
-    fn new(options: &Arc<RunOptions>, kernel: &Kernel, id: ProgramId, code: ProcessCode) -> Self {
+    fn new(options: &Arc<RunOptions>, backend: &Backend, id: ProgramId, code: ProcessCode) -> Self {
         Self {
             kernel_pid: None,
             exec_identity: proc::exec_identity(id.pid),
@@ -185,7 +187,7 @@ impl TracedProgram {
             probes: Probes::default(),
             checking: Checking::new(options.checker),
             capture: Capture::default(),
-            coverage: Coverage::new(kernel),
+            coverage: Coverage::new(backend),
             has_lost_leader: false,
             id,
         }
@@ -196,14 +198,14 @@ impl TracedProgram {
     #[must_use]
     pub fn of_child(
         &self,
-        kernel: &mut Kernel,
+        backend: &mut Backend,
         (pid, process): (u32, KernelPid),
         plan: PlanNumber,
     ) -> Self {
         let id = self.id.of_child(pid, plan);
-        let mut child = Self::new(&self.options, kernel, id, self.code.of_child(pid));
+        let mut child = Self::new(&self.options, backend, id, self.code.of_child(pid));
         let detached = self.capture.detached().cloned();
-        let points = match kernel.points_for_child(self.id.plan, plan, detached) {
+        let points = match backend.points_for_child(self.id.plan, plan, detached) {
             Ok(points) => Some(points),
             Err(error) => {
                 child.coverage.limit(untraced(&error));
@@ -260,15 +262,15 @@ impl TracedProgram {
     }
 
     /// Attaches to a child what its parent had when it forked it; nothing when that was done before.
-    pub fn start(&mut self, kernel: &mut Kernel) {
+    pub fn start(&mut self, backend: &mut Backend) {
         if !self.awaits_start() {
             return;
         }
         let ProgramId { pid, plan, .. } = self.id;
-        kernel.limit_plan(plan, pid);
+        backend.limit_plan(plan, pid);
         let process = self.kernel_pid.unwrap_or(KernelPid(pid));
-        self.probes.start(kernel, plan, process, &mut self.coverage);
-        self.capture.start(&self.options.accesses, kernel, (pid, None), plan);
+        self.probes.start(backend, plan, process, &mut self.coverage);
+        self.capture.start(&self.options.accesses, backend, (pid, None), plan);
     }
 
     /// Starts to record the events. A recording that was there before is gone from here on.
@@ -294,47 +296,51 @@ impl TracedProgram {
     }
 
     /// Checks and records what came of the records so far.
-    pub fn flush(&mut self, kernel: &mut Kernel) {
+    pub fn flush(&mut self, backend: &mut Backend) {
         let (sites, symbolizer) = (self.probes.sites(), self.code.symbolizer());
         self.checking.consume(&mut self.source, sites, symbolizer);
         if self.source.threads().has_lost_leader() && !self.has_lost_leader {
             self.has_lost_leader = true;
-            self.coverage.extend(follow_without_leader(kernel, self.probes.places(), &self.id));
+            // Probes in the process do not depend on a thread.
+            if let Some(kernel) = backend.kernel_mut() {
+                let places = self.probes.places();
+                self.coverage.extend(follow_without_leader(kernel, places, &self.id));
+            }
         }
         for (site, registers) in self.source.take_shared() {
             let site = self.probes.sites().get(site.number() as usize);
             if let Some(variable) = site.and_then(|site| site.kind.region()?.shared_variable()) {
                 let watches = self.source.watches_mut();
-                let armed = watchpoints::arm_late(watches, kernel, variable, &registers);
+                let armed = watchpoints::arm_late(watches, backend, variable, &registers);
                 self.coverage.extend(armed.err());
             }
         }
     }
 
     /// Sees to it that what is seen of memory costs no more than it may.
-    pub(super) fn keep_within_budget(&mut self, kernel: &mut Kernel, tracer_cost: &TracerCost) {
+    pub(super) fn keep_within_budget(&mut self, backend: &mut Backend, tracer_cost: &TracerCost) {
         let calls_are_free = !self.options.watch.is_empty();
         let wanted = (calls_are_free, self.probes.plan());
-        let ended = self.capture.tick(kernel, &mut self.source, wanted, tracer_cost);
+        let ended = self.capture.tick(backend, &mut self.source, wanted, tracer_cost);
         self.coverage.extend(ended);
     }
 
     /// Handles a change of the process's libraries, while one of its threads is held in the dynamic linker.
-    pub fn libraries(&mut self, kernel: &mut Kernel, thread: u32) {
-        self.flush(kernel);
-        if let Err(error) = self.change_libraries(kernel, thread) {
+    pub fn libraries(&mut self, backend: &mut Backend, thread: u32) {
+        self.flush(backend);
+        if let Err(error) = self.change_libraries(backend, thread) {
             self.coverage.limit(Limitation::UnseenLibrary { error: error.to_string() });
         }
     }
 
-    fn change_libraries(&mut self, kernel: &mut Kernel, thread: u32) -> Result<(), RunError> {
+    fn change_libraries(&mut self, backend: &mut Backend, thread: u32) -> Result<(), RunError> {
         let ProgramId { pid, plan, .. } = self.id;
         self.code.refresh()?;
         let modules: Vec<_> = self.code.symbolizer().modules().map(LoadedModule::from).collect();
         let changes = self.modules.update(&modules);
         if !changes.gone_files.is_empty() {
             let root = format!("/proc/{pid}/root");
-            kernel.detach_probes(plan, |file| {
+            backend.detach_files(plan, |file| {
                 let of_process = |path: &Path| {
                     Some(path.strip_prefix("/").ok()? == file.strip_prefix(&root).ok()?)
                 };
@@ -344,7 +350,7 @@ impl TracedProgram {
         for range in &changes.gone {
             self.source.unload(range, &mut self.code);
             self.probes.unload(range);
-            kernel.forget_places(plan, range);
+            backend.forget_places(plan, range);
         }
         let repeated = changes.repeated.iter().map(|path| {
             let name = path.file_name().unwrap_or(path.as_os_str());
@@ -357,12 +363,13 @@ impl TracedProgram {
         let wanted = self.options.wanted();
         self.probes.plan_mut().extend(self.code.symbolizer(), pid, wanted, &changes.added);
         let shared = std::mem::take(&mut self.probes.plan_mut().shared);
-        let attached = self.probes.attach(kernel, plan, thread, &mut self.coverage);
+        let attached =
+            self.probes.attach(backend, plan, (thread, self.code.symbolizer()), &mut self.coverage);
         self.take_in_sites();
         for (address, variable) in shared {
             let range = (address, variable.size);
             let armed =
-                watchpoints::watch_late(self.source.watches_mut(), kernel, range, &variable.label);
+                watchpoints::watch_late(self.source.watches_mut(), backend, range, &variable.label);
             self.coverage.extend(armed.err());
         }
         Ok(attached?)
@@ -383,14 +390,14 @@ impl TracedProgram {
 
     /// Ends it. Nothing of it may be detached before.
     #[must_use]
-    pub fn finish(mut self, kernel: &mut Kernel, end: ProgramEnd) -> FinishedProgram {
-        self.flush(kernel);
-        let lost = self.coverage.lost(kernel);
-        let trap = self.explain_traps(kernel, end);
+    pub fn finish(mut self, backend: &mut Backend, end: ProgramEnd) -> FinishedProgram {
+        self.flush(backend);
+        let lost = self.coverage.lost(backend);
+        let trap = self.explain_traps(backend, end);
         let busiest = self.busiest_function();
         let Self { id, source, code, probes, options, checking, capture, mut coverage, .. } = self;
         let plan = probes.plan();
-        let (detached, watched) = capture.finish(kernel, plan);
+        let (detached, watched) = capture.finish(backend, plan);
         coverage.extend(detached);
         let memory = accesses::memory(&plan.access_groups, &watched);
         coverage.set_busiest(busiest);
@@ -398,7 +405,7 @@ impl TracedProgram {
             coverage.set_allocations(source.memory().calls());
         }
         if id.parent.is_none()
-            && let Some(lost) = &lost
+            && let (Some(lost), Some(kernel)) = (&lost, backend.kernel())
         {
             coverage.extend(unrecorded_hits(kernel, &source, lost));
         }
@@ -450,12 +457,13 @@ impl TracedProgram {
     }
 
     /// Returns the cause of a death by `SIGTRAP`. Adds a limitation for the signals that the process handled.
-    fn explain_traps(&mut self, kernel: &Kernel, end: ProgramEnd) -> Option<report::TrapDeath> {
+    fn explain_traps(&mut self, backend: &Backend, end: ProgramEnd) -> Option<report::TrapDeath> {
         let code = Known {
             symbolizer: self.code.symbolizer(),
             probes: self.probes.places(),
             // Child processes inherit none.
-            has_watchpoints: self.id.parent.is_none() && kernel.has_watchpoints(),
+            has_watchpoints: self.id.parent.is_none()
+                && backend.kernel().is_some_and(Kernel::has_watchpoints),
         };
         self.coverage.add_handled_traps(&code);
         let is_trap = end == ProgramEnd::Ended(Ending::Killed(libc::SIGTRAP));

@@ -252,6 +252,17 @@ pub fn pid_namespace(pid: u32) -> io::Result<(u64, u64, u32)> {
     Ok((kernel_device(namespace.dev()), namespace.ino(), innermost))
 }
 
+/// The name of a thread of a process, padded with zeros; empty when it has gone.
+#[must_use]
+pub fn thread_name(pid: u32, thread: u32) -> [u8; 16] {
+    let text = fs::read(format!("/proc/{pid}/task/{thread}/comm")).unwrap_or_default();
+    let mut name = [0; 16];
+    for (to, from) in name.iter_mut().zip(text.strip_suffix(b"\n").unwrap_or(&text)) {
+        *to = *from;
+    }
+    name
+}
+
 /// The memory of a process, or of the process that a thread is of.
 ///
 /// # Errors

@@ -9,6 +9,7 @@ use std::{
         Arc,
         atomic::{AtomicU32, Ordering::SeqCst},
     },
+    time::Duration,
 };
 
 use super::shared_memory::SharedMemory;
@@ -104,6 +105,35 @@ pub fn wake_all(memory: &SharedMemory, at: usize) -> io::Result<()> {
     if woken < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
+/// Reads the futex at so many bytes in the memory; 0 for a place that is not in the memory.
+#[must_use]
+pub fn load(memory: &SharedMemory, at: usize) -> u32 {
+    futex(memory, at).map_or(0, |word| word.load(SeqCst))
+}
+
+/// Writes the futex at so many bytes in the memory, and wakes all threads, of any process, that wait there.
+///
+/// # Errors
+///
+/// As [`wake_all`].
+pub fn store(memory: &SharedMemory, at: usize, value: u32) -> io::Result<()> {
+    futex(memory, at)?.store(value, SeqCst);
+    wake_all(memory, at)
+}
+
+/// Waits until the futex at so many bytes in the memory is woken, as long as it has this value, or for some time.
+pub fn wait(memory: &SharedMemory, at: usize, value: u32, most: Duration) {
+    let Ok(word) = futex(memory, at) else { return };
+    let most = libc::timespec {
+        tv_sec: most.as_secs().cast_signed(),
+        tv_nsec: most.subsec_nanos().into(),
+    };
+    // SAFETY: the word is mapped, and the time limit outlives the call.
+    unsafe {
+        libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, value, &raw const most)
+    };
+}
+
 fn futex(memory: &SharedMemory, at: usize) -> io::Result<&AtomicU32> {
     if !at.is_multiple_of(size_of::<u32>()) || at + size_of::<u32>() > memory.size() {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -114,7 +144,7 @@ fn futex(memory: &SharedMemory, at: usize) -> io::Result<&AtomicU32> {
 
 #[cfg(test)]
 mod tests {
-    use std::{thread, time::Duration};
+    use std::thread;
 
     use super::*;
 

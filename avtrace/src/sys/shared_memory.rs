@@ -4,7 +4,7 @@ use std::{
     fs::File,
     io,
     os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _},
-    sync::atomic::AtomicU64,
+    sync::atomic::{AtomicU64, Ordering},
 };
 
 use memmap2::{MmapOptions, MmapRaw};
@@ -43,6 +43,29 @@ impl SharedMemory {
         let length = usize::try_from(bytes).map_err(io::Error::other)?;
         let mapping = MmapOptions::new().len(length).map_raw(&file)?;
         Ok(Self { file, mapping })
+    }
+
+    /// Gives a file of another process, which it has just created in memory, so many bytes, and maps it.
+    ///
+    /// # Errors
+    ///
+    /// Those of `ftruncate` and `mmap`.
+    pub fn over(file: File, bytes: u64) -> io::Result<Self> {
+        file.set_len(bytes)?;
+        let length = usize::try_from(bytes).map_err(io::Error::other)?;
+        let mapping = MmapOptions::new().len(length).map_raw(&file)?;
+        Ok(Self { file, mapping })
+    }
+
+    /// Writes bytes from an offset on, a multiple of 8; those of the last word that are not given become 0. Beyond the
+    /// end, nothing.
+    pub fn write(&self, offset: u64, bytes: &[u8]) {
+        let words = self.as_ref().iter().skip((offset / 8) as usize);
+        for (word, chunk) in words.zip(bytes.chunks(8)) {
+            let mut value = [0; 8];
+            value[..chunk.len()].copy_from_slice(chunk);
+            word.store(u64::from_ne_bytes(value), Ordering::Release);
+        }
     }
 
     /// Address of the file in this process, where a futex of it is.
@@ -86,6 +109,18 @@ mod tests {
         memory.as_ref()[1000].store(77, Relaxed);
         // SAFETY: the mapping has the word.
         assert_eq!(unsafe { other.as_ptr().cast::<u64>().add(1000).read_volatile() }, 77);
+    }
+
+    #[test]
+    fn a_file_of_another_process_is_written_by_words() {
+        let file = tempfile::tempfile().unwrap();
+        let memory = SharedMemory::over(file.try_clone().unwrap(), 4096).unwrap();
+        memory.write(16, b"0123456789");
+        memory.write(4096, b"beyond");
+        let other = SharedMemory::over(file, 4096).unwrap();
+        let word = |index: usize| other.as_ref()[index].load(Relaxed);
+        assert_eq!(word(2), u64::from_ne_bytes(*b"01234567"));
+        assert_eq!(word(3), u64::from_ne_bytes(*b"89\0\0\0\0\0\0"));
     }
 
     #[test]

@@ -211,6 +211,7 @@ pub fn allocator_points(
     file: &ElfFile,
     role: Allocator,
     start: LinkAddr,
+    return_probes: bool,
 ) -> Result<Vec<AllocatorPoint>, CallPointsError> {
     let function = Function::at(file, start)?;
     let gives_out = role.gives_out();
@@ -230,7 +231,7 @@ pub fn allocator_points(
             vec![point(ProbeProgram::Free, entry, place.depth)]
         }
         // A return probe would abort a program when an exception passes it.
-        Allocator::New => {
+        role if !return_probes || role == Allocator::New => {
             let returns = function.returns_of(&function.flow()?)?;
             let returns =
                 returns.into_iter().map(|address| point(ProbeProgram::AllocEnd, address, 0));

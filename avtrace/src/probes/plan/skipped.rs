@@ -385,6 +385,12 @@ pub enum SkipReason {
         /// Error.
         error: String,
     },
+    /// There is no place for a jump to an inline probe.
+    #[error("it cannot be an inline probe: {error}")]
+    NoPatch {
+        /// Reason.
+        error: String,
+    },
     /// The self-test failed.
     #[error("it was attached, and no breakpoint appeared in the program's memory")]
     NoBreakpoint,

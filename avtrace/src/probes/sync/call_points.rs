@@ -56,7 +56,7 @@ pub(in crate::probes) struct Function<'file> {
 }
 
 /// The places to probe for a function at `start`. None when all that it does is done by another one of `others`, the
-/// starts of functions with the same role, which it jumps to.
+/// starts of functions with the same role, which it jumps to. Without `return_probes`, each `ret` has a probe.
 ///
 /// # Errors
 ///
@@ -65,7 +65,7 @@ pub fn call_points(
     file: &ElfFile,
     spec: CallSpec,
     start: LinkAddr,
-    others: &[LinkAddr],
+    (others, return_probes): (&[LinkAddr], bool),
 ) -> Result<Vec<CallPoint>, CallPointsError> {
     let function = Function::at(file, start)?;
     let flow = function.flow();
@@ -82,7 +82,7 @@ pub fn call_points(
     match spec.role.at_return() {
         None => {}
         Some((Ending::ReturnProbe, kind)) => {
-            points.extend(function.with_return_probe(spec, kind, flow)?);
+            points.extend(function.with_return_probe(spec, kind, flow, return_probes)?);
         }
         Some((Ending::EachReturn, kind)) if spec.role == Role::WAIT_ALWAYS && flow.is_err() => {
             let place = function.entry(spec, false)?;
@@ -165,6 +165,7 @@ impl<'file> Function<'file> {
         spec: CallSpec,
         kind: Kind,
         flow: Result<Flow, ControlFlowError>,
+        return_probes: bool,
     ) -> Result<Vec<CallPoint>, CallPointsError> {
         let entry = self.entry(spec, true);
         let is_cheap = entry.as_ref().is_ok_and(|place| place.cost == Cost::Emulated);
@@ -172,6 +173,14 @@ impl<'file> Function<'file> {
             // One dear probe is better than two, and than none where the entry is a loop's.
             Ok(flow) if !is_cheap && flow.keeps_argument(spec.register()) => {
                 self.returns(&flow, kind, CallCookie::LEAF)
+            }
+            flow if !return_probes => {
+                let ends = match flow {
+                    Ok(flow) => self.returns(&flow, kind, 0)?,
+                    Err(_) => self.all_returns(kind, 0)?,
+                };
+                let entry = self.point(ProbeProgram::CallEnter, entry?, kind, 0);
+                Ok(std::iter::once(entry).chain(ends).collect())
             }
             _ => {
                 let place = entry?;

@@ -7,7 +7,7 @@ use abi::{REGISTERS, RegistersRecord};
 use symbolize::{NameMiss, ProcessAddr, Symbolizer};
 
 use crate::{
-    kernel::Kernel,
+    backend::Backend,
     live::source::{WatchedRange, Watches as WatchedRanges},
     probes::{
         memory::watch_spec::{
@@ -162,7 +162,12 @@ impl Watches {
     /// # Errors
     ///
     /// When the kernel refuses one.
-    pub fn attach(&mut self, kernel: &mut Kernel, pid: u32, more: bool) -> Result<(), WatchError> {
+    pub fn attach(
+        &mut self,
+        backend: &mut Backend,
+        pid: u32,
+        more: bool,
+    ) -> Result<(), WatchError> {
         if self.ranges.is_empty() && !more {
             return Ok(());
         }
@@ -173,7 +178,7 @@ impl Watches {
         let threads = list()?;
         for range in &self.ranges {
             for &thread in &threads {
-                let armed = kernel.watch(thread, range.address.0, range.length);
+                let armed = backend.watch(thread, range.address.0, range.length);
                 armed.or_else(end_is_fine).map_err(|error| WatchError::Refused {
                     address: range.address.0,
                     length: range.length,
@@ -184,7 +189,7 @@ impl Watches {
         }
         for _ in self.ranges.len()..if more { MAX_WATCHPOINTS } else { 0 } {
             // A missing watchpoint is reported when it is needed.
-            if kernel.keep_watchpoint(&threads).is_err() {
+            if backend.keep_watchpoint(&threads).is_err() {
                 break;
             }
         }
@@ -233,14 +238,14 @@ fn remedy(error: &io::Error) -> &'static str {
 /// The limitation when it cannot be watched.
 pub fn arm_late(
     watches: &mut WatchedRanges,
-    kernel: &mut Kernel,
+    backend: &mut Backend,
     SharedVariable { label, size, operand }: &SharedVariable,
     registers: &RegistersRecord,
 ) -> Result<(), Limitation> {
     let Some(address) = operand_address(operand, registers) else {
         return Err(unwatched(label, UnwatchedVariable::UnknownAddress));
     };
-    watch_late(watches, kernel, (address, *size), label)
+    watch_late(watches, backend, (address, *size), label)
 }
 
 /// Arms a variable while the process runs, by its address and size.
@@ -250,7 +255,7 @@ pub fn arm_late(
 /// The limitation when it cannot be watched.
 pub fn watch_late(
     watches: &mut WatchedRanges,
-    kernel: &mut Kernel,
+    backend: &mut Backend,
     (address, size): (ProcessAddr, u64),
     label: &str,
 ) -> Result<(), Limitation> {
@@ -263,7 +268,7 @@ pub fn watch_late(
             watches.name(watch, label);
             continue;
         }
-        if !kernel.can_watch_later() {
+        if !backend.can_watch_later() {
             return Err(unwatched(label, NO_ROOM));
         }
         // The records come when it is armed.
@@ -274,7 +279,7 @@ pub fn watch_late(
             is_sample: false,
             from_start: false,
         });
-        kernel.watch_later(address.0, length).map_err(|error| {
+        backend.watch_later(address.0, length).map_err(|error| {
             let hint = remedy(&error).to_owned();
             unwatched(label, UnwatchedVariable::Refused { error: error.to_string(), hint })
         })?;

@@ -3,7 +3,8 @@
 use abi::{PlanNumber, Record};
 
 use crate::{
-    kernel::{Kernel, ProbePoint},
+    backend::Backend,
+    kernel::ProbePoint,
     live::source::Source,
     probes::{memory::options::Accesses, plan::Plan},
     report::Limitation,
@@ -26,11 +27,14 @@ impl Capture {
     pub(super) fn start(
         &mut self,
         accesses: &Accesses,
-        kernel: &mut Kernel,
+        backend: &mut Backend,
         process: (u32, Option<&[u32]>),
         plan: PlanNumber,
     ) {
-        self.controller = MemoryController::new(accesses, kernel, process, plan);
+        // Probes in the process cost too little to be limited.
+        self.controller = backend
+            .kernel_mut()
+            .and_then(|kernel| MemoryController::new(accesses, kernel, process, plan));
     }
 
     /// Counts a record, if it is one of memory.
@@ -42,7 +46,7 @@ impl Capture {
     /// named. Returns the limitation if the capture had to end.
     pub(super) fn tick(
         &mut self,
-        kernel: &mut Kernel,
+        backend: &mut Backend,
         source: &mut Source,
         (calls_are_free, plan): (bool, &Plan),
         tracer_cost: &TracerCost,
@@ -51,7 +55,7 @@ impl Capture {
         if calls_are_free {
             records.calls_are_free();
         }
-        let controller = self.controller.as_mut()?;
+        let (controller, kernel) = self.controller.as_mut().zip(backend.kernel_mut())?;
         let error = controller.tick(kernel, source, plan, (records, tracer_cost)).err()?;
         self.controller = None;
         Some(Limitation::CaptureEnded { error: error.to_string() })
@@ -64,7 +68,13 @@ impl Capture {
 
     /// Ends the capture. Returns the limitations for probes that were detached, and the share of the run for
     /// which each range was watched.
-    pub(super) fn finish(self, kernel: &mut Kernel, plan: &Plan) -> (Vec<Limitation>, Vec<Share>) {
-        self.controller.map_or_else(Default::default, |controller| controller.finish(kernel, plan))
+    pub(super) fn finish(
+        self,
+        backend: &mut Backend,
+        plan: &Plan,
+    ) -> (Vec<Limitation>, Vec<Share>) {
+        let controlled = self.controller.zip(backend.kernel_mut());
+        controlled
+            .map_or_else(Default::default, |(controller, kernel)| controller.finish(kernel, plan))
     }
 }

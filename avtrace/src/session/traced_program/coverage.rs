@@ -6,7 +6,8 @@ use abi::TrapRecord;
 use x86::placement::Cost;
 
 use crate::{
-    kernel::{Kernel, Lost},
+    backend::Backend,
+    kernel::Lost,
     probes::plan::skipped::{ProbePurpose, SkipReason, SkippedProbe},
     report::{Busiest, Limitation, Summary, TrapDeath},
     session::{
@@ -37,13 +38,13 @@ pub(super) struct FinalCoverage {
 
 impl Coverage {
     /// Starts now: what the kernel side lost before does not count.
-    pub(super) fn new(kernel: &Kernel) -> Self {
+    pub(super) fn new(backend: &Backend) -> Self {
         Self {
             skipped: Vec::new(),
             limitations: Vec::new(),
             summary: Summary::default(),
             traps: Traps::default(),
-            lost_before: kernel.lost(),
+            lost_before: backend.lost(),
             started: Instant::now(),
         }
     }
@@ -120,8 +121,8 @@ impl Coverage {
     }
 
     /// Returns the events lost since the start; a limitation is added where that is not known.
-    pub(super) fn lost(&mut self, kernel: &Kernel) -> Option<Lost> {
-        match lost_since(self.lost_before, kernel.lost()) {
+    pub(super) fn lost(&mut self, backend: &Backend) -> Option<Lost> {
+        match lost_since(self.lost_before, backend.lost()) {
             Ok(lost) => Some(lost),
             Err(limitation) => {
                 self.limit(limitation);

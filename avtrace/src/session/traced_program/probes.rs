@@ -7,14 +7,15 @@ use symbolize::{ProcessAddr, Symbolizer};
 
 use super::coverage::Coverage;
 use crate::{
-    kernel::{Kernel, KernelError, ProbePoint},
+    backend::{Backend, BackendError},
+    kernel::ProbePoint,
     probes::plan::{
         Plan, PlannedProbe, Site,
         skipped::{ProbePurpose, SkipReason},
     },
     report::{Limitation, UnseenLibraries, UntracedProcess},
     session::dynamic_linker,
-    sys::{breakpoints::breakpoints, ids::KernelPid},
+    sys::ids::KernelPid,
 };
 
 /// Probes of a program.
@@ -69,35 +70,38 @@ impl Probes {
     }
 
     /// Attaches the probes that were planned and are not attached, as plan `number`; the memory of `thread` can be
-    /// looked at.
+    /// looked at, and the symbolizer has the modules of the process.
     ///
     /// # Errors
     ///
     /// When the kernel attaches none.
     pub(super) fn attach(
         &mut self,
-        kernel: &mut Kernel,
+        backend: &mut Backend,
         number: PlanNumber,
-        thread: u32,
+        (thread, symbolizer): (u32, &Symbolizer),
         coverage: &mut Coverage,
-    ) -> Result<(), KernelError> {
+    ) -> Result<(), BackendError> {
         let probes = std::mem::take(&mut self.plan.probes);
-        let points: Vec<_> = probes.iter().map(|probe| probe.point.clone()).collect();
-        let mut failed = vec![false; points.len()];
-        let addresses: Vec<ProcessAddr> = probes.iter().map(|probe| probe.address).collect();
-        kernel.note_places(number, thread, &addresses);
-        for refusal in kernel.attach_probes(number, points)? {
+        let mut failed = vec![false; probes.len()];
+        for refusal in backend.attach(number, (thread, symbolizer), &probes)? {
             failed[refusal.index] = true;
             let purpose = probes[refusal.index].purpose.clone();
             let error = refusal.error.to_string();
-            coverage.skip(purpose, SkipReason::RefusedByKernel { error });
+            coverage.skip(
+                purpose,
+                match backend {
+                    Backend::Kernel(_) => SkipReason::RefusedByKernel { error },
+                    Backend::InProcess(_) => SkipReason::NoPatch { error },
+                },
+            );
         }
         let attached: Vec<(usize, &PlannedProbe)> =
             probes.iter().enumerate().filter(|(index, _)| !failed[*index]).collect();
         coverage.count_probes(attached.iter().map(|(_, probe)| probe.cost));
         // Self-test of the probes: each must show in the program's memory.
-        let places = attached.iter().map(|(_, probe)| probe.address.0);
-        let are_there = breakpoints(thread, places).unwrap_or_else(|error| {
+        let places: Vec<ProcessAddr> = attached.iter().map(|(_, probe)| probe.address).collect();
+        let are_there = backend.shows(thread, &places).unwrap_or_else(|error| {
             let (count, error) = (attached.len() as u64, error.to_string());
             coverage.limit(Limitation::UncheckedProbes { count, error });
             vec![true; attached.len()]
@@ -121,15 +125,13 @@ impl Probes {
     /// before.
     pub(super) fn start(
         &mut self,
-        kernel: &mut Kernel,
+        backend: &mut Backend,
         number: PlanNumber,
         process: KernelPid,
         coverage: &mut Coverage,
     ) -> bool {
         let Some(points) = self.to_attach.take() else { return false };
-        let attached =
-            kernel.set_plan(process, number).and_then(|()| kernel.attach_probes(number, points));
-        match attached {
+        match backend.attach_to_child(number, process, points) {
             Ok(refusals) => {
                 for refusal in refusals {
                     let error = refusal.error.to_string();
@@ -159,7 +161,7 @@ pub(super) fn untraced(error: &dyn std::fmt::Display) -> Limitation {
 ///
 /// The limitation where it does not.
 pub(super) fn attach_linker(
-    kernel: &mut Kernel,
+    backend: &mut Backend,
     pid: u32,
     plan: PlanNumber,
     symbolizer: &Symbolizer,
@@ -169,11 +171,6 @@ pub(super) fn attach_linker(
     else {
         return Ok(());
     };
-    kernel.note_places(plan, pid, &[address]);
-    let error = match kernel.attach_probes(plan, vec![point]) {
-        Ok(refusals) if refusals.is_empty() => return Ok(()),
-        Ok(refusals) => refusals[0].error.to_string(),
-        Err(error) => error.to_string(),
-    };
-    Err(unseen(UnseenLibraries::Refused { error }))
+    let attached = backend.attach_linker(plan, pid, (point, address));
+    attached.map_err(|error| unseen(UnseenLibraries::Refused { error }))
 }

@@ -18,6 +18,7 @@ use std::{
 
 use nix::sys::ptrace::Options;
 
+pub use self::remote_call::RemoteCalls;
 use self::request::Resume;
 pub use super::status::Ending;
 use super::{
@@ -110,6 +111,13 @@ pub enum Event {
     AtEntry {
         /// The process.
         process: u32,
+    },
+    /// A thread is about to receive `SIGSEGV` or `SIGBUS`.
+    Fault {
+        /// The process.
+        process: u32,
+        /// The thread.
+        thread: u32,
     },
     /// A thread ends, or has ended.
     Exit {
@@ -324,6 +332,11 @@ impl Supervisor {
                 self.pending.push_back(Event::AtEntry { process: process as u32 });
                 return Ok(());
             }
+            0 if matches!(signal, libc::SIGSEGV | libc::SIGBUS) => {
+                let (process, thread) = (process as u32, id as u32);
+                self.pending.push_back(Event::Fault { process, thread });
+                return Ok(());
+            }
             _ => {}
         }
         self.go_on(id)
@@ -439,6 +452,32 @@ impl Supervisor {
         Ok((registers.rip, registers.rsp))
     }
 
+    /// Has a held thread go on at another instruction, without the signal that it was about to receive.
+    ///
+    /// # Errors
+    ///
+    /// When ptrace fails.
+    pub fn redirect(&mut self, thread: u32, to: u64) -> io::Result<()> {
+        let id = thread as i32;
+        let registers = request::registers(id)?;
+        request::set_registers(id, libc::user_regs_struct { rip: to, ..registers })?;
+        if let Some(thread) = self.threads.get_mut(&id) {
+            thread.state = State::Held(Resume::Continue(0));
+        }
+        Ok(())
+    }
+
+    /// Removes the breakpoint from a copy of the memory that it is in.
+    ///
+    /// # Errors
+    ///
+    /// When the memory of the process cannot be written.
+    pub fn clear_breakpoint(&self, process: u32) -> io::Result<()> {
+        let Some(breakpoint) = self.breakpoint else { return Ok(()) };
+        let memory = proc::writable_memory(process)?;
+        memory.write_all_at(&[breakpoint.original], breakpoint.address)
+    }
+
     /// Sets the GS base of a held thread.
     ///
     /// # Errors
@@ -477,7 +516,7 @@ impl Event {
                 vec![parent, child]
             }
             Self::Exec { process } | Self::AtEntry { process } => vec![process],
-            Self::Exit { thread, .. } => vec![thread],
+            Self::Exit { thread, .. } | Self::Fault { thread, .. } => vec![thread],
             Self::End { .. } | Self::Woken => Vec::new(),
         };
         threads.into_iter().map(u32::cast_signed).collect()

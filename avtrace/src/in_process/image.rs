@@ -1,0 +1,346 @@
+//! Memory that avtrace shares with one program of a process: the file of rings, and the file of code, which the process
+//! has mapped at places near its modules.
+
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io,
+    os::unix::fs::FileExt as _,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicU64},
+};
+
+use inline::{
+    arena::{Arena, ArenaLayout, CONTROL},
+    layout::{Clock, WORD_TABLE_BYTES},
+    memory::ProcessAddress,
+    trampoline::{CommonCode, Trampoline},
+};
+use symbolize::{MapName, Mapping, parse_maps};
+
+use super::InProcessError;
+use crate::sys::{
+    membarrier, proc,
+    shared_memory::SharedMemory,
+    supervisor::{RemoteCalls, Supervisor},
+};
+
+/// Number of slots of a thread's ring.
+const SLOTS: u64 = 1 << 12;
+
+/// Most threads that have rings at once.
+const THREADS: u64 = 1 << 12;
+
+/// Size of each mapping of the file of code, in bytes.
+const AREA: u64 = 64 << 20;
+
+/// Most mappings of the file of code.
+const MAX_AREAS: u64 = 8;
+
+/// Farthest distance of a trampoline from what it patches, in bytes: less than a jump can reach.
+const REACH: u64 = (1 << 31) - (1 << 20);
+
+/// Address for the rings: far from where the kernel maps libraries, so that code has room near these.
+const RINGS: u64 = 0x2000_0000_0000;
+
+/// Memory shared with one program of a process.
+#[derive(Debug)]
+pub struct Image {
+    /// The process.
+    pub process: u32,
+    /// Rings of the threads.
+    pub rings: Arc<SharedMemory>,
+    arena: Mutex<Arena>,
+    code: SharedMemory,
+    areas: Mutex<Vec<Area>>,
+    /// Trampolines, by their addresses.
+    trampolines: Mutex<BTreeMap<u64, Trampoline>>,
+    /// Number of threads for which no ring was left.
+    pub muted_threads: AtomicU64,
+}
+
+/// Part of the file of code, as the process has mapped it.
+#[derive(Clone, Debug)]
+struct Area {
+    address: u64,
+    /// Place in the file.
+    offset: u64,
+    used: u64,
+    common: Option<CommonCode>,
+}
+
+impl Image {
+    /// Shares memory with a process that stands at the entry point of its program.
+    ///
+    /// # Errors
+    ///
+    /// When the process refuses the system calls for it, or this one the mappings.
+    pub fn share(supervisor: &mut Supervisor, process: u32) -> Result<Self, InProcessError> {
+        let failed = |what: &'static str| move |error| InProcessError::System { what, error };
+        let maps = mappings(process).map_err(failed("cannot read the program's memory map"))?;
+        let places = places(&maps);
+        let layout = ArenaLayout { words: WORD_TABLE_BYTES, slots: SLOTS, threads: THREADS };
+        let mapped = supervisor.with_calls(process, |calls| {
+            if calls.call((libc::SYS_prctl, [GET_MDWE, 0, 0, 0, 0, 0])).is_ok_and(|mode| mode != 0)
+            {
+                return Ok(None);
+            }
+            // Refused by kernels before 4.16, where the order of events is a little weaker.
+            let _ =
+                calls.call((libc::SYS_membarrier, [membarrier::REGISTER as u64, 0, 0, 0, 0, 0]));
+            let rings = create(calls, process)?;
+            let memory = SharedMemory::over(rings.file.try_clone()?, layout.file_size())?;
+            let writable = (libc::PROT_READ | libc::PROT_WRITE) as u64;
+            let base = rings.map(calls, (0, layout.file_size()), writable, RINGS)?;
+            rings.close(calls)?;
+            let code = create(calls, process)?;
+            let code_memory = SharedMemory::over(code.file.try_clone()?, AREA * MAX_AREAS)?;
+            let executable = (libc::PROT_READ | libc::PROT_EXEC) as u64;
+            let mut areas = Vec::new();
+            for (place, offset) in places.iter().zip((0..).step_by(AREA as usize)) {
+                let fixed = libc::MAP_FIXED_NOREPLACE as u64;
+                let address = code.map_at(calls, (offset, AREA), executable, (*place, fixed));
+                areas.extend(address.map(|address| Area {
+                    address,
+                    offset,
+                    used: 0,
+                    common: None,
+                }));
+            }
+            code.close(calls)?;
+            Ok(Some((memory, base, code_memory, areas)))
+        });
+        let mapped = mapped.map_err(failed("cannot share memory with the program"))?;
+        let Some((rings, base, code, areas)) = mapped else {
+            return Err(InProcessError::DeniesWriteExecute);
+        };
+        let rings = Arc::new(rings);
+        let arena = Mutex::new(Arena::new(layout, ProcessAddress(base), &rings));
+        let (areas, trampolines) = (Mutex::new(areas), Mutex::default());
+        let muted_threads = AtomicU64::new(0);
+        Ok(Self { process, rings, arena, code, areas, trampolines, muted_threads })
+    }
+
+    /// Returns the address at which the process has mapped the file of rings.
+    pub fn base(&self) -> ProcessAddress {
+        self.arena().address(CONTROL)
+    }
+
+    /// Returns the places of threads in the file of rings.
+    pub fn arena(&self) -> MutexGuard<'_, Arena> {
+        self.arena.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the address at which code within reach of an address can be written next; `None` where there is no
+    /// room.
+    #[must_use]
+    pub fn next_near(&self, address: u64) -> Option<u64> {
+        let areas = self.areas();
+        let near = areas.iter().find(|area| area.is_near(address) && area.used < AREA)?;
+        Some(near.address + near.used)
+    }
+
+    /// Returns the common code of the area near an address, which is written when it is first needed; `None` where there
+    /// is no room.
+    #[must_use]
+    pub fn common_near(&self, address: u64) -> Option<CommonCode> {
+        let at = self.next_near(address)?;
+        let is_there = |area: &&mut Area| area.address + area.used == at;
+        if let Some(known) = self.areas().iter_mut().find(is_there)?.common.clone() {
+            return Some(known);
+        }
+        let common = CommonCode::emit(at, Clock::Tsc).ok()?;
+        let area_start = self.write(at, &common.code).then_some(at)?;
+        let mut areas = self.areas();
+        let is_around = |area: &&mut Area| {
+            area_start.checked_sub(area.address).is_some_and(|offset| offset < AREA)
+        };
+        areas.iter_mut().find(is_around)?.common = Some(common.clone());
+        Some(common)
+    }
+
+    /// Writes code to the address that [`next_near`](Self::next_near) has returned. Returns false where there is no
+    /// room for it.
+    #[must_use]
+    pub fn write(&self, address: u64, code: &[u8]) -> bool {
+        /// Each piece of code begins a cache line.
+        const ALIGNMENT: u64 = 64;
+        let mut areas = self.areas();
+        let Some(area) = areas.iter_mut().find(|area| area.address + area.used == address) else {
+            return false;
+        };
+        let end = (area.used + code.len() as u64).next_multiple_of(ALIGNMENT);
+        if end > AREA {
+            return false;
+        }
+        self.code.write(area.offset + area.used, code);
+        area.used = end;
+        true
+    }
+
+    /// Writes a trampoline to its address, as [`write`](Self::write).
+    #[must_use]
+    pub fn write_trampoline(&self, trampoline: Trampoline) -> bool {
+        if !self.write(trampoline.address, &trampoline.code) {
+            return false;
+        }
+        self.trampolines().insert(trampoline.address, trampoline);
+        true
+    }
+
+    /// Returns where a thread goes on whose instruction there, of a trampoline, has made a fault that the program's own
+    /// code is about to make.
+    pub fn after_fault(&self, address: u64) -> Option<u64> {
+        let trampolines = self.trampolines();
+        let (_, trampoline) = trampolines.range(..=address).next_back()?;
+        trampoline.fault(address)
+    }
+
+    fn trampolines(&self) -> MutexGuard<'_, BTreeMap<u64, Trampoline>> {
+        self.trampolines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes bytes over the program's code while no thread of it runs, and verifies them.
+    ///
+    /// # Errors
+    ///
+    /// When they are not there afterwards.
+    pub fn patch(&self, memory: &File, address: u64, bytes: &[u8]) -> io::Result<()> {
+        // Each page becomes a private copy before, so that the bytes are written in one step or not at all.
+        let last = address + (bytes.len() as u64).saturating_sub(1);
+        let mut byte = [0];
+        memory.read_exact_at(&mut byte, last)?;
+        memory.write_all_at(&byte, last)?;
+        memory.write_all_at(bytes, address)?;
+        let mut written = vec![0; bytes.len()];
+        memory.read_exact_at(&mut written, address)?;
+        if written == bytes { Ok(()) } else { Err(io::Error::other("the code did not change")) }
+    }
+
+    fn areas(&self) -> MutexGuard<'_, Vec<Area>> {
+        self.areas.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Area {
+    const fn is_near(&self, address: u64) -> bool {
+        address.abs_diff(self.address) < REACH && address.abs_diff(self.address + AREA) < REACH
+    }
+}
+
+/// `PR_GET_MDWE`.
+const GET_MDWE: u64 = 66;
+
+/// File in memory that another process has open.
+struct RemoteFile {
+    /// The file, as this process has it.
+    file: File,
+    descriptor: u64,
+}
+
+/// Has a process create a file in memory.
+fn create(calls: &mut RemoteCalls, process: u32) -> io::Result<RemoteFile> {
+    const NAME: &[u8] = b"avtrace\0";
+    /// Distance below the stack pointer: beyond the red zone.
+    const BELOW: u64 = 512;
+    let name = calls.stack_pointer() - BELOW;
+    proc::writable_memory(process)?.write_all_at(NAME, name)?;
+    let flags = u64::from(libc::MFD_CLOEXEC);
+    // Kernels before 6.3 do not know that a file may be executable, and take each for that.
+    let wanted = flags | u64::from(libc::MFD_EXEC);
+    let descriptor = calls
+        .call((libc::SYS_memfd_create, [name, wanted, 0, 0, 0, 0]))
+        .or_else(|_| calls.call((libc::SYS_memfd_create, [name, flags, 0, 0, 0, 0])))?;
+    let path = format!("/proc/{process}/fd/{descriptor}");
+    let file = File::options().read(true).write(true).open(path)?;
+    Ok(RemoteFile { file, descriptor })
+}
+
+impl RemoteFile {
+    /// Maps a part of the file at an address, or elsewhere if something is there, and returns its address.
+    fn map(
+        &self,
+        calls: &mut RemoteCalls,
+        part: (u64, u64),
+        protection: u64,
+        address: u64,
+    ) -> io::Result<u64> {
+        self.map_at(calls, part, protection, (address, 0))
+    }
+
+    fn map_at(
+        &self,
+        calls: &mut RemoteCalls,
+        (offset, length): (u64, u64),
+        protection: u64,
+        (address, flags): (u64, u64),
+    ) -> io::Result<u64> {
+        let flags = flags | (libc::MAP_SHARED | libc::MAP_NORESERVE) as u64;
+        calls.call((libc::SYS_mmap, [address, length, protection, flags, self.descriptor, offset]))
+    }
+
+    fn close(self, calls: &mut RemoteCalls) -> io::Result<()> {
+        calls.call((libc::SYS_close, [self.descriptor, 0, 0, 0, 0, 0])).map(drop)
+    }
+}
+
+/// Reads the mappings of a process.
+pub(super) fn mappings(process: u32) -> io::Result<Vec<Mapping>> {
+    parse_maps(&proc::maps(process)?).map_err(io::Error::other)
+}
+
+/// Returns places for code, each near some of the executable mappings, and all of them near one.
+fn places(maps: &[Mapping]) -> Vec<u64> {
+    let is_code =
+        |map: &&Mapping| map.permissions.execute && matches!(map.name, MapName::File { .. });
+    let mut places: Vec<u64> = Vec::new();
+    for map in maps.iter().filter(is_code) {
+        let (start, end) = (map.start.0, map.end.0);
+        let is_near =
+            |place: &u64| start.abs_diff(*place) < REACH && end.abs_diff(*place + AREA) < REACH;
+        if !places.iter().any(is_near) && places.len() < MAX_AREAS as usize {
+            places.extend(gap_near(maps, &places, (start, end)));
+        }
+    }
+    places
+}
+
+/// Returns the start of a gap between the mappings, and clear of other places, near a range of addresses: below it where
+/// there is room, since heaps grow upwards.
+fn gap_near(maps: &[Mapping], taken: &[u64], (start, end): (u64, u64)) -> Option<u64> {
+    /// Lowest address that the kernel maps anything at, with room to spare.
+    const LOWEST: u64 = 1 << 20;
+    let is_free = |&place: &u64| {
+        place >= LOWEST
+            && maps.iter().all(|map| place + AREA <= map.start.0 || map.end.0 <= place)
+            && taken.iter().all(|taken| taken.abs_diff(place) >= AREA)
+    };
+    let down =
+        (1..REACH / AREA).filter_map(|steps| (start & !(AREA - 1)).checked_sub(steps * AREA));
+    // The far end first.
+    let up = (2..REACH / AREA - 1).rev().map(|steps| (end & !(AREA - 1)) + steps * AREA);
+    let reaches =
+        |place: &u64| end.abs_diff(*place) < REACH && start.abs_diff(place + AREA) < REACH;
+    down.chain(up).filter(reaches).find(is_free)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn maps(text: &str) -> Vec<Mapping> {
+        parse_maps(text.as_bytes()).expect("maps")
+    }
+
+    #[test]
+    fn places_are_near_all_code_and_clear_of_everything() {
+        let maps = maps(
+            "00400000-00500000 r-xp 00000000 08:01 1 /p\n00600000-00700000 rw-p 00000000 00:00 0 [heap]\n\
+             7f0000000000-7f0000100000 r-xp 00000000 08:01 2 /l\n7f0000200000-7f0000300000 r-xp 00000000 08:01 3 /m\n\
+             7fff00000000-7fff00100000 rw-p 00000000 00:00 0 [stack]\n",
+        );
+        let places = places(&maps);
+        assert_eq!(places.len(), 2, "{places:x?}");
+        assert!(places[0] > 0x700000 && places[0] + AREA - 0x400000 < 1 << 31, "{places:x?}");
+        assert!(places[1] + AREA <= 0x7f0000000000, "{places:x?}");
+    }
+}

@@ -1,0 +1,192 @@
+//! Stream of a program's records: the merge of its threads' rings and of what the tracer has noted, in the order in which
+//! they happened, as batches.
+
+use std::{
+    io,
+    mem::offset_of,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use abi::Record;
+use crossbeam_channel::Receiver;
+use inline::{
+    arena::CONTROL,
+    layout::Control,
+    merge::{Merge, Patience, Surroundings},
+    sites::SiteTable,
+    tracer::Notes,
+};
+
+use super::{attach::site_of_plan, image::Image};
+use crate::{
+    live::reader::{BATCH, Batches, Outlet, Reader},
+    sys::{
+        membarrier,
+        reader_futex::{self, HeldFutex},
+        shared_memory::SharedMemory,
+        time_stamp,
+    },
+};
+
+/// Sleep when there is nothing to read: doubled from the first duration to the second. A thread whose ring is full waits
+/// for as long.
+const SLEEP: (Duration, Duration) = (Duration::from_micros(100), Duration::from_millis(1));
+
+/// Places of futexes in the file of rings, in bytes.
+const PROGRESS: usize = CONTROL.0 as usize + offset_of!(Control, progress);
+const READER: usize = CONTROL.0 as usize + offset_of!(Control, reader);
+
+/// Records of one program of a process.
+#[derive(Debug)]
+pub struct Stream {
+    process: u32,
+    rings: Arc<SharedMemory>,
+    /// Memory that the program shares; `None` where it has no probes.
+    image: Option<Arc<Image>>,
+    pub(super) notes: Notes,
+    sites: Mutex<SiteTable>,
+    /// Set when nothing will be noted any more.
+    is_closed: AtomicBool,
+    lost: Arc<AtomicU64>,
+}
+
+impl Stream {
+    /// Creates the stream of a program that shares memory.
+    pub(super) fn new(image: &Arc<Image>, lost: &Arc<AtomicU64>) -> Self {
+        let (rings, lost) = (Arc::clone(&image.rings), Arc::clone(lost));
+        Self::over(image.process, rings, Some(Arc::clone(image)), lost)
+    }
+
+    /// Creates the stream of a program without probes: the tracer's records.
+    pub(super) fn without_rings(process: u32, lost: &Arc<AtomicU64>) -> io::Result<Self> {
+        const PAGE: u64 = 4096;
+        let rings = Arc::new(SharedMemory::new(PAGE)?);
+        Ok(Self::over(process, rings, None, Arc::clone(lost)))
+    }
+
+    fn over(
+        process: u32,
+        rings: Arc<SharedMemory>,
+        image: Option<Arc<Image>>,
+        lost: Arc<AtomicU64>,
+    ) -> Self {
+        Self {
+            process,
+            rings,
+            image,
+            notes: Notes::default(),
+            sites: Mutex::default(),
+            is_closed: AtomicBool::new(false),
+            lost,
+        }
+    }
+
+    /// Adds a record of what the tracer has just observed.
+    pub(super) fn record(&self, record: Record) {
+        self.notes.record(record, time_stamp::now);
+    }
+
+    /// Notes that no record will follow.
+    pub(super) fn close(&self) {
+        self.is_closed.store(true, Ordering::Release);
+    }
+
+    /// Returns whether no record will follow.
+    pub(super) fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
+    }
+
+    /// Returns the sites whose records are in the rings.
+    pub(super) fn sites(&self) -> MutexGuard<'_, SiteTable> {
+        self.sites.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Surroundings of the merge in a process.
+struct Here<'stream> {
+    rings: &'stream SharedMemory,
+    began: Instant,
+}
+
+impl Surroundings for Here<'_> {
+    fn now(&mut self) -> u64 {
+        time_stamp::now()
+    }
+
+    fn barrier(&mut self) {
+        // Without it the order of events is a little weaker.
+        let _ = membarrier::barrier();
+    }
+
+    fn elapsed(&mut self) -> Duration {
+        self.began.elapsed()
+    }
+
+    fn wake(&mut self) {
+        // The place is in the memory.
+        let _ = reader_futex::wake_all(self.rings, PROGRESS);
+    }
+}
+
+/// Starts to read the streams of a process, one after the other.
+///
+/// # Errors
+///
+/// When no thread can be started.
+pub fn read(streams: Receiver<Arc<Stream>>, sees_memory: bool) -> io::Result<(Reader, Batches)> {
+    Reader::start_with(move |outlet, stop| {
+        let mut unreadable = 0;
+        // Before the end of all streams a next one may come.
+        while !stop.load(Ordering::Acquire) || !streams.is_empty() {
+            match streams.recv_timeout(SLEEP.1) {
+                Ok(stream) => unreadable += read_stream(&stream, sees_memory, outlet, stop),
+                Err(_) if stop.load(Ordering::Acquire) => {}
+                Err(_) => thread::sleep(SLEEP.0),
+            }
+        }
+        unreadable
+    })
+}
+
+/// Reads a stream to its end. Returns the number of records that could not be decoded.
+fn read_stream(stream: &Stream, sees_memory: bool, outlet: &Outlet, stop: &AtomicBool) -> u64 {
+    // Without it nobody waits for this thread: events are lost where rings are full.
+    let _held = HeldFutex::hold(Arc::clone(&stream.rings), READER);
+    let mut here = Here { rings: &stream.rings, began: Instant::now() };
+    let rings = Arc::clone(&stream.rings);
+    let mut merge = Merge::new(rings, stream.process, Patience::default(), sees_memory);
+    let before = stream.lost.load(Ordering::Relaxed);
+    let mut sleep = SLEEP.0;
+    loop {
+        // Read before the rings are: what was recorded before is then still found.
+        let is_last = stop.load(Ordering::Acquire) || stream.is_closed();
+        let mut batch = outlet.buffer();
+        let result = merge.batch(&mut here, &stream.sites(), &stream.notes, (&mut batch, BATCH));
+        let losses = merge.losses();
+        stream.lost.store(before + losses.full + losses.unpublished, Ordering::Relaxed);
+        if let Some(image) = &stream.image {
+            let mut arena = image.arena();
+            merge.take_drained().into_iter().for_each(|segment| arena.release(segment));
+        }
+        for record in &mut batch {
+            let site = &mut record.header_mut().site;
+            *site = site_of_plan(*site);
+        }
+        if !batch.is_empty() {
+            sleep = SLEEP.0;
+            if !outlet.send(batch) {
+                return losses.unreadable;
+            }
+        } else if is_last && !result.has_more {
+            return losses.unreadable;
+        } else {
+            thread::sleep(sleep);
+            sleep = (sleep * 2).min(SLEEP.1);
+        }
+    }
+}

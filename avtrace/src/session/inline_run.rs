@@ -1,0 +1,104 @@
+//! Course of a run with probes in the process: this thread starts the program and holds it by ptrace until its end, the
+//! others plan, read, check and report. No privileges are needed.
+
+use std::{path::Path, sync::Arc, thread};
+
+use super::{
+    Outcome, RunError, cpu_affinity, ended_early, finished_program::FinishedProgram, first_program,
+    joined, launch, options::RunOptions, processes::ProcessTracker, signals, start_error,
+    traced_program::TracedProgram,
+};
+use crate::{
+    backend::Backend,
+    in_process::{self, Followed, InProcess, InProcessError},
+    live::reader::Batches,
+    progress::Steps,
+    report::Limitation,
+    session::program_id::ProgramId,
+    sys::{self, ids::NsPid, privileged_file},
+};
+
+/// Runs a program and checks it, and what it becomes.
+///
+/// # Errors
+///
+/// See [`RunError`].
+pub(super) fn run(options: &RunOptions, program: &Path) -> Result<Outcome, RunError> {
+    check_options(options)?;
+    if !sys::user::is_root() && privileged_file::gives_privileges(program) {
+        return Err(InProcessError::Privileged.into());
+    }
+    let memory_error = RunError::system("cannot set memory aside for the run");
+    sys::memory::check_headroom().map_err(memory_error)?;
+    let started = in_process::Tracer::start(launch(options, program));
+    let started = started.map_err(|error| start_error(options, program, error))?;
+    let (mut tracer, in_process, streams) = match started {
+        Followed::Held { tracer, in_process, streams } => (tracer, in_process, streams),
+        Followed::Ended { pid, ending } => return ended_early(options, pid, ending),
+    };
+    let pid = tracer.pid();
+    if options.serialize {
+        cpu_affinity::on_one_processor(pid)
+            .map_err(RunError::system("cannot bind the program to one processor"))?;
+    }
+    tracer.share()?;
+    let thread_error = || RunError::system("cannot start a thread");
+    let sees_memory = options.accesses.level.probes_instructions();
+    let (reader, batches) = in_process::read(streams, sees_memory).map_err(thread_error())?;
+    let (finished, reporting) = crossbeam_channel::unbounded();
+    let options = Arc::new(options.clone());
+    let id = first_program(&options, pid, NsPid(pid));
+    let checking = thread::Builder::new().name("avtrace-checker".to_owned()).spawn({
+        let options = Arc::clone(&options);
+        move || check((&options, id), in_process, batches, finished)
+    });
+    let checking = checking.map_err(thread_error())?;
+    let reporting = thread::Builder::new()
+        .name("avtrace-reports".to_owned())
+        .spawn(move || reporting.iter().map(FinishedProgram::report).collect())
+        .map_err(thread_error())?;
+    let signals =
+        signals::forward(pid).map_err(RunError::system("cannot install signal handlers"))?;
+    let ended = tracer.run().map_err(RunError::system("cannot follow the program"));
+    signals.close();
+    let undecodable = reader.finish();
+    let tracker = joined(checking)?;
+    let Some(ending) = ended? else { return Err(InProcessError::NoMemory.into()) };
+    let mut limitations = Vec::new();
+    if undecodable > 0 {
+        limitations.push(Limitation::UndecodableRecords { count: undecodable });
+    }
+    tracker.end(ending, limitations).detach();
+    Ok(Outcome { ending, programs: joined(reporting) })
+}
+
+/// Plans, lets the program start, and checks it until its end.
+fn check(
+    (options, id): (&Arc<RunOptions>, ProgramId),
+    in_process: InProcess,
+    batches: Batches,
+    finished: crossbeam_channel::Sender<FinishedProgram>,
+) -> Result<ProcessTracker, RunError> {
+    let mut backend = Backend::InProcess(in_process);
+    let mut first = TracedProgram::prepare(options, &mut backend, id, true, &Steps::on_terminal())?;
+    first.start_recorder(0);
+    if let Some(error) = first.recorder_error() {
+        return Err(error.into());
+    }
+    backend.start();
+    Ok(ProcessTracker::new(options, backend, first, finished).follow(batches))
+}
+
+/// Checks that no option needs the kernel side.
+fn check_options(options: &RunOptions) -> Result<(), InProcessError> {
+    let needs_kernel = [
+        (options.follow_forks, "--follow-forks"),
+        (!options.watch.is_empty(), "--watch"),
+        (options.perf_probes, "--perf-probes"),
+        (options.debug_bpf, "--debug-bpf"),
+    ];
+    match needs_kernel.into_iter().find(|(is_set, _)| *is_set) {
+        Some((_, option)) => Err(InProcessError::NeedsKernel { option }),
+        None => Ok(()),
+    }
+}
