@@ -3,13 +3,12 @@
 
 use std::{collections::BTreeMap, fs::File, io, os::unix::fs::FileExt as _};
 
-use abi::{Cookie, Kind, PlanNumber, SiteId};
+use abi::{Cookie, PlanNumber};
 use inline::{
-    encoding::RecordSite,
     sites::SiteTable,
     trampoline::{Access, Displaced, Point, Probe, Trampoline, near_jump, short_jump},
 };
-use symbolize::{ElfFile, LinkAddr, Module, ProcessAddr, Symbolizer};
+use symbolize::{ElfFile, LinkAddr, Module, Symbolizer};
 use x86::{
     exits::Part,
     functions::Functions,
@@ -17,23 +16,8 @@ use x86::{
     restartable::restartable_sequences,
 };
 
-use super::{InProcess, InProcessError, image::Image, libraries, targets::Targets};
-use crate::{
-    kernel::{ProbePoint, Refusal},
-    probes::plan::PlannedProbe,
-    sys::proc,
-};
-
-/// Bit of a site's number that distinguishes the second kind of records of a site from the first one.
-const SECOND_KIND: u32 = 1 << 19;
-
-/// Returns the site of the plan that a site in the rings stands for.
-pub(super) const fn site_of_plan(site: SiteId) -> SiteId {
-    if site.0 == SiteId::NONE.0 {
-        return site;
-    }
-    SiteId::new(site.plan(), site.number() & !SECOND_KIND)
-}
+use super::{error::InProcessError, handle::InProcess, image::Image, ring_sites, targets::Targets};
+use crate::{kernel::Refusal, probes::plan::PlannedProbe, sys::proc};
 
 /// Attaching of the probes of one plan.
 struct Attaching<'a> {
@@ -71,7 +55,7 @@ impl InProcess {
             places: &self.places,
             refusals: Vec::new(),
         };
-        attaching.add_sites(&mut stream.sites(), plan);
+        stream.change_sites(plan, |sites| attaching.add_sites(sites, plan));
         let mut modules: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         let all: Vec<&Module> = symbolizer.modules().collect();
         for (index, probe) in probes.iter().enumerate() {
@@ -100,28 +84,12 @@ impl Attaching<'_> {
     /// Makes the sites of the probes known to the reader, and gives each probe its cookie.
     fn add_sites(&mut self, sites: &mut SiteTable, plan: PlanNumber) {
         for (index, probe) in self.probes.iter().enumerate() {
-            let cookie = Cookie(probe.point.cookie);
-            let number = cookie.site().number();
-            let Some(kind) = Kind::from_number(cookie.kind()) else { continue };
-            let site = RecordSite { kind, point: probe.address.0, has_more_frames: false };
-            let is_of_kind = |number: u32| {
-                let known = sites.get(SiteId::new(plan, number));
-                known.is_none_or(|known| known.kind == kind)
-            };
-            let numbers = [number, number | SECOND_KIND];
-            let free = numbers.into_iter().find(|&number| is_of_kind(number));
-            match free.filter(|_| number < SECOND_KIND) {
-                Some(number) => {
-                    sites.add(number, site);
-                    let upper = cookie.0 >> 32 << 32;
-                    self.cookies.push(Cookie(upper | u64::from(SiteId::new(plan, number).0)));
-                }
-                None => {
-                    self.cookies.push(cookie);
-                    let error = io::Error::other("there are too many sites");
-                    self.refusals.push(Refusal { index, error });
-                }
+            let cookie = Cookie(probe.point.cookie).with_plan(plan);
+            let in_rings = ring_sites::add(sites, cookie, probe.address.0);
+            if in_rings.is_none() {
+                self.refuse([index], "there are too many sites");
             }
+            self.cookies.push(in_rings.unwrap_or(cookie));
         }
     }
 
@@ -261,16 +229,4 @@ fn part_at(file: &ElfFile, start: LinkAddr) -> Option<Part<'_>> {
     let length = usize::try_from(extent.end.0.checked_sub(start.0)?).ok()?;
     let code = file.bytes_at(start, length).filter(|code| code.len() == length)?;
     Some(Part { start: start.0, code })
-}
-
-impl InProcess {
-    /// Makes the process stop when its dynamic linker has changed its libraries.
-    ///
-    /// # Errors
-    ///
-    /// When the linker's function cannot be replaced.
-    pub fn attach_linker(&self, point: &ProbePoint, address: ProcessAddr) -> io::Result<()> {
-        let (image, stream) = self.program().map_err(io::Error::other)?;
-        libraries::attach((&image, &stream), &self.shared, point, address)
-    }
 }

@@ -17,7 +17,7 @@ use inline::{
 };
 use symbolize::{MapName, Mapping, parse_maps};
 
-use super::InProcessError;
+use super::error::InProcessError;
 use crate::sys::{
     membarrier, proc,
     shared_memory::SharedMemory,

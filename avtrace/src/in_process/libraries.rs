@@ -12,7 +12,7 @@ use inline::{
 use symbolize::ProcessAddr;
 use x86::patching::NEAR_JUMP;
 
-use super::{Shared, image::Image, records::Stream};
+use super::{image::Image, records::Stream, shared::Shared};
 use crate::{
     kernel::ProbePoint,
     sys::{proc, reader_futex},

@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use abi::Record;
+use abi::{PlanNumber, Record};
 use crossbeam_channel::Receiver;
 use inline::{
     arena::CONTROL,
@@ -22,7 +22,7 @@ use inline::{
     tracer::Notes,
 };
 
-use super::{attach::site_of_plan, image::Image};
+use super::{image::Image, ring_sites::site_of_plan};
 use crate::{
     live::reader::{BATCH, Batches, Outlet, Reader},
     sys::{
@@ -49,7 +49,8 @@ pub struct Stream {
     /// Memory that the program shares; `None` where it has no probes.
     image: Option<Arc<Image>>,
     pub(super) notes: Notes,
-    sites: Mutex<SiteTable>,
+    /// Sites of the program's plan, by its number.
+    sites: Mutex<(PlanNumber, SiteTable)>,
     /// Set when nothing will be noted any more.
     is_closed: AtomicBool,
     lost: Arc<AtomicU64>,
@@ -102,8 +103,17 @@ impl Stream {
     }
 
     /// Returns the sites whose records are in the rings.
-    pub(super) fn sites(&self) -> MutexGuard<'_, SiteTable> {
+    fn sites(&self) -> MutexGuard<'_, (PlanNumber, SiteTable)> {
         self.sites.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the sites of the program's plan, which has this number.
+    pub(super) fn change_sites(&self, plan: PlanNumber, change: impl FnOnce(&mut SiteTable)) {
+        let mut sites = self.sites();
+        if sites.0 != plan {
+            *sites = (plan, SiteTable::new(plan));
+        }
+        change(&mut sites.1);
     }
 }
 
@@ -166,7 +176,7 @@ fn read_stream(stream: &Stream, sees_memory: bool, outlet: &Outlet, stop: &Atomi
         // Read before the rings are: what was recorded before is then still found.
         let is_last = stop.load(Ordering::Acquire) || stream.is_closed();
         let mut batch = outlet.buffer();
-        let result = merge.batch(&mut here, &stream.sites(), &stream.notes, (&mut batch, BATCH));
+        let result = merge.batch(&mut here, &stream.sites().1, &stream.notes, (&mut batch, BATCH));
         let losses = merge.losses();
         stream.lost.store(before + losses.full + losses.unpublished, Ordering::Relaxed);
         if let Some(image) = &stream.image {

@@ -18,9 +18,11 @@ use inline::{
 use symbolize::MapName;
 
 use super::{
-    InProcess, InProcessError, Request, Shared, connect,
+    error::InProcessError,
+    handle::{InProcess, connect},
     image::{Image, mappings},
     records::Stream,
+    shared::{Request, Shared},
 };
 use crate::sys::{
     proc,

@@ -34,7 +34,10 @@ impl Supervisor {
 
     fn runs(&self, process: i32) -> bool {
         let mut threads = self.threads.values().filter(|thread| thread.process == process);
-        threads.any(|thread| thread.state == State::Running && !thread.is_in_vfork)
+        threads.any(|thread| {
+            // One that ends runs no code either; a main thread is not reported before the others have ended.
+            thread.state == State::Running && !thread.is_in_vfork && !thread.has_ended
+        })
     }
 
     /// Lets all threads of a frozen process go on, but those of events that have not been returned.
