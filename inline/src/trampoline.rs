@@ -173,15 +173,9 @@ impl Trampoline {
         let assembled = assembler.code.assemble_options(address, options).map_err(failed)?;
         let offsets = &assembled.inner.new_instruction_offsets;
         let at = |position: usize| address + u64::from(offsets[position]);
-        let resume = |label| assembled.label_ip(label).map_err(failed);
-        let loads = assembler
-            .loads
-            .iter()
-            .map(|(load, skip)| Ok((at(*load), resume(skip)?)))
-            .collect::<Result<_, _>>()?;
         Ok(Self {
             address,
-            loads,
+            loads: assembler.loads.iter().map(|&(load, resume)| (at(load), at(resume))).collect(),
             places: places
                 .into_iter()
                 .filter(|&(_, _, moved)| offsets[moved] != u32::MAX)

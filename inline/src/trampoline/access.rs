@@ -49,7 +49,7 @@ pub fn emit(
     skip: CodeLabel,
 ) -> Emitted {
     let descriptor = &access.descriptor;
-    address(asm, frame, descriptor, skip)?;
+    address(asm, frame, descriptor)?;
     let mut elsewhere = asm.code.create_label();
     asm.code.cmp(rcx, block!(stack_low))?;
     asm.code.jb(elsewhere)?;
@@ -72,12 +72,7 @@ pub fn emit(
 }
 
 /// Computes the address to `rcx`.
-fn address(
-    asm: &mut Assembler<'_>,
-    frame: &Frame,
-    descriptor: &AccessDescriptor,
-    skip: CodeLabel,
-) -> Emitted {
+fn address(asm: &mut Assembler<'_>, frame: &Frame, descriptor: &AccessDescriptor) -> Emitted {
     let AccessDescriptor { base, index, scale, slot, displacement, flags, .. } = *descriptor;
     let near = i32::try_from(displacement).ok();
     let mut rest = near;
@@ -93,7 +88,7 @@ fn address(
     }
     if flags & AccessDescriptor::INDIRECT != 0 {
         if base != RSP {
-            asm.may_fault(skip);
+            asm.may_fault();
         }
         asm.code.mov(rcx, qword_ptr(rcx + slot))?;
     }
