@@ -1,7 +1,7 @@
 //! Layout of the memory that the probes of a process share with avtrace.
 //!
 //! One file in memory is mapped by both, at addresses of their own. It holds the [`Control`] page, the table of words
-//! ([`WORD_TABLE_BYTES`]), then for each thread a [`ThreadBlock`], the slots of its ring and its pending calls
+//! ([`WORD_TABLE_BYTES`]) and what is known of stacks ([`STACKS_BYTES`]), then for each thread a [`ThreadBlock`], the slots of its ring and its pending calls
 //! ([`PENDING_BYTES`]). The GS base of a thread is the address of its block, so that a probe reaches its fields without
 //! a register.
 //!
@@ -134,8 +134,11 @@ pub struct ThreadBlock {
     pub pending: u64,
     /// The four low bits of the thread's id, in the highest bits: see [`Self::tag_of`].
     pub tag: u64,
+    /// Address of what is known of the stacks of all threads: [`STACKS_BYTES`]. 0 for none: then no access to the own
+    /// stack makes a record.
+    pub stacks: u64,
     /// 0.
-    pub unused: [u64; 7],
+    pub unused: [u64; 6],
 }
 
 impl ThreadBlock {
@@ -183,6 +186,26 @@ pub const WORD_BITS: u32 = 19;
 
 /// Length in bytes of the table of words: slots of a thread epoch and its accesses, as in the BPF programs (`table`).
 pub const WORD_TABLE_BYTES: u64 = 16 << WORD_BITS;
+
+/// Binary logarithm of the size of the pieces of memory of which it is known if they have the top of a stack. One bit
+/// for each piece comes first in what is known of stacks, by the low [`STACK_PIECE_COUNT_BITS`] bits of its number.
+pub const STACK_PIECE_BITS: u32 = 20;
+
+/// Binary logarithm of the number of bits of pieces.
+pub const STACK_PIECE_COUNT_BITS: u32 = 15;
+
+/// Offset of the marks behind the bits of pieces: the numbers of ranges of [`STACK_RANGE_BITS`] that another thread was
+/// seen to touch, by their hashes.
+pub const STACK_MARKS: u64 = 1 << (STACK_PIECE_COUNT_BITS - 3);
+
+/// Binary logarithm of the number of bytes of a stack that are shared as one.
+pub const STACK_RANGE_BITS: u32 = 6;
+
+/// Binary logarithm of the number of marks.
+pub const STACK_MARK_BITS: u32 = 12;
+
+/// Length in bytes of what is known of stacks.
+pub const STACKS_BYTES: u64 = STACK_MARKS + (8 << STACK_MARK_BITS);
 
 /// Behaviour of a thread's probes.
 #[repr(u64)]

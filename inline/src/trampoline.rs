@@ -11,7 +11,8 @@
 //! - The value at the accessed memory is read only where the access has happened ([`Access::has_happened`]), and only
 //!   the accessed bytes of it. So a probe makes no fault that the program does not make, but by a pointer that its
 //!   code is about to use: see [`Trampoline::fault`].
-//! - Accesses to the thread's own stack, above its red zone, make no record.
+//! - All of a thread's stack is its own, also below the stack pointer. As there, an access to it makes no record unless
+//!   another thread was seen to access the range.
 //! - No access is deferred.
 
 mod access;
@@ -22,6 +23,7 @@ mod common;
 mod frame;
 mod programs;
 mod shared;
+mod stacks;
 mod words;
 
 use abi::{AccessDescriptor, Cookie, ProbeProgram};

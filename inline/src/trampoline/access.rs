@@ -50,12 +50,7 @@ pub fn emit(
 ) -> Emitted {
     let descriptor = &access.descriptor;
     address(asm, frame, descriptor)?;
-    let mut elsewhere = asm.code.create_label();
-    asm.code.cmp(rcx, block!(stack_low))?;
-    asm.code.jb(elsewhere)?;
-    asm.code.cmp(rcx, block!(stack_high))?;
-    asm.code.jb(skip)?;
-    place(&mut asm.code, &mut elsewhere)?;
+    skip_own_stack(asm, frame, descriptor, skip)?;
     let flags = descriptor.flags & RECORDED;
     let mut reads = asm.code.create_label();
     if reads_flags(access) {
@@ -69,6 +64,32 @@ pub fn emit(
         report(asm, frame, access, AccessDescriptor::READ, site, skip)?;
     }
     Ok(())
+}
+
+/// Jumps to `skip` if the access to the address in `rcx` is to the thread's own stack, where no other thread was seen.
+fn skip_own_stack(
+    asm: &mut Assembler<'_>,
+    frame: &Frame,
+    descriptor: &AccessDescriptor,
+    skip: CodeLabel,
+) -> Emitted {
+    let mut elsewhere = asm.code.create_label();
+    asm.code.cmp(rcx, block!(stack_low))?;
+    asm.code.jb(elsewhere)?;
+    asm.code.cmp(rcx, block!(stack_high))?;
+    asm.code.jae(elsewhere)?;
+    let size = i32::from(descriptor.size);
+    if is_repeated(descriptor) {
+        frame.load(asm, rax, descriptor.rounds)?;
+        asm.code.mov(eax, eax)?;
+        asm.code.imul_3(rax, rax, size)?;
+        asm.code.lea(rax, qword_ptr(rcx + rax - 1))?;
+    } else {
+        asm.code.lea(rax, qword_ptr(rcx + (size - 1)))?;
+    }
+    asm.code.call(asm.common.entries.stack_is_shared)?;
+    asm.code.jne(skip)?;
+    place(&mut asm.code, &mut elsewhere)
 }
 
 /// Computes the address to `rcx`.

@@ -16,6 +16,7 @@ use super::{
     assembler::{Emitted, block, place},
     calls::HASH,
     common::Entries,
+    stacks,
 };
 use crate::layout::WORD_BITS;
 
@@ -143,6 +144,7 @@ const STACK_POINTER: i32 = 24;
 /// pointer. Changes what a record changes.
 fn record(code: &mut CodeAssembler, above: i32, labels: &Entries<CodeLabel>) -> Emitted {
     let (mut fenced, mut done) = (code.create_label(), code.create_label());
+    stacks::note(code)?;
     code.mov(rax, qword_ptr(rsp + (above + SITE)))?;
     code.mov(rdx, qword_ptr(rsp + (above + VALUE)))?;
     code.mov(rsi, qword_ptr(rsp + (above + STACK_POINTER)))?;
