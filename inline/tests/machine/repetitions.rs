@@ -1,9 +1,8 @@
 //! The emitted filter of repetitions, compared with the logic of the BPF programs.
 
-mod support;
-
 use std::collections::HashMap;
 
+use super::support::{FLAGS, Machine, registers};
 use abi::{AccessDescriptor, Cookie, Kind, Operand, ProbeProgram, SiteId};
 use ebpf::table::{self, ThreadEpochs, WordAccesses};
 use iced_x86::code_asm::*;
@@ -13,7 +12,6 @@ use inline::{
     trampoline::{Access, Point, Probe},
 };
 use proptest::prelude::*;
-use support::{Machine, registers};
 use x86::patching::Live;
 
 const READ: u8 = AccessDescriptor::READ;
@@ -168,7 +166,7 @@ fn check(steps: &[Step]) {
         let after = machine.run(&state);
         let mut expected = state;
         expected.general[8] = state.general[9];
-        expected.flags &= support::FLAGS;
+        expected.flags &= FLAGS;
         assert_eq!(after, expected, "registers");
         let access = table::Access { tid, address, bytes: size, flags, site: SiteId(1), sp: 0 };
         let is_new = reference.access(&mut epochs[thread], &access);

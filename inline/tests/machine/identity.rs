@@ -1,7 +1,6 @@
 //! Random code with random patches: registers, flags and memory are the same as without them.
 
-mod support;
-
+use super::support::{Machine, Registers, registers};
 use abi::{
     AccessDescriptor, AllocCookie, CallCookie, Cookie, FlagCondition, InlinedCookie, Kind, Operand,
     ProbeProgram,
@@ -12,7 +11,6 @@ use inline::{
     trampoline::{Access, Point, Probe, Trampoline},
 };
 use proptest::prelude::*;
-use support::{Machine, Registers, registers};
 use x86::{
     exits::Part,
     patching::{Convention, Function, Jump, Padding},

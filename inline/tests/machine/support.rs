@@ -8,7 +8,6 @@ use std::{
 
 use iced_x86::code_asm::*;
 use inline::{
-    encoding::CONTINUATION,
     layout::{
         Clock, Control, PENDING_BYTES, STACKS_BYTES, Slot, ThreadBlock, WORD_TABLE_BYTES, mark,
     },
@@ -244,12 +243,6 @@ impl Machine {
         let limit = self.read + self.slots as u64;
         self.atomic(&self.block().limit).store(limit, Ordering::SeqCst);
         taken
-    }
-
-    /// Number of records among slots.
-    #[must_use]
-    pub fn records(slots: &[Slot]) -> usize {
-        slots.iter().filter(|slot| slot.site() != CONTINUATION).count()
     }
 
     /// Slot of the table of words, by its number.

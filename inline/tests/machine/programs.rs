@@ -1,7 +1,6 @@
 //! Records of the rarer programs, as `encoding` reads them.
 
-mod support;
-
+use super::support::{Machine, Registers, registers};
 use abi::{
     AccessDescriptor, AllocCookie, CallCookie, Cookie, Header, Kind, Operand, ProbeProgram, Record,
     SiteId,
@@ -12,7 +11,6 @@ use inline::{
     layout::{Clock, Slot},
     trampoline::{Access, Point, Probe},
 };
-use support::{Machine, Registers, registers};
 use x86::patching::Live;
 
 /// Offset of the second patch in the program of [`machine`].
