@@ -1,5 +1,5 @@
-//! Time that a probe adds to a loop of the program, in nanoseconds: `cargo bench -p avtrace-inline`. The emitted code is
-//! the same in all profiles.
+//! Time that a probe adds to a loop of the program, in nanoseconds: `cargo bench -p avtrace-inline --bench events`. The
+//! emitted code is the same in all profiles.
 
 #[expect(dead_code, reason = "the tests use more of it")]
 #[path = "../tests/machine/support.rs"]

@@ -1,9 +1,9 @@
 //! Layout of the memory that the probes of a process share with avtrace.
 //!
 //! One file in memory is mapped by both, at addresses of their own. It holds the [`Control`] page, the table of words
-//! ([`WORD_TABLE_BYTES`]) and what is known of stacks ([`STACKS_BYTES`]), then for each thread a [`ThreadBlock`], the slots of its ring and its pending calls
-//! ([`PENDING_BYTES`]). The GS base of a thread is the address of its block, so that a probe reaches its fields without
-//! a register.
+//! ([`WORD_TABLE_BYTES`]) and what is known of stacks ([`STACKS_BYTES`]), then for each thread a [`ThreadBlock`], the
+//! slots of its ring and its pending calls ([`PENDING_BYTES`]). The GS base of a thread is the address of its block, so
+//! that a probe reaches its fields without a register.
 //!
 //! # Protocol of a ring
 //!

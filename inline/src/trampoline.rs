@@ -212,8 +212,8 @@ impl Trampoline {
         address.checked_sub(self.address).is_some_and(|offset| offset < self.code.len() as u64)
     }
 
-    /// Returns where a thread goes on that gets `SIGSEGV` or `SIGBUS` in the trampoline, at a load by a pointer that the
-    /// program's own code is about to use. Nothing is recorded then, and the program makes the fault itself.
+    /// Returns where a thread goes on that gets `SIGSEGV` or `SIGBUS` in the trampoline, at a load by a pointer that
+    /// the program's own code is about to use. Nothing is recorded then, and the program makes the fault itself.
     #[must_use]
     pub fn fault(&self, address: u64) -> Option<u64> {
         self.loads.iter().find(|&&(load, _)| load == address).map(|&(_, resume)| resume)

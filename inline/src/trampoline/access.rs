@@ -1,7 +1,7 @@
 //! Program of accesses to memory: see `ebpf/src/access.rs`.
 //!
-//! Most accesses are repetitions. So the comparison with the table of words is here, and changes few registers; the rest
-//! is in common code (`words`).
+//! Most accesses are repetitions. So the comparison with the table of words is here, and changes few registers. The
+//! rest is in common code (`words`).
 
 use abi::{AccessDescriptor, AccessRecord, FlagCondition, Operand, SiteId};
 use iced_x86::code_asm::{

@@ -45,8 +45,8 @@ pub(super) struct Entries<Address> {
     pub access: Address,
     /// Variant of `access` for an atomic instruction.
     pub access_fenced: Address,
-    /// Waits for room for the reserved slots from the number in `rdx` up to that in `r10`, or loses the event: `r10` is 0
-    /// then.
+    /// Waits for room for the reserved slots from the number in `rdx` up to that in `r10`, or loses the event: then
+    /// `r10` is 0.
     pub wait: Address,
     /// Reads the order to `rax`. Changes `rdx`.
     pub order: Address,
@@ -80,8 +80,8 @@ const SPINS: i32 = 200;
 /// Longest sleep, in nanoseconds: the reader's death is noticed after it.
 const SLEEP: i32 = 10_000_000;
 
-/// Bits of a robust futex with the id of its owner (`FUTEX_TID_MASK` in `include/uapi/linux/futex.h`): the kernel clears
-/// them when the owner dies.
+/// Bits of a robust futex with the id of its owner (`FUTEX_TID_MASK` in `include/uapi/linux/futex.h`). The kernel
+/// clears them when the owner dies.
 const TID: i32 = 0x3fff_ffff;
 
 /// Number of the system call `futex`; its operation `FUTEX_WAIT` is 0.
