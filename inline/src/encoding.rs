@@ -202,12 +202,17 @@ impl Words<'_> {
     }
 }
 
-/// Decodes the slots of a record of a site, the first one and those that continue it, as the BPF programs make it. The
+/// Decodes the first slot of a record of a site and those that continue it, as the BPF programs make the record. The
 /// header has all but the kind. Returns `None` for words that no probe of the site writes.
 #[must_use]
 #[inline]
-pub fn decode(slots: &[Slot], site: &RecordSite, mut header: Header, epoch: u64) -> Option<Record> {
-    let (first, more) = slots.split_first()?;
+pub fn decode(
+    first: &Slot,
+    more: &[Slot],
+    site: &RecordSite,
+    mut header: Header,
+    epoch: u64,
+) -> Option<Record> {
     let kind = site.kind;
     header.kind = kind as u32;
     let frames = |innermost| {

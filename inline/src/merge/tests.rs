@@ -66,13 +66,13 @@ impl Process {
         self.writers.push(Writer { memory: self.memory.clone(), segment });
     }
 
-    /// Hands on what is earlier than `now`.
+    /// Hands on records up to an order.
     fn batch(&mut self, now: u64) -> Vec<Record> {
         self.batch_of(now, usize::MAX)
     }
 
     fn batch_of(&mut self, now: u64, most: usize) -> Vec<Record> {
-        self.clocks.now = now;
+        self.clocks.now = now + 1;
         let mut records = Vec::new();
         self.merge.batch(&mut self.clocks, &self.sites, &self.notes, (&mut records, most));
         records

@@ -36,7 +36,7 @@ impl Pair {
         while self.ring.peek(&self.memory, &mut lost).is_some() {
             let count_of = |id| sites().get(id).and_then(crate::encoding::RecordSite::slots);
             match self.ring.take(&self.memory, count_of) {
-                Some(record) => taken.push((record.slots[0].argument, record.is_gap)),
+                Some(record) => taken.push((record.first.argument, record.is_gap)),
                 None => lost += 1,
             }
         }
