@@ -24,13 +24,20 @@ pub enum ClockChoice {
         /// The flag.
         flag: &'static str,
     },
+    /// One counter for all threads, since the kernel knows no barrier in the threads of other processes. With the
+    /// counter none is needed: each thread passes a barrier when it takes a number.
+    NoBarrier,
 }
 
 impl ClockChoice {
     /// Choice by the contents of `/sys/devices/system/clocksource/clocksource0/current_clocksource` and of
-    /// `/proc/cpuinfo`; either may be empty if it could not be read.
+    /// `/proc/cpuinfo`, either of which may be empty if it could not be read; and by whether the kernel has barriers for
+    /// `Surroundings::barrier`.
     #[must_use]
-    pub fn new(current_clocksource: &str, cpuinfo: &str) -> Self {
+    pub fn new(current_clocksource: &str, cpuinfo: &str, has_barrier: bool) -> Self {
+        if !has_barrier {
+            return Self::NoBarrier;
+        }
         let name = current_clocksource.trim();
         if name != "tsc" {
             return Self::OtherSource { name: name.to_owned() };
@@ -44,7 +51,7 @@ impl ClockChoice {
     pub const fn clock(&self) -> Clock {
         match self {
             Self::TimeStampCounter => Clock::Tsc,
-            Self::OtherSource { .. } | Self::MissingFlag { .. } => Clock::Counter,
+            Self::OtherSource { .. } | Self::MissingFlag { .. } | Self::NoBarrier => Clock::Counter,
         }
     }
 }
@@ -61,6 +68,9 @@ impl fmt::Display for ClockChoice {
             }
             Self::MissingFlag { flag } => {
                 write!(f, "a shared counter (the processor has no {flag})")
+            }
+            Self::NoBarrier => {
+                write!(f, "a shared counter (the kernel has no membarrier for other processes)")
             }
         }
     }
@@ -80,7 +90,7 @@ mod tests {
 
     #[test]
     fn a_counter_that_the_kernel_trusts_is_chosen() {
-        let choice = ClockChoice::new("tsc\n", &GOOD.repeat(2));
+        let choice = ClockChoice::new("tsc\n", &GOOD.repeat(2), true);
         assert_eq!(
             (choice.clock(), choice.to_string().as_str()),
             (Clock::Tsc, "the time stamp counter",)
@@ -97,9 +107,10 @@ mod tests {
             ("tsc", String::new(), "the processor has no constant_tsc"),
         ];
         for (source, cpuinfo, reason) in cases {
-            let choice = ClockChoice::new(source, &cpuinfo);
+            let choice = ClockChoice::new(source, &cpuinfo, true);
             assert_eq!(choice.clock(), Clock::Counter, "{choice}");
             assert_eq!(choice.to_string(), format!("a shared counter ({reason})"));
         }
+        assert_eq!(ClockChoice::new("tsc", GOOD, false).clock(), Clock::Counter);
     }
 }

@@ -23,7 +23,7 @@ pub trait Surroundings {
     fn now(&mut self) -> u64;
 
     /// Has each thread of the traced process pass a barrier, and this one: what they had written before is visible, and
-    /// nothing is read before it that the program reads after it.
+    /// nothing is read before it that the program reads after it. With [`Control::counter`] the second is enough.
     fn barrier(&mut self);
 
     /// Time since any fixed point.

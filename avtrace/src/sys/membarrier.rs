@@ -21,6 +21,15 @@ pub fn barrier() -> io::Result<()> {
     command(GLOBAL_EXPEDITED).map(drop)
 }
 
+/// Has this process be among those of [`barrier`]: executes [`REGISTER`] for it.
+///
+/// # Errors
+///
+/// As of [`barrier`].
+pub fn register() -> io::Result<()> {
+    command(REGISTER).map(drop)
+}
+
 /// Returns whether the kernel knows [`barrier`].
 #[must_use]
 pub fn is_supported() -> bool {
@@ -64,7 +73,7 @@ mod tests {
             println!("skipped: no MEMBARRIER_CMD_GLOBAL_EXPEDITED");
             return;
         }
-        command(REGISTER).unwrap();
+        register().unwrap();
         let (x, y) = (AtomicU64::new(0), AtomicU64::new(0));
         let (a, b) = (AtomicU64::new(0), AtomicU64::new(0));
         thread::scope(|scope| {

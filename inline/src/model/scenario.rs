@@ -113,7 +113,7 @@ pub const FILLED_BY_HANDLER: Scenario = Scenario {
 
 impl Scenario {
     /// The threads with a counter in place of the time stamp counter.
-    const fn counted(self) -> Self {
+    pub const fn counted(self) -> Self {
         Self { clock: Clock::Counter, ..self }
     }
 
