@@ -14,25 +14,25 @@ pub enum ClockChoice {
     /// The time stamp counter: the kernel takes the time from it, and so has found that those of all processors agree
     /// (`arch/x86/kernel/tsc_sync.c`, `kernel/time/clocksource.c`).
     TimeStampCounter,
-    /// One counter for all threads, since the kernel takes the time from another source.
+    /// A counter for all threads, since the kernel takes the time from another source.
     OtherSource {
         /// Name of the source; empty if it could not be read.
         name: String,
     },
-    /// One counter for all threads, since a flag of the processor is missing.
+    /// A counter for all threads, since a flag of the processor is missing.
     MissingFlag {
         /// The flag.
         flag: &'static str,
     },
-    /// One counter for all threads, since the kernel knows no barrier in the threads of other processes. With the
-    /// counter none is needed: each thread passes a barrier when it takes a number.
+    /// A counter for all threads, since the kernel knows no barrier in the threads of other processes. With the counter
+    /// none is needed: each thread passes a barrier when it takes a number.
     NoBarrier,
 }
 
 impl ClockChoice {
     /// Choice by the contents of `/sys/devices/system/clocksource/clocksource0/current_clocksource` and of
-    /// `/proc/cpuinfo`, either of which may be empty if it could not be read; and by whether the kernel has barriers for
-    /// `Surroundings::barrier`.
+    /// `/proc/cpuinfo`, either of which may be empty if it could not be read; and by whether the kernel has barriers in
+    /// the threads of other processes.
     #[must_use]
     pub fn new(current_clocksource: &str, cpuinfo: &str, has_barrier: bool) -> Self {
         if !has_barrier {

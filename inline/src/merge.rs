@@ -111,6 +111,8 @@ pub struct Merge<M> {
     /// Number of gaps, which goes into [`Header::lost`].
     gaps: u32,
     losses: Losses,
+    /// Number of times that threads which have ended had to wait.
+    waits: u64,
     /// Highest epoch of all threads.
     epochs: u64,
     drained: Vec<Segment>,
@@ -131,6 +133,7 @@ impl<M: SharedWords> Merge<M> {
             heads: BinaryHeap::new(),
             gaps: 0,
             losses: Losses::default(),
+            waits: 0,
             epochs: 0,
             drained: Vec::new(),
         }
@@ -195,6 +198,13 @@ impl<M: SharedWords> Merge<M> {
     #[must_use]
     pub const fn losses(&self) -> Losses {
         self.losses
+    }
+
+    /// Number of times that threads had to wait for the reader.
+    #[must_use]
+    pub fn waits(&self) -> u64 {
+        let running = self.threads.iter().map(|thread| thread.ring.waits(&self.memory));
+        running.fold(self.waits, u64::saturating_add)
     }
 
     /// Number of threads whose rings are read.
@@ -356,12 +366,13 @@ impl<M: SharedWords> Merge<M> {
                 around.wake();
             }
         }
-        let drained = &mut self.drained;
-        self.threads.retain(|thread| {
-            if thread.ring.is_drained() {
-                drained.push(thread.ring.segment());
+        let Self { threads, drained, waits, memory, .. } = self;
+        threads.retain(|Thread { ring, .. }| {
+            if ring.is_drained() {
+                *waits = waits.saturating_add(ring.waits(memory));
+                drained.push(ring.segment());
             }
-            !thread.ring.is_drained()
+            !ring.is_drained()
         });
     }
 }

@@ -115,6 +115,12 @@ impl Ring {
         self.segment
     }
 
+    /// Number of times that the thread had to wait for the reader.
+    #[must_use]
+    pub fn waits(&self, memory: &impl SharedWords) -> u64 {
+        memory.load(self.field(offset_of!(ThreadBlock, waits)))
+    }
+
     /// Notes that the thread has ended.
     pub const fn end(&mut self) {
         self.has_ended = true;

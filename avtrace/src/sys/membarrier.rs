@@ -9,8 +9,8 @@ pub const REGISTER: i32 = 1 << 2;
 const QUERY: i32 = 0;
 const GLOBAL_EXPEDITED: i32 = 1 << 1;
 
-/// Has every thread of each process that has executed [`REGISTER`] pass a full barrier, and this thread as well. Costs an
-/// interrupt on each processor where one of them runs.
+/// Has every thread of each process that has executed [`REGISTER`] pass a full barrier, and this thread as well. Costs
+/// an interrupt on each processor where one of them runs.
 ///
 /// Minimum kernel version: 4.16 (`MEMBARRIER_CMD_GLOBAL_EXPEDITED`; `kernel/sched/membarrier.c`).
 ///

@@ -231,6 +231,12 @@ fn waiting_threads_are_woken() {
     process.writers[0].publish(waiting, 10, 10);
     assert_eq!(process.numbers(10), [10]);
     assert_eq!(process.clocks.woken, 1, "no limit has moved");
+    let writer = &process.writers[0];
+    process.memory.store(writer.field(offset_of!(ThreadBlock, waits)), 3);
+    assert_eq!(process.merge.waits(), 3);
+    process.notes.add(Note::Ended { tid: 1 });
+    process.batch(10);
+    assert_eq!((process.merge.threads(), process.merge.waits()), (0, 3), "of all that were");
 }
 
 #[test]

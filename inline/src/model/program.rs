@@ -62,7 +62,7 @@ impl Sizes {
     }
 }
 
-/// What all threads have in common.
+/// State that all threads have in common.
 pub struct World {
     pub machine: Machine,
     pub history: History,
