@@ -21,14 +21,16 @@
 //! An event that is lost takes its reservation back: `reserved` changes from `n + slots` to `n` by a `cmpxchg` without
 //! `lock`; then `lost` is incremented. When the exchange fails, a signal handler has reserved slots behind these and
 //! has written them, so that the limit has moved: step 3 is next. So no slot below the limit stays unwritten for a lost
-//! event, and all losses of a thread lie between slots close to one of its limits. A muted thread leaves its reservation:
-//! nobody reads its ring, and threads may have a block of this mode in common.
+//! event, and all losses of a thread lie between slots close to one of its limits. A muted thread leaves its
+//! reservation: nobody reads its ring, and threads may have a block of this mode in common.
 //!
 //! The reader changes a waiting thread's mode to [`Mode::Drop`] while the thread's own interrupted code is what the
 //! reader waits for: the thread waits in a signal handler then, and would wait for itself.
 //!
-//! The reader takes slot `n` when its mark is that of `n`, and moves `limit` on. A reservation not yet published
-//! is visible as `reserved`, so that the reader knows that something older than what it sees elsewhere may still come.
+//! The reader takes slot `n` when its mark is that of `n`, and moves `limit` on. A slot that is reserved and not
+//! published shows by `reserved`. Nothing follows from its record yet, since actions come after the publication of
+//! their records; but records that a signal handler has published behind it wait for it, and so does what may follow
+//! from these (`ring`).
 //!
 //! # Order
 //!

@@ -1,0 +1,106 @@
+//! Memory that this process shares with a traced one: a file in memory of a fixed size.
+
+use std::{
+    fs::File,
+    io,
+    os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _},
+    sync::atomic::AtomicU64,
+};
+
+use memmap2::{MmapOptions, MmapRaw};
+
+/// File in memory, mapped for reading and writing. Pages that nobody has written take no memory.
+#[derive(Debug)]
+pub struct SharedMemory {
+    file: File,
+    mapping: MmapRaw,
+}
+
+impl SharedMemory {
+    /// Creates a file of so many bytes, all of them 0. It can be neither shrunk nor grown, by any process: memory that
+    /// is mapped stays.
+    ///
+    /// Minimum kernel version: 3.17 (`memfd_create`).
+    ///
+    /// # Errors
+    ///
+    /// Those of `memfd_create`, `ftruncate` and `mmap`.
+    pub fn new(bytes: u64) -> io::Result<Self> {
+        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+        // SAFETY: the name is a string that ends with 0.
+        let fd = unsafe { libc::memfd_create(c"avtrace".as_ptr(), flags) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the kernel returned a new descriptor that nobody else knows.
+        let file = unsafe { File::from_raw_fd(fd) };
+        file.set_len(bytes)?;
+        let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+        // SAFETY: the request takes a number.
+        if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let length = usize::try_from(bytes).map_err(io::Error::other)?;
+        let mapping = MmapOptions::new().len(length).map_raw(&file)?;
+        Ok(Self { file, mapping })
+    }
+
+    /// Address of the file in this process, where a futex of it is.
+    pub(super) fn address(&self) -> *mut u8 {
+        self.mapping.as_mut_ptr()
+    }
+
+    /// Size in bytes.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.mapping.len()
+    }
+}
+
+impl AsFd for SharedMemory {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+impl AsRef<[AtomicU64]> for SharedMemory {
+    fn as_ref(&self) -> &[AtomicU64] {
+        let words = self.mapping.len() / size_of::<AtomicU64>();
+        // SAFETY: the mapping begins at a page, has so many words, which are valid for reads and writes, and lives as
+        // long as the slice. Others change them at any time, which atomic words allow.
+        unsafe { std::slice::from_raw_parts(self.mapping.as_ptr().cast(), words) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering::Relaxed;
+
+    use super::*;
+
+    #[test]
+    fn another_mapping_of_the_file_has_the_same_words() {
+        let memory = SharedMemory::new(1 << 20).unwrap();
+        assert_eq!((memory.size(), memory.as_ref().len()), (1 << 20, 1 << 17));
+        let other = MmapOptions::new().map_raw(memory.as_fd().as_raw_fd()).unwrap();
+        memory.as_ref()[1000].store(77, Relaxed);
+        // SAFETY: the mapping has the word.
+        assert_eq!(unsafe { other.as_ptr().cast::<u64>().add(1000).read_volatile() }, 77);
+    }
+
+    #[test]
+    fn the_size_is_fixed() {
+        let memory = SharedMemory::new(8192).unwrap();
+        let file = File::from(memory.as_fd().try_clone_to_owned().unwrap());
+        assert!(file.set_len(4096).is_err() && file.set_len(16384).is_err());
+    }
+
+    #[test]
+    fn unwritten_pages_take_no_memory() {
+        use std::os::unix::fs::MetadataExt as _;
+        let memory = SharedMemory::new(1 << 30).unwrap();
+        memory.as_ref()[1 << 20].store(1, Relaxed);
+        let file = File::from(memory.as_fd().try_clone_to_owned().unwrap());
+        assert!(file.metadata().unwrap().blocks() * 512 <= 64 << 10);
+    }
+}
