@@ -43,7 +43,7 @@ fn probe(program: ProbeProgram, cookie: Cookie) -> Vec<Probe> {
 
 fn record(slots: &[Slot], kind: Kind) -> Record {
     let site = RecordSite { kind, point: 0x1234, has_more_frames: false };
-    decode(slots, &site, Header::default(), 0).unwrap()
+    decode(&slots[0], &slots[1..], &site, Header::default(), 0).unwrap()
 }
 
 #[test]
