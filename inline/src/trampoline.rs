@@ -235,6 +235,7 @@ pub fn short_jump(from: u64, to: u64) -> Option<[u8; SHORT_JUMP as usize]> {
     Some([0xeb, i8::try_from(distance).ok()?.cast_unsigned()])
 }
 
+/// Decodes the displaced instructions, without the padding behind one that control does not come back from.
 fn decode(displaced: &Displaced<'_>) -> Result<Vec<Instruction>, EmitError> {
     let decoder =
         Decoder::with_ip(64, displaced.code, displaced.address, DecoderOptions::NONE).into_iter();
@@ -246,23 +247,23 @@ fn decode(displaced: &Displaced<'_>) -> Result<Vec<Instruction>, EmitError> {
         if matches!(
             instruction.flow_control(),
             FlowControl::Call | FlowControl::IndirectCall | FlowControl::Interrupt
-        ) && !is_filler_after_end(&instructions)
-        {
+        ) {
             return Err(EmitError::Call(instruction.ip()));
         }
         instructions.push(instruction);
+        if leaves(&instruction) {
+            break;
+        }
     }
     Ok(instructions)
 }
 
-/// Returns whether control does not come to what follows these instructions.
-fn is_filler_after_end(instructions: &[Instruction]) -> bool {
-    instructions.iter().any(|instruction| {
-        matches!(
-            instruction.flow_control(),
-            FlowControl::Return | FlowControl::UnconditionalBranch | FlowControl::IndirectBranch
-        )
-    })
+/// Returns whether control never comes to what follows an instruction.
+fn leaves(instruction: &Instruction) -> bool {
+    matches!(
+        instruction.flow_control(),
+        FlowControl::Return | FlowControl::UnconditionalBranch | FlowControl::IndirectBranch
+    )
 }
 
 fn emit_point(
