@@ -142,10 +142,13 @@ impl Trampoline {
         let mut points = displaced.points.iter().peekable();
         for instruction in &instructions {
             let probes = assembler.position();
+            assembler.code.zero_bytes().map_err(failed)?;
             while let Some(point) = points.next_if(|point| point.before == instruction.ip()) {
                 emit_point(&mut assembler, point, displaced)?;
             }
+            // The encoder may make several of the instruction, and then has no offset for it.
             let moved = assembler.position();
+            assembler.code.zero_bytes().map_err(failed)?;
             // Without its address: a jump to a displaced instruction goes to the patched place, with its probes.
             let mut copy = *instruction;
             copy.set_ip(0);
@@ -180,11 +183,10 @@ impl Trampoline {
             loads: assembler.loads.iter().map(|&(load, resume)| (at(load), at(resume))).collect(),
             places: places
                 .into_iter()
-                .filter(|&(_, _, moved)| offsets[moved] != u32::MAX)
-                .map(|(original, probes, moved)| {
-                    let moved = at(moved);
-                    let probes = if offsets[probes] == u32::MAX { moved } else { at(probes) };
-                    Place { original, probes, moved }
+                .map(|(original, probes, moved)| Place {
+                    original,
+                    probes: at(probes),
+                    moved: at(moved),
                 })
                 .collect(),
             code: assembled.inner.code_buffer,

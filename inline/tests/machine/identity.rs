@@ -79,7 +79,7 @@ fn instruction(
         25 => code.bt(to, u32::from(c % 64)),
         26 => code.jp(end),
         27 => code.jle(end),
-        28 => code.lahf(),
+        28 => code.jrcxz(end),
         29 => code.setp(byte),
         30 => code.nop_1(dword_ptr(rax + 0x100)),
         _ => code.xchg(to, from),
