@@ -1,7 +1,8 @@
-//! Time that a probe adds to a loop of the program, in nanoseconds: `cargo bench -p avtrace-inline`. The emitted code is
-//! the same in all profiles.
+//! Time that a probe adds to a loop of the program, in nanoseconds: `cargo bench -p avtrace-inline --bench events`. The
+//! emitted code is the same in all profiles.
 
-#[path = "../tests/support/mod.rs"]
+#[expect(dead_code, reason = "the tests use more of it")]
+#[path = "../tests/machine/support.rs"]
 mod support;
 
 use std::time::Instant;

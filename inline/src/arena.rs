@@ -6,7 +6,10 @@ use core::mem::{offset_of, size_of};
 use thiserror::Error;
 
 use crate::{
-    layout::{Control, Mode, PENDING_BYTES, PendingCall, SLOT_BYTES, ThreadBlock},
+    layout::{
+        Control, Mode, PENDING_BYTES, PendingCall, SLOT_BYTES, STACK_PIECE_BITS,
+        STACK_PIECE_COUNT_BITS, STACKS_BYTES, ThreadBlock,
+    },
     memory::{Offset, ProcessAddress, SharedWords, WORD},
 };
 
@@ -56,8 +59,14 @@ impl ArenaLayout {
         Offset(PAGE)
     }
 
+    /// Offset of what is known of stacks.
+    #[must_use]
+    pub const fn stacks(&self) -> Offset {
+        Offset(PAGE + self.words.next_multiple_of(PAGE))
+    }
+
     const fn first_segment(&self) -> u64 {
-        PAGE + self.words.next_multiple_of(PAGE)
+        self.stacks().0 + STACKS_BYTES.next_multiple_of(PAGE)
     }
 
     /// Bytes from a thread's block to the next one's.
@@ -163,7 +172,19 @@ impl Arena {
             None => return Err(ArenaFull { threads: self.used }),
         };
         self.write_block(segment, thread, memory);
+        self.note_stack(thread, memory);
         Ok(segment)
+    }
+
+    /// Notes where the top of a thread's stack lies.
+    fn note_stack(&self, thread: ThreadStart, memory: &impl SharedWords) {
+        let Some(last) = thread.stack.1.0.checked_sub(1) else { return };
+        let piece = last >> STACK_PIECE_BITS;
+        for piece in [piece, piece.wrapping_sub(1)] {
+            let bit = piece & ((1 << STACK_PIECE_COUNT_BITS) - 1);
+            let word = self.layout.stacks().plus(bit / 64 * WORD);
+            memory.store(word, memory.load(word) | 1 << (bit % 64));
+        }
     }
 
     /// Takes back the ring of a thread that has ended, after its last record was read.
@@ -195,6 +216,7 @@ impl Arena {
         field(offset_of!(ThreadBlock, control), self.address(CONTROL).0);
         field(offset_of!(ThreadBlock, words), self.address(self.layout.words()).0);
         field(offset_of!(ThreadBlock, tid), thread.tid.into());
+        field(offset_of!(ThreadBlock, stacks), self.address(self.layout.stacks()).0);
         field(offset_of!(ThreadBlock, tag), ThreadBlock::tag_of(thread.tid));
         if capacity != 0 {
             field(offset_of!(ThreadBlock, pending), self.address(segment.pending()).0);

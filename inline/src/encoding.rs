@@ -202,12 +202,17 @@ impl Words<'_> {
     }
 }
 
-/// Decodes the slots of a record of a site, the first one and those that continue it, as the BPF programs make it. The
+/// Decodes the first slot of a record of a site and those that continue it, as the BPF programs make the record. The
 /// header has all but the kind. Returns `None` for words that no probe of the site writes.
 #[must_use]
 #[inline]
-pub fn decode(slots: &[Slot], site: &RecordSite, mut header: Header, epoch: u64) -> Option<Record> {
-    let (first, more) = slots.split_first()?;
+pub fn decode(
+    first: &Slot,
+    more: &[Slot],
+    site: &RecordSite,
+    mut header: Header,
+    epoch: u64,
+) -> Option<Record> {
     let kind = site.kind;
     header.kind = kind as u32;
     let frames = |innermost| {
@@ -298,8 +303,8 @@ fn registers(first: &Slot, [second, third]: &[Slot; 2], rip: u64) -> [u64; 17] {
     [rax, rbx, rcx, rdx, rsi, rdi, rbp, rsp, r8, r9, r10, r11, r12, r13, r14, r15, rip]
 }
 
-/// Stack pointer in a `jmp_buf`, if it is plausible: a little above the current one. glibc mangles it with the number at
-/// `%fs:0x30`, musl does not.
+/// Stack pointer in a `jmp_buf`, if it is plausible: a little above the current one. glibc mangles it with the number
+/// at `%fs:0x30`, musl does not.
 fn jump_target(saved: u64, guard: u64, sp: u64) -> Option<u64> {
     let is_plausible = |to: &u64| *to & 7 == 0 && to.wrapping_sub(sp) <= FARTHEST_JUMP;
     [saved, saved.rotate_right(17) ^ guard].into_iter().find(is_plausible)

@@ -1,9 +1,9 @@
 //! Layout of the memory that the probes of a process share with avtrace.
 //!
 //! One file in memory is mapped by both, at addresses of their own. It holds the [`Control`] page, the table of words
-//! ([`WORD_TABLE_BYTES`]), then for each thread a [`ThreadBlock`], the slots of its ring and its pending calls
-//! ([`PENDING_BYTES`]). The GS base of a thread is the address of its block, so that a probe reaches its fields without
-//! a register.
+//! ([`WORD_TABLE_BYTES`]) and what is known of stacks ([`STACKS_BYTES`]), then for each thread a [`ThreadBlock`], the
+//! slots of its ring and its pending calls ([`PENDING_BYTES`]). The GS base of a thread is the address of its block, so
+//! that a probe reaches its fields without a register.
 //!
 //! # Protocol of a ring
 //!
@@ -21,14 +21,16 @@
 //! An event that is lost takes its reservation back: `reserved` changes from `n + slots` to `n` by a `cmpxchg` without
 //! `lock`; then `lost` is incremented. When the exchange fails, a signal handler has reserved slots behind these and
 //! has written them, so that the limit has moved: step 3 is next. So no slot below the limit stays unwritten for a lost
-//! event, and all losses of a thread lie between slots close to one of its limits. A muted thread leaves its reservation:
-//! nobody reads its ring, and threads may have a block of this mode in common.
+//! event, and all losses of a thread lie between slots close to one of its limits. A muted thread leaves its
+//! reservation: nobody reads its ring, and threads may have a block of this mode in common.
 //!
 //! The reader changes a waiting thread's mode to [`Mode::Drop`] while the thread's own interrupted code is what the
 //! reader waits for: the thread waits in a signal handler then, and would wait for itself.
 //!
-//! The reader takes slot `n` when its mark is that of `n`, and moves `limit` on. A reservation not yet published
-//! is visible as `reserved`, so that the reader knows that something older than what it sees elsewhere may still come.
+//! The reader takes slot `n` when its mark is that of `n`, and moves `limit` on. A slot that is reserved and not
+//! published shows by `reserved`. Nothing follows from its record yet, since actions come after the publication of
+//! their records; but records that a signal handler has published behind it wait for it, and so does what may follow
+//! from these (`ring`).
 //!
 //! # Order
 //!
@@ -134,8 +136,11 @@ pub struct ThreadBlock {
     pub pending: u64,
     /// The four low bits of the thread's id, in the highest bits: see [`Self::tag_of`].
     pub tag: u64,
+    /// Address of what is known of the stacks of all threads: [`STACKS_BYTES`]. 0 for none: then no access to the own
+    /// stack makes a record.
+    pub stacks: u64,
     /// 0.
-    pub unused: [u64; 7],
+    pub unused: [u64; 6],
 }
 
 impl ThreadBlock {
@@ -183,6 +188,26 @@ pub const WORD_BITS: u32 = 19;
 
 /// Length in bytes of the table of words: slots of a thread epoch and its accesses, as in the BPF programs (`table`).
 pub const WORD_TABLE_BYTES: u64 = 16 << WORD_BITS;
+
+/// Binary logarithm of the size of the pieces of memory of which it is known if they have the top of a stack. One bit
+/// for each piece comes first in what is known of stacks, by the low [`STACK_PIECE_COUNT_BITS`] bits of its number.
+pub const STACK_PIECE_BITS: u32 = 20;
+
+/// Binary logarithm of the number of bits of pieces.
+pub const STACK_PIECE_COUNT_BITS: u32 = 15;
+
+/// Offset of the marks behind the bits of pieces: the numbers of ranges of [`STACK_RANGE_BITS`] that another thread was
+/// seen to touch, by their hashes.
+pub const STACK_MARKS: u64 = 1 << (STACK_PIECE_COUNT_BITS - 3);
+
+/// Binary logarithm of the number of bytes of a stack that are shared as one.
+pub const STACK_RANGE_BITS: u32 = 6;
+
+/// Binary logarithm of the number of marks.
+pub const STACK_MARK_BITS: u32 = 12;
+
+/// Length in bytes of what is known of stacks.
+pub const STACKS_BYTES: u64 = STACK_MARKS + (8 << STACK_MARK_BITS);
 
 /// Behaviour of a thread's probes.
 #[repr(u64)]

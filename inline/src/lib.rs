@@ -3,6 +3,7 @@
 //! caller's.
 
 pub mod arena;
+pub mod clock;
 pub mod encoding;
 pub mod gate;
 pub mod layout;

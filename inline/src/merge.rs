@@ -2,7 +2,7 @@
 //! it follows from: `layout` says why.
 
 use core::{cmp::Reverse, mem::offset_of, time::Duration};
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::{BinaryHeap, VecDeque, binary_heap::PeekMut};
 
 use abi::{Header, Kind, Record};
 
@@ -18,11 +18,12 @@ use crate::{
 
 /// Surroundings of the reader.
 pub trait Surroundings {
-    /// Reads the clock of the order: no record that is made after this has a lower one.
+    /// Reads the clock of the order: [`Control::counter`], or the time stamp counter. No order that is read after this
+    /// is lower.
     fn now(&mut self) -> u64;
 
     /// Has each thread of the traced process pass a barrier, and this one: what they had written before is visible, and
-    /// nothing is read before it that the program reads after it.
+    /// nothing is read before it that the program reads after it. With [`Control::counter`] the second is enough.
     fn barrier(&mut self);
 
     /// Time since any fixed point.
@@ -73,8 +74,26 @@ pub struct Batch {
 #[derive(Debug)]
 struct Thread {
     tid: u32,
-    epoch: u64,
+    epoch: Epoch,
     ring: Ring,
+}
+
+/// Epoch of a thread; 0 before its first access.
+#[derive(Debug, Default)]
+struct Epoch(u64);
+
+impl Epoch {
+    /// Epoch from a record of this kind on: each record but those of accesses begins one. `highest` is that of all
+    /// threads.
+    fn at(&mut self, kind: Kind, highest: &mut u64) -> u64 {
+        match (kind, self.0) {
+            (Kind::Access, 0) => self.0 = *highest + 1,
+            (Kind::Access, _) | (_, 0) => {}
+            _ => self.0 += 1,
+        }
+        *highest = self.0.max(*highest);
+        self.0
+    }
 }
 
 /// Merged stream of the records of one process.
@@ -92,6 +111,8 @@ pub struct Merge<M> {
     /// Number of gaps, which goes into [`Header::lost`].
     gaps: u32,
     losses: Losses,
+    /// Number of times that threads which have ended had to wait.
+    waits: u64,
     /// Highest epoch of all threads.
     epochs: u64,
     drained: Vec<Segment>,
@@ -112,6 +133,7 @@ impl<M: SharedWords> Merge<M> {
             heads: BinaryHeap::new(),
             gaps: 0,
             losses: Losses::default(),
+            waits: 0,
             epochs: 0,
             drained: Vec::new(),
         }
@@ -128,38 +150,46 @@ impl<M: SharedWords> Merge<M> {
         notes: &Notes,
         (records, most): (&mut Vec<Record>, usize),
     ) -> Batch {
-        let mut until = around.now();
+        // An order that is read later may be the same.
+        let mut until = around.now().saturating_sub(1);
         around.barrier();
         self.read_notes(notes);
+        let full = records.len().saturating_add(most);
         let before = records.len();
-        self.heads.clear();
+        let mut heads = core::mem::take(&mut self.heads);
         if let Some(first) = self.own.front() {
-            self.heads.push(Reverse((first.order, 0)));
+            heads.push(Reverse((first.order, 0)));
         }
         for number in 0..self.threads.len() {
             self.losses.full += self.threads[number].ring.look(&self.memory);
             if let Some(place) = self.next_place(number, &mut until, around) {
-                self.heads.push(Reverse((place, number + 1)));
+                heads.push(Reverse((place, number + 1)));
             }
         }
         let mut has_more = false;
-        while let Some(Reverse((place, head))) = self.heads.pop() {
-            if place > until || records.len() - before >= most {
+        loop {
+            // The second lowest place is one of the two below the lowest.
+            let below = heads.as_slice().iter().skip(1).take(2);
+            let bound = below.map(|Reverse((place, _))| *place).min().unwrap_or(u64::MAX);
+            let Some(mut lowest) = heads.peek_mut() else { break };
+            let Reverse((place, head)) = *lowest;
+            if place > until || records.len() >= full {
                 has_more = true;
                 break;
             }
-            let bound = self.heads.peek().map_or(u64::MAX, |Reverse((place, _))| *place);
-            let room = most - (records.len() - before);
             let next = match head.checked_sub(1) {
                 None => self.hand_on_own(records),
                 Some(number) => {
-                    self.hand_on(number, sites, (bound, room), &mut until, around, records)
+                    self.hand_on(number, sites, (bound, full), &mut until, around, records)
                 }
             };
-            if let Some(place) = next {
-                self.heads.push(Reverse((place, head)));
+            match next {
+                Some(place) => lowest.0.0 = place,
+                None => drop(PeekMut::pop(lowest)),
             }
         }
+        heads.clear();
+        self.heads = heads;
         self.give_back(around);
         Batch { records: records.len() - before, has_more }
     }
@@ -168,6 +198,13 @@ impl<M: SharedWords> Merge<M> {
     #[must_use]
     pub const fn losses(&self) -> Losses {
         self.losses
+    }
+
+    /// Number of times that threads had to wait for the reader.
+    #[must_use]
+    pub fn waits(&self) -> u64 {
+        let running = self.threads.iter().map(|thread| thread.ring.waits(&self.memory));
+        running.fold(self.waits, u64::saturating_add)
     }
 
     /// Number of threads whose rings are read.
@@ -186,7 +223,7 @@ impl<M: SharedWords> Merge<M> {
         for note in notes.take() {
             match note {
                 Note::Started { tid, ring } => {
-                    self.threads.push(Thread { tid, epoch: 0, ring: *ring });
+                    self.threads.push(Thread { tid, epoch: Epoch::default(), ring: *ring });
                 }
                 Note::Ended { tid } => {
                     let with_id = |thread: &&mut Thread| thread.tid == tid;
@@ -234,33 +271,20 @@ impl<M: SharedWords> Merge<M> {
         }
     }
 
-    /// Hands on records of a ring up to a place, at least one, and at most so many. Returns the place of the next one.
+    /// Hands on records of a ring up to a place, at least one, until there are so many. Returns the place of the next
+    /// one.
     fn hand_on(
         &mut self,
         number: usize,
         sites: &SiteTable,
-        (bound, room): (u64, usize),
+        (bound, full): (u64, usize),
         until: &mut u64,
         around: &mut impl Surroundings,
         records: &mut Vec<Record>,
     ) -> Option<u64> {
-        let full = records.len().saturating_add(room);
         loop {
-            let count_of = |id| sites.get(id).and_then(RecordSite::slots);
-            let taken = self.threads[number].ring.take(&self.memory, count_of);
-            let record = taken.and_then(|taken| {
-                self.gaps = self.gaps.wrapping_add(taken.is_gap.into());
-                let id = taken.slots[0].site();
-                let site = sites.get(id)?;
-                let thread = &self.threads[number];
-                let (lost, process) = (self.gaps, self.process);
-                let header = Header { kind: 0, tid: thread.tid, site: id, lost, process };
-                let epoch = self.epoch(number, site.kind);
-                decode(&taken.slots[..taken.count], site, header, epoch)
-            });
-            match record {
-                Some(record) => records.push(record),
-                None => self.lose(|losses| &mut losses.unreadable, 1),
+            if !self.hand_on_one(number, sites, records) {
+                self.lose(|losses| &mut losses.unreadable, 1);
             }
             let place = self.next_place(number, until, around)?;
             if place > bound || place > *until || records.len() >= full {
@@ -269,12 +293,39 @@ impl<M: SharedWords> Merge<M> {
         }
     }
 
+    /// Hands on the record that was found in a ring. Returns whether it could be decoded.
+    #[inline]
+    fn hand_on_one(&mut self, number: usize, sites: &SiteTable, records: &mut Vec<Record>) -> bool {
+        let thread = &mut self.threads[number];
+        let mut site = None;
+        let count_of = |id| {
+            site = sites.get(id);
+            site.and_then(RecordSite::slots)
+        };
+        let Some(taken) = thread.ring.take(&self.memory, count_of) else { return false };
+        let Some(site) = site else { return false };
+        self.gaps = self.gaps.wrapping_add(taken.is_gap.into());
+        let epoch =
+            if self.counts_epochs { thread.epoch.at(site.kind, &mut self.epochs) } else { 0 };
+        let (tid, lost, process) = (thread.tid, self.gaps, self.process);
+        let header = Header { kind: 0, tid, site: taken.first.site(), lost, process };
+        let record = decode(&taken.first, taken.more, site, header, epoch);
+        let is_some = record.is_some();
+        records.extend(record);
+        is_some
+    }
+
     /// Hands on the tracer's next record. Returns the place of the one behind it.
     fn hand_on_own(&mut self, records: &mut Vec<Record>) -> Option<u64> {
         let mut record = self.own.pop_front()?.record;
         let tid = record.header().tid;
         let thread = self.threads.iter().rposition(|thread| thread.tid == tid);
-        let begun = thread.map_or(0, |number| self.epoch(number, record.kind()));
+        let begun = match thread {
+            Some(number) if self.counts_epochs => {
+                self.threads[number].epoch.at(record.kind(), &mut self.epochs)
+            }
+            _ => 0,
+        };
         let (header, epoch) = match &mut record {
             Record::Fork(record) => (&mut record.header, Some(&mut record.epoch)),
             Record::Exit(record) => (&mut record.header, Some(&mut record.epoch)),
@@ -290,22 +341,6 @@ impl<M: SharedWords> Merge<M> {
         }
         records.push(record);
         self.own.front().map(|next| next.order)
-    }
-
-    /// Epoch of a thread from its record of this kind on: each record but those of accesses begins one. A thread
-    /// without accesses has none.
-    fn epoch(&mut self, number: usize, kind: Kind) -> u64 {
-        if !self.counts_epochs {
-            return 0;
-        }
-        let epoch = &mut self.threads[number].epoch;
-        match (kind, *epoch) {
-            (Kind::Access, 0) => *epoch = self.epochs + 1,
-            (Kind::Access, _) | (_, 0) => {}
-            _ => *epoch += 1,
-        }
-        self.epochs = self.epochs.max(*epoch);
-        *epoch
     }
 
     /// Counts lost events of a kind, which are a gap before the next record.
@@ -331,12 +366,13 @@ impl<M: SharedWords> Merge<M> {
                 around.wake();
             }
         }
-        let drained = &mut self.drained;
-        self.threads.retain(|thread| {
-            if thread.ring.is_drained() {
-                drained.push(thread.ring.segment());
+        let Self { threads, drained, waits, memory, .. } = self;
+        threads.retain(|Thread { ring, .. }| {
+            if ring.is_drained() {
+                *waits = waits.saturating_add(ring.waits(memory));
+                drained.push(ring.segment());
             }
-            !thread.ring.is_drained()
+            !ring.is_drained()
         });
     }
 }

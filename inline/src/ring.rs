@@ -50,6 +50,8 @@ pub struct Ring {
     abandoned: Vec<u64>,
     /// First word of the slot `next`, if it was found to be published.
     ready: Option<u64>,
+    /// Slots that continue the latest record.
+    more: [Slot; MAX_SLOTS - 1],
     /// Slot that is reserved and not published, and since when.
     waits_for: Option<(u64, Duration)>,
 }
@@ -71,11 +73,11 @@ pub enum Blocked {
 
 /// Record's slots.
 #[derive(Clone, Copy, Debug)]
-pub struct Taken {
-    /// The slots, of which [`count`](Self::count) are used.
-    pub slots: [Slot; MAX_SLOTS],
-    /// Number of slots.
-    pub count: usize,
+pub struct Taken<'a> {
+    /// The first slot.
+    pub first: Slot,
+    /// The slots that continue it.
+    pub more: &'a [Slot],
     /// Set if events of the thread may have been lost between the record before and this one.
     pub is_gap: bool,
 }
@@ -102,6 +104,7 @@ impl Ring {
             gaps: VecDeque::new(),
             abandoned: Vec::new(),
             ready: None,
+            more: [Slot::default(); MAX_SLOTS - 1],
             waits_for: None,
         }
     }
@@ -110,6 +113,12 @@ impl Ring {
     #[must_use]
     pub const fn segment(&self) -> Segment {
         self.segment
+    }
+
+    /// Number of times that the thread had to wait for the reader.
+    #[must_use]
+    pub fn waits(&self, memory: &impl SharedWords) -> u64 {
+        memory.load(self.field(offset_of!(ThreadBlock, waits)))
     }
 
     /// Notes that the thread has ended.
@@ -181,30 +190,37 @@ impl Ring {
         &mut self,
         memory: &impl SharedWords,
         count_of: impl FnOnce(SiteId) -> Option<usize>,
-    ) -> Option<Taken> {
+    ) -> Option<Taken<'_>> {
         let head = self.ready.take()?;
         let number = self.next;
         self.next += 1;
         let is_gap = !self.gaps.is_empty() && self.is_beside_gap(number);
         let first = memory.slot(self.slot(number), head);
-        let count = count_of(first.site())?;
-        let mut slots = [first; MAX_SLOTS];
-        for (further, slot) in (number + 1..).zip(slots.get_mut(1..count)?) {
-            let at = self.slot(further);
-            let head = memory.load(at);
-            *slot = memory.slot(at, head);
-            if further >= self.reserved
-                || head as u32 != mark(further)
-                || slot.site() != CONTINUATION
-            {
-                return None;
-            }
-            self.next += 1;
+        let further = count_of(first.site())?.checked_sub(1)?;
+        if further != 0 {
+            self.take_further(memory, further)?;
         }
         if !self.abandoned.is_empty() && (number..self.next).any(|n| self.is_overwritten(n)) {
             return None;
         }
-        Some(Taken { slots, count, is_gap })
+        Some(Taken { first, more: self.more.get(..further)?, is_gap })
+    }
+
+    /// Takes so many slots that continue a record.
+    fn take_further(&mut self, memory: &impl SharedWords, count: usize) -> Option<()> {
+        for place in 0..count {
+            let head = memory.load(self.slot(self.next));
+            let slot = memory.slot(self.slot(self.next), head);
+            if self.next >= self.reserved
+                || head as u32 != mark(self.next)
+                || slot.site() != CONTINUATION
+            {
+                return None;
+            }
+            *self.more.get_mut(place)? = slot;
+            self.next += 1;
+        }
+        Some(())
     }
 
     /// Finding about the next slot, when it is reserved and nothing was found by [`peek`](Self::peek).

@@ -11,7 +11,8 @@
 //! - The value at the accessed memory is read only where the access has happened ([`Access::has_happened`]), and only
 //!   the accessed bytes of it. So a probe makes no fault that the program does not make, but by a pointer that its
 //!   code is about to use: see [`Trampoline::fault`].
-//! - Accesses to the thread's own stack, above its red zone, make no record.
+//! - All of a thread's stack is its own, also below the stack pointer. As there, an access to it makes no record unless
+//!   another thread was seen to access the range.
 //! - No access is deferred.
 
 mod access;
@@ -22,6 +23,7 @@ mod common;
 mod frame;
 mod programs;
 mod shared;
+mod stacks;
 mod words;
 
 use abi::{AccessDescriptor, Cookie, ProbeProgram};
@@ -140,10 +142,13 @@ impl Trampoline {
         let mut points = displaced.points.iter().peekable();
         for instruction in &instructions {
             let probes = assembler.position();
+            assembler.code.zero_bytes().map_err(failed)?;
             while let Some(point) = points.next_if(|point| point.before == instruction.ip()) {
                 emit_point(&mut assembler, point, displaced)?;
             }
+            // The encoder may make several of the instruction, and then has no offset for it.
             let moved = assembler.position();
+            assembler.code.zero_bytes().map_err(failed)?;
             // Without its address: a jump to a displaced instruction goes to the patched place, with its probes.
             let mut copy = *instruction;
             copy.set_ip(0);
@@ -173,22 +178,15 @@ impl Trampoline {
         let assembled = assembler.code.assemble_options(address, options).map_err(failed)?;
         let offsets = &assembled.inner.new_instruction_offsets;
         let at = |position: usize| address + u64::from(offsets[position]);
-        let resume = |label| assembled.label_ip(label).map_err(failed);
-        let loads = assembler
-            .loads
-            .iter()
-            .map(|(load, skip)| Ok((at(*load), resume(skip)?)))
-            .collect::<Result<_, _>>()?;
         Ok(Self {
             address,
-            loads,
+            loads: assembler.loads.iter().map(|&(load, resume)| (at(load), at(resume))).collect(),
             places: places
                 .into_iter()
-                .filter(|&(_, _, moved)| offsets[moved] != u32::MAX)
-                .map(|(original, probes, moved)| {
-                    let moved = at(moved);
-                    let probes = if offsets[probes] == u32::MAX { moved } else { at(probes) };
-                    Place { original, probes, moved }
+                .map(|(original, probes, moved)| Place {
+                    original,
+                    probes: at(probes),
+                    moved: at(moved),
                 })
                 .collect(),
             code: assembled.inner.code_buffer,
@@ -216,8 +214,8 @@ impl Trampoline {
         address.checked_sub(self.address).is_some_and(|offset| offset < self.code.len() as u64)
     }
 
-    /// Returns where a thread goes on that gets `SIGSEGV` or `SIGBUS` in the trampoline, at a load by a pointer that the
-    /// program's own code is about to use. Nothing is recorded then, and the program makes the fault itself.
+    /// Returns where a thread goes on that gets `SIGSEGV` or `SIGBUS` in the trampoline, at a load by a pointer that
+    /// the program's own code is about to use. Nothing is recorded then, and the program makes the fault itself.
     #[must_use]
     pub fn fault(&self, address: u64) -> Option<u64> {
         self.loads.iter().find(|&&(load, _)| load == address).map(|&(_, resume)| resume)
@@ -239,6 +237,7 @@ pub fn short_jump(from: u64, to: u64) -> Option<[u8; SHORT_JUMP as usize]> {
     Some([0xeb, i8::try_from(distance).ok()?.cast_unsigned()])
 }
 
+/// Decodes the displaced instructions, without the padding behind one that control does not come back from.
 fn decode(displaced: &Displaced<'_>) -> Result<Vec<Instruction>, EmitError> {
     let decoder =
         Decoder::with_ip(64, displaced.code, displaced.address, DecoderOptions::NONE).into_iter();
@@ -250,23 +249,23 @@ fn decode(displaced: &Displaced<'_>) -> Result<Vec<Instruction>, EmitError> {
         if matches!(
             instruction.flow_control(),
             FlowControl::Call | FlowControl::IndirectCall | FlowControl::Interrupt
-        ) && !is_filler_after_end(&instructions)
-        {
+        ) {
             return Err(EmitError::Call(instruction.ip()));
         }
         instructions.push(instruction);
+        if leaves(&instruction) {
+            break;
+        }
     }
     Ok(instructions)
 }
 
-/// Returns whether control does not come to what follows these instructions.
-fn is_filler_after_end(instructions: &[Instruction]) -> bool {
-    instructions.iter().any(|instruction| {
-        matches!(
-            instruction.flow_control(),
-            FlowControl::Return | FlowControl::UnconditionalBranch | FlowControl::IndirectBranch
-        )
-    })
+/// Returns whether control never comes to what follows an instruction.
+fn leaves(instruction: &Instruction) -> bool {
+    matches!(
+        instruction.flow_control(),
+        FlowControl::Return | FlowControl::UnconditionalBranch | FlowControl::IndirectBranch
+    )
 }
 
 fn emit_point(

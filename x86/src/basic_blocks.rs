@@ -40,6 +40,12 @@ impl BasicBlocks {
         code.is_known(parts).then_some(code)
     }
 
+    /// The instructions, and the values of registers at each.
+    #[must_use]
+    pub const fn dataflow(&self) -> &Dataflow {
+        &self.values
+    }
+
     /// Returns true if every jump leads to the start of an instruction or certainly out of the function.
     fn is_known(&self, parts: &[Part<'_>]) -> bool {
         let inside = |address: u64| {

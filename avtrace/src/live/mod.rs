@@ -12,6 +12,7 @@ pub mod process_code;
 pub mod read_words;
 pub mod reader;
 pub mod region_stack;
+pub mod ring_surroundings;
 pub mod shared_words;
 pub mod source;
 pub mod stream;

@@ -9,8 +9,8 @@ pub const REGISTER: i32 = 1 << 2;
 const QUERY: i32 = 0;
 const GLOBAL_EXPEDITED: i32 = 1 << 1;
 
-/// Has every thread of each process that has executed [`REGISTER`] pass a full barrier, and this thread as well. Costs an
-/// interrupt on each processor where one of them runs.
+/// Has every thread of each process that has executed [`REGISTER`] pass a full barrier, and this thread as well. Costs
+/// an interrupt on each processor where one of them runs.
 ///
 /// Minimum kernel version: 4.16 (`MEMBARRIER_CMD_GLOBAL_EXPEDITED`; `kernel/sched/membarrier.c`).
 ///
@@ -19,6 +19,15 @@ const GLOBAL_EXPEDITED: i32 = 1 << 1;
 /// `ENOSYS` or `EINVAL` where the kernel does not know it.
 pub fn barrier() -> io::Result<()> {
     command(GLOBAL_EXPEDITED).map(drop)
+}
+
+/// Has this process be among those of [`barrier`]: executes [`REGISTER`] for it.
+///
+/// # Errors
+///
+/// As of [`barrier`].
+pub fn register() -> io::Result<()> {
+    command(REGISTER).map(drop)
 }
 
 /// Returns whether the kernel knows [`barrier`].
@@ -64,7 +73,7 @@ mod tests {
             println!("skipped: no MEMBARRIER_CMD_GLOBAL_EXPEDITED");
             return;
         }
-        command(REGISTER).unwrap();
+        register().unwrap();
         let (x, y) = (AtomicU64::new(0), AtomicU64::new(0));
         let (a, b) = (AtomicU64::new(0), AtomicU64::new(0));
         thread::scope(|scope| {

@@ -25,6 +25,9 @@ fn a_block_has_the_addresses_of_the_traced_process() {
     has(offset_of!(ThreadBlock, stack_high), 0x7ffe_0000);
     has(offset_of!(ThreadBlock, tid), 7);
     has(offset_of!(ThreadBlock, tag), 7 << 60);
+    has(offset_of!(ThreadBlock, stacks), arena.address(arena.layout().stacks()).0);
+    let pieces = |word: u64| memory.load(arena.layout().stacks().plus(word * WORD));
+    assert_eq!(pieces((0x7ff >> 6) & 0x1ff), 1 << (0x7ff % 64) | 1 << (0x7fe % 64));
     has(offset_of!(ThreadBlock, pending), BASE.0 + segment.block.0 + BLOCK + 64 * SLOT_BYTES);
     assert_eq!(arena.address(segment.block), ProcessAddress(BASE.0 + segment.block.0));
 }
@@ -84,5 +87,5 @@ fn sizes_are_rounded_and_bounded() {
     let capacity = |slots| ArenaLayout { words: 0, slots, threads: 1 }.capacity();
     assert_eq!([0, 16, 17, 4096, 1 << 30].map(capacity), [16, 16, 32, 4096, 1 << 20]);
     let layout = ArenaLayout { words: 5000, slots: 64, threads: 2 };
-    assert_eq!(layout.file_size(), 4096 + 8192 + 2 * 4 * 4096);
+    assert_eq!(layout.file_size(), 4096 + 8192 + 9 * 4096 + 2 * 4 * 4096);
 }

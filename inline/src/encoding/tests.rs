@@ -111,7 +111,7 @@ proptest! {
         prop_assert_eq!(slots[0].site(), SITE);
         prop_assert!(slots[1..].iter().all(|slot| slot.site() == CONTINUATION));
         let expected = if has_more_frames { record } else { shortened(record) };
-        let decoded = decode(&slots, &site, header(Kind::Begin), 0).expect("a record");
+        let decoded = decode(&slots[0], &slots[1..], &site, header(Kind::Begin), 0).expect("a record");
         prop_assert_eq!(text(&decoded), text(&expected));
     }
 
@@ -119,14 +119,14 @@ proptest! {
     fn no_words_make_the_decoder_panic(
         words in proptest::array::uniform24(any::<u64>()),
         kind in proptest::sample::select(Kind::ALL),
-        count in 0..=MAX_SLOTS,
+        count in 1..=MAX_SLOTS,
     ) {
         let site = RecordSite { kind, point: POINT, has_more_frames: false };
         let slots: Vec<Slot> = words.chunks(8).map(|w| Slot {
             head: w[0], order: w[1], argument: w[2], sp: w[3], extra: w[4],
             frames: [w[5], w[6], w[7]],
         }).collect();
-        let _ = decode(&slots[..count], &site, header(kind), 0);
+        let _ = decode(&slots[0], &slots[1..count], &site, header(kind), 0);
     }
 }
 
@@ -134,10 +134,10 @@ proptest! {
 fn a_kind_that_no_allocator_makes_is_refused() {
     let site = RecordSite { kind: Kind::Alloc, point: POINT, has_more_frames: false };
     let slot = |kind: u64| Slot { extra: kind << BLOCK_KIND_SHIFT | 8, ..Slot::default() };
-    let decoded = decode(&[slot(Kind::Free as u64)], &site, header(Kind::Alloc), 0);
+    let decoded = decode(&slot(Kind::Free as u64), &[], &site, header(Kind::Alloc), 0);
     assert_eq!(decoded.expect("a free").header().kind, Kind::Free as u32);
     for kind in [0, Kind::Begin as u64, 255] {
-        assert!(decode(&[slot(kind)], &site, header(Kind::Alloc), 0).is_none());
+        assert!(decode(&slot(kind), &[], &site, header(Kind::Alloc), 0).is_none());
     }
 }
 
@@ -146,7 +146,7 @@ fn mangled_and_plain_jumps_are_distinguished() {
     let site = RecordSite { kind: Kind::Jump, point: POINT, has_more_frames: false };
     let target = |argument, extra| {
         let slot = Slot { argument, extra, sp: 0x7ff0_1000, ..Slot::default() };
-        match decode(&[slot], &site, header(Kind::Jump), 0) {
+        match decode(&slot, &[], &site, header(Kind::Jump), 0) {
             Some(Record::Jump(record)) => record.target_sp,
             other => panic!("{other:?}"),
         }

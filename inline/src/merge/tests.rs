@@ -66,13 +66,13 @@ impl Process {
         self.writers.push(Writer { memory: self.memory.clone(), segment });
     }
 
-    /// Hands on what is earlier than `now`.
+    /// Hands on records up to an order.
     fn batch(&mut self, now: u64) -> Vec<Record> {
         self.batch_of(now, usize::MAX)
     }
 
     fn batch_of(&mut self, now: u64, most: usize) -> Vec<Record> {
-        self.clocks.now = now;
+        self.clocks.now = now + 1;
         let mut records = Vec::new();
         self.merge.batch(&mut self.clocks, &self.sites, &self.notes, (&mut records, most));
         records
@@ -231,6 +231,12 @@ fn waiting_threads_are_woken() {
     process.writers[0].publish(waiting, 10, 10);
     assert_eq!(process.numbers(10), [10]);
     assert_eq!(process.clocks.woken, 1, "no limit has moved");
+    let writer = &process.writers[0];
+    process.memory.store(writer.field(offset_of!(ThreadBlock, waits)), 3);
+    assert_eq!(process.merge.waits(), 3);
+    process.notes.add(Note::Ended { tid: 1 });
+    process.batch(10);
+    assert_eq!((process.merge.threads(), process.merge.waits()), (0, 3), "of all that were");
 }
 
 #[test]

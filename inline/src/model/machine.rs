@@ -88,6 +88,19 @@ impl Machine {
         })
     }
 
+    /// Changes a word in one step that all processors see, as instructions with the prefix `lock` do. Returns what it
+    /// was.
+    pub fn change_locked(&self, cpu: Cpu, at: Offset, change: impl FnOnce(u64) -> u64) -> u64 {
+        self.step(cpu, |state| {
+            while !state.cpus[cpu].buffer.is_empty() {
+                state.flush_one(cpu);
+            }
+            let before = state.load(cpu, at);
+            state.store(cpu, at, change(before), 0);
+            before
+        })
+    }
+
     /// Makes the stores of a processor visible one by one.
     pub fn flush(&self, cpu: Cpu) {
         while !self.state().cpus[cpu].buffer.is_empty() {

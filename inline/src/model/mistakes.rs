@@ -64,3 +64,10 @@ fn each_mistake_is_found() {
         assert!(found.is_err(), "{mistake:?} is not found in {found:?} interleavings");
     }
 }
+
+#[test]
+fn with_the_counter_no_barrier_is_needed() {
+    for scenario in [FOLLOWS, INTERRUPTED_RESERVED, INTERRUPTED_WRITTEN] {
+        scenario.counted().check(Some(NoBarrier)).unwrap();
+    }
+}

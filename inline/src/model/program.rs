@@ -9,7 +9,7 @@ use abi::{Header, Kind, PairRecord, Record, SiteId};
 use super::{history::History, machine::Machine, mistakes::Mistake};
 use crate::{
     encoding::{RecordSite, encode},
-    layout::{Mode, SLOT_BYTES, Slot, ThreadBlock},
+    layout::{Clock, Control, Mode, SLOT_BYTES, Slot, ThreadBlock},
     memory::{Offset, WORD},
 };
 
@@ -62,14 +62,18 @@ impl Sizes {
     }
 }
 
-/// What all threads have in common.
+/// State that all threads have in common.
 pub struct World {
     pub machine: Machine,
     pub history: History,
     pub sizes: Sizes,
     pub threads: usize,
+    pub clock: Clock,
     pub mistake: Option<Mistake>,
 }
+
+/// Place of the counter of [`Clock::Counter`], in the control page.
+pub const COUNTER: Offset = Offset(offset_of!(Control, counter) as u64);
 
 /// Thread of the model.
 pub struct Program {
@@ -244,7 +248,11 @@ impl Program {
     }
 
     fn order(&self) -> u64 {
-        self.world.machine.step(self.thread, |state| state.clock)
+        let machine = &self.world.machine;
+        match self.world.clock {
+            Clock::Tsc => machine.step(self.thread, |state| state.clock),
+            Clock::Counter => machine.change_locked(self.thread, COUNTER, |order| order + 1),
+        }
     }
 
     fn makes(&self, mistake: Mistake) -> bool {

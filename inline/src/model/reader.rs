@@ -6,10 +6,10 @@ use std::sync::Arc;
 use super::{
     machine::Cpu,
     mistakes::Mistake,
-    program::{Sizes, World},
+    program::{COUNTER, Sizes, World},
 };
 use crate::{
-    layout::{SLOT_BYTES, Slot, ThreadBlock},
+    layout::{Clock, SLOT_BYTES, Slot, ThreadBlock},
     memory::{Offset, SharedWords, WORD},
     merge::Surroundings,
 };
@@ -124,7 +124,10 @@ impl Surroundings for Reader {
         if self.makes(Mistake::TimeAfterBarrier) {
             self.world.machine.step(self.cpu, |state| state.barrier());
         }
-        self.world.machine.step(self.cpu, |state| state.clock + self.late)
+        match self.world.clock {
+            Clock::Tsc => self.world.machine.step(self.cpu, |state| state.clock + self.late),
+            Clock::Counter => self.world.machine.load(self.cpu, COUNTER),
+        }
     }
 
     fn barrier(&mut self) {

@@ -26,7 +26,7 @@ use super::{
 };
 use crate::{
     arena::Segment,
-    layout::{Mode, SLOT_FRAMES, ThreadBlock},
+    layout::{Clock, Mode, SLOT_FRAMES, ThreadBlock},
     memory::WORD,
     merge::{Merge, Patience},
     ring::Ring,
@@ -39,6 +39,7 @@ use crate::{
 pub struct Scenario {
     pub sizes: Sizes,
     pub mode: Mode,
+    pub clock: Clock,
     pub threads: &'static [&'static [Op]],
     /// Number of batches while the threads run.
     pub batches: usize,
@@ -59,6 +60,7 @@ const TINY: Sizes = Sizes { capacity: 2, has_more_frames: false };
 pub const FOLLOWS: Scenario = Scenario {
     sizes: ONE_SLOT,
     mode: Mode::Lossless,
+    clock: Clock::Tsc,
     threads: &[&[Post(0)], &[Await(0), Post(1)]],
     batches: 2,
     preemptions: 2,
@@ -101,7 +103,20 @@ pub const LOSES: Scenario = Scenario {
     ..FOLLOWS
 };
 
+/// A signal handler fills the ring of the thread that it has interrupted.
+pub const FILLED_BY_HANDLER: Scenario = Scenario {
+    sizes: TINY,
+    threads: &[&[Interrupted(Stage::Reserved, &[Post(0), Post(1)]), Post(0)], &[Await(0)]],
+    batches: 3,
+    ..FOLLOWS
+};
+
 impl Scenario {
+    /// The threads with a counter in place of the time stamp counter.
+    pub const fn counted(self) -> Self {
+        Self { clock: Clock::Counter, ..self }
+    }
+
     /// Executes all interleavings, with a mistake if one is given, and returns their number, or the message of the
     /// first one whose stream lacks a property.
     pub fn check(self, mistake: Option<Mistake>) -> Result<usize, String> {
@@ -131,7 +146,8 @@ impl Scenario {
         let words = (sizes.flag(threads, 0).0 / WORD + FLAGS) as usize;
         let machine = Machine::new(words, threads + 1, delay);
         let history = History::default();
-        let world = Arc::new(World { machine, history, sizes, threads, mistake });
+        let world =
+            Arc::new(World { machine, history, sizes, threads, clock: self.clock, mistake });
         let notes = Notes::default();
         let mut reader = Reader { world: Arc::clone(&world), cpu: threads, late };
         for thread in 0..threads {
@@ -195,6 +211,10 @@ fn no_interleaving_breaks_the_stream() {
         CONTINUED,
         LAPS,
         LOSES,
+        FILLED_BY_HANDLER,
+        FOLLOWS.counted(),
+        INTERRUPTED_RESERVED.counted(),
+        INTERRUPTED_WRITTEN.counted(),
     ] {
         let executed = scenario.check(None).unwrap_or_else(|error| panic!("{scenario:?}: {error}"));
         println!("{executed} interleavings of {:?}", scenario.threads);

@@ -1,4 +1,4 @@
-//! One ring, step by step.
+//! A single ring, step by step.
 
 use super::*;
 use crate::{
@@ -36,7 +36,7 @@ impl Pair {
         while self.ring.peek(&self.memory, &mut lost).is_some() {
             let count_of = |id| sites().get(id).and_then(crate::encoding::RecordSite::slots);
             match self.ring.take(&self.memory, count_of) {
-                Some(record) => taken.push((record.slots[0].argument, record.is_gap)),
+                Some(record) => taken.push((record.first.argument, record.is_gap)),
                 None => lost += 1,
             }
         }
@@ -68,6 +68,23 @@ fn records_of_several_laps_come_in_order() {
         assert!(pair.ring.give_back(&pair.memory));
     }
     assert_eq!(next, 1000);
+}
+
+#[test]
+fn marks_wrap_around() {
+    let mut pair = pair(Mode::Lossless);
+    let first = (1 << 32) - 40;
+    pair.memory.store(pair.writer.field(offset_of!(ThreadBlock, reserved)), first);
+    pair.memory.store(pair.writer.field(offset_of!(ThreadBlock, limit)), first + CAPACITY);
+    pair.ring = Ring::new(pair.writer.segment, Mode::Lossless, &pair.memory);
+    for lap in 0..10 {
+        for number in 0..12 {
+            assert_eq!(pair.numbers(), []);
+            assert!(pair.writer.record(SHORT, lap, number));
+            assert_eq!(pair.numbers(), [number]);
+        }
+        pair.ring.give_back(&pair.memory);
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Program of accesses to memory: see `ebpf/src/access.rs`.
 //!
-//! Most accesses are repetitions. So the comparison with the table of words is here, and changes few registers; the rest
-//! is in common code (`words`).
+//! Most accesses are repetitions. So the comparison with the table of words is here, and changes few registers. The
+//! rest is in common code (`words`).
 
 use abi::{AccessDescriptor, AccessRecord, FlagCondition, Operand, SiteId};
 use iced_x86::code_asm::{
@@ -49,13 +49,8 @@ pub fn emit(
     skip: CodeLabel,
 ) -> Emitted {
     let descriptor = &access.descriptor;
-    address(asm, frame, descriptor, skip)?;
-    let mut elsewhere = asm.code.create_label();
-    asm.code.cmp(rcx, block!(stack_low))?;
-    asm.code.jb(elsewhere)?;
-    asm.code.cmp(rcx, block!(stack_high))?;
-    asm.code.jb(skip)?;
-    place(&mut asm.code, &mut elsewhere)?;
+    address(asm, frame, descriptor)?;
+    skip_own_stack(asm, frame, descriptor, skip)?;
     let flags = descriptor.flags & RECORDED;
     let mut reads = asm.code.create_label();
     if reads_flags(access) {
@@ -71,13 +66,34 @@ pub fn emit(
     Ok(())
 }
 
-/// Computes the address to `rcx`.
-fn address(
+/// Jumps to `skip` if the access to the address in `rcx` is to the thread's own stack, where no other thread was seen.
+fn skip_own_stack(
     asm: &mut Assembler<'_>,
     frame: &Frame,
     descriptor: &AccessDescriptor,
     skip: CodeLabel,
 ) -> Emitted {
+    let mut elsewhere = asm.code.create_label();
+    asm.code.cmp(rcx, block!(stack_low))?;
+    asm.code.jb(elsewhere)?;
+    asm.code.cmp(rcx, block!(stack_high))?;
+    asm.code.jae(elsewhere)?;
+    let size = i32::from(descriptor.size);
+    if is_repeated(descriptor) {
+        frame.load(asm, rax, descriptor.rounds)?;
+        asm.code.mov(eax, eax)?;
+        asm.code.imul_3(rax, rax, size)?;
+        asm.code.lea(rax, qword_ptr(rcx + rax - 1))?;
+    } else {
+        asm.code.lea(rax, qword_ptr(rcx + (size - 1)))?;
+    }
+    asm.code.call(asm.common.entries.stack_is_shared)?;
+    asm.code.jne(skip)?;
+    place(&mut asm.code, &mut elsewhere)
+}
+
+/// Computes the address to `rcx`.
+fn address(asm: &mut Assembler<'_>, frame: &Frame, descriptor: &AccessDescriptor) -> Emitted {
     let AccessDescriptor { base, index, scale, slot, displacement, flags, .. } = *descriptor;
     let near = i32::try_from(displacement).ok();
     let mut rest = near;
@@ -93,7 +109,7 @@ fn address(
     }
     if flags & AccessDescriptor::INDIRECT != 0 {
         if base != RSP {
-            asm.may_fault(skip);
+            asm.may_fault();
         }
         asm.code.mov(rcx, qword_ptr(rcx + slot))?;
     }

@@ -20,8 +20,8 @@ pub struct Assembler<'common> {
     pub code: CodeAssembler,
     /// Common code, which may be called.
     pub common: &'common CommonCode,
-    /// Loads by pointers of the program, as numbers of instructions, and where control goes on without them.
-    pub loads: Vec<(usize, CodeLabel)>,
+    /// Loads by pointers of the program, and where control goes on without them, as numbers of instructions.
+    pub loads: Vec<(usize, usize)>,
 }
 
 impl<'common> Assembler<'common> {
@@ -30,10 +30,17 @@ impl<'common> Assembler<'common> {
         Ok(Self { code: CodeAssembler::new(64)?, common, loads: Vec::new() })
     }
 
-    /// Notes that the next instruction loads by a pointer of the program, and that control goes to `skip` if that
-    /// faults.
-    pub fn may_fault(&mut self, skip: CodeLabel) {
-        self.loads.push((self.position(), skip));
+    /// Notes that the next instruction loads by a pointer of the program.
+    pub fn may_fault(&mut self) {
+        self.loads.push((self.position(), self.position()));
+    }
+
+    /// Sets where control goes on without the loads noted from a number on: at the next instruction.
+    pub fn resume_here(&mut self, from: usize) {
+        let here = self.position();
+        for (_, resume) in &mut self.loads[from..] {
+            *resume = here;
+        }
     }
 
     /// Number of the next instruction.

@@ -18,7 +18,7 @@ use iced_x86::{
 use super::{
     EmitError,
     assembler::{Emitted, block, place},
-    calls, words,
+    calls, stacks, words,
 };
 use crate::layout::{Clock, Control, Mode, PENDING_TABLE_BYTES, SLOT_BYTES, Slot};
 
@@ -45,8 +45,8 @@ pub(super) struct Entries<Address> {
     pub access: Address,
     /// Variant of `access` for an atomic instruction.
     pub access_fenced: Address,
-    /// Waits for room for the reserved slots from the number in `rdx` up to that in `r10`, or loses the event: `r10` is 0
-    /// then.
+    /// Waits for room for the reserved slots from the number in `rdx` up to that in `r10`, or loses the event: then
+    /// `r10` is 0.
     pub wait: Address,
     /// Reads the order to `rax`. Changes `rdx`.
     pub order: Address,
@@ -69,6 +69,9 @@ pub(super) struct Entries<Address> {
     /// Records the access to the address in `rcx` if it is no repetition. The access word is in `rax`; the rest is as
     /// for `access_one`.
     pub access_many: Address,
+    /// Compares the access to the own stack from the address in `rcx` to that in `rax` with the marks: the zero flag is
+    /// set if another thread was seen there. Changes `rax`, `rdx` and `rsi`.
+    pub stack_is_shared: Address,
 }
 
 /// Number of looks at the limit before a thread sleeps.
@@ -77,8 +80,8 @@ const SPINS: i32 = 200;
 /// Longest sleep, in nanoseconds: the reader's death is noticed after it.
 const SLEEP: i32 = 10_000_000;
 
-/// Bits of a robust futex with the id of its owner (`FUTEX_TID_MASK` in `include/uapi/linux/futex.h`): the kernel clears
-/// them when the owner dies.
+/// Bits of a robust futex with the id of its owner (`FUTEX_TID_MASK` in `include/uapi/linux/futex.h`). The kernel
+/// clears them when the owner dies.
 const TID: i32 = 0x3fff_ffff;
 
 /// Number of the system call `futex`; its operation `FUTEX_WAIT` is 0.
@@ -114,6 +117,7 @@ impl CommonCode {
         calls::alloc_end(&mut code, &mut labels, alloc_find)?;
         words::access_one(&mut code, &mut labels)?;
         words::access_many(&mut code, &mut labels)?;
+        stacks::is_shared(&mut code, &mut labels.stack_is_shared)?;
         let options = BlockEncoderOptions::RETURN_NEW_INSTRUCTION_OFFSETS;
         let assembled = code.assemble_options(address, options)?;
         let entries = labels.map(|label| assembled.label_ip(&label))?;
@@ -137,6 +141,7 @@ impl<Address> Entries<Address> {
             alloc_end: new(),
             access_one: new(),
             access_many: new(),
+            stack_is_shared: new(),
         }
     }
 
@@ -158,6 +163,7 @@ impl<Address> Entries<Address> {
             alloc_end: map(self.alloc_end)?,
             access_one: map(self.access_one)?,
             access_many: map(self.access_many)?,
+            stack_is_shared: map(self.stack_is_shared)?,
         })
     }
 }

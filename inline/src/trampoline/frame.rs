@@ -51,7 +51,9 @@ impl Frame {
                 frame.load_flags(asm)?;
                 jump_if(&mut asm.code, condition.negated(), skip)?;
             }
+            let loads = asm.loads.len();
             programs::emit(asm, &frame, probe, skip)?;
+            asm.resume_here(loads);
             place(&mut asm.code, &mut skip)?;
         }
         frame.restore(asm, point)?;

@@ -118,13 +118,13 @@ pub fn emit(asm: &mut Assembler<'_>, frame: &Frame, probe: &Probe, skip: CodeLab
             caller(asm, frame, cookie.depth(), site)?;
             asm.code.call(asm.common.entries.record)
         }
-        ProbeProgram::CallEnter => call_enter(asm, frame, CallCookie(probe.cookie), skip),
+        ProbeProgram::CallEnter => call_enter(asm, frame, CallCookie(probe.cookie)),
         ProbeProgram::CallEnd => call_end(asm, frame, CallCookie(probe.cookie), skip),
-        ProbeProgram::Inlined => inlined(asm, frame, InlinedCookie(probe.cookie), skip),
+        ProbeProgram::Inlined => inlined(asm, frame, InlinedCookie(probe.cookie)),
         ProbeProgram::AllocEnter => alloc::enter(asm, frame, AllocCookie(probe.cookie)),
         ProbeProgram::AllocEnd => alloc::end(asm, frame),
         ProbeProgram::Free => alloc::free(asm, frame, AllocCookie(probe.cookie)),
-        ProbeProgram::Jump => jump(asm, frame, site, skip),
+        ProbeProgram::Jump => jump(asm, frame, site),
         ProbeProgram::Shared => shared::emit(asm, frame, site, skip),
         ProbeProgram::Access | ProbeProgram::AccessLarge => match &probe.access {
             Some(access) => access::emit(asm, frame, access, site, skip),
@@ -138,21 +138,16 @@ fn argument(cookie: CallCookie) -> u8 {
     ARGUMENTS[usize::from(cookie.argument() - 1) & 3]
 }
 
-/// Loads eight bytes to `rcx` by the pointer in it, which is the program's. Control goes to `skip` if that faults.
-fn dereference(asm: &mut Assembler<'_>, offset: i32, skip: CodeLabel) -> Emitted {
-    asm.may_fault(skip);
+/// Loads eight bytes to `rcx` by the pointer in it, which is the program's.
+fn dereference(asm: &mut Assembler<'_>, offset: i32) -> Emitted {
+    asm.may_fault();
     asm.code.mov(rcx, qword_ptr(rcx + offset))
 }
 
-fn call_enter(
-    asm: &mut Assembler<'_>,
-    frame: &Frame,
-    cookie: CallCookie,
-    skip: CodeLabel,
-) -> Emitted {
+fn call_enter(asm: &mut Assembler<'_>, frame: &Frame, cookie: CallCookie) -> Emitted {
     frame.load(asm, rcx, argument(cookie))?;
     if cookie.has(CallCookie::INDIRECT) {
-        dereference(asm, 0, skip)?;
+        dereference(asm, 0)?;
     }
     frame.load(asm, r9, RBP)?;
     asm.code.mov(rdx, cookie.0.0)?;
@@ -193,12 +188,7 @@ fn call_end(
     asm.code.call(asm.common.entries.record_fenced)
 }
 
-fn inlined(
-    asm: &mut Assembler<'_>,
-    frame: &Frame,
-    cookie: InlinedCookie,
-    skip: CodeLabel,
-) -> Emitted {
+fn inlined(asm: &mut Assembler<'_>, frame: &Frame, cookie: InlinedCookie) -> Emitted {
     let operand = cookie.operand();
     let number = |register: u16| u8::try_from(register).ok().filter(|&number| number < 16);
     match number(operand.base()) {
@@ -206,7 +196,7 @@ fn inlined(
         None => asm.code.xor(ecx, ecx)?,
     }
     if cookie.has(InlinedCookie::INDIRECT) {
-        dereference(asm, operand.offset() as i32, skip)?;
+        dereference(asm, operand.offset() as i32)?;
     } else if let Some(index) = number(operand.index()) {
         frame.load(asm, rax, index)?;
         asm.code.lea(rcx, qword_ptr(rcx + rax * (1_u32 << operand.scale())))?;
@@ -219,12 +209,12 @@ fn inlined(
 }
 
 /// Words of a jump: see [`crate::encoding`].
-fn jump(asm: &mut Assembler<'_>, frame: &Frame, site: SiteId, skip: CodeLabel) -> Emitted {
+fn jump(asm: &mut Assembler<'_>, frame: &Frame, site: SiteId) -> Emitted {
     /// Offset of the stack pointer in a `jmp_buf`, and of the number that mangles it in the thread control block.
     const SAVED_SP: i32 = 0x30;
     const POINTER_GUARD: u64 = 0x30;
     frame.load(asm, rcx, RDI)?;
-    dereference(asm, SAVED_SP, skip)?;
+    dereference(asm, SAVED_SP)?;
     asm.code.mov(rdx, qword_ptr(POINTER_GUARD).fs())?;
     frame.load(asm, rsi, RSP)?;
     asm.code.xor(r9d, r9d)?;

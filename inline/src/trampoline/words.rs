@@ -16,6 +16,7 @@ use super::{
     assembler::{Emitted, block, place},
     calls::HASH,
     common::Entries,
+    stacks,
 };
 use crate::layout::WORD_BITS;
 
@@ -80,8 +81,8 @@ fn compare(code: &mut CodeAssembler, uncovered: CodeLabel) -> Emitted {
     code.jne(uncovered)
 }
 
-/// Adds an access to the slot at `r10`, of which the accesses differ by `rax` from the tag `rdx`, and the thread epoch is
-/// `r9`. The bytes are in `esi`, the flags in `edi`. Changes `rax`, `r8`, `r9` and `r11`.
+/// Adds an access to the slot at `r10`, of which the accesses differ by `rax` from the tag `rdx`, and the thread epoch
+/// is `r9`. The bytes are in `esi`, the flags in `edi`. Changes `rax`, `r8`, `r9` and `r11`.
 fn add(code: &mut CodeAssembler) -> Emitted {
     let [mut forget, mut known, mut covers_less, mut reads, mut write] =
         [(); 5].map(|()| code.create_label());
@@ -143,6 +144,7 @@ const STACK_POINTER: i32 = 24;
 /// pointer. Changes what a record changes.
 fn record(code: &mut CodeAssembler, above: i32, labels: &Entries<CodeLabel>) -> Emitted {
     let (mut fenced, mut done) = (code.create_label(), code.create_label());
+    stacks::note(code)?;
     code.mov(rax, qword_ptr(rsp + (above + SITE)))?;
     code.mov(rdx, qword_ptr(rsp + (above + VALUE)))?;
     code.mov(rsi, qword_ptr(rsp + (above + STACK_POINTER)))?;
@@ -289,8 +291,8 @@ pub fn access_many(code: &mut CodeAssembler, labels: &mut Entries<CodeLabel>) ->
     code.ret()
 }
 
-/// Finds for the word `r14` of the access to `rbx` up to the word `r13`, from the word `r12` on: the slot `r10`, the tag
-/// `rdx`, and the accessed bytes `esi`. The size is above the flags in `rdi`. Changes `rcx` and `r8`.
+/// Finds for the word `r14` of the access to `rbx` up to the word `r13`, from the word `r12` on: the slot `r10`, the
+/// tag `rdx`, and the accessed bytes `esi`. The size is above the flags in `rdi`. Changes `rcx` and `r8`.
 fn word(code: &mut CodeAssembler) -> Emitted {
     let (mut inner, mut last) = (code.create_label(), code.create_label());
     slot(code, r10, r14)?;

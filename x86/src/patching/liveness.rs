@@ -61,7 +61,7 @@ impl Live {
     }
 }
 
-/// What counts before each instruction of a function.
+/// Live registers and flags before each instruction of a function.
 pub struct Liveness(Vec<u32>);
 
 /// Effect of an instruction: what it reads, and what it writes as a whole.

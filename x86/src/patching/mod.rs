@@ -18,6 +18,7 @@ use iced_x86::{FlowControl, Instruction, Mnemonic};
 use self::liveness::Liveness;
 pub use self::{liveness::Live, padding::Padding};
 use super::{
+    basic_blocks::BasicBlocks,
     dataflow::Dataflow,
     exits::Part,
     instruction::{decode, is_direct},
@@ -117,8 +118,8 @@ impl Function<'_> {
     /// Chooses patches for probe points, one for all points of a straight line. Room in `padding` is used up.
     #[must_use]
     pub fn patches(&self, points: &[u64], padding: &mut Padding) -> Patches {
-        match Dataflow::analyze(self.parts, &|_| false, self.word_at) {
-            Some(flow) => Planner::new(self, &flow).plan(points, padding),
+        match BasicBlocks::analyze(self.parts, self.word_at) {
+            Some(blocks) => Planner::new(self, blocks.dataflow()).plan(points, padding),
             None => self.single_instructions(points),
         }
     }

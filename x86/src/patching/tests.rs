@@ -124,6 +124,11 @@ fn restartable_sequences_and_hidden_jumps_are_refused() {
     let found = function.patches(&[0x1007], &mut Padding::default());
     assert_eq!(ranges(&found), [(7, 12)], "one instruction has no inside");
     assert_eq!(found.patches[0].points[0].live, Live::ALL);
+    // mov rax,[rax*8+0x402010]; jmp rax; mov ecx,1; ret
+    let absolute = [0x48, 0x8b, 4, 0xc5, 0x10, 0x20, 0x40, 0, 0xff, 0xe0, 0xb9, 1, 0, 0, 0, 0xc3];
+    let parts = [Part { start: 0x1000, code: &absolute }];
+    function.parts = &parts;
+    assert_eq!(refused(&function, 0x1008), Refusal::UnknownControlFlow);
 }
 
 #[test]

@@ -108,7 +108,7 @@ mod tests {
         for place in [
             "avtrace/src/sys/perf.rs",
             "ebpf/src/main.rs",
-            "inline/tests/support/mod.rs",
+            "inline/tests/machine/support.rs",
             "markers/src/lib.rs",
         ] {
             assert!(problems(place, text).is_empty(), "{place}");

@@ -1,14 +1,12 @@
 //! Records of the programs, made by executing patched functions.
 
-mod support;
-
+use super::support::{FLAGS, Machine, Registers, registers};
 use abi::{CallCookie, Cookie, FlagCondition, InlinedCookie, Kind, Operand, ProbeProgram, SiteId};
 use iced_x86::code_asm::*;
 use inline::{
     layout::{Clock, Slot},
     trampoline::{Point, Probe},
 };
-use support::{Machine, Registers, registers};
 use x86::patching::Live;
 
 /// Assembles a program for a machine.
@@ -63,11 +61,8 @@ fn a_region_has_the_stack_pointer_and_the_flags() {
     let region = vec![probe(ProbeProgram::Region, cookie)];
     let slots = compare(&mut machine, &code, 6, region, &start);
     assert_eq!(slots.len(), 1);
-    let (stack, flags) = (start.general[4], start.flags & support::FLAGS);
-    assert_eq!(
-        (slots[0].site(), slots[0].sp, slots[0].extra & support::FLAGS),
-        (SiteId(7), stack, flags)
-    );
+    let (stack, flags) = (start.general[4], start.flags & FLAGS);
+    assert_eq!((slots[0].site(), slots[0].sp, slots[0].extra & FLAGS), (SiteId(7), stack, flags));
     assert!(slots[0].order > 0);
     assert_eq!(machine.block().epoch & 0xffff, 1001, "a record ends the epoch");
 }

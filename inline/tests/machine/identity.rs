@@ -1,7 +1,6 @@
 //! Random code with random patches: registers, flags and memory are the same as without them.
 
-mod support;
-
+use super::support::{Machine, Registers, registers};
 use abi::{
     AccessDescriptor, AllocCookie, CallCookie, Cookie, FlagCondition, InlinedCookie, Kind, Operand,
     ProbeProgram,
@@ -12,7 +11,6 @@ use inline::{
     trampoline::{Access, Point, Probe, Trampoline},
 };
 use proptest::prelude::*;
-use support::{Machine, Registers, registers};
 use x86::{
     exits::Part,
     patching::{Convention, Function, Jump, Padding},
@@ -81,7 +79,7 @@ fn instruction(
         25 => code.bt(to, u32::from(c % 64)),
         26 => code.jp(end),
         27 => code.jle(end),
-        28 => code.lahf(),
+        28 => code.jrcxz(end),
         29 => code.setp(byte),
         30 => code.nop_1(dword_ptr(rax + 0x100)),
         _ => code.xchg(to, from),

@@ -1,19 +1,17 @@
 //! The emitted filter of repetitions, compared with the logic of the BPF programs.
 
-mod support;
-
 use std::collections::HashMap;
 
+use super::support::{FLAGS, Machine, registers};
 use abi::{AccessDescriptor, Cookie, Kind, Operand, ProbeProgram, SiteId};
 use ebpf::table::{self, ThreadEpochs, WordAccesses};
 use iced_x86::code_asm::*;
 use inline::{
     encoding::access_word,
-    layout::{Clock, ThreadBlock, WORD_BITS},
+    layout::{Clock, STACK_PIECE_BITS, STACK_PIECE_COUNT_BITS, ThreadBlock, WORD_BITS},
     trampoline::{Access, Point, Probe},
 };
 use proptest::prelude::*;
-use support::{Machine, registers};
 use x86::patching::Live;
 
 const READ: u8 = AccessDescriptor::READ;
@@ -168,7 +166,7 @@ fn check(steps: &[Step]) {
         let after = machine.run(&state);
         let mut expected = state;
         expected.general[8] = state.general[9];
-        expected.flags &= support::FLAGS;
+        expected.flags &= FLAGS;
         assert_eq!(after, expected, "registers");
         let access = table::Access { tid, address, bytes: size, flags, site: SiteId(1), sp: 0 };
         let is_new = reference.access(&mut epochs[thread], &access);
@@ -217,7 +215,7 @@ proptest! {
 }
 
 #[test]
-fn accesses_to_the_own_stack_make_no_record() {
+fn accesses_to_the_own_stack_have_records_where_another_thread_was_seen() {
     let mut machine = Machine::new(16, Clock::Tsc);
     let mut code = CodeAssembler::new(64).unwrap();
     code.mov(r8, r9).unwrap();
@@ -231,13 +229,45 @@ fn accesses_to_the_own_stack_make_no_record() {
     let mut state = registers(&machine, 1);
     state.general[12] = 8;
     let (low, high) = machine.stack_bounds();
-    for (address, count) in [(low, 0), (high - 8, 0), (state.general[4] & !7, 0)] {
+    let mut flags = |machine: &mut Machine, address: u64| {
         state.general[3] = address;
-        machine.run(&state);
-        assert_eq!(machine.take().len(), count);
+        // Nothing is a repetition.
+        machine.block().epoch += 1;
+        assert_eq!(machine.run(&state).general[3], address);
+        let slots = machine.take();
+        slots.iter().map(|slot| slot.frames[0] as u32 >> 16 & 1).collect::<Vec<_>>()
+    };
+    let own = (low..high).step_by(512);
+    for address in own.clone() {
+        assert_eq!(flags(&mut machine, address), []);
     }
     let elsewhere = [0_u64; 2];
-    state.general[3] = elsewhere.as_ptr() as u64;
-    machine.run(&state);
-    assert_eq!(machine.take().len(), 1);
+    assert_eq!(flags(&mut machine, elsewhere.as_ptr() as u64), [0]);
+    // Another thread, before and after it is known that there is a stack.
+    let base = (low + 1024).next_multiple_of(64);
+    let shared = base - 4;
+    (machine.block().stack_low, machine.block().stack_high) = (0x1000, 0x2000);
+    assert_eq!(flags(&mut machine, shared), [0]);
+    for piece in [low >> STACK_PIECE_BITS, high >> STACK_PIECE_BITS] {
+        let bit = piece & ((1 << STACK_PIECE_COUNT_BITS) - 1);
+        let word = (machine.block().stacks + bit / 64 * 8) as *mut u64;
+        // SAFETY: inside the memory about stacks.
+        unsafe { *word |= 1 << (bit % 64) };
+    }
+    (machine.block().stack_low, machine.block().stack_high) = (low, high);
+    assert_eq!(flags(&mut machine, shared), [], "nothing was marked");
+    (machine.block().stack_low, machine.block().stack_high) = (0x1000, 0x2000);
+    assert_eq!(flags(&mut machine, shared), [0]);
+    (machine.block().stack_low, machine.block().stack_high) = (low, high);
+    // The access was to two ranges of 64 bytes.
+    for (address, expected) in [
+        (shared, &[1][..]),
+        (base, &[1]),
+        (base + 60, &[1]),
+        (base + 64, &[]),
+        (base - 64, &[1]),
+        (base - 72, &[]),
+    ] {
+        assert_eq!(flags(&mut machine, address), expected, "{:#x}", address.wrapping_sub(base));
+    }
 }

@@ -8,8 +8,9 @@ use std::{
 
 use iced_x86::code_asm::*;
 use inline::{
-    encoding::CONTINUATION,
-    layout::{Clock, Control, PENDING_BYTES, Slot, ThreadBlock, WORD_TABLE_BYTES, mark},
+    layout::{
+        Clock, Control, PENDING_BYTES, STACKS_BYTES, Slot, ThreadBlock, WORD_TABLE_BYTES, mark,
+    },
     trampoline::{CommonCode, Displaced, Point, Trampoline, near_jump},
 };
 
@@ -58,7 +59,9 @@ struct State {
 
 /// Length of the shared memory: the control page, the table of words, the block, its pending calls and the slots.
 fn shared_bytes(slots: usize) -> usize {
-    2 * 4096 + (WORD_TABLE_BYTES + PENDING_BYTES) as usize + slots * size_of::<Slot>()
+    2 * 4096
+        + (WORD_TABLE_BYTES + PENDING_BYTES + STACKS_BYTES) as usize
+        + slots * size_of::<Slot>()
 }
 
 fn map(bytes: usize, protection: i32) -> *mut u8 {
@@ -120,6 +123,7 @@ impl Machine {
             words,
             tid: tid.into(),
             pending,
+            stacks: pending + PENDING_BYTES + (slots * size_of::<Slot>()) as u64,
             tag: ThreadBlock::tag_of(tid),
             ..ThreadBlock::default()
         };
@@ -239,12 +243,6 @@ impl Machine {
         let limit = self.read + self.slots as u64;
         self.atomic(&self.block().limit).store(limit, Ordering::SeqCst);
         taken
-    }
-
-    /// Number of records among slots.
-    #[must_use]
-    pub fn records(slots: &[Slot]) -> usize {
-        slots.iter().filter(|slot| slot.site() != CONTINUATION).count()
     }
 
     /// Slot of the table of words, by its number.

@@ -1,7 +1,5 @@
 //! Rings that are full, with a reader and without, and signal handlers that have probes too.
 
-mod support;
-
 use std::{
     ptr,
     sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering},
@@ -9,13 +7,13 @@ use std::{
     time::Duration,
 };
 
+use super::support::{Machine, registers};
 use abi::{CallCookie, Cookie, Kind, ProbeProgram};
 use iced_x86::code_asm::*;
 use inline::{
     layout::{Clock, Mode, Slot, mark},
     trampoline::{Point, Probe},
 };
-use support::{Machine, registers};
 use x86::patching::Live;
 
 /// `FUTEX_OWNER_DIED`.

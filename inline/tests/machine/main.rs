@@ -1,0 +1,8 @@
+//! Executes patched code on a machine that the tests map.
+
+mod identity;
+mod programs;
+mod records;
+mod repetitions;
+mod rings;
+mod support;
