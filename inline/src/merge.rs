@@ -8,7 +8,7 @@ use abi::{Header, Kind, Record};
 
 use crate::{
     arena::{CONTROL, Segment},
-    encoding::{RecordSite, decode},
+    encoding::{RecordSite, decode_to},
     layout::Control,
     memory::SharedWords,
     ring::{Blocked, Ring},
@@ -309,10 +309,8 @@ impl<M: SharedWords> Merge<M> {
             if self.counts_epochs { thread.epoch.at(site.kind, &mut self.epochs) } else { 0 };
         let (tid, lost, process) = (thread.tid, self.gaps, self.process);
         let header = Header { kind: 0, tid, site: taken.first.site(), lost, process };
-        let record = decode(&taken.first, taken.more, site, header, epoch);
-        let is_some = record.is_some();
-        records.extend(record);
-        is_some
+        let pass = |record| records.push(record);
+        decode_to(&taken.first, taken.more, site, (header, epoch), pass).is_some()
     }
 
     /// Hands on the tracer's next record. Returns the place of the one behind it.
