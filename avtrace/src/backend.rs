@@ -1,5 +1,5 @@
-//! Back end of capture: BPF programs in the kernel, or probes in the traced process itself. Both attach the probes of one
-//! plan and make the same records; the differences in how processes are held and looked at end here.
+//! Back end of capture: BPF programs in the kernel, or probes in the traced process itself. Both attach the probes of
+//! one plan and make the same records; the differences in how processes are held and looked at end here.
 
 use std::{io, ops::Range, path::Path};
 
@@ -29,10 +29,10 @@ pub enum Backend {
 /// Reason for which a back end does not work.
 #[derive(Debug, thiserror::Error)]
 pub enum BackendError {
-    /// Of the kernel side.
+    /// Error of the kernel side.
     #[error(transparent)]
     Kernel(#[from] KernelError),
-    /// Of probes in the process.
+    /// Error of probes in the process.
     #[error(transparent)]
     InProcess(#[from] InProcessError),
 }
@@ -40,9 +40,9 @@ pub enum BackendError {
 /// Hold of a process whose probes change. When it is dropped the process goes on.
 #[derive(Debug)]
 pub enum Hold {
-    /// One thread, by ptrace.
+    /// Hold of one thread, by ptrace.
     Thread(SeizedThread),
-    /// All threads, which stand at the entry point of a new program if it has just replaced the last one.
+    /// Hold of all threads, which stand at the entry point of a new program if it has just replaced the last one.
     Process(in_process::Hold),
 }
 

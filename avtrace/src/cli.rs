@@ -126,8 +126,9 @@ pub struct RunArgs {
 pub struct CaptureArgs {
     /// Way of capturing events.
     ///
-    /// `kernel`: BPF programs at breakpoints; needs root or capabilities. `inline`: machine code in the program itself, as
-    /// any user; without watchpoints and --follow-forks so far. `auto`: the kernel where that is permitted, else inline.
+    /// `kernel`: BPF programs at breakpoints; needs root or capabilities. `inline`: machine code in the program
+    /// itself, as any user; without watchpoints and --follow-forks so far. `auto`: the kernel where that is permitted,
+    /// else inline.
     #[arg(long, value_enum, default_value_t = CaptureArg::Auto)]
     pub capture: CaptureArg,
 
@@ -299,7 +300,7 @@ pub enum CaptureArg {
     Kernel,
     /// Probes in the process.
     Inline,
-    /// What is permitted.
+    /// The kernel where that is permitted, else probes in the process.
     Auto,
 }
 

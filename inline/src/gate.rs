@@ -48,7 +48,8 @@ const OWNER_DIED: i32 = 0x4000_0000;
 /// Longest wait for the gate, in nanoseconds: then the thread looks whether avtrace lives.
 const LONGEST_WAIT: i32 = 100_000_000;
 
-/// Emits the gate, a function that the linker calls and that can be at any address. `list` is the address of the linker's
+/// Emits the gate, a function that the linker calls and that can be at any address. `list` is the address of the
+/// linker's
 /// `r_debug`, and `base` where the process has mapped the shared file.
 ///
 /// # Errors

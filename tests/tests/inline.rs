@@ -1,5 +1,5 @@
-//! Probes in the traced process (`--capture inline`): they find what the kernel's find, as root and as any user, and the
-//! program runs as without them, also when avtrace is killed.
+//! Probes in the traced process (`--capture inline`): they find what the kernel's find, as root and as any user, and
+//! the program runs as without them, also when avtrace is killed.
 
 use std::time::{Duration, Instant};
 

@@ -35,7 +35,7 @@ pub enum InProcessError {
     /// A system call failed.
     #[error("{what}: {error}")]
     System {
-        /// What failed.
+        /// Failure, as a clause.
         what: &'static str,
         /// The kernel's answer.
         error: io::Error,

@@ -1,4 +1,5 @@
-//! Probes in a process, for the thread that plans: stops and state of the process. What is written to it is in `attach`.
+//! Probes in a process, for the thread that plans: stops and state of the process. What is written to it is in
+//! `attach`.
 
 use std::{
     io,

@@ -47,6 +47,8 @@ const RINGS: u64 = 0x2000_0000_0000;
 pub struct Image {
     /// The process.
     pub process: u32,
+    /// Clock of the order of records.
+    pub clock: Clock,
     /// Rings of the threads.
     pub rings: Arc<SharedMemory>,
     arena: Mutex<Arena>,
@@ -74,7 +76,11 @@ impl Image {
     /// # Errors
     ///
     /// When the process refuses the system calls for it, or this one the mappings.
-    pub fn share(supervisor: &mut Supervisor, process: u32) -> Result<Self, InProcessError> {
+    pub fn share(
+        supervisor: &mut Supervisor,
+        process: u32,
+        clock: Clock,
+    ) -> Result<Self, InProcessError> {
         let failed = |what: &'static str| move |error| InProcessError::System { what, error };
         let maps = mappings(process).map_err(failed("cannot read the program's memory map"))?;
         let places = places(&maps);
@@ -84,7 +90,7 @@ impl Image {
             {
                 return Ok(None);
             }
-            // Refused by kernels before 4.16, where the order of events is a little weaker.
+            // Kernels that refuse it have another clock.
             let _ =
                 calls.call((libc::SYS_membarrier, [membarrier::REGISTER as u64, 0, 0, 0, 0, 0]));
             let rings = create(calls, process)?;
@@ -117,7 +123,7 @@ impl Image {
         let arena = Mutex::new(Arena::new(layout, ProcessAddress(base), &rings));
         let (areas, trampolines) = (Mutex::new(areas), Mutex::default());
         let muted_threads = AtomicU64::new(0);
-        Ok(Self { process, rings, arena, code, areas, trampolines, muted_threads })
+        Ok(Self { process, clock, rings, arena, code, areas, trampolines, muted_threads })
     }
 
     /// Returns the address at which the process has mapped the file of rings.
@@ -139,8 +145,8 @@ impl Image {
         Some(near.address + near.used)
     }
 
-    /// Returns the common code of the area near an address, which is written when it is first needed; `None` where there
-    /// is no room.
+    /// Returns the common code of the area near an address, which is written when it is first needed; `None` where
+    /// there is no room.
     #[must_use]
     pub fn common_near(&self, address: u64) -> Option<CommonCode> {
         let at = self.next_near(address)?;
@@ -148,7 +154,7 @@ impl Image {
         if let Some(known) = self.areas().iter_mut().find(is_there)?.common.clone() {
             return Some(known);
         }
-        let common = CommonCode::emit(at, Clock::Tsc).ok()?;
+        let common = CommonCode::emit(at, self.clock).ok()?;
         let area_start = self.write(at, &common.code).then_some(at)?;
         let mut areas = self.areas();
         let is_around = |area: &&mut Area| {
@@ -304,8 +310,8 @@ fn places(maps: &[Mapping]) -> Vec<u64> {
     places
 }
 
-/// Returns the start of a gap between the mappings, and clear of other places, near a range of addresses: below it where
-/// there is room, since heaps grow upwards.
+/// Returns the start of a gap between the mappings, and clear of other places, near a range of addresses: below it
+/// where there is room, since heaps grow upwards.
 fn gap_near(maps: &[Mapping], taken: &[u64], (start, end): (u64, u64)) -> Option<u64> {
     /// Lowest address that the kernel maps anything at, with room to spare.
     const LOWEST: u64 = 1 << 20;

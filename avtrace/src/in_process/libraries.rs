@@ -1,5 +1,5 @@
-//! The gate in the dynamic linker: stops the thread that has changed the list of libraries until the new ones have their
-//! probes.
+//! The gate in the dynamic linker: stops the thread that has changed the list of libraries until the new ones have
+//! their probes.
 
 use std::{io, mem::offset_of, os::unix::fs::FileExt as _, sync::Arc, thread, time::Duration};
 

@@ -1,9 +1,9 @@
 //! Capture in the traced process itself, without BPF: the tracer holds the process by ptrace, probes are machine code
 //! that writes to rings in shared memory. The code of probes and the protocol of rings are in the crate `inline`.
 //!
-//! Two threads take part. The tracer's thread ([`Tracer`]), which ptrace binds to the process, has the events of threads
-//! and processes. The checker's thread ([`InProcess`]) plans, writes probes while the process stands still, and takes
-//! the records in their order, also those that the tracer makes.
+//! Two threads take part. The tracer's thread ([`Tracer`]), which ptrace binds to the process, has the events of
+//! threads and processes. The checker's thread ([`InProcess`]) plans, writes probes while the process stands still,
+//! and takes the records in their order, also those that the tracer makes.
 
 mod attach;
 mod error;

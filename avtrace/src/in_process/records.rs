@@ -1,5 +1,5 @@
-//! Stream of a program's records: the merge of its threads' rings and of what the tracer has noted, in the order in which
-//! they happened, as batches.
+//! Stream of a program's records: the merge of its threads' rings and of what the tracer has noted, in the order in
+//! which they happened, as batches.
 
 use std::{
     io,
@@ -9,36 +9,33 @@ use std::{
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use abi::{PlanNumber, Record};
 use crossbeam_channel::Receiver;
 use inline::{
     arena::CONTROL,
-    layout::Control,
-    merge::{Merge, Patience, Surroundings},
+    layout::{Clock, Control},
+    merge::{Merge, Patience},
     sites::SiteTable,
     tracer::Notes,
 };
 
 use super::{image::Image, ring_sites::site_of_plan};
 use crate::{
-    live::reader::{BATCH, Batches, Outlet, Reader},
-    sys::{
-        membarrier,
-        reader_futex::{self, HeldFutex},
-        shared_memory::SharedMemory,
-        time_stamp,
+    live::{
+        reader::{BATCH, Batches, Outlet, Reader},
+        ring_surroundings::RingSurroundings,
     },
+    sys::{reader_futex::HeldFutex, shared_memory::SharedMemory},
 };
 
-/// Sleep when there is nothing to read: doubled from the first duration to the second. A thread whose ring is full waits
-/// for as long.
+/// Sleep when there is nothing to read: doubled from the first duration to the second. A thread whose ring is full
+/// waits for as long.
 const SLEEP: (Duration, Duration) = (Duration::from_micros(100), Duration::from_millis(1));
 
-/// Places of futexes in the file of rings, in bytes.
-const PROGRESS: usize = CONTROL.0 as usize + offset_of!(Control, progress);
+/// Place of the reader's futex in the file of rings, in bytes.
 const READER: usize = CONTROL.0 as usize + offset_of!(Control, reader);
 
 /// Records of one program of a process.
@@ -53,6 +50,11 @@ pub struct Stream {
     sites: Mutex<(PlanNumber, SiteTable)>,
     /// Set when nothing will be noted any more.
     is_closed: AtomicBool,
+    /// Set when it is read.
+    is_read: AtomicBool,
+    clock: Clock,
+    /// For the order of the tracer's records.
+    surroundings: RingSurroundings,
     lost: Arc<AtomicU64>,
 }
 
@@ -60,36 +62,39 @@ impl Stream {
     /// Creates the stream of a program that shares memory.
     pub(super) fn new(image: &Arc<Image>, lost: &Arc<AtomicU64>) -> Self {
         let (rings, lost) = (Arc::clone(&image.rings), Arc::clone(lost));
-        Self::over(image.process, rings, Some(Arc::clone(image)), lost)
+        Self::over((image.process, image.clock), rings, Some(Arc::clone(image)), lost)
     }
 
     /// Creates the stream of a program without probes: the tracer's records.
     pub(super) fn without_rings(process: u32, lost: &Arc<AtomicU64>) -> io::Result<Self> {
         const PAGE: u64 = 4096;
         let rings = Arc::new(SharedMemory::new(PAGE)?);
-        Ok(Self::over(process, rings, None, Arc::clone(lost)))
+        Ok(Self::over((process, Clock::Tsc), rings, None, Arc::clone(lost)))
     }
 
     fn over(
-        process: u32,
+        (process, clock): (u32, Clock),
         rings: Arc<SharedMemory>,
         image: Option<Arc<Image>>,
         lost: Arc<AtomicU64>,
     ) -> Self {
         Self {
             process,
+            surroundings: RingSurroundings::new(Arc::clone(&rings), clock),
+            clock,
             rings,
             image,
             notes: Notes::default(),
             sites: Mutex::default(),
             is_closed: AtomicBool::new(false),
+            is_read: AtomicBool::new(false),
             lost,
         }
     }
 
     /// Adds a record of what the tracer has just observed.
     pub(super) fn record(&self, record: Record) {
-        self.notes.record(record, time_stamp::now);
+        self.notes.record(record, || self.surroundings.order());
     }
 
     /// Notes that no record will follow.
@@ -100,6 +105,13 @@ impl Stream {
     /// Returns whether no record will follow.
     pub(super) fn is_closed(&self) -> bool {
         self.is_closed.load(Ordering::Acquire)
+    }
+
+    /// Waits until the stream is read: threads wait for a reader only if there is one.
+    pub(super) fn await_reader(&self) {
+        while !self.is_read.load(Ordering::Acquire) {
+            thread::sleep(SLEEP.0);
+        }
     }
 
     /// Returns the sites whose records are in the rings.
@@ -114,32 +126,6 @@ impl Stream {
             *sites = (plan, SiteTable::new(plan));
         }
         change(&mut sites.1);
-    }
-}
-
-/// Surroundings of the merge in a process.
-struct Here<'stream> {
-    rings: &'stream SharedMemory,
-    began: Instant,
-}
-
-impl Surroundings for Here<'_> {
-    fn now(&mut self) -> u64 {
-        time_stamp::now()
-    }
-
-    fn barrier(&mut self) {
-        // Without it the order of events is a little weaker.
-        let _ = membarrier::barrier();
-    }
-
-    fn elapsed(&mut self) -> Duration {
-        self.began.elapsed()
-    }
-
-    fn wake(&mut self) {
-        // The place is in the memory.
-        let _ = reader_futex::wake_all(self.rings, PROGRESS);
     }
 }
 
@@ -167,7 +153,8 @@ pub fn read(streams: Receiver<Arc<Stream>>, sees_memory: bool) -> io::Result<(Re
 fn read_stream(stream: &Stream, sees_memory: bool, outlet: &Outlet, stop: &AtomicBool) -> u64 {
     // Without it nobody waits for this thread: events are lost where rings are full.
     let _held = HeldFutex::hold(Arc::clone(&stream.rings), READER);
-    let mut here = Here { rings: &stream.rings, began: Instant::now() };
+    stream.is_read.store(true, Ordering::Release);
+    let mut here = RingSurroundings::new(Arc::clone(&stream.rings), stream.clock);
     let rings = Arc::clone(&stream.rings);
     let mut merge = Merge::new(rings, stream.process, Patience::default(), sees_memory);
     let before = stream.lost.load(Ordering::Relaxed);

@@ -1,5 +1,5 @@
-//! The thread that holds the process by ptrace: gives each thread a ring before its first instruction, makes the records
-//! of threads and processes, and holds the process for the thread that plans.
+//! The thread that holds the process by ptrace: gives each thread a ring before its first instruction, makes the
+//! records of threads and processes, and holds the process for the thread that plans.
 
 use std::{
     io,
@@ -10,7 +10,7 @@ use abi::{ChildProcessRecord, ExitRecord, ForkRecord, Header, Kind, Record, Site
 use crossbeam_channel::{Receiver, Sender};
 use inline::{
     arena::{MUTED, ThreadStart},
-    layout::Mode,
+    layout::{Clock, Mode},
     memory::ProcessAddress,
     ring::Ring,
     tracer::Note,
@@ -24,11 +24,14 @@ use super::{
     records::Stream,
     shared::{Request, Shared},
 };
-use crate::sys::{
-    proc,
-    supervisor::{Ending, Event, Started, Supervisor},
-    time_stamp,
-    tracee::Launch,
+use crate::{
+    live::ring_surroundings::choose_clock,
+    sys::{
+        proc,
+        supervisor::{Ending, Event, Started, Supervisor},
+        time_stamp,
+        tracee::Launch,
+    },
 };
 
 /// Bits of the number of a thread's epoch, below the thread's id.
@@ -44,6 +47,7 @@ pub struct Tracer {
     streams: Sender<Arc<Stream>>,
     stream: Arc<Stream>,
     has_started: bool,
+    clock: Clock,
     /// Time stamp at the start.
     began: u64,
     /// End of the process, if it was seen while something else was awaited.
@@ -96,6 +100,7 @@ impl Tracer {
             streams,
             stream,
             has_started: false,
+            clock: choose_clock().clock(),
             began: time_stamp::now(),
             ending: None,
         };
@@ -129,7 +134,7 @@ impl Tracer {
                 return Err(InProcessError::UsesGs);
             }
         }
-        let image = Arc::new(Image::share(&mut self.supervisor, process)?);
+        let image = Arc::new(Image::share(&mut self.supervisor, process, self.clock)?);
         self.stream = Arc::new(Stream::new(&image, &self.shared.lost));
         *self.shared.program() = Some((Arc::clone(&image), Arc::clone(&self.stream)));
         // Without a reader the run is over.
@@ -172,6 +177,7 @@ impl Tracer {
                 Ok(Request::Resume) if self.has_started => return Ok(true),
                 Ok(Request::Resume) => {}
                 Ok(Request::Start) => {
+                    self.stream.await_reader();
                     self.supervisor.release(self.process)?;
                     self.has_started = true;
                     return Ok(true);

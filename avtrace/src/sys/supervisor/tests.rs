@@ -1,3 +1,5 @@
+//! Programs of the system under the supervisor: their events, their ends, and stops of them.
+
 use std::{ffi::OsString, path::PathBuf};
 
 use super::*;
