@@ -21,7 +21,7 @@ use crate::{
 #[derive(Debug)]
 pub enum Backend {
     /// BPF programs at breakpoints.
-    Kernel(Kernel),
+    Kernel(Box<Kernel>),
     /// Machine code in the traced process.
     InProcess(InProcess),
 }
@@ -49,7 +49,7 @@ pub enum Hold {
 impl Backend {
     /// Returns the programs in the kernel, if they are the back end.
     #[must_use]
-    pub const fn kernel(&self) -> Option<&Kernel> {
+    pub fn kernel(&self) -> Option<&Kernel> {
         match self {
             Self::Kernel(kernel) => Some(kernel),
             Self::InProcess(_) => None,
@@ -57,7 +57,7 @@ impl Backend {
     }
 
     /// Returns the programs in the kernel, if they are the back end, to change what they do.
-    pub const fn kernel_mut(&mut self) -> Option<&mut Kernel> {
+    pub fn kernel_mut(&mut self) -> Option<&mut Kernel> {
         match self {
             Self::Kernel(kernel) => Some(kernel),
             Self::InProcess(_) => None,

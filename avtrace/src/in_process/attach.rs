@@ -60,7 +60,7 @@ impl InProcess {
         let all: Vec<&Module> = symbolizer.modules().collect();
         for (index, probe) in probes.iter().enumerate() {
             let is_around = |module: &&Module| !module.is_gone() && module.contains(probe.address);
-            match all.iter().position(|module| is_around(module)) {
+            match all.iter().position(is_around) {
                 Some(module) => modules.entry(module).or_default().push(index),
                 None => attaching.refuse([index], "no module is mapped there"),
             }

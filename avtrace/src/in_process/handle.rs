@@ -76,7 +76,9 @@ impl InProcess {
     /// worst to lose.
     #[must_use]
     pub fn lost(&self) -> Lost {
-        let lost = self.shared.lost.load(Ordering::Relaxed);
+        // Of a thread without a ring all events are lost, which are not counted: one stands for them.
+        let muted = self.shared.muted_threads.load(Ordering::Relaxed);
+        let lost = self.shared.lost.load(Ordering::Relaxed) + muted;
         CLASSES.map(|class| (class, if class == Class::Sync { lost } else { 0 }))
     }
 

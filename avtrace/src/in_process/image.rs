@@ -6,7 +6,7 @@ use std::{
     fs::File,
     io,
     os::unix::fs::FileExt as _,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicU64},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use inline::{
@@ -56,8 +56,6 @@ pub struct Image {
     areas: Mutex<Vec<Area>>,
     /// Trampolines, by their addresses.
     trampolines: Mutex<BTreeMap<u64, Trampoline>>,
-    /// Number of threads for which no ring was left.
-    pub muted_threads: AtomicU64,
 }
 
 /// Part of the file of code, as the process has mapped it.
@@ -122,8 +120,7 @@ impl Image {
         let rings = Arc::new(rings);
         let arena = Mutex::new(Arena::new(layout, ProcessAddress(base), &rings));
         let (areas, trampolines) = (Mutex::new(areas), Mutex::default());
-        let muted_threads = AtomicU64::new(0);
-        Ok(Self { process, clock, rings, arena, code, areas, trampolines, muted_threads })
+        Ok(Self { process, clock, rings, arena, code, areas, trampolines })
     }
 
     /// Returns the address at which the process has mapped the file of rings.

@@ -20,6 +20,8 @@ pub(super) struct Shared {
     pub(super) stops: AtomicU32,
     /// Number of lost events.
     pub(super) lost: Arc<AtomicU64>,
+    /// Number of threads for which no ring was left.
+    pub(super) muted_threads: AtomicU64,
 }
 
 /// Memory shared with a program, and its records.

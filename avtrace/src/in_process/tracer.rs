@@ -60,7 +60,7 @@ pub enum Followed {
     /// It stands at its entry point.
     Held {
         /// For the thread that starts it.
-        tracer: Tracer,
+        tracer: Box<Tracer>,
         /// For the thread that plans.
         in_process: InProcess,
         /// For the thread that reads.
@@ -92,7 +92,7 @@ impl Tracer {
         let (in_process, shared, requests) = connect();
         let (streams, received) = crossbeam_channel::unbounded();
         let stream = Arc::new(Stream::without_rings(process, &shared.lost)?);
-        let tracer = Self {
+        let tracer = Box::new(Self {
             supervisor,
             process,
             shared,
@@ -103,7 +103,7 @@ impl Tracer {
             clock: choose_clock().clock(),
             began: time_stamp::now(),
             ending: None,
-        };
+        });
         Ok(Followed::Held { tracer, in_process, streams: received })
     }
 
@@ -155,7 +155,7 @@ impl Tracer {
             return Ok(None);
         }
         loop {
-            match self.supervisor.next()? {
+            match self.supervisor.next_event()? {
                 Event::Woken => self.answer()?,
                 Event::End { process, ending } if process == self.process => {
                     self.stream.close();
@@ -312,7 +312,7 @@ impl Tracer {
                 arena.address(segment.block)
             }
             Err(_) => {
-                image.muted_threads.fetch_add(1, Ordering::Relaxed);
+                self.shared.muted_threads.fetch_add(1, Ordering::Relaxed);
                 arena.address(MUTED)
             }
         };
@@ -326,7 +326,7 @@ impl Drop for Tracer {
     fn drop(&mut self) {
         if !self.has_started {
             crate::sys::tracee::send_signal(self.process, libc::SIGKILL);
-            while !self.supervisor.is_empty() && self.supervisor.next().is_ok() {}
+            while !self.supervisor.is_empty() && self.supervisor.next_event().is_ok() {}
         }
     }
 }
@@ -336,7 +336,7 @@ impl Drop for Tracer {
 fn run_to_entry(supervisor: &mut Supervisor, process: u32) -> io::Result<Option<Ending>> {
     supervisor.stop_at(process, proc::entry_point(process)?)?;
     loop {
-        match supervisor.next()? {
+        match supervisor.next_event()? {
             Event::AtEntry { process: at } if at == process => return Ok(None),
             Event::End { process: ended, ending } if ended == process => return Ok(Some(ending)),
             Event::Exec { process: replaced } if replaced == process => {

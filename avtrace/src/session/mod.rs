@@ -315,7 +315,7 @@ fn prepare(options: &Arc<RunOptions>, held: &Held) -> Result<Prepared, RunError>
     }
     let id = first_program(options, pid, NsPid(tgid));
     let events = kernel.take_events()?;
-    let mut backend = Backend::Kernel(kernel);
+    let mut backend = Backend::Kernel(Box::new(kernel));
     let first = TracedProgram::prepare(options, &mut backend, id, true, &Steps::on_terminal())?;
     Ok(Prepared { guardian, events, backend, first })
 }

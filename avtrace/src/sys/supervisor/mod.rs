@@ -175,7 +175,7 @@ impl Supervisor {
         supervisor.threads.insert(pid, Thread::new(pid, State::Running));
         start.open()?;
         loop {
-            match supervisor.next()? {
+            match supervisor.next_event()? {
                 Event::Exec { process } if process == pid as u32 => {
                     return Ok(Started::Held(supervisor, process));
                 }
@@ -257,7 +257,7 @@ impl Supervisor {
     /// # Errors
     ///
     /// When ptrace fails, or nothing is traced any more.
-    pub fn next(&mut self) -> io::Result<Event> {
+    pub fn next_event(&mut self) -> io::Result<Event> {
         for thread in std::mem::take(&mut self.held) {
             self.go_on(thread)?;
         }

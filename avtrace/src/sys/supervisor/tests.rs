@@ -21,7 +21,7 @@ fn start(script: &str) -> (Supervisor, u32) {
 fn follow(mut supervisor: Supervisor, process: u32, detach_children: bool) -> (Vec<Event>, Ending) {
     let mut events = Vec::new();
     loop {
-        match supervisor.next().expect("an event") {
+        match supervisor.next_event().expect("an event") {
             Event::End { process: ended, ending } if ended == process => return (events, ending),
             Event::End { .. } | Event::Exit { .. } => {}
             event => {
@@ -40,7 +40,7 @@ fn follow(mut supervisor: Supervisor, process: u32, detach_children: bool) -> (V
 fn a_program_comes_to_its_entry_and_ends_with_its_status() {
     let (mut supervisor, process) = start("exit 7");
     supervisor.stop_at(process, proc::entry_point(process).unwrap()).unwrap();
-    assert_eq!(supervisor.next().unwrap(), Event::AtEntry { process });
+    assert_eq!(supervisor.next_event().unwrap(), Event::AtEntry { process });
     assert_eq!(supervisor.place(process).unwrap().0, proc::entry_point(process).unwrap());
     supervisor.release(process).unwrap();
     assert_eq!(follow(supervisor, process, true), (Vec::new(), Ending::Exited(7)));
@@ -50,7 +50,7 @@ fn a_program_comes_to_its_entry_and_ends_with_its_status() {
 fn system_calls_are_made_for_a_program_and_nothing_is_left_of_them() {
     let (mut supervisor, process) = start("exit 3");
     supervisor.stop_at(process, proc::entry_point(process).unwrap()).unwrap();
-    supervisor.next().unwrap();
+    supervisor.next_event().unwrap();
     let before = request::registers(process as i32).unwrap();
     let own = supervisor
         .with_calls(process, |calls| {
