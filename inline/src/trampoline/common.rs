@@ -41,10 +41,8 @@ pub(super) struct Entries<Address> {
     pub record: Address,
     /// Variant of `record` for an acquire.
     pub record_fenced: Address,
-    /// Makes a record of an access.
+    /// Makes a record of an access, with the order in `r11`.
     pub access: Address,
-    /// Variant of `access` for an atomic instruction.
-    pub access_fenced: Address,
     /// Waits for room for the reserved slots from the number in `rdx` up to that in `r10`, or loses the event: then
     /// `r10` is 0.
     pub wait: Address,
@@ -131,7 +129,6 @@ impl<Address> Entries<Address> {
             record: new(),
             record_fenced: new(),
             access: new(),
-            access_fenced: new(),
             wait: new(),
             order: new(),
             call_insert: new(),
@@ -153,7 +150,6 @@ impl<Address> Entries<Address> {
             record: map(self.record)?,
             record_fenced: map(self.record_fenced)?,
             access: map(self.access)?,
-            access_fenced: map(self.access_fenced)?,
             wait: map(self.wait)?,
             order: map(self.order)?,
             call_insert: map(self.call_insert)?,
@@ -204,19 +200,21 @@ pub(super) fn slot_address(code: &mut CodeAssembler) -> Emitted {
 
 /// The routines that make records of one slot.
 fn record(code: &mut CodeAssembler, clock: Clock, labels: &mut Entries<CodeLabel>) -> Emitted {
-    let (mut write, mut full) = (code.create_label(), code.create_label());
-    place(code, &mut labels.access_fenced)?;
-    code.lfence()?;
-    code.jmp(labels.access)?;
+    let [mut reserve, mut write, mut full] = [(); 3].map(|()| code.create_label());
+    place(code, &mut labels.access)?;
+    code.push(rdx)?;
+    code.mov(r8d, eax)?;
+    code.mov(rax, r11)?;
+    code.jmp(reserve)?;
     place(code, &mut labels.record_fenced)?;
     code.lfence()?;
     place(code, &mut labels.record)?;
     code.inc(block!(epoch))?;
-    place(code, &mut labels.access)?;
     code.push(rdx)?;
     code.mov(r8d, eax)?;
-    code.shl(r8, 32)?;
     order(code, clock)?;
+    place(code, &mut reserve)?;
+    code.shl(r8, 32)?;
     code.mov(edx, 1)?;
     code.xadd(block!(reserved), rdx)?;
     code.lea(r10, qword_ptr(rdx + 1))?;

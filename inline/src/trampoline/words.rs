@@ -2,8 +2,9 @@
 //! (`ebpf/src/table.rs`, `ebpf/src/epoch.rs`), without deferred accesses.
 //!
 //! An access that is new is added to the table before its record is made. The table has no locks here: another thread
-//! may take the slot before the record is reserved. So the slot is looked at once more after the record, and marked as
-//! shared if another thread has it. The addition is one locked exchange, which comes before that look.
+//! may take the slot between the two, and count its later accesses as repetitions although the record lies before them.
+//! So the slot is looked at after the record's order was read. If another thread has it, it becomes shared, and the order
+//! is read anew. The addition and that change are locked exchanges, which are visible before the look that follows.
 
 use abi::AccessDescriptor;
 use iced_x86::code_asm::{
@@ -123,39 +124,64 @@ fn add(code: &mut CodeAssembler) -> Emitted {
     code.xchg(qword_ptr(r10 + 8), rax)
 }
 
-/// Marks the slot at `r10` as shared if another thread has it. Changes `rax`.
+/// Marks the slot at `r10` as shared if another thread has it; `r9` is 1 then. Changes `rax`.
 fn touch(code: &mut CodeAssembler) -> Emitted {
-    let mut own = code.create_label();
+    let mut done = code.create_label();
     code.mov(rax, qword_ptr(r10))?;
     code.xor(rax, block!(epoch))?;
     code.shr(rax, EPOCH_BITS)?;
-    code.je(own)?;
+    code.je(done)?;
+    code.cmp(qword_ptr(r10 + 8), SHARED)?;
+    code.je(done)?;
     code.mov(qword_ptr(r10), 0)?;
-    code.mov(qword_ptr(r10 + 8), SHARED)?;
-    place(code, &mut own)
+    code.mov(rax, i64::from(SHARED))?;
+    code.xchg(qword_ptr(r10 + 8), rax)?;
+    code.mov(r9d, 1)?;
+    place(code, &mut done)
 }
+
+/// Reads the order of the access with the word `rdi` to `r11`, until `look` finds no other thread that has taken a slot
+/// meanwhile (`r9` is 0), so many times at most. Changes `rax`, `rdx`, `r8` and what `look` changes.
+fn settle(
+    code: &mut CodeAssembler,
+    labels: &Entries<CodeLabel>,
+    most: i32,
+    look: impl FnOnce(&mut CodeAssembler) -> Emitted,
+) -> Emitted {
+    let [mut again, mut unfenced, mut settled] = [(); 3].map(|()| code.create_label());
+    code.mov(r8d, most)?;
+    place(code, &mut again)?;
+    code.test(edi, i32::from(AccessDescriptor::ATOMIC))?;
+    code.je(unfenced)?;
+    code.lfence()?;
+    place(code, &mut unfenced)?;
+    code.call(labels.order)?;
+    code.mov(r11, rax)?;
+    code.xor(r9d, r9d)?;
+    look(code)?;
+    code.test(r9d, r9d)?;
+    code.je(settled)?;
+    code.dec(r8d)?;
+    code.jne(again)?;
+    place(code, &mut settled)
+}
+
+/// Most times that the order of an access is read: to one word, and to several.
+const ORDERS: (i32, i32) = (8, 2);
 
 /// Offsets of a routine's arguments on the stack, above its return address.
 const SITE: i32 = 8;
 const VALUE: i32 = 16;
 const STACK_POINTER: i32 = 24;
 
-/// Makes the record of the access to the address `rcx` with the word `rdi`. The arguments are `above` the stack
-/// pointer. Changes what a record changes.
+/// Makes the record of the access to the address `rcx` with the word `rdi` and the order `r11`. The arguments are
+/// `above` the stack pointer. Changes what a record changes.
 fn record(code: &mut CodeAssembler, above: i32, labels: &Entries<CodeLabel>) -> Emitted {
-    let (mut fenced, mut done) = (code.create_label(), code.create_label());
-    stacks::note(code)?;
     code.mov(rax, qword_ptr(rsp + (above + SITE)))?;
     code.mov(rdx, qword_ptr(rsp + (above + VALUE)))?;
     code.mov(rsi, qword_ptr(rsp + (above + STACK_POINTER)))?;
     code.mov(r9, rbp)?;
-    code.test(edi, i32::from(AccessDescriptor::ATOMIC))?;
-    code.jne(fenced)?;
-    code.call(labels.access)?;
-    code.jmp(done)?;
-    place(code, &mut fenced)?;
-    code.call(labels.access_fenced)?;
-    place(code, &mut done)
+    code.call(labels.access)
 }
 
 /// The routine of an access to one word: see [`Entries::access_one`].
@@ -183,10 +209,9 @@ pub fn access_one(code: &mut CodeAssembler, labels: &mut Entries<CodeLabel>) -> 
     code.inc(block!(epoch))?;
     place(code, &mut known)?;
     add(code)?;
-    code.push(r10)?;
-    record(code, 8 + 8 * saved.len() as i32, labels)?;
-    code.pop(r10)?;
-    touch(code)?;
+    stacks::note(code)?;
+    settle(code, labels, ORDERS.0, touch)?;
+    record(code, 8 * saved.len() as i32, labels)?;
     for register in saved.into_iter().rev() {
         code.pop(register)?;
     }
@@ -258,6 +283,8 @@ pub fn access_many(code: &mut CodeAssembler, labels: &mut Entries<CodeLabel>) ->
     code.call(touch_all)?;
     place(code, &mut added_all)?;
     code.mov(rcx, rbx)?;
+    stacks::note(code)?;
+    settle(code, labels, ORDERS.1, |code| code.call(touch_all))?;
     record(code, above, labels)?;
     code.call(touch_all)?;
     place(code, &mut out)?;
@@ -265,7 +292,8 @@ pub fn access_many(code: &mut CodeAssembler, labels: &mut Entries<CodeLabel>) ->
         code.pop(register)?;
     }
     code.ret()?;
-    // Looks at the slots of all words; if there are as many as slots, at all slots. Changes rax, r10, r14 and r15.
+    // Looks at the slots of all words; if there are as many as slots, at all slots. Changes what `touch` does, and
+    // `r10`, `r14` and `r15`.
     let [mut by_slot, mut one] = [(); 2].map(|()| code.create_label());
     place(code, &mut touch_all)?;
     code.mov(r14, r12)?;

@@ -2,6 +2,7 @@
 
 mod identity;
 mod programs;
+mod races;
 mod records;
 mod repetitions;
 mod rings;
