@@ -27,8 +27,14 @@ mod stacks;
 mod words;
 
 use abi::{AccessDescriptor, Cookie, ProbeProgram};
-use iced_x86::{BlockEncoderOptions, Decoder, DecoderOptions, FlowControl, IcedError, Instruction};
-use x86::patching::{Live, NEAR_JUMP, SHORT_JUMP};
+use iced_x86::{
+    BlockEncoderOptions, Decoder, DecoderOptions, FlowControl, IcedError, Instruction,
+    code_asm::{dword_ptr, qword_ptr, rsp},
+};
+use x86::{
+    instruction::is_direct,
+    patching::{Live, NEAR_JUMP, SHORT_JUMP},
+};
 
 pub use self::common::CommonCode;
 use self::{assembler::Assembler, frame::Frame};
@@ -115,7 +121,7 @@ pub enum EmitError {
     /// The displaced bytes are no whole instructions, or a point is at none of them.
     #[error("no instruction begins at {0:#x}")]
     NoInstruction(u64),
-    /// A displaced instruction is a call.
+    /// A displaced instruction is an indirect call, or a call that is not the last one.
     #[error("a call is displaced at {0:#x}")]
     Call(u64),
     /// There is no inline form of the program.
@@ -149,20 +155,16 @@ impl Trampoline {
             // The encoder may make several of the instruction, and then has no offset for it.
             let moved = assembler.position();
             assembler.code.zero_bytes().map_err(failed)?;
-            // Without its address: a jump to a displaced instruction goes to the patched place, with its probes.
-            let mut copy = *instruction;
-            copy.set_ip(0);
-            assembler.code.add_instruction(copy).map_err(failed)?;
-            places.push((instruction.ip(), probes, moved));
-            ends = matches!(
-                instruction.flow_control(),
-                FlowControl::Return
-                    | FlowControl::UnconditionalBranch
-                    | FlowControl::IndirectBranch
-            );
-            if ends {
-                break;
+            if instruction.flow_control() == FlowControl::Call {
+                emit_call(&mut assembler, instruction).map_err(failed)?;
+            } else {
+                // Without its address: a jump to a displaced instruction goes to the patched place, with its probes.
+                let mut copy = *instruction;
+                copy.set_ip(0);
+                assembler.code.add_instruction(copy).map_err(failed)?;
             }
+            places.push((instruction.ip(), probes, moved));
+            ends = leaves(instruction);
         }
         let end = displaced.address + displaced.code.len() as u64;
         while let Some(point) = points.next_if(|point| point.before == end && !ends) {
@@ -246,10 +248,14 @@ fn decode(displaced: &Displaced<'_>) -> Result<Vec<Instruction>, EmitError> {
         if instruction.is_invalid() {
             return Err(EmitError::NoInstruction(instruction.ip()));
         }
-        if matches!(
-            instruction.flow_control(),
-            FlowControl::Call | FlowControl::IndirectCall | FlowControl::Interrupt
-        ) {
+        let end = displaced.address + displaced.code.len() as u64;
+        let is_displaceable = match instruction.flow_control() {
+            // It returns to the instruction behind the patch.
+            FlowControl::Call => is_direct(&instruction) && instruction.next_ip() == end,
+            FlowControl::IndirectCall | FlowControl::Interrupt => false,
+            _ => true,
+        };
+        if !is_displaceable {
             return Err(EmitError::Call(instruction.ip()));
         }
         instructions.push(instruction);
@@ -260,12 +266,25 @@ fn decode(displaced: &Displaced<'_>) -> Result<Vec<Instruction>, EmitError> {
     Ok(instructions)
 }
 
-/// Returns whether control never comes to what follows an instruction.
+/// Returns whether the trampoline does not jump back behind an instruction: control never comes to what follows it, or
+/// comes back there by itself.
 fn leaves(instruction: &Instruction) -> bool {
     matches!(
         instruction.flow_control(),
-        FlowControl::Return | FlowControl::UnconditionalBranch | FlowControl::IndirectBranch
+        FlowControl::Return
+            | FlowControl::UnconditionalBranch
+            | FlowControl::IndirectBranch
+            | FlowControl::Call
     )
+}
+
+/// Emits a call that returns behind the patch: the return address is the program's own, for all that looks at it.
+fn emit_call(assembler: &mut Assembler<'_>, call: &Instruction) -> Result<(), IcedError> {
+    let [low, high] = [call.next_ip() as i32, (call.next_ip() >> 32) as i32];
+    assembler.code.lea(rsp, qword_ptr(rsp - 8))?;
+    assembler.code.mov(dword_ptr(rsp), low)?;
+    assembler.code.mov(dword_ptr(rsp + 4), high)?;
+    assembler.code.jmp(call.near_branch_target())
 }
 
 fn emit_point(

@@ -27,6 +27,25 @@ fn point(before: u64, probes: Vec<Probe>) -> Point {
     Point { before, live: Live::ALL, red_zone: true, probes }
 }
 
+#[test]
+fn a_call_that_is_displaced_returns_behind_the_patch() {
+    let mut machine = Machine::new(16, Clock::Tsc);
+    let code = assemble(&machine, |code, exit| {
+        let mut called = code.create_label();
+        code.push(rbx)?;
+        code.call(called)?;
+        code.pop(rbx)?;
+        code.jmp(exit)?;
+        code.set_label(&mut called)?;
+        code.mov(rax, qword_ptr(rsp))?;
+        code.ret()
+    });
+    let begin = probe(ProbeProgram::Region, Cookie::new(Kind::Begin, 7));
+    let start = registers(&machine, 5);
+    let slots = compare(&mut machine, &code, 6, vec![begin], &start);
+    assert_eq!(slots.len(), 1);
+}
+
 /// Executes a program without and with a patch of its first bytes, and compares. Returns the slots.
 fn compare(
     machine: &mut Machine,

@@ -1,9 +1,10 @@
 //! Places where code can be patched: the bytes that a jump to a trampoline displaces for a set of probe points, and
 //! what a probe at each point must leave as it is. Reads machine code, knows nothing of trampolines or processes.
 //!
-//! A patch displaces instructions of one straight line: control enters the displaced bytes at their start only. No
-//! call is displaced, so that return addresses stay the program's own, and no `endbr64`, which an indirect call looks
-//! for. A probe point at an instruction that stays where it is ends the displaced bytes of the line before it.
+//! A patch displaces instructions of one straight line: control enters the displaced bytes at their start only. A
+//! direct call is the last of them, so that it returns to the instruction behind the patch; no other call is displaced,
+//! and no `endbr64`, which an indirect call looks for. A probe point at an instruction that stays where it is ends the
+//! displaced bytes of the line before it.
 
 mod liveness;
 mod padding;
@@ -156,7 +157,10 @@ impl Function<'_> {
 fn is_displaceable(instruction: &Instruction) -> bool {
     let moves = match instruction.flow_control() {
         FlowControl::Next | FlowControl::Return | FlowControl::IndirectBranch => true,
-        FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch => is_direct(instruction),
+        // A call is the last of its line: its trampoline jumps, with the return address that is the program's own.
+        FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch | FlowControl::Call => {
+            is_direct(instruction)
+        }
         _ => false,
     };
     let is_call = matches!(

@@ -53,19 +53,21 @@ fn control_enters_a_patch_at_its_start_only() {
 }
 
 #[test]
-fn no_call_is_displaced() {
+fn a_direct_call_is_the_last_that_is_displaced() {
     // push rbx; mov ebx,edi; mov edi,esi; call; mov eax,ebx; pop rbx; nopl 0; ret
     let code =
         [0x53, 0x89, 0xfb, 0x89, 0xf7, 0xe8, 0, 0, 0, 0, 0x89, 0xd8, 0x5b, 0xf, 0x1f, 0, 0xc3];
     let all = patches(&code, &[0, 3, 5, 10, 16]);
-    assert_eq!(ranges(&all), [(0, 5), (10, 17)]);
+    assert_eq!(ranges(&all), [(0, 10), (10, 17)]);
     let before: Vec<u64> = all.patches[0].points.iter().map(|point| point.before).collect();
     assert_eq!(before, [0x1000, 0x1003, 0x1005], "the call ends the displaced bytes");
+    assert_eq!(ranges(&patches(&code, &[3])), [(3, 10)], "where there is no room before it");
     assert!(all.patches.iter().flat_map(|patch| &patch.points).all(|point| !point.red_zone));
     // call; syscall; ret
     let calls = [0xe8, 0, 0, 0, 0, 0xf, 5, 0xc3];
-    let refused = patches(&calls, &[0, 5]).refused;
-    assert_eq!(refused, [(0x1000, Refusal::NoRoom(0)), (0x1005, Refusal::NoRoom(0))]);
+    let of_calls = patches(&calls, &[0, 5]);
+    assert_eq!(ranges(&of_calls), [(0, 5)]);
+    assert_eq!(of_calls.refused, [(0x1005, Refusal::NoRoom(0))]);
 }
 
 #[test]
