@@ -14,6 +14,13 @@ use crate::programs::{Program, cargo, succeed};
 use crate::report::Report;
 use crate::{profile_dir, root, target_dir};
 
+/// Returns whether runs that do not choose a back end capture events in the process: `AVTRACE_CAPTURE` is `inline`.
+/// Some places have no room for an inline probe then.
+#[must_use]
+pub fn captures_inline() -> bool {
+    std::env::var("AVTRACE_CAPTURE").is_ok_and(|capture| capture == "inline")
+}
+
 /// A run of avtrace on a program.
 #[derive(Debug)]
 pub struct Avtrace {
