@@ -151,6 +151,9 @@ impl<M: SharedWords> Merge<M> {
         (records, most): (&mut Vec<Record>, usize),
     ) -> Batch {
         // An order that is read later may be the same.
+        if self.is_idle(notes) {
+            return Batch::default();
+        }
         let before_now = around.now().saturating_sub(1);
         let mut until = before_now;
         around.barrier();
@@ -193,6 +196,14 @@ impl<M: SharedWords> Merge<M> {
         self.heads = heads;
         self.give_back(around);
         Batch { records: records.len() - before, has_more: has_more || until != before_now }
+    }
+
+    /// Returns whether there is nothing to hand on, as far as it shows without a barrier, which would interrupt each
+    /// thread of the traced process.
+    fn is_idle(&self, notes: &Notes) -> bool {
+        self.own.is_empty()
+            && self.threads.iter().all(|thread| thread.ring.is_idle(&self.memory))
+            && notes.is_empty()
     }
 
     /// Losses so far.

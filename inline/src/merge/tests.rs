@@ -18,6 +18,7 @@ struct Clocks {
     now: u64,
     elapsed: Duration,
     woken: u32,
+    barriers: u32,
 }
 
 impl Surroundings for Clocks {
@@ -25,7 +26,9 @@ impl Surroundings for Clocks {
         self.now
     }
 
-    fn barrier(&mut self) {}
+    fn barrier(&mut self) {
+        self.barriers += 1;
+    }
 
     fn elapsed(&mut self) -> Duration {
         self.elapsed
@@ -290,4 +293,21 @@ fn many_short_threads_share_the_rings_of_a_few() {
         assert_eq!(merge.threads(), 0);
         merge.take_drained().into_iter().for_each(|segment| arena.release(segment));
     }
+}
+
+#[test]
+fn where_nothing_happens_no_thread_is_interrupted() {
+    let mut process = process(2);
+    process.writers[0].record(SHORT, 1, 1);
+    assert_eq!((process.numbers(5), process.clocks.barriers), (vec![1], 1));
+    assert_eq!((process.numbers(6), process.clocks.barriers), (vec![], 1));
+    process.writers[1].record(SHORT, 7, 7);
+    assert_eq!((process.numbers(6), process.clocks.barriers), (vec![], 2));
+    assert_eq!((process.numbers(7), process.clocks.barriers), (vec![7], 3));
+    process.writers[1].reserve(SHORT);
+    assert_eq!((process.numbers(8), process.clocks.barriers), (vec![], 4));
+    process.notes.add(Note::Ended { tid: 2 });
+    assert_eq!((process.numbers(9), process.clocks.barriers), (vec![], 5));
+    assert_eq!((process.numbers(9), process.clocks.barriers), (vec![], 5));
+    assert_eq!((process.merge.threads(), process.merge.losses().unpublished), (1, 1));
 }
