@@ -287,12 +287,18 @@ impl Ring {
         has_room || is_rescued
     }
 
+    /// Returns whether the next slot is reserved and not published. One that is published may only be held back, while
+    /// records of other threads are handed on.
+    fn is_blocked(&self, memory: &impl SharedWords) -> bool {
+        self.next < self.reserved && memory.load(self.slot(self.next)) as u32 != mark(self.next)
+    }
+
     /// Has a thread lose events instead of waiting for room that there cannot be: all that it has lies behind a slot of
     /// code that it has interrupted itself. Returns whether its mode has changed.
     fn rescue(&mut self, most: u64, memory: &impl SharedWords) -> bool {
         let has_no_more = self.limit == most && self.limit == self.limit_seen;
         let mode = match self.rescued_at {
-            None if self.is_over && has_no_more && self.next < self.reserved => {
+            None if self.is_over && has_no_more && self.is_blocked(memory) => {
                 self.rescued_at = Some(self.next);
                 Mode::Drop
             }

@@ -142,6 +142,18 @@ fn a_thread_does_not_wait_for_itself() {
 }
 
 #[test]
+fn a_thread_waits_whose_records_are_held_back() {
+    let mut pair = pair(Mode::Lossless);
+    (0..CAPACITY).for_each(|number| assert!(pair.writer.record(SHORT, 1, number)));
+    let waiting = pair.writer.reserve(SHORT);
+    assert!(!pair.writer.has_room(waiting));
+    // Nothing is taken, while records of other threads are.
+    pair.ring.look(&pair.memory);
+    assert!(!pair.ring.give_back(&pair.memory));
+    assert_eq!(pair.mode(), Mode::Lossless as u64);
+}
+
+#[test]
 fn a_reserved_slot_holds_back_those_behind_it() {
     let mut pair = pair(Mode::Lossless);
     pair.writer.record(SHORT, 5, 1);
