@@ -118,6 +118,19 @@ impl Extents {
         ranges
     }
 
+    /// The functions that have a table of landing pads: their starts, and the addresses of the tables.
+    pub(crate) fn landing_pad_tables(&self) -> Vec<(LinkAddr, LinkAddr)> {
+        let Some(frames) = &self.frames else { return Vec::new() };
+        let entries = frames.index.iter().filter_map(|&(_, offset)| frames.entry_at(offset));
+        let table = |entry: FrameDescriptionEntry<Reader>| match entry.lsda()? {
+            gimli::Pointer::Direct(table) if table != 0 => {
+                Some((LinkAddr(entry.initial_address()), LinkAddr(table)))
+            }
+            _ => None,
+        };
+        entries.filter_map(table).collect()
+    }
+
     pub(crate) fn uses_frame_pointer_at(&self, address: LinkAddr) -> bool {
         self.frames
             .as_ref()

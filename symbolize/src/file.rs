@@ -15,6 +15,7 @@ use super::dwarf::{DebugInfo, load_section};
 use super::elf::ElfImage;
 use super::error::Error;
 use super::extent::{Extents, FunctionExtent, Reader, UnwindRange};
+use super::landing_pads::landing_pads;
 use super::restartable::{JumpTarget, RestartableSequences};
 use super::symbols::{Symbol, SymbolTable};
 use super::variables::Definitions;
@@ -124,6 +125,19 @@ impl ElfFile {
         let file = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
         let name = format!("{file}+{start}");
         Name { short: name.clone(), full: name }
+    }
+
+    /// Returns the places of functions to which the unwinder passes control when an exception or a panic comes there.
+    #[must_use]
+    pub fn landing_pads(&self) -> Vec<LinkAddr> {
+        /// Longest table that is read, in bytes.
+        const MAX_TABLE: usize = 1 << 20;
+        let tables = self.extents().landing_pad_tables().into_iter();
+        tables
+            .flat_map(|(start, table)| {
+                landing_pads(self.bytes_at(table, MAX_TABLE).unwrap_or_default(), start)
+            })
+            .collect()
     }
 
     /// Returns the code that the unwind information describes, by address: the functions of a stripped program, and

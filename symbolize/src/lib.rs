@@ -42,6 +42,7 @@ mod file;
 mod file_lines;
 mod held;
 mod inlined;
+mod landing_pads;
 mod lines;
 mod maps;
 mod miss;

@@ -11,10 +11,11 @@ use x86::{functions::Functions, instruction::decode};
 pub(super) struct Targets(BTreeSet<u64>);
 
 impl Targets {
-    /// Finds the targets of a file: symbols, and targets of jumps and calls from other functions.
+    /// Finds the targets of a file: symbols, landing pads, and targets of jumps and calls from other functions.
     pub(super) fn of_file(file: &ElfFile, functions: &Functions) -> Self {
         let mut targets: BTreeSet<u64> =
             file.symbols().iter().map(|symbol| symbol.address.0).collect();
+        targets.extend(file.landing_pads().into_iter().map(|pad| pad.0));
         for function in functions.iter() {
             let (start, end) = (function.start.0, function.end.0);
             for part in function.parts(file).unwrap_or_default() {
