@@ -1,15 +1,16 @@
 //! Landing pads: the places of functions to which the unwinder passes control. The table of each function, its
 //! language-specific data area, has the form that the C++ and Rust runtime libraries read.
 //!
-//! Source: "Itanium C++ ABI: Exception Handling", level II; `gcc/unwind-pe.h` and `libstdc++-v3/libsupc++/eh_personality.cc`.
+//! Source: "Itanium C++ ABI: Exception Handling", level II; `libgcc/unwind-pe.h` and
+//! `libstdc++-v3/libsupc++/eh_personality.cc` of GCC.
 
 use super::address::LinkAddr;
 
 /// `DW_EH_PE_omit`: there is no value.
 const OMITTED: u8 = 0xff;
 
-/// Returns the landing pads of a function that begins at `start`, by the bytes of its table and what follows it. A table
-/// of another form has none that are found.
+/// Returns the landing pads of a function that begins at `start`, by the bytes of its table and what follows it. In a
+/// table of another form none is found.
 pub(crate) fn landing_pads(table: &[u8], start: LinkAddr) -> Vec<LinkAddr> {
     let mut pads = Vec::new();
     let _ = read(&mut Bytes(table), start, &mut pads);

@@ -6,7 +6,8 @@ use super::{State, Supervisor, request};
 use crate::sys::status::wait_for_any;
 
 impl Supervisor {
-    /// Stops all threads of a process. Events that come meanwhile are returned later by [`next_event`](Self::next_event).
+    /// Stops all threads of a process. Events that come meanwhile are returned later by
+    /// [`next_event`](Self::next_event).
     ///
     /// One that waits in the kernel for a child that shares its memory does not stop, and runs no code either: it stops
     /// on its way out.
