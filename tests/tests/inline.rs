@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use tests::{Avtrace, Program, c, machine, tracer::native};
+use tests::{Avtrace, Program, c, cpp, machine, process::child_of, runs, tracer::native};
 
 const NOTHING: [&str; 0] = [];
 
@@ -55,24 +55,81 @@ fn programs_run_as_without_avtrace() {
 }
 
 #[test]
-fn a_killed_avtrace_leaves_the_program_running() {
-    let program = c("many_threads", &["-g", "-O1"]);
-    for pause in (0..6).map(|step| Duration::from_millis(40 * step)) {
-        let running = inline(&program, false).start();
-        std::thread::sleep(pause);
-        let avtrace = running.pid();
-        let child = tests::process::child_of(avtrace, &program.path);
-        running.signal("KILL");
-        let Some(child) = child else { continue };
-        // It ends by itself, and does not stand still.
-        let stat = format!("/proc/{child}/stat");
-        let is_there = || std::fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z "));
-        let started = Instant::now();
-        while is_there() {
-            assert!(started.elapsed() < Duration::from_secs(20), "{child} does not end");
-            std::thread::sleep(Duration::from_millis(10));
+fn no_event_is_lost_where_threads_wait_for_the_reader() {
+    let program = c("lockloop", &["-g", "-O2"]);
+    let (ended, report) = Avtrace::on(&program).inline().arguments(["4", "5000"]).report();
+    assert_eq!((ended.code, report.counts.lost_events), (Some(0), 0), "{}", ended.stderr);
+    assert!(report.counts.transactions >= 20_000);
+}
+
+#[test]
+fn exceptions_come_to_their_landing_pads() {
+    for level in ["-O0", "-O2"] {
+        let program = cpp("once", &["-g", "-std=c++20", level]);
+        let alone = native(&program.path, ["throws"], None);
+        for _ in 0..runs(5) {
+            let ended = inline(&program, false).arguments(["throws"]).run();
+            assert_eq!((ended.code, &ended.stdout), (Some(0), &alone.stdout), "{}", ended.stderr);
         }
     }
+}
+
+#[test]
+fn a_program_that_replaces_another_one_gets_probes() {
+    let program = c("bank", &["-g", "-O1"]);
+    let script = format!("exec {}", program.path.display());
+    let (ended, reports) =
+        Avtrace::on_path("/bin/sh").inline().arguments(["-c", &script]).reports();
+    assert_eq!(ended.code, Some(66), "{}", ended.stderr);
+    let last = reports.last().expect("a report");
+    assert_eq!(last.only_violation().region, "transfer");
+}
+
+#[test]
+fn a_library_that_is_loaded_later_gets_probes() {
+    let host = c("host", &["-g", "-O2"]);
+    let library = c("plugin", &["-g", "-O2", "-shared", "-fPIC", "-DMARKED"]);
+    let library = library.path.to_str().expect("text");
+    // Unloaded and loaded anew, it has them again.
+    let fixed = format!("{library}:fixed");
+    let (ended, report) = Avtrace::on(&host).inline().arguments([&fixed, library]).report();
+    assert_eq!(ended.code, Some(66), "{}", ended.stderr);
+    assert_eq!(report.only_violation().region, "refill");
+}
+
+/// Kills avtrace at several moments, from before the program's start until near its end. A program that has started
+/// writes `0` to a file when all that it does has gone right.
+#[test]
+fn a_killed_avtrace_leaves_the_program_running() {
+    let program = c("outlives_tracer", &["-g", "-O2"]);
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let mut completed = 0;
+    for step in 0..6 {
+        let [started, done] = ["started", "done"].map(|name| folder.path().join(name));
+        let files = [&started, &done];
+        files.iter().for_each(|file| drop(std::fs::remove_file(file)));
+        let mut running = inline(&program, false).arguments(files).start();
+        // Twice before the start, or just after it.
+        if step >= 2 {
+            running.await_that("the program runs", |_| started.exists());
+        }
+        std::thread::sleep(Duration::from_millis(100 * step));
+        let child = child_of(running.pid(), &program.path);
+        running.signal("KILL");
+        let Some(child) = child else { continue };
+        let stat = format!("/proc/{child}/stat");
+        let is_there = || std::fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z "));
+        let killed = Instant::now();
+        while is_there() {
+            assert!(killed.elapsed() < Duration::from_secs(30), "{child} does not end");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        if started.exists() {
+            assert_eq!(std::fs::read_to_string(&done).ok().as_deref(), Some("0"), "step {step}");
+            completed += 1;
+        }
+    }
+    assert!(completed >= 4, "{completed}");
 }
 
 #[test]
