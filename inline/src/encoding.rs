@@ -205,14 +205,25 @@ impl Words<'_> {
 /// Decodes the first slot of a record of a site and those that continue it, as the BPF programs make the record. The
 /// header has all but the kind. Returns `None` for words that no probe of the site writes.
 #[must_use]
-#[inline]
 pub fn decode(
     first: &Slot,
     more: &[Slot],
     site: &RecordSite,
-    mut header: Header,
+    header: Header,
     epoch: u64,
 ) -> Option<Record> {
+    decode_to(first, more, site, (header, epoch), |record| record)
+}
+
+/// Variant of [`decode`] that passes the record on: a record of any kind is larger than most, and is not copied here.
+#[inline]
+pub(crate) fn decode_to<T>(
+    first: &Slot,
+    more: &[Slot],
+    site: &RecordSite,
+    (mut header, epoch): (Header, u64),
+    pass: impl FnOnce(Record) -> T,
+) -> Option<T> {
     let kind = site.kind;
     header.kind = kind as u32;
     let frames = |innermost| {
@@ -227,7 +238,7 @@ pub fn decode(
     let unused = 0;
     Some(match kind {
         Kind::Begin | Kind::End | Kind::EndInnermost => {
-            Record::Region(kind, RegionRecord { header, flags: extra as u32, epoch, sp })
+            pass(Record::Region(kind, RegionRecord { header, flags: extra as u32, epoch, sp }))
         }
         Kind::Release
         | Kind::LockReset
@@ -237,7 +248,7 @@ pub fn decode(
         | Kind::Create
         | Kind::Enter => {
             let frames = frames(first.frames[0]);
-            Record::Call(kind, CallRecord { header, unused, epoch, argument, sp, frames })
+            pass(Record::Call(kind, CallRecord { header, unused, epoch, argument, sp, frames }))
         }
         Kind::Acquire
         | Kind::AcquireShared
@@ -246,21 +257,31 @@ pub fn decode(
         | Kind::Depart
         | Kind::Join => {
             let (result, frames) = (extra as i32, frames(first.frames[0]));
-            Record::Return(kind, ReturnRecord { header, result, epoch, argument, sp, frames })
+            pass(Record::Return(kind, ReturnRecord { header, result, epoch, argument, sp, frames }))
         }
         Kind::ConditionWait | Kind::Init => {
             let (other, frames) = (extra, frames(first.frames[0]));
-            Record::Pair(kind, PairRecord { header, unused, epoch, argument, sp, frames, other })
+            pass(Record::Pair(
+                kind,
+                PairRecord { header, unused, epoch, argument, sp, frames, other },
+            ))
         }
         Kind::Inlined => {
             let (eax, frames) = (extra as u32, frames(site.point));
-            Record::Inlined(InlinedRecord { header, eax, epoch, address: argument, sp, frames })
+            pass(Record::Inlined(InlinedRecord {
+                header,
+                eax,
+                epoch,
+                address: argument,
+                sp,
+                frames,
+            }))
         }
         Kind::Access => {
             let word = first.frames[0];
             let flags = word as u32;
             let has_value = flags & AccessRecord::HAS_VALUE != 0;
-            Record::Access(AccessRecord {
+            pass(Record::Access(AccessRecord {
                 header,
                 flags,
                 epoch,
@@ -269,7 +290,7 @@ pub fn decode(
                 sp,
                 value: if has_value { extra } else { 0 },
                 frames: frames(site.point),
-            })
+            }))
         }
         Kind::Alloc | Kind::ReallocFailure | Kind::Free => {
             let kind = Kind::from_number((extra >> BLOCK_KIND_SHIFT) as u32)?;
@@ -279,15 +300,18 @@ pub fn decode(
             header.kind = kind as u32;
             let (size, frames) = (extra & ((1 << BLOCK_KIND_SHIFT) - 1), frames(first.frames[0]));
             let address = argument;
-            Record::Block(kind, BlockRecord { header, unused, epoch, address, size, sp, frames })
+            pass(Record::Block(
+                kind,
+                BlockRecord { header, unused, epoch, address, size, sp, frames },
+            ))
         }
         Kind::Jump => {
             let target_sp = jump_target(argument, extra, sp).unwrap_or(0);
-            Record::Jump(JumpRecord { header, unused, epoch, target_sp })
+            pass(Record::Jump(JumpRecord { header, unused, epoch, target_sp }))
         }
         Kind::Shared => {
             let registers = registers(first, more.first_chunk()?, site.point);
-            Record::Shared(RegistersRecord { header, unused, epoch, registers })
+            pass(Record::Shared(RegistersRecord { header, unused, epoch, registers }))
         }
         _ => return None,
     })

@@ -8,7 +8,7 @@ use abi::{Header, Kind, Record};
 
 use crate::{
     arena::{CONTROL, Segment},
-    encoding::{RecordSite, decode},
+    encoding::{RecordSite, decode_to},
     layout::Control,
     memory::SharedWords,
     ring::{Blocked, Ring},
@@ -66,7 +66,7 @@ pub struct Losses {
 pub struct Batch {
     /// Number of records that were handed on.
     pub records: usize,
-    /// Set if there are more: the batch was full, or some are held back.
+    /// Set if there are more: the batch was full, or some are later or held back.
     pub has_more: bool,
 }
 
@@ -151,7 +151,11 @@ impl<M: SharedWords> Merge<M> {
         (records, most): (&mut Vec<Record>, usize),
     ) -> Batch {
         // An order that is read later may be the same.
-        let mut until = around.now().saturating_sub(1);
+        if self.is_idle(notes) {
+            return Batch::default();
+        }
+        let before_now = around.now().saturating_sub(1);
+        let mut until = before_now;
         around.barrier();
         self.read_notes(notes);
         let full = records.len().saturating_add(most);
@@ -191,7 +195,15 @@ impl<M: SharedWords> Merge<M> {
         heads.clear();
         self.heads = heads;
         self.give_back(around);
-        Batch { records: records.len() - before, has_more }
+        Batch { records: records.len() - before, has_more: has_more || until != before_now }
+    }
+
+    /// Returns whether there is nothing to hand on, as far as it shows without a barrier, which would interrupt each
+    /// thread of the traced process.
+    fn is_idle(&self, notes: &Notes) -> bool {
+        self.own.is_empty()
+            && self.threads.iter().all(|thread| thread.ring.is_idle(&self.memory))
+            && notes.is_empty()
     }
 
     /// Losses so far.
@@ -309,10 +321,8 @@ impl<M: SharedWords> Merge<M> {
             if self.counts_epochs { thread.epoch.at(site.kind, &mut self.epochs) } else { 0 };
         let (tid, lost, process) = (thread.tid, self.gaps, self.process);
         let header = Header { kind: 0, tid, site: taken.first.site(), lost, process };
-        let record = decode(&taken.first, taken.more, site, header, epoch);
-        let is_some = record.is_some();
-        records.extend(record);
-        is_some
+        let pass = |record| records.push(record);
+        decode_to(&taken.first, taken.more, site, (header, epoch), pass).is_some()
     }
 
     /// Hands on the tracer's next record. Returns the place of the one behind it.

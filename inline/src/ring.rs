@@ -132,6 +132,14 @@ impl Ring {
         self.has_ended && self.next >= self.reserved
     }
 
+    /// Returns whether all was taken that the thread has reserved, and nothing was lost since the latest look.
+    #[must_use]
+    pub fn is_idle(&self, memory: &impl SharedWords) -> bool {
+        let field = |offset: usize| memory.load(self.field(offset));
+        self.next == field(offset_of!(ThreadBlock, reserved))
+            && self.lost == field(offset_of!(ThreadBlock, lost))
+    }
+
     /// Reads how far the thread is. Returns the number of events that it has lost since the last look.
     pub fn look(&mut self, memory: &impl SharedWords) -> u64 {
         let reserved = memory.load(self.field(offset_of!(ThreadBlock, reserved)));

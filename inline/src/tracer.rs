@@ -53,6 +53,12 @@ impl Notes {
         notes.push(Note::Record(OrderedRecord { order, record }));
     }
 
+    /// Returns whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
     /// Takes all notes, in the order in which they were made.
     #[must_use]
     pub fn take(&self) -> Vec<Note> {

@@ -18,6 +18,7 @@ struct Clocks {
     now: u64,
     elapsed: Duration,
     woken: u32,
+    barriers: u32,
 }
 
 impl Surroundings for Clocks {
@@ -25,7 +26,9 @@ impl Surroundings for Clocks {
         self.now
     }
 
-    fn barrier(&mut self) {}
+    fn barrier(&mut self) {
+        self.barriers += 1;
+    }
 
     fn elapsed(&mut self) -> Duration {
         self.elapsed
@@ -45,6 +48,8 @@ struct Process {
     clocks: Clocks,
     sites: SiteTable,
     writers: Vec<Writer>,
+    /// The latest batch has said so.
+    has_more: bool,
 }
 
 const PROCESS: u32 = 4242;
@@ -53,7 +58,16 @@ fn process(threads: u32) -> Process {
     let (memory, arena) = arena(16, 8);
     let merge = Merge::new(memory.clone(), PROCESS, Patience::default(), true);
     let (notes, clocks, sites) = (Notes::default(), Clocks::default(), sites());
-    let mut process = Process { memory, arena, notes, merge, clocks, sites, writers: Vec::new() };
+    let mut process = Process {
+        memory,
+        arena,
+        notes,
+        merge,
+        clocks,
+        sites,
+        writers: Vec::new(),
+        has_more: false,
+    };
     (1..=threads).for_each(|tid| process.start(tid, Mode::Lossless));
     process
 }
@@ -74,7 +88,10 @@ impl Process {
     fn batch_of(&mut self, now: u64, most: usize) -> Vec<Record> {
         self.clocks.now = now + 1;
         let mut records = Vec::new();
-        self.merge.batch(&mut self.clocks, &self.sites, &self.notes, (&mut records, most));
+        let batch =
+            self.merge.batch(&mut self.clocks, &self.sites, &self.notes, (&mut records, most));
+        assert_eq!(batch.records, records.len());
+        self.has_more = batch.has_more;
         records
     }
 
@@ -89,8 +106,8 @@ fn records_come_in_the_order_of_their_clock() {
     for (thread, order) in [(0, 1), (1, 2), (1, 3), (0, 4), (2, 5), (0, 6), (2, 7)] {
         process.writers[thread].record(SHORT, order, order);
     }
-    assert_eq!(process.numbers(5), [1, 2, 3, 4, 5]);
-    assert_eq!(process.numbers(7), [6, 7]);
+    assert_eq!((process.numbers(5), process.has_more), (vec![1, 2, 3, 4, 5], true));
+    assert_eq!((process.numbers(7), process.has_more), (vec![6, 7], false));
     assert_eq!(process.numbers(7), []);
 }
 
@@ -181,9 +198,9 @@ fn what_may_follow_from_a_handlers_record_waits_for_the_interrupted_one() {
     process.writers[0].record(SHORT, 5, 5);
     process.writers[1].record(SHORT, 4, 4);
     process.writers[1].record(SHORT, 6, 6);
-    assert_eq!(process.numbers(9), [4]);
+    assert_eq!((process.numbers(9), process.has_more), (vec![4], true));
     process.clocks.elapsed = Duration::from_millis(999);
-    assert_eq!(process.numbers(9), []);
+    assert_eq!((process.numbers(9), process.has_more), (vec![], true));
     process.writers[0].publish(outer, 3, 3);
     assert_eq!(process.numbers(9), [3, 5, 6]);
 }
@@ -251,4 +268,46 @@ fn losses_are_counted() {
     assert_eq!(process.writers[0].load(offset_of!(ThreadBlock, lost)), 4);
     process.writers[0].record(SHORT, 30, 30);
     assert_ne!(process.batch(99)[0].header().lost, 0);
+}
+
+#[test]
+fn many_short_threads_share_the_rings_of_a_few() {
+    const AT_ONCE: u32 = 500;
+    let (memory, mut arena) = arena(16, AT_ONCE.into());
+    let mut merge = Merge::new(memory.clone(), PROCESS, Patience::default(), true);
+    let (notes, sites, mut clocks) = (Notes::default(), sites(), Clocks::default());
+    let mut records = Vec::new();
+    for round in 0..200_u64 {
+        for tid in 1..=AT_ONCE {
+            let segment = arena.start(start(tid, Mode::Lossless), &memory).unwrap();
+            let ring = Box::new(Ring::new(segment, Mode::Lossless, &memory));
+            notes.add(Note::Started { tid, ring });
+            let writer = Writer { memory: memory.clone(), segment };
+            assert!(writer.record(SHORT, round * 1000 + u64::from(tid), tid.into()));
+            notes.add(Note::Ended { tid });
+        }
+        records.clear();
+        clocks.now = (round + 1) * 1000;
+        merge.batch(&mut clocks, &sites, &notes, (&mut records, usize::MAX));
+        assert!(records.iter().map(number_of).eq(1..=u64::from(AT_ONCE)), "round {round}");
+        assert_eq!(merge.threads(), 0);
+        merge.take_drained().into_iter().for_each(|segment| arena.release(segment));
+    }
+}
+
+#[test]
+fn where_nothing_happens_no_thread_is_interrupted() {
+    let mut process = process(2);
+    process.writers[0].record(SHORT, 1, 1);
+    assert_eq!((process.numbers(5), process.clocks.barriers), (vec![1], 1));
+    assert_eq!((process.numbers(6), process.clocks.barriers), (vec![], 1));
+    process.writers[1].record(SHORT, 7, 7);
+    assert_eq!((process.numbers(6), process.clocks.barriers), (vec![], 2));
+    assert_eq!((process.numbers(7), process.clocks.barriers), (vec![7], 3));
+    process.writers[1].reserve(SHORT);
+    assert_eq!((process.numbers(8), process.clocks.barriers), (vec![], 4));
+    process.notes.add(Note::Ended { tid: 2 });
+    assert_eq!((process.numbers(9), process.clocks.barriers), (vec![], 5));
+    assert_eq!((process.numbers(9), process.clocks.barriers), (vec![], 5));
+    assert_eq!((process.merge.threads(), process.merge.losses().unpublished), (1, 1));
 }

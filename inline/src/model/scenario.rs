@@ -62,7 +62,7 @@ pub const FOLLOWS: Scenario = Scenario {
     mode: Mode::Lossless,
     clock: Clock::Tsc,
     threads: &[&[Post(0)], &[Await(0), Post(1)]],
-    batches: 2,
+    batches: 3,
     preemptions: 2,
 };
 
@@ -90,7 +90,8 @@ pub const CONTINUED: Scenario = Scenario { sizes: TWO_SLOTS, ..FOLLOWS };
 pub const LAPS: Scenario = Scenario {
     sizes: TINY,
     threads: &[&[Post(0), Post(0), Post(0), Post(0)]],
-    batches: 3,
+    batches: 5,
+    preemptions: 3,
     ..FOLLOWS
 };
 
