@@ -3,8 +3,9 @@
 //!
 //! An access that is new is added to the table before its record is made. The table has no locks here: another thread
 //! may take the slot between the two, and count its later accesses as repetitions although the record lies before them.
-//! So the slot is looked at after the record's order was read. If another thread has it, it becomes shared, and the order
-//! is read anew. The addition and that change are locked exchanges, which are visible before the look that follows.
+//! So the slot is looked at after the record's order was read. If another thread has it, it becomes shared, and the
+//! order is read anew. The addition and that change are locked exchanges, which are visible before the look that
+//! follows.
 
 use abi::AccessDescriptor;
 use iced_x86::code_asm::{
