@@ -1,8 +1,8 @@
 //! Liveness of general registers and of the flags: which of them may be read before they are written again.
 //!
 //! Conservative where code may differ from the calling convention. A caller that knows a function may rely on registers
-//! that it leaves alone or restores, so a register is dead at a return only if the function writes it, and never from the
-//! stack. Calls end no life but that of the flags.
+//! that it leaves alone or restores, so a register is dead at a return only if the function writes it, and never from
+//! the stack. Calls end no life but that of the flags.
 
 use iced_x86::{
     FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register,
