@@ -33,9 +33,9 @@ pub struct CommonCode {
 /// Defines the routines from a list of their names.
 macro_rules! entries {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// Routines. Those that make records take the site in `eax`, the argument in `rcx`, the extra word in `rdx`, the
-        /// stack pointer in `rsi`, the first frame in `rdi`, and the frame pointer from which the other frames are found
-        /// in `r9`. They change these, and `r8` and `r10`.
+        /// Routines. Those that make records take the site in `eax`, the argument in `rcx`, the extra word in `rdx`,
+        /// the stack pointer in `rsi`, the first frame in `rdi`, and the frame pointer from which the other frames are
+        /// found in `r9`. They change these, and `r8` and `r10`.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub(super) struct Entries<Address> {
             $($(#[$doc])* pub $name: Address,)*
