@@ -1,9 +1,7 @@
 //! Common code: what trampolines call. Emitted once for each area of trampolines.
 //!
-//! # Registers
-//!
-//! A record is made from `ecx`: see [`CommonCode::record`]. No routine uses the stack of the program above its return
-//! address, or a register that it is not said to change. All change the flags.
+//! [`Entries`] says which registers each routine takes and changes; all change the flags. None uses the stack above its
+//! arguments.
 
 use core::mem::offset_of;
 
@@ -32,44 +30,66 @@ pub struct CommonCode {
     pub(super) entries: Entries<u64>,
 }
 
-/// Routines. Those that make records take the site in `eax`, the argument in `rcx`, the extra word in `rdx`, the stack
-/// pointer in `rsi`, the first frame in `rdi`, and the frame pointer from which the other frames are found in `r9`.
-/// They change these, and `r8` and `r10`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Entries<Address> {
+/// Defines the routines from a list of their names.
+macro_rules! entries {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// Routines. Those that make records take the site in `eax`, the argument in `rcx`, the extra word in `rdx`,
+        /// the stack pointer in `rsi`, the first frame in `rdi`, and the frame pointer from which the other frames are
+        /// found in `r9`. They change these, and `r8` and `r10`.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub(super) struct Entries<Address> {
+            $($(#[$doc])* pub $name: Address,)*
+        }
+
+        impl<Address> Entries<Address> {
+            fn with(mut new: impl FnMut() -> Address) -> Self {
+                Self { $($name: new(),)* }
+            }
+
+            fn map<Other, E>(
+                self,
+                mut map: impl FnMut(Address) -> Result<Other, E>,
+            ) -> Result<Entries<Other>, E> {
+                Ok(Entries { $($name: map(self.$name)?,)* })
+            }
+        }
+    };
+}
+
+entries! {
     /// Makes a record of another kind than an access: the epoch ends.
-    pub record: Address,
+    record,
     /// Variant of `record` for an acquire.
-    pub record_fenced: Address,
+    record_fenced,
     /// Makes a record of an access, with the order in `r11`.
-    pub access: Address,
+    access,
     /// Waits for room for the reserved slots from the number in `rdx` up to that in `r10`, or loses the event: then
     /// `r10` is 0.
-    pub wait: Address,
+    wait,
     /// Reads the order to `rax`. Changes `rdx`.
-    pub order: Address,
+    order,
     /// Stores a call: its stack pointer in `rsi`, cookie in `rdx`, argument in `rcx`, first word in `r9`. Changes
     /// `rax`, `r8` and `r10`.
-    pub call_insert: Address,
+    call_insert,
     /// Finds the call with the stack pointer in `rsi`: its entry in `r10`, or 0. Changes `r8`.
-    pub call_find: Address,
+    call_find,
     /// Records the return of the call with the stack pointer in `rsi`, if there is one and its result in `rax` counts.
     /// The frame pointer is in `r9`. Changes what a record changes.
-    pub call_end: Address,
+    call_end,
     /// Stores an allocation, as `call_insert` does, with a second word in `rdi`.
-    pub alloc_insert: Address,
+    alloc_insert,
     /// Records an allocation, as `call_end` does.
-    pub alloc_end: Address,
+    alloc_end,
     /// Records the access to the address in `rcx`, to the bytes `esi` of one word with the slot `rdx`, which is no
     /// repetition. The access word is in `rax`; the site, the value and the stack pointer are above the return address.
     /// Changes `rax`, `rcx`, `rdx` and `rsi`.
-    pub access_one: Address,
+    access_one,
     /// Records the access to the address in `rcx` if it is no repetition. The access word is in `rax`; the rest is as
     /// for `access_one`.
-    pub access_many: Address,
+    access_many,
     /// Compares the access to the own stack from the address in `rcx` to that in `rax` with the marks: the zero flag is
     /// set if another thread was seen there. Changes `rax`, `rdx` and `rsi`.
-    pub stack_is_shared: Address,
+    stack_is_shared,
 }
 
 /// Number of looks at the limit before a thread sleeps.
@@ -120,47 +140,6 @@ impl CommonCode {
         let assembled = code.assemble_options(address, options)?;
         let entries = labels.map(|label| assembled.label_ip(&label))?;
         Ok(Self { address, code: assembled.inner.code_buffer, entries })
-    }
-}
-
-impl<Address> Entries<Address> {
-    fn with(mut new: impl FnMut() -> Address) -> Self {
-        Self {
-            record: new(),
-            record_fenced: new(),
-            access: new(),
-            wait: new(),
-            order: new(),
-            call_insert: new(),
-            call_find: new(),
-            call_end: new(),
-            alloc_insert: new(),
-            alloc_end: new(),
-            access_one: new(),
-            access_many: new(),
-            stack_is_shared: new(),
-        }
-    }
-
-    fn map<Other, E>(
-        self,
-        mut map: impl FnMut(Address) -> Result<Other, E>,
-    ) -> Result<Entries<Other>, E> {
-        Ok(Entries {
-            record: map(self.record)?,
-            record_fenced: map(self.record_fenced)?,
-            access: map(self.access)?,
-            wait: map(self.wait)?,
-            order: map(self.order)?,
-            call_insert: map(self.call_insert)?,
-            call_find: map(self.call_find)?,
-            call_end: map(self.call_end)?,
-            alloc_insert: map(self.alloc_insert)?,
-            alloc_end: map(self.alloc_end)?,
-            access_one: map(self.access_one)?,
-            access_many: map(self.access_many)?,
-            stack_is_shared: map(self.stack_is_shared)?,
-        })
     }
 }
 

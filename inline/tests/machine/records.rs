@@ -7,7 +7,10 @@ use inline::{
     layout::{Clock, Slot},
     trampoline::{Point, Probe},
 };
-use x86::patching::Live;
+use x86::{
+    exits::Part,
+    patching::{Convention, Function, Jump, Live, Padding},
+};
 
 /// Assembles a program for a machine.
 fn assemble(
@@ -177,4 +180,37 @@ fn an_inline_lock_counts_where_its_condition_holds() {
             assert_eq!((slot.argument, slot.extra as u32), (address, start.general[0] as u32));
         }
     }
+}
+
+#[test]
+fn a_short_jump_leads_through_padding() {
+    let mut machine = Machine::new(16, Clock::Tsc);
+    let start = machine.program();
+    let mut code = assemble(&machine, |code, exit| {
+        code.test(edi, edi)?;
+        code.jmp(exit)
+    });
+    let end = code.len();
+    code.extend([0xcc; 9]);
+    machine.load(&code);
+    let mut padding = Padding::default();
+    padding.add(start + end as u64, &code[end..]);
+    let function = Function {
+        parts: &[Part { start, code: &code[..end] }],
+        word_at: &|_| None,
+        is_target: &|address| address == start + 2,
+        is_restartable: &|_| false,
+        convention: Convention::SystemV,
+    };
+    let chosen = function.patches(&[start], &mut padding);
+    let [patch] = &chosen.patches[..] else { panic!("{chosen:?}") };
+    let Jump::Short(through) = patch.jump else { panic!("{patch:?}") };
+    let mut state = registers(&machine, 12);
+    state.general[7] = 0;
+    let plain = machine.run(&state);
+    let cookie = Cookie::new(Kind::Begin, 7);
+    let points = [point(patch.points[0].before, vec![probe(ProbeProgram::Region, cookie)])];
+    machine.patch_through(2, &points, through);
+    assert_eq!(machine.run(&state), plain);
+    assert_eq!(machine.take().len(), 1);
 }

@@ -67,6 +67,7 @@ struct Reader {
     limit: &'static AtomicU64,
     progress: &'static AtomicU32,
     waiting: &'static AtomicU32,
+    lives: &'static AtomicU32,
     slots: usize,
     mask: u64,
 }
@@ -92,6 +93,7 @@ impl Reader {
                 limit: number(block.own + 8),
                 progress: AtomicU32::from_ptr((control + 4) as *mut u32),
                 waiting: AtomicU32::from_ptr((control + 8) as *mut u32),
+                lives: AtomicU32::from_ptr(control as *mut u32),
                 slots: block.slots as usize,
                 mask: block.mask,
             }
@@ -130,6 +132,13 @@ impl Reader {
             }
         }
         assert!(self.reserved.load(Ordering::SeqCst) >= count);
+    }
+}
+
+impl Drop for Reader {
+    /// Lets no thread wait for a reader that has failed.
+    fn drop(&mut self) {
+        self.lives.store(0, Ordering::SeqCst);
     }
 }
 

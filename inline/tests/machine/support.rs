@@ -11,7 +11,7 @@ use inline::{
     layout::{
         Clock, Control, PENDING_BYTES, STACKS_BYTES, Slot, ThreadBlock, WORD_TABLE_BYTES, mark,
     },
-    trampoline::{CommonCode, Displaced, Point, Trampoline, near_jump},
+    trampoline::{CommonCode, Displaced, Point, Trampoline, near_jump, short_jump},
 };
 
 /// General registers by the processor's numbers, and the flags.
@@ -197,6 +197,16 @@ impl Machine {
 
     /// Emits a trampoline for bytes of the program, from an offset on, and patches them.
     pub fn patch(&mut self, offset: usize, length: usize, points: &[Point]) -> Trampoline {
+        self.write_patch(offset, length, points, None)
+    }
+
+    fn write_patch(
+        &mut self,
+        offset: usize,
+        length: usize,
+        points: &[Point],
+        through: Option<u64>,
+    ) -> Trampoline {
         let address = self.program() + offset as u64;
         // SAFETY: inside the mapping.
         let code = unsafe { std::slice::from_raw_parts(self.code.add(PROGRAM + offset), length) };
@@ -209,9 +219,21 @@ impl Machine {
         assert!(self.next <= STATE);
         self.write(next, &trampoline.code);
         let mut bytes = vec![0xcc; length];
-        bytes[..5].copy_from_slice(&near_jump(address, at).unwrap());
+        match through {
+            None => bytes[..5].copy_from_slice(&near_jump(address, at).unwrap()),
+            Some(through) => {
+                bytes[..2].copy_from_slice(&short_jump(address, through).unwrap());
+                let padding = (through - self.program()) as usize;
+                self.write(PROGRAM + padding, &near_jump(through, at).unwrap());
+            }
+        }
         self.write(PROGRAM + offset, &bytes);
         trampoline
+    }
+
+    /// Patches the first bytes of the program by a short jump to padding.
+    pub fn patch_through(&mut self, length: usize, points: &[Point], padding: u64) {
+        self.write_patch(0, length, points, Some(padding));
     }
 
     /// Executes the program from its start to its exit.

@@ -1,8 +1,8 @@
 //! Liveness of general registers and of the flags: which of them may be read before they are written again.
 //!
 //! Conservative where code may differ from the calling convention. A caller that knows a function may rely on registers
-//! that it leaves alone, so a register is dead at a return only if the function writes it. Calls end no life but that
-//! of the flags.
+//! that it leaves alone or restores, so a register is dead at a return only if the function writes it, and never from
+//! the stack. Calls end no life but that of the flags.
 
 use iced_x86::{
     FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register,
@@ -79,8 +79,9 @@ impl Liveness {
         let effects: Vec<Effect> =
             instructions.iter().map(|instruction| effect(&mut info, instruction)).collect();
         let touched = effects.iter().fold(0, |all, effect| all | effect.touches);
+        let restored = instructions.iter().fold(0, |all, instruction| all | restores(instruction));
         let after_return = match convention {
-            Convention::SystemV => Live::ALL.0 & !(touched & (SCRATCH | ALL_FLAGS)),
+            Convention::SystemV => Live::ALL.0 & !(touched & !restored & (SCRATCH | ALL_FLAGS)),
             Convention::Unknown => Live::ALL.0,
         };
         let mut live = vec![0; instructions.len()];
@@ -172,6 +173,21 @@ fn effect(info: &mut InstructionInfoFactory, instruction: &Instruction) -> Effec
     }
     reads |= flags(instruction.rflags_read());
     Effect { reads, kills, touches }
+}
+
+/// Returns the register or flags that an instruction may restore from the stack.
+fn restores(instruction: &Instruction) -> u32 {
+    if matches!(instruction.mnemonic(), Mnemonic::Popf | Mnemonic::Popfd | Mnemonic::Popfq) {
+        return ALL_FLAGS;
+    }
+    let loads = instruction.mnemonic() == Mnemonic::Pop
+        || instruction.mnemonic() == Mnemonic::Mov
+            && instruction.op1_kind() == OpKind::Memory
+            && matches!(instruction.memory_base(), Register::RSP | Register::RBP);
+    let register = (loads && instruction.op0_kind() == OpKind::Register)
+        .then(|| number(instruction.op0_register()))
+        .flatten();
+    register.map_or(0, |number| 1 << number)
 }
 
 /// Returns true if an instruction leaves the flags alone for some inputs: a shift by 0, a repetition of no rounds.

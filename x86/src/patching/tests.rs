@@ -146,6 +146,10 @@ fn liveness_of_flags_and_registers_is_known() {
     assert!(!entry.register(10) && !compared.register(10) && target.register(10));
     assert!(entry.register(7) && entry.register(3), "an argument, and the caller's");
     assert!(entry.register(11), "a caller may know that it stays");
+    // mov r10d,7; mov r11d,r10d; pop r11; ret
+    let restores = [0x41, 0xba, 7, 0, 0, 0, 0x45, 0x89, 0xd3, 0x41, 0x5b, 0xc3];
+    let back = live(&restores, 11);
+    assert!(!back.register(10) && back.register(11), "what is restored is the caller's");
     // shl eax,cl; nop; jne +0; mov eax,1; ret
     let shift = [0xd3, 0xe0, 0x90, 0x75, 0, 0xb8, 1, 0, 0, 0, 0xc3];
     assert!(live(&shift, 0).flags(), "a shift by 0 leaves the flags alone");
