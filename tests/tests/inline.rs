@@ -132,6 +132,26 @@ fn a_killed_avtrace_leaves_the_program_running() {
     assert!(completed >= 4, "{completed}");
 }
 
+/// Python denies itself memory that becomes executable, and becomes avtrace.
+#[test]
+fn a_program_that_denies_new_code_is_refused() {
+    if !machine::have("python3") {
+        return machine::skip("no python3");
+    }
+    let command = Avtrace::on(&c("bank", &["-g", "-O1"])).inline().command();
+    let arguments = std::iter::once(command.get_program()).chain(command.get_args());
+    let script = "import ctypes, os, sys\n\
+                  failed = ctypes.CDLL(None).prctl(65, 1, 0, 0, 0)\n\
+                  sys.exit(77) if failed else os.execv(sys.argv[1], sys.argv[1:])";
+    let python = ["-c".as_ref(), script.as_ref()];
+    let ended = native("python3", python.into_iter().chain(arguments), None);
+    if ended.code == Some(77) {
+        return machine::skip("the kernel has no PR_SET_MDWE");
+    }
+    assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+    assert!(ended.stderr.contains("PR_SET_MDWE"), "{}", ended.stderr);
+}
+
 #[test]
 fn what_needs_the_kernel_says_so() {
     let program = c("bank", &["-g", "-O1"]);

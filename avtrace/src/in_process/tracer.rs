@@ -30,7 +30,7 @@ use crate::{
         proc,
         supervisor::{Ending, Event, Started, Supervisor},
         time_stamp,
-        tracee::Launch,
+        tracee::{self, Launch},
     },
 };
 
@@ -127,6 +127,15 @@ impl Tracer {
             return Err(InProcessError::StrictSeccomp);
         }
         self.supervisor.freeze(process).map_err(failed("cannot stop the program"))?;
+        let shared = self.share_frozen();
+        self.supervisor.thaw(process).map_err(failed("cannot let the program go"))?;
+        shared
+    }
+
+    /// Shares memory with the program, of which no thread runs.
+    fn share_frozen(&mut self) -> Result<(), InProcessError> {
+        let process = self.process;
+        let failed = |what: &'static str| move |error| InProcessError::System { what, error };
         for thread in self.supervisor.threads(process) {
             let (_, gs_base) =
                 self.supervisor.bases(thread).map_err(failed("cannot read registers"))?;
@@ -142,7 +151,7 @@ impl Tracer {
         for thread in self.supervisor.threads(process) {
             self.begin_thread(&image, thread);
         }
-        self.supervisor.thaw(process).map_err(failed("cannot let the program go"))
+        Ok(())
     }
 
     /// Does what is asked for until the process has ended; returns its end. `None` where it was not to start.
@@ -325,7 +334,7 @@ impl Tracer {
 impl Drop for Tracer {
     fn drop(&mut self) {
         if !self.has_started {
-            crate::sys::tracee::send_signal(self.process, libc::SIGKILL);
+            tracee::send_signal(self.process, libc::SIGKILL);
             while !self.supervisor.is_empty() && self.supervisor.next_event().is_ok() {}
         }
     }
