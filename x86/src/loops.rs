@@ -5,15 +5,26 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use iced_x86::{FlowControl, Instruction};
 
-use super::{exits::Part, instruction::decode};
+use super::{exits::Part, instruction::decode, jump_tables::JumpTables};
 
 /// Returns the instructions of the loop from `first` to the jump back at `last`; none if control does not come from one
-/// to the other. A jump whose targets are not known counts as an end of the function: what is found is certain.
+/// to the other. A jump through the table of a `switch` leads to its cases, of which `word_at` returns four bytes that
+/// the file has at an address. Any other jump without known targets counts as an end of the function: what is found is
+/// certain.
 #[must_use]
-pub fn body(parts: &[Part<'_>], first: u64, last: u64) -> BTreeSet<u64> {
+pub fn body(
+    parts: &[Part<'_>],
+    (first, last): (u64, u64),
+    word_at: &dyn Fn(u64) -> Option<u32>,
+) -> BTreeSet<u64> {
+    let instructions: Vec<Instruction> =
+        parts.iter().flat_map(|part| decode(part.code, part.start)).collect();
+    let tables = JumpTables::new(&instructions);
     let mut before: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
-    for instruction in parts.iter().flat_map(|part| decode(part.code, part.start)) {
-        for after in successors(&instruction) {
+    for (index, instruction) in instructions.iter().enumerate() {
+        let is_indirect = instruction.flow_control() == FlowControl::IndirectBranch;
+        let cases = is_indirect.then(|| tables.targets(index, word_at)).flatten();
+        for after in successors(instruction).chain(cases.unwrap_or_default()) {
             before.entry(after).or_default().push(instruction.ip());
         }
     }
@@ -48,7 +59,7 @@ mod tests {
     use super::*;
 
     fn of(code: &[u8], first: u64, last: u64) -> Vec<u64> {
-        body(&[Part { start: 0, code }], first, last).into_iter().collect()
+        body(&[Part { start: 0, code }], (first, last), &|_| None).into_iter().collect()
     }
 
     #[test]
@@ -74,5 +85,22 @@ mod tests {
         assert_eq!(of(&[0x90, 0xff, 0xe0, 0x90, 0xeb, 0xfa, 0xc3], 0, 4), [0; 0]);
         // je behind it; jmp [rip]; nop; jmp to the first nop, through which no loop goes
         assert_eq!(of(&[0x74, 7, 0x90, 0xff, 0x25, 0, 0, 0, 0, 0x90, 0xeb, 0xf6], 2, 10), [0; 0]);
+    }
+
+    #[test]
+    fn a_loop_goes_through_the_cases_of_a_switch() {
+        // 0: lea rdx, [rip + 0x100]; 7: cmp eax, 1; 10: ja 32; 12: movsxd rax, [rdx + rax * 4]; 16: add rax, rdx;
+        // 19: jmp rax; 21: nop; 22: jmp 7; 24: ret; 32: ret
+        let mut code = vec![0x48, 0x8d, 0x15, 0, 1, 0, 0, 0x83, 0xf8, 1, 0x77, 20];
+        code.extend([0x48, 0x63, 4, 0x82, 0x48, 1, 0xd0, 0xff, 0xe0, 0x90, 0xeb, 0xef]);
+        code.resize(33, 0xc3);
+        let word_at = |address: u64| {
+            let targets = [21, 24];
+            let number = usize::try_from(address.checked_sub(0x107)? / 4).ok()?;
+            Some((targets.get(number)? - 0x107_i32).cast_unsigned())
+        };
+        let of = |word_at| body(&[Part { start: 0, code: &code }], (7, 22), word_at);
+        assert_eq!(Vec::from_iter(of(&word_at)), [7, 10, 12, 16, 19, 21, 22]);
+        assert_eq!(of(&|_| None), BTreeSet::new(), "the table is not in the file");
     }
 }

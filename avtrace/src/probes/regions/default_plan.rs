@@ -103,7 +103,10 @@ impl Choice<'_> {
         };
         let loop_body = |index: usize, (first, last): (LinkAddr, LinkAddr)| {
             let parts = self.functions.get(index).and_then(|own| own.parts(self.file));
-            loops::body(&parts.unwrap_or_default(), first.0, last.0)
+            loops::body(&parts.unwrap_or_default(), (first.0, last.0), &|address| {
+                let bytes = self.file.bytes_at(LinkAddr(address), 4)?.first_chunk()?;
+                Some(u32::from_le_bytes(*bytes))
+            })
         };
         let code = Code {
             loop_body: &loop_body,
