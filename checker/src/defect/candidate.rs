@@ -65,7 +65,7 @@ impl<'a> Names<'a> {
         }
     }
 
-    fn place_key(&mut self, location: LocationId) -> PlaceKey {
+    pub(super) fn place_key(&mut self, location: LocationId) -> PlaceKey {
         PlaceKey::of(self.place(location))
     }
 

@@ -42,7 +42,7 @@ pub(super) struct Facts {
     pub(super) origin: Origin,
     /// Effect of the remote writes on the value, as far as that is known.
     pub(super) changed: Option<bool>,
-    /// The first end only reads its variable.
+    /// The first end only reads its variable, and is no part of an update.
     pub(super) left_reads: bool,
     /// The second end only reads its variable.
     pub(super) returned_reads: bool,
@@ -125,7 +125,13 @@ impl Facts {
         self.guard == Guard::Separate
             && self.has_data()
             && !self.flows_back()
-            && !(self.is_pair() && self.one_class)
+            && !(self.is_pair() && self.one_class && !self.takes_over())
+    }
+
+    /// The region changed the first variable, and then took over what others had made of the second: neither half of
+    /// a transfer is seen without the other one, or overwritten.
+    fn takes_over(&self) -> bool {
+        !self.left_reads && (self.returned_reads || self.returned_updates)
     }
 
     /// The region's own value came back to it through several others.

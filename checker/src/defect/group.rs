@@ -6,10 +6,11 @@ use super::class::{Class, Verdict, judge};
 use super::fact::Pattern;
 use super::fingerprint;
 use super::model::{Defect, Gap};
+use super::pattern::writes;
 use crate::event::RegionId;
 use crate::finding::{Cut, Evidence, Findings, GapEnd, Object, Order};
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Limit of the objects listed besides those of the violation that is shown.
 const MAX_OTHER_OBJECTS: usize = 8;
@@ -101,7 +102,9 @@ fn defect(
         let is_sync = |candidate: &mut Candidate<'_>| candidate.facts.evidence == Evidence::Sync;
         folded.extend(members.extract_if(.., is_sync));
     }
-    for candidate in &mut members {
+    let updated = updated_before(&members, names);
+    for (candidate, updated) in members.iter_mut().zip(updated) {
+        candidate.facts.left_reads &= !updated;
         (candidate.facts.cut, candidate.facts.runs) = (cut_runs, runs);
     }
     let mut judged: Vec<(Verdict, Candidate<'_>)> =
@@ -146,6 +149,22 @@ fn defect(
         violations,
     };
     (rank, defect)
+}
+
+/// Returns for each candidate whether the function of its first step writes the same variable before the gap as well:
+/// what it reads there belongs to an update.
+fn updated_before(members: &[Candidate<'_>], names: &mut Names<'_>) -> Vec<bool> {
+    let step = |candidate: &Candidate<'_>| {
+        let edge = candidate.violation.edges.first()?;
+        let function = names.place_key(edge.source.location).function;
+        let is_variable = matches!(edge.object, Object::Variable(_));
+        let subject = names.subject(edge.object).name.clone();
+        is_variable.then_some(((function, subject), writes(edge.source.action)))
+    };
+    let steps: Vec<_> = members.iter().map(step).collect();
+    let written: BTreeSet<_> =
+        steps.iter().flatten().filter(|(_, writes)| *writes).map(|(step, _)| step).collect();
+    steps.iter().map(|step| step.as_ref().is_some_and(|(step, _)| written.contains(step))).collect()
 }
 
 /// Returns how many executions of the regions were cut, of how many. Cuts between the same release and acquisition
