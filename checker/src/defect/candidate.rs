@@ -248,6 +248,7 @@ fn of<'a>(
         origin: if library { Origin::Library } else { Origin::Own },
         changed: changed(findings, cut, violation, names),
         left_reads: is_variable(accesses.first.object) && !writes(left.action),
+        left_changes: false,
         returned_reads: is_variable(accesses.closing.object)
             && !writes(returned.action)
             && !returned_updates,

@@ -44,6 +44,8 @@ pub(super) struct Facts {
     pub(super) changed: Option<bool>,
     /// The first end only reads its variable, and is no part of an update.
     pub(super) left_reads: bool,
+    /// The function of the first end changed something before the gap.
+    pub(super) left_changes: bool,
     /// The second end only reads its variable.
     pub(super) returned_reads: bool,
     /// The variable was read again within the gap.
@@ -203,7 +205,8 @@ impl Facts {
 
     /// The callees' sections belong together.
     fn is_composed(&self) -> bool {
-        !self.has_data() || self.left_reads || self.is(Pattern::IntermediateState)
+        let asks = self.left_reads && (!self.left_changes || self.is_pair());
+        !self.has_data() || asks || self.is(Pattern::IntermediateState)
     }
 
     /// Nothing that transactions of the cycle accessed was seen, and a lock was given up.
@@ -278,7 +281,9 @@ static RULES: &[Rule] = rules! {
     Weight(2), of_pattern, if Facts::tears;
     Weight(0), of_pattern, if |f| f.is(Pattern::Torn) && f.is_separate();
     Weight(1), of_pattern,
-        if |f| f.is(Pattern::Torn) && f.is_hardly_guarded();
+        if |f| f.is(Pattern::Torn) && f.is_partly_guarded();
+    AtMost(Possible, 1), of_pattern,
+        if |f| f.is(Pattern::Torn) && f.is_beyond_locks();
     Weight(2), |_| Some(Reason::OneObject),
         if |f| f.tears_object() && f.kind == GapKind::OneActivation;
     Weight(1), |_| Some(Reason::OneObject),

@@ -102,9 +102,10 @@ fn defect(
         let is_sync = |candidate: &mut Candidate<'_>| candidate.facts.evidence == Evidence::Sync;
         folded.extend(members.extract_if(.., is_sync));
     }
-    let updated = updated_before(&members, names);
-    for (candidate, updated) in members.iter_mut().zip(updated) {
-        candidate.facts.left_reads &= !updated;
+    let changes = changes_before(&members, names);
+    for (candidate, (updates, changes)) in members.iter_mut().zip(changes) {
+        candidate.facts.left_reads &= !updates;
+        candidate.facts.left_changes = changes;
         (candidate.facts.cut, candidate.facts.runs) = (cut_runs, runs);
     }
     let mut judged: Vec<(Verdict, Candidate<'_>)> =
@@ -151,20 +152,27 @@ fn defect(
     (rank, defect)
 }
 
-/// Returns for each candidate whether the function of its first step writes the same variable before the gap as well:
-/// what it reads there belongs to an update.
-fn updated_before(members: &[Candidate<'_>], names: &mut Names<'_>) -> Vec<bool> {
+/// Returns for each candidate whether the function of its first step writes the same variable before the gap, in any
+/// execution that was seen to be left there, so that what it reads belongs to an update; and whether it writes anything.
+fn changes_before(members: &[Candidate<'_>], names: &mut Names<'_>) -> Vec<(bool, bool)> {
     let step = |candidate: &Candidate<'_>| {
         let edge = candidate.violation.edges.first()?;
         let function = names.place_key(edge.source.location).function;
         let is_variable = matches!(edge.object, Object::Variable(_));
         let subject = names.subject(edge.object).name.clone();
-        is_variable.then_some(((function, subject), writes(edge.source.action)))
+        is_variable.then_some((function, subject, writes(edge.source.action)))
     };
     let steps: Vec<_> = members.iter().map(step).collect();
-    let written: BTreeSet<_> =
-        steps.iter().flatten().filter(|(_, writes)| *writes).map(|(step, _)| step).collect();
-    steps.iter().map(|step| step.as_ref().is_some_and(|(step, _)| written.contains(step))).collect()
+    let written: Vec<_> = steps.iter().flatten().filter(|(.., writes)| *writes).collect();
+    let functions: BTreeSet<&str> = written.iter().map(|(function, ..)| &**function).collect();
+    let variables: BTreeSet<(&str, &str)> =
+        written.iter().map(|(function, subject, _)| (&**function, &**subject)).collect();
+    let changes = |step: &Option<(String, String, bool)>| {
+        step.as_ref().map_or((false, false), |(function, subject, _)| {
+            (variables.contains(&(&**function, &**subject)), functions.contains(&**function))
+        })
+    };
+    steps.iter().map(changes).collect()
 }
 
 /// Returns how many executions of the regions were cut, of how many. Cuts between the same release and acquisition

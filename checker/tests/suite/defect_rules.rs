@@ -133,6 +133,20 @@ fn what_is_read_for_an_update_is_no_check() {
 }
 
 #[test]
+fn a_callee_that_changes_something_is_no_question() {
+    let trace = |change: &str| {
+        format!(
+            "t1 begin(f); t1 acq(l) @take:1; t1 r(x) @take:2; {change} t1 rel(l) @take:3
+             t2 acq(l) @11; t2 w(x) @12; t2 w(z) @13; t2 rel(l) @14
+             t1 acq(l) @put:4; t1 r(x) @put:5; t1 r(z) @put:6; t1 rel(l) @put:7; t1 end"
+        )
+    };
+    assert_eq!(Program::new(&trace("")).summary()[0], "likely StaleRead f");
+    let found = Program::new(&trace("t1 w(z) @take:2;")).summary();
+    assert!(found.iter().all(|line| line.starts_with("by design")), "{found:?}");
+}
+
+#[test]
 fn values_that_come_back_through_others_are_possible() {
     let chain = |publish: &str| {
         format!(

@@ -11,7 +11,10 @@ use std::collections::{HashMap, HashSet};
 
 use checker::defect::RegionRole;
 use symbolize::{InlinedCall, LinkAddr};
-use x86::{call_graph::Facts, functions::Functions};
+use x86::{
+    call_graph::{Callee, Facts},
+    functions::Functions,
+};
 
 use super::{
     analysis::{Analysis, Loop, MAX_WAIT_LEVELS, Site, Step, What},
@@ -224,6 +227,9 @@ impl Analysis<'_, '_> {
         if let Some(callee) = self.event_loop(function, unit) {
             return Some(Reason::EventLoop { callee });
         }
+        if let Some(callee) = self.called_event_loop(function, unit) {
+            return Some(Reason::CallsEventLoop { callee });
+        }
         if let Some(callee) = self.waits(function, unit) {
             return Some(Reason::Waits { callee });
         }
@@ -272,6 +278,16 @@ impl Analysis<'_, '_> {
         });
         self.waiting(function, unit, &self.waiting_or_reading(), |at| {
             loops.iter().any(|one| one.body.contains(&at.0))
+        })
+    }
+
+    /// Returns the name of the loop of tasks that a unit calls, or ends in.
+    fn called_event_loop(&self, function: usize, unit: Unit) -> Option<String> {
+        let calls = self.facts[function].calls.iter();
+        calls.filter(|call| self.inlining.contains(unit, call.at)).find_map(|call| {
+            let Callee::Own(callee) = call.callee else { return None };
+            self.event_loop(callee, Unit::Function(callee))?;
+            Some(self.functions.get(callee)?.name.short.clone())
         })
     }
 
@@ -341,7 +357,9 @@ impl Analysis<'_, '_> {
 pub(super) const fn role_of(reason: Option<&Reason>) -> RegionRole {
     match reason {
         None => RegionRole::Function,
-        Some(Reason::Waits { .. } | Reason::EventLoop { .. }) => RegionRole::Waits,
+        Some(
+            Reason::Waits { .. } | Reason::EventLoop { .. } | Reason::CallsEventLoop { .. },
+        ) => RegionRole::Waits,
         Some(_) => RegionRole::ThreadBody,
     }
 }
