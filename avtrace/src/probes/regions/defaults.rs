@@ -357,9 +357,9 @@ impl Analysis<'_, '_> {
 pub(super) const fn role_of(reason: Option<&Reason>) -> RegionRole {
     match reason {
         None => RegionRole::Function,
-        Some(
-            Reason::Waits { .. } | Reason::EventLoop { .. } | Reason::CallsEventLoop { .. },
-        ) => RegionRole::Waits,
+        Some(Reason::Waits { .. } | Reason::EventLoop { .. } | Reason::CallsEventLoop { .. }) => {
+            RegionRole::Waits
+        }
         Some(_) => RegionRole::ThreadBody,
     }
 }
