@@ -37,11 +37,7 @@ impl<'code> JumpTables<'code> {
     /// Returns the targets of the indirect jump at an index, without duplicates; `None` if they are not certain.
     /// `word_at` returns the four bytes of the file that are loaded to an address.
     #[must_use]
-    pub fn targets(
-        &self,
-        jump: usize,
-        word_at: &dyn Fn(u64) -> Option<u32>,
-    ) -> Option<Vec<u64>> {
+    pub fn targets(&self, jump: usize, word_at: &dyn Fn(u64) -> Option<u32>) -> Option<Vec<u64>> {
         let block = self.block_before(jump);
         let instruction = &self.instructions[jump];
         let (load, table, index) = if instruction.op0_kind() == OpKind::Memory {

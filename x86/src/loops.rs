@@ -21,25 +21,34 @@ pub fn body(
         parts.iter().flat_map(|part| decode(part.code, part.start)).collect();
     let tables = JumpTables::new(&instructions);
     let mut before: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+    let mut after: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
     for (index, instruction) in instructions.iter().enumerate() {
         let is_indirect = instruction.flow_control() == FlowControl::IndirectBranch;
         let cases = is_indirect.then(|| tables.targets(index, word_at)).flatten();
-        for after in successors(instruction).chain(cases.unwrap_or_default()) {
-            before.entry(after).or_default().push(instruction.ip());
+        for next in successors(instruction).chain(cases.unwrap_or_default()) {
+            before.entry(next).or_default().push(instruction.ip());
+            after.entry(instruction.ip()).or_default().push(next);
         }
     }
-    let mut known = BTreeSet::from([first, last]);
-    let mut todo: Vec<u64> = if first == last { Vec::new() } else { vec![last] };
-    let mut is_loop = first == last;
+    // A loop may be entered behind its first instruction, at its condition: what comes before it reaches the jump as
+    // well, but not from the first instruction.
+    let [reaching, reached] = [reach(&before, last, first), reach(&after, first, last)];
+    if reached.contains(&last) {
+        reaching.intersection(&reached).copied().collect()
+    } else {
+        BTreeSet::new()
+    }
+}
+
+/// Returns what the edges lead to from one address, itself included, without going on at the other one.
+fn reach(edges: &BTreeMap<u64, Vec<u64>>, from: u64, until: u64) -> BTreeSet<u64> {
+    let mut known = BTreeSet::from([from]);
+    let mut todo = vec![from];
     while let Some(at) = todo.pop() {
-        for &from in before.get(&at).into_iter().flatten() {
-            is_loop |= from == first;
-            if known.insert(from) {
-                todo.push(from);
-            }
-        }
+        let next = edges.get(&at).filter(|_| at != until);
+        todo.extend(next.into_iter().flatten().filter(|&&next| known.insert(next)));
     }
-    if is_loop { known } else { BTreeSet::new() }
+    known
 }
 
 fn successors(instruction: &Instruction) -> impl Iterator<Item = u64> {
@@ -77,6 +86,12 @@ mod tests {
         // 0: nop; 1: je 5; 3: jmp 8; 5: nop; 6: jmp 12; 8: nop; 9: jne 0; 11: ret; 12: ret
         let code = [0x90, 0x74, 2, 0xeb, 3, 0x90, 0xeb, 4, 0x90, 0x75, 0xf5, 0xc3, 0xc3];
         assert_eq!(of(&code, 0, 9), [0, 1, 3, 8, 9]);
+    }
+
+    #[test]
+    fn code_before_a_loop_that_is_entered_at_its_condition_is_not_in_it() {
+        // 0: nop; 1: jmp 4; 3: nop; 4: nop; 5: jne 3; 7: ret
+        assert_eq!(of(&[0x90, 0xeb, 1, 0x90, 0x90, 0x75, 0xfc, 0xc3], 3, 5), [3, 4, 5]);
     }
 
     #[test]
