@@ -18,6 +18,9 @@ const START_ALLOWANCE_NS: u64 = 10_000_000;
 /// Costs in all of the groups that stay attached whatever others cost, in nanoseconds: the cheapest ones.
 const COLD_ALLOWANCE_NS: u64 = 20_000_000;
 
+/// The same costs as a share of what is allowed, in percent: avtrace's own work for their records comes on top.
+const COLD_PERCENT: u64 = 50;
+
 /// Cost at which a group is detached where only the accessed memory is to be learned, in nanoseconds.
 const LEARNING_COST_NS: u64 = 2_000_000;
 
@@ -134,7 +137,8 @@ impl Budget {
             + worked.saturating_sub(in_target) / 100 * self.percent / 100 * TARGET_PERCENT;
         let mut change = Change { is_over: spent > allowed, ..Change::default() };
         if change.is_over {
-            let cold = self.cold();
+            let bound = COLD_ALLOWANCE_NS.max(allowed / 100 * COLD_PERCENT);
+            let cold = self.cold(bound);
             let attached = self
                 .groups
                 .iter()
@@ -152,6 +156,8 @@ impl Budget {
                 rest -= latest;
                 change.detach.insert(number);
             }
+            let mut cold = self.cold(bound / 100 * REATTACH_PERCENT).into_iter();
+            change.attach.extend(cold.find(|number| self.groups[number].detached.is_some()));
         } else if self.learns {
             let taught = self.groups.iter().filter(|(number, group)| {
                 group.detached.is_none() && costs[usize::from(**number)] >= LEARNING_COST_NS
@@ -174,14 +180,14 @@ impl Budget {
         change
     }
 
-    /// Returns the groups that have cost least in all.
-    fn cold(&self) -> BTreeSet<u16> {
+    /// Returns the groups that have cost least, together no more than the bound.
+    fn cold(&self, bound: u64) -> BTreeSet<u16> {
         let mut groups: Vec<(u64, u16)> =
             self.groups.keys().map(|&number| (self.costs[usize::from(number)], number)).collect();
         groups.sort_unstable();
         let cold = groups.iter().scan(0, |sum, &(cost, number)| {
             *sum += cost;
-            (*sum <= COLD_ALLOWANCE_NS).then_some(number)
+            (*sum <= bound).then_some(number)
         });
         cold.collect()
     }
@@ -236,6 +242,26 @@ mod tests {
         // What is detached has been spent.
         let more = [SECOND, 18 * MILLISECOND + 1, 19 * MILLISECOND];
         assert_eq!(detached(&more), BTreeSet::from([2]));
+    }
+
+    #[test]
+    fn what_has_cost_little_for_what_is_allowed_comes_back_though_others_cost_too_much() {
+        let mut budget = Budget::new(100);
+        let mut change = |own: u64, costs: [u64; 2]| {
+            let change = budget.change(own + costs.iter().sum::<u64>(), &costs, NOTHING);
+            assert!(change.is_over);
+            (change.detach, change.attach)
+        };
+        let of = |groups: &[u16]| groups.iter().copied().collect::<BTreeSet<u16>>();
+        // Of seven seconds 5.6 are allowed.
+        assert_eq!(change(7 * SECOND, [12 * SECOND, SECOND]), (of(&[0]), of(&[])));
+        assert_eq!(change(7 * SECOND, [12 * SECOND, 3 * SECOND]), (of(&[1]), of(&[])));
+        assert_eq!(
+            change(8 * SECOND, [12 * SECOND, 3 * SECOND]),
+            (of(&[]), of(&[])),
+            "at the bound"
+        );
+        assert_eq!(change(16 * SECOND, [12 * SECOND, 3 * SECOND]), (of(&[]), of(&[1])));
     }
 
     #[test]
