@@ -269,6 +269,7 @@ fn of<'a>(
             left.is_none() || left.min(returned) >= Some(FAR)
         }),
         waited: cut.is_some_and(|cut| cut.waited),
+        notified: cut.is_some_and(|cut| cut.notified),
         atomic: accesses.is_updated_atomically(),
         lock_word,
         one_class: subjects[0].name == subjects[1].name,

@@ -67,6 +67,7 @@ pub(super) struct Facts {
     /// So many calls lie between the steps that those of the first one are forgotten.
     pub(super) far_apart: bool,
     pub(super) waited: bool,
+    pub(super) notified: bool,
     pub(super) atomic: bool,
     /// The subjects of both ends have one name.
     pub(super) one_class: bool,
@@ -139,6 +140,11 @@ impl Facts {
     /// The region's own value came back to it through several others.
     fn flows_back(&self) -> bool {
         self.is(Pattern::Chain) && self.flows && self.held.is_none()
+    }
+
+    /// It came back though the region neither had others work on it nor waited for them.
+    fn flows_back_unasked(&self) -> bool {
+        self.flows_back() && !self.notified && !self.waited
     }
 
     /// A torn pair that belongs together, as far as locks say.
@@ -288,8 +294,10 @@ static RULES: &[Rule] = rules! {
         if |f| f.tears_object() && f.kind == GapKind::OneActivation;
     Weight(1), |_| Some(Reason::OneObject),
         if |f| f.tears_object() && f.kind == GapKind::Callees;
-    // A value that comes back through several others may be stale, or a result that the region asked for.
+    // A value that comes back through several others may be stale, or a result that the region asked for: then it
+    // notifies those that work on it, or waits for them.
     Weight(1), of_pattern, if Facts::flows_back;
+    Weight(1), |_| Some(Reason::CameBack), if Facts::flows_back_unasked;
     Weight(0), of_pattern, if |f| f.is(Pattern::Chain) && !f.flows_back();
 
     // The region.

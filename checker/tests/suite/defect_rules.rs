@@ -147,16 +147,25 @@ fn a_callee_that_changes_something_is_no_question() {
 }
 
 #[test]
-fn values_that_come_back_through_others_are_possible() {
-    let chain = |publish: &str| {
+fn values_that_come_back_through_others_unasked_are_likely() {
+    let chain = |between: &str| {
         format!(
-            "t1 begin(f); t1 acq(l) @1; {publish} t1 w(x) @2; t1 rel(l) @3
+            "t1 begin(f); t1 acq(l) @1; t1 w(x) @2; t1 rel(l) @3; {between}
              t2 acq(l) @11; t2 r(x) @12; t2 rel(l) @13; t2 acq(m) @14; t2 w(z) @15; t2 rel(m) @16
              t3 acq(m) @21; t3 r(z) @22; t3 rel(m) @23; t3 acq(n) @24; t3 w(y) @25; t3 rel(n) @26
              t1 acq(n) @4; t1 r(y) @5; t1 rel(n) @6; t1 end"
         )
     };
-    assert_eq!(Program::new(&chain("")).summary()[0], "possible Chain f");
+    let mut unasked = Program::new(&chain(""));
+    assert_eq!(unasked.summary()[0], "likely Chain f");
+    let reason = "the region's own value came back, though it neither notified nor awaited others";
+    assert!(has_reason(&mut unasked, reason));
+    // The region has others work on what it gives out.
+    for notifies in ["t1 signal(c);", "t1 arrive(b);", "t1 fork(t9);"] {
+        let mut asked = Program::new(&chain(notifies));
+        assert_eq!(asked.summary()[0], "possible Chain f", "{notifies}");
+        assert!(!has_reason(&mut asked, reason));
+    }
     // Others write over the value, rather than that they read it.
     let over = chain("").replace("t2 r(x)", "t2 w(x)");
     let found = Program::new(&over).summary();
