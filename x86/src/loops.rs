@@ -9,13 +9,14 @@ use super::{exits::Part, instruction::decode, jump_tables::JumpTables};
 
 /// Returns the instructions of the loop from `first` to the jump back at `last`; none if control does not come from one
 /// to the other. A jump through the table of a `switch` leads to its cases, of which `word_at` returns four bytes that
-/// the file has at an address. Any other jump without known targets counts as an end of the function: what is found is
-/// certain.
+/// the file has at an address, and no control comes back from a call that `ends` the program or thread. Any other jump
+/// without known targets counts as an end of the function: what is found is certain.
 #[must_use]
 pub fn body(
     parts: &[Part<'_>],
     (first, last): (u64, u64),
     word_at: &dyn Fn(u64) -> Option<u32>,
+    ends: &dyn Fn(u64) -> bool,
 ) -> BTreeSet<u64> {
     let instructions: Vec<Instruction> =
         parts.iter().flat_map(|part| decode(part.code, part.start)).collect();
@@ -23,6 +24,9 @@ pub fn body(
     let mut before: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
     let mut after: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
     for (index, instruction) in instructions.iter().enumerate() {
+        if ends(instruction.ip()) {
+            continue;
+        }
         let is_indirect = instruction.flow_control() == FlowControl::IndirectBranch;
         let cases = is_indirect.then(|| tables.targets(index, word_at)).flatten();
         for next in successors(instruction).chain(cases.unwrap_or_default()) {
@@ -68,7 +72,7 @@ mod tests {
     use super::*;
 
     fn of(code: &[u8], first: u64, last: u64) -> Vec<u64> {
-        body(&[Part { start: 0, code }], (first, last), &|_| None).into_iter().collect()
+        body(&[Part { start: 0, code }], (first, last), &|_| None, &|_| false).into_iter().collect()
     }
 
     #[test]
@@ -95,6 +99,15 @@ mod tests {
     }
 
     #[test]
+    fn a_call_that_does_not_come_back_is_an_end() {
+        // 0: nop; 1: call 0; 6: jmp to the nop
+        let code = [0x90, 0xe8, 0xfa, 0xff, 0xff, 0xff, 0xeb, 0xf8];
+        assert_eq!(of(&code, 0, 6), [0, 1, 6]);
+        let parts = [Part { start: 0, code: &code }];
+        assert_eq!(body(&parts, (0, 6), &|_| None, &|at| at == 1), BTreeSet::new());
+    }
+
+    #[test]
     fn a_jump_without_known_targets_is_an_end() {
         // nop; jmp rax; nop; jmp to the first; ret
         assert_eq!(of(&[0x90, 0xff, 0xe0, 0x90, 0xeb, 0xfa, 0xc3], 0, 4), [0; 0]);
@@ -114,7 +127,7 @@ mod tests {
             let number = usize::try_from(address.checked_sub(0x107)? / 4).ok()?;
             Some((targets.get(number)? - 0x107_i32).cast_unsigned())
         };
-        let of = |word_at| body(&[Part { start: 0, code: &code }], (7, 22), word_at);
+        let of = |word_at| body(&[Part { start: 0, code: &code }], (7, 22), word_at, &|_| false);
         assert_eq!(Vec::from_iter(of(&word_at)), [7, 10, 12, 16, 19, 21, 22]);
         assert_eq!(of(&|_| None), BTreeSet::new(), "the table is not in the file");
     }

@@ -231,6 +231,17 @@ impl Facts {
         }
     }
 
+    /// A lock was held throughout, and what others did in between has another one, or none.
+    fn meets_others_while_held(&self) -> bool {
+        let is_seen = self.is(Pattern::IntermediateState) && self.splits(false);
+        let is_sync = !self.has_data() && self.sees_data;
+        self.held.is_some() && (self.is_pair() || is_seen || is_sync)
+    }
+
+    fn reason_held(&self) -> Option<Reason> {
+        Some(Reason::LockHeldThroughout { lock: self.held.clone()? })
+    }
+
     fn reason_callees(&self) -> Reason {
         let [left, returned] = self.callees.clone();
         Reason::Callees { left, returned }
@@ -339,12 +350,10 @@ static RULES: &[Rule] = rules! {
         if |f| f.is_pair() && f.guarding.is_some() && f.has_data();
     AtMost(Possible, -3), |_| Some(Reason::SeparateLocks), if Facts::is_separate;
     Note, |_| Some(Reason::PartlyGuarded), if Facts::is_partly_guarded;
-    // A lock that is held throughout guards what is meant to be atomic. What others change without it is something
-    // else, which the region meets on its way.
-    Weight(-2), |f| Some(Reason::LockHeldThroughout { lock: f.held.clone()? }),
-        if |f| f.held.is_some() && (f.is_pair() || !f.has_data() && f.sees_data);
-    Note, |f| Some(Reason::LockHeldThroughout { lock: f.held.clone()? }),
-        if |f| f.held.is_some() && !(f.is_pair() || !f.has_data() && f.sees_data);
+    // A lock that is held throughout guards what is meant to be atomic. What others change without it, or look at
+    // between two sections, is something else, which the region meets on its way.
+    Weight(-2), |f| f.reason_held(), if Facts::meets_others_while_held;
+    Note, |f| f.reason_held(), if |f| f.held.is_some() && !f.meets_others_while_held();
 
     // Kinds of variables and updates.
     Weight(-3), |_| Some(Reason::AtomicUpdates), if |f| f.atomic && !f.acts_unchecked();

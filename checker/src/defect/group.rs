@@ -1,7 +1,7 @@
 //! Candidates of the same named key become one defect, outer regions are folded into inner ones, and defects are put
 //! in order. Nothing here depends on ids, nor on the order of the findings.
 
-use super::candidate::{Candidate, GapKey, Names};
+use super::candidate::{Candidate, GapKey, Names, PlaceKey};
 use super::class::{Class, Verdict, judge};
 use super::fact::Pattern;
 use super::fingerprint;
@@ -96,7 +96,7 @@ fn defect(
     names: &mut Names<'_>,
 ) -> (Rank, Defect) {
     let Group { mut members, mut folded } = group;
-    let (cut_runs, runs) = rate(&members, findings);
+    let rates = rates(&members, findings);
     // Dependencies on data across the gap explain those on locks.
     if members.iter().any(|candidate| candidate.facts.evidence == Evidence::Data) {
         let is_sync = |candidate: &mut Candidate<'_>| candidate.facts.evidence == Evidence::Sync;
@@ -104,6 +104,7 @@ fn defect(
     }
     let changes = changes_before(&members, names);
     for (candidate, (updates, changes)) in members.iter_mut().zip(changes) {
+        let (cut_runs, runs) = rates.get(&candidate.ends).copied().unwrap_or_default();
         candidate.facts.left_reads &= !updates;
         candidate.facts.left_changes = changes;
         (candidate.facts.cut, candidate.facts.runs) = (cut_runs, runs);
@@ -142,8 +143,8 @@ fn defect(
         order: best.facts.order,
         gap: gap(best),
         reasons: verdict.reasons.clone(),
-        runs,
-        cut_runs,
+        runs: best.facts.runs,
+        cut_runs: best.facts.cut,
         occurrences,
         ways,
         transactions: best.violation.witness.len().saturating_sub(1),
@@ -175,21 +176,22 @@ fn changes_before(members: &[Candidate<'_>], names: &mut Names<'_>) -> Vec<(bool
     steps.iter().map(changes).collect()
 }
 
-/// Returns how many executions of the regions were cut, of how many. Cuts between the same release and acquisition
-/// are mostly of the same executions; others are of different ones.
-fn rate(members: &[Candidate<'_>], findings: &Findings) -> (u64, u64) {
-    let mut by_region: BTreeMap<RegionId, u64> = BTreeMap::new();
+/// Returns how many executions of the regions were cut, of how many, for each gap. Cuts between the same release and
+/// acquisition are mostly of the same executions; others are of different ones.
+fn rates(members: &[Candidate<'_>], findings: &Findings) -> BTreeMap<[PlaceKey; 2], (u64, u64)> {
+    let mut by_region: BTreeMap<([PlaceKey; 2], RegionId), u64> = BTreeMap::new();
     for candidate in members {
         let cut = candidate.cut.map_or(0, |cut| cut.executions);
-        let sum = by_region.entry(candidate.region).or_default();
+        let sum = by_region.entry((candidate.ends.clone(), candidate.region)).or_default();
         *sum = if candidate.lock.is_some() { cut.max(*sum) } else { *sum + cut };
     }
-    let mut total = (0, 0);
-    for (region, cut) in by_region {
+    let mut totals: BTreeMap<[PlaceKey; 2], (u64, u64)> = BTreeMap::new();
+    for ((ends, region), cut) in by_region {
         let runs = findings.executions.get(region.index()).copied().unwrap_or(0);
-        total = (total.0 + cut.min(runs), total.1 + runs);
+        let total = totals.entry(ends).or_default();
+        *total = (total.0 + cut.min(runs), total.1 + runs);
     }
-    total
+    totals
 }
 
 fn gap(candidate: &Candidate<'_>) -> Gap {

@@ -82,6 +82,11 @@ fn a_lock_that_is_held_throughout_guards_something_else() {
         .replace("t1 begin(f);", "t1 begin(f); t1 acq(h) @0;")
         .replace("; t1 end", "; t1 rel(h) @7; t1 end");
     assert_eq!(Program::new(&held).summary(), ["possible Torn f"]);
+    let seen = "t1 begin(f); t1 acq(h) @0; t1 acq(l) @put:1; t1 w(x) @put:2; t1 rel(l) @put:3
+         t2 acq(l) @11; t2 r(x) @12; t2 rel(l) @13
+         t1 acq(l) @take:4; t1 w(x) @take:5; t1 rel(l) @take:6; t1 rel(h) @7; t1 end";
+    let found = Program::new(seen).summary();
+    assert!(found.iter().all(|line| line.starts_with("possible")), "{found:?}");
     let lost =
         "t1 begin(f); t1 acq(h) @0; t1 r(x) @1; t2 w(x) @9; t1 w(x) @2; t1 rel(h) @3; t1 end";
     assert_eq!(Program::new(lost).summary(), ["likely LostUpdate f"]);
@@ -144,6 +149,29 @@ fn a_callee_that_changes_something_is_no_question() {
     assert_eq!(Program::new(&trace("")).summary()[0], "likely StaleRead f");
     let found = Program::new(&trace("t1 w(z) @take:2;")).summary();
     assert!(found.iter().all(|line| line.starts_with("by design")), "{found:?}");
+}
+
+#[test]
+fn gaps_between_racing_reads_of_one_variable_are_one_defect() {
+    let trace = |lock: &str| {
+        let section = |access: &str| match lock {
+            "" => access.to_owned(),
+            lock => format!("t1 acq({lock}) @7; {access} t1 rel({lock}) @8;"),
+        };
+        let [one, other, last] = [1, 2, 3].map(|line| section(&format!("t1 r(x) @{line};")));
+        let write = match lock {
+            "" => "t2 w(x) @9;".to_owned(),
+            lock => format!("t2 acq({lock}) @9; t2 w(x) @9; t2 rel({lock}) @9;"),
+        };
+        format!("t1 begin(f); {one} {write} {other} {write} {last} t1 end")
+    };
+    let mut racy = Program::new(&trace(""));
+    let found = racy.defects();
+    assert_eq!(found.len(), 1, "{found:#?}");
+    assert_eq!((found[0].violations.len(), found[0].cut_runs), (3, 1), "{found:#?}");
+    // A lock of its own guards the variable: each gap is another section that was left.
+    let split = trace("l").replacen("@8", "@5", 1).replacen("@7", "@6", 1);
+    assert_eq!(Program::new(&split).defects().len(), 2);
 }
 
 #[test]

@@ -5,9 +5,10 @@ use checker::defect::{Origin, RegionRole};
 use iced_x86::Instruction;
 use symbolize::{LinkAddr, Name, SymbolKind, Symbolizer};
 use x86::{
-    call_graph::{self, Imports},
+    call_graph::{self, Callee, Imports},
     instruction::decode,
     loops,
+    no_return::never_returns,
     shared_places::shared_accesses,
 };
 
@@ -103,10 +104,15 @@ impl Choice<'_> {
         };
         let loop_body = |index: usize, (first, last): (LinkAddr, LinkAddr)| {
             let parts = self.functions.get(index).and_then(|own| own.parts(self.file));
-            loops::body(&parts.unwrap_or_default(), (first.0, last.0), &|address| {
+            let word_at = |address: u64| {
                 let bytes = self.file.bytes_at(LinkAddr(address), 4)?.first_chunk()?;
                 Some(u32::from_le_bytes(*bytes))
-            })
+            };
+            let ends = |address: u64| {
+                let calls = facts.get(index).map_or(&[][..], |facts| &facts.calls[..]);
+                calls.iter().any(|call| call.at.0 == address && self.never_returns(&call.callee))
+            };
+            loops::body(&parts.unwrap_or_default(), (first.0, last.0), &word_at, &ends)
         };
         let code = Code {
             loop_body: &loop_body,
@@ -121,6 +127,16 @@ impl Choice<'_> {
         let name = self.module.name();
         let locks = self.own_locks(&name, locks, imported);
         defaults::candidates(&self.functions, &facts, locks, code)
+    }
+
+    fn never_returns(&self, callee: &Callee) -> bool {
+        match callee {
+            Callee::Own(own) => self
+                .functions
+                .get(*own)
+                .is_some_and(|own| never_returns(&own.symbol, &own.name.short)),
+            Callee::Import(import) => never_returns(&import.symbol, &import.name),
+        }
     }
 
     /// Makes a candidate a region, or lists it as none. Of the regions so far there are `taken`.
