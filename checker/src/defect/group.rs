@@ -154,7 +154,7 @@ fn defect(
 }
 
 /// Returns for each candidate whether the function of its first step writes the same variable before the gap, in any
-/// execution that was seen to be left there, so that what it reads belongs to an update; and whether it writes anything.
+/// execution that was seen to be left there, so that what it reads belongs to an update; and whether it writes any.
 fn changes_before(members: &[Candidate<'_>], names: &mut Names<'_>) -> Vec<(bool, bool)> {
     let step = |candidate: &Candidate<'_>| {
         let edge = candidate.violation.edges.first()?;
