@@ -443,7 +443,7 @@ impl ProcessTracker {
                 offset: offset.0,
                 cookie: id.ns_pid.0.into(),
                 access: None,
-                region: None,
+                regions: None,
             };
             self.kernel.limit_plan(id.plan, id.pid);
             let refusals = self.kernel.attach_probes(id.plan, vec![point]);

@@ -15,7 +15,6 @@ use x86::{
 use super::{
     defaults::{self, Candidate, CandidatePlace},
     imported_roles::ImportedRoles,
-    reason::Reason,
     thread_starts::{self, Code, Pointee},
 };
 use crate::probes::{
@@ -147,10 +146,6 @@ impl Choice<'_> {
         low_prior: bool,
         taken: usize,
     ) -> bool {
-        if candidate.why == Reason::AccessesTwice {
-            let address = candidate.place.entry(&self.functions);
-            plan.unlocked.extend(address.and_then(|at| self.module.process_address(at)));
-        }
         let Candidate { place, why, role, role_reason, excluded, .. } = candidate;
         let is_low_prior = is_low(role);
         let not = match (excluded, &role_reason) {

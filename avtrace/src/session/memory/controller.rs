@@ -135,7 +135,7 @@ impl MemoryController {
             plan,
             detached,
             pending_detaches,
-            hot: HotRegions::default(),
+            hot: HotRegions::new(accesses.overhead),
         })
     }
 
@@ -155,8 +155,9 @@ impl MemoryController {
         // A process that has ended has no clock, and needs no control.
         let Some(worked) = worked(self.clock) else { return Ok(()) };
         let worked = worked.saturating_sub(self.began);
-        self.hot.extend(plan);
-        self.hot.tick(worked, kernel, source, self.plan);
+        let hot = self.hot.tick(worked, kernel, source, (self.plan, plan));
+        // What regions cost that take no lock is no work that allows more.
+        let worked = worked.saturating_sub(hot);
         let mut others = records.costs(tracer_cost);
         others.in_target += self.sampler.hits(kernel) * self.hit_cost_ns;
         let Change { detach, attach, is_over } =
