@@ -281,14 +281,23 @@ impl Analysis<'_, '_> {
         })
     }
 
-    /// Returns the name of the loop of tasks that a unit calls, or ends in.
+    /// Returns the name of the loop of tasks that a unit calls, if no other step can be in the same activation: what is
+    /// called by a jump is the last one.
     fn called_event_loop(&self, function: usize, unit: Unit) -> Option<String> {
-        let calls = self.facts[function].calls.iter();
-        calls.filter(|call| self.inlining.contains(unit, call.at)).find_map(|call| {
+        let calls = &self.facts[function].calls;
+        let own = calls.iter().filter(|call| self.inlining.contains(unit, call.at));
+        let (at, name) = own.clone().find_map(|call| {
             let Callee::Own(callee) = call.callee else { return None };
             self.event_loop(callee, Unit::Function(callee))?;
-            Some(self.functions.get(callee)?.name.short.clone())
-        })
+            Some((call.at, self.functions.get(callee)?.name.short.clone()))
+        })?;
+        let sites = self.sites(function);
+        let mut others = sites.iter().filter(|site| {
+            let is_step = matches!(site.what, What::Takes(_) | What::Calls(..));
+            is_step && site.at != at && self.inlining.contains(unit, site.at)
+        });
+        let is_last = |site: &Site| own.clone().any(|call| call.at == site.at && !call.returns);
+        others.all(is_last).then_some(name)
     }
 
     /// Returns the name of what a unit calls, at a place of that kind, with one of these effects.
