@@ -1,6 +1,6 @@
-//! Values of variables around accesses. A watchpoint has the value after the access, a probe the one before or after it:
-//! what a write stores after its probe is known once the next access to the variable sees it, and what was there before
-//! a write from the latest read.
+//! Values of variables around accesses. A watchpoint has the value after the access, a probe the one before or after
+//! it: what a write stores after its probe is known once the next access to the variable sees it, and what was there
+//! before a write from the latest read.
 
 use std::collections::VecDeque;
 

@@ -175,7 +175,7 @@ impl Facts {
     /// The value changes by the pattern alone.
     fn changes_by_nature(&self) -> bool {
         let overwritten = self.is(Pattern::Overwritten) && self.kind != GapKind::OneActivation;
-        self.is(Pattern::Chain) || overwritten
+        self.is(Pattern::Chain) || overwritten || self.is_pair() && self.origin == Origin::Library
     }
 
     /// A function that calls others was seldom run as a whole: nothing shows that the calls belong together.
@@ -280,7 +280,8 @@ macro_rules! rules {
 /// The rules, in the order in which reasons are given.
 static RULES: &[Rule] = rules! {
     // The value. A remote write of the value that was there changes nothing for the region.
-    // A chain changes values by its nature, and so does what overwrites the work of a callee.
+    // A chain changes values by its nature, and so does what overwrites the work of a callee. That others change one
+    // variable of a library says nothing of another one.
     Weight(2), |_| Some(Reason::ValueChanged), if |f| f.changed == Some(true) && !f.changes_by_nature();
     AtMost(ByDesign, -2), |_| Some(Reason::ValueUnchanged), if |f| f.changed == Some(false);
 

@@ -237,6 +237,9 @@ fn a_variable_under_different_locks_at_both_steps_has_changed_its_use() {
 fn pairs_of_libraries_are_by_design() {
     let trace = pair("l", "l", &["l"], "rows", "records");
     assert_eq!(Program::new(&trace).library("f").summary(), ["by design Torn f"]);
+    // That others change one of them says nothing of both.
+    let values = Program::new(&trace).library("f").changed(true).summary();
+    assert_eq!(values, ["by design Torn f"]);
 }
 
 #[test]

@@ -16,9 +16,9 @@ use std::{
 const START_ALLOWANCE_NS: u64 = 10_000_000;
 
 /// Costs in all of the groups that stay attached whatever others cost, in nanoseconds: the cheapest ones.
-const COLD_ALLOWANCE_NS: u64 = 20_000_000;
+const COLD_ALLOWANCE_NS: u64 = 40_000_000;
 
-/// The same costs as a share of what is allowed, in percent: avtrace's own work for their records comes on top.
+/// These costs as a share of what is allowed, in percent: avtrace's own work for their records comes on top.
 const COLD_PERCENT: u64 = 50;
 
 /// Cost at which a group is detached where only the accessed memory is to be learned, in nanoseconds.
@@ -237,10 +237,10 @@ mod tests {
         let mut detached = |costs: &[u64]| budget.change(SECOND, costs, NOTHING).detach;
         let costs = |cold: u64| [SECOND, cold, 2 * MILLISECOND];
         assert_eq!(detached(&costs(MILLISECOND)), BTreeSet::from([0]));
-        assert_eq!(detached(&costs(18 * MILLISECOND)), BTreeSet::new(), "20 ms with the other one");
-        assert_eq!(detached(&costs(18 * MILLISECOND + 1)), BTreeSet::from([1]));
+        assert_eq!(detached(&costs(38 * MILLISECOND)), BTreeSet::new(), "40 ms with the other one");
+        assert_eq!(detached(&costs(38 * MILLISECOND + 1)), BTreeSet::from([1]));
         // What is detached has been spent.
-        let more = [SECOND, 18 * MILLISECOND + 1, 19 * MILLISECOND];
+        let more = [SECOND, 38 * MILLISECOND + 1, 39 * MILLISECOND];
         assert_eq!(detached(&more), BTreeSet::from([2]));
     }
 

@@ -211,8 +211,8 @@ impl<'line> Chooser<'line> {
         Some(PlannedAccess { instruction, descriptor, is_static, sees_value })
     }
 
-    /// Returns whether nothing between an access and a point can write to the same place. The stack is taken for another
-    /// place.
+    /// Returns whether nothing between an access and a point can write to the same place. The stack is taken for
+    /// another place.
     fn sees_value(&self, located: &Located, at: usize) -> bool {
         let here = located.instruction;
         let between = if at > here { here + 1..at } else { at..here };
