@@ -175,7 +175,8 @@ impl Facts {
     /// The value changes by the pattern alone.
     fn changes_by_nature(&self) -> bool {
         let overwritten = self.is(Pattern::Overwritten) && self.kind != GapKind::OneActivation;
-        self.is(Pattern::Chain) || overwritten || self.is_pair() && self.origin == Origin::Library
+        let loose = self.origin == Origin::Library || self.is_hardly_guarded();
+        self.is(Pattern::Chain) || overwritten || self.is_pair() && loose
     }
 
     /// A function that calls others was seldom run as a whole: nothing shows that the calls belong together.
@@ -281,7 +282,7 @@ macro_rules! rules {
 static RULES: &[Rule] = rules! {
     // The value. A remote write of the value that was there changes nothing for the region.
     // A chain changes values by its nature, and so does what overwrites the work of a callee. That others change one
-    // variable of a library says nothing of another one.
+    // variable says nothing of another one where neither locks nor the user's own code show that they belong together.
     Weight(2), |_| Some(Reason::ValueChanged), if |f| f.changed == Some(true) && !f.changes_by_nature();
     AtMost(ByDesign, -2), |_| Some(Reason::ValueUnchanged), if |f| f.changed == Some(false);
 

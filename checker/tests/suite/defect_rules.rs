@@ -65,8 +65,10 @@ fn a_pair_that_others_change_within_a_section_of_one_of_its_locks_is_likely() {
 
 #[test]
 fn variables_that_others_access_without_the_lock_are_hardly_a_pair() {
-    let mut program = Program::new(&pair("l", "l", &[], "o.rows", "o.records"));
+    let trace = pair("l", "l", &[], "o.rows", "o.records");
+    let mut program = Program::new(&trace);
     assert_eq!(program.summary(), ["possible Torn f"]);
+    assert_eq!(Program::new(&trace).changed(true).summary(), ["possible Torn f"]);
     let reason = "others accessed one of the variables without a lock of the region";
     assert!(has_reason(&mut program, reason));
     let free =
