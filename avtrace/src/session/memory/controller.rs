@@ -40,6 +40,9 @@ const HIT_COST_NS: u64 = 10_000;
 /// Cost of a hit's record on top of the hit, in nanoseconds.
 const RECORD_COST_NS: u64 = 2000;
 
+/// Number of values of words with watchpoints that probes may read in each interval: at most some percent of it.
+const SAMPLED_READS: u64 = 16;
+
 /// Capture of one program's memory accesses.
 #[derive(Debug)]
 pub(crate) struct MemoryController {
@@ -163,6 +166,7 @@ impl MemoryController {
         let Change { detach, attach, is_over } =
             self.budget.change(worked, &self.costs(kernel), others);
         self.sampler.tick(kernel, source, is_over);
+        kernel.allow_sampled_reads(SAMPLED_READS);
         if !detach.is_empty() {
             let (points, pending) = kernel.detach_accesses(self.plan, &detach);
             for point in points {
