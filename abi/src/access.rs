@@ -37,6 +37,9 @@ pub struct AccessDescriptor {
     pub unused: u8,
 }
 
+/// Number of watchpoints of the hardware, and so of places of sampling ones (x86: debug registers 0 to 3).
+pub const SAMPLES: u32 = 4;
+
 /// Number of groups of access probes that have costs of their own.
 pub const ACCESS_GROUPS: u32 = 1 << 12;
 

@@ -20,7 +20,7 @@ mod records;
 mod site;
 pub mod symbols;
 
-pub use access::{ACCESS_GROUPS, AccessDescriptor};
+pub use access::{ACCESS_GROUPS, AccessDescriptor, SAMPLES};
 pub use condition::FlagCondition;
 pub use cookie::{AllocCookie, CallCookie, Cookie, InlinedCookie, LinkerCookie};
 #[cfg(feature = "decode")]

@@ -36,6 +36,10 @@ pub const PENDING: &str = "PENDING";
 pub const ACCESS_DESCRIPTORS: &str = "ACCESS_DESCRIPTORS";
 /// Cost of the hits of each group of access probes so far, for each CPU.
 pub const COSTS: &str = "COSTS";
+/// Words with sampling watchpoints, as addresses divided by 8, or 0: [`SAMPLES`](super::SAMPLES) of them.
+pub const SAMPLED_WORDS: &str = "SAMPLED_WORDS";
+/// Number of times that a probe may read the value of such a word from now on.
+pub const SAMPLED_READS: &str = "SAMPLED_READS";
 /// A `u32`: non-zero when memory instructions are probed.
 pub const PROBES_ACCESSES: &str = "PROBES_ACCESSES";
 /// A `u32`: non-zero when accesses of a word's owner may be deferred.

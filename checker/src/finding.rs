@@ -279,6 +279,9 @@ pub struct Cut {
     pub split_by_itself: Vec<LockId>,
     /// Set if the region waited for another thread within the gap of the exemplar.
     pub waited: bool,
+    /// Set if the region let others go on within the gap of the exemplar: it signalled, arrived at a barrier, or
+    /// started a thread.
+    pub notified: bool,
     /// Set if the region read the variable of the first step again within the gap of the exemplar, after the write of
     /// another thread.
     pub read_again: bool,

@@ -1,14 +1,17 @@
 //! Probes beside memory instructions. A descriptor for each says how to compute the accessed address from the
 //! registers.
 
-use abi::{ACCESS_GROUPS, AccessDescriptor, AccessRecord, Class, Kind, Operand};
+use abi::{ACCESS_GROUPS, AccessDescriptor, AccessRecord, Class, Kind, Operand, SAMPLES};
 use aya_ebpf::{
     helpers::bpf_probe_read_user,
     macros::{map, uprobe},
-    maps::{HashMap, PerCpuArray},
+    maps::{Array, HashMap, PerCpuArray},
     programs::ProbeContext,
 };
-use ebpf::table::{Access, MAX_BYTES, thread_and_epoch};
+use ebpf::{
+    table::{Access, MAX_BYTES, thread_and_epoch},
+    verifier::is_not_zero,
+};
 
 use crate::{
     debug_log,
@@ -28,6 +31,14 @@ static ACCESS_DESCRIPTORS: HashMap<u32, AccessDescriptor> =
 /// Cost of the hits of each group so far, in units of 100 nanoseconds.
 #[map]
 static COSTS: PerCpuArray<u64> = PerCpuArray::with_max_entries(ACCESS_GROUPS, 0);
+
+/// Words with sampling watchpoints, as addresses divided by 8, or 0.
+#[map]
+static SAMPLED_WORDS: Array<u64> = Array::with_max_entries(SAMPLES, 0);
+
+/// Number of times that the value of such a word may be read.
+#[map]
+static SAMPLED_READS: Array<u64> = Array::with_max_entries(1, 0);
 
 /// The zero and the direction flag.
 const ZERO: u64 = 1 << 6;
@@ -133,11 +144,9 @@ fn record<const LARGE: bool, const LOOPS: bool>(ctx: &ProbeContext) -> u32 {
         spent(descriptor, RECORD);
         let (_, epoch) = thread_and_epoch(thread.epochs.now);
         let own_stack = if stack == Stack::Shared { AccessRecord::OWN_STACK } else { 0 };
-        // Memory behind the variable may be unmapped: then there is no value.
-        // SAFETY: the helper checks the address.
-        let (value, has_value) = match unsafe { bpf_probe_read_user(address as *const u64) } {
-            Ok(value) if bytes <= 8 => (value, AccessRecord::HAS_VALUE),
-            _ => (0, 0),
+        let (value, has_value) = match value(descriptor, address, bytes) {
+            Some(value) => (value, AccessRecord::HAS_VALUE),
+            None => (0, 0),
         };
         let record = AccessRecord {
             header: header(Kind::Access, tid, site),
@@ -158,6 +167,47 @@ fn record<const LARGE: bool, const LOOPS: bool>(ctx: &ProbeContext) -> u32 {
     }
     0
 }
+
+/// Reads the value of an access.
+#[inline(always)]
+fn value(descriptor: &AccessDescriptor, address: u64, bytes: u64) -> Option<u64> {
+    if bytes > 8 {
+        return None;
+    }
+    if is_sampled(address) {
+        let left = SAMPLED_READS.get_ptr_mut(0)?;
+        // SAFETY: an aligned number; two threads at once may read one value more.
+        let number = unsafe { left.read_volatile() };
+        if number == 0 {
+            return None;
+        }
+        // SAFETY: as before.
+        unsafe { left.write_volatile(number - 1) };
+        spent(descriptor, SAMPLED_READ);
+    }
+    // Memory behind the variable may be unmapped: then there is no value.
+    // SAFETY: the helper checks the address.
+    unsafe { bpf_probe_read_user(address as *const u64) }.ok()
+}
+
+/// Returns whether a sampling watchpoint stands on one of the eight bytes from an address on, without a jump for each
+/// word. To read there is an access, at which the processor traps (see `watchpoint::sample`).
+#[inline(always)]
+fn is_sampled(address: u64) -> bool {
+    let (first, last) = (address >> 3, (address + 7) >> 3);
+    let mut differs = 1;
+    for number in 0..SAMPLES {
+        if let Some(word) = SAMPLED_WORDS.get_ptr(number) {
+            // SAFETY: an aligned number.
+            let word = unsafe { word.read_volatile() };
+            differs &= is_not_zero(word ^ first) & is_not_zero(word ^ last);
+        }
+    }
+    differs == 0
+}
+
+/// Cost of a read of a word with a watchpoint, in units of 100 nanoseconds.
+const SAMPLED_READ: u64 = 800;
 
 /// Cost of a record, with the walk up the stack, in units of 100 nanoseconds.
 const RECORD: u64 = 12;

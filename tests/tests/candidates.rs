@@ -1,7 +1,7 @@
 //! Functions that are regions by default because they can hold two steps: callers of functions that lock, inlined or
 //! not, bodies of threads, locks behind tables, atomic operations.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tests::tracer::avtrace_with;
 use tests::{Avtrace, Program, Report, c, cpp, require_bpf, runs, rust};
 
@@ -104,6 +104,26 @@ fn a_function_without_a_lock_is_a_region_where_no_other_takes_one() {
         let regions = listed(&program, &[], "regions");
         let twice = "it accesses memory twice that threads may share, without a lock";
         assert_eq!(regions, [("append".to_owned(), twice.to_owned())]);
+    }
+}
+
+#[test]
+fn a_region_that_costs_too_much_without_taking_a_lock_is_given_up() {
+    require_bpf!();
+    for level in ["-O0", "-O2"] {
+        let program = c("hot", &["-g", level]);
+        let regions = listed(&program, &[], "regions");
+        for name in ["refill", "deposit"] {
+            assert_eq!(why(&regions, name), "it calls get and set, which take locks");
+        }
+        let (ended, report) = Avtrace::on(&program).seeing_memory().report();
+        assert_eq!((ended.code, &*ended.stdout), (Some(0), "10004\n"), "{}", ended.stderr);
+        let limitations = report.not_seen["limitations"].as_array().expect("a list");
+        let hot = limitations.iter().find(|one| one["kind"] == "hot_regions");
+        assert_eq!(hot.expect("one was given up")["functions"], json!(["refill"]));
+        // Each call of the other is a transaction to the end.
+        let transactions = report.counts.transactions - report.counts.unary_transactions;
+        assert!(transactions >= 10_000, "{}", ended.stderr);
     }
 }
 

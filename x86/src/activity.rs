@@ -13,7 +13,8 @@ pub struct Activity {
     pub loops: Vec<(LinkAddr, LinkAddr)>,
     /// Atomic operations on memory that do not commute with one another: exchanges, compare-and-exchanges, and
     /// changes of bits. Additions, of which reference counts and statistics are made, count only to a global
-    /// variable that another instruction accesses as well. Other accesses to such a variable are among them.
+    /// variable that another instruction accesses as well. Other accesses to such a variable are among them, and so are
+    /// reads of what the function exchanges: an atomic load is an ordinary instruction.
     pub atomics: Vec<LinkAddr>,
     /// Accesses to global variables, and stores through pointers.
     pub shared: Vec<LinkAddr>,
@@ -56,6 +57,7 @@ impl Activity {
         let mut read: Vec<(Register, PointerSlot)> = Vec::new();
         let mut constants = KnownRegisters::default();
         let (mut accesses, mut of_globals) = (Vec::new(), Vec::new());
+        let (mut reads, mut exchanged) = (Vec::new(), Vec::new());
         for instruction in instructions {
             let at = LinkAddr(instruction.ip());
             match instruction.flow_control() {
@@ -82,6 +84,11 @@ impl Activity {
                     let is_atomic = is_atomic(instruction);
                     if is_atomic && !adds(instruction) {
                         self.atomics.push(at);
+                    }
+                    if is_atomic && instruction.mnemonic() == Mnemonic::Xchg {
+                        exchanged.extend(field(instruction, has_frame));
+                    } else if reads_only(instruction) {
+                        reads.extend(field(instruction, has_frame).map(|field| (at, field)));
                     }
                     if is_shared && let Some(PointerSlot::Global(global)) = slot(instruction) {
                         if is_atomic {
@@ -125,8 +132,38 @@ impl Activity {
             let other = accesses.iter().find(|&&(at, other)| at != operation && other == global);
             self.atomics.extend(other.into_iter().flat_map(|&(access, _)| [operation, access]));
         }
+        reads.retain(|(_, read)| exchanged.contains(read));
+        self.atomics.extend(reads.into_iter().map(|(at, _)| at));
         self.atomics.sort_unstable();
         self.atomics.dedup();
+    }
+}
+
+/// Field of a structure that an instruction accesses: its offset and size, in bytes. At the start of a structure the
+/// register of the pointer, too: so many are there that their offset says nothing.
+fn field(
+    instruction: &Instruction,
+    has_frame: bool,
+) -> Option<(PointerSlot, usize, Option<Register>)> {
+    let base = instruction.memory_base();
+    let is_own = instruction.segment_prefix() != Register::None;
+    if is_own || has_frame && base == Register::RBP {
+        return None;
+    }
+    let place = slot(instruction)?;
+    let register = (place == PointerSlot::Field(0)).then_some(base);
+    Some((place, instruction.memory_size().size(), register))
+}
+
+/// Returns true for a load from memory, and for a comparison with it.
+fn reads_only(instruction: &Instruction) -> bool {
+    let is_memory = |operand| {
+        instruction.op_count() > operand && instruction.op_kind(operand) == OpKind::Memory
+    };
+    match instruction.mnemonic() {
+        Mnemonic::Mov | Mnemonic::Movzx | Mnemonic::Movsx | Mnemonic::Movsxd => is_memory(1),
+        Mnemonic::Cmp | Mnemonic::Test => is_memory(0) || is_memory(1),
+        _ => false,
     }
 }
 
@@ -235,6 +272,26 @@ mod tests {
             &[0xf0, 0xff, 0x05, 1, 0, 0, 0],
         ];
         assert_eq!(of(&checked.concat()).atomics, [at(0), at(6)]);
+    }
+
+    #[test]
+    fn loads_of_what_is_exchanged_are_atomic() {
+        // movzx eax, byte [rdi + 0x18]; mov eax, [rdi + 0x18]; mov r14, rdi; xchg [r14 + 0x18], al
+        let code = [
+            &[0x0f, 0xb6, 0x47, 0x18][..],
+            &[0x8b, 0x47, 0x18],
+            &[0x49, 0x89, 0xfe],
+            &[0x41, 0x86, 0x46, 0x18],
+        ];
+        assert_eq!(of(&code.concat()).atomics, [at(0), at(10)], "the other one is larger");
+        // mov rax, [rdi]; mov rax, [rsi]; xchg [rdi], rdx; lock cmpxchg [rsi], rdx
+        let code = [
+            &[0x48, 0x8b, 0x07][..],
+            &[0x48, 0x8b, 0x06],
+            &[0x48, 0x87, 0x17],
+            &[0xf0, 0x48, 0x0f, 0xb1, 0x16],
+        ];
+        assert_eq!(of(&code.concat()).atomics, [at(0), at(6), at(9)]);
     }
 
     #[test]

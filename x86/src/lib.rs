@@ -17,6 +17,7 @@ pub mod functions;
 mod indirect_jump;
 pub mod inlined_extent;
 pub mod instruction;
+mod jump_tables;
 pub mod loops;
 pub mod no_return;
 pub mod operands;

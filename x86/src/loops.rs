@@ -5,30 +5,54 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use iced_x86::{FlowControl, Instruction};
 
-use super::{exits::Part, instruction::decode};
+use super::{exits::Part, instruction::decode, jump_tables::JumpTables};
 
 /// Returns the instructions of the loop from `first` to the jump back at `last`; none if control does not come from one
-/// to the other. A jump whose targets are not known counts as an end of the function: what is found is certain.
+/// to the other. A jump through the table of a `switch` leads to its cases, of which `word_at` returns four bytes that
+/// the file has at an address, and no control comes back from a call that `ends` the program or thread. Any other jump
+/// without known targets counts as an end of the function: what is found is certain.
 #[must_use]
-pub fn body(parts: &[Part<'_>], first: u64, last: u64) -> BTreeSet<u64> {
+pub fn body(
+    parts: &[Part<'_>],
+    (first, last): (u64, u64),
+    word_at: &dyn Fn(u64) -> Option<u32>,
+    ends: &dyn Fn(u64) -> bool,
+) -> BTreeSet<u64> {
+    let instructions: Vec<Instruction> =
+        parts.iter().flat_map(|part| decode(part.code, part.start)).collect();
+    let tables = JumpTables::new(&instructions);
     let mut before: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
-    for instruction in parts.iter().flat_map(|part| decode(part.code, part.start)) {
-        for after in successors(&instruction) {
-            before.entry(after).or_default().push(instruction.ip());
+    let mut after: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+    for (index, instruction) in instructions.iter().enumerate() {
+        if ends(instruction.ip()) {
+            continue;
+        }
+        let is_indirect = instruction.flow_control() == FlowControl::IndirectBranch;
+        let cases = is_indirect.then(|| tables.targets(index, word_at)).flatten();
+        for next in successors(instruction).chain(cases.unwrap_or_default()) {
+            before.entry(next).or_default().push(instruction.ip());
+            after.entry(instruction.ip()).or_default().push(next);
         }
     }
-    let mut known = BTreeSet::from([first, last]);
-    let mut todo: Vec<u64> = if first == last { Vec::new() } else { vec![last] };
-    let mut is_loop = first == last;
+    // A loop may be entered behind its first instruction, at its condition: what comes before it reaches the jump as
+    // well, but not from the first instruction.
+    let [reaching, reached] = [reach(&before, last, first), reach(&after, first, last)];
+    if reached.contains(&last) {
+        reaching.intersection(&reached).copied().collect()
+    } else {
+        BTreeSet::new()
+    }
+}
+
+/// Returns what the edges lead to from one address, itself included, without going on at the other one.
+fn reach(edges: &BTreeMap<u64, Vec<u64>>, from: u64, until: u64) -> BTreeSet<u64> {
+    let mut known = BTreeSet::from([from]);
+    let mut todo = vec![from];
     while let Some(at) = todo.pop() {
-        for &from in before.get(&at).into_iter().flatten() {
-            is_loop |= from == first;
-            if known.insert(from) {
-                todo.push(from);
-            }
-        }
+        let next = edges.get(&at).filter(|_| at != until);
+        todo.extend(next.into_iter().flatten().filter(|&&next| known.insert(next)));
     }
-    if is_loop { known } else { BTreeSet::new() }
+    known
 }
 
 fn successors(instruction: &Instruction) -> impl Iterator<Item = u64> {
@@ -48,7 +72,7 @@ mod tests {
     use super::*;
 
     fn of(code: &[u8], first: u64, last: u64) -> Vec<u64> {
-        body(&[Part { start: 0, code }], first, last).into_iter().collect()
+        body(&[Part { start: 0, code }], (first, last), &|_| None, &|_| false).into_iter().collect()
     }
 
     #[test]
@@ -69,10 +93,42 @@ mod tests {
     }
 
     #[test]
+    fn code_before_a_loop_that_is_entered_at_its_condition_is_not_in_it() {
+        // 0: nop; 1: jmp 4; 3: nop; 4: nop; 5: jne 3; 7: ret
+        assert_eq!(of(&[0x90, 0xeb, 1, 0x90, 0x90, 0x75, 0xfc, 0xc3], 3, 5), [3, 4, 5]);
+    }
+
+    #[test]
+    fn a_call_that_does_not_come_back_is_an_end() {
+        // 0: nop; 1: call 0; 6: jmp to the nop
+        let code = [0x90, 0xe8, 0xfa, 0xff, 0xff, 0xff, 0xeb, 0xf8];
+        assert_eq!(of(&code, 0, 6), [0, 1, 6]);
+        let parts = [Part { start: 0, code: &code }];
+        assert_eq!(body(&parts, (0, 6), &|_| None, &|at| at == 1), BTreeSet::new());
+    }
+
+    #[test]
     fn a_jump_without_known_targets_is_an_end() {
         // nop; jmp rax; nop; jmp to the first; ret
         assert_eq!(of(&[0x90, 0xff, 0xe0, 0x90, 0xeb, 0xfa, 0xc3], 0, 4), [0; 0]);
         // je behind it; jmp [rip]; nop; jmp to the first nop, through which no loop goes
         assert_eq!(of(&[0x74, 7, 0x90, 0xff, 0x25, 0, 0, 0, 0, 0x90, 0xeb, 0xf6], 2, 10), [0; 0]);
+    }
+
+    #[test]
+    fn a_loop_goes_through_the_cases_of_a_switch() {
+        // 0: lea rdx, [rip + 0x100]; 7: cmp eax, 1; 10: ja 32; 12: movsxd rax, [rdx + rax * 4]; 16: add rax, rdx;
+        // 19: jmp rax; 21: nop; 22: jmp 7; 24: ret; 32: ret
+        let mut code = vec![0x48, 0x8d, 0x15, 0, 1, 0, 0, 0x83, 0xf8, 1, 0x77, 20];
+        code.extend([0x48, 0x63, 4, 0x82, 0x48, 1, 0xd0, 0xff, 0xe0, 0x90, 0xeb, 0xef]);
+        code.resize(33, 0xc3);
+        let word_at = |address: u64| {
+            let targets = [21, 24];
+            let number = usize::try_from(address.checked_sub(0x107)? / 4).ok()?;
+            Some((targets.get(number)? - 0x107_i32).cast_unsigned())
+        };
+        let of = |word_at| body(&[Part { start: 0, code: &code }], (7, 22), word_at, &|_| false);
+        assert_eq!(Vec::from_iter(of(&word_at)), [7, 10, 12, 16, 19, 21, 22]);
+        assert_eq!(of(&|_| None), BTreeSet::new(), "the table is not in the file");
     }
 }

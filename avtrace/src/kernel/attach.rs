@@ -203,11 +203,11 @@ impl Kernel {
         )
     }
 
-    /// Begins to detach the probes of a plan's regions with these functions, for good.
-    pub fn detach_regions(&mut self, plan: PlanNumber, functions: &BTreeSet<u32>) -> PendingDetach {
+    /// Begins to detach these groups of probes of a plan's regions, for good.
+    pub fn detach_regions(&mut self, plan: PlanNumber, groups: &BTreeSet<u32>) -> PendingDetach {
         let (_, pending) = self.detach_groups(
             plan,
-            |group| matches!(group, ProbeGroup::Region(function) if functions.contains(&function)),
+            |group| matches!(group, ProbeGroup::Regions(number) if groups.contains(&number)),
         );
         pending
     }

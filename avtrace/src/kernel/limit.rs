@@ -153,7 +153,7 @@ mod tests {
             offset: 1,
             cookie,
             access: None,
-            region: None,
+            regions: None,
         };
         let cookie = CallCookie::new(Cookie::new(Kind::Acquire, 9), 0, 3, 16).0;
         let changed =

@@ -47,21 +47,21 @@ pub struct ProbePoint {
     pub cookie: u64,
     /// Accessed memory, for [`ProbeProgram::Access`] and [`ProbeProgram::AccessLarge`].
     pub access: Option<AccessDescriptor>,
-    /// Number of the function, for a probe of a region that may be detached while the program runs.
-    pub region: Option<u32>,
+    /// Number of the group, for a probe of regions that may be detached while the program runs.
+    pub regions: Option<u32>,
 }
 
 /// Probes that are detached together, by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum ProbeGroup {
     Accesses(u16),
-    Region(u32),
+    Regions(u32),
 }
 
 impl ProbePoint {
     fn group(&self) -> Option<ProbeGroup> {
         let accesses = self.access.map(|access| ProbeGroup::Accesses(access.group));
-        accesses.or_else(|| self.region.map(ProbeGroup::Region))
+        accesses.or_else(|| self.regions.map(ProbeGroup::Regions))
     }
 }
 

@@ -6,7 +6,8 @@ use std::{
     os::fd::{AsFd as _, OwnedFd},
 };
 
-use aya::programs::PerfEvent;
+use abi::symbols;
+use aya::{maps::Array, programs::PerfEvent};
 
 use super::Kernel;
 use crate::sys::{bpf, perf};
@@ -113,14 +114,33 @@ impl Kernel {
     ///
     /// See [`perf::move_breakpoint`].
     pub fn sample(&mut self, number: usize, range: Option<(u64, u64)>) -> io::Result<()> {
+        if let Some((address, _)) = range {
+            self.set_number(symbols::SAMPLED_WORDS, number, address >> 3);
+        }
         let events = self.samples.get(number).into_iter().flatten();
         let mut events = events.map(|event| event.as_fd());
         match range {
             Some((address, length)) => {
                 events.try_for_each(|event| perf::move_breakpoint(event, address, length))
             }
-            None => events.try_for_each(perf::stop_breakpoint),
+            None => {
+                let stopped = events.try_for_each(perf::stop_breakpoint);
+                self.set_number(symbols::SAMPLED_WORDS, number, 0);
+                stopped
+            }
         }
+    }
+
+    /// Sets the number of times that probes may read values of words with movable watchpoints from now on. Each of
+    /// these reads is an access to the watched memory, at which the processor traps.
+    pub fn allow_sampled_reads(&mut self, times: u64) {
+        self.set_number(symbols::SAMPLED_READS, 0, times);
+    }
+
+    fn set_number(&mut self, map: &str, index: usize, number: u64) {
+        let map = self.ebpf.map_mut(map).and_then(|map| Array::<_, u64>::try_from(map).ok());
+        // The map is there and has room: it is this build's own.
+        let _ = map.map(|mut map| map.set(index as u32, number, 0));
     }
 
     /// Returns the number of hits of a movable watchpoint so far, wherever it was.

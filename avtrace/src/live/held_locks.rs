@@ -1,4 +1,4 @@
-//! Locks that threads hold exclusively, from the events of a stream.
+//! Locks that threads hold exclusively, and how often they have taken one, from the events of a stream.
 
 use checker::event::{LockId, Op, ThreadId};
 
@@ -7,12 +7,20 @@ use checker::event::{LockId, Op, ThreadId};
 pub struct HeldLocks {
     /// By thread: each lock with the number of times that it is held.
     held: Vec<Vec<(LockId, u32)>>,
+    /// By thread: number of locks that it has taken, shared ones too.
+    taken: Vec<u64>,
 }
 
 impl HeldLocks {
     /// Notes an operation of a thread.
     #[inline]
     pub fn note(&mut self, thread: ThreadId, op: Op) {
+        if let Op::Acquire(_) | Op::AcquireShared(_) = op {
+            if self.taken.len() <= thread.index() {
+                self.taken.resize(thread.index() + 1, 0);
+            }
+            self.taken[thread.index()] += 1;
+        }
         match op {
             Op::Acquire(lock) => {
                 if self.held.len() <= thread.index() {
@@ -49,6 +57,12 @@ impl HeldLocks {
         self.held.get(thread.index()).into_iter().flatten().map(|&(lock, _)| lock)
     }
 
+    /// Returns the number of locks that a thread has taken so far.
+    #[must_use]
+    pub fn taken_by(&self, thread: ThreadId) -> u64 {
+        self.taken.get(thread.index()).copied().unwrap_or(0)
+    }
+
     /// Events were lost: forgets all holds.
     pub fn gap(&mut self) {
         self.held.clear();
@@ -75,6 +89,7 @@ mod tests {
         assert!(held.of(a).next().is_none());
         held.note(b, Op::AcquireShared(l));
         assert!(held.of(b).next().is_none(), "others may hold it as well");
+        assert_eq!((held.taken_by(a), held.taken_by(b)), (3, 1), "it has taken it");
         held.note(b, Op::Acquire(l));
         held.gap();
         assert!(held.of(b).next().is_none());

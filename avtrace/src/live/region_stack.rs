@@ -247,9 +247,12 @@ impl RegionStacks {
         true
     }
 
-    /// Ends the executions of a function: its exits are not seen any more.
+    /// Ends the executions of a function, and of those that have jumped to its start: its exits are not seen any more.
     pub fn give_up(&mut self, thread: ThreadId, function: u32) {
-        let is_it = |open: &Open| open.frame.is_some_and(|frame| frame.function == function);
+        let is_it = |open: &Open| {
+            open.tail == Some(function)
+                || open.frame.is_some_and(|frame| frame.function == function)
+        };
         for suspended in &mut self.stack(thread).suspended {
             suspended.retain(|open| !is_it(open));
         }
@@ -446,6 +449,17 @@ mod tests {
         assert_eq!(changes(&mut stacks), "+1+2--+2");
         stacks.exit(T, frame(1, 100), (Leaves::WithoutFrame, 0), None);
         assert_eq!(changes(&mut stacks), "-", "at a stack pointer above it");
+    }
+
+    #[test]
+    fn a_function_that_has_jumped_to_one_that_is_given_up_ends() {
+        let mut stacks = RegionStacks::default();
+        enter(&mut stacks, 1, 100);
+        stacks.exit(T, frame(1, 100), (Leaves::WithoutFrame, 0), Some(2));
+        enter(&mut stacks, 2, 100);
+        assert_eq!(changes(&mut stacks), "+1+2");
+        stacks.give_up(T, 2);
+        assert_eq!(changes(&mut stacks), "--");
     }
 
     #[test]

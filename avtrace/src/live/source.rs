@@ -219,10 +219,11 @@ impl Source {
         &self.threads
     }
 
-    /// Returns how often a function that is a region has begun, by its number in the plan.
+    /// Returns how often a function that is a region has begun, by its number in the plan, without taking a lock before
+    /// it ended.
     #[must_use]
-    pub fn executions_of(&self, function: u32) -> u64 {
-        self.regions.executions_of(function)
+    pub fn executions_without_lock(&self, function: u32) -> u64 {
+        self.regions.executions_without_lock(function)
     }
 
     /// Ends a function that is a region wherever it runs, and lets it begin no more: its probes are about to be

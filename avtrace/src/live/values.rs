@@ -1,5 +1,6 @@
-//! Values of variables around accesses. A watchpoint has the value after the access, a probe at the instruction the one
-//! before it: what a write has stored is known once the next access to the variable sees it.
+//! Values of variables around accesses. A watchpoint has the value after the access, a probe the one before or after
+//! it: what a write stores after its probe is known once the next access to the variable sees it, and what was there
+//! before a write from the latest read.
 
 use std::collections::VecDeque;
 
@@ -12,7 +13,7 @@ use rustc_hash::FxHashMap;
 /// Values that are stored at most: those of the latest accesses.
 const MAX_VALUES: usize = 1 << 13;
 
-/// Variables whose last write is remembered at most.
+/// Variables whose last access is remembered at most.
 const MAX_VARIABLES: usize = 1 << 14;
 
 /// Value around an access.
@@ -55,8 +56,16 @@ pub struct ValueAt {
 #[derive(Debug, Default)]
 pub struct ObservedValues {
     seen: VecDeque<Seen>,
-    /// Latest writes whose values the next access to the variable shows.
-    pending: FxHashMap<VarId, EventNumber>,
+    last: FxHashMap<VarId, Last>,
+}
+
+/// Last access to a variable.
+#[derive(Clone, Copy, Debug)]
+enum Last {
+    /// Read of that value.
+    Read(u64),
+    /// Write whose value the next access shows.
+    Write(EventNumber),
 }
 
 impl ObservedValues {
@@ -70,35 +79,46 @@ impl ObservedValues {
     /// Notes a read, by the value of the variable.
     pub fn read(&mut self, at: ValueAt) {
         self.shows(at);
+        self.remember(at.variable, Last::Read(at.masked()));
         self.push(at.seen(None, Some(at.masked()), false));
     }
 
     /// Notes a write, by the value of the variable before it.
     pub fn written_over(&mut self, at: ValueAt) {
         self.shows(at);
-        self.remember(at.variable, at.event);
+        self.remember(at.variable, Last::Write(at.event));
         self.push(at.seen(Some(at.masked()), None, true));
+    }
+
+    /// Notes a write, by the value of the variable after it. The one before it is that of the latest read, if no write
+    /// was made since: those that repeat a write make no record.
+    pub fn written(&mut self, at: ValueAt) {
+        let before = match self.last.remove(&at.variable) {
+            Some(Last::Read(value)) => Some(value),
+            Some(Last::Write(_)) | None => None,
+        };
+        self.push(at.seen(before, Some(at.masked()), true));
     }
 
     /// Notes a write whose value is not known: what is seen next is not the value of an earlier write.
     pub fn written_unseen(&mut self, variable: VarId) {
-        self.pending.remove(&variable);
+        self.last.remove(&variable);
     }
 
     /// Takes in the value that a variable has, which is that of the last write.
     fn shows(&mut self, at: ValueAt) {
-        if let Some(write) = self.pending.remove(&at.variable)
+        if let Some(&Last::Write(write)) = self.last.get(&at.variable)
             && let Ok(index) = self.seen.binary_search_by_key(&write, |seen| seen.event)
         {
             self.seen[index].after = Some(at.masked());
         }
     }
 
-    fn remember(&mut self, variable: VarId, write: EventNumber) {
-        if self.pending.len() >= MAX_VARIABLES {
-            self.pending.clear();
+    fn remember(&mut self, variable: VarId, last: Last) {
+        if self.last.len() >= MAX_VARIABLES {
+            self.last.clear();
         }
-        self.pending.insert(variable, write);
+        self.last.insert(variable, last);
     }
 
     /// Returns the value that was observed at an event, if it is known and among the latest.
@@ -164,6 +184,21 @@ mod tests {
         assert_eq!((read.before, read.after, read.written), (None, 5, false), "of four bytes");
         assert_eq!(values.iter().map(|value| value.event).collect::<Vec<_>>(), [1, 2, 3, 4]);
         assert_eq!(values.shared().map(|value| value.event).collect::<Vec<_>>(), [2, 3, 4]);
+    }
+
+    #[test]
+    fn a_read_has_the_value_before_a_write_that_is_seen_afterwards() {
+        let mut values = ObservedValues::default();
+        values.read(at(1, 5));
+        values.written(at(2, 8));
+        assert_eq!(values.get(2).map(|value| (value.before, value.after)), Some((Some(5), 8)));
+        values.written(at(3, 9));
+        let last = values.get(3).map(|value| (value.before, value.after));
+        assert_eq!(last, Some((None, 9)), "repetitions of the other write make no record");
+        values.read(at(4, 9));
+        values.written_unseen(X);
+        values.written(at(6, 9));
+        assert_eq!(values.get(6).map(|value| value.before), Some(None));
     }
 
     #[test]

@@ -83,6 +83,23 @@ fn without_place(object: &Object) -> Object {
     }
 }
 
+/// Describes the action of a step of several. Its object is named with its place only by the first step, unless another
+/// one differs by that alone.
+#[must_use]
+pub fn describe_step_among(step: &Step, steps: &[&Step]) -> String {
+    let Some(name) = &step.object else { return describe_step(step) };
+    let brief = without_place(name);
+    let like = |other: &&&Step| {
+        other.object.as_ref().is_some_and(|other| without_place(other).name == brief.name)
+    };
+    let mut alike = steps.iter().filter(like);
+    let is_first = alike.clone().next().is_none_or(|first| first.event == step.event);
+    if is_first || alike.any(|other| other.object.as_ref() != Some(name)) {
+        return describe_step(step);
+    }
+    describe_step(&Step { object: Some(brief), ..step.clone() })
+}
+
 /// Describes the action of a step, as the end of a sentence that starts with its thread.
 #[must_use]
 pub fn describe_step(step: &Step) -> String {

@@ -45,7 +45,7 @@ pub(super) fn probe(
     let cookie = LinkerCookie::new(plan, list).ok_or(UnseenLibraries::MisplacedLinker)?.0;
     let (program, file) = (ProbeProgram::Libraries, file_for_kernel(pid, linker));
     Ok(Some((
-        ProbePoint { program, file, offset: offset.0, cookie, access: None, region: None },
+        ProbePoint { program, file, offset: offset.0, cookie, access: None, regions: None },
         notify,
     )))
 }

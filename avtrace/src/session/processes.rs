@@ -444,7 +444,7 @@ impl ProcessTracker {
                 offset: offset.0,
                 cookie: id.ns_pid.0.into(),
                 access: None,
-                region: None,
+                regions: None,
             };
             let Some(kernel) = self.backend.kernel_mut() else { return Ok(()) };
             kernel.limit_plan(id.plan, id.pid);

@@ -222,6 +222,7 @@ fn long_names_are_shown_in_short() {
     let text = text(&story.report());
     let joined = text.split_whitespace().filter(|&word| word != "|").collect::<Vec<_>>().join(" ");
     assert!(joined.contains(&format!("reads `Shared<..>.len {place}`")), "{text}");
+    assert!(joined.contains("writes `Shared<..>.len`: "), "the place is said once: {text}");
     assert!(joined.contains("were seen to meet on `Shared<..>.len` ="), "{text}");
     assert!(joined.contains("= help: protect `Shared<..>.len` by one lock: "), "{text}");
 }

@@ -190,6 +190,7 @@ impl Cut {
             held_throughout: Vec::new(),
             split_by_itself: Vec::new(),
             waited: false,
+            notified: false,
             read_again: false,
             updated_at: None,
             others: Default::default(),
@@ -200,7 +201,8 @@ impl Cut {
         let Facts { kind, left, returned, held_throughout, split_by_itself, waited, .. } = facts;
         (self.kind, self.left_end, self.returned_end) = (kind, left, returned);
         (self.held_throughout, self.split_by_itself) = (held_throughout, split_by_itself);
-        (self.waited, self.read_again) = (waited, facts.read_again);
+        (self.waited, self.notified) = (waited, facts.notified);
+        self.read_again = facts.read_again;
         self.others = facts.others;
     }
 }

@@ -497,6 +497,10 @@ impl Visitor for ActiveRegions {
         }
     }
 
+    fn notified(&mut self, row: usize, now: &EventStamp) {
+        self.threads[row].notified = now.event();
+    }
+
     fn reset(&mut self, lock: LockId) {
         for thread in &mut self.threads {
             thread.trail.released_locks.forget(lock);

@@ -39,6 +39,8 @@ pub(super) struct Thread {
     pub(super) locks: Locks,
     /// Last event at which the thread depended on another one by waiting for it.
     pub(super) waited: EventNumber,
+    /// Last event by which the thread let others go on.
+    pub(super) notified: EventNumber,
 }
 
 impl Default for Thread {
@@ -51,6 +53,7 @@ impl Default for Thread {
             followed: None,
             locks: Locks::default(),
             waited: 0,
+            notified: 0,
         }
     }
 }
@@ -178,7 +181,7 @@ impl Thread {
     /// Returns what is known of the region at that level, or of the one that is followed: its trail, and the regions
     /// around it and within it.
     pub(super) fn surroundings(&self, level: Option<usize>) -> Option<Surroundings<'_>> {
-        let Self { levels, trail, followed, locks, waited, .. } = self;
+        let Self { levels, trail, followed, locks, waited, notified, .. } = self;
         let (of, trail, outer, inner) = match level {
             Some(level) => (*levels.get(level)?, trail, &levels[..level], &levels[level + 1..]),
             None => {
@@ -186,7 +189,8 @@ impl Thread {
                 (followed.level?, &followed.trail, &[][..], &levels[..])
             }
         };
-        Some(Surroundings { of, trail, outer, inner, locks, waited: *waited })
+        let (waited, notified) = (*waited, *notified);
+        Some(Surroundings { of, trail, outer, inner, locks, waited, notified })
     }
 
     /// Returns the trail of the region at that level, or of the one that is followed.
@@ -260,6 +264,7 @@ pub(super) struct Surroundings<'a> {
     inner: &'a [Level],
     locks: &'a Locks,
     waited: EventNumber,
+    notified: EventNumber,
 }
 
 impl Surroundings<'_> {
@@ -281,6 +286,7 @@ impl Surroundings<'_> {
             split_by_itself: locks.iter().filter(split).map(|lock| lock.lock).collect(),
             waited: (left.event + 1..=returned.event).contains(&self.waited)
                 || locks.iter().any(waits),
+            notified: (left.event + 1..=returned.event).contains(&self.notified),
             read_again: self.trail.has_read_again(first.object, first.sink.event, returned.event),
             others: OtherLocks::default(),
         }
@@ -325,6 +331,7 @@ pub(super) struct Facts {
     pub(super) held_throughout: Vec<LockId>,
     pub(super) split_by_itself: Vec<LockId>,
     pub(super) waited: bool,
+    pub(super) notified: bool,
     pub(super) read_again: bool,
     pub(super) others: OtherLocks,
 }

@@ -8,7 +8,7 @@ use super::guard::Guard;
 use super::pattern::{Accesses, flows, reads, writes};
 use crate::event::{LocationId, LockId, RegionId};
 use crate::finding::{
-    Cut, Evidence, Findings, GapEnd, GapKind, Object, Point, ReleasedLock, Violation,
+    Cut, Evidence, Findings, GapEnd, GapKind, Object, Order, Point, ReleasedLock, Violation,
 };
 use rustc_hash::FxHashMap;
 
@@ -65,7 +65,7 @@ impl<'a> Names<'a> {
         }
     }
 
-    fn place_key(&mut self, location: LocationId) -> PlaceKey {
+    pub(super) fn place_key(&mut self, location: LocationId) -> PlaceKey {
         PlaceKey::of(self.place(location))
     }
 
@@ -82,7 +82,7 @@ impl<'a> Names<'a> {
 }
 
 /// Line of code, by its text.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct PlaceKey {
     pub(super) function: String,
     pub(super) text: String,
@@ -100,7 +100,8 @@ impl PlaceKey {
 }
 
 /// Key of a defect besides its region: both ends of the gap, and the subject. Where the region gave up a lock, the
-/// gap is from its release to its acquisition, and the subject is the lock.
+/// gap is from its release to its acquisition, and the subject is the lock. Where accesses to one variable race, all
+/// its gaps are one but for those that lose updates.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct GapKey {
     pub(super) ends: [PlaceKey; 2],
@@ -115,6 +116,8 @@ pub(super) struct Candidate<'a> {
     pub(super) number: usize,
     pub(super) region: RegionId,
     pub(super) key: GapKey,
+    /// Lines of both ends, which are not in the key where a variable has no lock.
+    pub(super) ends: [PlaceKey; 2],
     /// Lock that explains the gap.
     pub(super) lock: Option<ReleasedLock>,
     pub(super) objects: Vec<Object>,
@@ -199,8 +202,15 @@ fn of<'a>(
             (left.location, returned.location, subjects)
         }
     };
-    let key =
-        GapKey { ends: [from, to].map(|end| names.place_key(end)), subjects: subjects_of_key };
+    let ends_of_gap = [from, to].map(|end| names.place_key(end));
+    // One lock over all accesses mends every gap of a variable that has none; a lost update is one by itself.
+    let is_unlocked = lock.is_none()
+        && accesses.pattern() != Pattern::LostUpdate
+        && violation.order == Order::Racy
+        && accesses.one_object()
+        && accesses.are_on_variables();
+    let ends_of_key = if is_unlocked { Default::default() } else { ends_of_gap.clone() };
+    let key = GapKey { ends: ends_of_key, subjects: subjects_of_key };
 
     let kind = kind(cut, left, returned, lock.as_ref(), &info, names);
     let is_inlined =
@@ -248,6 +258,7 @@ fn of<'a>(
         origin: if library { Origin::Library } else { Origin::Own },
         changed: changed(findings, cut, violation, names),
         left_reads: is_variable(accesses.first.object) && !writes(left.action),
+        left_changes: false,
         returned_reads: is_variable(accesses.closing.object)
             && !writes(returned.action)
             && !returned_updates,
@@ -268,6 +279,7 @@ fn of<'a>(
             left.is_none() || left.min(returned) >= Some(FAR)
         }),
         waited: cut.is_some_and(|cut| cut.waited),
+        notified: cut.is_some_and(|cut| cut.notified),
         atomic: accesses.is_updated_atomically(),
         lock_word,
         one_class: subjects[0].name == subjects[1].name,
@@ -282,7 +294,8 @@ fn of<'a>(
         cut: 0,
         runs: 0,
     };
-    Some(Candidate { cut, violation, number, region, key, lock, objects, facts })
+    let ends = ends_of_gap;
+    Some(Candidate { cut, violation, number, region, key, ends, lock, objects, facts })
 }
 
 /// Returns the object, or the type, that a field belongs to.

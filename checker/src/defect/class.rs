@@ -42,8 +42,10 @@ pub(super) struct Facts {
     pub(super) origin: Origin,
     /// Effect of the remote writes on the value, as far as that is known.
     pub(super) changed: Option<bool>,
-    /// The first end only reads its variable.
+    /// The first end only reads its variable, and is no part of an update.
     pub(super) left_reads: bool,
+    /// The function of the first end changed something before the gap.
+    pub(super) left_changes: bool,
     /// The second end only reads its variable.
     pub(super) returned_reads: bool,
     /// The variable was read again within the gap.
@@ -65,6 +67,7 @@ pub(super) struct Facts {
     /// So many calls lie between the steps that those of the first one are forgotten.
     pub(super) far_apart: bool,
     pub(super) waited: bool,
+    pub(super) notified: bool,
     pub(super) atomic: bool,
     /// The subjects of both ends have one name.
     pub(super) one_class: bool,
@@ -125,12 +128,23 @@ impl Facts {
         self.guard == Guard::Separate
             && self.has_data()
             && !self.flows_back()
-            && !(self.is_pair() && self.one_class)
+            && !(self.is_pair() && self.one_class && !self.takes_over())
+    }
+
+    /// The region changed the first variable, and then took over what others had made of the second: neither half of
+    /// a transfer is seen without the other one, or overwritten.
+    fn takes_over(&self) -> bool {
+        !self.left_reads && (self.returned_reads || self.returned_updates)
     }
 
     /// The region's own value came back to it through several others.
     fn flows_back(&self) -> bool {
         self.is(Pattern::Chain) && self.flows && self.held.is_none()
+    }
+
+    /// It came back though the region neither had others work on it nor waited for them.
+    fn flows_back_unasked(&self) -> bool {
+        self.flows_back() && !self.notified && !self.waited
     }
 
     /// A torn pair that belongs together, as far as locks say.
@@ -161,7 +175,8 @@ impl Facts {
     /// The value changes by the pattern alone.
     fn changes_by_nature(&self) -> bool {
         let overwritten = self.is(Pattern::Overwritten) && self.kind != GapKind::OneActivation;
-        self.is(Pattern::Chain) || overwritten
+        let loose = self.origin == Origin::Library || self.is_hardly_guarded();
+        self.is(Pattern::Chain) || overwritten || self.is_pair() && loose
     }
 
     /// A function that calls others was seldom run as a whole: nothing shows that the calls belong together.
@@ -197,7 +212,8 @@ impl Facts {
 
     /// The callees' sections belong together.
     fn is_composed(&self) -> bool {
-        !self.has_data() || self.left_reads || self.is(Pattern::IntermediateState)
+        let asks = self.left_reads && (!self.left_changes || self.is_pair());
+        !self.has_data() || asks || self.is(Pattern::IntermediateState)
     }
 
     /// Nothing that transactions of the cycle accessed was seen, and a lock was given up.
@@ -214,6 +230,17 @@ impl Facts {
             acquired: text(|split| &split.acquired),
             by_itself: self.splits(true),
         }
+    }
+
+    /// A lock was held throughout, and what others did in between has another one, or none.
+    fn meets_others_while_held(&self) -> bool {
+        let is_seen = self.is(Pattern::IntermediateState) && self.splits(false);
+        let is_sync = !self.has_data() && self.sees_data;
+        self.held.is_some() && (self.is_pair() || is_seen || is_sync)
+    }
+
+    fn reason_held(&self) -> Option<Reason> {
+        Some(Reason::LockHeldThroughout { lock: self.held.clone()? })
     }
 
     fn reason_callees(&self) -> Reason {
@@ -254,7 +281,8 @@ macro_rules! rules {
 /// The rules, in the order in which reasons are given.
 static RULES: &[Rule] = rules! {
     // The value. A remote write of the value that was there changes nothing for the region.
-    // A chain changes values by its nature, and so does what overwrites the work of a callee.
+    // A chain changes values by its nature, and so does what overwrites the work of a callee. That others change one
+    // variable says nothing of another one where neither locks nor the user's own code show that they belong together.
     Weight(2), |_| Some(Reason::ValueChanged), if |f| f.changed == Some(true) && !f.changes_by_nature();
     AtMost(ByDesign, -2), |_| Some(Reason::ValueUnchanged), if |f| f.changed == Some(false);
 
@@ -272,13 +300,17 @@ static RULES: &[Rule] = rules! {
     Weight(2), of_pattern, if Facts::tears;
     Weight(0), of_pattern, if |f| f.is(Pattern::Torn) && f.is_separate();
     Weight(1), of_pattern,
-        if |f| f.is(Pattern::Torn) && f.is_hardly_guarded();
+        if |f| f.is(Pattern::Torn) && f.is_partly_guarded();
+    AtMost(Possible, 1), of_pattern,
+        if |f| f.is(Pattern::Torn) && f.is_beyond_locks();
     Weight(2), |_| Some(Reason::OneObject),
         if |f| f.tears_object() && f.kind == GapKind::OneActivation;
     Weight(1), |_| Some(Reason::OneObject),
         if |f| f.tears_object() && f.kind == GapKind::Callees;
-    // A value that comes back through several others may be stale, or a result that the region asked for.
+    // A value that comes back through several others may be stale, or a result that the region asked for: then it
+    // notifies those that work on it, or waits for them.
     Weight(1), of_pattern, if Facts::flows_back;
+    Weight(1), |_| Some(Reason::CameBack), if Facts::flows_back_unasked;
     Weight(0), of_pattern, if |f| f.is(Pattern::Chain) && !f.flows_back();
 
     // The region.
@@ -320,12 +352,10 @@ static RULES: &[Rule] = rules! {
         if |f| f.is_pair() && f.guarding.is_some() && f.has_data();
     AtMost(Possible, -3), |_| Some(Reason::SeparateLocks), if Facts::is_separate;
     Note, |_| Some(Reason::PartlyGuarded), if Facts::is_partly_guarded;
-    // A lock that is held throughout guards what is meant to be atomic. What others change without it is something
-    // else, which the region meets on its way.
-    Weight(-2), |f| Some(Reason::LockHeldThroughout { lock: f.held.clone()? }),
-        if |f| f.held.is_some() && (f.is_pair() || !f.has_data() && f.sees_data);
-    Note, |f| Some(Reason::LockHeldThroughout { lock: f.held.clone()? }),
-        if |f| f.held.is_some() && !(f.is_pair() || !f.has_data() && f.sees_data);
+    // A lock that is held throughout guards what is meant to be atomic. What others change without it, or look at
+    // between two sections, is something else, which the region meets on its way.
+    Weight(-2), |f| f.reason_held(), if Facts::meets_others_while_held;
+    Note, |f| f.reason_held(), if |f| f.held.is_some() && !f.meets_others_while_held();
 
     // Kinds of variables and updates.
     Weight(-3), |_| Some(Reason::AtomicUpdates), if |f| f.atomic && !f.acts_unchecked();

@@ -69,6 +69,8 @@ pub enum Reason {
     ValueUnchanged,
     /// The variable was read before a lock was given up, and updated after it without another look at its value.
     ActsUnchecked,
+    /// A value of the region came back to it, which neither notified others in between nor waited for them.
+    CameBack,
     /// Both variables are fields of one object, or of one type.
     OneObject,
     /// The region is named as one that is meant to be atomic.
@@ -173,6 +175,9 @@ impl fmt::Display for Reason {
             Self::PartlyGuarded => {
                 f.write_str("others accessed one of the variables without a lock of the region")
             }
+            Self::CameBack => f.write_str(
+                "the region's own value came back, though it neither notified nor awaited others",
+            ),
             Self::OneObject => f.write_str("both are fields of one object"),
             Self::Named => f.write_str("the region is named as one that is meant to be atomic"),
             Self::ThreadBody => {

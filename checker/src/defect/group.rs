@@ -1,15 +1,16 @@
 //! Candidates of the same named key become one defect, outer regions are folded into inner ones, and defects are put
 //! in order. Nothing here depends on ids, nor on the order of the findings.
 
-use super::candidate::{Candidate, GapKey, Names};
+use super::candidate::{Candidate, GapKey, Names, PlaceKey};
 use super::class::{Class, Verdict, judge};
 use super::fact::Pattern;
 use super::fingerprint;
 use super::model::{Defect, Gap};
+use super::pattern::writes;
 use crate::event::RegionId;
 use crate::finding::{Cut, Evidence, Findings, GapEnd, Object, Order};
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Limit of the objects listed besides those of the violation that is shown.
 const MAX_OTHER_OBJECTS: usize = 8;
@@ -95,13 +96,17 @@ fn defect(
     names: &mut Names<'_>,
 ) -> (Rank, Defect) {
     let Group { mut members, mut folded } = group;
-    let (cut_runs, runs) = rate(&members, findings);
+    let rates = rates(&members, findings);
     // Dependencies on data across the gap explain those on locks.
     if members.iter().any(|candidate| candidate.facts.evidence == Evidence::Data) {
         let is_sync = |candidate: &mut Candidate<'_>| candidate.facts.evidence == Evidence::Sync;
         folded.extend(members.extract_if(.., is_sync));
     }
-    for candidate in &mut members {
+    let changes = changes_before(&members, names);
+    for (candidate, (updates, changes)) in members.iter_mut().zip(changes) {
+        let (cut_runs, runs) = rates.get(&candidate.ends).copied().unwrap_or_default();
+        candidate.facts.left_reads &= !updates;
+        candidate.facts.left_changes = changes;
         (candidate.facts.cut, candidate.facts.runs) = (cut_runs, runs);
     }
     let mut judged: Vec<(Verdict, Candidate<'_>)> =
@@ -138,8 +143,8 @@ fn defect(
         order: best.facts.order,
         gap: gap(best),
         reasons: verdict.reasons.clone(),
-        runs,
-        cut_runs,
+        runs: best.facts.runs,
+        cut_runs: best.facts.cut,
         occurrences,
         ways,
         transactions: best.violation.witness.len().saturating_sub(1),
@@ -148,21 +153,45 @@ fn defect(
     (rank, defect)
 }
 
-/// Returns how many executions of the regions were cut, of how many. Cuts between the same release and acquisition
-/// are mostly of the same executions; others are of different ones.
-fn rate(members: &[Candidate<'_>], findings: &Findings) -> (u64, u64) {
-    let mut by_region: BTreeMap<RegionId, u64> = BTreeMap::new();
+/// Returns for each candidate whether the function of its first step writes the same variable before the gap, in any
+/// execution that was seen to be left there, so that what it reads belongs to an update; and whether it writes any.
+fn changes_before(members: &[Candidate<'_>], names: &mut Names<'_>) -> Vec<(bool, bool)> {
+    let step = |candidate: &Candidate<'_>| {
+        let edge = candidate.violation.edges.first()?;
+        let function = names.place_key(edge.source.location).function;
+        let is_variable = matches!(edge.object, Object::Variable(_));
+        let subject = names.subject(edge.object).name.clone();
+        is_variable.then_some((function, subject, writes(edge.source.action)))
+    };
+    let steps: Vec<_> = members.iter().map(step).collect();
+    let written: Vec<_> = steps.iter().flatten().filter(|(.., writes)| *writes).collect();
+    let functions: BTreeSet<&str> = written.iter().map(|(function, ..)| &**function).collect();
+    let variables: BTreeSet<(&str, &str)> =
+        written.iter().map(|(function, subject, _)| (&**function, &**subject)).collect();
+    let changes = |step: &Option<(String, String, bool)>| {
+        step.as_ref().map_or((false, false), |(function, subject, _)| {
+            (variables.contains(&(&**function, &**subject)), functions.contains(&**function))
+        })
+    };
+    steps.iter().map(changes).collect()
+}
+
+/// Returns how many executions of the regions were cut, of how many, for each gap. Cuts between the same release and
+/// acquisition are mostly of the same executions; others are of different ones.
+fn rates(members: &[Candidate<'_>], findings: &Findings) -> BTreeMap<[PlaceKey; 2], (u64, u64)> {
+    let mut by_region: BTreeMap<([PlaceKey; 2], RegionId), u64> = BTreeMap::new();
     for candidate in members {
         let cut = candidate.cut.map_or(0, |cut| cut.executions);
-        let sum = by_region.entry(candidate.region).or_default();
+        let sum = by_region.entry((candidate.ends.clone(), candidate.region)).or_default();
         *sum = if candidate.lock.is_some() { cut.max(*sum) } else { *sum + cut };
     }
-    let mut total = (0, 0);
-    for (region, cut) in by_region {
+    let mut totals: BTreeMap<[PlaceKey; 2], (u64, u64)> = BTreeMap::new();
+    for ((ends, region), cut) in by_region {
         let runs = findings.executions.get(region.index()).copied().unwrap_or(0);
-        total = (total.0 + cut.min(runs), total.1 + runs);
+        let total = totals.entry(ends).or_default();
+        *total = (total.0 + cut.min(runs), total.1 + runs);
     }
-    total
+    totals
 }
 
 fn gap(candidate: &Candidate<'_>) -> Gap {

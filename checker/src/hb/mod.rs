@@ -125,6 +125,8 @@ pub trait Visitor {
     fn acquired(&mut self, _row: usize, _lock: LockId, _now: &EventStamp) {}
     /// Notes that the outermost hold of a lock ended, which began at event `_since`.
     fn released(&mut self, _row: usize, _lock: LockId, _now: &EventStamp, _since: EventNumber) {}
+    /// Notes that the thread lets others go on: it signals, arrives, or starts a thread.
+    fn notified(&mut self, _row: usize, _now: &EventStamp) {}
     /// Notes that the id stands for a new lock from now on.
     fn reset(&mut self, _lock: LockId) {}
 }

@@ -303,6 +303,7 @@ impl Engine {
                 visitor.reset(lock);
             }
             Op::Signal(object) => {
+                visitor.notified(row, &now);
                 syncs.signal(object, &CurrentEvent { event: &now, row, table, clocks });
             }
             Op::Wait(object) => {
@@ -313,6 +314,7 @@ impl Engine {
                 counts.dependencies += dropped;
             }
             Op::Arrive(object) => {
+                visitor.notified(row, &now);
                 if !thread.inside.contains(&object) {
                     thread.inside.push(object);
                 }
@@ -327,6 +329,7 @@ impl Engine {
                 counts.dependencies += dropped;
             }
             Op::Fork(child) => {
+                visitor.notified(row, &now);
                 let child = match table.row(child) {
                     Some(child) => child,
                     None => self.add(child, Some(row)),

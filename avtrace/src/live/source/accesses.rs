@@ -1,6 +1,8 @@
 //! Accesses to memory: of probed instructions, of watchpoint hits, and deferred ones. An access that a probe and a
 //! watchpoint both see counts once.
 
+use std::cmp::Ordering;
+
 use std::ops::Range;
 
 use abi::{AccessDescriptor, AccessRecord, LastAccess, OwnedRecord, WatchpointRecord};
@@ -40,6 +42,17 @@ use crate::{
 
 /// Makes an operation on a variable.
 type Operation = fn(VarId) -> Op;
+
+/// Moment at which a probe saw a value.
+#[derive(Clone, Copy)]
+enum Moment {
+    /// Before the access.
+    Before,
+    /// After it.
+    After,
+    /// Not known: the thread may have written to the same place in between.
+    Other,
+}
 
 /// Translation of accesses.
 #[derive(Debug, Default)]
@@ -115,11 +128,14 @@ impl Accesses {
             _ if self.words.is_store(step.instruction, cx.code) => [Some(Op::Write), None],
             _ => [Some(Op::Update), None],
         };
-        // Another place may have a later value or, where the thread writes in between, an earlier one.
-        let is_at_instruction = record.frames[0] == place.instruction.0;
+        let moment = match record.frames[0].cmp(&place.instruction.0) {
+            _ if !place.sees_value => Moment::Other,
+            Ordering::Greater => Moment::After,
+            _ => Moment::Before,
+        };
         for op in ops.into_iter().flatten() {
             if let Some(at) = value_at(record, memory, cx.stream.events()) {
-                self.note_value(at, op(at.variable), is_at_instruction);
+                self.note_value(at, op(at.variable), (moment, writes));
             }
             for &variable in memory.touched() {
                 cx.stream.emit(thread, op(variable), location);
@@ -150,14 +166,16 @@ impl Accesses {
         }
     }
 
-    /// Notes the value of a variable before an operation of an instruction, if the probe is at the instruction.
-    fn note_value(&mut self, at: ValueAt, op: Op, is_at_instruction: bool) {
+    /// Notes the value of a variable at some moment of an operation; its instruction `writes`.
+    fn note_value(&mut self, at: ValueAt, op: Op, (moment, writes): (Moment, bool)) {
         let values = self.watches.values_mut();
-        match op {
-            Op::Read(_) if is_at_instruction => values.read(at),
-            Op::Read(_) => {}
-            _ if is_at_instruction => values.written_over(at),
-            _ => values.written_unseen(at.variable),
+        match (op, moment) {
+            (Op::Read(_), Moment::Before) => values.read(at),
+            (Op::Read(_), Moment::After) if !writes => values.read(at),
+            (Op::Read(_), _) => {}
+            (_, Moment::Before) => values.written_over(at),
+            (_, Moment::After) => values.written(at),
+            (_, Moment::Other) => values.written_unseen(at.variable),
         }
     }
 
@@ -256,6 +274,8 @@ impl Accesses {
             for &variable in memory.touched() {
                 if let Some(value) = value {
                     self.watches.store(ObservedValue { event: cx.stream.events(), ..value });
+                } else if writes {
+                    self.watches.values_mut().written_unseen(variable);
                 }
                 cx.stream.emit(thread, op(variable), location);
             }
@@ -409,6 +429,7 @@ impl Accesses {
         memory.touch(thread, acting, (address, size), cx.stream);
         for &variable in memory.touched() {
             let what = if writes {
+                self.watches.values_mut().written_unseen(variable);
                 DeferredOperation::Write(variable)
             } else {
                 DeferredOperation::Read(variable)

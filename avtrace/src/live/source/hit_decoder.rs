@@ -163,8 +163,14 @@ mod tests {
         let code = FakeCode { start: 0x1000, code, role, runtime, ..FakeCode::default() };
         let access = decode(&code, &[]).access.ok();
         let (instruction, returns_to) = (ProcessAddr(0x2000), Some(ProcessAddr(0x2005)));
-        let place =
-            AccessPlace { instruction, returns_to, group: 0, commuting: None, stores: false };
+        let place = AccessPlace {
+            instruction,
+            returns_to,
+            group: 0,
+            commuting: None,
+            stores: false,
+            sees_value: true,
+        };
         let kind = SiteKind::Memory(MemorySite::Access(place));
         let mut probed = ProbedCode::default();
         let caller = |probed: &ProbedCode, access, top| {

@@ -104,8 +104,14 @@ mod tests {
         assert!(code.is_inside(LocationId(0), 0x1010), "its last instruction is a call");
         assert!(!code.is_inside(LocationId(3), 0x1000), "a call right before it");
         let (instruction, returns_to) = (ProcessAddr(0x2003), Some(ProcessAddr(0x2008)));
-        let access =
-            AccessPlace { instruction, returns_to, group: 5, commuting: None, stores: false };
+        let access = AccessPlace {
+            instruction,
+            returns_to,
+            group: 5,
+            commuting: None,
+            stores: false,
+            sees_value: true,
+        };
         sites.push(Site {
             address: ProcessAddr(0x2000),
             kind: SiteKind::Memory(MemorySite::Access(access)),

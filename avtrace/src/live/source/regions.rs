@@ -43,6 +43,17 @@ struct Execution {
     number: u64,
     /// Epoch in which it began: its accesses are all of later epochs.
     epoch_before: u64,
+    region: RegionId,
+    /// Number of locks that the thread had taken before.
+    taken_before: u64,
+}
+
+/// Executions of a region that have ended.
+#[derive(Clone, Copy, Debug, Default)]
+struct Ended {
+    all: u64,
+    /// Those in which the thread took no lock.
+    without_lock: u64,
 }
 
 /// A region that was seen.
@@ -68,8 +79,10 @@ pub struct Regions {
     ending: FxHashMap<u64, Vec<u32>>,
     /// By thread.
     transactions: Vec<Transactions>,
-    /// Number of executions of each function, by its number in the plan.
-    executions: Vec<u64>,
+    /// Region and number of executions of each function, by its number in the plan.
+    executions: Vec<(RegionId, u64)>,
+    /// By region.
+    ended: Vec<Ended>,
     /// Functions that are regions no more.
     given_up: FxHashSet<u32>,
 }
@@ -254,14 +267,29 @@ impl Regions {
                     transactions.executions += 1;
                     let number = transactions.executions;
                     let epoch_before = threads.epoch(thread);
-                    transactions.open.push(Execution { number, epoch_before });
+                    let taken_before = stream.held().taken_by(thread);
+                    transactions.open.push(Execution {
+                        number,
+                        epoch_before,
+                        region,
+                        taken_before,
+                    });
                     stream.emit(thread, Op::Begin(region), location);
                 }
                 Change::Follow(region, location) => {
                     stream.emit(thread, Op::Follow(region), location);
                 }
                 Change::End(location) => {
-                    transactions.open.pop();
+                    if let Some(execution) = transactions.open.pop() {
+                        let index = execution.region.index();
+                        if self.ended.len() <= index {
+                            self.ended.resize(index + 1, Ended::default());
+                        }
+                        let ended = &mut self.ended[index];
+                        ended.all += 1;
+                        let taken = stream.held().taken_by(thread);
+                        ended.without_lock += u64::from(taken == execution.taken_before);
+                    }
                     stream.emit(thread, Op::End(None), location);
                 }
             }
@@ -295,16 +323,17 @@ impl Regions {
     ) {
         match place {
             FunctionPlace::Entry { function, name, role, followed, lowered } => {
-                if !self.begins(*function) {
+                let region = self.named(name, location, *role);
+                if !self.begins(*function, region) {
                     return;
                 }
-                let region = self.named(name, location, *role);
                 let frame = Frame { function: *function, sp: record.sp + lowered };
                 self.stacks.enter(thread, (region, *followed), location, frame);
             }
             FunctionPlace::Exit { function, leaves, into } => {
                 let frame = Frame { function: *function, sp: record.sp };
-                self.stacks.exit(thread, frame, (*leaves, record.flags), *into);
+                let into = into.filter(|function| !self.given_up.contains(function));
+                self.stacks.exit(thread, frame, (*leaves, record.flags), into);
             }
         }
     }
@@ -321,10 +350,10 @@ impl Regions {
             self.stacks.exit(thread, Frame { function, sp }, (leaves, record.flags), None);
         }
         for InlinedBegin { function, name, role, followed, ends_before } in &site.begins {
-            if !self.begins(*function) {
+            let region = self.named(name, location, *role);
+            if !self.begins(*function, region) {
                 continue;
             }
-            let region = self.named(name, location, *role);
             for instruction in ends_before {
                 let ending = self.ending.entry(instruction.0).or_default();
                 if !ending.contains(function) {
@@ -337,18 +366,24 @@ impl Regions {
     }
 
     /// Counts the begin of a function; returns whether it is a region still.
-    fn begins(&mut self, function: u32) -> bool {
+    fn begins(&mut self, function: u32, region: RegionId) -> bool {
         let index = function as usize;
         if self.executions.len() <= index {
-            self.executions.resize(index + 1, 0);
+            self.executions.resize(index + 1, (region, 0));
         }
-        self.executions[index] += 1;
+        let (of, count) = &mut self.executions[index];
+        (*of, *count) = (region, *count + 1);
         !self.given_up.contains(&function)
     }
 
-    /// Returns how often a function has begun.
-    pub(super) fn executions_of(&self, function: u32) -> u64 {
-        self.executions.get(function as usize).copied().unwrap_or(0)
+    /// Returns how often a function has begun without taking a lock until it ended, as far as the executions of its
+    /// region that have ended show.
+    pub(super) fn executions_without_lock(&self, function: u32) -> u64 {
+        let Some(&(region, count)) = self.executions.get(function as usize) else { return 0 };
+        let Ended { all, without_lock } =
+            self.ended.get(region.index()).copied().unwrap_or_default();
+        let share = u128::from(count) * u128::from(without_lock);
+        share.checked_div(all.into()).map_or(0, |share| share as u64)
     }
 
     /// Ends a function in all threads, and lets it begin no more.

@@ -188,6 +188,7 @@ mod tests {
             group: 0,
             commuting: None,
             stores: false,
+            sees_value: true,
         });
         let probed = [Site { address: ProcessAddr(0x1004), kind: SiteKind::Memory(access) }];
         assert_eq!(of(&library(None, "SSL_read"), &probed), Trust::Whole, "the user named it");

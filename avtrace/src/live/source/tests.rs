@@ -24,6 +24,7 @@ fn sites() -> Vec<Site> {
         group: 0,
         commuting: None,
         stores: false,
+        sees_value: true,
     };
     let kinds = [
         RegionSite::Marker(Meaning::Begin("transfer".to_owned())).into(),

@@ -178,6 +178,7 @@ impl<'file> LibraryCalls<'file> {
                 instruction: call.ip(),
                 descriptor: access.descriptor(),
                 is_static: false,
+                sees_value: true,
             }));
         }
     }

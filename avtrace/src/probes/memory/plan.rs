@@ -432,7 +432,7 @@ impl Planner<'_, '_> {
         name: &str,
         known: &Known,
     ) {
-        let PlannedAccess { instruction, mut descriptor, is_static } = planned;
+        let PlannedAccess { instruction, mut descriptor, is_static, sees_value } = planned;
         let code = self.file.bytes_at(LinkAddr(instruction), 15).unwrap_or_default();
         let code_at = |at| self.file.bytes_at(LinkAddr(at), 15);
         let decoded = decode_first(code, instruction);
@@ -459,8 +459,8 @@ impl Planner<'_, '_> {
         // More groups than that share their costs.
         descriptor.group = (group % ACCESS_GROUPS as usize) as u16;
         descriptor.cost = cost;
-        let place =
-            AccessPlace { instruction, returns_to: returns_to.flatten(), group, commuting, stores };
+        let returns_to = returns_to.flatten();
+        let place = AccessPlace { instruction, returns_to, group, commuting, stores, sees_value };
         let site = self.add_site(instruction, MemorySite::Access(place));
         let purpose = ProbePurpose::Accesses { function: name.to_owned() };
         self.add_probe(program, LinkAddr(at), Cookie::new(Kind::Access, site), purpose);

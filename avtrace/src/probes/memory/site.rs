@@ -30,6 +30,8 @@ pub struct AccessPlace {
     pub commuting: Option<CommutingUpdate>,
     /// Set for an exchange by which a library's function stores.
     pub stores: bool,
+    /// Set if the probe sees the value before or after the access.
+    pub sees_value: bool,
 }
 
 /// The instructions of a function that are probed.

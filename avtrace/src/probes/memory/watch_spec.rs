@@ -5,8 +5,8 @@ use std::{fmt, num::ParseIntError, str::FromStr};
 
 use symbolize::ProcessAddr;
 
-/// Ranges that the hardware can watch at a time (x86: debug registers 0 to 3).
-pub const MAX_WATCHPOINTS: usize = 4;
+/// Ranges that the hardware can watch at a time.
+pub const MAX_WATCHPOINTS: usize = abi::SAMPLES as usize;
 
 /// The end of what a program can have in memory on x86-64 with five-level page tables: the lower half of the address
 /// space without its last page (`TASK_SIZE_MAX` in the kernel's `arch/x86/include/asm/page_64.h`).

@@ -58,7 +58,7 @@ impl Planner<'_, '_> {
                 offset: offset.0,
                 cookie: cookie.0,
                 access: None,
-                region: None,
+                regions: None,
             },
             address,
             cost,

@@ -200,10 +200,10 @@ pub struct Plan {
     pub uncovered: Uncovered,
     /// Functions that take locks and are no regions.
     pub unwatched: Vec<UnwatchedFunction>,
-    /// Functions that are regions by default without taking a lock: their first instructions.
-    pub unlocked: BTreeSet<ProcessAddr>,
     /// Cost of one execution of each region whose probes may be detached, in nanoseconds, by the function's number.
     pub detachable: BTreeMap<u32, u64>,
+    /// Groups of probes that serve the same of these regions, by number.
+    pub region_groups: Vec<BTreeSet<u32>>,
     /// Number of functions that would be regions by default, were there not so many more likely ones.
     pub unlikely: u64,
     /// The regions by default are functions of a stripped program, which takes locks: its file name.

@@ -5,16 +5,16 @@ use checker::defect::{Origin, RegionRole};
 use iced_x86::Instruction;
 use symbolize::{LinkAddr, Name, SymbolKind, Symbolizer};
 use x86::{
-    call_graph::{self, Imports},
+    call_graph::{self, Callee, Imports},
     instruction::decode,
     loops,
+    no_return::never_returns,
     shared_places::shared_accesses,
 };
 
 use super::{
     defaults::{self, Candidate, CandidatePlace},
     imported_roles::ImportedRoles,
-    reason::Reason,
     thread_starts::{self, Code, Pointee},
 };
 use crate::probes::{
@@ -103,7 +103,15 @@ impl Choice<'_> {
         };
         let loop_body = |index: usize, (first, last): (LinkAddr, LinkAddr)| {
             let parts = self.functions.get(index).and_then(|own| own.parts(self.file));
-            loops::body(&parts.unwrap_or_default(), first.0, last.0)
+            let word_at = |address: u64| {
+                let bytes = self.file.bytes_at(LinkAddr(address), 4)?.first_chunk()?;
+                Some(u32::from_le_bytes(*bytes))
+            };
+            let ends = |address: u64| {
+                let calls = facts.get(index).map_or(&[][..], |facts| &facts.calls[..]);
+                calls.iter().any(|call| call.at.0 == address && self.never_returns(&call.callee))
+            };
+            loops::body(&parts.unwrap_or_default(), (first.0, last.0), &word_at, &ends)
         };
         let code = Code {
             loop_body: &loop_body,
@@ -120,6 +128,16 @@ impl Choice<'_> {
         defaults::candidates(&self.functions, &facts, locks, code)
     }
 
+    fn never_returns(&self, callee: &Callee) -> bool {
+        match callee {
+            Callee::Own(own) => self
+                .functions
+                .get(*own)
+                .is_some_and(|own| never_returns(&own.symbol, &own.name.short)),
+            Callee::Import(import) => never_returns(&import.symbol, &import.name),
+        }
+    }
+
     /// Makes a candidate a region, or lists it as none. Of the regions so far there are `taken`.
     fn decide(
         &mut self,
@@ -128,10 +146,6 @@ impl Choice<'_> {
         low_prior: bool,
         taken: usize,
     ) -> bool {
-        if candidate.why == Reason::AccessesTwice {
-            let address = candidate.place.entry(&self.functions);
-            plan.unlocked.extend(address.and_then(|at| self.module.process_address(at)));
-        }
         let Candidate { place, why, role, role_reason, excluded, .. } = candidate;
         let is_low_prior = is_low(role);
         let not = match (excluded, &role_reason) {

@@ -11,7 +11,10 @@ use std::collections::{HashMap, HashSet};
 
 use checker::defect::RegionRole;
 use symbolize::{InlinedCall, LinkAddr};
-use x86::{call_graph::Facts, functions::Functions};
+use x86::{
+    call_graph::{Callee, Facts},
+    functions::Functions,
+};
 
 use super::{
     analysis::{Analysis, Loop, MAX_WAIT_LEVELS, Site, Step, What},
@@ -224,6 +227,9 @@ impl Analysis<'_, '_> {
         if let Some(callee) = self.event_loop(function, unit) {
             return Some(Reason::EventLoop { callee });
         }
+        if let Some(callee) = self.called_event_loop(function, unit) {
+            return Some(Reason::CallsEventLoop { callee });
+        }
         if let Some(callee) = self.waits(function, unit) {
             return Some(Reason::Waits { callee });
         }
@@ -273,6 +279,25 @@ impl Analysis<'_, '_> {
         self.waiting(function, unit, &self.waiting_or_reading(), |at| {
             loops.iter().any(|one| one.body.contains(&at.0))
         })
+    }
+
+    /// Returns the name of the loop of tasks that a unit calls, if no other step can be in the same activation: what is
+    /// called by a jump is the last one.
+    fn called_event_loop(&self, function: usize, unit: Unit) -> Option<String> {
+        let calls = &self.facts[function].calls;
+        let own = calls.iter().filter(|call| self.inlining.contains(unit, call.at));
+        let (at, name) = own.clone().find_map(|call| {
+            let Callee::Own(callee) = call.callee else { return None };
+            self.event_loop(callee, Unit::Function(callee))?;
+            Some((call.at, self.functions.get(callee)?.name.short.clone()))
+        })?;
+        let sites = self.sites(function);
+        let mut others = sites.iter().filter(|site| {
+            let is_step = matches!(site.what, What::Takes(_) | What::Calls(..));
+            is_step && site.at != at && self.inlining.contains(unit, site.at)
+        });
+        let is_last = |site: &Site| own.clone().any(|call| call.at == site.at && !call.returns);
+        others.all(is_last).then_some(name)
     }
 
     /// Returns the name of what a unit calls, at a place of that kind, with one of these effects.
@@ -341,7 +366,9 @@ impl Analysis<'_, '_> {
 pub(super) const fn role_of(reason: Option<&Reason>) -> RegionRole {
     match reason {
         None => RegionRole::Function,
-        Some(Reason::Waits { .. } | Reason::EventLoop { .. }) => RegionRole::Waits,
+        Some(Reason::Waits { .. } | Reason::EventLoop { .. } | Reason::CallsEventLoop { .. }) => {
+            RegionRole::Waits
+        }
         Some(_) => RegionRole::ThreadBody,
     }
 }

@@ -1,63 +1,118 @@
-//! Probes of regions that may be detached while a program runs: those of functions that take no lock. A probe that
-//! serves other regions as well stays.
+//! Probes of regions that may be detached while a program runs: those of functions that are regions by default. A probe
+//! that serves several of them goes with the last; one that serves another region as well stays.
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use abi::{Cookie, ProbeProgram};
+use checker::defect::RegionRole;
 use x86::placement::Cost;
 
-use super::site::{FunctionPlace, RegionSite};
+use super::site::{FunctionPlace, InlinedBegin, RegionSite};
 use crate::probes::plan::{Plan, PlannedProbe};
 
-/// Marks the probes of a plan that may be detached, and stores the cost of one execution of each of their regions: of
-/// its most costly probe at the begin, and at the end.
+/// Costs of one execution of a region, in nanoseconds: of its most costly probes.
+#[derive(Clone, Copy, Debug, Default)]
+struct ExecutionCost {
+    begin: u64,
+    end: u64,
+}
+
+/// Functions that the probes of a site serve.
+#[derive(Debug, Default)]
+struct Served {
+    ending: BTreeSet<u32>,
+    beginning: BTreeSet<u32>,
+}
+
+/// Marks the probes of a plan that may be detached, by groups that serve the same regions, and stores the cost of one
+/// execution of each of these regions. The cost of a probe that serves several is shared among them.
 pub(in crate::probes) fn mark(plan: &mut Plan) {
     /// Cost of a record.
     const RECORD_NS: u64 = 200;
-    if plan.unlocked.is_empty() {
-        return;
+    let followed = followed(plan);
+    let mut costs: BTreeMap<u32, ExecutionCost> = BTreeMap::new();
+    let mut groups: BTreeMap<BTreeSet<u32>, u32> =
+        plan.region_groups.iter().cloned().zip(0..).collect();
+    for index in 0..plan.probes.len() {
+        let probe = &plan.probes[index];
+        let Some(Served { ending, beginning }) = served(plan, probe) else { continue };
+        let all: BTreeSet<u32> = ending.union(&beginning).copied().collect();
+        let stays = |number: &u32| {
+            let function = plan.functions.get(*number as usize);
+            function.is_none_or(|function| function.role == RegionRole::Named)
+                || followed.contains(number)
+        };
+        if all.is_empty() || all.iter().any(stays) {
+            continue;
+        }
+        let hit = match probe.cost {
+            Cost::Emulated => 600,
+            Cost::SingleStepped => 9500,
+        };
+        let cost = (RECORD_NS + hit) / (all.len() as u64);
+        for number in beginning {
+            let known = &mut costs.entry(number).or_default().begin;
+            *known = (*known).max(cost);
+        }
+        for number in ending {
+            let known = &mut costs.entry(number).or_default().end;
+            *known = (*known).max(cost);
+        }
+        let next = groups.len() as u32;
+        let group = *groups.entry(all.clone()).or_insert(next);
+        if group == next {
+            plan.region_groups.push(all);
+        }
+        plan.probes[index].point.regions = Some(group);
     }
-    let functions: Vec<Option<u32>> =
-        plan.probes.iter().map(|probe| function_of(plan, probe)).collect();
-    for (probe, function) in plan.probes.iter_mut().zip(functions) {
-        probe.point.region = function;
-        let Some(function) = function else { continue };
-        let cost = RECORD_NS
-            + match probe.cost {
-                Cost::Emulated => 600,
-                Cost::SingleStepped => 9500,
-            };
-        let known = plan.detachable.entry(function).or_default();
-        *known = (*known).max(2 * cost);
-    }
+    // Those of libraries that were loaded before are attached and not in the plan any more.
+    plan.detachable.extend(costs.into_iter().map(|(number, cost)| (number, cost.begin + cost.end)));
 }
 
-/// The function that a probe serves alone, if that may be no region any more.
-fn function_of(plan: &Plan, probe: &PlannedProbe) -> Option<u32> {
+/// Returns the functions that are only followed for cuts.
+fn followed(plan: &Plan) -> BTreeSet<u32> {
+    let mut followed = BTreeSet::new();
+    for site in &plan.sites {
+        match site.kind.region() {
+            Some(&RegionSite::Function(FunctionPlace::Entry {
+                function, followed: true, ..
+            })) => {
+                followed.insert(function);
+            }
+            Some(RegionSite::Inlined(inlined)) => {
+                let begins = inlined.begins.iter().filter(|begin| begin.followed);
+                followed.extend(begins.map(|begin: &InlinedBegin| begin.function));
+            }
+            _ => {}
+        }
+    }
+    followed
+}
+
+/// Returns the functions that a probe serves, if it is one of a region that is a function.
+fn served(plan: &Plan, probe: &PlannedProbe) -> Option<Served> {
     if probe.point.program != ProbeProgram::Region {
         return None;
     }
     let site = plan.sites.get(Cookie(probe.point.cookie).site().number() as usize)?;
-    let function = match site.kind.region()? {
-        RegionSite::Function(
-            FunctionPlace::Entry { function, .. } | FunctionPlace::Exit { function, .. },
-        ) => *function,
-        RegionSite::Inlined(inlined) => {
-            let begins = inlined.begins.iter().map(|begin| begin.function);
-            let mut all = inlined.ends.iter().map(|&(function, _)| function).chain(begins);
-            let first = all.next()?;
-            all.all(|other| other == first).then_some(first)?
+    match site.kind.region()? {
+        RegionSite::Function(FunctionPlace::Entry { function, .. }) => {
+            Some(Served { beginning: BTreeSet::from([*function]), ..Served::default() })
         }
-        _ => return None,
-    };
-    let address = plan.functions.get(function as usize)?.address;
-    plan.unlocked.contains(&address).then_some(function)
+        RegionSite::Function(FunctionPlace::Exit { function, .. }) => {
+            Some(Served { ending: BTreeSet::from([*function]), ..Served::default() })
+        }
+        RegionSite::Inlined(inlined) => Some(Served {
+            ending: inlined.ends.iter().map(|&(function, _)| function).collect(),
+            beginning: inlined.begins.iter().map(|begin| begin.function).collect(),
+        }),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use abi::Kind;
-    use checker::defect::RegionRole;
     use symbolize::ProcessAddr;
     use x86::exits::Leaves;
 
@@ -66,7 +121,7 @@ mod tests {
         kernel::ProbePoint,
         probes::{
             plan::{Site, WatchedFunction, skipped::ProbePurpose},
-            regions::site::{InlinedBegin, InlinedRegions},
+            regions::site::InlinedRegions,
         },
     };
 
@@ -75,27 +130,35 @@ mod tests {
             function,
             name: "f".to_owned(),
             role: RegionRole::Function,
-            followed: false,
+            followed: function == 3,
             ends_before: vec![],
         }
     }
 
-    #[test]
-    fn a_probe_of_one_region_without_a_lock_may_be_detached() {
-        let mut plan = Plan::default();
-        for address in [0x1000, 0x2000] {
-            plan.functions.push(WatchedFunction {
-                name: "f".to_owned(),
-                address: ProcessAddr(address),
-                why: String::new(),
-                role: RegionRole::Function,
-            });
+    fn inlined(ends: &[u32], begins: &[u32]) -> InlinedRegions {
+        InlinedRegions {
+            ends: ends.iter().map(|&function| (function, Leaves::Always)).collect(),
+            begins: begins.iter().map(|&function| begin(function)).collect(),
         }
-        plan.unlocked.insert(ProcessAddr(0x2000));
+    }
+
+    #[test]
+    fn probes_that_serve_default_regions_alone_may_be_detached_together() {
+        let mut plan = Plan::default();
+        let roles =
+            [RegionRole::Named, RegionRole::Function, RegionRole::Function, RegionRole::Waits];
+        for (number, role) in (0..).zip(roles) {
+            let (name, why) = ("f".to_owned(), String::new());
+            plan.functions.push(WatchedFunction { name, address: ProcessAddr(number), why, role });
+        }
         let sites = [
-            InlinedRegions { ends: vec![], begins: vec![begin(0)] },
-            InlinedRegions { ends: vec![], begins: vec![begin(1)] },
-            InlinedRegions { ends: vec![(0, Leaves::Always)], begins: vec![begin(1)] },
+            inlined(&[], &[0]),
+            inlined(&[], &[1]),
+            inlined(&[0], &[1]),
+            inlined(&[1], &[2]),
+            inlined(&[1], &[]),
+            inlined(&[2], &[]),
+            inlined(&[], &[3]),
         ];
         for (number, site) in (0..).zip(sites) {
             let kind = RegionSite::Inlined(site).into();
@@ -107,17 +170,24 @@ mod tests {
                     offset: 0,
                     cookie: Cookie::new(Kind::Begin, number).0,
                     access: None,
-                    region: None,
+                    regions: None,
                 },
                 address: ProcessAddr(0),
-                cost: Cost::Emulated,
+                cost: if number == 5 { Cost::SingleStepped } else { Cost::Emulated },
                 purpose: ProbePurpose::RegionBegin { region: "f".to_owned() },
             });
         }
         mark(&mut plan);
-        let regions: Vec<Option<u32>> =
-            plan.probes.iter().map(|probe| probe.point.region).collect();
-        assert_eq!(regions, [None, Some(1), None]);
-        assert_eq!(plan.detachable, BTreeMap::from([(1, 1600)]));
+        let groups: Vec<Option<u32>> =
+            plan.probes.iter().map(|probe| probe.point.regions).collect();
+        let expected = [None, Some(0), None, Some(1), Some(0), Some(2), None];
+        assert_eq!(groups, expected, "0 was named, and 3 is followed");
+        let [of_one, of_both, of_other] = &plan.region_groups[..] else { panic!("three groups") };
+        assert_eq!((of_one, of_other), (&BTreeSet::from([1]), &BTreeSet::from([2])));
+        assert_eq!(of_both, &BTreeSet::from([1, 2]));
+        assert_eq!(plan.detachable, BTreeMap::from([(1, 1600), (2, 10_100)]));
+        let before = plan.region_groups.clone();
+        mark(&mut plan);
+        assert_eq!(plan.region_groups, before, "the numbers stay when libraries are loaded");
     }
 }

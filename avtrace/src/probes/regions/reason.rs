@@ -55,6 +55,11 @@ pub enum Reason {
         /// Called function.
         callee: String,
     },
+    /// The function calls this loop of tasks, which waits or reads input between them.
+    CallsEventLoop {
+        /// Called function.
+        callee: String,
+    },
     /// A call of this function there waits for other threads or for time to pass.
     Waits {
         /// Called function.
@@ -108,6 +113,9 @@ impl std::fmt::Display for Reason {
             ),
             Self::EventLoop { callee } => {
                 write!(f, "it is a loop around a wait: it calls {callee}")
+            }
+            Self::CallsEventLoop { callee } => {
+                write!(f, "it calls {callee}, a loop around a wait")
             }
             Self::Waits { callee } => write!(f, "it waits: it calls {callee}"),
         }

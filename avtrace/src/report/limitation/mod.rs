@@ -138,7 +138,7 @@ pub enum Limitation {
         /// Number of those that are regions.
         limit: u64,
     },
-    /// Regions without locks that were given up while the program ran.
+    /// Regions that seldom take a lock and were given up while the program ran.
     #[error("{}", hot_regions(functions))]
     HotRegions {
         /// Functions.

@@ -193,7 +193,7 @@ pub(super) fn hot_regions(functions: &[String]) -> String {
         more => format!(" and {more} more"),
     };
     format!(
-        "functions that take no lock were no regions for the whole run, as their probes cost too much: {}{more}; \
+        "functions that seldom take a lock were no regions for the whole run, as their probes cost too much: {}{more}; \
          --atomic NAME makes them regions",
         named.join(", ")
     )

@@ -304,7 +304,7 @@ impl<'a> View<'a> {
 
     /// Describes the action of a step, its predecessor, and its object.
     fn sentence(&self, step: &Step) -> String {
-        let mut text = explain::describe_step(step);
+        let mut text = explain::describe_step_among(step, &self.steps);
         if let Some(wrapper) = step.via.first() {
             text.push_str(&format!(" via `{}`", without_arguments(wrapper)));
         }

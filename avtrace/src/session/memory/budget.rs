@@ -1,6 +1,7 @@
 //! Budget for the capture of memory accesses: groups of probes are detached when they have cost more than is allowed,
-//! the most costly first, and attached again when there is room. The cost of a hit is known from measurements, not
-//! measured here.
+//! the most costly first, and attached again when there is room. Those that have cost little in all stay: bugs are more
+//! likely in code that is seldom executed (Marino et al., "LiteRace", PLDI 2009). The cost of a hit is known from
+//! measurements, not measured here.
 //!
 //! All costs are processor time: wall-clock time depends on what else runs on the machine. Spent is the time that the
 //! program has worked for the capture of memory, and the time of avtrace for the resulting records. Allowed is a
@@ -13,6 +14,12 @@ use std::{
 
 /// Allowance before the program has done much, in nanoseconds.
 const START_ALLOWANCE_NS: u64 = 10_000_000;
+
+/// Costs in all of the groups that stay attached whatever others cost, in nanoseconds: the cheapest ones.
+const COLD_ALLOWANCE_NS: u64 = 40_000_000;
+
+/// These costs as a share of what is allowed, in percent: avtrace's own work for their records comes on top.
+const COLD_PERCENT: u64 = 50;
 
 /// Cost at which a group is detached where only the accessed memory is to be learned, in nanoseconds.
 const LEARNING_COST_NS: u64 = 2_000_000;
@@ -130,7 +137,12 @@ impl Budget {
             + worked.saturating_sub(in_target) / 100 * self.percent / 100 * TARGET_PERCENT;
         let mut change = Change { is_over: spent > allowed, ..Change::default() };
         if change.is_over {
-            let attached = self.groups.iter().filter(|(_, group)| group.detached.is_none());
+            let bound = COLD_ALLOWANCE_NS.max(allowed / 100 * COLD_PERCENT);
+            let cold = self.cold(bound);
+            let attached = self
+                .groups
+                .iter()
+                .filter(|(number, group)| group.detached.is_none() && !cold.contains(number));
             let mut attached: Vec<(u16, u64)> =
                 attached.map(|(&number, group)| (number, group.latest)).collect();
             attached.sort_unstable_by_key(|&(_, latest)| std::cmp::Reverse(latest));
@@ -144,6 +156,8 @@ impl Budget {
                 rest -= latest;
                 change.detach.insert(number);
             }
+            let mut cold = self.cold(bound / 100 * REATTACH_PERCENT).into_iter();
+            change.attach.extend(cold.find(|number| self.groups[number].detached.is_some()));
         } else if self.learns {
             let taught = self.groups.iter().filter(|(number, group)| {
                 group.detached.is_none() && costs[usize::from(**number)] >= LEARNING_COST_NS
@@ -164,6 +178,18 @@ impl Budget {
             });
         }
         change
+    }
+
+    /// Returns the groups that have cost least, together no more than the bound.
+    fn cold(&self, bound: u64) -> BTreeSet<u16> {
+        let mut groups: Vec<(u64, u16)> =
+            self.groups.keys().map(|&number| (self.costs[usize::from(number)], number)).collect();
+        groups.sort_unstable();
+        let cold = groups.iter().scan(0, |sum, &(cost, number)| {
+            *sum += cost;
+            (*sum <= bound).then_some(number)
+        });
+        cold.collect()
     }
 
     /// Returns the share of the run for which each group was not attached, in percent, for groups that were not
@@ -202,6 +228,40 @@ mod tests {
         let change = budget.change(10 * SECOND, &[SECOND, SECOND / 10 + 1], half);
         assert_eq!(change.attach, BTreeSet::from([0]));
         assert_eq!(budget.unseen().len(), 1);
+    }
+
+    #[test]
+    fn what_has_cost_little_in_all_stays_though_others_cost_too_much() {
+        const MILLISECOND: u64 = SECOND / 1000;
+        let mut budget = Budget::new(100);
+        let mut detached = |costs: &[u64]| budget.change(SECOND, costs, NOTHING).detach;
+        let costs = |cold: u64| [SECOND, cold, 2 * MILLISECOND];
+        assert_eq!(detached(&costs(MILLISECOND)), BTreeSet::from([0]));
+        assert_eq!(detached(&costs(38 * MILLISECOND)), BTreeSet::new(), "40 ms with the other one");
+        assert_eq!(detached(&costs(38 * MILLISECOND + 1)), BTreeSet::from([1]));
+        // What is detached has been spent.
+        let more = [SECOND, 38 * MILLISECOND + 1, 39 * MILLISECOND];
+        assert_eq!(detached(&more), BTreeSet::from([2]));
+    }
+
+    #[test]
+    fn what_has_cost_little_for_what_is_allowed_comes_back_though_others_cost_too_much() {
+        let mut budget = Budget::new(100);
+        let mut change = |own: u64, costs: [u64; 2]| {
+            let change = budget.change(own + costs.iter().sum::<u64>(), &costs, NOTHING);
+            assert!(change.is_over);
+            (change.detach, change.attach)
+        };
+        let of = |groups: &[u16]| groups.iter().copied().collect::<BTreeSet<u16>>();
+        // Of seven seconds 5.6 are allowed.
+        assert_eq!(change(7 * SECOND, [12 * SECOND, SECOND]), (of(&[0]), of(&[])));
+        assert_eq!(change(7 * SECOND, [12 * SECOND, 3 * SECOND]), (of(&[1]), of(&[])));
+        assert_eq!(
+            change(8 * SECOND, [12 * SECOND, 3 * SECOND]),
+            (of(&[]), of(&[])),
+            "at the bound"
+        );
+        assert_eq!(change(16 * SECOND, [12 * SECOND, 3 * SECOND]), (of(&[]), of(&[1])));
     }
 
     #[test]

@@ -40,6 +40,9 @@ const HIT_COST_NS: u64 = 10_000;
 /// Cost of a hit's record on top of the hit, in nanoseconds.
 const RECORD_COST_NS: u64 = 2000;
 
+/// Number of values of words with watchpoints that probes may read in each interval: at most some percent of it.
+const SAMPLED_READS: u64 = 16;
+
 /// Capture of one program's memory accesses.
 #[derive(Debug)]
 pub(crate) struct MemoryController {
@@ -135,7 +138,7 @@ impl MemoryController {
             plan,
             detached,
             pending_detaches,
-            hot: HotRegions::default(),
+            hot: HotRegions::new(accesses.overhead),
         })
     }
 
@@ -155,13 +158,15 @@ impl MemoryController {
         // A process that has ended has no clock, and needs no control.
         let Some(worked) = worked(self.clock) else { return Ok(()) };
         let worked = worked.saturating_sub(self.began);
-        self.hot.extend(plan);
-        self.hot.tick(worked, kernel, source, self.plan);
+        let hot = self.hot.tick(worked, kernel, source, (self.plan, plan));
+        // What regions cost that take no lock is no work that allows more.
+        let worked = worked.saturating_sub(hot);
         let mut others = records.costs(tracer_cost);
         others.in_target += self.sampler.hits(kernel) * self.hit_cost_ns;
         let Change { detach, attach, is_over } =
             self.budget.change(worked, &self.costs(kernel), others);
         self.sampler.tick(kernel, source, is_over);
+        kernel.allow_sampled_reads(SAMPLED_READS);
         if !detach.is_empty() {
             let (points, pending) = kernel.detach_accesses(self.plan, &detach);
             for point in points {

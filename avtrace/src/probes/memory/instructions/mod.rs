@@ -43,6 +43,8 @@ pub struct PlannedAccess {
     /// The displacement is a link-time address: how far the file was moved when it was loaded is to be added to
     /// it. There is no base register then; there may be an index.
     pub is_static: bool,
+    /// The probe sees the value before or after the access: nothing in between can write to the same place.
+    pub sees_value: bool,
 }
 
 /// A place for a probe, and what it reports.

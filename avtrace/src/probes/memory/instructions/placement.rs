@@ -9,7 +9,7 @@ use x86::placement::{Cost, probe_cost};
 use x86::{
     affine::{Sum, Symbol},
     operands::{compares, is_fence, is_locked, is_repeated},
-    symbolic::{Line, Located, RSP, Slot},
+    symbolic::{Found, Line, Located, RSP, Slot},
 };
 
 use super::{PlannedAccess, Reason};
@@ -207,7 +207,25 @@ impl<'line> Chooser<'line> {
         let descriptor =
             AccessDescriptor { size, flags: descriptor.flags | flags, rounds, ..descriptor };
         let instruction = self.line.instructions[here].ip();
-        Some(PlannedAccess { instruction, descriptor, is_static })
+        let sees_value = self.sees_value(located, at);
+        Some(PlannedAccess { instruction, descriptor, is_static, sees_value })
+    }
+
+    /// Returns whether nothing between an access and a point can write to the same place. The stack is taken for
+    /// another place.
+    fn sees_value(&self, located: &Located, at: usize) -> bool {
+        let here = located.instruction;
+        let between = if at > here { here + 1..at } else { at..here };
+        between.is_empty()
+            || self.line.found.iter().all(|found| match found {
+                Found::Stack | Found::ThreadLocal => true,
+                Found::Unsupported(_) => false,
+                Found::Shared(other) => {
+                    other.operand.flags & AccessDescriptor::WRITE == 0
+                        || !between.contains(&other.instruction)
+                        || are_apart(located, other)
+                }
+            })
     }
 
     /// The register that holds a number before an instruction.
@@ -304,6 +322,17 @@ impl<'line> Chooser<'line> {
         }
         None
     }
+}
+
+/// Returns true if two accesses have no byte in common.
+fn are_apart(one: &Located, other: &Located) -> bool {
+    let from = |one: &Located, other: &Located| {
+        let is_one = one.rounds.is_none() && other.rounds.is_none();
+        one.address.distance_from(&other.address).filter(|_| is_one)
+    };
+    let beyond = |distance: u64, size: u16| distance >= size.into() && distance.cast_signed() > 0;
+    from(one, other).is_some_and(|distance| beyond(distance, other.operand.size))
+        || from(other, one).is_some_and(|distance| beyond(distance, one.operand.size))
 }
 
 /// Returns true if the stack preserves a place: a signal's handler may change memory further below the stack

@@ -67,6 +67,23 @@ fn one_jump_reports_all_that_its_registers_still_tell() {
 }
 
 #[test]
+fn a_value_is_seen_where_nothing_in_between_writes_to_its_place() {
+    let seen = |code: &[u8]| -> Vec<bool> {
+        let (points, _) = plan(code, CHEAP);
+        let all = points.iter().flat_map(|point| &point.accesses);
+        all.map(|access| access.sees_value).collect()
+    };
+    // mov rax, [rdi]; mov [rdi+8], rcx; je +0
+    assert_eq!(seen(&[0x48, 0x8b, 0x07, 0x48, 0x89, 0x4f, 8, 0x74, 0]), [true, true]);
+    // mov rax, [rdi]; mov [rdi+4], rcx; je +0: they overlap
+    assert_eq!(seen(&[0x48, 0x8b, 0x07, 0x48, 0x89, 0x4f, 4, 0x74, 0]), [false, true]);
+    // mov rax, [rdi]; mov [rsi], rcx; je +0: pointers may be equal
+    assert_eq!(seen(&[0x48, 0x8b, 0x07, 0x48, 0x89, 0x0e, 0x74, 0]), [false, true]);
+    // mov rax, [rdi]; mov rcx, [rdi]; je +0
+    assert_eq!(seen(&[0x48, 0x8b, 0x07, 0x48, 0x8b, 0x0f, 0x74, 0]), [true, true]);
+}
+
+#[test]
 fn a_changed_register_is_not_used() {
     // mov rdi,[rdi]; jne +0; ret
     let code = [0x48, 0x8b, 0x3f, 0x75, 0, 0xc3];
