@@ -7,6 +7,9 @@ use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register};
 /// instructions.
 const TABLE_DISTANCE: usize = 12;
 
+/// Limit of the entries of a table.
+pub(super) const MAX_ENTRIES: u64 = 1 << 12;
+
 /// Rule by which a jump is judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Policy {
@@ -97,7 +100,7 @@ pub(super) fn destination(
 }
 
 /// Returns whether an instruction loads a distance from a table by an index.
-fn loads_distance(instruction: &Instruction) -> bool {
+pub(super) fn loads_distance(instruction: &Instruction) -> bool {
     instruction.code() == Code::Movsxd_r64_rm32
         && instruction.op1_kind() == OpKind::Memory
         && instruction.memory_index_scale() == 4
@@ -105,7 +108,6 @@ fn loads_distance(instruction: &Instruction) -> bool {
 
 /// Returns the maximum number of entries of a table, from the comparison shortly before the jump.
 pub(super) fn bound(before: &[Instruction]) -> u64 {
-    const MAX_ENTRIES: u64 = 1 << 12;
     before[before.len().saturating_sub(TABLE_DISTANCE)..]
         .windows(2)
         .rev()

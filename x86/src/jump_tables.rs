@@ -7,11 +7,8 @@ use iced_x86::{
     Code, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register,
 };
 
-use super::indirect_jump::JumpTable;
+use super::indirect_jump::{JumpTable, MAX_ENTRIES, loads_distance};
 use super::instruction::{is_direct_jump, may_write};
-
-/// Limit of the entries of a table.
-const MAX_ENTRIES: u64 = 1 << 12;
 
 /// Instructions of a function, in order, and the direct jumps among them.
 pub struct JumpTables<'code> {
@@ -85,9 +82,7 @@ impl<'code> JumpTables<'code> {
         operands.into_iter().zip(operands.into_iter().rev()).find_map(|(distance, base)| {
             let load = self.writer(block, add, distance)?;
             let entry = &self.instructions[load];
-            let is_entry = entry.code() == Code::Movsxd_r64_rm32
-                && entry.op1_kind() == OpKind::Memory
-                && entry.memory_index_scale() == 4
+            let is_entry = loads_distance(entry)
                 && entry.memory_displacement64() == 0
                 && entry.memory_base() == base;
             let table = self.address(block, load, base).filter(|_| is_entry)?;

@@ -14,10 +14,17 @@ pub type Lost = [(Class, u64); CLASSES.len()];
 impl Kernel {
     /// Makes a gap in the stream: the next record shows that something is missing before it.
     pub fn mark_gap(&mut self) {
-        let total = self.ebpf.map_mut(symbols::LOST_TOTAL);
-        let total = total.and_then(|map| Array::<_, u64>::try_from(map).ok());
-        // The map is there and takes numbers: it is this build's own.
-        let _ = total.map(|mut total| total.set(0, total.get(&0, 0).unwrap_or(0) + 1, 0));
+        self.change_number(symbols::LOST_TOTAL, 0, |total| total + 1);
+    }
+
+    /// Changes a number of an array in the kernel.
+    pub(super) fn change_number(&mut self, map: &str, index: u32, change: impl Fn(u64) -> u64) {
+        let numbers = self.ebpf.map_mut(map).and_then(|map| Array::<_, u64>::try_from(map).ok());
+        // The map is there, takes numbers and has room: it is this build's own.
+        let _ = numbers.map(|mut numbers| {
+            let before = numbers.get(&index, 0).unwrap_or(0);
+            numbers.set(index, change(before), 0)
+        });
     }
 
     /// The stream of records; once.

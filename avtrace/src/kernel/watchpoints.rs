@@ -7,7 +7,7 @@ use std::{
 };
 
 use abi::symbols;
-use aya::{maps::Array, programs::PerfEvent};
+use aya::programs::PerfEvent;
 
 use super::Kernel;
 use crate::sys::{bpf, perf};
@@ -115,7 +115,7 @@ impl Kernel {
     /// See [`perf::move_breakpoint`].
     pub fn sample(&mut self, number: usize, range: Option<(u64, u64)>) -> io::Result<()> {
         if let Some((address, _)) = range {
-            self.set_number(symbols::SAMPLED_WORDS, number, address >> 3);
+            self.change_number(symbols::SAMPLED_WORDS, number as u32, |_| address >> 3);
         }
         let events = self.samples.get(number).into_iter().flatten();
         let mut events = events.map(|event| event.as_fd());
@@ -125,7 +125,7 @@ impl Kernel {
             }
             None => {
                 let stopped = events.try_for_each(perf::stop_breakpoint);
-                self.set_number(symbols::SAMPLED_WORDS, number, 0);
+                self.change_number(symbols::SAMPLED_WORDS, number as u32, |_| 0);
                 stopped
             }
         }
@@ -134,13 +134,7 @@ impl Kernel {
     /// Sets the number of times that probes may read values of words with movable watchpoints from now on. Each of
     /// these reads is an access to the watched memory, at which the processor traps.
     pub fn allow_sampled_reads(&mut self, times: u64) {
-        self.set_number(symbols::SAMPLED_READS, 0, times);
-    }
-
-    fn set_number(&mut self, map: &str, index: usize, number: u64) {
-        let map = self.ebpf.map_mut(map).and_then(|map| Array::<_, u64>::try_from(map).ok());
-        // The map is there and has room: it is this build's own.
-        let _ = map.map(|mut map| map.set(index as u32, number, 0));
+        self.change_number(symbols::SAMPLED_READS, 0, |_| times);
     }
 
     /// Returns the number of hits of a movable watchpoint so far, wherever it was.

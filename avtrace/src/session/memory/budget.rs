@@ -239,7 +239,7 @@ mod tests {
         assert_eq!(detached(&costs(MILLISECOND)), BTreeSet::from([0]));
         assert_eq!(detached(&costs(38 * MILLISECOND)), BTreeSet::new(), "40 ms with the other one");
         assert_eq!(detached(&costs(38 * MILLISECOND + 1)), BTreeSet::from([1]));
-        // What is detached has been spent.
+        // Costs of detached groups count on.
         let more = [SECOND, 38 * MILLISECOND + 1, 39 * MILLISECOND];
         assert_eq!(detached(&more), BTreeSet::from([2]));
     }

@@ -159,7 +159,7 @@ impl MemoryController {
         let Some(worked) = worked(self.clock) else { return Ok(()) };
         let worked = worked.saturating_sub(self.began);
         let hot = self.hot.tick(worked, kernel, source, (self.plan, plan));
-        // What regions cost that take no lock is no work that allows more.
+        // The cost of regions without a lock is overhead, and raises no bound.
         let worked = worked.saturating_sub(hot);
         let mut others = records.costs(tracer_cost);
         others.in_target += self.sampler.hits(kernel) * self.hit_cost_ns;

@@ -1,8 +1,8 @@
 //! Regions by default that run so often without taking a lock that their probes cost too much: given up while the
 //! program runs, the most costly first, and for good.
 //!
-//! Where a region takes a lock, the probes of the lock cost as much as its own, and others wait for it. One that takes
-//! none may be in the innermost loop of a computation. So its executions without a lock count, whatever made it a
+//! An execution that takes a lock costs as much by the probes of the lock, and is slow by itself. An execution
+//! without a lock may be in the innermost loop of a computation: only these count, whatever made the function a
 //! candidate.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,7 +19,7 @@ use crate::{
 /// Allowance before the program has done much, in nanoseconds.
 const START_ALLOWANCE_NS: u64 = 5_000_000;
 
-/// Share of the overhead that is allowed which these regions may cost together, in percent.
+/// Bound on the costs of these regions together, in percent of the allowed overhead.
 const MAX_PERCENT: u64 = 5;
 
 /// Regions of a program that may be given up.
