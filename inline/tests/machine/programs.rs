@@ -42,7 +42,7 @@ fn probe(program: ProbeProgram, cookie: Cookie) -> Vec<Probe> {
 }
 
 fn record(slots: &[Slot], kind: Kind) -> Record {
-    let site = RecordSite { kind, point: 0x1234, has_more_frames: false };
+    let site = RecordSite { kind, point: 0x1234 };
     decode(&slots[0], &slots[1..], &site, Header::default(), 0).unwrap()
 }
 
