@@ -32,6 +32,8 @@ pub struct CommonCode {
     /// Machine code.
     pub code: Vec<u8>,
     pub(super) entries: Entries<u64>,
+    /// Loads by pointers of the program, and the addresses at which the code goes on without them.
+    loads: Vec<(u64, u64)>,
 }
 
 /// Defines the routines from a list of their names.
@@ -85,8 +87,7 @@ entries! {
     /// Records an allocation, as `call_end` does.
     alloc_end,
     /// Records the access to the address in `rcx`, to the bytes `esi` of one word with the slot `rdx`, which is no
-    /// repetition. The access word is in `rax`; the site, the value and the stack pointer are above the return address.
-    /// Changes `rax`, `rcx`, `rdx` and `rsi`.
+    /// repetition. The access word is in `rax`; the site and the stack pointer are above the return address. Changes `rax`, `rcx`, `rdx` and `rsi`.
     access_one,
     /// Records the access to the address in `rcx` if it is no repetition. The access word is in `rax`; the rest is as
     /// for `access_one`.
@@ -137,13 +138,25 @@ impl CommonCode {
         calls::insert(&mut code, &mut labels.alloc_insert, PENDING_TABLE_BYTES)?;
         calls::call_end(&mut code, &mut labels)?;
         calls::alloc_end(&mut code, &mut labels, alloc_find)?;
-        words::access_one(&mut code, &mut labels)?;
-        words::access_many(&mut code, &mut labels)?;
+        let mut loads = Vec::new();
+        words::access_one(&mut code, &mut labels, &mut loads)?;
+        words::access_many(&mut code, &mut labels, &mut loads)?;
         stacks::is_shared(&mut code, &mut labels.stack_is_shared)?;
         let options = BlockEncoderOptions::RETURN_NEW_INSTRUCTION_OFFSETS;
         let assembled = code.assemble_options(address, options)?;
         let entries = labels.map(|label| assembled.label_ip(&label))?;
-        Ok(Self { address, code: assembled.inner.code_buffer, entries })
+        let mut both = Vec::new();
+        for (load, resume) in loads {
+            both.push((assembled.label_ip(&load)?, assembled.label_ip(&resume)?));
+        }
+        Ok(Self { address, code: assembled.inner.code_buffer, entries, loads: both })
+    }
+
+    /// Returns where a thread goes on that gets `SIGSEGV` or `SIGBUS` in the code, as
+    /// [`Trampoline::fault`](super::Trampoline::fault) does. The value of the access is not recorded then.
+    #[must_use]
+    pub fn fault(&self, address: u64) -> Option<u64> {
+        self.loads.iter().find(|&&(load, _)| load == address).map(|&(_, resume)| resume)
     }
 }
 
