@@ -4,8 +4,15 @@
 use std::{path::Path, sync::Arc, thread};
 
 use super::{
-    Outcome, RunError, cpu_affinity, ended_early, finished_program::FinishedProgram, first_program,
-    joined, launch, options::RunOptions, processes::ProcessTracker, signals, start_error,
+    cpu_affinity,
+    error::RunError,
+    finished_program::FinishedProgram,
+    launching::{first_program, launch, start_error},
+    options::RunOptions,
+    outcome::{Outcome, ended_early, joined},
+    processes::ProcessTracker,
+    program_id::ProgramId,
+    signals,
     traced_program::TracedProgram,
 };
 use crate::{
@@ -14,7 +21,6 @@ use crate::{
     live::reader::Batches,
     progress::Steps,
     report::Limitation,
-    session::program_id::ProgramId,
     sys::{self, ids::NsPid, privileged_file},
 };
 
