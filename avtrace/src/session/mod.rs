@@ -1,6 +1,8 @@
 //! Runs of programs: how each back end's takes its course is in `kernel_run` and `inline_run`, each step in a file of
 //! its own.
 
+mod capture_choice;
+mod capture_reason;
 mod coverage;
 mod cpu_affinity;
 mod dynamic_linker;
@@ -29,19 +31,21 @@ mod system_error;
 mod traced_program;
 mod traps;
 
-use std::{ffi::OsString, io};
+use std::{ffi::OsString, io, path::Path};
 
 use symbolize::Symbolizer;
 
-pub use self::{
-    error::RunError,
-    finished_program::ProgramReport,
-    options::{CaptureBackend, RunOptions},
-    outcome::Outcome,
-};
 use self::{
+    capture_choice::{Choice, choose},
     launching::{hold, start_error},
     listing::Listing,
+};
+pub use self::{
+    capture_reason::CaptureReason,
+    error::RunError,
+    finished_program::ProgramReport,
+    options::{CaptureBackend, RunOptions, WhenFull},
+    outcome::Outcome,
 };
 use crate::{debug_files, probes::plan::Plan, progress::Steps, sys::tracee::Start};
 
@@ -54,6 +58,8 @@ use crate::{debug_files, probes::plan::Plan, progress::Steps, sys::tracee::Start
 pub fn inspect(options: &RunOptions) -> Result<Listing, RunError> {
     let program = program::find(options.command.first().unwrap_or(&OsString::new()))?;
     environment::check()?;
+    let choice = choose(options, privileges::has_capabilities())?;
+    let options = &choice.apply(options);
     let start_error = |error| start_error(options, &program, error);
     match hold(options, &program).map_err(start_error)? {
         Start::Held(held) => {
@@ -81,13 +87,22 @@ pub fn inspect(options: &RunOptions) -> Result<Listing, RunError> {
 pub fn run(options: &RunOptions) -> Result<Outcome, RunError> {
     let program = program::find(options.command.first().unwrap_or(&OsString::new()))?;
     environment::check()?;
-    match options.capture {
-        CaptureBackend::Inline => return inline_run::run(options, &program),
-        CaptureBackend::Auto if !privileges::has_capabilities() => {
-            let options = RunOptions { capture: CaptureBackend::Inline, ..options.clone() };
-            return inline_run::run(&options, &program);
-        }
-        CaptureBackend::Kernel | CaptureBackend::Auto => privileges::check()?,
+    let choice = choose(options, privileges::has_capabilities())?;
+    let (alternative, error) = match run_as(options, &choice, &program) {
+        Err(RunError::Kernel(error)) => (choice.without_kernel(&error), RunError::from(error)),
+        Err(RunError::InProcess(error)) => (choice.without_inline(&error), error.into()),
+        result => return result,
+    };
+    // The program has not started: it was killed where it stood.
+    alternative.map_or(Err(error), |choice| run_as(options, &choice, &program))
+}
+
+/// Runs a program with the back end that was chosen.
+fn run_as(options: &RunOptions, choice: &Choice, program: &Path) -> Result<Outcome, RunError> {
+    let options = choice.apply(options);
+    if choice.is_inline {
+        return inline_run::run(&options, program);
     }
-    kernel_run::run(options, &program)
+    privileges::check()?;
+    kernel_run::run(&options, program)
 }
