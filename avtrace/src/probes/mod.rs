@@ -31,7 +31,7 @@ impl Plan {
     pub fn build(symbolizer: &Symbolizer, pid: u32, wanted: Wanted<'_>) -> Self {
         let mut plan = Self {
             sees_memory: wanted.sees_memory(),
-            return_probes: wanted.return_probes,
+            in_kernel: wanted.in_kernel,
             ..Self::default()
         };
         let is_named = own_code::names_own(wanted.rules, wanted.locks, wanted.accesses);

@@ -90,7 +90,7 @@ impl RunOptions {
             accesses: &self.accesses,
             watches: !self.watch.is_empty(),
             own_code: self.own_code,
-            return_probes: self.capture != CaptureBackend::Inline,
+            in_kernel: self.capture != CaptureBackend::Inline,
             low_prior: self.checker.is_some_and(|options| options.regions == Regions::All),
         }
     }

@@ -96,17 +96,22 @@ pub(in crate::probes) fn add(
     for (Choice { module, file, functions, .. }, wanted) in choices.iter().zip(wanted) {
         let roots: BTreeSet<usize> =
             roots(plan, module).into_iter().filter_map(|root| functions.containing(root)).collect();
-        let mut chosen = called(file, functions, roots.clone(), accesses.depth);
+        let in_kernel = plan.in_kernel;
+        let deeper = if in_kernel { MAX_DEEPER_CODE } else { MAX_DEEPER_CODE * CHEAPER };
+        let mut chosen = called(file, functions, roots.clone(), (accesses.depth, deeper));
         chosen.extend(wanted);
         // Their callees would be most of the program.
         chosen.extend(followed(plan, module).into_iter().filter_map(|at| functions.containing(at)));
-        let has_all = has_regions && own.contains(module) && is_small(functions);
+        let most = if in_kernel { MAX_SMALL_CODE } else { MAX_SMALL_CODE * CHEAPER };
+        let has_all = has_regions && own.contains(module) && code_length(functions) <= most;
+        // That of regions first.
+        let first = chosen.clone();
         if has_all {
             let own = own_code(functions).filter(|(_, function)| !is_runtime(function));
             chosen.extend(own.map(|(index, _)| index));
         }
         let depth = if has_all { Some(u32::MAX) } else { accesses.depth };
-        let region_code = called(file, functions, roots, depth);
+        let region_code = called(file, functions, roots, (depth, deeper));
         plan.uncovered.depth = accesses.depth.unwrap_or(DEPTH);
         let of_module = (*module, *file, functions);
         let mut calls = LibraryCalls::of(file);
@@ -116,7 +121,7 @@ pub(in crate::probes) fn add(
         let mut planner = Planner { plan, module, file, pid };
         let known = Known::from_plan(planner.plan, module);
         let mut left = 0_u64;
-        for index in chosen {
+        for index in first.iter().chain(chosen.difference(&first)).copied() {
             if accesses.level.samples() && planner.plan.probes.len() > MAX_PROBES {
                 left += 1;
             } else if let Some(function) = functions.get(index) {
@@ -157,7 +162,8 @@ fn add_containers(
         let mut calls = LibraryCalls::of(file);
         for function in &found {
             // Strings are everywhere, and are seldom shared.
-            let single_step = !runtime_libraries::is_string(&function.symbol);
+            let single_step =
+                !planner.plan.in_kernel || !runtime_libraries::is_string(&function.symbol);
             planner.access_probes(function, &known, &mut calls, (single_step, false));
         }
     }
@@ -212,10 +218,19 @@ const MAX_PROBES: usize = 20_000;
 /// Returns true if a program or library has so little code that all of it may be probed, not only the regions'. Probes
 /// that are too costly while it runs are detached then.
 pub(in crate::probes) fn is_small(functions: &Functions) -> bool {
-    /// So many bytes of code are decoded in a tenth of a second, and have some ten thousand accesses.
-    const MAX_SMALL_CODE: u64 = 1 << 18;
-    let length = |function: &Function| function.end.0 - function.start.0;
-    functions.iter().map(length).sum::<u64>() <= MAX_SMALL_CODE
+    code_length(functions) <= MAX_SMALL_CODE
+}
+
+/// Number of bytes of code that are little: they are decoded in a tenth of a second, and have some ten thousand
+/// accesses.
+const MAX_SMALL_CODE: u64 = 1 << 18;
+
+/// Factor by which more code may be probed by probes in the process: what they cost is a small part of what those of
+/// the kernel do.
+const CHEAPER: u64 = 4;
+
+fn code_length(functions: &Functions) -> u64 {
+    functions.iter().map(|function| function.end.0 - function.start.0).sum()
 }
 
 /// Returns the cost of a hit, in units of 100 nanoseconds.
@@ -300,16 +315,15 @@ const DEPTH: u32 = 2;
 const MAX_DEEPER_CODE: u64 = 1 << 15;
 
 /// Returns these functions and their callees, `depth` calls deep; without a depth [`DEPTH`] calls, and as many more as
-/// [`MAX_DEEPER_CODE`] allows. Functions of a runtime library are left out, as they are where the library is a file of
+/// have so many bytes of code. Functions of a runtime library are left out, as they are where the library is a file of
 /// its own.
 fn called(
     file: &ElfFile,
     functions: &Functions,
     roots: BTreeSet<usize>,
-    depth: Option<u32>,
+    (depth, mut left): (Option<u32>, u64),
 ) -> BTreeSet<usize> {
     let (mut all, mut latest) = (roots.clone(), roots);
-    let mut left = MAX_DEEPER_CODE;
     for level in 0..depth.unwrap_or(u32::MAX) {
         if latest.is_empty() {
             break;

@@ -165,8 +165,9 @@ pub struct Wanted<'options> {
     pub watches: bool,
     /// Decides about probes in the program's own code.
     pub own_code: OwnCode,
-    /// Set if the back end has probes that run when a function returns. Without them each `ret` has a probe.
-    pub return_probes: bool,
+    /// Set if probes are the kernel's, which has some that run when a function returns: without them each `ret` has a
+    /// probe. They cost more than those in the process.
+    pub in_kernel: bool,
     /// Set if regions by default include those that are seldom meant to be atomic: bodies of threads, and functions
     /// that wait.
     pub low_prior: bool,
@@ -220,8 +221,8 @@ pub struct Plan {
     pub(in crate::probes) by_default: bool,
     /// Set if the program's own code gets no probes.
     pub(in crate::probes) leaves_program: bool,
-    /// Set if the back end has probes that run when a function returns.
-    pub(in crate::probes) return_probes: bool,
+    /// Set if probes are the kernel's, which has some that run when a function returns.
+    pub(in crate::probes) in_kernel: bool,
     /// Set if there are regions, so that non-local exits matter.
     pub(in crate::probes) has_regions: bool,
 }

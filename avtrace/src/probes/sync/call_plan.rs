@@ -56,7 +56,7 @@ impl Planner<'_, '_> {
         start: LinkAddr,
         others: &[LinkAddr],
     ) -> bool {
-        let points = match call_points(self.file, spec, start, (others, self.plan.return_probes)) {
+        let points = match call_points(self.file, spec, start, (others, self.plan.in_kernel)) {
             Ok(points) if points.is_empty() => return false,
             Ok(points) => points,
             Err(error) => {
