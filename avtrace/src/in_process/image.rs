@@ -5,19 +5,23 @@ use std::{
     collections::BTreeMap,
     fs::File,
     io,
+    mem::offset_of,
     os::unix::fs::FileExt as _,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use inline::{
     arena::{Arena, ArenaLayout, CONTROL},
-    layout::{Clock, WORD_TABLE_BYTES},
-    memory::ProcessAddress,
+    layout::{Clock, Mode, ThreadBlock, WORD_TABLE_BYTES},
+    memory::{Offset, ProcessAddress, SharedWords as _},
     trampoline::{CommonCode, Trampoline},
 };
 use symbolize::{MapName, Mapping, parse_maps};
 
-use super::error::{InProcessError, Refusal};
+use super::error::{InProcessError, ProgramRefusal};
 use crate::sys::{
     membarrier, proc,
     shared_memory::SharedMemory,
@@ -91,16 +95,19 @@ impl Image {
         let Mapped { rings, base, code, areas, has_barrier } = match mapped {
             Ok(Ok(mapped)) => mapped,
             Ok(Err(MapError::DeniesWriteExecute)) => {
-                return Err(Refusal::DeniesWriteExecute.into());
+                return Err(ProgramRefusal::DeniesWriteExecute.into());
             }
             Ok(Err(MapError::Denied { call, error })) => {
-                return Err(Refusal::DeniedCall { call, error, is_filtered }.into());
+                return Err(ProgramRefusal::DeniedCall { call, error, is_filtered }.into());
+            }
+            Ok(Err(MapError::Own(error))) if error.kind() == io::ErrorKind::PermissionDenied => {
+                return Err(ProgramRefusal::Hidden { error }.into());
             }
             Ok(Err(MapError::Own(error))) => {
                 return Err(failed("cannot share memory with the program")(error));
             }
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) && is_filtered => {
-                return Err(Refusal::Killed.into());
+                return Err(ProgramRefusal::Killed.into());
             }
             Err(error) => return Err(failed("cannot share memory with the program")(error)),
         };
@@ -185,6 +192,31 @@ impl Image {
         let trampolines = self.trampolines();
         let (_, trampoline) = trampolines.range(..=address).next_back()?;
         trampoline.fault(address)
+    }
+
+    /// Returns whether the instruction at an address is one of a probe's that read the time stamp counter.
+    pub fn reads_time_stamp(&self, address: u64) -> bool {
+        /// `rdtsc`.
+        const READ: [u8; 2] = [0x0f, 0x31];
+        let areas = self.areas();
+        let area =
+            areas.iter().find(|area| (area.address..area.address + area.used).contains(&address));
+        let Some(offset) = area.map(|area| area.offset + (address - area.address)) else {
+            return false;
+        };
+        let words: &[AtomicU64] = self.code.as_ref();
+        let byte = |at: u64| {
+            let word = words.get((at / 8) as usize)?.load(Ordering::Relaxed);
+            Some(word.to_le_bytes()[(at % 8) as usize])
+        };
+        [byte(offset), byte(offset + 1)] == READ.map(Some)
+    }
+
+    /// From now on the thread with this GS base loses events where it would wait.
+    pub fn never_wait(&self, gs_base: u64) {
+        let Some(offset) = gs_base.checked_sub(self.base().0) else { return };
+        let mode = Offset(offset + offset_of!(ThreadBlock, mode) as u64);
+        self.rings.store(mode, Mode::Drop as u64);
     }
 
     fn trampolines(&self) -> MutexGuard<'_, BTreeMap<u64, Trampoline>> {
