@@ -1,5 +1,5 @@
-/* Restricts itself as its first argument says, in a constructor of a library or in main, and then works with a lock.
- * Prints "done" when all went as it does alone. */
+/* Restricts itself: in a constructor of a library, as the variable EARLY says, or in main, as the first argument says.
+ * Then it becomes the program of its other arguments, or works with a lock and prints "done". */
 #include <asm/prctl.h>
 #include <errno.h>
 #include <linux/filter.h>
@@ -50,6 +50,8 @@ static int restrict_by(const char *how)
         return prctl(PR_SET_DUMPABLE, 0);
     if (!strcmp(how, "no-tsc"))
         return prctl(PR_SET_TSC, PR_TSC_SIGSEGV);
+    if (!strcmp(how, "no-ptrace"))
+        return filter(SYS_ptrace, SECCOMP_RET_ERRNO | EPERM);
 #ifdef GS
     if (!strcmp(how, "gs"))
         return syscall(SYS_arch_prctl, ARCH_SET_GS, words);
@@ -72,6 +74,10 @@ int main(int count, char **arguments)
     static const char done[] = "done\n";
     if (count > 1 && restrict_by(arguments[1]))
         return 77;
+    if (count > 2) {
+        execv(arguments[2], arguments + 2);
+        return 1;
+    }
     for (int i = 0; i < 100; i++) {
         pthread_mutex_lock(&lock);
         words[i % 64]++;
