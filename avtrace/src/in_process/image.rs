@@ -189,6 +189,10 @@ impl Image {
     /// Returns where a thread goes on whose instruction there, of a trampoline, has made a fault that the program's own
     /// code is about to make.
     pub fn after_fault(&self, address: u64) -> Option<u64> {
+        let common = |area: &Area| area.common.as_ref()?.fault(address);
+        if let Some(to) = self.areas().iter().find_map(common) {
+            return Some(to);
+        }
         let trampolines = self.trampolines();
         let (_, trampoline) = trampolines.range(..=address).next_back()?;
         trampoline.fault(address)
