@@ -2,6 +2,9 @@
 //! emitted code is the same in all profiles.
 
 #[expect(dead_code, reason = "the tests use more of it")]
+#[path = "../tests/machine/signals.rs"]
+mod signals;
+#[expect(dead_code, reason = "the tests use more of it")]
 #[path = "../tests/machine/support.rs"]
 mod support;
 
