@@ -23,7 +23,7 @@ use symbolize::{MapName, Mapping, parse_maps};
 
 use super::error::{InProcessError, ProgramRefusal};
 use crate::sys::{
-    membarrier, proc,
+    membarrier, memory, proc,
     shared_memory::SharedMemory,
     supervisor::{RemoteCalls, Supervisor},
 };
@@ -33,6 +33,9 @@ const SLOTS: u64 = 1 << 12;
 
 /// Most threads that have rings at once.
 const THREADS: u64 = 1 << 12;
+
+/// Most threads that have rings at once where the program's address space is limited, most of which is for itself.
+const THREADS_IN_LITTLE: u64 = 1 << 7;
 
 /// Size of each mapping of the file of code, in bytes.
 const AREA: u64 = 64 << 20;
@@ -86,7 +89,9 @@ impl Image {
         let failed = |what: &'static str| move |error| InProcessError::System { what, error };
         let maps = mappings(process).map_err(failed("cannot read the program's memory map"))?;
         let places = places(&maps);
-        let layout = ArenaLayout { words: WORD_TABLE_BYTES, slots: SLOTS, threads: THREADS };
+        let is_limited = memory::address_space_limit(process).is_some();
+        let threads = if is_limited { THREADS_IN_LITTLE } else { THREADS };
+        let layout = ArenaLayout { words: WORD_TABLE_BYTES, slots: SLOTS, threads };
         let status = proc::Status::of_process(process)
             .map_err(failed("cannot read the program's status"))?;
         let is_filtered = status.seccomp() == Some(FILTERED);
@@ -293,6 +298,10 @@ impl From<io::Error> for MapError {
 fn denied(call: &'static str) -> impl FnOnce(io::Error) -> MapError {
     move |error| match error.raw_os_error() {
         Some(libc::ESRCH) => MapError::Own(error),
+        Some(libc::ENOMEM) => {
+            let text = "its limit of address space (`ulimit -v`) leaves no room";
+            MapError::Own(io::Error::other(text))
+        }
         _ => MapError::Denied { call, error },
     }
 }
@@ -314,6 +323,7 @@ fn map(
     let writable = (libc::PROT_READ | libc::PROT_WRITE) as u64;
     let base =
         rings.map(calls, (0, layout.file_size()), writable, RINGS).map_err(denied("mmap"))?;
+    leave_out_of_dumps(calls, base, layout.file_size());
     rings.close(calls).map_err(denied("close"))?;
     let code = create(calls, process)?;
     let code_memory = SharedMemory::over(code.file.try_clone()?, AREA * MAX_AREAS)?;
@@ -322,7 +332,10 @@ fn map(
     for (place, offset) in places.iter().zip((0..).step_by(AREA as usize)) {
         let fixed = libc::MAP_FIXED_NOREPLACE as u64;
         match code.map_at(calls, (offset, AREA), executable, (*place, fixed)) {
-            Ok(address) => areas.push(Area { address, offset, used: 0, common: None }),
+            Ok(address) => {
+                leave_out_of_dumps(calls, address, AREA);
+                areas.push(Area { address, offset, used: 0, common: None });
+            }
             // Something is there, which is not among the mappings: the stack's room to grow.
             Err(error) if error.raw_os_error() == Some(libc::EEXIST) => {}
             Err(error) => return Err(denied("mmap with PROT_EXEC")(error)),
@@ -330,6 +343,13 @@ fn map(
     }
     code.close(calls).map_err(denied("close"))?;
     Ok(Mapped { rings: memory, base, code: code_memory, areas, has_barrier })
+}
+
+/// Leaves a mapping out of core dumps, for which the kernel would fill in all of it.
+fn leave_out_of_dumps(calls: &mut RemoteCalls, address: u64, length: u64) {
+    let advice = libc::MADV_DONTDUMP as u64;
+    // Without it a dump is larger.
+    let _ = calls.call((libc::SYS_madvise, [address, length, advice, 0, 0, 0]));
 }
 
 /// File in memory that another process has open.
