@@ -11,8 +11,6 @@
 //! - The value at the accessed memory is read from the pages of the access alone. So a probe makes no fault that the
 //!   program does not make, but by a pointer that its code is about to use: see [`Trampoline::fault`] and
 //!   [`CommonCode::fault`].
-//! - All of a thread's stack is its own, also below the stack pointer. As there, an access to it makes no record unless
-//!   another thread was seen to access the range.
 //! - No access is deferred.
 
 mod access;
