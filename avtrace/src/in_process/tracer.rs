@@ -10,7 +10,8 @@ use abi::{ChildProcessRecord, ExitRecord, ForkRecord, Header, Kind, Record, Site
 use crossbeam_channel::{Receiver, Sender};
 use inline::{
     arena::{MUTED, ThreadStart},
-    layout::{Clock, Mode},
+    clock::ClockChoice,
+    layout::Mode,
     memory::ProcessAddress,
     ring::Ring,
     tracer::Note,
@@ -18,7 +19,7 @@ use inline::{
 use symbolize::MapName;
 
 use super::{
-    error::InProcessError,
+    error::{InProcessError, Refusal},
     handle::{InProcess, connect},
     image::{Image, mappings},
     records::Stream,
@@ -47,7 +48,9 @@ pub struct Tracer {
     streams: Sender<Arc<Stream>>,
     stream: Arc<Stream>,
     has_started: bool,
-    clock: Clock,
+    clock: ClockChoice,
+    /// Behaviour of threads whose rings are full.
+    mode: Mode,
     /// Time stamp at the start.
     began: u64,
     /// End of the process, if it was seen while something else was awaited.
@@ -76,12 +79,12 @@ pub enum Followed {
 }
 
 impl Tracer {
-    /// Starts a program and holds it at its entry point.
+    /// Starts a program and holds it at its entry point. `mode` says what its threads do when their rings are full.
     ///
     /// # Errors
     ///
     /// Those of starting it.
-    pub fn start(launch: Launch) -> io::Result<Followed> {
+    pub fn start(launch: Launch, mode: Mode) -> io::Result<Followed> {
         let (mut supervisor, process) = match Supervisor::launch(launch)? {
             Started::Held(supervisor, process) => (supervisor, process),
             Started::Ended { pid, ending } => return Ok(Followed::Ended { pid, ending }),
@@ -91,7 +94,7 @@ impl Tracer {
         }
         let (in_process, shared, requests) = connect();
         let (streams, received) = crossbeam_channel::unbounded();
-        let stream = Arc::new(Stream::without_rings(process, &shared.lost)?);
+        let stream = Arc::new(Stream::without_rings(process, &shared.counters)?);
         let tracer = Box::new(Self {
             supervisor,
             process,
@@ -100,7 +103,8 @@ impl Tracer {
             streams,
             stream,
             has_started: false,
-            clock: choose_clock().clock(),
+            clock: choose_clock(),
+            mode,
             began: time_stamp::now(),
             ending: None,
         });
@@ -124,7 +128,7 @@ impl Tracer {
         let status = proc::Status::of_process(process)
             .map_err(failed("cannot read the program's status"))?;
         if status.seccomp() == Some(1) {
-            return Err(InProcessError::StrictSeccomp);
+            return Err(Refusal::StrictSeccomp.into());
         }
         self.supervisor.freeze(process).map_err(failed("cannot stop the program"))?;
         let shared = self.share_frozen();
@@ -140,11 +144,15 @@ impl Tracer {
             let (_, gs_base) =
                 self.supervisor.bases(thread).map_err(failed("cannot read registers"))?;
             if gs_base != 0 {
-                return Err(InProcessError::UsesGs);
+                return Err(Refusal::UsesGs { place: None }.into());
             }
         }
-        let image = Arc::new(Image::share(&mut self.supervisor, process, self.clock)?);
-        self.stream = Arc::new(Stream::new(&image, &self.shared.lost));
+        let image = Image::share(&mut self.supervisor, process, self.clock.clock())?;
+        let image = Arc::new(image);
+        let is_as_chosen = image.clock == self.clock.clock();
+        *self.shared.clock() =
+            Some(if is_as_chosen { self.clock.clone() } else { ClockChoice::RefusedBarrier });
+        self.stream = Arc::new(Stream::new(&image, &self.shared.counters));
         *self.shared.program() = Some((Arc::clone(&image), Arc::clone(&self.stream)));
         // Without a reader the run is over.
         let _ = self.streams.send(Arc::clone(&self.stream));
@@ -285,7 +293,7 @@ impl Tracer {
         if let Err(error) = self.share() {
             // Attaching probes reports it.
             *self.shared.refusal() = Some(error);
-            self.stream = Arc::new(Stream::without_rings(self.process, &self.shared.lost)?);
+            self.stream = Arc::new(Stream::without_rings(self.process, &self.shared.counters)?);
             let _ = self.streams.send(Arc::clone(&self.stream));
         }
         let stop = self.shared.next_stop();
@@ -307,17 +315,17 @@ impl Tracer {
 
     /// Gives a held thread a ring, or where there is none, the block of those that record nothing.
     fn begin_thread(&mut self, image: &Image, thread: u32) {
-        const MODE: Mode = Mode::Lossless;
+        let mode = self.mode;
         let registers = self.supervisor.place(thread).ok().zip(self.supervisor.bases(thread).ok());
         let stack = registers.and_then(|((_, sp), (pointer, _))| stack_around(thread, sp, pointer));
         let (low, high) = stack.unwrap_or_default();
         let stack = (ProcessAddress(low), ProcessAddress(high));
         let epoch = u64::from(thread) << EPOCH_BITS | self.next_epoch();
-        let start = ThreadStart { tid: thread, epoch, stack, mode: MODE };
+        let start = ThreadStart { tid: thread, epoch, stack, mode };
         let mut arena = image.arena();
         let base = match arena.start(start, &image.rings) {
             Ok(segment) => {
-                let ring = Box::new(Ring::new(segment, MODE, &image.rings));
+                let ring = Box::new(Ring::new(segment, mode, &image.rings));
                 self.stream.notes.add(Note::Started { tid: thread, ring });
                 arena.address(segment.block)
             }
