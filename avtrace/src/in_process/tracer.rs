@@ -346,11 +346,8 @@ impl Tracer {
     /// Gives a held thread a ring, or where there is none, the block of those that record nothing.
     fn begin_thread(&mut self, image: &Image, thread: u32) {
         let mode = self.mode;
-        let pointers = self.supervisor.place(thread).and_then(|(_, sp)| {
-            let (thread_pointer, _) = self.supervisor.bases(thread)?;
-            Ok((sp, thread_pointer))
-        });
-        let stack = pointers.ok().and_then(|pointers| stack_around(thread, pointers));
+        let registers = self.supervisor.place(thread).ok().zip(self.supervisor.bases(thread).ok());
+        let stack = registers.and_then(|((_, sp), (pointer, _))| stack_around(thread, sp, pointer));
         let (low, high) = stack.unwrap_or_default();
         let stack = (ProcessAddress(low), ProcessAddress(high));
         let epoch = u64::from(thread) << EPOCH_BITS | self.next_epoch();
@@ -422,15 +419,17 @@ fn run_to_entry(supervisor: &mut Supervisor, process: u32) -> io::Result<Option<
     }
 }
 
-/// Returns an address below the stack that a stack pointer is in, and the address after it, which is the thread pointer
-/// where that is in the same memory.
-fn stack_around(thread: u32, (sp, thread_pointer): (u64, u64)) -> Option<(u64, u64)> {
+/// Returns the lowest address of the stack that a stack pointer is in, and the address after it: the thread's own
+/// memory (`pthread_t`, thread-local variables), or the arguments of the program, are no part of the stack.
+fn stack_around(thread: u32, sp: u64, thread_pointer: u64) -> Option<(u64, u64)> {
     /// Size to which the kernel lets the first thread's stack grow by default, in bytes.
     const FIRST_STACK: u64 = 8 << 20;
     let maps = mappings(thread).ok()?;
     let map = maps.iter().find(|map| (map.start.0..=map.end.0).contains(&sp))?;
     let is_first = matches!(&map.name, MapName::Special(name) if name == "[stack]");
     let low = if is_first { map.end.0.saturating_sub(FIRST_STACK) } else { map.start.0 };
-    let is_top = (sp + 1..map.end.0).contains(&thread_pointer);
-    Some((low.min(map.start.0), if is_top { thread_pointer } else { map.end.0 }))
+    let first = proc::Stat::of_process(thread).ok().and_then(|stat| stat.first_stack);
+    let tops = [Some(thread_pointer), first.filter(|_| is_first)];
+    let tops = tops.into_iter().flatten().filter(|top| (sp..map.end.0).contains(top));
+    Some((low.min(map.start.0), tops.min().unwrap_or(map.end.0)))
 }
