@@ -15,7 +15,7 @@ use x86::{
     functions::Functions,
     instruction::decode,
     operands,
-    patching::{Convention, Function, Jump, Padding, Refusal},
+    patching::{Convention, Function, Jump, Padding, Refusal, Targets},
     restartable::restartable_sequences,
 };
 
@@ -101,6 +101,7 @@ fn inspect_call(displaced: &Displaced<'_>, patched: &[u8], trampoline: u64) {
 fn measure(path: &Path) -> Counts {
     let file = ElfFile::open(path).unwrap();
     let functions = Functions::from_file(&file);
+    let targets = Targets::of_file(&file, &functions);
     let common = CommonCode::emit(0x4000_0000, Clock::Tsc).unwrap();
     let starts: Vec<u64> = functions.iter().map(|function| function.start.0).collect();
     let mut info = InstructionInfoFactory::new();
@@ -131,9 +132,7 @@ fn measure(path: &Path) -> Counts {
                 let bytes = file.bytes_at(LinkAddr(address), 4)?;
                 Some(u32::from_le_bytes(*bytes.first_chunk()?))
             },
-            is_target: &|address| {
-                address != function.start.0 && starts.binary_search(&address).is_ok()
-            },
+            is_target: &|address| address != function.start.0 && targets.contains(address),
             is_restartable: &|address| restartable_sequences(&file).contains(LinkAddr(address)),
             convention: Convention::SystemV,
         }

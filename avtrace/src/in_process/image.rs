@@ -6,6 +6,7 @@ use std::{
     fs::File,
     io,
     os::unix::fs::FileExt as _,
+    path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -16,6 +17,7 @@ use inline::{
     trampoline::{CommonCode, Trampoline},
 };
 use symbolize::{MapName, Mapping, parse_maps};
+use x86::patching::Padding;
 
 use super::error::InProcessError;
 use crate::sys::{
@@ -56,6 +58,8 @@ pub struct Image {
     areas: Mutex<Vec<Area>>,
     /// Trampolines, by their addresses.
     trampolines: Mutex<BTreeMap<u64, Trampoline>>,
+    /// Padding of the modules, by their load biases and files.
+    padding: Mutex<BTreeMap<(u64, PathBuf), Padding>>,
 }
 
 /// Part of the file of code, as the process has mapped it.
@@ -120,7 +124,8 @@ impl Image {
         let rings = Arc::new(rings);
         let arena = Mutex::new(Arena::new(layout, ProcessAddress(base), &rings));
         let (areas, trampolines) = (Mutex::new(areas), Mutex::default());
-        Ok(Self { process, clock, rings, arena, code, areas, trampolines })
+        let padding = Mutex::default();
+        Ok(Self { process, clock, rings, arena, code, areas, trampolines, padding })
     }
 
     /// Returns the address at which the process has mapped the file of rings.
@@ -196,6 +201,11 @@ impl Image {
         let trampolines = self.trampolines();
         let (_, trampoline) = trampolines.range(..=address).next_back()?;
         trampoline.fault(address)
+    }
+
+    /// Returns the padding of modules, by their load biases and files, as the patches so far have left it.
+    pub fn padding(&self) -> MutexGuard<'_, BTreeMap<(u64, PathBuf), Padding>> {
+        self.padding.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn trampolines(&self) -> MutexGuard<'_, BTreeMap<u64, Trampoline>> {

@@ -13,7 +13,6 @@ mod libraries;
 mod records;
 mod ring_sites;
 mod shared;
-mod targets;
 mod tracer;
 
 pub use self::{

@@ -313,7 +313,7 @@ impl Code {
 
 /// Returns the addresses that an instruction computes from nothing else: of a `lea`, of memory that it reads at a fixed
 /// place, of an immediate.
-fn named_by(instruction: &Instruction) -> [Option<u64>; 2] {
+pub fn named_by(instruction: &Instruction) -> [Option<u64>; 2] {
     let at = instruction.is_ip_rel_memory_operand().then(|| instruction.ip_rel_memory_address());
     let immediate = match instruction.op1_kind() {
         OpKind::Immediate64 | OpKind::Immediate32 | OpKind::Immediate32to64 => {

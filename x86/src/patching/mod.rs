@@ -18,6 +18,7 @@ mod liveness;
 mod padding;
 mod planner;
 mod red_zone;
+mod targets;
 #[cfg(test)]
 mod tests;
 
@@ -27,6 +28,7 @@ pub use self::{
     called::{Called, RETURN_ADDRESS, call_as_jump, called},
     liveness::Live,
     padding::Padding,
+    targets::Targets,
 };
 use self::{code::Code, planner::Planner};
 use super::{basic_blocks::BasicBlocks, exits::Part, instruction::decode};

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, ops::Range};
 
 use iced_x86::{Instruction, Mnemonic};
 
-use super::{NEAR_JUMP, code::Code};
+use super::{Jump, NEAR_JUMP, Patch, code::Code};
 use crate::instruction::decode;
 
 /// Padding that is not in use yet, and the displaced bytes of the functions around it.
@@ -13,6 +13,8 @@ use crate::instruction::decode;
 pub struct Padding {
     /// Ends, by the starts.
     free: BTreeMap<u64, u64>,
+    /// Ends of padding, in use or not, by the starts.
+    fillers: BTreeMap<u64, u64>,
     /// Ends of displaced bytes, by their starts.
     displaced: BTreeMap<u64, u64>,
 }
@@ -34,6 +36,7 @@ impl Padding {
     pub(super) fn add_room(&mut self, room: Range<u64>) {
         if !overlaps(&self.free, &room) && !overlaps(&self.displaced, &room) {
             self.free.insert(room.start, room.end);
+            self.fillers.insert(room.start, room.end);
         }
     }
 
@@ -64,6 +67,30 @@ impl Padding {
     /// Returns whether some of a range is displaced.
     pub(super) fn is_displaced(&self, range: &Range<u64>) -> bool {
         overlaps(&self.displaced, range)
+    }
+
+    /// Removes a patch that has not been written.
+    pub fn remove(&mut self, patch: &Patch) {
+        self.displaced.remove(&patch.range.start);
+        if let Jump::Short(room) = patch.jump
+            && !self.is_left(room)
+        {
+            self.displaced.remove(&room);
+        }
+    }
+
+    /// Returns whether nothing executes the bytes of a jump at an address: they are padding, or a patch has displaced
+    /// them.
+    #[must_use]
+    pub fn is_free(&self, room: u64) -> bool {
+        let around = self.fillers.range(..=room).next_back();
+        self.is_left(room) || around.is_some_and(|(_, &end)| room + NEAR_JUMP <= end)
+    }
+
+    /// Returns whether room for a jump is in displaced bytes, behind their start.
+    fn is_left(&self, room: u64) -> bool {
+        let around = self.displaced.range(..room).next_back();
+        around.is_some_and(|(_, &end)| room + NEAR_JUMP <= end)
     }
 
     /// Returns the displaced bytes, as the addresses of the first ones.
