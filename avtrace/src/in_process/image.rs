@@ -7,6 +7,7 @@ use std::{
     io,
     mem::offset_of,
     os::unix::fs::FileExt as _,
+    path::PathBuf,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -20,6 +21,7 @@ use inline::{
     trampoline::{CommonCode, Trampoline},
 };
 use symbolize::{MapName, Mapping, parse_maps};
+use x86::patching::Padding;
 
 use super::error::{InProcessError, ProgramRefusal};
 use crate::sys::{
@@ -63,6 +65,8 @@ pub struct Image {
     areas: Mutex<Vec<Area>>,
     /// Trampolines, by their addresses.
     trampolines: Mutex<BTreeMap<u64, Trampoline>>,
+    /// Padding of the modules, by their load biases and files.
+    padding: Mutex<BTreeMap<(u64, PathBuf), Padding>>,
 }
 
 /// Part of the file of code, as the process has mapped it.
@@ -121,7 +125,8 @@ impl Image {
         let rings = Arc::new(rings);
         let arena = Mutex::new(Arena::new(layout, ProcessAddress(base), &rings));
         let (areas, trampolines) = (Mutex::new(areas), Mutex::default());
-        Ok(Self { process, clock, rings, arena, code, areas, trampolines })
+        let padding = Mutex::default();
+        Ok(Self { process, clock, rings, arena, code, areas, trampolines, padding })
     }
 
     /// Returns the address at which the process has mapped the file of rings.
@@ -226,6 +231,11 @@ impl Image {
         let Some(offset) = gs_base.checked_sub(self.base().0) else { return };
         let mode = Offset(offset + offset_of!(ThreadBlock, mode) as u64);
         self.rings.store(mode, Mode::Drop as u64);
+    }
+
+    /// Returns the padding of modules, by their load biases and files, as the patches so far have left it.
+    pub fn padding(&self) -> MutexGuard<'_, BTreeMap<(u64, PathBuf), Padding>> {
+        self.padding.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn trampolines(&self) -> MutexGuard<'_, BTreeMap<u64, Trampoline>> {

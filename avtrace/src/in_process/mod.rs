@@ -14,7 +14,6 @@ mod own_gs;
 mod records;
 mod ring_sites;
 mod shared;
-mod targets;
 mod tracer;
 
 pub use self::{
