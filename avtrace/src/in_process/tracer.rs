@@ -19,7 +19,7 @@ use inline::{
 use symbolize::MapName;
 
 use super::{
-    error::{InProcessError, Refusal},
+    error::{InProcessError, ProgramRefusal, StartError},
     handle::{InProcess, connect},
     image::{Image, mappings},
     records::Stream,
@@ -37,6 +37,9 @@ use crate::{
 
 /// Bits of the number of a thread's epoch, below the thread's id.
 const EPOCH_BITS: u32 = 42;
+
+/// Strict mode of seccomp, as in `/proc/PID/status`.
+const STRICT: u64 = 1;
 
 /// The tracer of a process, in the thread that has started it.
 #[derive(Debug)]
@@ -83,14 +86,19 @@ impl Tracer {
     ///
     /// # Errors
     ///
-    /// Those of starting it.
-    pub fn start(launch: Launch, mode: Mode) -> io::Result<Followed> {
+    /// Those of starting it, and the reason why it cannot be looked at then.
+    pub fn start(launch: Launch, mode: Mode) -> Result<Followed, StartError> {
         let (mut supervisor, process) = match Supervisor::launch(launch)? {
             Started::Held(supervisor, process) => (supervisor, process),
             Started::Ended { pid, ending } => return Ok(Followed::Ended { pid, ending }),
         };
-        if let Some(ending) = run_to_entry(&mut supervisor, process)? {
-            return Ok(Followed::Ended { pid: process, ending });
+        match run_to_entry(&mut supervisor, process) {
+            Ok(None) => {}
+            Ok(Some(ending)) => return Ok(Followed::Ended { pid: process, ending }),
+            Err(error) => {
+                kill(&mut supervisor, process);
+                return Err(StartError::InProcess(explained(error)));
+            }
         }
         let (in_process, shared, requests) = connect();
         let (streams, received) = crossbeam_channel::unbounded();
@@ -124,11 +132,16 @@ impl Tracer {
     /// The reason why the program cannot have probes.
     pub fn share(&mut self) -> Result<(), InProcessError> {
         let process = self.process;
-        let failed = |what: &'static str| move |error| InProcessError::System { what, error };
+        let failed = |what: &'static str| {
+            move |error: io::Error| match error.kind() {
+                io::ErrorKind::PermissionDenied => ProgramRefusal::Hidden { error }.into(),
+                _ => InProcessError::System { what, error },
+            }
+        };
         let status = proc::Status::of_process(process)
             .map_err(failed("cannot read the program's status"))?;
-        if status.seccomp() == Some(1) {
-            return Err(Refusal::StrictSeccomp.into());
+        if status.seccomp() == Some(STRICT) {
+            return Err(ProgramRefusal::StrictSeccomp.into());
         }
         self.supervisor.freeze(process).map_err(failed("cannot stop the program"))?;
         let shared = self.share_frozen();
@@ -144,7 +157,7 @@ impl Tracer {
             let (_, gs_base) =
                 self.supervisor.bases(thread).map_err(failed("cannot read registers"))?;
             if gs_base != 0 {
-                return Err(Refusal::UsesGs { place: None }.into());
+                return Err(ProgramRefusal::UsesGs { place: None }.into());
             }
         }
         let image = Image::share(&mut self.supervisor, process, self.clock.clock())?;
@@ -272,12 +285,29 @@ impl Tracer {
             }
             Event::Exec { process } if process == self.process => self.replaced()?,
             Event::Fault { thread, .. } => {
-                let (place, _) = self.supervisor.place(thread)?;
-                if let Some(to) = image.and_then(|image| image.after_fault(place)) {
-                    self.supervisor.redirect(thread, to)?;
+                if let Some(image) = image {
+                    self.fault(&image, thread)?;
                 }
             }
             _ => {}
+        }
+        Ok(())
+    }
+
+    /// Lets a thread go on whose fault is a probe's and not the program's.
+    fn fault(&mut self, image: &Image, thread: u32) -> io::Result<()> {
+        let (place, _) = self.supervisor.place(thread)?;
+        if let Some(to) = image.after_fault(place) {
+            return self.supervisor.redirect(thread, to);
+        }
+        if image.reads_time_stamp(place) {
+            // The program has denied itself the counter (`PR_SET_TSC`), or all system calls but a few, of which waiting
+            // for the reader is none (seccomp's strict mode).
+            let status = proc::Status::of_process(thread);
+            if status.is_ok_and(|status| status.seccomp() == Some(STRICT)) {
+                image.never_wait(self.supervisor.bases(thread)?.1);
+            }
+            return self.supervisor.read_time_stamp(thread, time_stamp::now());
         }
         Ok(())
     }
@@ -316,11 +346,8 @@ impl Tracer {
     /// Gives a held thread a ring, or where there is none, the block of those that record nothing.
     fn begin_thread(&mut self, image: &Image, thread: u32) {
         let mode = self.mode;
-        let pointers = self.supervisor.place(thread).and_then(|(_, sp)| {
-            let (thread_pointer, _) = self.supervisor.bases(thread)?;
-            Ok((sp, thread_pointer))
-        });
-        let stack = pointers.ok().and_then(|pointers| stack_around(thread, pointers));
+        let registers = self.supervisor.place(thread).ok().zip(self.supervisor.bases(thread).ok());
+        let stack = registers.and_then(|((_, sp), (pointer, _))| stack_around(thread, sp, pointer));
         let (low, high) = stack.unwrap_or_default();
         let stack = (ProcessAddress(low), ProcessAddress(high));
         let epoch = u64::from(thread) << EPOCH_BITS | self.next_epoch();
@@ -346,9 +373,26 @@ impl Tracer {
 impl Drop for Tracer {
     fn drop(&mut self) {
         if !self.has_started {
-            tracee::send_signal(self.process, libc::SIGKILL);
-            while !self.supervisor.is_empty() && self.supervisor.next_event().is_ok() {}
+            kill(&mut self.supervisor, self.process);
         }
+    }
+}
+
+/// Kills a process, and waits for its end.
+fn kill(supervisor: &mut Supervisor, process: u32) {
+    tracee::send_signal(process, libc::SIGKILL);
+    while !supervisor.is_empty() && supervisor.next_event().is_ok() {}
+}
+
+/// Explains an error of looking at a process before its entry point, or of changing its memory there.
+fn explained(error: io::Error) -> InProcessError {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => ProgramRefusal::Hidden { error }.into(),
+        // What the kernel answers where `/proc/PID/mem` may change no code.
+        _ if error.raw_os_error() == Some(libc::EIO) => {
+            ProgramRefusal::DeniesWriting { error }.into()
+        }
+        _ => InProcessError::System { what: "cannot hold the program at its entry point", error },
     }
 }
 
@@ -375,15 +419,17 @@ fn run_to_entry(supervisor: &mut Supervisor, process: u32) -> io::Result<Option<
     }
 }
 
-/// Returns an address below the stack that a stack pointer is in, and the address after it, which is the thread pointer
-/// where that is in the same memory.
-fn stack_around(thread: u32, (sp, thread_pointer): (u64, u64)) -> Option<(u64, u64)> {
+/// Returns the lowest address of the stack that a stack pointer is in, and the address after it: the thread's own
+/// memory (`pthread_t`, thread-local variables), or the arguments of the program, are no part of the stack.
+fn stack_around(thread: u32, sp: u64, thread_pointer: u64) -> Option<(u64, u64)> {
     /// Size to which the kernel lets the first thread's stack grow by default, in bytes.
     const FIRST_STACK: u64 = 8 << 20;
     let maps = mappings(thread).ok()?;
     let map = maps.iter().find(|map| (map.start.0..=map.end.0).contains(&sp))?;
     let is_first = matches!(&map.name, MapName::Special(name) if name == "[stack]");
     let low = if is_first { map.end.0.saturating_sub(FIRST_STACK) } else { map.start.0 };
-    let is_top = (sp + 1..map.end.0).contains(&thread_pointer);
-    Some((low.min(map.start.0), if is_top { thread_pointer } else { map.end.0 }))
+    let first = proc::Stat::of_process(thread).ok().and_then(|stat| stat.first_stack);
+    let tops = [Some(thread_pointer), first.filter(|_| is_first)];
+    let tops = tops.into_iter().flatten().filter(|top| (sp..map.end.0).contains(top));
+    Some((low.min(map.start.0), tops.min().unwrap_or(map.end.0)))
 }
